@@ -32,8 +32,9 @@ use crate::control::arrange::{self, Written};
 use crate::device::roots::Roots;
 use crate::device::{Device, Fault};
 use crate::export::Export;
+use crate::export::clients::Served;
 use crate::export::listen::Listening;
-use crate::export::nbd::service::{Client, Service};
+use crate::export::service::{Client, Service};
 use crate::export::vhost_user::service::Door;
 use crate::worker::Backend;
 use crate::worker::turns::Turns;
@@ -165,7 +166,7 @@ impl Live {
     pub(crate) fn apply(
         &mut self,
         backend: &Backend,
-        service: &Arc<Service>,
+        served: &Served,
         changes: &[Change],
         version: Option<u64>,
         dry_run: bool,
@@ -175,8 +176,8 @@ impl Live {
         }
         let mut looks = 0;
         let draft = loop {
-            self.sweep(backend, service);
-            match self.work_out(backend, service, changes, dry_run) {
+            self.sweep(backend, served);
+            match self.work_out(backend, served, changes, dry_run) {
                 Ok(draft) => break draft,
                 Err((at, Why::No(why))) => return Err(Refused::Change { at, why }),
                 Err((at, Why::Wait(why))) if looks == LOOKS => return Err(Refused::Change { at, why }),
@@ -190,15 +191,15 @@ impl Live {
             return Ok(State { version: self.version, config: draft.config });
         }
         if !changes.is_empty() {
-            self.make(backend, service, draft);
+            self.make(backend, served, draft);
             self.version += 1;
         }
         Ok(self.state())
     }
 
     /// The server at this moment; `figures`: with what each group has done.
-    pub(crate) fn view(&mut self, backend: &Backend, service: &Service, figures: bool) -> View {
-        self.look_at_findings(backend, service);
+    pub(crate) fn view(&mut self, backend: &Backend, served: &Served, figures: bool) -> View {
+        self.look_at_findings(backend, served);
         let groups = self.groups();
         let now = clock::now();
         let disk = |disk: &config::Disk| {
@@ -211,7 +212,7 @@ impl Live {
                 ..there.view(now, &groups, figures)
             }
         };
-        let clients = service.clients();
+        let clients = served.service.clients();
         let client = |((worker, _), client): (&(u16, usize), &Client)| {
             let Client { peer, export, since, unsent } = client.clone();
             ClientView { peer, export, worker: *worker, since, unsent: unsent.replies(), held: unsent.waits_for() }
@@ -224,14 +225,14 @@ impl Live {
             started: self.started,
             workers: backend.notifiers.workers(),
             engine: backend.engine.to_string(),
-            listeners: service.listeners().values().map(|listening| listening.name.clone()).collect(),
-            exports: service.exports().list.iter().map(|export| (export.name.clone(), export.size)).collect(),
+            listeners: served.nbd.list().values().map(|listening| listening.name.clone()).collect(),
+            exports: served.service.exports().list.iter().map(|export| (export.name.clone(), export.size)).collect(),
             disks: self.config.disks.iter().map(disk).collect(),
             clients: clients.iter().map(client).collect(),
             links,
             flush_errors: errors.map(|(device, errno)| (view::name(&*device), errno.0)).collect(),
             leaving: self.leaving.is_something(),
-            block_devices: service.ublks.view(),
+            block_devices: served.ublk.view(),
             at: now,
             worked: backend.turns.iter().map(Turns::read).collect(),
         }
@@ -243,7 +244,7 @@ impl Live {
     }
 
     /// Keeps what schedulers found out since this was asked last, and tells that and what failed.
-    pub(crate) fn look_at_findings(&mut self, backend: &Backend, service: &Service) {
+    pub(crate) fn look_at_findings(&mut self, backend: &Backend, served: &Served) {
         for (name, number) in &self.disks {
             backend.disks.get(*number).take_findings(&mut |finding| {
                 let all = self.findings.entry(name.clone()).or_default();
@@ -257,7 +258,7 @@ impl Live {
                     ("idle_kib_s", finding.idle.to_string()),
                     ("parallel_kib_s", finding.parallel.to_string()),
                 ];
-                service.events.tell("decided", of);
+                served.service.events.tell("decided", of);
             });
         }
         for (name, number) in &self.disks {
@@ -272,14 +273,14 @@ impl Live {
                     ("floors", floors.to_string()),
                     ("done", done.to_string()),
                 ];
-                service.events.tell("short", of);
+                served.service.events.tell("short", of);
             }
             match short {
                 Some(short) => self.short.insert(name.clone(), short),
                 None => self.short.remove(name),
             };
         }
-        self.look_at_objectives(backend, service);
+        self.look_at_objectives(backend, &served.service);
         for one in &self.opened {
             for Fault { op, errno, more } in one.device.take_faults() {
                 let of = vec![
@@ -288,7 +289,7 @@ impl Live {
                     ("error", std::io::Error::from_raw_os_error(errno.0).to_string()),
                     ("more", more.to_string()),
                 ];
-                service.events.tell("failed", of);
+                served.service.events.tell("failed", of);
             }
         }
         self.findings.retain(|name, _| self.disks.contains_key(name));

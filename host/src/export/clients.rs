@@ -2,22 +2,49 @@
 //!
 //! The protocol of a request shows in its number (`is_ticket` of each), and that of a completion too (`is_event`).
 
+use std::sync::Arc;
+
 use fairlift_core::Instant;
 
 use super::front::Front;
 use super::nbd::front::Nbd;
+use super::nbd::service::Listeners;
+use super::service::Service;
 use super::ublk::front::Ublk;
-use super::ublk::service as blocks;
+use super::ublk::service::{self as blocks, Ublks};
 use super::vhost_user::front::VhostUser;
-use super::vhost_user::service;
+use super::vhost_user::service::{self as machines, Doors};
 use crate::disk::engine::{Engine, News};
 use crate::kernel::ring::Completion;
 
+/// What is served, and what all workers have of each protocol.
+pub(crate) struct Served {
+    pub(crate) service: Arc<Service>,
+    pub(crate) nbd: Arc<Listeners>,
+    pub(crate) vhost_user: Arc<Doors>,
+    pub(crate) ublk: Arc<Ublks>,
+}
+
 /// The clients of a worker.
 pub(crate) struct Clients {
-    pub(crate) nbd: Nbd,
-    pub(crate) vhost_user: VhostUser,
-    pub(crate) ublk: Ublk,
+    nbd: Nbd,
+    vhost_user: VhostUser,
+    ublk: Ublk,
+}
+
+impl Clients {
+    /// None yet.
+    ///
+    /// # Errors
+    /// The kernel does not take the memory that sockets receive into.
+    pub(crate) fn new(engine: &mut Engine, served: &Served) -> std::io::Result<Self> {
+        let service = || Arc::clone(&served.service);
+        Ok(Self {
+            nbd: Nbd::new(engine, service(), Arc::clone(&served.nbd))?,
+            vhost_user: VhostUser::new(engine, service(), Arc::clone(&served.vhost_user)),
+            ublk: Ublk::new(service(), Arc::clone(&served.ublk)),
+        })
+    }
 }
 
 impl Front for Clients {
@@ -26,7 +53,7 @@ impl Front for Clients {
     type Done = ();
 
     fn completed(&mut self, engine: &mut Engine, now: Instant, what: u64, completion: &Completion) {
-        if service::is_event(what) {
+        if machines::is_event(what) {
             self.vhost_user.completed(engine, now, what, completion);
         } else if blocks::is_event(what) {
             self.ublk.completed(engine, now, what, completion);
@@ -50,7 +77,7 @@ impl Front for Clients {
     #[inline(always)]
     fn news(&mut self, engine: &mut Engine, now: Instant, ticket: usize, news: News) {
         let owner = engine.owner(ticket);
-        if service::is_ticket(owner) {
+        if machines::is_ticket(owner) {
             self.vhost_user.news(engine, now, ticket, news);
         } else if blocks::is_ticket(owner) {
             self.ublk.news(engine, now, ticket, news);

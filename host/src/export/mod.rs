@@ -6,6 +6,7 @@ pub(crate) mod listen;
 pub mod nbd;
 pub mod offer;
 pub(crate) mod program;
+pub(crate) mod service;
 pub mod ublk;
 pub mod vhost_user;
 

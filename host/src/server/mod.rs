@@ -20,16 +20,13 @@ use crate::control::{Change, Event, Leave, Refused, State, Trace, View};
 use crate::device::{self, roots::Roots};
 use crate::disk::{Disk, Disks};
 use crate::export::Export;
-use crate::export::clients::Clients;
+use crate::export::clients::{Clients, Served};
 use crate::export::listen::Listening;
-use crate::export::nbd::Exports;
-use crate::export::nbd::front::Nbd;
-use crate::export::nbd::service::Service;
+use crate::export::nbd::service::Listeners;
+use crate::export::service::{Exports, Service};
 use crate::export::ublk::device::Device;
-use crate::export::ublk::front::Ublk;
 use crate::export::ublk::service::{DeviceView, Ublks};
-use crate::export::vhost_user::front::VhostUser;
-use crate::export::vhost_user::service::Door;
+use crate::export::vhost_user::service::{Door, Doors};
 use crate::kernel::abort::AbortOnPanic;
 use crate::kernel::helpers::Helpers;
 use crate::kernel::notify::Notifiers;
@@ -137,7 +134,7 @@ impl Handle {
         if self.draining.load(Ordering::Acquire) {
             return Err(Refused::Ended);
         }
-        let state = shared.live().apply(&shared.backend, &shared.service, changes, version, dry_run)?;
+        let state = shared.live().apply(&shared.backend, &shared.served, changes, version, dry_run)?;
         if !dry_run {
             shared.wait_for_block_devices(changes)?;
         }
@@ -165,8 +162,8 @@ impl Handle {
                 shared.hear_of_sizes();
             }
             let mut live = shared.live();
-            live.look_at_findings(&shared.backend, &shared.service);
-            live.sweep(&shared.backend, &shared.service)
+            live.look_at_findings(&shared.backend, &shared.served);
+            live.sweep(&shared.backend, &shared.served)
         })
     }
 
@@ -175,7 +172,7 @@ impl Handle {
     #[must_use]
     pub fn view(&self, figures: bool) -> Option<View> {
         let shared = self.shared.upgrade()?;
-        Some(shared.live().view(&shared.backend, &shared.service, figures))
+        Some(shared.live().view(&shared.backend, &shared.served, figures))
     }
 
     /// Traces what happens to each request of all disks, until what is answered is dropped; `None`: a trace is being taken, or the
@@ -189,14 +186,14 @@ impl Handle {
             start: export.start,
             sectors: export.size / Sector::SIZE,
         };
-        let exports = shared.service.exports().list.iter().map(export).collect();
+        let exports = shared.served.service.exports().list.iter().map(export).collect();
         Trace::begin(&shared.backend.disks, &shared.is_traced, shared.live().groups(), exports)
     }
 
     /// Tells an event that only the caller knows of.
     pub fn tell(&self, kind: &'static str, of: Vec<(&'static str, String)>) {
         if let Some(shared) = self.shared.upgrade() {
-            shared.service.events.tell(kind, of);
+            shared.served.service.events.tell(kind, of);
         }
     }
 
@@ -204,15 +201,15 @@ impl Handle {
     /// and the number of the latest.
     #[must_use]
     pub fn events(&self, after: Option<u64>) -> (Vec<Event>, u64) {
-        self.shared.upgrade().map_or((Vec::new(), 0), |shared| shared.service.events.after(after))
+        self.shared.upgrade().map_or((Vec::new(), 0), |shared| shared.served.service.events.after(after))
     }
 
     /// Waits until the block devices of exports (ublk) that the server was started with are there; how they are. Empty: there are
     /// none, or the server has ended.
     #[must_use]
     pub fn block_devices(&self) -> Vec<DeviceView> {
-        let service = self.shared.upgrade().map(|shared| Arc::clone(&shared.service));
-        service.map_or_else(Vec::new, |service| service.ublks.settled(&service))
+        let ublk = self.shared.upgrade().map(|shared| Arc::clone(&shared.served.ublk));
+        ublk.map_or_else(Vec::new, |ublk| ublk.settled())
     }
 
     /// Stops accepting, finishes what is in flight, closes connections and flushes; then [`Server::run`] returns.
@@ -225,7 +222,7 @@ impl Handle {
 /// What all workers of a server share.
 struct Shared {
     backend: Backend,
-    service: Arc<Service>,
+    served: Served,
     live: Mutex<Live>,
     is_traced: Arc<AtomicBool>,
 }
@@ -268,14 +265,14 @@ impl Shared {
 
     /// Exports without a size of their own become as large as these backings.
     fn follow_sizes(&self, resized: &[Arc<dyn device::Device>]) {
-        let exports = self.service.exports().list.clone();
+        let exports = self.served.service.exports().list.clone();
         let sized: Vec<_> = self.live().state().config.exports.into_iter().filter(|one| one.size.is_some()).collect();
         let follows = |export: &&Arc<Export>| sized.iter().all(|one| one.name != export.name);
         let shown = exports.iter().filter(|export| resized.iter().any(|one| Arc::ptr_eq(one, &export.device)));
         for export in shown.filter(follows) {
             let name = &export.name;
             let grown = [Change::Grow { export: name.clone(), size: None }];
-            match self.live().apply(&self.backend, &self.service, &grown, None, false) {
+            match self.live().apply(&self.backend, &self.served, &grown, None, false) {
                 Ok(state) => {
                     tracing::info!(export = name, version = state.version, "its backing has grown, and so has it");
                     let of = vec![
@@ -283,7 +280,7 @@ impl Shared {
                         ("who", "its backing".into()),
                         ("what", format!("set export {name} size=auto")),
                     ];
-                    self.service.events.tell("changed", of);
+                    self.served.service.events.tell("changed", of);
                 }
                 Err(why) => tracing::warn!(export = name, %why, "its backing was resized elsewhere"),
             }
@@ -295,13 +292,14 @@ impl Shared {
         let mut whys = Vec::new();
         for (at, change) in changes.iter().enumerate() {
             let Change::AddExport(new) = change else { continue };
-            let there = self.service.exports().list.iter().find(|export| export.name == new.name).map(|there| there.id);
-            if let Some(why) = there.and_then(|export| self.service.ublks.wait(export).err()) {
+            let there =
+                self.served.service.exports().list.iter().find(|export| export.name == new.name).map(|there| there.id);
+            if let Some(why) = there.and_then(|export| self.served.ublk.wait(export).err()) {
                 let export = new.name.clone();
                 whys.push((at, format!("export \"{export}\": {why}")));
                 // Somebody else may have removed it meanwhile.
                 let again = [Change::RemoveExport { export, how: Leave::Cut }];
-                let _ = self.live().apply(&self.backend, &self.service, &again, None, false);
+                let _ = self.live().apply(&self.backend, &self.served, &again, None, false);
             }
         }
         let Some((at, _)) = whys.first().cloned() else { return Ok(()) };
@@ -317,13 +315,11 @@ impl Shared {
                 "PR_SET_IO_FLUSHER refused (CAP_SYS_RESOURCE): images inside images need memory of their own"
             );
         }
-        let (limits, workers) = (&self.service.limits, self.service.loads.len() as u64);
+        let (limits, workers) = (&self.served.service.limits, self.backend.notifiers.workers() as u64);
         let threads = limits.helpers.div_ceil(workers as u32).max(KERNEL_THREADS);
         let mut engine = self.backend.engine(context, limits.memory / workers, threads)?;
-        let nbd = Nbd::new(&mut engine, Arc::clone(&self.service))?;
-        let vhost_user = VhostUser::new(&mut engine, Arc::clone(&self.service));
-        let ublk = Ublk::new(Arc::clone(&self.service));
-        Ok(Worker::new(engine, Clients { nbd, vhost_user, ublk }, &self.backend.turns))
+        let clients = Clients::new(&mut engine, &self.served)?;
+        Ok(Worker::new(engine, clients, &self.backend.turns))
     }
 }
 
@@ -432,22 +428,27 @@ impl Server {
         }
         let live = Live::new(in_force, config.disks.len(), &exports, &backend, disk_of_file.len() as u32, roots);
         let exports = Exports { list: exports, leaving: Vec::new(), request_max: limits.request_max };
-        let service =
-            Service::new(exports, listeners, doors, Ublks::new(blocks, workers), limits, config.tls, notifiers);
-        let shared = Shared { backend, service: Arc::new(service), live: Mutex::new(live), is_traced: Arc::default() };
+        let service = Arc::new(Service::new(exports, limits, notifiers));
+        let served = Served {
+            nbd: Arc::new(Listeners::new(&service, listeners, config.tls)),
+            vhost_user: Arc::new(Doors::new(doors, workers)),
+            ublk: Arc::new(Ublks::new(&service, blocks)),
+            service,
+        };
+        let shared = Shared { backend, served, live: Mutex::new(live), is_traced: Arc::default() };
         Ok(Self { shared: Arc::new(shared) })
     }
 
     /// Where it listens: `unix:/run/fairlift.sock`, `tcp:127.0.0.1:10809`.
     #[must_use]
     pub fn addresses(&self) -> Vec<String> {
-        self.shared.service.listeners().values().map(|listener| listener.name.clone()).collect()
+        self.shared.served.nbd.list().values().map(|listener| listener.name.clone()).collect()
     }
 
     /// Tells the server, once it runs, what to do.
     #[must_use]
     pub fn handle(&self) -> Handle {
-        let service = &self.shared.service;
+        let service = &self.shared.served.service;
         Handle {
             draining: Arc::clone(&service.draining),
             notifiers: Arc::clone(&service.notifiers),
@@ -461,7 +462,7 @@ impl Server {
     /// io_uring is not to be had, or the end was not clean.
     pub fn run(self) -> Result<(), Error> {
         let (say, hear) = mpsc::channel();
-        let spawned: Vec<_> = (0..self.shared.service.loads.len())
+        let spawned: Vec<_> = (0..self.shared.backend.notifiers.workers())
             .map(|number| {
                 let (shared, say) = (Arc::clone(&self.shared), say.clone());
                 let work = move || {
@@ -481,7 +482,7 @@ impl Server {
         let started = match refused.into_iter().find_map(Result::err) {
             Some(error) => Err(Error::Thread(error)),
             None => {
-                self.shared.service.ublks.start_all(&self.shared.service);
+                self.shared.served.ublk.start_all();
                 hear.iter().collect::<Result<Vec<()>, _>>().map_err(Error::Ring)
             }
         };
@@ -497,7 +498,7 @@ impl Server {
         self.shared.log_stats();
         self.shared.log_shares();
         self.shared.flush_all()?;
-        if let Some(failure) = self.shared.service.ublks.take_failure() {
+        if let Some(failure) = self.shared.served.ublk.take_failure() {
             return Err(failure);
         }
         if lost > 0 { Err(Error::Undrained(lost)) } else { Ok(()) }

@@ -77,7 +77,7 @@ impl Shared {
         }
         let most = self.backend.helpers.most();
         if most > 0 {
-            tracing::info!("stats helpers busy_most={most} of={}", self.service.limits.helpers);
+            tracing::info!("stats helpers busy_most={most} of={}", self.served.service.limits.helpers);
         }
         for (number, disk) in self.backend.disks.all() {
             if disk.devices().iter().any(|device| device.needs_helpers()) {
@@ -85,7 +85,7 @@ impl Shared {
                 tracing::info!("stats disk={:?} concurrency={level} changes={changes}", disk.name);
             }
         }
-        for export in &self.service.exports().list {
+        for export in &self.served.service.exports().list {
             let Export { name, stats, .. } = &**export;
             let stats = stats.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone().unwrap_or_default();
             let of = |op| format!("{}/{}", stats.of(op).ops, stats.of(op).bytes);

@@ -7,26 +7,26 @@ use super::Live;
 use crate::clock;
 use crate::control::arrange;
 use crate::device::Device;
-use crate::export::nbd::service::Service;
+use crate::export::clients::Served;
 use crate::worker::Backend;
 
 impl Live {
     /// Lets go of what was removed, as far as nobody has anything to do with it any more (live.2); whether something is left.
-    pub(crate) fn sweep(&mut self, backend: &Backend, service: &Service) -> bool {
+    pub(crate) fn sweep(&mut self, backend: &Backend, served: &Served) -> bool {
         let now = clock::now();
         let mut news = false;
-        let list = service.exports().list.clone();
+        let list = served.service.exports().list.clone();
         let before = self.leaving.exports.len();
         self.leaving.exports.retain(|(export, _)| {
             // A client has this export, or what it was before it changed.
             let used = Arc::strong_count(export) > 1 || Arc::strong_count(&export.stats) > 1;
             if !used {
-                service.events.tell("removed", vec![("export", export.name.clone())]);
+                served.service.events.tell("removed", vec![("export", export.name.clone())]);
             }
             used
         });
         if self.leaving.exports.len() != before {
-            self.publish(service, list.clone());
+            self.publish(served, list.clone());
         }
         let shown = list.iter().chain(self.leaving.exports.iter().map(|(export, _)| export));
         let in_use: HashSet<_> = shown.map(|export| arrange::address(&export.device)).collect();

@@ -11,17 +11,17 @@ use crate::config::Config;
 use crate::control::change::Change;
 use crate::disk::Disk;
 use crate::export::Export;
-use crate::export::nbd::Exports;
-use crate::export::nbd::service::Service;
+use crate::export::clients::Served;
+use crate::export::service::Exports;
 use crate::export::vhost_user::service::Door;
 use crate::worker::Backend;
 
 impl Live {
-    pub(super) fn make(&mut self, backend: &Backend, service: &Arc<Service>, draft: Draft) {
+    pub(super) fn make(&mut self, backend: &Backend, served: &Served, draft: Draft) {
         let Draft { config, groups, disks, made, opened, files, steps, .. } = draft;
         (self.config, self.groups, self.disks, self.opened, self.files) = (config, groups, disks, opened, files);
         let before = std::mem::replace(&mut self.made, made);
-        let mut list = service.exports().list.clone();
+        let mut list = served.service.exports().list.clone();
         let mut starts = Vec::new();
         for mut step in steps {
             if let Step::Export { block, .. } = &mut step
@@ -30,18 +30,18 @@ impl Live {
                 device.belongs_to(self.exports_made + 1);
                 starts.push(device);
             }
-            self.carry_out(backend, service, &mut list, step);
+            self.carry_out(backend, served, &mut list, step);
         }
         for name in before.difference(&self.made) {
             tracing::debug!(disk = name, "goes with its last export");
         }
-        service.ublks.follow(service, &list);
-        self.publish(service, list);
-        starts.into_iter().for_each(|device| service.ublks.add(service, device));
+        served.ublk.follow(&list);
+        self.publish(served, list);
+        starts.into_iter().for_each(|device| served.ublk.add(device));
         backend.notifiers.ring_all();
     }
 
-    fn carry_out(&mut self, backend: &Backend, service: &Arc<Service>, list: &mut Vec<Arc<Export>>, step: Step) {
+    fn carry_out(&mut self, backend: &Backend, served: &Served, list: &mut Vec<Arc<Export>>, step: Step) {
         let now = clock::now();
         match step {
             Step::SetDisk { number, disk } => self.set_disk(backend, number, disk),
@@ -67,7 +67,7 @@ impl Live {
                 self.exports_made += 1;
                 export.id = self.exports_made;
                 export.start = Sector(export.start.0 + self.opened[opened].start.0);
-                socket.into_iter().for_each(|socket| service.doors.open(Door::new(socket, &export)));
+                socket.into_iter().for_each(|socket| served.vhost_user.open(Door::new(socket, &export)));
                 list.push(Arc::new(export));
             }
             Step::Become { name, to } => {
@@ -81,8 +81,8 @@ impl Live {
             Step::RemoveExport { name, how } => {
                 if let Some(at) = list.iter().position(|export| export.name == name) {
                     let export = list.remove(at);
-                    self.leaving.doors.extend(service.doors.shut(export.id));
-                    service.ublks.remove(service, export.id);
+                    self.leaving.doors.extend(served.vhost_user.shut(export.id));
+                    served.ublk.remove(export.id);
                     self.leaving.exports.push((export, how));
                 }
             }
@@ -93,11 +93,11 @@ impl Live {
             }
             Step::Faults { opened, faults } => self.opened[opened].device.set_faults(&faults),
             Step::Listen(listening) => {
-                service.listen(listening, self.listeners_made);
+                served.nbd.listen(listening, self.listeners_made);
                 self.listeners_made += 1;
             }
-            Step::Certificate(tls) => service.set_tls(tls),
-            Step::Leave { address } => self.leaving.listeners.extend(service.leave(&address)),
+            Step::Certificate(tls) => served.nbd.set_tls(tls),
+            Step::Leave { address } => self.leaving.listeners.extend(served.nbd.leave(&address)),
         }
     }
 
@@ -114,9 +114,9 @@ impl Live {
         backend.disks.set(number, Some(disk));
     }
 
-    pub(super) fn publish(&self, service: &Service, list: Vec<Arc<Export>>) {
+    pub(super) fn publish(&self, served: &Served, list: Vec<Arc<Export>>) {
         let leaving = self.leaving.exports.iter().map(|(export, how)| (export.id, *how)).collect();
-        service.set_exports(Exports { list, leaving, request_max: service.limits.request_max });
+        served.service.set_exports(Exports { list, leaving, request_max: served.service.limits.request_max });
     }
 }
 

@@ -16,8 +16,8 @@ use crate::control::change::{Change, Leave};
 use crate::control::plan;
 use crate::disk::{Disk, Registered};
 use crate::export::Export;
+use crate::export::clients::Served;
 use crate::export::listen::{self, Listening};
-use crate::export::nbd::service::Service;
 use crate::export::ublk::device::Device;
 use crate::worker::Backend;
 
@@ -127,7 +127,7 @@ impl Live {
     pub(super) fn work_out(
         &self,
         backend: &Backend,
-        service: &Service,
+        served: &Served,
         changes: &[Change],
         dry_run: bool,
     ) -> Result<Draft, (usize, Why)> {
@@ -140,14 +140,14 @@ impl Live {
             files: self.files.clone(),
             new_disks: HashMap::new(),
             put: HashMap::new(),
-            list: service.exports().list.clone(),
+            list: served.service.exports().list.clone(),
             shows: HashMap::new(),
             taken: self.groups.values().chain(&self.leaving.groups).copied().collect(),
             steps: Vec::new(),
         };
         for (at, change) in changes.iter().enumerate() {
             let worked_out = plan::change(&mut draft.config, change).map_err(Why::No);
-            let prepared = worked_out.and_then(|()| self.prepare((backend, service), &mut draft, change, dry_run));
+            let prepared = worked_out.and_then(|()| self.prepare((backend, served), &mut draft, change, dry_run));
             prepared.map_err(|why| (at, why))?;
         }
         let floors = plan::check_floors(&draft.config);
@@ -159,7 +159,7 @@ impl Live {
 
     fn prepare(
         &self,
-        (backend, service): (&Backend, &Service),
+        (backend, served): (&Backend, &Served),
         draft: &mut Draft,
         change: &Change,
         dry_run: bool,
@@ -192,10 +192,10 @@ impl Live {
                 disk.check_bounds(said.depth, said.nr_requests)?;
                 draft.steps.push(Step::Turn { disk, change: change.clone() });
             }
-            Change::AddExport(new) => self.add_export((backend, service), draft, new, dry_run)?,
+            Change::AddExport(new) => self.add_export((backend, served), draft, new, dry_run)?,
             Change::RemoveExport { export, how } => {
                 if *how == Leave::Drain {
-                    draft.is_not_held(service, export)?;
+                    draft.is_not_held(served, export)?;
                 }
                 draft.shows.remove(export);
                 draft.list.retain(|there| there.name != *export);
@@ -303,9 +303,9 @@ fn free_group(backend: &Backend, taken: &BTreeSet<GroupId>) -> Option<GroupId> {
 
 impl Draft {
     /// Whether nobody has the block device of an export for himself, who would lose it.
-    fn is_not_held(&self, service: &Service, export: &str) -> Result<(), Why> {
+    fn is_not_held(&self, served: &Served, export: &str) -> Result<(), Why> {
         let there = self.list.iter().find(|there| there.name == export);
-        let Some(device) = there.and_then(|there| service.ublks.of(there.id)) else { return Ok(()) };
+        let Some(device) = there.and_then(|there| served.ublk.of(there.id)) else { return Ok(()) };
         device.holder().map_or(Ok(()), |holder| {
             let path = device.view().path;
             Err(Why::No(format!(

@@ -10,11 +10,12 @@ use fairlift_core::{ContextId, Duration, Instant};
 use slab::Slab;
 
 use super::serve::{Connection, Lack};
-use super::service::{Client, Common, Event, Newcomer, Service, Unsent};
+use super::service::{Common, Event, Listeners, Newcomer};
 use crate::disk::engine::{Engine, News};
 use crate::export::Leave;
 use crate::export::front::Front;
 use crate::export::listen::Listening;
+use crate::export::service::{Client, Service, Unsent};
 use crate::kernel::buffer::RecvRing;
 use crate::kernel::ring::Completion;
 
@@ -73,13 +74,13 @@ impl Nbd {
     ///
     /// # Errors
     /// The kernel does not take the memory that sockets receive into.
-    pub(crate) fn new(engine: &mut Engine, service: Arc<Service>) -> std::io::Result<Self> {
+    pub(crate) fn new(engine: &mut Engine, service: Arc<Service>, listeners: Arc<Listeners>) -> std::io::Result<Self> {
         let mut recv = RecvRing::new(64, 256 << 10);
         engine.ring.register_recv(&recv)?;
         recv.grow();
         recv.grow();
         let mut front = Self {
-            common: Common { service, commands: Vec::with_capacity(1024), first_in_line: None },
+            common: Common { service, listeners, commands: Vec::with_capacity(1024), first_in_line: None },
             recv,
             connections: Slab::new(),
             touched: Vec::with_capacity(256),
@@ -132,7 +133,7 @@ impl Nbd {
         if engine.context.0 != 0 {
             return;
         }
-        let there = self.common.service.listeners();
+        let there = self.common.listeners.list();
         for (number, (_, goes_on)) in &mut self.accepting {
             if *goes_on && !there.contains_key(number) {
                 *goes_on = false;
@@ -181,8 +182,8 @@ impl Nbd {
     }
 
     fn place(&mut self, engine: &mut Engine, now: Instant, newcomer: Newcomer) {
-        let service = Arc::clone(&self.common.service);
-        let loads = &service.loads;
+        let listeners = Arc::clone(&self.common.listeners);
+        let loads = &listeners.loads;
         let total: u32 = loads.iter().map(|load| load.load(Ordering::Relaxed)).sum();
         if total >= self.common.service.limits.connections {
             tracing::warn!("a connection was refused: there are {total} already (max_connections)");
@@ -198,8 +199,8 @@ impl Nbd {
         if target == engine.context {
             self.welcome(engine.context, now, newcomer);
         } else {
-            service.newcomers_of(target).push(newcomer);
-            service.notifiers.wake(target, &mut engine.ring);
+            listeners.newcomers_of(target).push(newcomer);
+            self.common.service.notifiers.wake(target, &mut engine.ring);
         }
     }
 
@@ -269,7 +270,7 @@ impl Front for Nbd {
 
     /// There may be newcomers, or the order to drain.
     fn woken(&mut self, engine: &mut Engine, now: Instant) {
-        let newcomers = std::mem::take(&mut *self.common.service.newcomers_of(engine.context));
+        let newcomers = std::mem::take(&mut *self.common.listeners.newcomers_of(engine.context));
         newcomers.into_iter().for_each(|newcomer| self.welcome(engine.context, now, newcomer));
         let changes = self.common.service.changes();
         if self.changes_seen != changes {
@@ -396,7 +397,7 @@ impl Front for Nbd {
                     self.common.service.events.tell("left", vec![("export", export), ("client", peer)]);
                 }
                 self.held_back.retain(|waiting| *waiting != number);
-                self.common.service.loads[usize::from(engine.context.0)].fetch_sub(1, Ordering::Relaxed);
+                self.common.listeners.loads[usize::from(engine.context.0)].fetch_sub(1, Ordering::Relaxed);
             }
         }
         self.touched.clear();

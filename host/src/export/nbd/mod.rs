@@ -9,25 +9,14 @@ pub mod handshake;
 mod serve;
 pub(crate) mod service;
 
-use std::sync::Arc;
-
 use fairlift_core::Op;
 
 use crate::config::Tls;
 use crate::device::Facts;
 use crate::export::Export;
-use crate::export::Leave;
+use crate::export::service::Exports;
 pub use crate::wire::nbd as proto;
 use handshake::{Catalogue, ExportInfo, TlsPolicy};
-
-/// The exports, as clients find them.
-pub(crate) struct Exports {
-    pub(crate) list: Vec<Arc<Export>>,
-    /// Those that were removed and that clients may still be connected to, and how these leave.
-    pub(crate) leaving: Vec<(u64, Leave)>,
-    /// The largest read or write, in bytes.
-    pub(crate) request_max: u32,
-}
 
 impl Exports {
     fn info(&self, index: usize) -> ExportInfo<'_> {

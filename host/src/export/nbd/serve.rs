@@ -26,9 +26,10 @@ use super::check::check;
 
 use super::handshake::{Handshake, Session, Step};
 use super::proto::{self, Command as Verb, RequestHeader};
-use super::service::{Command, Common, Event, Unsent};
+use super::service::{Command, Common, Event};
 use crate::disk::engine::Engine;
 use crate::export::Export;
+use crate::export::service::Unsent;
 use crate::kernel::buffer::SMALL;
 use crate::kernel::call::Call;
 use crate::kernel::ticket::{Memory, Part};
@@ -436,7 +437,7 @@ impl Connection {
                     self.break_off();
                     return used;
                 }
-                let config = common.service.tls().expect("STARTTLS is accepted only with a certificate");
+                let config = common.listeners.tls().expect("STARTTLS is accepted only with a certificate");
                 match rustls::ServerConnection::new(config) {
                     Ok(mut tls) => {
                         tls.set_buffer_limit(None); // what is put in is taken out at once: see `encrypt`

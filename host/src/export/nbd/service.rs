@@ -1,140 +1,41 @@
-//! What connections share: what is served, to how many, and the commands under way.
+//! What connections share: where they come from, and the commands under way.
 
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::SystemTime;
 
 use fairlift_core::waits::Part;
-use fairlift_core::{ContextId, Duration, Instant, Op};
+use fairlift_core::{ContextId, Duration, Op};
 
-use super::Exports;
-use crate::config::{Limits, Tls};
-use crate::events::Events;
+use crate::config::Tls;
 use crate::export::listen::Listening;
-use crate::export::ublk::service::Ublks;
-use crate::export::vhost_user::service::{Door, Doors};
-use crate::kernel::notify::Notifiers;
+use crate::export::service::Service;
 use crate::kernel::ring::Source;
 
-/// What is served, and to how many: the same for all workers.
-pub(crate) struct Service {
-    exports: Mutex<Arc<Exports>>,
-    /// Where clients connect, by numbers that do not come again.
-    listeners: Mutex<BTreeMap<usize, Arc<Listening>>>,
-    /// Where virtual machines connect.
-    pub(crate) doors: Doors,
-    /// The block devices of this machine.
-    pub(crate) ublks: Ublks,
-    /// Counts the changes of exports and listeners: a front that knows another number has to look.
-    changes: AtomicU64,
-    /// Who is connected, by worker and number.
-    clients: Mutex<BTreeMap<(u16, usize), Client>>,
-    pub(crate) events: Events,
-    pub(crate) limits: Limits,
+/// Where clients connect, and what comes in there: the same for all workers.
+pub(crate) struct Listeners {
+    service: Arc<Service>,
+    /// By numbers that do not come again.
+    list: Mutex<BTreeMap<usize, Arc<Listening>>>,
     tls: Mutex<Option<Arc<rustls::ServerConfig>>>,
-    pub(crate) notifiers: Arc<Notifiers>,
-    /// The order to finish.
-    pub(crate) draining: Arc<AtomicBool>,
     /// Connections at each worker.
-    pub(crate) loads: Box<[AtomicU32]>,
+    pub(super) loads: Box<[AtomicU32]>,
     /// Connections that one worker accepted for another, by the number of that one.
-    pub(crate) newcomers: Box<[Mutex<Vec<Newcomer>>]>,
+    newcomers: Box<[Mutex<Vec<Newcomer>>]>,
 }
 
-/// A client, as operators see it.
-#[derive(Clone, Debug)]
-pub(crate) struct Client {
-    /// Where it comes from.
-    pub(crate) peer: String,
-    /// `None`: it negotiates.
-    pub(crate) export: Option<String>,
-    pub(crate) since: SystemTime,
-    pub(crate) unsent: Arc<Unsent>,
-}
-
-/// What a client waits for, or keeps waiting. Its worker writes it, and others read it.
-#[derive(Default, Debug)]
-pub(crate) struct Unsent {
-    count: AtomicU64,
-    /// In nanoseconds of the clock; 0: no replies are under way.
-    since: AtomicU64,
-    /// Since when its commands are not taken in, as above, and for which [`Part`].
-    held: AtomicU64,
-    held_for: AtomicU32,
-}
-
-impl Unsent {
-    /// So many replies are offered to the client from now on.
-    pub(crate) fn offered(&self, count: u64, now: Instant) {
-        self.count.store(count, Ordering::Relaxed);
-        self.since.store(now.as_nanos(), Ordering::Relaxed);
-    }
-
-    /// It has taken all.
-    pub(crate) fn taken(&self) {
-        self.since.store(0, Ordering::Relaxed);
-    }
-
-    /// Its commands have waited since then; `None`: they do not any more.
-    pub(crate) fn held(&self, since: Option<(Part, Instant)>) {
-        self.held_for.store(since.map_or(0, |(part, _)| part as u32), Ordering::Relaxed);
-        self.held.store(since.map_or(0, |(_, since)| since.as_nanos()), Ordering::Relaxed);
-    }
-
-    /// How many replies are under way, and since when.
-    pub(crate) fn replies(&self) -> Option<(u64, Instant)> {
-        let since = self.since.load(Ordering::Relaxed);
-        (since > 0).then(|| (self.count.load(Ordering::Relaxed), Instant::from_nanos(since)))
-    }
-
-    /// What its commands wait for, and since when.
-    pub(crate) fn waits_for(&self) -> Option<(Part, Instant)> {
-        let since = self.held.load(Ordering::Relaxed);
-        let part = Part::ALL.into_iter().find(|part| *part as u32 == self.held_for.load(Ordering::Relaxed))?;
-        (since > 0).then(|| (part, Instant::from_nanos(since)))
-    }
-}
-
-impl Service {
-    /// A service of these exports at these places.
-    pub(crate) fn new(
-        exports: Exports,
-        listeners: Vec<Listening>,
-        doors: Vec<Door>,
-        ublks: Ublks,
-        limits: Limits,
-        tls: Option<Arc<rustls::ServerConfig>>,
-        notifiers: Arc<Notifiers>,
-    ) -> Self {
-        let workers = notifiers.workers();
+impl Listeners {
+    /// Clients of this service connect at these places.
+    pub(crate) fn new(service: &Arc<Service>, list: Vec<Listening>, tls: Option<Arc<rustls::ServerConfig>>) -> Self {
+        let workers = service.notifiers.workers();
         Self {
-            exports: Mutex::new(Arc::new(exports)),
-            listeners: Mutex::new(listeners.into_iter().map(Arc::new).enumerate().collect()),
-            doors: Doors::new(doors, workers),
-            ublks,
-            changes: AtomicU64::new(0),
-            clients: Mutex::default(),
-            events: Events::default(),
-            limits,
+            service: Arc::clone(service),
+            list: Mutex::new(list.into_iter().map(Arc::new).enumerate().collect()),
             tls: Mutex::new(tls),
-            notifiers,
-            draining: Arc::default(),
             loads: (0..workers).map(|_| AtomicU32::new(0)).collect(),
             newcomers: (0..workers).map(|_| Mutex::default()).collect(),
         }
-    }
-
-    /// The exports that there are now.
-    pub(crate) fn exports(&self) -> Arc<Exports> {
-        Arc::clone(&self.exports.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    /// Puts other exports in place of those that there were; workers are to be woken then.
-    pub(crate) fn set_exports(&self, exports: Exports) {
-        *self.exports.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(exports);
-        self.changes.fetch_add(1, Ordering::AcqRel);
     }
 
     /// The certificate for a connection that becomes encrypted.
@@ -149,14 +50,14 @@ impl Service {
     }
 
     /// Where clients connect now, with the numbers.
-    pub(crate) fn listeners(&self) -> BTreeMap<usize, Arc<Listening>> {
+    pub(crate) fn list(&self) -> BTreeMap<usize, Arc<Listening>> {
         self.places().clone()
     }
 
     /// Listens at one more place; workers are to be woken then.
     pub(crate) fn listen(&self, listening: Listening, number: usize) {
         self.places().insert(number, Arc::new(listening));
-        self.changes.fetch_add(1, Ordering::AcqRel);
+        self.service.changed();
     }
 
     /// Listens at a place no more; workers are to be woken then. The place is free when nobody has what is answered.
@@ -164,22 +65,12 @@ impl Service {
         let mut places = self.places();
         let number = places.iter().find(|(_, place)| place.name == name).map(|(number, _)| *number)?;
         let left = places.remove(&number);
-        self.changes.fetch_add(1, Ordering::AcqRel);
+        self.service.changed();
         left
     }
 
     fn places(&self) -> MutexGuard<'_, BTreeMap<usize, Arc<Listening>>> {
-        self.listeners.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// How often exports or listeners changed.
-    pub(crate) fn changes(&self) -> u64 {
-        self.changes.load(Ordering::Acquire)
-    }
-
-    /// Who is connected.
-    pub(crate) fn clients(&self) -> MutexGuard<'_, BTreeMap<(u16, usize), Client>> {
-        self.clients.lock().unwrap_or_else(PoisonError::into_inner)
+        self.list.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn newcomers_of(&self, worker: ContextId) -> MutexGuard<'_, Vec<Newcomer>> {
@@ -190,6 +81,7 @@ impl Service {
 /// What the connections of a worker share.
 pub(crate) struct Common {
     pub(super) service: Arc<Service>,
+    pub(super) listeners: Arc<Listeners>,
     /// The commands under way, each at the number of its ticket; the other rows mean nothing.
     pub(super) commands: Vec<Command>,
     /// The connection that has waited longest for payload memory, if one does.

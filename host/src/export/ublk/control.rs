@@ -223,6 +223,14 @@ pub(super) fn runs(pid: i32) -> bool {
     pid > 0 && stat.rsplit_once(") ").is_some_and(|(_, state)| !state.starts_with(['Z', 'X']))
 }
 
+/// Numbers of devices, for people.
+pub(super) fn show(ids: &[u32]) -> String {
+    if ids.is_empty() {
+        return "none".into();
+    }
+    ids.iter().map(u32::to_string).collect::<Vec<_>>().join(", ")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

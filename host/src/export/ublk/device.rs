@@ -21,13 +21,13 @@ use std::time::{Duration, Instant};
 use fairlift_core::ContextId;
 
 use super::control::{self, Control, Named, block_path, device_path};
+use super::names;
 use super::proto::{self, DESCRIPTOR, Info, Order, Params, QUEUE_STRIDE, State};
-use super::service::{DeviceView, Newcomer};
-use super::{names, orphans};
+use super::service::{DeviceView, Newcomer, Ublks};
 use crate::config::{Backing, Ublk};
 use crate::export::Export;
-use crate::export::nbd::service::Service;
 use crate::export::offer::Offer;
+use crate::export::service::Service;
 
 /// For how long a device's last server may take to die. Chosen: as long as its lock on a file is waited for.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -196,7 +196,7 @@ impl Device {
         if let (true, Some(id)) = (said.adopt, said.id) {
             return Err(format!(
                 "there is no ublk device {id} to take over; there are {}",
-                orphans::show(&control::all())
+                control::show(&control::all())
             ));
         }
         let info = Self::add(&mut control, said, recovers, mark, params.request_max, workers)?;
@@ -351,7 +351,8 @@ impl Device {
     }
 
     /// Gives its queues to the workers and starts it, which has its partitions looked for. Waits in the kernel.
-    pub(super) fn start(self: &Arc<Self>, service: &Service) -> Result<(), String> {
+    pub(super) fn start(self: &Arc<Self>, ublks: &Ublks) -> Result<(), String> {
+        let service = &ublks.service;
         let mut stage = self.at_work();
         if *stage != Stage::Made {
             return Ok(()); // removed meanwhile
@@ -385,7 +386,7 @@ impl Device {
                 number,
                 descriptors,
             };
-            service.ublks.newcomers_of(worker).push(newcomer);
+            ublks.newcomers_of(worker).push(newcomer);
             service.notifiers.ring_bell(worker);
         }
         drop((file, export));

@@ -8,15 +8,17 @@ use fairlift_core::Instant;
 
 use super::queue::Queue;
 use super::seats::Seats;
-use super::service::{Newcomer, Tag};
+use super::service::{Newcomer, Tag, Ublks};
 use crate::disk::engine::{Engine, News};
 use crate::export::front::Front;
-use crate::export::nbd::service::{Client, Service};
+use crate::export::service::{Client, Service};
 use crate::kernel::ring::Completion;
 
 /// The queues of a worker.
 pub(crate) struct Ublk {
     service: Arc<Service>,
+    /// What all workers have of them.
+    common: Arc<Ublks>,
     queues: Seats<Queue>,
     /// Queues that were given to this worker in this turn. They are taken up once the engine has looked which disks there are: that of an
     /// export that was just added may have the number of one that has just gone.
@@ -38,10 +40,10 @@ const CLIENTS: usize = 1 << 33;
 
 impl Ublk {
     /// No queues yet.
-    pub(crate) fn new(service: Arc<Service>) -> Self {
+    pub(crate) fn new(service: Arc<Service>, common: Arc<Ublks>) -> Self {
         let changes_seen = service.changes();
         let (newcomers, waiting, ending, spent, draining) = Default::default();
-        Self { service, queues: Seats::new(), newcomers, waiting, ending, spent, changes_seen, draining }
+        Self { service, common, queues: Seats::new(), newcomers, waiting, ending, spent, changes_seen, draining }
     }
 
     /// A queue was given to this worker.
@@ -118,14 +120,14 @@ impl Front for Ublk {
 
     /// There may be newcomers, or the order to drain.
     fn woken(&mut self, engine: &mut Engine, now: Instant) {
-        self.newcomers.append(&mut self.service.ublks.newcomers_of(engine.context));
+        self.newcomers.append(&mut self.common.newcomers_of(engine.context));
         let changes = self.service.changes();
         if std::mem::replace(&mut self.changes_seen, changes) != changes {
             self.look_at_exports(engine, now);
         }
         if self.draining.is_none() && self.service.draining.load(Ordering::Acquire) {
             self.draining = Some(now);
-            self.service.ublks.drain(&self.service);
+            self.common.drain();
         }
         self.look_at_left();
     }
@@ -188,7 +190,7 @@ impl Front for Ublk {
             && self.newcomers.is_empty()
             && self.queues.are_empty()
             && self.spent.is_empty()
-            && self.service.ublks.has_drained()
+            && self.common.has_drained()
     }
 
     fn finish(&mut self) {}

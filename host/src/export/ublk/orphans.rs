@@ -57,7 +57,7 @@ pub fn remove(id: u32, force: bool) -> Result<(), String> {
     let path = block_path(id);
     let info = control.info(id).map_err(|error| match error.raw_os_error() {
         Some(libc::ENODEV | libc::ENOENT) => {
-            format!("there is no ublk device {id}; there are {}", show(&control::all()))
+            format!("there is no ublk device {id}; there are {}", control::show(&control::all()))
         }
         _ => format!("{path}: {error}"),
     })?;
@@ -72,12 +72,4 @@ pub fn remove(id: u32, force: bool) -> Result<(), String> {
     control.remove(Named::of(&info))?;
     names::forget(id);
     Ok(())
-}
-
-/// Numbers of devices, for people.
-pub(super) fn show(ids: &[u32]) -> String {
-    if ids.is_empty() {
-        return "none".into();
-    }
-    ids.iter().map(u32::to_string).collect::<Vec<_>>().join(", ")
 }

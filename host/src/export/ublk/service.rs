@@ -11,7 +11,7 @@ use fairlift_core::ContextId;
 use super::device::{Descriptors, Device};
 use crate::Error;
 use crate::export::Export;
-use crate::export::nbd::service::Service;
+use crate::export::service::Service;
 use crate::kernel::ring::Source;
 
 /// A queue on its way to its worker.
@@ -33,6 +33,7 @@ const AGAIN: Duration = Duration::from_millis(100);
 
 /// The devices of a server.
 pub(crate) struct Ublks {
+    pub(super) service: Arc<Service>,
     /// By the numbers of their exports; also those whose exports are gone, until they are.
     list: Mutex<BTreeMap<u64, Arc<Device>>>,
     newcomers: Box<[Mutex<Vec<Newcomer>>]>,
@@ -73,8 +74,10 @@ fn lock<T>(what: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Ublks {
-    pub(crate) fn new(list: Vec<Device>, workers: usize) -> Self {
+    pub(crate) fn new(service: &Arc<Service>, list: Vec<Device>) -> Self {
+        let workers = service.notifiers.workers();
         Self {
+            service: Arc::clone(service),
             list: Mutex::new(list.into_iter().map(|device| (device.export, Arc::new(device))).collect()),
             newcomers: (0..workers).map(|_| Mutex::default()).collect(),
             leaving: Mutex::default(),
@@ -101,18 +104,18 @@ impl Ublks {
     }
 
     /// Starts all devices of a server that starts.
-    pub(crate) fn start_all(&self, service: &Arc<Service>) {
+    pub(crate) fn start_all(self: &Arc<Self>) {
         let all: Vec<_> = lock(&self.list).values().cloned().collect();
-        all.into_iter().for_each(|device| self.start(service, device, true));
+        all.into_iter().for_each(|device| self.start(device, true));
         self.started.store(true, Ordering::Release);
         self.changed.notify_all();
     }
 
     /// One more, of an export that was added.
-    pub(crate) fn add(&self, service: &Arc<Service>, device: Device) {
+    pub(crate) fn add(self: &Arc<Self>, device: Device) {
         let device = Arc::new(device);
         lock(&self.list).insert(device.export, Arc::clone(&device));
-        self.start(service, device, false);
+        self.start(device, false);
     }
 
     /// Waits until the device of an export that was added is there.
@@ -134,22 +137,23 @@ impl Ublks {
     }
 
     /// `at_start`: the server does not go on without it, unless that was said.
-    fn start(&self, service: &Arc<Service>, device: Arc<Device>, at_start: bool) {
+    fn start(self: &Arc<Self>, device: Arc<Device>, at_start: bool) {
         let must = at_start && !device.is_optional();
-        let (first, there) = (Arc::clone(service), Arc::clone(&device));
-        let begins = self.spawn(service, move || {
-            if let Err(why) = there.start(&first) {
-                first.ublks.could_not_start(&first, &there, why, must);
+        let (all, there) = (Arc::clone(self), Arc::clone(&device));
+        let begins = self.spawn(move || {
+            if let Err(why) = there.start(&all) {
+                all.could_not_start(&there, why, must);
             }
         });
         if !begins {
-            self.could_not_start(service, &device, "no thread can be made for it".into(), must);
+            self.could_not_start(&device, "no thread can be made for it".into(), must);
         }
     }
 
-    fn could_not_start(&self, service: &Arc<Service>, device: &Device, why: String, must: bool) {
+    fn could_not_start(&self, device: &Device, why: String, must: bool) {
         tracing::error!("export {:?}: {why}", device.name);
         device.fails(why.clone());
+        let service = &self.service;
         stop(service, device);
         if must && !service.draining.load(Ordering::Acquire) {
             *lock(&self.failed) = Some(Error::Export { name: device.name.clone(), why });
@@ -160,14 +164,13 @@ impl Ublks {
 
     /// Stops the device of an export that is removed, if it has one. If that fails it stays in the list, and is tried again when
     /// the server ends.
-    pub(crate) fn remove(&self, service: &Arc<Service>, export: u64) {
+    pub(crate) fn remove(self: &Arc<Self>, export: u64) {
         let Some(device) = self.of(export) else { return };
         device.set_removed();
         lock(&self.leaving).push(export);
-        let first = Arc::clone(service);
-        let begins = self.spawn(service, move || {
-            let ublks = &first.ublks;
-            if stop(&first, &device) {
+        let ublks = Arc::clone(self);
+        let begins = self.spawn(move || {
+            if stop(&ublks.service, &device) {
                 lock(&ublks.list).remove(&export);
             }
             lock(&ublks.leaving).retain(|leaving| *leaving != export);
@@ -184,27 +187,27 @@ impl Ublks {
     }
 
     /// Exports have changed: devices whose size is another one are told.
-    pub(crate) fn follow(&self, service: &Arc<Service>, exports: &[Arc<Export>]) {
+    pub(crate) fn follow(self: &Arc<Self>, exports: &[Arc<Export>]) {
         for export in exports {
             if let Some(device) = self.of(export.id).filter(|device| device.grows_to(export.size)) {
                 let size = export.size;
-                self.spawn(service, move || device.grow(size));
+                self.spawn(move || device.grow(size));
             }
         }
     }
 
     /// The server ends: its devices are stopped, but for those that are left to the next one. Says so once.
-    pub(super) fn drain(&self, service: &Arc<Service>) {
+    pub(super) fn drain(self: &Arc<Self>) {
         if self.draining.swap(true, Ordering::AcqRel) {
             return;
         }
         let all: Vec<_> = lock(&self.list).values().cloned().collect();
         for device in all {
-            let first = Arc::clone(service);
-            self.spawn(service, move || {
+            let service = Arc::clone(&self.service);
+            self.spawn(move || {
                 if !device.leaves() {
-                    stop(&first, &device);
-                } else if let Err(why) = device.leave(&first) {
+                    stop(&service, &device);
+                } else if let Err(why) = device.leave(&service) {
                     tracing::error!("export {:?}: {why}", device.name);
                 }
             });
@@ -222,9 +225,10 @@ impl Ublks {
     }
 
     /// Waits until every device that the server was started with is there, or has failed; how they are.
-    pub(crate) fn settled(&self, service: &Service) -> Vec<DeviceView> {
+    pub(crate) fn settled(&self) -> Vec<DeviceView> {
         let mut threads = lock(&self.threads);
-        while !(self.started.load(Ordering::Acquire) && *threads == 0 || service.draining.load(Ordering::Acquire)) {
+        while !(self.started.load(Ordering::Acquire) && *threads == 0 || self.service.draining.load(Ordering::Acquire))
+        {
             let waited = self.changed.wait_timeout(threads, AGAIN);
             threads = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
@@ -233,15 +237,14 @@ impl Ublks {
     }
 
     /// Has a thread give orders; `false`: there can be none.
-    fn spawn(&self, service: &Arc<Service>, work: impl FnOnce() + Send + 'static) -> bool {
+    fn spawn(self: &Arc<Self>, work: impl FnOnce() + Send + 'static) -> bool {
         *lock(&self.threads) += 1;
-        let first = Arc::clone(service);
+        let ublks = Arc::clone(self);
         let all = move || {
             work();
-            let ublks = &first.ublks;
             *lock(&ublks.threads) -= 1;
             ublks.changed.notify_all();
-            first.notifiers.ring_all();
+            ublks.service.notifiers.ring_all();
         };
         let begun = std::thread::Builder::new().name("ublk".into()).spawn(all);
         if let Err(error) = &begun {

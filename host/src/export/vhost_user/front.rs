@@ -13,15 +13,17 @@ use slab::Slab;
 
 use super::chain::Reader;
 use super::device::{Device, Tools};
-use super::service::{Door, Event, Name};
+use super::service::{Door, Doors, Event, Name};
 use crate::disk::engine::{Engine, News};
 use crate::export::front::Front;
-use crate::export::nbd::service::{Client, Service};
+use crate::export::service::{Client, Service};
 use crate::kernel::ring::Completion;
 
 /// The devices of a worker.
 pub(crate) struct VhostUser {
     service: Arc<Service>,
+    /// What all workers have of them.
+    common: Arc<Doors>,
     /// The doors that the kernel looks at: all of them, at the first worker.
     doors: BTreeMap<u64, Arc<Door>>,
     devices: Slab<Device>,
@@ -40,11 +42,12 @@ pub(crate) struct VhostUser {
 
 impl VhostUser {
     /// No devices yet. The first worker accepts, for all.
-    pub(crate) fn new(engine: &mut Engine, service: Arc<Service>) -> Self {
+    pub(crate) fn new(engine: &mut Engine, service: Arc<Service>, common: Arc<Doors>) -> Self {
         let tools = Tools { reader: Reader::default(), request_max: service.limits.request_max.into() };
         let (devices, touched, changes_seen) = (Slab::new(), Vec::new(), service.changes());
         let (doors, watched, waiting, draining) = Default::default();
-        let mut front = Self { service, doors, devices, touched, watched, tools, changes_seen, waiting, draining };
+        let mut front =
+            Self { service, common, doors, devices, touched, watched, tools, changes_seen, waiting, draining };
         front.look_at_doors(engine);
         front
     }
@@ -54,7 +57,7 @@ impl VhostUser {
         if engine.context.0 != 0 {
             return;
         }
-        let doors = self.service.doors.list().clone();
+        let doors = self.common.list().clone();
         for (number, door) in &doors {
             if self.draining.is_none() && !self.doors.contains_key(number) {
                 self.listen(engine, Arc::clone(door));
@@ -135,7 +138,7 @@ impl VhostUser {
 
     /// Gives a front-end to the worker with the fewest.
     fn place(&mut self, engine: &mut Engine, door: Arc<Door>, fd: OwnedFd) {
-        let (target, load) = (self.service.doors.loads.iter().enumerate())
+        let (target, load) = (self.common.loads.iter().enumerate())
             .min_by_key(|(_, load)| load.load(Ordering::Relaxed))
             .expect("there is at least one worker");
         load.fetch_add(1, Ordering::Relaxed);
@@ -143,7 +146,7 @@ impl VhostUser {
         if target == engine.context {
             self.welcome(engine, door, fd);
         } else {
-            self.service.doors.newcomers_of(target).push((door, fd));
+            self.common.newcomers_of(target).push((door, fd));
             self.service.notifiers.wake(target, &mut engine.ring);
         }
     }
@@ -171,7 +174,7 @@ impl VhostUser {
     fn leave(&self, context: ContextId, door: &Door) {
         door.told.store(false, Ordering::Relaxed);
         door.taken.store(false, Ordering::Release);
-        self.service.doors.loads[usize::from(context.0)].fetch_sub(1, Ordering::Relaxed);
+        self.common.loads[usize::from(context.0)].fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -219,7 +222,7 @@ impl Front for VhostUser {
                 self.touch(device);
             }
             Event::Accept(export) => {
-                let is_there = self.draining.is_none() && self.service.doors.list().contains_key(&export);
+                let is_there = self.draining.is_none() && self.common.list().contains_key(&export);
                 let door = if more { self.doors.get(&export).cloned() } else { self.doors.remove(&export) };
                 if let Some(door) = door.filter(|_| is_there) {
                     self.accept(engine, now, &door);
@@ -233,7 +236,7 @@ impl Front for VhostUser {
 
     /// There may be newcomers, or the order to drain.
     fn woken(&mut self, engine: &mut Engine, now: Instant) {
-        let newcomers = std::mem::take(&mut *self.service.doors.newcomers_of(engine.context));
+        let newcomers = std::mem::take(&mut *self.common.newcomers_of(engine.context));
         newcomers.into_iter().for_each(|(door, fd)| self.welcome(engine, door, fd));
         let changes = self.service.changes();
         if std::mem::replace(&mut self.changes_seen, changes) != changes {

@@ -12,8 +12,8 @@ use crate::control::change::NewExport;
 use crate::device::{self, Device};
 use crate::disk::{Disk, Registered};
 use crate::export::Export;
+use crate::export::clients::Served;
 use crate::export::listen::{self, Listening};
-use crate::export::nbd::service::Service;
 use crate::export::ublk::device::Device as BlockDevice;
 use crate::export::vhost_user::service::Door;
 use crate::worker::Backend;
@@ -24,7 +24,7 @@ const EXPORTS: usize = 32_768;
 impl Live {
     pub(super) fn add_export(
         &self,
-        (backend, service): (&Backend, &Service),
+        (backend, served): (&Backend, &Served),
         draft: &mut Draft,
         new: &NewExport,
         dry_run: bool,
@@ -48,7 +48,7 @@ impl Live {
         export.start = Sector(placed.offset / Sector::SIZE); // and where the device is, when that is known
         draft.config.exports.last_mut().expect("the plan put it there").disk = disk;
         let socket = self.open_socket(new, dry_run)?;
-        let block = block_device(backend, service, new, &export, dry_run)?;
+        let block = block_device(backend, served, new, &export, dry_run)?;
         draft.shows.insert(new.name.clone(), opened);
         draft.steps.push(Step::Export { export, opened, socket, block });
         Ok(())
@@ -214,13 +214,13 @@ impl Opened {
 /// The block device that a new export is to be, if it is to be one.
 fn block_device(
     backend: &Backend,
-    service: &Service,
+    served: &Served,
     new: &NewExport,
     export: &Export,
     dry_run: bool,
 ) -> Result<Option<BlockDevice>, Why> {
     let Some(ublk) = &new.ublk else { return Ok(None) };
-    if service.ublks.is_leaving(&new.name) {
+    if served.ublk.is_leaving(&new.name) {
         return Err(Why::Wait(format!("the block device of export \"{}\" is still being removed", new.name)));
     }
     let make = || {
@@ -228,7 +228,7 @@ fn block_device(
             return BlockDevice::check().map(|()| None);
         }
         let workers = backend.notifiers.workers();
-        BlockDevice::make(ublk, &new.backing, export, service.limits.request_max, workers).map(Some)
+        BlockDevice::make(ublk, &new.backing, export, served.service.limits.request_max, workers).map(Some)
     };
     match backend.engine.drives().and_then(|()| make()) {
         Ok(device) => Ok(device),

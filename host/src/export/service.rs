@@ -1,0 +1,132 @@
+//! What is served, and to whom, whatever the protocol.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::SystemTime;
+
+use fairlift_core::Instant;
+use fairlift_core::waits::Part;
+
+use super::{Export, Leave};
+use crate::config::Limits;
+use crate::events::Events;
+use crate::kernel::notify::Notifiers;
+
+/// The exports, as clients find them.
+pub(crate) struct Exports {
+    pub(crate) list: Vec<Arc<Export>>,
+    /// Those that were removed and that clients may still be connected to, and how these leave.
+    pub(crate) leaving: Vec<(u64, Leave)>,
+    /// The largest read or write, in bytes.
+    pub(crate) request_max: u32,
+}
+
+/// What is served, and to how many: the same for all workers and protocols.
+pub(crate) struct Service {
+    exports: Mutex<Arc<Exports>>,
+    /// Counts the changes of exports and listeners: a front that knows another number has to look.
+    changes: AtomicU64,
+    /// Who is connected, by worker and number.
+    clients: Mutex<BTreeMap<(u16, usize), Client>>,
+    pub(crate) events: Events,
+    pub(crate) limits: Limits,
+    pub(crate) notifiers: Arc<Notifiers>,
+    /// The order to finish.
+    pub(crate) draining: Arc<AtomicBool>,
+}
+
+/// A client, as operators see it.
+#[derive(Clone, Debug)]
+pub(crate) struct Client {
+    /// Where it comes from.
+    pub(crate) peer: String,
+    /// `None`: it negotiates.
+    pub(crate) export: Option<String>,
+    pub(crate) since: SystemTime,
+    pub(crate) unsent: Arc<Unsent>,
+}
+
+/// What a client waits for, or keeps waiting. Its worker writes it, and others read it.
+#[derive(Default, Debug)]
+pub(crate) struct Unsent {
+    count: AtomicU64,
+    /// In nanoseconds of the clock; 0: no replies are under way.
+    since: AtomicU64,
+    /// Since when its commands are not taken in, as above, and for which [`Part`].
+    held: AtomicU64,
+    held_for: AtomicU32,
+}
+
+impl Unsent {
+    /// So many replies are offered to the client from now on.
+    pub(crate) fn offered(&self, count: u64, now: Instant) {
+        self.count.store(count, Ordering::Relaxed);
+        self.since.store(now.as_nanos(), Ordering::Relaxed);
+    }
+
+    /// It has taken all.
+    pub(crate) fn taken(&self) {
+        self.since.store(0, Ordering::Relaxed);
+    }
+
+    /// Its commands have waited since then; `None`: they do not any more.
+    pub(crate) fn held(&self, since: Option<(Part, Instant)>) {
+        self.held_for.store(since.map_or(0, |(part, _)| part as u32), Ordering::Relaxed);
+        self.held.store(since.map_or(0, |(_, since)| since.as_nanos()), Ordering::Relaxed);
+    }
+
+    /// How many replies are under way, and since when.
+    pub(crate) fn replies(&self) -> Option<(u64, Instant)> {
+        let since = self.since.load(Ordering::Relaxed);
+        (since > 0).then(|| (self.count.load(Ordering::Relaxed), Instant::from_nanos(since)))
+    }
+
+    /// What its commands wait for, and since when.
+    pub(crate) fn waits_for(&self) -> Option<(Part, Instant)> {
+        let since = self.held.load(Ordering::Relaxed);
+        let part = Part::ALL.into_iter().find(|part| *part as u32 == self.held_for.load(Ordering::Relaxed))?;
+        (since > 0).then(|| (part, Instant::from_nanos(since)))
+    }
+}
+
+impl Service {
+    /// A service of these exports.
+    pub(crate) fn new(exports: Exports, limits: Limits, notifiers: Arc<Notifiers>) -> Self {
+        Self {
+            exports: Mutex::new(Arc::new(exports)),
+            changes: AtomicU64::new(0),
+            clients: Mutex::default(),
+            events: Events::default(),
+            limits,
+            notifiers,
+            draining: Arc::default(),
+        }
+    }
+
+    /// The exports that there are now.
+    pub(crate) fn exports(&self) -> Arc<Exports> {
+        Arc::clone(&self.exports.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Puts other exports in place of those that there were; workers are to be woken then.
+    pub(crate) fn set_exports(&self, exports: Exports) {
+        *self.exports.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(exports);
+        self.changed();
+    }
+
+    /// Exports or listeners have changed; workers are to be woken then.
+    pub(super) fn changed(&self) {
+        self.changes.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// How often exports or listeners changed.
+    pub(crate) fn changes(&self) -> u64 {
+        self.changes.load(Ordering::Acquire)
+    }
+
+    /// Who is connected.
+    pub(crate) fn clients(&self) -> MutexGuard<'_, BTreeMap<(u16, usize), Client>> {
+        self.clients.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
