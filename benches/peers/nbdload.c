@@ -18,7 +18,7 @@
  *   the last acknowledged write over whatever connection; at the end all written blocks are
  *   read back over connection 0. Exit status 3 on a mismatch.
  * --interval MS: a JSON line for each such interval of the measured time: where it ends, in ms of CLOCK_MONOTONIC
- *   (one clock for all processes), and its I/Os in a second.
+ *   (one clock for all processes), its I/Os in a second, and their 99th percentile in us.
  * --warmup 0 counts from the first request on.
  * "gap_max_ms": the longest time in which a thread had no reply.
  * "other_cpu_cores" = machine busy CPU that is neither server nor client: a run with more than ~0.15 is
@@ -652,16 +652,21 @@ static void verify_all(void) { /* synchronous read-back over connection 0 */
 }
 /* The measured time, with a line for each interval. The counts are read while their threads add to them. */
 static void intervals(uint64_t t0) {
-    uint64_t end = t0 + (uint64_t)(O.secs * 1e9), step = (uint64_t)(O.interval * 1e6), last = t0, counted = 0;
+    static hist_t all, before, part;
+    uint64_t end = t0 + (uint64_t)(O.secs * 1e9), step = (uint64_t)(O.interval * 1e6), last = t0;
     for (uint64_t next = t0 + step; next <= end; next += step) {
         struct timespec until = {.tv_sec = next / 1000000000, .tv_nsec = next % 1000000000};
         while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL) == EINTR) {}
-        uint64_t n = 0, now = now_ns();
+        uint64_t now = now_ns();
+        memset(&all, 0, sizeof all);
         for (int i = 0; i < O.threads; i++)
-            for (int k = C_READ; k <= C_WRITE; k++) n += __atomic_load_n(&thr[i].h[k].n, __ATOMIC_RELAXED);
-        printf("{\"at_ms\":%.3f,\"iops\":%.1f}\n", now / 1e6, (n - counted) * 1e9 / (now - last));
+            for (int k = C_READ; k <= C_WRITE; k++) h_merge(&all, &thr[i].h[k]);
+        part = all;
+        part.n -= before.n;
+        for (unsigned i = 0; i < H_N; i++) part.b[i] -= before.b[i];
+        printf("{\"at_ms\":%.3f,\"iops\":%.1f,\"p99_us\":%.1f}\n", now / 1e6, part.n * 1e9 / (now - last), h_pct(&part, 99));
         last = now;
-        counted = n;
+        before = all;
     }
 }
 int main(int argc, char **argv) {
