@@ -167,10 +167,10 @@ def measure(a, situation, files):
 class Counted:
     """I/Os that a client had until a moment, by the lines of `nbdload --interval`; moments are of CLOCK_MONOTONIC, in ms."""
 
-    def __init__(self, lines):
+    def __init__(self, lines, every=1000 * WINDOW):
         self.at, self.count = [], [0.0]
         for line, before in zip(lines, [None, *lines]):
-            since = before["at_ms"] if before else line["at_ms"] - 1000 * WINDOW
+            since = before["at_ms"] if before else line["at_ms"] - every
             self.at = self.at or [since]
             self.at.append(line["at_ms"])
             self.count.append(self.count[-1] + line["iops"] * (line["at_ms"] - since) / 1000)

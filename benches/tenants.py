@@ -227,10 +227,14 @@ def alone(a, load, file):
     return got
 
 
-def together(a, scheduler, situation, files, entitled):
+def serve(a, scheduler, situation, files, entitled):
     """`entitled`: I/Os in a second, for a server that takes ceilings."""
     other = SERVERS.get(scheduler.split(",")[0])
-    server = other(a, scheduler, situation, files, entitled) if other else Server(a, scheduler, situation, files)
+    return other(a, scheduler, situation, files, entitled) if other else Server(a, scheduler, situation, files)
+
+
+def together(a, scheduler, situation, files, entitled):
+    server = serve(a, scheduler, situation, files, entitled)
     got = [rate(client) for client in [server.load(a, i, t.load) for i, t in enumerate(situation.tenants)]]
     server.end()
     return got
@@ -323,11 +327,11 @@ def settles(rates):
     return settled, round(1000 * INTERVAL * (first + width))
 
 
-def comes_and_goes(a, scheduler, files):
-    """Three deep readers; a fourth comes and goes."""
+def comes_and_goes(a, scheduler, files, capacity=0):
+    """Three deep readers; a fourth comes and goes. `capacity`: I/Os in a second, for a server that takes ceilings."""
     load = Load("randread", 4096, 32)
     situation = Situation("comes-and-goes", tuple(Tenant(f"/t{weight}", weight, load) for weight in (100, 200, 300, 400)))
-    server = Server(a, scheduler, situation, files)
+    server = serve(a, scheduler, situation, files, [capacity * t.weight / 1000 for t in situation.tenants])
     every = ("--interval", round(1000 * INTERVAL))
     whole = (2 * a.reps + 1) * (PHASE + 0.2)
     staying = [server.load(a, i, load, *every, "--seconds", whole) for i in range(3)]

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""tenants.py beside what Linux and QEMU offer: two more schedulers, `qsd` and `linux-bfq`. Root.
+"""tenants.py beside what Linux and QEMU offer: three more schedulers, `qsd`, `linux-bfq` and `linux-max`. Root.
 
     benches/tenants_peers.py --only readers-deep,small-beside-deep fair qsd qsd,apart linux-bfq,low_latency=0
 
@@ -10,6 +10,8 @@
   linux-bfq  the kernel's bfq on the disk of --dir, and for each tenant a server (fairlift, scheduler none, one worker) in a
              cgroup with its weight; KEY=VALUE goes to queue/iosched. Without `low_latency=0` bfq heeds its heuristics before
              weights. The disk's scheduler is put back at the end
+  linux-max  the same with the kernel's none, and for each cgroup a ceiling (io.max; blkio.throttle of v1) of what the tenant
+             is entitled to, as for qsd
 
 Needs Debian's qemu-system-common, and cgroup's blkio (v1) or io (v2) with bfq. Groups within groups are not taken.
 """
@@ -58,18 +60,23 @@ class ThrottleGroups:
 class LinuxBfq:
     """A server for each tenant, in a cgroup of its own, on a disk with the kernel's bfq."""
 
+    SCHEDULER = "bfq"
+
     def __init__(self, a, scheduler, situation, files, entitled):
-        v1 = Path("/sys/fs/cgroup/blkio")
-        above, knob = (v1, "blkio.bfq.weight") if v1.exists() else (Path("/sys/fs/cgroup"), "io.bfq.weight")
-        self.disk = Disk(a.dir, scheduler)
+        self.v1 = Path("/sys/fs/cgroup/blkio").exists()
+        above = Path("/sys/fs/cgroup/blkio" if self.v1 else "/sys/fs/cgroup")
+        self.disk = Disk(a.dir, self.SCHEDULER, scheduler)
         self.groups, self.servers = [], []
         atexit.register(self.end)
         for i, (tenant, file) in enumerate(zip(situation.tenants, files)):
             group = above / f"fairlift-tenants-{os.getpid()}-{i}"
             group.mkdir()
             self.groups.append(group)
-            (group / knob).write_text(str(tenant.weight))
+            self.entitle(group, tenant.weight, entitled[i])
             self.servers.append(self.inside(group, a, lone(tenant.load), file))
+
+    def entitle(self, group, weight, _iops):
+        (group / ("blkio.bfq.weight" if self.v1 else "io.bfq.weight")).write_text(str(weight))
 
     def inside(self, group, a, situation, file):
         """A server whose threads are all in the cgroup: this process enters it, starts the server, and leaves again."""
@@ -93,18 +100,32 @@ class LinuxBfq:
         self.disk.restore()
 
 
-class Disk:
-    """The whole disk below a folder, under bfq until restored."""
+class LinuxMax(LinuxBfq):
+    """The same, with ceilings in place of weights."""
 
-    def __init__(self, folder, scheduler):
+    SCHEDULER = "none"
+
+    def entitle(self, group, _weight, iops):
+        if self.v1:
+            for way in ("read", "write"):
+                (group / f"blkio.throttle.{way}_iops_device").write_text(f"{self.disk.number} {round(iops)}")
+        else:
+            (group / "io.max").write_text(f"{self.disk.number} riops={round(iops)} wiops={round(iops)}")
+
+
+class Disk:
+    """The whole disk below a folder, under a scheduler of the kernel until restored."""
+
+    def __init__(self, folder, name, scheduler):
         device = os.stat(folder).st_dev
         at = Path(f"/sys/dev/block/{os.major(device)}:{os.minor(device)}").resolve()
-        queue = (at if (at / "queue").exists() else at.parent) / "queue"
+        whole = at if (at / "queue").exists() else at.parent
+        self.number, queue = (whole / "dev").read_text().strip(), whole / "queue"
         self.scheduler = queue / "scheduler"
         said = self.scheduler.read_text()
         self.before = said[said.index("[") + 1:said.index("]")]
         atexit.register(self.restore)
-        self.scheduler.write_text("bfq")
+        self.scheduler.write_text(name)
         for knob in scheduler.split(",")[1:]:
             key, value = knob.split("=")
             (queue / "iosched" / key).write_text(value)
@@ -114,9 +135,12 @@ class Disk:
         atexit.unregister(self.restore)
 
 
+PEERS = {"qsd": ThrottleGroups, "linux-bfq": LinuxBfq, "linux-max": LinuxMax}
+
+
 if __name__ == "__main__":
     # What atexit has to put back is put back also if the run is ended from outside.
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: sys.exit(1))
-    tenants.SERVERS |= {"qsd": ThrottleGroups, "linux-bfq": LinuxBfq}
+    tenants.SERVERS |= PEERS
     tenants.main()
