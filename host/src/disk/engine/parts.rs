@@ -39,7 +39,7 @@ struct Parts {
     edges: Vec<Edge>,
     /// Steps of it that are under way.
     under_way: u32,
-    step: Step,
+    step: Phase,
     failed: Option<Errno>,
     /// The front has been told that it timed out.
     told: bool,
@@ -55,7 +55,7 @@ struct Edge {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Step {
+enum Phase {
     /// The edges are read.
     Read,
     /// The request itself is with the disk: a write with what was read, or zeroes for the whole blocks.
@@ -99,7 +99,7 @@ impl Engine {
             let start = Sector(all.start.0 + first / Sector::SIZE);
             asked.bio.extent = Extent::new(start, last.saturating_sub(first) / Sector::SIZE);
         }
-        let parts = Parts { edges, under_way: 0, step: Step::Read, failed: None, told: false };
+        let parts = Parts { edges, under_way: 0, step: Phase::Read, failed: None, told: false };
         self.claim(disk, all, asked, Some(parts));
     }
 
@@ -123,10 +123,10 @@ impl Engine {
         let (disk, asked) = (claimed.disk, claimed.asked);
         let Some(parts) = &mut claimed.parts else { return self.ask(disk, asked) };
         if asked.bio.op == Op::WriteZeroes && asked.bio.extent.sectors > 0 {
-            (parts.step, parts.under_way) = (Step::Main, 1);
+            (parts.step, parts.under_way) = (Phase::Main, 1);
             return self.ask(disk, asked);
         }
-        self.ask_edges(ticket, Step::Read);
+        self.ask_edges(ticket, Phase::Read);
     }
 
     fn ask(&mut self, disk: usize, asked: Asked) {
@@ -135,18 +135,18 @@ impl Engine {
     }
 
     /// Reads or writes the edges of a request.
-    fn ask_edges(&mut self, ticket: usize, step: Step) {
+    fn ask_edges(&mut self, ticket: usize, step: Phase) {
         let claimed = self.claims.requests.get_mut(&ticket).expect("a request with edges claims them");
         let (disk, asked) = (claimed.disk, claimed.asked);
         let parts = claimed.parts.as_mut().expect("only these have edges");
         (parts.step, parts.under_way) = (step, parts.edges.len() as u32);
         let durable = if asked.bio.flags.contains(Flags::FUA) { Flags::FUA } else { Flags::NONE };
         let (op, flags) = match step {
-            Step::Read => (Op::Read, Flags::SYNC),
-            Step::Write | Step::Main => (Op::Write, Flags::SYNC | durable),
+            Phase::Read => (Op::Read, Flags::SYNC),
+            Phase::Write | Phase::Main => (Op::Write, Flags::SYNC | durable),
         };
         for edge in &mut parts.edges {
-            if step == Step::Read {
+            if step == Phase::Read {
                 let buffer = self.pool.get_anyway(edge.block.bytes().get() as usize);
                 let owner = self.tickets[ticket].owner;
                 edge.ticket = self.tickets.insert(Ticket { owner, memory: Memory::Pool(buffer) });
@@ -200,15 +200,15 @@ impl Engine {
         let (disk, asked) = (claimed.disk, claimed.asked);
         let zeroes = asked.bio.op == Op::WriteZeroes;
         match (parts.failed, parts.step) {
-            (None, Step::Main) if zeroes => self.ask_edges(ticket, Step::Read),
-            (None, Step::Read) if zeroes => {
+            (None, Phase::Main) if zeroes => self.ask_edges(ticket, Phase::Read),
+            (None, Phase::Read) if zeroes => {
                 for edge in &parts.edges {
                     self.tickets[edge.ticket].memory.bytes_mut()[edge.mine.clone()].fill(0);
                 }
-                self.ask_edges(ticket, Step::Write);
+                self.ask_edges(ticket, Phase::Write);
             }
-            (None, Step::Read) => {
-                (parts.step, parts.under_way) = (Step::Main, 1);
+            (None, Phase::Read) => {
+                (parts.step, parts.under_way) = (Phase::Main, 1);
                 for edge in std::mem::take(&mut parts.edges) {
                     self.fill_up(ticket, asked.bio.extent, &edge);
                     self.drop_edge(edge.ticket);
