@@ -45,12 +45,12 @@ struct Flight {
     block: Option<u16>,
     /// Bytes done so far.
     done: u64,
-    step: Step,
+    step: Phase,
 }
 
 /// How far a request is.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-enum Step {
+enum Phase {
     /// Moving data.
     #[default]
     Transfer,
@@ -96,19 +96,19 @@ impl OnFile {
         let request = flight.request.expect("a flight that is launched was filled in");
         let file = &self.file;
         flight.step = match request.op {
-            Op::Read | Op::Write => Step::Transfer,
+            Op::Read | Op::Write => Phase::Transfer,
             Op::Flush if file.read_only => return self.land(io, tag, Outcome::Done),
-            Op::Flush => Step::Sync,
+            Op::Flush => Phase::Sync,
             Op::Discard => match file.discard_mode() {
-                Some(mode) => Step::Allocate(mode),
+                Some(mode) => Phase::Allocate(mode),
                 None => return self.land(io, tag, Outcome::Done),
             },
             Op::WriteZeroes => match file.zero_mode(request.flags) {
-                Some(mode) => Step::Allocate(mode),
+                Some(mode) => Phase::Allocate(mode),
                 None if request.flags.contains(Flags::FAST) => {
                     return self.land(io, tag, Outcome::Failed(Errno::ENOTSUP));
                 }
-                None => Step::WriteOut,
+                None => Phase::WriteOut,
             },
         };
         self.push(io, tag);
@@ -120,10 +120,10 @@ impl OnFile {
         let request = flight.request.expect("a flight is filled in until it lands");
         let (at, left) = (request.at + flight.done, request.bytes - flight.done);
         let act = match (flight.step, request.op) {
-            (Step::Transfer, Op::Read) => Act::Read,
-            (Step::Transfer | Step::WriteOut, _) => Act::Write,
-            (Step::Allocate(_), _) => Act::Allocate,
-            (Step::Sync, _) => Act::Sync,
+            (Phase::Transfer, Op::Read) => Act::Read,
+            (Phase::Transfer | Phase::WriteOut, _) => Act::Write,
+            (Phase::Allocate(_), _) => Act::Allocate,
+            (Phase::Sync, _) => Act::Sync,
         };
         let number = self.address.file.expect("a file is registered");
         let by_helpers = self.file.by_helpers(act);
@@ -139,19 +139,19 @@ impl OnFile {
             Pieces::of(&flight.iovecs, block.filter(|block| io.ring.is_fixed(io.pool, *block))) // flight.2: the rest comes after these
         };
         let (work, bytes) = match flight.step {
-            Step::Transfer if act == Act::Read => (Work::Read { into: memory(flight, io), at }, left),
-            Step::Transfer => {
+            Phase::Transfer if act == Act::Read => (Work::Read { into: memory(flight, io), at }, left),
+            Phase::Transfer => {
                 // The queue asks it only of those that can (`Facts::fua`).
                 let flags = if request.flags.contains(Flags::FUA) { libc::RWF_DSYNC } else { 0 };
                 (Work::Write { from: memory(flight, io), at, flags }, left)
             }
-            Step::WriteOut => {
+            Phase::WriteOut => {
                 let len = left.min(ZEROES.0.len() as u64);
                 let from = Pieces::One { start: ZEROES.0.as_ptr().cast_mut(), len: len as u32, block: None };
                 (Work::Write { from, at, flags: 0 }, len)
             }
-            Step::Allocate(mode) => (Work::Allocate { mode, at, len: left }, left),
-            Step::Sync => (Work::Sync { data_only: self.file.flush_is_datasync() }, left),
+            Phase::Allocate(mode) => (Work::Allocate { mode, at, len: left }, left),
+            Phase::Sync => (Work::Sync { data_only: self.file.flush_is_datasync() }, left),
         };
         let data = Source::Io { disk: self.address.disk, place: self.address.place, tag }.pack();
         if let Some(order) = by_helpers {
@@ -177,21 +177,21 @@ impl OnFile {
                 self.in_flight -= 1;
                 return io.busy.push(tag);
             }
-            (..0, Step::Allocate(mode)) if is_unsupported(-result) => {
+            (..0, Phase::Allocate(mode)) if is_unsupported(-result) => {
                 self.file.learn_unsupported(mode);
                 return self.start(io, tag); // flight.2
             }
             (..0, step) => {
-                let op = if step == Step::Sync { Op::Flush } else { request.op };
+                let op = if step == Phase::Sync { Op::Flush } else { request.op };
                 self.file.failed(op, Errno(-result));
                 return self.land(io, tag, Outcome::Failed(Errno(-result)));
             }
             // The file is shorter than it was.
-            (0, Step::Transfer | Step::WriteOut) => {
+            (0, Phase::Transfer | Phase::WriteOut) => {
                 self.file.failed(request.op, Errno::EIO);
                 return self.land(io, tag, Outcome::Failed(Errno::EIO));
             }
-            (1.., Step::Transfer) => {
+            (1.., Phase::Transfer) => {
                 flight.done += result as u64;
                 if flight.done < request.bytes {
                     let whole = advance(&mut flight.iovecs, result as usize);
@@ -199,14 +199,14 @@ impl OnFile {
                     return self.push(io, tag); // flight.2
                 }
             }
-            (1.., Step::WriteOut) => {
+            (1.., Phase::WriteOut) => {
                 flight.done += result as u64;
                 if flight.done < request.bytes {
                     return self.push(io, tag);
                 }
             }
-            (_, Step::Allocate(_)) => flight.done = request.bytes,
-            (_, Step::Sync) => self.file.look(),
+            (_, Phase::Allocate(_)) => flight.done = request.bytes,
+            (_, Phase::Sync) => self.file.look(),
         }
         self.land(io, tag, Outcome::Done);
     }
