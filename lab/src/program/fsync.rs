@@ -18,12 +18,12 @@ pub struct Fsync {
     think: Duration,
     blocks: Blocks,
     began: Instant,
-    step: Step,
+    step: State,
     meter: Meter,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Step {
+enum State {
     /// The next operation begins; its write goes out when it is copied.
     Thinks(Instant),
     Writes,
@@ -40,37 +40,37 @@ impl Fsync {
     pub fn new(file: File, block: u64, fua: bool, think: Duration) -> Self {
         let blocks = Blocks::new(file, block, Order::Sequential, 0); // fsync.3
         let first = Instant::ZERO + copying(block);
-        let step = Step::Thinks(first);
+        let step = State::Thinks(first);
         Self { file, block, fua, think, blocks, began: Instant::ZERO, step, meter: Meter::default() }
     }
 
     fn ended(&mut self, now: Instant, outcome: Outcome) {
         self.meter.ended(self.block, outcome, now.since(self.began)); // fsync.2
         self.began = now + self.think;
-        self.step = Step::Thinks(self.began + copying(self.block));
+        self.step = State::Thinks(self.began + copying(self.block));
     }
 }
 
 impl Program for Fsync {
     fn poll_ask(&mut self, now: Instant) -> Option<Ask> {
         match self.step {
-            Step::Thinks(until) if until <= now => {
-                self.step = Step::Writes;
+            State::Thinks(until) if until <= now => {
+                self.step = State::Writes;
                 let flags = if self.fua { Flags::SYNC | Flags::FUA } else { Flags::SYNC };
                 let extent = self.file.extent(self.blocks.next(), self.block);
                 Some(Ask { token: 0, op: Op::Write, flags, extent })
             }
-            Step::Written => {
-                self.step = Step::Flushes;
+            State::Written => {
+                self.step = State::Flushes;
                 Some(Ask { token: 0, op: Op::Flush, flags: Flags::NONE, extent: Extent::NONE })
             }
-            Step::Thinks(_) | Step::Writes | Step::Flushes => None,
+            State::Thinks(_) | State::Writes | State::Flushes => None,
         }
     }
 
     fn handle_end(&mut self, now: Instant, _token: u32, outcome: Outcome) {
-        if self.step == Step::Writes && !self.fua && outcome == Outcome::Done {
-            self.step = Step::Written; // fsync.1
+        if self.step == State::Writes && !self.fua && outcome == Outcome::Done {
+            self.step = State::Written; // fsync.1
         } else {
             self.ended(now, outcome);
         }
@@ -78,8 +78,8 @@ impl Program for Fsync {
 
     fn poll_timeout(&self) -> Option<Instant> {
         match self.step {
-            Step::Thinks(until) => Some(until),
-            Step::Writes | Step::Written | Step::Flushes => None,
+            State::Thinks(until) => Some(until),
+            State::Writes | State::Written | State::Flushes => None,
         }
     }
 

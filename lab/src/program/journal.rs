@@ -25,14 +25,14 @@ pub struct Journal {
     /// Blocks of the present commit.
     blocks: u64,
     began: Instant,
-    step: Step,
+    step: State,
     random: Random,
     meter: Meter,
 }
 
 /// What comes next, or is under way.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Step {
+enum State {
     Log,
     Flush,
     Commit,
@@ -64,7 +64,7 @@ impl Journal {
             count,
             blocks: 0,
             began: Instant::ZERO,
-            step: Step::Log,
+            step: State::Log,
             random: Random::new(seed),
             meter: Meter::default(),
         }
@@ -79,43 +79,43 @@ impl Journal {
     fn ended(&mut self, now: Instant, outcome: Outcome) {
         self.meter.ended((self.blocks + 1) * self.block, outcome, now.since(self.began)); // journal.3
         self.began = now + self.think;
-        self.step = Step::Log;
+        self.step = State::Log;
     }
 }
 
 impl Program for Journal {
     fn poll_ask(&mut self, now: Instant) -> Option<Ask> {
         match self.step {
-            Step::Log if self.began <= now => {
+            State::Log if self.began <= now => {
                 let wanted = 1 + self.random.below(BLOCKS_MAX);
                 self.blocks = wanted.min(self.count - self.next); // journal.1
-                self.step = Step::Asked(Next::Flush);
+                self.step = State::Asked(Next::Flush);
                 Some(self.write(self.blocks, Flags::NONE))
             }
-            Step::Flush => {
-                self.step = Step::Asked(Next::Commit);
+            State::Flush => {
+                self.step = State::Asked(Next::Commit);
                 Some(Ask { token: 0, op: Op::Flush, flags: Flags::NONE, extent: Extent::NONE })
             }
-            Step::Commit => {
-                self.step = Step::Asked(Next::End);
+            State::Commit => {
+                self.step = State::Asked(Next::End);
                 Some(self.write(1, Flags::FUA))
             }
-            Step::Log | Step::Asked(_) => None,
+            State::Log | State::Asked(_) => None,
         }
     }
 
     fn handle_end(&mut self, now: Instant, _token: u32, outcome: Outcome) {
-        let Step::Asked(next) = self.step else { panic!("an end that nobody waits for") };
+        let State::Asked(next) = self.step else { panic!("an end that nobody waits for") };
         match next {
             _ if outcome != Outcome::Done => self.ended(now, outcome),
-            Next::Flush => self.step = Step::Flush,
-            Next::Commit => self.step = Step::Commit,
+            Next::Flush => self.step = State::Flush,
+            Next::Commit => self.step = State::Commit,
             Next::End => self.ended(now, outcome),
         }
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
-        (self.step == Step::Log).then_some(self.began)
+        (self.step == State::Log).then_some(self.began)
     }
 
     fn meter(&self) -> &Meter {

@@ -17,12 +17,12 @@ pub struct Pages {
     block: u64,
     think: Duration,
     blocks: Blocks,
-    step: Step,
+    step: State,
     meter: Meter,
 }
 
 #[derive(Clone, Copy)]
-enum Step {
+enum State {
     /// Reads again from then on.
     Thinks(Instant),
     /// Since then, for pages.
@@ -39,43 +39,43 @@ impl Pages {
     #[must_use]
     pub fn new(file: File, block: u64, think: Duration, seed: u64) -> Self {
         let blocks = Blocks::new(file, block, Order::Random, seed);
-        Self { file, block, think, blocks, step: Step::Thinks(Instant::ZERO), meter: Meter::default() }
+        Self { file, block, think, blocks, step: State::Thinks(Instant::ZERO), meter: Meter::default() }
     }
 }
 
 impl Program for Pages {
     fn poll_ask(&mut self, now: Instant) -> Option<Ask> {
-        if let Step::Copies(began, until) = self.step
+        if let State::Copies(began, until) = self.step
             && until <= now
         {
             self.meter.ended(self.block, Outcome::Done, until.since(began)); // pages.2
-            self.step = Step::Thinks(until + self.think);
+            self.step = State::Thinks(until + self.think);
         }
-        let Step::Thinks(from) = self.step else { return None };
+        let State::Thinks(from) = self.step else { return None };
         if from > now {
             return None;
         }
-        self.step = Step::Waits(now);
+        self.step = State::Waits(now);
         let offset = self.blocks.next();
         let (start, end) = (offset / PAGE * PAGE, (offset + self.block).next_multiple_of(PAGE)); // pages.1
         Some(Ask { token: 0, op: Op::Read, flags: Flags::NONE, extent: self.file.extent(start, end - start) })
     }
 
     fn handle_end(&mut self, now: Instant, _token: u32, outcome: Outcome) {
-        let Step::Waits(began) = self.step else { panic!("an end that nobody waits for") };
+        let State::Waits(began) = self.step else { panic!("an end that nobody waits for") };
         self.step = match outcome {
-            Outcome::Done => Step::Copies(began, now + copying(self.block)),
+            Outcome::Done => State::Copies(began, now + copying(self.block)),
             Outcome::Failed(_) => {
                 self.meter.ended(self.block, outcome, now.since(began));
-                Step::Thinks(now + self.think)
+                State::Thinks(now + self.think)
             }
         };
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
         match self.step {
-            Step::Thinks(at) | Step::Copies(_, at) => Some(at),
-            Step::Waits(_) => None,
+            State::Thinks(at) | State::Copies(_, at) => Some(at),
+            State::Waits(_) => None,
         }
     }
 
@@ -85,8 +85,8 @@ impl Program for Pages {
 
     fn open_since(&self) -> Option<Instant> {
         match self.step {
-            Step::Waits(began) | Step::Copies(began, _) => Some(began),
-            Step::Thinks(_) => None,
+            State::Waits(began) | State::Copies(began, _) => Some(began),
+            State::Thinks(_) => None,
         }
     }
 }
