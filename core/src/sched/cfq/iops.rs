@@ -14,7 +14,7 @@
 //!     for it on their account.
 
 use super::group::{REQUEST, Stand, convert};
-use super::{Cfq, Step};
+use super::{Cfq, Decision};
 use crate::Instant;
 use crate::learn::pace;
 use crate::sched::RequestId;
@@ -69,13 +69,13 @@ impl Tempo {
 }
 
 impl Cfq {
-    pub(super) fn step_iops(&mut self) -> Step {
+    pub(super) fn step_iops(&mut self) -> Decision {
         if let Some(number) = self.goes_on() {
-            return Step::Send(number);
+            return Decision::Send(number);
         }
         self.expire(self.now);
         loop {
-            let Some(id) = self.groups.first_ready() else { return Step::Wait };
+            let Some(id) = self.groups.first_ready() else { return Decision::Wait };
             if let Some(expected) = self.groups.first_expected() {
                 let until = self.expected_until(expected);
                 let Some(until) = until.filter(|until| self.now < *until) else {
@@ -84,7 +84,7 @@ impl Cfq {
                 };
                 let lead = u64::from(self.settings.group_lead) * REQUEST;
                 if self.groups[id].time > self.groups[expected].time.saturating_add(lead) {
-                    return Step::Idle(until); // iops.3
+                    return Decision::Idle(until); // iops.3
                 }
             }
             let may_write = self.may_write(id);
@@ -96,7 +96,7 @@ impl Cfq {
             let service = self.next_service(id, class, may_write).expect("a class that was chosen has flows");
             let number = self.next_flow(id, class, service).expect("a service that was chosen has flows");
             self.begin(number);
-            return Step::Send(number);
+            return Decision::Send(number);
         }
     }
 

@@ -148,7 +148,7 @@ struct Counts {
 
 /// What may be done for a request to go.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Step {
+enum Decision {
     /// This flow sends its next.
     Send(u32),
     /// Nothing: a flow or group is expected to ask by then.
@@ -266,7 +266,7 @@ impl Cfq {
     }
 
     /// What goes next.
-    fn step(&mut self) -> Step {
+    fn step(&mut self) -> Decision {
         if self.iops { self.step_iops() } else { self.step_slice() }
     }
 
@@ -400,7 +400,7 @@ impl Scheduler for Cfq {
             return Next::Nothing;
         }
         match self.step() {
-            Step::Send(number) => {
+            Decision::Send(number) => {
                 let id = self.take(number);
                 self.sent(id, self.flows[number].group);
                 if self.iops && self.flows[number].requests.is_empty() {
@@ -408,12 +408,12 @@ impl Scheduler for Cfq {
                 }
                 Next::Request(id)
             }
-            Step::Idle(until) => {
+            Decision::Idle(until) => {
                 self.idle_until = Some(until);
                 self.counts.idlings += 1;
                 Next::Idle { until }
             }
-            Step::Wait => Next::Nothing,
+            Decision::Wait => Next::Nothing,
         }
     }
 

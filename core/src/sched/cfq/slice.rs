@@ -37,7 +37,7 @@
 use super::flow::Service;
 use super::group::Workload;
 use super::order::Serving;
-use super::{Cfq, Step};
+use super::{Cfq, Decision};
 use crate::time::ms;
 use crate::trace::Note;
 use crate::{Duration, Instant, PriorityClass};
@@ -72,13 +72,13 @@ pub(super) enum Keep {
 const SERVING_MIN: Duration = ms(2);
 
 impl Cfq {
-    pub(super) fn step_slice(&mut self) -> Step {
+    pub(super) fn step_slice(&mut self) -> Decision {
         loop {
             let Some(keep) = self.keep() else {
                 if self.start() {
                     continue;
                 }
-                return Step::Wait;
+                return Decision::Wait;
             };
             if keep != Keep::Send
                 && let Some(other) = self.cooperator()
@@ -89,10 +89,10 @@ impl Cfq {
             match keep {
                 Keep::Send => {
                     let number = self.turn.expect("somebody's turn is kept").flow;
-                    return if self.may_send(number) { Step::Send(number) } else { Step::Wait };
+                    return if self.may_send(number) { Decision::Send(number) } else { Decision::Wait };
                 }
-                Keep::Wait(None) => return Step::Wait,
-                Keep::Wait(Some(until)) => return Step::Idle(until),
+                Keep::Wait(None) => return Decision::Wait,
+                Keep::Wait(Some(until)) => return Decision::Idle(until),
                 Keep::Over(at) => self.expire(at),
             }
         }
