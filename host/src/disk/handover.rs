@@ -34,7 +34,7 @@ use super::{Disk, GroupBounds, Place, Plan};
 pub(super) struct State {
     /// `None`: no worker has had anything for the disk (disk.4).
     pub(super) queues: Option<Arc<Queues>>,
-    next: Option<Next>,
+    next: Option<Pending>,
     /// One bit for each worker that has a side of the disk, and has not ended (handover.3).
     here: u64,
     /// What was counted in queues that are no more (handover.4).
@@ -51,7 +51,7 @@ pub(super) struct State {
 }
 
 /// Queues that wait until the old ones are empty.
-struct Next {
+struct Pending {
     queues: Arc<Queues>,
     /// One bit for each worker that has nothing in the old ones.
     arrived: u64,
@@ -204,7 +204,7 @@ impl Disk {
         match &mut state.next {
             Some(next) => next.queues = queues,
             None => {
-                state.next = Some(Next { queues, arrived: 0 });
+                state.next = Some(Pending { queues, arrived: 0 });
                 self.epoch.fetch_add(1, Ordering::AcqRel);
             }
         }
@@ -264,7 +264,7 @@ impl Disk {
     /// Puts the new queues in place if all workers have arrived (handover.1).
     fn hand_over(&self, state: &mut State) -> bool {
         let here = state.here;
-        let Some(Next { queues, .. }) = state.next.take_if(|next| next.arrived & here == here) else { return false };
+        let Some(Pending { queues, .. }) = state.next.take_if(|next| next.arrived & here == here) else { return false };
         let old = state.queues.replace(Arc::clone(&queues)).expect("others come next only where there are some");
         state.past.add(&old);
         if old.is_one() {
