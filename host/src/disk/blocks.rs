@@ -23,11 +23,11 @@ type Key = (u16, usize);
 /// What is claimed of a disk.
 pub(crate) struct Blocks {
     on: AtomicBool,
-    table: Mutex<Table>,
+    table: Mutex<State>,
 }
 
 #[derive(Default)]
-struct Table {
+struct State {
     /// One bit for each worker that claims blocks for its writes, or has ended.
     settled: u64,
     /// One bit for each worker that has entered.
@@ -58,7 +58,7 @@ impl Blocks {
         Self { on: AtomicBool::new(false), table: Mutex::default() }
     }
 
-    fn table(&self) -> MutexGuard<'_, Table> {
+    fn table(&self) -> MutexGuard<'_, State> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -116,7 +116,7 @@ impl Blocks {
     }
 }
 
-impl Table {
+impl State {
     fn may_hold(&self, claim: &Claim) -> bool {
         (!claim.alone || self.settled & self.here == self.here) && !self.held.values().any(|held| held.excludes(claim))
     }
