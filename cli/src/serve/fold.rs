@@ -28,10 +28,10 @@ const TARGET: &str = "fairlift::fold";
 
 /// The lines of the last seconds.
 #[derive(Clone, Default)]
-pub(super) struct Fold(Arc<Mutex<Lines>>);
+pub(super) struct Fold(Arc<Mutex<Repeats>>);
 
 #[derive(Default)]
-struct Lines {
+struct Repeats {
     seen: HashMap<(Level, String), Seen>,
     /// When it was last looked which of so many need not be remembered.
     looked: Option<Instant>,
@@ -47,7 +47,7 @@ struct Seen {
 /// A line that was counted: its level and text, how often it was not told, and in how long.
 type Counted = (Level, String, u64, Duration);
 
-impl Lines {
+impl Repeats {
     /// Whether a line is told (fold.2).
     fn tell(&mut self, now: Instant, level: Level, line: String) -> bool {
         if self.seen.len() >= LINES && self.looked.is_none_or(|at| now - at >= LOOK) {
@@ -85,7 +85,7 @@ impl Lines {
 }
 
 impl Fold {
-    fn lines(&self) -> MutexGuard<'_, Lines> {
+    fn lines(&self) -> MutexGuard<'_, Repeats> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -172,14 +172,14 @@ mod tests {
         start + Duration::from_secs(seconds)
     }
 
-    fn tell(lines: &mut Lines, now: Instant, text: &str) -> bool {
+    fn tell(lines: &mut Repeats, now: Instant, text: &str) -> bool {
         lines.tell(now, Level::WARN, text.into())
     }
 
     /// fold.2
     #[test]
     fn of_many_same_lines_three_are_told_and_the_rest_is_a_number() {
-        let (start, mut lines) = (Instant::now(), Lines::default());
+        let (start, mut lines) = (Instant::now(), Repeats::default());
         let told = (0..415).filter(|_| tell(&mut lines, start, "full")).count();
         assert!(tell(&mut lines, start, "another"));
         assert!(lines.tell(start, Level::ERROR, "full".into()), "of another level");
@@ -194,14 +194,14 @@ mod tests {
 
     #[test]
     fn a_line_that_comes_now_and_then_is_told_each_time() {
-        let (start, mut lines) = (Instant::now(), Lines::default());
+        let (start, mut lines) = (Instant::now(), Repeats::default());
         assert!((0..20).all(|n| tell(&mut lines, at(start, 4 * n), "now and then")));
         assert!(lines.take(at(start, 100), true).is_empty());
     }
 
     #[test]
     fn many_different_lines_are_told_and_take_bounded_memory() {
-        let (start, mut lines) = (Instant::now(), Lines::default());
+        let (start, mut lines) = (Instant::now(), Repeats::default());
         assert!((0..5000).all(|n| tell(&mut lines, start, &format!("line {n}"))));
         assert!(lines.seen.len() <= LINES);
         assert!((0..10).all(|_| tell(&mut lines, start, "line 4000")), "not remembered, so not folded");
