@@ -58,7 +58,7 @@ extern "C" fn refuse(_signal: c_int, told: *mut libc::siginfo_t, context: *mut c
         .get(call / 64)
         .is_some_and(|word| word.fetch_or(1 << (call % 64), Ordering::Relaxed) >> (call % 64) & 1 == 1);
     if !said {
-        let mut line = Line { bytes: [0; LINE], len: 0 };
+        let mut line = LineBuffer { bytes: [0; LINE], len: 0 };
         let _ = writeln!(
             line,
             "fairlift: system call {call} refused: it is not among those that a server needs, and fails with EPERM; if the server \
@@ -84,12 +84,12 @@ fn answer(context: &mut libc::ucontext_t, result: i64) {
 }
 
 /// A line that is put together without an allocator; what does not fit is cut off.
-struct Line {
+struct LineBuffer {
     bytes: [u8; LINE],
     len: usize,
 }
 
-impl fmt::Write for Line {
+impl fmt::Write for LineBuffer {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         for (place, byte) in self.bytes[self.len..].iter_mut().zip(text.bytes()) {
             *place = byte;
