@@ -76,7 +76,7 @@ pub(crate) struct File {
     inode: u64,
     /// As it was when the file was opened.
     rotational: bool,
-    kind: Kind,
+    kind: FileKind,
     direct: bool,
     way: Way,
     trusted: bool,
@@ -117,7 +117,7 @@ enum Act {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum FileKind {
     Regular,
     Block,
 }
@@ -132,9 +132,9 @@ impl File {
         lock(&file, read_only).map_err(fail)?; // file.3
         let metadata = file.metadata().map_err(|error| fail(error.to_string()))?;
         let system = sys::file_system(&file).unwrap_or_default();
-        let in_ram = kind == Kind::Regular && lives_in_ram(system);
-        let trusted = kind == Kind::Block || is_trusted(system);
-        let home = if kind == Kind::Block { metadata.rdev() } else { metadata.dev() };
+        let in_ram = kind == FileKind::Regular && lives_in_ram(system);
+        let trusted = kind == FileKind::Block || is_trusted(system);
+        let home = if kind == FileKind::Block { metadata.rdev() } else { metadata.dev() };
         let way = match (in_ram, trusted) {
             (true, _) => Way::Inline,
             (false, true) => Way::Ring,
@@ -197,7 +197,7 @@ impl File {
 
     /// Looks whether the file is still there and as long as it was, and says what is new (file.8). Costs less than a flush.
     fn look(&self) {
-        if self.kind == Kind::Regular
+        if self.kind == FileKind::Regular
             && let Ok((size, names)) = sys::size_and_names(&self.file)
         {
             self.faults.looked(&self.path, self.size.load(Ordering::Relaxed), size, names);
@@ -211,7 +211,7 @@ impl File {
 
     /// Whether a flush through the ring shall be an `fdatasync` (file.4).
     pub(crate) fn flush_is_datasync(&self) -> bool {
-        self.kind == Kind::Regular
+        self.kind == FileKind::Regular
     }
 
     /// Whether a durable write is one request (file.4).
@@ -277,7 +277,7 @@ impl Device for File {
 
     /// The run of data or hole that starts at `at`, up to `len` bytes of it.
     fn run(&self, at: u64, len: u64) -> io::Result<Run> {
-        if self.kind == Kind::Block || self.needs_helpers() {
+        if self.kind == FileKind::Block || self.needs_helpers() {
             return Ok(Run { len, hole: false }); // file.6
         }
         let data = sys::seek(&self.file, at, libc::SEEK_DATA)?;
@@ -297,9 +297,9 @@ impl Device for File {
     fn flush_now(&self) -> io::Result<()> {
         self.look();
         match self.kind {
-            _ if self.read_only => Ok(()),          // and some file systems would refuse it
-            Kind::Regular => self.file.sync_data(), // file.4
-            Kind::Block => self.file.sync_all(),
+            _ if self.read_only => Ok(()),              // and some file systems would refuse it
+            FileKind::Regular => self.file.sync_data(), // file.4
+            FileKind::Block => self.file.sync_all(),
         }
     }
 
@@ -335,7 +335,7 @@ impl Device for File {
     }
 
     fn identity(&self) -> Option<(u64, u64)> {
-        Some(if self.kind == Kind::Block { (u64::MAX, self.home) } else { (self.home, self.inode) })
+        Some(if self.kind == FileKind::Block { (u64::MAX, self.home) } else { (self.home, self.inode) })
     }
 
     fn path(&self) -> Option<&Path> {

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::OFlags;
 
-use super::{Kind, holder, sys};
+use super::{FileKind, holder, sys};
 use crate::config::{Direct, InUse};
 use crate::device::roots::Place;
 use crate::kernel::buffer::Pages;
@@ -47,11 +47,11 @@ pub(super) const AGAIN: Duration = Duration::from_millis(5);
 const BLOCK_MOST: u32 = 65536;
 
 /// What a path leads to, before it is opened: opening a fifo would wait for its other end.
-pub(super) fn kind(place: &Place<'_>) -> Result<Kind, String> {
+pub(super) fn kind(place: &Place<'_>) -> Result<FileKind, String> {
     let metadata = place.metadata().map_err(|error| error.to_string())?;
     match metadata.file_type() {
-        kind if kind.is_file() => Ok(Kind::Regular),
-        kind if kind.is_block_device() => Ok(Kind::Block),
+        kind if kind.is_file() => Ok(FileKind::Regular),
+        kind if kind.is_block_device() => Ok(FileKind::Block),
         kind if kind.is_dir() => Err("is a directory; a regular file or block device is needed".into()),
         _ => Err("is neither a regular file nor a block device".into()),
     }
@@ -59,13 +59,13 @@ pub(super) fn kind(place: &Place<'_>) -> Result<Kind, String> {
 
 pub(super) fn open(
     place: &Place<'_>,
-    kind: Kind,
+    kind: FileKind,
     direct: Direct,
     in_use: InUse,
     read_only: bool,
 ) -> Result<Opened, String> {
     // Of a regular file O_EXCL means nothing here.
-    let exclusive = if kind == Kind::Block && in_use == InUse::Refuse { OFlags::EXCL } else { OFlags::empty() };
+    let exclusive = if kind == FileKind::Block && in_use == InUse::Refuse { OFlags::EXCL } else { OFlags::empty() };
     let access = |error: io::Error| match error.kind() {
         io::ErrorKind::ResourceBusy if !exclusive.is_empty() => in_use_message(place),
         io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem if !read_only => {
@@ -86,7 +86,7 @@ pub(super) fn open(
         let file = open(OFlags::empty()).map_err(access)?;
         let size = size_of(&file, kind)?;
         let block =
-            if kind == Kind::Block { sys::block_size(&file).unwrap_or(512).clamp(512, BLOCK_MOST) } else { 512 };
+            if kind == FileKind::Block { sys::block_size(&file).unwrap_or(512).clamp(512, BLOCK_MOST) } else { 512 };
         Ok(Opened { file, direct: false, block, size, why })
     };
     if direct == Direct::Off {
@@ -110,15 +110,15 @@ pub(super) fn open(
 }
 
 /// What direct I/O on an open file must be a multiple of, and where that is from; or why there is none (open.1).
-fn direct_block(file: &fs::File, kind: Kind, size: u64) -> Result<(u32, String), String> {
+fn direct_block(file: &fs::File, kind: FileKind, size: u64) -> Result<(u32, String), String> {
     let (block, why) = match (kind, sys::direct_alignment(file)) {
-        (Kind::Block, _) => (sys::block_size(file).unwrap_or(512), "its sector"),
-        (Kind::Regular, Some((0, _))) => return Err("this file takes no direct I/O, by statx".into()),
-        (Kind::Regular, Some((_, memory))) if memory > sys::PAGE as u32 => {
+        (FileKind::Block, _) => (sys::block_size(file).unwrap_or(512), "its sector"),
+        (FileKind::Regular, Some((0, _))) => return Err("this file takes no direct I/O, by statx".into()),
+        (FileKind::Regular, Some((_, memory))) if memory > sys::PAGE as u32 => {
             return Err(format!("direct I/O needs memory on multiples of {memory} here"));
         }
-        (Kind::Regular, Some((block, _))) => (block, "by statx"),
-        (Kind::Regular, None) => (tried(file)?, "by trying"),
+        (FileKind::Regular, Some((block, _))) => (block, "by statx"),
+        (FileKind::Regular, None) => (tried(file)?, "by trying"),
     };
     let block = block.max(512);
     match block {
@@ -144,10 +144,10 @@ fn tried(file: &fs::File) -> Result<u32, String> {
 }
 
 /// How many bytes it has.
-pub(super) fn size_of(file: &fs::File, kind: Kind) -> Result<u64, String> {
+pub(super) fn size_of(file: &fs::File, kind: FileKind) -> Result<u64, String> {
     let size = match kind {
-        Kind::Regular => file.metadata().map_err(|error| error.to_string())?.len(),
-        Kind::Block => io::Seek::seek(&mut &*file, io::SeekFrom::End(0)).map_err(|error| error.to_string())?,
+        FileKind::Regular => file.metadata().map_err(|error| error.to_string())?.len(),
+        FileKind::Block => io::Seek::seek(&mut &*file, io::SeekFrom::End(0)).map_err(|error| error.to_string())?,
     };
     if size == 0 {
         return Err("is empty: a disk image has the size of the disk".into());
