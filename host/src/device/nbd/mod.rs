@@ -79,7 +79,7 @@ struct Shared {
     ledger: Mutex<Ledger>,
     /// What each worker is to hear.
     mail: Mail<Letters>,
-    owners: Mutex<Vec<Slot>>,
+    owners: Mutex<Vec<ConnectionSlot>>,
     /// To the thread that connects, which ends with this.
     wanted: mpsc::Sender<Wanted>,
     to_make: Arc<Mutex<mpsc::Receiver<Wanted>>>,
@@ -89,7 +89,7 @@ struct Shared {
 
 /// A connection's place.
 #[derive(Default)]
-struct Slot {
+struct ConnectionSlot {
     /// The worker whose it is (remote.2).
     owner: Option<ContextId>,
     /// A connection that nobody uses.
@@ -151,7 +151,7 @@ impl Remote {
         );
         let mut ledger = Ledger::default();
         let birth = ledger.born(0);
-        let mut owners: Vec<Slot> = (0..slots).map(|_| Slot::default()).collect();
+        let mut owners: Vec<ConnectionSlot> = (0..slots).map(|_| ConnectionSlot::default()).collect();
         owners[0].parked = Some((first, birth));
         let since = SystemTime::now();
         let (wanted, to_make) = mpsc::channel();
@@ -217,7 +217,7 @@ impl Shared {
     }
 
     /// Keeps a connection that nobody uses now.
-    fn park(&self, owners: &mut [Slot], slot: usize, made: Established, birth: Birth) {
+    fn park(&self, owners: &mut [ConnectionSlot], slot: usize, made: Established, birth: Birth) {
         if let Some((before, birth)) = owners[slot].parked.replace((made, birth)) {
             self.leave(before, birth);
         }
