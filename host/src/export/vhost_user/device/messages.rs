@@ -19,7 +19,7 @@ use crate::disk::engine::Engine;
 use crate::export::Export;
 
 /// What a request is answered with.
-enum Answer {
+enum Reply {
     /// Nothing of its own.
     Done,
     Payload(Vec<u8>),
@@ -51,10 +51,10 @@ impl Device {
         tracing::debug!(export = self.export.name, ?request, "vhost-user");
         let acknowledges = header.need_reply && self.speaks(VhostUserProtocolFeatures::REPLY_ACK);
         let sent = match self.answer(engine, &request, descriptors) {
-            Ok(Answer::Done) if acknowledges => self.socket.send(&proto::reply(header.code, &proto::number(0)), None),
-            Ok(Answer::Done | Answer::Later) => Ok(()),
-            Ok(Answer::Payload(payload)) => self.socket.send(&proto::reply(header.code, &payload), None),
-            Ok(Answer::With(payload, fd)) => self.socket.send(&proto::reply(header.code, &payload), Some(fd.as_fd())),
+            Ok(Reply::Done) if acknowledges => self.socket.send(&proto::reply(header.code, &proto::number(0)), None),
+            Ok(Reply::Done | Reply::Later) => Ok(()),
+            Ok(Reply::Payload(payload)) => self.socket.send(&proto::reply(header.code, &payload), None),
+            Ok(Reply::With(payload, fd)) => self.socket.send(&proto::reply(header.code, &payload), Some(fd.as_fd())),
             Err(why) => {
                 if acknowledges {
                     // It may not be there to hear it.
@@ -77,8 +77,8 @@ impl Device {
         engine: &mut Engine,
         request: &Request,
         mut descriptors: Vec<OwnedFd>,
-    ) -> Result<Answer, String> {
-        let number = |value| Ok(Answer::Payload(proto::number(value)));
+    ) -> Result<Reply, String> {
+        let number = |value| Ok(Reply::Payload(proto::number(value)));
         let mut descriptor = || descriptors.pop().expect("as many as belong to it");
         match *request {
             Request::GetFeatures => return number(config::features(&self.export)),
@@ -100,7 +100,7 @@ impl Device {
             Request::SetVringBase { ring, base } => self.set_base(ring, base)?,
             Request::GetVringBase { ring } => {
                 self.begin_to_stop(engine, ring)?;
-                return Ok(Answer::Later);
+                return Ok(Reply::Later);
             }
             Request::SetVringKick { ring, with_descriptor: true } => self.set_kick(engine, ring, descriptor())?,
             Request::SetVringKick { ring, with_descriptor: false } => {
@@ -111,7 +111,7 @@ impl Device {
             Request::SetVringEnable { ring, on } => self.enable(engine, ring, on)?,
             Request::GetConfig { offset, size, flags } => {
                 let space = config::space(&self.export, self.write_back);
-                return Ok(Answer::Payload(proto::config(offset, size, flags, &space)));
+                return Ok(Reply::Payload(proto::config(offset, size, flags, &space)));
             }
             Request::SetConfig { offset, ref data } => match (offset as usize, data.as_slice()) {
                 (config::WRITE_BACK, [on]) => self.write_back = *on != 0,
@@ -124,7 +124,7 @@ impl Device {
             }
             Request::SetBackendRequests => self.requests = Some(Socket::new(descriptor())),
         }
-        Ok(Answer::Done)
+        Ok(Reply::Done)
     }
 
     /// Tells the front-end that its device is another size now, if it wants to hear that.
@@ -149,12 +149,12 @@ impl Device {
         Ok(())
     }
 
-    fn make_tables(&mut self, queues: u16, size: u16) -> Result<Answer, String> {
+    fn make_tables(&mut self, queues: u16, size: u16) -> Result<Reply, String> {
         check_tables(queues, size)?;
         let tables = Inflight::new(queues, size).map_err(|error| error.to_string())?;
         let (fd, payload) = tables.shared().map_err(|error| error.to_string())?;
         self.tables = Some(Arc::new(tables));
-        Ok(Answer::With(payload, fd))
+        Ok(Reply::With(payload, fd))
     }
 
     // ---- rings ----
