@@ -79,7 +79,7 @@ use flow::{Flow, Flows};
 use group::Groups;
 use iops::Tempo;
 use order::Serving;
-use slice::Turn;
+use slice::Slice;
 use streams::Binding;
 
 /// Its row of the registry.
@@ -105,7 +105,7 @@ pub struct Cfq {
     /// By stream.
     bindings: Vec<Binding>,
     /// Whose turn it is.
-    turn: Option<Turn>,
+    turn: Option<Slice>,
     /// Which flows of which group have the device, with slices.
     serving: Option<Serving>,
     queueing: Queueing,

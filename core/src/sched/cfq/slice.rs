@@ -44,7 +44,7 @@ use crate::{Duration, Instant, PriorityClass};
 
 /// A flow's time with the device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Turn {
+pub(super) struct Slice {
     pub(super) flow: u32,
     pub(super) began: Instant,
     /// From when on it is over; nothing has ended yet, if there is none (slice.1).
@@ -135,7 +135,7 @@ impl Cfq {
     }
 
     /// slice.7.
-    fn has_sent_enough(&self, turn: &Turn) -> bool {
+    fn has_sent_enough(&self, turn: &Slice) -> bool {
         let flow = &self.flows[turn.flow];
         if self.busy <= 1 {
             return false;
@@ -259,7 +259,7 @@ impl Cfq {
 
     /// A flow's turn begins.
     pub(super) fn begin(&mut self, number: u32) {
-        self.turn = Some(Turn {
+        self.turn = Some(Slice {
             flow: number,
             began: self.now,
             end: None,
