@@ -107,7 +107,7 @@ const ORDERS: [&str; 2] = ["sequential", "random"];
 /// The largest block. Chosen: what fits into memory many times.
 const BLOCK_MAX: u64 = 64 << 20;
 
-type Wrong = (Range<usize>, String);
+type Problem = (Range<usize>, String);
 
 impl Workload {
     /// Reads the workloads of a TOML file, in its order:
@@ -173,7 +173,7 @@ impl Workload {
     }
 }
 
-fn workload(name: &Spanned<String>, raw: RawWorkload) -> Result<Workload, Wrong> {
+fn workload(name: &Spanned<String>, raw: RawWorkload) -> Result<Workload, Problem> {
     if !raw.tenants.is_empty() {
         return situation(name, raw);
     }
@@ -204,7 +204,7 @@ fn workload(name: &Spanned<String>, raw: RawWorkload) -> Result<Workload, Wrong>
 }
 
 /// Tenants, each in a leaf of its own, and the tree of their weights.
-fn situation(name: &Spanned<String>, raw: RawWorkload) -> Result<Workload, Wrong> {
+fn situation(name: &Spanned<String>, raw: RawWorkload) -> Result<Workload, Problem> {
     if let Some(role) = raw.roles.first() {
         return Err((role.span(), "a workload has roles or tenants, not both".into()));
     }
@@ -249,7 +249,7 @@ fn situation(name: &Spanned<String>, raw: RawWorkload) -> Result<Workload, Wrong
     Ok(Workload { name: name.get_ref().clone(), about: raw.about, roles, groups })
 }
 
-fn weight(given: &Spanned<i64>) -> Result<u16, Wrong> {
+fn weight(given: &Spanned<i64>) -> Result<u16, Problem> {
     let weight = u16::try_from(*given.get_ref()).ok().filter(|weight| (1..=Group::WEIGHT_MAX).contains(weight));
     weight.ok_or_else(|| (given.span(), format!("a weight is a number from 1 to {}", Group::WEIGHT_MAX)))
 }
@@ -269,7 +269,7 @@ fn group_at(groups: &mut Vec<Group>, path: &str) -> Result<GroupId, String> {
     Ok(GroupId(id))
 }
 
-fn role(raw: RawRole) -> Result<Role, Wrong> {
+fn role(raw: RawRole) -> Result<Role, Problem> {
     let wrong = |at: &Range<usize>, says: String| Err((at.clone(), says));
     let order = match &raw.order {
         None => Order::Sequential,
@@ -387,7 +387,7 @@ fn explain(message: &str) -> String {
     unknown("key", key, known)
 }
 
-fn mistake(text: &str, (at, says): Wrong) -> Mistake {
+fn mistake(text: &str, (at, says): Problem) -> Mistake {
     let before = &text[..at.start.min(text.len())];
     let line = before.matches('\n').count() + 1;
     let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
