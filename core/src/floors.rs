@@ -65,7 +65,7 @@ pub(crate) trait Order {
 
 /// One rate of a floor.
 #[derive(Clone, Copy, Debug)]
-struct Tag {
+struct RateTag {
     rate: Rate,
     amount: u64,
     /// Up to when what was served is due.
@@ -75,7 +75,7 @@ struct Tag {
 /// The floor of a group.
 #[derive(Debug)]
 struct Floor {
-    tags: Vec<Tag>,
+    tags: Vec<RateTag>,
     /// By direction: how large it is beside others.
     size: [u64; 2],
     /// By direction: what it adds to the weights of its group and those above, while the group is below it; else 0.
@@ -86,9 +86,9 @@ struct Floor {
 }
 
 impl Floor {
-    fn new(tags: Vec<Tag>) -> Self {
+    fn new(tags: Vec<RateTag>) -> Self {
         // I/Os, and 4 KiB of bytes count as one.
-        let one = |tag: &Tag| if tag.rate.counts_bytes() { tag.amount.div_ceil(4096) } else { tag.amount };
+        let one = |tag: &RateTag| if tag.rate.counts_bytes() { tag.amount.div_ceil(4096) } else { tag.amount };
         let size = |way| tags.iter().filter(|tag| tag.rate.counts(way)).map(one).max().unwrap_or(0);
         let size = Direction::ALL.map(size);
         Self { tags, size, weight: [0; 2], place: None, is_touched: false }
@@ -177,7 +177,7 @@ impl Floors {
                 let old = before.iter().flat_map(|floor| &floor.tags).find(|tag| tag.rate == rate);
                 old.map_or(now, |tag| tag.until)
             };
-            let tag = |(rate, amount)| Tag { rate, amount, until: until(rate) };
+            let tag = |(rate, amount)| RateTag { rate, amount, until: until(rate) };
             let floor = Floor::new(rates.iter().map(tag).collect());
             *self.sizes.entry(floor.largest()).or_default() += 1;
             self.node_mut(id).floor = Some(floor);
