@@ -46,6 +46,16 @@ class Control:
     def cli(self, *words, code=0):
         return self.t.run(BINARY, *words, env=self.env, code=code)
 
+    def working(self, *exports):
+        """Waits until each of these exports has one client, which works; by export, its row. fio connects to learn an export's size,
+        leaves, and comes again, perhaps to another worker: a client has come to stay once it is there before and after what was done."""
+        def stayed():
+            before, status, after = (self.ask("GET", path) for path in ("/v1/connections", "/v1/status?seconds=0.1", "/v1/connections"))
+            done = [name for tenant in status["tenants"] if tenant["iops"] for name in tenant["exports"] or []]
+            alone = sorted(exports) == sorted(str(row["export"]) for row in after)
+            return before == after and alone and set(exports) <= set(done) and {row["export"]: row for row in after}
+        return until(stayed, f"{', '.join(exports)} have a client each, which works")
+
 
 def threads(server):
     return len(os.listdir(f"/proc/{server.pid}/task"))
@@ -567,7 +577,7 @@ def weights_set_while_tenants_read_are_what_they_get(t):
     server = t.server(config=config)
     control = Control(t, server)
     load = [fio(t, server, f"t{n}", 30, "--rw=randread", "--size=2g", f"--offset={2 * n}g", "--verify=0") for n in range(2)]
-    until(lambda: control.ask("GET", "/v1")["connections"] >= 2, "both read")
+    control.working("t0", "t1")
 
     def shares():
         status = json.loads(control.cli("status", "--json", "--seconds", "4"))

@@ -145,7 +145,7 @@ def blktrace_tools_read_a_trace(t):
     loads = [t.start(
         "fio", f"--name={name}", "--ioengine=nbd", f"--uri={server.uri(name)}", "--rw=randrw", "--bs=4k", "--iodepth=8",
         "--time_based", "--runtime=30", f"--output={t.path(name)}") for name in ("alice", "bob")]
-    until(lambda: len(control.ask("GET", "/v1/connections")) == 2, "both are there")
+    control.working("alice", "bob")
     contains(control.cli("trace", "--export", "alise", "-o", t.path("x"), code=1), 'did you mean "alice"?')
     said = control.cli("trace", "--seconds=2", "-o", t.path("all"))
     contains(said, "events: ", "all.blktrace.0")

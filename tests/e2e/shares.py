@@ -7,8 +7,8 @@ from harness import *
 from metrics import samples, scrape
 from why import tenants
 
-# 60 MB a second, whatever the size of requests; and one request after another, 0.5 ms each, whatever its size.
-BANDWIDTH = "sim:ssd-2010,link=60,size=64m"
+# 20 MB a second, whatever the size of requests; and one request after another, 0.5 ms each, whatever its size.
+BANDWIDTH = "sim:ssd-2010,link=20,size=64m"
 REQUESTS = "sim:rbd-3x,link=500us,kib=0s,size=64m"
 SECONDS = 120  # of a load that is ended before
 
@@ -71,14 +71,15 @@ def every_view_says_the_same_of_a_disk_bound_by_bandwidth(t):
     sizes, alone = {"alice": "4k", "bob": "256k"}, {}
     for name, size in sizes.items():
         one = load(t, server, name, size)
-        time.sleep(1)
+        control.working(name)
         found = status(control)[f"/{name}"]
         alone[f"/{name}"] = found["iops"]
         if not (abs(found["score"] - 1) < 1e-6 and found["had"] > 0.9):
             raise AssertionError(f"one that has the disk alone has what it is due: {found}")
         end(one)
     loads = [load(t, server, name, size) for name, size in sizes.items()]
-    time.sleep(2)
+    control.working("alice", "bob")
+    time.sleep(1)
     agree(control, {"/alice": 0.5, "/bob": 0.5})
     found = status(control, 4)
     parts = {path: tenant["iops"] / alone[path] for path, tenant in found.items()}
@@ -95,7 +96,7 @@ def every_view_says_the_same_of_a_disk_bound_by_requests(t):
     server = t.server(config=tenants('scheduler = "fair"', REQUESTS, REQUESTS, weights=(100, 300)))
     control = Control(t, server)
     loads = [load(t, server, name, "4k") for name in ("alice", "bob")]
-    time.sleep(2)
+    control.working("alice", "bob")
     agree(control, {"/alice": 0.25, "/bob": 0.75})
 
     def told(by, due):

@@ -295,8 +295,7 @@ def one_slow_worker(t):
             "--size=256m", "--time_based", "--runtime=60", stdout=subprocess.DEVNULL)
     Load(t, server, "bob", pause=0.01)
     control = Control(t, server)
-    until(lambda: len(control.ask("GET", "/v1/connections")) == 2, "both are there")
-    serves = {client["export"]: client["worker"] for client in control.ask("GET", "/v1/connections")}
+    serves = {export: client["worker"] for export, client in control.working("alice", "bob").items()}
     if serves["alice"] == serves["bob"]:
         raise AssertionError(f"two clients have two workers: {serves}")
     for task in Path(f"/proc/{server.pid}/task").iterdir():
