@@ -45,10 +45,7 @@ KNOWN_CIRCLES = {}
 KNOWN_FOLDERS = {}
 KNOWN_UP = {}
 KNOWN_NAMES = {
-    "Asked": 9, "Class": 4, "Client": 4, "Device": 6, "Disk": 6, "End": 4, "Ended": 7, "Error": 4,
-    "Event": 8, "File": 5, "Group": 4, "Held": 5, "Lane": 4, "Node": 4,
-    "Order": 6, "Part": 4, "Place": 11, "Queue": 5, "Request": 5, "Row": 8, "Run": 4, "Setup": 6, "Shared": 5,
-    "Step": 7, "Told": 6, "Waiting": 5, "Window": 5, 
+    "Asked": 5, "Device": 4, "Disk": 4, "Ended": 6, "Event": 4, "Held": 4, "Node": 4, "Place": 5, "Queue": 5, "Shared": 4, "Step": 5, "Waiting": 4,
 }
 
 ITEM_OF_TEST = re.compile(r"#\[cfg\((?:all\()?test\b[^\]]*\]")

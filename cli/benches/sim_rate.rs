@@ -18,7 +18,7 @@ use fairlift_core::time::secs;
 use fairlift_core::{Duration, Errno, Group, GroupId, Instant, Op, Outcome, Priority, Queue, Sector, Stream, sched};
 use fairlift_lab::World;
 use fairlift_lab::model::Spec;
-use fairlift_lab::program::{Direct, File, Order, direct};
+use fairlift_lab::program::{Direct, Pattern, Region, direct};
 
 const SEED: u64 = 1;
 
@@ -26,7 +26,7 @@ const SEED: u64 = 1;
 #[derive(Clone, Copy)]
 struct Load {
     op: Op,
-    order: Order,
+    order: Pattern,
     block: u64,
     depth: u32,
 }
@@ -40,9 +40,9 @@ fn main() {
     for model in models {
         let spec = Spec::parse(model).unwrap_or_else(|error| panic!("{error}"));
         for (op, order, block) in [
-            (Op::Read, Order::Sequential, 128 << 10),
-            (Op::Read, Order::Random, 4 << 10),
-            (Op::Write, Order::Sequential, 128 << 10),
+            (Op::Read, Pattern::Sequential, 128 << 10),
+            (Op::Read, Pattern::Random, 4 << 10),
+            (Op::Write, Pattern::Sequential, 128 << 10),
         ] {
             for depth in [1, 4, 32] {
                 let load = Load { op, order, block, depth };
@@ -60,7 +60,7 @@ fn program(spec: &Spec, load: Load) -> Direct {
     let Load { op, order, block, depth } = load;
     let settings = direct::Settings::new(op, order, block, depth);
     let bytes = (32 << 30).min(spec.size / 2);
-    Direct::new(settings, File { start: Sector(0), bytes }, SEED)
+    Direct::new(settings, Region { start: Sector(0), bytes }, SEED)
 }
 
 fn rate(operations: u64, runtime: Duration) -> f64 {

@@ -11,7 +11,7 @@ use fairlift_core::time::{secs, us};
 use fairlift_core::{ContextId, Duration, Group, GroupId, Instant, Limits, Op, Priority, Queue, Sector, Stream};
 use fairlift_lab::iostest::{Modelled, Plan, Runner};
 use fairlift_lab::model::Spec;
-use fairlift_lab::program::{Direct, File, Order, direct};
+use fairlift_lab::program::{Direct, Pattern, Region, direct};
 use fairlift_lab::workload::Workload;
 use fairlift_lab::{World, fixed_time};
 
@@ -50,8 +50,8 @@ fn turn(model: Box<dyn Model>, kind: Kind, op: Op, streams: u64, depth: u32) -> 
     let mut world = World::new(Queue::new(settings), model);
     let share = limits.capacity / streams * Sector::SIZE / 4096 * 4096;
     for index in 0..streams {
-        let file = File { start: Sector(index * share / Sector::SIZE), bytes: share };
-        let settings = direct::Settings::new(op, Order::Random, 4096, depth);
+        let file = Region { start: Sector(index * share / Sector::SIZE), bytes: share };
+        let settings = direct::Settings::new(op, Pattern::Random, 4096, depth);
         let stream = Stream { group: GroupId::ROOT, priority: Priority::default(), context: ContextId(0) };
         world.add(stream, Box::new(Direct::new(settings, file, index)));
     }

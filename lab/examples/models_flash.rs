@@ -5,7 +5,7 @@ use std::time::Instant as Clock;
 use fairlift_core::time::{ms, secs};
 use fairlift_core::{Instant, Op, Sector};
 use fairlift_lab::model::{Spec, profiles};
-use fairlift_lab::program::{Direct, File, Order, direct};
+use fairlift_lab::program::{Direct, Pattern, Region, direct};
 
 #[path = "../tests/support/figures.rs"]
 mod figures;
@@ -101,8 +101,8 @@ fn speed() {
         let got = alone("nvme-plp", Load::new(Op::Read, 4096, depth), secs(4));
         let alone = got.latencies.len() as f64 * 1.1 / began.elapsed().as_secs_f64() / 1e6;
         let mut world = worlds::world("nvme-plp", 1023);
-        let file = File { start: Sector(0), bytes: 1 << 40 };
-        let settings = direct::Settings::new(Op::Read, Order::Random, 4096, depth);
+        let file = Region { start: Sector(0), bytes: 1 << 40 };
+        let settings = direct::Settings::new(Op::Read, Pattern::Random, 4096, depth);
         world.add(worlds::stream(), Box::new(Direct::new(settings, file, 1)));
         let began = Clock::now();
         world.run_until(Instant::ZERO + secs(4));

@@ -2,7 +2,7 @@
 
 use fairlift_core::Duration;
 use fairlift_core::time::{ms, us};
-use fairlift_lab::lock::{Cost, Costs, Setup, Wait};
+use fairlift_lab::lock::{Cost, Costs, Load, Wait};
 
 const fn ns(nanos: u64) -> Duration {
     Duration::from_nanos(nanos)
@@ -17,11 +17,11 @@ const EVER_LATER: Wait = Wait { first: ns(250), most: us(16), looks: 9, looks_an
 
 const WORKERS: [usize; 7] = [1, 2, 4, 8, 16, 32, 64];
 
-fn setup(workers: usize, depth: u32, costs: Costs, wait: Wait) -> Setup {
-    Setup { workers, disks: 1, depth, think: Duration::ZERO, costs, wait, seed: 1 }
+fn setup(workers: usize, depth: u32, costs: Costs, wait: Wait) -> Load {
+    Load { workers, disks: 1, depth, think: Duration::ZERO, costs, wait, seed: 1 }
 }
 
-fn thousands(setup: Setup) -> f64 {
+fn thousands(setup: Load) -> f64 {
     setup.play(ms(20)).rate / 1e3
 }
 
@@ -71,7 +71,7 @@ fn table(name: &str, outside: Cost, disks: impl Fn(usize) -> usize) {
         for (how, wait) in [("sleeps", STD), ("looks", EVER_LATER)] {
             let costs = Costs { outside, inside, moved };
             let cells = WORKERS.map(|workers| {
-                let rate = thousands(Setup { disks: disks(workers), ..setup(workers, 32, costs, wait) });
+                let rate = thousands(Load { disks: disks(workers), ..setup(workers, 32, costs, wait) });
                 format!("{:.2}", rate / 1e3)
             });
             println!("| {scheduler}, {how} | {} |", cells.join(" | "));

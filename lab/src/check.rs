@@ -28,7 +28,7 @@ mod versions;
 use versions::Versions;
 
 /// What is known of a bio; its token is the row's number.
-struct Row {
+struct TrackedBio {
     state: State,
     op: Op,
     extent: Extent,
@@ -83,7 +83,7 @@ struct InDisk {
 /// Looks at the promises: see the [module](self).
 pub struct Check {
     seed: u64,
-    rows: Vec<Row>,
+    rows: Vec<TrackedBio>,
     open: usize,
     /// By tag.
     in_disk: Vec<Option<InDisk>>,
@@ -144,7 +144,7 @@ impl Check {
     pub fn submitted(&mut self, now: Instant, bio: &Bio) {
         let number = bio.token.0 as usize;
         if self.rows.len() <= number {
-            self.rows.resize_with(number + 1, Row::free);
+            self.rows.resize_with(number + 1, TrackedBio::free);
         }
         self.order += 1;
         self.open += 1;
@@ -154,7 +154,7 @@ impl Check {
             self.fail(now, number, "is asked with the token of one that has not ended");
         }
         let floors = std::mem::take(&mut row.floors);
-        *row = Row {
+        *row = TrackedBio {
             state: State::Open,
             op: bio.op,
             extent: bio.extent,
@@ -162,7 +162,7 @@ impl Check {
             is_behind_flush: bio.flags.contains(Flags::PREFLUSH),
             order,
             floors,
-            ..Row::free()
+            ..TrackedBio::free()
         };
         if bio.op == Op::Read {
             self.versions.asked(bio.extent, &mut row.floors);
@@ -334,7 +334,7 @@ impl Check {
 
     #[cold]
     fn fail(&self, now: Instant, number: usize, says: &str) -> ! {
-        let Row { op, extent, stream, .. } = &self.rows[number];
+        let TrackedBio { op, extent, stream, .. } = &self.rows[number];
         panic!("{}: {} {extent:?} of stream {stream} {says}", self.place(now), op.name());
     }
 
@@ -344,7 +344,7 @@ impl Check {
     }
 }
 
-impl Row {
+impl TrackedBio {
     const fn free() -> Self {
         let none = Covered { sectors: 0, squares: 0 };
         Self {

@@ -26,7 +26,7 @@ use fairlift_core::{Duration, Group};
 use crate::result::{Results, Run};
 use crate::workload::Workload;
 
-pub use error::Error;
+pub use error::RunError;
 pub use fairlift_core::program::{Job, Measured};
 pub use modelled::Modelled;
 use tenants::Alone;
@@ -179,11 +179,11 @@ pub fn run(
     mut results: Results,
     progress: &mut dyn FnMut(Progress<'_>),
     stop: &dyn Fn() -> bool,
-) -> Result<Results, Error> {
+) -> Result<Results, RunError> {
     let cases = plan.cases()?;
     // Sets differ in their seeds alone.
     for case in cases.iter().filter(|case| case.set == 1) {
-        runner.check(case).map_err(|why| Error::of(case, why))?;
+        runner.check(case).map_err(|why| RunError::of(case, why))?;
     }
     let mut alone = Alone::default();
     for (index, case) in cases.iter().enumerate() {
@@ -196,9 +196,9 @@ pub fn run(
             progress(Progress::Goes(case, ran));
             stop()
         };
-        let measured = runner.run(case, &mut watch).map_err(|why| Error::of(case, why))?;
+        let measured = runner.run(case, &mut watch).map_err(|why| RunError::of(case, why))?;
         if let Some(failed) = failure(&measured) {
-            return Err(Error::of(case, failed.into())); // iostest.4
+            return Err(RunError::of(case, failed.into())); // iostest.4
         }
         if measured.runtime < case.runtime {
             results.interrupted = true; // iostest.5

@@ -24,7 +24,7 @@ use std::error::Error as AnyError;
 
 use fairlift_core::Duration;
 
-use crate::iostest::{Case, Error, Measured, Watch};
+use crate::iostest::{Case, Measured, RunError, Watch};
 
 pub use advice::{Kernel, advise};
 pub use findings::{
@@ -33,7 +33,7 @@ pub use findings::{
 };
 pub use judge::find;
 pub use paper::Paper;
-pub use probe::{Place, Probe, Step, Way, plan};
+pub use probe::{Area, Probe, ProbeRun, Way, plan};
 pub use sample::{Figure, Sample};
 
 /// How well the mean of runs is to be known for a step to end early: its standard error, against the mean.
@@ -54,7 +54,7 @@ pub struct Facts {
 }
 
 /// What runs probes.
-pub trait Disk {
+pub trait UnderTest {
     /// What is known of it.
     fn facts(&self) -> Facts;
 
@@ -65,7 +65,7 @@ pub trait Disk {
     fn run(
         &mut self,
         way: Way,
-        place: Place,
+        place: Area,
         case: &Case,
         watch: Watch<'_>,
     ) -> Result<Measured, Box<dyn AnyError + Send + Sync>>;
@@ -89,7 +89,7 @@ pub struct Outcome {
 #[derive(Clone, Copy, Debug)]
 pub enum Progress<'a> {
     /// A step begins, with so much of the planned time behind it.
-    Begins(&'a Step, Duration),
+    Begins(&'a ProbeRun, Duration),
     /// So much of the planned time is over.
     Goes(Duration),
 }
@@ -102,15 +102,15 @@ pub struct Measurement {
     /// Whether it was stopped (iostune.5).
     pub interrupted: bool,
     /// What ended it, if not a stop.
-    pub error: Option<Error>,
+    pub error: Option<RunError>,
     /// Time of the disk that it took.
     pub ran: Duration,
 }
 
 /// Runs the steps of a [`plan`].
 pub fn measure(
-    steps: &[Step],
-    disk: &mut dyn Disk,
+    steps: &[ProbeRun],
+    disk: &mut dyn UnderTest,
     seed: u64,
     progress: &mut dyn FnMut(Progress<'_>),
     stop: &dyn Fn() -> bool,
@@ -136,11 +136,11 @@ pub fn measure(
                 stop()
             };
             match disk.run(step.probe.way(), step.probe.place(), &case, &mut watch) {
-                Err(why) => all.error = Some(Error::of(&case, why)),
+                Err(why) => all.error = Some(RunError::of(&case, why)),
                 Ok(measured) => {
                     all.ran = all.ran + measured.runtime;
                     if let Some(failed) = crate::iostest::failure(&measured) {
-                        all.error = Some(Error::of(&case, failed.into()));
+                        all.error = Some(RunError::of(&case, failed.into()));
                     } else if measured.runtime < case.runtime {
                         all.interrupted = true; // iostune.5
                     } else {

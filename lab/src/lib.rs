@@ -37,4 +37,4 @@ pub mod world;
 pub use fairlift_core::suggestion;
 pub use random::Random;
 pub use timed::{Timed, fixed_time};
-pub use world::{End, World};
+pub use world::{Completion, World};

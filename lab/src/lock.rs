@@ -66,7 +66,7 @@ pub struct Wait {
 
 /// A load: so many workers, disks and requests.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub struct Setup {
+pub struct Load {
     /// Workers.
     pub workers: usize,
     /// Disks, each with a lock; a request is for any of them.
@@ -96,7 +96,7 @@ pub struct Outcome {
     pub slept: f64,
 }
 
-impl Setup {
+impl Load {
     /// Plays so long, and once more as long before, in which all comes to its pace.
     #[must_use]
     pub fn play(&self, time: Duration) -> Outcome {
@@ -120,7 +120,7 @@ impl Setup {
 const VISITS: usize = 2;
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-enum Event {
+enum WorkerEvent {
     /// A worker wants the lock of its next visit.
     Wants(usize),
     /// A worker looks at the lock, for so many more times, the next one after so long.
@@ -171,11 +171,11 @@ struct Sums {
 }
 
 struct Play {
-    setup: Setup,
+    setup: Load,
     now: Instant,
     random: Random,
     /// (when, in what order, what): the earliest first.
-    events: BinaryHeap<Reverse<(Instant, u64, Event)>>,
+    events: BinaryHeap<Reverse<(Instant, u64, WorkerEvent)>>,
     order: u64,
     workers: Vec<Worker>,
     locks: Vec<Lock>,
@@ -183,7 +183,7 @@ struct Play {
 }
 
 impl Play {
-    fn new(setup: Setup) -> Self {
+    fn new(setup: Load) -> Self {
         let mut play = Self {
             now: Instant::ZERO,
             random: Random::new(setup.seed),
@@ -195,12 +195,12 @@ impl Play {
             setup,
         };
         for worker in 0..setup.workers {
-            play.after(Duration::ZERO, Event::Comes(worker, setup.depth));
+            play.after(Duration::ZERO, WorkerEvent::Comes(worker, setup.depth));
         }
         play
     }
 
-    fn after(&mut self, time: Duration, event: Event) {
+    fn after(&mut self, time: Duration, event: WorkerEvent) {
         self.order += 1;
         self.events.push(Reverse((self.now + time, self.order, event)));
     }
@@ -212,12 +212,12 @@ impl Play {
             self.events.pop();
             self.now = at;
             match event {
-                Event::Comes(worker, count) => self.comes(worker, count),
-                Event::Wants(worker) => self.wants(worker),
-                Event::Looks(worker, more, pause) => self.looks(worker, more, pause),
-                Event::Runs(worker) => self.begins_to_look(worker),
-                Event::LetsGo(worker) => self.lets_go(worker),
-                Event::Answers(worker, count) => self.answers(worker, count),
+                WorkerEvent::Comes(worker, count) => self.comes(worker, count),
+                WorkerEvent::Wants(worker) => self.wants(worker),
+                WorkerEvent::Looks(worker, more, pause) => self.looks(worker, more, pause),
+                WorkerEvent::Runs(worker) => self.begins_to_look(worker),
+                WorkerEvent::LetsGo(worker) => self.lets_go(worker),
+                WorkerEvent::Answers(worker, count) => self.answers(worker, count),
             }
         }
         self.now = end;
@@ -254,8 +254,11 @@ impl Play {
         let Worker { turn, parts, .. } = self.workers[worker];
         let mean = (once + each * f64::from(turn)) / parts as f64;
         let time = self.work(mean);
-        let event =
-            if self.workers[worker].visits.is_empty() { Event::Answers(worker, turn) } else { Event::Wants(worker) };
+        let event = if self.workers[worker].visits.is_empty() {
+            WorkerEvent::Answers(worker, turn)
+        } else {
+            WorkerEvent::Wants(worker)
+        };
         self.after(time + besides, event);
     }
 
@@ -263,7 +266,7 @@ impl Play {
         self.sums.served += u64::from(count);
         self.workers[worker].turn = 0;
         self.workers[worker].turns += 1;
-        self.after(self.setup.think, Event::Comes(worker, count));
+        self.after(self.setup.think, WorkerEvent::Comes(worker, count));
         if self.workers[worker].come > 0 {
             self.begin(worker);
         }
@@ -297,7 +300,7 @@ impl Play {
         } else {
             // Longer or shorter by half, as the host does it.
             let nanos = pause.as_nanos() / 2 + self.random.below(pause.as_nanos());
-            self.after(Duration::from_nanos(nanos), Event::Looks(worker, more - 1, (pause + pause).min(most)));
+            self.after(Duration::from_nanos(nanos), WorkerEvent::Looks(worker, more - 1, (pause + pause).min(most)));
         }
     }
 
@@ -322,7 +325,7 @@ impl Play {
         let mean = inside.once + moved.once + (inside.each + moved.each) * count;
         let time = self.work(mean);
         self.sums.held += time.as_nanos();
-        self.after(time, Event::LetsGo(worker));
+        self.after(time, WorkerEvent::LetsGo(worker));
     }
 
     fn lets_go(&mut self, worker: usize) {
@@ -334,7 +337,7 @@ impl Play {
         if std::mem::take(&mut lock.is_slept_for) {
             besides = self.setup.wait.wake;
             if let Some(sleeper) = lock.asleep.pop_front() {
-                self.after(self.setup.wait.latency, Event::Runs(sleeper));
+                self.after(self.setup.wait.latency, WorkerEvent::Runs(sleeper));
             }
         }
         self.works(worker, besides);
@@ -355,13 +358,13 @@ mod tests {
         Wait { first: ns(28), most: ns(28), looks: 100, looks_anyway: false, wake: us(7), latency: us(15) };
     const EVER_LATER: Wait = Wait { first: ns(250), most: us(16), looks: 9, looks_anyway: true, ..STD };
 
-    fn setup(workers: usize, wait: Wait) -> Setup {
+    fn setup(workers: usize, wait: Wait) -> Load {
         let costs = Costs {
             outside: Cost { once: 200.0, each: 100.0 },
             inside: Cost { once: 200.0, each: 150.0 },
             moved: Cost::default(),
         };
-        Setup { workers, disks: 1, depth: 8, think: Duration::ZERO, costs, wait, seed: 1 }
+        Load { workers, disks: 1, depth: 8, think: Duration::ZERO, costs, wait, seed: 1 }
     }
 
     fn near(is: f64, wanted: f64) -> bool {
@@ -380,7 +383,7 @@ mod tests {
     /// lock.1: with 64 disks two workers rarely meet; with one they do nothing else.
     #[test]
     fn workers_add_up_where_locks_are_many_and_not_where_one_is_full() {
-        let rate = |workers, disks| Setup { disks, ..setup(workers, EVER_LATER) }.play(ms(20)).rate;
+        let rate = |workers, disks| Load { disks, ..setup(workers, EVER_LATER) }.play(ms(20)).rate;
         let (one, eight) = (rate(1, 64), rate(8, 64));
         assert!(eight > 5.0 * one, "{one} and {eight}");
         // The lock alone: 8 requests in 2 × 1400 ns.
@@ -390,7 +393,7 @@ mod tests {
     /// lock.1: a client that thinks for as long as the rest takes leaves its worker half of the time idle.
     #[test]
     fn a_worker_whose_clients_think_waits_for_them() {
-        let thinks = Setup { think: ns(3800), ..setup(1, STD) };
+        let thinks = Load { think: ns(3800), ..setup(1, STD) };
         assert!(near(thinks.play(ms(20)).rate, 8e9 / 7600.0));
     }
 
@@ -400,7 +403,7 @@ mod tests {
         let moved = Cost { once: 3000.0, each: 0.0 };
         let rate = |workers, moved| {
             let setup = setup(workers, EVER_LATER);
-            Setup { costs: Costs { moved, ..setup.costs }, ..setup }.play(ms(20)).rate
+            Load { costs: Costs { moved, ..setup.costs }, ..setup }.play(ms(20)).rate
         };
         assert!(near(rate(1, moved), rate(1, Cost::default())));
         assert!(rate(2, moved) < 0.9 * rate(2, Cost::default()));
@@ -410,7 +413,7 @@ mod tests {
     #[test]
     fn looking_ever_later_saves_sleeps_and_serves_more() {
         let costs = Costs { moved: Cost { once: 1000.0, each: 175.0 }, ..setup(2, STD).costs };
-        let play = |wait| Setup { costs, ..setup(2, wait) }.play(ms(20));
+        let play = |wait| Load { costs, ..setup(2, wait) }.play(ms(20));
         let (std, ours) = (play(STD), play(EVER_LATER));
         assert!(ours.slept < std.slept / 10.0, "{ours:?} {std:?}");
         assert!(ours.rate > 1.2 * std.rate, "{ours:?} {std:?}");
@@ -420,7 +423,7 @@ mod tests {
     #[test]
     fn nobody_sleeps_for_ever() {
         for wait in [STD, EVER_LATER] {
-            let setup = Setup { depth: 1, ..setup(64, wait) };
+            let setup = Load { depth: 1, ..setup(64, wait) };
             let mut play = Play::new(setup);
             play.until(Instant::ZERO + ms(200));
             assert!(play.workers.iter().all(|worker| worker.turns > 1), "{wait:?}");
@@ -429,7 +432,7 @@ mod tests {
 
     #[test]
     fn a_seed_says_it_all() {
-        let play = |seed| Setup { seed, ..setup(4, STD) }.play(ms(5));
+        let play = |seed| Load { seed, ..setup(4, STD) }.play(ms(5));
         assert_eq!(play(7), play(7));
         assert_ne!(play(7), play(8));
     }

@@ -39,14 +39,14 @@ pub const COPY: Duration = us(1);
 
 /// Where a program's data lies on the disk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct File {
+pub struct Region {
     /// Its first sector.
     pub start: Sector,
     /// Its length in bytes: whole pages, at least one.
     pub bytes: u64,
 }
 
-impl File {
+impl Region {
     /// The sectors of `bytes` bytes from `offset` on; both whole sectors, within the file.
     #[must_use]
     pub const fn extent(&self, offset: u64, bytes: u64) -> Extent {
@@ -56,7 +56,7 @@ impl File {
 
 /// In what order a program goes through its file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Order {
+pub enum Pattern {
     /// From its start to its end, and again.
     Sequential,
     /// Block by block, by chance.

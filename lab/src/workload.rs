@@ -16,7 +16,7 @@ pub mod tenants;
 use fairlift_core::{Duration, Group, Instant, Op, Priority, PriorityClass};
 
 use crate::program::{
-    Direct, File, Fsync, Interactive, Journal, OpenLoop, Order, PAGE, Pages, Program, ReadAhead, WriteBack, direct,
+    Direct, Fsync, Interactive, Journal, OpenLoop, PAGE, Pages, Pattern, Program, ReadAhead, Region, WriteBack, direct,
     interactive, journal, read_ahead, write_back,
 };
 use crate::suggestion;
@@ -65,9 +65,9 @@ pub struct Role {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Does {
     /// Reads or writes through the page cache.
-    Buffered(Op, Order),
+    Buffered(Op, Pattern),
     /// Reads or writes past it.
-    Direct(Op, Order),
+    Direct(Op, Pattern),
     /// Writes a block and makes it durable: with a flush, or by FUA.
     Fsync {
         /// By FUA.
@@ -78,7 +78,7 @@ pub enum Does {
         /// Reads or writes.
         op: Op,
         /// Through the file.
-        order: Order,
+        order: Pattern,
         /// Arrivals in a second, on average.
         rate: u32,
     },
@@ -92,9 +92,9 @@ pub enum Does {
 
 /// Where and how one job plays a role.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Part {
+pub struct JobPlacement {
     /// Its data.
-    pub file: File,
+    pub file: Region,
     /// Bytes of an operation.
     pub block: u64,
     /// Requests in flight, for direct roles.
@@ -133,7 +133,7 @@ impl Workload {
     /// There is none: what there is, and the nearest.
     pub fn named(name: &str) -> Result<Self, String> {
         use Does::{Buffered, Direct};
-        use Order::{Random, Sequential};
+        use Pattern::{Random, Sequential};
         let several =
             |about: &str, roles| Ok(Self { name: name.into(), about: about.into(), roles, groups: Vec::new() });
         let one = |about: &str, does| several(about, vec![Role::new(name, does)]);
@@ -248,7 +248,7 @@ impl Role {
     #[must_use]
     pub fn says(&self) -> String {
         let Does::Direct(op, order) = self.does else { return self.name.clone() };
-        let order = if order == Order::Random { "rand" } else { "" };
+        let order = if order == Pattern::Random { "rand" } else { "" };
         let op = if op == Op::Read { "read" } else { "write" };
         let block = match self.block_size {
             bytes if bytes.is_multiple_of(1 << 20) => format!("{}m", bytes >> 20),
@@ -270,9 +270,9 @@ impl Role {
     #[must_use]
     pub const fn largest_ask(&self, block: u64) -> u64 {
         match self.does {
-            Does::Buffered(Op::Read, Order::Sequential) => read_ahead::LARGEST,
+            Does::Buffered(Op::Read, Pattern::Sequential) => read_ahead::LARGEST,
             // A block may lie across pages.
-            Does::Buffered(Op::Read, Order::Random) => block.next_multiple_of(PAGE) + PAGE,
+            Does::Buffered(Op::Read, Pattern::Random) => block.next_multiple_of(PAGE) + PAGE,
             Does::Buffered(..) => write_back::RUN_MAX * PAGE,
             Does::Direct(..) | Does::Fsync { .. } | Does::OpenLoop { .. } | Does::Interleaved => block,
             Does::Journal => journal::BLOCKS_MAX * block,
@@ -282,18 +282,18 @@ impl Role {
 
     /// The program that plays it.
     #[must_use]
-    pub fn program(&self, part: &Part) -> Box<dyn Program> {
-        let Part { file, block, depth, index: (index, of), round_trip, counts_from, seed } = *part;
+    pub fn program(&self, part: &JobPlacement) -> Box<dyn Program> {
+        let JobPlacement { file, block, depth, index: (index, of), round_trip, counts_from, seed } = *part;
         let think = self.think;
         match self.does {
-            Does::Buffered(Op::Read, Order::Sequential) => Box::new(ReadAhead::new(file, block, think)),
+            Does::Buffered(Op::Read, Pattern::Sequential) => Box::new(ReadAhead::new(file, block, think)),
             Does::Direct(op, order) => {
                 let flush_every = self.flush_every;
                 let settings = direct::Settings::new(op, order, block, depth);
                 let settings = direct::Settings { think, round_trip, flush_every, counts_from, ..settings };
                 Box::new(Direct::new(settings, file, seed))
             }
-            Does::Buffered(Op::Read, Order::Random) => Box::new(Pages::new(file, block, think, seed)),
+            Does::Buffered(Op::Read, Pattern::Random) => Box::new(Pages::new(file, block, think, seed)),
             Does::Buffered(_, order) => {
                 let settings = write_back::Settings { order, block, think, ..write_back::Settings::default() };
                 Box::new(WriteBack::new(settings, file, seed))
@@ -301,7 +301,7 @@ impl Role {
             Does::Fsync { fua } => Box::new(Fsync::new(file, block, fua, think)),
             Does::OpenLoop { op, order, rate } => Box::new(OpenLoop::new(op, order, rate, file, block, seed)),
             Does::Interleaved => {
-                let settings = direct::Settings::new(Op::Read, Order::Sequential, block, 1);
+                let settings = direct::Settings::new(Op::Read, Pattern::Sequential, block, 1);
                 let settings = direct::Settings { think, ..settings };
                 Box::new(Direct::interleaved(settings, file, index, of))
             }

@@ -41,7 +41,7 @@ const HOUR: Duration = secs(3600);
 
 /// How and when a bio that was submitted by hand ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct End {
+pub struct Completion {
     /// When.
     pub at: Instant,
     /// Which.
@@ -51,7 +51,7 @@ pub struct End {
 }
 
 /// A program in the world.
-struct Client {
+struct Process {
     program: Box<dyn Program>,
     stream: StreamId,
     group: GroupId,
@@ -76,7 +76,7 @@ pub struct World {
     now: Instant,
     queue: Queue,
     model: Box<dyn Model>,
-    clients: Vec<Client>,
+    clients: Vec<Process>,
     /// By group, as far as groups have programs.
     unserved: Vec<Unserved>,
     open: Vec<Open>,
@@ -95,7 +95,7 @@ pub struct World {
     check: Check,
     /// Turns since time moved.
     turns: u32,
-    ends: Vec<End>,
+    ends: Vec<Completion>,
     dispatched: Option<Vec<Dispatch>>,
 }
 
@@ -135,7 +135,7 @@ impl World {
         self.unserved.resize(groups, Unserved::default());
         let stream = self.queue.add_stream(stream);
         let index = self.clients.len();
-        self.clients.push(Client { program, stream, group, timer: None, is_ready: true, is_refused: false });
+        self.clients.push(Process { program, stream, group, timer: None, is_ready: true, is_refused: false });
         self.ready.push(index as u32);
         index
     }
@@ -247,7 +247,7 @@ impl World {
 
     /// Gives the disk what it may have, goes to the next event, and says what ended of the bios submitted by hand; `None`
     /// when nothing is left.
-    pub fn step(&mut self) -> Option<Vec<End>> {
+    pub fn step(&mut self) -> Option<Vec<Completion>> {
         let next = self.settle()?;
         self.go_to(next);
         self.settle();
@@ -255,7 +255,7 @@ impl World {
     }
 
     /// Steps until nothing is left to do; all that ended of the bios submitted by hand.
-    pub fn run(&mut self) -> Vec<End> {
+    pub fn run(&mut self) -> Vec<Completion> {
         let mut ends = Vec::new();
         while let Some(some) = self.step() {
             ends.extend(some);
@@ -366,7 +366,7 @@ impl World {
         }
         let Some(outcome) = outcome else { return };
         if client == BY_HAND {
-            return self.ends.push(End { at: self.now, token: Token(theirs), outcome });
+            return self.ends.push(Completion { at: self.now, token: Token(theirs), outcome });
         }
         let this = &mut self.clients[client as usize];
         self.unserved[usize::from(this.group.0)].ended(self.now);
@@ -413,7 +413,7 @@ impl World {
     fn take(&mut self, client: u32, ask: Ask) {
         let Ask { token, op, flags, extent } = ask;
         let number = self.number(Open { client, token: u64::from(token) });
-        let Client { stream, group, .. } = self.clients[client as usize];
+        let Process { stream, group, .. } = self.clients[client as usize];
         self.unserved[usize::from(group.0)].asked(self.now);
         let bio = Bio { op, flags, extent, stream, token: Token(u64::from(number)) };
         // An ask that comes later does not overtake those that wait for room (world.4).

@@ -22,7 +22,7 @@ fn table(title: &str, of: impl Fn(&Settings) -> bool) -> String {
 
 #[test]
 fn the_parameters_in_the_docs_are_those_of_the_code() {
-    let tables = table("Hard disks", |settings| matches!(settings, Settings::Disk(_)))
+    let tables = table("Hard disks", |settings| matches!(settings, Settings::HardDisk(_)))
         + &table("Arrays", |settings| matches!(settings, Settings::Raid(_)))
         + &table("Solid-state disks", |settings| matches!(settings, Settings::Ssd(_)))
         + &table("Virtual disks", |settings| matches!(settings, Settings::Virtio(_)))

@@ -7,7 +7,7 @@ use fairlift_core::{ContextId, Group, GroupId, Instant, Op, Priority, Queue, Sec
 use fairlift_lab::World;
 use fairlift_lab::iostest::{Case, Measured, Modelled, Placement, Plan};
 use fairlift_lab::model::Spec;
-use fairlift_lab::program::{Direct, File, Order, direct};
+use fairlift_lab::program::{Direct, Pattern, Region, direct};
 use fairlift_lab::workload::Workload;
 use proptest::prelude::*;
 
@@ -82,11 +82,11 @@ fn readers_and_writers_of_one_file_see_the_latest_writes() {
             };
             let mut world = World::new(Queue::new(settings), model);
             world.check().watch_every(1);
-            let file = File { start: Sector(2048), bytes: 128 << 10 };
+            let file = Region { start: Sector(2048), bytes: 128 << 10 };
             for index in 0..8 {
                 let op = if index % 2 == 0 { Op::Read } else { Op::Write };
                 let block = 4096 << (index / 2 % 3);
-                let (order, think) = (Order::Random, us(index * 50));
+                let (order, think) = (Pattern::Random, us(index * 50));
                 let program =
                     Direct::new(direct::Settings { think, ..direct::Settings::new(op, order, block, 4) }, file, index);
                 let stream = Stream { group: GroupId::ROOT, priority: Priority::default(), context: ContextId(0) };

@@ -34,7 +34,7 @@ mod tally;
 mod watch;
 
 use bench::Bench;
-use step::Step;
+use step::ProgramStep;
 use swarm::Setup;
 
 pub use shrink::{Small, shrink};
@@ -94,7 +94,7 @@ pub const PROMISES: &[Promise] = &[
 
 /// How a run ended.
 #[derive(Debug)]
-pub struct Ended {
+pub struct Verdict {
     /// What was tried, up to the promise that was broken.
     pub tally: Tally,
     /// The promise that was broken.
@@ -130,7 +130,7 @@ pub const SUITES: &[Suite] = &[
         part: 4,
         steps: |seed| Setup::draw(seed).steps,
         says: |seed| Setup::draw(seed).says(),
-        step: |seed, number| Step::draw(&Setup::draw(seed), number).says(&Setup::draw(seed)),
+        step: |seed, number| ProgramStep::draw(&Setup::draw(seed), number).says(&Setup::draw(seed)),
         run: |seed, steps| queue(&Setup::draw(seed), steps),
     },
     Suite {
@@ -139,17 +139,17 @@ pub const SUITES: &[Suite] = &[
         part: 6,
         steps: |seed| Setup::draw_flood(seed).steps,
         says: |seed| Setup::draw_flood(seed).says(),
-        step: |seed, number| Step::draw(&Setup::draw_flood(seed), number).says(&Setup::draw_flood(seed)),
+        step: |seed, number| ProgramStep::draw(&Setup::draw_flood(seed), number).says(&Setup::draw_flood(seed)),
         run: |seed, steps| queue(&Setup::draw_flood(seed), steps),
     },
     Suite {
         name: "power",
         about: "flushes and durable writes on a disk with a volatile cache, whose power fails at every instant",
         part: 1,
-        steps: |seed| power::Setup::draw(seed).bios(),
-        says: |seed| power::Setup::draw(seed).says(),
+        steps: |seed| power::PowerRun::draw(seed).bios(),
+        says: |seed| power::PowerRun::draw(seed).says(),
         step: |_, number| format!("bio {number}"),
-        run: |seed, steps| power::Setup::draw(seed).go(steps.count() as u64),
+        run: |seed, steps| power::PowerRun::draw(seed).go(steps.count() as u64),
     },
     Suite {
         name: "order",
@@ -164,10 +164,10 @@ pub const SUITES: &[Suite] = &[
         name: "shares",
         about: "what tenants get while all want more, beside what their weights, floors and ceilings say is due",
         part: 1,
-        steps: |seed| shares::Setup::draw(seed).requests(),
-        says: |seed| shares::Setup::draw(seed).says(),
+        steps: |seed| shares::SharesRun::draw(seed).requests(),
+        says: |seed| shares::SharesRun::draw(seed).says(),
         step: |_, number| format!("request {number}"),
-        run: |seed, steps| shares::Setup::draw(seed).go(steps.count() as u64),
+        run: |seed, steps| shares::SharesRun::draw(seed).go(steps.count() as u64),
     },
 ];
 
@@ -186,22 +186,22 @@ impl Suite {
 
     /// Makes the run of a seed, with these of its steps.
     #[must_use]
-    pub fn run(&self, seed: u64, steps: &mut dyn Iterator<Item = u64>) -> Ended {
+    pub fn run(&self, seed: u64, steps: &mut dyn Iterator<Item = u64>) -> Verdict {
         quieten();
         let run = AssertUnwindSafe(|| (self.run)(seed, steps));
         IS_WATCHED.with_borrow_mut(|watched| *watched = Some(String::new()));
         let ended = panic::catch_unwind(run);
         let said = IS_WATCHED.take();
         match ended {
-            Ok((tally, result)) => Ended { tally, broken: result.err() },
+            Ok((tally, result)) => Verdict { tally, broken: result.err() },
             // An assertion of ours: requests are answered once, or not at all.
-            Err(_) => Ended { tally: Tally::default(), broken: Some(Broken::new("L1", said.unwrap_or_default())) },
+            Err(_) => Verdict { tally: Tally::default(), broken: Some(Broken::new("L1", said.unwrap_or_default())) },
         }
     }
 
     /// Makes the whole run of a seed.
     #[must_use]
-    pub fn run_all(&self, seed: u64) -> Ended {
+    pub fn run_all(&self, seed: u64) -> Verdict {
         self.run(seed, &mut (0..(self.steps)(seed)))
     }
 }

@@ -28,7 +28,7 @@ const HEAD_FIELDS: usize = 64;
 /// A socket that listens, and who may come by it.
 pub(crate) struct Opened {
     socket: Socket,
-    pub(super) who: Arc<Place>,
+    pub(super) who: Arc<Endpoint>,
     /// Removed at the end.
     file: Option<PathBuf>,
 }
@@ -39,7 +39,7 @@ enum Socket {
 }
 
 /// What holds for all clients of a place.
-pub(crate) struct Place {
+pub(crate) struct Endpoint {
     pub(crate) is_unix: bool,
     pub(crate) read_only: bool,
     /// Of TCP without certificates: the addresses by which clients may name it. With certificates the server's own says who it is.
@@ -73,7 +73,7 @@ impl Locks {
     }
 }
 
-impl Place {
+impl Endpoint {
     /// Those that hold now.
     pub(crate) fn locks(&self) -> Locks {
         self.locks.read().unwrap_or_else(PoisonError::into_inner).clone()
@@ -101,7 +101,7 @@ pub(crate) fn open(at: &ControlAt) -> Result<Opened, String> {
     let locks = Locks::read(at)?;
     let has_certificates = locks.tls.is_some();
     let is_unix = matches!(at.address, Address::Unix(_));
-    let who = |hosts| Arc::new(Place { is_unix, read_only: at.read_only, hosts, locks: RwLock::new(locks) });
+    let who = |hosts| Arc::new(Endpoint { is_unix, read_only: at.read_only, hosts, locks: RwLock::new(locks) });
     match &at.address {
         Address::Unix(path) => {
             let socket = unix(path, at)?;
@@ -150,7 +150,7 @@ fn unix(path: &Path, at: &ControlAt) -> Result<UnixListener, String> {
 /// The client that asks.
 #[derive(Clone)]
 pub(crate) struct Who {
-    pub(crate) place: Arc<Place>,
+    pub(crate) place: Arc<Endpoint>,
     /// For the log: `uid 1000 (pid 4711)`, `127.0.0.1:51234`.
     pub(crate) name: String,
 }
@@ -188,7 +188,7 @@ pub(crate) async fn serve(places: Vec<Opened>, app: App, mut stop: oneshot::Rece
     }
 }
 
-async fn accept_unix(socket: UnixListener, place: Arc<Place>, router: axum::Router, room: Arc<Semaphore>) {
+async fn accept_unix(socket: UnixListener, place: Arc<Endpoint>, router: axum::Router, room: Arc<Semaphore>) {
     let Ok(socket) = tokio::net::UnixListener::from_std(socket) else { return };
     loop {
         match socket.accept().await {
@@ -205,7 +205,7 @@ async fn accept_unix(socket: UnixListener, place: Arc<Place>, router: axum::Rout
     }
 }
 
-async fn accept_tcp(socket: TcpListener, place: Arc<Place>, router: axum::Router, room: Arc<Semaphore>) {
+async fn accept_tcp(socket: TcpListener, place: Arc<Endpoint>, router: axum::Router, room: Arc<Semaphore>) {
     let Ok(socket) = tokio::net::TcpListener::from_std(socket) else { return };
     loop {
         match socket.accept().await {

@@ -29,7 +29,7 @@ use prometheus_client::registry::{Registry, Unit};
 
 use super::did::Did;
 use super::shares::{self, Share};
-use tenants::Row;
+use tenants::TenantRow;
 
 /// How many answers are kept for scrapers that have not read them. Chosen: two scrapers that overlap, and some by hand.
 const TEXTS: usize = 8;
@@ -167,7 +167,7 @@ impl Looks {
 }
 
 /// The tenants of each disk.
-fn rows<'a>(state: &State, view: &'a View, looks: &Looks) -> Vec<Row<'a>> {
+fn rows<'a>(state: &State, view: &'a View, looks: &Looks) -> Vec<TenantRow<'a>> {
     let weights: BTreeMap<&str, u16> = state.config.groups.iter().map(|group| (&*group.path, group.weight)).collect();
     let of_disk = |(disk, shares): (&'a DiskView, BTreeMap<&'a str, Share>)| {
         let there = disk.groups.iter().filter(|group| group.figures.streams > 0);
@@ -176,7 +176,7 @@ fn rows<'a>(state: &State, view: &'a View, looks: &Looks) -> Vec<Row<'a>> {
             let path = &*group.path;
             let latency = disk.objective(path).map(|(_, standing)| *standing);
             let (weight, entitled) = (weights.get(path).copied(), entitled.get(path).copied());
-            Row::new(&disk.name, group, weight, entitled, shares.get(path).copied(), latency)
+            TenantRow::new(&disk.name, group, weight, entitled, shares.get(path).copied(), latency)
         };
         disk.groups.iter().map(row).collect::<Vec<_>>()
     };
@@ -221,7 +221,7 @@ impl fmt::Debug for Figures {
 
 type Said = Result<(), fmt::Error>;
 /// The name of a metric, what it says, and where its value is.
-type Told<F> = (&'static str, &'static str, F);
+type Described<F> = (&'static str, &'static str, F);
 type OfDisk = fn(&DiskView) -> f64;
 
 /// One metric, to which samples are written.
@@ -288,7 +288,7 @@ impl Collector for Figures {
 impl Figures {
     fn disks(&self, encoder: &mut Encoder<'_, '_>) -> Said {
         let disks = &self.view.disks;
-        let gauges: [Told<OfDisk>; 4] = [
+        let gauges: [Described<OfDisk>; 4] = [
             ("fairlift_disk_depth", "Requests that the disk may have at once", |disk| disk.depth.into()),
             ("fairlift_disk_requests", "Requests that may wait or be in flight", |disk| disk.nr_requests.into()),
             ("fairlift_disk_in_flight", "Requests that the disk's devices have", |disk| disk.in_flight.into()),

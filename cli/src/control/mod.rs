@@ -32,7 +32,7 @@ use fairlift::Handle;
 use fairlift::config::Config;
 use fairlift::control::{Change, Refused};
 
-pub(crate) use listen::{Locks, Opened, Place};
+pub(crate) use listen::{Endpoint, Locks, Opened};
 pub(crate) use place::{ControlAt, ControlPlace, parse_control, parse_place, token};
 pub(crate) use routes::said;
 pub(crate) use words::{Act, KINDS, Kind, Words, keys, parse_kind};
@@ -114,7 +114,7 @@ pub(crate) fn open(said: Option<&[ControlAt]>, config: &Config) -> Result<Vec<Op
 }
 
 /// The places, in their order: what clients have to know or show there can be another while they are served.
-pub(crate) fn places(opened: &[Opened]) -> Vec<Arc<Place>> {
+pub(crate) fn places(opened: &[Opened]) -> Vec<Arc<Endpoint>> {
     opened.iter().map(|opened| Arc::clone(&opened.who)).collect()
 }
 

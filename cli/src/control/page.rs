@@ -9,7 +9,7 @@ use axum::response::{IntoResponse as _, Response};
 
 /// A file of the page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum File {
+pub(super) enum Asset {
     Text,
     Style,
     Script,
@@ -19,7 +19,7 @@ pub(super) enum File {
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; \
                       base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
-impl File {
+impl Asset {
     pub(super) const fn kind(self) -> &'static str {
         match self {
             Self::Text => "text/html; charset=utf-8",

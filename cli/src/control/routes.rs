@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 use super::listen::Who;
 use super::words::{Act, Kind, Words};
 use super::{ConfigFile, NotRead, ReadAgain, metrics, page, show, status, trace, why};
-use asked::{Asked, if_match, keys};
+use asked::{ApiRequest, if_match, keys};
 
 /// How often it is looked whether what was removed has gone, and what schedulers have found out.
 pub(super) const SWEEP: Duration = Duration::from_millis(200);
@@ -41,7 +41,7 @@ pub(super) struct App {
 /// What a route does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Does {
-    Page(page::File),
+    Page(page::Asset),
     Document,
     Server,
     All,
@@ -72,9 +72,14 @@ pub(super) struct Route {
 }
 
 pub(super) const ROUTES: &[Route] = &[
-    row(Method::GET, "/", Does::Page(page::File::Text), "A page for people, which shows what the rest of this answers"),
-    row(Method::GET, "/page.css", Does::Page(page::File::Style), "Its style"),
-    row(Method::GET, "/page.js", Does::Page(page::File::Script), "Its script"),
+    row(
+        Method::GET,
+        "/",
+        Does::Page(page::Asset::Text),
+        "A page for people, which shows what the rest of this answers",
+    ),
+    row(Method::GET, "/page.css", Does::Page(page::Asset::Style), "Its style"),
+    row(Method::GET, "/page.js", Does::Page(page::Asset::Script), "Its script"),
     row(Method::GET, "/v1", Does::Server, "The server: version, workers, listeners, flush errors"),
     row(Method::GET, "/v1/openapi.json", Does::Document, "This document"),
     row(Method::GET, "/v1/state", Does::All, "All that is in force: exports, disks, groups, listeners"),
@@ -244,7 +249,7 @@ impl App {
     }
 
     async fn answer(self, does: Does, name: Option<String>, request: Request) -> Answer {
-        let mut asked = Asked::read(does, name, request).await?;
+        let mut asked = ApiRequest::read(does, name, request).await?;
         match does {
             Does::Page(file) => Ok(file.answer()),
             Does::Document => Ok(json_response(&openapi::document())),
@@ -288,7 +293,7 @@ impl App {
     }
 
     /// Adds, changes or removes one thing.
-    async fn one_change(self, act: Act, kind: Kind, mut asked: Asked) -> Answer {
+    async fn one_change(self, act: Act, kind: Kind, mut asked: ApiRequest) -> Answer {
         let name = match act {
             Act::Add => asked.new_name(kind)?,
             Act::Set | Act::Remove => std::mem::take(&mut asked.name),
@@ -307,7 +312,7 @@ impl App {
     }
 
     /// Makes several changes, or none.
-    async fn transaction(self, mut asked: Asked) -> Answer {
+    async fn transaction(self, mut asked: ApiRequest) -> Answer {
         let dry_run = asked.dry_run()?;
         let list = asked.keys.remove("changes").ok_or_else(|| bad("changes is missing: a list of changes"))?;
         if let Some(key) = asked.keys.keys().next() {

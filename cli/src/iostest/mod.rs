@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::process::ExitCode;
 
 use fairlift_core::Duration;
-use fairlift_lab::iostest::{Error, Progress, Runner, run};
+use fairlift_lab::iostest::{Progress, RunError, Runner, run};
 use fairlift_lab::repeat;
 use fairlift_lab::result::{Results, Run};
 
@@ -21,7 +21,7 @@ use crate::terminal::stop::{Stop, stop_on_signal};
 use crate::words::mistake::{Mistake, Severity, render};
 
 pub(crate) use args::IostestArgs;
-use plan::{Asked, Device};
+use plan::{Measurement, TestDisk};
 use real::Real;
 use reports::Reports;
 
@@ -60,7 +60,7 @@ fn attempt(flags: &IostestArgs) -> Result<ExitCode, Complaint> {
     let (results, error) = measure(&asked, &stop);
     report(&reports, std::slice::from_ref(&results)).map_err(failed)?;
     match (error, stop.signal()) {
-        (Some(error @ Error::Plan(_)), _) => Err(failed(error.to_string())),
+        (Some(error @ RunError::Plan(_)), _) => Err(failed(error.to_string())),
         (Some(error), _) => Err(failed(format!("{error}\n{}", repeat::lines(&asked.header.command, COMMIT)))),
         (None, Some(signal)) if results.interrupted => Ok(ExitCode::from(128 + u8::try_from(signal).unwrap_or(0))),
         (None, _) => Ok(ExitCode::SUCCESS),
@@ -78,7 +78,7 @@ fn report(reports: &Reports, all: &[Results]) -> Result<(), String> {
 
 /// Runs the plan, once for each value of a sweep, then again without Fairlift if asked for. What was measured before an error
 /// is kept.
-fn measure(asked: &Asked, stop: &Stop) -> (Results, Option<Error>) {
+fn measure(asked: &Measurement, stop: &Stop) -> (Results, Option<RunError>) {
     let _guard = repeat::Guard { command: &asked.header.command, commit: COMMIT };
     let mut results = asked.header.clone();
     let mut passes: Vec<Pass<'_>> = match &asked.sweep {
@@ -91,8 +91,8 @@ fn measure(asked: &Asked, stop: &Stop) -> (Results, Option<Error>) {
         let (set, settings) = pass.settings(asked);
         let raw = matches!(pass, Pass::Raw);
         let mut runner: Box<dyn Runner> = match &asked.device {
-            Device::Model(spec) => Box::new(asked.modelled(spec, &set)),
-            Device::Real(backing) => {
+            TestDisk::Model(spec) => Box::new(asked.modelled(spec, &set)),
+            TestDisk::Real(backing) => {
                 Box::new(Real { backing: backing.clone(), scheduler: asked.scheduler, set, depth: asked.depth, raw })
             }
         };
@@ -139,7 +139,7 @@ enum Pass<'a> {
 
 impl Pass<'_> {
     /// The tunables, and those in which it differs from other passes.
-    fn settings(&self, asked: &Asked) -> (Vec<(String, String)>, BTreeMap<String, String>) {
+    fn settings(&self, asked: &Measurement) -> (Vec<(String, String)>, BTreeMap<String, String>) {
         let own = match self {
             Self::Plain | Self::Raw => None,
             Self::Swept(name, value) => Some(((*name).to_owned(), (*value).to_owned())),

@@ -30,11 +30,11 @@ use crate::words::scheduler::{check_setting, scheduler_default};
 use crate::words::units::show_size;
 
 /// What is measured.
-pub(crate) struct Asked {
+pub(crate) struct Measurement {
     /// Which programs ask what.
     pub(crate) plan: Plan,
     /// Of what.
-    pub(crate) device: Device,
+    pub(crate) device: TestDisk,
     /// Under which scheduler.
     pub(crate) scheduler: sched::Kind,
     /// With which tunables, as the user wrote them.
@@ -53,7 +53,7 @@ pub(crate) struct Asked {
 type Limits = BTreeMap<String, Bounds>;
 
 /// The disk.
-pub(crate) enum Device {
+pub(crate) enum TestDisk {
     /// A model, in virtual time.
     Model(Spec),
     /// Something that is there, in real time.
@@ -61,7 +61,7 @@ pub(crate) enum Device {
 }
 
 /// What the flags ask for; `None` if a mistake was added that leaves nothing to ask.
-pub(crate) fn plan(flags: &IostestArgs, reports: &Reports, mistakes: &mut Vec<Mistake>) -> Option<Asked> {
+pub(crate) fn plan(flags: &IostestArgs, reports: &Reports, mistakes: &mut Vec<Mistake>) -> Option<Measurement> {
     let mut note = |flag: &str, says: String| mistakes.push(Mistake::in_flag(flag, says));
     let named = flags.device.as_deref().or(flags.path.as_deref());
     let device = match named {
@@ -82,8 +82,8 @@ pub(crate) fn plan(flags: &IostestArgs, reports: &Reports, mistakes: &mut Vec<Mi
     let leaves = if are_tenants { 2 } else { tree.as_ref().map_or(1, |(groups, _)| leaves(groups)) };
     // What a real path is like, bfq finds out.
     let rotational = match &device {
-        Some(Device::Model(spec)) => spec.build(0).character().rotational,
-        Some(Device::Real(_)) | None => true,
+        Some(TestDisk::Model(spec)) => spec.build(0).character().rotational,
+        Some(TestDisk::Real(_)) | None => true,
     };
     let scheduler = flags.scheduler.unwrap_or_else(|| scheduler_default(leaves, rotational));
     let tree = tree.map(|(groups, bounds)| (limited(flags, &groups, bounds, scheduler, &mut note), groups));
@@ -109,8 +109,8 @@ pub(crate) fn plan(flags: &IostestArgs, reports: &Reports, mistakes: &mut Vec<Mi
         sets: flags.sets,
         runtime: flags.runtime.unwrap_or(if are_tenants { RUNTIME_OF_TENANTS } else { Plan::default().runtime }),
         round_trip: match device {
-            Device::Model(_) => flags.round_trip.unwrap_or(Plan::default().round_trip),
-            Device::Real(_) => Duration::ZERO, // time passes by itself
+            TestDisk::Model(_) => flags.round_trip.unwrap_or(Plan::default().round_trip),
+            TestDisk::Real(_) => Duration::ZERO, // time passes by itself
         },
         block_size: flags.bs,
         file_size: flags.filesize,
@@ -134,7 +134,7 @@ pub(crate) fn plan(flags: &IostestArgs, reports: &Reports, mistakes: &mut Vec<Mi
         runs: Vec::new(),
         baseline: Vec::new(),
     };
-    let asked = Asked { plan, device, scheduler, set, sweep, depth: flags.depth, raw: flags.raw, header };
+    let asked = Measurement { plan, device, scheduler, set, sweep, depth: flags.depth, raw: flags.raw, header };
     match check_cases(&asked) {
         Ok(()) => Some(asked),
         Err(error) => {
@@ -144,7 +144,7 @@ pub(crate) fn plan(flags: &IostestArgs, reports: &Reports, mistakes: &mut Vec<Mi
     }
 }
 
-impl Asked {
+impl Measurement {
     /// Runs cases on this model, with these tunables.
     pub(crate) fn modelled(&self, spec: &Spec, set: &[(String, String)]) -> Modelled {
         Modelled { spec: spec.clone(), scheduler: self.scheduler, set: set.to_vec(), depth: self.depth }
@@ -159,10 +159,10 @@ fn check_device(
     flags: &IostestArgs,
     reports: &Reports,
     workloads: &[Workload],
-    device: Option<&Device>,
+    device: Option<&TestDisk>,
     note: &mut impl FnMut(&str, String),
 ) {
-    if let Some(Device::Real(Backing::File { path, .. })) = device {
+    if let Some(TestDisk::Real(Backing::File { path, .. })) = device {
         let writers: Vec<_> =
             workloads.iter().filter(|workload| workload.writes()).map(|workload| workload.name.as_str()).collect();
         if !writers.is_empty() && !flags.write_to_device {
@@ -189,7 +189,7 @@ fn check_device(
             format!("{names} {has} no direct reader or writer; --iodepth applies to dsr, drr, dsw, drw and mixed"),
         );
     }
-    if flags.raw && !matches!(device, None | Some(Device::Real(Backing::File { .. }))) {
+    if flags.raw && !matches!(device, None | Some(TestDisk::Real(Backing::File { .. }))) {
         note("--raw", "needs a file or block device: only those can be measured without Fairlift".into());
     }
 }
@@ -198,7 +198,7 @@ fn check_device(
 fn tenants(
     flags: &IostestArgs,
     workloads: &[Workload],
-    device: Option<&Device>,
+    device: Option<&TestDisk>,
     note: &mut impl FnMut(&str, String),
 ) -> bool {
     let (situations, others): (Vec<_>, Vec<_>) = workloads.iter().partition(|workload| workload.is_situation());
@@ -233,18 +233,18 @@ fn tenants(
             note(flag, says.into());
         }
     }
-    if flags.round_trip.is_some() && matches!(device, Some(Device::Real(_))) {
+    if flags.round_trip.is_some() && matches!(device, Some(TestDisk::Real(_))) {
         note("--round-trip", "applies only to a modelled disk; on a real disk the time passes by itself".into());
     }
     true
 }
 
 /// A model, or something that is there.
-fn device(text: &str) -> Result<Device, String> {
+fn device(text: &str) -> Result<TestDisk, String> {
     if let Some(model) = text.strip_prefix("sim:") {
-        return Spec::parse(model).map(Device::Model).map_err(|error| error.to_string());
+        return Spec::parse(model).map(TestDisk::Model).map_err(|error| error.to_string());
     }
-    backing::parse(text).and_then(|backing| faults::settle(&backing)).map(Device::Real)
+    backing::parse(text).and_then(|backing| faults::settle(&backing)).map(TestDisk::Real)
 }
 
 /// A built-in workload, or those that a file describes.
@@ -331,12 +331,12 @@ fn sweep(
 /// of itself.
 fn effective(
     scheduler: sched::Kind,
-    device: &Device,
+    device: &TestDisk,
     set: &[(String, String)],
     sweep: Option<&(String, Vec<String>)>,
 ) -> BTreeMap<String, String> {
     let mut setup = sched::Setup::new(1);
-    if let Device::Model(spec) = device {
+    if let TestDisk::Model(spec) = device {
         setup.character = spec.build(1).character();
     }
     let built = scheduler.build(&setup);
@@ -443,15 +443,15 @@ fn rising(max: u32) -> Vec<u32> {
 }
 
 /// Whether every case can be, as far as can be told: files fit on the disk, blocks are of its size.
-fn check_cases(asked: &Asked) -> Result<(), Box<dyn Error + Send + Sync>> {
+fn check_cases(asked: &Measurement) -> Result<(), Box<dyn Error + Send + Sync>> {
     // Sets differ in their seeds alone.
     let mut cases = asked.plan.cases()?.into_iter().filter(|case| case.set == 1);
     match &asked.device {
-        Device::Model(spec) => {
+        TestDisk::Model(spec) => {
             let mut runner = asked.modelled(spec, &asked.set);
             cases.try_for_each(|case| runner.check(&case))
         }
-        Device::Real(backing) => {
+        TestDisk::Real(backing) => {
             let sectors = capacity(backing)? / Sector::SIZE;
             cases.try_for_each(|case| {
                 check_asks(&case)?;

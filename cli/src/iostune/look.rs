@@ -23,14 +23,14 @@ const LEAST: u64 = 32 << 20;
 pub(super) const SMALL: u64 = 1 << 30;
 
 /// What is measured.
-pub(super) struct Asked {
+pub(super) struct Measurement {
     pub(super) name: String,
     pub(super) target: Option<Target>,
     pub(super) time: Duration,
     pub(super) warnings: Vec<String>,
 }
 
-impl Asked {
+impl Measurement {
     /// The file or device that is measured.
     pub(super) fn file(&self) -> Option<&Path> {
         match &self.target {
@@ -57,12 +57,12 @@ pub(super) enum Target {
 ///
 /// # Errors
 /// It cannot be measured: the flag, and why.
-pub(super) fn look(flags: &IostuneArgs) -> Result<Asked, (&'static str, String)> {
+pub(super) fn look(flags: &IostuneArgs) -> Result<Measurement, (&'static str, String)> {
     let device = |says| ("--device", says);
     let name = flags.device.as_deref().or(flags.path.as_deref());
     let name = name.ok_or_else(|| device("a disk is needed: a path, or sim:MODEL (see `fairlift models`)".into()))?;
     let time = flags.time.unwrap_or(if flags.quick { secs(30) } else { secs(180) });
-    let mut asked = Asked { name: name.into(), target: None, time, warnings: Vec::new() };
+    let mut asked = Measurement { name: name.into(), target: None, time, warnings: Vec::new() };
     if let Some(model) = name.strip_prefix("sim:") {
         let spec = Spec::parse(model).map_err(|error| device(error.to_string()))?;
         enough(spec.size).map_err(device)?;

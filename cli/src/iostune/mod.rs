@@ -9,7 +9,9 @@ mod scratch;
 use std::process::ExitCode;
 
 use fairlift_core::Duration;
-use fairlift_lab::iostune::{Disk, Findings, Header, Kernel, Paper, Progress, Step, advise, find, measure, plan};
+use fairlift_lab::iostune::{
+    Findings, Header, Kernel, Paper, ProbeRun, Progress, UnderTest, advise, find, measure, plan,
+};
 use fairlift_lab::{repeat, report};
 
 use crate::terminal::complaint::Complaint;
@@ -20,7 +22,7 @@ use crate::words::mistake::{Mistake, Severity, render};
 
 pub(crate) use args::IostuneArgs;
 use around::Around;
-use look::{Asked, SMALL, Target, WriteTo, look};
+use look::{Measurement, SMALL, Target, WriteTo, look};
 use real::Real;
 use scratch::Scratch;
 
@@ -51,7 +53,7 @@ fn attempt(flags: &IostuneArgs) -> Result<ExitCode, Complaint> {
         mistakes.push(Mistake::in_flag("--html", "is also the file of --json; choose another"));
     }
     let asked = look(flags).map_err(|(flag, says)| mistakes.push(Mistake::in_flag(flag, says))).ok();
-    let disk = asked.as_ref().and_then(Asked::file);
+    let disk = asked.as_ref().and_then(Measurement::file);
     for (flag, path) in [("--json", &flags.json), ("--html", &flags.html)] {
         if let (Some(path), Some(disk)) = (path, disk)
             && are_same(path, disk)
@@ -79,14 +81,14 @@ fn attempt(flags: &IostuneArgs) -> Result<ExitCode, Complaint> {
 ///
 /// # Errors
 /// The scratch file could not be made.
-fn run(flags: &IostuneArgs, asked: &Asked, stop: &Stop) -> Result<(Findings, Option<String>), String> {
+fn run(flags: &IostuneArgs, asked: &Measurement, stop: &Stop) -> Result<(Findings, Option<String>), String> {
     let stopped = || stop.signal().is_some();
     let bar = bar();
     let mut time = asked.time;
     let mut kernel = Kernel::default();
     let mut scratch = None;
     let mut warnings = asked.warnings.clone();
-    let mut disk: Box<dyn Disk> = match asked.target.as_ref().expect("looked at") {
+    let mut disk: Box<dyn UnderTest> = match asked.target.as_ref().expect("looked at") {
         Target::Model(spec) => Box::new(Paper { spec: spec.clone(), write: flags.write }),
         Target::Real { backing, facts, around, write_to } => {
             if let Some(named) = around.as_ref().and_then(Around::kernel) {
@@ -115,7 +117,7 @@ fn run(flags: &IostuneArgs, asked: &Asked, stop: &Stop) -> Result<(Findings, Opt
     let count = steps.len();
     let mut number = 0;
     let mut progress = |progress: Progress<'_>| match progress {
-        Progress::Begins(Step { probe, .. }, at) => {
+        Progress::Begins(ProbeRun { probe, .. }, at) => {
             number += 1;
             bar.set_position(at.as_nanos() / 1_000_000);
             bar.set_message(format!("{number}/{count} {}", probe.about()));
@@ -146,7 +148,7 @@ fn run(flags: &IostuneArgs, asked: &Asked, stop: &Stop) -> Result<(Findings, Opt
 }
 
 /// How long it will take, before it begins.
-fn announce(asked: &Asked, flags: &IostuneArgs) {
+fn announce(asked: &Measurement, flags: &IostuneArgs) {
     let seconds = asked.time.as_nanos() as f64 / 1e9;
     let of = if matches!(asked.target, Some(Target::Model(_))) { " of virtual time" } else { "" };
     let writes = if flags.write { "" } else { "; nothing is written" };
@@ -154,7 +156,7 @@ fn announce(asked: &Asked, flags: &IostuneArgs) {
 }
 
 /// What to type to measure the same again.
-fn command(flags: &IostuneArgs, asked: &Asked) -> String {
+fn command(flags: &IostuneArgs, asked: &Measurement) -> String {
     let mut words = vec!["fairlift".to_owned(), "iostune".into(), "--device".into(), quoted(&asked.name)];
     if flags.quick {
         words.push("--quick".into());
@@ -236,7 +238,7 @@ mod tests {
     #[test]
     fn the_command_in_the_results_is_what_was_asked() {
         let flags = IostuneArgs { quick: true, write: true, seed: 7, ..IostuneArgs::default() };
-        let asked = Asked { name: "a b.img".into(), target: None, time: secs(30), warnings: Vec::new() };
+        let asked = Measurement { name: "a b.img".into(), target: None, time: secs(30), warnings: Vec::new() };
         let expected = "fairlift iostune --device 'a b.img' --quick --time 30s --write --seed 7";
         assert_eq!(command(&flags, &asked), expected);
     }

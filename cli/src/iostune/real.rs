@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use fairlift::bench;
 use fairlift::config::{Backing, Direct, Disk as DiskConfig, Engine, InUse};
 use fairlift_lab::iostest::{Case, Measured, Watch};
-use fairlift_lab::iostune::{Disk, Facts, Place, Way};
+use fairlift_lab::iostune::{Area, Facts, UnderTest, Way};
 
 use super::around::Around;
 
@@ -23,7 +23,7 @@ pub(crate) struct Real {
     pub(crate) all: u64,
 }
 
-impl Disk for Real {
+impl UnderTest for Real {
     fn facts(&self) -> Facts {
         self.facts
     }
@@ -31,12 +31,12 @@ impl Disk for Real {
     fn run(
         &mut self,
         way: Way,
-        place: Place,
+        place: Area,
         case: &Case,
         watch: Watch<'_>,
     ) -> Result<Measured, Box<dyn Error + Send + Sync>> {
         let backing = match (place, &self.scratch) {
-            (Place::Scratch, Some(path)) => {
+            (Area::Scratch, Some(path)) => {
                 Backing::File { path: path.clone(), direct: Direct::Auto, in_use: InUse::Refuse }
             }
             _ => self.backing.clone(),
@@ -61,8 +61,7 @@ impl Disk for Real {
         let before = self.around.as_ref().and_then(Around::moved);
         let straight = way == Way::Straight && matches!(setup.backing, Backing::File { .. });
         let measured = if straight { bench::run_raw(&setup, jobs, watch) } else { bench::run(&setup, jobs, watch) }?;
-        if let (Place::Device, Some(before), Some(after)) =
-            (place, before, self.around.as_ref().and_then(Around::moved))
+        if let (Area::Device, Some(before), Some(after)) = (place, before, self.around.as_ref().and_then(Around::moved))
         {
             self.own += measured.meters.iter().map(|(_, meter)| meter.bytes).sum::<u64>();
             // What was under way at the end is ours, too.

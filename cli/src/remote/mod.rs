@@ -65,8 +65,8 @@ pub(crate) fn top(args: &TopArgs) -> ExitCode {
 }
 
 pub(crate) fn why(args: &WhyArgs) -> ExitCode {
-    type Told = fn(&Value) -> String;
-    let (path, told): (String, Told) = match &args.of {
+    type Renderer = fn(&Value) -> String;
+    let (path, told): (String, Renderer) = match &args.of {
         None => ("/v1/why?".into(), tables::why_each),
         Some(path) if path.starts_with('/') => {
             (format!("/v1/why?tenant={}&", encoded(path, false)), tables::why_tenant)

@@ -16,7 +16,7 @@ use super::args::ServeArgs;
 use super::places::Places;
 use super::{Prepared, inert, prepare};
 use crate::config::difference::{FROM_START_TO_END, Fixed, Of, describe, difference, wanted};
-use crate::control::{ConfigFile, ControlAt, Locks, NotRead, Place, ReadAgain};
+use crate::control::{ConfigFile, ControlAt, Endpoint, Locks, NotRead, ReadAgain};
 use crate::words::mistake::Mistake;
 use crate::words::place;
 
@@ -24,14 +24,14 @@ use crate::words::place;
 pub(crate) struct Reload {
     flags: ServeArgs,
     /// The places of control, in the order in which they were said.
-    doors: Vec<Arc<Place>>,
+    doors: Vec<Arc<Endpoint>>,
     /// What was said last.
     last: Mutex<Arc<Prepared>>,
 }
 
 impl Reload {
     /// Of a server that was started with these.
-    pub(super) fn new(flags: ServeArgs, prepared: Arc<Prepared>, doors: Vec<Arc<Place>>) -> Self {
+    pub(super) fn new(flags: ServeArgs, prepared: Arc<Prepared>, doors: Vec<Arc<Endpoint>>) -> Self {
         Self { flags, doors, last: Mutex::new(prepared) }
     }
 

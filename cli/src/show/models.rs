@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use fairlift_lab::model::{Spec, profiles};
 
-use crate::terminal::columns::{Row, pairs, write_rows};
+use crate::terminal::columns::{SettingRow, pairs, write_rows};
 
 /// The modelled disks, or one with its parameters.
 ///
@@ -21,13 +21,13 @@ pub(crate) fn models(only: Option<&str>) -> Result<String, String> {
     let spec = Spec::parse(name).map_err(|error| error.to_string())?;
     let about = profiles().find(|profile| profile.name == spec.name).map_or("", |profile| profile.about);
     let _ = writeln!(out, "sim:{}: {about}", spec.name);
-    let mut rows = vec![Row {
+    let mut rows = vec![SettingRow {
         name: "size".into(),
         default: format!("{:.1} GB", spec.size as f64 / 1e9),
         takes: "bytes in whole sectors, as 500g or 1t (powers of 1024), up to 64t".into(),
         says: "the capacity".into(),
     }];
-    rows.extend(spec.settings.infos().iter().map(|info| Row {
+    rows.extend(spec.settings.infos().iter().map(|info| SettingRow {
         name: info.name.into(),
         default: spec.settings.get(info.name).unwrap_or_default(),
         takes: info.range.to_string(),

@@ -6,7 +6,7 @@ use fairlift_core::model::Character;
 use fairlift_core::sched::{Kind, Setup};
 use fairlift_core::{flush, tunable};
 
-use crate::terminal::columns::{Row, write_rows};
+use crate::terminal::columns::{SettingRow, write_rows};
 
 /// The tunables of one scheduler or of all, for a terminal.
 pub(crate) fn tunables(only: Option<Kind>) -> String {
@@ -29,11 +29,11 @@ pub(crate) fn tunables(only: Option<Kind>) -> String {
 }
 
 /// What can be turned on a scheduler.
-pub(super) fn rows(kind: Kind) -> Vec<Row> {
+pub(super) fn rows(kind: Kind) -> Vec<SettingRow> {
     // Defaults that follow from the device are those of one that rotates; what they are for others is in the row's words.
     let character = Character { rotational: true, volatile_cache: true };
     let scheduler = kind.build(&Setup { character, ..Setup::new(1) });
-    let row = |info: &tunable::TunableInfo| Row {
+    let row = |info: &tunable::TunableInfo| SettingRow {
         name: info.name.into(),
         default: scheduler.get(info.name).unwrap_or_default(),
         takes: info.range.to_string(),
@@ -43,9 +43,9 @@ pub(super) fn rows(kind: Kind) -> Vec<Row> {
 }
 
 /// What can be turned on flushes, whatever the scheduler.
-pub(super) fn flush_rows() -> Vec<Row> {
+pub(super) fn flush_rows() -> Vec<SettingRow> {
     let usual = flush::Settings::default();
-    let row = |info: &tunable::TunableInfo| Row {
+    let row = |info: &tunable::TunableInfo| SettingRow {
         name: info.name.into(),
         default: tunable::get(flush::Settings::TUNABLES, &usual, info.name).unwrap_or_default(),
         takes: info.range.to_string(),

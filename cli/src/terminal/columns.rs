@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 /// A setting in words: a tunable, or a parameter of a model.
-pub(crate) struct Row {
+pub(crate) struct SettingRow {
     /// As it is written.
     pub(crate) name: String,
     /// What holds where it is not.
@@ -15,8 +15,8 @@ pub(crate) struct Row {
 }
 
 /// Two lines for each row: what it does, and what it takes.
-pub(crate) fn write_rows(out: &mut String, rows: &[Row]) {
-    let width = |cell: fn(&Row) -> &str| rows.iter().map(|row| cell(row).chars().count()).max().unwrap_or(0);
+pub(crate) fn write_rows(out: &mut String, rows: &[SettingRow]) {
+    let width = |cell: fn(&SettingRow) -> &str| rows.iter().map(|row| cell(row).chars().count()).max().unwrap_or(0);
     let (name, default) = (width(|row| &row.name), width(|row| &row.default));
     for row in rows {
         let _ = writeln!(out, "  {:name$}  {:>default$}  {}", row.name, row.default, row.says);

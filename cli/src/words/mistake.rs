@@ -59,7 +59,7 @@ impl Mistake {
     pub(crate) fn line(&self, source: Option<&Source>) -> String {
         match (source, &self.at) {
             (Some(source), Some(at)) => {
-                let place = Place::of(&source.text, at);
+                let place = Position::of(&source.text, at);
                 format!("{}:{}:{}: {}", source.name, place.line, place.column, self.message())
             }
             _ => self.message(),
@@ -85,7 +85,7 @@ pub(crate) fn render(severity: Severity, source: Option<&Source>, mistakes: &[Mi
             let _ = writeln!(out, "{severity}: {message}");
             continue;
         };
-        let place = Place::of(&source.text, at);
+        let place = Position::of(&source.text, at);
         let _ = writeln!(out, "{}:{}:{}: {severity}: {message}", source.name, place.line, place.column);
         let margin = " ".repeat(place.line.to_string().len());
         let _ = writeln!(out, "  {} | {}", place.line, place.shown);
@@ -95,7 +95,7 @@ pub(crate) fn render(severity: Severity, source: Option<&Source>, mistakes: &[Mi
 }
 
 /// A place as people see it.
-struct Place {
+struct Position {
     /// From 1.
     line: usize,
     /// In characters, from 1.
@@ -106,7 +106,7 @@ struct Place {
     marks: String,
 }
 
-impl Place {
+impl Position {
     fn of(text: &str, at: &Range<usize>) -> Self {
         let start = floor(text, at.start);
         let end = floor(text, at.end).max(start);

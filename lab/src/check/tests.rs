@@ -8,7 +8,7 @@ use fairlift_core::time::{ms, secs, us};
 use fairlift_core::{Bytes, Flags, GroupId, Limits, Priority, Stream, StreamId, Token};
 
 use super::*;
-use crate::program::{Direct, File, Order, direct};
+use crate::program::{Direct, Pattern, Region, direct};
 use crate::{World, fixed_time};
 
 const LIMITS: Limits = Limits::new(1 << 20);
@@ -22,8 +22,8 @@ fn run(queue: Queue, model: Box<dyn Model>) {
     let mut world = World::new(queue, model);
     world.check().seed(77);
     for index in 0..4 {
-        let file = File { start: Sector(index * 8192), bytes: 1 << 20 };
-        let settings = direct::Settings::new(Op::Read, Order::Random, 4096, 4);
+        let file = Region { start: Sector(index * 8192), bytes: 1 << 20 };
+        let settings = direct::Settings::new(Op::Read, Pattern::Random, 4096, 4);
         let stream =
             Stream { group: GroupId::ROOT, priority: Priority::default(), context: fairlift_core::ContextId(0) };
         world.add(stream, Box::new(Direct::new(settings, file, index)));

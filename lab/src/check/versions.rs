@@ -10,7 +10,7 @@ use fairlift_core::Extent;
 
 /// What is known of a watched sector that was written.
 #[derive(Clone, Copy, Default)]
-struct Held {
+struct Version {
     /// The write that landed last, by its order of submission.
     landed: u64,
     /// When that write ended, in the same order; `u64::MAX` until then.
@@ -24,7 +24,7 @@ pub(super) struct Versions {
     seed: u64,
     every: u64,
     /// Only looked up, never gone through: its order is nobody's business.
-    held: HashMap<u64, Held, BuildHasherDefault<Spread>>,
+    held: HashMap<u64, Version, BuildHasherDefault<Spread>>,
 }
 
 impl Versions {

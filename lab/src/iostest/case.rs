@@ -5,11 +5,11 @@ use std::fmt;
 
 use fairlift_core::{Duration, Group, GroupId, Instant, Sector};
 
-use super::{Case, Error, Job, Placement, Plan, tenants};
+use super::{Case, Job, Placement, Plan, RunError, tenants};
 use crate::Random;
 use crate::model::{show_most, show_size};
-use crate::program::{File, PAGE};
-use crate::workload::{Does, Part, Role, Workload};
+use crate::program::{PAGE, Region};
+use crate::workload::{Does, JobPlacement, Role, Workload};
 
 /// Where the first file begins: as partitions and file systems do, a mebibyte from the start.
 const START: u64 = 1 << 20;
@@ -25,7 +25,7 @@ impl Plan {
     ///
     /// # Errors
     /// Something in the plan is not possible.
-    pub fn cases(&self) -> Result<Vec<Case>, Error> {
+    pub fn cases(&self) -> Result<Vec<Case>, RunError> {
         self.check()?;
         let mut cases = Vec::new();
         for set in 1..=self.sets {
@@ -85,8 +85,8 @@ impl Plan {
         Case { runtime, warm_up, round_trip, slots, block_size: None, ..case }
     }
 
-    fn check(&self) -> Result<(), Error> {
-        let fail = |why: String| Err(Error::Plan(why));
+    fn check(&self) -> Result<(), RunError> {
+        let fail = |why: String| Err(RunError::Plan(why));
         if self.workloads.is_empty() {
             return fail("no workload is given".into());
         }
@@ -175,7 +175,7 @@ impl Case {
     }
 
     /// Whether every group has roles, and every role its group (workload.4).
-    fn check_roles(&self) -> Result<(), Error> {
+    fn check_roles(&self) -> Result<(), RunError> {
         let leaves = self.leaves();
         let paths = || leaves.iter().map(|leaf| self.groups[usize::from(leaf.0)].path.as_str());
         let name = &self.workload.name;
@@ -184,11 +184,13 @@ impl Case {
         {
             let (role, group, paths) =
                 (&role.name, role.group.as_deref().unwrap_or_default(), paths().collect::<Vec<_>>().join(", "));
-            return Err(Error::Plan(format!("{name}: role {role} is for group {group}, and the groups are {paths}")));
+            return Err(RunError::Plan(format!(
+                "{name}: role {role} is for group {group}, and the groups are {paths}"
+            )));
         }
         if let Some(leaf) = leaves.iter().find(|leaf| self.dealt(**leaf).is_empty()) {
             let path = &self.groups[usize::from(leaf.0)].path;
-            return Err(Error::Plan(format!(
+            return Err(RunError::Plan(format!(
                 "{name}: the jobs of {path} have no role: all roles are for other groups"
             )));
         }
@@ -205,11 +207,11 @@ impl Case {
     ///
     /// # Errors
     /// The files do not fit on a disk of so many sectors.
-    pub fn jobs(&self, capacity_sectors: u64) -> Result<Vec<Job>, Error> {
+    pub fn jobs(&self, capacity_sectors: u64) -> Result<Vec<Job>, RunError> {
         let jobs = self.leaves().len() as u64 * u64::from(self.jobs);
         if jobs > JOBS_MAX {
             let why = format!("{self}: all groups together have {jobs} jobs; the limit is {JOBS_MAX}");
-            return Err(Error::Plan(why));
+            return Err(RunError::Plan(why));
         }
         let cast = self.cast();
         let mut random = Random::new(self.seed);
@@ -231,8 +233,8 @@ impl Case {
         let starts = self.starts(capacity_sectors, count)?;
         let jobs = cast.iter().zip(&files).map(|(&(group, role), &(file, (index, _)))| {
             let of = files.iter().filter(|(other, _)| *other == file).count() as u64;
-            let part = Part {
-                file: File { start: starts[file as usize], bytes: self.file_size },
+            let part = JobPlacement {
+                file: Region { start: starts[file as usize], bytes: self.file_size },
                 block: self.block_size(role),
                 depth: role.iodepth.unwrap_or(self.iodepth),
                 index: (index, of),
@@ -246,12 +248,12 @@ impl Case {
     }
 
     /// Where each of so many files starts.
-    fn starts(&self, capacity_sectors: u64, files: u64) -> Result<Vec<Sector>, Error> {
+    fn starts(&self, capacity_sectors: u64, files: u64) -> Result<Vec<Sector>, RunError> {
         let capacity = capacity_sectors * Sector::SIZE;
         let needed = files.saturating_mul(self.file_size).saturating_add(START);
         if needed > capacity {
             let (s, do_not) = if files == 1 { ("", "does not") } else { ("s", "do not") };
-            return Err(Error::Plan(format!(
+            return Err(RunError::Plan(format!(
                 "{self}: {files} file{s} of {} {do_not} fit on this disk of {}; choose a smaller file size (--filesize)",
                 show_size(self.file_size),
                 show_most(capacity)
@@ -265,7 +267,7 @@ impl Case {
         };
         if self.file_size + skip > apart {
             let bytes = self.file_size;
-            return Err(Error::Plan(format!(
+            return Err(RunError::Plan(format!(
                 "{self}: a file of {bytes} bytes that starts {skip} bytes into its part exceeds the part, which has {apart} bytes"
             )));
         }

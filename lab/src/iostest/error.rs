@@ -6,14 +6,14 @@ use super::Case;
 
 /// Why a plan cannot be run, or was not.
 #[derive(Debug)]
-pub enum Error {
+pub enum RunError {
     /// Something in the plan is not possible: what was asked, and what is.
     Plan(String),
     /// A case could not be run: which, and why.
     Runner(String, Box<dyn std::error::Error + Send + Sync>),
 }
 
-impl Error {
+impl RunError {
     /// What a runner said of a case; what it said of the plan names the case itself.
     pub(crate) fn of(case: &Case, why: Box<dyn std::error::Error + Send + Sync>) -> Self {
         match why.downcast::<Self>() {
@@ -23,7 +23,7 @@ impl Error {
     }
 }
 
-impl fmt::Display for Error {
+impl fmt::Display for RunError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Plan(why) => f.write_str(why),
@@ -32,4 +32,4 @@ impl fmt::Display for Error {
     }
 }
 
-impl std::error::Error for Error {}
+impl std::error::Error for RunError {}

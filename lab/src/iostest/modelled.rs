@@ -11,7 +11,7 @@ use fairlift_core::time::secs;
 use fairlift_core::tunable::parse_duration;
 use fairlift_core::{ContextId, Duration, GroupId, Instant, Queue, Sector, Stream};
 
-use super::{Case, Error, Measured, Runner, Watch};
+use super::{Case, Measured, RunError, Runner, Watch};
 use crate::World;
 use crate::check::Check;
 use crate::model::Spec;
@@ -50,7 +50,7 @@ impl Modelled {
     ///
     /// # Errors
     /// It could not be run.
-    pub fn measure(&self, case: &Case, watched: u64, watch: Watch<'_>) -> Result<Measured, Error> {
+    pub fn measure(&self, case: &Case, watched: u64, watch: Watch<'_>) -> Result<Measured, RunError> {
         let (mut world, groups) = self.world(case)?;
         world.check().watch_every(watched);
         let mut timeline = Vec::with_capacity(case.slots as usize);
@@ -91,7 +91,7 @@ impl Modelled {
     }
 
     /// The world of a case, and the group of each of its programs.
-    fn world(&self, case: &Case) -> Result<(World, Vec<GroupId>), Error> {
+    fn world(&self, case: &Case) -> Result<(World, Vec<GroupId>), RunError> {
         let model = self.spec.build(case.seed);
         let limits = model.limits();
         let block = u64::from(limits.block) * Sector::SIZE;
@@ -100,7 +100,7 @@ impl Modelled {
             if !asked.is_multiple_of(block) {
                 let name = self.spec.name;
                 let why = format!("{case}: a block size of {asked} bytes: that of sim:{name} is {block} bytes");
-                return Err(Error::Plan(why));
+                return Err(RunError::Plan(why));
             }
         }
         // A tenant alone is as there is without fairness (iostest.6).
@@ -114,7 +114,7 @@ impl Modelled {
         settings.nr_requests = settings.nr_requests.max(scheduler.nr_requests(settings.depth));
         let mut queue = Queue::new(settings);
         for (name, value) in set {
-            queue.set_tunable(name, value).map_err(|why| Error::Plan(why.to_string()))?;
+            queue.set_tunable(name, value).map_err(|why| RunError::Plan(why.to_string()))?;
         }
         for (id, group) in case.groups.iter().enumerate() {
             let Some(Bounds { ceiling, floor, latency }) = case.bounds.get(&group.path) else { continue };

@@ -13,7 +13,7 @@ use super::findings::{
 use super::findings::{Verdict, Writes};
 use super::probe::SMALL;
 use super::{Figure, KNOWN, Outcome, Probe, Sample, Way};
-use crate::program::Order;
+use crate::program::Pattern;
 
 /// Within so much of 1, a gain does not matter. Chosen: verdicts are also judged by whether they are within 5 % of the better
 /// setting (`docs/tuning.md`).
@@ -45,7 +45,7 @@ pub fn find(header: Header, outcomes: &[Outcome]) -> Findings {
         sizes: sized(&|op, block, _| matches!(op, Op::RandomRead | Op::SequentialRead) && !is_ladder(op, block)),
         ..Findings::default()
     };
-    let at_eight = figure(Probe::Read(Order::Random, SMALL, 8));
+    let at_eight = figure(Probe::Read(Pattern::Random, SMALL, 8));
     if let (Some(shifted), Some(aligned)) = (figure(Probe::Shifted), &at_eight) {
         found.alignment = Some(Alignment { aligned_iops: aligned.iops, shifted_iops: shifted.iops });
     }
@@ -53,8 +53,8 @@ pub fn find(header: Header, outcomes: &[Outcome]) -> Findings {
         found.again = Some(Again { first_iops: first.iops, again_iops: again.iops });
     }
     for (order, op, first) in [
-        (Order::Sequential, Op::SequentialRead, figure(Probe::Streams(1, Way::Straight))),
-        (Order::Random, Op::RandomRead, at_eight),
+        (Pattern::Sequential, Op::SequentialRead, figure(Probe::Streams(1, Way::Straight))),
+        (Pattern::Random, Op::RandomRead, at_eight),
     ] {
         if let (Some(first), Some(last)) = (first, figure(Probe::Reference(order))) {
             found.reference.push(Reference { op, first_iops: first.iops, last_iops: last.iops });
@@ -70,10 +70,10 @@ pub fn find(header: Header, outcomes: &[Outcome]) -> Findings {
 
 fn op_of(probe: Probe) -> Option<(Op, u32, u32)> {
     match probe {
-        Probe::Read(Order::Random, block, depth) => Some((Op::RandomRead, block, depth)),
-        Probe::Read(Order::Sequential, block, depth) => Some((Op::SequentialRead, block, depth)),
-        Probe::Write(Order::Random, block, depth) => Some((Op::RandomWrite, block, depth)),
-        Probe::Write(Order::Sequential, block, depth) => Some((Op::SequentialWrite, block, depth)),
+        Probe::Read(Pattern::Random, block, depth) => Some((Op::RandomRead, block, depth)),
+        Probe::Read(Pattern::Sequential, block, depth) => Some((Op::SequentialRead, block, depth)),
+        Probe::Write(Pattern::Random, block, depth) => Some((Op::RandomWrite, block, depth)),
+        Probe::Write(Pattern::Sequential, block, depth) => Some((Op::SequentialWrite, block, depth)),
         _ => None,
     }
 }
@@ -245,7 +245,7 @@ fn doubts(found: &Findings, outcomes: &[Outcome]) -> Vec<String> {
             ));
         }
     }
-    let drifts: Vec<String> = (outcomes.iter().filter(|outcome| outcome.probe.place() == super::Place::Device))
+    let drifts: Vec<String> = (outcomes.iter().filter(|outcome| outcome.probe.place() == super::Area::Device))
         .filter(|outcome| outcome.probe != Probe::Again && outcome.samples.len() > 1)
         .filter(|outcome| outcome.samples.iter().all(|sample| sample.trend < 0.7))
         .map(|outcome| outcome.probe.about())

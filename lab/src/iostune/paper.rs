@@ -5,7 +5,7 @@ use std::error::Error as AnyError;
 use fairlift_core::Sector;
 use fairlift_core::sched::Kind;
 
-use super::{Disk, Facts, Place, Way};
+use super::{Area, Facts, UnderTest, Way};
 use crate::iostest::{Case, Measured, Modelled, Runner as _, Watch};
 use crate::model::Spec;
 
@@ -18,7 +18,7 @@ pub struct Paper {
     pub write: bool,
 }
 
-impl Disk for Paper {
+impl UnderTest for Paper {
     fn facts(&self) -> Facts {
         let limits = self.spec.build(1).limits();
         let bytes = limits.capacity * Sector::SIZE;
@@ -29,7 +29,7 @@ impl Disk for Paper {
     fn run(
         &mut self,
         way: Way,
-        _place: Place,
+        _place: Area,
         case: &Case,
         watch: Watch<'_>,
     ) -> Result<Measured, Box<dyn AnyError + Send + Sync>> {

@@ -5,7 +5,7 @@ use fairlift_core::{Duration, Group, Op};
 use super::Facts;
 use crate::Random;
 use crate::iostest::{Case, Placement};
-use crate::program::{Order, PAGE};
+use crate::program::{PAGE, Pattern};
 use crate::workload::{Does, Role, Workload};
 
 /// By what way requests go to the disk.
@@ -23,7 +23,7 @@ pub enum Way {
 
 /// Where requests go.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Place {
+pub enum Area {
     /// What is measured; it is only read.
     Device,
     /// Where may be written.
@@ -36,15 +36,15 @@ pub enum Probe {
     /// So many sequential readers, as far apart as can be: 128 KiB at a time, two in flight for each, as read-ahead has.
     Streams(u32, Way),
     /// One reader of blocks of so many bytes, with so many in flight.
-    Read(Order, u32, u32),
+    Read(Pattern, u32, u32),
     /// As `Read(Random, 4096, 8)`, with blocks that start amid a page.
     Shifted,
     /// The same random places twice.
     Again,
     /// What was measured first, at the end: `Streams(1, Straight)` and then `Read(Random, 4096, 8)`.
-    Reference(Order),
+    Reference(Pattern),
     /// One writer of blocks of so many bytes, with so many in flight.
-    Write(Order, u32, u32),
+    Write(Pattern, u32, u32),
     /// Random reads and writes of 4 KiB: so many of each in flight.
     Mixed(u32, u32),
     /// So many writers, each of which makes 4 KiB durable before the next.
@@ -70,10 +70,10 @@ impl Probe {
 
     /// Where it goes.
     #[must_use]
-    pub const fn place(self) -> Place {
+    pub const fn place(self) -> Area {
         match self {
-            Self::Write(..) | Self::Mixed(..) | Self::Durable(..) => Place::Scratch,
-            _ => Place::Device,
+            Self::Write(..) | Self::Mixed(..) | Self::Durable(..) => Area::Scratch,
+            _ => Area::Device,
         }
     }
 
@@ -83,8 +83,8 @@ impl Probe {
         match self {
             Self::Streams(n, _) => 2 * n,
             Self::Read(_, _, depth) | Self::Write(_, _, depth) => depth,
-            Self::Shifted | Self::Again | Self::Reference(Order::Random) => SOME,
-            Self::Reference(Order::Sequential) => 2,
+            Self::Shifted | Self::Again | Self::Reference(Pattern::Random) => SOME,
+            Self::Reference(Pattern::Sequential) => 2,
             Self::Mixed(reads, writes) => reads + writes,
             Self::Durable(writers, _) => writers,
         }
@@ -93,7 +93,7 @@ impl Probe {
     /// In a few words, for the user who waits.
     #[must_use]
     pub fn about(self) -> String {
-        let order = |order| if order == Order::Random { "random" } else { "sequential" };
+        let order = |order| if order == Pattern::Random { "random" } else { "sequential" };
         let size = |bytes: u32| if bytes < 1 << 20 { format!("{}k", bytes >> 10) } else { format!("{}m", bytes >> 20) };
         match self {
             Self::Streams(n, way) => {
@@ -121,7 +121,7 @@ impl Probe {
 
 /// A probe, and how long it may take.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub struct Step {
+pub struct ProbeRun {
     /// What.
     pub probe: Probe,
     /// At most so many runs.
@@ -132,8 +132,8 @@ pub struct Step {
 
 /// The steps that fit into `time`; `quick` leaves some out and repeats less.
 #[must_use]
-pub fn plan(facts: &Facts, time: Duration, quick: bool) -> Vec<Step> {
-    use Order::{Random, Sequential};
+pub fn plan(facts: &Facts, time: Duration, quick: bool) -> Vec<ProbeRun> {
+    use Pattern::{Random, Sequential};
     use Way::{Idling, NotIdling, Shared, Straight};
     // What to measure, how many times as long as the others.
     let mut list: Vec<(Probe, f64)> = [1, 2, 4, 8, 16].map(|n| (Probe::Streams(n, Straight), 1.0)).into();
@@ -172,7 +172,7 @@ pub fn plan(facts: &Facts, time: Duration, quick: bool) -> Vec<Step> {
             _ => 6,
         };
         let nanos = time.as_nanos() as f64 * part / whole / f64::from(runs);
-        Step { probe, runs, each: Duration::from_nanos((nanos as u64).max(1_000_000)) }
+        ProbeRun { probe, runs, each: Duration::from_nanos((nanos as u64).max(1_000_000)) }
     };
     list.into_iter().map(step).collect()
 }
@@ -180,28 +180,30 @@ pub fn plan(facts: &Facts, time: Duration, quick: bool) -> Vec<Step> {
 /// Where the first file of a case begins.
 const START: u64 = 1 << 20;
 
-impl Step {
+impl ProbeRun {
     /// The case of one of its runs; `number` tells it from others (iostune.3).
     #[must_use]
     pub fn case(&self, facts: &Facts, seed: u64, number: u64) -> Case {
         let bytes = match self.probe.place() {
-            Place::Device => facts.bytes,
-            Place::Scratch => facts.scratch.unwrap_or(facts.bytes),
+            Area::Device => facts.bytes,
+            Area::Scratch => facts.scratch.unwrap_or(facts.bytes),
         };
         let direct = |op, order, block, depth| {
             let does = Does::Direct(op, order);
             Role { block_size: block, iodepth: Some(depth), ..Role::new("probe", does) }
         };
         let (roles, jobs) = match self.probe {
-            Probe::Streams(n, _) => (vec![direct(Op::Read, Order::Sequential, WINDOW, 2)], n),
-            Probe::Reference(Order::Sequential) => (vec![direct(Op::Read, Order::Sequential, WINDOW, 2)], 1),
+            Probe::Streams(n, _) => (vec![direct(Op::Read, Pattern::Sequential, WINDOW, 2)], n),
+            Probe::Reference(Pattern::Sequential) => (vec![direct(Op::Read, Pattern::Sequential, WINDOW, 2)], 1),
             Probe::Read(order, block, depth) => (vec![direct(Op::Read, order, block, depth)], 1),
-            Probe::Shifted | Probe::Reference(Order::Random) => (vec![direct(Op::Read, Order::Random, SMALL, SOME)], 1),
-            Probe::Again => (vec![direct(Op::Read, Order::Random, 16 << 10, SOME)], 1),
+            Probe::Shifted | Probe::Reference(Pattern::Random) => {
+                (vec![direct(Op::Read, Pattern::Random, SMALL, SOME)], 1)
+            }
+            Probe::Again => (vec![direct(Op::Read, Pattern::Random, 16 << 10, SOME)], 1),
             Probe::Write(order, block, depth) => (vec![direct(Op::Write, order, block, depth)], 1),
             Probe::Mixed(reads, writes) => {
                 let roles = [(Op::Read, reads), (Op::Write, writes)];
-                (roles.map(|(op, depth)| direct(op, Order::Random, SMALL, depth)).into(), 2)
+                (roles.map(|(op, depth)| direct(op, Pattern::Random, SMALL, depth)).into(), 2)
             }
             Probe::Durable(writers, _) => {
                 (vec![Role { block_size: SMALL, ..Role::new("probe", Does::Fsync { fua: false }) }], writers)
@@ -235,7 +237,7 @@ impl Step {
         let sequential = match self.probe {
             Probe::Shifted => return if part > 2 * PAGE { 512 } else { 0 },
             Probe::Streams(..) | Probe::Durable(..) => true,
-            Probe::Read(order, ..) | Probe::Write(order, ..) | Probe::Reference(order) => order == Order::Sequential,
+            Probe::Read(order, ..) | Probe::Write(order, ..) | Probe::Reference(order) => order == Pattern::Sequential,
             Probe::Again | Probe::Mixed(..) => false,
         };
         // Not far: on a disk that rotates, the rate follows from the place.

@@ -5,7 +5,7 @@ use super::*;
 use crate::Random;
 use crate::iostest::{Modelled, Placement, Plan, Runner as _};
 use crate::model::Spec;
-use crate::program::Order;
+use crate::program::Pattern;
 use crate::workload::Workload;
 
 fn quick(spec: &str) -> Findings {
@@ -128,9 +128,9 @@ fn doubts(outcomes: &[Outcome]) -> String {
 
 #[test]
 fn a_rate_that_is_another_at_the_end_is_told() {
-    let at_eight = Probe::Read(Order::Random, 4096, 8);
+    let at_eight = Probe::Read(Pattern::Random, 4096, 8);
     let told = |last: f64| {
-        let reference = Probe::Reference(Order::Random);
+        let reference = Probe::Reference(Pattern::Random);
         doubts(&[outcome(at_eight, &[1000.0, 1010.0, 990.0]), outcome(reference, &[last])])
     };
     assert_eq!(told(950.0), "");
@@ -143,7 +143,7 @@ fn a_cache_and_an_unknown_mean_are_told() {
     let again = |second: f64| doubts(&[outcome(Probe::Again, &[1000.0, second])]);
     assert_eq!(again(1200.0), "");
     assert!(again(9000.0).contains("9.0 times as fast the second time: there is a cache"));
-    let spread = doubts(&[outcome(Probe::Read(Order::Random, 4096, 2), &[100.0, 300.0, 500.0])]);
+    let spread = doubts(&[outcome(Probe::Read(Pattern::Random, 4096, 2), &[100.0, 300.0, 500.0])]);
     assert!(spread.contains("not known to 10 %") && spread.contains("random reads of 4k, 2 in flight"), "{spread}");
 }
 
@@ -152,9 +152,9 @@ fn a_cache_and_an_unknown_mean_are_told() {
 fn random_reads_are_held_against_the_bandwidth() {
     let told = |random: f64| {
         doubts(&[
-            outcome(Probe::Read(Order::Random, 4096, 32), &[random]),
-            outcome(Probe::Read(Order::Sequential, 4096, 32), &[24_000.0]),
-            outcome(Probe::Read(Order::Sequential, 1 << 20, 4), &[25_000.0]), // of 4 KiB here: 102.4 MB/s
+            outcome(Probe::Read(Pattern::Random, 4096, 32), &[random]),
+            outcome(Probe::Read(Pattern::Sequential, 4096, 32), &[24_000.0]),
+            outcome(Probe::Read(Pattern::Sequential, 1 << 20, 4), &[25_000.0]), // of 4 KiB here: 102.4 MB/s
         ])
     };
     assert_eq!(told(10_000.0), "");
@@ -164,7 +164,7 @@ fn random_reads_are_held_against_the_bandwidth() {
 
 #[test]
 fn one_rate_for_all_looks_like_a_limit_and_fast_writes_like_a_cache() {
-    use Order::{Random, Sequential};
+    use Pattern::{Random, Sequential};
     let told = |write: f64, written: f64| {
         doubts(&[
             outcome(Probe::Read(Random, 4096, 32), &[3000.0]),
@@ -219,7 +219,7 @@ fn the_steps_take_no_more_than_the_time_and_a_quick_look_has_fewer() {
                 let steps = plan(&facts, time, is_quick);
                 let whole = steps.iter().map(|step| step.each.as_nanos() * u64::from(step.runs)).sum::<u64>();
                 assert!(whole <= time.as_nanos() + ms(100).as_nanos(), "{whole}");
-                assert_eq!(steps.iter().any(|step| step.probe.place() == Place::Scratch), scratch.is_some(), "U4");
+                assert_eq!(steps.iter().any(|step| step.probe.place() == Area::Scratch), scratch.is_some(), "U4");
             }
         }
     }
@@ -232,7 +232,7 @@ fn every_case_fits_on_a_small_disk_however_often_it_was_moved_on() {
     for step in plan(&facts, secs(30), false) {
         for number in [0, 1, 63, 64, 12_345] {
             let case = step.case(&facts, 1, number);
-            let bytes = if step.probe.place() == Place::Scratch { 64 << 20 } else { 32 << 20 };
+            let bytes = if step.probe.place() == Area::Scratch { 64 << 20 } else { 32 << 20 };
             case.jobs(bytes / 512).unwrap_or_else(|error| panic!("{:?}, {number}: {error}", step.probe));
         }
     }

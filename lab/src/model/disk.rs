@@ -203,14 +203,14 @@ impl Settings {
 }
 
 /// The model: a drive and an account of its work.
-pub struct Disk {
+pub struct HardDisk {
     drive: Drive,
     volatile: bool,
     sectors: u64,
     busy: Busy,
 }
 
-impl Disk {
+impl HardDisk {
     /// At rest.
     #[must_use]
     pub fn new(settings: Settings, sectors: u64, seed: u64) -> Self {
@@ -219,7 +219,7 @@ impl Disk {
     }
 }
 
-impl Model for Disk {
+impl Model for HardDisk {
     fn limits(&self) -> Limits {
         Limits { discard_max: 0, write_zeroes_max: 0, ..Limits::new(self.sectors) }
     }

@@ -22,7 +22,7 @@ use crate::suggestion;
 #[derive(Clone, Debug)]
 pub enum Settings {
     /// A hard disk.
-    Disk(disk::Settings),
+    HardDisk(disk::Settings),
     /// Hard disks behind a controller.
     Raid(raid::Settings),
     /// A solid-state disk.
@@ -89,7 +89,7 @@ impl Spec {
     #[must_use]
     pub fn depth(&self) -> u16 {
         let depth = match &self.settings {
-            Settings::Disk(settings) => settings.ncq,
+            Settings::HardDisk(settings) => settings.ncq,
             Settings::Raid(_) => u32::from(fairlift_core::queue::Settings::DEPTH),
             Settings::Ssd(settings) => settings.slots,
             Settings::Virtio(settings) => settings.depth,
@@ -103,7 +103,7 @@ impl Spec {
     pub fn build(&self, seed: u64) -> Box<dyn Model> {
         let sectors = self.size / Sector::SIZE;
         match &self.settings {
-            Settings::Disk(settings) => Box::new(disk::Disk::new(settings.clone(), sectors, seed)),
+            Settings::HardDisk(settings) => Box::new(disk::HardDisk::new(settings.clone(), sectors, seed)),
             Settings::Raid(settings) => Box::new(raid::Raid::new(settings.clone(), sectors, seed)),
             Settings::Ssd(settings) => Box::new(ssd::Ssd::new(settings.clone(), sectors, seed)),
             Settings::Virtio(settings) => Box::new(virtio::Virtio::new(settings.clone(), sectors, seed)),
@@ -135,7 +135,7 @@ impl Settings {
     #[must_use]
     pub fn infos(&self) -> &'static [TunableInfo] {
         match self {
-            Self::Disk(_) => disk::Settings::INFO,
+            Self::HardDisk(_) => disk::Settings::INFO,
             Self::Raid(_) => raid::Settings::INFO,
             Self::Ssd(_) => ssd::Settings::INFO,
             Self::Virtio(_) => virtio::Settings::INFO,
@@ -147,7 +147,7 @@ impl Settings {
     #[must_use]
     pub fn get(&self, name: &str) -> Option<String> {
         match self {
-            Self::Disk(settings) => tunable::get(disk::Settings::TUNABLES, settings, name),
+            Self::HardDisk(settings) => tunable::get(disk::Settings::TUNABLES, settings, name),
             Self::Raid(settings) => tunable::get(raid::Settings::TUNABLES, settings, name),
             Self::Ssd(settings) => tunable::get(ssd::Settings::TUNABLES, settings, name),
             Self::Virtio(settings) => tunable::get(virtio::Settings::TUNABLES, settings, name),
@@ -161,7 +161,7 @@ impl Settings {
     /// There is no such parameter, or the value is malformed or out of range.
     pub fn set(&mut self, name: &str, value: &str) -> Result<(), tunable::Error> {
         match self {
-            Self::Disk(settings) => tunable::set(disk::Settings::TUNABLES, settings, name, value),
+            Self::HardDisk(settings) => tunable::set(disk::Settings::TUNABLES, settings, name, value),
             Self::Raid(settings) => tunable::set(raid::Settings::TUNABLES, settings, name, value),
             Self::Ssd(settings) => tunable::set(ssd::Settings::TUNABLES, settings, name, value),
             Self::Virtio(settings) => tunable::set(virtio::Settings::TUNABLES, settings, name, value),
@@ -172,7 +172,7 @@ impl Settings {
     /// Whether the numbers go together, for a disk of so many bytes.
     fn check(&self, size: u64) -> Result<(), String> {
         match self {
-            Self::Disk(settings) => settings.check(size),
+            Self::HardDisk(settings) => settings.check(size),
             Self::Raid(settings) => settings.check(size),
             Self::Ssd(settings) => settings.check(size),
             Self::Virtio(_) | Self::Networked(_) => Ok(()), // any of them go together

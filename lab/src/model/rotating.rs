@@ -12,7 +12,7 @@ pub(super) const PROFILES: &[Profile] = &[
         name: "sata-7200",
         about: "a SATA disk of the years before 2010, 500 GB, 7200 rpm (the first device of Goyal's table)",
         size: 500_107_862_016,
-        settings: || Settings::Disk(sata_7200()),
+        settings: || Settings::HardDisk(sata_7200()),
     },
     Profile {
         name: "eva-raid5-12",
@@ -24,7 +24,7 @@ pub(super) const PROFILES: &[Profile] = &[
         name: "hdd-8t",
         about: "a nearline SATA disk of 8 TB, 7200 rpm (as Ultrastar DC HC320)",
         size: 8_001_563_222_016,
-        settings: || Settings::Disk(hdd_8t()),
+        settings: || Settings::HardDisk(hdd_8t()),
     },
 ];
 

@@ -56,7 +56,7 @@ pub struct Ssd {
     settings: Settings,
     sectors: u64,
     /// What was taken in, by slot, and the slots without any.
-    requests: Vec<Request>,
+    requests: Vec<HostCommand>,
     unused: Vec<u32>,
     /// Taken in and not ended.
     active: u32,
@@ -67,7 +67,7 @@ pub struct Ssd {
     /// Time inside, in nanoseconds: everything before it has happened, and the controller is free from then on (ssd.1).
     clock: u64,
     /// What happens inside.
-    events: BinaryHeap<Reverse<(u64, Event)>>,
+    events: BinaryHeap<Reverse<(u64, PackedEvent)>>,
     /// What ends when: (time, slot), sorted.
     ends: VecDeque<(u64, u32)>,
     link: Link,
@@ -88,7 +88,7 @@ pub struct Ssd {
 
 /// A request that was taken in.
 #[derive(Clone, Copy, Debug)]
-struct Request {
+struct HostCommand {
     id: u64,
     op: Op,
     /// Parts of a read that have not crossed the link.
@@ -97,7 +97,7 @@ struct Request {
 
 /// What happens inside. One word, since most of the model's time goes into ordering them.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Event(u64);
+struct PackedEvent(u64);
 
 #[derive(Clone, Copy)]
 enum Happens {
@@ -109,7 +109,7 @@ enum Happens {
     LinkTurn,
 }
 
-impl Event {
+impl PackedEvent {
     const JOB: u64 = 1 << 63;
     const LINK_TURN: Self = Self(u64::MAX);
     const MEMORY: u64 = 0xfff;
@@ -220,7 +220,7 @@ impl Ssd {
 
     /// Takes a request in, and goes on to when the controller is done with it: nothing that comes later acts before.
     fn take_in(&mut self, now: Instant, asked: &Asked) {
-        let request = Request { id: asked.id, op: asked.op, parts: 0 };
+        let request = HostCommand { id: asked.id, op: asked.op, parts: 0 };
         let slot = if let Some(slot) = self.unused.pop() {
             self.requests[slot as usize] = request;
             slot

@@ -16,7 +16,7 @@ use fairlift_core::program::{Ask, Meter, Program};
 use fairlift_core::{Duration, Extent, Flags, Instant, Op, Outcome};
 
 use super::blocks::Blocks;
-use super::{File, Order};
+use super::{Pattern, Region};
 use crate::Random;
 
 /// What it does.
@@ -25,7 +25,7 @@ pub struct Settings {
     /// Reads or writes.
     pub op: Op,
     /// Through the file.
-    pub order: Order,
+    pub order: Pattern,
     /// Bytes at a time: whole sectors, no more than the file has.
     pub block: u64,
     /// Requests in flight; at least 1.
@@ -43,7 +43,7 @@ pub struct Settings {
 impl Settings {
     /// Reads or writes, and nothing more: no pauses, no flushes, everything is counted.
     #[must_use]
-    pub const fn new(op: Op, order: Order, block: u64, depth: u32) -> Self {
+    pub const fn new(op: Op, order: Pattern, block: u64, depth: u32) -> Self {
         Self {
             op,
             order,
@@ -59,7 +59,7 @@ impl Settings {
 
 /// One of the requests that are kept in flight, and those that follow it.
 #[derive(Clone, Copy, Default)]
-struct Lane {
+struct DepthSlot {
     /// Since when its operation is under way.
     since: Option<Instant>,
     /// Writes of that operation that have ended (direct.4).
@@ -69,12 +69,12 @@ struct Lane {
 /// Reads or writes past the page cache: see the [module](self).
 pub struct Direct {
     settings: Settings,
-    file: File,
+    file: Region,
     blocks: Blocks,
     /// Tokens that may be used again, and from when on, the earliest first.
     thinking: VecDeque<(Instant, u32)>,
     /// By token.
-    lanes: Vec<Lane>,
+    lanes: Vec<DepthSlot>,
     /// Of round trips.
     random: Random,
     meter: Meter,
@@ -86,7 +86,7 @@ impl Direct {
     /// # Panics
     /// If the depth is 0.
     #[must_use]
-    pub fn new(settings: Settings, file: File, seed: u64) -> Self {
+    pub fn new(settings: Settings, file: Region, seed: u64) -> Self {
         Self::over(settings, file, Blocks::new(file, settings.block, settings.order, seed), seed)
     }
 
@@ -96,19 +96,19 @@ impl Direct {
     /// # Panics
     /// If the depth is 0, or `index` is not below `of`.
     #[must_use]
-    pub fn interleaved(settings: Settings, file: File, index: u64, of: u64) -> Self {
+    pub fn interleaved(settings: Settings, file: Region, index: u64, of: u64) -> Self {
         assert!(index < of, "process {index} of {of}");
         Self::over(settings, file, Blocks::every(file, settings.block, index, of), index)
     }
 
-    fn over(settings: Settings, file: File, blocks: Blocks, seed: u64) -> Self {
+    fn over(settings: Settings, file: Region, blocks: Blocks, seed: u64) -> Self {
         assert!(settings.depth > 0, "a program that asks nothing");
         Self {
             settings,
             file,
             blocks,
             thinking: (0..settings.depth).map(|token| (Instant::ZERO, token)).collect(),
-            lanes: vec![Lane::default(); settings.depth as usize],
+            lanes: vec![DepthSlot::default(); settings.depth as usize],
             random: Random::new(!seed),
             meter: Meter::default(),
         }

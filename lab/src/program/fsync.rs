@@ -8,11 +8,11 @@ use fairlift_core::program::{Ask, Meter, Program};
 use fairlift_core::{Duration, Extent, Flags, Instant, Op, Outcome};
 
 use super::blocks::Blocks;
-use super::{File, Order, copying};
+use super::{Pattern, Region, copying};
 
 /// Writes and flushes: see the [module](self).
 pub struct Fsync {
-    file: File,
+    file: Region,
     block: u64,
     fua: bool,
     think: Duration,
@@ -37,8 +37,8 @@ impl Fsync {
     /// # Panics
     /// If the file has no whole block.
     #[must_use]
-    pub fn new(file: File, block: u64, fua: bool, think: Duration) -> Self {
-        let blocks = Blocks::new(file, block, Order::Sequential, 0); // fsync.3
+    pub fn new(file: Region, block: u64, fua: bool, think: Duration) -> Self {
+        let blocks = Blocks::new(file, block, Pattern::Sequential, 0); // fsync.3
         let first = Instant::ZERO + copying(block);
         let step = State::Thinks(first);
         Self { file, block, fua, think, blocks, began: Instant::ZERO, step, meter: Meter::default() }

@@ -13,7 +13,7 @@ use fairlift_core::program::{Ask, Meter, Program};
 use fairlift_core::time::{secs, us};
 use fairlift_core::{Duration, Flags, Instant, Op, Outcome};
 
-use super::File;
+use super::Region;
 use crate::Random;
 
 /// Reads in a start.
@@ -29,7 +29,7 @@ const WORK: (u64, u64) = (20, 300);
 
 /// Starts programs: see the [module](self).
 pub struct Interactive {
-    file: File,
+    file: Region,
     block: u64,
     random: Random,
     /// The region of this start: its first block, and how many.
@@ -50,7 +50,7 @@ impl Interactive {
     /// # Panics
     /// If the file has no whole block.
     #[must_use]
-    pub fn new(file: File, block: u64, seed: u64) -> Self {
+    pub fn new(file: Region, block: u64, seed: u64) -> Self {
         assert!(file.bytes >= block, "blocks of {block} bytes in a file of {}", file.bytes);
         let random = Random::new(seed);
         let (began, next) = (Instant::ZERO, Some(Instant::ZERO));

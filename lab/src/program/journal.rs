@@ -8,7 +8,7 @@
 use fairlift_core::program::{Ask, Meter, Program};
 use fairlift_core::{Duration, Extent, Flags, Instant, Op, Outcome};
 
-use super::File;
+use super::Region;
 use crate::Random;
 
 /// The most blocks that a commit logs (journal.1). An estimate: what a small transaction of ext4 touches.
@@ -16,7 +16,7 @@ pub(crate) const BLOCKS_MAX: u64 = 16;
 
 /// Commits: see the [module](self).
 pub struct Journal {
-    file: File,
+    file: Region,
     block: u64,
     think: Duration,
     /// Where the next write goes, in blocks, and how many there are.
@@ -53,7 +53,7 @@ impl Journal {
     /// # Panics
     /// If the file has less than two blocks.
     #[must_use]
-    pub fn new(file: File, block: u64, think: Duration, seed: u64) -> Self {
+    pub fn new(file: Region, block: u64, think: Duration, seed: u64) -> Self {
         let count = file.bytes / block;
         assert!(count >= 2, "a journal of {count} blocks");
         Self {

@@ -9,7 +9,7 @@ use fairlift_core::time::secs;
 use fairlift_core::{Duration, Flags, Instant, Op, Outcome};
 
 use super::blocks::Blocks;
-use super::{File, Order};
+use super::{Pattern, Region};
 use crate::Random;
 
 /// Requests that one program asks at a time (open_loop.3). Chosen.
@@ -17,7 +17,7 @@ const IN_FLIGHT: u32 = 1024;
 
 /// Asks by the clock: see the [module](self).
 pub struct OpenLoop {
-    file: File,
+    file: Region,
     op: Op,
     block: u64,
     blocks: Blocks,
@@ -38,7 +38,7 @@ impl OpenLoop {
     /// # Panics
     /// If the rate is 0 or the file has no whole block.
     #[must_use]
-    pub fn new(op: Op, order: Order, rate: u32, file: File, block: u64, seed: u64) -> Self {
+    pub fn new(op: Op, order: Pattern, rate: u32, file: Region, block: u64, seed: u64) -> Self {
         assert!(rate > 0, "nobody ever comes");
         let mut random = Random::new(seed);
         let blocks = Blocks::new(file, block, order, random.bits());

@@ -9,11 +9,11 @@ use fairlift_core::program::{Ask, Meter, Program};
 use fairlift_core::{Duration, Flags, Instant, Op, Outcome};
 
 use super::blocks::Blocks;
-use super::{File, Order, PAGE, copying};
+use super::{PAGE, Pattern, Region, copying};
 
 /// A buffered random reader: see the [module](self).
 pub struct Pages {
-    file: File,
+    file: Region,
     block: u64,
     think: Duration,
     blocks: Blocks,
@@ -37,8 +37,8 @@ impl Pages {
     /// # Panics
     /// If the file has no whole block.
     #[must_use]
-    pub fn new(file: File, block: u64, think: Duration, seed: u64) -> Self {
-        let blocks = Blocks::new(file, block, Order::Random, seed);
+    pub fn new(file: Region, block: u64, think: Duration, seed: u64) -> Self {
+        let blocks = Blocks::new(file, block, Pattern::Random, seed);
         Self { file, block, think, blocks, step: State::Thinks(Instant::ZERO), meter: Meter::default() }
     }
 }

@@ -13,7 +13,7 @@
 use fairlift_core::program::{Ask, Meter, Program};
 use fairlift_core::{Duration, Flags, Instant, Op, Outcome};
 
-use super::{File, copying};
+use super::{Region, copying};
 
 /// The first window, in bytes.
 const FIRST: u64 = 16 << 10;
@@ -22,7 +22,7 @@ pub(crate) const LARGEST: u64 = 128 << 10;
 
 /// A piece of the file that comes into memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Window {
+struct Fetch {
     start: u64,
     end: u64,
     token: u32,
@@ -38,12 +38,12 @@ enum State {
 
 /// A buffered sequential reader: see the [module](self).
 pub struct ReadAhead {
-    file: File,
+    file: Region,
     block: u64,
     think: Duration,
     /// The window that is being read, and the one after it.
-    current: Option<Window>,
-    next: Option<Window>,
+    current: Option<Fetch>,
+    next: Option<Fetch>,
     /// Where the window after those starts, and how long it is.
     ahead: u64,
     length: u64,
@@ -64,7 +64,7 @@ impl ReadAhead {
     /// # Panics
     /// If the block is empty.
     #[must_use]
-    pub fn new(file: File, block: u64, think: Duration) -> Self {
+    pub fn new(file: Region, block: u64, think: Duration) -> Self {
         assert!(block > 0, "a read of nothing");
         Self {
             file,
@@ -119,11 +119,11 @@ impl ReadAhead {
     }
 
     /// The next window, if the file goes on.
-    fn window(&mut self, token: u32) -> Option<Window> {
+    fn window(&mut self, token: u32) -> Option<Fetch> {
         let (start, end) = (self.ahead, self.file.bytes.min(self.ahead + self.length));
         self.ahead = end;
         self.length = LARGEST.min(2 * self.length); // read_ahead.1
-        (start < end).then_some(Window { start, end, token, state: State::Wanted })
+        (start < end).then_some(Fetch { start, end, token, state: State::Wanted })
     }
 
     /// At `now`, the reader has all up to `position`; its operations may have ended before.
@@ -131,7 +131,7 @@ impl ReadAhead {
         let mut at = Instant::from_nanos(now.as_nanos() - copying(position - self.position).as_nanos());
         let is_end = position == self.file.bytes;
         let met = match self.current {
-            Some(Window { state: State::Here(outcome), .. }) if self.position < position => outcome,
+            Some(Fetch { state: State::Here(outcome), .. }) if self.position < position => outcome,
             _ => Outcome::Done,
         };
         while self.position < position {

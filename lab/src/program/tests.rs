@@ -7,13 +7,13 @@ use fairlift_core::{Errno, Flags, Instant, Op, Outcome};
 
 use super::*;
 use crate::Random;
-use crate::workload::{Part, Workload};
+use crate::workload::{JobPlacement, Workload};
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 
-fn file(bytes: u64) -> File {
-    File { start: Sector(2048), bytes }
+fn file(bytes: u64) -> Region {
+    Region { start: Sector(2048), bytes }
 }
 
 /// A program, the time, and what it has asked that has not ended.
@@ -175,7 +175,7 @@ fn a_reader_that_thinks_reads_one_block_at_a_time() {
 
 // ---- writeback ----
 
-fn writer(order: Order, background: u64, limit: u64, bytes: u64) -> Play<WriteBack> {
+fn writer(order: Pattern, background: u64, limit: u64, bytes: u64) -> Play<WriteBack> {
     let settings = write_back::Settings { order, background, limit, ..Default::default() };
     Play::new(WriteBack::new(settings, file(bytes), 1))
 }
@@ -183,7 +183,7 @@ fn writer(order: Order, background: u64, limit: u64, bytes: u64) -> Play<WriteBa
 /// write_back.1, write_back.2
 #[test]
 fn the_flusher_starts_when_more_than_its_threshold_is_dirty() {
-    let mut play = writer(Order::Sequential, 4 * MIB, 64 * MIB, 512 * MIB);
+    let mut play = writer(Pattern::Sequential, 4 * MIB, 64 * MIB, 512 * MIB);
     assert_eq!(play.wait(at(1024)), [], "4 MiB in 1024 us, and nothing written");
     assert_eq!(play.program.meter().bytes, 4 * MIB);
     let asked = play.wait(at(1040));
@@ -196,7 +196,7 @@ fn the_flusher_starts_when_more_than_its_threshold_is_dirty() {
 /// write_back.4, write_back.5
 #[test]
 fn a_throttled_writer_waits_until_pages_have_reached_the_disk() {
-    let mut play = writer(Order::Sequential, MIB, 16 * MIB, 512 * MIB);
+    let mut play = writer(Pattern::Sequential, MIB, 16 * MIB, 512 * MIB);
     play.wait(at(50_000));
     assert_eq!(play.program.meter().bytes, 16 * MIB);
     assert_eq!(play.program.meter().latency_max, us(1));
@@ -219,7 +219,7 @@ fn old_pages_are_written_though_they_are_few() {
 /// write_back.5
 #[test]
 fn what_the_flusher_could_not_write_is_told_to_the_next_write() {
-    let mut play = writer(Order::Sequential, MIB, 2 * MIB, 512 * MIB);
+    let mut play = writer(Pattern::Sequential, MIB, 2 * MIB, 512 * MIB);
     play.wait(at(1000));
     play.end_with(0, Outcome::Failed(Errno::EIO));
     assert_eq!(play.program.meter().failed, 0);
@@ -230,7 +230,7 @@ fn what_the_flusher_could_not_write_is_told_to_the_next_write() {
 /// write_back.6
 #[test]
 fn no_page_is_on_its_way_twice() {
-    let mut play = writer(Order::Random, 64 * KIB, 512 * KIB, MIB);
+    let mut play = writer(Pattern::Random, 64 * KIB, 512 * KIB, MIB);
     let mut random = Random::new(3);
     for _ in 0..2000 {
         play.wait(play.now + us(random.below(50)));
@@ -247,7 +247,7 @@ fn no_page_is_on_its_way_twice() {
 
 // ---- direct and paged ----
 
-fn direct(op: Op, order: Order, depth: u32, think: Duration) -> Play<Direct> {
+fn direct(op: Op, order: Pattern, depth: u32, think: Duration) -> Play<Direct> {
     let settings = direct::Settings { think, ..direct::Settings::new(op, order, 32 * KIB, depth) };
     Play::new(Direct::new(settings, file(MIB), 1))
 }
@@ -255,7 +255,7 @@ fn direct(op: Op, order: Order, depth: u32, think: Duration) -> Play<Direct> {
 /// direct.1
 #[test]
 fn a_direct_reader_keeps_its_depth() {
-    let mut play = direct(Op::Read, Order::Sequential, 3, Duration::ZERO);
+    let mut play = direct(Op::Read, Pattern::Sequential, 3, Duration::ZERO);
     assert_eq!(play.asks(), reads(&[(0, 32), (32, 32), (64, 32)]));
     play.now = at(10);
     play.end();
@@ -266,7 +266,7 @@ fn a_direct_reader_keeps_its_depth() {
 /// direct.1
 #[test]
 fn a_direct_writer_thinks_before_it_asks_again() {
-    let mut play = direct(Op::Write, Order::Random, 1, us(70));
+    let mut play = direct(Op::Write, Pattern::Random, 1, us(70));
     assert_eq!(play.asks().len(), 1);
     assert_eq!(play.open[&0].flags, Flags::SYNC);
     play.now = at(10);
@@ -279,7 +279,7 @@ fn a_direct_writer_thinks_before_it_asks_again() {
 #[test]
 fn a_lane_that_flushes_commits_its_writes_together() {
     let settings =
-        direct::Settings { flush_every: 2, ..direct::Settings::new(Op::Write, Order::Sequential, 32 * KIB, 1) };
+        direct::Settings { flush_every: 2, ..direct::Settings::new(Op::Write, Pattern::Sequential, 32 * KIB, 1) };
     let mut play = Play::new(Direct::new(settings, file(MIB), 1));
     for offset in [0, 64 * KIB] {
         let before = play.operations();
@@ -300,7 +300,7 @@ fn a_lane_that_flushes_commits_its_writes_together() {
 #[test]
 fn a_request_is_on_its_way_for_half_to_one_and_a_half_of_the_round_trip() {
     let settings =
-        direct::Settings { round_trip: us(100), ..direct::Settings::new(Op::Read, Order::Random, 32 * KIB, 1) };
+        direct::Settings { round_trip: us(100), ..direct::Settings::new(Op::Read, Pattern::Random, 32 * KIB, 1) };
     let mut play = Play::new(Direct::new(settings, file(MIB), 1));
     let mut all = Duration::ZERO;
     for _ in 0..1000 {
@@ -320,7 +320,7 @@ fn a_request_is_on_its_way_for_half_to_one_and_a_half_of_the_round_trip() {
 #[test]
 fn what_ends_before_it_counts_is_warm_up() {
     let settings =
-        direct::Settings { counts_from: at(20), ..direct::Settings::new(Op::Read, Order::Random, 32 * KIB, 1) };
+        direct::Settings { counts_from: at(20), ..direct::Settings::new(Op::Read, Pattern::Random, 32 * KIB, 1) };
     let mut play = Play::new(Direct::new(settings, file(MIB), 1));
     for (now, operations) in [(19, 0), (20, 1), (21, 2)] {
         play.asks();
@@ -332,7 +332,7 @@ fn what_ends_before_it_counts_is_warm_up() {
 
 #[test]
 fn interleaved_readers_together_read_every_block_once() {
-    let settings = direct::Settings::new(Op::Read, Order::Sequential, 32 * KIB, 1);
+    let settings = direct::Settings::new(Op::Read, Pattern::Sequential, 32 * KIB, 1);
     let mut seen = Vec::new();
     for index in 0..3 {
         let mut play = Play::new(Direct::interleaved(settings, file(MIB), index, 3));
@@ -423,7 +423,7 @@ fn a_commit_is_its_log_a_flush_and_a_commit_block() {
 /// open_loop.1, open_loop.2
 #[test]
 fn arrivals_do_not_wait_for_the_disk_and_their_waiting_counts() {
-    let mut play = Play::new(OpenLoop::new(Op::Read, Order::Random, 1000, file(MIB), 4 * KIB, 4));
+    let mut play = Play::new(OpenLoop::new(Op::Read, Pattern::Random, 1000, file(MIB), 4 * KIB, 4));
     let asked = play.wait(at(500_000)).len();
     assert!((400..600).contains(&asked), "{asked} in half a second of 1000 per second");
     play.end_with(0, Outcome::Done);
@@ -433,7 +433,7 @@ fn arrivals_do_not_wait_for_the_disk_and_their_waiting_counts() {
 /// open_loop.3
 #[test]
 fn more_than_1024_are_not_asked_at_a_time() {
-    let mut play = Play::new(OpenLoop::new(Op::Write, Order::Sequential, 100_000, file(MIB), 4 * KIB, 4));
+    let mut play = Play::new(OpenLoop::new(Op::Write, Pattern::Sequential, 100_000, file(MIB), 4 * KIB, 4));
     assert_eq!(play.wait(at(50_000)).len(), 1024);
     assert_eq!(play.program.poll_timeout(), None, "who comes now is not written down: there would be no end of them");
     play.end();
@@ -469,7 +469,7 @@ fn every_program_keeps_to_its_file_and_lets_time_pass() {
         for role in Workload::named(name).unwrap().roles {
             for block in [512, 4 * KIB, 12 * KIB, 256 * KIB] {
                 let bytes = 3 * MIB;
-                let part = Part {
+                let part = JobPlacement {
                     file: file(bytes),
                     block,
                     depth: 4,

@@ -19,7 +19,7 @@ use fairlift_core::time::secs;
 use fairlift_core::{Duration, Flags, Instant, Op, Outcome};
 
 use super::blocks::Blocks;
-use super::{File, Order, PAGE, copying};
+use super::{PAGE, Pattern, Region, copying};
 
 mod dirty;
 
@@ -29,7 +29,7 @@ use dirty::Dirty;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Settings {
     /// Through the file.
-    pub order: Order,
+    pub order: Pattern,
     /// Bytes of a `write()`.
     pub block: u64,
     /// Time between writes.
@@ -43,7 +43,7 @@ pub struct Settings {
 impl Default for Settings {
     fn default() -> Self {
         let (background, limit) = (8 << 20, 16 << 20);
-        Self { order: Order::Sequential, block: PAGE, think: Duration::ZERO, background, limit }
+        Self { order: Pattern::Sequential, block: PAGE, think: Duration::ZERO, background, limit }
     }
 }
 
@@ -61,7 +61,7 @@ const BATCH: u64 = 16;
 /// A buffered writer: see the [module](self).
 pub struct WriteBack {
     settings: Settings,
-    file: File,
+    file: Region,
     blocks: Blocks,
     dirty: Dirty,
     /// Since when something has been dirty, as far as the flusher knows.
@@ -89,7 +89,7 @@ impl WriteBack {
     /// # Panics
     /// If the file has no whole block.
     #[must_use]
-    pub fn new(settings: Settings, file: File, seed: u64) -> Self {
+    pub fn new(settings: Settings, file: Region, seed: u64) -> Self {
         Self {
             settings,
             file,

@@ -1,6 +1,6 @@
 //! The tables as data, for the terminal and for the page.
 
-use super::summary::{Group, Role, Row, Spread, rows};
+use super::summary::{GroupSummary, Role, RunSummary, Spread, rows};
 use super::{heading, printable};
 use crate::report::is_ungrouped;
 use crate::result::Results;
@@ -14,7 +14,7 @@ pub(super) struct Grid {
     /// The headings behind `job`, `Set` and `NR`.
     pub(super) columns: Vec<String>,
     /// The row and its cells.
-    pub(super) lines: Vec<(Row, Vec<String>)>,
+    pub(super) lines: Vec<(RunSummary, Vec<String>)>,
 }
 
 /// The tables of a workload: averages first, then the longest latency, the 99th percentile, the longest time unserved, the time held (with
@@ -29,7 +29,7 @@ pub(super) fn grids(results: &Results, workload: &str, total: bool) -> Vec<Grid>
     };
     let headed = |words: &[&str]| names.iter().cloned().chain(words.iter().map(|&word| word.into())).collect();
     // A figure of each group, then of all together, which alone is shown where there are no groups.
-    let grid = |title, unit, last: &str, of: fn(&Group) -> String, all: fn(&Row) -> String| Grid {
+    let grid = |title, unit, last: &str, of: fn(&GroupSummary) -> String, all: fn(&RunSummary) -> String| Grid {
         title,
         unit,
         columns: if total { headed(&[last]) } else { headed(&[]) },
@@ -109,13 +109,13 @@ pub(super) fn grids(results: &Results, workload: &str, total: bool) -> Vec<Grid>
 }
 
 /// What each role got, of workloads with several; else none.
-fn of_roles(rows: &[Row]) -> Vec<Grid> {
+fn of_roles(rows: &[RunSummary]) -> Vec<Grid> {
     // Not all are there with every number of jobs.
     let Some(most) = rows.iter().max_by_key(|row| row.roles.len()).filter(|row| !row.roles.is_empty()) else {
         return Vec::new();
     };
     let columns: Vec<String> = most.roles.iter().map(|role| printable(&role.name)).collect();
-    let by_name = |row: &Row, of: fn(&Role) -> String| -> Vec<String> {
+    let by_name = |row: &RunSummary, of: fn(&Role) -> String| -> Vec<String> {
         let cell = |role: &Role| row.roles.iter().find(|own| own.name == role.name).map_or("-".into(), of);
         most.roles.iter().map(cell).collect()
     };
@@ -131,11 +131,11 @@ fn of_roles(rows: &[Row]) -> Vec<Grid> {
     ]
 }
 
-fn filled(rows: &[Row], cells: impl Fn(&Row) -> Vec<String>) -> Vec<(Row, Vec<String>)> {
+fn filled(rows: &[RunSummary], cells: impl Fn(&RunSummary) -> Vec<String>) -> Vec<(RunSummary, Vec<String>)> {
     rows.iter().map(|row| (row.clone(), cells(row))).collect()
 }
 
-fn longest(row: &Row, of: fn(&Group) -> f64) -> f64 {
+fn longest(row: &RunSummary, of: fn(&GroupSummary) -> f64) -> f64 {
     row.groups.iter().map(of).fold(0.0, f64::max)
 }
 

@@ -18,7 +18,7 @@ mod tune;
 use std::fmt::Write as _;
 
 use super::grid::grids;
-use super::summary::{Row, rows, workloads};
+use super::summary::{RunSummary, rows, workloads};
 use super::table::{round, size};
 use super::{heading, tenants};
 use crate::result::{Results, Run};
@@ -123,7 +123,7 @@ fn section(out: &mut String, results: &Results, among: Option<&String>) {
 }
 
 /// A situation of tenants: the score of each, and what it follows from.
-fn situation(out: &mut String, results: &Results, workload: &str, rows: &[Row]) {
+fn situation(out: &mut String, results: &Results, workload: &str, rows: &[RunSummary]) {
     let of = |runs: &'_ [Run]| runs.iter().filter(|run| run.workload == workload).cloned().collect::<Vec<_>>();
     let (runs, baseline) = (of(&results.runs), of(&results.baseline));
     let _ = writeln!(out, "<section>\n<h3>{}</h3>", escaped(workload));
@@ -202,7 +202,7 @@ fn facts(out: &mut String, results: &Results) {
 }
 
 /// Which colour is which group.
-fn legend(out: &mut String, rows: &[Row]) {
+fn legend(out: &mut String, rows: &[RunSummary]) {
     let Some(row) = rows.first().filter(|row| row.groups.len() > 1) else { return };
     out.push_str("<ul class=\"legend\">\n");
     for (place, group) in row.groups.iter().enumerate() {

@@ -39,7 +39,7 @@ impl Spread {
 
 /// What a group got, over sets.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Group {
+pub struct GroupSummary {
     /// Its path.
     pub path: String,
     /// Its weight.
@@ -88,7 +88,7 @@ pub struct Together {
     pub share_error_1s: Option<Spread>,
 }
 
-impl Group {
+impl GroupSummary {
     /// How far its share is from its due, as a part of its due: (share − ideal) ÷ ideal.
     #[must_use]
     pub fn share_error(&self) -> f64 {
@@ -109,7 +109,7 @@ pub struct Role {
 
 /// The runs of one workload with one number of jobs.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Row {
+pub struct RunSummary {
     /// The workload.
     pub workload: String,
     /// The value that a sweep had, as `slice_idle=0`; empty if there was none.
@@ -121,7 +121,7 @@ pub struct Row {
     /// Jobs in each group.
     pub jobs: u32,
     /// What each group got, in the order of the tree.
-    pub groups: Vec<Group>,
+    pub groups: Vec<GroupSummary>,
     /// What each role got, of a workload with several; in the order of the workload.
     pub roles: Vec<Role>,
     /// 1024 bytes a second of all groups.
@@ -136,7 +136,7 @@ pub struct Row {
     pub together: Option<Together>,
 }
 
-impl Row {
+impl RunSummary {
     /// What the row is called: the workload, and behind it `:raw` without Fairlift, or the value of a sweep.
     #[must_use]
     pub fn name(&self) -> String {
@@ -168,7 +168,7 @@ pub(super) fn shown_settings(run: &Run) -> String {
 
 /// A row for each number of jobs of a workload, rising, and each value of a sweep; those without Fairlift behind the others.
 #[must_use]
-pub fn rows(results: &Results, workload: &str) -> Vec<Row> {
+pub fn rows(results: &Results, workload: &str) -> Vec<RunSummary> {
     let of = |runs: &[Run], raw| {
         let mut rows: Vec<Vec<&Run>> = Vec::new();
         for run in runs.iter().filter(|run| run.workload == workload) {
@@ -185,14 +185,14 @@ pub fn rows(results: &Results, workload: &str) -> Vec<Row> {
     rows
 }
 
-fn row(sets: &[&Run], raw: bool) -> Row {
+fn row(sets: &[&Run], raw: bool) -> RunSummary {
     let over = |figure: fn(&Run) -> f64| Spread::of(sets.iter().map(|run| figure(run)));
     let first = sets[0];
     let groups = first.groups.iter().enumerate().map(|(place, group)| {
         let over = |figure: fn(&crate::result::Group) -> f64| {
             Spread::of(sets.iter().filter_map(|run| run.groups.get(place)).map(figure))
         };
-        Group {
+        GroupSummary {
             path: group.path.clone(),
             weight: group.weight,
             kb_s: over(|group| group.kb_s),
@@ -212,7 +212,7 @@ fn row(sets: &[&Run], raw: bool) -> Row {
         };
         Role { name: role.name.clone(), kb_s: over(|role| role.kb_s), lat_p99_us: over(|role| role.lat_p99_us) }
     });
-    Row {
+    RunSummary {
         workload: first.workload.clone(),
         settings: shown_settings(first),
         raw,
@@ -279,7 +279,7 @@ mod tests {
         let mut results = results(&[100]);
         results.runs = vec![run("drr", 1, 1, &[(100, 1.0)])];
         results.baseline = vec![run("drr", 1, 1, &[(100, 2.0)])];
-        let names: Vec<_> = rows(&results, "drr").iter().map(Row::name).collect();
+        let names: Vec<_> = rows(&results, "drr").iter().map(RunSummary::name).collect();
         assert_eq!(names, ["drr", "drr:raw"]);
     }
 

@@ -1,6 +1,6 @@
 //! Situations of tenants as tables: what each tenant had beside what it is entitled to.
 
-use super::summary::{Row, rows, workloads};
+use super::summary::{RunSummary, rows, workloads};
 use super::{heading, printable};
 use crate::result::Results;
 
@@ -11,13 +11,13 @@ pub(super) const COLUMNS: [&str; 8] = ["tenant", "weight", "does", "alone", "ent
 pub(super) const OVERVIEW: [&str; 4] = ["situation", "isolation", "use", "share error"];
 
 /// Whether a row is of a situation.
-pub(super) fn is_situation(row: &Row) -> bool {
+pub(super) fn is_situation(row: &RunSummary) -> bool {
     row.together.is_some()
 }
 
 /// A line for each tenant.
-pub(super) fn lines(row: &Row) -> Vec<[String; 8]> {
-    let line = |group: &super::summary::Group| {
+pub(super) fn lines(row: &RunSummary) -> Vec<[String; 8]> {
+    let line = |group: &super::summary::GroupSummary| {
         let tenant = group.tenant.as_ref()?;
         Some([
             heading(&group.path),
@@ -39,7 +39,7 @@ pub(super) fn does(tenant: &super::summary::Tenant) -> String {
 }
 
 /// `isolation 0.21  use 0.69  share error 1.2 %`.
-pub(super) fn says(row: &Row) -> String {
+pub(super) fn says(row: &RunSummary) -> String {
     let Some(together) = &row.together else { return String::new() };
     let error = together.share_error_1s.as_ref().map_or(String::new(), |error| {
         format!("  share error of saturating tenants over any second {:.1} %", error.mean * 100.0)
@@ -50,7 +50,7 @@ pub(super) fn says(row: &Row) -> String {
 /// A line for each situation of the results, if there are several.
 pub(super) fn overview(results: &Results) -> Vec<[String; 4]> {
     let all = workloads(results).into_iter().flat_map(|workload| rows(results, workload));
-    let line = |row: Row| {
+    let line = |row: RunSummary| {
         let together = row.together.as_ref()?;
         Some([
             row.name(),

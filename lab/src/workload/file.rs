@@ -10,7 +10,7 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use super::{Does, Role, Workload, is_at_or_below};
-use crate::program::Order;
+use crate::program::Pattern;
 use crate::suggestion;
 
 /// What is wrong with a workload file.
@@ -272,10 +272,10 @@ fn group_at(groups: &mut Vec<Group>, path: &str) -> Result<GroupId, String> {
 fn role(raw: RawRole) -> Result<Role, Problem> {
     let wrong = |at: &Range<usize>, says: String| Err((at.clone(), says));
     let order = match &raw.order {
-        None => Order::Sequential,
+        None => Pattern::Sequential,
         Some(order) => match order.get_ref().as_str() {
-            "sequential" => Order::Sequential,
-            "random" => Order::Random,
+            "sequential" => Pattern::Sequential,
+            "random" => Pattern::Random,
             other => return Err((order.span(), unknown("order", other, &ORDERS))),
         },
     };
@@ -433,16 +433,16 @@ roles = [{ does = "direct-write", block_size = 1048576 }]
         let priority: Priority = "be/7".parse().unwrap();
         let role = |name, does| Role::new(name, does);
         let roles = [
-            Role { once: true, priority, ..role("backup", Does::Buffered(Op::Read, Order::Sequential)) },
+            Role { once: true, priority, ..role("backup", Does::Buffered(Op::Read, Pattern::Sequential)) },
             Role {
                 block_size: 8192,
                 share: 3,
-                ..role("database", Does::OpenLoop { op: Op::Read, order: Order::Random, rate: 200 })
+                ..role("database", Does::OpenLoop { op: Op::Read, order: Pattern::Random, rate: 200 })
             },
             Role { think: ms(2), ..role("log", Does::Fsync { fua: true }) },
         ];
         assert_eq!((&backup.name[..], &backup.roles[..]), ("backup", &roles[..]));
-        let writes = Does::Direct(Op::Write, Order::Sequential);
+        let writes = Does::Direct(Op::Write, Pattern::Sequential);
         assert_eq!(alone.roles, [Role { block_size: 1 << 20, ..role("direct-write", writes) }]);
     }
 

@@ -10,7 +10,7 @@ use fairlift_core::time::{ms, us};
 use fairlift_core::{Extent, Flags, GroupId, Limits, Op, Priority, Sector};
 
 use super::*;
-use crate::program::{Direct, File, Order, direct};
+use crate::program::{Direct, Pattern, Region, direct};
 use crate::{Timed, fixed_time};
 
 const LIMITS: Limits = Limits::new(1 << 20);
@@ -160,11 +160,11 @@ fn what_is_asked_at_one_instant_is_one_batch() {
 fn what_is_asked_one_by_one_is_no_batch() {
     let settings = direct::Settings {
         think: fairlift_core::Duration::ZERO,
-        ..direct::Settings::new(Op::Read, Order::Sequential, 4096, 4)
+        ..direct::Settings::new(Op::Read, Pattern::Sequential, 4096, 4)
     };
     let mut world = world(|settings| settings.depth = 32, fixed_time(LIMITS, us(100)));
     world.remember();
-    let file = File { start: Sector(0), bytes: 1 << 20 };
+    let file = Region { start: Sector(0), bytes: 1 << 20 };
     let index = world.add(stream(), Box::new(Direct::new(settings, file, 1)));
     world.run_until(at(250));
     assert_eq!(world.dispatched().iter().map(|d| d.extent.sectors).collect::<Vec<_>>(), [8; 12]);

@@ -5,7 +5,7 @@ use fairlift_core::sched::Kind;
 use fairlift_core::{Duration, Instant, Queue, Sector, Stream};
 use fairlift_lab::World;
 use fairlift_lab::model::Spec;
-use fairlift_lab::program::{File, Program, ReadAhead};
+use fairlift_lab::program::{Program, ReadAhead, Region};
 
 /// An empty world with a disk that takes `depth` requests at once.
 pub(crate) fn world(spec: &str, depth: u16) -> World {
@@ -25,7 +25,7 @@ pub(crate) fn dd(spec: &str, streams: u64, time: Duration) -> Vec<f64> {
     let mut world = world(spec, 31);
     let part = world.model().limits().capacity / streams / 2048 * 2048;
     for number in 0..streams {
-        let file = File { start: Sector(part * number), bytes: part * Sector::SIZE };
+        let file = Region { start: Sector(part * number), bytes: part * Sector::SIZE };
         world.add(stream(), Box::new(ReadAhead::new(file, 4096, Duration::ZERO)) as Box<dyn Program>);
     }
     world.run_until(Instant::ZERO + time);

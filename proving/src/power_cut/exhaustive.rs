@@ -15,7 +15,7 @@ use super::{Bench, Landing, OnFailure, Report, Subject};
 
 /// The requests of which sequences are made, on three sectors.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Request {
+pub enum RequestKind {
     /// Writes the first two sectors.
     Write,
     /// Writes the last two.
@@ -30,7 +30,7 @@ pub enum Request {
     Zeroes,
 }
 
-impl Request {
+impl RequestKind {
     /// All of them.
     pub const ALL: [Self; 6] = [Self::Write, Self::WriteOverlap, Self::Fua, Self::Flush, Self::Trim, Self::Zeroes];
 
@@ -75,7 +75,7 @@ impl Searched {
 /// # Errors
 /// The promise that is broken, with the sequence and what happened.
 pub fn run<S: Subject>(
-    requests: &[Request],
+    requests: &[RequestKind],
     length: u32,
     on_failure: OnFailure,
     mut subject: impl FnMut() -> S,
@@ -89,7 +89,7 @@ pub fn run<S: Subject>(
             searched.sequences += 1;
             let mut choices = Choices::default();
             loop {
-                let mut order = Order::new(&sequence, askers << 1, on_failure, subject());
+                let mut order = Interleaving::new(&sequence, askers << 1, on_failure, subject());
                 let result = order.go(&mut choices);
                 searched.orders += 1;
                 searched.report.add(&order.bench.report);
@@ -142,7 +142,7 @@ impl Choices {
 
 /// What can happen next.
 #[derive(Clone, Copy, Debug)]
-enum Event {
+enum Choice {
     Asked,
     AskedTogether,
     Ended(Dispatch, Landing),
@@ -151,8 +151,8 @@ enum Event {
 }
 
 /// One order of a sequence.
-struct Order<'a, S> {
-    sequence: &'a [Request],
+struct Interleaving<'a, S> {
+    sequence: &'a [RequestKind],
     /// A bit for each request: which connection asks.
     askers: u16,
     streams: [fairlift_core::StreamId; 2],
@@ -166,8 +166,8 @@ struct Order<'a, S> {
     happened: Vec<String>,
 }
 
-impl<'a, S: Subject> Order<'a, S> {
-    fn new(sequence: &'a [Request], askers: u16, on_failure: OnFailure, mut subject: S) -> Self {
+impl<'a, S: Subject> Interleaving<'a, S> {
+    fn new(sequence: &'a [RequestKind], askers: u16, on_failure: OnFailure, mut subject: S) -> Self {
         let streams = [0, 1].map(|context| {
             let stream = Stream { group: GroupId::ROOT, priority: Priority::default(), context: ContextId(context) };
             subject.add_stream(stream)
@@ -211,47 +211,47 @@ impl<'a, S: Subject> Order<'a, S> {
         }
     }
 
-    fn possible(&self) -> Vec<Event> {
+    fn possible(&self) -> Vec<Choice> {
         let mut events = Vec::new();
         if self.asked < self.sequence.len() {
-            events.push(Event::Asked);
+            events.push(Choice::Asked);
             if self.asked + 1 < self.sequence.len() {
-                events.push(Event::AskedTogether); // exhaustive.1
+                events.push(Choice::AskedTogether); // exhaustive.1
             }
         }
         for one in &self.under_way {
             let crosses = |other: &Dispatch| other.tag != one.tag && other.extent.overlaps(one.extent);
-            events.push(Event::Ended(*one, Landing::Last));
+            events.push(Choice::Ended(*one, Landing::Last));
             if self.under_way.iter().any(crosses) {
-                events.push(Event::Ended(*one, Landing::First)); // exhaustive.3
+                events.push(Choice::Ended(*one, Landing::First)); // exhaustive.3
             }
             if one.op == Op::Flush && self.may_fail {
-                events.push(Event::Failed(*one)); // exhaustive.2
+                events.push(Choice::Failed(*one)); // exhaustive.2
             }
         }
         // A wait for company, or for a disk that is busy; not a timeout of what the disk has.
         if let Some(at) = self.subject.poll_timeout(ContextId(0))
             && (self.under_way.is_empty() || at.since(self.now) < fairlift_core::time::secs(1))
         {
-            events.push(Event::TimePassed(at));
+            events.push(Choice::TimePassed(at));
         }
         events
     }
 
-    fn happen(&mut self, event: Event) -> Result<(), String> {
+    fn happen(&mut self, event: Choice) -> Result<(), String> {
         match event {
-            Event::Asked => self.ask()?,
-            Event::AskedTogether => {
+            Choice::Asked => self.ask()?,
+            Choice::AskedTogether => {
                 self.ask()?;
                 return self.bench.cut(); // nothing is given to the disk before the next is asked for
             }
-            Event::Ended(dispatch, landing) => self.end(&dispatch, Outcome::Done, landing)?,
-            Event::Failed(dispatch) => {
+            Choice::Ended(dispatch, landing) => self.end(&dispatch, Outcome::Done, landing)?,
+            Choice::Failed(dispatch) => {
                 self.may_fail = false;
                 self.bench.report.failed_flushes += 1;
                 self.end(&dispatch, Outcome::Failed(Errno::EIO), Landing::Last)?;
             }
-            Event::TimePassed(at) => {
+            Choice::TimePassed(at) => {
                 self.now = self.now.max(at);
                 self.subject.handle_timeout(self.now, ContextId(0));
             }

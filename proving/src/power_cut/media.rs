@@ -39,24 +39,24 @@ pub enum OnFailure {
 }
 
 /// When something landed, by which later content covers earlier.
-type Order = u64;
+type LandedAt = u64;
 
 /// Between two events there is room for what lands in between.
-const STEP: Order = 1 << 20;
+const STEP: LandedAt = 1 << 20;
 
 /// Content that a sector may keep.
 #[derive(Clone, Copy)]
 struct Content {
-    landed: Order,
+    landed: LandedAt,
     /// When the request that brought it ended.
-    ended: Order,
+    ended: LandedAt,
     stamp: Stamp,
 }
 
 #[derive(Clone, Default)]
-struct Place {
+struct MediaSector {
     /// What it holds whatever happens, and when that landed.
-    stable: (Order, Stamp),
+    stable: (LandedAt, Stamp),
     /// What it may hold instead.
     cached: Vec<Content>,
 }
@@ -66,7 +66,7 @@ struct UnderWay {
     op: Op,
     fua: bool,
     holds_flush: bool,
-    since: Order,
+    since: LandedAt,
     /// For a flush: the sectors that it is for.
     range: Extent,
     pieces: Vec<Piece>,
@@ -85,9 +85,9 @@ pub enum Landing {
 
 /// The sectors of a disk: see the [module](self).
 pub struct Media {
-    places: Vec<Place>,
+    places: Vec<MediaSector>,
     under_way: Vec<UnderWay>,
-    clock: Order,
+    clock: LandedAt,
     on_failure: OnFailure,
     random: Random,
 }
@@ -96,7 +96,7 @@ impl Media {
     /// A disk of so many sectors, nobody's yet. What it leaves to chance follows from the seed.
     #[must_use]
     pub fn new(sectors: u64, on_failure: OnFailure, seed: u64) -> Self {
-        let places = vec![Place::default(); sectors as usize];
+        let places = vec![MediaSector::default(); sectors as usize];
         Self { places, under_way: Vec::new(), clock: 0, on_failure, random: Random::new(seed) }
     }
 

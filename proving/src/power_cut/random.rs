@@ -148,7 +148,7 @@ struct Open {
 /// # Errors
 /// The promise that is broken, with the seed and the time.
 pub fn run(settings: &Settings, subject: &mut dyn Subject) -> Result<Report, String> {
-    let mut run = Run::new(settings, subject);
+    let mut run = Trial::new(settings, subject);
     match run.go() {
         Ok(()) => Ok(run.bench.report),
         Err(says) => {
@@ -161,7 +161,7 @@ pub fn run(settings: &Settings, subject: &mut dyn Subject) -> Result<Report, Str
 /// (when, in what order, whose tag and context, whether badly)
 type Ending = (Instant, u64, u16, u16, bool);
 
-struct Run<'a> {
+struct Trial<'a> {
     settings: &'a Settings,
     subject: &'a mut dyn Subject,
     bench: Bench,
@@ -178,7 +178,7 @@ struct Run<'a> {
     failures: u64,
 }
 
-impl<'a> Run<'a> {
+impl<'a> Trial<'a> {
     fn new(settings: &'a Settings, subject: &'a mut dyn Subject) -> Self {
         let mut random = Random::new(settings.seed);
         let clients = (0..settings.clients).map(|number| {

@@ -8,9 +8,9 @@ use fairlift_core::queue::{Backing, Segment, Settings};
 use fairlift_core::{Bio, ContextId, Dispatch, Finished, Instant, Outcome, Queue, Refused, Stream, StreamId, Tag};
 
 #[derive(Debug)]
-struct Shared(Mutex<Flush>);
+struct LockedFlush(Mutex<Flush>);
 
-impl SharedFlush for Shared {
+impl SharedFlush for LockedFlush {
     fn with(&self, act: &mut dyn FnMut(&mut Flush)) {
         act(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner));
     }
@@ -21,7 +21,7 @@ impl SharedFlush for Shared {
 pub fn with_shared_flushes(settings: &Settings) -> Settings {
     let share = |backing: &Backing| {
         let flush = Flush::new(settings.flush.clone(), backing.volatile_cache);
-        let flush: Arc<dyn SharedFlush> = Arc::new(Shared(Mutex::new(flush)));
+        let flush: Arc<dyn SharedFlush> = Arc::new(LockedFlush(Mutex::new(flush)));
         Backing { flush: Some(flush), ..backing.clone() }
     };
     Settings { backings: settings.backings.iter().map(share).collect(), ..settings.clone() }

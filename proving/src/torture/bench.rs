@@ -19,10 +19,10 @@ use fairlift_core::{
     Sector, Stream, StreamId, Tag, Token,
 };
 
-use super::device::{Device, Event, Given};
+use super::device::{DiskEvent, FaultyDisk, Given};
 use super::meters::Meters;
 use super::sectors::Sectors;
-use super::step::{Act, Fate, Step};
+use super::step::{Act, Fate, ProgramStep};
 use super::swarm::{REGION, REGIONS, Setup};
 use super::tally::{Broken, Count, Tally};
 use crate::power_cut::workers::with_shared_flushes;
@@ -32,7 +32,7 @@ use fairlift_lab::check::Check;
 const STANDSTILL: u32 = 50_000;
 
 /// A queue, and what looks at it.
-pub(super) struct Lane {
+pub(super) struct WatchedQueue {
     pub(super) queue: Queue,
     pub(super) check: Check,
     /// The most that may be in flight: the depth, or what was in flight when that became less.
@@ -65,7 +65,7 @@ pub(super) struct Client {
 }
 
 /// A bio under way, as its client knows it; its token is the row's number.
-pub(super) struct Row {
+pub(super) struct OpenBio {
     pub(super) client: u32,
     pub(super) bio: Bio,
     pub(super) luck: u64,
@@ -89,17 +89,17 @@ pub(super) struct Bench<'a> {
     pub(super) setup: &'a Setup,
     pub(super) tally: Tally,
     pub(super) now: Instant,
-    pub(super) lanes: Vec<Lane>,
+    pub(super) lanes: Vec<WatchedQueue>,
     pub(super) contexts: Vec<Context>,
     pub(super) clients: Vec<Client>,
     /// Clients that are there.
     pub(super) here: Vec<u32>,
-    pub(super) rows: Vec<Row>,
+    pub(super) rows: Vec<OpenBio>,
     free: Vec<u32>,
     pub(super) open: usize,
     /// Of those that are open: whose clients were told that they take too long.
     pub(super) told: usize,
-    pub(super) device: Device,
+    pub(super) device: FaultyDisk,
     pub(super) sectors: Sectors,
     pub(super) meters: Meters,
     pub(super) budgets: Vec<(GroupId, Arc<Budget>)>,
@@ -139,7 +139,7 @@ impl<'a> Bench<'a> {
             let mut check = Check::new(&queue);
             check.seed(setup.seed);
             check.watch_every(1 << 40); // the sectors have a model of their own
-            Lane { queue, check, in_flight_max: settings.depth, is_active: false }
+            WatchedQueue { queue, check, in_flight_max: settings.depth, is_active: false }
         };
         let mut bench = Self {
             setup,
@@ -153,7 +153,7 @@ impl<'a> Bench<'a> {
             free: Vec::new(),
             open: 0,
             told: 0,
-            device: Device::new(setup),
+            device: FaultyDisk::new(setup),
             sectors: Sectors::new(REGIONS * REGION),
             meters: Meters::default(),
             budgets: Vec::new(),
@@ -191,7 +191,7 @@ impl<'a> Bench<'a> {
     /// Carries out the steps of these numbers, and lets all end (torture.2).
     pub(super) fn go(&mut self, steps: impl Iterator<Item = u64>) -> Result {
         for number in steps {
-            let Step { pause, act } = Step::draw(self.setup, number);
+            let ProgramStep { pause, act } = ProgramStep::draw(self.setup, number);
             if pause > Duration::ZERO {
                 self.pass(pause)?;
             }
@@ -263,7 +263,7 @@ impl<'a> Bench<'a> {
         let order = self.sectors.next();
         let row = &mut self.rows[token as usize];
         let floors = std::mem::take(&mut row.floors);
-        *row = Row {
+        *row = OpenBio {
             client,
             bio,
             luck,
@@ -273,7 +273,7 @@ impl<'a> Bench<'a> {
             asked: self.now,
             is_open: true,
             floors,
-            ..Row::empty()
+            ..OpenBio::empty()
         };
         if op == Op::Read {
             self.sectors.asked(self.setup.index(extent.start.0), extent.sectors, &mut row.floors);
@@ -284,7 +284,7 @@ impl<'a> Bench<'a> {
     /// A row for a bio.
     fn row(&mut self) -> u32 {
         self.free.pop().unwrap_or_else(|| {
-            self.rows.push(Row::empty());
+            self.rows.push(OpenBio::empty());
             self.rows.len() as u32 - 1
         })
     }
@@ -339,12 +339,12 @@ impl<'a> Bench<'a> {
         self.now = self.now.max(next);
         while let Some((event, given)) = self.device.poll(self.now) {
             match event {
-                Event::Ends(_) => {
+                DiskEvent::Ends(_) => {
                     let outcome = self.landed(&given)?;
                     self.contexts[usize::from(given.context)].ended.push((given.tag, outcome));
                     self.wake(given.context.into());
                 }
-                Event::IsLate(_) => self.is_late(&given)?,
+                DiskEvent::IsLate(_) => self.is_late(&given)?,
             }
         }
         for context in 0..self.contexts.len() {
@@ -406,7 +406,7 @@ impl<'a> Bench<'a> {
         }
         // What one worker's turn leaves behind, another one was woken for; and a queue may lack what its neighbours hold.
         let is_last = self.lanes.len() == 1 && self.contexts.iter().all(|context| context.runs_at.is_none());
-        let Lane { queue, check, .. } = &mut self.lanes[number];
+        let WatchedQueue { queue, check, .. } = &mut self.lanes[number];
         let timeout = queue.poll_timeout();
         self.contexts[context].timeout = timeout;
         if queue.in_flight() > 0 || is_last {
@@ -567,7 +567,7 @@ impl<'a> Bench<'a> {
     }
 }
 
-impl Row {
+impl OpenBio {
     fn empty() -> Self {
         let bio = Bio { op: Op::Read, flags: Flags::NONE, extent: Extent::NONE, stream: StreamId(0), token: Token(0) };
         let at = Stream { group: GroupId::ROOT, priority: Priority::default(), context: ContextId(0) };

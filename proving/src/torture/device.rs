@@ -32,7 +32,7 @@ pub(super) struct Given {
 
 /// What happens in it at some time.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) enum Event {
+pub(super) enum DiskEvent {
     /// A request ends: its place.
     Ends(u32),
     /// The clients of this request must have heard by now that it takes too long.
@@ -40,13 +40,13 @@ pub(super) enum Event {
 }
 
 /// The disk: see the [module](self).
-pub(super) struct Device {
+pub(super) struct FaultyDisk {
     model: Option<Box<dyn Model>>,
     service: Duration,
     spread: Duration,
     io_timeout: Duration,
     /// (when, in what order, what)
-    events: BinaryHeap<Reverse<(Instant, u64, Event)>>,
+    events: BinaryHeap<Reverse<(Instant, u64, DiskEvent)>>,
     places: Vec<Option<Given>>,
     free: Vec<u32>,
     serial: u64,
@@ -59,7 +59,7 @@ pub(super) struct Device {
     pub(super) len: usize,
 }
 
-impl Device {
+impl FaultyDisk {
     pub(super) fn new(setup: &Setup) -> Self {
         Self {
             model: setup.build_model(),
@@ -128,7 +128,7 @@ impl Device {
         }
         if matches!(fate, Fate::Slow(_) | Fate::Hangs | Fate::Lost) {
             let at = now + self.io_timeout + LATE_MAX;
-            self.events.push(Reverse((at, self.serial, Event::IsLate(place))));
+            self.events.push(Reverse((at, self.serial, DiskEvent::IsLate(place))));
         }
     }
 
@@ -146,7 +146,7 @@ impl Device {
             Fate::Lost => return,
             _ => usual,
         };
-        self.events.push(Reverse((given.since + takes, given.serial, Event::Ends(place))));
+        self.events.push(Reverse((given.since + takes, given.serial, DiskEvent::Ends(place))));
     }
 
     /// When something happens next.
@@ -159,7 +159,7 @@ impl Device {
     }
 
     /// What has happened by now: one at a time.
-    pub(super) fn poll(&mut self, now: Instant) -> Option<(Event, Given)> {
+    pub(super) fn poll(&mut self, now: Instant) -> Option<(DiskEvent, Given)> {
         if let Some(model) = &mut self.model
             && model.poll_event().is_some_and(|at| at <= now)
         {
@@ -174,9 +174,9 @@ impl Device {
             && at <= now
         {
             self.events.pop();
-            let (Event::Ends(place) | Event::IsLate(place)) = event;
+            let (DiskEvent::Ends(place) | DiskEvent::IsLate(place)) = event;
             let Some(given) = self.places[place as usize].filter(|given| given.serial == serial) else { continue };
-            if let Event::Ends(_) = event {
+            if let DiskEvent::Ends(_) = event {
                 self.take(place);
             }
             return Some((event, given));
@@ -203,7 +203,7 @@ impl Device {
             if self.model.is_none() || given.has_left_model {
                 self.serial += 1;
                 given.serial = self.serial;
-                self.events.push(Reverse((now, self.serial, Event::Ends(place as u32))));
+                self.events.push(Reverse((now, self.serial, DiskEvent::Ends(place as u32))));
             }
         }
     }

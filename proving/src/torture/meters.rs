@@ -16,14 +16,14 @@ struct Meter {
     group: GroupId,
     ceiling: Ceiling,
     /// Since nothing was open.
-    short: Window,
+    short: Span,
     /// Since the ceiling was set.
-    long: Window,
+    long: Span,
 }
 
 /// What passed since some time.
 #[derive(Clone, Copy)]
-struct Window {
+struct Span {
     since: Instant,
     /// By rate: what passed since then, the largest single bio, and what could pass at once.
     passed: [u128; Rate::COUNT],
@@ -52,7 +52,7 @@ fn amount(rate: Rate, bio: &Bio) -> u128 {
     }
 }
 
-impl Window {
+impl Span {
     const fn new(since: Instant) -> Self {
         Self { since, passed: [0; Rate::COUNT], largest: [0; Rate::COUNT], open: [0; Rate::COUNT] }
     }
@@ -93,7 +93,7 @@ impl Meters {
     ) {
         self.0.retain(|meter| meter.group != group);
         let Some(ceiling) = ceiling else { return };
-        let mut window = Window::new(now);
+        let mut window = Span::new(now);
         for bio in open {
             for rate in Rate::ALL {
                 window.open[rate as usize] += amount(rate, bio);
@@ -125,7 +125,7 @@ impl Meters {
     pub(super) fn rest(&mut self, now: Instant) {
         for meter in &mut self.0 {
             // Behind a burst the group may still owe; to begin anew would only allow more, so it is no error.
-            meter.short = Window::new(now);
+            meter.short = Span::new(now);
         }
     }
 

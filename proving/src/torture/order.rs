@@ -26,7 +26,7 @@ struct Waits {
 }
 
 #[derive(Clone, Copy, Default)]
-struct Class {
+struct ClassModel {
     /// By direction: where the last request of a batch began.
     position: [u64; 2],
     /// What goes on, and how many of it have gone.
@@ -40,7 +40,7 @@ struct Model {
     /// In the order in which they came.
     waiting: Vec<Waits>,
     out: Vec<Waiting>,
-    classes: [Class; 3],
+    classes: [ClassModel; 3],
 }
 
 impl Model {

@@ -12,14 +12,14 @@ use crate::power_cut::{OnFailure, Report, hold_never};
 use fairlift_lab::Random;
 
 /// What a run is made of, and the queue of it.
-pub(super) struct Setup {
+pub(super) struct PowerRun {
     run: random::Settings,
     queue: Settings,
     /// A queue for each worker.
     are_many: bool,
 }
 
-impl Setup {
+impl PowerRun {
     pub(super) fn draw(seed: u64) -> Self {
         let mut random = Random::new(seed ^ 0x706f_7765_7200);
         let r = &mut random;

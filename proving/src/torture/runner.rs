@@ -9,7 +9,7 @@ use super::{Broken, SUITES, Suite, Tally};
 
 /// What is to be run.
 #[derive(Clone, Copy, Debug)]
-pub struct Asked<'a> {
+pub struct Campaign<'a> {
     /// Of these suites: all, if none is named.
     pub only: &'a [&'static str],
     /// The seed of each suite's first run; the next ones follow.
@@ -47,7 +47,7 @@ const ENOUGH: usize = 8;
 /// Runs what is asked; `progress` hears now and then how far it is, and says whether to stop. A run that does not end, for it
 /// makes no event that could be counted, is told to `hangs`, by suite and seed: no thread can be stopped, so that should end the process.
 pub fn run(
-    asked: &Asked<'_>,
+    asked: &Campaign<'_>,
     progress: &(dyn Fn(&[Done]) -> bool + Sync),
     hangs: &(dyn Fn(&'static str, u64) + Sync),
 ) -> Vec<Done> {

@@ -12,7 +12,7 @@
 const NEVER: u64 = u64::MAX;
 
 #[derive(Clone, Copy, Default)]
-struct Place {
+struct SectorState {
     /// The write whose content is there, by the order of its submission; 0: what was there first.
     landed: u64,
     /// When that write ended.
@@ -38,13 +38,13 @@ pub(super) enum Found {
 
 /// The sectors in use: see the [module](self).
 pub(super) struct Sectors {
-    places: Vec<Place>,
+    places: Vec<SectorState>,
     order: u64,
 }
 
 impl Sectors {
     pub(super) fn new(count: u64) -> Self {
-        Self { places: vec![Place::default(); count as usize], order: 0 }
+        Self { places: vec![SectorState::default(); count as usize], order: 0 }
     }
 
     /// Something is asked for, or ends: its order.

@@ -40,7 +40,7 @@ enum Theme {
 
 /// What a run is made of, and what is due in it.
 #[derive(Debug)]
-pub(super) struct Setup {
+pub(super) struct SharesRun {
     seed: u64,
     theme: Theme,
     kind: Kind,
@@ -68,7 +68,7 @@ fn told_depth(knobs: &[(&str, String)]) -> Option<u16> {
     knobs.iter().find(|(name, _)| *name == "device_depth").and_then(|(_, value)| value.parse().ok()).filter(|n| *n > 0)
 }
 
-impl Setup {
+impl SharesRun {
     pub(super) fn draw(seed: u64) -> Self {
         let mut random = Random::new(seed ^ 0x7368_6172_6573);
         let r = &mut random;
@@ -277,7 +277,7 @@ struct Asker {
 }
 
 struct Run<'a> {
-    setup: &'a Setup,
+    setup: &'a SharesRun,
     tally: Tally,
     random: Random,
     queue: Queue,
@@ -295,7 +295,7 @@ struct Run<'a> {
 type Result = std::result::Result<(), Broken>;
 
 impl<'a> Run<'a> {
-    fn new(setup: &'a Setup) -> Self {
+    fn new(setup: &'a SharesRun) -> Self {
         let first = Settings { scheduler: setup.before.unwrap_or(setup.kind), ..setup.queue.clone() };
         let mut queue = Queue::new(first);
         let mut askers = Vec::new();

@@ -14,7 +14,7 @@ use fairlift_lab::Random;
 
 /// One step of a program.
 #[derive(Debug)]
-pub(super) struct Step {
+pub(super) struct ProgramStep {
     /// How long after the one before.
     pub(super) pause: Duration,
     pub(super) act: Act,
@@ -66,7 +66,7 @@ pub(super) enum Change {
     Acknowledge,
 }
 
-impl Step {
+impl ProgramStep {
     /// The step of that number.
     pub(super) fn draw(setup: &Setup, number: u64) -> Self {
         let mut random = Random::new(setup.seed ^ number.wrapping_mul(0xd134_2543_de82_ef95));
@@ -104,7 +104,7 @@ impl Step {
     }
 }
 
-impl Step {
+impl ProgramStep {
     /// As it is shown to whoever looks for the mistake.
     pub(super) fn says(&self, setup: &Setup) -> String {
         match &self.act {

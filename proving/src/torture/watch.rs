@@ -3,7 +3,7 @@
 use fairlift_core::model::Ended;
 use fairlift_core::{Dispatch, Extent, Finished, Flags, Op, Outcome, Sector};
 
-use super::bench::{Bench, Lane, bit, outcome};
+use super::bench::{Bench, WatchedQueue, bit, outcome};
 use super::device::Given;
 use super::sectors::Found;
 use super::step::{Fate, Lie};
@@ -76,7 +76,7 @@ impl Bench<'_> {
     /// The disk takes it.
     pub(super) fn given(&mut self, number: usize, dispatch: &Dispatch) -> Result {
         let now = self.now;
-        let Lane { queue, check, .. } = &mut self.lanes[number];
+        let WatchedQueue { queue, check, .. } = &mut self.lanes[number];
         check.dispatched(now, dispatch, queue);
         if dispatch.op == Op::Flush {
             return Ok(());

@@ -8,7 +8,7 @@ use fairlift_core::queue::{Backing, Settings};
 use fairlift_core::sched::Kind;
 use fairlift_core::{Group, GroupId, Limits, Queue, Sector};
 use fairlift_lab::repeat::{asked, seeds};
-use fairlift_proving::power_cut::exhaustive::Request;
+use fairlift_proving::power_cut::exhaustive::RequestKind;
 use fairlift_proving::power_cut::random::{self, Faults};
 use fairlift_proving::power_cut::workers::Workers;
 use fairlift_proving::power_cut::{OnFailure, Report, Subject, exhaustive};
@@ -132,7 +132,7 @@ fn every_order<S: Subject>(
     (settings.depth, settings.nr_requests) = (6, 24);
     settings.flush.remember = on_failure == OnFailure::Forgets;
     let mut searched = exhaustive::Searched::default();
-    for (requests, lengths) in [(&Request::ALL[..], 1..=3), (&[Request::Write, Request::Flush], 4..=4)] {
+    for (requests, lengths) in [(&RequestKind::ALL[..], 1..=3), (&[RequestKind::Write, RequestKind::Flush], 4..=4)] {
         for length in lengths {
             searched.add(&exhaustive::run(requests, length, on_failure, || subject(settings.clone()))?);
         }

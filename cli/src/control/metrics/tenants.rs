@@ -15,7 +15,7 @@ use super::super::shares::Share;
 use super::{BUCKETS, Format};
 
 /// A tenant on a disk.
-pub(super) struct Row<'a> {
+pub(super) struct TenantRow<'a> {
     pub(super) group: &'a GroupView,
     pub(super) weight: Option<u16>,
     pub(super) entitled: Option<f64>,
@@ -26,7 +26,7 @@ pub(super) struct Row<'a> {
     operations: Vec<(Op, String)>,
 }
 
-impl<'a> Row<'a> {
+impl<'a> TenantRow<'a> {
     pub(super) fn new(
         disk: &str,
         group: &'a GroupView,
@@ -131,13 +131,13 @@ fn below(latency: &Histogram) -> Vec<u64> {
     all
 }
 
-type Told<F> = (&'static str, &'static str, F);
-type OfRow = fn(&Row<'_>) -> Option<f64>;
+type Described<F> = (&'static str, &'static str, F);
+type OfRow = fn(&TenantRow<'_>) -> Option<f64>;
 type OfGroup = fn(&GroupView) -> Duration;
 type OfStats = fn(&Stats, Op) -> u64;
 
 /// All of the tenants' metrics.
-pub(super) fn text(rows: &[Row<'_>], format: Format) -> String {
+pub(super) fn text(rows: &[TenantRow<'_>], format: Format) -> String {
     let lines: usize = rows.iter().map(|row| 10 + 30 * row.operations.len()).sum();
     let mut out = Lines { text: String::with_capacity(8192 + 112 * lines), format, name: "", suffix: "" };
     of_tenants(rows, &mut out);
@@ -146,8 +146,8 @@ pub(super) fn text(rows: &[Row<'_>], format: Format) -> String {
 }
 
 /// What tenants have of disks.
-fn of_tenants(rows: &[Row<'_>], out: &mut Lines) {
-    let gauges: [Told<OfRow>; 11] = [
+fn of_tenants(rows: &[TenantRow<'_>], out: &mut Lines) {
+    let gauges: [Described<OfRow>; 11] = [
         ("fairlift_tenant_weight", "The weight of the tenant among its siblings", |row| row.weight.map(f64::from)),
         (
             "fairlift_tenant_entitled",
@@ -192,7 +192,7 @@ fn of_tenants(rows: &[Row<'_>], out: &mut Lines) {
             }
         }
     }
-    let counters: [Told<OfGroup>; 2] = [
+    let counters: [Described<OfGroup>; 2] = [
         ("fairlift_tenant_device_seconds", "The time of the disk that the tenant has had", |group| group.figures.had),
         (
             "fairlift_tenant_active_seconds",
@@ -207,9 +207,9 @@ fn of_tenants(rows: &[Row<'_>], out: &mut Lines) {
 }
 
 /// What tenants' operations did (metrics.1).
-fn of_operations(rows: &[Row<'_>], out: &mut Lines) {
+fn of_operations(rows: &[TenantRow<'_>], out: &mut Lines) {
     let each = || rows.iter().flat_map(|row| row.operations.iter().map(move |(op, labels)| (row.stats(), *op, labels)));
-    let counters: [(Option<&str>, Told<OfStats>); 4] = [
+    let counters: [(Option<&str>, Described<OfStats>); 4] = [
         (None, ("fairlift_operations", "Operations that ended", |stats, op| stats.of(op).ops)),
         (
             Some("bytes"),
@@ -283,7 +283,7 @@ mod tests {
         let figures = Figures { stats, had: Duration::from_nanos(1_000_000_007), streams: 2, ..Figures::default() };
         let group = GroupView { path: "/a\"\\\n😀".into(), figures };
         let share = Share { had: 0.25, due: 0.5, by: By::Weight };
-        let rows = [Row::new("d", &group, Some(300), Some(0.75), Some(share), None)];
+        let rows = [TenantRow::new("d", &group, Some(300), Some(0.75), Some(share), None)];
         let labels = r#"disk="d",tenant="/a\"\\\n😀""#;
         for (format, lines) in [
             (

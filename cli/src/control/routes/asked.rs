@@ -18,7 +18,7 @@ const BODY: usize = 2 << 20;
 /// How long a client may take for it.
 const BODY_TIME: Duration = Duration::from_secs(10);
 /// What was asked.
-pub(super) struct Asked {
+pub(super) struct ApiRequest {
     pub(super) who: Who,
     /// What the path names.
     pub(super) name: String,
@@ -28,7 +28,7 @@ pub(super) struct Asked {
     pub(super) keys: Map<String, Value>,
 }
 
-impl Asked {
+impl ApiRequest {
     /// Reads a request to its end: a client that asks for a change without a body may send one all the same, and one that is
     /// refused would not read why not while it sends.
     pub(super) async fn read(does: Does, name: Option<String>, request: Request) -> Result<Self, Failure> {

@@ -17,7 +17,7 @@ fn parse(flags: &str) -> Result<IostestArgs, String> {
 }
 
 /// What `fairlift iostest FLAGS` would measure, or how it refuses.
-fn planned(flags: &str) -> Result<Asked, String> {
+fn planned(flags: &str) -> Result<Measurement, String> {
     let flags = parse(flags)?;
     let mut mistakes = Vec::new();
     let reports = Reports::prepare(&flags, &mut mistakes);
@@ -29,7 +29,7 @@ fn planned(flags: &str) -> Result<Asked, String> {
     }
 }
 
-fn weights(asked: &Asked) -> Vec<(&str, u16)> {
+fn weights(asked: &Measurement) -> Vec<(&str, u16)> {
     asked.plan.groups.iter().map(|group| (group.path.as_str(), group.weight)).collect()
 }
 
@@ -41,7 +41,7 @@ fn the_command_of_2010_is_taken() {
     let weights = weights(&asked);
     assert_eq!((weights.len(), weights[1], weights[8]), (9, ("/g1", 100), ("/g8", 800)));
     assert_eq!((asked.plan.runtime, asked.plan.sets, asked.plan.file_size), (secs(30), 1, 512 << 20));
-    assert!(matches!(asked.device, Device::Model(_)));
+    assert!(matches!(asked.device, TestDisk::Model(_)));
 }
 
 #[test]

@@ -38,7 +38,7 @@ impl Sort {
 
 /// A tenant on a disk.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Row {
+pub(super) struct TenantRow {
     pub(super) name: String,
     pub(super) disk: String,
     pub(super) exports: Vec<String>,
@@ -54,7 +54,7 @@ pub(super) struct Row {
     waits: Option<(String, f64)>,
 }
 
-impl Row {
+impl TenantRow {
     pub(super) fn new(tenant: &Value) -> Self {
         let number = |name: &str| tenant[name].as_f64();
         let waits = tenant["waits"].as_object().into_iter().flatten();
@@ -125,7 +125,7 @@ pub(super) fn heads(name: usize) -> String {
 }
 
 /// Sorts tenants; those that are alike by name.
-pub(super) fn sort(rows: &mut [Row], by: Sort, reversed: bool) {
+pub(super) fn sort(rows: &mut [TenantRow], by: Sort, reversed: bool) {
     let largest = |one: Option<f64>, two: Option<f64>| two.unwrap_or(-1.0).total_cmp(&one.unwrap_or(-1.0));
     rows.sort_by(|one, two| {
         let order = match by {
@@ -134,7 +134,7 @@ pub(super) fn sort(rows: &mut [Row], by: Sort, reversed: bool) {
             Sort::P99 => largest(one.p99, two.p99),
             Sort::Score => one.score.unwrap_or(f64::MAX).total_cmp(&two.score.unwrap_or(f64::MAX)),
             Sort::Wait => {
-                let of = |row: &Row| row.waits.clone().unwrap_or_default();
+                let of = |row: &TenantRow| row.waits.clone().unwrap_or_default();
                 let ((one, part), (two, other)) = (of(one), of(two));
                 // Those that wait for nothing come last.
                 one.is_empty().cmp(&two.is_empty()).then(one.cmp(&two)).then(other.total_cmp(&part))

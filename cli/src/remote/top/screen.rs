@@ -10,7 +10,7 @@ use ratatui::widgets::{Block, Borders, Clear, Paragraph, Wrap};
 use serde_json::Value;
 
 use super::super::tables;
-use super::rows::{self, Row, Sort};
+use super::rows::{self, Sort, TenantRow};
 
 /// The width of what is printed.
 const WIDTH: usize = 80;
@@ -32,7 +32,7 @@ pub(super) struct Top {
     /// The server's latest answer.
     answer: Value,
     /// The tenants that the filter lets through, in order.
-    rows: Vec<Row>,
+    rows: Vec<TenantRow>,
     sort: Sort,
     is_reversed: bool,
     filter: String,
@@ -74,7 +74,7 @@ impl Top {
 
     fn arrange(&mut self) {
         let tenants = self.answer["tenants"].as_array().into_iter().flatten();
-        self.rows = tenants.map(Row::new).filter(|row| row.holds(&self.filter)).collect();
+        self.rows = tenants.map(TenantRow::new).filter(|row| row.holds(&self.filter)).collect();
         rows::sort(&mut self.rows, self.sort, self.is_reversed);
     }
 

@@ -27,7 +27,7 @@ use fairlift_core::{Errno, Instant, Op, Outcome};
 
 use super::Settings;
 use super::dirty::Dirty;
-use super::geometry::{Geometry, Place, Shape};
+use super::geometry::{Geometry, Position, Shape};
 use super::seek::Seek;
 use super::segments::Segments;
 use write_back::RUNS;
@@ -43,9 +43,9 @@ pub(in crate::model) struct Drive {
     /// Until when commands are being looked at.
     looking: u64,
     /// What needs the arm.
-    waiting: Vec<Waiting>,
+    waiting: Vec<Queued>,
     /// Reads for what the head is about to read on to.
-    joined: Vec<Waiting>,
+    joined: Vec<Queued>,
     arm: Arm,
     head: Head,
     link_free: u64,
@@ -54,7 +54,7 @@ pub(in crate::model) struct Drive {
     /// Whether the arm's last way was for the cache (drive.5).
     wrote_back: bool,
     /// Writes that wait for room in the cache, the oldest first (drive.5).
-    held: VecDeque<Waiting>,
+    held: VecDeque<Queued>,
     flush: Option<u64>,
     ended: VecDeque<Ended>,
 }
@@ -77,7 +77,7 @@ struct Numbers {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Waiting {
+struct Queued {
     id: u64,
     arrived: u64,
     /// Not before: a write's data is not there yet.
@@ -86,7 +86,7 @@ struct Waiting {
     /// What is left to read or write.
     start: u64,
     end: u64,
-    place: Place,
+    place: Position,
     /// All of it, for the link.
     sectors: u64,
 }
@@ -97,7 +97,7 @@ enum Arm {
     Idle,
     /// For a command; its data passes from `from` to `until`.
     Serves {
-        command: Waiting,
+        command: Queued,
         segment: usize,
         sequential: bool,
         from: u64,
@@ -272,9 +272,9 @@ impl Drive {
         self.join();
     }
 
-    fn waiting_for(&self, now: u64, asked: &Asked) -> Waiting {
+    fn waiting_for(&self, now: u64, asked: &Asked) -> Queued {
         let start = asked.extent.start.0;
-        Waiting {
+        Queued {
             id: asked.id,
             arrived: now,
             ready: 0,

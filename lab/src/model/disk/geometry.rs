@@ -43,7 +43,7 @@ pub(super) struct Shape {
 
 /// Where a sector lies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Place {
+pub(super) struct Position {
     /// Counted from the outside.
     pub(super) cylinder: u64,
     /// Media time in nanoseconds.
@@ -86,12 +86,12 @@ impl Geometry {
         self.revolution
     }
 
-    pub(super) fn place(&self, sector: u64) -> Place {
+    pub(super) fn place(&self, sector: u64) -> Position {
         let zone = self.zones[self.zones.partition_point(|zone| zone.sector <= sector) - 1];
         let (track, rest) = ((sector - zone.sector) / zone.track_sectors, (sector - zone.sector) % zone.track_sectors);
         // Rounded up, so that `sector` of it is `sector` again.
         let angle = (rest * self.revolution).div_ceil(zone.track_sectors);
-        Place {
+        Position {
             cylinder: (zone.track + track) / self.heads,
             media: zone.media + track * (self.revolution + self.skew) + angle,
         }

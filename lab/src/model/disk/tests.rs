@@ -4,14 +4,14 @@ use fairlift_core::model::{Asked, Ended, Model};
 use fairlift_core::time::{ms, secs};
 use fairlift_core::{Extent, Flags, Instant, Op, Outcome, Sector};
 
-use super::{Disk, Settings};
+use super::{HardDisk, Settings};
 use crate::Random;
 
 const SECTORS: u64 = 976_773_168;
 
 /// A disk, and what ended on it.
 struct Bench {
-    disk: Disk,
+    disk: HardDisk,
     now: Instant,
     asked: u64,
     ended: Vec<Ended>,
@@ -21,7 +21,7 @@ fn bench(change: impl FnOnce(&mut Settings)) -> Bench {
     let mut settings = Settings::default();
     change(&mut settings);
     settings.check(SECTORS * 512).unwrap();
-    Bench { disk: Disk::new(settings, SECTORS, 1), now: Instant::ZERO, asked: 0, ended: Vec::new() }
+    Bench { disk: HardDisk::new(settings, SECTORS, 1), now: Instant::ZERO, asked: 0, ended: Vec::new() }
 }
 
 impl Bench {

@@ -20,7 +20,7 @@ pub(super) struct Spans {
 
 /// One thing to do on a member disk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Part {
+pub(super) struct MemberIo {
     pub(super) disk: usize,
     pub(super) start: u64,
     pub(super) sectors: u64,
@@ -54,7 +54,7 @@ impl Spans {
     }
 
     /// What must be read before it can be written (stripe.1, stripe.2).
-    pub(super) fn reads(&self, layout: &Layout, stripe: u64, missing: usize, mut read: impl FnMut(Part)) {
+    pub(super) fn reads(&self, layout: &Layout, stripe: u64, missing: usize, mut read: impl FnMut(MemberIo)) {
         let gone = |disk: usize| disk < missing;
         let parity = || (0..layout.parity).map(|index| layout.parity_disk(stripe, index));
         let data = || (0..layout.data()).map(|index| (self.spans[index as usize], layout.disk(stripe, index)));
@@ -62,7 +62,7 @@ impl Spans {
         if !parity().any(|disk| !gone(disk)) || data().all(|(span, _)| span == (0, layout.chunk as u32)) {
             return;
         }
-        let part = |disk: usize, span: (u32, u32)| Part {
+        let part = |disk: usize, span: (u32, u32)| MemberIo {
             disk,
             start: stripe * layout.chunk + u64::from(span.0),
             sectors: u64::from(span.1 - span.0),
@@ -81,11 +81,11 @@ impl Spans {
     }
 
     /// What is written.
-    pub(super) fn writes(&self, layout: &Layout, stripe: u64, missing: usize, mut write: impl FnMut(Part)) {
+    pub(super) fn writes(&self, layout: &Layout, stripe: u64, missing: usize, mut write: impl FnMut(MemberIo)) {
         let mut part = |disk: usize, span: (u32, u32)| {
             if disk >= missing && span.0 < span.1 {
                 let start = stripe * layout.chunk + u64::from(span.0);
-                write(Part { disk, start, sectors: u64::from(span.1 - span.0) });
+                write(MemberIo { disk, start, sectors: u64::from(span.1 - span.0) });
             }
         };
         for index in 0..layout.data() {

@@ -5,7 +5,7 @@
 use fairlift_core::Extent;
 use std::cmp::Reverse;
 
-use super::{Event, Ssd};
+use super::{PackedEvent, Ssd};
 
 impl Ssd {
     pub(super) fn read(&mut self, slot: u32, extent: Extent) {
@@ -15,7 +15,7 @@ impl Ssd {
         if let Some(ahead) = self.read_ahead(start, end) {
             let (from_memory, ready) = ahead;
             if from_memory > 0 {
-                self.events.push(Reverse((ready.max(at), Event::fetched(slot, None, from_memory))));
+                self.events.push(Reverse((ready.max(at), PackedEvent::fetched(slot, None, from_memory))));
                 parts += 1;
                 start += from_memory;
             }
@@ -25,7 +25,7 @@ impl Ssd {
             let page = start >> shift;
             let page_end = ((page + 1) << shift).min(end);
             let (ready, channel) = self.nand.read(at, page);
-            self.events.push(Reverse((ready, Event::fetched(slot, Some(channel), page_end - start))));
+            self.events.push(Reverse((ready, PackedEvent::fetched(slot, Some(channel), page_end - start))));
             parts += 1;
             start = page_end;
         }

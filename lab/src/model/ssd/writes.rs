@@ -11,7 +11,7 @@ use fairlift_core::model::Asked;
 use fairlift_core::{Extent, Flags, Op};
 
 use super::nand::Job;
-use super::{Event, Settings, Ssd};
+use super::{PackedEvent, Settings, Ssd};
 
 /// What is smaller, or does not begin or end there, costs as much (ssd.8), in sectors: the 4 KiB of usual mappings.
 const MAPPED: u64 = 8;
@@ -145,7 +145,7 @@ impl Ssd {
         let at = self.clock;
         let end = self.nand.job_end(die);
         if end > at {
-            self.events.push(Reverse((end, Event::job(die))));
+            self.events.push(Reverse((end, PackedEvent::job(die))));
             return;
         }
         if let Job::Host { bytes, .. } = self.nand.finish(die) {
@@ -188,7 +188,7 @@ impl Ssd {
         let end = self.link.inward(self.clock, write.sectors);
         if !self.link.duplex {
             self.buffer.is_crossing = true;
-            self.events.push(Reverse((end, Event::LINK_TURN)));
+            self.events.push(Reverse((end, PackedEvent::LINK_TURN)));
         }
         if write.durable {
             self.wait_for_programs(write.slot, end);
@@ -256,6 +256,6 @@ impl Ssd {
 
     fn start_job(&mut self, die: usize, job: Job, time: u64) {
         let end = self.nand.start(self.clock, die, job, time);
-        self.events.push(Reverse((end, Event::job(die))));
+        self.events.push(Reverse((end, PackedEvent::job(die))));
     }
 }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::super::summary::{Row, rows, workloads};
+use super::super::summary::{RunSummary, rows, workloads};
 use super::super::tenants;
 use super::distinctions::distinctions;
 use super::svg::{self, Frame, Svg, colour, escaped};
@@ -72,14 +72,14 @@ fn isolation(out: &mut String, all: &[Results], situations: &[&str]) {
 struct Line {
     name: String,
     raw: bool,
-    rows: Vec<Row>,
+    rows: Vec<RunSummary>,
 }
 
 fn plot(all: &[Results], workload: &str) -> String {
     let mut lines: Vec<Line> = Vec::new();
     for (results, distinction) in all.iter().zip(distinctions(all)) {
         for raw in [false, true] {
-            let rows: Vec<Row> = rows(results, workload).into_iter().filter(|row| row.raw == raw).collect();
+            let rows: Vec<RunSummary> = rows(results, workload).into_iter().filter(|row| row.raw == raw).collect();
             if !rows.is_empty() {
                 let scheduler = if raw { "raw" } else { &results.scheduler };
                 lines.push(Line { name: format!("{}, {scheduler}{distinction}", results.device), raw, rows });
@@ -102,7 +102,7 @@ fn plot(all: &[Results], workload: &str) -> String {
     }
     let mut legend = String::new();
     for (place, line) in lines.iter().enumerate() {
-        let at = |row: &Row| (x(row.jobs), FRAME.y(row.total_kb_s.mean / MIB, max));
+        let at = |row: &RunSummary| (x(row.jobs), FRAME.y(row.total_kb_s.mean / MIB, max));
         let points: Vec<_> = line.rows.iter().map(at).collect();
         let class = format!("{}{}", colour(place), if line.raw { " raw" } else { "" });
         drawing.path(&format!("curve {class}"), &points, &line.name);

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::super::summary::{Row, rows};
+use super::super::summary::{RunSummary, rows};
 use super::distinctions::distinctions;
 use super::jobs;
 use super::svg::{Frame, Svg, colour, escaped};
@@ -16,7 +16,7 @@ const MIB: f64 = 1024.0;
 
 /// A line for each number of jobs through the results, in their order; `None` without groups, or without two results.
 pub(super) fn plot(all: &[Results], workload: &str) -> Option<String> {
-    let mut points: Vec<(String, Row)> = Vec::new();
+    let mut points: Vec<(String, RunSummary)> = Vec::new();
     for (results, distinction) in all.iter().zip(distinctions(all)) {
         let name = format!("{}{distinction}", results.scheduler);
         let rows = rows(results, workload).into_iter().filter(|row| !row.raw && row.groups.len() > 1);
@@ -29,12 +29,13 @@ pub(super) fn plot(all: &[Results], workload: &str) -> Option<String> {
     if !numbers.iter().any(|number| of(*number).count() > 1) {
         return None;
     }
-    let over = |figure: fn(&Row) -> f64| points.iter().map(|(_, row)| figure(row)).fold(0.0, f64::max);
+    let over = |figure: fn(&RunSummary) -> f64| points.iter().map(|(_, row)| figure(row)).fold(0.0, f64::max);
     let mut drawing =
         Svg::new(WIDTH, HEIGHT, &format!("Total throughput of {workload} against the largest share error"));
     let top = FRAME.upright(&mut drawing, over(|row| row.total_kb_s.mean / MIB), "MiB/s", |figure| format!("{figure}"));
     let end = FRAME.along(&mut drawing, over(|row| row.share_error_max.mean * 100.0), |figure| format!("{figure} %"));
-    let at = |row: &Row| (FRAME.x(row.share_error_max.mean * 100.0, end), FRAME.y(row.total_kb_s.mean / MIB, top));
+    let at =
+        |row: &RunSummary| (FRAME.x(row.share_error_max.mean * 100.0, end), FRAME.y(row.total_kb_s.mean / MIB, top));
     let mut legend = String::new();
     for (place, number) in numbers.iter().enumerate() {
         let line: Vec<_> = of(*number).map(|(_, row)| at(row)).collect();

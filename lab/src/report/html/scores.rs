@@ -1,6 +1,6 @@
 //! The score of each tenant: what it had, over what it is entitled to.
 
-use super::super::summary::Row;
+use super::super::summary::RunSummary;
 use super::super::{heading, tenants};
 use super::shares::short;
 use super::svg::{Frame, Svg, colour};
@@ -12,7 +12,7 @@ const FRAME: Frame = Frame { left: 56.0, right: WIDTH - 8.0, top: 34.0, bottom: 
 const SCORE_MAX: f64 = 2.0;
 
 /// Bars for each tenant, one for each row, and a line at 1: all that it is entitled to.
-pub(super) fn plot(rows: &[Row]) -> String {
+pub(super) fn plot(rows: &[RunSummary]) -> String {
     let mut svg = Svg::new(WIDTH, HEIGHT, "Score of each tenant: what it had, over what it is entitled to");
     let Some(first) = rows.first() else { return svg.finish() };
     let scores = rows.iter().flat_map(|row| &row.groups).filter_map(|group| Some(group.tenant.as_ref()?.score.mean));

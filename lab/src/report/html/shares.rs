@@ -1,7 +1,7 @@
 //! What each group got of the total, beside what its weight entitles it to.
 
 use super::super::heading;
-use super::super::summary::Row;
+use super::super::summary::RunSummary;
 use super::jobs;
 use super::svg::{Frame, Svg, colour};
 
@@ -10,7 +10,7 @@ const HEIGHT: f64 = 320.0;
 const FRAME: Frame = Frame { left: 56.0, right: WIDTH - 8.0, top: 34.0, bottom: HEIGHT - 34.0 };
 
 /// Bars for each group, one for each row, and a line at its due.
-pub(super) fn plot(rows: &[Row]) -> String {
+pub(super) fn plot(rows: &[RunSummary]) -> String {
     let mut svg = Svg::new(WIDTH, HEIGHT, "Share of each group beside what its weight entitles it to");
     let Some(first) = rows.first() else { return svg.finish() };
     let figures = rows.iter().flat_map(|row| &row.groups).flat_map(|group| [group.share.mean, group.ideal]);

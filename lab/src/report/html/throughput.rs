@@ -1,7 +1,7 @@
 //! What each group got, one on the other, for each number of jobs.
 
 use super::super::heading;
-use super::super::summary::Row;
+use super::super::summary::RunSummary;
 use super::jobs;
 use super::svg::{Frame, Svg, colour};
 
@@ -12,7 +12,7 @@ const FRAME: Frame = Frame { left: 56.0, right: WIDTH - 8.0, top: 34.0, bottom: 
 const MIB: f64 = 1024.0;
 
 /// A stack of bars for each row, its total above.
-pub(super) fn plot(rows: &[Row]) -> String {
+pub(super) fn plot(rows: &[RunSummary]) -> String {
     let largest = rows.iter().map(|row| row.total_kb_s.max / MIB).fold(0.0, f64::max);
     let mut svg = Svg::new(WIDTH, HEIGHT, "Throughput of each group, stacked, by number of jobs");
     let max = FRAME.upright(&mut svg, largest, "MiB/s", |figure| format!("{figure}"));

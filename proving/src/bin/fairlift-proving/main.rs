@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use clap::Parser as _;
 use fairlift_lab::repeat;
-use fairlift_proving::torture::runner::{Asked, Done, run};
+use fairlift_proving::torture::runner::{Campaign, Done, run};
 use fairlift_proving::torture::{Count, SUITES, Suite, Tally, shrink};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -34,7 +34,7 @@ fn attempt(flags: &Args) -> io::Result<ExitCode> {
     let only: Vec<&'static str> =
         SUITES.iter().map(|suite| suite.name).filter(|name| flags.only.iter().any(|only| only == name)).collect();
     let threads = flags.threads.map_or_else(|| available_parallelism().map_or(1, usize::from), usize::from);
-    let asked = Asked { only: &only, seed: flags.seed, time: flags.time(), runs: flags.runs, threads };
+    let asked = Campaign { only: &only, seed: flags.seed, time: flags.time(), runs: flags.runs, threads };
     let bar = bar();
     bar.set_length(asked.time.map_or(1, |time| time.as_millis() as u64).max(1));
     let begun = Instant::now();

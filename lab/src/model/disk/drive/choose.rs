@@ -1,7 +1,7 @@
 //! Which command is next: drive.3.
 
-use super::super::geometry::Place;
-use super::{Drive, Waiting};
+use super::super::geometry::Position;
+use super::{Drive, Queued};
 
 impl Drive {
     /// drive.3: the command that is next.
@@ -30,14 +30,14 @@ impl Drive {
     }
 
     /// The command that this one follows (drive.3): none if the head has just come to this one.
-    fn before(&self, command: &Waiting) -> Option<usize> {
-        let follows = |one: &Waiting| one.end == command.start && one.write == command.write;
+    fn before(&self, command: &Queued) -> Option<usize> {
+        let follows = |one: &Queued| one.end == command.start && one.write == command.write;
         if command.start == self.head.sector { None } else { self.waiting.iter().position(follows) }
     }
 
     /// When the drive expects to reach a command (drive.3): an arm that would come just in time may come too late, which costs a
     /// revolution, so it does not count on that; the less so the longer the way.
-    fn expect(&self, now: u64, command: &Waiting) -> u64 {
+    fn expect(&self, now: u64, command: &Queued) -> u64 {
         let there = self.reach(now, command);
         if command.start == self.head.sector {
             return there;
@@ -48,11 +48,11 @@ impl Drive {
     }
 
     /// When a command's first sector is under the head, if the arm goes there now.
-    pub(super) fn reach(&self, now: u64, command: &Waiting) -> u64 {
+    pub(super) fn reach(&self, now: u64, command: &Queued) -> u64 {
         self.arrive(now, command.start, command.place, command.write, command.ready)
     }
 
-    pub(super) fn arrive(&self, now: u64, start: u64, place: Place, write: bool, ready: u64) -> u64 {
+    pub(super) fn arrive(&self, now: u64, start: u64, place: Position, write: bool, ready: u64) -> u64 {
         let mut at = now;
         if start != self.head.sector {
             at += self.seek.time(place.cylinder.abs_diff(self.head.cylinder));

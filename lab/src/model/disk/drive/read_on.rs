@@ -1,11 +1,11 @@
 //! Reading on after a command: drive.4.
 
 use super::super::segments::Segment;
-use super::{Arm, Drive, Waiting};
+use super::{Arm, Drive, Queued};
 
 impl Drive {
     /// What lies before `there` of a read was read.
-    pub(super) fn leave_out(&self, read: &mut Waiting, there: u64) {
+    pub(super) fn leave_out(&self, read: &mut Queued, there: u64) {
         assert!(there < read.end, "nothing of a read is left, and it waits");
         (read.start, read.place) = (there, self.geometry.place(there));
     }
