@@ -9,10 +9,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use fairlift::config::{Address, Backing, Config, Disk, Engine, Export, Limits, Listener, Tls};
+use fairlift::control::view::DiskView;
 use fairlift::control::{Change, Leave, NewExport, Refused, State};
 use fairlift::{Error, Handle, Server};
-use fairlift_core::sched::Kind;
-use fairlift_core::{Group, GroupId, Priority, PriorityClass};
+use fairlift_core::sched::{Kind, Setup};
+use fairlift_core::tunable::{self, Range, TunableInfo};
+use fairlift_core::{Group, GroupId, Priority, PriorityClass, flush};
 
 const MIB: u64 = 1 << 20;
 const BLOCK: u64 = 4096;
@@ -514,6 +516,118 @@ fn listeners_come_and_go_and_who_came_by_them_stays() {
     let Address::Tcp(bound) = state.config.listeners[1].address else { panic!("{:?}", state.config.listeners) };
     assert!(std::net::TcpStream::connect(bound).is_ok());
     running.stop();
+}
+
+/// Two values that a tunable takes, as it shows them itself.
+fn values(kind: Kind, info: &TunableInfo) -> Vec<String> {
+    let two = |least: String, most: String| vec![most, least];
+    let said = match info.range {
+        Range::Duration(least, most) | Range::AutoDuration(least, most) => two(least.to_string(), most.to_string()),
+        Range::Count(least, most) | Range::AutoCount(least, most) => two(least.to_string(), most.to_string()),
+        Range::Switch => two("0".into(), "1".into()),
+        Range::Choice(words) => words.iter().map(|word| (*word).to_owned()).collect(),
+        Range::AutoCostModel => vec!["auto".into()],
+    };
+    let shown = |value: String| {
+        let mut flushes = flush::Settings::default();
+        if tunable::set(flush::Settings::TUNABLES, &mut flushes, info.name, &value).is_ok() {
+            return tunable::get(flush::Settings::TUNABLES, &flushes, info.name).unwrap();
+        }
+        let mut scheduler = kind.build(&Setup::new(1));
+        scheduler.set(info.name, &value).unwrap_or_else(|error| panic!("{value} of {}: {error}", info.name));
+        scheduler.get(info.name).unwrap()
+    };
+    said.into_iter().map(shown).collect()
+}
+
+/// Every tunable and bound, under every scheduler, on a disk that rests and on one that is between two schedulers: what is answered
+/// with success is in force, and what is refused changes nothing.
+#[test]
+fn a_success_is_done_and_a_refusal_changes_nothing() {
+    let running = Running::start("done");
+    let Change::AddExport(slow) = mem("slow", "/", Some("s")) else { unreachable!() };
+    let delay = fairlift_core::Duration::from_nanos(400_000_000);
+    let slow = NewExport { backing: Backing::Null { size: MIB, delay }, ..slow };
+    running.apply(&[Change::AddDisk(disk("s", Kind::None)), Change::AddExport(slow)]);
+    let mut client = Client::connect(&running.socket, "slow", 0, 1).unwrap();
+    let view = || running.handle.view(false).unwrap().disks.into_iter().find(|disk| disk.name == "s").unwrap();
+    let until = |what: &str, is: &dyn Fn(&DiskView) -> bool| {
+        let start = Instant::now();
+        while !is(&view()) {
+            assert!(start.elapsed() < Duration::from_secs(20), "{what} does not come");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    };
+    let scheduler = |scheduler| Change::SetScheduler { disk: "s".into(), scheduler, set: vec![] };
+    let knob =
+        |(knob, value): (&str, &String)| Change::SetKnob { disk: "s".into(), knob: knob.into(), value: value.clone() };
+    let bounds = [
+        Change::SetNrRequests { disk: "s".into(), nr_requests: Some(77) },
+        Change::SetDepth { disk: "s".into(), depth: Some(7) },
+    ];
+    for (kind, is_between) in Kind::ALL.into_iter().flat_map(|kind| [(kind, false), (kind, true)]) {
+        running.apply(&[scheduler(Kind::None)]);
+        until("none", &|disk| !disk.frozen && disk.scheduler == Kind::None);
+        if is_between {
+            let mut out = Vec::new();
+            client.ask(&mut out, 1, 0);
+            out.extend([7; BLOCK as usize]);
+            client.socket.write_all(&out).unwrap();
+            until("the request", &|disk| disk.in_flight == 1);
+        }
+        let infos: Vec<_> = kind.tunables().iter().chain(flush::Settings::INFO).collect();
+        let all: Vec<_> = infos.iter().map(|info| (info.name, values(kind, info))).collect();
+        let first = all.iter().map(|(name, values)| knob((name, &values[0])));
+        running.apply(&[scheduler(kind)].into_iter().chain(first).chain(bounds.clone()).collect::<Vec<_>>());
+        let mut wanted: Vec<_> = all.iter().map(|(name, values)| (*name, values[0].clone())).collect();
+        for turn in 0..2 {
+            let before = running.handle.state().unwrap();
+            let odd = ["isolation_cost", "read_expire"].into_iter().find(|odd| all.iter().all(|(name, _)| name != odd));
+            running.refused(&[bounds[1].clone(), knob((odd.unwrap(), &"5ms".to_owned()))]);
+            running.refused(&[Change::SetNrRequests { disk: "s".into(), nr_requests: Some(6) }]);
+            let after = running.handle.state().unwrap();
+            assert_eq!((after.version, said(&after.config)), (before.version, said(&before.config)));
+            if turn == 1 {
+                // Each by itself, on a disk that has the scheduler or waits for it.
+                for (at, (name, values)) in all.iter().enumerate() {
+                    wanted[at].1.clone_from(values.last().unwrap());
+                    running.apply(&[knob((name, &wanted[at].1))]);
+                }
+            }
+            if is_between && turn == 1 {
+                assert_eq!(client.reply().map(|(error, _)| error), Some(0));
+            }
+            if turn == 1 || !is_between {
+                until(kind.name(), &|disk| !disk.frozen && disk.scheduler == kind);
+                let view = view();
+                assert_eq!((view.depth, view.nr_requests), (7, 77), "{} {is_between}", kind.name());
+                for (name, value) in &wanted {
+                    let there = view.knobs.iter().find(|knob| knob.name == *name).map(|knob| &knob.value);
+                    assert_eq!(there, Some(value), "{name} of {}, {is_between}", kind.name());
+                }
+            }
+        }
+    }
+    running.stop();
+}
+
+/// A backing that has outgrown the room that its disk keeps for it would reach into the next one.
+#[test]
+fn an_export_grows_no_further_than_its_disk_has_room_for() {
+    let running = Running::start("room");
+    let image = path("room.img");
+    let file_of = |size| std::fs::File::create(&image).unwrap().set_len(size).unwrap();
+    file_of(MIB);
+    running.apply(&[file("f", &image, false)]);
+    let grow = Change::Grow { export: "f".into(), size: None };
+    file_of(3 << 40);
+    let why = running.refused(std::slice::from_ref(&grow));
+    assert!(why.contains("its disk keeps room for less"), "{why}");
+    file_of(1 << 30);
+    running.apply(&[grow]);
+    assert_eq!(Client::connect(&running.socket, "f", 0, 8).unwrap().size, 1 << 30);
+    running.stop();
+    std::fs::remove_file(image).unwrap();
 }
 
 /// Random changes of every kind while clients work. Afterwards the state is that of a server which was started so (control.2).

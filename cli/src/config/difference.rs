@@ -194,13 +194,7 @@ fn turn_disk(old: &Disk, new: &Disk, changes: &mut Vec<Change>, fixed: &mut Vec<
     let depth = (old.depth != new.depth).then(|| Change::SetDepth { disk: disk(), depth: new.depth });
     let requests = (old.nr_requests != new.nr_requests)
         .then(|| Change::SetNrRequests { disk: disk(), nr_requests: new.nr_requests });
-    // The depth is never more than the requests, on the way neither.
-    let depth_before = old.depth.unwrap_or(fairlift_core::queue::Settings::DEPTH);
-    if new.nr_requests.is_some_and(|requests| requests < u32::from(depth_before)) {
-        changes.extend(depth.into_iter().chain(requests));
-    } else {
-        changes.extend(requests.into_iter().chain(depth));
-    }
+    changes.extend(requests.into_iter().chain(depth));
 }
 
 /// Given twice, the last one holds.

@@ -284,22 +284,19 @@ fn check_knob(scheduler: sched::Kind, knob: &str, value: &str) -> Result<(), Str
     scheduler.build(&Setup::new(1)).set(knob, value).map_err(|error| error.to_string())
 }
 
+/// (Whether they fit each other is looked at when all is said.)
 fn check_bounds(disk: &Disk) -> Result<(), String> {
     if let Some(depth) = disk.depth
         && !(1..=4096).contains(&depth)
     {
         return Err(format!("depth takes a number from 1 to 4096, not {depth}"));
     }
-    if let Some(nr_requests) = disk.nr_requests {
-        if !(1..=1 << 20).contains(&nr_requests) {
-            return Err(format!("nr_requests takes a number from 1 to 1048576, not {nr_requests}"));
+    match disk.nr_requests {
+        Some(number) if !(1..=1 << 20).contains(&number) => {
+            Err(format!("nr_requests takes a number from 1 to 1048576, not {number}"))
         }
-        let depth = disk.depth.unwrap_or(fairlift_core::queue::Settings::DEPTH);
-        if nr_requests < u32::from(depth) {
-            return Err(format!("nr_requests must be at least the depth, which is {depth}, and not {nr_requests}"));
-        }
+        _ => Ok(()),
     }
-    Ok(())
 }
 
 fn check_name(what: &str, name: &str) -> Result<(), String> {

@@ -22,13 +22,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use fairlift_core::flush::SharedFlush;
+use fairlift_core::flush::{self, SharedFlush};
 use fairlift_core::sched::{Kind, Learned, Setup};
 use fairlift_core::stats::Stats;
-use fairlift_core::{ContextId, Group, GroupId, Instant, Outcome, tunable};
+use fairlift_core::{ContextId, Group, GroupId, Instant, Outcome, Queue, tunable};
 
 use super::queues::Queues;
 use super::{Disk, GroupBounds, Place, Plan};
+use crate::config;
 
 /// Which queues a disk has, which come next, and what both are made from.
 pub(super) struct State {
@@ -115,6 +116,13 @@ impl State {
     }
 }
 
+/// What a disk was found to be able to become.
+pub(crate) struct Possible(config::Disk);
+
+fn is_of_flushes(knob: &str) -> bool {
+    flush::Settings::INFO.iter().any(|info| info.name == knob)
+}
+
 /// What a worker finds when it looks which queues a disk has.
 pub(crate) struct Found {
     /// The number of the change; odd: the disk is frozen.
@@ -130,70 +138,63 @@ impl Found {
 }
 
 impl Disk {
-    /// Chooses another scheduler, with these tunables. It is in place at once, or when the workers, which the caller then
-    /// wakes, have nothing in the old queues any more; one that is chosen meanwhile takes its place.
+    /// Whether its scheduler, tunables and bounds can be as `settings` say.
     ///
     /// # Errors
-    /// A tunable is not one of that scheduler, or its value is malformed; nothing has changed.
-    pub(crate) fn set_scheduler(
-        &self,
-        now: Instant,
-        kind: Kind,
-        set: &[(String, String)],
-    ) -> Result<(), tunable::Error> {
-        let mut state = self.state();
-        let plan = state.plan.with_scheduler(kind, set);
-        plan.check_set()?;
-        let Some(queues) = &state.queues else {
-            state.plan = plan;
-            return Ok(());
-        };
-        if state.next.is_none() && queues.is_one() && plan.has_one_queue() {
-            // The scheduler is made before the queue is taken, and the old one goes after that: workers do not wait for either.
-            let root = [plan.root.clone()];
-            let Setup { capacity, depth, character, seed, .. } = queues.of(ContextId(0)).setup();
-            let next = kind.build(&Setup { capacity, depth, groups: &root, character, seed });
-            let mut queue = queues.of(ContextId(0));
-            let old = queue.take_over(now, kind, next);
-            for (name, value) in set {
-                queue.set_tunable(name, value).expect("it was looked at just now");
-            }
-            drop(queue);
-            drop(old);
-            let (depth, nr_requests) = plan.bounds();
-            queues.set_bounds(now, depth, nr_requests);
-            state.plan = plan;
-            return Ok(());
-        }
-        let queues = Arc::new(plan.queues(now, &state.places, &state.groups)?);
-        state.plan = plan;
-        self.take_next(&mut state, queues);
-        Ok(())
+    /// What cannot be.
+    pub(crate) fn check(&self, settings: &config::Disk) -> Result<Possible, String> {
+        let plan = Plan { settings: settings.clone(), ..self.state().plan.clone() };
+        plan.check()?;
+        plan.check_set().map_err(|error| error.to_string())?;
+        Ok(Possible(plan.settings))
     }
 
-    /// Chooses another depth and another bound of requests, as [`config::Disk`](crate::config::Disk) has them. They hold from the
-    /// next request on (queue.14 of the core); workers are to be woken then. Only where workers share tags, and there is no room
-    /// for so many, other queues come next as for another scheduler.
-    ///
-    /// # Errors
-    /// A tunable that the disk has is not one of its scheduler: it never was.
-    pub(crate) fn set_bounds(
-        &self,
-        now: Instant,
-        depth: Option<u16>,
-        nr_requests: Option<u32>,
-    ) -> Result<(), tunable::Error> {
+    /// Has another scheduler, other tunables or other bounds; that cannot fail. All of it is in place at once, but for what needs
+    /// other queues: those come when the workers, which the caller then wakes, have nothing in the old ones any more. What is
+    /// chosen meanwhile takes their place.
+    pub(crate) fn turn(&self, now: Instant, Possible(settings): Possible) {
         let mut state = self.state();
-        let plan = state.plan.with_bounds(depth, nr_requests);
+        let was = std::mem::replace(&mut state.plan.settings, settings);
+        let Some(queues) = &state.queues else { return };
+        let (plan, is) = (&state.plan, &state.plan.settings);
+        let names = |disk: &config::Disk, knob: &str| disk.set.iter().any(|(one, _)| one == knob);
+        let (of_flushes, own): (Vec<_>, Vec<_>) =
+            was.set.iter().map(|(knob, _)| knob).filter(|knob| !names(is, knob)).partition(|knob| is_of_flushes(knob));
+        // What is not set any more has its default again, which only a new scheduler gives its own tunables.
+        let anew = was.scheduler != is.scheduler || !own.is_empty();
+        let usual = flush::Settings::default();
+        let usual = |knob: &String| Some((knob.clone(), tunable::get(flush::Settings::TUNABLES, &usual, knob)?));
+        let changed = is.set.iter().filter(|one| anew || !was.set.contains(one)).cloned();
+        let changed: Vec<_> = of_flushes.into_iter().filter_map(usual).chain(changed).collect();
         let (depth, nr_requests) = plan.bounds();
-        if state.all().all(|queues| queues.set_bounds(now, depth, nr_requests)) {
-            state.plan = plan;
-            return Ok(());
+        let turn = |queue: &mut Queue| {
+            // Queues that go may have another scheduler.
+            let knows = |knob: &str| is_of_flushes(knob) || queue.settings().scheduler == is.scheduler;
+            for (knob, value) in changed.iter().filter(|(knob, _)| knows(knob)).collect::<Vec<_>>() {
+                queue.set_tunable(knob, value).expect("it was looked at before");
+            }
+        };
+        let fits = || state.all().all(|queues| queues.set_bounds(now, depth, nr_requests));
+        if !anew {
+            state.all().for_each(|queues| queues.each().for_each(|mut queue| turn(&mut queue)));
+            if (was.depth, was.nr_requests) == (is.depth, is.nr_requests) || fits() {
+                return;
+            }
+        } else if state.next.is_none() && queues.is_one() && plan.has_one_queue() {
+            // The scheduler is made before the queue is taken, and the old one goes after that: workers do not wait for either.
+            let root = [plan.root.clone()];
+            let Setup { capacity, depth: at_once, character, seed, .. } = queues.of(ContextId(0)).setup();
+            let next = is.scheduler.build(&Setup { capacity, depth: at_once, groups: &root, character, seed });
+            let mut queue = queues.of(ContextId(0));
+            let old = queue.take_over(now, is.scheduler, next);
+            turn(&mut queue);
+            drop(queue);
+            drop(old);
+            queues.set_bounds(now, depth, nr_requests);
+            return;
         }
-        let queues = Arc::new(plan.queues(now, &state.places, &state.groups)?);
-        state.plan = plan;
-        self.take_next(&mut state, queues);
-        Ok(())
+        let queues = plan.queues(now, &state.places, &state.groups).expect("it was looked at before");
+        self.take_next(&mut state, Arc::new(queues));
     }
 
     /// These queues come next; the disk freezes until the old ones are empty.
@@ -294,7 +295,7 @@ mod tests {
     use fairlift_core::{Bio, Errno, Extent, Flags, Limits, Op, Priority, Sector, Stream, Token};
 
     use super::*;
-    use crate::config::{self, Backing, Factory};
+    use crate::config::{Backing, Factory};
     use crate::device;
 
     /// A disk that forgets when the power fails.
@@ -357,8 +358,20 @@ mod tests {
         sent.is_some()
     }
 
+    /// Changes its settings.
+    fn turn(disk: &Disk, change: impl FnOnce(&mut config::Disk)) {
+        let mut settings = disk.settings();
+        change(&mut settings);
+        let possible = disk.check(&settings).unwrap();
+        disk.turn(Instant::ZERO, possible);
+    }
+
+    fn schedule(disk: &Disk, kind: Kind) {
+        turn(disk, |settings| settings.scheduler = kind);
+    }
+
     fn hand_over(disk: &Disk, kind: Kind) {
-        disk.set_scheduler(Instant::ZERO, kind, &[]).unwrap();
+        schedule(disk, kind);
         assert!(disk.is_frozen() && !disk.arrive(ContextId(0)) && disk.arrive(ContextId(1)), "the last one tells");
         assert!(!disk.is_frozen() && disk.scheduler() == kind);
     }
@@ -386,14 +399,14 @@ mod tests {
             each.collect::<Vec<_>>()
         };
         let one = disk(Kind::Fair);
-        one.set_bounds(Instant::ZERO, Some(4096), None).unwrap();
+        turn(&one, |settings| settings.depth = Some(4096));
         assert_eq!((one.is_frozen(), bounds(&one)), (false, vec![(4096, 8192)]));
         let settings = config::Disk { shared_tags: true, depth: Some(4), ..config::Disk::new("d", Kind::None) };
         let several = disk_with(&settings);
-        several.set_bounds(Instant::ZERO, Some(64), Some(70)).unwrap();
+        turn(&several, |settings| (settings.depth, settings.nr_requests) = (Some(64), Some(70)));
         assert_eq!((several.is_frozen(), bounds(&several)), (false, vec![(64, 70); 2]));
         assert_eq!(several.look().queues.tags().map(|tags| tags.depth()), Some(64));
-        several.set_bounds(Instant::ZERO, Some(65), None).unwrap();
+        turn(&several, |settings| (settings.depth, settings.nr_requests) = (Some(65), None));
         assert!(several.is_frozen(), "there is room for 16 times as many tags as at first");
         (0..2).for_each(|worker| _ = several.arrive(ContextId(worker)));
         assert_eq!((several.is_frozen(), bounds(&several)), (false, vec![(65, 130); 2]));
@@ -405,10 +418,11 @@ mod tests {
         let (disk, now, alice) = (unused(&config::Disk::new("d", Kind::MqDeadline)), Instant::ZERO, GroupId(1));
         disk.add_group(now, alice, &Group { path: "/alice".into(), parent: Some(GroupId::ROOT), weight: 100 });
         disk.set_weight(now, alice, 300);
-        disk.set_scheduler(now, Kind::Fair, &[]).unwrap();
-        disk.set_tunable("isolation_cost", "5").unwrap();
-        assert!(disk.set_tunable("read_expire", "5ms").is_err(), "mq-deadline had it");
-        disk.set_bounds(now, Some(7), None).unwrap();
+        schedule(&disk, Kind::Fair);
+        turn(&disk, |settings| settings.set.push(("isolation_cost".into(), "5".into())));
+        let read_expire = vec![("read_expire".into(), "5ms".into())];
+        assert!(disk.check(&config::Disk { set: read_expire, ..disk.settings() }).is_err(), "mq-deadline had it");
+        turn(&disk, |settings| settings.depth = Some(7));
         assert!(disk.queues().is_none() && disk.scheduler() == Kind::Fair && !disk.is_frozen());
         let queues = disk.enter(ContextId(1)).queues;
         let queue = queues.of(ContextId(1));
@@ -423,7 +437,7 @@ mod tests {
     fn a_worker_without_a_client_here_is_not_waited_for() {
         let disk = unused(&config::Disk::new("d", Kind::None));
         disk.enter(ContextId(1));
-        disk.set_scheduler(Instant::ZERO, Kind::Fair, &[]).unwrap();
+        schedule(&disk, Kind::Fair);
         assert!(disk.is_frozen() && disk.arrive(ContextId(1)) && !disk.is_frozen());
     }
 
@@ -452,8 +466,8 @@ mod tests {
         };
         assert_eq!(count(&disk), (1, 1));
         assert!(!disk.leave(ContextId(1)));
-        disk.set_scheduler(Instant::ZERO, Kind::Fair, &[]).unwrap();
-        disk.set_scheduler(Instant::ZERO, Kind::Bfq, &[]).unwrap();
+        schedule(&disk, Kind::Fair);
+        schedule(&disk, Kind::Bfq);
         assert!(disk.arrive(ContextId(0)));
         assert_eq!((disk.scheduler(), count(&disk)), (Kind::Bfq, (1, 1)), "the last that was chosen");
     }

@@ -34,7 +34,6 @@ use fairlift_core::model::Character;
 use fairlift_core::objective::Standing;
 use fairlift_core::queue::Shortage;
 use fairlift_core::queue::{Backing, Figures, Settings};
-use fairlift_core::sched::Kind;
 use fairlift_core::stats::Stats;
 use fairlift_core::trace::Event;
 use fairlift_core::tunable;
@@ -48,6 +47,7 @@ use crate::disk::blocks::Blocks;
 use crate::disk::gauge::Gauge;
 pub(crate) use disks::Disks;
 use disks::{Bound, GroupBounds};
+pub(crate) use handover::Possible;
 use handover::State;
 pub(crate) use place::{Place, Registered};
 use place::{limits, put};
@@ -370,12 +370,10 @@ impl Disk {
         true
     }
 
-    /// Whether these bounds fit each other here.
-    ///
-    /// # Errors
-    /// What is wrong with them.
-    pub(crate) fn check_bounds(&self, depth: Option<u16>, nr_requests: Option<u32>) -> Result<(), String> {
-        self.state().plan.with_bounds(depth, nr_requests).check()
+    /// Whether there is room for so many bytes of a device.
+    pub(crate) fn has_room(&self, device: &Arc<dyn Device>, bytes: u64) -> bool {
+        let here = |place: &Place| place.device.as_ref().is_some_and(|there| Arc::ptr_eq(there, device));
+        self.places().iter().find(|place| here(place)).is_none_or(|place| bytes / Sector::SIZE <= place.room)
     }
 
     // ---- who shares it ----
@@ -460,23 +458,6 @@ impl Disk {
 
     // ---- what can be turned ----
 
-    /// Sets a tunable of its scheduler, or one that all have.
-    ///
-    /// # Errors
-    /// There is no such tunable, or the value is malformed or out of range; nothing has changed.
-    pub(crate) fn set_tunable(&self, name: &str, value: &str) -> Result<(), tunable::Error> {
-        let mut state = self.state();
-        let mut plan = state.plan.clone();
-        plan.settings.set.retain(|(one, _)| one != name);
-        plan.settings.set.push((name.to_owned(), value.to_owned()));
-        plan.check_set()?;
-        for queues in state.all() {
-            queues.each().try_for_each(|mut queue| queue.set_tunable(name, value))?;
-        }
-        state.plan = plan;
-        Ok(())
-    }
-
     /// How many requests its devices have, and how many wait for them.
     pub(crate) fn load(&self) -> (u32, u32) {
         let mut all = (0, 0);
@@ -523,18 +504,6 @@ struct Plan {
 }
 
 impl Plan {
-    fn with_scheduler(&self, scheduler: Kind, set: &[(String, String)]) -> Self {
-        let mut plan = self.clone();
-        (plan.settings.scheduler, plan.settings.set) = (scheduler, set.to_vec());
-        plan
-    }
-
-    fn with_bounds(&self, depth: Option<u16>, nr_requests: Option<u32>) -> Self {
-        let mut plan = self.clone();
-        (plan.settings.depth, plan.settings.nr_requests) = (depth, nr_requests);
-        plan
-    }
-
     /// How many requests may be in flight, and how many wait or be in flight.
     fn bounds(&self) -> (u16, u32) {
         bounds(&self.settings, self.needs_helpers)
@@ -544,9 +513,7 @@ impl Plan {
     fn check(&self) -> Result<(), String> {
         let (depth, nr_requests) = self.bounds();
         if depth == 0 || nr_requests < u32::from(depth) {
-            return Err(format!(
-                "nr_requests is {nr_requests}, and must be at least the depth, which is {depth} (and not 0)"
-            ));
+            return Err(format!("nr_requests must be at least the depth, which is {depth}, and not {nr_requests}"));
         }
         Ok(())
     }
@@ -626,6 +593,8 @@ fn bounds(settings: &config::Disk, needs_helpers: bool) -> (u16, u32) {
 
 #[cfg(test)]
 mod tests {
+    use fairlift_core::sched::Kind;
+
     use super::*;
 
     #[test]

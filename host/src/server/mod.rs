@@ -109,11 +109,8 @@ impl Handle {
     /// There is no such disk, or a tunable is not one of that scheduler, or has a value that it cannot have.
     pub fn set_scheduler(&self, disk: &str, scheduler: Kind, set: &[(String, String)]) -> Result<(), Error> {
         let fail = |why: String| Error::Disk { name: disk.to_owned(), why };
-        let shared = self.shared.upgrade().ok_or_else(|| fail("its server has ended".into()))?;
-        let found = shared.disk(disk).ok_or_else(|| fail("there is no such disk".into()))?;
-        found.set_scheduler(clock::now(), scheduler, set).map_err(|error| fail(error.to_string()))?;
-        self.notifiers.ring_all();
-        Ok(())
+        let change = Change::SetScheduler { disk: disk.to_owned(), scheduler, set: set.to_vec() };
+        self.apply(&[change], None, false).map(drop).map_err(|refused| fail(refused.to_string()))
     }
 
     /// The scheduler that a disk has; `None` if there is no such disk.

@@ -7,8 +7,6 @@ use fairlift_core::Sector;
 use super::Live;
 use super::prepare::{Draft, Step};
 use crate::clock;
-use crate::config::Config;
-use crate::control::change::Change;
 use crate::disk::Disk;
 use crate::export::Export;
 use crate::export::clients::Served;
@@ -62,7 +60,7 @@ impl Live {
                 backend.disks.all().iter().for_each(|(_, disk)| disk.set_weight(now, id, weight));
             }
             Step::SetBounds { id, bounds } => backend.disks.set_bounds(now, id, &bounds),
-            Step::Turn { disk, change } => turn(&disk, &change, &self.config),
+            Step::Turn { disk, to } => disk.turn(now, to),
             Step::Export { mut export, opened, socket, .. } => {
                 self.exports_made += 1;
                 export.id = self.exports_made;
@@ -117,22 +115,5 @@ impl Live {
     pub(super) fn publish(&self, served: &Served, list: Vec<Arc<Export>>) {
         let leaving = self.leaving.exports.iter().map(|(export, how)| (export.id, *how)).collect();
         served.service.set_exports(Exports { list, leaving, request_max: served.service.limits.request_max });
-    }
-}
-
-/// Turns a knob of a disk; that it can be turned so was looked at before.
-fn turn(disk: &Disk, change: &Change, config: &Config) {
-    let now = clock::now();
-    let result = match change {
-        Change::SetScheduler { scheduler, set, .. } => disk.set_scheduler(now, *scheduler, set),
-        Change::SetKnob { knob, value, .. } => disk.set_tunable(knob, value),
-        Change::SetDepth { .. } | Change::SetNrRequests { .. } => {
-            let said = config.disks.iter().find(|said| said.name == disk.name);
-            said.map_or(Ok(()), |said| disk.set_bounds(now, said.depth, said.nr_requests))
-        }
-        _ => Ok(()),
-    };
-    if let Err(error) = result {
-        tracing::error!(disk = disk.name, %error, "a change that was found right could not be made");
     }
 }

@@ -14,7 +14,7 @@ use crate::clock;
 use crate::config::{self, Address, Config, Faults, Listener};
 use crate::control::change::{Change, Leave};
 use crate::control::plan;
-use crate::disk::{Disk, Registered};
+use crate::disk::{Disk, Possible, Registered};
 use crate::export::Export;
 use crate::export::clients::Served;
 use crate::export::listen::{self, Listening};
@@ -68,9 +68,10 @@ pub(super) enum Step {
         id: GroupId,
         bounds: Bounds,
     },
+    /// A disk has another scheduler, other tunables or bounds.
     Turn {
         disk: Arc<Disk>,
-        change: Change,
+        to: Possible,
     },
     Export {
         export: Export,
@@ -120,6 +121,8 @@ pub(super) struct Draft {
     pub(super) shows: HashMap<String, usize>,
     /// Numbers of groups that have one, or had one before.
     pub(super) taken: BTreeSet<GroupId>,
+    /// Disks that shall have another scheduler, other tunables or bounds, and the last change that says so.
+    pub(super) turned: BTreeMap<String, usize>,
     pub(super) steps: Vec<Step>,
 }
 
@@ -143,13 +146,15 @@ impl Live {
             list: served.service.exports().list.clone(),
             shows: HashMap::new(),
             taken: self.groups.values().chain(&self.leaving.groups).copied().collect(),
+            turned: BTreeMap::new(),
             steps: Vec::new(),
         };
         for (at, change) in changes.iter().enumerate() {
             let worked_out = plan::change(&mut draft.config, change).map_err(Why::No);
-            let prepared = worked_out.and_then(|()| self.prepare((backend, served), &mut draft, change, dry_run));
+            let prepared = worked_out.and_then(|()| self.prepare((backend, served), &mut draft, (at, change), dry_run));
             prepared.map_err(|why| (at, why))?;
         }
+        draft.turn_disks(backend)?;
         let floors = plan::check_floors(&draft.config);
         floors
             .map_err(|(path, why)| (changes.len().saturating_sub(1), Why::No(format!("group {path}: min: {why}"))))?;
@@ -161,7 +166,7 @@ impl Live {
         &self,
         (backend, served): (&Backend, &Served),
         draft: &mut Draft,
-        change: &Change,
+        (at, change): (usize, &Change),
         dry_run: bool,
     ) -> Result<(), Why> {
         match change {
@@ -183,15 +188,10 @@ impl Live {
                 draft.made.remove(disk);
                 draft.steps.push(Step::RemoveDisk { number });
             }
-            Change::SetScheduler { disk, .. } | Change::SetKnob { disk, .. } => {
-                let disk = draft.disk(backend, disk);
-                draft.steps.push(Step::Turn { disk, change: change.clone() });
-            }
-            Change::SetDepth { disk: name, .. } | Change::SetNrRequests { disk: name, .. } => {
-                let (disk, said) = (draft.disk(backend, name), draft.said_of_disk(name));
-                disk.check_bounds(said.depth, said.nr_requests)?;
-                draft.steps.push(Step::Turn { disk, change: change.clone() });
-            }
+            Change::SetScheduler { disk, .. }
+            | Change::SetKnob { disk, .. }
+            | Change::SetDepth { disk, .. }
+            | Change::SetNrRequests { disk, .. } => _ = draft.turned.insert(disk.clone(), at),
             Change::AddExport(new) => self.add_export((backend, served), draft, new, dry_run)?,
             Change::RemoveExport { export, how } => {
                 if *how == Leave::Drain {
@@ -214,7 +214,7 @@ impl Live {
                 let description = description.clone();
                 draft.becomes(export, move |export| export.description = description);
             }
-            Change::Grow { export, size } => draft.grow(export, *size)?,
+            Change::Grow { export, size } => draft.grow(backend, export, *size)?,
             Change::SetFaults { export, faults, .. } => {
                 draft.steps.push(Step::Faults { opened: draft.shown(export), faults: faults.clone() });
             }
@@ -329,6 +329,17 @@ impl Draft {
         Ok(())
     }
 
+    /// All that is said of one disk is looked at, and made, at once.
+    fn turn_disks(&mut self, backend: &Backend) -> Result<(), (usize, Why)> {
+        for (name, at) in std::mem::take(&mut self.turned) {
+            let Some(said) = self.config.disks.iter().find(|said| said.name == name) else { continue };
+            let disk = self.disk(backend, &name);
+            let to = disk.check(said).map_err(|why| (at, Why::No(why)))?;
+            self.steps.push(Step::Turn { disk, to });
+        }
+        Ok(())
+    }
+
     fn set_read_only(&mut self, export: &str, read_only: bool) -> Result<(), Why> {
         if !read_only && self.opened[self.shown(export)].read_only {
             let why = "its backing was opened for reading only, as no export of it was to be written; remove the export and \
@@ -339,7 +350,7 @@ impl Draft {
         Ok(())
     }
 
-    fn grow(&mut self, export: &str, size: Option<u64>) -> Result<(), Why> {
+    fn grow(&mut self, backend: &Backend, export: &str, size: Option<u64>) -> Result<(), Why> {
         let opened = self.shown(export);
         let said = self.config.exports.iter().find(|said| said.name == *export).expect("the plan knows it");
         let looked = self.opened[opened].device.look_at_size();
@@ -359,14 +370,16 @@ impl Draft {
             let why = format!("has {before} bytes and can only grow, for its clients were told of them");
             return Err(Why::No(format!("export \"{export}\" {why}; {size} is less")));
         }
+        let one = &self.opened[opened];
+        if !self.new_disks.contains_key(&one.disk) && !backend.disks.get(one.disk).has_room(&one.device, there) {
+            return Err(Why::No(format!(
+                "export \"{export}\" cannot grow: its backing has {there} bytes now, and its disk keeps room for less; remove the \
+                 export and add it again"
+            )));
+        }
         self.steps.push(Step::Grown { opened });
         self.becomes(export, move |export| export.size = size);
         Ok(())
-    }
-
-    /// What the plan says of a disk.
-    fn said_of_disk(&self, name: &str) -> &config::Disk {
-        self.config.disks.iter().find(|said| said.name == name).expect("the plan knows it")
     }
 
     /// Which of the opened devices an export shows.
