@@ -154,7 +154,7 @@ pub(crate) struct IostestArgs {
     #[arg(long)]
     pub(crate) write_to_device: bool,
 
-    /// Keep the results in a directory: iostest.json, .txt, .csv and .html
+    /// Keep the results in a directory: iostest.json, .txt and .html
     #[arg(short, long, value_name = "DIR")]
     pub(crate) output: Option<PathBuf>,
 
@@ -165,10 +165,6 @@ pub(crate) struct IostestArgs {
     /// Write the results as JSON; - is standard output, instead of the tables
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
-
-    /// Write CSV, a line for each run and group; - is standard output, instead of the tables
-    #[arg(long, value_name = "FILE")]
-    pub(crate) csv: Option<PathBuf>,
 
     /// Write an HTML page with plots, which needs no network; - is standard output, instead of the tables
     #[arg(long, value_name = "FILE")]

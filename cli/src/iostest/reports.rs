@@ -23,7 +23,6 @@ const KEPT: &str = "iostest.json";
 enum Form {
     Text,
     Json,
-    Csv,
     Html,
 }
 
@@ -40,9 +39,7 @@ impl Reports {
     /// Those that the flags ask for, each tried (reports.1).
     pub(crate) fn prepare(flags: &IostestArgs, mistakes: &mut Vec<Mistake>) -> Self {
         let mut files = Vec::new();
-        for (flag, form, path) in
-            [("--json", Form::Json, &flags.json), ("--csv", Form::Csv, &flags.csv), ("--html", Form::Html, &flags.html)]
-        {
+        for (flag, form, path) in [("--json", Form::Json, &flags.json), ("--html", Form::Html, &flags.html)] {
             let Some(path) = path else { continue };
             if files.iter().any(|(_, other)| other == path) {
                 let says = format!("{} is given twice", path.display());
@@ -57,8 +54,7 @@ impl Reports {
         if let Some(dir) = &flags.output {
             match try_directory(dir) {
                 Ok(()) => {
-                    let forms = [(Form::Json, KEPT), (Form::Text, "iostest.txt")];
-                    let forms = forms.into_iter().chain([(Form::Csv, "iostest.csv"), (Form::Html, "iostest.html")]);
+                    let forms = [(Form::Json, KEPT), (Form::Text, "iostest.txt"), (Form::Html, "iostest.html")];
                     files.extend(forms.map(|(form, name)| (form, dir.join(name))));
                 }
                 Err(says) => mistakes.push(Mistake::in_flag("--output", says)),
@@ -95,7 +91,6 @@ impl Reports {
             let text = match form {
                 Form::Text => tables(all, self.options),
                 Form::Json => all.iter().map(report::json::to_json).collect(),
-                Form::Csv => report::csv::csv(all),
                 Form::Html => report::html::html(all),
             };
             if is_stdout(path) {
@@ -177,9 +172,9 @@ mod tests {
     #[test]
     fn trying_a_report_changes_nothing() {
         let dir = tempfile::tempdir().unwrap();
-        let (old, new) = (dir.path().join("old.json"), dir.path().join("new.csv"));
+        let (old, new) = (dir.path().join("old.json"), dir.path().join("new.html"));
         fs::write(&old, "kept").unwrap();
-        let flags = IostestArgs { json: Some(old.clone()), csv: Some(new.clone()), ..IostestArgs::default() };
+        let flags = IostestArgs { json: Some(old.clone()), html: Some(new.clone()), ..IostestArgs::default() };
         assert_eq!(prepare(&flags), Vec::<String>::new());
         assert_eq!(fs::read_to_string(old).unwrap(), "kept");
         assert!(!new.exists());
@@ -193,18 +188,18 @@ mod tests {
         let missing = dir.path().join("missing/x.html");
         let flags = IostestArgs {
             json: Some(dir.path().into()),
-            csv: Some(missing.clone()),
-            html: Some(missing),
+            html: Some(missing.clone()),
             ..IostestArgs::default()
         };
         assert_eq!(
             prepare(&flags),
             [
                 format!("--json: {shown}: Is a directory (os error 21)"),
-                format!("--csv: {shown}/missing/x.html: No such file or directory (os error 2)"),
-                format!("--html: {shown}/missing/x.html is given twice"),
+                format!("--html: {shown}/missing/x.html: No such file or directory (os error 2)"),
             ]
         );
+        let flags = IostestArgs { json: Some(missing.clone()), html: Some(missing), ..IostestArgs::default() };
+        assert_eq!(prepare(&flags)[1], format!("--html: {shown}/missing/x.html is given twice"));
     }
 
     /// reports.2
@@ -230,14 +225,14 @@ mod tests {
     #[test]
     fn a_report_that_fails_after_all_keeps_no_other_from_being_written() {
         let dir = tempfile::tempdir().unwrap();
-        let (gone, csv) = (dir.path().join("gone"), dir.path().join("x.csv"));
+        let (gone, page) = (dir.path().join("gone"), dir.path().join("x.html"));
         fs::create_dir(&gone).unwrap();
-        let flags = IostestArgs { json: Some(gone.join("x.json")), csv: Some(csv.clone()), ..IostestArgs::default() };
+        let flags = IostestArgs { json: Some(gone.join("x.json")), html: Some(page.clone()), ..IostestArgs::default() };
         let reports = Reports::prepare(&flags, &mut Vec::new());
         fs::remove_dir(&gone).unwrap();
         let (_, failed) = reports.write(&[]);
         assert_eq!(failed, [format!("{}/x.json: No such file or directory (os error 2)", gone.display())]);
-        assert!(csv.exists());
+        assert!(page.exists());
     }
 
     /// Two documents in a row are none.

@@ -4,7 +4,6 @@
 //! |---|---|
 //! | [`summary`] | repeated sets, as a mean and its spread |
 //! | [`table`] | text, in the layout of the `iostest` of 2010 |
-//! | [`csv`] | one line for each run and group |
 //! | [`json`] | all of it, to be read again |
 //! | [`html`] | one page with plots |
 //! | [`tune`] | what `iostune` found, as text and JSON |
@@ -12,7 +11,6 @@
 //! report.1  The same results give the same bytes.
 //! report.2  Text from outside (devices, paths, names) cannot change the form of a report: it is quoted or escaped.
 
-pub mod csv;
 mod grid;
 pub mod html;
 pub mod json;
