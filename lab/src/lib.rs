@@ -15,7 +15,6 @@
 //! | [`check`] | promises that are looked at after every step |
 //! | [`result`], [`report`] | one format of results, and what is made of it for people |
 //! | [`repeat`] | how a run that failed is repeated |
-//! | [`lock`] | how many workers one lock carries |
 //! | [`timed`] | a disk whose times a function gives, for tests |
 
 #![forbid(unsafe_code)]
@@ -23,7 +22,6 @@
 pub mod check;
 pub mod iostest;
 pub mod iostune;
-pub mod lock;
 pub mod model;
 pub mod program;
 mod random;

@@ -6,7 +6,9 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use fairlift_core::model::{Asked, Character, Ended, Model, Work};
-use fairlift_core::{Duration, Instant, Limits, Op, Outcome};
+use fairlift_core::{Duration, Instant, Limits, Outcome};
+
+use crate::model::Busy;
 
 /// A disk that takes as long as `F` says: see the [module](self).
 pub struct Timed<F> {
@@ -16,9 +18,8 @@ pub struct Timed<F> {
     under_way: BinaryHeap<Reverse<(Instant, u64, u64)>>,
     /// How the one in `under_way` of that order ends, if it does not end well.
     failures: Vec<(u64, Outcome)>,
-    flushes: Vec<u64>,
     order: u64,
-    load: Load,
+    busy: Busy,
 }
 
 /// Takes the same time for every request: the plainest disk there is.
@@ -34,8 +35,8 @@ impl<F: FnMut(Instant, &Asked, usize) -> (Duration, Outcome) + Send> Timed<F> {
     /// A disk at rest. `times` is given the time, the request and how many others are in the device; it says how long
     /// the request takes and how it ends.
     pub fn new(limits: Limits, times: F) -> Self {
-        let (under_way, failures, flushes) = (BinaryHeap::new(), Vec::new(), Vec::new());
-        Self { limits, times, under_way, failures, flushes, order: 0, load: Load::default() }
+        let (under_way, failures) = (BinaryHeap::new(), Vec::new());
+        Self { limits, times, under_way, failures, order: 0, busy: Busy::default() }
     }
 }
 
@@ -50,13 +51,10 @@ impl<F: FnMut(Instant, &Asked, usize) -> (Duration, Outcome) + Send> Model for T
 
     fn submit(&mut self, now: Instant, asked: &Asked) {
         let (latency, outcome) = (self.times)(now, asked, self.under_way.len());
-        self.load.is(now, self.under_way.len() + 1);
+        self.busy.submitted(now, asked);
         self.order += 1;
         if outcome != Outcome::Done {
             self.failures.push((self.order, outcome));
-        }
-        if asked.op == Op::Flush {
-            self.flushes.push(self.order);
         }
         self.under_way.push(Reverse((now + latency, self.order, asked.id)));
     }
@@ -70,38 +68,16 @@ impl<F: FnMut(Instant, &Asked, usize) -> (Duration, Outcome) + Send> Model for T
             && at <= now
         {
             self.under_way.pop();
-            self.load.is(at, self.under_way.len());
-            self.load.work.requests += 1;
-            if let Some(place) = self.flushes.iter().position(|flush| *flush == order) {
-                self.flushes.swap_remove(place);
-                self.load.work.flushes += 1;
-            }
             let failure = self.failures.iter().position(|(failed, _)| *failed == order);
             let outcome = failure.map_or(Outcome::Done, |place| self.failures.swap_remove(place).1);
-            ended.push(Ended { at, id, outcome });
+            let end = Ended { at, id, outcome };
+            self.busy.ended(&end);
+            ended.push(end);
         }
     }
 
     fn work(&self) -> Work {
-        self.load.work
-    }
-}
-
-/// How much there was to do, over time.
-#[derive(Default)]
-struct Load {
-    since: Instant,
-    requests: u64,
-    work: Work,
-}
-
-impl Load {
-    /// From `now` on so many requests are in the device.
-    fn is(&mut self, now: Instant, requests: usize) {
-        let time = now.since(self.since).as_nanos();
-        self.work.busy += if self.requests > 0 { time } else { 0 };
-        self.work.depth_time += time * self.requests;
-        (self.since, self.requests) = (now, requests as u64);
+        self.busy.work()
     }
 }
 
@@ -109,7 +85,7 @@ impl Load {
 mod tests {
     use super::*;
     use fairlift_core::time::us;
-    use fairlift_core::{Extent, Flags, Sector};
+    use fairlift_core::{Extent, Flags, Op, Sector};
 
     #[test]
     fn work_is_what_was_done_and_how_long_it_was_there() {

@@ -186,11 +186,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let shown = dir.path().display();
         let missing = dir.path().join("missing/x.html");
-        let flags = IostestArgs {
-            json: Some(dir.path().into()),
-            html: Some(missing.clone()),
-            ..IostestArgs::default()
-        };
+        let flags =
+            IostestArgs { json: Some(dir.path().into()), html: Some(missing.clone()), ..IostestArgs::default() };
         assert_eq!(
             prepare(&flags),
             [

@@ -10,7 +10,6 @@
 //!
 //! `docs/models.md` says what the numbers mean, and how near to real disks the results are.
 
-mod busy;
 mod dirty;
 mod drive;
 mod geometry;
@@ -22,10 +21,9 @@ use fairlift_core::time::{ms, secs, us};
 use fairlift_core::tunable::{self, Tunable, TunableInfo};
 use fairlift_core::{Duration, Instant, Limits};
 
-pub(super) use busy::Busy;
 pub(super) use drive::Drive;
 
-use super::show_size;
+use super::{Busy, show_size};
 use crate::Random;
 
 /// Its numbers.

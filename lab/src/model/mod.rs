@@ -2,6 +2,7 @@
 //!
 //! A disk is asked for by the name of its profile, and may differ from it: `sata-7200,size=100G,rpm=5400`.
 
+mod busy;
 pub mod disk;
 mod flash;
 pub mod networked;
@@ -15,6 +16,8 @@ use std::fmt;
 use fairlift_core::Sector;
 use fairlift_core::model::Model;
 use fairlift_core::tunable::{self, TunableInfo, parse_size};
+
+pub(crate) use busy::Busy;
 
 use crate::suggestion;
 

@@ -29,7 +29,7 @@ use fairlift_core::time::{ms, secs, us};
 use fairlift_core::tunable::{self, Tunable, TunableInfo};
 use fairlift_core::{Duration, Instant, Limits, Op, Outcome, Sector};
 
-use super::disk::Busy;
+use super::Busy;
 use super::{Profile, Settings as Any};
 use crate::Random;
 

@@ -34,7 +34,7 @@ use self::layout::Layout;
 use self::members::Members;
 use self::streams::{Ahead, Streams};
 use self::stripes::{Cache, Spans};
-use super::disk::Busy;
+use super::Busy;
 
 pub use self::settings::Settings;
 

@@ -26,7 +26,7 @@ use fairlift_core::time::{ms, secs, us};
 use fairlift_core::tunable::{self, Tunable, TunableInfo};
 use fairlift_core::{Duration, Flags, Instant, Limits, Op, Outcome, Sector};
 
-use super::disk::Busy;
+use super::Busy;
 use crate::Random;
 
 /// Its numbers. A profile says where each of its own is from (`flash.rs`).

@@ -24,82 +24,81 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
 use fairlift_core::{Duration, Instant};
-
-use crate::Random;
+use fairlift_lab::Random;
 
 /// What work costs, in nanoseconds: so much in any case, and so much for each request.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
-pub struct Cost {
+pub(crate) struct Cost {
     /// Of a turn, or of a visit.
-    pub once: f64,
+    pub(crate) once: f64,
     /// Of each request in it.
-    pub each: f64,
+    pub(crate) each: f64,
 }
 
 /// What a request costs where (lock.2).
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
-pub struct Costs {
+pub(crate) struct Costs {
     /// Outside of the lock, in a turn.
-    pub outside: Cost,
+    pub(crate) outside: Cost,
     /// Under the lock, in a visit.
-    pub inside: Cost,
+    pub(crate) inside: Cost,
     /// Under the lock besides, in a visit after another worker's.
-    pub moved: Cost,
+    pub(crate) moved: Cost,
 }
 
 /// What a wait costs (lock.3).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Wait {
+pub(crate) struct Wait {
     /// A worker that finds the lock taken looks again after so long, and then ever twice as late.
-    pub first: Duration,
+    pub(crate) first: Duration,
     /// The longest pause between two looks.
-    pub most: Duration,
+    pub(crate) most: Duration,
     /// It sleeps after so many looks.
-    pub looks: u32,
+    pub(crate) looks: u32,
     /// Whether it looks though another sleeps.
-    pub looks_anyway: bool,
+    pub(crate) looks_anyway: bool,
     /// What the worker that wakes another spends, outside of the lock.
-    pub wake: Duration,
+    pub(crate) wake: Duration,
     /// How long the other then takes to run.
-    pub latency: Duration,
+    pub(crate) latency: Duration,
 }
 
 /// A load: so many workers, disks and requests.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub struct Load {
+pub(crate) struct Load {
     /// Workers.
-    pub workers: usize,
+    pub(crate) workers: usize,
     /// Disks, each with a lock; a request is for any of them.
-    pub disks: usize,
+    pub(crate) disks: usize,
     /// Requests that the clients of a worker keep under way.
-    pub depth: u32,
+    pub(crate) depth: u32,
     /// From a reply to the next request of that client.
-    pub think: Duration,
+    pub(crate) think: Duration,
     /// What work costs.
-    pub costs: Costs,
+    pub(crate) costs: Costs,
     /// What waits cost.
-    pub wait: Wait,
+    pub(crate) wait: Wait,
     /// What is left to chance.
-    pub seed: u64,
+    pub(crate) seed: u64,
 }
 
 /// What came of it.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub struct Outcome {
+pub(crate) struct Outcome {
     /// Requests served in a second.
-    pub rate: f64,
+    pub(crate) rate: f64,
     /// The part of the time in which a lock was held, on average over the locks.
-    pub held: f64,
+    pub(crate) held: f64,
     /// The part of visits that found the lock taken.
-    pub waited: f64,
+    pub(crate) waited: f64,
     /// The part of visits that slept for it.
-    pub slept: f64,
+    pub(crate) slept: f64,
 }
 
 impl Load {
     /// Plays so long, and once more as long before, in which all comes to its pace.
     #[must_use]
-    pub fn play(&self, time: Duration) -> Outcome {
+    pub(crate) fn play(&self, time: Duration) -> Outcome {
         let mut play = Play::new(*self);
         play.until(Instant::ZERO + time);
         play.sums = Sums::default();

@@ -1,8 +1,10 @@
 //! The tables of `docs/performance.md`, More processors: `cargo run --release -p fairlift-lab --example workers`.
 
+mod lock;
+
 use fairlift_core::Duration;
 use fairlift_core::time::{ms, us};
-use fairlift_lab::lock::{Cost, Costs, Load, Wait};
+use lock::{Cost, Costs, Load, Wait};
 
 const fn ns(nanos: u64) -> Duration {
     Duration::from_nanos(nanos)

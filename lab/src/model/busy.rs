@@ -5,7 +5,7 @@ use fairlift_core::{Instant, Op};
 
 /// Keeps a [`Work`].
 #[derive(Clone, Debug, Default)]
-pub(in crate::model) struct Busy {
+pub(crate) struct Busy {
     work: Work,
     inside: u64,
     since: Instant,
@@ -14,7 +14,7 @@ pub(in crate::model) struct Busy {
 }
 
 impl Busy {
-    pub(in crate::model) fn submitted(&mut self, now: Instant, asked: &Asked) {
+    pub(crate) fn submitted(&mut self, now: Instant, asked: &Asked) {
         self.go_on(now);
         self.inside += 1;
         if asked.op == Op::Flush {
@@ -22,7 +22,7 @@ impl Busy {
         }
     }
 
-    pub(in crate::model) fn ended(&mut self, ended: &Ended) {
+    pub(crate) fn ended(&mut self, ended: &Ended) {
         self.go_on(ended.at);
         self.inside -= 1;
         self.work.requests += 1;
@@ -33,7 +33,7 @@ impl Busy {
     }
 
     /// Up to the last request that came or ended.
-    pub(in crate::model) const fn work(&self) -> Work {
+    pub(crate) const fn work(&self) -> Work {
         self.work
     }
 
