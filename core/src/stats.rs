@@ -14,6 +14,7 @@ pub struct Stats {
     timing: [Option<Box<Timing>>; Op::COUNT],
     held: Held,
     flushed: Duration,
+    active: Duration,
 }
 
 /// How long bios of one operation took, and what for.
@@ -95,6 +96,18 @@ impl Stats {
         self.flushed
     }
 
+    /// A stream had a bio that had not ended, for so long.
+    #[inline]
+    pub fn was_active(&mut self, time: Duration) {
+        self.active = self.active + time;
+    }
+
+    /// For how long streams each had a bio that had not ended, added up.
+    #[must_use]
+    pub const fn time_active(&self) -> Duration {
+        self.active
+    }
+
     /// A bio has waited for a ceiling for so long.
     pub fn held(&mut self, time: Duration) {
         self.held.bios += 1;
@@ -150,6 +163,7 @@ impl Stats {
         self.held.bios += other.held.bios;
         self.held.time = self.held.time + other.held.time;
         self.flushed = self.flushed + other.flushed;
+        self.active = self.active + other.active;
         for op in Op::ALL {
             let (mine, theirs) = (&mut self.ops[op as usize], other.ops[op as usize]);
             mine.ops += theirs.ops;

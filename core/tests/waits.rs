@@ -41,7 +41,7 @@ fn read(queue: &mut Queue, now: Instant, stream: StreamId, token: u64) {
 }
 
 /// What each group has had, of a few streams and groups at a time.
-fn figures(queue: &Queue, now: Instant) -> BTreeMap<GroupId, Figures> {
+fn figures(queue: &mut Queue, now: Instant) -> BTreeMap<GroupId, Figures> {
     let mut all = queue.figures_of_requests(now);
     all.extend((0..).map_while(|from| queue.figures_of_streams(now, from..from + 1)).flatten());
     all.extend((0..).step_by(2).map_while(|from| queue.figures_of_groups(now, from..from + 2)).flatten());
@@ -74,7 +74,7 @@ fn a_wait_is_parted_by_whose_requests_the_device_had() {
     }
     one_part(&queue, s[ALICE], &[(Part::Device, 4 + 1), (Part::Own, 4), (Part::Others, 3)]);
     one_part(&queue, s[BOB], &[(Part::Device, 3), (Part::Others, 4)]);
-    let had = |group| figures(&queue, at(8))[&GroupId(group)].had;
+    let mut had = |group| figures(&mut queue, at(8))[&GroupId(group)].had;
     assert_eq!((had(1), had(2)), (ms(5), ms(3)));
 }
 
@@ -172,8 +172,36 @@ fn a_stream_is_active_while_a_bio_of_it_has_not_ended() {
         queue.handle_completion(at(start + 2), next.tag, Outcome::Done);
     }
     read(&mut queue, at(20), s[ALICE], 1);
-    let alice = &figures(&queue, at(23))[&GroupId(1)];
-    assert_eq!((alice.active, alice.streams, alice.open), (ms(2 + 2 + 3), 1, 1));
+    let alice = &figures(&mut queue, at(23))[&GroupId(1)];
+    assert_eq!((alice.stats.time_active(), alice.streams, alice.open), (ms(2 + 2 + 3), 1, 1));
+}
+
+/// queue.10: also while it is looked at, by a clock that is before a worker's.
+#[test]
+fn what_was_told_of_a_group_never_falls() {
+    let (mut queue, s) = queue(Kind::Fair, |_| ());
+    let mut told = (Duration::ZERO, Duration::ZERO);
+    let mut alice = |queue: &mut Queue, now| {
+        let alice = figures(queue, now).remove(&GroupId(1)).unwrap();
+        let before = core::mem::replace(&mut told, (alice.stats.time_active(), alice.had));
+        assert!(told.0 >= before.0 && told.1 >= before.1, "{before:?}, then {told:?}");
+        (told.0.as_millis(), told.1.as_millis())
+    };
+    read(&mut queue, at(0), s[ALICE], 1);
+    let one = queue.poll_dispatch(at(0), C0).unwrap();
+    assert_eq!(alice(&mut queue, at(10)), (10, 10));
+    queue.handle_completion(at(9), one.tag, Outcome::Done);
+    assert_eq!(alice(&mut queue, at(20)), (10, 10), "it ended at a worker that had read its clock before");
+    read(&mut queue, at(20), s[ALICE], 2);
+    let two = queue.poll_dispatch(at(20), C0).unwrap();
+    let stream = Stream { group: GroupId(2), ..queue.stream(s[ALICE]) };
+    queue.change_stream(at(25), s[ALICE], stream);
+    assert_eq!(alice(&mut queue, at(27)).0, 15, "what it did in her group is hers");
+    queue.handle_completion(at(30), two.tag, Outcome::Done);
+    assert_eq!(alice(&mut queue, at(30)), (15, 20));
+    queue.remove_stream(s[ALICE]);
+    assert_eq!(alice(&mut queue, at(30)), (15, 20));
+    assert_eq!(figures(&mut queue, at(30))[&GroupId(2)].stats.time_active(), ms(5));
 }
 
 #[test]
@@ -185,15 +213,19 @@ fn a_bio_that_waits_outside_has_time_too() {
     let bio = Bio { op: Op::Read, flags: Flags::NONE, extent, stream: s[ALICE], token: Token(2) };
     assert_eq!(queue.submit_late(at(3), at(2), Part::Room, bio), Err(Refused::Full));
     queue.waits_outside(s[ALICE], Op::Read, at(2));
-    let alice = &figures(&queue, at(7))[&GroupId(1)];
-    assert_eq!((alice.open, alice.active, alice.under_way.all_times().of(Part::Room)), (1, ms(5), ms(5)));
+    let alice = &figures(&mut queue, at(7))[&GroupId(1)];
+    assert_eq!((alice.open, alice.stats.time_active(), alice.under_way.all_times().of(Part::Room)), (1, ms(5), ms(5)));
     queue.handle_completion(at(8), one.tag, Outcome::Done);
     queue.comes_in(at(9), s[ALICE], Op::Read, at(2));
     queue.submit_late(at(9), at(2), Part::Room, bio).unwrap();
     let two = queue.poll_dispatch(at(9), C0).unwrap();
     queue.handle_completion(at(10), two.tag, Outcome::Done);
     one_part(&queue, s[ALICE], &[(Part::Room, 7), (Part::Device, 1)]);
-    assert_eq!(figures(&queue, at(20))[&GroupId(1)].active, ms(8), "from when it was asked for to its end, once");
+    assert_eq!(
+        figures(&mut queue, at(20))[&GroupId(1)].stats.time_active(),
+        ms(8),
+        "from when it was asked for to its end, once"
+    );
 }
 
 #[derive(Clone, Debug)]
@@ -273,7 +305,7 @@ proptest! {
                 }
             }
             let mut all = Stats::default();
-            for group in figures(&queue, now).values() {
+            for group in figures(&mut queue, now).values() {
                 all.add(&group.stats);
                 all.add(&group.under_way);
             }

@@ -4,6 +4,7 @@ import struct
 
 from control import Control, Unix
 from harness import *
+from why import Load
 
 
 def scrape(control, accept="text/plain"):
@@ -79,6 +80,72 @@ def promtool_takes_the_metrics_and_they_say_what_was_done(t):
     text, kind = scrape(control, "application/openmetrics-text;version=1.0.0,text/plain;q=0.5")
     contains(kind, "application/openmetrics-text; version=1.0.0")
     contains(text[-100:], "# EOF")
+
+
+def counters(text):
+    """What may only rise: {series as it is written: value}"""
+    kinds = dict(re.findall(r"^# TYPE (\S+) (\w+)$", text, re.M))
+    found = samples(text)
+    is_one = lambda name: kinds.get(name) == "counter" or kinds.get(re.sub(r"_(bucket|count|sum)$", "", name)) == "histogram"
+    return {series: value for series, value in found.items() if is_one(series[0])}
+
+
+@test(fairlift_only=True)
+def counters_only_rise_whatever_comes_and_goes(t):
+    """Clients connect, work and leave; exports move, go and come; schedulers follow one another; the config is read again."""
+    export = '[export.{0}]\nbacking = "null:64m,delay=200us"\ndisk = "d"\ngroup = "/{0}"\n'
+    config = '[disk.d]\nscheduler = "fair"\n[group."/carol"]\n' + export.format("alice") + export.format("bob")
+    server = t.server(config=config)
+    control = Control(t, server)
+    most, fallen, step, ended = {}, [], ["start"], threading.Event()
+
+    def look():
+        now = counters(scrape(control)[0])
+        fallen.extend(f"{step[0]}: {series} from {most[series]} to {value}" for series, value in now.items() if value < most.get(series, 0))
+        fallen.extend(f"{step[0]}: {series} is gone" for series in most if series not in now and 'tenant="/alice"' in series[1])
+        most.update(now)
+
+    def watch():
+        while not ended.is_set():
+            look()
+
+    def mixed(client):
+        choice = client.random.randrange(10)
+        if choice == 0:
+            client.submit(nbdclient.FLUSH)
+        elif choice < 5:
+            client.submit(nbdclient.WRITE, client.random.randrange(1000) * 4 * KIB, 4 * KIB, bytes(4 * KIB))
+        else:
+            client.submit(nbdclient.READ, client.random.randrange(1000) * 4 * KIB, 4 * KIB)
+
+    watcher = threading.Thread(target=watch, daemon=True)
+    loads = [Load(t, server, name, 8, step=mixed) for name in ("alice", "alice", "bob")]
+    time.sleep(0.3)
+    watcher.start()
+    steps = {
+        "a client leaves": loads[0].stop,
+        "another comes": lambda: loads.append(Load(t, server, "alice", 8, step=mixed)),
+        "an export moves": lambda: control.ask("PATCH", "/v1/exports/bob", {"group": "/carol"}),
+        "to another group": lambda: control.ask("PATCH", "/v1/exports/bob", {"group": "/alice"}),
+        "and back": lambda: control.ask("PATCH", "/v1/exports/bob", {"group": "/bob"}),
+        "no scheduler": lambda: control.ask("PATCH", "/v1/disks/d", {"scheduler": "none"}),
+        "bfq": lambda: control.ask("PATCH", "/v1/disks/d", {"scheduler": "bfq"}),
+        "fair": lambda: control.ask("PATCH", "/v1/disks/d", {"scheduler": "fair"}),
+        "the config again": lambda: (Path(t.path("server0.toml")).write_text(config + export.format("dora")), control.cli("reload")),
+        "a new tenant": lambda: loads.append(Load(t, server, "dora", 8, step=mixed)),
+        "it goes": lambda: control.ask("DELETE", "/v1/exports/dora?now=true"),
+        "all leave": lambda: [load.stop() for load in loads],
+    }
+    for step[0], act in steps.items():
+        act()
+        time.sleep(0.2)
+    ended.set()
+    watcher.join(10)
+    look()
+    equal(fallen, [], "counters that fell")
+    for name in ("active_seconds", "device_seconds"):
+        if most[f"fairlift_tenant_{name}_total", 'disk="d",tenant="/alice"'] < 0.5:
+            raise AssertionError(f"alice was active for two seconds: {name}")
 
 
 @test(fairlift_only=True)

@@ -126,7 +126,7 @@ impl Did {
             data: [Op::Read, Op::Write].map(|op| figures.stats.of(op)),
             had: seconds(figures.had),
             flushed: seconds(figures.stats.time_flushed()),
-            active: seconds(figures.active),
+            active: seconds(figures.stats.time_active()),
             streams: figures.streams,
             open: figures.open,
             in_flight: figures.in_flight,

@@ -24,7 +24,7 @@ use crate::group::{Group, GroupId, Stream, StreamId};
 use crate::sched::Waiting;
 use crate::stats::Stats;
 use crate::waits::{Clock, Part, Share, Stamp};
-use crate::{Bio, Duration, Instant, Op, Sector};
+use crate::{Bio, Instant, Op, Sector};
 
 /// A stream, as the queue knows it.
 pub(super) struct StreamState {
@@ -41,10 +41,9 @@ pub(super) struct StreamState {
     pub(super) habit: Habit,
     /// While it is in the root: its clock (waits.4).
     pub(super) share: Share,
-    /// For how long it has had a bio that had not ended, but for the time since `open_since`.
-    active: Duration,
+    /// Since when it has bios that have not ended.
     open_since: Instant,
-    /// Up to when `active` counts.
+    /// Up to when it counts as active.
     counted: Instant,
     /// Bios that wait outside, by operation, and when they were asked for, added up; they count as open.
     pub(super) outside: [(u32, u64); Op::COUNT],
@@ -60,7 +59,6 @@ impl StreamState {
             open: 0,
             habit: Habit::default(),
             share: Share::default(),
-            active: Duration::ZERO,
             open_since: Instant::ZERO,
             counted: Instant::ZERO,
             outside: [(0, 0); Op::COUNT],
@@ -90,9 +88,15 @@ impl StreamState {
     pub(super) fn closed(&mut self, now: Instant) {
         self.open -= 1;
         if self.open == 0 {
-            self.active = self.active + now.since(self.open_since);
-            self.counted = now;
+            self.count_active(now);
         }
+    }
+
+    /// The time that it was active up to now counts for the group it is in.
+    pub(super) fn count_active(&mut self, now: Instant) {
+        self.stats.was_active(now.since(self.open_since));
+        self.counted = now.max(self.open_since); // a worker's clock may be a little behind that of who looked
+        self.open_since = self.counted;
     }
 
     /// A bio of it has ended: the news.
@@ -111,11 +115,6 @@ impl StreamState {
             self.after = Sector(extent.start.0 + extent.sectors);
         }
         Finished::Done(token, outcome)
-    }
-
-    /// For how long it has had a bio that had not ended.
-    pub(super) fn active(&self, now: Instant) -> Duration {
-        if self.open > 0 { self.active + now.since(self.open_since) } else { self.active }
     }
 }
 
@@ -342,6 +341,9 @@ impl Queue {
         }
         self.moves += 1;
         if before.group != stream.group {
+            if state.open > 0 {
+                state.count_active(now);
+            }
             let done = core::mem::take(&mut state.stats);
             self.groups.get_mut(before.group).retired.add(&done); // queue.10
             state.before.get_or_insert_default().add(&done);

@@ -23,8 +23,6 @@ pub struct Figures {
     pub had: Duration,
     /// Its streams.
     pub streams: u32,
-    /// For how long each of those had a bio that had not ended, added up.
-    pub active: Duration,
     /// Requests that the device has.
     pub in_flight: u32,
     /// Bios that have not ended.
@@ -38,7 +36,6 @@ impl Figures {
         self.under_way.add(&other.under_way);
         self.had = self.had + other.had;
         self.streams += other.streams;
-        self.active = self.active + other.active;
         self.in_flight += other.in_flight;
         self.open += other.open;
     }
@@ -84,8 +81,9 @@ impl Queue {
 
     /// What the disk has been doing.
     #[must_use]
-    pub fn doing(&self, now: Instant) -> Doing {
-        self.clock_at(now).doing()
+    pub fn doing(&mut self, now: Instant) -> Doing {
+        self.clock.go_on(now);
+        self.clock.doing()
     }
 
     /// How often a stream or group went or moved: figures that were told before and after such a change do not go together.
@@ -97,27 +95,32 @@ impl Queue {
     /// What streams have had, those whose number is in `numbers`; `None`: there are none from there on. All that is told is
     /// copied: few at a time keep nobody waiting who wants the queue.
     #[must_use]
-    pub fn figures_of_streams(&self, now: Instant, numbers: Range<usize>) -> Option<Vec<(GroupId, Figures)>> {
+    pub fn figures_of_streams(&mut self, now: Instant, numbers: Range<usize>) -> Option<Vec<(GroupId, Figures)>> {
         let end = numbers.end.min(self.streams.capacity());
         let figures = |state: &StreamState| Figures {
             stats: state.stats.clone(),
             under_way: outside(state, now),
             streams: 1,
-            active: state.active(now),
             open: state.open,
             ..Figures::default()
         };
-        let told = |number| self.streams.get(number).map(|state| (state.stream.group, figures(state)));
+        let told = |number| {
+            let state = self.streams.get_mut(number)?;
+            if state.open > 0 {
+                state.count_active(now);
+            }
+            Some((state.stream.group, figures(state)))
+        };
         (numbers.start < end).then(|| (numbers.start..end).filter_map(told).collect())
     }
 
     /// What groups have had by themselves, and streams in them that are in them no more; as [`Queue::figures_of_streams`].
     #[must_use]
-    pub fn figures_of_groups(&self, now: Instant, numbers: Range<usize>) -> Option<Vec<(GroupId, Figures)>> {
-        let clock = self.clock_at(now);
+    pub fn figures_of_groups(&mut self, now: Instant, numbers: Range<usize>) -> Option<Vec<(GroupId, Figures)>> {
+        self.clock.go_on(now);
         let end = numbers.end.min(self.groups.bound());
         let told = |number: usize| {
-            let (id, had) = (GroupId(number as u16), self.groups.shares[number].had(&clock));
+            let (id, had) = (GroupId(number as u16), self.groups.shares[number].had(&self.clock));
             let stats = self.groups.retired(id)?.clone();
             Some((id, Figures { stats, had, ..Figures::default() }))
         };
@@ -127,8 +130,9 @@ impl Queue {
     /// What bios that have not ended have spent their time on, and how many requests the device has, by group. It looks at all
     /// requests, for people who watch.
     #[must_use]
-    pub fn figures_of_requests(&self, now: Instant) -> Vec<(GroupId, Figures)> {
-        let clock = self.clock_at(now);
+    pub fn figures_of_requests(&mut self, now: Instant) -> Vec<(GroupId, Figures)> {
+        self.clock.go_on(now);
+        let clock = self.clock;
         let mut all = Vec::new();
         // A bio is in the device if one of its requests is.
         let mut requests = vec![NIL; self.bios.rows()];
@@ -165,12 +169,6 @@ impl Queue {
             all.push((group, figures));
         }
         all
-    }
-
-    fn clock_at(&self, now: Instant) -> Clock {
-        let mut clock = self.clock;
-        clock.go_on(now);
-        clock
     }
 }
 

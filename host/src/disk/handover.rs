@@ -25,7 +25,8 @@ use std::sync::atomic::Ordering;
 use fairlift_core::flush::{self, SharedFlush};
 use fairlift_core::sched::{Kind, Learned, Setup};
 use fairlift_core::stats::Stats;
-use fairlift_core::{ContextId, Group, GroupId, Instant, Outcome, Queue, tunable};
+use fairlift_core::waits::Doing;
+use fairlift_core::{ContextId, Duration, Group, GroupId, Instant, Outcome, Queue, tunable};
 
 use super::queues::Queues;
 use super::{Disk, GroupBounds, Place, Plan};
@@ -62,13 +63,22 @@ struct Pending {
 #[derive(Default)]
 pub(super) struct Past {
     pub(super) stats: Vec<(GroupId, Group, Stats)>,
+    /// The device time that groups have had.
+    pub(super) had: BTreeMap<GroupId, Duration>,
+    pub(super) doing: Doing,
     pub(super) counts: BTreeMap<&'static str, u64>,
 }
 
 impl Past {
     fn add(&mut self, queues: &Queues) {
-        for queue in queues.each() {
+        for mut queue in queues.each() {
             add_stats(&mut self.stats, queue.stats_by_group());
+            // Nothing is in it: its clocks stand still.
+            for (id, figures) in queue.figures_of_groups(Instant::ZERO, 0..usize::MAX).into_iter().flatten() {
+                let had = self.had.entry(id).or_default();
+                *had = *had + figures.had;
+            }
+            self.doing = self.doing + queue.doing(Instant::ZERO);
             queue.counters(&mut |name, count| *self.counts.entry(name).or_default() += count);
         }
     }

@@ -235,14 +235,16 @@ impl Disk {
     /// so that a disk with ten thousand tenants is looked at while it is served.
     pub(crate) fn figures(&self, now: Instant) -> BTreeMap<GroupId, Figures> {
         let mut all = BTreeMap::<GroupId, Figures>::new();
-        let past = {
+        let queues = {
             let state = self.state();
-            state.past.stats.iter().map(|(id, _, stats)| (*id, stats.clone())).collect::<Vec<_>>()
+            for (id, _, stats) in &state.past.stats {
+                all.entry(*id).or_default().stats.add(stats);
+            }
+            for (id, had) in &state.past.had {
+                all.entry(*id).or_default().had = *had;
+            }
+            state.queues.clone()
         };
-        for (id, stats) in past {
-            all.entry(id).or_default().stats.add(&stats);
-        }
-        let queues = self.queues();
         for (queues, number) in queues.iter().flat_map(|queues| (0..queues.count()).map(move |number| (queues, number)))
         {
             for (id, figures) in figures_of(now, || queues.nth(number)) {
@@ -256,8 +258,10 @@ impl Disk {
 
     /// What its queues found it doing, added up, and how many they are.
     pub(crate) fn doing(&self, now: Instant) -> (Doing, u32) {
-        let mut all = (Doing::default(), 0);
-        self.for_each_queue(|queue| all = (all.0 + queue.doing(now), all.1 + 1));
+        let state = self.state();
+        let mut all = (state.past.doing, 0);
+        let queues = state.queues.iter().flat_map(|queues| queues.each());
+        queues.for_each(|mut queue| all = (all.0 + queue.doing(now), all.1 + 1));
         all
     }
 
@@ -453,6 +457,7 @@ impl Disk {
         }
         state.groups.retain(|(one, _)| *one != id);
         state.past.stats.retain(|(one, ..)| *one != id);
+        state.past.had.remove(&id);
         true
     }
 

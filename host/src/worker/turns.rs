@@ -22,6 +22,8 @@ pub(crate) struct Turns {
     stuck: AtomicU64,
     /// For how long it looked for news, in nanoseconds.
     looked: AtomicU64,
+    /// The longest that was told of it having run, in nanoseconds: the kernel counts a turn later than it is known what of it was looking.
+    told: AtomicU64,
     /// When its next turn is due, in nanoseconds; 0: whenever something happens.
     due: AtomicU64,
 }
@@ -88,7 +90,8 @@ impl Turns {
         let of = |row: &AtomicU64| row.load(Ordering::Relaxed);
         let thread = self.thread.load(Ordering::Relaxed);
         let [cpu, delayed, runs] = scheduled(thread);
-        let ran = Duration::from_nanos(cpu.saturating_sub(of(&self.looked)));
+        let ran = cpu.saturating_sub(of(&self.looked));
+        let ran = Duration::from_nanos(self.told.fetch_max(ran, Ordering::Relaxed).max(ran));
         Worked {
             turns: of(&self.count),
             completions: of(&self.completions),
@@ -143,7 +146,9 @@ mod tests {
         assert!(before.ran > us(100), "{before:?}");
         turns.turn(4, Duration::from_nanos(u64::MAX));
         let after = turns.read();
-        assert_eq!((after.turns, after.completions, after.ran), (2, 7, Duration::ZERO));
+        assert_eq!((after.turns, after.completions, after.ran), (2, 7, before.ran), "never less than was told");
+        turns.told.store(0, Ordering::Relaxed);
+        assert_eq!(turns.read().ran, Duration::ZERO, "it only looked for news");
         assert!(after.wants && after.runs > 0, "it runs: {after:?}");
     }
 }

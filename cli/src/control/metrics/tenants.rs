@@ -197,7 +197,7 @@ fn of_tenants(rows: &[TenantRow<'_>], out: &mut Lines) {
         (
             "fairlift_tenant_active_seconds",
             "For how long the tenant's connections each had an operation that had not ended",
-            |group| group.figures.active,
+            |group| group.figures.stats.time_active(),
         ),
     ];
     for (name, says, of) in counters {
