@@ -749,3 +749,32 @@ fn random_change(random: &mut u64, config: &Config, groups: &[&str], images: &[P
         _ => Change::SetDescription { export: any, description: format!("number {}", pick(100)) },
     }
 }
+
+/// A weight is told to the queues, and no worker has anything to do with that.
+#[test]
+fn a_weight_set_live_wakes_no_other_connections_worker() {
+    let server = Running::start("weight");
+    server.apply(&[group("/a")]);
+    let mut clients = [0, 8].map(|first| Client::connect(&server.socket, "d", first, 8).unwrap());
+    clients.iter_mut().for_each(|client| assert!(client.is_served()));
+    let turns = || server.handle.view(false).unwrap().worked.iter().map(|worker| worker.turns).collect::<Vec<_>>();
+    let mut before = turns();
+    let mut rest = || {
+        std::thread::sleep(Duration::from_millis(50));
+        std::mem::replace(&mut before, turns())
+    };
+    while rest() != turns() {}
+    let before = rest();
+    for n in 1..=20 {
+        server.apply(&[weight("/a", n)]);
+        assert_eq!(clients[0].write(0), 0);
+    }
+    let woken: Vec<_> = turns().iter().zip(&before).map(|(now, before)| now - before).collect();
+    assert_eq!(woken.iter().min(), Some(&0), "turns of each worker: one has the connection that wrote");
+    let description = "for all to see".into();
+    server.apply(&[Change::SetDescription { export: "d".into(), description }]);
+    while turns().iter().zip(&before).any(|(now, before)| now == before) {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    server.stop();
+}

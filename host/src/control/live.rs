@@ -35,7 +35,6 @@ use crate::export::Export;
 use crate::export::clients::Served;
 use crate::export::listen::Listening;
 use crate::export::service::{Client, Service};
-use crate::export::vhost_user::service::Door;
 use crate::worker::Backend;
 use crate::worker::turns::Turns;
 
@@ -95,18 +94,12 @@ struct Leaving {
     /// Disks that were removed, or that go when they are empty.
     disks: Vec<usize>,
     listeners: Vec<Arc<Listening>>,
-    doors: Vec<Arc<Door>>,
 }
 
 impl Leaving {
     fn is_something(&self) -> bool {
-        let Self { exports, devices, groups, disks, listeners, doors } = self;
-        !(exports.is_empty()
-            && devices.is_empty()
-            && groups.is_empty()
-            && disks.is_empty()
-            && listeners.is_empty()
-            && doors.is_empty())
+        let Self { exports, devices, groups, disks, listeners } = self;
+        !(exports.is_empty() && devices.is_empty() && groups.is_empty() && disks.is_empty() && listeners.is_empty())
     }
 }
 
@@ -225,14 +218,14 @@ impl Live {
             started: self.started,
             workers: backend.notifiers.workers(),
             engine: backend.engine.to_string(),
-            listeners: served.nbd.list().values().map(|listening| listening.name.clone()).collect(),
+            listeners: served.service.listeners.list().values().map(|listening| listening.name.clone()).collect(),
             exports: served.service.exports().list.iter().map(|export| (export.name.clone(), export.size)).collect(),
             disks: self.config.disks.iter().map(disk).collect(),
             clients: clients.iter().map(client).collect(),
             links,
             flush_errors: errors.map(|(device, errno)| (view::name(&*device), errno.0)).collect(),
-            leaving: self.leaving.is_something(),
-            block_devices: served.ublk.view(),
+            leaving: self.leaving.is_something() || served.is_leaving(),
+            block_devices: served.devices(),
             at: now,
             worked: backend.turns.iter().map(Turns::read).collect(),
         }

@@ -14,7 +14,7 @@ use fairlift_core::{Duration, GroupId, Instant, flush};
 use crate::device::Device;
 pub use crate::device::Link;
 use crate::disk::Disk;
-pub use crate::export::ublk::DeviceView;
+pub use crate::export::DeviceView;
 pub use crate::worker::turns::Worked;
 
 /// A server at one moment.

@@ -1,123 +1,187 @@
-//! All that serves clients of a server: a front that holds those of the protocols.
-//!
-//! The protocol of a request shows in its number (`is_ticket` of each), and that of a completion too (`is_event`).
+//! The protocols by which clients reach exports: a row for each.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use fairlift_core::Instant;
 
-use super::front::Front;
-use super::nbd::front::Nbd;
-use super::nbd::service::Listeners;
+use super::front::{Clients as _, Front, OF_EVENT, OF_TICKET, Opening, Protocol};
 use super::service::Service;
-use super::ublk::front::Ublk;
-use super::ublk::service::{self as blocks, Ublks};
-use super::vhost_user::front::VhostUser;
-use super::vhost_user::service::{self as machines, Doors};
+use super::{DeviceView, Export, nbd, ublk, vhost_user};
 use crate::disk::engine::{Engine, News};
-use crate::kernel::ring::Completion;
+use crate::kernel::ring::{Choice, Completion};
+use crate::{Error, config};
 
-/// What is served, and what all workers have of each protocol.
-pub(crate) struct Served {
-    pub(crate) service: Arc<Service>,
-    pub(crate) nbd: Arc<Listeners>,
-    pub(crate) vhost_user: Arc<Doors>,
-    pub(crate) ublk: Arc<Ublks>,
+macro_rules! protocols {
+    ($($name:ident: $protocol:ty,)*) => {
+        /// What is served, and what all workers have of each protocol.
+        pub(crate) struct Served {
+            pub(crate) service: Arc<Service>,
+            $($name: Arc<$protocol>,)*
+        }
+
+        impl Served {
+            pub(crate) fn new(service: Arc<Service>) -> Self {
+                Self { $($name: Arc::new(<$protocol>::new(&service)),)* service }
+            }
+
+            /// As [`Protocol::check`], of all.
+            pub(crate) fn check(exports: &[config::Export], engine: &Choice) -> Vec<Error> {
+                [$(<$protocol>::check(exports, engine)),*].into_iter().flatten().collect()
+            }
+
+            pub(crate) fn is_in_the_way(&self, said: &config::Export) -> Option<String> {
+                None$(.or_else(|| self.$name.is_in_the_way(said)))*
+            }
+
+            pub(crate) fn prepare(
+                &self,
+                said: &config::Export,
+                export: &Export,
+                engine: &Choice,
+            ) -> Result<Vec<Opening>, Error> {
+                Ok([$(self.$name.prepare(said, export, engine)?),*].into_iter().flatten().collect())
+            }
+
+            pub(crate) fn start(&self) {
+                $(self.$name.start();)*
+            }
+
+            pub(crate) fn wait(&self, export: u64) -> Result<(), String> {
+                $(self.$name.wait(export)?;)*
+                Ok(())
+            }
+
+            pub(crate) fn follow(&self, exports: &[Arc<Export>]) {
+                $(self.$name.follow(exports);)*
+            }
+
+            pub(crate) fn holder(&self, export: u64) -> Option<String> {
+                None$(.or_else(|| self.$name.holder(export)))*
+            }
+
+            pub(crate) fn leave(&self, export: u64) {
+                $(self.$name.leave(export);)*
+            }
+
+            pub(crate) fn is_leaving(&self) -> bool {
+                false$( | self.$name.is_leaving())*
+            }
+
+            pub(crate) fn devices(&self) -> Vec<DeviceView> {
+                [$(self.$name.devices()),*].concat()
+            }
+
+            /// As [`devices`](Self::devices), once those that the server was started with are there.
+            pub(crate) fn settled_devices(&self) -> Vec<DeviceView> {
+                $(self.$name.settle();)*
+                self.devices()
+            }
+
+            pub(crate) fn take_failure(&self) -> Option<Error> {
+                None$(.or_else(|| self.$name.take_failure()))*
+            }
+        }
+
+        /// The clients of a worker.
+        pub(crate) struct Clients {
+            service: Arc<Service>,
+            /// The change of exports and listeners that was looked at last.
+            changes_seen: u64,
+            /// Since when we have been draining.
+            draining: Option<Instant>,
+            $($name: <$protocol as Protocol>::Clients,)*
+        }
+
+        impl Clients {
+            /// None yet.
+            ///
+            /// # Errors
+            /// The kernel does not take the memory that clients need.
+            pub(crate) fn new(engine: &mut Engine, served: &Served) -> std::io::Result<Self> {
+                let service = Arc::clone(&served.service);
+                let changes_seen = service.changes();
+                Ok(Self { service, changes_seen, draining: None, $($name: served.$name.clients(engine)?,)* })
+            }
+        }
+
+        impl Front for Clients {
+            const ASKS_BY_ITSELF: bool = false;
+
+            type Done = ();
+
+            fn completed(&mut self, engine: &mut Engine, now: Instant, what: u64, completion: &Completion) {
+                match what >> OF_EVENT {
+                    $(<$protocol>::NUMBER => self.$name.completed(engine, now, what, completion),)*
+                    _ => unreachable!("a completion of no protocol: {what:#x}"),
+                }
+            }
+
+            /// There may be newcomers, other exports, or the order to drain.
+            fn woken(&mut self, engine: &mut Engine, now: Instant) {
+                $(self.$name.woken(engine, now);)*
+                let changes = self.service.changes();
+                if std::mem::replace(&mut self.changes_seen, changes) != changes {
+                    let exports = self.service.exports();
+                    $(self.$name.follow(engine, now, &exports);)*
+                }
+                if self.draining.is_none() && self.service.draining.load(Ordering::Acquire) {
+                    self.draining = Some(now);
+                    $(self.$name.drain(engine, now);)*
+                }
+            }
+
+            fn look_at_clock(&mut self, engine: &mut Engine, now: Instant) {
+                $(self.$name.look_at_clock(engine, now);)*
+            }
+
+            #[inline(always)]
+            fn news(&mut self, engine: &mut Engine, now: Instant, ticket: usize, news: News) {
+                match engine.owner(ticket) >> OF_TICKET {
+                    $(<$protocol>::NUMBER => self.$name.news(engine, now, ticket, news),)*
+                    other => unreachable!("a request of protocol {other}"),
+                }
+            }
+
+            fn go_on(&mut self, engine: &mut Engine, now: Instant) -> bool {
+                false$( | self.$name.go_on(engine, now))*
+            }
+
+            fn arm(&mut self, engine: &mut Engine, now: Instant) {
+                $(self.$name.arm(engine, now);)*
+                if self.waits_for_memory() {
+                    $(self.$name.make_room(engine);)*
+                }
+            }
+
+            fn watch(&mut self, sleeps: bool) -> bool {
+                false$( | self.$name.watch(sleeps))*
+            }
+
+            fn waits_for_memory(&self) -> bool {
+                false$( || self.$name.waits_for_memory())*
+            }
+
+            fn poll_timeout(&self, now: Instant) -> Option<Instant> {
+                [$(self.$name.poll_timeout(now)),*].into_iter().flatten().min()
+            }
+
+            fn gives_up_at(&self) -> Option<Instant> {
+                let patience = self.service.limits.drain_timeout;
+                self.draining.map(|since| since + patience + patience)
+            }
+
+            fn is_over(&self, engine: &Engine) -> bool {
+                self.draining.is_some()$( && self.$name.is_over(engine))*
+            }
+
+            fn finish(&mut self) {}
+        }
+    };
 }
 
-/// The clients of a worker.
-pub(crate) struct Clients {
-    nbd: Nbd,
-    vhost_user: VhostUser,
-    ublk: Ublk,
-}
-
-impl Clients {
-    /// None yet.
-    ///
-    /// # Errors
-    /// The kernel does not take the memory that sockets receive into.
-    pub(crate) fn new(engine: &mut Engine, served: &Served) -> std::io::Result<Self> {
-        let service = || Arc::clone(&served.service);
-        Ok(Self {
-            nbd: Nbd::new(engine, service(), Arc::clone(&served.nbd))?,
-            vhost_user: VhostUser::new(engine, service(), Arc::clone(&served.vhost_user)),
-            ublk: Ublk::new(service(), Arc::clone(&served.ublk)),
-        })
-    }
-}
-
-impl Front for Clients {
-    const ASKS_BY_ITSELF: bool = false;
-
-    type Done = ();
-
-    fn completed(&mut self, engine: &mut Engine, now: Instant, what: u64, completion: &Completion) {
-        if machines::is_event(what) {
-            self.vhost_user.completed(engine, now, what, completion);
-        } else if blocks::is_event(what) {
-            self.ublk.completed(engine, now, what, completion);
-        } else {
-            self.nbd.completed(engine, now, what, completion);
-        }
-    }
-
-    fn woken(&mut self, engine: &mut Engine, now: Instant) {
-        self.nbd.woken(engine, now);
-        self.vhost_user.woken(engine, now);
-        self.ublk.woken(engine, now);
-    }
-
-    fn look_at_clock(&mut self, engine: &mut Engine, now: Instant) {
-        self.nbd.look_at_clock(engine, now);
-        self.vhost_user.look_at_clock(engine, now);
-        self.ublk.look_at_clock(engine, now);
-    }
-
-    #[inline(always)]
-    fn news(&mut self, engine: &mut Engine, now: Instant, ticket: usize, news: News) {
-        let owner = engine.owner(ticket);
-        if machines::is_ticket(owner) {
-            self.vhost_user.news(engine, now, ticket, news);
-        } else if blocks::is_ticket(owner) {
-            self.ublk.news(engine, now, ticket, news);
-        } else {
-            self.nbd.news(engine, now, ticket, news);
-        }
-    }
-
-    fn go_on(&mut self, engine: &mut Engine, now: Instant) -> bool {
-        self.nbd.go_on(engine, now) | self.vhost_user.go_on(engine, now) | self.ublk.go_on(engine, now)
-    }
-
-    fn arm(&mut self, engine: &mut Engine, now: Instant) {
-        self.nbd.arm(engine, now);
-        self.vhost_user.arm(engine, now);
-        self.ublk.arm(engine, now);
-        if self.waits_for_memory() {
-            self.ublk.make_room(engine);
-        }
-    }
-
-    fn watch(&mut self, sleeps: bool) -> bool {
-        self.vhost_user.watch(sleeps)
-    }
-
-    fn waits_for_memory(&self) -> bool {
-        self.nbd.waits_for_memory() || self.vhost_user.waits_for_memory() || self.ublk.waits_for_memory()
-    }
-
-    fn poll_timeout(&self, now: Instant) -> Option<Instant> {
-        [self.nbd.poll_timeout(now), self.vhost_user.poll_timeout(now)].into_iter().flatten().min()
-    }
-
-    fn gives_up_at(&self) -> Option<Instant> {
-        [self.nbd.gives_up_at(), self.vhost_user.gives_up_at(), self.ublk.gives_up_at()].into_iter().flatten().max()
-    }
-
-    fn is_over(&self, engine: &Engine) -> bool {
-        self.nbd.is_over(engine) && self.vhost_user.is_over(engine) && self.ublk.is_over(engine)
-    }
-
-    fn finish(&mut self) {}
+protocols! {
+    nbd: nbd::service::Connections,
+    vhost_user: vhost_user::service::Doors,
+    ublk: ublk::service::Ublks,
 }

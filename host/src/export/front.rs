@@ -12,12 +12,22 @@
 //! ```
 //!
 //! There is one type of front for each loop, so that no call of a request goes through a table: a server with several
-//! protocols has a front that holds them.
+//! protocols has a front that holds them, made from the registry in [`clients`](super::clients).
+//!
+//! A [`Protocol`] is what a server has of one way to reach its exports: its life beside the fronts of its workers. An export is
+//! checked or prepared, then opened; it is followed where it changes; it is left. Workers' fronts are told the same, each in its
+//! own thread ([`Clients`]).
+
+use std::io;
+use std::sync::Arc;
 
 use fairlift_core::Instant;
 
+use super::service::{Exports, Service};
+use super::{DeviceView, Export};
 use crate::disk::engine::{Engine, News};
-use crate::kernel::ring::Completion;
+use crate::kernel::ring::{Choice, Completion};
+use crate::{Error, config};
 
 /// What serves clients.
 pub(crate) trait Front {
@@ -56,11 +66,18 @@ pub(crate) trait Front {
     /// Whether it has requests that wait for memory of the pool.
     fn waits_for_memory(&self) -> bool;
 
+    /// Others wait for memory: what could be given back is given back at once.
+    fn make_room(&mut self, _engine: &mut Engine) {}
+
     /// When to look at the clock though nothing completed.
-    fn poll_timeout(&self, now: Instant) -> Option<Instant>;
+    fn poll_timeout(&self, _now: Instant) -> Option<Instant> {
+        None
+    }
 
     /// Once it is ending: when the worker goes, though the devices have requests of it.
-    fn gives_up_at(&self) -> Option<Instant>;
+    fn gives_up_at(&self) -> Option<Instant> {
+        None
+    }
 
     /// Whether it has ended, and has no requests any more.
     fn is_over(&self, engine: &Engine) -> bool;
@@ -68,3 +85,101 @@ pub(crate) trait Front {
     /// It is over, or given up.
     fn finish(&mut self) -> Self::Done;
 }
+
+/// A front of clients that come and go with exports.
+pub(crate) trait Clients: Front<Done = ()> {
+    /// Exports or listeners have come, changed or gone.
+    fn follow(&mut self, engine: &mut Engine, now: Instant, exports: &Exports);
+
+    /// The server ends: nobody is let in any more, and what clients have asked is answered.
+    fn drain(&mut self, engine: &mut Engine, now: Instant);
+}
+
+/// Opens what was prepared for an export: it cannot fail.
+pub(crate) type Opening = Box<dyn FnOnce(&Arc<Export>)>;
+
+/// A way to reach exports: what all workers of a server have of it.
+pub(crate) trait Protocol: Sized {
+    /// What tells its requests and completions from those of others: below 16, and no other protocol's.
+    const NUMBER: u64;
+
+    /// Its clients at a worker.
+    type Clients: Clients;
+
+    fn new(service: &Arc<Service>) -> Self;
+
+    /// A worker's side of it, for the calling thread.
+    ///
+    /// # Errors
+    /// The kernel does not take the memory that clients need.
+    fn clients(self: &Arc<Self>, engine: &mut Engine) -> io::Result<Self::Clients>;
+
+    /// Whether these exports could be opened, as far as that can be told at once; nothing is left behind.
+    fn check(_exports: &[config::Export], _engine: &Choice) -> Vec<Error> {
+        Vec::new()
+    }
+
+    /// What is in the way of a new export until something that was removed has gone.
+    fn is_in_the_way(&self, _said: &config::Export) -> Option<String> {
+        None
+    }
+
+    /// Does all that can fail so that clients reach an export; `None`: there is nothing to open.
+    ///
+    /// # Errors
+    /// Clients would not reach it.
+    fn prepare(
+        self: &Arc<Self>,
+        _said: &config::Export,
+        _export: &Export,
+        _engine: &Choice,
+    ) -> Result<Option<Opening>, Error> {
+        Ok(None)
+    }
+
+    /// The server runs.
+    fn start(self: &Arc<Self>) {}
+
+    /// Waits until all that was opened by then is there.
+    fn settle(&self) {}
+
+    /// Waits until an export that was added is there.
+    ///
+    /// # Errors
+    /// Why it will not be.
+    fn wait(&self, _export: u64) -> Result<(), String> {
+        Ok(())
+    }
+
+    /// Exports have changed.
+    fn follow(self: &Arc<Self>, _exports: &[Arc<Export>]) {}
+
+    /// Who would lose something if an export were removed.
+    fn holder(&self, _export: u64) -> Option<String> {
+        None
+    }
+
+    /// An export is removed: no client finds it any more.
+    fn leave(self: &Arc<Self>, export: u64);
+
+    /// Whether something that was removed has not quite gone.
+    fn is_leaving(&self) -> bool {
+        false
+    }
+
+    /// The block devices of this machine that exports are by it.
+    fn devices(&self) -> Vec<DeviceView> {
+        Vec::new()
+    }
+
+    /// Why the server has to end, if it has.
+    fn take_failure(&self) -> Option<Error> {
+        None
+    }
+}
+
+/// Where the number of a protocol is in the name of a request.
+pub(crate) const OF_TICKET: u32 = 60;
+
+/// Where it is in that of a completion.
+pub(crate) const OF_EVENT: u32 = 52;

@@ -3,8 +3,10 @@
 pub(crate) mod clients;
 pub(crate) mod front;
 pub(crate) mod listen;
+pub(crate) mod listeners;
 pub mod nbd;
 pub mod offer;
+pub(crate) mod present;
 pub(crate) mod program;
 pub(crate) mod service;
 pub mod ublk;
@@ -49,4 +51,23 @@ pub(crate) struct Export {
     pub(crate) facts: Facts,
     /// What connections that are gone have done, if there were any; that of an export which has changed is the same.
     pub(crate) stats: Arc<Mutex<Option<Box<Stats>>>>,
+}
+
+/// A block device of this machine that an export is, for people.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DeviceView {
+    /// The name of its export.
+    pub export: String,
+    /// Where it is: `/dev/ublkb0`.
+    pub path: String,
+    /// What else it is called: `/dev/fairlift/alice`.
+    pub link: Option<String>,
+    /// Whether it is there.
+    pub live: bool,
+    /// Whether a server before had made it.
+    pub recovered: bool,
+    /// How many queues it has.
+    pub queues: u16,
+    /// Requests that each of them can have.
+    pub depth: u16,
 }

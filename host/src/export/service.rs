@@ -8,6 +8,7 @@ use std::time::SystemTime;
 use fairlift_core::Instant;
 use fairlift_core::waits::Part;
 
+use super::listeners::Listeners;
 use super::{Export, Leave};
 use crate::config::Limits;
 use crate::events::Events;
@@ -22,11 +23,24 @@ pub(crate) struct Exports {
     pub(crate) request_max: u32,
 }
 
+impl Exports {
+    /// The export of a number, as it is now: their numbers rise in the order in which they came.
+    pub(crate) fn get(&self, id: u64) -> Option<&Arc<Export>> {
+        self.list.binary_search_by_key(&id, |export| export.id).ok().map(|at| &self.list[at])
+    }
+
+    /// How clients leave an export that was removed.
+    pub(crate) fn how(&self, id: u64) -> Leave {
+        self.leaving.iter().find(|(leaving, _)| *leaving == id).map_or(Leave::Drain, |(_, how)| *how)
+    }
+}
+
 /// What is served, and to how many: the same for all workers and protocols.
 pub(crate) struct Service {
     exports: Mutex<Arc<Exports>>,
     /// Counts the changes of exports and listeners: a front that knows another number has to look.
     changes: AtomicU64,
+    pub(crate) listeners: Listeners,
     /// Who is connected, by worker and number.
     clients: Mutex<BTreeMap<(u16, usize), Client>>,
     pub(crate) events: Events,
@@ -92,10 +106,11 @@ impl Unsent {
 
 impl Service {
     /// A service of these exports.
-    pub(crate) fn new(exports: Exports, limits: Limits, notifiers: Arc<Notifiers>) -> Self {
+    pub(crate) fn new(exports: Exports, listeners: Listeners, limits: Limits, notifiers: Arc<Notifiers>) -> Self {
         Self {
             exports: Mutex::new(Arc::new(exports)),
             changes: AtomicU64::new(0),
+            listeners,
             clients: Mutex::default(),
             events: Events::default(),
             limits,
@@ -116,7 +131,7 @@ impl Service {
     }
 
     /// Exports or listeners have changed; workers are to be woken then.
-    pub(super) fn changed(&self) {
+    pub(crate) fn changed(&self) {
         self.changes.fetch_add(1, Ordering::AcqRel);
     }
 

@@ -5,9 +5,8 @@ use crate::Error;
 use crate::config::{Config, Disk};
 use crate::control::arrange::{Arranged, Devices, Written, arrange, export};
 use crate::device::roots::Roots;
+use crate::export::clients::Served;
 use crate::export::listen;
-use crate::export::ublk::device::Device;
-use crate::export::vhost_user::service::Door;
 use crate::kernel::ring::Choice;
 
 impl Server {
@@ -27,19 +26,7 @@ impl Server {
         let mut errors = Vec::new();
         let engine = Choice::make(config.engine).map_err(|error| errors.push(error)).ok();
         errors.extend(config.listeners.iter().filter_map(|listener| listen::check(listener).err()));
-        let sockets = config.exports.iter().filter_map(|export| export.vhost_user.as_deref());
-        errors.extend(sockets.filter_map(|socket| Door::check(socket).err()));
-        for said in &config.exports {
-            if let Some(ublk) = said.ublk.as_ref().filter(|ublk| !ublk.optional)
-                && let Err(why) = ublk
-                    .check()
-                    .and_then(|()| engine.as_ref().map_or(Ok(()), Choice::drives))
-                    .and_then(|()| Device::check())
-            {
-                errors.push(Error::Export { name: said.name.clone(), why });
-                break; // It is the same for all.
-            }
-        }
+        errors.extend(engine.iter().flat_map(|engine| Served::check(&config.exports, engine)));
         let roots = match Roots::open(&config.roots) {
             Ok(roots) => roots,
             Err(error) => {

@@ -19,14 +19,11 @@ use crate::control::trace::Traced;
 use crate::control::{Change, Event, Leave, Refused, State, Trace, View};
 use crate::device::{self, roots::Roots};
 use crate::disk::{Disk, Disks};
-use crate::export::Export;
 use crate::export::clients::{Clients, Served};
 use crate::export::listen::Listening;
-use crate::export::nbd::service::Listeners;
+use crate::export::listeners::Listeners;
 use crate::export::service::{Exports, Service};
-use crate::export::ublk::device::Device;
-use crate::export::ublk::service::{DeviceView, Ublks};
-use crate::export::vhost_user::service::{Door, Doors};
+use crate::export::{DeviceView, Export};
 use crate::kernel::abort::AbortOnPanic;
 use crate::kernel::helpers::Helpers;
 use crate::kernel::notify::Notifiers;
@@ -205,8 +202,8 @@ impl Handle {
     /// none, or the server has ended.
     #[must_use]
     pub fn block_devices(&self) -> Vec<DeviceView> {
-        let ublk = self.shared.upgrade().map(|shared| Arc::clone(&shared.served.ublk));
-        ublk.map_or_else(Vec::new, |ublk| ublk.settled())
+        let served = self.shared.upgrade().map(|shared| Arc::clone(&shared.served));
+        served.map_or_else(Vec::new, |served| served.settled_devices())
     }
 
     /// Stops accepting, finishes what is in flight, closes connections and flushes; then [`Server::run`] returns.
@@ -219,7 +216,7 @@ impl Handle {
 /// What all workers of a server share.
 struct Shared {
     backend: Backend,
-    served: Served,
+    served: Arc<Served>,
     live: Mutex<Live>,
     is_traced: Arc<AtomicBool>,
 }
@@ -291,7 +288,7 @@ impl Shared {
             let Change::AddExport(new) = change else { continue };
             let there =
                 self.served.service.exports().list.iter().find(|export| export.name == new.name).map(|there| there.id);
-            if let Some(why) = there.and_then(|export| self.served.ublk.wait(export).err()) {
+            if let Some(why) = there.and_then(|export| self.served.wait(export).err()) {
                 let export = new.name.clone();
                 whys.push((at, format!("export \"{export}\": {why}")));
                 // Somebody else may have removed it meanwhile.
@@ -344,27 +341,6 @@ fn usual_workers(cpus: usize, limits: &Limits) -> usize {
     cpus.min(usize::try_from(roomy).unwrap_or(usize::MAX)).max(1)
 }
 
-/// The block devices that exports are to be (ublk).
-fn ublks(
-    config: &Config,
-    exports: &[Arc<Export>],
-    limits: &Limits,
-    workers: usize,
-    engine: &Choice,
-) -> Result<Vec<Device>, Error> {
-    let mut made = Vec::new();
-    for (said, export) in config.exports.iter().zip(exports) {
-        let Some(ublk) = &said.ublk else { continue };
-        let device = || Device::make(ublk, &said.backing, export, limits.request_max, workers);
-        match engine.drives().and_then(|()| device()) {
-            Ok(device) => made.push(device),
-            Err(why) if ublk.optional => tracing::warn!("export {:?} is no block device: {why}", said.name),
-            Err(why) => return Err(Error::Export { name: said.name.clone(), why }),
-        }
-    }
-    Ok(made)
-}
-
 impl Server {
     /// Opens the backings, locks them, and listens.
     ///
@@ -401,19 +377,21 @@ impl Server {
             .map(|(((e, device), place), id)| Ok(Arc::new(export(e, device, place, id)?)))
             .collect::<Result<_, Error>>()?;
         let listeners: Vec<_> = config.listeners.iter().map(Listening::open).collect::<Result<_, _>>()?;
-        let sockets =
-            config.exports.iter().zip(&exports).filter_map(|(said, export)| Some((said.vhost_user.as_ref()?, export)));
-        let doors = sockets.map(|(path, export)| Ok(Door::new(Door::listen(path)?, export)));
-        let doors = doors.collect::<Result<_, Error>>()?;
-        let blocks = ublks(&config, &exports, &limits, workers, &engine)?;
         let in_force = Config { listeners: bound(&config.listeners, &listeners), ..in_force };
         let notifiers = Arc::new(Notifiers::new(workers).map_err(Error::Ring)?);
+        let listeners = Listeners::new(listeners, config.tls);
+        let published = Exports { list: exports.clone(), leaving: Vec::new(), request_max: limits.request_max };
+        let service = Arc::new(Service::new(published, listeners, limits, Arc::clone(&notifiers)));
+        let served = Arc::new(Served::new(service));
+        for (said, export) in config.exports.iter().zip(&exports) {
+            served.prepare(said, export, &engine)?.into_iter().for_each(|open| open(export));
+        }
         let lanes: Vec<_> = disks.iter().map(|disk| disk.concurrency).collect();
         let backend = Backend {
             helpers: Helpers::new(limits.helpers as usize, &lanes, &disk_of_file, workers, Arc::clone(&notifiers)),
             disks: Disks::new(disks),
             files,
-            notifiers: Arc::clone(&notifiers),
+            notifiers,
             turns: Turns::rows(workers),
             engine,
         };
@@ -424,14 +402,6 @@ impl Server {
             }
         }
         let live = Live::new(in_force, config.disks.len(), &exports, &backend, disk_of_file.len() as u32, roots);
-        let exports = Exports { list: exports, leaving: Vec::new(), request_max: limits.request_max };
-        let service = Arc::new(Service::new(exports, limits, notifiers));
-        let served = Served {
-            nbd: Arc::new(Listeners::new(&service, listeners, config.tls)),
-            vhost_user: Arc::new(Doors::new(doors, workers)),
-            ublk: Arc::new(Ublks::new(&service, blocks)),
-            service,
-        };
         let shared = Shared { backend, served, live: Mutex::new(live), is_traced: Arc::default() };
         Ok(Self { shared: Arc::new(shared) })
     }
@@ -439,7 +409,7 @@ impl Server {
     /// Where it listens: `unix:/run/fairlift.sock`, `tcp:127.0.0.1:10809`.
     #[must_use]
     pub fn addresses(&self) -> Vec<String> {
-        self.shared.served.nbd.list().values().map(|listener| listener.name.clone()).collect()
+        self.shared.served.service.listeners.list().values().map(|listener| listener.name.clone()).collect()
     }
 
     /// Tells the server, once it runs, what to do.
@@ -479,7 +449,7 @@ impl Server {
         let started = match refused.into_iter().find_map(Result::err) {
             Some(error) => Err(Error::Thread(error)),
             None => {
-                self.shared.served.ublk.start_all();
+                self.shared.served.start();
                 hear.iter().collect::<Result<Vec<()>, _>>().map_err(Error::Ring)
             }
         };
@@ -495,7 +465,7 @@ impl Server {
         self.shared.log_stats();
         self.shared.log_shares();
         self.shared.flush_all()?;
-        if let Some(failure) = self.shared.served.ublk.take_failure() {
+        if let Some(failure) = self.shared.served.take_failure() {
             return Err(failure);
         }
         if lost > 0 { Err(Error::Undrained(lost)) } else { Ok(()) }

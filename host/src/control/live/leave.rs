@@ -62,12 +62,11 @@ impl Live {
         self.leaving.groups.retain(|id| {
             disks.iter().fold(false, |left, (_, disk)| !disk.remove_group(now, *id) || disk.has_group(*id) || left)
         });
-        self.leaving.doors.retain(|door| Arc::strong_count(door) > 1);
         self.leaving.listeners.retain(|listening| Arc::strong_count(listening) > 1);
         if news {
             backend.notifiers.ring_all();
         }
-        self.leaving.is_something()
+        self.leaving.is_something() || served.is_leaving()
     }
 }
 

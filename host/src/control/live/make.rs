@@ -10,8 +10,8 @@ use crate::clock;
 use crate::disk::Disk;
 use crate::export::Export;
 use crate::export::clients::Served;
+use crate::export::front::Opening;
 use crate::export::service::Exports;
-use crate::export::vhost_user::service::Door;
 use crate::worker::Backend;
 
 impl Live {
@@ -19,27 +19,31 @@ impl Live {
         let Draft { config, groups, disks, made, opened, files, steps, .. } = draft;
         (self.config, self.groups, self.disks, self.opened, self.files) = (config, groups, disks, opened, files);
         let before = std::mem::replace(&mut self.made, made);
-        let mut list = served.service.exports().list.clone();
-        let mut starts = Vec::new();
-        for mut step in steps {
-            if let Step::Export { block, .. } = &mut step
-                && let Some(mut device) = block.take()
-            {
-                device.belongs_to(self.exports_made + 1);
-                starts.push(device);
-            }
-            self.carry_out(backend, served, &mut list, step);
-        }
+        let there = served.service.exports();
+        let mut exports = Listed { list: there.list.clone(), openings: Vec::new() };
+        // A weight is told to the queues, and what they have for workers comes with the ends of requests.
+        let wakes = steps.iter().any(|step| !matches!(step, Step::SetWeight { .. }));
+        steps.into_iter().for_each(|step| self.carry_out(backend, served, &mut exports, step));
         for name in before.difference(&self.made) {
             tracing::debug!(disk = name, "goes with its last export");
         }
-        served.ublk.follow(&list);
-        self.publish(served, list);
-        starts.into_iter().for_each(|device| served.ublk.add(device));
-        backend.notifiers.ring_all();
+        let Listed { list, openings } = exports;
+        if list.len() != there.list.len() || list.iter().zip(&there.list).any(|(now, before)| !Arc::ptr_eq(now, before))
+        {
+            served.follow(&list);
+            self.publish(served, list);
+        }
+        if !openings.is_empty() {
+            openings.into_iter().for_each(|(open, export)| open(&export));
+            served.service.changed();
+        }
+        if wakes {
+            backend.notifiers.ring_all();
+        }
     }
 
-    fn carry_out(&mut self, backend: &Backend, served: &Served, list: &mut Vec<Arc<Export>>, step: Step) {
+    fn carry_out(&mut self, backend: &Backend, served: &Served, exports: &mut Listed, step: Step) {
+        let list = &mut exports.list;
         let now = clock::now();
         match step {
             Step::SetDisk { number, disk } => self.set_disk(backend, number, disk),
@@ -61,12 +65,13 @@ impl Live {
             }
             Step::SetBounds { id, bounds } => backend.disks.set_bounds(now, id, &bounds),
             Step::Turn { disk, to } => disk.turn(now, to),
-            Step::Export { mut export, opened, socket, .. } => {
+            Step::Export { mut export, opened, openings } => {
                 self.exports_made += 1;
                 export.id = self.exports_made;
                 export.start = Sector(export.start.0 + self.opened[opened].start.0);
-                socket.into_iter().for_each(|socket| served.vhost_user.open(Door::new(socket, &export)));
-                list.push(Arc::new(export));
+                let export = Arc::new(export);
+                exports.openings.extend(openings.into_iter().map(|open| (open, Arc::clone(&export))));
+                list.push(export);
             }
             Step::Become { name, to } => {
                 if let Some(there) = list.iter_mut().find(|export| export.name == name) {
@@ -79,8 +84,7 @@ impl Live {
             Step::RemoveExport { name, how } => {
                 if let Some(at) = list.iter().position(|export| export.name == name) {
                     let export = list.remove(at);
-                    self.leaving.doors.extend(served.vhost_user.shut(export.id));
-                    served.ublk.remove(export.id);
+                    served.leave(export.id);
                     self.leaving.exports.push((export, how));
                 }
             }
@@ -91,11 +95,15 @@ impl Live {
             }
             Step::Faults { opened, faults } => self.opened[opened].device.set_faults(&faults),
             Step::Listen(listening) => {
-                served.nbd.listen(listening, self.listeners_made);
+                served.service.listeners.add(listening, self.listeners_made);
+                served.service.changed();
                 self.listeners_made += 1;
             }
-            Step::Certificate(tls) => served.nbd.set_tls(tls),
-            Step::Leave { address } => self.leaving.listeners.extend(served.nbd.leave(&address)),
+            Step::Certificate(tls) => served.service.listeners.set_tls(tls),
+            Step::Leave { address } => {
+                self.leaving.listeners.extend(served.service.listeners.remove(&address));
+                served.service.changed();
+            }
         }
     }
 
@@ -116,4 +124,10 @@ impl Live {
         let leaving = self.leaving.exports.iter().map(|(export, how)| (export.id, *how)).collect();
         served.service.set_exports(Exports { list, leaving, request_max: served.service.limits.request_max });
     }
+}
+
+/// Exports as they will be published, and what opens those that are new.
+struct Listed {
+    list: Vec<Arc<Export>>,
+    openings: Vec<(Opening, Arc<Export>)>,
 }

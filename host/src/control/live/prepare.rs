@@ -17,8 +17,8 @@ use crate::control::plan;
 use crate::disk::{Disk, Possible, Registered};
 use crate::export::Export;
 use crate::export::clients::Served;
+use crate::export::front::Opening;
 use crate::export::listen::{self, Listening};
-use crate::export::ublk::device::Device;
 use crate::worker::Backend;
 
 /// Why a change is not made.
@@ -76,10 +76,8 @@ pub(super) enum Step {
     Export {
         export: Export,
         opened: usize,
-        /// Where virtual machines find it.
-        socket: Option<Listening>,
-        /// The block device that it is.
-        block: Option<Device>,
+        /// What opens it to those who do not come by listeners.
+        openings: Vec<Opening>,
     },
     /// The export of that name becomes another one of the same life.
     Become {
@@ -305,12 +303,9 @@ impl Draft {
     /// Whether nobody has the block device of an export for himself, who would lose it.
     fn is_not_held(&self, served: &Served, export: &str) -> Result<(), Why> {
         let there = self.list.iter().find(|there| there.name == export);
-        let Some(device) = there.and_then(|there| served.ublk.of(there.id)) else { return Ok(()) };
-        device.holder().map_or(Ok(()), |holder| {
-            let path = device.view().path;
+        there.and_then(|there| served.holder(there.id)).map_or(Ok(()), |holder| {
             Err(Why::No(format!(
-                "export \"{export}\" cannot be removed: {path} is {holder}; unmount or release it first, or remove it all the same, now \
-                 (--now)"
+                "export \"{export}\" cannot be removed: {holder}; unmount or release it first, or remove it all the same, now (--now)"
             )))
         })
     }

@@ -3,19 +3,19 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::{AsFd as _, FromRawFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::SystemTime;
 
 use fairlift_core::{ContextId, Duration, Instant};
 use slab::Slab;
 
 use super::serve::{Connection, Lack};
-use super::service::{Common, Event, Listeners, Newcomer};
+use super::service::{Common, Connections, Event, Newcomer};
 use crate::disk::engine::{Engine, News};
 use crate::export::Leave;
-use crate::export::front::Front;
+use crate::export::front::{Clients, Front};
 use crate::export::listen::Listening;
-use crate::export::service::{Client, Service, Unsent};
+use crate::export::present::{Fate, Present};
+use crate::export::service::{Client, Exports, Unsent};
 use crate::kernel::buffer::RecvRing;
 use crate::kernel::ring::Completion;
 
@@ -29,6 +29,8 @@ const ACCEPT_PAUSE: Duration = fairlift_core::time::ms(100);
 
 /// The connections of a worker.
 pub(crate) struct Nbd {
+    /// What all workers have of them.
+    all: Arc<Connections>,
     common: Common,
     // Registered with the ring: the worker drops that before.
     recv: RecvRing,
@@ -41,8 +43,6 @@ pub(crate) struct Nbd {
     newcomers: VecDeque<Negotiation>,
     /// How many connections each slot has seen, to tell a newcomer from the connection before it.
     visits: Vec<u64>,
-    /// The change of exports and listeners that was looked at last.
-    changes_seen: u64,
     /// Where it accepts, by the numbers of the listeners, and whether it still does: the kernel is told to stop, and says when
     /// it has.
     accepting: BTreeMap<usize, (Arc<Listening>, bool)>,
@@ -74,25 +74,25 @@ impl Nbd {
     ///
     /// # Errors
     /// The kernel does not take the memory that sockets receive into.
-    pub(crate) fn new(engine: &mut Engine, service: Arc<Service>, listeners: Arc<Listeners>) -> std::io::Result<Self> {
+    pub(crate) fn new(engine: &mut Engine, all: Arc<Connections>) -> std::io::Result<Self> {
         let mut recv = RecvRing::new(64, 256 << 10);
         engine.ring.register_recv(&recv)?;
         recv.grow();
         recv.grow();
+        let (service, present) = (Arc::clone(&all.service), Present::default());
         let mut front = Self {
-            common: Common { service, listeners, commands: Vec::with_capacity(1024), first_in_line: None },
+            all,
+            common: Common { service, present, commands: Vec::with_capacity(1024), first_in_line: None },
             recv,
             connections: Slab::new(),
             touched: Vec::with_capacity(256),
             held_back: VecDeque::new(),
             newcomers: VecDeque::new(),
             visits: Vec::new(),
-            changes_seen: 0,
             accepting: BTreeMap::new(),
             accept_again: VecDeque::new(),
             draining: None,
         };
-        front.changes_seen = front.common.service.changes();
         front.look_at_listeners(engine);
         Ok(front)
     }
@@ -107,25 +107,6 @@ impl Nbd {
         }
     }
 
-    /// Exports have come, changed or gone: connections learn of it.
-    #[cold]
-    fn look_at_exports(&mut self, engine: &mut Engine, now: Instant) {
-        let exports = self.common.service.exports();
-        for number in self.numbers() {
-            let connection = &mut self.connections[number];
-            let Some(known) = connection.export() else { continue };
-            if let Some(there) = exports.list.iter().find(|there| there.id == known.id) {
-                connection.follow(engine, now, there);
-                continue;
-            }
-            match exports.leaving.iter().find(|(id, _)| *id == known.id).map(|(_, how)| how) {
-                Some(Leave::Cut) => connection.break_off(),
-                Some(Leave::Drain) | None => connection.stop_reading(),
-            }
-            self.touch(number);
-        }
-    }
-
     // ---- newcomers ----
 
     /// Accepts at places that have come, and no more at those that went.
@@ -133,7 +114,7 @@ impl Nbd {
         if engine.context.0 != 0 {
             return;
         }
-        let there = self.common.listeners.list();
+        let there = self.common.service.listeners.list();
         for (number, (_, goes_on)) in &mut self.accepting {
             if *goes_on && !there.contains_key(number) {
                 *goes_on = false;
@@ -182,24 +163,16 @@ impl Nbd {
     }
 
     fn place(&mut self, engine: &mut Engine, now: Instant, newcomer: Newcomer) {
-        let listeners = Arc::clone(&self.common.listeners);
-        let loads = &listeners.loads;
-        let total: u32 = loads.iter().map(|load| load.load(Ordering::Relaxed)).sum();
+        let total = self.all.newcomers.total();
         if total >= self.common.service.limits.connections {
             tracing::warn!("a connection was refused: there are {total} already (max_connections)");
             return; // closes it
         }
-        let (target, load) = loads
-            .iter()
-            .enumerate()
-            .min_by_key(|(_, load)| load.load(Ordering::Relaxed))
-            .expect("there is at least one worker");
-        load.fetch_add(1, Ordering::Relaxed);
-        let target = ContextId(target as u16);
+        let target = self.all.newcomers.place();
         if target == engine.context {
             self.welcome(engine.context, now, newcomer);
         } else {
-            listeners.newcomers_of(target).push(newcomer);
+            self.all.newcomers.send(target, newcomer);
             self.common.service.notifiers.wake(target, &mut engine.ring);
         }
     }
@@ -268,31 +241,10 @@ impl Front for Nbd {
         }
     }
 
-    /// There may be newcomers, or the order to drain.
+    /// There may be newcomers.
     fn woken(&mut self, engine: &mut Engine, now: Instant) {
-        let newcomers = std::mem::take(&mut *self.common.listeners.newcomers_of(engine.context));
-        newcomers.into_iter().for_each(|newcomer| self.welcome(engine.context, now, newcomer));
-        let changes = self.common.service.changes();
-        if self.changes_seen != changes {
-            self.changes_seen = changes;
-            self.look_at_exports(engine, now);
-            if self.draining.is_none() {
-                self.look_at_listeners(engine);
-            }
-        }
-        if self.common.service.draining.load(Ordering::Acquire) && self.draining.is_none() {
-            self.draining = Some(now);
-            let waiting: Vec<usize> = self.accept_again.drain(..).map(|(_, listener)| listener).collect();
-            waiting.iter().for_each(|listener| drop(self.accepting.remove(listener)));
-            for (listener, (_, goes_on)) in &mut self.accepting {
-                if std::mem::take(goes_on) {
-                    stop_accepting(engine, *listener);
-                }
-            }
-            for number in self.numbers() {
-                self.connections[number].stop_reading();
-                self.touch(number);
-            }
+        for newcomer in self.all.newcomers.take(engine.context) {
+            self.welcome(engine.context, now, newcomer);
         }
     }
 
@@ -391,13 +343,15 @@ impl Front for Nbd {
             connection.give_up_payload(engine);
             connection.arm(engine, now);
             if connection.is_over() {
-                self.connections.remove(number).close(engine);
+                let connection = self.connections.remove(number);
+                connection.export().iter().for_each(|export| self.common.present.leave(export.id, number));
+                connection.close(engine);
                 let left = self.common.service.clients().remove(&(engine.context.0, number));
                 if let Some(Client { peer, export: Some(export), .. }) = left {
                     self.common.service.events.tell("left", vec![("export", export), ("client", peer)]);
                 }
                 self.held_back.retain(|waiting| *waiting != number);
-                self.common.listeners.loads[usize::from(engine.context.0)].fetch_sub(1, Ordering::Relaxed);
+                self.all.newcomers.left(engine.context);
             }
         }
         self.touched.clear();
@@ -414,14 +368,42 @@ impl Front for Nbd {
         [handshake, stall, accept].into_iter().flatten().min()
     }
 
-    fn gives_up_at(&self) -> Option<Instant> {
-        let patience = self.common.service.limits.drain_timeout;
-        self.draining.map(|since| since + patience + patience)
-    }
-
     fn is_over(&self, _engine: &Engine) -> bool {
         self.draining.is_some() && self.connections.is_empty() && self.accepting.is_empty()
     }
 
     fn finish(&mut self) {}
+}
+
+impl Clients for Nbd {
+    #[cold]
+    fn follow(&mut self, engine: &mut Engine, now: Instant, exports: &Exports) {
+        for (number, fate) in self.common.present.follow(exports) {
+            let connection = &mut self.connections[number];
+            match fate {
+                Fate::Changed(export) => connection.follow(engine, now, &export),
+                Fate::Removed(Leave::Cut) => connection.break_off(),
+                Fate::Removed(Leave::Drain) => connection.stop_reading(),
+            }
+            self.touch(number);
+        }
+        if self.draining.is_none() {
+            self.look_at_listeners(engine);
+        }
+    }
+
+    fn drain(&mut self, engine: &mut Engine, now: Instant) {
+        self.draining = Some(now);
+        let waiting: Vec<usize> = self.accept_again.drain(..).map(|(_, listener)| listener).collect();
+        waiting.iter().for_each(|listener| drop(self.accepting.remove(listener)));
+        for (listener, (_, goes_on)) in &mut self.accepting {
+            if std::mem::take(goes_on) {
+                stop_accepting(engine, *listener);
+            }
+        }
+        for number in self.numbers() {
+            self.connections[number].stop_reading();
+            self.touch(number);
+        }
+    }
 }

@@ -4,7 +4,7 @@
 //! `front` has all connections of a worker, and gives them to its loop.
 
 mod check;
-pub(crate) mod front;
+mod front;
 pub mod handshake;
 mod serve;
 pub(crate) mod service;

@@ -437,7 +437,7 @@ impl Connection {
                     self.break_off();
                     return used;
                 }
-                let config = common.listeners.tls().expect("STARTTLS is accepted only with a certificate");
+                let config = common.service.listeners.tls().expect("STARTTLS is accepted only with a certificate");
                 match rustls::ServerConnection::new(config) {
                     Ok(mut tls) => {
                         tls.set_buffer_limit(None); // what is put in is taken out at once: see `encrypt`
@@ -460,6 +460,7 @@ impl Connection {
                 let stream = Stream { group: export.group, priority: export.priority, context: engine.context };
                 let stream = engine.add_stream(export.disk, stream);
                 tracing::debug!(connection = self.number, export = export.name, ?session, "ready");
+                common.present.join(&export, self.number);
                 self.phase = Phase::Serving(Serving { export, session, stream });
             }
             Step::Close(reason) => {

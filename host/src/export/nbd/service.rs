@@ -1,87 +1,53 @@
-//! What connections share: where they come from, and the commands under way.
+//! What all connections share, what those of a worker do, and what the kernel does for them.
 
-use std::collections::BTreeMap;
+use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::AtomicU32;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use fairlift_core::waits::Part;
-use fairlift_core::{ContextId, Duration, Op};
+use fairlift_core::{Duration, Op};
 
+use super::front::Nbd;
 use crate::config::Tls;
-use crate::export::listen::Listening;
+use crate::disk::engine::Engine;
+use crate::export::front::Protocol;
+use crate::export::present::{Newcomers, Present};
 use crate::export::service::Service;
 use crate::kernel::ring::Source;
 
-/// Where clients connect, and what comes in there: the same for all workers.
-pub(crate) struct Listeners {
-    service: Arc<Service>,
-    /// By numbers that do not come again.
-    list: Mutex<BTreeMap<usize, Arc<Listening>>>,
-    tls: Mutex<Option<Arc<rustls::ServerConfig>>>,
-    /// Connections at each worker.
-    pub(super) loads: Box<[AtomicU32]>,
-    /// Connections that one worker accepted for another, by the number of that one.
-    newcomers: Box<[Mutex<Vec<Newcomer>>]>,
+/// The connections of a server: they come by the server's listeners, to any export.
+pub(crate) struct Connections {
+    pub(super) service: Arc<Service>,
+    pub(super) newcomers: Newcomers<Newcomer>,
 }
 
-impl Listeners {
-    /// Clients of this service connect at these places.
-    pub(crate) fn new(service: &Arc<Service>, list: Vec<Listening>, tls: Option<Arc<rustls::ServerConfig>>) -> Self {
-        let workers = service.notifiers.workers();
-        Self {
-            service: Arc::clone(service),
-            list: Mutex::new(list.into_iter().map(Arc::new).enumerate().collect()),
-            tls: Mutex::new(tls),
-            loads: (0..workers).map(|_| AtomicU32::new(0)).collect(),
-            newcomers: (0..workers).map(|_| Mutex::default()).collect(),
-        }
+/// A connection that was accepted.
+pub(crate) struct Newcomer {
+    pub(super) fd: OwnedFd,
+    pub(super) tls: Tls,
+}
+
+impl Protocol for Connections {
+    const NUMBER: u64 = 0; // what is called by a number alone is NBD's
+
+    type Clients = Nbd;
+
+    fn new(service: &Arc<Service>) -> Self {
+        Self { service: Arc::clone(service), newcomers: Newcomers::new(service.notifiers.workers()) }
     }
 
-    /// The certificate for a connection that becomes encrypted.
-    pub(crate) fn tls(&self) -> Option<Arc<rustls::ServerConfig>> {
-        self.tls.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    fn clients(self: &Arc<Self>, engine: &mut Engine) -> io::Result<Nbd> {
+        Nbd::new(engine, Arc::clone(self))
     }
 
-    /// Puts another certificate in place. One that was there never goes without another: clients that came by a listener which
-    /// has gone may still want it.
-    pub(crate) fn set_tls(&self, tls: Arc<rustls::ServerConfig>) {
-        *self.tls.lock().unwrap_or_else(PoisonError::into_inner) = Some(tls);
-    }
-
-    /// Where clients connect now, with the numbers.
-    pub(crate) fn list(&self) -> BTreeMap<usize, Arc<Listening>> {
-        self.places().clone()
-    }
-
-    /// Listens at one more place; workers are to be woken then.
-    pub(crate) fn listen(&self, listening: Listening, number: usize) {
-        self.places().insert(number, Arc::new(listening));
-        self.service.changed();
-    }
-
-    /// Listens at a place no more; workers are to be woken then. The place is free when nobody has what is answered.
-    pub(crate) fn leave(&self, name: &str) -> Option<Arc<Listening>> {
-        let mut places = self.places();
-        let number = places.iter().find(|(_, place)| place.name == name).map(|(number, _)| *number)?;
-        let left = places.remove(&number);
-        self.service.changed();
-        left
-    }
-
-    fn places(&self) -> MutexGuard<'_, BTreeMap<usize, Arc<Listening>>> {
-        self.list.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(super) fn newcomers_of(&self, worker: ContextId) -> MutexGuard<'_, Vec<Newcomer>> {
-        self.newcomers[usize::from(worker.0)].lock().unwrap_or_else(PoisonError::into_inner)
-    }
+    fn leave(self: &Arc<Self>, _export: u64) {}
 }
 
 /// What the connections of a worker share.
 pub(crate) struct Common {
     pub(super) service: Arc<Service>,
-    pub(super) listeners: Arc<Listeners>,
+    /// Connections by their exports.
+    pub(super) present: Present,
     /// The commands under way, each at the number of its ticket; the other rows mean nothing.
     pub(super) commands: Vec<Command>,
     /// The connection that has waited longest for payload memory, if one does.
@@ -117,12 +83,6 @@ pub(super) struct Command {
     pub(super) in_part: bool,
     /// It asks what is allocated; `op` means nothing.
     pub(super) is_map: bool,
-}
-
-/// A connection that was accepted.
-pub(crate) struct Newcomer {
-    pub(super) fd: OwnedFd,
-    pub(super) tls: Tls,
 }
 
 /// What the kernel has done for a connection, or for a listener: a kind and a number.

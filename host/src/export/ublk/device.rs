@@ -23,11 +23,11 @@ use fairlift_core::ContextId;
 use super::control::{self, Control, Named, block_path, device_path};
 use super::names;
 use super::proto::{self, DESCRIPTOR, Info, Order, Params, QUEUE_STRIDE, State};
-use super::service::{DeviceView, Newcomer, Ublks};
 use crate::config::{Backing, Ublk};
-use crate::export::Export;
 use crate::export::offer::Offer;
+use crate::export::present::Newcomers;
 use crate::export::service::Service;
+use crate::export::{DeviceView, Export};
 
 /// For how long a device's last server may take to die. Chosen: as long as its lock on a file is waited for.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -122,7 +122,7 @@ impl Device {
     ///
     /// # Errors
     /// Why it cannot be had, and what would help.
-    pub(crate) fn make(
+    pub(super) fn make(
         said: &Ublk,
         backing: &Backing,
         export: &Export,
@@ -284,16 +284,8 @@ impl Device {
     }
 
     /// Its export has this number.
-    pub(crate) const fn belongs_to(&mut self, export: u64) {
+    pub(super) const fn belongs_to(&mut self, export: u64) {
         self.export = export;
-    }
-
-    /// Whether the device of an export could be made now, as far as that can be told.
-    ///
-    /// # Errors
-    /// Why it could not.
-    pub(crate) fn check() -> Result<(), String> {
-        Control::open().map(|_| ())
     }
 
     fn at_work(&self) -> MutexGuard<'_, Stage> {
@@ -333,7 +325,7 @@ impl Device {
         self.optional
     }
 
-    pub(crate) fn view(&self) -> DeviceView {
+    pub(super) fn view(&self) -> DeviceView {
         DeviceView {
             export: self.name.clone(),
             path: self.path(),
@@ -351,13 +343,12 @@ impl Device {
     }
 
     /// Gives its queues to the workers and starts it, which has its partitions looked for. Waits in the kernel.
-    pub(super) fn start(self: &Arc<Self>, ublks: &Ublks) -> Result<(), String> {
-        let service = &ublks.service;
+    pub(super) fn start(self: &Arc<Self>, service: &Service, newcomers: &Newcomers<Newcomer>) -> Result<(), String> {
         let mut stage = self.at_work();
         if *stage != Stage::Made {
             return Ok(()); // removed meanwhile
         }
-        let Some(export) = service.exports().list.iter().find(|there| there.id == self.export).cloned() else {
+        let Some(export) = service.exports().get(self.export).cloned() else {
             return Ok(()); // removed meanwhile
         };
         let begun = Instant::now();
@@ -386,7 +377,7 @@ impl Device {
                 number,
                 descriptors,
             };
-            ublks.newcomers_of(worker).push(newcomer);
+            newcomers.send(worker, newcomer);
             service.notifiers.ring_bell(worker);
         }
         drop((file, export));
@@ -511,9 +502,19 @@ impl Device {
     }
 
     /// Who has the block device for himself now, and so would lose something if it went: a file system, a volume, swap.
-    pub(crate) fn holder(&self) -> Option<String> {
-        holder(self.dev.id)
+    pub(super) fn holder(&self) -> Option<String> {
+        holder(self.dev.id).map(|holder| format!("{} is {holder}", self.path()))
     }
+}
+
+/// A queue on its way to its worker.
+pub(crate) struct Newcomer {
+    pub(super) device: Arc<Device>,
+    /// It may have been removed meanwhile: the queue is served until its device is stopped.
+    pub(super) export: Arc<Export>,
+    pub(super) file: Arc<OwnedFd>,
+    pub(super) number: u16,
+    pub(super) descriptors: Descriptors,
 }
 
 impl Drop for Device {

@@ -1,17 +1,18 @@
 //! The queues of a worker.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::SystemTime;
 
 use fairlift_core::Instant;
 
+use super::device::Newcomer;
 use super::queue::Queue;
 use super::seats::Seats;
-use super::service::{Newcomer, Tag, Ublks};
+use super::service::{TICKET, Tag, Ublks};
 use crate::disk::engine::{Engine, News};
-use crate::export::front::Front;
-use crate::export::service::{Client, Service};
+use crate::export::front::{Clients, Front};
+use crate::export::present::{Fate, Present};
+use crate::export::service::{Client, Exports, Service};
 use crate::kernel::ring::Completion;
 
 /// The queues of a worker.
@@ -29,46 +30,47 @@ pub(crate) struct Ublk {
     ending: Vec<usize>,
     /// Reads that have ended, whose memory the kernel copies from when it takes what was collected.
     spent: Vec<usize>,
-    /// The change of exports that was looked at last.
-    changes_seen: u64,
-    /// Since when we have been draining.
-    draining: Option<Instant>,
+    present: Present,
+    draining: bool,
 }
 
 /// Devices are numbered from here on, among the clients of a worker.
-const CLIENTS: usize = 1 << 33;
+const CLIENTS: usize = TICKET as usize;
 
 impl Ublk {
     /// No queues yet.
-    pub(crate) fn new(service: Arc<Service>, common: Arc<Ublks>) -> Self {
-        let changes_seen = service.changes();
+    pub(crate) fn new(common: Arc<Ublks>) -> Self {
+        let service = Arc::clone(&common.service);
         let (newcomers, waiting, ending, spent, draining) = Default::default();
-        Self { service, common, queues: Seats::new(), newcomers, waiting, ending, spent, changes_seen, draining }
+        Self {
+            service,
+            common,
+            queues: Seats::new(),
+            newcomers,
+            waiting,
+            ending,
+            spent,
+            present: Present::default(),
+            draining,
+        }
     }
 
     /// A queue was given to this worker.
     fn welcome(&mut self, engine: &mut Engine, newcomer: Newcomer) {
         let Newcomer { device, export, file, number, descriptors } = newcomer;
+        // It may have changed on the way here.
+        let export = self.service.exports().get(export.id).cloned().unwrap_or(export);
         let client = Client {
             peer: device.path(),
             export: Some(export.name.clone()),
             since: SystemTime::now(),
             unsent: Arc::default(),
         };
+        let there = Arc::clone(&export);
         let seat = self.queues.take(|seat| Queue::new(engine, (device, file), export, (number, seat), descriptors));
+        self.present.join(&there, seat);
         if number == 0 {
             self.service.clients().insert((engine.context.0, CLIENTS + seat), client);
-        }
-    }
-
-    /// Exports have come, changed or gone. A queue whose export is gone goes on until its device is stopped.
-    #[cold]
-    fn look_at_exports(&mut self, engine: &mut Engine, now: Instant) {
-        let exports = self.service.exports();
-        for (_, queue) in self.queues.all() {
-            if let Some(there) = exports.list.iter().find(|there| there.id == queue.export().id) {
-                queue.follow(engine, now, there);
-            }
         }
     }
 
@@ -86,14 +88,6 @@ impl Ublk {
             self.spent.drain(..).for_each(|ticket| {
                 engine.release(ticket);
             });
-        }
-    }
-
-    /// Others want memory: what reads hold is given back at once.
-    pub(crate) fn make_room(&mut self, engine: &mut Engine) {
-        if !self.spent.is_empty() {
-            engine.ring.submit();
-            self.release_spent(engine);
         }
     }
 }
@@ -118,17 +112,9 @@ impl Front for Ublk {
         }
     }
 
-    /// There may be newcomers, or the order to drain.
-    fn woken(&mut self, engine: &mut Engine, now: Instant) {
-        self.newcomers.append(&mut self.common.newcomers_of(engine.context));
-        let changes = self.service.changes();
-        if std::mem::replace(&mut self.changes_seen, changes) != changes {
-            self.look_at_exports(engine, now);
-        }
-        if self.draining.is_none() && self.service.draining.load(Ordering::Acquire) {
-            self.draining = Some(now);
-            self.common.drain();
-        }
+    /// There may be newcomers, or devices that are left.
+    fn woken(&mut self, engine: &mut Engine, _now: Instant) {
+        self.newcomers.append(&mut self.common.newcomers.take(engine.context));
         self.look_at_left();
     }
 
@@ -166,6 +152,7 @@ impl Front for Ublk {
             let Some(queue) = self.queues.get(seat).filter(|queue| queue.is_over()) else { continue };
             // What was collected for it names its descriptor.
             engine.ring.submit();
+            self.present.leave(queue.export().id, seat);
             let commands = queue.close(engine);
             self.queues.leave(seat, commands);
             self.service.clients().remove(&(engine.context.0, CLIENTS + seat));
@@ -176,17 +163,16 @@ impl Front for Ublk {
         !self.waiting.is_empty()
     }
 
-    fn poll_timeout(&self, _now: Instant) -> Option<Instant> {
-        None
-    }
-
-    fn gives_up_at(&self) -> Option<Instant> {
-        let patience = self.service.limits.drain_timeout;
-        self.draining.map(|since| since + patience + patience)
+    /// What reads hold is given back.
+    fn make_room(&mut self, engine: &mut Engine) {
+        if !self.spent.is_empty() {
+            engine.ring.submit();
+            self.release_spent(engine);
+        }
     }
 
     fn is_over(&self, _engine: &Engine) -> bool {
-        self.draining.is_some()
+        self.draining
             && self.newcomers.is_empty()
             && self.queues.are_empty()
             && self.spent.is_empty()
@@ -194,4 +180,21 @@ impl Front for Ublk {
     }
 
     fn finish(&mut self) {}
+}
+
+impl Clients for Ublk {
+    /// A queue whose export is gone goes on until its device is stopped.
+    #[cold]
+    fn follow(&mut self, engine: &mut Engine, now: Instant, exports: &Exports) {
+        for (seat, fate) in self.present.follow(exports) {
+            if let (Fate::Changed(export), Some(queue)) = (fate, self.queues.get(seat)) {
+                queue.follow(engine, now, &export);
+            }
+        }
+    }
+
+    fn drain(&mut self, _engine: &mut Engine, _now: Instant) {
+        self.draining = true;
+        self.common.drain();
+    }
 }

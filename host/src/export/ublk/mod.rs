@@ -10,13 +10,11 @@
 //! one of its queues at a worker, and `front` has all queues of a worker, each at its place (`seats`). [`orphans`] are devices whose server has died.
 
 mod control;
-pub(crate) mod device;
-pub(crate) mod front;
+mod device;
+mod front;
 mod names;
 pub mod orphans;
 pub mod proto;
 mod queue;
 mod seats;
 pub(crate) mod service;
-
-pub use service::DeviceView;

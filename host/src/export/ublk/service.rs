@@ -1,28 +1,21 @@
 //! The devices of a server, and the threads that start and stop them.
 
 use std::collections::BTreeMap;
-use std::os::fd::OwnedFd;
+use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use fairlift_core::ContextId;
-
-use super::device::{Descriptors, Device};
-use crate::Error;
-use crate::export::Export;
+use super::control::Control;
+use super::device::{Device, Newcomer};
+use super::front::Ublk;
+use crate::disk::engine::Engine;
+use crate::export::front::{OF_EVENT, OF_TICKET, Opening, Protocol};
+use crate::export::present::Newcomers;
 use crate::export::service::Service;
-use crate::kernel::ring::Source;
-
-/// A queue on its way to its worker.
-pub(crate) struct Newcomer {
-    pub(super) device: Arc<Device>,
-    /// It may have been removed meanwhile: the queue is served until its device is stopped.
-    pub(super) export: Arc<Export>,
-    pub(super) file: Arc<OwnedFd>,
-    pub(super) number: u16,
-    pub(super) descriptors: Descriptors,
-}
+use crate::export::{DeviceView, Export};
+use crate::kernel::ring::{Choice, Source};
+use crate::{Error, config};
 
 /// For how long who has added an export waits for its device. Chosen: longer than that may take (the last server dies, udev gives us
 /// its file), where its disk answers.
@@ -36,7 +29,7 @@ pub(crate) struct Ublks {
     pub(super) service: Arc<Service>,
     /// By the numbers of their exports; also those whose exports are gone, until they are.
     list: Mutex<BTreeMap<u64, Arc<Device>>>,
-    newcomers: Box<[Mutex<Vec<Newcomer>>]>,
+    pub(super) newcomers: Newcomers<Newcomer>,
     /// The numbers of exports whose devices are being removed. Who has this has not `list`.
     leaving: Mutex<Vec<u64>>,
     /// Threads that give orders.
@@ -50,98 +43,31 @@ pub(crate) struct Ublks {
     failed: Mutex<Option<Error>>,
 }
 
-/// A device, for people.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct DeviceView {
-    /// The name of its export.
-    pub export: String,
-    /// Where it is: `/dev/ublkb0`.
-    pub path: String,
-    /// What else it is called: `/dev/fairlift/alice`.
-    pub link: Option<String>,
-    /// Whether it is there.
-    pub live: bool,
-    /// Whether a server before had made it.
-    pub recovered: bool,
-    /// How many queues it has.
-    pub queues: u16,
-    /// Requests that each of them can have.
-    pub depth: u16,
-}
-
 fn lock<T>(what: &Mutex<T>) -> MutexGuard<'_, T> {
     what.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Ublks {
-    pub(crate) fn new(service: &Arc<Service>, list: Vec<Device>) -> Self {
-        let workers = service.notifiers.workers();
-        Self {
-            service: Arc::clone(service),
-            list: Mutex::new(list.into_iter().map(|device| (device.export, Arc::new(device))).collect()),
-            newcomers: (0..workers).map(|_| Mutex::default()).collect(),
-            leaving: Mutex::default(),
-            threads: Mutex::default(),
-            started: AtomicBool::new(false),
-            changed: Condvar::new(),
-            draining: AtomicBool::new(false),
-            failed: Mutex::default(),
-        }
-    }
-
-    pub(super) fn newcomers_of(&self, worker: ContextId) -> MutexGuard<'_, Vec<Newcomer>> {
-        lock(&self.newcomers[usize::from(worker.0)])
-    }
-
-    /// The devices that there are, as they are.
-    pub(crate) fn view(&self) -> Vec<DeviceView> {
-        lock(&self.list).values().map(|device| device.view()).collect()
-    }
-
     /// The device of an export.
-    pub(crate) fn of(&self, export: u64) -> Option<Arc<Device>> {
+    fn of(&self, export: u64) -> Option<Arc<Device>> {
         lock(&self.list).get(&export).cloned()
     }
 
-    /// Starts all devices of a server that starts.
-    pub(crate) fn start_all(self: &Arc<Self>) {
-        let all: Vec<_> = lock(&self.list).values().cloned().collect();
-        all.into_iter().for_each(|device| self.start(device, true));
-        self.started.store(true, Ordering::Release);
-        self.changed.notify_all();
-    }
-
-    /// One more, of an export that was added.
-    pub(crate) fn add(self: &Arc<Self>, device: Device) {
+    /// One more: it is started at once, if the server runs.
+    fn add(self: &Arc<Self>, device: Device) {
         let device = Arc::new(device);
         lock(&self.list).insert(device.export, Arc::clone(&device));
-        self.start(device, false);
-    }
-
-    /// Waits until the device of an export that was added is there.
-    ///
-    /// # Errors
-    /// Why it will not be.
-    pub(crate) fn wait(&self, export: u64) -> Result<(), String> {
-        let Some(device) = self.of(export) else { return Ok(()) };
-        let until = Instant::now() + START;
-        let mut threads = lock(&self.threads);
-        loop {
-            match device.is_there() {
-                Ok(false) if Instant::now() < until && !self.draining.load(Ordering::Acquire) => {}
-                Err(why) if !device.is_optional() => return Err(why),
-                _ => return Ok(()),
-            }
-            threads = self.changed.wait_timeout(threads, AGAIN).unwrap_or_else(PoisonError::into_inner).0;
+        if self.started.load(Ordering::Acquire) {
+            self.start_device(device, false);
         }
     }
 
     /// `at_start`: the server does not go on without it, unless that was said.
-    fn start(self: &Arc<Self>, device: Arc<Device>, at_start: bool) {
+    fn start_device(self: &Arc<Self>, device: Arc<Device>, at_start: bool) {
         let must = at_start && !device.is_optional();
         let (all, there) = (Arc::clone(self), Arc::clone(&device));
         let begins = self.spawn(move || {
-            if let Err(why) = there.start(&all) {
+            if let Err(why) = there.start(&all.service, &all.newcomers) {
                 all.could_not_start(&there, why, must);
             }
         });
@@ -159,40 +85,6 @@ impl Ublks {
             *lock(&self.failed) = Some(Error::Export { name: device.name.clone(), why });
             service.draining.store(true, Ordering::Release);
             service.notifiers.ring_all();
-        }
-    }
-
-    /// Stops the device of an export that is removed, if it has one. If that fails it stays in the list, and is tried again when
-    /// the server ends.
-    pub(crate) fn remove(self: &Arc<Self>, export: u64) {
-        let Some(device) = self.of(export) else { return };
-        device.set_removed();
-        lock(&self.leaving).push(export);
-        let ublks = Arc::clone(self);
-        let begins = self.spawn(move || {
-            if stop(&ublks.service, &device) {
-                lock(&ublks.list).remove(&export);
-            }
-            lock(&ublks.leaving).retain(|leaving| *leaving != export);
-        });
-        if !begins {
-            lock(&self.leaving).retain(|leaving| *leaving != export);
-        }
-    }
-
-    /// Whether the device of an export of that name is being removed.
-    pub(crate) fn is_leaving(&self, name: &str) -> bool {
-        let (leaving, list) = (lock(&self.leaving), lock(&self.list));
-        leaving.iter().any(|export| list.get(export).is_some_and(|device| device.name == name))
-    }
-
-    /// Exports have changed: devices whose size is another one are told.
-    pub(crate) fn follow(self: &Arc<Self>, exports: &[Arc<Export>]) {
-        for export in exports {
-            if let Some(device) = self.of(export.id).filter(|device| device.grows_to(export.size)) {
-                let size = export.size;
-                self.spawn(move || device.grow(size));
-            }
         }
     }
 
@@ -219,23 +111,6 @@ impl Ublks {
         self.draining.load(Ordering::Acquire) && *lock(&self.threads) == 0
     }
 
-    /// Why the server ends, if it is for a device.
-    pub(crate) fn take_failure(&self) -> Option<Error> {
-        lock(&self.failed).take()
-    }
-
-    /// Waits until every device that the server was started with is there, or has failed; how they are.
-    pub(crate) fn settled(&self) -> Vec<DeviceView> {
-        let mut threads = lock(&self.threads);
-        while !(self.started.load(Ordering::Acquire) && *threads == 0 || self.service.draining.load(Ordering::Acquire))
-        {
-            let waited = self.changed.wait_timeout(threads, AGAIN);
-            threads = waited.unwrap_or_else(PoisonError::into_inner).0;
-        }
-        drop(threads);
-        self.view()
-    }
-
     /// Has a thread give orders; `false`: there can be none.
     fn spawn(self: &Arc<Self>, work: impl FnOnce() + Send + 'static) -> bool {
         *lock(&self.threads) += 1;
@@ -255,6 +130,140 @@ impl Ublks {
     }
 }
 
+impl Protocol for Ublks {
+    const NUMBER: u64 = NUMBER;
+
+    type Clients = Ublk;
+
+    fn new(service: &Arc<Service>) -> Self {
+        Self {
+            service: Arc::clone(service),
+            list: Mutex::default(),
+            newcomers: Newcomers::new(service.notifiers.workers()),
+            leaving: Mutex::default(),
+            threads: Mutex::default(),
+            started: AtomicBool::new(false),
+            changed: Condvar::new(),
+            draining: AtomicBool::new(false),
+            failed: Mutex::default(),
+        }
+    }
+
+    fn clients(self: &Arc<Self>, _engine: &mut Engine) -> io::Result<Ublk> {
+        Ok(Ublk::new(Arc::clone(self)))
+    }
+
+    fn check(exports: &[config::Export], engine: &Choice) -> Vec<Error> {
+        let blocks = exports.iter().filter_map(|said| Some((said, said.ublk.as_ref().filter(|ublk| !ublk.optional)?)));
+        let checked = blocks.map(|(said, ublk)| {
+            let checked = ublk.check().and_then(|()| engine.drives()).and_then(|()| Control::open().map(|_| ()));
+            checked.map_err(|why| Error::Export { name: said.name.clone(), why })
+        });
+        checked.filter_map(Result::err).take(1).collect() // it is the same for all
+    }
+
+    fn is_in_the_way(&self, said: &config::Export) -> Option<String> {
+        said.ublk.as_ref()?;
+        let (leaving, list) = (lock(&self.leaving), lock(&self.list));
+        let is_leaving = leaving.iter().any(|export| list.get(export).is_some_and(|device| device.name == said.name));
+        is_leaving.then(|| format!("the block device of export \"{}\" is still being removed", said.name))
+    }
+
+    fn prepare(
+        self: &Arc<Self>,
+        said: &config::Export,
+        export: &Export,
+        engine: &Choice,
+    ) -> Result<Option<Opening>, Error> {
+        let Some(ublk) = &said.ublk else { return Ok(None) };
+        let service = &self.service;
+        let (request_max, workers) = (service.limits.request_max, service.notifiers.workers());
+        let made = engine.drives().and_then(|()| Device::make(ublk, &said.backing, export, request_max, workers));
+        match made {
+            Ok(mut device) => {
+                let ublks = Arc::clone(self);
+                Ok(Some(Box::new(move |export| {
+                    device.belongs_to(export.id);
+                    ublks.add(device);
+                })))
+            }
+            Err(why) if ublk.optional => {
+                tracing::warn!("export {:?} is no block device: {why}", said.name);
+                Ok(None)
+            }
+            Err(why) => Err(Error::Export { name: said.name.clone(), why }),
+        }
+    }
+
+    fn start(self: &Arc<Self>) {
+        let all: Vec<_> = lock(&self.list).values().cloned().collect();
+        all.into_iter().for_each(|device| self.start_device(device, true));
+        self.started.store(true, Ordering::Release);
+        self.changed.notify_all();
+    }
+
+    fn settle(&self) {
+        let mut threads = lock(&self.threads);
+        while !(self.started.load(Ordering::Acquire) && *threads == 0 || self.service.draining.load(Ordering::Acquire))
+        {
+            let waited = self.changed.wait_timeout(threads, AGAIN);
+            threads = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    fn wait(&self, export: u64) -> Result<(), String> {
+        let Some(device) = self.of(export) else { return Ok(()) };
+        let until = Instant::now() + START;
+        let mut threads = lock(&self.threads);
+        loop {
+            match device.is_there() {
+                Ok(false) if Instant::now() < until && !self.draining.load(Ordering::Acquire) => {}
+                Err(why) if !device.is_optional() => return Err(why),
+                _ => return Ok(()),
+            }
+            threads = self.changed.wait_timeout(threads, AGAIN).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    fn follow(self: &Arc<Self>, exports: &[Arc<Export>]) {
+        for export in exports {
+            if let Some(device) = self.of(export.id).filter(|device| device.grows_to(export.size)) {
+                let size = export.size;
+                self.spawn(move || device.grow(size));
+            }
+        }
+    }
+
+    fn holder(&self, export: u64) -> Option<String> {
+        self.of(export)?.holder()
+    }
+
+    /// Stops its device, if it has one. If that fails the device stays in the list, and is tried again when the server ends.
+    fn leave(self: &Arc<Self>, export: u64) {
+        let Some(device) = self.of(export) else { return };
+        device.set_removed();
+        lock(&self.leaving).push(export);
+        let ublks = Arc::clone(self);
+        let begins = self.spawn(move || {
+            if stop(&ublks.service, &device) {
+                lock(&ublks.list).remove(&export);
+            }
+            lock(&ublks.leaving).retain(|leaving| *leaving != export);
+        });
+        if !begins {
+            lock(&self.leaving).retain(|leaving| *leaving != export);
+        }
+    }
+
+    fn devices(&self) -> Vec<DeviceView> {
+        lock(&self.list).values().map(|device| device.view()).collect()
+    }
+
+    fn take_failure(&self) -> Option<Error> {
+        lock(&self.failed).take()
+    }
+}
+
 /// Stops a device; whether it is gone.
 fn stop(service: &Service, device: &Device) -> bool {
     let stopped = device.stop(service);
@@ -264,18 +273,9 @@ fn stop(service: &Service, device: &Device) -> bool {
     stopped.is_ok()
 }
 
-const TICKET: u64 = 1 << 62;
-const EVENT: u64 = 1 << 54;
-
-/// Whether a request is a block device's; what virtual machines ask has another bit, and is looked at first.
-pub(crate) const fn is_ticket(owner: u64) -> bool {
-    owner & TICKET != 0
-}
-
-/// Whether something that the kernel has done was for a block device.
-pub(crate) const fn is_event(what: u64) -> bool {
-    what & EVENT != 0
-}
+const NUMBER: u64 = 2;
+pub(super) const TICKET: u64 = NUMBER << OF_TICKET;
+const EVENT: u64 = NUMBER << OF_EVENT;
 
 /// A request of a queue, by the queue's place at its worker.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -315,15 +315,14 @@ impl Tag {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::export::vhost_user::service as vhost_user;
 
     #[test]
-    fn what_is_packed_is_what_comes_back_and_nobody_elses() {
+    fn what_is_packed_is_what_comes_back_and_has_our_number() {
         let tag = Tag { seat: 70_000, tag: 4095 };
         let Source::Front(what) = Source::unpack(tag.event()) else { panic!("a front's") };
-        assert!(is_event(what) && !vhost_user::is_event(what));
+        assert_eq!(what >> OF_EVENT, NUMBER);
         assert_eq!(Tag::of_event(what), tag);
-        assert!(is_ticket(tag.ticket()) && !vhost_user::is_ticket(tag.ticket()));
+        assert_eq!(tag.ticket() >> OF_TICKET, NUMBER);
         assert_eq!(Tag::of_ticket(tag.ticket()), tag);
     }
 }

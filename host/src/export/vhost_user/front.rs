@@ -13,10 +13,11 @@ use slab::Slab;
 
 use super::chain::Reader;
 use super::device::{Device, Tools};
-use super::service::{Door, Doors, Event, Name};
+use super::service::{Door, Doors, Event, Name, TICKET};
 use crate::disk::engine::{Engine, News};
-use crate::export::front::Front;
-use crate::export::service::{Client, Service};
+use crate::export::front::{Clients, Front};
+use crate::export::present::{Fate, Present};
+use crate::export::service::{Client, Exports, Service};
 use crate::kernel::ring::Completion;
 
 /// The devices of a worker.
@@ -32,22 +33,20 @@ pub(crate) struct VhostUser {
     /// Devices whose guests do not kick: their rings are looked at until the worker sleeps.
     watched: Vec<usize>,
     tools: Tools,
-    /// The change of exports that was looked at last.
-    changes_seen: u64,
+    present: Present,
     /// Front-ends that found their door taken: one for each door.
     waiting: Vec<Waiting>,
-    /// Since when we have been draining.
-    draining: Option<Instant>,
+    draining: bool,
 }
 
 impl VhostUser {
     /// No devices yet. The first worker accepts, for all.
-    pub(crate) fn new(engine: &mut Engine, service: Arc<Service>, common: Arc<Doors>) -> Self {
+    pub(crate) fn new(engine: &mut Engine, common: Arc<Doors>) -> Self {
+        let service = Arc::clone(&common.service);
         let tools = Tools { reader: Reader::default(), request_max: service.limits.request_max.into() };
-        let (devices, touched, changes_seen) = (Slab::new(), Vec::new(), service.changes());
+        let (devices, touched, present) = (Slab::new(), Vec::new(), Present::default());
         let (doors, watched, waiting, draining) = Default::default();
-        let mut front =
-            Self { service, common, doors, devices, touched, watched, tools, changes_seen, waiting, draining };
+        let mut front = Self { service, common, doors, devices, touched, watched, tools, present, waiting, draining };
         front.look_at_doors(engine);
         front
     }
@@ -59,7 +58,7 @@ impl VhostUser {
         }
         let doors = self.common.list().clone();
         for (number, door) in &doors {
-            if self.draining.is_none() && !self.doors.contains_key(number) {
+            if !self.draining && !self.doors.contains_key(number) {
                 self.listen(engine, Arc::clone(door));
             }
         }
@@ -79,22 +78,6 @@ impl VhostUser {
         {
             self.touched.push(number);
         }
-    }
-
-    /// Exports have come, changed or gone: devices learn of it.
-    #[cold]
-    fn look_at_exports(&mut self, engine: &mut Engine, now: Instant) {
-        let exports = self.service.exports();
-        let numbers: Vec<_> = self.devices.iter().map(|(number, _)| number).collect();
-        for number in numbers {
-            let device = &mut self.devices[number];
-            match exports.list.iter().find(|there| there.id == device.export().id) {
-                Some(there) => device.follow(engine, now, there, self.tools.request_max),
-                None => device.end(engine),
-            }
-            self.touch(number);
-        }
-        self.look_at_doors(engine);
     }
 
     /// Somebody is at a door.
@@ -123,7 +106,7 @@ impl VhostUser {
     /// Front-ends that wait at a door go in if it is free by now, and are refused if it was not in time.
     fn look_at_waiting(&mut self, engine: &mut Engine, now: Instant) {
         for waiting in std::mem::take(&mut self.waiting) {
-            if self.draining.is_some() {
+            if self.draining {
                 continue; // closes it
             }
             if !waiting.door.taken.swap(true, Ordering::AcqRel) {
@@ -138,22 +121,18 @@ impl VhostUser {
 
     /// Gives a front-end to the worker with the fewest.
     fn place(&mut self, engine: &mut Engine, door: Arc<Door>, fd: OwnedFd) {
-        let (target, load) = (self.common.loads.iter().enumerate())
-            .min_by_key(|(_, load)| load.load(Ordering::Relaxed))
-            .expect("there is at least one worker");
-        load.fetch_add(1, Ordering::Relaxed);
-        let target = ContextId(target as u16);
+        let target = self.common.newcomers.place();
         if target == engine.context {
             self.welcome(engine, door, fd);
         } else {
-            self.common.newcomers_of(target).push((door, fd));
+            self.common.newcomers.send(target, (door, fd));
             self.service.notifiers.wake(target, &mut engine.ring);
         }
     }
 
     fn welcome(&mut self, engine: &mut Engine, door: Arc<Door>, fd: OwnedFd) {
         let exports = self.service.exports();
-        let Some(export) = exports.list.iter().find(|there| there.id == door.export) else {
+        let Some(export) = exports.get(door.export) else {
             return self.leave(engine.context, &door); // removed meanwhile
         };
         let entry = self.devices.vacant_entry();
@@ -163,8 +142,9 @@ impl VhostUser {
         let client =
             Client { peer, export: Some(export.name.clone()), since: SystemTime::now(), unsent: Arc::default() };
         self.service.clients().insert((engine.context.0, CLIENTS + number), client);
+        self.present.join(export, number);
         let device = entry.insert(Device::new(export, door, number, fd, self.tools.request_max));
-        if self.draining.is_some() {
+        if self.draining {
             device.end(engine);
         }
         self.touch(number);
@@ -174,7 +154,7 @@ impl VhostUser {
     fn leave(&self, context: ContextId, door: &Door) {
         door.told.store(false, Ordering::Relaxed);
         door.taken.store(false, Ordering::Release);
-        self.common.loads[usize::from(context.0)].fetch_sub(1, Ordering::Relaxed);
+        self.common.newcomers.left(context);
     }
 }
 
@@ -199,7 +179,7 @@ const PATIENCE: Duration = fairlift_core::time::secs(1);
 const LOOK_AGAIN: Duration = fairlift_core::time::ms(5);
 
 /// Devices are numbered from here on, among the clients of a worker.
-const CLIENTS: usize = 1 << 32;
+const CLIENTS: usize = TICKET as usize;
 
 impl Front for VhostUser {
     const ASKS_BY_ITSELF: bool = false;
@@ -222,7 +202,7 @@ impl Front for VhostUser {
                 self.touch(device);
             }
             Event::Accept(export) => {
-                let is_there = self.draining.is_none() && self.common.list().contains_key(&export);
+                let is_there = !self.draining && self.common.list().contains_key(&export);
                 let door = if more { self.doors.get(&export).cloned() } else { self.doors.remove(&export) };
                 if let Some(door) = door.filter(|_| is_there) {
                     self.accept(engine, now, &door);
@@ -234,23 +214,10 @@ impl Front for VhostUser {
         }
     }
 
-    /// There may be newcomers, or the order to drain.
-    fn woken(&mut self, engine: &mut Engine, now: Instant) {
-        let newcomers = std::mem::take(&mut *self.common.newcomers_of(engine.context));
+    /// There may be newcomers.
+    fn woken(&mut self, engine: &mut Engine, _now: Instant) {
+        let newcomers = self.common.newcomers.take(engine.context);
         newcomers.into_iter().for_each(|(door, fd)| self.welcome(engine, door, fd));
-        let changes = self.service.changes();
-        if std::mem::replace(&mut self.changes_seen, changes) != changes {
-            self.look_at_exports(engine, now);
-        }
-        if self.service.draining.load(Ordering::Acquire) && self.draining.is_none() {
-            self.draining = Some(now);
-            self.doors.keys().for_each(|door| engine.ring.cancel(Event::Accept(*door).pack()));
-            let numbers: Vec<_> = self.devices.iter().map(|(number, _)| number).collect();
-            for number in numbers {
-                self.devices[number].end(engine);
-                self.touch(number);
-            }
-        }
     }
 
     fn look_at_clock(&mut self, engine: &mut Engine, now: Instant) {
@@ -304,6 +271,7 @@ impl Front for VhostUser {
                 engine.ring.submit();
                 let device = self.devices.remove(*number);
                 let (door, name) = (Arc::clone(&device.door), device.export().name.clone());
+                self.present.leave(device.export().id, *number);
                 device.close(engine);
                 let client = self.service.clients().remove(&(engine.context.0, CLIENTS + *number));
                 let peer = client.map_or_else(String::new, |client| client.peer);
@@ -326,14 +294,34 @@ impl Front for VhostUser {
         (!self.waiting.is_empty()).then(|| now + LOOK_AGAIN)
     }
 
-    fn gives_up_at(&self) -> Option<Instant> {
-        let patience = self.service.limits.drain_timeout;
-        self.draining.map(|since| since + patience + patience)
-    }
-
     fn is_over(&self, _engine: &Engine) -> bool {
-        self.draining.is_some() && self.devices.is_empty() && self.doors.is_empty()
+        self.draining && self.devices.is_empty() && self.doors.is_empty()
     }
 
     fn finish(&mut self) {}
+}
+
+impl Clients for VhostUser {
+    #[cold]
+    fn follow(&mut self, engine: &mut Engine, now: Instant, exports: &Exports) {
+        for (number, fate) in self.present.follow(exports) {
+            let device = &mut self.devices[number];
+            match fate {
+                Fate::Changed(export) => device.follow(engine, now, &export, self.tools.request_max),
+                Fate::Removed(_) => device.end(engine),
+            }
+            self.touch(number);
+        }
+        self.look_at_doors(engine);
+    }
+
+    fn drain(&mut self, engine: &mut Engine, _now: Instant) {
+        self.draining = true;
+        self.doors.keys().for_each(|door| engine.ring.cancel(Event::Accept(*door).pack()));
+        let numbers: Vec<_> = self.devices.iter().map(|(number, _)| number).collect();
+        for number in numbers {
+            self.devices[number].end(engine);
+            self.touch(number);
+        }
+    }
 }

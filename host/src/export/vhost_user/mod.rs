@@ -10,7 +10,7 @@
 pub mod chain;
 mod config;
 mod device;
-pub(crate) mod front;
+mod front;
 mod inflight;
 mod memory;
 pub mod proto;

@@ -1,18 +1,22 @@
 //! What devices share: the doors at which front-ends connect, and what the kernel does for them.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicU32};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use fairlift_core::ContextId;
-
+use super::front::VhostUser;
 use crate::Error;
-use crate::config::{Address, Listener, Tls};
+use crate::config::{self, Address, Listener, Tls};
+use crate::disk::engine::Engine;
 use crate::export::Export;
+use crate::export::front::{OF_EVENT, OF_TICKET, Opening, Protocol};
 use crate::export::listen::{self, Listening};
-use crate::kernel::ring::Source;
+use crate::export::present::Newcomers;
+use crate::export::service::Service;
+use crate::kernel::ring::{Choice, Source};
 
 /// Where the front-end of one export connects. The socket is there for as long as anybody has this.
 pub(crate) struct Door {
@@ -28,28 +32,18 @@ pub(crate) struct Door {
 
 impl Door {
     /// The door of an export that listens already.
-    pub(crate) fn new(listening: Listening, export: &Export) -> Self {
+    fn new(listening: Listening, export: &Export) -> Self {
         let (taken, told) = Default::default();
         Self { listening, export: export.id, name: export.name.clone(), taken, told }
     }
 
     /// Listens for front-ends at a path.
-    pub(crate) fn listen(path: &Path) -> Result<Listening, Error> {
+    fn listen(path: &Path) -> Result<Listening, Error> {
         let listening = Listening::open(&place(path))?;
         // A front-end may have gone before it is accepted, and accepting must not wait for the next one.
         rustix::io::ioctl_fionbio(&listening.fd, true)
             .map_err(|error| Error::Listen { address: listening.name.clone(), why: error.to_string() })?;
         Ok(listening)
-    }
-
-    /// Whether [`Door::listen`] would succeed.
-    pub(crate) fn check(path: &Path) -> Result<(), Error> {
-        listen::check(&place(path))
-    }
-
-    /// Where it is: `unix:/run/vm/alice`.
-    pub(crate) fn address(&self) -> &str {
-        &self.listening.name
     }
 }
 
@@ -58,43 +52,76 @@ fn place(path: &Path) -> Listener {
 }
 
 /// A front-end that has connected: its door, and its socket.
-type Newcomer = (Arc<Door>, OwnedFd);
+pub(super) type Newcomer = (Arc<Door>, OwnedFd);
 
 /// The doors of a server, and what comes in by them: the same for all workers.
 pub(crate) struct Doors {
+    pub(super) service: Arc<Service>,
     /// By the numbers of their exports.
     list: Mutex<BTreeMap<u64, Arc<Door>>>,
-    /// Devices at each worker.
-    pub(super) loads: Box<[AtomicU32]>,
-    /// Front-ends that one worker accepted for another, by the number of that one.
-    newcomers: Box<[Mutex<Vec<Newcomer>>]>,
+    /// Doors of exports that were removed. A place is free when nobody has its door.
+    leaving: Mutex<Vec<Arc<Door>>>,
+    pub(super) newcomers: Newcomers<Newcomer>,
 }
 
 impl Doors {
-    pub(crate) fn new(list: Vec<Door>, workers: usize) -> Self {
-        let loads = (0..workers).map(|_| AtomicU32::new(0)).collect();
-        let list = list.into_iter().map(|door| (door.export, Arc::new(door))).collect();
-        Self { list: Mutex::new(list), loads, newcomers: (0..workers).map(|_| Mutex::default()).collect() }
-    }
-
     /// The doors that there are now.
     pub(super) fn list(&self) -> MutexGuard<'_, BTreeMap<u64, Arc<Door>>> {
         self.list.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Opens one more; workers are to be woken then.
-    pub(crate) fn open(&self, door: Door) {
-        self.list().insert(door.export, Arc::new(door));
+    /// Those that somebody has still, though their exports were removed.
+    fn leaving(&self) -> MutexGuard<'_, Vec<Arc<Door>>> {
+        let mut leaving = self.leaving.lock().unwrap_or_else(PoisonError::into_inner);
+        leaving.retain(|door| Arc::strong_count(door) > 1);
+        leaving
+    }
+}
+
+impl Protocol for Doors {
+    const NUMBER: u64 = NUMBER;
+
+    type Clients = VhostUser;
+
+    fn new(service: &Arc<Service>) -> Self {
+        let newcomers = Newcomers::new(service.notifiers.workers());
+        Self { service: Arc::clone(service), list: Mutex::default(), leaving: Mutex::default(), newcomers }
     }
 
-    /// Takes the door of an export away, if it has one; workers are to be woken then. The place is free when nobody has what
-    /// is answered.
-    pub(crate) fn shut(&self, export: u64) -> Option<Arc<Door>> {
-        self.list().remove(&export)
+    fn clients(self: &Arc<Self>, engine: &mut Engine) -> io::Result<VhostUser> {
+        Ok(VhostUser::new(engine, Arc::clone(self)))
     }
 
-    pub(super) fn newcomers_of(&self, worker: ContextId) -> MutexGuard<'_, Vec<Newcomer>> {
-        self.newcomers[usize::from(worker.0)].lock().unwrap_or_else(PoisonError::into_inner)
+    fn check(exports: &[config::Export], _engine: &Choice) -> Vec<Error> {
+        let sockets = exports.iter().filter_map(|export| export.vhost_user.as_deref());
+        sockets.filter_map(|socket| listen::check(&place(socket)).err()).collect()
+    }
+
+    fn is_in_the_way(&self, said: &config::Export) -> Option<String> {
+        let address = place(said.vhost_user.as_deref()?).address;
+        let address = listen::name(&address);
+        let is_left = self.leaving().iter().any(|door| door.listening.name == address);
+        is_left.then(|| format!("{address} is still being left by a virtual machine"))
+    }
+
+    fn prepare(
+        self: &Arc<Self>,
+        said: &config::Export,
+        _export: &Export,
+        _engine: &Choice,
+    ) -> Result<Option<Opening>, Error> {
+        let Some(path) = &said.vhost_user else { return Ok(None) };
+        let (listening, doors) = (Door::listen(path)?, Arc::clone(self));
+        Ok(Some(Box::new(move |export| _ = doors.list().insert(export.id, Arc::new(Door::new(listening, export))))))
+    }
+
+    fn leave(self: &Arc<Self>, export: u64) {
+        let door = self.list().remove(&export);
+        self.leaving().extend(door);
+    }
+
+    fn is_leaving(&self) -> bool {
+        !self.leaving().is_empty()
     }
 }
 
@@ -118,18 +145,9 @@ impl Name {
     }
 }
 
-const TICKET: u64 = 1 << 63;
-const EVENT: u64 = 1 << 55;
-
-/// Whether a request is a guest's.
-pub(crate) const fn is_ticket(owner: u64) -> bool {
-    owner & TICKET != 0
-}
-
-/// Whether something that the kernel has done was for a device.
-pub(crate) const fn is_event(what: u64) -> bool {
-    what & EVENT != 0
-}
+const NUMBER: u64 = 1;
+pub(super) const TICKET: u64 = NUMBER << OF_TICKET;
+const EVENT: u64 = NUMBER << OF_EVENT;
 
 /// What the kernel has done: a kind and a name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -174,10 +192,10 @@ mod tests {
         let name = Name { device: 70_000, ring: 63 };
         for event in [Event::Message(5), Event::Kick(name), Event::Called(name), Event::Accept(9)] {
             let Source::Front(what) = Source::unpack(event.pack()) else { panic!("{event:?} is a front's") };
-            assert!(is_event(what));
+            assert_eq!(what >> OF_EVENT, NUMBER);
             assert_eq!(Event::unpack(what), event);
         }
         assert_eq!(Name::of_ticket(name.ticket(1023)), (name, 1023));
-        assert!(is_ticket(name.ticket(0)));
+        assert_eq!(name.ticket(0) >> OF_TICKET, NUMBER);
     }
 }

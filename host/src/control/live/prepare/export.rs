@@ -11,11 +11,7 @@ use crate::control::arrange;
 use crate::control::change::NewExport;
 use crate::device::{self, Device};
 use crate::disk::{Disk, Registered};
-use crate::export::Export;
 use crate::export::clients::Served;
-use crate::export::listen::{self, Listening};
-use crate::export::ublk::device::Device as BlockDevice;
-use crate::export::vhost_user::service::Door;
 use crate::worker::Backend;
 
 /// As many exports as there are; each has at least a kilobyte.
@@ -47,25 +43,18 @@ impl Live {
         let mut export = arrange::export(&placed, &one.device, (one.disk, Sector(0)), 0)?;
         export.start = Sector(placed.offset / Sector::SIZE); // and where the device is, when that is known
         draft.config.exports.last_mut().expect("the plan put it there").disk = disk;
-        let socket = self.open_socket(new, dry_run)?;
-        let block = block_device(backend, served, new, &export, dry_run)?;
+        if let Some(why) = served.is_in_the_way(&placed) {
+            return Err(Why::Wait(why));
+        }
+        let openings = match dry_run {
+            true => {
+                Served::check(std::slice::from_ref(&placed), &backend.engine).into_iter().next().map_or(Ok(vec![]), Err)
+            }
+            false => served.prepare(&placed, &export, &backend.engine),
+        }?;
         draft.shows.insert(new.name.clone(), opened);
-        draft.steps.push(Step::Export { export, opened, socket, block });
+        draft.steps.push(Step::Export { export, opened, openings });
         Ok(())
-    }
-
-    /// Listens where virtual machines shall find a new export, if they shall.
-    fn open_socket(&self, new: &NewExport, dry_run: bool) -> Result<Option<Listening>, Why> {
-        let Some(path) = &new.vhost_user else { return Ok(None) };
-        let address = listen::name(&config::Address::Unix(path.clone()));
-        if self.leaving.doors.iter().any(|door| door.address() == address) {
-            return Err(Why::Wait(format!("{address} is still being left by a virtual machine")));
-        }
-        if dry_run {
-            Door::check(path)?;
-            return Ok(None);
-        }
-        Ok(Some(Door::listen(path)?))
     }
 
     /// Opens the backing of an export, and puts it on a disk; which of the opened it is.
@@ -208,35 +197,6 @@ impl Opened {
             Backing::Fault(fault) => self.device.path() == Some(fault.name.as_ref()),
             Backing::Null { .. } | Backing::Mem { .. } => false,
         }
-    }
-}
-
-/// The block device that a new export is to be, if it is to be one.
-fn block_device(
-    backend: &Backend,
-    served: &Served,
-    new: &NewExport,
-    export: &Export,
-    dry_run: bool,
-) -> Result<Option<BlockDevice>, Why> {
-    let Some(ublk) = &new.ublk else { return Ok(None) };
-    if served.ublk.is_leaving(&new.name) {
-        return Err(Why::Wait(format!("the block device of export \"{}\" is still being removed", new.name)));
-    }
-    let make = || {
-        if dry_run {
-            return BlockDevice::check().map(|()| None);
-        }
-        let workers = backend.notifiers.workers();
-        BlockDevice::make(ublk, &new.backing, export, served.service.limits.request_max, workers).map(Some)
-    };
-    match backend.engine.drives().and_then(|()| make()) {
-        Ok(device) => Ok(device),
-        Err(why) if ublk.optional => {
-            tracing::warn!("export {:?} is no block device: {why}", new.name);
-            Ok(None)
-        }
-        Err(why) => Err(Why::No(format!("export \"{}\": {why}", new.name))),
     }
 }
 

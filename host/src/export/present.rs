@@ -1,0 +1,100 @@
+//! Who is where: clients on their way to a worker, and clients of a worker at their exports.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use fairlift_core::ContextId;
+
+use super::service::Exports;
+use super::{Export, Leave};
+
+/// Clients that one thread has let in for the worker that serves them.
+pub(crate) struct Newcomers<T>(Box<[Worker<T>]>);
+
+struct Worker<T> {
+    /// How many clients it has, with those that are on their way.
+    load: AtomicU32,
+    coming: Mutex<Vec<T>>,
+}
+
+impl<T> Newcomers<T> {
+    pub(crate) fn new(workers: usize) -> Self {
+        Self((0..workers).map(|_| Worker { load: AtomicU32::new(0), coming: Mutex::default() }).collect())
+    }
+
+    fn of(&self, worker: ContextId) -> &Worker<T> {
+        &self.0[usize::from(worker.0)]
+    }
+
+    /// How many clients there are.
+    pub(crate) fn total(&self) -> u32 {
+        self.0.iter().map(|worker| worker.load.load(Ordering::Relaxed)).sum()
+    }
+
+    /// The worker with the fewest clients, which has one more from now on.
+    pub(crate) fn place(&self) -> ContextId {
+        let loads = self.0.iter().map(|worker| worker.load.load(Ordering::Relaxed));
+        let (least, _) = loads.enumerate().min_by_key(|(_, load)| *load).expect("there is at least one worker");
+        let least = ContextId(least as u16);
+        self.of(least).load.fetch_add(1, Ordering::Relaxed);
+        least
+    }
+
+    /// A worker has one client less.
+    pub(crate) fn left(&self, worker: ContextId) {
+        self.of(worker).load.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Sends a client to a worker, which is to be woken then.
+    pub(crate) fn send(&self, worker: ContextId, client: T) {
+        self.of(worker).coming.lock().unwrap_or_else(PoisonError::into_inner).push(client);
+    }
+
+    /// Those that were sent to a worker since this was asked last.
+    pub(crate) fn take(&self, worker: ContextId) -> Vec<T> {
+        std::mem::take(&mut *self.of(worker).coming.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// What has become of an export.
+#[derive(Clone)]
+pub(crate) enum Fate {
+    Changed(Arc<Export>),
+    Removed(Leave),
+}
+
+/// The clients of a worker, by the exports that they are at, and these as they were when that was told last.
+#[derive(Default)]
+pub(crate) struct Present(BTreeMap<u64, (Arc<Export>, Vec<usize>)>);
+
+impl Present {
+    pub(crate) fn join(&mut self, export: &Arc<Export>, client: usize) {
+        self.0.entry(export.id).or_insert_with(|| (Arc::clone(export), Vec::new())).1.push(client);
+    }
+
+    pub(crate) fn leave(&mut self, export: u64, client: usize) {
+        let Some((_, clients)) = self.0.get_mut(&export) else { return };
+        clients.retain(|there| *there != client);
+        if clients.is_empty() {
+            self.0.remove(&export);
+        }
+    }
+
+    /// The clients whose export has changed, or has gone, and what has become of it.
+    pub(crate) fn follow(&mut self, exports: &Exports) -> Vec<(usize, Fate)> {
+        let mut told = Vec::new();
+        for (id, (known, clients)) in &mut self.0 {
+            let fate = match exports.get(*id) {
+                Some(there) if Arc::ptr_eq(there, known) => continue,
+                Some(there) => {
+                    known.clone_from(there);
+                    Fate::Changed(Arc::clone(there))
+                }
+                None => Fate::Removed(exports.how(*id)),
+            };
+            told.extend(clients.iter().map(|client| (*client, fate.clone())));
+        }
+        told
+    }
+}
