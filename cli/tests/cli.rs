@@ -43,7 +43,7 @@ fn the_example_config_is_shown_three_ways_and_is_right() {
     let mut file = tempfile::NamedTempFile::new().unwrap();
     file.write_all(shown.as_bytes()).unwrap();
     let check = fairlift(&["serve", "--check", "--config", file.path().to_str().unwrap()]);
-    assert_eq!(out(&check), "ok: 2 exports, 1 disk, 4 groups, 2 listeners\n", "{}", err(&check));
+    assert_eq!(out(&check), "ok: 2 exports, 1 disk, 3 groups, 2 listeners\n", "{}", err(&check));
 }
 
 #[test]

@@ -62,6 +62,9 @@ pub struct Disk {
     pub name: String,
     /// Which scheduler.
     pub scheduler: sched::Kind,
+    /// Whether nobody named it: then it is the one that suits the disk and the tenants on it, and becomes another when a second tenant
+    /// comes ([`settle`](crate::control::settle)).
+    pub is_usual: bool,
     /// The scheduler's tunables that differ from their defaults, as (name, value); already checked by the caller with
     /// `Tune::set`.
     pub set: Vec<(String, String)>,
@@ -71,8 +74,6 @@ pub struct Disk {
     /// Whether the workers share those `depth` requests where each has a queue of its own (scheduler `none`); else each
     /// may have as many in flight. Where a scheduler decides for all, it has `depth` for all.
     pub shared_tags: bool,
-    /// The scheduler if the disk rotates, as far as that is known when it is opened; `None`: the same.
-    pub if_rotational: Option<sched::Kind>,
     /// Requests that may wait and be in flight, for each hardware context or shared; `None`: what suits the scheduler
     /// ([`sched::Kind::nr_requests`](fairlift_core::sched::Kind::nr_requests)).
     pub nr_requests: Option<u32>,
@@ -90,10 +91,10 @@ impl Disk {
         Self {
             name: name.into(),
             scheduler,
+            is_usual: false,
             set: Vec::new(),
             depth: None,
             shared_tags: false,
-            if_rotational: None,
             nr_requests: None,
             io_timeout: None,
             concurrency: concurrency::Settings::default(),

@@ -20,17 +20,7 @@ const MIB: u64 = 1 << 20;
 const BLOCK: u64 = 4096;
 
 fn disk(name: &str, scheduler: Kind) -> Disk {
-    Disk {
-        name: name.into(),
-        scheduler,
-        set: vec![],
-        depth: None,
-        shared_tags: false,
-        if_rotational: None,
-        nr_requests: None,
-        io_timeout: None,
-        concurrency: Default::default(),
-    }
+    Disk::new(name, scheduler)
 }
 
 fn path(name: &str) -> PathBuf {
@@ -558,7 +548,7 @@ fn a_success_is_done_and_a_refusal_changes_nothing() {
             std::thread::sleep(Duration::from_millis(1));
         }
     };
-    let scheduler = |scheduler| Change::SetScheduler { disk: "s".into(), scheduler, set: vec![] };
+    let scheduler = |scheduler| Change::SetScheduler { disk: "s".into(), scheduler, is_usual: false, set: vec![] };
     let knob =
         |(knob, value): (&str, &String)| Change::SetKnob { disk: "s".into(), knob: knob.into(), value: value.clone() };
     let bounds = [
@@ -719,7 +709,7 @@ fn random_change(random: &mut u64, config: &Config, groups: &[&str], images: &[P
         6 => Change::RemoveDisk { disk },
         7 | 8 => {
             let scheduler = Kind::ALL[pick(Kind::ALL.len())];
-            Change::SetScheduler { disk, scheduler, set: vec![] }
+            Change::SetScheduler { disk, scheduler, is_usual: false, set: vec![] }
         }
         9 => Change::SetKnob { disk, knob: "isolation_cost".into(), value: (1 + pick(50)).to_string() },
         10 => Change::SetDepth { disk, depth: [None, Some(1 + pick(64) as u16)][pick(2)] },

@@ -187,7 +187,7 @@ def a_transaction_is_made_whole_or_not_and_two_writers_are_told_apart(t):
     changes = [{"add": "group", "name": "/x", "weight": 7}, {"set": "group", "name": "/y", "weight": 3}]
     refused = control.ask("POST", "/v1/changes", {"changes": changes}, code=422)
     contains(refused["error"], 'there is no group "/y"')
-    equal(control.ask("GET", "/v1/groups")["groups"], [], "the groups after a refusal")
+    equal([group["path"] for group in control.ask("GET", "/v1/groups")["groups"]], ["/a"], "the groups after a refusal")
     made = control.ask("POST", "/v1/changes", {"changes": changes[:1], "dry_run": True})
     equal((made["version"], made["dry_run"]), (0, True))
     equal(control.ask("POST", "/v1/changes", {"changes": changes[:1]})["version"], 1)
@@ -502,7 +502,7 @@ def a_shell_completes_the_names_of_what_there_is(t):
 
     equal(offered("fairlift get export "), ["alice", "bob"], "the exports")
     equal(offered("fairlift set export al"), ["alice"], "the exports with al")
-    equal(offered("fairlift set group /"), ["/", "/tenants", "/tenants/carol"], "the groups")
+    equal(offered("fairlift set group /"), ["/", "/alice", "/bob", "/tenants", "/tenants/carol"], "the groups")
     equal(offered("fairlift remove disk "), [disk["name"] for disk in control.ask("GET", "/v1/disks")], "the disks")
     equal(offered("fairlift set group /tenants/carol we"), ["weight="], "what a group has that begins with we")
     equal(offered("fairlift set disk ssd0 read"), ["read_expire="], "the tunables of mq-deadline with read")
@@ -512,7 +512,7 @@ def a_shell_completes_the_names_of_what_there_is(t):
     for shell in "zsh", "fish":
         equal(offered("fairlift get export ", shell=shell), ["alice", "bob"], f"the exports, in {shell}")
         # zsh takes "/" for a directory without a name, and leaves it out.
-        groups = ["/"] * (shell == "fish") + ["/tenants", "/tenants/carol"]
+        groups = ["/"] * (shell == "fish") + ["/alice", "/bob", "/tenants", "/tenants/carol"]
         equal(offered("fairlift set group /", shell=shell), groups, f"the groups, in {shell}")
         equal(offered("fairlift set group /tenants/carol we", shell=shell), ["weight="], f"what begins with we, in {shell}")
     with socket.socket(socket.AF_UNIX) as silent:

@@ -1,5 +1,6 @@
 """Groups with weights: who they are, and what they get. How much, `benches/peers/tenants.py` measures."""
 
+from control import Control
 from harness import *
 from nbdclient import READ
 
@@ -206,3 +207,71 @@ def the_weights_of_the_example_config_act(t):
 
 if __name__ == "__main__":
     main()
+
+
+@test(fairlift_only=True)
+def two_exports_are_two_tenants_that_share_by_default(t):
+    images = [t.image(name, 1 * MIB) for name in ("alice.img", "bob.img")]
+    server = t.server(f"alice={images[0]}", f"bob={images[1]}")
+    control = Control(t, server)
+    exports = {export["name"]: export for export in control.ask("GET", "/v1/exports")}
+    equal({name: export["group"] for name, export in exports.items()}, {"alice": "/alice", "bob": "/bob"}, "the groups")
+    equal(len({export["disk"] for export in exports.values()}), 1, "disks")
+    equal(control.ask("GET", "/v1/disks")[0]["scheduler"], "fair", "the scheduler")
+    contains(server.log(), ": fair, tenants /alice (weight 100), /bob (weight 100)")
+    control.cli("set", "group", "/alice", "weight=300")
+    server.stop()
+    none = t.server(f"alice={images[0]}", f"bob={images[1]}", args=["--scheduler", "none"])
+    contains(none.log(), ": none, which keeps no shares, tenants /alice (weight 100), /bob (weight 100)")
+
+
+@test(fairlift_only=True)
+def a_second_tenant_has_the_disk_shared_while_the_first_reads_and_it_stays_so(t):
+    images = [t.image(name, 16 * MIB, (0, data(16 * MIB, name))) for name in ("alice.img", "bob.img")]
+    server = t.server(f"alice={images[0]}")
+    control = Control(t, server)
+    scheduler = lambda: control.ask("GET", "/v1/disks")[0]["scheduler_in_place"]
+    equal(scheduler(), "mq-deadline", "the scheduler of a lone tenant")
+    contains(server.log(), ": mq-deadline, one tenant /alice (weight 100)")
+    done, failures = threading.Event(), []
+
+    def read():
+        with server.connect("alice") as client:
+            rounds = 0
+            while not done.is_set() or rounds < 16:
+                at = rounds % 16 * MIB
+                if client.read(at, MIB) != data(16 * MIB, "alice.img")[at:at + MIB]:
+                    failures.append(at)
+                rounds += 1
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    said = control.cli("add", "export", f"bob={images[1]}")
+    contains(said, "scheduler fair (was mq-deadline), for its tenants to share it")
+    contains(server.log(), ": scheduler fair (was mq-deadline) for 2 tenants")
+    done.set()
+    reader.join()
+    equal(failures, [], "wrong reads of the first tenant")
+    equal(scheduler(), "fair", "the scheduler of two")
+    equal([g["path"] for g in control.ask("GET", "/v1/groups")["groups"]], ["/alice", "/bob"], "the groups")
+    control.cli("remove", "export", "bob")
+    equal([g["path"] for g in control.ask("GET", "/v1/groups")["groups"]], ["/alice"], "a group goes with its export")
+    equal(scheduler(), "fair", "the scheduler when the second tenant has gone")
+
+
+@test(fairlift_only=True)
+def what_rotates_has_bfq_for_two_tenants_and_a_floor_gets_the_scheduler_that_keeps_it(t):
+    spinning = """
+        [disk.one]
+        [export.a]
+        backing = "sim:sata-7200,size=1g"
+        disk = "one"
+        [export.b]
+        backing = "sim:sata-7200,size=1g"
+        disk = "one"
+        """
+    control = Control(t, t.server(config=spinning))
+    equal(control.ask("GET", "/v1/disks")[0]["scheduler"], "bfq", "what rotates")
+    control = Control(t, t.server("alice=mem:1m"))
+    control.cli("set", "group", "/alice", "min=iops=100")
+    equal(control.ask("GET", "/v1/disks")[0]["scheduler"], "fair", "of a floor")

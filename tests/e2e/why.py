@@ -170,7 +170,7 @@ def other_connections_of_the_root_group(t):
         scheduler = "mq-deadline"
         depth = 1
         nr_requests = 64
-        """ + "".join(f'[export.{name}]\nbacking = "{SLOW}"\ndisk = "d"\n' for name in ("alice", "bob")))
+        """ + "".join(f'[export.{name}]\nbacking = "{SLOW}"\ndisk = "d"\ngroup = "/"\n' for name in ("alice", "bob")))
     for export in ("alice", "bob", "bob", "bob"):
         Load(t, server, export)
     why(t, server, "others", "the disk serves other connections", seconds=2)

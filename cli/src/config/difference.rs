@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use fairlift::config::{Address, Backing, Config, Disk, Export, Faults, Listener};
 use fairlift::control::{Change, Leave, NewExport};
-use fairlift_core::{Group, GroupId, Priority, PriorityClass, flush};
+use fairlift_core::{Group, GroupId, Priority, PriorityClass, flush, sched};
 
 use crate::words::place;
 use crate::words::units::show_size;
@@ -181,8 +181,11 @@ fn turn_disk(old: &Disk, new: &Disk, changes: &mut Vec<Change>, fixed: &mut Vec<
     let (was, is) = (knobs(old), knobs(new));
     // A tunable that is not set any more has its default again, which only a new scheduler gives it.
     let is_unset = was.keys().any(|knob| !is.contains_key(knob));
-    if old.scheduler != new.scheduler || old.if_rotational != new.if_rotational || is_unset {
-        changes.push(Change::SetScheduler { disk: disk(), scheduler: new.scheduler, set: new.set.clone() });
+    // One that nobody names follows the tenants.
+    let scheduler = |disk: &Disk| Some(disk.scheduler).filter(|_| !disk.is_usual);
+    if scheduler(old) != scheduler(new) || is_unset {
+        let (scheduler, is_usual) = (new.scheduler, new.is_usual);
+        changes.push(Change::SetScheduler { disk: disk(), scheduler, is_usual, set: new.set.clone() });
     } else {
         let set = is.into_iter().filter(|(knob, value)| was.get(knob) != Some(value));
         changes.extend(set.map(|(knob, value)| Change::SetKnob {
@@ -290,7 +293,7 @@ pub(crate) fn wanted(now: &Config, was: &Config, new: &Config, rotates: impl Fn(
     let is_said = |disk: &str| [was, new].iter().any(|config| find_disk(config, disk).is_some());
     for disk in &mut wanted.disks {
         let Some(there) = find_disk(now, &disk.name) else { continue };
-        settle(disk, &rotates);
+        settle(disk, there, &rotates);
         keep_knobs(disk, there, find_disk(was, &disk.name));
     }
     for disk in now.disks.iter().filter(|disk| !is_said(&disk.name)) {
@@ -304,8 +307,8 @@ pub(crate) fn wanted(now: &Config, was: &Config, new: &Config, rotates: impl Fn(
         if export.disk.is_none() {
             let disk = place(&wanted, made).expect("put there above");
             wanted.disks[disk] = Disk { name: made.to_owned(), ..new.disk_default.clone() };
-            settle(&mut wanted.disks[disk], &rotates);
             if let Some(there) = find_disk(now, made) {
+                settle(&mut wanted.disks[disk], there, &rotates);
                 keep_knobs(&mut wanted.disks[disk], there, Some(&was.disk_default));
             }
             wanted.exports[at].disk = Some(disk);
@@ -338,10 +341,14 @@ pub(crate) fn wanted(now: &Config, was: &Config, new: &Config, rotates: impl Fn(
     wanted
 }
 
-/// The scheduler that suits the device, once it is known.
-fn settle(disk: &mut Disk, rotates: impl Fn(&str) -> bool) {
-    if let Some(kind) = disk.if_rotational.take().filter(|_| rotates(&disk.name)) {
-        disk.scheduler = kind;
+/// The scheduler of a disk that is there, if nobody names it: the one that it has, or one of as many tenants where it is known whether
+/// the disk rotates.
+fn settle(disk: &mut Disk, there: &Disk, rotates: impl Fn(&str) -> bool) {
+    if disk.is_usual && there.is_usual {
+        disk.scheduler = there.scheduler;
+    } else if disk.is_usual && disk.set.is_empty() {
+        let tenants = if disk.scheduler.has_weights() { 2 } else { 1 };
+        disk.scheduler = sched::Kind::usual(tenants, rotates(&disk.name));
     }
 }
 
@@ -387,7 +394,7 @@ pub(crate) fn describe(change: &Change, old: &Config) -> String {
         }
         Change::AddDisk(disk) => format!("disk {:?}: added, scheduler {}", disk.name, disk.scheduler.name()),
         Change::RemoveDisk { disk } => format!("disk {disk:?}: removed"),
-        Change::SetScheduler { disk: name, scheduler, set } => {
+        Change::SetScheduler { disk: name, scheduler, set, .. } => {
             let was = disk(name).filter(|disk| disk.scheduler == *scheduler);
             if let Some(differ) = was.map(|was| differ(was, set)).filter(|differ| !differ.is_empty()) {
                 return format!("disk {name:?}: {differ}");
@@ -438,6 +445,17 @@ pub(crate) fn describe(change: &Change, old: &Config) -> String {
         Change::SetCertificate { tls: Some(_) } => "certificate: another one, for connections from now on".into(),
         Change::SetCertificate { tls: None } => "certificate: none".into(),
     }
+}
+
+/// Disks that have another scheduler after changes because of their tenants, a line each.
+pub(crate) fn suited(before: &Config, after: &Config) -> Vec<String> {
+    let both = after.disks.iter().filter_map(|disk| Some((find_disk(before, &disk.name)?, disk)));
+    both.filter(|(was, is)| was.is_usual && is.is_usual && was.scheduler != is.scheduler)
+        .map(|(was, is)| {
+            let (was, name) = (was.scheduler.name(), &is.name);
+            format!("disk {name:?}: scheduler {} (was {was}), for its tenants to share it", is.scheduler.name())
+        })
+        .collect()
 }
 
 fn faults_of(export: &str, path: &Path, faults: &Faults) -> String {

@@ -55,7 +55,7 @@ pub(crate) const EXPORT: Sort = Sort {
         key(
             "group",
             "a path from the root, as in `\"/tenants/alice\"`",
-            "`\"/\"`",
+            "`/NAME`, a group of its own",
             "the group whose share its clients use",
         ),
         key(
@@ -90,7 +90,7 @@ pub(crate) const DISK: Sort = Sort {
         key(
             "scheduler",
             "the name of a scheduler; see `fairlift tunables`",
-            "`--scheduler`, else `fair` where exports of several groups are on it (`bfq` if it rotates), else `mq-deadline`",
+            "`--scheduler`, else `fair` where exports of several groups are on it (`bfq` if it rotates), else `mq-deadline` until a second group comes",
             "the scheduler: it decides which request is served next",
         ),
         key("set", "a table of tunables; see `docs/tunables.md`", "the scheduler's own", "tunables of the scheduler"),

@@ -428,7 +428,10 @@ impl Reading<'_> {
             offset: offset.map_or(0, |placed| placed.value),
             size: size.map(|placed| placed.value),
             disk: disk.map(|placed| placed.value),
-            group: group.map_or(GroupId::ROOT, |placed| placed.value),
+            group: match group {
+                Some(placed) => placed.value,
+                None => groups.own(name).unwrap_or(GroupId::ROOT), // there are too many, which is told of those that are said
+            },
             priority: priority.map_or(Priority::default(), |placed| placed.value),
             read_only: read_only.is_some_and(|placed| placed.value),
             vhost_user: vhost_user.map(|placed| self.dir.join(placed.value)),

@@ -21,6 +21,7 @@ use serde_json::{Value, json};
 use super::listen::Who;
 use super::words::{Act, Kind, Words};
 use super::{ConfigFile, NotRead, ReadAgain, metrics, page, show, status, trace, why};
+use crate::config::difference::suited;
 use asked::{ApiRequest, if_match, keys};
 
 /// How often it is looked whether what was removed has gone, and what schedulers have found out.
@@ -306,7 +307,7 @@ impl App {
         }
         let (file, keys) = (Arc::clone(&self.file), asked.keys);
         self.change(asked.who, asked.headers, dry_run, Some((kind, name.clone())), move |state| {
-            Words::new(&state.config, file.sockets()).changes(act, kind, &name, keys)
+            Words::new(&state.config, file.sockets()).change(act, kind, &name, keys)
         })
         .await
     }
@@ -507,10 +508,11 @@ impl App {
             }
             let changes = words(&before).map_err(bad)?;
             let state = handle.apply(&changes, asked, dry_run)?;
-            let made: Vec<String> = changes.iter().map(said).collect();
+            let also = suited(&before.config, &state.config);
+            let made: Vec<String> = changes.iter().map(said).chain(also.iter().cloned()).collect();
             let warnings = self.file.warnings_of(&state.config, &changes);
             if !dry_run && !changes.is_empty() {
-                for change in &made {
+                for change in &made[..changes.len()] {
                     tracing::info!(who = who.name, version = state.version, "changed: {change}");
                 }
                 let what = made.join("; ");
@@ -526,6 +528,9 @@ impl App {
             };
             let mut value =
                 thing.unwrap_or_else(|| json!({"version": state.version, "dry_run": dry_run, "changes": made}));
+            if of.is_some() && !dry_run && !also.is_empty() {
+                value["also"] = also.into();
+            }
             if !warnings.is_empty() {
                 value["warnings"] = warnings.into();
             }

@@ -15,7 +15,8 @@ use fairlift_lab::suggestion;
 use serde_json::{Map, Value};
 
 use crate::config::faults;
-use crate::words::scheduler::{check_setting, parse_scheduler, scheduler_default, tunables};
+use crate::words::groups::own_path;
+use crate::words::scheduler::{check_setting, parse_scheduler, tunables};
 use crate::words::{backing, limits, nbd, place, ublk, units};
 
 /// What can be changed.
@@ -88,6 +89,20 @@ pub(crate) struct Words<'a> {
     schedulers: Vec<(String, sched::Kind)>,
 }
 
+/// What the changes of a list are about that goes or comes: exports that leave their group, and groups that get one.
+fn moves(changes: &[Change]) -> (BTreeSet<&str>, BTreeSet<&str>) {
+    let (mut gone, mut used) = (BTreeSet::new(), BTreeSet::new());
+    for change in changes {
+        match change {
+            Change::RemoveExport { export, .. } => _ = gone.insert(&**export),
+            Change::MoveExport { export, group } => _ = (gone.insert(export), used.insert(&**group)),
+            Change::AddExport(new) => _ = used.insert(&new.group),
+            _ => {}
+        }
+    }
+    (gone, used)
+}
+
 impl<'a> Words<'a> {
     pub(crate) fn new(config: &'a Config, sockets: Option<&'a Path>) -> Self {
         Self {
@@ -106,7 +121,44 @@ impl<'a> Words<'a> {
         for (at, one) in list.iter().enumerate() {
             all.extend(self.one(one).map_err(|why| format!("change {}: {why}", at + 1))?);
         }
+        self.leave_own_groups(&mut all);
         Ok(all)
+    }
+
+    /// One change.
+    pub(crate) fn change(
+        &mut self,
+        act: Act,
+        kind: Kind,
+        name: &str,
+        keys: Map<String, Value>,
+    ) -> Result<Vec<Change>, String> {
+        let mut all = self.changes(act, kind, name, keys)?;
+        self.leave_own_groups(&mut all);
+        Ok(all)
+    }
+
+    /// A group that was made for an export goes with it, unless somebody gave it a weight or limits: exports that come and go
+    /// leave no groups behind.
+    fn leave_own_groups(&self, changes: &mut Vec<Change>) {
+        let (gone, used) = moves(changes);
+        let mut empty = Vec::new();
+        for export in &gone {
+            let path = own_path(export);
+            let Some(at) = self.config.groups.iter().position(|group| group.path == path && group.parent.is_some())
+            else {
+                continue;
+            };
+            let mut inside = self.config.exports.iter().filter(|one| usize::from(one.group.0) == at);
+            let is_left = inside.clone().any(|one| one.name == **export) && inside.all(|one| gone.contains(&*one.name));
+            let below = format!("{path}/");
+            let is_needed = used.contains(&*path) || self.groups.iter().any(|group| group.starts_with(&below));
+            let is_plain = self.config.groups[at].weight == Group::WEIGHT_DEFAULT && !self.bounds.contains_key(&path);
+            if is_left && !is_needed && is_plain && self.groups.contains(&path) {
+                empty.push(Change::RemoveGroup { path });
+            }
+        }
+        changes.extend(empty);
     }
 
     fn one(&mut self, one: &Value) -> Result<Vec<Change>, String> {
@@ -122,13 +174,7 @@ impl<'a> Words<'a> {
     }
 
     /// What is to be done with one thing.
-    pub(crate) fn changes(
-        &mut self,
-        act: Act,
-        kind: Kind,
-        name: &str,
-        keys: Map<String, Value>,
-    ) -> Result<Vec<Change>, String> {
+    fn changes(&mut self, act: Act, kind: Kind, name: &str, keys: Map<String, Value>) -> Result<Vec<Change>, String> {
         let keys = Keys { kind, act, keys };
         let name = name.to_owned();
         match (kind, act) {
@@ -199,7 +245,7 @@ impl<'a> Words<'a> {
             offset: keys.take("offset", |text| units::parse_size(&text))?.unwrap_or(0),
             size: keys.take("size", size)?.flatten(),
             disk: keys.take("disk", Ok)?,
-            group: keys.take("group", Ok)?.unwrap_or_else(|| "/".into()),
+            group: keys.take("group", Ok)?.unwrap_or_else(|| own_path(&name)),
             priority: keys.take("ioprio", priority)?.unwrap_or_default(),
             read_only: keys.take("read_only", switch)?.unwrap_or(false),
             description: keys.take("description", Ok)?.unwrap_or_default(),
@@ -221,7 +267,7 @@ impl<'a> Words<'a> {
         let depth = keys.take("depth", |text| auto(&text, |text| number(text, 1, 4096)))?;
         let nr_requests = keys.take("nr_requests", |text| auto(&text, |text| number(text, 1, 1 << 20)))?;
         let before = self.schedulers.iter().find(|(one, _)| *one == name).map(|(_, scheduler)| *scheduler);
-        let kind = scheduler.or(before).unwrap_or_else(|| scheduler_default(1, false));
+        let kind = scheduler.or(before).unwrap_or_else(|| sched::Kind::usual(1, false));
         let mut set = Vec::new();
         for (knob, value) in keys.knobs()? {
             check_setting(kind, &knob, &value).map_err(|(_, why)| why)?;
@@ -233,6 +279,7 @@ impl<'a> Words<'a> {
             let (depth, nr_requests) = (depth.flatten(), nr_requests.flatten());
             let disk = Disk {
                 set,
+                is_usual: scheduler.is_none(),
                 depth: depth.map(|depth| depth as u16),
                 nr_requests: nr_requests.map(|number| number as u32),
                 ..Disk::new(name, kind)
@@ -252,7 +299,8 @@ impl<'a> Words<'a> {
             let there = self.config.disks.iter().find(|disk| disk.name == name).map_or(&[][..], |disk| &disk.set);
             let all = |knob: &str| flush::Settings::INFO.iter().any(|info| info.name == knob);
             let kept = there.iter().filter(|(knob, _)| all(knob)).cloned();
-            changes.push(Change::SetScheduler { disk: name.clone(), scheduler, set: kept.collect() });
+            let (disk, is_usual) = (name.clone(), false);
+            changes.push(Change::SetScheduler { disk, scheduler, is_usual, set: kept.collect() });
         }
         changes.extend(set.into_iter().map(|(knob, value)| Change::SetKnob { disk: name.clone(), knob, value }));
         Ok(changes)

@@ -26,7 +26,7 @@ use crate::words::backing;
 use crate::words::groups::Tree;
 use crate::words::limits;
 use crate::words::mistake::{Mistake, Source};
-use crate::words::scheduler::{check_setting, scheduler_default};
+use crate::words::scheduler::check_setting;
 use crate::words::units::show_size;
 
 /// What is measured.
@@ -85,7 +85,7 @@ pub(crate) fn plan(flags: &IostestArgs, reports: &Reports, mistakes: &mut Vec<Mi
         Some(TestDisk::Model(spec)) => spec.build(0).character().rotational,
         Some(TestDisk::Real(_)) | None => true,
     };
-    let scheduler = flags.scheduler.unwrap_or_else(|| scheduler_default(leaves, rotational));
+    let scheduler = flags.scheduler.unwrap_or_else(|| sched::Kind::usual(leaves, rotational));
     let tree = tree.map(|(groups, bounds)| (limited(flags, &groups, bounds, scheduler, &mut note), groups));
     let set = settings(flags, scheduler, &mut note);
     let sweep = sweep(flags, scheduler, &mut note);

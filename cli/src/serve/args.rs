@@ -57,16 +57,15 @@ pub(crate) struct ServeArgs {
     /// Give an export a share of its disk, relative to the others: alice=300 has three times what bob=100 has. 1 to 1000; may
     /// be given several times [default: 100]
     ///
-    /// With it, each export on the command line has a group of its own, /NAME. Of an export in the config file this sets the
-    /// weight of its group; a NAME that starts with / is that of a group.
+    /// Each export that names no group has one of its own, /NAME. Of another this sets the weight of its group; a NAME that
+    /// starts with / is that of a group.
     #[arg(long, value_name = "NAME=N", value_parser = parse_weight)]
     pub(crate) weight: Vec<(String, u16)>,
 
     /// Limit what an export does in a second: alice=riops=3000 or "alice=riops=3000 wbps=50m"; of rbps, wbps, riops, wiops, bps
     /// and iops; may be given several times [default: no limit]
     ///
-    /// As with --weight, each export on the command line has a group of its own, /NAME; of an export in the config file this
-    /// limits its group. A NAME that starts with / is that of a group.
+    /// It is the group of the export that is limited. A NAME that starts with / is that of a group.
     #[arg(long, value_name = "NAME=LIMITS", value_parser = parse_max)]
     pub(crate) max: Vec<(String, Rates)>,
 

@@ -87,7 +87,12 @@ fn why_inert_now(config: &Config, path: &str) -> Option<String> {
         return why_inert(config, path);
     }
     let first = config.disks.first()?;
-    (!config.disks.iter().any(|disk| disk.scheduler.has_weights())).then(|| no_weights(first))
+    (!config.disks.iter().any(can_share)).then(|| no_weights(first))
+}
+
+/// Whether weights mean something on a disk, or will where two tenants are on it.
+const fn can_share(disk: &Disk) -> bool {
+    disk.is_usual || disk.scheduler.has_weights()
 }
 
 /// Why the latency of a group cannot act; `None`: it has none, or it can, or no export is there (inert.7).
@@ -152,7 +157,7 @@ fn why_inert(config: &Config, path: &str) -> Option<String> {
     let shared: BTreeSet<_> = rivals.iter().map(|(disk, _)| *disk).filter(|disk| own.contains(disk)).collect();
     let name = |disk: usize| &config.disks[disk].name;
     if let Some(first) = shared.first() {
-        if shared.iter().any(|disk| config.disks[*disk].scheduler.has_weights()) {
+        if shared.iter().any(|disk| can_share(&config.disks[*disk])) {
             return None;
         }
         return Some(no_weights(&config.disks[*first]));
@@ -319,7 +324,8 @@ f.toml:10:8: warning: group.\"/tenants/alcie\": no export is in this group; did 
         assert_eq!(said(&text("fair")), "");
         let config = config_of(&text("bfq"));
         let set = Change::SetBounds { group: "/a".into(), bounds: config.bounds["/a"] };
-        let turn = Change::SetScheduler { disk: "d".into(), scheduler: sched::Kind::Bfq, set: Vec::new() };
+        let turn =
+            Change::SetScheduler { disk: "d".into(), scheduler: sched::Kind::Bfq, is_usual: false, set: Vec::new() };
         let wanted = [format!("group \"/a\": {}", why("bfq"))];
         assert_eq!(warnings_of(&config, std::slice::from_ref(&set)), wanted);
         assert_eq!(warnings_of(&config, &[turn, set]), wanted, "it is told once");
@@ -368,7 +374,7 @@ f.toml:10:8: warning: group.\"/tenants/alcie\": no export is in this group; did 
         let add = |path: &str, weight| Change::AddGroup { path: path.into(), weight };
         let set = |group: &str, weight| Change::SetWeight { group: group.into(), weight };
         let put = |group: &str| Change::MoveExport { export: "a".into(), group: group.into() };
-        let turn = |scheduler| Change::SetScheduler { disk: "d".into(), scheduler, set: Vec::new() };
+        let turn = |scheduler| Change::SetScheduler { disk: "d".into(), scheduler, is_usual: false, set: Vec::new() };
         // A group without exports, in which one may come: only where no disk knows weights.
         assert_eq!(warnings_of(&plain, &[add("/new", 200)]), says("/new"));
         assert_eq!(warnings_of(&fair, &[add("/new", 200), set("/new", 300)]), [""; 0]);

@@ -18,8 +18,10 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use fairlift::config::{Address, Config, Tls};
+use fairlift::config::{Address, Config, Disk, Tls};
+use fairlift::control::tenants;
 use fairlift::{Error, Handle, Server};
+use fairlift_core::GroupId;
 
 use crate::config;
 use crate::control;
@@ -48,9 +50,9 @@ fn attempt(flags: &ServeArgs) -> Result<(), Complaint> {
     let prepared = prepare(flags, inherited).map_err(|wrong| Complaint::Typed(not_started(wrong)))?;
     raise_file_limit();
     if flags.check {
-        let warnings = prepared.check().map_err(|wrong| Complaint::Refused(not_started(wrong)))?;
+        let (in_force, warnings) = prepared.check().map_err(|wrong| Complaint::Refused(not_started(wrong)))?;
         eprint!("{}", render(Severity::Warning, prepared.source.as_ref(), &warnings));
-        println_or_not(&format!("ok: {}\n", summary(&prepared.config, warnings.len())));
+        println_or_not(&format!("ok: {}\n", summary(&in_force, warnings.len())));
         return Ok(());
     }
     let _log = log::start(flags.log);
@@ -82,8 +84,8 @@ struct Prepared {
 }
 
 impl Prepared {
-    /// Whether a server of it would start, and what in it cannot act.
-    fn check(&self) -> Result<Vec<Mistake>, Wrong> {
+    /// Whether a server of it would start: what would be in force, and what in it cannot act.
+    fn check(&self) -> Result<(Config, Vec<Mistake>), Wrong> {
         // What it opens is closed again: that is not worth a line in the log.
         let quiet = tracing::subscriber::NoSubscriber::new();
         let checked = tracing::subscriber::with_default(quiet, || Server::check(&self.config));
@@ -92,7 +94,10 @@ impl Prepared {
         let mut mistakes = checked.as_ref().map_or_else(|errors| self.wrong(errors).mistakes, |_| Vec::new());
         mistakes.extend(closed);
         match checked {
-            Ok(in_force) if mistakes.is_empty() => Ok(inert::warnings(&in_force, &self.places)),
+            Ok(in_force) if mistakes.is_empty() => {
+                let warnings = inert::warnings(&in_force, &self.places);
+                Ok((in_force, warnings))
+            }
             _ => Err(Wrong { source: self.source.clone(), mistakes }),
         }
     }
@@ -199,6 +204,7 @@ fn run(
     let has_block_devices = prepared.config.exports.iter().any(|export| export.ublk.is_some());
     let said = announcement(&prepared.config, &server.addresses(), teach);
     let reload = Arc::new(Reload::new(flags.clone(), Arc::new(prepared), control::places(&doors)));
+    handle.state().iter().flat_map(|state| tenants_of(&state.config)).for_each(|line| tracing::info!("{line}"));
     reload.warnings(&handle).iter().for_each(|warning| tracing::warn!("{warning}"));
     let _control = control::start(doors, handle.clone(), Arc::clone(&reload) as Arc<dyn control::ConfigFile>)?;
     let blocks = handle.clone();
@@ -264,6 +270,30 @@ fn announcement(config: &Config, bound: &[String], teach: bool) -> String {
     out
 }
 
+/// How many tenants of a disk are named in the log.
+const NAMED: usize = 8;
+
+/// How each disk is shared, a line each: `disk vda: fair, tenants /alice (weight 300), /bob (weight 100)`.
+fn tenants_of(config: &Config) -> Vec<String> {
+    let line = |(number, disk): (usize, &Disk)| {
+        let tenants = tenants(config, number);
+        let group = |id: &GroupId| &config.groups[usize::from(id.0)];
+        let named = tenants.iter().take(NAMED).map(group).map(|one| format!("{} (weight {})", one.path, one.weight));
+        let mut named = named.collect::<Vec<_>>().join(", ");
+        if tenants.len() > NAMED {
+            let _ = write!(named, " and {} more", tenants.len() - NAMED);
+        }
+        let (name, scheduler) = (&disk.name, disk.scheduler.name());
+        match tenants.len() {
+            0 => format!("disk {name}: {scheduler}, no export is on it"),
+            1 => format!("disk {name}: {scheduler}, one tenant {named}"),
+            _ if disk.scheduler.has_weights() => format!("disk {name}: {scheduler}, tenants {named}"),
+            _ => format!("disk {name}: {scheduler}, which keeps no shares, tenants {named}"),
+        }
+    };
+    config.disks.iter().enumerate().map(line).collect()
+}
+
 /// The address as it came to be: with port 0 the kernel chose one.
 fn bound_address(asked: &Address, bound: Option<&String>) -> Address {
     match (asked, bound.map(|text| place::parse(text))) {
@@ -279,7 +309,7 @@ fn summary(config: &Config, warnings: usize) -> String {
         "{}, {}, {}, {}{}{}",
         count(config.exports.len(), "export"),
         count(config.disks.len(), "disk"),
-        count(config.groups.len(), "group"),
+        count(config.groups.iter().filter(|group| group.parent.is_some()).count(), "group"),
         count(config.listeners.len(), "listener"),
         if tls { " with TLS" } else { "" },
         if warnings > 0 { format!("; {}", count(warnings, "warning")) } else { String::new() }

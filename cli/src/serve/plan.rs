@@ -5,9 +5,9 @@
 //!     scheduler has that tunable and for which the file does not set it.
 //! serve.3  Plain text does not leave the machine unless the operator says so.
 //! serve.4  A disk for which nobody names a scheduler has `fair` if exports of more than one group are on it, or `bfq` if it
-//!     rotates, for weights mean something there; else `mq-deadline`, which is cheaper and has nobody to be fair to.
-//! serve.5  With `--weight` or `--max`, each export of the command line is a tenant, in a group of its own. An export of the file keeps its
-//!     group, whose weight is set; if that is the root, it gets one of its own if it is named.
+//!     rotates; else `mq-deadline`, which is cheaper and has nobody to be fair to, until a second tenant comes. What is on a disk, and
+//!     whether it rotates, is known when all is opened: here it is guessed, for tunables to be looked at.
+//! serve.5  Each export that names no group is a tenant: it has a group of its own, called after it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
@@ -31,7 +31,7 @@ use crate::words::groups::Tree;
 use crate::words::mistake::Mistake;
 use crate::words::place;
 use crate::words::place::ListenAt;
-use crate::words::scheduler::{check_setting, scheduler_default, tunables};
+use crate::words::scheduler::{check_setting, tunables};
 use crate::words::units::show_size;
 use fairlift_lab::suggestion;
 
@@ -72,8 +72,8 @@ pub(crate) fn plan(
         server: Server::default(),
     });
     let mut places = Places::new(flags, &file);
-    let mut exports = exports(flags, &file, from_file, mistakes);
-    weigh(flags, &mut file.groups, &mut exports, &mut places, mistakes);
+    let exports = exports(flags, &mut file, from_file, mistakes);
+    weigh(flags, &mut file.groups, &exports, &mut places, mistakes);
     limit(flags, &file.groups, &exports, &mut file.bounds, mistakes);
     let (disks, disk_default) = disks(flags, &file, &exports, mistakes);
     let (listeners, certificate) = listeners(flags, &file.server, inherited, mistakes);
@@ -135,35 +135,8 @@ fn workers(flags: &ServeArgs, server: &Server, mistakes: &mut Vec<Mistake>) -> O
     Some(workers)
 }
 
-/// The groups of `--weight` and `--max`, and the weights (serve.5).
-fn weigh(
-    flags: &ServeArgs,
-    groups: &mut Tree,
-    exports: &mut [Export],
-    places: &mut Places,
-    mistakes: &mut Vec<Mistake>,
-) {
-    if flags.weight.is_empty() && flags.max.is_empty() {
-        return;
-    }
-    let is_in_file = |name: &str| !flags.exports.iter().any(|named| named.name == name);
-    let own_group = |groups: &mut Tree, export: &Export| match export.name.as_str() {
-        name if name.is_empty() || name.contains('/') => {
-            Err(format!("no group can be called {name:?}; give the export another name, or a group in a config file"))
-        }
-        name => groups.place(&format!("/{name}")),
-    };
-    let named = || flags.weight.iter().map(|(name, _)| name).chain(flags.max.iter().map(|(name, _)| name));
-    let weighed = |export: &Export| named().any(|name| *name == export.name);
-    for export in exports.iter_mut().filter(|export| export.group == GroupId::ROOT) {
-        if is_in_file(&export.name) && !weighed(export) {
-            continue;
-        }
-        match own_group(groups, export) {
-            Ok(group) => export.group = group,
-            Err(says) => mistakes.push(Mistake::in_flag(&format!("export {:?}", export.name), says)),
-        }
-    }
+/// The weights of `--weight` (serve.5).
+fn weigh(flags: &ServeArgs, groups: &mut Tree, exports: &[Export], places: &mut Places, mistakes: &mut Vec<Mistake>) {
     for (name, weight) in &flags.weight {
         let flag = format!("--weight {name}={weight}");
         let group = match group_of(name, groups, exports) {
@@ -221,8 +194,8 @@ fn limit(
     }
 }
 
-/// The exports (serve.1), with those on the command line in the root group and on the default disk.
-fn exports(flags: &ServeArgs, file: &File, from_file: bool, mistakes: &mut Vec<Mistake>) -> Vec<Export> {
+/// The exports (serve.1), with those on the command line in groups of their own and on the default disk (serve.5).
+fn exports(flags: &ServeArgs, file: &mut File, from_file: bool, mistakes: &mut Vec<Mistake>) -> Vec<Export> {
     let mut exports: Vec<Export> = Vec::new();
     let in_directory = |name: &str, mistakes: &mut Vec<Mistake>| {
         let refuse = |says| mistakes.push(Mistake::in_flag("--vhost-user", says));
@@ -269,6 +242,7 @@ fn exports(flags: &ServeArgs, file: &File, from_file: bool, mistakes: &mut Vec<M
             read_only: flags.read_only,
             vhost_user: in_directory(&named.name, mistakes),
             ublk: flags.ublk.clone(),
+            group: file.groups.own(&named.name).unwrap_or(GroupId::ROOT),
             ..Export::new(&named.name, backing)
         });
     }
@@ -289,12 +263,7 @@ fn exports(flags: &ServeArgs, file: &File, from_file: bool, mistakes: &mut Vec<M
 
 /// The disks of the file, then the default one (serve.2).
 fn disks(flags: &ServeArgs, file: &File, exports: &[Export], mistakes: &mut Vec<Mistake>) -> (Vec<Disk>, Disk) {
-    let usual = |place| flags.scheduler.unwrap_or_else(|| scheduler_default(groups_on(exports, place), false));
-    // Whether a disk rotates is known when it is opened.
-    let if_rotational = |named: Option<sched::Kind>, place| match named.or(flags.scheduler) {
-        Some(_) => None,
-        None => Some(scheduler_default(groups_on(exports, place), true)),
-    };
+    let usual = |place| flags.scheduler.unwrap_or_else(|| sched::Kind::usual(groups_on(exports, place), false));
     let scheduler = usual(None);
     let mut disks = Vec::new();
     for (place, disk) in file.disks.iter().enumerate() {
@@ -313,17 +282,17 @@ fn disks(flags: &ServeArgs, file: &File, exports: &[Export], mistakes: &mut Vec<
         disks.push(Disk {
             name: disk.name.clone(),
             scheduler,
+            is_usual: disk.scheduler.or(flags.scheduler).is_none(),
             set,
             depth: disk.depth.or(flags.depth),
             shared_tags: disk.shared_tags,
-            if_rotational: if_rotational(disk.scheduler, Some(place)),
             nr_requests: disk.nr_requests,
             io_timeout: disk.io_timeout,
             concurrency: disk.concurrency,
         });
     }
-    let mut usual =
-        Disk { depth: flags.depth, if_rotational: if_rotational(None, None), ..Disk::new("default", scheduler) };
+    let is_usual = flags.scheduler.is_none();
+    let mut usual = Disk { depth: flags.depth, is_usual, ..Disk::new("default", scheduler) };
     for (name, value) in &flags.set {
         let has = |disk: &Disk| tunables(disk.scheduler).any(|info| info.name == name);
         let mut kinds: Vec<_> = disks.iter().chain([&usual]).filter(|disk| has(disk)).map(|d| d.scheduler).collect();

@@ -15,7 +15,7 @@ use fairlift::control::{Change, Refused, State, View};
 use super::args::ServeArgs;
 use super::places::Places;
 use super::{Prepared, inert, prepare};
-use crate::config::difference::{FROM_START_TO_END, Fixed, Of, describe, difference, wanted};
+use crate::config::difference::{FROM_START_TO_END, Fixed, Of, describe, difference, suited, wanted};
 use crate::control::{ConfigFile, ControlAt, Endpoint, Locks, NotRead, ReadAgain};
 use crate::words::mistake::Mistake;
 use crate::words::place;
@@ -61,13 +61,14 @@ impl Reload {
         // A disk that is made for a new export has the scheduler of the server's start: the second round gives it the file's.
         for round in 0..2 {
             let difference = self.difference(handle, &last, version.filter(|_| round == 0))?;
-            difference.apply(handle, false)?;
+            let state = difference.apply(handle, false)?;
             *last = Arc::clone(&difference.prepared);
             lines.extend(self.lock_anew(&difference, false));
             if difference.changes.is_empty() {
                 break;
             }
             lines.extend(difference.lines());
+            lines.extend(suited(&difference.now.config, &state.config));
         }
         Ok(lines)
     }
@@ -85,7 +86,9 @@ impl Reload {
             NotRead::Wrong(said.lines(mistakes))
         })?;
         let second = second.iter().map(|change| describe(change, &then));
-        let changes = first.lines().into_iter().chain(self.lock_anew(&first, true)).chain(second).collect();
+        let suited = suited(&first.now.config, &then);
+        let changes =
+            first.lines().into_iter().chain(suited).chain(self.lock_anew(&first, true)).chain(second).collect();
         Ok(ReadAgain { changes, warnings: said.lines(inert::warnings(&end, &said.places)) })
     }
 

@@ -31,6 +31,14 @@ impl Tree {
         Ok(GroupId(id))
     }
 
+    /// The group of an export that names none: one of its own, called after it.
+    ///
+    /// # Errors
+    /// There are more groups than can be counted.
+    pub(crate) fn own(&mut self, export: &str) -> Result<GroupId, String> {
+        self.place(&own_path(export))
+    }
+
     /// The group of that path, if it is there.
     pub(crate) fn find(&self, path: &str) -> Option<GroupId> {
         let place = self.0.iter().position(|group| group.path == path)?;
@@ -58,9 +66,27 @@ impl Tree {
     }
 }
 
+/// The path of the group of an export that names none: `/alice` of `alice`. Slashes within it lead down, as in a path; a name that
+/// can be no path leads to the root.
+pub(crate) fn own_path(export: &str) -> String {
+    let parts: Vec<_> = export.split('/').filter(|part| !part.is_empty()).collect();
+    let path = format!("/{}", parts.join("/"));
+    if check_path(&path).is_ok() { path } else { "/".into() }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_own_group_of_an_export_is_called_after_it() {
+        let long = "a/".repeat(40);
+        for (export, path) in
+            [("alice", "/alice"), ("vms/web", "/vms/web"), ("/a//b/", "/a/b"), ("", "/"), ("/", "/"), (&long, "/")]
+        {
+            assert_eq!(own_path(export), path, "{export}");
+        }
+    }
 
     #[test]
     fn a_group_comes_with_its_parents_before_it() {

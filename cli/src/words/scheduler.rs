@@ -5,20 +5,11 @@ use fairlift_core::tunable::{self, TunableInfo};
 use fairlift_core::{flush, sched};
 use fairlift_lab::suggestion;
 
-/// The scheduler of a disk for which nobody names one, by how many groups share it and whether it rotates (serve.4).
-pub(crate) const fn scheduler_default(groups: usize, rotational: bool) -> sched::Kind {
-    match (groups, rotational) {
-        (0 | 1, _) => sched::Kind::MqDeadline,
-        (_, false) => sched::Kind::Fair,
-        (_, true) => sched::Kind::Bfq,
-    }
-}
-
 /// With the scheduler that this build takes if none is named.
 pub(crate) fn scheduler_help(says: &str) -> String {
     let [one, several, rotating] =
-        [(1, false), (2, false), (2, true)].map(|(n, rotates)| scheduler_default(n, rotates).name());
-    format!("{says} [default: {several} where several groups share a disk, {rotating} if it rotates, else {one}]")
+        [(1, false), (2, false), (2, true)].map(|(n, rotates)| sched::Kind::usual(n, rotates).name());
+    format!("{says} [default: {several} where several tenants share a disk, {rotating} if it rotates, else {one}]")
 }
 
 /// What `--scheduler` takes.

@@ -207,6 +207,17 @@ impl Kind {
         self.entry().nr_requests_min > 0
     }
 
+    /// The scheduler of a disk for which nobody names one. Weights mean something to two tenants; a lone one has nobody to share
+    /// with, and `mq-deadline` does less for each request.
+    #[must_use]
+    pub const fn usual(tenants: usize, rotates: bool) -> Self {
+        match (tenants, rotates) {
+            (0 | 1, _) => Self::MqDeadline,
+            (_, false) => Self::Fair,
+            (_, true) => Self::Bfq,
+        }
+    }
+
     /// Whether a group can have a floor ([`Membership::set_floor`]).
     #[must_use]
     pub const fn has_floors(self) -> bool {

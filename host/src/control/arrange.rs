@@ -8,6 +8,7 @@ use fairlift_core::Sector;
 
 use crate::Error;
 use crate::config::{self, Config};
+use crate::control::plan;
 use crate::device::roots::Roots;
 use crate::device::{self, Device};
 use crate::disk::{Disk, Registered};
@@ -125,11 +126,14 @@ pub(crate) struct Arranged {
     pub(crate) placed: Vec<(usize, Sector)>,
     /// The disk that each file is on, by the numbers under which they will be registered.
     pub(crate) disk_of_file: Vec<usize>,
+    /// What a server of it is: each export names its disk, and each disk has the scheduler that suits it.
+    pub(crate) in_force: Config,
 }
 
 /// Puts the devices on disks: as the configuration says, else one disk for each file system or device.
 pub(crate) fn arrange(config: &Config, opened: &[Arc<dyn Device>], workers: usize) -> Result<Arranged, Error> {
-    let mut settings = config.disks.clone();
+    let mut in_force = config.clone();
+    let settings = &mut in_force.disks;
     let mut homes: HashMap<u64, usize> = HashMap::new();
     // Exports that share a device share its disk, even if only one of them names it.
     let mut disk_of: HashMap<*const (), usize> = HashMap::new();
@@ -167,8 +171,11 @@ pub(crate) fn arrange(config: &Config, opened: &[Arc<dyn Device>], workers: usiz
         disk_of.insert(address(device), disk);
         on_disk.push(disk);
     }
+    for (export, disk) in in_force.exports.iter_mut().zip(&on_disk) {
+        export.disk = Some(*disk);
+    }
     let mut disk_of_file = Vec::new();
-    let mut contents: Vec<Vec<Registered>> = settings.iter().map(|_| Vec::new()).collect();
+    let mut contents: Vec<Vec<Registered>> = in_force.disks.iter().map(|_| Vec::new()).collect();
     let mut put: HashSet<*const ()> = HashSet::new();
     for (disk, device) in on_disk.iter().zip(opened) {
         if put.insert(address(device)) {
@@ -179,7 +186,11 @@ pub(crate) fn arrange(config: &Config, opened: &[Arc<dyn Device>], workers: usiz
             contents[*disk].push((Arc::clone(device), file));
         }
     }
-    let disks: Vec<_> = settings
+    for (disk, devices) in contents.iter().enumerate() {
+        plan::settle(&mut in_force, disk, devices.iter().any(|(device, _)| device.facts().rotational));
+    }
+    let disks: Vec<_> = in_force
+        .disks
         .iter()
         .zip(&contents)
         .map(|(settings, devices)| Ok(Arc::new(Disk::new(settings, devices, &config.groups, workers)?)))
@@ -189,7 +200,7 @@ pub(crate) fn arrange(config: &Config, opened: &[Arc<dyn Device>], workers: usiz
         place.device.iter().for_each(|device| _ = starts.insert(address(device), place.start));
     }
     let placed = on_disk.iter().zip(opened).map(|(disk, device)| (*disk, starts[&address(device)])).collect();
-    Ok(Arranged { disks, placed, disk_of_file })
+    Ok(Arranged { disks, placed, disk_of_file, in_force })
 }
 
 /// What tells a device from all others.

@@ -54,6 +54,8 @@ pub enum Change {
         disk: String,
         /// Who goes next.
         scheduler: sched::Kind,
+        /// As [`Disk::is_usual`].
+        is_usual: bool,
         /// As [`Disk::set`].
         set: Vec<(String, String)>,
     },

@@ -12,6 +12,6 @@ pub mod view;
 
 pub use crate::events::{self, Event};
 pub use change::{Change, Leave, NewExport, Refused, State};
-pub use plan::{change as make, check_floors, check_path};
+pub use plan::{change as make, check_floors, check_path, settle, tenants};
 pub use trace::Trace;
 pub use view::View;

@@ -1,6 +1,6 @@
 //! Plan: what a configuration is after a change, or why the change cannot be made. Nothing is opened or touched here.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -30,7 +30,12 @@ pub fn change(config: &mut Config, change: &Change) -> Result<(), String> {
         Change::SetBounds { group, bounds } => set_bounds(config, group, bounds),
         Change::AddDisk(disk) => add_disk(config, disk),
         Change::RemoveDisk { disk } => remove_disk(config, disk),
-        Change::SetScheduler { disk, scheduler, set } => set_scheduler(find_disk(config, disk)?, *scheduler, set),
+        Change::SetScheduler { disk, scheduler, is_usual, set } => {
+            let disk = find_disk(config, disk)?;
+            set_scheduler(disk, *scheduler, set)?;
+            disk.is_usual = *is_usual;
+            Ok(())
+        }
         Change::SetKnob { disk, knob, value } => {
             let disk = find_disk(config, disk)?;
             check_knob(disk.scheduler, knob, value)?;
@@ -183,6 +188,46 @@ fn set_weight(config: &mut Config, path: &str, weight: u16) -> Result<(), String
     Ok(())
 }
 
+/// The groups of the exports on a disk, which the configuration names for each.
+pub fn tenants(config: &Config, disk: usize) -> BTreeSet<GroupId> {
+    config.exports.iter().filter(|export| export.disk == Some(disk)).map(|export| export.group).collect()
+}
+
+/// The scheduler of a disk: if nobody named it the one that suits its tenants, which is one with weights for two, and `fair` where a
+/// floor or a latency was promised.
+pub(crate) fn suitable(config: &Config, disk: usize, rotates: bool) -> sched::Kind {
+    if !config.disks[disk].is_usual {
+        return config.disks[disk].scheduler;
+    }
+    let tenants = tenants(config, disk);
+    let is_promised = |group: &Group| {
+        let bounds = config.bounds.get(&group.path);
+        bounds.is_some_and(|bounds| !bounds.floor.is_none() || bounds.latency.is_some())
+    };
+    let is_promised = tenants.iter().any(|group| ancestors(config, *group).any(is_promised));
+    if is_promised { sched::Kind::Fair } else { sched::Kind::usual(tenants.len(), rotates) }
+}
+
+/// Gives a disk the scheduler that suits it; but if tunables of another were said with it, it keeps that one.
+pub fn settle(config: &mut Config, disk: usize, rotates: bool) {
+    let suits = suitable(config, disk, rotates);
+    let there = &mut config.disks[disk];
+    if there.set.iter().all(|(knob, _)| tunables(suits).any(|name| name == knob)) {
+        there.scheduler = suits;
+    }
+}
+
+/// A group, those above it, and the root.
+fn ancestors(config: &Config, group: GroupId) -> impl Iterator<Item = &Group> {
+    let of = |group: GroupId| &config.groups[usize::from(group.0)];
+    std::iter::successors(Some(of(group)), move |group| group.parent.map(of))
+}
+
+/// What can be turned on a disk with a scheduler.
+fn tunables(scheduler: sched::Kind) -> impl Iterator<Item = &'static str> + Clone {
+    scheduler.tunables().iter().chain(flush::Settings::INFO).map(|info| info.name)
+}
+
 /// Whether each group with a floor is on disks only whose scheduler has floors, as far as exports name their disks.
 ///
 /// # Errors
@@ -190,13 +235,12 @@ fn set_weight(config: &mut Config, path: &str, weight: u16) -> Result<(), String
 pub fn check_floors(config: &Config) -> Result<(), (String, String)> {
     for (path, _) in config.bounds.iter().filter(|(_, bounds)| !bounds.floor.is_none()) {
         for export in &config.exports {
-            let up = |group: &&Group| Some(&config.groups[usize::from(group.parent?.0)]);
-            let group = &config.groups[usize::from(export.group.0)];
-            if !std::iter::successors(Some(group), up).any(|group| group.path == *path) {
+            if !ancestors(config, export.group).any(|group| group.path == *path) {
                 continue;
             }
             let disk = export.disk.map_or(&config.disk_default, |disk| &config.disks[disk]);
-            if !disk.scheduler.has_floors() {
+            // Where nobody named it, the scheduler follows what is promised.
+            if !disk.is_usual && !disk.scheduler.has_floors() {
                 let why = format!(
                     "export {:?} is on a disk with scheduler {}, which keeps no floors; fair does",
                     export.name,
@@ -263,7 +307,7 @@ fn set_scheduler(disk: &mut Disk, scheduler: sched::Kind, set: &[(String, String
     for (knob, value) in set {
         put(&mut disk.set, knob, value); // Given twice, the last one holds.
     }
-    (disk.scheduler, disk.if_rotational) = (scheduler, None);
+    disk.scheduler = scheduler;
     Ok(())
 }
 
@@ -277,7 +321,7 @@ fn check_knob(scheduler: sched::Kind, knob: &str, value: &str) -> Result<(), Str
         let result = tunable::set(flush::Settings::TUNABLES, &mut flush::Settings::default(), knob, value);
         return result.map_err(|error| error.to_string());
     }
-    let known = scheduler.tunables().iter().chain(flush::Settings::INFO).map(|info| info.name);
+    let known = tunables(scheduler);
     if !known.clone().any(|name| name == knob) {
         return Err(unknown("tunable", knob, known, &format!("scheduler {} has", scheduler.name())));
     }

@@ -5,7 +5,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use fairlift_core::ceiling::{Bounds, Budget, Rates};
-use fairlift_core::learn::concurrency;
 use fairlift_core::sched::Kind;
 use fairlift_core::{Duration, Group, GroupId, Instant};
 
@@ -26,15 +25,9 @@ pub(crate) struct Disks {
 impl Disks {
     pub(crate) fn new(disks: Vec<Arc<Disk>>) -> Arc<Self> {
         let settings = config::Disk {
-            name: String::new(),
-            scheduler: Kind::Fair, // one queue for all workers, whatever their number
-            set: Vec::new(),
             depth: Some(1),
-            shared_tags: false,
-            if_rotational: None,
             nr_requests: Some(1),
-            io_timeout: None,
-            concurrency: concurrency::Settings::default(),
+            ..config::Disk::new("", Kind::Fair) // one queue for all workers, whatever their number
         };
         let nothing = Disk::new(&settings, &[], &[Group::root()], 64).expect("a disk with nothing on it");
         Arc::new(Self {

@@ -85,9 +85,8 @@ impl Disk {
         }
         let facts = || devices.iter().map(|(device, _)| device.facts());
         let rotational = facts().any(|facts| facts.rotational);
-        let scheduler = settings.if_rotational.filter(|_| rotational).unwrap_or(settings.scheduler);
         let plan = Plan {
-            settings: config::Disk { scheduler, if_rotational: None, ..settings.clone() },
+            settings: settings.clone(),
             character: Character { rotational, volatile_cache: facts().any(|facts| facts.flush) },
             root: groups[0].clone(),
             contexts: contexts as u16,
@@ -106,6 +105,11 @@ impl Disk {
             gauge: None,
             blocks: Blocks::new(),
         })
+    }
+
+    /// Whether it rotates, as far as that is known.
+    pub(crate) fn rotates(&self) -> bool {
+        self.state().plan.character.rotational
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

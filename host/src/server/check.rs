@@ -2,8 +2,8 @@
 
 use super::{Server, workers};
 use crate::Error;
-use crate::config::{Config, Disk};
-use crate::control::arrange::{Arranged, Devices, Written, arrange, export};
+use crate::config::Config;
+use crate::control::arrange::{Devices, Written, arrange, export};
 use crate::device::roots::Roots;
 use crate::export::clients::Served;
 use crate::export::listen;
@@ -50,20 +50,6 @@ impl Server {
         };
         let exports = config.exports.iter().zip(&opened).zip(&arranged.placed);
         errors.extend(exports.filter_map(|((one, device), place)| export(one, device, *place, 0).err()));
-        if errors.is_empty() { Ok(in_force(config, &arranged)) } else { Err(errors) }
+        if errors.is_empty() { Ok(arranged.in_force) } else { Err(errors) }
     }
-}
-
-/// What a server of this configuration would be: its disks as they are, and each export's.
-pub(super) fn in_force(config: &Config, arranged: &Arranged) -> Config {
-    let said = config.disks.iter().cloned();
-    let made = arranged.disks[config.disks.len()..].iter();
-    let made = made.map(|disk| Disk { name: disk.name.clone(), ..config.disk_default.clone() });
-    let disks = said.chain(made).zip(&arranged.disks);
-    let disks = disks.map(|(said, disk)| Disk { scheduler: disk.scheduler(), if_rotational: None, ..said });
-    let mut config = Config { disks: disks.collect(), ..config.clone() };
-    for (export, (disk, _)) in config.exports.iter_mut().zip(&arranged.placed) {
-        export.disk = Some(*disk);
-    }
-    config
 }

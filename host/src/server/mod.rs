@@ -106,7 +106,7 @@ impl Handle {
     /// There is no such disk, or a tunable is not one of that scheduler, or has a value that it cannot have.
     pub fn set_scheduler(&self, disk: &str, scheduler: Kind, set: &[(String, String)]) -> Result<(), Error> {
         let fail = |why: String| Error::Disk { name: disk.to_owned(), why };
-        let change = Change::SetScheduler { disk: disk.to_owned(), scheduler, set: set.to_vec() };
+        let change = Change::SetScheduler { disk: disk.to_owned(), scheduler, is_usual: false, set: set.to_vec() };
         self.apply(&[change], None, false).map(drop).map_err(|refused| fail(refused.to_string()))
     }
 
@@ -366,8 +366,7 @@ impl Server {
         let written = Written::by(&config.exports);
         let opened: Vec<_> = config.exports.iter().map(|e| devices.open(e, &written)).collect::<Result<_, _>>()?;
         let arranged = arrange(&config, &opened, workers)?;
-        let in_force = check::in_force(&config, &arranged);
-        let Arranged { disks, placed, disk_of_file } = arranged;
+        let Arranged { disks, placed, disk_of_file, in_force } = arranged;
         if disk_of_file.len() > files as usize {
             let why = format!("there are {}, and a ring takes {files} here (ulimit -n)", disk_of_file.len());
             return Err(Error::Backing { what: "files".into(), why });

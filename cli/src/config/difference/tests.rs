@@ -113,8 +113,9 @@ fn meaning(config: &Config) -> BTreeSet<String> {
         format!("group {} below {:?}: {}", group.path, group.parent.map(|parent| path(config, parent)), group.weight)
     });
     let disks = config.disks.iter().map(|disk| {
-        let Disk { name, scheduler, depth, nr_requests, if_rotational, .. } = disk;
-        format!("disk {name}: {scheduler:?} {if_rotational:?} {:?} {depth:?} {nr_requests:?}", knobs(disk))
+        let Disk { name, is_usual, depth, nr_requests, .. } = disk;
+        let scheduler = (!is_usual).then_some(disk.scheduler);
+        format!("disk {name}: {scheduler:?} {:?} {depth:?} {nr_requests:?}", knobs(disk))
     });
     let exports = config.exports.iter().map(|export| format!("export {:?}", named(config, export)));
     let listeners = config.listeners.iter().map(|listener| format!("listener {listener:?}"));
@@ -271,22 +272,31 @@ fn a_size_that_grows_is_a_change() {
     assert_eq!(meaning(&made(&old, &changes)), meaning(&new));
 }
 
-/// The scheduler of a disk that nobody named follows the file: a second tenant makes it one with weights.
+/// The scheduler that nobody named is the server's business, until the file names one; taken back, it is so again.
 #[test]
-fn a_disk_that_was_made_gets_the_scheduler_that_suits_it_now() {
+fn a_scheduler_that_nobody_names_is_no_difference() {
+    let unnamed = |kind| Disk { is_usual: true, ..disk("of /srv/a", kind) };
     let mut was = empty();
     was.exports = vec![Export::new("a", Backing::Mem { size: 1 << 20 })];
+    was.disk_default = unnamed(sched::Kind::MqDeadline);
     let mut now = was.clone();
-    now.disks = vec![disk("of /srv/a", sched::Kind::MqDeadline)];
+    now.disks = vec![unnamed(sched::Kind::MqDeadline)];
     now.exports[0].disk = Some(0);
-    let mut new = was.clone();
-    new.disk_default = Disk { if_rotational: Some(sched::Kind::Bfq), ..disk("default", sched::Kind::Fair) };
+    let said = |now: &Config, new: &Config, rotates: bool| {
+        let changes = difference(now, &wanted(now, &was, new, |_| rotates)).unwrap();
+        (changes.iter().map(|change| describe(change, now)).collect::<Vec<_>>(), made(now, &changes))
+    };
+    let mut two = was.clone();
+    two.disk_default = unnamed(sched::Kind::Fair);
+    assert!(said(&now, &two, false).0.is_empty(), "a second tenant: the server knows itself");
+    let mut none = was.clone();
+    none.disk_default = disk("default", sched::Kind::None);
+    let (says, now) = said(&now, &none, false);
+    assert_eq!(says, ["disk \"of /srv/a\": scheduler none (was mq-deadline)"]);
+    assert!(!now.disks[0].is_usual, "it was named");
     for (rotates, kind) in [(false, "fair"), (true, "bfq")] {
-        let wanted = wanted(&now, &was, &new, |_| rotates);
-        let changes = difference(&now, &wanted).unwrap();
-        let said: Vec<_> = changes.iter().map(|change| describe(change, &now)).collect();
-        assert_eq!(said, [format!("disk \"of /srv/a\": scheduler {kind} (was mq-deadline)")]);
+        let (says, then) = said(&now, &two, rotates);
+        assert_eq!(says, [format!("disk \"of /srv/a\": scheduler {kind} (was none)")]);
+        assert!(then.disks[0].is_usual);
     }
-    let same = wanted(&now, &was, &was, |_| false);
-    assert!(difference(&now, &same).unwrap().is_empty());
 }

@@ -48,11 +48,11 @@ fn the_command_of_2010_is_taken() {
 fn what_flags_leave_open_is_decided() {
     let asked = planned("sim:sata-7200").unwrap();
     assert_eq!(weights(&asked), [("/", 100)], "without -G, one group: the root");
-    assert_eq!(asked.scheduler, scheduler_default(1, true));
+    assert_eq!(asked.scheduler, sched::Kind::usual(1, true));
     assert_eq!(asked.header.seed, 1);
     assert_eq!(asked.plan.workloads[0].name, "bsr");
     let asked = planned("sim:sata-7200 -G").unwrap();
-    assert_eq!(asked.scheduler, scheduler_default(8, true));
+    assert_eq!(asked.scheduler, sched::Kind::usual(8, true));
     assert_eq!(weights(&asked).len(), 9);
     let asked = planned("sim:sata-7200 --weights 5,7").unwrap();
     assert_eq!(weights(&asked), [("/", 100), ("/g1", 5), ("/g2", 7)], "--weights implies -G and --nrgrp");
@@ -249,7 +249,7 @@ fn what_a_file_holds_is_not_destroyed_unasked() {
 fn situations_of_tenants_bring_groups_of_their_own_and_take_no_flags_of_groups() {
     let asked = planned("sim:nvme-plp -w tenants").unwrap();
     assert_eq!((asked.plan.workloads.len(), asked.plan.runtime), (10, secs(2)));
-    assert_eq!(asked.scheduler, scheduler_default(2, false), "there are groups, and the disk does not rotate");
+    assert_eq!(asked.scheduler, sched::Kind::usual(2, false), "there are groups, and the disk does not rotate");
     let one = planned("sim:nvme-plp -w tenants:two-levels --runtime 1").unwrap();
     assert_eq!((one.plan.workloads[0].groups.len(), one.plan.runtime), (7, secs(1)));
     for (flags, says) in [

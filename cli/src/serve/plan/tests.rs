@@ -90,7 +90,7 @@ fn the_design_documents_file_is_taken() {
 fn what_a_file_leaves_out_has_its_default() {
     let config =
         planned("[export.a]\nbacking = \"mem:1m\"\nioprio = \"rt/1\"\n[disk.d]\n", "--listen unix:/x").unwrap();
-    assert_eq!(config.exports[0].group, GroupId::ROOT);
+    assert_eq!(config.groups[usize::from(config.exports[0].group.0)].path, "/a", "a group of its own");
     assert_eq!(config.exports[0].disk, None);
     assert_eq!(config.exports[0].priority, Priority { class: PriorityClass::RealTime, level: 1 });
     assert_eq!(config.disks[0].scheduler, sched::Kind::MqDeadline);
@@ -123,8 +123,8 @@ fn a_disk_that_groups_share_has_the_scheduler_that_keeps_weights() {
     assert_eq!(schedulers(&export("h", "group = \"/t/b\""), ""), [plain, fair, none, fair]);
     assert_eq!(schedulers("", "--scheduler none"), [none; 4], "who names one has it everywhere");
     let config = planned(&text.concat(), "--listen unix:/x").unwrap();
-    let rotating: Vec<_> = config.disks.iter().map(|disk| disk.if_rotational).collect();
-    assert_eq!(rotating, [Some(plain), Some(sched::Kind::Bfq), None], "what rotates is known when it is opened");
+    let usual: Vec<_> = config.disks.iter().map(|disk| disk.is_usual).collect();
+    assert_eq!(usual, [true, true, false], "what is on a disk, and whether it rotates, is known when it is opened");
 }
 
 #[test]
@@ -236,8 +236,8 @@ fn each_kind_of_wrong_value_has_its_own_words() {
             "group.\"/\".min: the root has all of the disk, so that a floor of it would mean nothing",
         ),
         (
-            "group = \"/t/b\"\n[group.\"/t\"]\nmin = { iops = 10 }",
-            "group.\"/t\".min: export \"a\" is on a disk with scheduler mq-deadline, which keeps no floors; fair does",
+            "group = \"/t/b\"\ndisk = \"d\"\n[disk.d]\nscheduler = \"bfq\"\n[group.\"/t\"]\nmin = { iops = 10 }",
+            "group.\"/t\".min: export \"a\" is on a disk with scheduler bfq, which keeps no floors; fair does",
         ),
         ("[group.alice]\nweight = 5", "group.alice: a group's path starts at the root: \"/alice\""),
         ("[server]\ntls = true", "server.tls: takes text in quotes, not true"),
@@ -452,7 +452,7 @@ fn limits_are_tables_or_lines_of_the_kernel_and_the_flag_wins() {
 
 /// serve.5
 #[test]
-fn weights_on_the_command_line_make_each_export_a_tenant() {
+fn each_export_is_a_tenant_and_weights_on_the_command_line_are_their_groups() {
     let groups = |text: &str, flags: &str| {
         let config = planned(text, &format!("--listen unix:/x {flags}")).unwrap();
         let group = |export: &Export| {
@@ -464,17 +464,17 @@ fn weights_on_the_command_line_make_each_export_a_tenant() {
     let all =
         |all: &[(&str, &str, u16)]| all.iter().map(|(n, p, w)| ((*n).into(), (*p).into(), *w)).collect::<Vec<_>>();
     let two = "alice=mem:1m bob=mem:1m";
-    let plain = groups("", two);
-    assert_eq!(plain, (all(&[("alice", "/", 100), ("bob", "/", 100)]), sched::Kind::MqDeadline), "as before");
-    let weighed = groups("", &format!("{two} --weight alice=300"));
-    let expected = all(&[("alice", "/alice", 300), ("bob", "/bob", 100)]);
-    assert_eq!(weighed, (expected, sched::Kind::Fair), "and the scheduler is one that knows weights");
+    for (flag, weight) in [("", 100), ("--weight alice=300", 300)] {
+        let (found, scheduler) = groups("", &format!("{two} {flag}"));
+        assert_eq!(found, all(&[("alice", "/alice", weight), ("bob", "/bob", 100)]));
+        assert_eq!(scheduler, sched::Kind::Fair, "one that knows weights");
+    }
 
     // With a file: its groups stay, their weights are overridden, and a path names a group.
     let text = "[export.a]\nbacking = \"mem:1m\"\ngroup = \"/t/a\"\n[export.b]\nbacking = \"mem:1m\"\n\
                 [export.c]\nbacking = \"mem:1m\"\n[group.\"/t/a\"]\nweight = 7\n";
     let (found, _) = groups(text, "--weight a=9 --weight b=8 d=mem:1m");
-    assert_eq!(found, all(&[("a", "/t/a", 9), ("b", "/b", 8), ("c", "/", 100), ("d", "/d", 100)]));
+    assert_eq!(found, all(&[("a", "/t/a", 9), ("b", "/b", 8), ("c", "/c", 100), ("d", "/d", 100)]));
     let config = planned(text, "--listen unix:/x --weight /t=3 --weight /t=4").unwrap();
     assert_eq!(config.groups[1], fairlift_core::Group { path: "/t".into(), parent: Some(GroupId::ROOT), weight: 4 });
 
@@ -485,5 +485,6 @@ fn weights_on_the_command_line_make_each_export_a_tenant() {
     );
     assert!(refuses("--weight /t/b=3").starts_with("error: --weight /t/b=3: there is no group \"/t/b\"; did you mean"));
     assert!(refuses("--weight /=3").contains("there is no group \"/\""), "the root has no siblings");
-    assert!(refuses("x/y=mem:1m --weight a=3").contains("export \"x/y\": no group can be called \"x/y\""));
+    let (nested, _) = groups("", "x/y=mem:1m --weight x/y=3");
+    assert_eq!(nested, all(&[("x/y", "/x/y", 3)]), "a name with slashes is a path");
 }

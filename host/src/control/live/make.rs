@@ -16,7 +16,7 @@ use crate::worker::Backend;
 
 impl Live {
     pub(super) fn make(&mut self, backend: &Backend, served: &Served, draft: Draft) {
-        let Draft { config, groups, disks, made, opened, files, steps, .. } = draft;
+        let Draft { config, groups, disks, made, opened, files, steps, suited, .. } = draft;
         (self.config, self.groups, self.disks, self.opened, self.files) = (config, groups, disks, opened, files);
         let before = std::mem::replace(&mut self.made, made);
         let there = served.service.exports();
@@ -24,6 +24,7 @@ impl Live {
         // A weight is told to the queues, and what they have for workers comes with the ends of requests.
         let wakes = steps.iter().any(|step| !matches!(step, Step::SetWeight { .. }));
         steps.into_iter().for_each(|step| self.carry_out(backend, served, &mut exports, step));
+        suited.iter().for_each(|line| tracing::info!("{line}"));
         for name in before.difference(&self.made) {
             tracing::debug!(disk = name, "goes with its last export");
         }

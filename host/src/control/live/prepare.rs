@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use fairlift_core::ceiling::Bounds;
-use fairlift_core::{Group, GroupId};
+use fairlift_core::{Group, GroupId, flush};
 
 use super::{Live, Opened};
 use crate::Error;
@@ -121,6 +121,8 @@ pub(super) struct Draft {
     pub(super) taken: BTreeSet<GroupId>,
     /// Disks that shall have another scheduler, other tunables or bounds, and the last change that says so.
     pub(super) turned: BTreeMap<String, usize>,
+    /// What is told of disks that get the scheduler that their tenants need.
+    pub(super) suited: Vec<String>,
     pub(super) steps: Vec<Step>,
 }
 
@@ -145,6 +147,7 @@ impl Live {
             shows: HashMap::new(),
             taken: self.groups.values().chain(&self.leaving.groups).copied().collect(),
             turned: BTreeMap::new(),
+            suited: Vec::new(),
             steps: Vec::new(),
         };
         for (at, change) in changes.iter().enumerate() {
@@ -152,6 +155,7 @@ impl Live {
             let prepared = worked_out.and_then(|()| self.prepare((backend, served), &mut draft, (at, change), dry_run));
             prepared.map_err(|why| (at, why))?;
         }
+        draft.suit(backend, changes.len().saturating_sub(1));
         draft.turn_disks(backend)?;
         let floors = plan::check_floors(&draft.config);
         floors
@@ -322,6 +326,28 @@ impl Draft {
             self.steps.push(Step::AddGroup { id, group });
         }
         Ok(())
+    }
+
+    /// Lets disks whose scheduler nobody named have one with weights, where their tenants need it now. It stays when they have gone:
+    /// what it has learned is not thrown away for the next.
+    fn suit(&mut self, backend: &Backend, change: usize) {
+        for at in 0..self.config.disks.len() {
+            let name = self.config.disks[at].name.clone();
+            if !self.config.disks[at].is_usual || !self.disks.contains_key(&name) {
+                continue;
+            }
+            let suits = plan::suitable(&self.config, at, self.disk(backend, &name).rotates());
+            let tenants = plan::tenants(&self.config, at).len();
+            let there = &mut self.config.disks[at];
+            if !suits.has_weights() || suits == there.scheduler || there.scheduler.has_floors() {
+                continue;
+            }
+            let was = std::mem::replace(&mut there.scheduler, suits).name();
+            there.set.retain(|(knob, _)| flush::Settings::INFO.iter().any(|info| info.name == knob));
+            let tenants = if tenants == 1 { "one tenant".into() } else { format!("{tenants} tenants") };
+            self.suited.push(format!("disk {name}: scheduler {} (was {was}) for {tenants}", suits.name()));
+            self.turned.insert(name, change);
+        }
     }
 
     /// All that is said of one disk is looked at, and made, at once.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use fairlift_core::Sector;
+use fairlift_core::sched::Kind;
 
 use super::super::{Live, Opened};
 use super::{Draft, Step, Why};
@@ -121,7 +122,12 @@ impl Live {
         while draft.config.disks.iter().any(|disk| disk.name == name) {
             name.push('\'');
         }
-        let settings = config::Disk { name: name.clone(), ..draft.config.disk_default.clone() };
+        let usual = &draft.config.disk_default;
+        let mut settings = config::Disk { name: name.clone(), ..usual.clone() };
+        // Its second tenant is seen when all changes are made.
+        if settings.is_usual && settings.set.is_empty() {
+            settings.scheduler = Kind::usual(1, device.0.facts().rotational);
+        }
         let disk = self.new_disk(backend, draft, &settings, Some(device))?;
         let number = self.free_disk(backend, draft);
         draft.config.disks.push(disk.settings());
