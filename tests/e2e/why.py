@@ -86,9 +86,9 @@ def all_tenants_and_one_by_its_path(t):
     spare = next(disk["name"] for disk in control.ask("GET", "/v1/disks") if disk["name"] != "d")
     said = control.cli("why").splitlines()
     equal(sorted(line.split(":")[0] for line in said), sorted(["/alice on d", f"/alice on {spare}", "/bob on d"]), "the tenants")
-    contains(next(line for line in said if line.startswith("/bob")), "the device: it takes")
+    contains(next(line for line in said if line.startswith("/bob")), "the device: ")
     one = control.cli("why", "/bob")
-    contains(one, "/bob: the device: it takes", "(/bob on d: ")
+    contains(one, "/bob: the device: ", "(/bob on d: ")
     assert "/alice" not in one, one
     equal(control.cli("why", "/alice").count("nobody is connected"), 2, "the disks of alice")
     equal(sorted(all["tenant"] for all in control.ask("GET", "/v1/why?seconds=0.1&tenant=/")), ["/alice", "/alice", "/bob"])
@@ -136,7 +136,7 @@ def a_client_that_sends_what_it_writes_slowly(t):
 def a_slow_device(t):
     server = t.server(config=tenants('scheduler = "fair"', alice="null:1g,delay=40ms"))
     Load(t, server, "alice", 8)
-    why(t, server, "device", "the device: it takes", "ms for each operation")
+    why(t, server, "device", "the device: ", "ms for each operation")
 
 
 @test(fairlift_only=True)
@@ -152,7 +152,7 @@ def a_neighbour_who_keeps_much_outstanding(t):
     server = t.server(config=tenants('scheduler = "mq-deadline"\ndepth = 1\nnr_requests = 64'))
     Load(t, server, "bob", 16)
     Load(t, server, "alice")
-    why(t, server, "others", "of its time is the share of /bob", "operations outstanding", seconds=2)
+    why(t, server, "others", "of its latency is waiting behind /bob", "requests outstanding", "what helps: scheduler=fair", seconds=2)
 
 
 @test(fairlift_only=True)
@@ -160,7 +160,53 @@ def a_neighbour_of_more_weight(t):
     server = t.server(config=tenants('scheduler = "fair"\ndepth = 1', weights=(100, 900)))
     Load(t, server, "bob", 16)
     Load(t, server, "alice", 4)
-    why(t, server, "others", "the share of /bob, which had", "was due 10 % (weight)", seconds=2)
+    why(t, server, "others", "behind /bob, which had", "was due 10 % (weight)", "what helps: more weight", seconds=2)
+
+
+SERIAL = "sim:ssd-2010,link=10,size=64m"  # 610 reads of 16 KiB a second, as many of them as may be in it
+
+
+def behind_bob(t, alice, bob, *words, scheduler="fair", sizes=(16 * KIB, 16 * KIB), weights=(100, 300)):
+    """Alice's requests are in the device behind bob's, and alone they would take what she has alone."""
+    server = t.server(config=tenants(f'scheduler = "{scheduler}"', SERIAL, SERIAL, weights))
+    Load(t, server, "alice", alice, size=sizes[0])
+    alone = why(t, server, "one at a time" if alice == 1 else "device")
+    Load(t, server, "bob", bob, size=sizes[1])
+    said = why(t, server, "others", "/bob: ", "the device holds", "of /bob's requests beside its own: alone it takes about", *words, seconds=2)
+    value, unit = re.search(r"alone it takes about ([\d.]+) (ms|µs)", said["says"]).groups()
+    took, was = float(value) / (1e3 if unit == "ms" else 1e6), alone["outstanding"] / alone["iops"]
+    if not was / 2.5 < took < was * 2.5:
+        raise AssertionError(f"alone each takes {1e3 * was:.2f} ms: {said['says']}")
+
+
+@test(fairlift_only=True)
+def a_neighbour_whose_requests_are_in_the_device(t):
+    behind_bob(t, 8, 32, "what helps: more weight, a lower device_depth, or a latency for it")
+
+
+@test(fairlift_only=True)
+def a_neighbour_whose_requests_are_in_the_device_under_no_scheduler(t):
+    behind_bob(t, 8, 64, "what helps: scheduler=fair", scheduler="none")
+
+
+@test(fairlift_only=True)
+def a_neighbour_whose_requests_are_in_the_device_before_a_lone_reader(t):
+    behind_bob(t, 1, 64)
+
+
+@test(fairlift_only=True)
+def a_neighbour_whose_requests_are_larger(t):
+    behind_bob(t, 8, 8, sizes=(4 * KIB, 128 * KIB), weights=(100, 100))
+
+
+@test(fairlift_only=True)
+def a_device_that_serves_both_at_once(t):
+    """A neighbour takes nothing from a device that takes 5 ms for each, however many it has."""
+    for scheduler in ("fair", "mq-deadline"):
+        server = t.server(config=tenants(f'scheduler = "{scheduler}"'))
+        Load(t, server, "bob", 32)
+        Load(t, server, "alice", 8)
+        why(t, server, "device", "the device: ", "5.", "ms for each operation", seconds=2)
 
 
 @test(fairlift_only=True)
@@ -173,7 +219,7 @@ def other_connections_of_the_root_group(t):
         """ + "".join(f'[export.{name}]\nbacking = "{SLOW}"\ndisk = "d"\ngroup = "/"\n' for name in ("alice", "bob")))
     for export in ("alice", "bob", "bob", "bob"):
         Load(t, server, export)
-    why(t, server, "others", "the disk serves other connections", seconds=2)
+    why(t, server, "others", "other connections have the disk", seconds=2)
 
 
 @test(fairlift_only=True)

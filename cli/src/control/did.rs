@@ -9,6 +9,8 @@ use fairlift_core::stats::{Counters, Histogram};
 use fairlift_core::waits::{Part, Times};
 use fairlift_core::{Duration, Op};
 
+use super::shares::Share;
+
 /// What a group did, and what its operations waited for.
 #[derive(Clone, Default)]
 pub(super) struct Did {
@@ -175,12 +177,32 @@ impl Did {
         (self.active.max(replying.min(whole)) / whole).clamp(0.0, 1.0)
     }
 
-    /// The part of its streams' time that went into each thing; the rest of it their clients paused.
-    pub(super) fn parts(&self, length: f64) -> impl Iterator<Item = (Part, f64)> {
+    /// How many of its operations the device had, on average.
+    pub(super) fn in_device(&self, length: f64) -> f64 {
+        seconds(self.times.of(Part::Device)) / length
+    }
+
+    /// The part of its streams' time that went into each thing, by its share; the rest of it their clients paused.
+    pub(super) fn parts(&self, length: f64, share: Option<Share>) -> impl Iterator<Item = (Part, f64)> {
         let (active, all) = (self.active_part(length), seconds(self.times.sum()));
-        Part::ALL
-            .into_iter()
-            .map(move |part| (part, if all > 0.0 { active * seconds(self.times.of(part)) / all } else { 0.0 }))
+        let of = |part| seconds(self.times.of(part));
+        let (behind, costs) = share.map_or((0.0, 1.0), |share| (share.behind, share.costs));
+        // share.5, share.6
+        let (inside, queued) = (behind * of(Part::Device), of(Part::Own) + of(Part::Others));
+        let own = if queued > 0.0 {
+            queued * of(Part::Own) * costs / (of(Part::Own) * costs + of(Part::Others))
+        } else {
+            0.0
+        };
+        Part::ALL.into_iter().map(move |part| {
+            let time = match part {
+                Part::Device => of(part) - inside,
+                Part::Own => own,
+                Part::Others => queued - own + inside,
+                _ => of(part),
+            };
+            (part, if all > 0.0 { active * time / all } else { 0.0 })
+        })
     }
 }
 

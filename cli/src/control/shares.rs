@@ -6,7 +6,7 @@
 //!
 //! share.1  Had is the disk's time. A scheduler that learns costs (`fair`) knows how long a request takes of it: the time in which the
 //!          disk was busy is divided by the cost of what ended. Under any other scheduler each of n requests in the device has 1/n
-//!          of the time. The time of flushes comes on top, as it was charged.
+//!          of the time, of those of all workers together. The time of flushes comes on top, as it was charged.
 //! share.2  All that was had is what was due, together: weighted max-min over the tree of groups. A tenant is due its weight's part, but
 //!          no more than it could use; what it leaves goes to the others by weight.
 //! share.3  A tenant whose requests wait for the disk could use all of it. A tenant that its ceiling (`max`) holds could use what it
@@ -14,17 +14,24 @@
 //!          n. Only a scheduler that learns knows n; under others it could use all if it has more than [`ONE`] outstanding.
 //! share.4  A group with a floor (`min`) is due what the floor takes of the disk's time at what its operations cost, but no more
 //!          than it could use. Where floors are more than there is, they are due in proportion.
+//! share.5  A device that has more requests than it does at once keeps each behind the others, and then the time that a request is in it
+//!          is not the device's alone. Example: alice has 8 reads in the device and bob 24, each read takes 9 ms, and alice had a quarter of
+//!          the disk's time; so 2.2 ms are the device's, and the rest is the wait for bob's. A tenant with k requests in it has of that
+//!          time what it had of the disk's, times n ÷ k if the device does n at once and k is less: n is how many end in the time
+//!          that the [`FASTEST`] took since the start.
+//! share.6  What waits for the disk waits behind its own tenant's requests and behind others', as the queue has counted it: by requests. Where
+//!          costs are known each counts by what it takes of the disk: a request of 256 KiB holds the others up for longer than one of 4 KiB.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
 use fairlift::control::State;
 use fairlift::control::view::DiskView;
-use fairlift_core::Group;
 use fairlift_core::ceiling::{Rate, Rates};
 use fairlift_core::cost_model::Model;
-use fairlift_core::stats::Counters;
+use fairlift_core::stats::{Counters, Histogram};
 use fairlift_core::waits::Part;
+use fairlift_core::{Group, Op};
 
 use super::did::{Did, seconds};
 
@@ -32,6 +39,8 @@ use super::did::{Did, seconds};
 pub(super) const ONE: f64 = 1.5;
 /// A tenant waits for the disk if on average at least so many of its operations do. Chosen: something waits most of the time.
 const WAITS: f64 = 0.5;
+/// So many operations were the fastest: what a disk that was idle takes for one. Chosen: some, for one may be a mistake.
+const FASTEST: u64 = 8;
 /// A ceiling holds a tenant whose operations spend such a part of their time there. Chosen.
 const HELD: f64 = 0.1;
 
@@ -41,6 +50,10 @@ pub(super) struct Share {
     pub(super) had: f64,
     pub(super) due: f64,
     pub(super) by: By,
+    /// The part of its requests' time in the device that they are behind others' (share.5).
+    pub(super) behind: f64,
+    /// How many times as much of the disk a request of it takes as one of the others (share.6).
+    pub(super) costs: f64,
 }
 
 /// What decides how much a tenant is due.
@@ -96,7 +109,45 @@ pub(super) fn shares<'a>(
         Some((&**path, had * floor(&bounds.floor, &ops, length)?))
     });
     let due = divide(state, had.values().sum(), &wants, &floors.collect());
-    due.into_iter().map(|(path, (due, by))| (path, Share { had: had[path], due, by })).collect()
+    let data = |path: &str| had[path] - rows[path].flushed / whole;
+    let sums = |of: &dyn Fn(&str) -> f64| rows.keys().map(|path| of(path)).sum::<f64>();
+    let (all, all_counted) = (sums(&data), sums(&|path| rows[path].had));
+    let share = |(path, (due, by))| {
+        let did = &rows[path];
+        let inside = did.in_device(length);
+        let is_alone = rows.iter().all(|(other, did)| *other == path || did.in_device(length) == 0.0);
+        let wants = at_once(disk, did, rows, length).filter(|_| !is_alone);
+        let behind = wants.map_or(0.0, |wants| behind(data(path) / all, inside, wants));
+        let odds = |mine: f64, all: f64| mine / (all - mine);
+        let costs =
+            Some(odds(data(path), all) / odds(did.had, all_counted)).filter(|costs| costs.is_finite() && *costs > 0.0);
+        (path, Share { had: had[path], due, by, behind, costs: costs.unwrap_or(1.0) })
+    };
+    due.into_iter().map(share).collect()
+}
+
+/// How many requests a device does at once (share.5); `None`: nothing ended.
+fn at_once(disk: &DiskView, did: &Did, rows: &BTreeMap<&str, Did>, length: f64) -> Option<f64> {
+    let op = if did.data[0].ops >= did.data[1].ops { Op::Read } else { Op::Write };
+    let took = disk.groups.iter().filter_map(|group| fastest(group.figures.stats.latency(op)?)).reduce(f64::min)?;
+    let ended: u64 = rows.values().map(|did| did.data[0].ops + did.data[1].ops).sum();
+    Some(took * ended as f64 / length).filter(|_| ended > 0)
+}
+
+/// What the fastest operations took, in seconds.
+fn fastest(latency: &Histogram) -> Option<f64> {
+    let mut left = FASTEST;
+    let found = latency.buckets().find(|(_, count)| {
+        left = left.saturating_sub(*count);
+        left == 0
+    });
+    found.map(|(end, _)| seconds(end))
+}
+
+/// share.5: of a tenant that had such a part of what all had, and so many requests in a device that wants so many.
+fn behind(part: f64, inside: f64, wants: f64) -> f64 {
+    let own = part * (wants / inside).max(1.0);
+    if own.is_finite() { (1.0 - own).max(0.0) } else { 0.0 }
 }
 
 /// What part of a disk each group is due by weights alone, while all of `active` want all of it.
@@ -109,7 +160,11 @@ pub(super) fn by_weight<'a>(state: &State, active: impl Iterator<Item = &'a str>
 fn had<'a>(disk: &DiskView, rows: &BTreeMap<&'a str, Did>) -> BTreeMap<&'a str, f64> {
     let busy: f64 = rows.values().map(|did| did.had).sum();
     let model = model(disk);
-    let cost = |did: &Did| model.map_or(did.had, |model| cost(&model, did));
+    let cost = |did: &Did| match model {
+        Some(model) => cost(&model, did),
+        None if disk.queues > 1 => did.in_device(1.0),
+        None => did.had,
+    };
     let all: f64 = rows.values().map(cost).sum();
     let part = |did: &Did| if all > 0.0 { busy * cost(did) / all } else { did.had };
     rows.iter().map(|(path, did)| (*path, part(did) + did.flushed)).collect()
@@ -383,6 +438,15 @@ mod tests {
         assert_eq!(most(&[(Part::Device, 900)], Some(2)), (0.45, false));
         assert_eq!(most(&[(Part::Device, 8000), (Part::Limit, 4000)], Some(16)), (0.2, true), "a ceiling holds it");
         assert_eq!(most(&[(Part::Device, 8000), (Part::Limit, 400)], Some(16)), (0.5, false), "hardly");
+    }
+
+    /// share.5: 32 requests in the device, 8 of them alice's.
+    #[test]
+    fn time_in_the_device_behind_others_is_theirs() {
+        assert_eq!(behind(0.25, 8.0, 4.0), 0.75, "it does its best with the half of hers");
+        assert_eq!(behind(0.25, 8.0, 16.0), 0.5, "with twice as many: alone she would leave half of it idle");
+        assert_eq!(behind(0.25, 8.0, 64.0), 0.0, "it takes more than there are: nobody is behind anybody");
+        assert_eq!((behind(0.0, 0.0, 4.0), behind(f64::NAN, 1.0, 4.0)), (0.0, 0.0), "nothing was done");
     }
 
     /// share.1

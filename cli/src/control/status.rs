@@ -61,7 +61,7 @@ pub(super) fn status(state: &State, before: &View, after: &View, seconds: f64) -
                 "latency_given_up": latency.map(|standing| standing.room == Room::GivenUp),
                 "in_flight": did.in_flight,
                 "waiting": did.open.saturating_sub(did.in_flight),
-                "waits": waits(did, seconds),
+                "waits": waits(did, share.copied(), seconds),
             }));
         }
         let doing = |of: fn(&Doing) -> fairlift_core::Duration| {
@@ -112,12 +112,12 @@ pub(super) fn warnings(view: &View) -> impl Iterator<Item = String> {
 
 /// What a tenant's time went into, what took less than a hundredth left out: a [`Part`](fairlift_core::waits::Part), or `client` for
 /// the client's pauses. Empty: it has asked for nothing.
-fn waits(did: &Did, seconds: f64) -> Value {
+fn waits(did: &Did, share: Option<Share>, seconds: f64) -> Value {
     if !did.is_active() {
         return json!({});
     }
     let client = [("client", 1.0 - did.active_part(seconds))];
-    let all = did.parts(seconds).map(|(part, share)| (part.name(), share)).chain(client);
+    let all = did.parts(seconds, share).map(|(part, share)| (part.name(), share)).chain(client);
     all.filter(|(_, share)| *share >= LEAST).map(|(name, share)| (name.to_owned(), json!(share))).collect()
 }
 

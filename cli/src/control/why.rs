@@ -6,12 +6,13 @@
 //! the time of her operations 80 % is `flush`; so 76 % of her time is flushes, 5 % is her own pauses, and flushes are the cause.
 //!
 //! why.1  The time of the client's pauses and of the parts add up to the time of the tenant's connections.
-//! why.2  A part is told with what makes it: `others` with the neighbour that has most of the disk's time, `flush` with the tenant
-//!        that flushes most, `room` with the bound that is reached.
+//! why.2  A part is told with what makes it: `others` with the neighbour that has most of the disk's time, and with what helps, `flush`
+//!        with the tenant that flushes most, `room` with the bound that is reached.
 //! why.3  A worker that has no time left is the cause of what it alone can hold up: its clients seem to pause, devices and replies
 //!        seem slow.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
 
 use fairlift::config::{Config, Export};
 use fairlift::control::view::{ClientView, DiskView};
@@ -197,7 +198,7 @@ impl Look<'_> {
         if active < 1.0 - LEAST {
             causes.push(self.client(did, active));
         }
-        for (part, share) in did.parts(self.seconds).filter(|(_, share)| *share >= LEAST) {
+        for (part, share) in did.parts(self.seconds, self.share()).filter(|(_, share)| *share >= LEAST) {
             causes.push(self.part(part, share, did));
         }
         if let Some(worker) = self.busiest() {
@@ -246,7 +247,7 @@ impl Look<'_> {
                 name,
                 format!("its ceiling: {much} of the time its operations are held by {}, {each} each", self.ceiling()),
             ),
-            Part::Others => of(name, self.others(share)),
+            Part::Others => of(name, self.others(did, share)),
             Part::Own => of(
                 name,
                 format!(
@@ -273,7 +274,8 @@ impl Look<'_> {
                     );
                     return of("one at a time", says);
                 }
-                of(name, format!("the device: it takes {each} for each operation, {much} of the time"))
+                let alone = time(seconds(did.times.of(part)) * (1.0 - self.behind()) / did.ops.max(1) as f64);
+                of(name, format!("the device: {much} of its latency, {alone} for each operation"))
             }
             Part::Reply => of(
                 name,
@@ -317,25 +319,50 @@ impl Look<'_> {
         "a place in the device, or a turn of the worker".into()
     }
 
-    fn others(&self, share: f64) -> String {
-        let others = self.on_disk.shares.iter().filter(|(path, _)| **path != self.tenant);
-        let whose = match others.max_by(|one, two| one.1.had.total_cmp(&two.1.had)) {
-            Some((path, other))
-                if other.had > 0.1 * self.on_disk.shares.values().map(|share| share.had).sum::<f64>() =>
-            {
-                format!(
-                    "{} of its time is the share of {path}, which had {} of the disk's time and keeps {:.1} operations outstanding",
-                    percent(share),
-                    percent(other.had),
-                    seconds(self.did(path).times.sum()) / self.seconds
-                )
-            }
-            _ => format!("{} of its time the disk serves other connections", percent(share)),
+    /// The other tenant that had most of the disk's time, unless that is next to nothing, and how many of its requests are in the device.
+    fn neighbour(&self) -> Option<(&str, f64)> {
+        let shares = &self.on_disk.shares;
+        let others = shares.iter().filter(|(path, _)| **path != self.tenant);
+        let (path, most) = others.max_by(|one, two| one.1.had.total_cmp(&two.1.had))?;
+        let all: f64 = shares.values().map(|share| share.had).sum();
+        (most.had > 0.1 * all).then(|| (*path, self.did(path).in_device(self.seconds)))
+    }
+
+    /// The part of its requests' time in the device that they are behind others'.
+    fn behind(&self) -> f64 {
+        self.share().map_or(0.0, |share| share.behind)
+    }
+
+    fn others(&self, did: &Did, part: f64) -> String {
+        let Some((path, beside)) = self.neighbour() else {
+            return format!("other connections have the disk for {} of its latency", percent(part));
         };
-        let had = self.share().map_or_else(String::new, |Share { had, due, by }| {
-            format!("; {} had {} and was due {} ({})", self.tenant, percent(had), percent(due), by.name())
-        });
-        format!("{whose}{had}")
+        let (other, tenant) = (self.on_disk.shares[path], self.tenant);
+        let mut says = format!(
+            "{path}: {} of its latency is waiting behind {path}, which had {} of the disk's time and keeps {:.1} requests outstanding",
+            percent(part),
+            percent(other.had),
+            seconds(self.did(path).times.sum()) / self.seconds
+        );
+        let Some(Share { had, due, by, behind, .. }) = self.share() else { return says };
+        let _ = write!(says, "; {tenant} had {} and was due {} ({})", percent(had), percent(due), by.name());
+        let device = seconds(did.times.of(Part::Device)) / did.ops.max(1) as f64;
+        let is_inside = behind * did.in_device(self.seconds) > seconds(did.times.of(Part::Others)) / self.seconds;
+        if is_inside {
+            let alone = time(device * (1.0 - behind));
+            let _ = write!(
+                says,
+                "; the device holds {beside:.1} of {path}'s requests beside its own: alone it takes about {alone}, not {}",
+                time(device)
+            );
+        }
+        let helps = match self.disk.scheduler.keeps_latency() {
+            false => "scheduler=fair, which serves by weight",
+            true if is_inside => "more weight, a lower device_depth, or a latency for it",
+            true => "more weight, or a ceiling for the other",
+        };
+        let _ = write!(says, "; what helps: {helps}");
+        says
     }
 
     fn flush(&self, did: &Did, share: f64) -> Cause {
