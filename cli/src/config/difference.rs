@@ -205,7 +205,8 @@ fn knobs(disk: &Disk) -> BTreeMap<&str, &str> {
     disk.set.iter().map(|(knob, value)| (knob.as_str(), value.as_str())).collect()
 }
 
-fn named(config: &Config, export: &Export) -> NewExport {
+/// An export, by names.
+pub(crate) fn named(config: &Config, export: &Export) -> NewExport {
     NewExport {
         name: export.name.clone(),
         description: export.description.clone(),

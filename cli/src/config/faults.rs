@@ -19,36 +19,20 @@ use fairlift_lab::suggestion;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::keys::{Key, Sort};
-use super::section::{Section, number, parsed, show, size, some_time, switch};
+use super::given::Given;
+use super::row::{Key, Sort};
+use super::section::{Section, number, parsed, show};
 use crate::words::backing;
 use crate::words::mistake::{Mistake, Source};
-use crate::words::units::{show_size, whole_sectors};
+use crate::words::units::show_size;
 
 const SEED: u64 = 1;
 
-const fn key(name: &'static str) -> Key {
-    Key { name, takes: "", default: "", says: "" }
-}
-
 /// One rule. (What its keys mean is in docs/do/failing-disk.md.)
-const FAULT: Sort = Sort {
-    name: "fault",
-    header: "[[fault]]",
-    says: "",
-    keys: &[
-        key("op"),
-        key("from"),
-        key("to"),
-        key("after"),
-        key("times"),
-        key("chance"),
-        key("delay"),
-        key("error"),
-        key("short"),
-        key("hang"),
-    ],
-};
+const FAULT: Sort = Sort::new("fault", "[[fault]]", "", || {
+    let names = ["op", "from", "to", "after", "times", "chance", "delay", "error", "short", "hang"];
+    names.into_iter().map(Key::named).collect()
+});
 
 const OPS: [(&str, Op); 5] = [
     ("read", Op::Read),
@@ -117,7 +101,7 @@ fn read(text: &str) -> (Faults, Vec<Mistake>) {
     let mut rules: &[Spanned<DeValue<'_>>] = &[];
     for (key, value) in document.get_ref() {
         match key.get_ref().as_ref() {
-            "seed" => match number(0..=i128::from(i64::MAX))(value.get_ref()) {
+            "seed" => match number(0..=i64::MAX as u64)(&value.get_ref().into()) {
                 Ok(seed) => faults.seed = seed,
                 Err(says) => note(value.span(), "seed", says),
             },
@@ -153,8 +137,7 @@ fn read(text: &str) -> (Faults, Vec<Mistake>) {
 /// A rule; what is wrong with it is noted, and what then comes out is of no use.
 fn rule_of(section: &Section<'_>, mistakes: &mut Vec<Mistake>) -> Option<Rule> {
     let mut ops = section.take(mistakes, "op", ops).map_or_else(Vec::new, |placed| placed.value);
-    let sectors = |value: &DeValue<'_>| size(value).and_then(whole_sectors);
-    let [from, to] = ["from", "to"].map(|key| section.take(mistakes, key, sectors));
+    let [from, to] = ["from", "to"].map(|key| section.take(mistakes, key, Given::sectors));
     let range = (from.is_some() || to.is_some()).then(|| {
         let bound =
             |bound: &Option<super::section::Placed<u64>>, none| bound.as_ref().map_or(none, |placed| placed.value);
@@ -172,14 +155,14 @@ fn rule_of(section: &Section<'_>, mistakes: &mut Vec<Mistake>) -> Option<Rule> {
         }
     }
     let count = |key, mistakes: &mut Vec<_>| {
-        section.take(mistakes, key, number::<u64>(0..=i128::from(i64::MAX))).map(|placed| placed.value)
+        section.take(mistakes, key, number::<u64>(0..=i64::MAX as u64)).map(|placed| placed.value)
     };
     let (after, times) = (count("after", mistakes).unwrap_or(0), count("times", mistakes));
     let chance = section.take(mistakes, "chance", chance).map_or(Rule::SURE, |placed| placed.value);
-    let delay = section.take(mistakes, "delay", some_time).map(|placed| placed.value);
+    let delay = section.take(mistakes, "delay", Given::some_time).map(|placed| placed.value);
     let error = section.take(mistakes, "error", parsed(error_of)).map(|placed| Then::Fail(placed.value));
-    let short = section.take(mistakes, "short", sectors).map(|placed| Then::Short(placed.value));
-    let hang = section.take(mistakes, "hang", switch).filter(|placed| placed.value).map(|_| Then::Hang);
+    let short = section.take(mistakes, "short", Given::sectors).map(|placed| Then::Short(placed.value));
+    let hang = section.take(mistakes, "hang", Given::switch).filter(|placed| placed.value).map(|_| Then::Hang);
     if let Some(short) = section.raw("short") {
         if ops.is_empty() {
             ops = vec![Op::Read, Op::Write];
@@ -212,18 +195,18 @@ fn rule_of(section: &Section<'_>, mistakes: &mut Vec<Mistake>) -> Option<Rule> {
 }
 
 /// An operation, or a list of them.
-fn ops(value: &DeValue<'_>) -> Result<Vec<Op>, String> {
-    let one = |value: &DeValue<'_>| {
+fn ops(given: &Given) -> Result<Vec<Op>, String> {
+    let one = |given: &Given| {
         let names = || OPS.iter().map(|(name, _)| *name);
         let known = names().collect::<Vec<_>>().join(", ");
-        let name = value.as_str().ok_or_else(|| format!("takes {known}, or a list of them, not {}", show(value)))?;
+        let name = given.text().map_err(|_| format!("takes {known}, or a list of them, not {}", given.show()))?;
         OPS.iter().find(|(known, _)| *known == name).map(|(_, op)| *op).ok_or_else(|| {
             format!("takes {known}, or a list of them, not \"{}\"{}", name.escape_debug(), suggestion(name, names()))
         })
     };
-    match value.as_array() {
-        Some(list) => list.iter().map(|value| one(value.get_ref())).collect(),
-        None => Ok(vec![one(value)?]),
+    match given {
+        Given::List(list) => list.iter().map(one).collect(),
+        _ => Ok(vec![one(given)?]),
     }
 }
 
@@ -236,15 +219,15 @@ fn error_of(name: &str) -> Result<Errno, String> {
 }
 
 /// A part of one, as a part of [`Rule::SURE`].
-fn chance(value: &DeValue<'_>) -> Result<u64, String> {
-    let number: Option<f64> = match value {
-        DeValue::Float(number) => number.as_str().replace('_', "").parse().ok(),
-        DeValue::Integer(number) => number.as_str().parse().ok(),
+fn chance(given: &Given) -> Result<u64, String> {
+    let number: Option<f64> = match given {
+        Given::Other(number) => number.replace('_', "").parse().ok(),
+        Given::Number(number, _) => number.parse().ok(),
         _ => None,
     };
     let part = number.filter(|part| (0.0..=1.0).contains(part));
     part.map(|part| (part * Rule::SURE as f64) as u64)
-        .ok_or_else(|| format!("takes a number from 0 to 1 such as 0.01 (one of a hundred), not {}", show(value)))
+        .ok_or_else(|| format!("takes a number from 0 to 1 such as 0.01 (one of a hundred), not {}", given.show()))
 }
 
 #[cfg(test)]

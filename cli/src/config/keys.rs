@@ -1,249 +1,443 @@
-//! One row per key of the config file.
+//! The keys of exports, disks, groups, listeners and the server: one row for each.
 //!
-//! From those rows come the refusal of unknown keys, the suggestions, and the tables of `docs/config.md`.
+//! From a row come what the config file and JSON take for it, the change that it is of a server that runs, the refusal of unknown
+//! keys, the suggestions, what a shell completes, the types of the OpenAPI document, and the tables of `docs/config.md`.
 
-/// What can be said of a key.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Key {
-    /// As it is written.
-    pub(crate) name: &'static str,
-    /// What values it takes.
-    pub(crate) takes: &'static str,
-    /// What holds where it is not written.
-    pub(crate) default: &'static str,
-    /// What it does, in a phrase.
-    pub(crate) says: &'static str,
+use std::path::PathBuf;
+
+use fairlift::config::{Backing, Disk, Faults, Tls};
+use fairlift::control::{Change, NewExport};
+use fairlift_core::ceiling::Bounds;
+use fairlift_core::learn::concurrency;
+use fairlift_core::{Duration, Group, Priority, flush, sched};
+
+use super::faults::read_file;
+use super::row::Put::{self, *};
+use super::row::{Act, Key, Kind, Row, Sort, all};
+use crate::words::backing;
+use crate::words::groups::own_path;
+use crate::words::place::{check_path, parse_tls};
+use crate::words::scheduler::parse_scheduler;
+
+/// The keys that can be said of a thing that is added or set, beside its name, and of a disk the tunables of its scheduler.
+pub(crate) fn keys(kind: Kind, act: Act) -> Vec<Key> {
+    let all = match (kind, act) {
+        (_, Act::Remove) => return all(NOW),
+        (Kind::Group, _) => all(GROUP_ROWS),
+        (Kind::Export, _) => all(EXPORT_ROWS),
+        (Kind::Disk, _) => all(DISK_ROWS),
+        (Kind::Listener, _) => all(LISTENER_ROWS),
+    };
+    all.into_iter().filter(|key| key.acts[usize::from(act == Act::Set)]).collect()
 }
 
-/// A sort of table in the file.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Sort {
-    /// Its first word.
-    pub(crate) name: &'static str,
-    /// How its header is written.
-    pub(crate) header: &'static str,
-    /// What it describes.
-    pub(crate) says: &'static str,
-    /// What may be in it.
-    pub(crate) keys: &'static [Key],
+/// What removes at once.
+pub(crate) const NOW: &[Row<bool>] = &[Row::<bool>::new("now", Switch(|now, is| *now = is))
+    .usual("false")
+    .says("whether its clients are cut off, and not answered first")];
+
+/// What is said of an export.
+pub(crate) struct ExportKeys {
+    pub(crate) new: NewExport,
+    /// Other rules of a backing with faults, and where they are.
+    faults: (PathBuf, Faults),
 }
 
-const fn key(name: &'static str, takes: &'static str, default: &'static str, says: &'static str) -> Key {
-    Key { name, takes, default, says }
+impl From<NewExport> for ExportKeys {
+    fn from(new: NewExport) -> Self {
+        Self { new, faults: Default::default() }
+    }
 }
+
+impl ExportKeys {
+    /// Of an export of which nothing is said yet.
+    pub(crate) fn new(name: &str) -> Self {
+        let backing = Backing::Null { size: 0, delay: Duration::ZERO };
+        Self::from(NewExport {
+            name: name.into(),
+            description: String::new(),
+            backing,
+            offset: 0,
+            size: None,
+            disk: None,
+            group: own_path(name),
+            priority: Priority::default(),
+            read_only: false,
+            vhost_user: None,
+            ublk: None,
+        })
+    }
+}
+
+/// What is said of a group.
+pub(crate) struct GroupKeys {
+    pub(crate) weight: u16,
+    pub(crate) bounds: Bounds,
+}
+
+/// What NBD allows for a name, and a description.
+pub(crate) const NAME_MAX: usize = 4096;
 
 /// What clients connect to.
-pub(crate) const EXPORT: Sort = Sort {
-    name: "export",
-    header: "[export.NAME]",
-    says: "An export is what clients connect to: a backing, or a range of one, under a name. A single export also answers to the empty name.",
-    keys: &[
-        key(
-            "backing",
-            "`null:SIZE[,delay=TIME]`, `mem:SIZE`, `file:PATH[,direct=auto\\|on\\|off][,in_use=allow]`, `sim:PROFILE[,size=SIZE]`, `nbd:URI[,reconnect=TIME][,connections=NUMBER][,tls=DIR]`, `rbd:POOL/IMAGE[@SNAPSHOT][,user=USER][,conf=PATH][,namespace=NAME][,timeout=TIME]`, `fault:RULES,inner=BACKING`, or a path",
-            "required",
-            "the file, device, RAM, model, other server or Ceph image that holds the data; a block device that is mounted or held by another program is refused without `in_use=allow`",
-        ),
-        key("offset", "a size, a multiple of 512", "0", "where in the backing the export starts"),
-        key("size", "a size, a multiple of 512", "up to the end", "how much of the backing it shows"),
-        key(
-            "disk",
-            "the name of a `[disk.…]`",
-            "one disk per device or file system",
-            "the scheduling domain of the export; exports with the same `sim:` text on one disk share one modelled disk, as exports of one file do",
-        ),
-        key(
-            "group",
-            "a path from the root, as in `\"/tenants/alice\"`",
-            "`/NAME`, a group of its own",
-            "the group whose share its clients use",
-        ),
-        key(
-            "ioprio",
-            "`rt/0` to `rt/7`, `be/0` to `be/7`, `idle`",
-            "`be/4`",
-            "the I/O priority of its clients within the group",
-        ),
-        key("read_only", "true or false", "false", "whether clients may only read"),
-        key(
-            "vhost_user",
-            "a path",
-            "`--vhost-user` DIR with the export's name, else none",
-            "a socket at which a virtual machine finds the export as a vhost-user block device",
-        ),
-        key(
-            "ublk",
-            "true, false, or a table of `id`, `queues`, `depth`, `unprivileged`, `recover`, `leave`, `optional`, `partitions`",
-            "`--ublk`, else false",
-            "whether the export is a block device of this machine, /dev/ublkbN; see `docs/ublk.md`",
-        ),
-        key("description", "text", "none", "a text for people; `nbdinfo --list` shows it"),
-    ],
-};
+pub(crate) const EXPORT: Sort = Sort::new(
+    "export",
+    "[export.NAME]",
+    "An export is what clients connect to: a backing, or a range of one, under a name. A single export also answers to the empty name.",
+    || all(EXPORT_ROWS),
+);
+
+pub(crate) const EXPORT_ROWS: &[Row<ExportKeys>] = &[
+    export("backing", Text(|export, text| backing::parse(text).map(|backing| export.new.backing = backing)))
+        .takes("`null:SIZE[,delay=TIME]`, `mem:SIZE`, `file:PATH[,direct=auto\\|on\\|off][,in_use=allow]`, `sim:PROFILE[,size=SIZE]`, `nbd:URI[,reconnect=TIME][,connections=NUMBER][,tls=DIR]`, `rbd:POOL/IMAGE[@SNAPSHOT][,user=USER][,conf=PATH][,namespace=NAME][,timeout=TIME]`, `fault:RULES,inner=BACKING`, or a path")
+        .usual("required")
+        .says("the file, device, RAM, model, other server or Ceph image that holds the data; a block device that is mounted or held by another program is refused without `in_use=allow`"),
+    export("offset", Size(|export, bytes| export.new.offset = bytes))
+        .usual("0")
+        .says("where in the backing the export starts"),
+    export("size", AutoSize(|export, size| export.new.size = size))
+        .usual("up to the end")
+        .says("how much of the backing it shows")
+        .live(|name, export| Change::Grow { export: name.into(), size: export.new.size }),
+    export("disk", Text(|export, name| Ok(name.into()).map(|name| export.new.disk = Some(name))))
+        .takes("the name of a `[disk.…]`")
+        .usual("one disk per device or file system")
+        .says("the scheduling domain of the export; exports with the same `sim:` text on one disk share one modelled disk, as exports of one file do"),
+    export("group", Text(|export, path| Ok(path.into()).map(|path| export.new.group = path)))
+        .takes("a path from the root, as in `\"/tenants/alice\"`")
+        .usual("`/NAME`, a group of its own")
+        .says("the group whose share its clients use")
+        .live(|name, export| Change::MoveExport { export: name.into(), group: export.new.group.clone() }),
+    export("ioprio", Text(|export, text| parse_priority(text).map(|priority| export.new.priority = priority)))
+        .takes("`rt/0` to `rt/7`, `be/0` to `be/7`, `idle`")
+        .usual("`be/4`")
+        .says("the I/O priority of its clients within the group")
+        .live(|name, export| Change::SetPriority { export: name.into(), priority: export.new.priority }),
+    export("read_only", Switch(|export, is| export.new.read_only = is))
+        .usual("false")
+        .says("whether clients may only read")
+        .live(|name, export| Change::SetReadOnly { export: name.into(), read_only: export.new.read_only }),
+    export("vhost_user", Text(|export, path| Ok(path.into()).map(|path| export.new.vhost_user = Some(path))))
+        .takes("a path")
+        .usual("`--vhost-user` DIR with the export's name, else none")
+        .says("a socket at which a virtual machine finds the export as a vhost-user block device"),
+    export("ublk", Other(|export, given| given.ublk().map(|ublk| export.new.ublk = ublk)))
+        .takes("true, false, or a table of `id`, `queues`, `depth`, `unprivileged`, `recover`, `leave`, `optional`, `partitions`")
+        .usual("`--ublk`, else false")
+        .says("whether the export is a block device of this machine, /dev/ublkbN; see `docs/ublk.md`"),
+    export("description", Text(|export, text| parse_description(text).map(|text| export.new.description = text)))
+        .takes("text")
+        .usual("none")
+        .says("a text for people; `nbdinfo --list` shows it")
+        .live(|name, export| Change::SetDescription { export: name.into(), description: export.new.description.clone() }),
+    export("faults", Text(|export, text| parse_faults(text).map(|faults| export.faults = faults)))
+        .takes("a path")
+        .usual("those of the backing")
+        .says("other rules for a backing with faults")
+        .live(|name, export| Change::SetFaults { export: name.into(), path: export.faults.0.clone(), faults: export.faults.1.clone(), })
+        .only(false, false),
+];
 
 /// Scheduling domains.
-pub(crate) const DISK: Sort = Sort {
-    name: "disk",
-    header: "[disk.NAME]",
-    says: "A disk is a scheduling domain: the exports that share one physical device, and the one queue that arbitrates among them.",
-    keys: &[
-        key(
-            "scheduler",
-            "the name of a scheduler; see `fairlift tunables`",
-            "`--scheduler`, else `fair` where exports of several groups are on it (`bfq` if it rotates), else `mq-deadline` until a second group comes",
-            "the scheduler: it decides which request is served next",
-        ),
-        key("set", "a table of tunables; see `docs/tunables.md`", "the scheduler's own", "tunables of the scheduler"),
-        key("depth", "1 to 4096", "128", "limit on requests in flight in the device"),
-        key(
-            "shared_tags",
-            "true or false",
-            "false",
-            "with scheduler `none`: true: the workers share `depth`, and each is assured a part; false: each worker has a `depth` of its own",
-        ),
-        key(
-            "nr_requests",
-            "1 to 1048576, at least `depth`",
-            "twice the depth; with `fair`, `bfq` and `cfq` at least 4096",
-            "limit on requests that wait or are in flight; weights decide among these only",
-        ),
-        key("io_timeout", "a time, above zero", "30s", "time limit for a request in the device"),
-        key(
-            "concurrency",
-            "`auto`, or 1 to 256",
-            "`auto`: learned while it runs",
-            "limit on concurrent requests to a file that helper threads have to wait for (squashfs, FUSE, network file systems)",
-        ),
-        key("concurrency_max", "1 to 256", "16", "limit on what `auto` tries; at most half of `helpers`"),
-    ],
-};
+pub(crate) const DISK: Sort = Sort::new(
+    "disk",
+    "[disk.NAME]",
+    "A disk is a scheduling domain: the exports that share one physical device, and the one queue that arbitrates among them.",
+    || all(DISK_ROWS),
+);
+
+pub(crate) const DISK_ROWS: &[Row<Disk>] = &[
+    disk("scheduler", Choice(schedulers, |disk, name| parse_scheduler(name).map(|kind| disk.scheduler = kind)))
+        .takes("the name of a scheduler; see `fairlift tunables`")
+        .usual("`--scheduler`, else `fair` where exports of several groups are on it (`bfq` if it rotates), else `mq-deadline` until a second group comes")
+        .says("the scheduler: it decides which request is served next")
+        .live(set_scheduler),
+    disk("set", Elsewhere)
+        .takes("a table of tunables; see `docs/tunables.md`")
+        .usual("the scheduler's own")
+        .says("tunables of the scheduler")
+        .only(true, false),
+    disk("tunables", Elsewhere)
+        .takes("an object of tunables")
+        .usual("the scheduler's own")
+        .says("tunables of the scheduler")
+        .live(set_scheduler)
+        .only(false, true),
+    disk("depth", Auto(1, 4096, |disk, depth| disk.depth = depth.map(|depth| depth as u16)))
+        .takes("1 to 4096")
+        .usual("128")
+        .says("limit on requests in flight in the device")
+        .live(|name, disk| Change::SetDepth { disk: name.into(), depth: disk.depth }),
+    disk("shared_tags", Switch(|disk, is| disk.shared_tags = is))
+        .usual("false")
+        .says("with scheduler `none`: true: the workers share `depth`, and each is assured a part; false: each worker has a `depth` of its own"),
+    disk("nr_requests", Auto(1, 1 << 20, |disk, number| disk.nr_requests = number.map(|number| number as u32)))
+        .takes("1 to 1048576, at least `depth`")
+        .usual("twice the depth; with `fair`, `bfq` and `cfq` at least 4096")
+        .says("limit on requests that wait or are in flight; weights decide among these only")
+        .live(|name, disk| Change::SetNrRequests { disk: name.into(), nr_requests: disk.nr_requests }),
+    disk("io_timeout", Time(|disk, time| disk.io_timeout = Some(time)))
+        .usual("30s")
+        .says("time limit for a request in the device"),
+    disk("concurrency", Auto(1, 256, fix_concurrency))
+        .takes("`auto`, or 1 to 256")
+        .usual("`auto`: learned while it runs")
+        .says("limit on concurrent requests to a file that helper threads have to wait for (squashfs, FUSE, network file systems)"),
+    disk("concurrency_max", Number(1, 256, bound_concurrency))
+        .usual("16")
+        .says("limit on what `auto` tries; at most half of `helpers`"),
+];
 
 /// Weights and limits.
-pub(crate) const GROUP: Sort = Sort {
-    name: "group",
-    header: "[group.\"/PATH\"]",
-    says: "A group is a node of the weight tree. Its limits bind all below it, on all disks together. A group that an export names needs no table of its own; it and its parents then have the default weight.",
-    keys: &[
-        key("weight", "1 to 1000", "100", "the group's share relative to its siblings"),
-        key(
-            "max",
-            "a table of `rbps`, `wbps`, `riops`, `wiops`, `bps`, `iops`, or text such as `\"riops=3000 wbps=50m\"`",
-            "no limit",
-            "the most that the group may do in a second, whatever is idle; see `docs/limits.md`",
-        ),
-        key(
-            "min",
-            "as `max`",
-            "none",
-            "the least that the group gets in a second while it asks for it, as far as the disk can; needs the scheduler `fair`",
-        ),
-        key(
-            "burst",
-            "as `max`, with `seconds`",
-            "no bursts; `seconds`: 1",
-            "what the group may do for so many seconds after it did less than `max` for long enough",
-        ),
-        key(
-            "latency",
-            "a time, above zero, or `none`",
-            "`none`",
-            "how long 99 of 100 reads and writes of the group take at most: others make room for that; needs the scheduler `fair`; see `docs/limits.md`",
-        ),
-    ],
-};
+pub(crate) const GROUP: Sort = Sort::new(
+    "group",
+    "[group.\"/PATH\"]",
+    "A group is a node of the weight tree. Its limits bind all below it, on all disks together. A group that an export names needs no table of its own; it and its parents then have the default weight.",
+    || all(GROUP_ROWS),
+);
+
+pub(crate) const GROUP_ROWS: &[Row<GroupKeys>] = &[
+    group("weight", Number(1, Group::WEIGHT_MAX as u64, |group, weight| group.weight = weight as u16))
+        .usual("100")
+        .says("the group's share relative to its siblings")
+        .live(|name, group| Change::SetWeight { group: name.into(), weight: group.weight }),
+    group("max", Rates(|group| &mut group.bounds.ceiling.max))
+        .takes("a table of `rbps`, `wbps`, `riops`, `wiops`, `bps`, `iops`, or text such as `\"riops=3000 wbps=50m\"`")
+        .usual("no limit")
+        .says("the most that the group may do in a second, whatever is idle; see `docs/limits.md`")
+        .live(set_bounds),
+    group("burst", Burst(|group| &mut group.bounds.ceiling))
+        .takes("as `max`, with `seconds`")
+        .usual("no bursts; `seconds`: 1")
+        .says("what the group may do for so many seconds after it did less than `max` for long enough")
+        .live(set_bounds),
+    group("min", Rates(|group| &mut group.bounds.floor))
+        .takes("as `max`")
+        .usual("none")
+        .says("the least that the group gets in a second while it asks for it, as far as the disk can; needs the scheduler `fair`")
+        .live(set_bounds),
+    group("latency", Latency(|group, latency| group.bounds.latency = latency))
+        .usual("`none`")
+        .says("how long 99 of 100 reads and writes of the group take at most: others make room for that; needs the scheduler `fair`; see `docs/limits.md`")
+        .live(set_bounds),
+];
+
+/// Where clients connect, of a listener that is added.
+pub(crate) const LISTENER_ROWS: &[Row<Option<Tls>>] =
+    &[Row::<Option<Tls>>::new("tls", Choice(tls_words, |tls, text| parse_tls(text).map(|read| *tls = Some(read))))
+        .usual("`off`")
+        .says("whether traffic is encrypted")
+        .only(false, true)];
+
+fn tls_words() -> Vec<&'static str> {
+    vec!["off", "on", "require"]
+}
 
 /// The server itself.
-pub(crate) const SERVER: Sort = Sort {
-    name: "server",
-    header: "[server]",
-    says: "The server: addresses for clients, and limits on what clients may ask for and hold.",
-    keys: &[
-        key(
-            "listen",
-            "`unix:PATH`, `tcp:HOST:PORT`, or a list of them; `,tls=…` after an address overrides `tls` for it",
-            "`unix:` in the run directory",
-            "the addresses for clients",
-        ),
-        key(
-            "control",
-            "`unix:PATH[,mode=0660][,owner=NAME][,group=NAME][,read_only]`, `tcp:HOST:PORT,token=FILE`, `tcp:HOST:PORT,certificates=DIR`, `off`, or a list of places",
-            "beside the first unix socket",
-            "where the server is looked at and changed while it runs, and who may; see `docs/control.md`",
-        ),
-        key("tls", "`off`, `on` (if the client asks), `require`", "`off`", "whether traffic is encrypted"),
-        key(
-            "tls_certificates",
-            "a directory",
-            "none",
-            "the directory with `server-cert.pem`, `server-key.pem` and, to verify clients, `ca-cert.pem`",
-        ),
-        key("tls_verify_peer", "true or false", "false", "whether clients need a certificate signed by `ca-cert.pem`"),
-        key(
-            "insecure",
-            "true or false",
-            "false",
-            "whether to listen on addresses that other machines can reach, even without TLS",
-        ),
-        key(
-            "workers",
-            "1 to 64, at most `memory` / `request_max`",
-            "one per CPU, as far as `memory` allows",
-            "the number of worker threads",
-        ),
-        key(
-            "engine",
-            "`\"auto\"`, `\"io_uring\"` or `\"poll\"`",
-            "`\"auto\"`: io_uring, or `poll` where it is refused",
-            "what the workers use of the kernel: io_uring, or epoll and threads, which works in containers that refuse io_uring and costs more CPU",
-        ),
-        key("max_connections", "1 to 1048576", "4096", "limit on connections, all addresses together"),
-        key(
-            "handshake_timeout",
-            "a time, above zero",
-            "10s",
-            "time limit for a step of a client's handshake; six times that for all of it",
-        ),
-        key("request_max", "64k to 1g", "32m", "the largest read or write"),
-        key("connection_requests", "1 to 480", "128", "limit on requests of one connection that are under way"),
-        key(
-            "connection_memory",
-            "a size, at least `request_max`",
-            "64m",
-            "limit on the payload of one connection that is under way",
-        ),
-        key(
-            "memory",
-            "a size, at least `connection_memory`",
-            "512m",
-            "limit on the payload of all connections together",
-        ),
-        key(
-            "roots",
-            "a directory, or a list of them",
-            "anywhere",
-            "the directories that the files of all backings must lie in, also of exports that are added later; no symbolic link leads out of them",
-        ),
-        key(
-            "seccomp",
-            "true or false",
-            "true",
-            "whether the server gives up the system calls that it does not need, once it has started; false is for debugging",
-        ),
-        key(
-            "keep_capabilities",
-            "the name of a capability, such as `CAP_DAC_OVERRIDE`, or a list of them",
-            "none",
-            "capabilities that are not given up once the server has started; see `docs/do/confine.md`",
-        ),
-        key("drain_timeout", "a time", "10s", "how long a stopping server waits for clients to read their replies"),
-        key(
-            "helpers",
-            "2 to 256",
-            "32",
-            "limit on threads that wait for files, all disks together: files that the kernel cannot read asynchronously; see `docs/files.md`",
-        ),
-    ],
-};
+pub(crate) const SERVER: Sort = Sort::new(
+    "server",
+    "[server]",
+    "The server: addresses for clients, and limits on what clients may ask for and hold.",
+    || all(SERVER_ROWS),
+);
+
+pub(crate) const SERVER_ROWS: &[Row<()>] = &[
+    server("listen")
+        .takes("`unix:PATH`, `tcp:HOST:PORT`, or a list of them; `,tls=…` after an address overrides `tls` for it")
+        .usual("`unix:` in the run directory")
+        .says("the addresses for clients"),
+    server("control")
+        .takes("`unix:PATH[,mode=0660][,owner=NAME][,group=NAME][,read_only]`, `tcp:HOST:PORT,token=FILE`, `tcp:HOST:PORT,certificates=DIR`, `off`, or a list of places")
+        .usual("beside the first unix socket")
+        .says("where the server is looked at and changed while it runs, and who may; see `docs/control.md`"),
+    server("tls")
+        .takes("`off`, `on` (if the client asks), `require`")
+        .usual("`off`")
+        .says("whether traffic is encrypted"),
+    server("tls_certificates")
+        .takes("a directory")
+        .usual("none")
+        .says("the directory with `server-cert.pem`, `server-key.pem` and, to verify clients, `ca-cert.pem`"),
+    server("tls_verify_peer")
+        .takes("true or false")
+        .usual("false")
+        .says("whether clients need a certificate signed by `ca-cert.pem`"),
+    server("insecure")
+        .takes("true or false")
+        .usual("false")
+        .says("whether to listen on addresses that other machines can reach, even without TLS"),
+    server("workers")
+        .takes("1 to 64, at most `memory` / `request_max`")
+        .usual("one per CPU, as far as `memory` allows")
+        .says("the number of worker threads"),
+    server("engine")
+        .takes("`\"auto\"`, `\"io_uring\"` or `\"poll\"`")
+        .usual("`\"auto\"`: io_uring, or `poll` where it is refused")
+        .says("what the workers use of the kernel: io_uring, or epoll and threads, which works in containers that refuse io_uring and costs more CPU"),
+    server("max_connections")
+        .takes("1 to 1048576")
+        .usual("4096")
+        .says("limit on connections, all addresses together"),
+    server("handshake_timeout")
+        .takes("a time, above zero")
+        .usual("10s")
+        .says("time limit for a step of a client's handshake; six times that for all of it"),
+    server("request_max")
+        .takes("64k to 1g")
+        .usual("32m")
+        .says("the largest read or write"),
+    server("connection_requests")
+        .takes("1 to 480")
+        .usual("128")
+        .says("limit on requests of one connection that are under way"),
+    server("connection_memory")
+        .takes("a size, at least `request_max`")
+        .usual("64m")
+        .says("limit on the payload of one connection that is under way"),
+    server("memory")
+        .takes("a size, at least `connection_memory`")
+        .usual("512m")
+        .says("limit on the payload of all connections together"),
+    server("roots")
+        .takes("a directory, or a list of them")
+        .usual("anywhere")
+        .says("the directories that the files of all backings must lie in, also of exports that are added later; no symbolic link leads out of them"),
+    server("seccomp")
+        .takes("true or false")
+        .usual("true")
+        .says("whether the server gives up the system calls that it does not need, once it has started; false is for debugging"),
+    server("keep_capabilities")
+        .takes("the name of a capability, such as `CAP_DAC_OVERRIDE`, or a list of them")
+        .usual("none")
+        .says("capabilities that are not given up once the server has started; see `docs/do/confine.md`"),
+    server("drain_timeout")
+        .takes("a time")
+        .usual("10s")
+        .says("how long a stopping server waits for clients to read their replies"),
+    server("helpers")
+        .takes("2 to 256")
+        .usual("32")
+        .says("limit on threads that wait for files, all disks together: files that the kernel cannot read asynchronously; see `docs/files.md`"),
+];
 
 /// All tables, in the order in which they are explained.
 pub(crate) const SORTS: [Sort; 4] = [EXPORT, DISK, GROUP, SERVER];
+
+const fn export(name: &'static str, put: Put<ExportKeys>) -> Row<ExportKeys> {
+    Row::new(name, put)
+}
+
+const fn disk(name: &'static str, put: Put<Disk>) -> Row<Disk> {
+    Row::new(name, put)
+}
+
+const fn group(name: &'static str, put: Put<GroupKeys>) -> Row<GroupKeys> {
+    Row::new(name, put)
+}
+
+const fn server(name: &'static str) -> Row<()> {
+    Row::new(name, Elsewhere)
+}
+
+fn schedulers() -> Vec<&'static str> {
+    sched::Kind::ALL.map(sched::Kind::name).into()
+}
+
+fn parse_priority(text: &str) -> Result<Priority, String> {
+    text.parse().map_err(|form| format!("{form}, not {text:?}"))
+}
+
+fn parse_description(text: &str) -> Result<String, String> {
+    if text.len() > NAME_MAX { Err(format!("takes at most {NAME_MAX} bytes")) } else { Ok(text.into()) }
+}
+
+fn parse_faults(text: &str) -> Result<(PathBuf, Faults), String> {
+    let path = PathBuf::from(text);
+    check_path(&path)?;
+    read_file(&path).map(|faults| (path, faults))
+}
+
+fn fix_concurrency(disk: &mut Disk, number: Option<u64>) {
+    if let Some(number) = number {
+        disk.concurrency = concurrency::Settings { most: number as u16, fixed: true };
+    }
+}
+
+fn bound_concurrency(disk: &mut Disk, most: u64) {
+    if !disk.concurrency.fixed {
+        disk.concurrency.most = most as u16;
+    }
+}
+
+fn set_scheduler(name: &str, disk: &Disk) -> Change {
+    // Those that all schedulers have stay as they are.
+    let all = |knob: &str| flush::Settings::INFO.iter().any(|info| info.name == knob);
+    let kept = disk.set.iter().filter(|(knob, _)| all(knob)).cloned().collect();
+    Change::SetScheduler { disk: name.into(), scheduler: disk.scheduler, is_usual: false, set: kept }
+}
+
+fn set_bounds(group: &str, keys: &GroupKeys) -> Change {
+    Change::SetBounds { group: group.into(), bounds: keys.bounds }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+    use toml::de::DeTable;
+
+    use super::super::given::Given;
+    use super::super::row::KINDS;
+    use super::*;
+
+    /// What a row makes of a value in the file and in JSON.
+    fn both<T>(rows: &[Row<T>], new: impl Fn() -> T, show: impl Fn(&T) -> String, key: &str, toml: &str, json: &Value) {
+        let row = rows.iter().find(|row| row.name == key).unwrap();
+        let document = format!("it = {toml}");
+        let table = DeTable::parse(&document).unwrap();
+        let [mut file, mut asked] = [new(), new()];
+        row.put(&mut file, &table.get_ref()["it"].get_ref().into()).unwrap();
+        row.put(&mut asked, &Given::try_from(json).unwrap()).unwrap();
+        assert_eq!(show(&file), show(&asked), "{key}");
+        assert_ne!(show(&file), show(&new()), "{key} is put nowhere");
+    }
+
+    #[test]
+    fn a_key_means_the_same_in_the_file_and_in_json() {
+        let disk = |key, toml, json| {
+            both(DISK_ROWS, || Disk::new("d", sched::Kind::None), |disk| format!("{disk:?}"), key, toml, &json);
+        };
+        disk("scheduler", "\"bfq\"", json!("bfq"));
+        disk("depth", "64", json!("64"));
+        disk("shared_tags", "true", json!("on"));
+        disk("nr_requests", "70", json!(70));
+        disk("io_timeout", "\"2s\"", json!("2000ms"));
+        disk("concurrency", "8", json!(8));
+        disk("concurrency_max", "8", json!(8));
+        let new = || GroupKeys { weight: 100, bounds: Bounds::default() };
+        let group = |key, toml, json| {
+            both(GROUP_ROWS, new, |group| format!("{} {:?}", group.weight, group.bounds), key, toml, &json);
+        };
+        group("weight", "300", json!("300"));
+        group("max", "{ riops = 3000, wbps = \"50m\" }", json!("riops=3000 wbps=50m"));
+        group("burst", "\"riops=9 seconds=5\"", json!({"riops": 9, "seconds": "5"}));
+        group("min", "{ iops = 7 }", json!({"iops": 7}));
+        group("latency", "\"2ms\"", json!("2ms"));
+        let export = |key, toml, json| {
+            both(EXPORT_ROWS, || ExportKeys::new("a"), |export| format!("{:?}", export.new), key, toml, &json);
+        };
+        export("backing", "\"mem:1m\"", json!("mem:1m"));
+        export("offset", "512", json!("512"));
+        export("size", "\"1m\"", json!(1 << 20));
+        export("ioprio", "\"rt/2\"", json!("rt/2"));
+        export("ublk", "{ queues = 2, recover = false }", json!({"queues": 2, "recover": false}));
+    }
+
+    #[test]
+    fn every_key_that_can_be_asked_for_has_its_type() {
+        let acts = |kind| [Act::Add, Act::Set].map(|act| keys(kind, act));
+        let all = KINDS.iter().flat_map(|(_, kind)| acts(*kind)).flatten().chain(SORTS.iter().flat_map(Sort::keys));
+        for key in all {
+            assert!(key.schema.as_object().is_some_and(|schema| !schema.is_empty()), "{}", key.name);
+            assert!(!key.says.is_empty() && !key.takes.is_empty() && !key.default.is_empty(), "{}", key.name);
+        }
+    }
+}

@@ -5,18 +5,20 @@
 
 pub(crate) mod difference;
 pub(crate) mod faults;
+pub(crate) mod given;
 pub(crate) mod keys;
+pub(crate) mod row;
 pub(crate) mod section;
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use fairlift::config::{Address, Backing, Engine, Limits, Tls, Ublk};
+use fairlift::config::{self, Address, Backing, Engine, Limits, Tls, Ublk};
 use fairlift::confine::Capability;
-use fairlift_core::ceiling::{Bounds, Ceiling, Rates};
-use fairlift_core::learn::concurrency;
-use fairlift_core::{Duration, Group, GroupId, Priority, sched};
+use fairlift_core::ceiling::Bounds;
+use fairlift_core::{Group, GroupId, sched};
+use fairlift_lab::suggestion;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
@@ -24,19 +26,17 @@ use crate::control::{ControlPlace, parse_control};
 use crate::words::groups::Tree;
 use crate::words::mistake::{Mistake, Source};
 use crate::words::place::ListenAt;
-use crate::words::{backing, limits, nbd, place, rbd, scheduler, units};
-use fairlift_lab::suggestion;
-use keys::{DISK, EXPORT, GROUP, SERVER, SORTS, Sort};
-use section::{Placed, Section, join, number, parsed, show, size, some_time, switch, text, time, ublk};
+use crate::words::{nbd, place, rbd, units};
+use given::Given;
+use keys::{DISK, DISK_ROWS, EXPORT, EXPORT_ROWS, ExportKeys, GROUP, GROUP_ROWS, GroupKeys, NAME_MAX, SERVER, SORTS};
+use row::Sort;
+use section::{Placed, Section, join, number, parsed, show, text};
 
 /// The example config file, which explains itself.
 pub(crate) const EXAMPLE: &str = include_str!("example.toml");
 
 /// Said of a list of addresses that has none.
 const NO_ADDRESS: &str = "lists no address; leave the key out for the default socket";
-
-/// The keys of a group that limit it.
-const BOUNDS: [&str; 4] = ["max", "burst", "min", "latency"];
 
 /// All that a config file says; what it doesn't say is `None`.
 #[derive(Debug)]
@@ -60,53 +60,27 @@ pub(crate) struct File {
 /// A scheduling domain as the file has it.
 #[derive(Debug)]
 pub(crate) struct Disk {
-    /// Its name.
-    pub(crate) name: String,
     /// Where its table is.
     pub(crate) at: Range<usize>,
-    /// Who goes next.
+    /// Who goes next, if that is said.
     pub(crate) scheduler: Option<sched::Kind>,
     /// Tunables and their values, the value with its place.
     pub(crate) set: Vec<(Placed<String>, Placed<String>)>,
-    /// Requests in flight.
-    pub(crate) depth: Option<u16>,
-    /// Whether the workers share them.
-    pub(crate) shared_tags: bool,
-    /// Requests that wait and are in flight.
-    pub(crate) nr_requests: Option<u32>,
-    /// How long a request may be in the device.
-    pub(crate) io_timeout: Option<Duration>,
-    /// How many at once helpers wait for.
-    pub(crate) concurrency: concurrency::Settings,
+    /// Its name, and all else.
+    pub(crate) said: config::Disk,
 }
 
 /// An export as the file has it.
 #[derive(Debug)]
 pub(crate) struct Export {
-    /// Its name.
-    pub(crate) name: String,
     /// Where its table is.
     pub(crate) at: Range<usize>,
-    /// What holds the data.
-    pub(crate) backing: Placed<Backing>,
-    /// Where in the backing it starts.
-    pub(crate) offset: u64,
-    /// How many bytes it shows.
-    pub(crate) size: Option<u64>,
-    /// The index of its disk in [`File::disks`].
-    pub(crate) disk: Option<usize>,
-    /// Who pays.
-    pub(crate) group: GroupId,
-    /// The priority of its clients.
-    pub(crate) priority: Priority,
-    /// Whether clients may only read.
-    pub(crate) read_only: bool,
-    /// Where virtual machines find it.
-    pub(crate) vhost_user: Option<PathBuf>,
+    /// Where what holds the data is said.
+    pub(crate) backing: Range<usize>,
     /// Whether it is a block device of this machine, if that is said.
     pub(crate) ublk: Option<Option<Ublk>>,
-    /// What it is, for people.
-    pub(crate) description: String,
+    /// Its name, and all else; its disk is an index in [`File::disks`].
+    pub(crate) said: config::Export,
 }
 
 /// The server as the file has it.
@@ -178,9 +152,8 @@ impl Reading<'_> {
         let disks: Vec<_> = self.sections(document, DISK).iter().map(|section| self.disk(section)).collect();
         let mut groups = Tree::new();
         let sections = self.sections(document, GROUP);
-        let weighed = sections.iter().filter_map(|section| self.group(section, &mut groups)).collect();
-        let bounds =
-            sections.iter().filter_map(|section| Some((section.name.clone(), self.bounds(section)?))).collect();
+        let mut bounds = BTreeMap::new();
+        let weighed = sections.iter().filter_map(|section| self.group(section, &mut groups, &mut bounds)).collect();
         let exports = self.sections(document, EXPORT);
         let exports = exports.iter().filter_map(|section| self.export(section, &disks, &mut groups)).collect();
         let floors = sections
@@ -220,8 +193,8 @@ impl Reading<'_> {
     }
 
     fn disk(&mut self, section: &Section<'_>) -> Disk {
-        let scheduler =
-            section.take(self.mistakes, "scheduler", parsed(scheduler::parse_scheduler)).map(|placed| placed.value);
+        let mut said = config::Disk::new(&section.name, sched::Kind::MqDeadline);
+        section.put(self.mistakes, DISK_ROWS, &mut said);
         let mut set = Vec::new();
         if let Some(value) = section.raw("set") {
             match value.get_ref() {
@@ -244,143 +217,54 @@ impl Reading<'_> {
                 }
             }
         }
-        let depth: Option<u16> = section.take(self.mistakes, "depth", number(1..=4096)).map(|placed| placed.value);
-        let nr_requests = section.take(self.mistakes, "nr_requests", number::<u32>(1..=1 << 20));
-        if let Some((requests, depth)) = nr_requests.as_ref().zip(depth)
-            && requests.value < u32::from(depth)
+        if let Some(((requests, depth), value)) = said.nr_requests.zip(said.depth).zip(section.raw("nr_requests"))
+            && requests < u32::from(depth)
         {
             let says = format!(
-                "is {}, less than depth ({depth}); it must be at least depth, because requests in flight count too",
-                requests.value
+                "is {requests}, less than depth ({depth}); it must be at least depth, because requests in flight count too"
             );
-            self.mistakes.push(section.mistake("nr_requests", requests.at.clone(), says));
+            self.mistakes.push(section.mistake("nr_requests", value.span(), says));
         }
-        Disk {
-            name: section.name.clone(),
-            at: section.at.clone(),
-            scheduler,
-            set,
-            depth,
-            shared_tags: section.take(self.mistakes, "shared_tags", switch).is_some_and(|placed| placed.value),
-            nr_requests: nr_requests.map(|placed| placed.value),
-            io_timeout: section.take(self.mistakes, "io_timeout", some_time).map(|placed| placed.value),
-            concurrency: self.concurrency(section),
-        }
-    }
-
-    fn concurrency(&mut self, section: &Section<'_>) -> concurrency::Settings {
-        let fixed = section.take(self.mistakes, "concurrency", |value| match value.as_str() {
-            Some("auto") => Ok(None),
-            _ => number(1..=256)(value).map(Some).map_err(|says| format!("{says}, or \"auto\"")),
-        });
-        let most = section.take(self.mistakes, "concurrency_max", number(1..=256)).map(|placed| placed.value);
-        match (fixed.and_then(|placed| placed.value), most) {
-            (Some(most), _) => concurrency::Settings { most, fixed: true },
-            (None, Some(most)) => concurrency::Settings { most, fixed: false },
-            (None, None) => concurrency::Settings::default(),
-        }
+        let scheduler = section.raw("scheduler").map(|_| said.scheduler);
+        Disk { at: section.at.clone(), scheduler, set, said }
     }
 
     /// Gives a group its weight; answers its path and the place of its table.
-    fn group(&mut self, section: &Section<'_>, groups: &mut Tree) -> Option<Placed<String>> {
-        let weight = section.take(self.mistakes, "weight", number(1..=i128::from(Group::WEIGHT_MAX)));
+    /// Gives a group its weight and its bounds; answers its path and the place of its table.
+    fn group(
+        &mut self,
+        section: &Section<'_>,
+        groups: &mut Tree,
+        bounds: &mut BTreeMap<String, Bounds>,
+    ) -> Option<Placed<String>> {
+        let mut said = GroupKeys { weight: Group::WEIGHT_DEFAULT, bounds: Bounds::default() };
+        section.put(self.mistakes, GROUP_ROWS, &mut said);
+        let root = if section.name == "/" { said.bounds.check_root() } else { Ok(()) };
+        match root.and_then(|()| said.bounds.check()) {
+            Ok(()) if !said.bounds.is_none() => _ = bounds.insert(section.name.clone(), said.bounds),
+            Ok(()) => {}
+            Err(wrong) => {
+                let key = wrong.key();
+                let at = section.raw(key).map_or(section.at.clone(), Spanned::span);
+                self.mistakes.push(section.mistake(key, at, wrong.to_string()));
+            }
+        }
+        let has_weight = section.raw("weight").is_some();
         match groups.place(&section.name) {
-            Ok(GroupId::ROOT) if weight.is_none() && BOUNDS.iter().any(|key| section.raw(key).is_some()) => {}
+            Ok(GroupId::ROOT) if !has_weight && !section.is_empty() => {}
             Ok(GroupId::ROOT) => {
                 let says =
                     "the root group takes no weight, because it has no siblings; set the weights of its children";
                 self.note(section.at.clone(), &section.path, says.into());
                 return None;
             }
-            Ok(group) => groups.weigh(group, weight.map_or(Group::WEIGHT_DEFAULT, |placed| placed.value)),
+            Ok(group) => groups.weigh(group, said.weight),
             Err(says) => {
                 self.note(section.at.clone(), &section.path, says);
                 return None;
             }
         }
         Some(Placed { value: section.name.clone(), at: section.at.clone() })
-    }
-
-    /// The limits of a group, if it has any.
-    fn bounds(&mut self, section: &Section<'_>) -> Option<Bounds> {
-        let mut length = Ceiling::NONE.length;
-        let [max, burst, floor] = ["max", "burst", "min"].map(|key| {
-            let length = (key == "burst").then_some(&mut length);
-            section.raw(key).map_or(Rates::NONE, |value| self.rates(section, key, value, length))
-        });
-        let latency = section.take(self.mistakes, "latency", |value| match value.as_str() {
-            Some(text) => limits::parse_latency(text),
-            None => some_time(value).map(Some),
-        });
-        let latency = latency.and_then(|placed| placed.value);
-        let bounds = Bounds { ceiling: Ceiling { max, burst, length }, floor, latency };
-        let root = if section.name == "/" { bounds.check_root() } else { Ok(()) };
-        if let Err(wrong) = root.and_then(|()| bounds.check()) {
-            let key = wrong.key();
-            let at = section.raw(key).map_or(section.at.clone(), Spanned::span);
-            self.mistakes.push(section.mistake(key, at, wrong.to_string()));
-            return None;
-        }
-        Some(bounds).filter(|bounds| !bounds.is_none())
-    }
-
-    /// Rates, as text or as a table; with `length`, as of a burst.
-    fn rates(
-        &mut self,
-        section: &Section<'_>,
-        key: &str,
-        value: &Spanned<DeValue<'_>>,
-        mut length: Option<&mut Duration>,
-    ) -> Rates {
-        let mut rates = Rates::NONE;
-        let table = match value.get_ref() {
-            DeValue::Table(table) => table,
-            DeValue::String(text) => {
-                let read = match &length {
-                    Some(_) => limits::parse_burst(text),
-                    None => limits::parse(text).map(|rates| (rates, Duration::ZERO)),
-                };
-                match read {
-                    Ok((read, said)) => {
-                        length.iter_mut().for_each(|length| **length = said);
-                        rates = read;
-                    }
-                    Err(says) => self.mistakes.push(section.mistake(key, value.span(), says)),
-                }
-                return rates;
-            }
-            other => {
-                let says = format!("takes a table such as {{ riops = 3000, wbps = \"50m\" }}, not {}", show(other));
-                self.mistakes.push(section.mistake(key, value.span(), says));
-                return rates;
-            }
-        };
-        for (name, value) in table {
-            let path = join(&join(&section.path, key), name.get_ref());
-            let text = match value.get_ref() {
-                DeValue::String(text) => text.to_string(),
-                DeValue::Integer(_) => show(value.get_ref()),
-                other => {
-                    self.note(value.span(), &path, format!("takes a number or a size, not {}", show(other)));
-                    continue;
-                }
-            };
-            if let Some(length) = length.as_deref_mut().filter(|_| name.get_ref() == limits::SECONDS) {
-                match limits::parse_seconds(&text) {
-                    Ok(said) => *length = said,
-                    Err(says) => self.note(value.span(), &path, says),
-                }
-                continue;
-            }
-            match limits::parse_rate(name.get_ref()) {
-                Ok(rate) => match limits::parse_amount(rate, &text) {
-                    Ok(amount) => rates = rates.with(rate, amount.unwrap_or(0)),
-                    Err(says) => self.note(value.span(), &path, says),
-                },
-                Err(says) => self.note(name.span(), &path, says),
-            }
-        }
-        rates
     }
 
     fn export(&mut self, section: &Section<'_>, disks: &[Disk], groups: &mut Tree) -> Option<Export> {
@@ -392,52 +276,42 @@ impl Reading<'_> {
             let says = "needs a backing, such as backing = \"file:/srv/disk.img\"";
             self.note(section.at.clone(), &section.path, says.into());
         }
-        let backing = section.take(self.mistakes, "backing", parsed(backing::parse));
-        let sectors = |value: &DeValue<'_>| size(value).and_then(units::whole_sectors);
-        let offset = section.take(self.mistakes, "offset", sectors);
-        let size = section.take(self.mistakes, "size", |value| match sectors(value)? {
-            0 => Err("the size must be larger than 0".into()),
-            bytes => Ok(bytes),
-        });
-        if let Some(capacity) = backing.as_ref().and_then(|placed| capacity(&placed.value)) {
-            let start = offset.as_ref().map_or(0, |placed| placed.value);
-            let end = size.as_ref().map_or(start.saturating_add(512), |placed| start.saturating_add(placed.value));
-            let beyond = if start >= capacity { offset.as_ref().map(|p| ("offset", p)) } else { None };
-            let beyond = beyond.or_else(|| size.as_ref().filter(|_| end > capacity).map(|p| ("size", p)));
-            if let Some((key, placed)) = beyond {
+        let mut keys = ExportKeys::new(name);
+        let before = self.mistakes.len();
+        section.put(self.mistakes, EXPORT_ROWS, &mut keys);
+        let said = keys.new;
+        let is_wrong = self.mistakes[before..].iter().any(|mistake| mistake.key == join(&section.path, "backing"));
+        let disk = section.take(self.mistakes, "disk", |given| find_disk(given.text()?, disks));
+        let group = section.take(self.mistakes, "group", |given| groups.place(given.text()?));
+        let backing = section.raw("backing").filter(|_| !is_wrong)?.span();
+        if let Some(capacity) = capacity(&said.backing) {
+            let end = said.offset.saturating_add(said.size.unwrap_or(512));
+            let beyond =
+                if said.offset >= capacity { section.raw("offset").map(|value| ("offset", value)) } else { None };
+            let size = || section.raw("size").filter(|_| said.size.is_some() && end > capacity);
+            if let Some((key, value)) = beyond.or_else(|| Some(("size", size()?))) {
                 let says = format!("exceeds the backing, which has {}", units::show_size(capacity));
-                self.mistakes.push(section.mistake(key, placed.at.clone(), says));
+                self.mistakes.push(section.mistake(key, value.span(), says));
             }
         }
-        let disk = section.take(self.mistakes, "disk", |value| find_disk(&text(value)?, disks));
-        let group = section.take(self.mistakes, "group", |value| groups.place(&text(value)?));
-        let priority = section.take(self.mistakes, "ioprio", |value| {
-            text(value)?.parse::<Priority>().map_err(|form| format!("{form}, not {}", show(value)))
-        });
-        let read_only = section.take(self.mistakes, "read_only", switch);
-        let vhost_user = section.take(self.mistakes, "vhost_user", text);
-        let ublk = section.take(self.mistakes, "ublk", ublk);
-        let description = section.take(self.mistakes, "description", |value| {
-            let text = text(value)?;
-            if text.len() > NAME_MAX { Err(format!("takes at most {NAME_MAX} bytes")) } else { Ok(text) }
-        });
-        Some(Export {
-            name: name.into(),
-            at: section.at.clone(),
-            backing: backing.map(|placed| Placed { value: self.rooted(placed.value), at: placed.at })?,
-            offset: offset.map_or(0, |placed| placed.value),
-            size: size.map(|placed| placed.value),
+        let ublk = section.raw("ublk").map(|_| said.ublk);
+        let said = config::Export {
+            name: said.name,
+            description: said.description,
+            backing: self.rooted(said.backing),
+            offset: said.offset,
+            size: said.size,
             disk: disk.map(|placed| placed.value),
             group: match group {
                 Some(placed) => placed.value,
                 None => groups.own(name).unwrap_or(GroupId::ROOT), // there are too many, which is told of those that are said
             },
-            priority: priority.map_or(Priority::default(), |placed| placed.value),
-            read_only: read_only.is_some_and(|placed| placed.value),
-            vhost_user: vhost_user.map(|placed| self.dir.join(placed.value)),
-            ublk: ublk.map(|placed| placed.value),
-            description: description.map_or_else(String::new, |placed| placed.value),
-        })
+            priority: said.priority,
+            read_only: said.read_only,
+            vhost_user: said.vhost_user.map(|path| self.dir.join(path)),
+            ublk: None,
+        };
+        Some(Export { at: section.at.clone(), backing, ublk, said })
     }
 
     fn server(&mut self, document: &DeTable<'_>) -> Server {
@@ -456,10 +330,10 @@ impl Reading<'_> {
             tls_certificates: section
                 .take(self.mistakes, "tls_certificates", text)
                 .map(|placed| Placed { value: self.dir.join(placed.value), at: placed.at }),
-            tls_verify_peer: section.take(self.mistakes, "tls_verify_peer", switch),
-            insecure: section.take(self.mistakes, "insecure", switch).map(|placed| placed.value),
+            tls_verify_peer: section.take(self.mistakes, "tls_verify_peer", Given::switch),
+            insecure: section.take(self.mistakes, "insecure", Given::switch).map(|placed| placed.value),
             roots: self.roots(&section),
-            seccomp: section.take(self.mistakes, "seccomp", switch),
+            seccomp: section.take(self.mistakes, "seccomp", Given::switch),
             keep_capabilities: self.list(&section, "keep_capabilities", None, str::parse),
             workers: section.take(self.mistakes, "workers", number(1..=64)),
             engine: section.take(self.mistakes, "engine", parsed(place::parse_engine)).map(|placed| placed.value),
@@ -508,7 +382,7 @@ impl Reading<'_> {
         }
         let mut read_all = Vec::new();
         for value in all {
-            match text(value.get_ref()).and_then(|text| read(&text)) {
+            match Given::from(value.get_ref()).text().and_then(&read) {
                 Ok(read) => read_all.push(Placed { value: read, at: value.span() }),
                 Err(says) => self.mistakes.push(section.mistake(key, value.span(), says)),
             }
@@ -518,12 +392,12 @@ impl Reading<'_> {
 
     fn limits(&mut self, section: &Section<'_>) -> Limits {
         let usual = Limits::default();
-        let request_max = section.take(self.mistakes, "request_max", |value| match size(value)? {
+        let request_max = section.take(self.mistakes, "request_max", |given| match given.size()? {
             bytes if (64 << 10..=1 << 30).contains(&bytes) => u32::try_from(bytes).map_err(|e| e.to_string()),
-            _ => Err(format!("takes a size from 64k to 1g, not {}", show(value))),
+            _ => Err(format!("takes a size from 64k to 1g, not {}", given.show())),
         });
-        let connection_memory = section.take(self.mistakes, "connection_memory", size);
-        let memory = section.take(self.mistakes, "memory", size);
+        let connection_memory = section.take(self.mistakes, "connection_memory", Given::size);
+        let memory = section.take(self.mistakes, "memory", Given::size);
         // A bound below what it has to hold is a mistake of the key that is written, if only one is.
         let mut at_least =
             |key: &str, of: &Option<Placed<u64>>, usual: u64, least_key: &str, least: (u64, Option<Range<usize>>)| {
@@ -563,7 +437,7 @@ impl Reading<'_> {
                 .take(self.mistakes, "max_connections", number(1..=1 << 20))
                 .map_or(usual.connections, |placed| placed.value),
             handshake_timeout: section
-                .take(self.mistakes, "handshake_timeout", some_time)
+                .take(self.mistakes, "handshake_timeout", Given::some_time)
                 .map_or(usual.handshake_timeout, |placed| placed.value),
             request_max: request,
             connection_requests: section
@@ -572,7 +446,7 @@ impl Reading<'_> {
             connection_memory: connection_bytes,
             memory: bytes,
             drain_timeout: section
-                .take(self.mistakes, "drain_timeout", time)
+                .take(self.mistakes, "drain_timeout", Given::time)
                 .map_or(usual.drain_timeout, |placed| placed.value),
             helpers: section
                 .take(self.mistakes, "helpers", number(2..=256))
@@ -610,9 +484,6 @@ fn rooted_at(address: Address, dir: &Path) -> Result<Address, String> {
     }
 }
 
-/// What NBD allows for a name.
-const NAME_MAX: usize = 4096;
-
 /// Whether clients can ask for an export of that name.
 ///
 /// # Errors
@@ -628,11 +499,11 @@ pub(crate) fn check_name(name: &str) -> Result<(), String> {
 }
 
 fn find_disk(name: &str, disks: &[Disk]) -> Result<usize, String> {
-    disks.iter().position(|disk| disk.name == name).ok_or_else(|| {
+    disks.iter().position(|disk| disk.said.name == name).ok_or_else(|| {
         if disks.is_empty() {
             return format!("unknown disk \"{name}\": the file has no [disk.…]");
         }
-        let known = || disks.iter().map(|disk| disk.name.as_str());
+        let known = || disks.iter().map(|disk| disk.said.name.as_str());
         let all = known().collect::<Vec<_>>().join(", ");
         format!("unknown disk \"{name}\": the file has {all}{}", suggestion(name, known()))
     })

@@ -35,7 +35,10 @@ use fairlift::control::{Change, Refused};
 pub(crate) use listen::{Endpoint, Locks, Opened};
 pub(crate) use place::{ControlAt, ControlPlace, parse_control, parse_place, token};
 pub(crate) use routes::said;
-pub(crate) use words::{Act, KINDS, Kind, Words, keys, parse_kind};
+pub(crate) use words::{Words, parse_kind};
+
+pub(crate) use crate::config::keys::keys;
+pub(crate) use crate::config::row::{Act, KINDS, Kind};
 
 /// What a server was started with: its config file, if it has one, and flags that act later.
 pub(crate) trait ConfigFile: Send + Sync {

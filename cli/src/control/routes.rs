@@ -19,8 +19,8 @@ use fairlift_lab::suggestion;
 use serde_json::{Value, json};
 
 use super::listen::Who;
-use super::words::{Act, Kind, Words};
-use super::{ConfigFile, NotRead, ReadAgain, metrics, page, show, status, trace, why};
+use super::words::Words;
+use super::{Act, ConfigFile, Kind, NotRead, ReadAgain, metrics, page, show, status, trace, why};
 use crate::config::difference::suited;
 use asked::{ApiRequest, if_match, keys};
 

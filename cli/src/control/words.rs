@@ -4,66 +4,27 @@
 //! is written. Numbers may be numbers or text (`"size": "10g"`), as in the config file.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
+use std::mem::discriminant;
+use std::path::Path;
 
 use fairlift::config::{Backing, Config, Disk, Listener, Tls};
-use fairlift::control::{Change, Leave, NewExport};
+use fairlift::control::{Change, Leave};
 use fairlift_core::ceiling::Bounds;
-use fairlift_core::learn::concurrency;
-use fairlift_core::{Group, Priority, flush, sched};
+use fairlift_core::{Group, sched};
 use fairlift_lab::suggestion;
 use serde_json::{Map, Value};
 
+use crate::config::difference::named as by_name;
 use crate::config::faults;
+use crate::config::given::Given;
+use crate::config::keys::{self, ExportKeys, GroupKeys};
+use crate::config::row::{Act, KINDS, Kind, Row};
 use crate::words::groups::own_path;
-use crate::words::scheduler::{check_setting, parse_scheduler, tunables};
-use crate::words::{backing, limits, nbd, place, ublk, units};
+use crate::words::place::check_path;
+use crate::words::scheduler::{check_setting, tunables};
+use crate::words::{nbd, place};
 
-/// What can be changed.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Kind {
-    Group,
-    Export,
-    Disk,
-    Listener,
-}
-
-/// What can be done with it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Act {
-    Add,
-    Set,
-    Remove,
-}
-
-pub(crate) const KINDS: [(&str, Kind); 4] =
-    [("group", Kind::Group), ("export", Kind::Export), ("disk", Kind::Disk), ("listener", Kind::Listener)];
 const ACTS: [(&str, Act); 3] = [("add", Act::Add), ("set", Act::Set), ("remove", Act::Remove)];
-
-/// The keys that each takes, beside its name: (add, set), and of a disk the tunables of its scheduler.
-pub(crate) const fn keys(kind: Kind, act: Act) -> &'static [&'static str] {
-    match (kind, act) {
-        (Kind::Group, Act::Add | Act::Set) => &["weight", "max", "burst", "min", "latency"],
-        (Kind::Export, Act::Add) => {
-            &["backing", "offset", "size", "disk", "group", "ioprio", "read_only", "description", "vhost_user", "ublk"]
-        }
-        (Kind::Export, Act::Set) => &["group", "ioprio", "read_only", "size", "description", "faults"],
-        (Kind::Disk, Act::Add) => &[
-            "scheduler",
-            "tunables",
-            "depth",
-            "nr_requests",
-            "shared_tags",
-            "io_timeout",
-            "concurrency",
-            "concurrency_max",
-        ],
-        (Kind::Disk, Act::Set) => &["scheduler", "tunables", "depth", "nr_requests"],
-        (Kind::Listener, Act::Add) => &["tls"],
-        (Kind::Listener, Act::Set) => &[],
-        (_, Act::Remove) => &["now"],
-    }
-}
 
 fn named<T: Copy>(all: &[(&'static str, T)], word: &str, what: &str) -> Result<T, String> {
     all.iter().find(|(name, _)| *name == word).map(|(_, one)| *one).ok_or_else(|| {
@@ -77,7 +38,7 @@ pub(crate) fn parse_kind(word: &str) -> Result<Kind, String> {
     named(&KINDS, word, "kind")
 }
 
-/// What the changes of one transaction were made from so far.
+/// What the changes of one transaction are made from: what is in force, and what they have said so far.
 pub(crate) struct Words<'a> {
     config: &'a Config,
     /// Where exports that are added have their sockets for virtual machines.
@@ -85,8 +46,8 @@ pub(crate) struct Words<'a> {
     groups: BTreeSet<String>,
     /// Limits of groups as they become.
     bounds: BTreeMap<String, Bounds>,
-    /// Schedulers of disks as they become.
-    schedulers: Vec<(String, sched::Kind)>,
+    /// Schedulers of disks that were said.
+    schedulers: BTreeMap<String, sched::Kind>,
 }
 
 /// What the changes of a list are about that goes or comes: exports that leave their group, and groups that get one.
@@ -105,13 +66,8 @@ fn moves(changes: &[Change]) -> (BTreeSet<&str>, BTreeSet<&str>) {
 
 impl<'a> Words<'a> {
     pub(crate) fn new(config: &'a Config, sockets: Option<&'a Path>) -> Self {
-        Self {
-            config,
-            sockets,
-            groups: config.groups.iter().map(|group| group.path.clone()).collect(),
-            bounds: config.bounds.clone(),
-            schedulers: config.disks.iter().map(|disk| (disk.name.clone(), disk.scheduler)).collect(),
-        }
+        let groups = config.groups.iter().map(|group| group.path.clone()).collect();
+        Self { config, sockets, groups, bounds: config.bounds.clone(), schedulers: BTreeMap::new() }
     }
 
     /// A transaction: `[{"set": "group", "name": "/a", "weight": 300}, …]`.
@@ -181,7 +137,7 @@ impl<'a> Words<'a> {
             (_, Act::Remove) => self.remove(kind, name, keys),
             (Kind::Group, Act::Add | Act::Set) => self.group(act, name, keys),
             (Kind::Export, Act::Add) => self.add_export(name, keys),
-            (Kind::Export, Act::Set) => set_export(&name, keys),
+            (Kind::Export, Act::Set) => self.set_export(&name, keys),
             (Kind::Disk, Act::Add | Act::Set) => self.disk(act, name, keys),
             (Kind::Listener, Act::Add) => add_listener(&name, keys),
             (Kind::Listener, Act::Set) => {
@@ -192,8 +148,10 @@ impl<'a> Words<'a> {
     }
 
     fn remove(&mut self, kind: Kind, name: String, mut keys: Keys) -> Result<Vec<Change>, String> {
-        let how = if keys.take("now", switch)? == Some(true) { Leave::Cut } else { Leave::Drain };
+        let mut now = false;
+        keys.put(keys::NOW, &name, &mut now)?;
         keys.finish(&[])?;
+        let how = if now { Leave::Cut } else { Leave::Drain };
         Ok(vec![match kind {
             Kind::Group => {
                 self.groups.remove(&name);
@@ -207,147 +165,83 @@ impl<'a> Words<'a> {
     }
 
     fn group(&mut self, act: Act, name: String, mut keys: Keys) -> Result<Vec<Change>, String> {
-        let weight = keys.take("weight", |text| number(&text, 1, u64::from(Group::WEIGHT_MAX)))?;
-        let bounds = self.bounds(&name, &mut keys)?;
+        let there = self.config.groups.iter().find(|group| group.path == name).map(|group| group.weight);
+        let bounds = self.bounds.get(&name).copied().unwrap_or_default();
+        let mut said = GroupKeys { weight: there.unwrap_or(Group::WEIGHT_DEFAULT), bounds };
+        let mut changes = keys.put(keys::GROUP_ROWS, &name, &mut said)?;
         keys.finish(&[])?;
-        let weight = weight.map(|weight| weight as u16);
-        let mut changes = Vec::new();
+        said.bounds.check().map_err(|wrong| wrong.to_string())?;
+        if said.bounds != bounds {
+            self.bounds.insert(name.clone(), said.bounds);
+        }
         if act == Act::Add {
             self.groups.insert(name.clone());
-            let weight = weight.unwrap_or(Group::WEIGHT_DEFAULT);
-            changes.push(Change::AddGroup { path: name.clone(), weight });
-        } else {
-            changes.extend(weight.map(|weight| Change::SetWeight { group: name.clone(), weight }));
+            changes.retain(|change| !matches!(change, Change::SetWeight { .. }));
+            changes.insert(0, Change::AddGroup { path: name, weight: said.weight });
         }
-        changes.extend(bounds.map(|bounds| Change::SetBounds { group: name, bounds }));
         Ok(changes)
     }
 
     fn add_export(&mut self, name: String, mut keys: Keys) -> Result<Vec<Change>, String> {
-        let backing = keys.take("backing", |text| parse_backing(&text))?;
-        let vhost_user = match (keys.take("vhost_user", |text| parse_socket(&text))?, self.sockets) {
-            (None, Some(directory)) => Some(place::socket_in(directory, &name)?),
-            (said, _) => said,
-        };
-        if let Some(Value::Object(words)) = keys.keys.get("ublk") {
-            let words: Vec<_> = words
-                .iter()
-                .map(|(word, value)| Ok(format!("{word}={}", text(value)?)))
-                .collect::<Result<_, String>>()?;
-            keys.keys.insert("ublk".into(), Value::String(words.join(",")));
-        }
-        let new = NewExport {
-            vhost_user,
-            ublk: keys.take("ublk", |text| ublk::parse(&text))?.flatten(),
-            backing: backing.ok_or_else(|| {
-                format!("export \"{name}\" needs a backing: null:SIZE, mem:SIZE, file:PATH, sim:PROFILE")
-            })?,
-            offset: keys.take("offset", |text| units::parse_size(&text))?.unwrap_or(0),
-            size: keys.take("size", size)?.flatten(),
-            disk: keys.take("disk", Ok)?,
-            group: keys.take("group", Ok)?.unwrap_or_else(|| own_path(&name)),
-            priority: keys.take("ioprio", priority)?.unwrap_or_default(),
-            read_only: keys.take("read_only", switch)?.unwrap_or(false),
-            description: keys.take("description", Ok)?.unwrap_or_default(),
-            name,
-        };
+        let mut said = ExportKeys::new(&name);
+        let has_backing = keys.keys.contains_key("backing");
+        keys.put(keys::EXPORT_ROWS, &name, &mut said)?;
         keys.finish(&[])?;
+        if !has_backing {
+            return Err(format!("export \"{name}\" needs a backing: null:SIZE, mem:SIZE, file:PATH, sim:PROFILE"));
+        }
+        let mut new = said.new;
+        // The server has another directory than whoever asks.
+        check_paths(&new.backing).map_err(|why| format!("backing: {why}"))?;
+        new.backing = faults::settle(&new.backing).map_err(|why| format!("backing: {why}"))?;
+        match (&new.vhost_user, self.sockets) {
+            (Some(path), _) => check_path(path).map_err(|why| format!("vhost_user: {why}"))?,
+            (None, Some(directory)) => new.vhost_user = Some(place::socket_in(directory, &name)?),
+            (None, None) => {}
+        }
         let mut changes = Vec::new();
         // As in the config file: a group that an export names needs no word of its own.
-        if !self.groups.contains(&new.group) {
-            self.groups.insert(new.group.clone());
+        if self.groups.insert(new.group.clone()) {
             changes.push(Change::AddGroup { path: new.group.clone(), weight: Group::WEIGHT_DEFAULT });
         }
         changes.push(Change::AddExport(new));
         Ok(changes)
     }
 
+    fn set_export(&self, name: &str, mut keys: Keys) -> Result<Vec<Change>, String> {
+        let there = self.config.exports.iter().find(|export| export.name == name);
+        let mut said = there.map_or_else(|| ExportKeys::new(name), |there| by_name(self.config, there).into());
+        let changes = keys.put(keys::EXPORT_ROWS, name, &mut said)?;
+        keys.finish(&[])?;
+        Ok(changes)
+    }
+
     fn disk(&mut self, act: Act, name: String, mut keys: Keys) -> Result<Vec<Change>, String> {
-        let scheduler = keys.take("scheduler", |text| parse_scheduler(&text))?;
-        let depth = keys.take("depth", |text| auto(&text, |text| number(text, 1, 4096)))?;
-        let nr_requests = keys.take("nr_requests", |text| auto(&text, |text| number(text, 1, 1 << 20)))?;
-        let before = self.schedulers.iter().find(|(one, _)| *one == name).map(|(_, scheduler)| *scheduler);
-        let kind = scheduler.or(before).unwrap_or_else(|| sched::Kind::usual(1, false));
-        let mut set = Vec::new();
-        for (knob, value) in keys.knobs()? {
-            check_setting(kind, &knob, &value).map_err(|(_, why)| why)?;
-            set.push((knob, value));
-        }
-        self.schedulers.retain(|(one, _)| *one != name);
-        self.schedulers.push((name.clone(), kind));
-        if act == Act::Add {
-            let (depth, nr_requests) = (depth.flatten(), nr_requests.flatten());
-            let disk = Disk {
-                set,
-                is_usual: scheduler.is_none(),
-                depth: depth.map(|depth| depth as u16),
-                nr_requests: nr_requests.map(|number| number as u32),
-                ..Disk::new(name, kind)
-            };
-            return Ok(vec![Change::AddDisk(fixed_of_disk(disk, keys)?)]);
+        let there = self.config.disks.iter().find(|disk| disk.name == name).filter(|_| act == Act::Set);
+        let mut disk = there.map_or_else(|| Disk::new(&name, sched::Kind::usual(1, false)), Disk::clone);
+        let before = self.schedulers.get(&name).copied().or(there.map(|disk| disk.scheduler));
+        disk.scheduler = before.unwrap_or(disk.scheduler);
+        let is_usual = !keys.keys.contains_key("scheduler");
+        let mut changes = keys.put(keys::DISK_ROWS, &name, &mut disk)?;
+        let kind = disk.scheduler;
+        let set = keys.knobs()?;
+        for (knob, value) in &set {
+            check_setting(kind, knob, value).map_err(|(_, why)| why)?;
         }
         keys.finish(&tunables(kind).map(|info| info.name).collect::<Vec<_>>())?;
-        let mut changes = Vec::new();
-        if let Some(depth) = depth {
-            changes.push(Change::SetDepth { disk: name.clone(), depth: depth.map(|depth| depth as u16) });
+        self.schedulers.insert(name.clone(), kind);
+        if act == Act::Add {
+            return Ok(vec![Change::AddDisk(Disk { set, is_usual, ..disk })]);
         }
-        if let Some(number) = nr_requests {
-            changes.push(Change::SetNrRequests { disk: name.clone(), nr_requests: number.map(|number| number as u32) });
-        }
-        if let Some(scheduler) = scheduler.filter(|scheduler| before != Some(*scheduler)) {
-            // Those that all schedulers have stay as they are.
-            let there = self.config.disks.iter().find(|disk| disk.name == name).map_or(&[][..], |disk| &disk.set);
-            let all = |knob: &str| flush::Settings::INFO.iter().any(|info| info.name == knob);
-            let kept = there.iter().filter(|(knob, _)| all(knob)).cloned();
-            let (disk, is_usual) = (name.clone(), false);
-            changes.push(Change::SetScheduler { disk, scheduler, is_usual, set: kept.collect() });
-        }
+        changes.retain(|change| !matches!(change, Change::SetScheduler { .. } if before == Some(kind)));
         changes.extend(set.into_iter().map(|(knob, value)| Change::SetKnob { disk: name.clone(), knob, value }));
         Ok(changes)
     }
 }
 
-impl Words<'_> {
-    /// What binds a group from now on, if that is said.
-    fn bounds(&mut self, name: &str, keys: &mut Keys) -> Result<Option<Bounds>, String> {
-        let max = keys.take_rates("max", limits::parse)?;
-        let burst = keys.take_rates("burst", limits::parse_burst)?;
-        let floor = keys.take_rates("min", limits::parse)?;
-        let latency =
-            keys.take("latency", |text| limits::parse_latency(if text == "auto" { "none" } else { &text }))?;
-        if max.is_none() && burst.is_none() && floor.is_none() && latency.is_none() {
-            return Ok(None);
-        }
-        let mut bounds = self.bounds.get(name).copied().unwrap_or_default();
-        bounds.ceiling.max = max.unwrap_or(bounds.ceiling.max);
-        if let Some((rates, length)) = burst {
-            (bounds.ceiling.burst, bounds.ceiling.length) = (rates, length);
-        }
-        bounds.floor = floor.unwrap_or(bounds.floor);
-        bounds.latency = latency.unwrap_or(bounds.latency);
-        bounds.check().map_err(|wrong| wrong.to_string())?;
-        self.bounds.insert(name.to_owned(), bounds);
-        Ok(Some(bounds))
-    }
-}
-
-/// What is a disk's from start to end.
-fn fixed_of_disk(disk: Disk, mut keys: Keys) -> Result<Disk, String> {
-    let shared_tags = keys.take("shared_tags", switch)?.unwrap_or(false);
-    let io_timeout = keys.take("io_timeout", |text| units::parse_time(&text).and_then(units::some_time))?;
-    let most = keys.take("concurrency_max", |text| number(&text, 1, 256))?;
-    let fixed = keys.take("concurrency", |text| auto(&text, |text| number(text, 1, 256)))?.flatten();
-    keys.finish(&[])?;
-    let usual = concurrency::Settings::default();
-    let concurrency = match fixed {
-        Some(number) => concurrency::Settings { most: number as u16, fixed: true },
-        None => concurrency::Settings { most: most.map_or(usual.most, |most| most as u16), ..usual },
-    };
-    Ok(Disk { shared_tags, io_timeout, concurrency, ..disk })
-}
-
 fn add_listener(name: &str, mut keys: Keys) -> Result<Vec<Change>, String> {
-    let tls = keys.take("tls", |text| place::parse_tls(&text))?;
+    let mut tls = None;
+    keys.put(keys::LISTENER_ROWS, name, &mut tls)?;
     keys.finish(&[])?;
     let at = place::parse_place(name)?;
     let tls = tls.or(at.tls).unwrap_or(Tls::Off);
@@ -360,34 +254,6 @@ fn add_listener(name: &str, mut keys: Keys) -> Result<Vec<Change>, String> {
     Ok(vec![Change::AddListener(listener)])
 }
 
-fn set_export(name: &str, mut keys: Keys) -> Result<Vec<Change>, String> {
-    let export = || name.to_owned();
-    let mut changes = Vec::new();
-    changes.extend(keys.take("group", Ok)?.map(|group| Change::MoveExport { export: export(), group }));
-    changes.extend(keys.take("ioprio", priority)?.map(|priority| Change::SetPriority { export: export(), priority }));
-    changes
-        .extend(keys.take("read_only", switch)?.map(|read_only| Change::SetReadOnly { export: export(), read_only }));
-    changes.extend(keys.take("size", size)?.map(|size| Change::Grow { export: export(), size }));
-    changes.extend(
-        keys.take("description", Ok)?.map(|description| Change::SetDescription { export: export(), description }),
-    );
-    let faults = keys.take("faults", |text| {
-        let path = PathBuf::from(text);
-        check_path(&path)?;
-        Ok((faults::read_file(&path)?, path))
-    })?;
-    changes.extend(faults.map(|(faults, path)| Change::SetFaults { export: export(), path, faults }));
-    keys.finish(&[])?;
-    Ok(changes)
-}
-
-/// Reads a backing; a path must start at the root, for the server is somewhere else than whoever asks.
-fn parse_backing(text: &str) -> Result<Backing, String> {
-    let backing = backing::parse(text)?;
-    check_paths(&backing)?;
-    faults::settle(&backing)
-}
-
 fn check_paths(backing: &Backing) -> Result<(), String> {
     match backing {
         Backing::File { path, .. } => check_path(path),
@@ -398,44 +264,6 @@ fn check_paths(backing: &Backing) -> Result<(), String> {
     }
 }
 
-fn parse_socket(text: &str) -> Result<PathBuf, String> {
-    check_path(text.as_ref())?;
-    Ok(text.into())
-}
-
-fn check_path(path: &Path) -> Result<(), String> {
-    if path.is_absolute() {
-        return Ok(());
-    }
-    Err(format!("takes a path from the root, for the server has another directory, not \"{}\"", path.display()))
-}
-
-fn priority(text: String) -> Result<Priority, String> {
-    text.parse::<Priority>().map_err(|form| format!("{form}, not \"{text}\""))
-}
-
-/// A size, or `auto`: all that there is.
-fn size(text: String) -> Result<Option<u64>, String> {
-    auto(&text, units::parse_size)
-}
-
-fn auto<T>(text: &str, parse: impl FnOnce(&str) -> Result<T, String>) -> Result<Option<T>, String> {
-    if text == "auto" { Ok(None) } else { parse(text).map(Some) }
-}
-
-fn switch(text: String) -> Result<bool, String> {
-    match text.as_str() {
-        "true" | "1" | "yes" | "on" => Ok(true),
-        "false" | "0" | "no" | "off" => Ok(false),
-        _ => Err(format!("takes true or false, not \"{text}\"")),
-    }
-}
-
-fn number(text: &str, least: u64, most: u64) -> Result<u64, String> {
-    let number = text.parse().ok().filter(|number| (least..=most).contains(number));
-    number.ok_or_else(|| format!("takes a number from {least} to {most}, not \"{}\"", text.escape_debug()))
-}
-
 /// Keys that have not been used.
 struct Keys {
     kind: Kind,
@@ -444,25 +272,19 @@ struct Keys {
 }
 
 impl Keys {
-    /// Takes a key out and reads its value.
-    fn take<T>(&mut self, key: &str, read: impl FnOnce(String) -> Result<T, String>) -> Result<Option<T>, String> {
-        if !keys(self.kind, self.act).contains(&key) {
-            return Ok(None);
+    /// Puts what is said into `to`; the changes that this is of a thing of that name, if it is there.
+    fn put<T>(&mut self, rows: &[Row<T>], name: &str, to: &mut T) -> Result<Vec<Change>, String> {
+        let mut said = Vec::new();
+        for row in rows.iter().filter(|row| row.is_put(self.act)) {
+            let Some(value) = self.keys.remove(row.name) else { continue };
+            let given = Given::try_from(&value).map_err(|why| format!("{}: {why}", row.name))?;
+            row.put(to, &given).map_err(|wrong| wrong.line(row.name))?;
+            said.push(row);
         }
-        let Some(value) = self.keys.remove(key) else { return Ok(None) };
-        text(&value).and_then(read).map(Some).map_err(|why| format!("{key}: {why}"))
-    }
-
-    /// Takes rates out: text as in the config file, or an object, as in `{"riops": 3000, "wbps": "50m"}`.
-    fn take_rates<T>(&mut self, key: &str, read: impl FnOnce(&str) -> Result<T, String>) -> Result<Option<T>, String> {
-        if let Some(Value::Object(rates)) = self.keys.get(key) {
-            let words = rates.iter().map(|(rate, amount)| Ok(format!("{rate}={}", text(amount)?)));
-            let words: Result<Vec<_>, String> = words.collect();
-            let words = words.map_err(|why| format!("{key}: {why}"))?;
-            let all = if words.is_empty() { "max".into() } else { words.join(" ") };
-            self.keys.insert(key.into(), Value::String(all));
-        }
-        self.take(key, |text| read(if text == "auto" { "max" } else { &text }))
+        let mut changes: Vec<_> = said.iter().filter_map(|row| Some(row.change()?(name, to))).collect();
+        // Several keys may be one change.
+        changes.dedup_by(|one, other| discriminant(one) == discriminant(other));
+        Ok(changes)
     }
 
     /// Takes the tunables out: those within `tunables`, and those that stand beside it, of other schedulers too.
@@ -476,6 +298,7 @@ impl Keys {
         let known: BTreeSet<_> = sched::Kind::ALL.into_iter().flat_map(tunables).map(|info| info.name).collect();
         let beside: Vec<_> = known.into_iter().filter(|name| self.keys.contains_key(*name)).collect();
         all.extend(beside.into_iter().filter_map(|name| self.keys.remove_entry(name)));
+        let text = |value: &Value| Given::try_from(value)?.text().map(str::to_owned);
         all.into_iter()
             .map(|(knob, value)| Ok((knob.clone(), text(&value).map_err(|why| format!("{knob}: {why}"))?)))
             .collect()
@@ -485,31 +308,18 @@ impl Keys {
     fn finish(&self, more: &[&'static str]) -> Result<(), String> {
         let Some(key) = self.keys.keys().next() else { return Ok(()) };
         let kind = KINDS.iter().find(|(_, kind)| *kind == self.kind).map_or("", |(name, _)| *name);
-        let known = keys(self.kind, self.act);
-        let hint = suggestion(key, known.iter().chain(more).copied());
-        let list = match (hint.is_empty(), known.is_empty()) {
-            (false, _) => hint,
-            (true, true) => format!("; a {kind} has none that can be set"),
-            (true, false) => {
-                format!("; there are {}", known.iter().chain(more).copied().collect::<Vec<_>>().join(", "))
-            }
+        let own = keys::keys(self.kind, self.act);
+        let known = || own.iter().map(|key| key.name).chain(more.iter().copied());
+        let list = match suggestion(key, known()) {
+            hint if !hint.is_empty() => hint,
+            _ if own.is_empty() => format!("; a {kind} has none that can be set"),
+            _ => format!("; there are {}", known().collect::<Vec<_>>().join(", ")),
         };
         Err(format!(
             "unknown key \"{}\" of a{} {kind}{list}",
             key.escape_debug(),
             if kind == "export" { "n" } else { "" }
         ))
-    }
-}
-
-/// A value as text.
-fn text(value: &Value) -> Result<String, String> {
-    match value {
-        Value::String(text) => Ok(text.clone()),
-        Value::Number(number) => Ok(number.to_string()),
-        Value::Bool(switch) => Ok(switch.to_string()),
-        Value::Null => Ok("auto".into()),
-        Value::Array(_) | Value::Object(_) => Err("takes text, a number, true or false".into()),
     }
 }
 

@@ -3,7 +3,6 @@
 
 use std::time::Duration;
 
-use clap::builder::TypedValueParser as _;
 use clap_complete::CompletionCandidate;
 use hyper::Method;
 use serde_json::Value;
@@ -11,7 +10,7 @@ use serde_json::Value;
 use super::args::At;
 use super::client::Server;
 use crate::control::{Act, Kind, keys, parse_kind};
-use crate::words::scheduler::{parse_scheduler, schedulers, tunables};
+use crate::words::scheduler::{parse_scheduler, tunables};
 
 /// How long a server is asked. Chosen: a person who presses Tab hardly notices it.
 const PATIENCE: Duration = Duration::from_millis(300);
@@ -118,8 +117,9 @@ impl Typed {
 
     /// The keys that can be said, and of a disk the tunables of the scheduler that it has.
     fn keys(&self, kind: Kind, act: Act) -> Vec<String> {
-        let all = keys(kind, act).iter().filter(|key| **key != "backing" && **key != "tunables");
-        let mut all: Vec<String> = all.map(|key| (*key).to_owned()).collect();
+        let all = keys(kind, act).into_iter().map(|key| key.name);
+        let mut all: Vec<String> =
+            all.filter(|key| !["backing", "tunables"].contains(key)).map(str::to_owned).collect();
         if (kind, act) == (Kind::Disk, Act::Set)
             && let Some(name) = self.words.get(3)
             && let Some(disk) = self.ask(&super::thing(kind, name))
@@ -132,15 +132,13 @@ impl Typed {
 
     fn values(&self, key: &str) -> Vec<String> {
         match key {
-            "scheduler" => schedulers()
-                .possible_values()
-                .map_or_else(Vec::new, |all| all.map(|value| value.get_name().to_owned()).collect()),
             "group" => self.names(Kind::Group),
             "disk" => self.names(Kind::Disk),
-            "read_only" | "shared_tags" => ["true", "false"].map(str::to_owned).into(),
-            "tls" => ["off", "on", "require"].map(str::to_owned).into(),
-            "size" | "depth" | "nr_requests" | "concurrency" => vec!["auto".into()],
-            _ => Vec::new(),
+            _ => {
+                let known = self.kind().zip(self.act()).map_or_else(Vec::new, |(kind, act)| keys(kind, act));
+                let words = known.into_iter().find(|known| known.name == key).map_or_else(Vec::new, |key| key.words);
+                words.into_iter().map(str::to_owned).collect()
+            }
         }
     }
 }

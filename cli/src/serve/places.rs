@@ -8,8 +8,8 @@ use fairlift::Error;
 use fairlift::config::Backing;
 
 use super::args::ServeArgs;
-use crate::config::File;
 use crate::config::section::{Placed, join};
+use crate::config::{self, File};
 use crate::control::ControlPlace;
 use crate::words::mistake::Mistake;
 use crate::words::place::{self, ListenAt};
@@ -67,10 +67,10 @@ impl Places {
     pub(super) fn new(flags: &ServeArgs, file: &File) -> Self {
         let mut places = Self::default();
         let table = |sort: &str, name: &str, at: &Range<usize>| Said { at: Some(at.clone()), key: join(sort, name) };
-        for export in &file.exports {
-            let said = table("export", &export.name, &export.at);
+        for config::Export { at, backing, said: export, .. } in &file.exports {
+            let said = table("export", &export.name, at);
             let key = format!("{}.backing", said.key);
-            places.backing(&export.backing.value, &Said { at: Some(export.backing.at.clone()), key });
+            places.backing(&export.backing, &Said { at: Some(backing.clone()), key });
             match &export.vhost_user {
                 Some(path) => places.socket(path, Said { key: format!("{}.vhost_user", said.key), ..said.clone() }),
                 None => places.socket_in(flags, &export.name),
@@ -97,7 +97,8 @@ impl Places {
         let in_flags = flags.control.iter().map(|_| Said::in_flag("--control".into()));
         places.control = if flags.control.is_empty() { in_file.collect() } else { in_flags.collect() };
         places.server.clone_from(&file.server.at);
-        places.disks = file.disks.iter().map(|disk| (disk.name.clone(), table("disk", &disk.name, &disk.at))).collect();
+        places.disks =
+            file.disks.iter().map(|disk| (disk.said.name.clone(), table("disk", &disk.said.name, &disk.at))).collect();
         let tables = file.weighed.iter();
         places.groups = tables.map(|one| (one.value.clone(), table("group", &one.value, &one.at))).collect();
         places

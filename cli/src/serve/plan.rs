@@ -23,7 +23,7 @@ use super::confine::Confinement;
 use super::places::{Places, Said};
 use crate::config::faults;
 use crate::config::section::{Placed, join};
-use crate::config::{File, Server, check_name};
+use crate::config::{self, File, Server, check_name};
 use crate::control::ControlAt;
 use crate::words::backing::Named;
 use crate::words::certificates::{self, Certificate};
@@ -201,24 +201,18 @@ fn exports(flags: &ServeArgs, file: &mut File, from_file: bool, mistakes: &mut V
         let refuse = |says| mistakes.push(Mistake::in_flag("--vhost-user", says));
         place::socket_in(flags.vhost_user.as_ref()?, name).map_err(refuse).ok()
     };
-    for export in &file.exports {
-        let backing = faults::settle(&export.backing.value).unwrap_or_else(|says| {
-            let key = join("export", &export.name) + ".backing";
-            mistakes.push(Mistake { at: Some(export.backing.at.clone()), key, says });
-            export.backing.value.clone()
+    for config::Export { backing: at, ublk, said, .. } in &file.exports {
+        let backing = faults::settle(&said.backing).unwrap_or_else(|says| {
+            let key = join("export", &said.name) + ".backing";
+            mistakes.push(Mistake { at: Some(at.clone()), key, says });
+            said.backing.clone()
         });
         exports.push(Export {
-            name: export.name.clone(),
-            description: export.description.clone(),
             backing,
-            offset: export.offset,
-            size: export.size,
-            disk: export.disk,
-            group: export.group,
-            priority: export.priority,
-            read_only: export.read_only || flags.read_only,
-            vhost_user: export.vhost_user.clone().or_else(|| in_directory(&export.name, mistakes)),
-            ublk: export.ublk.clone().unwrap_or_else(|| flags.ublk.clone()),
+            read_only: said.read_only || flags.read_only,
+            vhost_user: said.vhost_user.clone().or_else(|| in_directory(&said.name, mistakes)),
+            ublk: ublk.clone().unwrap_or_else(|| flags.ublk.clone()),
+            ..said.clone()
         });
     }
     let usual = Named { name: "ram".into(), backing: Backing::Mem { size: 1 << 30 } };
@@ -232,7 +226,7 @@ fn exports(flags: &ServeArgs, file: &mut File, from_file: bool, mistakes: &mut V
             refuse(says);
             named.backing.clone()
         });
-        if file.exports.iter().any(|export| export.name == named.name) {
+        if file.exports.iter().any(|export| export.said.name == named.name) {
             refuse("the config file defines it too; names must be unique: NAME=BACKING".into());
         } else if let Some(first) = flags.exports[..number].iter().position(|other| other.name == named.name) {
             let (first, second) = (first + 1, number + 1);
@@ -274,21 +268,17 @@ fn disks(flags: &ServeArgs, file: &File, exports: &[Export], mistakes: &mut Vec<
                 Ok(()) => set.push((name.value.clone(), value.value.clone())),
                 Err((of_name, says)) => mistakes.push(Mistake {
                     at: Some(if of_name { name.at.clone() } else { value.at.clone() }),
-                    key: join(&format!("{}.set", join("disk", &disk.name)), &name.value),
+                    key: join(&format!("{}.set", join("disk", &disk.said.name)), &name.value),
                     says,
                 }),
             }
         }
         disks.push(Disk {
-            name: disk.name.clone(),
             scheduler,
             is_usual: disk.scheduler.or(flags.scheduler).is_none(),
             set,
-            depth: disk.depth.or(flags.depth),
-            shared_tags: disk.shared_tags,
-            nr_requests: disk.nr_requests,
-            io_timeout: disk.io_timeout,
-            concurrency: disk.concurrency,
+            depth: disk.said.depth.or(flags.depth),
+            ..disk.said.clone()
         });
     }
     let is_usual = flags.scheduler.is_none();

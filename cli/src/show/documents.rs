@@ -63,7 +63,7 @@ fn the_config_document_is_made_from_the_keys_and_the_example() {
     for sort in SORTS {
         let _ = writeln!(out, "\n## `{}`\n\n{}\n", sort.header, sort.says);
         let _ = writeln!(out, "| key | takes | default | what it does |\n|---|---|---|---|");
-        for key in sort.keys {
+        for key in sort.keys() {
             let _ = writeln!(out, "| `{}` | {} | {} | {} |", key.name, key.takes, key.default, key.says);
         }
     }
@@ -74,7 +74,7 @@ fn the_config_document_is_made_from_the_keys_and_the_example() {
 #[test]
 fn the_example_shows_every_key() {
     for sort in SORTS {
-        for key in sort.keys {
+        for key in sort.keys() {
             let written = EXAMPLE.lines().any(|line| line.starts_with(&format!("{} = ", key.name)));
             assert!(written, "{}: {} is not in the example", sort.header, key.name);
         }

@@ -262,14 +262,14 @@ fn config_page() -> String {
     for sort in SORTS {
         heading(&mut out, sort.header);
         let _ = writeln!(out, "{}", escaped(sort.says));
-        for key in sort.keys {
+        for key in sort.keys() {
             let plain = |text: &str| escaped(&text.replace(['`'], "").replace("\\|", "|"));
             let _ = writeln!(out, ".TP\n\\fB{}\\fR", escaped(key.name));
             let _ = writeln!(
                 out,
                 "{}.\n.br\nTakes: {}\n.br\nDefault: {}",
                 plain(key.says),
-                plain(key.takes),
+                plain(&key.takes),
                 plain(key.default)
             );
         }

@@ -65,7 +65,7 @@ mod tests {
         let mut text = help(&mut Cli::command()) + &super::super::tunables(None);
         for sort in crate::config::keys::SORTS {
             text += sort.says;
-            sort.keys.iter().for_each(|key| text += &format!("\n{} {} {}", key.takes, key.default, key.says));
+            sort.keys().iter().for_each(|key| text += &format!("\n{} {} {}", key.takes, key.default, key.says));
         }
         for profile in fairlift_lab::model::profiles() {
             text += &super::super::models(Some(profile.name)).unwrap();

@@ -6,7 +6,7 @@ use fairlift_core::ceiling::{Ceiling, Rate, Rates};
 use fairlift_core::time::secs;
 use fairlift_core::{Duration, suggestion};
 
-use super::units::{parse_size, parse_time, some_time};
+use super::units::parse_size;
 
 /// The key of a burst's length.
 pub(crate) const SECONDS: &str = "seconds";
@@ -50,14 +50,6 @@ pub(crate) fn parse_seconds(text: &str) -> Result<Duration, String> {
     let most = Ceiling::LENGTH_MAX.as_millis() / 1000;
     let seconds = text.parse().ok().filter(|seconds| (1..=most).contains(seconds));
     seconds.map(secs).ok_or_else(|| format!("takes 1 to {most}, not {text}"))
-}
-
-/// How soon a group is to be answered, as in `2ms`; `None`: nothing is said of it (`none`).
-///
-/// # Errors
-/// It is no time above zero.
-pub(crate) fn parse_latency(text: &str) -> Result<Option<Duration>, String> {
-    if text == "none" { Ok(None) } else { parse_time(text).and_then(some_time).map(Some) }
 }
 
 /// Rates, as in `rbps=100m wiops=3000`; `max` alone is none. With `seconds`, as of a burst.

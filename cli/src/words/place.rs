@@ -55,6 +55,17 @@ pub(crate) fn parse_tls(text: &str) -> Result<Tls, String> {
     }
 }
 
+/// Whether a path that somebody says to a server means the same there.
+///
+/// # Errors
+/// It starts where the server is.
+pub(crate) fn check_path(path: &Path) -> Result<(), String> {
+    if path.is_absolute() {
+        return Ok(());
+    }
+    Err(format!("takes a path from the root, for the server has another directory, not \"{}\"", path.display()))
+}
+
 /// Reads what workers give the kernel their work through.
 ///
 /// # Errors

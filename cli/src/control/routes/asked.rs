@@ -10,8 +10,8 @@ use http_body_util::BodyExt as _;
 use serde_json::{Map, Value};
 
 use super::{Does, Failure, bad, fail};
+use crate::control::Kind;
 use crate::control::listen::Who;
-use crate::control::words::Kind;
 
 /// A body at most; ten thousand changes of the usual length fit in.
 const BODY: usize = 2 << 20;

@@ -4,7 +4,7 @@ use axum::http::Method;
 use serde_json::{Map, Value, json};
 
 use super::{Does, ROUTES, Route};
-use crate::control::words::{Act, keys};
+use crate::control::{Act, keys};
 
 /// The document.
 pub(super) fn document() -> Value {
@@ -106,7 +106,9 @@ fn body(route: &Route) -> Option<Value> {
                 properties.insert("name".into(), json!({"type": "string"}));
             }
             for key in keys(kind, act) {
-                properties.insert((*key).into(), json!({}));
+                let mut schema = key.schema;
+                schema["description"] = key.says.into();
+                properties.insert(key.name.into(), schema);
             }
             Some(json!({"type": "object", "properties": properties}))
         }

@@ -1,0 +1,251 @@
+//! A value as it was given: in the config file, in JSON, or as text on a command line. One parser reads all three.
+
+use std::ops::RangeInclusive;
+
+use fairlift_core::Duration;
+use fairlift_core::ceiling::{Ceiling, Rates};
+use serde_json::Value;
+use toml::de::DeValue;
+
+use crate::words::{limits, units};
+
+/// A value.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) enum Given {
+    /// Text that may stand for anything: of JSON, whose numbers may be text, and of a command line.
+    Word(String),
+    /// Text in quotes in the config file.
+    Text(String),
+    /// A whole number, as it is written; `None`: it is too large.
+    Number(String, Option<i128>),
+    Switch(bool),
+    List(Vec<Given>),
+    Table(Vec<(String, Given)>),
+    /// What no key but one takes, as it is shown.
+    Other(String),
+}
+
+/// What is wrong with a value, or with several within it, each by its path.
+#[derive(Debug)]
+pub(crate) struct Amiss(pub(crate) Vec<Part>);
+
+/// One that is wrong.
+#[derive(Debug)]
+pub(crate) struct Part {
+    /// The key within the table, if it is within one.
+    pub(crate) within: Option<String>,
+    /// It is that key that is wrong, not its value.
+    pub(crate) is_name: bool,
+    pub(crate) says: String,
+}
+
+impl From<String> for Amiss {
+    fn from(says: String) -> Self {
+        Self(vec![Part { within: None, is_name: false, says }])
+    }
+}
+
+impl Amiss {
+    /// In one line.
+    pub(crate) fn line(&self, key: &str) -> String {
+        let one = |part: &Part| match &part.within {
+            Some(within) if !part.is_name => format!("{within} {}", part.says),
+            _ => part.says.clone(),
+        };
+        format!("{key}: {}", self.0.iter().map(one).collect::<Vec<_>>().join("; "))
+    }
+}
+
+impl From<&DeValue<'_>> for Given {
+    fn from(value: &DeValue<'_>) -> Self {
+        match value {
+            DeValue::String(text) => Self::Text(text.to_string()),
+            DeValue::Integer(number) => {
+                let whole = i128::from_str_radix(number.as_str(), number.radix()).ok();
+                Self::Number(number.to_string(), whole)
+            }
+            DeValue::Float(number) => Self::Other(number.as_str().to_owned()),
+            DeValue::Boolean(yes) => Self::Switch(*yes),
+            DeValue::Datetime(_) => Self::Other("a date".into()),
+            DeValue::Array(list) => Self::List(list.iter().map(|value| value.get_ref().into()).collect()),
+            DeValue::Table(table) => Self::Table(
+                table.iter().map(|(key, value)| (key.get_ref().to_string(), value.get_ref().into())).collect(),
+            ),
+        }
+    }
+}
+
+impl TryFrom<&Value> for Given {
+    type Error = String;
+
+    fn try_from(value: &Value) -> Result<Self, String> {
+        Ok(match value {
+            Value::String(text) => Self::Word(text.clone()),
+            Value::Number(number) => Self::Word(number.to_string()),
+            Value::Bool(switch) => Self::Word(switch.to_string()),
+            Value::Null => Self::Word("auto".into()),
+            Value::Array(_) => return Err("takes text, a number, true or false".into()),
+            Value::Object(table) => {
+                let all = table.iter().map(|(key, value)| Ok((key.clone(), Self::try_from(value)?)));
+                Self::Table(all.collect::<Result<_, String>>()?)
+            }
+        })
+    }
+}
+
+impl Given {
+    /// Says what it is, for "…, not this".
+    pub(crate) fn show(&self) -> String {
+        match self {
+            Self::Word(text) | Self::Text(text) if text.chars().count() > 40 => {
+                format!("{:?}…", text.chars().take(40).collect::<String>())
+            }
+            Self::Word(text) | Self::Text(text) => format!("{text:?}"),
+            Self::Number(text, _) | Self::Other(text) => text.clone(),
+            Self::Switch(yes) => yes.to_string(),
+            Self::List(_) => "a list".into(),
+            Self::Table(_) => "a table".into(),
+        }
+    }
+
+    /// What it stands for: of text, and of a number within a table of numbers and texts.
+    fn plain(&self) -> Option<String> {
+        match self {
+            Self::Word(text) | Self::Text(text) => Some(text.clone()),
+            Self::Number(..) => Some(self.show()),
+            _ => None,
+        }
+    }
+
+    fn is_word(&self, word: &str) -> bool {
+        matches!(self, Self::Word(text) | Self::Text(text) if text == word)
+    }
+
+    pub(crate) fn text(&self) -> Result<&str, String> {
+        match self {
+            Self::Word(text) | Self::Text(text) => Ok(text),
+            _ => Err(format!("takes text in quotes, not {}", self.show())),
+        }
+    }
+
+    /// A number within a range.
+    pub(crate) fn number(&self, range: RangeInclusive<u64>) -> Result<u64, String> {
+        let number = match self {
+            Self::Word(text) => text.parse().ok(),
+            Self::Number(_, number) => number.and_then(|number| u64::try_from(number).ok()),
+            _ => None,
+        };
+        number
+            .filter(|number| range.contains(number))
+            .ok_or_else(|| format!("takes a number from {} to {}, not {}", range.start(), range.end(), self.show()))
+    }
+
+    /// What `read` reads; `None`: `auto`.
+    pub(crate) fn auto<T>(&self, read: impl FnOnce(&Self) -> Result<T, String>) -> Result<Option<T>, String> {
+        if self.is_word("auto") { Ok(None) } else { read(self).map(Some) }
+    }
+
+    pub(crate) fn switch(&self) -> Result<bool, String> {
+        match self {
+            Self::Switch(yes) => Ok(*yes),
+            Self::Word(word) if ["true", "1", "yes", "on"].contains(&&**word) => Ok(true),
+            Self::Word(word) if ["false", "0", "no", "off"].contains(&&**word) => Ok(false),
+            _ => Err(format!("takes true or false, not {}", self.show())),
+        }
+    }
+
+    /// A size: a number of bytes, or text with a unit.
+    pub(crate) fn size(&self) -> Result<u64, String> {
+        match self {
+            Self::Number(_, number) => {
+                let bytes = number.and_then(|number| i64::try_from(number).ok()).filter(|bytes| *bytes >= 0);
+                bytes.map(i64::unsigned_abs).ok_or_else(|| format!("takes a size, not {}", self.show()))
+            }
+            Self::Word(text) | Self::Text(text) => units::parse_size(text),
+            _ => Err(format!("takes a size such as 65536 or \"64k\", not {}", self.show())),
+        }
+    }
+
+    /// A size that is whole sectors.
+    pub(crate) fn sectors(&self) -> Result<u64, String> {
+        self.size().and_then(units::whole_sectors)
+    }
+
+    /// A length of time with its unit.
+    pub(crate) fn time(&self) -> Result<Duration, String> {
+        let text = self.plain().ok_or_else(|| format!("takes a time such as \"10s\", not {}", self.show()))?;
+        units::parse_time(&text)
+    }
+
+    /// A length of time above zero.
+    pub(crate) fn some_time(&self) -> Result<Duration, String> {
+        self.time().and_then(units::some_time)
+    }
+
+    /// Rates, as text or as a table.
+    pub(crate) fn rates(&self) -> Result<Rates, Amiss> {
+        match self {
+            Self::Word(text) | Self::Text(text) => Ok(limits::parse(if text == "auto" { "max" } else { text })?),
+            _ => self.table_of_rates(None),
+        }
+    }
+
+    /// As of a burst, with its length.
+    pub(crate) fn burst(&self) -> Result<(Rates, Duration), Amiss> {
+        let mut length = Ceiling::NONE.length;
+        match self {
+            Self::Word(text) | Self::Text(text) => Ok(limits::parse_burst(if text == "auto" { "max" } else { text })?),
+            _ => Ok((self.table_of_rates(Some(&mut length))?, length)),
+        }
+    }
+
+    fn table_of_rates(&self, mut length: Option<&mut Duration>) -> Result<Rates, Amiss> {
+        let Self::Table(table) = self else {
+            let says = format!("takes a table such as {{ riops = 3000, wbps = \"50m\" }}, not {}", self.show());
+            return Err(says.into());
+        };
+        let (mut rates, mut wrong) = (Rates::NONE, Vec::new());
+        for (name, value) in table {
+            let mut note = |is_name, says| wrong.push(Part { within: Some(name.clone()), is_name, says });
+            let Some(text) = value.plain() else {
+                note(false, format!("takes a number or a size, not {}", value.show()));
+                continue;
+            };
+            if let Some(length) = length.as_deref_mut().filter(|_| name == limits::SECONDS) {
+                limits::parse_seconds(&text).map_or_else(|says| note(false, says), |said| *length = said);
+                continue;
+            }
+            match limits::parse_rate(name) {
+                Ok(rate) => match limits::parse_amount(rate, &text) {
+                    Ok(amount) => rates = rates.with(rate, amount.unwrap_or(0)),
+                    Err(says) => note(false, says),
+                },
+                Err(says) => note(true, says),
+            }
+        }
+        if wrong.is_empty() { Ok(rates) } else { Err(Amiss(wrong)) }
+    }
+
+    /// A latency; `None`: none.
+    pub(crate) fn latency(&self) -> Result<Option<Duration>, String> {
+        if self.is_word("none") { Ok(None) } else { self.auto(Self::some_time) }
+    }
+
+    /// What an export is as a block device; `None`: none.
+    pub(crate) fn ublk(&self) -> Result<Option<fairlift::config::Ublk>, String> {
+        match self {
+            Self::Switch(is) => Ok(is.then(Default::default)),
+            Self::Word(text) | Self::Text(text) => crate::words::ublk::parse(text),
+            Self::Table(table) => {
+                let word = |(word, value): &(String, Self)| {
+                    let switch = matches!(value, Self::Switch(_)).then(|| value.show());
+                    let text = switch.or_else(|| value.plain().filter(|_| !matches!(value, Self::Text(_))));
+                    (word.clone(), text.unwrap_or_else(|| "something else".into()))
+                };
+                let words: Vec<_> = table.iter().map(word).collect();
+                crate::words::ublk::read(words.iter().map(|(word, value)| (&**word, value.clone()))).map(Some)
+            }
+            _ => Err(format!("takes true, false or a table such as {{ queues = 2 }}, not {}", self.show())),
+        }
+    }
+}

@@ -1,0 +1,245 @@
+//! A row of the table of keys: what a key takes, and all that is made of that.
+
+use fairlift::control::Change;
+use fairlift_core::Duration;
+use fairlift_core::ceiling::{Ceiling, Rate, Rates};
+use serde_json::{Value, json};
+
+use super::given::{Amiss, Given};
+
+/// What can be changed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Kind {
+    Group,
+    Export,
+    Disk,
+    Listener,
+}
+
+/// What can be done with it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Act {
+    Add,
+    Set,
+    Remove,
+}
+
+pub(crate) const KINDS: [(&str, Kind); 4] =
+    [("group", Kind::Group), ("export", Kind::Export), ("disk", Kind::Disk), ("listener", Kind::Listener)];
+
+/// What a key takes, and where that is put.
+pub(super) enum Put<T> {
+    Number(u64, u64, fn(&mut T, u64)),
+    /// A number, or `auto`.
+    Auto(u64, u64, fn(&mut T, Option<u64>)),
+    Switch(fn(&mut T, bool)),
+    /// Whole sectors.
+    Size(fn(&mut T, u64)),
+    /// Whole sectors, or `auto`.
+    AutoSize(fn(&mut T, Option<u64>)),
+    /// Above zero.
+    Time(fn(&mut T, Duration)),
+    /// A time, or `none`.
+    Latency(fn(&mut T, Option<Duration>)),
+    Rates(fn(&mut T) -> &mut Rates),
+    Burst(fn(&mut T) -> &mut Ceiling),
+    Text(fn(&mut T, &str) -> Result<(), String>),
+    /// One of these words.
+    Choice(fn() -> Vec<&'static str>, fn(&mut T, &str) -> Result<(), String>),
+    Other(fn(&mut T, &Given) -> Result<(), String>),
+    /// Read where more is at hand than the value.
+    Elsewhere,
+}
+
+/// A key, with what it does to a `T`.
+pub(crate) struct Row<T: 'static> {
+    pub(crate) name: &'static str,
+    takes: &'static str,
+    default: &'static str,
+    says: &'static str,
+    put: Put<T>,
+    /// It is in the config file; what is added can have it.
+    places: [bool; 2],
+    /// The change that it is of a thing of that name; `None`: it cannot change.
+    change: Option<fn(&str, &T) -> Change>,
+}
+
+/// What can be said of a key.
+pub(crate) struct Key {
+    /// As it is written.
+    pub(crate) name: &'static str,
+    /// What values it takes.
+    pub(crate) takes: String,
+    /// What holds where it is not written.
+    pub(crate) default: &'static str,
+    /// What it does, in a phrase.
+    pub(crate) says: &'static str,
+    /// The type of its values, for OpenAPI.
+    pub(crate) schema: Value,
+    /// Words that it takes.
+    pub(crate) words: Vec<&'static str>,
+    in_file: bool,
+    /// It can be said of what is added, and of what is set.
+    pub(super) acts: [bool; 2],
+}
+
+impl Key {
+    /// One of a file of which others tell what its keys mean.
+    pub(super) fn named(name: &'static str) -> Self {
+        let (takes, words, schema) = (String::new(), Vec::new(), Value::Null);
+        Self { name, takes, default: "", says: "", schema, words, in_file: true, acts: [false; 2] }
+    }
+}
+
+impl<T> Row<T> {
+    pub(super) const fn new(name: &'static str, put: Put<T>) -> Self {
+        Self { name, takes: "", default: "", says: "", put, places: [true, true], change: None }
+    }
+
+    /// What values it takes, where its type does not say all.
+    pub(super) const fn takes(mut self, takes: &'static str) -> Self {
+        self.takes = takes;
+        self
+    }
+
+    /// What holds where it is not written.
+    pub(super) const fn usual(mut self, default: &'static str) -> Self {
+        self.default = default;
+        self
+    }
+
+    /// What it does, in a phrase.
+    pub(super) const fn says(mut self, says: &'static str) -> Self {
+        self.says = says;
+        self
+    }
+
+    /// It can be changed while the server runs.
+    pub(super) const fn live(mut self, change: fn(&str, &T) -> Change) -> Self {
+        self.change = Some(change);
+        self
+    }
+
+    /// Where it can be said: in the config file, of what is added.
+    pub(super) const fn only(mut self, in_file: bool, adds: bool) -> Self {
+        self.places = [in_file, adds];
+        self
+    }
+
+    /// Puts a value where it belongs.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub(crate) fn put(&self, to: &mut T, given: &Given) -> Result<(), Amiss> {
+        match self.put {
+            Put::Number(least, most, put) => put(to, given.number(least..=most)?),
+            Put::Auto(least, most, put) => put(to, given.auto(|given| given.number(least..=most))?),
+            Put::Switch(put) => put(to, given.switch()?),
+            Put::Size(put) => put(to, given.sectors()?),
+            Put::AutoSize(put) => put(
+                to,
+                given.auto(|given| match given.sectors()? {
+                    0 => Err("the size must be larger than 0".into()),
+                    bytes => Ok(bytes),
+                })?,
+            ),
+            Put::Time(put) => put(to, given.some_time()?),
+            Put::Latency(put) => put(to, given.latency()?),
+            Put::Rates(of) => *of(to) = given.rates()?,
+            Put::Burst(of) => (of(to).burst, of(to).length) = given.burst()?,
+            Put::Text(put) | Put::Choice(_, put) => put(to, given.text()?)?,
+            Put::Other(put) => put(to, given)?,
+            Put::Elsewhere => {}
+        }
+        Ok(())
+    }
+
+    /// Whether it is put by itself, where this is done.
+    pub(crate) fn is_put(&self, act: Act) -> bool {
+        !matches!(self.put, Put::Elsewhere) && self.acts()[usize::from(act == Act::Set)]
+    }
+
+    /// Whether it is put by itself as the config file has it.
+    pub(crate) fn is_read(&self) -> bool {
+        self.places[0] && !matches!(self.put, Put::Elsewhere)
+    }
+
+    pub(crate) const fn change(&self) -> Option<fn(&str, &T) -> Change> {
+        self.change
+    }
+
+    const fn acts(&self) -> [bool; 2] {
+        [self.places[1], self.change.is_some()]
+    }
+
+    fn key(&self) -> Key {
+        let (takes, schema, words) = self.kind();
+        let takes = if self.takes.is_empty() { takes } else { self.takes.into() };
+        let &Self { name, default, says, places: [in_file, _], .. } = self;
+        Key { name, takes, default, says, schema, words, in_file, acts: self.acts() }
+    }
+
+    /// What it takes by its type: in words, as a schema, and words to choose from.
+    fn kind(&self) -> (String, Value, Vec<&'static str>) {
+        let number = |least, most| json!({"type": "integer", "minimum": least, "maximum": most});
+        let text = || json!({"type": "string"});
+        let or = |one: Value, other: Value| json!({"oneOf": [one, other]});
+        let rates = |more: &'static [&'static str]| {
+            let names = Rate::ALL.into_iter().map(Rate::name).chain(more.iter().copied());
+            let each = or(json!({"type": "integer", "minimum": 1}), text());
+            let all: serde_json::Map<_, _> = names.map(|name| (name.to_owned(), each.clone())).collect();
+            or(json!({"type": "object", "properties": all}), text())
+        };
+        let size = || or(json!({"type": "integer", "minimum": 0}), text());
+        let auto = || json!({"const": "auto"});
+        match self.put {
+            Put::Number(least, most, _) => (format!("{least} to {most}"), number(least, most), vec![]),
+            Put::Auto(least, most, _) => {
+                (format!("`auto`, or {least} to {most}"), or(number(least, most), auto()), vec!["auto"])
+            }
+            Put::Switch(_) => ("true or false".into(), json!({"type": "boolean"}), vec!["true", "false"]),
+            Put::Size(_) => ("a size, a multiple of 512".into(), size(), vec![]),
+            Put::AutoSize(_) => ("a size, a multiple of 512".into(), size(), vec!["auto"]),
+            Put::Time(_) => ("a time, above zero".into(), text(), vec![]),
+            Put::Latency(_) => ("a time, above zero, or `none`".into(), text(), vec![]),
+            Put::Rates(_) => ("rates".into(), rates(&[]), vec![]),
+            Put::Burst(_) => ("rates".into(), rates(&["seconds"]), vec![]),
+            Put::Text(_) => ("text".into(), text(), vec![]),
+            Put::Choice(words, _) => (words().join(", "), json!({"enum": words()}), words()),
+            Put::Other(_) => ("text".into(), json!({"type": ["boolean", "string", "object"]}), vec![]),
+            Put::Elsewhere => ("text".into(), json!({"type": "object"}), vec![]),
+        }
+    }
+}
+
+pub(super) fn all<T>(rows: &[Row<T>]) -> Vec<Key> {
+    rows.iter().map(Row::key).collect()
+}
+
+/// A sort of table in the file.
+#[derive(Clone, Copy)]
+pub(crate) struct Sort {
+    /// Its first word.
+    pub(crate) name: &'static str,
+    /// How its header is written.
+    pub(crate) header: &'static str,
+    /// What it describes.
+    pub(crate) says: &'static str,
+    rows: fn() -> Vec<Key>,
+}
+
+impl Sort {
+    pub(crate) const fn new(
+        name: &'static str,
+        header: &'static str,
+        says: &'static str,
+        rows: fn() -> Vec<Key>,
+    ) -> Self {
+        Self { name, header, says, rows }
+    }
+
+    /// What may be in it.
+    pub(crate) fn keys(&self) -> Vec<Key> {
+        (self.rows)().into_iter().filter(|key| key.in_file).collect()
+    }
+}
