@@ -10,7 +10,7 @@
     tenants.py clean                           deletes what these made
 
 Clients are fio, one process each tenant: its `nbd` engine (libnbd), or io_uring on the loop device. All run longer than what
-is measured, which is what lies between two looks at the counters: those of the server (SIGUSR1) where it is ours, those of
+is measured, which is what lies between two looks at the counters: those of the server (its metrics) where it is ours, those of
 the cgroup for the loop device, else fio's own (whose windows differ by some ms). For `kernel` root is needed, and the blkio
 hierarchy of cgroups with bfq's files (`blkio.bfq.weight`), or version 2 with `io.bfq.weight`.
 
@@ -160,16 +160,12 @@ def fairlift(scheduler, backing, tenants, parts, settings, depth=None, workers=N
     with server([FAIRLIFT, "serve", "--config", str(config)], W / "f.sock", log) as process:
 
         def counters():
-            begin = log.stat().st_size
-            process.send_signal(signal.SIGUSR1)
-            text, quiet = "", time.monotonic() + 0.5
-            while time.monotonic() < quiet:
-                time.sleep(0.005)
-                now = re.sub(r"\x1b\[[0-9;]*m", "", log.read_bytes()[begin:].decode())
-                if now != text:
-                    text, quiet = now, time.monotonic() + 0.05
-            done = re.findall(r'share disk="[^"]*" group="/([^"]*)" .*? read=\d+/(\d+) write=\d+/(\d+) .*\n', text)
-            return {name: int(read) + int(written) for name, read, written in done}
+            text = subprocess.run(["curl", "-sf", "--unix-socket", f"{W}/f.sock.control.sock", "http://localhost/metrics"],
+                                  capture_output=True, text=True, check=True).stdout
+            done = dict.fromkeys((tenant.name for tenant in tenants), 0)
+            for name, count in re.findall(r'^fairlift_operation_bytes_total\{[^}]*tenant="/([^"]*)"[^}]*\} (\S+)', text, re.M):
+                done[name] = done.get(name, 0) + int(float(count))
+            return done
 
         yield [f"nbd+unix:///{tenant.name}?socket={W}/f.sock" for tenant in tenants], counters
 

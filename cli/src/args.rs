@@ -11,7 +11,8 @@ use crate::config::EXAMPLE;
 use crate::iostest::IostestArgs;
 use crate::iostune::IostuneArgs;
 use crate::remote::{
-    AddArgs, EventsArgs, GetArgs, ReloadArgs, RemoveArgs, SetArgs, StatusArgs, TopArgs, TraceArgs, WhyArgs,
+    AcknowledgeArgs, AddArgs, EventsArgs, GetArgs, ReloadArgs, RemoveArgs, SetArgs, StatusArgs, TopArgs, TraceArgs,
+    WhyArgs,
 };
 use crate::serve::ServeArgs;
 use crate::ublk::UblkArgs;
@@ -60,6 +61,7 @@ pub(crate) enum Command {
     Add(AddArgs),
     Remove(RemoveArgs),
     Events(EventsArgs),
+    Acknowledge(AcknowledgeArgs),
     Reload(ReloadArgs),
     Ublk(UblkArgs),
     /// Show an example config file that explains every key

@@ -59,6 +59,7 @@ pub fn run() -> ExitCode {
         Command::Add(args) => return remote::add(&args),
         Command::Remove(args) => return remote::remove(&args),
         Command::Events(args) => return remote::events(&args),
+        Command::Acknowledge(args) => return remote::acknowledge(&args),
         Command::Reload(args) => return remote::reload(&args),
         Command::Ublk(args) => return ublk::ublk(&args),
         Command::Iostest(flags) => return iostest::iostest(&flags),

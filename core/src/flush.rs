@@ -63,7 +63,7 @@ settings! {
         pub group_commit: u32 as "flush_company" = 250, count(0, 500);
         /// flushes that take less than this time do not wait for others
         pub group_commit_min: Duration as "flush_company_min" = us(200), duration(ms(0), secs(60));
-        /// whether all flushes fail after one has failed, until the operator takes note (SIGUSR2); 0: the next flush
+        /// whether all flushes fail after one has failed, until the operator takes note (`fairlift acknowledge`); 0: the next flush
         /// may succeed
         pub remember: bool as "flush_remember" = true, switch;
         /// whether a write of a stream that flushes after each write is made durable with the write, if nothing else is under way

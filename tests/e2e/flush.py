@@ -190,13 +190,12 @@ def flushes_succeed_again_when_the_operator_has_taken_note_that_one_failed(t):
         disk.fail.unlink()
         with refused(EIO):
             other.flush()
-        server.process.send_signal(signal.SIGUSR2)
-        until(lambda: "a flush error was acknowledged" in server.log(), "the server takes note")
+        contains(server.control("acknowledge"), "taken note of: 1")
+        contains(server.log(), "a flush error was acknowledged")
         for client in one, other:
             client.write(8192, data(4096, 2))
             client.flush()
-        server.process.send_signal(signal.SIGUSR2)
-        until(lambda: "no flush has failed" in server.log(), "the server says that there is nothing more")
+        contains(server.control("acknowledge"), "no flush has failed")
         for client in one, other:
             client.close()
         server.process.send_signal(signal.SIGTERM)

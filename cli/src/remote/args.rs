@@ -189,6 +189,16 @@ pub(crate) struct EventsArgs {
     pub(crate) at: At,
 }
 
+/// Take note of failed flushes: later ones succeed again, if the disks say so
+///
+/// A flush that has failed fails for all, and so do all later ones of that backing: what was not flushed may be lost. Do this once it is
+/// known what that was.
+#[derive(Debug, Args)]
+pub(crate) struct AcknowledgeArgs {
+    #[command(flatten)]
+    pub(crate) at: At,
+}
+
 /// Let a running server read its config file again, and make what is different in it
 #[derive(Debug, Args)]
 pub(crate) struct ReloadArgs {

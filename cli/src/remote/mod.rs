@@ -1,5 +1,5 @@
 //! The commands that look at a running server and change it: `status`, `top`, `why`, `trace`, `get`, `set`, `add`, `remove`, `events`,
-//! `reload`.
+//! `acknowledge`, `reload`.
 //!
 //! Each asks the server's control socket one thing and shows the answer; what is possible is decided there.
 
@@ -17,7 +17,8 @@ use hyper::Method;
 use serde_json::{Map, Value, json};
 
 pub(crate) use args::{
-    AddArgs, EventsArgs, GetArgs, ReloadArgs, RemoveArgs, SetArgs, StatusArgs, TopArgs, TraceArgs, WhyArgs,
+    AcknowledgeArgs, AddArgs, EventsArgs, GetArgs, ReloadArgs, RemoveArgs, SetArgs, StatusArgs, TopArgs, TraceArgs,
+    WhyArgs,
 };
 use args::{At, How};
 use client::{Answer, Server};
@@ -152,6 +153,15 @@ pub(crate) fn remove(args: &RemoveArgs) -> ExitCode {
         change(&args.how, Method::DELETE, &thing(kind, &args.name), all)
     };
     show(&args.how.at, ask())
+}
+
+pub(crate) fn acknowledge(args: &AcknowledgeArgs) -> ExitCode {
+    let asked = Server::find(&args.at).and_then(|server| server.ask(Method::POST, "/v1/acknowledge", None, None));
+    let told = |value: &Value| match value["acknowledged"].as_u64() {
+        Some(0) => "no flush has failed\n".to_owned(),
+        errors => format!("flush errors taken note of: {}\n", errors.unwrap_or_default()),
+    };
+    show(&args.at, asked.map(|Answer { value, .. }| (told(&value), value)))
 }
 
 pub(crate) fn reload(args: &ReloadArgs) -> ExitCode {

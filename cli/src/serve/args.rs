@@ -23,8 +23,6 @@ use crate::words::{limits, ublk, units};
 ///
 /// SIGHUP: read the config file again and make the difference, all of it or nothing; the log says what has changed, or why
 /// nothing has. SIGTERM, Ctrl-C: accept no new clients, finish the requests in flight, flush, exit 0. A second one: stop at once.
-/// SIGUSR1: log each group's share of each disk so far. SIGUSR2: let flushes succeed again after a failed one (until
-/// then, all later flushes of that file fail too).
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct ServeArgs {
     /// What to serve: null:SIZE[,delay=TIME], mem:SIZE, file:PATH[,direct=auto|on|off][,in_use=allow], sim:PROFILE[,size=SIZE],

@@ -1,5 +1,4 @@
-//! Ctrl-C and SIGTERM: first gently, then at once. SIGHUP: the config file is read again. SIGUSR1: who has had how much.
-//! SIGUSR2: flush errors are taken note of.
+//! Ctrl-C and SIGTERM: first gently, then at once. SIGHUP: the config file is read again.
 
 use std::io;
 use std::sync::Arc;
@@ -19,8 +18,7 @@ pub(crate) struct Watch {
 }
 
 /// From now on the first signal drains the server and the second ends the process with status 128 + its number; but
-/// SIGHUP has the config file read again, if there is one, SIGUSR1 has the shares of the groups logged, and SIGUSR2 says that the
-/// operator has taken note of all flush errors.
+/// SIGHUP has the config file read again, if there is one. SIGUSR1 and SIGUSR2 did something once, and must not end a server now.
 ///
 /// # Errors
 /// The signals cannot be watched.
@@ -30,16 +28,8 @@ pub(crate) fn watch(handle: Handle, reload: Arc<Reload>) -> io::Result<Watch> {
     let mut handle = Some(handle);
     let watch = move || {
         for signal in signals.forever() {
-            if signal == SIGUSR1 {
-                if let Some(handle) = &handle {
-                    handle.log_shares();
-                }
-                continue;
-            }
-            if signal == SIGUSR2 {
-                if handle.as_ref().is_some_and(|handle| handle.acknowledge_flush_errors() == 0) {
-                    tracing::info!("SIGUSR2: no flush has failed");
-                }
+            if [SIGUSR1, SIGUSR2].contains(&signal) {
+                tracing::warn!("SIGUSR1 and SIGUSR2 do nothing: fairlift status, fairlift acknowledge");
                 continue;
             }
             // Without a file it means what it means to any program: whoever started it is gone.

@@ -15,7 +15,7 @@ use crate::config::keys::SORTS;
 type Example = (&'static str, &'static str);
 
 /// The examples of each command.
-const EXAMPLES: [(&str, &[Example]); 21] = [
+const EXAMPLES: [(&str, &[Example]); 22] = [
     (
         "fairlift",
         &[
@@ -126,6 +126,7 @@ const EXAMPLES: [(&str, &[Example]); 21] = [
         ],
     ),
     ("fairlift-events", &[("fairlift events", "What happens, as it happens:")]),
+    ("fairlift-acknowledge", &[("fairlift acknowledge", "A flush has failed, and what was lost is known:")]),
     ("fairlift-reload", &[("fairlift reload", "Have a running server read its file again:")]),
 ];
 
@@ -141,11 +142,6 @@ const SIGNALS: Terms = &[
         "SIGHUP",
         "Read the config file again and make the difference, all of it or nothing; the log says what has changed, or with its line \
          why nothing has. Without a config file, as SIGTERM.",
-    ),
-    ("SIGUSR1", "Log what each group has had so far of each disk."),
-    (
-        "SIGUSR2",
-        "Take note of failed flushes: later flushes succeed again if the devices say so. What was not flushed may be lost.",
     ),
 ];
 

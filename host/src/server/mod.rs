@@ -84,13 +84,6 @@ pub struct Handle {
 }
 
 impl Handle {
-    /// Logs what each group has had so far of each disk, a line each, with its share of the bytes.
-    pub fn log_shares(&self) {
-        if let Some(shared) = self.shared.upgrade() {
-            shared.log_shares();
-        }
-    }
-
     /// Takes note, for the operator, of all flush errors there have been, and logs each: what was written before them may
     /// be lost, and flushes of those devices succeed again if the devices say so. Answers how many there were.
     pub fn acknowledge_flush_errors(&self) -> usize {
