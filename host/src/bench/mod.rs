@@ -108,8 +108,10 @@ pub fn run(setup: &Setup, jobs: Vec<Job>, watch: Watch<'_>) -> Result<Measured, 
 pub fn run_raw(setup: &Setup, jobs: Vec<Job>, watch: Watch<'_>) -> Result<Measured, Error> {
     check_groups(setup, &jobs);
     let Backing::File { path, direct, in_use } = &allowed(&setup.backing, setup.read_only) else {
-        let (what, why) =
-            (name(&setup.backing), "is no file: only the path to a file or block device can be measured raw");
+        let (what, why) = (
+            device::about(&setup.backing, None).name,
+            "is no file: only the path to a file or block device can be measured raw",
+        );
         return Err(Error::Backing { what, why: why.into() });
     };
     let file = File::open(&Place::anywhere(path), *direct, *in_use, setup.read_only)?;
@@ -154,19 +156,6 @@ fn allowed(backing: &Backing, read_only: bool) -> Backing {
 
 fn open(backing: &Backing, read_only: bool) -> Result<Arc<dyn device::Device>, Error> {
     device::open(&allowed(backing, read_only), read_only, &Roots::default())
-}
-
-/// A backing, for messages.
-fn name(backing: &Backing) -> String {
-    match backing {
-        Backing::Null { .. } => "null:".into(),
-        Backing::Mem { .. } => "mem:".into(),
-        Backing::File { path, .. } => format!("file:{}", path.display()),
-        Backing::Model { name, .. } => format!("sim:{name}"),
-        Backing::Nbd(nbd) => nbd.uri.clone(),
-        Backing::Rbd(rbd) => rbd.name.clone(),
-        Backing::Fault(fault) => fault.name.clone(),
-    }
 }
 
 /// What `count` jobs, in several threads, had done.

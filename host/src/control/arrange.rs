@@ -1,7 +1,6 @@
 //! What is opened, once each, and put on which disk.
 
 use std::collections::{HashMap, HashSet};
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use fairlift_core::Sector;
@@ -10,113 +9,56 @@ use crate::Error;
 use crate::config::{self, Config};
 use crate::control::plan;
 use crate::device::roots::Roots;
-use crate::device::{self, Device};
+use crate::device::{self, Device, Sharing};
 use crate::disk::{Disk, Registered};
 use crate::export::Export;
 
 /// The devices opened so far, each once.
 pub(crate) struct Devices {
     roots: Roots,
-    files: HashMap<(u64, u64), Arc<dyn Device>>,
-    /// By the index of the disk and the model's name.
-    models: HashMap<(usize, String), Arc<dyn Device>>,
-    /// Those of other servers and clusters, and those with faults, by their names.
-    remotes: HashMap<String, Arc<dyn Device>>,
+    shared: HashMap<Sharing, Arc<dyn Device>>,
 }
 
 impl Devices {
     /// None so far; the files of all lie in the roots.
     pub(crate) fn new(roots: Roots) -> Self {
-        Self { roots, files: HashMap::new(), models: HashMap::new(), remotes: HashMap::new() }
+        Self { roots, shared: HashMap::new() }
     }
 
-    /// Opens the backing of an export; exports of one file share it, and so do exports of one model on one disk that
-    /// they name.
+    /// Opens the backing of an export, if no other export that shares it has.
     pub(crate) fn open(&mut self, export: &config::Export, written: &Written) -> Result<Arc<dyn Device>, Error> {
         self.roots.check(&export.backing)?;
-        if let config::Backing::File { path, .. } = &export.backing
-            && let Some(known) = identity(path).and_then(|identity| self.files.get(&identity))
-        {
+        let sharing = device::about(&export.backing, export.disk).sharing;
+        if let Some(known) = self.shared.get(&sharing) {
             return Ok(Arc::clone(known));
         }
-        let model = match (&export.backing, export.disk) {
-            (config::Backing::Model { name, .. }, Some(disk)) => Some((disk, name.clone())),
-            _ => None,
-        };
-        if let Some(known) = model.as_ref().and_then(|model| self.models.get(model)) {
-            return Ok(Arc::clone(known));
-        }
-        let remote = match &export.backing {
-            config::Backing::Nbd(nbd) => Some(&nbd.uri),
-            config::Backing::Rbd(rbd) => Some(&rbd.name),
-            config::Backing::Fault(fault) => Some(&fault.name),
-            _ => None,
-        };
-        if let Some(known) = remote.and_then(|name| self.remotes.get(name)) {
-            return Ok(Arc::clone(known));
-        }
-        // A file that any of its exports may write is opened for writing.
-        let read_only = export.read_only && !written.has(&export.backing);
+        // A backing that any of its exports may write is opened for writing.
+        let read_only = export.read_only && !written.has(export);
         let device = device::open(&export.backing, read_only, &self.roots)?;
-        if let Some(identity) = device.identity() {
-            self.files.insert(identity, Arc::clone(&device));
-        }
-        if let Some(name) = remote {
-            self.remotes.insert(name.clone(), Arc::clone(&device));
-        }
-        if let Some(model) = model {
-            self.models.insert(model, Arc::clone(&device));
+        if sharing != Sharing::Nothing {
+            self.shared.insert(sharing, Arc::clone(&device));
         }
         Ok(device)
     }
 }
 
-/// What exports may write.
+/// What exports may write of what others share.
 #[derive(Default)]
-pub(crate) struct Written {
-    paths: HashSet<PathBuf>,
-    files: HashSet<(u64, u64)>,
-    faults: HashSet<String>,
-}
+pub(crate) struct Written(HashSet<Sharing>);
 
 impl Written {
     /// Of these exports.
     pub(crate) fn by(exports: &[config::Export]) -> Self {
-        let mut written = Self::default();
-        if exports.iter().all(|export| !export.read_only) {
-            return written; // nobody asks
-        }
-        for export in exports.iter().filter(|export| !export.read_only) {
-            match &export.backing {
-                config::Backing::File { path, .. } => {
-                    written.files.extend(identity(path));
-                    written.paths.insert(path.clone());
-                }
-                config::Backing::Fault(fault) => _ = written.faults.insert(fault.name.clone()),
-                _ => {}
-            }
-        }
-        written
+        let some = exports.iter().any(|export| export.read_only); // or nobody asks
+        let writable = exports.iter().filter(|export| some && !export.read_only);
+        Self(writable.map(|export| device::about(&export.backing, export.disk).sharing).collect())
     }
 
-    /// Whether a backing is among it, if it is of a kind that exports share.
-    pub(crate) fn has(&self, backing: &config::Backing) -> bool {
-        match backing {
-            config::Backing::File { path, .. } => {
-                self.paths.contains(path) || identity(path).is_some_and(|identity| self.files.contains(&identity))
-            }
-            config::Backing::Fault(fault) => self.faults.contains(&fault.name),
-            _ => false,
-        }
+    /// Whether the backing of an export is among it.
+    pub(crate) fn has(&self, export: &config::Export) -> bool {
+        let sharing = device::about(&export.backing, export.disk).sharing;
+        sharing != Sharing::Nothing && self.0.contains(&sharing)
     }
-}
-
-/// Which file a path names, as [`Device::identity`] says it.
-pub(crate) fn identity(path: &std::path::Path) -> Option<(u64, u64)> {
-    use std::os::unix::fs::{FileTypeExt, MetadataExt};
-    let metadata = std::fs::metadata(path).ok()?;
-    let block = metadata.file_type().is_block_device();
-    Some(if block { (u64::MAX, metadata.rdev()) } else { (metadata.dev(), metadata.ino()) })
 }
 
 /// The disks, and what is on them.

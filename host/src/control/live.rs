@@ -30,7 +30,7 @@ use crate::clock;
 use crate::config::{self, Config};
 use crate::control::arrange::{self, Written};
 use crate::device::roots::Roots;
-use crate::device::{Device, Fault};
+use crate::device::{self, Device, Fault, Sharing};
 use crate::export::Export;
 use crate::export::clients::Served;
 use crate::export::listen::Listening;
@@ -77,8 +77,7 @@ pub(crate) struct Live {
 #[derive(Clone)]
 struct Opened {
     device: Arc<dyn Device>,
-    /// The model, and the disk's name, if exports share it by them.
-    model: Option<String>,
+    sharing: Sharing,
     disk: usize,
     start: Sector,
     file: Option<u32>,
@@ -123,13 +122,10 @@ impl Live {
         let written = Written::by(&config.exports);
         for (said, export) in config.exports.iter().zip(exports) {
             let Some(place) = places.remove(&arrange::address(&export.device)) else { continue };
-            let model = match &said.backing {
-                config::Backing::Model { name, .. } => Some(name.clone()),
-                _ => None,
-            };
-            let read_only = export.device.facts().read_only || (said.read_only && !written.has(&said.backing));
+            let sharing = device::about(&said.backing, Some(export.disk)).sharing;
+            let read_only = export.device.facts().read_only || (said.read_only && !written.has(said));
             let device = Arc::clone(&export.device);
-            opened.push(Opened { device, model, disk: export.disk, start: place.start, file: place.file, read_only });
+            opened.push(Opened { device, sharing, disk: export.disk, start: place.start, file: place.file, read_only });
         }
         let numbered = config.groups.iter().enumerate();
         Self {

@@ -55,7 +55,7 @@ use vm_memory::VolatileSlice;
 
 use super::lane::{Address, AtOnce, Lane};
 use super::roots::Place;
-use super::{Device, Facts, Fault, Inline, Run};
+use super::{Device, Facts, Fault, Inline, Run, Sharing};
 use crate::Error;
 use crate::config::{Direct, InUse};
 use crate::kernel::helpers::Order;
@@ -73,7 +73,6 @@ pub(crate) struct File {
     size: AtomicU64,
     block: u32,
     home: u64,
-    inode: u64,
     /// As it was when the file was opened.
     rotational: bool,
     kind: FileKind,
@@ -147,7 +146,6 @@ impl File {
             size: AtomicU64::new(size),
             block: if in_ram { 512 } else { block },
             home,
-            inode: metadata.ino(),
             rotational: !in_ram && is_rotational(home),
             kind,
             direct,
@@ -244,6 +242,15 @@ impl File {
     }
 }
 
+/// Exports share a file, whatever they call it.
+pub(super) fn sharing(path: &Path) -> Sharing {
+    use std::os::unix::fs::FileTypeExt as _;
+    fs::metadata(path).map_or(Sharing::Nothing, |metadata| match metadata.file_type().is_block_device() {
+        true => Sharing::File(u64::MAX, metadata.rdev()),
+        false => Sharing::File(metadata.dev(), metadata.ino()),
+    })
+}
+
 impl Device for File {
     fn facts(&self) -> Facts {
         let plain = Facts::plain(self.size.load(Ordering::Relaxed));
@@ -332,10 +339,6 @@ impl Device for File {
 
     fn descriptor(&self) -> Option<RawFd> {
         Some(self.file.as_raw_fd())
-    }
-
-    fn identity(&self) -> Option<(u64, u64)> {
-        Some(if self.kind == FileKind::Block { (u64::MAX, self.home) } else { (self.home, self.inode) })
     }
 
     fn path(&self) -> Option<&Path> {

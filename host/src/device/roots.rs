@@ -84,11 +84,7 @@ impl Roots {
 
     /// Whether a backing may be served: a file must lie in one of them (roots.3).
     pub(crate) fn check(&self, backing: &Backing) -> Result<(), Error> {
-        let path = match backing {
-            Backing::File { path, .. } => path,
-            Backing::Fault(fault) => return self.check(&fault.inner),
-            _ => return Ok(()),
-        };
+        let Some(path) = super::about(backing, None).file else { return Ok(()) };
         let refused = |why| Error::Backing { what: format!("file:{}", path.display()), why };
         self.place(path).map(drop).map_err(refused)
     }

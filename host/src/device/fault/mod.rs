@@ -122,11 +122,6 @@ impl Device for BeforeDevice {
         self.inner.descriptor()
     }
 
-    /// None: who names the file itself means it without faults.
-    fn identity(&self) -> Option<(u64, u64)> {
-        None
-    }
-
     fn path(&self) -> Option<&Path> {
         Some(Path::new(&self.name))
     }

@@ -24,6 +24,7 @@ use super::control::{self, Control, Named, block_path, device_path};
 use super::names;
 use super::proto::{self, DESCRIPTOR, Info, Order, Params, QUEUE_STRIDE, State};
 use crate::config::{Backing, Ublk};
+use crate::device;
 use crate::export::offer::Offer;
 use crate::export::present::Newcomers;
 use crate::export::service::Service;
@@ -83,27 +84,11 @@ enum Stage {
     Gone,
 }
 
-/// Whether an export's data is there after its server was killed (blockdev.1). What another NBD server has is there too, as a
-/// rule; but a server that comes after us does not know which writes that one owes a flush (ledger.1).
-fn outlives(backing: &Backing) -> bool {
-    match backing {
-        Backing::File { .. } | Backing::Rbd(_) => true,
-        Backing::Fault(fault) => outlives(&fault.inner),
-        Backing::Null { .. } | Backing::Mem { .. } | Backing::Model { .. } | Backing::Nbd(_) => false,
-    }
-}
-
 /// By what an export's device is known again (blockdev.2).
 fn mark(name: &str, backing: &Backing, offset: u64) -> u64 {
-    let backing = match backing {
-        Backing::File { path, .. } => std::path::absolute(path).unwrap_or_else(|_| path.clone()).display().to_string(),
-        Backing::Mem { .. } => "mem".into(),
-        Backing::Null { .. } => "null".into(),
-        Backing::Model { name, .. } => format!("sim:{name}"),
-        Backing::Nbd(nbd) => nbd.uri.clone(),
-        Backing::Rbd(rbd) => rbd.name.clone(),
-        Backing::Fault(fault) => fault.name.clone(),
-    };
+    let backing = device::about(backing, None).name;
+    let file = backing.strip_prefix("file:").map(|path| std::path::absolute(path).unwrap_or_else(|_| path.into()));
+    let backing = file.map_or(backing.clone(), |path| path.display().to_string());
     // FNV-1a: it must be the same in every version of us.
     let bytes = [name.as_bytes(), &[0], backing.as_bytes(), &[0], &offset.to_le_bytes()].concat();
     let hash = bytes
@@ -133,7 +118,8 @@ impl Device {
         let mut control = Control::open()?;
         let mark = mark(&export.name, backing, export.offset);
         let params = params(export, request_max);
-        let recovers = outlives(backing) && said.recover && !said.unprivileged;
+        let outlives = device::about(backing, None).outlives; // blockdev.1
+        let recovers = outlives && said.recover && !said.unprivileged;
         let (mut found, own) = (None, std::process::id() as i32);
         for id in said.id.map_or_else(control::all, |id| vec![id]) {
             let info = match control.info(id) {
@@ -156,7 +142,7 @@ impl Device {
                     if (info.mark == mark || said.adopt) && !(info.state() == State::Live && info.pid == own) =>
                 {
                     if !recovers {
-                        let why = if outlives(backing) {
+                        let why = if outlives {
                             "recover is off"
                         } else {
                             "its data was in the memory of the server that died"

@@ -7,10 +7,10 @@ use fairlift_core::sched::Kind;
 
 use super::super::{Live, Opened};
 use super::{Draft, Step, Why};
-use crate::config::{self, Backing};
+use crate::config;
 use crate::control::arrange;
 use crate::control::change::NewExport;
-use crate::device::{self, Device};
+use crate::device::{self, About, Device, Sharing};
 use crate::disk::{Disk, Registered};
 use crate::export::clients::Served;
 use crate::worker::Backend;
@@ -87,19 +87,15 @@ impl Live {
             None => self.put_alone(backend, draft, &said.name, &registered)?,
         };
         let read_only = said.read_only || device.facts().read_only;
-        let model = match &said.backing {
-            Backing::Model { name, .. } => Some(name.clone()),
-            _ => None,
-        };
-        draft.opened.push(Opened { device, model, disk, start: Sector(0), file, read_only });
+        let sharing = device::about(&said.backing, Some(disk)).sharing;
+        draft.opened.push(Opened { device, sharing, disk, start: Sector(0), file, read_only });
         Ok(draft.opened.len() - 1)
     }
 
     /// Whether a file can be opened: if an export of it has gone a moment ago, its device has to be closed first.
     fn is_left(&self, said: &config::Export) -> Result<(), Why> {
-        let Backing::File { path, .. } = &said.backing else { return Ok(()) };
-        let Some(identity) = arrange::identity(path) else { return Ok(()) };
-        if self.leaving.devices.iter().any(|one| one.device.identity() == Some(identity)) {
+        let sharing = device::about(&said.backing, None).sharing;
+        if matches!(sharing, Sharing::File(..)) && self.leaving.devices.iter().any(|one| one.sharing == sharing) {
             return Err(Why::Wait(still_left(said)));
         }
         Ok(())
@@ -142,7 +138,9 @@ impl Draft {
     /// The device that an export is to show, if it is open already: which of the opened it is.
     fn find_opened(&self, said: &config::Export, named: Option<&str>) -> Result<Option<usize>, Why> {
         let disk = named.map(|name| self.disks[name]);
-        let Some(at) = self.opened.iter().position(|one| one.is_of(said, disk)) else { return Ok(None) };
+        let Some(at) = self.opened.iter().position(|one| one.is_of(&device::about(&said.backing, disk))) else {
+            return Ok(None);
+        };
         let one = &self.opened[at];
         let Some(there) = self.name(one.disk) else { return Err(Why::Wait(still_left(said))) };
         let fail = |why: String| Err(Why::No(format!("export \"{}\": {why}", said.name)));
@@ -190,19 +188,10 @@ impl Draft {
 }
 
 impl Opened {
-    /// Whether it is what an export is to show, on the disk of that number if one was named.
-    fn is_of(&self, said: &config::Export, disk: Option<usize>) -> bool {
-        match &said.backing {
-            Backing::File { path, .. } => {
-                self.device.path() == Some(path)
-                    || self.device.identity().is_some_and(|identity| arrange::identity(path) == Some(identity))
-            }
-            Backing::Model { name, .. } => disk == Some(self.disk) && self.model.as_ref() == Some(name),
-            Backing::Nbd(nbd) => self.device.maps_by_lane() && self.device.path() == Some(nbd.uri.as_ref()),
-            Backing::Rbd(rbd) => self.device.path() == Some(rbd.name.as_ref()),
-            Backing::Fault(fault) => self.device.path() == Some(fault.name.as_ref()),
-            Backing::Null { .. } | Backing::Mem { .. } => false,
-        }
+    /// Whether it is what an export is to show: also a file that has another one in its place by now.
+    fn is_of(&self, said: &About<'_>) -> bool {
+        let same_path = || matches!(said.sharing, Sharing::File(..)) && self.device.path() == said.file;
+        said.sharing != Sharing::Nothing && self.sharing == said.sharing || same_path()
     }
 }
 
