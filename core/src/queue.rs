@@ -30,6 +30,7 @@
 //!          or after [`BUSY_DELAY`](crate::sched::BUSY_DELAY) if nothing is in flight, or nothing but what has taken too long.
 //!
 //! Ceilings of groups: queue.13 in `queue/ceilings.rs`. Streams and groups that come, change and go: queue.8–11 in `queue/groups.rs`. Another scheduler: queue.12 in `queue/switch.rs`. Another depth: queue.14 in `queue/bounds.rs`.
+//! A stage owns its state and is asked: tags in `queue/tag_source.rs`, what contexts have to fetch in `queue/contexts.rs`.
 //!
 //! A round of a context: `handle_completion` for all that has ended, `submit` for all that is new, `poll_dispatch` until `None`,
 //! `poll_finished` until `None`, `poll_wake` until `None`, then `poll_timeout`.
@@ -37,7 +38,6 @@
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::string::String;
-use alloc::vec;
 use alloc::vec::Vec;
 
 use slab::Slab;
@@ -45,6 +45,7 @@ use slab::Slab;
 mod bounds;
 mod ceilings;
 mod complete;
+mod contexts;
 mod dispatch;
 mod events;
 mod flush_sequence;
@@ -55,6 +56,7 @@ mod settings;
 mod shortage;
 mod submit;
 mod switch;
+mod tag_source;
 mod waits;
 
 pub use events::{Dispatch, Finished, Refused, Segment};
@@ -63,6 +65,7 @@ pub use settings::{Backing, Settings, SharedTags};
 pub use shortage::Shortage;
 pub use waits::Figures;
 
+use contexts::Contexts;
 use groups::{Groups, StreamState};
 
 use crate::ceiling::{Ceilings, Rates};
@@ -74,13 +77,13 @@ use crate::objective::Objective;
 use crate::sched::{Kind, Learned, RequestId, Scheduler, Waiting};
 use crate::stats::Stats;
 use crate::table::Table;
-use crate::tags::Hint;
 use crate::trace::{Action, Event, Message, Note, Trace};
 use crate::tunable;
 use crate::waits::{Clock, Stamp};
 use crate::{Bio, Extent, Instant, Op, Outcome, Tag};
 
 use flush_sequence::{Cache, Flushes, Stage};
+use tag_source::TagSource;
 
 /// Where a request is on its way.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -141,14 +144,6 @@ struct BioState {
     remaining: u32,
     outcome: Outcome,
     timed_out: bool,
-}
-
-/// Bookkeeping for one context.
-#[derive(Default)]
-struct Context {
-    /// Requests that hold a tag and wait to be fetched.
-    granted: VecDeque<RequestId>,
-    finished: VecDeque<Finished>,
 }
 
 impl Linked for Request {
@@ -214,25 +209,13 @@ pub struct Queue {
     others: u32,
     /// What earlier ones have learned of the device, by their kinds ([`Scheduler::take_learned`]).
     learned: Vec<(Kind, Learned)>,
-    /// Where the next tag is looked for, where tags are shared.
-    hint: Hint,
-    /// Tags of its own that no request has, and the first that none ever had.
-    spare: Vec<Tag>,
-    fresh: u16,
-    in_flight: u16,
-    /// The last time a request could have gone, no tag was free.
-    lacks_tag: bool,
-    by_tag: Vec<RequestId>,
+    tags: TagSource,
     requests: Table<Request>,
     /// The segments of requests but for the first of each.
     segments: Table<SegmentNode>,
     bios: Table<BioState>,
     streams: Slab<StreamState>,
-    contexts: Box<[Context]>,
-    /// One bit for each context that has something to fetch and did not ask for it.
-    wake: u64,
-    /// One bit for each context that was told [`Refused::Full`] and waits for room.
-    starved: u64,
+    contexts: Contexts,
     plug: Vec<RequestId>,
     /// Flushes that pass the scheduler by and are next: those that are not coordinated, and those that were requeued.
     again: VecDeque<RequestId>,
@@ -280,10 +263,6 @@ impl Queue {
         assert!(settings.limits.block > 0 && settings.limits.rw_max > 0 && settings.limits.segments_max > 0);
         assert!(settings.nr_requests >= u32::from(settings.depth), "fewer requests than may be in flight");
         assert!(settings.depth > 0, "nothing may be in flight");
-        let (tags, user) = match &settings.tags {
-            Some(shared) => (shared.bitmap.capacity(), shared.user),
-            None => (settings.depth.into(), 0),
-        };
         assert!(!settings.backings.is_empty(), "a disk has a backing");
         assert!(settings.backings.is_sorted_by_key(|backing| backing.start), "backings by rising start");
         let requests = settings.nr_requests as usize;
@@ -293,24 +272,12 @@ impl Queue {
             generation: 0,
             others: 0,
             learned: Vec::new(),
-            by_tag: vec![RequestId(NIL); tags],
-            hint: Hint::of(user),
-            spare: Vec::with_capacity(settings.depth.into()),
-            fresh: 0,
-            in_flight: 0,
-            lacks_tag: false,
+            tags: TagSource::new(&settings),
             requests: Table::new(settings.rows()),
             segments: Table::new(parts),
             bios: Table::new(parts),
             streams: Slab::new(),
-            contexts: (0..settings.contexts)
-                .map(|_| Context {
-                    granted: VecDeque::with_capacity(usize::from(settings.depth)),
-                    finished: VecDeque::with_capacity(64),
-                })
-                .collect(),
-            wake: 0,
-            starved: 0,
+            contexts: Contexts::new(&settings),
             plug: Vec::with_capacity(requests),
             again: VecDeque::with_capacity(16),
             caches: settings.backings.iter().map(|backing| Cache::new(backing, &settings.flush)).collect(),
@@ -338,7 +305,7 @@ impl Queue {
         let overdue = self.dispatched.front().map(due);
         let busy = self.busy_until.filter(|until| *until != Instant::MAX);
         // While no tag is free, or the device is busy, asking the scheduler would change nothing.
-        let may_ask = self.busy_until.is_none() && !self.lacks_tag;
+        let may_ask = self.busy_until.is_none() && !self.tags.lacks();
         let held = self.scheduler.next_timeout().filter(|_| may_ask);
         [overdue, busy, held, self.flush_due(), self.ceilings.due()].into_iter().flatten().min()
     }
@@ -389,20 +356,19 @@ impl Queue {
     /// Requests in flight.
     #[must_use]
     pub const fn in_flight(&self) -> u16 {
-        self.in_flight
+        self.tags.in_flight()
     }
 
     /// Whether there is something for a context to fetch, from [`Queue::poll_dispatch`] or [`Queue::poll_finished`].
     #[must_use]
     pub fn has_news(&self, context: ContextId) -> bool {
-        let Context { granted, finished, .. } = &self.contexts[usize::from(context.0)];
-        !(granted.is_empty() && finished.is_empty())
+        self.contexts.has_news(context)
     }
 
     /// Requests that wait for the device, and bios that wait for a flush that has not started.
     #[must_use]
     pub fn waiting(&self) -> usize {
-        self.requests.len() - usize::from(self.in_flight) + self.waiting_to_flush()
+        self.requests.len() - usize::from(self.tags.in_flight()) + self.waiting_to_flush()
     }
 
     /// The segments of a request, in sector order.

@@ -7,9 +7,8 @@
 //! queue.14  Other bounds hold from the next request on. With a smaller depth nothing is dispatched until fewer are in flight;
 //!     with room for fewer requests none is taken in until fewer are there. Nothing that was taken in waits, moves or fails for it.
 
-use super::{NIL, Queue};
+use super::Queue;
 use crate::Instant;
-use crate::sched::RequestId;
 
 impl Queue {
     /// Changes how many requests may be in flight, and how many may wait or be in flight; works under load. Contexts are to
@@ -21,22 +20,12 @@ impl Queue {
     /// If `depth` is 0 or above `nr_requests`, or above what shared tags have room for.
     pub fn set_bounds(&mut self, now: Instant, depth: u16, nr_requests: u32) {
         assert!(depth > 0 && nr_requests >= u32::from(depth), "{depth} of {nr_requests} requests in flight");
-        match &self.settings.tags {
-            Some(shared) => assert!(usize::from(depth) <= shared.bitmap.capacity(), "more than there are shared tags"),
-            None => {
-                let tags = self.by_tag.len().max(depth.into());
-                self.by_tag.resize(tags, RequestId(NIL));
-                self.spare.reserve(tags - self.spare.len());
-            }
-        }
+        self.tags.resize(&self.settings, depth);
         (self.settings.depth, self.settings.nr_requests) = (depth, nr_requests);
-        for context in &mut self.contexts {
-            context.granted.reserve(usize::from(depth).saturating_sub(context.granted.len()));
-        }
+        self.contexts.resize(depth);
         self.segments.grow_to(self.settings.parts());
         self.bios.grow_to(self.settings.parts());
         self.make_room();
-        self.lacks_tag = false;
         self.made_room(now);
     }
 

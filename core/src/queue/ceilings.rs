@@ -36,7 +36,7 @@ impl Queue {
         self.ceilings.wake_due(now);
         while self.ceilings.len() > 0 {
             if !self.has_room_for(Op::Read) {
-                self.starved |= self.ceilings.contexts();
+                self.contexts.starve(self.ceilings.contexts());
                 return;
             }
             let Some(Held { bio, asked, since, .. }) = self.ceilings.next(now) else { return };

@@ -62,7 +62,7 @@ impl Queue {
     /// # Panics
     /// If `tag` is not in flight.
     pub fn handle_busy(&mut self, now: Instant, tag: Tag) {
-        let id = self.by_tag[usize::from(tag.0)];
+        let id = self.tags.owner(tag);
         self.turned_back(now, id);
         let request = &self.requests[id.0];
         if matches!(request.step, Step::TimedOut(_)) && !request.is_coordinated_flush() {
@@ -176,10 +176,7 @@ impl Queue {
     /// Takes the tag from a request in flight and the request from their list.
     #[inline(always)]
     pub(super) fn take_back(&mut self, now: Instant, tag: Tag) -> RequestId {
-        assert!(self.is_mine(tag), "tag {} is not in flight", tag.0);
-        let id = core::mem::replace(&mut self.by_tag[usize::from(tag.0)], RequestId(NIL));
-        self.in_flight -= 1;
-        self.put_back(tag);
+        let id = self.tags.take_back(&self.settings, tag);
         self.clock.go_on(now);
         let request = &self.requests[id.0];
         self.groups.ends(&mut self.clock, &mut self.streams, &request.waiting);
@@ -192,18 +189,13 @@ impl Queue {
 
     /// The next news of a bio of `context`.
     pub fn poll_finished(&mut self, context: ContextId) -> Option<Finished> {
-        self.contexts[usize::from(context.0)].finished.pop_front()
+        self.contexts.next_finished(context)
     }
 
     /// A context that now has something to fetch or room to submit. The one that runs fetches anyway; if it was refused in this
     /// round, and is named here, it is to submit once more, for nothing else may ever happen.
     pub fn poll_wake(&mut self) -> Option<ContextId> {
-        if self.wake == 0 {
-            return None;
-        }
-        let context = self.wake.trailing_zeros() as u16;
-        self.wake &= self.wake - 1;
-        Some(ContextId(context))
+        self.contexts.next_woken()
     }
 
     /// A part of a bio has ended, with a request that has just left the device.
@@ -232,7 +224,7 @@ impl Queue {
             self.answered(now, number);
         }
         self.bios.free(number);
-        self.tell(context, news);
+        self.contexts.tell(context, news);
     }
 
     /// A bio has ended.
@@ -242,7 +234,7 @@ impl Queue {
         }
         let row = self.bios.remove(number);
         let news = self.streams[row.bio.stream.0 as usize].ended(now, &row);
-        self.tell(row.context, news);
+        self.contexts.tell(row.context, news);
     }
 
     pub(super) fn time_out(&mut self, now: Instant, number: u32) {
@@ -258,13 +250,7 @@ impl Queue {
         let BioState { bio: Bio { op, extent, stream, token, .. }, context, asked, .. } = self.bios[number];
         let (stats, outcome) = (&mut self.streams[stream.0 as usize].stats, Outcome::Failed(Errno::ETIMEDOUT));
         stats.ended(op, extent.bytes(), outcome, now.since(asked));
-        self.tell(context, Finished::TimedOut(token));
-    }
-
-    #[inline]
-    fn tell(&mut self, context: ContextId, news: Finished) {
-        self.contexts[usize::from(context.0)].finished.push_back(news);
-        self.wake |= 1 << context.0;
+        self.contexts.tell(context, Finished::TimedOut(token));
     }
 
     /// A request is free again: the rest of a bio goes on, and contexts that were refused hear of it.
@@ -272,8 +258,8 @@ impl Queue {
     pub(super) fn made_room(&mut self, now: Instant) {
         if self.rest.is_some() || !self.nobody_resumes() {
             self.go_on(now);
-        } else if self.starved != 0 {
-            self.wake |= core::mem::take(&mut self.starved);
+        } else {
+            self.contexts.feed();
         }
     }
 
@@ -286,7 +272,7 @@ impl Queue {
         }
         self.resume(now);
         if self.rest.is_none() && self.nobody_resumes() {
-            self.wake |= core::mem::take(&mut self.starved);
+            self.contexts.feed();
         }
     }
 }

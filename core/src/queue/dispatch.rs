@@ -1,9 +1,8 @@
 //! Dispatch: the next request gets a tag and goes to the device (queue.2, queue.5, queue.7).
 
-use super::{Dispatch, NIL, Queue, Request, Segment, SharedTags, Step};
+use super::{Dispatch, Queue, Request, Segment, Step};
 use crate::group::ContextId;
 use crate::sched::{Next, RequestId, Waiting};
-use crate::tags::Hint;
 use crate::trace::Action;
 use crate::{Bytes, Flags, Instant, Tag};
 
@@ -21,7 +20,7 @@ impl Queue {
             self.look_at_flushes(now);
         }
         self.unplug(now);
-        if let Some(id) = self.contexts[usize::from(context.0)].granted.pop_front() {
+        if let Some(id) = self.contexts.next_granted(context) {
             return Some(self.granted(id));
         }
         match self.busy_until {
@@ -29,7 +28,7 @@ impl Queue {
             _ => self.busy_until = None,
         }
         while self.has_work(flushes)
-            && let Some(tag) = self.next_tag()
+            && let Some(tag) = self.tags.next(&self.settings)
         {
             let mut flush = self.again.pop_front();
             if flush.is_none() && flushes {
@@ -44,7 +43,7 @@ impl Queue {
                     Next::Request(id) => id,
                     next @ (Next::Idle { .. } | Next::Nothing) => {
                         self.clock.set_idling(matches!(next, Next::Idle { .. }));
-                        self.put_back(tag);
+                        self.tags.put_back(&self.settings, tag);
                         return None;
                     }
                 },
@@ -53,8 +52,7 @@ impl Queue {
             if owner == context {
                 return Some(dispatch);
             }
-            self.contexts[usize::from(owner.0)].granted.push_back(id); // queue.4
-            self.wake |= 1 << owner.0;
+            self.contexts.grant(owner, id); // queue.4
         }
         None // queue.2
     }
@@ -73,8 +71,7 @@ impl Queue {
     /// # Panics
     /// If `tag` is not in flight.
     pub fn segments(&self, tag: Tag) -> impl Iterator<Item = Segment> + '_ {
-        assert!(self.is_mine(tag), "tag {} is not in flight", tag.0);
-        let request = &self.requests[self.by_tag[usize::from(tag.0)].0];
+        let request = &self.requests[self.tags.owner(tag).0];
         self.segments_of(request).map(|node| {
             let token = self.bios[node.bio].bio.token;
             Segment { token, offset: Bytes::of(node.offset), bytes: Bytes::of(node.sectors) }
@@ -87,47 +84,17 @@ impl Queue {
     /// [`Queue::poll_dispatch`] is to be called once more after that: one may have come back before.
     #[must_use]
     pub const fn lacks_tag(&self) -> bool {
-        self.lacks_tag
+        self.tags.lacks()
     }
 
     /// Whether a request waits at all: a context without one does not ask for a tag.
     #[inline]
     pub(super) fn has_work(&mut self, flushes: bool) -> bool {
-        let work = self.requests.len() > usize::from(self.in_flight) || flushes && self.flush_is_ready();
-        self.lacks_tag &= work;
-        work
-    }
-
-    /// A tag for the next request, or `None` while there is none (queue.2).
-    #[inline]
-    pub(super) fn next_tag(&mut self) -> Option<Tag> {
-        let tag = match &self.settings.tags {
-            None if self.in_flight >= self.settings.depth => None,
-            None => Some(self.spare.pop().unwrap_or_else(|| {
-                self.fresh += 1;
-                Tag(self.fresh - 1)
-            })),
-            Some(shared) if !shared.users.hold(shared.user, shared.bitmap.depth()) => None,
-            Some(shared) => {
-                let tag = shared.bitmap.get(&mut self.hint);
-                if tag.is_none() {
-                    shared.users.release(shared.user);
-                }
-                tag
-            }
-        };
-        self.lacks_tag = tag.is_none();
-        tag
-    }
-
-    /// A tag is free again: it is kept for the next request, warm as it is, unless others could use it meanwhile.
-    #[inline(always)]
-    pub(super) fn put_back(&mut self, tag: Tag) {
-        match &self.settings.tags {
-            None => self.spare.push(tag),
-            Some(shared) => shared.put_back(tag, &mut self.hint),
+        let work = self.requests.len() > usize::from(self.tags.in_flight()) || flushes && self.flush_is_ready();
+        if !work {
+            self.tags.suffice();
         }
-        self.lacks_tag = false;
+        work
     }
 
     /// Gives a request a tag and puts it among those in flight.
@@ -139,8 +106,7 @@ impl Queue {
         if self.trace.is_some() {
             self.note_request(now, Action::Dispatched, id);
         }
-        self.in_flight += 1;
-        self.by_tag[usize::from(tag.0)] = id;
+        self.tags.give(tag, id);
         self.dispatched.push_back(self.requests.rows_mut(), id.0);
         let request = &mut self.requests[id.0];
         assert!(request.step == Step::Waiting, "{id:?} was dispatched twice");
@@ -150,19 +116,6 @@ impl Queue {
         self.clock.go_on(now);
         request.stamp = self.groups.begins(&mut self.clock, &mut self.streams, &request.waiting);
         (request.context, request.dispatch(tag))
-    }
-
-    /// Whether one of our requests has this tag.
-    pub(super) fn is_mine(&self, tag: Tag) -> bool {
-        self.by_tag.get(usize::from(tag.0)).is_some_and(|id| id.0 != NIL)
-    }
-}
-
-impl SharedTags {
-    fn put_back(&self, tag: Tag, hint: &mut Hint) {
-        self.bitmap.put_now(tag);
-        self.users.release(self.user);
-        hint.warm(tag);
     }
 }
 

@@ -48,7 +48,7 @@ use crate::flush::{self, Contexts, Counts, Dirty, Flush, Round, SharedFlush, Sta
 use crate::group::{ContextId, GroupId, Stream, StreamId};
 use crate::sched::Waiting;
 use crate::waits::Part;
-use crate::{Bio, Duration, Errno, Extent, Finished, Flags, Instant, Limits, Op, Outcome, Sector};
+use crate::{Bio, Duration, Errno, Extent, Flags, Instant, Limits, Op, Outcome, Sector};
 
 /// How far a bio is (sequence.2).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -362,7 +362,7 @@ impl Queue {
             _ => late,
         };
         if let Start::Spared(contexts) = start {
-            self.wake |= contexts.0;
+            self.contexts.wake(contexts.0);
             self.flushes.counts.spared += 1;
         }
         self.flushes.waiters -= ended.len();
@@ -409,7 +409,7 @@ impl Queue {
         if start != Start::Now {
             // Another queue was faster.
             if let Start::Spared(contexts) = start {
-                self.wake |= contexts.0;
+                self.contexts.wake(contexts.0);
                 self.flushes.counts.spared += 1;
             }
             self.look(now, index);
@@ -472,7 +472,7 @@ impl Queue {
             self.scheduler.charge(now, stream, group, time);
         }
         let index = self.cache_of(extent.start);
-        self.wake |= self.caches[index].flush.with(end).0;
+        self.contexts.wake(self.caches[index].flush.with(end).0);
         self.look(now, index);
     }
 
@@ -492,7 +492,7 @@ impl Queue {
         }
         self.flushes.rows -= 1;
         let contexts = self.caches[index].flush.with(|flush| flush.end(now, outcome));
-        self.wake |= contexts.0;
+        self.contexts.wake(contexts.0);
         self.flushes.counts.failed += u64::from(outcome != Outcome::Done);
         if self.settings.flush.charge {
             self.charge_sharers(now, index, time);
@@ -578,13 +578,8 @@ impl Queue {
             self.flushes.waiters -= late.len();
             let some = !late.is_empty();
             for (number, _) in late.drain(..) {
-                let context = self.bios[number].context;
-                let token = self.bios[number].bio.token;
                 self.time_out(now, number);
                 self.end_bio(now, number);
-                debug_assert!(
-                    self.contexts[usize::from(context.0)].finished.back() == Some(&Finished::Released(token))
-                );
             }
             self.flushes.ended = late;
             if some {

@@ -465,7 +465,7 @@ impl Queue {
     pub(super) fn let_go(&mut self, now: Instant) {
         let mut index = 0;
         while let Some(&id) = self.groups.leaving.get(index) {
-            let mut in_flight = self.by_tag.iter().filter_map(|request| self.requests.get(request.0));
+            let mut in_flight = self.tags.owners().map(|id| &self.requests[id.0]);
             let below = self.groups.all().any(|(_, state)| state.group.parent == Some(id));
             if below || in_flight.any(|request| request.waiting.group == id) {
                 index += 1;

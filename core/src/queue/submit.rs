@@ -43,7 +43,7 @@ impl Queue {
 
     #[cold]
     fn refuse(&mut self, now: Instant, bio: &Bio) -> Refused {
-        self.starved |= 1 << self.streams[bio.stream.0 as usize].stream.context.0;
+        self.contexts.starve(1 << self.streams[bio.stream.0 as usize].stream.context.0);
         self.note_bio(now, Action::Slept, bio);
         Refused::Full
     }

@@ -62,7 +62,7 @@ impl Queue {
         }
         assert!(self.scheduler.is_empty(), "{} kept requests to itself", self.settings.scheduler.name());
         self.generation += 1;
-        let sent = self.by_tag.iter().filter_map(|id| self.requests.get(id.0));
+        let sent = self.tags.owners().map(|id| &self.requests[id.0]);
         let is_awaited =
             |request: &&Request| request.waiting.op != Op::Flush && matches!(request.step, Step::InFlight(_));
         self.others = sent.filter(is_awaited).count() as u32;
