@@ -74,7 +74,7 @@ use crate::group::{ContextId, GroupId, StreamId};
 use crate::learn::idling_trial::Finding;
 use crate::list::{Linked, Links, List, NIL};
 use crate::objective::Objective;
-use crate::sched::{Kind, Learned, RequestId, Scheduler, Waiting};
+use crate::sched::{RequestId, Scheduler, Waiting};
 use crate::stats::Stats;
 use crate::table::Table;
 use crate::trace::{Action, Event, Message, Note, Trace};
@@ -83,6 +83,7 @@ use crate::waits::{Clock, Stamp};
 use crate::{Bio, Extent, Instant, Op, Outcome, Tag};
 
 use flush_sequence::{Cache, Flushes, Stage};
+use switch::Present;
 use tag_source::TagSource;
 
 /// Where a request is on its way.
@@ -110,7 +111,7 @@ struct Request {
     /// Where the last of them is in the table of segments; [`NIL`]: it is the first.
     tail: u32,
     segments: u32,
-    /// Which of the queue's schedulers dispatched it last ([`Queue::generation`]).
+    /// Which of the queue's schedulers dispatched it last ([`Present::generation`]).
     generation: u32,
     /// Its place in the list of requests in flight.
     links: Links,
@@ -202,13 +203,7 @@ impl Linked for Request {
 /// ```
 pub struct Queue {
     settings: Settings,
-    scheduler: Box<dyn Scheduler>,
-    /// How many schedulers there were before: none is told of what another has dispatched.
-    generation: u32,
-    /// Requests in flight that an earlier one has dispatched, flushes not counted.
-    others: u32,
-    /// What earlier ones have learned of the device, by their kinds ([`Scheduler::take_learned`]).
-    learned: Vec<(Kind, Learned)>,
+    scheduler: Present,
     tags: TagSource,
     requests: Table<Request>,
     /// The segments of requests but for the first of each.
@@ -268,10 +263,7 @@ impl Queue {
         let requests = settings.nr_requests as usize;
         let parts = settings.parts();
         Self {
-            scheduler,
-            generation: 0,
-            others: 0,
-            learned: Vec::new(),
+            scheduler: Present::new(scheduler),
             tags: TagSource::new(&settings),
             requests: Table::new(settings.rows()),
             segments: Table::new(parts),

@@ -10,7 +10,7 @@ use super::flush_sequence::Stage;
 use super::waits::divide;
 use super::{BioState, Finished, NIL, Queue, Request, SegmentNode, Step};
 use crate::group::ContextId;
-use crate::sched::{BUSY_DELAY, RequestId, Served, Waiting};
+use crate::sched::{BUSY_DELAY, RequestId, Waiting};
 use crate::trace::Action;
 use crate::waits::Part;
 use crate::{Bio, Duration, Errno, Flags, Instant, Op, Outcome, Tag};
@@ -37,7 +37,7 @@ impl Queue {
         }
         let request = self.requests.remove(id.0);
         if op != Op::Flush && matches!(request.step, Step::InFlight(_)) {
-            self.tell_scheduler(now, &request, outcome == Outcome::Done); // queue.17
+            self.scheduler.tell_ended(now, &request, outcome == Outcome::Done); // queue.17
         }
         if !self.floors.is_empty() {
             self.look_at_floors(now, extent.bytes()); // queue.16
@@ -76,10 +76,10 @@ impl Queue {
         match waiting.op {
             Op::Flush => self.requeue_flush(id),
             _ if self.requeue_elsewhere(now, id) => {} // queue.9
-            _ if generation == self.generation => self.scheduler.requeue(now, &waiting),
+            _ if generation == self.scheduler.generation() => self.scheduler.requeue(now, &waiting),
             _ => {
                 // The present scheduler never dispatched it.
-                self.other_ended();
+                self.scheduler.other_ended();
                 self.scheduler.insert(now, &waiting);
             }
         }
@@ -110,27 +110,9 @@ impl Queue {
         let before = *request;
         request.follow(&stream);
         let waiting = request.waiting;
-        self.tell_scheduler(now, &before, false);
+        self.scheduler.tell_ended(now, &before, false);
         self.scheduler.insert(now, &waiting);
         true
-    }
-
-    /// Tells the scheduler that a request is in the device no more: all of it, if it dispatched it (queue.12).
-    #[inline]
-    fn tell_scheduler(&mut self, now: Instant, request: &Request, ok: bool) {
-        if request.generation == self.generation {
-            self.scheduler.completed(now, &Served { request: request.waiting, dispatched: request.dispatched, ok });
-        } else {
-            self.other_ended();
-        }
-    }
-
-    /// Tells the scheduler that a flush, or a write that is durable at once, is under way no more, unless it was told when that took
-    /// too long (queue.17). So much time of it is charged next.
-    pub(super) fn tell_flush_ended(&mut self, now: Instant, request: &Request, charged: Duration) {
-        if request.generation == self.generation && matches!(request.step, Step::InFlight(_)) {
-            self.scheduler.flush_ended(now, charged);
-        }
     }
 
     /// The caller did not run for so long until `now`, and has not heard what devices have answered meanwhile: no request is late that became
@@ -161,10 +143,10 @@ impl Queue {
                     self.time_out(now, bio);
                 }
                 if op == Op::Flush || flags.contains(Flags::AHEAD) {
-                    self.tell_flush_ended(now, &before, Duration::ZERO);
+                    self.scheduler.tell_flush_ended(now, &before, Duration::ZERO);
                 }
                 if op != Op::Flush {
-                    self.tell_scheduler(now, &before, false); // queue.17
+                    self.scheduler.tell_ended(now, &before, false); // queue.17
                 }
             }
         }

@@ -112,7 +112,7 @@ impl Queue {
         assert!(request.step == Step::Waiting, "{id:?} was dispatched twice");
         request.step = Step::InFlight(tag);
         request.dispatched = now;
-        request.generation = self.generation;
+        request.generation = self.scheduler.generation();
         self.clock.go_on(now);
         request.stamp = self.groups.begins(&mut self.clock, &mut self.streams, &request.waiting);
         (request.context, request.dispatch(tag))

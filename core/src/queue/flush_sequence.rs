@@ -456,7 +456,7 @@ impl Queue {
     pub(super) fn turned_back(&mut self, now: Instant, id: RequestId) {
         let request = self.requests[id.0];
         if request.waiting.op == Op::Flush {
-            self.tell_flush_ended(now, &request, Duration::ZERO);
+            self.scheduler.tell_flush_ended(now, &request, Duration::ZERO);
         }
         if request.waiting.flags.contains(Flags::AHEAD) {
             self.requests[id.0].waiting.flags = request.waiting.flags.without(Flags::AHEAD);
@@ -467,7 +467,7 @@ impl Queue {
     /// A write that was to be durable at once is in the device no more; it was for so long (sequence.4, sequence.6).
     fn end_ahead(&mut self, now: Instant, request: &Request, time: Duration, end: impl FnOnce(&mut Flush) -> Contexts) {
         let Waiting { stream, group, extent, .. } = request.waiting;
-        self.tell_flush_ended(now, request, time);
+        self.scheduler.tell_flush_ended(now, request, time);
         if self.settings.flush.charge && time > Duration::ZERO {
             self.scheduler.charge(now, stream, group, time);
         }
@@ -482,7 +482,7 @@ impl Queue {
         let Waiting { stream, group, extent, .. } = request.waiting;
         let index = self.cache_of(extent.start);
         let time = self.device_time(now, request.dispatched);
-        self.tell_flush_ended(now, &request, time);
+        self.scheduler.tell_flush_ended(now, &request, time);
         if !request.is_coordinated_flush() {
             if self.settings.flush.charge {
                 self.scheduler.charge(now, stream, group, time);

@@ -8,11 +8,113 @@
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
+use core::ops::{Deref, DerefMut};
 
 use super::{Queue, Request, Step};
 use crate::group::StreamId;
-use crate::sched::{Kind, Learned, Scheduler, Setup};
-use crate::{Instant, Op};
+use crate::sched::{Kind, Learned, Scheduler, Served, Setup};
+use crate::{Duration, Instant, Op};
+
+/// The scheduler that a queue has at present, and what came before it.
+pub(super) struct Present {
+    scheduler: Box<dyn Scheduler>,
+    /// How many schedulers there were before: none is told of what another has dispatched.
+    generation: u32,
+    /// Requests in flight that an earlier one has dispatched, flushes not counted.
+    others: u32,
+    /// What earlier ones have learned of the device, by their kinds ([`Scheduler::take_learned`]).
+    learned: Vec<(Kind, Learned)>,
+}
+
+impl Deref for Present {
+    type Target = dyn Scheduler;
+
+    #[inline(always)]
+    fn deref(&self) -> &Self::Target {
+        &*self.scheduler
+    }
+}
+
+impl DerefMut for Present {
+    #[inline(always)]
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        &mut *self.scheduler
+    }
+}
+
+impl Present {
+    pub(super) fn new(scheduler: Box<dyn Scheduler>) -> Self {
+        Self { scheduler, generation: 0, others: 0, learned: Vec::new() }
+    }
+
+    #[inline(always)]
+    pub(super) const fn generation(&self) -> u32 {
+        self.generation
+    }
+
+    /// The next one takes over; so many requests that it did not dispatch are in flight. Answers the one before.
+    fn replace(&mut self, mut next: Box<dyn Scheduler>, others: u32) -> Box<dyn Scheduler> {
+        self.generation += 1;
+        self.others = others;
+        next.set_others(others);
+        core::mem::replace(&mut self.scheduler, next)
+    }
+
+    /// Tells it that a request is in the device no more: all of it, if it dispatched it (queue.12).
+    #[inline]
+    pub(super) fn tell_ended(&mut self, now: Instant, request: &Request, ok: bool) {
+        if request.generation == self.generation {
+            self.completed(now, &Served { request: request.waiting, dispatched: request.dispatched, ok });
+        } else {
+            self.other_ended();
+        }
+    }
+
+    /// Tells it that a flush, or a write that is durable at once, is under way no more, unless it was told when that took too long
+    /// (queue.17). So much time of it is charged next.
+    pub(super) fn tell_flush_ended(&mut self, now: Instant, request: &Request, charged: Duration) {
+        if request.generation == self.generation && matches!(request.step, Step::InFlight(_)) {
+            self.flush_ended(now, charged);
+        }
+    }
+
+    /// A request has ended or came back that another scheduler had dispatched.
+    pub(super) fn other_ended(&mut self) {
+        self.others -= 1;
+        let others = self.others;
+        self.set_others(others);
+    }
+
+    // ---- what was learned (queue.15) ----
+
+    fn own_learned(&mut self, kind: Kind) -> Option<(Kind, Learned)> {
+        Some((kind, self.take_learned()?))
+    }
+
+    /// Keeps what it has learned, of this kind, and tells the next one what an earlier one of its kind has.
+    fn hand_on(&mut self, kind: Kind, next_kind: Kind, next: &mut dyn Scheduler) {
+        let own = self.own_learned(kind);
+        self.learned.extend(own);
+        give(&mut self.learned, next_kind, next);
+    }
+
+    fn take_all_learned(&mut self, kind: Kind) -> Vec<(Kind, Learned)> {
+        let own = self.own_learned(kind);
+        core::mem::take(&mut self.learned).into_iter().chain(own).collect()
+    }
+
+    fn recall_all(&mut self, kind: Kind, learned: Vec<(Kind, Learned)>) {
+        self.learned.extend(learned);
+        give(&mut self.learned, kind, &mut *self.scheduler);
+    }
+}
+
+/// queue.15
+fn give(learned: &mut Vec<(Kind, Learned)>, kind: Kind, to: &mut dyn Scheduler) {
+    if let Some(at) = learned.iter().position(|(of, _)| *of == kind) {
+        to.recall(learned.swap_remove(at).1);
+    }
+}
 
 impl Queue {
     /// Changes the scheduler; works under load. What waits goes over in the order in which it would have gone out, and
@@ -32,9 +134,7 @@ impl Queue {
     /// As [`Queue::set_scheduler`], with a scheduler of that kind that was made from [`Queue::setup`]: making one takes longer
     /// than this, and need not keep the queue's users waiting. Answers the one before.
     pub fn take_over(&mut self, now: Instant, kind: Kind, mut next: Box<dyn Scheduler>) -> Box<dyn Scheduler> {
-        let own = self.own_learned();
-        self.learned.extend(own);
-        Self::give(&mut self.learned, kind, &mut *next);
+        self.scheduler.hand_on(self.settings.scheduler, kind, &mut *next);
         let old = self.replace_scheduler(now, next);
         self.settings.scheduler = kind;
         old
@@ -61,42 +161,20 @@ impl Queue {
             next.insert(now, &self.requests[id.0].waiting);
         }
         assert!(self.scheduler.is_empty(), "{} kept requests to itself", self.settings.scheduler.name());
-        self.generation += 1;
         let sent = self.tags.owners().map(|id| &self.requests[id.0]);
         let is_awaited =
             |request: &&Request| request.waiting.op != Op::Flush && matches!(request.step, Step::InFlight(_));
-        self.others = sent.filter(is_awaited).count() as u32;
-        next.set_others(self.others);
-        core::mem::replace(&mut self.scheduler, next)
+        self.scheduler.replace(next, sent.filter(is_awaited).count() as u32)
     }
 
     /// Takes out what schedulers have learned of the device, for another queue of it ([`Queue::recall`]). Its own scheduler begins
     /// anew.
     pub fn take_learned(&mut self) -> Vec<(Kind, Learned)> {
-        let own = self.own_learned();
-        core::mem::take(&mut self.learned).into_iter().chain(own).collect()
+        self.scheduler.take_all_learned(self.settings.scheduler)
     }
 
     /// Takes in what another queue's schedulers have learned of the device.
     pub fn recall(&mut self, learned: Vec<(Kind, Learned)>) {
-        self.learned.extend(learned);
-        Self::give(&mut self.learned, self.settings.scheduler, &mut *self.scheduler);
-    }
-
-    fn own_learned(&mut self) -> Option<(Kind, Learned)> {
-        Some((self.settings.scheduler, self.scheduler.take_learned()?))
-    }
-
-    /// queue.15
-    fn give(learned: &mut Vec<(Kind, Learned)>, kind: Kind, to: &mut dyn Scheduler) {
-        if let Some(at) = learned.iter().position(|(of, _)| *of == kind) {
-            to.recall(learned.swap_remove(at).1);
-        }
-    }
-
-    /// A request has ended or came back that another scheduler had dispatched.
-    pub(super) fn other_ended(&mut self) {
-        self.others -= 1;
-        self.scheduler.set_others(self.others);
+        self.scheduler.recall_all(self.settings.scheduler, learned);
     }
 }
