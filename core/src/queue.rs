@@ -49,6 +49,7 @@ mod contexts;
 mod dispatch;
 mod events;
 mod flush_sequence;
+mod flushes;
 mod groups;
 mod merge;
 mod objectives;
@@ -80,9 +81,10 @@ use crate::table::Table;
 use crate::trace::{Action, Event, Message, Note, Trace};
 use crate::tunable;
 use crate::waits::{Clock, Stamp};
-use crate::{Bio, Extent, Instant, Op, Outcome, Tag};
+use crate::{Bio, Duration, Extent, Instant, Op, Outcome, Tag};
 
-use flush_sequence::{Cache, Flushes, Stage};
+use flush_sequence::Stage;
+use flushes::Flushes;
 use switch::Present;
 use tag_source::TagSource;
 
@@ -145,6 +147,27 @@ struct BioState {
     remaining: u32,
     outcome: Outcome,
     timed_out: bool,
+}
+
+/// How long things may take in the device (queue.6).
+#[derive(Clone, Copy)]
+struct Patience {
+    io_timeout: Duration,
+    /// Nothing is late before this ([`Queue::handle_stall`]).
+    lenient_until: Instant,
+}
+
+impl Patience {
+    /// When it takes too long, if it began then.
+    #[inline]
+    fn late_at(self, since: Instant) -> Instant {
+        (since + self.io_timeout).max(self.lenient_until)
+    }
+
+    /// For how long a debt may hold up a flush (sequence.5).
+    fn quarter(self) -> Duration {
+        Duration::from_nanos(self.io_timeout.as_nanos() / 4)
+    }
 }
 
 impl Linked for Request {
@@ -212,13 +235,10 @@ pub struct Queue {
     streams: Slab<StreamState>,
     contexts: Contexts,
     plug: Vec<RequestId>,
-    /// Flushes that pass the scheduler by and are next: those that are not coordinated, and those that were requeued.
-    again: VecDeque<RequestId>,
-    /// The backings, by rising start.
-    caches: Vec<Cache>,
     flushes: Flushes,
-    /// What is left of a bio that was cut into more pieces than there were requests: at most one at a time.
-    rest: Option<(u32, Waiting)>,
+    /// Bios, and what is left of them, that wait for room in the table of requests: first, if there is one, the bio that was cut into
+    /// more pieces than there were requests; then those whose first flush has ended (sequence.2).
+    parked: VecDeque<(u32, Waiting)>,
     /// Requests in flight whose time has not run out, the oldest first.
     dispatched: List,
     /// After the device said "busy": no dispatch before this (queue.7).
@@ -232,8 +252,7 @@ pub struct Queue {
     objectives: BTreeMap<GroupId, Objective>,
     seen: shortage::Seen,
     trace: Option<Trace>,
-    /// Nothing is late before this ([`Queue::handle_stall`]).
-    lenient_until: Instant,
+    patience: Patience,
 }
 
 impl Queue {
@@ -271,10 +290,8 @@ impl Queue {
             streams: Slab::new(),
             contexts: Contexts::new(&settings),
             plug: Vec::with_capacity(requests),
-            again: VecDeque::with_capacity(16),
-            caches: settings.backings.iter().map(|backing| Cache::new(backing, &settings.flush)).collect(),
-            flushes: Flushes::new(),
-            rest: None,
+            flushes: Flushes::new(&settings),
+            parked: VecDeque::with_capacity(64),
             dispatched: List::new(),
             busy_until: None,
             groups: Groups::new(&settings.groups),
@@ -285,7 +302,7 @@ impl Queue {
             objectives: BTreeMap::new(),
             seen: shortage::Seen::default(),
             trace: None,
-            lenient_until: Instant::ZERO,
+            patience: Patience { io_timeout: settings.io_timeout, lenient_until: Instant::ZERO },
             settings,
         }
     }
@@ -293,13 +310,13 @@ impl Queue {
     /// When to call [`Queue::handle_timeout`] and [`Queue::poll_dispatch`] though nothing else happened.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
-        let due = |id: u32| (self.requests[id].dispatched + self.settings.io_timeout).max(self.lenient_until);
+        let due = |id: u32| self.patience.late_at(self.requests[id].dispatched);
         let overdue = self.dispatched.front().map(due);
         let busy = self.busy_until.filter(|until| *until != Instant::MAX);
         // While no tag is free, or the device is busy, asking the scheduler would change nothing.
         let may_ask = self.busy_until.is_none() && !self.tags.lacks();
         let held = self.scheduler.next_timeout().filter(|_| may_ask);
-        [overdue, busy, held, self.flush_due(), self.ceilings.due()].into_iter().flatten().min()
+        [overdue, busy, held, self.flushes.due(), self.ceilings.due()].into_iter().flatten().min()
     }
 
     // ---- knobs and counters ----
@@ -335,7 +352,7 @@ impl Queue {
     /// what the scheduler counts since it was chosen ([`Report::counters`](crate::sched::Report::counters)).
     pub fn counters(&self, tell: &mut dyn FnMut(&'static str, u64)) {
         tell("merges", self.merges());
-        self.tell_flushes(tell);
+        self.flushes.tell(tell);
         self.scheduler.counters(tell);
     }
 
@@ -360,7 +377,7 @@ impl Queue {
     /// Requests that wait for the device, and bios that wait for a flush that has not started.
     #[must_use]
     pub fn waiting(&self) -> usize {
-        self.requests.len() - usize::from(self.tags.in_flight()) + self.waiting_to_flush()
+        self.requests.len() - usize::from(self.tags.in_flight()) + self.flushes.waiting()
     }
 
     /// The segments of a request, in sector order.

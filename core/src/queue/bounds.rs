@@ -31,7 +31,7 @@ impl Queue {
 
     /// Makes the tables as large as the settings and the backings ask.
     pub(super) fn make_room(&mut self) {
-        self.requests.grow_to(self.settings.nr_requests as usize + self.caches.len());
+        self.requests.grow_to(self.settings.nr_requests as usize + self.flushes.backings());
         self.plug.reserve((self.settings.nr_requests as usize).saturating_sub(self.plug.len()));
         self.scheduler.resize(self.requests.capacity(), self.settings.depth);
     }

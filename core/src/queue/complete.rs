@@ -8,7 +8,7 @@
 
 use super::flush_sequence::Stage;
 use super::waits::divide;
-use super::{BioState, Finished, NIL, Queue, Request, SegmentNode, Step};
+use super::{BioState, Finished, NIL, Patience, Queue, Request, SegmentNode, Step};
 use crate::group::ContextId;
 use crate::sched::{BUSY_DELAY, RequestId, Waiting};
 use crate::trace::Action;
@@ -118,7 +118,8 @@ impl Queue {
     /// The caller did not run for so long until `now`, and has not heard what devices have answered meanwhile: no request is late that became
     /// so in that time, nor in as much time again, at most `io_timeout` (queue.6). A caller that stands now and then puts nothing off for ever.
     pub fn handle_stall(&mut self, now: Instant, for_so_long: Duration) {
-        self.lenient_until = self.lenient_until.max(now + for_so_long.min(self.settings.io_timeout));
+        let Patience { io_timeout, lenient_until } = &mut self.patience;
+        *lenient_until = (*lenient_until).max(now + for_so_long.min(*io_timeout));
     }
 
     /// It is `now`: whatever was to happen by then happens.
@@ -126,7 +127,7 @@ impl Queue {
         let mut next = self.dispatched.front().unwrap_or(NIL);
         while next != NIL {
             let request = &mut self.requests[next];
-            if now < (request.dispatched + self.settings.io_timeout).max(self.lenient_until) {
+            if now < self.patience.late_at(request.dispatched) {
                 break;
             }
             let id = next;
@@ -238,22 +239,23 @@ impl Queue {
     /// A request is free again: the rest of a bio goes on, and contexts that were refused hear of it.
     #[inline]
     pub(super) fn made_room(&mut self, now: Instant) {
-        if self.rest.is_some() || !self.nobody_resumes() {
-            self.go_on(now);
-        } else {
+        if self.parked.is_empty() {
             self.contexts.feed();
+        } else {
+            self.go_on(now);
         }
     }
 
     /// What had no room, or had to wait for a flush, goes on as far as there is room now.
     #[cold]
     fn go_on(&mut self, now: Instant) {
-        if let Some((number, left)) = self.rest.take() {
-            let BioState { bio, context, .. } = self.bios[number];
-            self.cut(now, left, context, number, bio.extent.sectors - left.extent.sectors);
+        while self.has_room()
+            && let Some((number, left)) = self.parked.pop_front()
+        {
+            let done = self.bios[number].bio.extent.sectors - left.extent.sectors;
+            self.cut(now, left, number, done);
         }
-        self.resume(now);
-        if self.rest.is_none() && self.nobody_resumes() {
+        if self.parked.is_empty() {
             self.contexts.feed();
         }
     }

@@ -4,7 +4,7 @@ use super::{Dispatch, Queue, Request, Segment, Step};
 use crate::group::ContextId;
 use crate::sched::{Next, RequestId, Waiting};
 use crate::trace::Action;
-use crate::{Bytes, Flags, Instant, Tag};
+use crate::{Bytes, Flags, Instant, Op, Tag};
 
 impl Queue {
     /// What `context` shall give to the device next; `None` if nothing now.
@@ -15,7 +15,7 @@ impl Queue {
         if self.ceilings.len() > 0 {
             self.let_through(now); // queue.13
         }
-        let flushes = self.flushes_wait();
+        let flushes = self.flushes.are_awaited();
         if flushes {
             self.look_at_flushes(now);
         }
@@ -30,7 +30,7 @@ impl Queue {
         while self.has_work(flushes)
             && let Some(tag) = self.tags.next(&self.settings)
         {
-            let mut flush = self.again.pop_front();
+            let mut flush = self.flushes.again.pop_front();
             if flush.is_none() && flushes {
                 flush = self.start_flush(now, context);
             }
@@ -90,7 +90,7 @@ impl Queue {
     /// Whether a request waits at all: a context without one does not ask for a tag.
     #[inline]
     pub(super) fn has_work(&mut self, flushes: bool) -> bool {
-        let work = self.requests.len() > usize::from(self.tags.in_flight()) || flushes && self.flush_is_ready();
+        let work = self.requests.len() > usize::from(self.tags.in_flight()) || flushes && self.flushes.are_ready();
         if !work {
             self.tags.suffice();
         }
@@ -100,7 +100,7 @@ impl Queue {
     /// Gives a request a tag and puts it among those in flight.
     #[inline(always)]
     fn start(&mut self, now: Instant, id: RequestId, tag: Tag) -> (ContextId, Dispatch) {
-        if self.bios.len() == 1 {
+        if self.bios.len() == 1 && self.requests[id.0].waiting.op == Op::Write {
             self.goes_ahead(now, id);
         }
         if self.trace.is_some() {

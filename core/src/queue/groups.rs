@@ -354,8 +354,8 @@ impl Queue {
                 request.follow(&stream);
             }
         }
-        if let Some((_, rest)) = self.rest.as_mut().filter(|(_, rest)| rest.stream == id) {
-            (rest.group, rest.priority) = (stream.group, stream.priority);
+        for (_, left) in self.parked.iter_mut().filter(|(_, left)| left.stream == id) {
+            (left.group, left.priority) = (stream.group, stream.priority);
         }
         if before.group != stream.group {
             self.ceilings.move_stream(now, id, stream.group);

@@ -111,18 +111,18 @@ impl Queue {
     #[inline]
     pub(super) fn has_room_for(&self, op: Op) -> bool {
         let needs_no_request = op == Op::Flush && self.settings.flush.coordinate;
-        self.bios.len() < self.settings.parts()
-            && (self.rest.is_none() && self.nobody_resumes() && self.has_room() || needs_no_request)
+        self.bios.len() < self.settings.parts() && (self.parked.is_empty() && self.has_room() || needs_no_request)
     }
 
     #[inline]
     pub(super) fn has_room(&self) -> bool {
-        let requests = self.requests.len() - self.flushes.rows;
+        let requests = self.requests.len() - self.flushes.rows();
         requests < self.settings.nr_requests as usize && requests + self.segments.len() < self.settings.parts()
     }
 
     /// Makes requests of what is left of a bio, `offset` sectors into it; keeps the rest if there are too few.
-    pub(super) fn cut(&mut self, now: Instant, mut left: Waiting, context: ContextId, bio: u32, mut offset: u64) {
+    pub(super) fn cut(&mut self, now: Instant, mut left: Waiting, bio: u32, mut offset: u64) {
+        let context = self.bios[bio].context;
         while self.has_room() {
             let Extent { start, sectors } = left.extent;
             let first = self.settings.limits.first_cut(left.op, left.extent);
@@ -136,7 +136,7 @@ impl Queue {
             offset += first;
             left.extent = Extent::new(piece.extent.end(), sectors - first);
         }
-        self.rest = Some((bio, left));
+        self.parked.push_front((bio, left));
     }
 
     /// Puts a piece of a bio into the plug, for which there is room.
