@@ -126,8 +126,8 @@ impl Deadline {
 impl Scheduler for Deadline {
     fn insert(&mut self, now: Instant, request: &Waiting) {
         let id = request.id.0;
-        assert!(self.slots[id as usize].place == Place::Elsewhere, "{:?} waits or is at the device", request.id);
-        self.slots[id as usize] = Slot::new(now, request, Place::Sorted);
+        assert!(self.slots[id as usize].state == State::Elsewhere, "{:?} waits or is at the device", request.id);
+        self.slots[id as usize] = Slot::new(now, request, State::Sorted);
         self.waiting += 1;
         let class = &mut self.classes[request.priority.class as usize];
         class.pending += 1;
@@ -151,17 +151,17 @@ impl Scheduler for Deadline {
         let id = request.id.0;
         let class = &mut self.classes[request.priority.class as usize];
         let slot = &mut self.slots[id as usize];
-        match slot.place {
-            Place::Out => {
-                slot.place = Place::Requeued;
+        match slot.state {
+            State::Out => {
+                slot.state = State::Requeued;
                 self.writes_out -= u32::from(slot.direction == Direction::Write);
             }
-            Place::Elsewhere => {
+            State::Elsewhere => {
                 // Another scheduler, whose place this one took, had dispatched it. Its age is not known.
-                *slot = Slot::new(now, request, Place::Requeued);
+                *slot = Slot::new(now, request, State::Requeued);
                 class.pending += 1;
             }
-            Place::Sorted | Place::Requeued => panic!("{:?} waits already", request.id),
+            State::Sorted | State::Requeued => panic!("{:?} waits already", request.id),
         }
         self.waiting += 1;
         class.requeued.push_front(&mut self.slots, id); // deadline.7
@@ -187,7 +187,7 @@ impl Scheduler for Deadline {
 
     fn completed(&mut self, _now: Instant, served: &Served) {
         // What another scheduler dispatched before this one took its place was not counted here.
-        if self.slots[served.request.id.0 as usize].place == Place::Out {
+        if self.slots[served.request.id.0 as usize].state == State::Out {
             self.forget(served.request.id.0);
         }
     }
@@ -251,7 +251,7 @@ impl Merge for Deadline {
             lane.fifo.insert_after(&mut self.slots, gone.0, kept.id.0); // deadline.8
         }
         lane.take(&mut self.nodes, &mut self.slots, gone.0);
-        self.slots[gone.0 as usize].place = Place::Elsewhere;
+        self.slots[gone.0 as usize].state = State::Elsewhere;
         self.classes[class].pending -= 1;
         self.waiting -= 1;
     }
@@ -302,14 +302,14 @@ impl Deadline {
 
     #[inline]
     fn send(&mut self, id: u32) {
-        let Slot { place, class, direction, .. } = self.slots[id as usize];
+        let Slot { state, class, direction, .. } = self.slots[id as usize];
         let class = &mut self.classes[class as usize];
-        if place == Place::Requeued {
+        if state == State::Requeued {
             class.requeued.remove(&mut self.slots, id);
         } else {
             class.lane_mut(direction).take(&mut self.nodes, &mut self.slots, id);
         }
-        self.slots[id as usize].place = Place::Out;
+        self.slots[id as usize].state = State::Out;
         self.writes_out += u32::from(direction == Direction::Write);
         self.waiting -= 1;
     }
@@ -317,7 +317,7 @@ impl Deadline {
     /// Notes that a request is at the device no more.
     fn forget(&mut self, id: u32) {
         let slot = &mut self.slots[id as usize];
-        slot.place = Place::Elsewhere;
+        slot.state = State::Elsewhere;
         self.classes[slot.class as usize].pending -= 1;
         self.writes_out -= u32::from(slot.direction == Direction::Write);
     }
@@ -375,7 +375,7 @@ impl Deadline {
     /// Class and direction of a request that waits in sector order.
     fn sorted(&self, id: RequestId) -> (usize, Direction) {
         let slot = &self.slots[id.0 as usize];
-        assert!(slot.place == Place::Sorted, "{id:?} does not wait in sector order");
+        assert!(slot.state == State::Sorted, "{id:?} does not wait in sector order");
         (slot.class as usize, slot.direction)
     }
 }
@@ -522,14 +522,14 @@ struct Slot {
     /// Its place in its [`List`].
     links: Links,
     stream: StreamId,
-    place: Place,
+    state: State,
     class: PriorityClass,
     direction: Direction,
 }
 
 /// Where a request is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Place {
+enum State {
     /// Not known here.
     Elsewhere,
     /// It waits in the tree and the list of a lane.
@@ -549,15 +549,15 @@ impl Slot {
         end: Sector(0),
         links: Links::NONE,
         stream: StreamId(NIL),
-        place: Place::Elsewhere,
+        state: State::Elsewhere,
         class: PriorityClass::BestEffort,
         direction: Direction::Read,
     };
 
-    fn new(now: Instant, request: &Waiting, place: Place) -> Self {
+    fn new(now: Instant, request: &Waiting, state: State) -> Self {
         let (class, direction) = (request.priority.class, request.op.direction());
         let stream = request.stream;
-        Self { arrived: now, end: request.extent.end(), stream, place, class, direction, ..Self::EMPTY }
+        Self { arrived: now, end: request.extent.end(), stream, state, class, direction, ..Self::EMPTY }
     }
 }
 

@@ -69,12 +69,12 @@ struct Row {
     stream: StreamId,
     op: Op,
     flags: Flags,
-    place: Place,
+    state: State,
 }
 
 /// Where a request is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Place {
+enum State {
     /// Not known here.
     Elsewhere,
     /// It waits in a list.
@@ -95,7 +95,7 @@ impl Row {
         stream: StreamId(NIL),
         op: Op::Read,
         flags: Flags::NONE,
-        place: Place::Elsewhere,
+        state: State::Elsewhere,
     };
 }
 
@@ -180,8 +180,8 @@ impl RequestTable {
     /// # Panics
     /// If it is not at the device.
     pub fn requeue(&mut self, id: RequestId) {
-        assert!(self.row(id).place == Place::Out, "{id:?} is turned back, but is not at the device");
-        self.rows[id.0 as usize].place = Place::Requeued;
+        assert!(self.row(id).state == State::Out, "{id:?} is turned back, but is not at the device");
+        self.rows[id.0 as usize].state = State::Requeued;
         self.requeued.push_front(&mut self.rows, id.0);
         self.len += 1;
         self.reads += usize::from(self.op(id) == Op::Read);
@@ -199,7 +199,7 @@ impl RequestTable {
     /// If the given one was not turned back, or does not wait.
     #[must_use]
     pub fn requeued_before(&self, id: RequestId) -> Option<RequestId> {
-        assert!(self.row(id).place == Place::Requeued, "{id:?} is none that was turned back");
+        assert!(self.row(id).state == State::Requeued, "{id:?} is none that was turned back");
         let next = self.row(id).links.next();
         (next != NIL).then_some(RequestId(next))
     }
@@ -210,7 +210,7 @@ impl RequestTable {
     /// If it waits in a list.
     pub fn set_owner(&mut self, id: RequestId, owner: u32) {
         let row = &mut self.rows[id.0 as usize];
-        assert!(row.place != Place::InList, "{id:?} waits in list {}", row.owner);
+        assert!(row.state != State::InList, "{id:?} waits in list {}", row.owner);
         row.owner = owner;
     }
 
@@ -219,7 +219,7 @@ impl RequestTable {
     pub fn take_requeued(&mut self) -> Option<RequestId> {
         let id = self.requeued.front().map(RequestId)?;
         self.requeued.remove(&mut self.rows, id.0);
-        self.rows[id.0 as usize].place = Place::Out;
+        self.rows[id.0 as usize].state = State::Out;
         self.len -= 1;
         self.reads -= usize::from(self.op(id) == Op::Read);
         Some(id)
@@ -231,20 +231,20 @@ impl RequestTable {
     /// If it waits.
     pub fn forget(&mut self, id: RequestId) {
         let row = &mut self.rows[id.0 as usize];
-        assert!(row.place == Place::Out, "{id:?} is forgotten, but is not at the device");
-        row.place = Place::Elsewhere;
+        assert!(row.state == State::Out, "{id:?} is forgotten, but is not at the device");
+        row.state = State::Elsewhere;
     }
 
     /// Whether a request is at the device.
     #[must_use]
     pub fn is_out(&self, id: RequestId) -> bool {
-        self.row(id).place == Place::Out
+        self.row(id).state == State::Out
     }
 
     /// Whether a request waits in a list.
     #[must_use]
     pub fn is_in_list(&self, id: RequestId) -> bool {
-        self.row(id).place == Place::InList
+        self.row(id).state == State::InList
     }
 
     /// All that wait in lists: a look at the whole table.
@@ -293,7 +293,7 @@ impl RequestList {
     pub fn add(&mut self, table: &mut RequestTable, now: Instant, request: &Waiting) {
         let id = request.id.0;
         let row = &mut table.rows[id as usize];
-        assert!(matches!(row.place, Place::Elsewhere | Place::Out), "{:?} waits already", request.id); // list.1
+        assert!(matches!(row.state, State::Elsewhere | State::Out), "{:?} waits already", request.id); // list.1
         *row = Row {
             arrived: now,
             end: request.extent.end(),
@@ -302,7 +302,7 @@ impl RequestList {
             stream: request.stream,
             op: request.op,
             flags: request.flags,
-            place: Place::InList,
+            state: State::InList,
         };
         table.len += 1;
         table.reads += usize::from(request.op == Op::Read);
@@ -317,7 +317,7 @@ impl RequestList {
     /// If it does not wait in this list.
     pub fn take(&mut self, table: &mut RequestTable, id: RequestId) {
         self.unlink(table, id);
-        table.rows[id.0 as usize].place = Place::Out;
+        table.rows[id.0 as usize].state = State::Out;
         table.len -= 1;
         table.reads -= usize::from(table.op(id) == Op::Read);
     }
@@ -332,7 +332,7 @@ impl RequestList {
 
     fn check(&self, table: &RequestTable, id: RequestId) {
         let row = table.row(id);
-        assert!(row.place == Place::InList && row.owner == self.owner, "{id:?} does not wait in list {}", self.owner);
+        assert!(row.state == State::InList && row.owner == self.owner, "{id:?} does not wait in list {}", self.owner);
     }
 
     /// The request that came first.
@@ -440,7 +440,7 @@ impl RequestList {
         }
         self.unlink(table, gone);
         table.reads -= usize::from(table.op(gone) == Op::Read);
-        table.rows[gone.0 as usize].place = Place::Elsewhere;
+        table.rows[gone.0 as usize].state = State::Elsewhere;
         table.len -= 1;
     }
 
