@@ -90,7 +90,7 @@ use tag_source::TagSource;
 
 /// Where a request is on its way.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Step {
+enum State {
     /// In the plug, the scheduler, or the flush list.
     Waiting,
     /// In the device's hands, or on its way there.
@@ -104,7 +104,7 @@ enum Step {
 struct Request {
     waiting: Waiting,
     context: ContextId,
-    step: Step,
+    state: State,
     dispatched: Instant,
     /// What the clocks showed then.
     stamp: Stamp,

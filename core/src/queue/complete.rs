@@ -8,7 +8,7 @@
 
 use super::flush_sequence::Stage;
 use super::waits::divide;
-use super::{BioState, Finished, NIL, Patience, Queue, Request, SegmentNode, Step};
+use super::{BioState, Finished, NIL, Patience, Queue, Request, SegmentNode, State};
 use crate::group::ContextId;
 use crate::sched::{BUSY_DELAY, RequestId, Waiting};
 use crate::trace::Action;
@@ -36,7 +36,7 @@ impl Queue {
             };
         }
         let request = self.requests.remove(id.0);
-        if op != Op::Flush && matches!(request.step, Step::InFlight(_)) {
+        if op != Op::Flush && matches!(request.state, State::InFlight(_)) {
             self.scheduler.tell_ended(now, &request, outcome == Outcome::Done); // queue.17
         }
         if !self.floors.is_empty() {
@@ -65,13 +65,13 @@ impl Queue {
         let id = self.tags.owner(tag);
         self.turned_back(now, id);
         let request = &self.requests[id.0];
-        if matches!(request.step, Step::TimedOut(_)) && !request.is_coordinated_flush() {
+        if matches!(request.state, State::TimedOut(_)) && !request.is_coordinated_flush() {
             // Its bios are answered already, so nobody wants it done any more.
             return self.handle_completion(now, tag, Outcome::Failed(Errno::ETIMEDOUT));
         }
         let id = self.take_back(now, tag);
         let request = &mut self.requests[id.0];
-        request.step = Step::Waiting;
+        request.state = State::Waiting;
         let (waiting, generation) = (request.waiting, request.generation);
         match waiting.op {
             Op::Flush => self.requeue_flush(id),
@@ -132,9 +132,9 @@ impl Queue {
             }
             let id = next;
             next = request.links.next();
-            if let Step::InFlight(tag) = request.step {
+            if let State::InFlight(tag) = request.state {
                 let before = *request;
-                request.step = Step::TimedOut(tag);
+                request.state = State::TimedOut(tag);
                 let Waiting { op, flags, extent, stream, group, .. } = before.waiting;
                 let mut segment = (before.first.bio != NIL).then_some(before.first);
                 self.dispatched.remove(self.requests.rows_mut(), id);
@@ -163,7 +163,7 @@ impl Queue {
         self.clock.go_on(now);
         let request = &self.requests[id.0];
         self.groups.ends(&mut self.clock, &mut self.streams, &request.waiting);
-        if let Step::InFlight(_) = request.step {
+        if let State::InFlight(_) = request.state {
             let links = request.links;
             self.dispatched.unlink(self.requests.rows_mut(), links);
         }

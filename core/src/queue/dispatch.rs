@@ -1,6 +1,6 @@
 //! Dispatch: the next request gets a tag and goes to the device (queue.2, queue.5, queue.7).
 
-use super::{Dispatch, Queue, Request, Segment, Step};
+use super::{Dispatch, Queue, Request, Segment, State};
 use crate::group::ContextId;
 use crate::sched::{Next, RequestId, Waiting};
 use crate::trace::Action;
@@ -60,7 +60,7 @@ impl Queue {
     /// A request that has a tag already.
     fn granted(&self, id: RequestId) -> Dispatch {
         let request = &self.requests[id.0];
-        let (Step::InFlight(tag) | Step::TimedOut(tag)) = request.step else {
+        let (State::InFlight(tag) | State::TimedOut(tag)) = request.state else {
             panic!("{id:?} was granted without a tag")
         };
         request.dispatch(tag)
@@ -109,8 +109,8 @@ impl Queue {
         self.tags.give(tag, id);
         self.dispatched.push_back(self.requests.rows_mut(), id.0);
         let request = &mut self.requests[id.0];
-        assert!(request.step == Step::Waiting, "{id:?} was dispatched twice");
-        request.step = Step::InFlight(tag);
+        assert!(request.state == State::Waiting, "{id:?} was dispatched twice");
+        request.state = State::InFlight(tag);
         request.dispatched = now;
         request.generation = self.scheduler.generation();
         self.clock.go_on(now);

@@ -18,7 +18,7 @@ use core::fmt;
 use slab::Slab;
 
 use super::flush_sequence::Habit;
-use super::{BioState, Finished, Queue, Request, Step};
+use super::{BioState, Finished, Queue, Request, State};
 use crate::cost_model::Model;
 use crate::group::{Group, GroupId, Stream, StreamId};
 use crate::sched::Waiting;
@@ -350,7 +350,7 @@ impl Queue {
         }
         // Rows that are not in use may be changed too: all of a row is written when it is taken.
         for request in self.requests.rows_mut() {
-            if request.step == Step::Waiting && request.waiting.stream == id {
+            if request.state == State::Waiting && request.waiting.stream == id {
                 request.follow(&stream);
             }
         }

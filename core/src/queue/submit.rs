@@ -1,7 +1,7 @@
 //! Submit: a bio is checked, taken in, and cut into requests.
 
 use super::flush_sequence::Stage;
-use super::{BioState, NIL, Queue, Refused, Request, SegmentNode, Step};
+use super::{BioState, NIL, Queue, Refused, Request, SegmentNode, State};
 use crate::group::{ContextId, Stream};
 use crate::list::Links;
 use crate::sched::{RequestId, Waiting};
@@ -154,7 +154,7 @@ impl Queue {
         RequestId(self.requests.insert(|id| Request {
             waiting: Waiting { id: RequestId(id), ..*waiting },
             context,
-            step: Step::Waiting,
+            state: State::Waiting,
             dispatched: Instant::ZERO,
             stamp: Stamp::default(),
             segments: 1,

@@ -10,7 +10,7 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::ops::{Deref, DerefMut};
 
-use super::{Queue, Request, Step};
+use super::{Queue, Request, State};
 use crate::group::StreamId;
 use crate::sched::{Kind, Learned, Scheduler, Served, Setup};
 use crate::{Duration, Instant, Op};
@@ -73,7 +73,7 @@ impl Present {
     /// Tells it that a flush, or a write that is durable at once, is under way no more, unless it was told when that took too long
     /// (queue.17). So much time of it is charged next.
     pub(super) fn tell_flush_ended(&mut self, now: Instant, request: &Request, charged: Duration) {
-        if request.generation == self.generation && matches!(request.step, Step::InFlight(_)) {
+        if request.generation == self.generation && matches!(request.state, State::InFlight(_)) {
             self.flush_ended(now, charged);
         }
     }
@@ -163,7 +163,7 @@ impl Queue {
         assert!(self.scheduler.is_empty(), "{} kept requests to itself", self.settings.scheduler.name());
         let sent = self.tags.owners().map(|id| &self.requests[id.0]);
         let is_awaited =
-            |request: &&Request| request.waiting.op != Op::Flush && matches!(request.step, Step::InFlight(_));
+            |request: &&Request| request.waiting.op != Op::Flush && matches!(request.state, State::InFlight(_));
         self.scheduler.replace(next, sent.filter(is_awaited).count() as u32)
     }
 

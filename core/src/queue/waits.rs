@@ -6,7 +6,7 @@ use core::ops::Range;
 
 use super::flush_sequence::Stage;
 use super::groups::StreamState;
-use super::{BioState, NIL, Queue, Request, Step};
+use super::{BioState, NIL, Queue, Request, State};
 use crate::group::{GroupId, StreamId};
 use crate::stats::Stats;
 use crate::waits::{Clock, Doing, Part, Times};
@@ -137,19 +137,20 @@ impl Queue {
         // A bio is in the device if one of its requests is.
         let mut requests = vec![NIL; self.bios.rows()];
         for (id, request) in self.requests.in_use() {
-            if request.step != Step::Waiting && request.waiting.op != Op::Flush {
+            if request.state != State::Waiting && request.waiting.op != Op::Flush {
                 all.push((request.waiting.group, Figures { in_flight: 1, ..Figures::default() }));
             }
             for segment in self.segments_of(request) {
                 let known = &mut requests[segment.bio as usize];
-                if *known == NIL || request.step != Step::Waiting {
+                if *known == NIL || request.state != State::Waiting {
                     *known = id;
                 }
             }
         }
         for (number, row) in self.bios.in_use().filter(|(_, row)| !row.timed_out) {
             let state = &self.streams[row.bio.stream.0 as usize];
-            let request = self.requests.get(requests[number as usize]).filter(|request| request.step != Step::Waiting);
+            let request =
+                self.requests.get(requests[number as usize]).filter(|request| request.state != State::Waiting);
             let mut times = Times::default();
             match (row.stage, request) {
                 (Stage::Preflush { .. } | Stage::Postflush, _) => times.spend(Part::Flush, now.since(row.since)),
