@@ -28,7 +28,7 @@ const PLACES: u32 = 32;
 
 /// A bio that waits.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Held {
+pub(crate) struct HeldBio {
     pub(crate) bio: Bio,
     pub(crate) context: ContextId,
     /// When its client asked.
@@ -68,7 +68,7 @@ enum State {
 struct Line {
     state: State,
     /// Bios of the group's own streams, the oldest first.
-    own: VecDeque<Held>,
+    own: VecDeque<HeldBio>,
     /// The groups below whose lines are awake.
     awake: Vec<GroupId>,
     /// Virtual time: what this line has had in the one above, what its own streams have had in it, and how far it is itself.
@@ -80,7 +80,7 @@ struct Line {
 }
 
 #[derive(Debug)]
-struct Node {
+struct GroupLines {
     parent: Option<GroupId>,
     /// By direction: its own weight, or a larger one while it, or a group below it, is below its floor.
     weights: [u32; 2],
@@ -91,7 +91,7 @@ struct Node {
     lines: [Line; 2],
 }
 
-impl Node {
+impl GroupLines {
     fn new(group: &Group) -> Self {
         let weights = [group.weight.into(); 2];
         Self { parent: group.parent, weights, budget: None, bound: Vec::new(), looked: 0, lines: Default::default() }
@@ -99,7 +99,7 @@ impl Node {
 }
 
 /// The lines of groups, as an order that floors change.
-struct Lines<'a>(&'a mut [Option<Node>]);
+struct Lines<'a>(&'a mut [Option<GroupLines>]);
 
 impl Order for Lines<'_> {
     fn has_backlog(&self, group: GroupId, way: Direction) -> bool {
@@ -108,7 +108,8 @@ impl Order for Lines<'_> {
     }
 
     fn set_weight(&mut self, group: GroupId, weight: u32, raised: [u32; 2]) {
-        let node = |nodes: &[Option<Node>], id: GroupId| nodes[usize::from(id.0)].as_ref().map(|node| node.parent);
+        let node =
+            |nodes: &[Option<GroupLines>], id: GroupId| nodes[usize::from(id.0)].as_ref().map(|node| node.parent);
         let parent = node(self.0, group).flatten();
         for (way, raised) in raised.into_iter().enumerate() {
             let above = parent.and_then(|parent| self.0[usize::from(parent.0)].as_ref());
@@ -126,7 +127,7 @@ impl Order for Lines<'_> {
 /// The ceilings of a queue's groups, and what waits for them.
 #[derive(Default, Debug)]
 pub(crate) struct Ceilings {
-    nodes: Vec<Option<Node>>,
+    nodes: Vec<Option<GroupLines>>,
     /// Floors of groups that wait for a ceiling above them.
     floors: Floors,
     /// How many groups have a ceiling, and how often one came, changed or went.
@@ -163,11 +164,11 @@ impl Ceilings {
         this
     }
 
-    fn node(&self, id: GroupId) -> &Node {
+    fn node(&self, id: GroupId) -> &GroupLines {
         self.nodes[usize::from(id.0)].as_ref().expect("a group that is named is there")
     }
 
-    fn node_mut(&mut self, id: GroupId) -> &mut Node {
+    fn node_mut(&mut self, id: GroupId) -> &mut GroupLines {
         self.nodes[usize::from(id.0)].as_mut().expect("a group that is named is there")
     }
 
@@ -176,7 +177,7 @@ impl Ceilings {
     }
 
     /// A group and those above it.
-    fn path(&self, id: GroupId) -> impl Iterator<Item = &Node> {
+    fn path(&self, id: GroupId) -> impl Iterator<Item = &GroupLines> {
         core::iter::successors(Some(self.node(id)), |node| node.parent.map(|parent| self.node(parent)))
     }
 
@@ -190,7 +191,7 @@ impl Ceilings {
         }
         self.floors.set_group(id, id, group);
         if self.nodes[at].is_none() {
-            self.nodes[at] = Some(Node::new(group));
+            self.nodes[at] = Some(GroupLines::new(group));
             self.changes += 1; // its number may have been another's
         }
         self.floors.tell_weight(id, &mut Lines(&mut self.nodes));
@@ -279,12 +280,12 @@ impl Ceilings {
 
     /// Whether something waits that goes before what comes in a group now (ceiling.5).
     fn has_before(&self, id: GroupId, way: Direction) -> bool {
-        let waits = |node: &Node| node.budget.is_some() && node.lines[way as usize].state != State::Empty;
+        let waits = |node: &GroupLines| node.budget.is_some() && node.lines[way as usize].state != State::Empty;
         !self.node(id).lines[way as usize].own.is_empty() || self.path(id).any(waits)
     }
 
     /// A bio waits.
-    pub(crate) fn hold(&mut self, now: Instant, id: GroupId, held: Held) {
+    pub(crate) fn hold(&mut self, now: Instant, id: GroupId, held: HeldBio) {
         let way = held.bio.op.direction() as usize;
         self.contexts |= 1 << held.context.0;
         self.len += 1;
@@ -330,7 +331,7 @@ impl Ceilings {
     }
 
     /// The next bio that goes, if one may: of those that are awake.
-    pub(crate) fn next(&mut self, now: Instant) -> Option<Held> {
+    pub(crate) fn next(&mut self, now: Instant) -> Option<HeldBio> {
         for way in [self.turn, 1 - self.turn] {
             if let Some(id) = self.choose(now, way) {
                 self.turn = 1 - way;
@@ -373,7 +374,7 @@ impl Ceilings {
     }
 
     /// Takes the oldest bio of a group, and pays for it.
-    fn take(&mut self, now: Instant, id: GroupId, way: usize) -> Held {
+    fn take(&mut self, now: Instant, id: GroupId, way: usize) -> HeldBio {
         let held = self.line(id, way).own.pop_front().expect("something waits there");
         self.len -= 1;
         self.last = now;
@@ -404,7 +405,7 @@ impl Ceilings {
     }
 
     /// Takes out all that waits and that `is` chooses, the oldest of each group first.
-    pub(crate) fn take_back(&mut self, is: impl Fn(&Held) -> bool) -> Vec<(GroupId, Held)> {
+    pub(crate) fn take_back(&mut self, is: impl Fn(&HeldBio) -> bool) -> Vec<(GroupId, HeldBio)> {
         let mut taken = Vec::new();
         for at in 0..self.nodes.len() {
             let id = GroupId(at as u16);
@@ -454,7 +455,7 @@ impl Ceilings {
     }
 
     /// All that is held, with the groups whose streams asked.
-    pub(crate) fn each(&self) -> impl Iterator<Item = (GroupId, &Held)> {
+    pub(crate) fn each(&self) -> impl Iterator<Item = (GroupId, &HeldBio)> {
         let nodes = (0..).map(GroupId).zip(&self.nodes).filter_map(|(id, node)| Some((id, node.as_ref()?)));
         nodes.flat_map(|(id, node)| node.lines.iter().flat_map(|line| &line.own).map(move |held| (id, held)))
     }

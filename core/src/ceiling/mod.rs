@@ -32,5 +32,5 @@ mod rates;
 
 pub use budget::{Budget, TOLERANCE};
 pub use held::Holding;
-pub(crate) use held::{Ceilings, Held};
+pub(crate) use held::{Ceilings, HeldBio};
 pub use rates::{Bounds, Ceiling, Rate, Rates, Wrong};

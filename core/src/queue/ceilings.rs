@@ -8,7 +8,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use super::Queue;
-use crate::ceiling::{Budget, Held, Holding, Rates};
+use crate::ceiling::{Budget, HeldBio, Holding, Rates};
 use crate::group::{ContextId, GroupId, Stream};
 use crate::trace::Action;
 use crate::waits::Part;
@@ -27,7 +27,7 @@ impl Queue {
         let Stream { group, context, .. } = self.streams[bio.stream.0 as usize].stream;
         self.note_bio(now, Action::Queued, bio);
         self.streams[bio.stream.0 as usize].came(now, asked, part, bio.op);
-        self.ceilings.hold(now, group, Held { bio: *bio, context, asked, since: now });
+        self.ceilings.hold(now, group, HeldBio { bio: *bio, context, asked, since: now });
     }
 
     /// What has waited for long enough goes on, as far as there is room.
@@ -39,7 +39,7 @@ impl Queue {
                 self.contexts.starve(self.ceilings.contexts());
                 return;
             }
-            let Some(Held { bio, asked, since, .. }) = self.ceilings.next(now) else { return };
+            let Some(HeldBio { bio, asked, since, .. }) = self.ceilings.next(now) else { return };
             let stats = &mut self.streams[bio.stream.0 as usize].stats;
             stats.held(now.since(since));
             stats.times_mut(bio.op).spend(Part::Limit, now.since(since));
