@@ -49,29 +49,29 @@ pub struct Helpers<J> {
     threads: usize,
     running: usize,
     most: usize,
-    disks: Vec<Disk<J>>,
-    files: Vec<Queue<J>>,
+    disks: Vec<DiskQueues<J>>,
+    files: Vec<JobQueue<J>>,
     /// Sources with waiting jobs, the next first (helpers.5).
     round_robin: VecDeque<Of>,
 }
 
 #[derive(Debug)]
-struct Disk<J> {
+struct DiskQueues<J> {
     concurrency: Concurrency,
     /// Of all its sources.
     running: usize,
-    concurrent: Queue<J>,
-    alone: Queue<J>,
+    concurrent: JobQueue<J>,
+    alone: JobQueue<J>,
 }
 
 #[derive(Debug)]
-struct Queue<J> {
+struct JobQueue<J> {
     disk: usize,
     waiting: VecDeque<J>,
     running: usize,
 }
 
-impl<J> Queue<J> {
+impl<J> JobQueue<J> {
     const fn of(disk: usize) -> Self {
         Self { disk, waiting: VecDeque::new(), running: 0 }
     }
@@ -104,7 +104,8 @@ impl<J> Helpers<J> {
     pub fn set_disk(&mut self, number: usize, settings: &Settings) {
         let half = u16::try_from(self.threads.div_ceil(2)).unwrap_or(u16::MAX); // helpers.4
         let concurrency = Concurrency::new(Settings { most: settings.most.min(half), ..*settings });
-        let disk = Disk { concurrency, running: 0, concurrent: Queue::of(number), alone: Queue::of(number) };
+        let disk =
+            DiskQueues { concurrency, running: 0, concurrent: JobQueue::of(number), alone: JobQueue::of(number) };
         match self.disks.get_mut(number) {
             Some(old) => {
                 assert!(old.concurrent.is_idle() && old.alone.is_idle() && old.running == 0, "a disk with jobs goes");
@@ -125,16 +126,16 @@ impl<J> Helpers<J> {
         match self.files.get_mut(number) {
             Some(old) => {
                 assert!(old.is_idle(), "a file with jobs goes");
-                *old = Queue::of(disk);
+                *old = JobQueue::of(disk);
             }
             None => {
                 assert!(number == self.files.len(), "file {number} comes after {}", self.files.len());
-                self.files.push(Queue::of(disk));
+                self.files.push(JobQueue::of(disk));
             }
         }
     }
 
-    fn queue(&mut self, of: Of) -> &mut Queue<J> {
+    fn queue(&mut self, of: Of) -> &mut JobQueue<J> {
         match of {
             Of::Disk(disk) => &mut self.disks[disk].concurrent,
             Of::DiskAlone(disk) => &mut self.disks[disk].alone,
