@@ -8,7 +8,7 @@ use crate::{GroupId, PriorityClass};
 
 /// The tags of an entity in service as they would be if it waited.
 #[derive(Clone, Copy)]
-struct Waiting {
+struct WaitingTags {
     slot: u32,
     class: PriorityClass,
     start: Tag,
@@ -215,7 +215,7 @@ impl FairQueue {
         self.settle();
         let mut slot = self.in_service;
         // What of the path in service would wait after all, as other children do; at first nothing.
-        let mut waiting: Option<Waiting> = None;
+        let mut waiting: Option<WaitingTags> = None;
         while slot != NIL {
             let parent = self.entities.at(slot).parent;
             let (next, budget) = self.next_with(parent, waiting);
@@ -244,15 +244,15 @@ impl FairQueue {
     }
 
     /// wfq.6 and wfq.10, tried: a group in service as it would wait with `budget`.
-    fn waiting(&self, slot: u32, budget: u32) -> Waiting {
+    fn waiting(&self, slot: u32, budget: u32) -> WaitingTags {
         let mut entity = *self.entities.at(slot);
         entity.start += entity.moved(entity.service);
         let finish = entity.new_finish(budget, self.tree_of(slot).time);
-        Waiting { slot, class: entity.class, start: entity.start, finish, budget }
+        WaitingTags { slot, class: entity.class, start: entity.start, finish, budget }
     }
 
     /// wfq.9, with one more waiting: which would be next, and its budget.
-    fn next_with(&self, group: GroupId, waiting: Option<Waiting>) -> (u32, u32) {
+    fn next_with(&self, group: GroupId, waiting: Option<WaitingTags>) -> (u32, u32) {
         for class in PriorityClass::ALL {
             let tree = &self.group(group).trees[class as usize];
             let more = waiting.filter(|waiting| waiting.class == class);
