@@ -3,7 +3,7 @@
 //! blkparse, btt and fio read it. What the kernel calls a process is a tenant here, and a CPU is a worker: a trace is a file for
 //! each, `NAME.blktrace.0` and so on, whose records are numbered in the order of their times.
 
-use fairlift_core::trace::{Action, Event};
+use fairlift_core::trace::{Action, TraceEvent};
 use fairlift_core::{GroupId, Op};
 
 /// The length of a record without what goes with it.
@@ -53,7 +53,7 @@ impl Record {
     const NONE: Self = Self { time: 0, sector: 0, bytes: 0, action: 0, pid: 0, device: MAJOR, cpu: 0, pdu: Vec::new() };
 
     /// What happened to a request of a disk, so long after the trace began; `None`: blktrace has no word for it.
-    pub(crate) fn of(event: &Event, disk: usize, time: u64, start: u64) -> Option<Self> {
+    pub(crate) fn of(event: &TraceEvent, disk: usize, time: u64, start: u64) -> Option<Self> {
         let kind = match event.op {
             Op::Read => READ,
             Op::Write | Op::WriteZeroes => WRITE,
@@ -190,7 +190,7 @@ mod tests {
 
     #[test]
     fn a_record_is_read_as_it_was_written() {
-        let event = Event {
+        let event = TraceEvent {
             at: Instant::ZERO,
             action: Action::Dispatched,
             op: Op::Flush,

@@ -78,7 +78,7 @@ use crate::objective::Objective;
 use crate::sched::{RequestId, Scheduler, Waiting};
 use crate::stats::Stats;
 use crate::table::Table;
-use crate::trace::{Action, Event, Message, Note, Trace};
+use crate::trace::{Action, Message, Note, Trace, TraceEvent};
 use crate::tunable;
 use crate::waits::{Clock, Stamp};
 use crate::{Bio, Duration, Extent, Instant, Op, Outcome, Tag};
@@ -423,7 +423,7 @@ impl Queue {
     }
 
     /// The oldest event that was kept.
-    pub fn poll_trace(&mut self) -> Option<Event> {
+    pub fn poll_trace(&mut self) -> Option<TraceEvent> {
         self.trace.as_mut()?.pop()
     }
 
@@ -452,7 +452,7 @@ impl Queue {
     fn keep(&mut self, at: Instant, action: Action, op: Op, extent: Extent, stream: StreamId, group: GroupId) {
         let context = self.streams.get(stream.0 as usize).map_or(ContextId(0), |state| state.stream.context);
         if let Some(trace) = &mut self.trace {
-            trace.push(Event { at, action, op, extent, stream, group, context });
+            trace.push(TraceEvent { at, action, op, extent, stream, group, context });
         }
     }
 }

@@ -58,7 +58,7 @@ impl Action {
 
 /// Something that happened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Event {
+pub struct TraceEvent {
     /// When.
     pub at: Instant,
     /// What.
@@ -205,7 +205,7 @@ impl fmt::Display for Note {
 /// The latest events, up to a bound.
 #[derive(Debug)]
 pub struct Trace {
-    events: VecDeque<Event>,
+    events: VecDeque<TraceEvent>,
     bound: usize,
     lost: u64,
 }
@@ -218,7 +218,7 @@ impl Trace {
     }
 
     /// Adds an event; the oldest goes if there is no room.
-    pub fn push(&mut self, event: Event) {
+    pub fn push(&mut self, event: TraceEvent) {
         if self.events.len() == self.bound {
             self.events.pop_front();
             self.lost += 1;
@@ -227,7 +227,7 @@ impl Trace {
     }
 
     /// Takes the oldest event out.
-    pub fn pop(&mut self) -> Option<Event> {
+    pub fn pop(&mut self) -> Option<TraceEvent> {
         self.events.pop_front()
     }
 

@@ -11,7 +11,7 @@ use axum::response::{IntoResponse as _, Response};
 use fairlift::control::Trace;
 use fairlift::control::trace::Traced;
 use fairlift_core::Instant;
-use fairlift_core::trace::Event;
+use fairlift_core::trace::TraceEvent;
 
 use crate::blktrace::Record;
 
@@ -61,7 +61,7 @@ impl Taking {
                 Record::name(*group, path).encode(0, &mut out);
             }
         }
-        let mut events: Vec<(usize, Event)> = Vec::new();
+        let mut events: Vec<(usize, TraceEvent)> = Vec::new();
         self.lost += self.trace.take(&mut |disk, event| events.push((disk, event)));
         events.sort_by_key(|(_, event)| event.at);
         for (disk, event) in events {

@@ -6,7 +6,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
-use fairlift_core::trace::Event;
+use fairlift_core::trace::TraceEvent;
 use fairlift_core::{GroupId, Sector};
 
 use crate::disk::{Disk, Disks, EVENTS};
@@ -60,7 +60,7 @@ impl Trace {
     }
 
     /// Takes what has happened since this was asked last, with the numbers of the disks, and tells how much was lost.
-    pub fn take(&self, tell: &mut dyn FnMut(usize, Event)) -> u64 {
+    pub fn take(&self, tell: &mut dyn FnMut(usize, TraceEvent)) -> u64 {
         let mut lost = 0;
         self.each(|number, disk| {
             disk.set_trace(EVENTS); // queues that have come meanwhile

@@ -35,7 +35,7 @@ use fairlift_core::objective::Standing;
 use fairlift_core::queue::Shortage;
 use fairlift_core::queue::{Backing, Figures, Settings};
 use fairlift_core::stats::Stats;
-use fairlift_core::trace::Event;
+use fairlift_core::trace::TraceEvent;
 use fairlift_core::tunable;
 use fairlift_core::waits::Doing;
 use fairlift_core::{ContextId, Duration, Errno, Group, GroupId, Instant, Limits, Op, Queue, Sector};
@@ -205,14 +205,14 @@ impl Disk {
     }
 
     /// Takes the events out of its queues, so many at a time, and tells how many were lost since tracing began.
-    pub(crate) fn take_trace(&self, most: usize, tell: &mut dyn FnMut(Event)) -> u64 {
+    pub(crate) fn take_trace(&self, most: usize, tell: &mut dyn FnMut(TraceEvent)) -> u64 {
         let Some(queues) = self.queues() else { return 0 };
         let mut lost = 0;
         for number in 0..queues.count() {
             // What comes while it is taken is for the next time.
             for _ in 0..EVENTS.div_ceil(most) {
                 let mut queue = queues.nth(number);
-                let events: Vec<Event> = std::iter::from_fn(|| queue.poll_trace()).take(most).collect();
+                let events: Vec<TraceEvent> = std::iter::from_fn(|| queue.poll_trace()).take(most).collect();
                 lost += queue.take_lost();
                 drop(queue);
                 let are_more = events.len() == most;
