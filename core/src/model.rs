@@ -22,7 +22,7 @@ pub struct Character {
 
 /// A request as a model sees it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Asked {
+pub struct ModelRequest {
     /// The submitter's name for it, unique among those in the device.
     pub id: u64,
     /// What to do.
@@ -35,7 +35,7 @@ pub struct Asked {
 
 /// A request that ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Ended {
+pub struct ModelCompletion {
     /// When.
     pub at: Instant,
     /// Which.
@@ -69,7 +69,7 @@ pub trait Model: Send {
     fn character(&self) -> Character;
 
     /// Takes a request in. It does not end within this call, even if it takes no time.
-    fn submit(&mut self, now: Instant, asked: &Asked);
+    fn submit(&mut self, now: Instant, asked: &ModelRequest);
 
     /// When something happens next, if nothing else is submitted; `None`: nothing is under way.
     ///
@@ -77,7 +77,7 @@ pub trait Model: Send {
     fn poll_event(&self) -> Option<Instant>;
 
     /// Goes on to `now`, and appends what has ended since, in order of time.
-    fn advance(&mut self, now: Instant, ended: &mut Vec<Ended>);
+    fn advance(&mut self, now: Instant, ended: &mut Vec<ModelCompletion>);
 
     /// What it has done so far.
     fn work(&self) -> Work;

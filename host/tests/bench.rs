@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use fairlift::bench::{Job, Measured, Setup, capacity, run, run_raw};
 use fairlift::config::{Backing, Direct, Disk, Engine, Factory};
 use fairlift_core::ceiling::{Bounds, Ceiling, Rate, Rates};
-use fairlift_core::model::{Asked, Character, Ended, Model, Work};
+use fairlift_core::model::{Character, Model, ModelCompletion, ModelRequest, Work};
 use fairlift_core::program::{Ask, Meter, Program};
 use fairlift_core::time::{ms, secs};
 use fairlift_core::{
@@ -268,7 +268,7 @@ fn a_run_that_nobody_asks_anything_ends_as_well() {
 
 /// Takes ten milliseconds for everything, one after the other.
 struct Slow {
-    under_way: std::collections::VecDeque<Ended>,
+    under_way: std::collections::VecDeque<ModelCompletion>,
 }
 
 impl Model for Slow {
@@ -280,17 +280,17 @@ impl Model for Slow {
         Character { rotational: true, volatile_cache: false }
     }
 
-    fn submit(&mut self, now: Instant, asked: &Asked) {
+    fn submit(&mut self, now: Instant, asked: &ModelRequest) {
         assert!(asked.extent.sectors <= 2 * BLOCK, "larger than the model's limit");
         let at = self.under_way.back().map_or(now, |last| last.at) + ms(10);
-        self.under_way.push_back(Ended { at, id: asked.id, outcome: Outcome::Done });
+        self.under_way.push_back(ModelCompletion { at, id: asked.id, outcome: Outcome::Done });
     }
 
     fn poll_event(&self) -> Option<Instant> {
         self.under_way.front().map(|end| end.at)
     }
 
-    fn advance(&mut self, now: Instant, ended: &mut Vec<Ended>) {
+    fn advance(&mut self, now: Instant, ended: &mut Vec<ModelCompletion>) {
         while let Some(end) = self.under_way.pop_front_if(|end| end.at <= now) {
             ended.push(end);
         }

@@ -18,7 +18,7 @@
 
 use std::fmt;
 
-use fairlift_core::model::Ended;
+use fairlift_core::model::ModelCompletion;
 use fairlift_core::queue::Segment;
 use fairlift_core::time::ms;
 use fairlift_core::{Bio, Dispatch, Duration, Extent, Finished, Flags, Instant, Op, Outcome, Queue, Sector, Tag};
@@ -206,13 +206,13 @@ impl Check {
     }
 
     /// The disk has ended a request; whose tag it is.
-    pub fn ended(&mut self, now: Instant, ended: &Ended, queue: &Queue) -> Tag {
+    pub fn ended(&mut self, now: Instant, ended: &ModelCompletion, queue: &Queue) -> Tag {
         let tag = self.taken_back(now, ended);
         self.landed(now, ended.outcome, queue.segments(tag));
         tag
     }
 
-    fn taken_back(&mut self, now: Instant, ended: &Ended) -> Tag {
+    fn taken_back(&mut self, now: Instant, ended: &ModelCompletion) -> Tag {
         let request = self.in_disk.get_mut(ended.id as usize).and_then(Option::take);
         let Some(request) = request else {
             panic!("{}: the disk ends request {}, which it does not have", self.place(now), ended.id); // check.2, check.3

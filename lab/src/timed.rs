@@ -5,7 +5,7 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use fairlift_core::model::{Asked, Character, Ended, Model, Work};
+use fairlift_core::model::{Character, Model, ModelCompletion, ModelRequest, Work};
 use fairlift_core::{Duration, Instant, Limits, Outcome};
 
 use crate::model::Busy;
@@ -27,11 +27,11 @@ pub struct Timed<F> {
 pub fn fixed_time(
     limits: Limits,
     latency: Duration,
-) -> Timed<impl FnMut(Instant, &Asked, usize) -> (Duration, Outcome) + Send> {
+) -> Timed<impl FnMut(Instant, &ModelRequest, usize) -> (Duration, Outcome) + Send> {
     Timed::new(limits, move |_, _, _| (latency, Outcome::Done))
 }
 
-impl<F: FnMut(Instant, &Asked, usize) -> (Duration, Outcome) + Send> Timed<F> {
+impl<F: FnMut(Instant, &ModelRequest, usize) -> (Duration, Outcome) + Send> Timed<F> {
     /// A disk at rest. `times` is given the time, the request and how many others are in the device; it says how long
     /// the request takes and how it ends.
     pub fn new(limits: Limits, times: F) -> Self {
@@ -40,7 +40,7 @@ impl<F: FnMut(Instant, &Asked, usize) -> (Duration, Outcome) + Send> Timed<F> {
     }
 }
 
-impl<F: FnMut(Instant, &Asked, usize) -> (Duration, Outcome) + Send> Model for Timed<F> {
+impl<F: FnMut(Instant, &ModelRequest, usize) -> (Duration, Outcome) + Send> Model for Timed<F> {
     fn limits(&self) -> Limits {
         self.limits
     }
@@ -49,7 +49,7 @@ impl<F: FnMut(Instant, &Asked, usize) -> (Duration, Outcome) + Send> Model for T
         Character { rotational: false, volatile_cache: false }
     }
 
-    fn submit(&mut self, now: Instant, asked: &Asked) {
+    fn submit(&mut self, now: Instant, asked: &ModelRequest) {
         let (latency, outcome) = (self.times)(now, asked, self.under_way.len());
         self.busy.submitted(now, asked);
         self.order += 1;
@@ -63,14 +63,14 @@ impl<F: FnMut(Instant, &Asked, usize) -> (Duration, Outcome) + Send> Model for T
         self.under_way.peek().map(|Reverse((at, ..))| *at)
     }
 
-    fn advance(&mut self, now: Instant, ended: &mut Vec<Ended>) {
+    fn advance(&mut self, now: Instant, ended: &mut Vec<ModelCompletion>) {
         while let Some(&Reverse((at, order, id))) = self.under_way.peek()
             && at <= now
         {
             self.under_way.pop();
             let failure = self.failures.iter().position(|(failed, _)| *failed == order);
             let outcome = failure.map_or(Outcome::Done, |place| self.failures.swap_remove(place).1);
-            let end = Ended { at, id, outcome };
+            let end = ModelCompletion { at, id, outcome };
             self.busy.ended(&end);
             ended.push(end);
         }
@@ -90,7 +90,7 @@ mod tests {
     #[test]
     fn work_is_what_was_done_and_how_long_it_was_there() {
         let mut disk = fixed_time(Limits::new(1000), us(10));
-        let asked = |id, op| Asked { id, op, flags: Flags::NONE, extent: Extent::new(Sector(0), 8) };
+        let asked = |id, op| ModelRequest { id, op, flags: Flags::NONE, extent: Extent::new(Sector(0), 8) };
         let at = |n| Instant::ZERO + us(n);
         disk.submit(at(0), &asked(1, Op::Read));
         disk.submit(at(5), &asked(2, Op::Flush));

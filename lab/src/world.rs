@@ -13,7 +13,7 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
-use fairlift_core::model::{Asked, Ended, Model};
+use fairlift_core::model::{Model, ModelCompletion, ModelRequest};
 use fairlift_core::program::{Ask, Program, Unserved};
 use fairlift_core::time::secs;
 use fairlift_core::{
@@ -91,7 +91,7 @@ pub struct World {
     refused: VecDeque<Bio>,
     /// Whether programs may ask.
     asking: bool,
-    ended: Vec<Ended>,
+    ended: Vec<ModelCompletion>,
     check: Check,
     /// Turns since time moved.
     turns: u32,
@@ -451,7 +451,7 @@ impl World {
         while let Some(request) = self.queue.poll_dispatch(self.now, CONTEXT) {
             self.check.dispatched(self.now, &request, &self.queue);
             let Dispatch { tag, op, flags, extent, .. } = request;
-            self.model.submit(self.now, &Asked { id: u64::from(tag.0), op, flags, extent });
+            self.model.submit(self.now, &ModelRequest { id: u64::from(tag.0), op, flags, extent });
             if let Some(dispatched) = &mut self.dispatched {
                 dispatched.push(request);
             }

@@ -1,6 +1,6 @@
 //! Solid-state disks behave as published, and as schedulers will need them to. `docs/models-flash.md` shows the figures.
 
-use fairlift_core::model::{Asked, Model};
+use fairlift_core::model::{Model, ModelRequest};
 use fairlift_core::time::{ms, secs, us};
 use fairlift_core::{Duration, Extent, Flags, Instant, Op, Sector};
 use fairlift_lab::model::{Spec, profiles};
@@ -225,7 +225,7 @@ fn one_seed_gives_one_run_and_another_seed_another() {
 #[test]
 fn a_virtual_disk_answers_128_outstanding_reads_in_lumps_of_85() {
     let mut model = build("virtio-ssd,jitter=0");
-    let asked = |id| Asked { id, op: Op::Read, flags: Flags::NONE, extent: Extent::new(Sector(id * 8), 8) };
+    let asked = |id| ModelRequest { id, op: Op::Read, flags: Flags::NONE, extent: Extent::new(Sector(id * 8), 8) };
     (0..128).for_each(|id| model.submit(Instant::ZERO, &asked(id)));
     let (mut before, mut ended) = (Instant::ZERO, Vec::new());
     for _ in 0..100 {

@@ -18,7 +18,7 @@
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use fairlift_core::model::{Asked, Character, Ended, Model};
+use fairlift_core::model::{Character, Model, ModelCompletion, ModelRequest};
 use fairlift_core::queue::Segment;
 use fairlift_core::{ContextId, Duration, Extent, Instant, Limits, Op, Outcome, Sector, Tag};
 
@@ -41,7 +41,7 @@ struct State {
     /// The latest time that the model was told.
     clock: Instant,
     /// What has ended, before it is put into boxes.
-    ended: Vec<Ended>,
+    ended: Vec<ModelCompletion>,
     /// By context; as many as have submitted something.
     boxes: Vec<Inbox>,
 }
@@ -51,7 +51,7 @@ struct Inbox {
     /// Requests in the model.
     open: usize,
     /// What has ended of them and was not fetched.
-    ended: Vec<Ended>,
+    ended: Vec<ModelCompletion>,
     /// When the worker will look by itself.
     armed: Instant,
     /// By how much it heard too late of what it fetched last, and when it did.
@@ -74,8 +74,13 @@ pub(crate) struct Next {
 }
 
 /// A request for the model.
-fn asked(tag: Tag, op: Op, flags: fairlift_core::Flags, at: u64, bytes: u64) -> Asked {
-    Asked { id: u64::from(tag.0), op, flags, extent: Extent::new(Sector(at / Sector::SIZE), bytes / Sector::SIZE) }
+fn asked(tag: Tag, op: Op, flags: fairlift_core::Flags, at: u64, bytes: u64) -> ModelRequest {
+    ModelRequest {
+        id: u64::from(tag.0),
+        op,
+        flags,
+        extent: Extent::new(Sector(at / Sector::SIZE), bytes / Sector::SIZE),
+    }
 }
 
 impl Modelled {
@@ -90,7 +95,7 @@ impl Modelled {
     }
 
     /// Takes a batch of one context's requests in, and leaves `batch` empty. Their ids are their tags.
-    pub(crate) fn submit(&self, now: Instant, context: ContextId, batch: &mut Vec<Asked>) -> Next {
+    pub(crate) fn submit(&self, now: Instant, context: ContextId, batch: &mut Vec<ModelRequest>) -> Next {
         let mut state = self.lock();
         let own = usize::from(context.0);
         if state.boxes.len() <= own {
@@ -158,7 +163,7 @@ impl Device for Modelled {
 struct InModel {
     device: Arc<Modelled>,
     /// What the model is asked, while it is collected.
-    asked: Vec<Asked>,
+    asked: Vec<ModelRequest>,
     /// Requests in it.
     open: usize,
     /// When to look at it.
@@ -250,7 +255,7 @@ mod tests {
     use super::*;
 
     /// Serves one after the other, a millisecond each.
-    struct OneByOne(VecDeque<Ended>, Instant);
+    struct OneByOne(VecDeque<ModelCompletion>, Instant);
 
     impl Model for OneByOne {
         fn limits(&self) -> Limits {
@@ -261,18 +266,18 @@ mod tests {
             Character { rotational: false, volatile_cache: true }
         }
 
-        fn submit(&mut self, now: Instant, asked: &Asked) {
+        fn submit(&mut self, now: Instant, asked: &ModelRequest) {
             assert!(now >= self.1, "time ran backwards");
             self.1 = now;
             let at = self.0.back().map_or(now, |last| last.at) + ms(1);
-            self.0.push_back(Ended { at, id: asked.id, outcome: Outcome::Done });
+            self.0.push_back(ModelCompletion { at, id: asked.id, outcome: Outcome::Done });
         }
 
         fn poll_event(&self) -> Option<Instant> {
             self.0.front().map(|end| end.at)
         }
 
-        fn advance(&mut self, now: Instant, ended: &mut Vec<Ended>) {
+        fn advance(&mut self, now: Instant, ended: &mut Vec<ModelCompletion>) {
             assert!(now >= self.1, "time ran backwards");
             self.1 = now;
             while let Some(end) = self.0.pop_front_if(|end| end.at <= now) {

@@ -301,7 +301,7 @@ impl Disk {
 
 #[cfg(test)]
 mod tests {
-    use fairlift_core::model::{Asked, Character, Ended, Model, Work};
+    use fairlift_core::model::{Character, Model, ModelCompletion, ModelRequest, Work};
     use fairlift_core::{Bio, Errno, Extent, Flags, Limits, Op, Priority, Sector, Stream, Token};
 
     use super::*;
@@ -320,13 +320,13 @@ mod tests {
             Character { rotational: false, volatile_cache: true }
         }
 
-        fn submit(&mut self, _now: Instant, _asked: &Asked) {}
+        fn submit(&mut self, _now: Instant, _asked: &ModelRequest) {}
 
         fn poll_event(&self) -> Option<Instant> {
             None
         }
 
-        fn advance(&mut self, _now: Instant, _ended: &mut Vec<Ended>) {}
+        fn advance(&mut self, _now: Instant, _ended: &mut Vec<ModelCompletion>) {}
 
         fn work(&self) -> Work {
             Work::default()

@@ -1,6 +1,6 @@
 //! Each promise, broken on purpose.
 
-use fairlift_core::model::{Asked, Character, Model, Work};
+use fairlift_core::model::{Character, Model, ModelRequest, Work};
 use fairlift_core::queue::Settings;
 use fairlift_core::sched::traits::*;
 use fairlift_core::sched::{Kind, Next, RequestId, Waiting};
@@ -166,7 +166,7 @@ struct Liar<F> {
     lie: F,
 }
 
-impl<F: FnMut(&mut Vec<Ended>) + Send> Model for Liar<F> {
+impl<F: FnMut(&mut Vec<ModelCompletion>) + Send> Model for Liar<F> {
     fn limits(&self) -> Limits {
         self.inner.limits()
     }
@@ -175,7 +175,7 @@ impl<F: FnMut(&mut Vec<Ended>) + Send> Model for Liar<F> {
         self.inner.character()
     }
 
-    fn submit(&mut self, now: Instant, asked: &Asked) {
+    fn submit(&mut self, now: Instant, asked: &ModelRequest) {
         self.inner.submit(now, asked);
     }
 
@@ -183,7 +183,7 @@ impl<F: FnMut(&mut Vec<Ended>) + Send> Model for Liar<F> {
         self.inner.poll_event()
     }
 
-    fn advance(&mut self, now: Instant, ended: &mut Vec<Ended>) {
+    fn advance(&mut self, now: Instant, ended: &mut Vec<ModelCompletion>) {
         self.inner.advance(now, ended);
         (self.lie)(ended);
     }
@@ -193,7 +193,7 @@ impl<F: FnMut(&mut Vec<Ended>) + Send> Model for Liar<F> {
     }
 }
 
-fn run_on(lie: impl FnMut(&mut Vec<Ended>) + Send + 'static) {
+fn run_on(lie: impl FnMut(&mut Vec<ModelCompletion>) + Send + 'static) {
     let inner = Box::new(fixed_time(LIMITS, us(100)));
     run(Queue::new(settings()), Box::new(Liar { inner, lie }));
 }
@@ -258,7 +258,7 @@ impl ByHand {
     }
 
     fn end(&mut self, token: u64, offset: u64, sectors: u64) {
-        let ended = Ended { at: Instant::ZERO, id: u64::from(TAG.0), outcome: Outcome::Done };
+        let ended = ModelCompletion { at: Instant::ZERO, id: u64::from(TAG.0), outcome: Outcome::Done };
         self.0.taken_back(Instant::ZERO, &ended);
         self.0.landed(Instant::ZERO, Outcome::Done, std::iter::once(segment(token, offset, sectors)));
     }

@@ -1,6 +1,6 @@
 //! What a device has done, and how many requests it held meanwhile.
 
-use fairlift_core::model::{Asked, Ended, Work};
+use fairlift_core::model::{ModelCompletion, ModelRequest, Work};
 use fairlift_core::{Instant, Op};
 
 /// Keeps a [`Work`].
@@ -14,7 +14,7 @@ pub(crate) struct Busy {
 }
 
 impl Busy {
-    pub(crate) fn submitted(&mut self, now: Instant, asked: &Asked) {
+    pub(crate) fn submitted(&mut self, now: Instant, asked: &ModelRequest) {
         self.go_on(now);
         self.inside += 1;
         if asked.op == Op::Flush {
@@ -22,7 +22,7 @@ impl Busy {
         }
     }
 
-    pub(crate) fn ended(&mut self, ended: &Ended) {
+    pub(crate) fn ended(&mut self, ended: &ModelCompletion) {
         self.go_on(ended.at);
         self.inside -= 1;
         self.work.requests += 1;

@@ -16,7 +16,7 @@ mod geometry;
 mod seek;
 mod segments;
 
-use fairlift_core::model::{Asked, Character, Ended, Model, Work};
+use fairlift_core::model::{Character, Model, ModelCompletion, ModelRequest, Work};
 use fairlift_core::time::{ms, secs, us};
 use fairlift_core::tunable::{self, Tunable, TunableInfo};
 use fairlift_core::{Duration, Instant, Limits};
@@ -226,7 +226,7 @@ impl Model for HardDisk {
         Character { rotational: true, volatile_cache: self.volatile }
     }
 
-    fn submit(&mut self, now: Instant, asked: &Asked) {
+    fn submit(&mut self, now: Instant, asked: &ModelRequest) {
         self.busy.submitted(now, asked);
         self.drive.submit(now, asked);
     }
@@ -235,7 +235,7 @@ impl Model for HardDisk {
         self.drive.poll_event()
     }
 
-    fn advance(&mut self, now: Instant, ended: &mut Vec<Ended>) {
+    fn advance(&mut self, now: Instant, ended: &mut Vec<ModelCompletion>) {
         let first = ended.len();
         self.drive.advance(now, ended);
         ended[first..].iter().for_each(|one| self.busy.ended(one));

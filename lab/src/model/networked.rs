@@ -24,7 +24,7 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
-use fairlift_core::model::{Asked, Character, Ended, Model, Work};
+use fairlift_core::model::{Character, Model, ModelCompletion, ModelRequest, Work};
 use fairlift_core::time::{ms, secs, us};
 use fairlift_core::tunable::{self, Tunable, TunableInfo};
 use fairlift_core::{Duration, Instant, Limits, Op, Outcome, Sector};
@@ -142,7 +142,7 @@ pub struct Networked {
     sectors: u64,
     random: Random,
     /// Beyond the window.
-    waiting: VecDeque<Asked>,
+    waiting: VecDeque<ModelRequest>,
     /// When each connection has sent all that it was given, and whose turn it is.
     links: Vec<Instant>,
     turn: usize,
@@ -177,7 +177,7 @@ impl Networked {
     }
 
     /// It goes on its way: net.2 to net.5.
-    fn send(&mut self, now: Instant, asked: &Asked) {
+    fn send(&mut self, now: Instant, asked: &ModelRequest) {
         if asked.op == Op::Flush {
             let ends = now.max(self.written) + self.settings.flush;
             return self.ends.push(Reverse((ends, asked.id)));
@@ -241,7 +241,7 @@ impl Model for Networked {
         Character { rotational: false, volatile_cache: true }
     }
 
-    fn submit(&mut self, now: Instant, asked: &Asked) {
+    fn submit(&mut self, now: Instant, asked: &ModelRequest) {
         self.busy.submitted(now, asked);
         if self.ends.len() < self.settings.window as usize {
             self.send(now, asked);
@@ -254,10 +254,10 @@ impl Model for Networked {
         self.ends.peek().map(|Reverse((at, _))| *at)
     }
 
-    fn advance(&mut self, now: Instant, ended: &mut Vec<Ended>) {
+    fn advance(&mut self, now: Instant, ended: &mut Vec<ModelCompletion>) {
         while let Some(Reverse((at, id))) = self.ends.peek().copied().filter(|Reverse((at, _))| *at <= now) {
             self.ends.pop();
-            let one = Ended { at, id, outcome: Outcome::Done };
+            let one = ModelCompletion { at, id, outcome: Outcome::Done };
             self.busy.ended(&one);
             ended.push(one);
             if let Some(next) = self.waiting.pop_front() {
@@ -297,12 +297,12 @@ mod tests {
         }
     }
 
-    fn asked(id: u64, op: Op, at: u64, kib: u64) -> Asked {
-        Asked { id, op, flags: Flags::NONE, extent: Extent::new(Sector(at), kib * 2) }
+    fn asked(id: u64, op: Op, at: u64, kib: u64) -> ModelRequest {
+        ModelRequest { id, op, flags: Flags::NONE, extent: Extent::new(Sector(at), kib * 2) }
     }
 
     /// When what was asked at once ends, in µs, by name.
-    fn ends(settings: Settings, all: &[Asked]) -> Vec<u64> {
+    fn ends(settings: Settings, all: &[ModelRequest]) -> Vec<u64> {
         let mut device = Networked::new(settings, 1 << 30, 1);
         all.iter().for_each(|one| device.submit(Instant::ZERO, one));
         let mut ended = Vec::new();
@@ -313,7 +313,7 @@ mod tests {
         ended.iter().map(|one| one.at.since(Instant::ZERO).as_nanos() / 1000).collect()
     }
 
-    fn reads(count: u64) -> Vec<Asked> {
+    fn reads(count: u64) -> Vec<ModelRequest> {
         (0..count).map(|id| asked(id, Op::Read, 0, 4)).collect()
     }
 
@@ -345,7 +345,7 @@ mod tests {
     /// net.5
     #[test]
     fn a_flush_waits_for_the_writes_before_it() {
-        let all = [asked(0, Op::Write, 0, 4), Asked { extent: Extent::NONE, ..asked(1, Op::Flush, 0, 0) }];
+        let all = [asked(0, Op::Write, 0, 4), ModelRequest { extent: Extent::NONE, ..asked(1, Op::Flush, 0, 0) }];
         assert_eq!(ends(settings(), &all), [414, 419]);
         assert_eq!(ends(settings(), &all[1..]), [5]);
     }

@@ -27,7 +27,7 @@ mod writes;
 
 use std::collections::VecDeque;
 
-use fairlift_core::model::{Asked, Character, Ended, Model, Work};
+use fairlift_core::model::{Character, Model, ModelCompletion, ModelRequest, Work};
 use fairlift_core::{Errno, Instant, Limits, Op, Outcome};
 
 use self::layout::Layout;
@@ -48,7 +48,7 @@ pub struct Raid {
     sectors: u64,
     members: Members,
     /// What is under way to the controller, and when it is there (raid.1).
-    arriving: VecDeque<(u64, Asked)>,
+    arriving: VecDeque<(u64, ModelRequest)>,
     processor_free: u64,
     link_free: u64,
     tasks: Vec<Task>,
@@ -64,7 +64,7 @@ pub struct Raid {
     rebuild: Option<(u64, u64)>,
     /// When so many disks fail.
     fails: Option<(u64, usize)>,
-    ended: VecDeque<Ended>,
+    ended: VecDeque<ModelCompletion>,
     heard: Vec<usize>,
     told: Vec<usize>,
     busy: Busy,
@@ -95,12 +95,12 @@ enum Task {
     Free,
     /// A read that was asked for.
     Read {
-        asked: Asked,
+        asked: ModelRequest,
         left: u32,
     },
     /// A write that was asked for; its parts are stripes.
     Write {
-        asked: Asked,
+        asked: ModelRequest,
         left: u32,
     },
     /// A stripe is written: for a write, or from the cache.
@@ -173,7 +173,7 @@ impl Raid {
         }
     }
 
-    fn look(&mut self, now: u64, asked: &Asked) {
+    fn look(&mut self, now: u64, asked: &ModelRequest) {
         match asked.op {
             Op::Read => self.read(now, asked),
             Op::Write => self.write(now, asked),
@@ -245,7 +245,7 @@ impl Raid {
     }
 
     /// raid.1: the data crosses the link, then the request ends.
-    fn transfer(&mut self, now: u64, asked: &Asked) {
+    fn transfer(&mut self, now: u64, asked: &ModelRequest) {
         let at = self.crosses(now, asked.extent.sectors);
         self.end(at, asked.id, Outcome::Done);
     }
@@ -259,7 +259,7 @@ impl Raid {
     fn end(&mut self, at: u64, id: u64, outcome: Outcome) {
         let at = Instant::from_nanos(at);
         let after = self.ended.partition_point(|one| one.at <= at);
-        self.ended.insert(after, Ended { at, id, outcome });
+        self.ended.insert(after, ModelCompletion { at, id, outcome });
     }
 
     fn next(&self) -> Option<u64> {
@@ -282,7 +282,7 @@ impl Model for Raid {
         Character { rotational: true, volatile_cache: self.numbers.volatile }
     }
 
-    fn submit(&mut self, now: Instant, asked: &Asked) {
+    fn submit(&mut self, now: Instant, asked: &ModelRequest) {
         self.busy.submitted(now, asked);
         self.processor_free = self.processor_free.max(now.as_nanos()) + self.numbers.overhead;
         self.arriving.push_back((self.processor_free + self.numbers.latency, *asked));
@@ -292,7 +292,7 @@ impl Model for Raid {
         self.next().map(Instant::from_nanos)
     }
 
-    fn advance(&mut self, now: Instant, ended: &mut Vec<Ended>) {
+    fn advance(&mut self, now: Instant, ended: &mut Vec<ModelCompletion>) {
         while let Some(at) = self.next().filter(|at| *at <= now.as_nanos()) {
             if let Some((_, missing)) = self.fails.take_if(|(when, _)| *when <= at) {
                 self.numbers.missing = missing; // what they are asked already they still answer

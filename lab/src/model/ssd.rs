@@ -42,7 +42,7 @@ mod writes;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
-use fairlift_core::model::{Asked, Character, Ended, Model, Work};
+use fairlift_core::model::{Character, Model, ModelCompletion, ModelRequest, Work};
 use fairlift_core::{Instant, Limits, Op, Outcome};
 
 use nand::Nand;
@@ -63,7 +63,7 @@ pub struct Ssd {
     /// Whether one of them runs alone.
     alone: bool,
     /// Not taken in yet, in order of arrival (ssd.1).
-    held: VecDeque<Asked>,
+    held: VecDeque<ModelRequest>,
     /// Time inside, in nanoseconds: everything before it has happened, and the controller is free from then on (ssd.1).
     clock: u64,
     /// What happens inside.
@@ -219,7 +219,7 @@ impl Ssd {
     }
 
     /// Takes a request in, and goes on to when the controller is done with it: nothing that comes later acts before.
-    fn take_in(&mut self, now: Instant, asked: &Asked) {
+    fn take_in(&mut self, now: Instant, asked: &ModelRequest) {
         let request = HostCommand { id: asked.id, op: asked.op, parts: 0 };
         let slot = if let Some(slot) = self.unused.pop() {
             self.requests[slot as usize] = request;
@@ -295,7 +295,7 @@ impl Model for Ssd {
         Character { rotational: false, volatile_cache: !self.settings.plp } // ssd.7
     }
 
-    fn submit(&mut self, now: Instant, asked: &Asked) {
+    fn submit(&mut self, now: Instant, asked: &ModelRequest) {
         let at = now.as_nanos();
         if self.inside == 0 {
             self.space.rested(at - self.idle_since);
@@ -316,7 +316,7 @@ impl Model for Ssd {
         (next != u64::MAX).then_some(Instant::from_nanos(next))
     }
 
-    fn advance(&mut self, now: Instant, ended: &mut Vec<Ended>) {
+    fn advance(&mut self, now: Instant, ended: &mut Vec<ModelCompletion>) {
         self.settle(self.arrival(now));
         while let Some((at, slot)) = self.ends.pop_front_if(|(at, _)| *at <= now.as_nanos()) {
             self.count(at);
@@ -326,7 +326,7 @@ impl Model for Ssd {
             self.unused.push(slot);
             self.work.requests += 1;
             self.work.flushes += u64::from(request.op == Op::Flush);
-            ended.push(Ended { at: Instant::from_nanos(at), id: request.id, outcome: Outcome::Done });
+            ended.push(ModelCompletion { at: Instant::from_nanos(at), id: request.id, outcome: Outcome::Done });
             self.active -= 1;
             self.alone = false;
             while let Some(next) = self.held.front().copied() {

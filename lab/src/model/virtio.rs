@@ -21,7 +21,7 @@
 
 use std::collections::VecDeque;
 
-use fairlift_core::model::{Asked, Character, Ended, Model, Work};
+use fairlift_core::model::{Character, Model, ModelCompletion, ModelRequest, Work};
 use fairlift_core::time::{ms, secs, us};
 use fairlift_core::tunable::{self, Tunable, TunableInfo};
 use fairlift_core::{Duration, Flags, Instant, Limits, Op, Outcome, Sector};
@@ -64,7 +64,7 @@ impl Settings {
     ];
 
     /// What a request adds to the time of its lump: lump.2, lump.4.
-    fn cost(&self, asked: &Asked) -> u64 {
+    fn cost(&self, asked: &ModelRequest) -> u64 {
         let payload = if asked.op.has_payload() { asked.extent.sectors * Sector::SIZE } else { 0 };
         let durable = asked.op == Op::Flush || asked.flags.contains(Flags::FUA);
         let flush = if durable { self.flush.as_nanos() } else { 0 };
@@ -78,9 +78,9 @@ pub struct Virtio {
     sectors: u64,
     random: Random,
     /// In no lump yet, in order of arrival.
-    queued: VecDeque<Asked>,
+    queued: VecDeque<ModelRequest>,
     /// What the worker does; empty while it is idle.
-    lump: Vec<Asked>,
+    lump: Vec<ModelRequest>,
     began: Instant,
     /// When all of `lump` ends.
     ends: Instant,
@@ -111,7 +111,7 @@ impl Virtio {
         self.lump.is_empty() || now == self.began && self.lump.len() < self.settings.lump as usize
     }
 
-    fn take_in(&mut self, now: Instant, asked: Asked) {
+    fn take_in(&mut self, now: Instant, asked: ModelRequest) {
         if self.lump.is_empty() {
             let jitter = u64::from(self.settings.jitter) * 10;
             self.pace = 1000 - jitter + self.random.below(2 * jitter + 1); // lump.5
@@ -137,7 +137,7 @@ impl Model for Virtio {
         Character { rotational: false, volatile_cache: true }
     }
 
-    fn submit(&mut self, now: Instant, asked: &Asked) {
+    fn submit(&mut self, now: Instant, asked: &ModelRequest) {
         self.busy.submitted(now, asked);
         if self.takes(now) {
             self.take_in(now, *asked);
@@ -150,11 +150,11 @@ impl Model for Virtio {
         (!self.lump.is_empty()).then_some(self.ends)
     }
 
-    fn advance(&mut self, now: Instant, ended: &mut Vec<Ended>) {
+    fn advance(&mut self, now: Instant, ended: &mut Vec<ModelCompletion>) {
         while !self.lump.is_empty() && self.ends <= now {
             let at = self.ends;
-            for Asked { id, .. } in self.lump.drain(..) {
-                let one = Ended { at, id, outcome: Outcome::Done };
+            for ModelRequest { id, .. } in self.lump.drain(..) {
+                let one = ModelCompletion { at, id, outcome: Outcome::Done };
                 self.busy.ended(&one);
                 ended.push(one); // lump.3
             }
@@ -188,8 +188,8 @@ mod tests {
         Instant::ZERO + us(n)
     }
 
-    fn asked(id: u64, op: Op, kib: u64) -> Asked {
-        Asked { id, op, flags: Flags::NONE, extent: Extent::new(Sector(id * 64), kib * 2) }
+    fn asked(id: u64, op: Op, kib: u64) -> ModelRequest {
+        ModelRequest { id, op, flags: Flags::NONE, extent: Extent::new(Sector(id * 64), kib * 2) }
     }
 
     /// Reads of 4 KiB, submitted at one time.
@@ -239,14 +239,14 @@ mod tests {
     /// lump.4
     #[test]
     fn flushes_and_fua_writes_cost_a_flush_and_discards_a_request() {
-        let cost = |asked: Asked| {
+        let cost = |asked: ModelRequest| {
             let mut disk = disk();
             disk.submit(at(0), &asked);
             ends(&mut disk)[0].0 - 100
         };
-        let flush = Asked { extent: Extent::NONE, ..asked(1, Op::Flush, 0) };
+        let flush = ModelRequest { extent: Extent::NONE, ..asked(1, Op::Flush, 0) };
         assert_eq!(cost(flush), 510);
-        assert_eq!(cost(Asked { flags: Flags::FUA, ..asked(1, Op::Write, 4) }), 514);
+        assert_eq!(cost(ModelRequest { flags: Flags::FUA, ..asked(1, Op::Write, 4) }), 514);
         assert_eq!(cost(asked(1, Op::Discard, 1024)), 10);
     }
 

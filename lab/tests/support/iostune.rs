@@ -4,7 +4,7 @@
 //! `001_32e6110adfdf4726.txt`. `iostune` runs parallel `dd` on the block device, far apart: MB/s of 1000² bytes. `iostest` runs
 //! fio on files of 512 MB: KB/s of 1024 bytes.
 
-use fairlift_core::model::{Asked, Ended, Model};
+use fairlift_core::model::{Model, ModelCompletion, ModelRequest};
 use fairlift_core::sched::Kind;
 use fairlift_core::time::{ms, secs};
 use fairlift_core::{Duration, Extent, Flags, Instant, Op, Sector};
@@ -77,7 +77,7 @@ pub fn slices(spec: &str, readers: u64) -> f64 {
     let spec = Spec::parse(spec).unwrap();
     let mut model = spec.build(1);
     let mut next: Vec<u64> = (0..readers).map(|n| spec.size / 512 / readers * n / 8 * 8).collect();
-    let (mut now, mut ended, mut bytes, mut under_way) = (Instant::ZERO, Vec::<Ended>::new(), 0, 0);
+    let (mut now, mut ended, mut bytes, mut under_way) = (Instant::ZERO, Vec::<ModelCompletion>::new(), 0, 0);
     let runtime = secs(20);
     for turn in 0.. {
         let reader = (turn % readers) as usize;
@@ -86,7 +86,7 @@ pub fn slices(spec: &str, readers: u64) -> f64 {
             // Two windows at once, as read-ahead asks; at the end of the slice those under way are waited for.
             while now < until && under_way < 2 {
                 let extent = Extent::new(Sector(next[reader]), WINDOW);
-                model.submit(now, &Asked { id: next[reader], op: Op::Read, flags: Flags::NONE, extent });
+                model.submit(now, &ModelRequest { id: next[reader], op: Op::Read, flags: Flags::NONE, extent });
                 next[reader] += WINDOW;
                 under_way += 1;
             }
@@ -113,7 +113,7 @@ pub fn whole(model: &mut dyn Model) -> f64 {
         let length = (capacity - next).min(2048);
         if length > 0 {
             let extent = Extent::new(Sector(next), length);
-            model.submit(now, &Asked { id: next, op: Op::Read, flags: Flags::NONE, extent });
+            model.submit(now, &ModelRequest { id: next, op: Op::Read, flags: Flags::NONE, extent });
             next += length;
         }
     };

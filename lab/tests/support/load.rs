@@ -1,6 +1,6 @@
 //! A load straight on a model: requests in a closed loop, without queue or scheduler. For tests and examples of models.
 
-use fairlift_core::model::{Asked, Ended, Model};
+use fairlift_core::model::{Model, ModelCompletion, ModelRequest};
 use fairlift_core::{Duration, Extent, Flags, Instant, Op, Sector};
 use fairlift_lab::Random;
 
@@ -100,10 +100,10 @@ pub(crate) fn run(
             let extent = place(load, &mut cursors[index]);
             let id = slots.len() as u64;
             slots.push(Slot { load: index, began: from, flushing: false });
-            model.submit(from, &Asked { id, op: load.op, flags: load.flags, extent });
+            model.submit(from, &ModelRequest { id, op: load.op, flags: load.flags, extent });
         }
     }
-    let mut ended: Vec<Ended> = Vec::new();
+    let mut ended: Vec<ModelCompletion> = Vec::new();
     let mut under_way = slots.len();
     let mut now = from;
     while under_way > 0 {
@@ -114,7 +114,7 @@ pub(crate) fn run(
             let load = &loads[slot.load];
             let next = if load.flushed && !slot.flushing {
                 slot.flushing = true;
-                Asked { id: end.id, op: Op::Flush, flags: Flags::NONE, extent: Extent::NONE }
+                ModelRequest { id: end.id, op: Op::Flush, flags: Flags::NONE, extent: Extent::NONE }
             } else {
                 slot.flushing = false;
                 if end.at >= measured && end.at < stop {
@@ -127,7 +127,7 @@ pub(crate) fn run(
                 }
                 slot.began = now;
                 let extent = place(load, &mut cursors[slot.load]);
-                Asked { id: end.id, op: load.op, flags: load.flags, extent }
+                ModelRequest { id: end.id, op: load.op, flags: load.flags, extent }
             };
             model.submit(now, &next);
         }

@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use fairlift_core::model::{Asked, Ended, Model};
+use fairlift_core::model::{Model, ModelCompletion, ModelRequest};
 use fairlift_core::time::secs;
 use fairlift_core::{Dispatch, Duration, Flags, Instant, Op, Sector, Tag};
 
@@ -50,7 +50,7 @@ pub(super) struct FaultyDisk {
     places: Vec<Option<Given>>,
     free: Vec<u32>,
     serial: u64,
-    ended: Vec<Ended>,
+    ended: Vec<ModelCompletion>,
     /// Nothing goes wrong any more.
     pub(super) is_honest: bool,
     /// Tags that come back only when it is reset.
@@ -122,7 +122,7 @@ impl FaultyDisk {
         match &mut self.model {
             Some(model) => {
                 let extent = if op == Op::Flush { fairlift_core::Extent::NONE } else { extent };
-                model.submit(now, &Asked { id: u64::from(place), op, flags, extent });
+                model.submit(now, &ModelRequest { id: u64::from(place), op, flags, extent });
             }
             None => self.ends(now, place),
         }

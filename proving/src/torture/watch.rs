@@ -1,6 +1,6 @@
 //! What is looked at when a request goes to the disk, when it ends there, and when a client hears of it.
 
-use fairlift_core::model::Ended;
+use fairlift_core::model::ModelCompletion;
 use fairlift_core::{Dispatch, Extent, Finished, Flags, Op, Outcome, Sector};
 
 use super::bench::{Bench, WatchedQueue, bit, outcome};
@@ -104,7 +104,7 @@ impl Bench<'_> {
     pub(super) fn landed(&mut self, given: &Given) -> Result<Outcome> {
         let lane = &mut self.lanes[usize::from(given.lane)];
         let outcome = outcome(given);
-        let ended = Ended { at: self.now, id: given.tag.0.into(), outcome };
+        let ended = ModelCompletion { at: self.now, id: given.tag.0.into(), outcome };
         lane.check.ended(self.now, &ended, &lane.queue);
         let error = match outcome {
             Outcome::Done => 0,

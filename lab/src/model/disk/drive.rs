@@ -22,7 +22,7 @@ mod write_back;
 
 use std::collections::VecDeque;
 
-use fairlift_core::model::{Asked, Ended};
+use fairlift_core::model::{ModelCompletion, ModelRequest};
 use fairlift_core::{Errno, Instant, Op, Outcome};
 
 use super::Settings;
@@ -39,7 +39,7 @@ pub(in crate::model) struct Drive {
     seek: Seek,
     numbers: Numbers,
     /// What came and was not looked at yet, with when it will be (drive.1).
-    arriving: VecDeque<(u64, Asked)>,
+    arriving: VecDeque<(u64, ModelRequest)>,
     /// Until when commands are being looked at.
     looking: u64,
     /// What needs the arm.
@@ -56,7 +56,7 @@ pub(in crate::model) struct Drive {
     /// Writes that wait for room in the cache, the oldest first (drive.5).
     held: VecDeque<Queued>,
     flush: Option<u64>,
-    ended: VecDeque<Ended>,
+    ended: VecDeque<ModelCompletion>,
 }
 
 /// The settings in nanoseconds and sectors.
@@ -181,7 +181,7 @@ impl Drive {
     }
 
     /// Takes a command in.
-    pub(in crate::model) fn submit(&mut self, now: Instant, asked: &Asked) {
+    pub(in crate::model) fn submit(&mut self, now: Instant, asked: &ModelRequest) {
         self.looking = self.looking.max(now.as_nanos()) + self.numbers.overhead;
         self.arriving.push_back((self.looking, *asked));
     }
@@ -194,7 +194,7 @@ impl Drive {
     }
 
     /// Goes on to `now`.
-    pub(in crate::model) fn advance(&mut self, now: Instant, ended: &mut Vec<Ended>) {
+    pub(in crate::model) fn advance(&mut self, now: Instant, ended: &mut Vec<ModelCompletion>) {
         while let Some(at) = self.poll_event().filter(|at| *at <= now) {
             while let Some(one) = self.ended.pop_front_if(|one| one.at <= at) {
                 ended.push(one);
@@ -229,7 +229,7 @@ impl Drive {
     }
 
     /// drive.1: whether a command can be looked at now.
-    fn has_room(&self, asked: &Asked) -> bool {
+    fn has_room(&self, asked: &ModelRequest) -> bool {
         let serving = usize::from(matches!(self.arm, Arm::Serves { .. }));
         let inside = self.waiting.len() + self.joined.len() + self.held.len() + serving + self.ended.len();
         self.flush.is_none() && if asked.op == Op::Flush { inside == 0 } else { inside < self.numbers.depth }
@@ -252,7 +252,7 @@ impl Drive {
     }
 
     /// drive.2, drive.4.
-    fn look_at_read(&mut self, now: u64, asked: &Asked) {
+    fn look_at_read(&mut self, now: u64, asked: &ModelRequest) {
         let (start, end) = (asked.extent.start.0, asked.extent.end().0);
         if self.dirty.covers(start, end) {
             return self.transfer(now, now, asked.id, end - start);
@@ -272,7 +272,7 @@ impl Drive {
         self.join();
     }
 
-    fn waiting_for(&self, now: u64, asked: &Asked) -> Queued {
+    fn waiting_for(&self, now: u64, asked: &ModelRequest) -> Queued {
         let start = asked.extent.start.0;
         Queued {
             id: asked.id,
@@ -298,7 +298,7 @@ impl Drive {
 
     fn end(&mut self, at: u64, id: u64, outcome: Outcome) {
         let last = self.ended.back().map_or(0, |ended| ended.at.as_nanos());
-        self.ended.push_back(Ended { at: Instant::from_nanos(at.max(last)), id, outcome });
+        self.ended.push_back(ModelCompletion { at: Instant::from_nanos(at.max(last)), id, outcome });
     }
 
     /// The arm's event at `now`.

@@ -1,6 +1,6 @@
 //! Scenarios on a drive: the rules of `drive.rs`.
 
-use fairlift_core::model::{Asked, Ended, Model};
+use fairlift_core::model::{Model, ModelCompletion, ModelRequest};
 use fairlift_core::time::{ms, secs};
 use fairlift_core::{Extent, Flags, Instant, Op, Outcome, Sector};
 
@@ -14,7 +14,7 @@ struct Bench {
     disk: HardDisk,
     now: Instant,
     asked: u64,
-    ended: Vec<Ended>,
+    ended: Vec<ModelCompletion>,
 }
 
 fn bench(change: impl FnOnce(&mut Settings)) -> Bench {
@@ -28,7 +28,7 @@ impl Bench {
     fn ask(&mut self, op: Op, flags: Flags, start: u64, sectors: u64) -> u64 {
         self.asked += 1;
         let extent = Extent::new(Sector(start), sectors);
-        self.disk.submit(self.now, &Asked { id: self.asked, op, flags, extent });
+        self.disk.submit(self.now, &ModelRequest { id: self.asked, op, flags, extent });
         self.asked
     }
 

@@ -1,6 +1,6 @@
 //! The disks of an array.
 
-use fairlift_core::model::{Asked, Ended};
+use fairlift_core::model::{ModelCompletion, ModelRequest};
 use fairlift_core::{Extent, Flags, Instant, Op, Sector};
 
 use super::super::disk::{Drive, Settings};
@@ -10,7 +10,7 @@ use crate::Random;
 pub(super) struct Members {
     drives: Vec<Drive>,
     next: Vec<Instant>,
-    heard: Vec<Ended>,
+    heard: Vec<ModelCompletion>,
 }
 
 impl Members {
@@ -25,7 +25,7 @@ impl Members {
     pub(super) fn submit(&mut self, now: u64, disk: usize, task: usize, op: Op, start: u64, sectors: u64) {
         let extent = Extent::new(Sector(start), sectors);
         // What leaves the controller is meant for the medium, unless the disks' own caches are on.
-        let asked = Asked { id: task as u64, op, flags: Flags::NONE, extent };
+        let asked = ModelRequest { id: task as u64, op, flags: Flags::NONE, extent };
         self.drives[disk].submit(Instant::from_nanos(now), &asked);
         self.next[disk] = self.drives[disk].poll_event().unwrap_or(Instant::MAX);
     }

@@ -1,13 +1,13 @@
 //! What is read: from the disks, or ahead of the reader (raid.2, raid.5).
 
 use fairlift_core::Op;
-use fairlift_core::model::Asked;
+use fairlift_core::model::ModelRequest;
 
 use super::{Raid, Task, streams};
 
 impl Raid {
     /// raid.2.
-    pub(super) fn read(&mut self, now: u64, asked: &Asked) {
+    pub(super) fn read(&mut self, now: u64, asked: &ModelRequest) {
         let (start, end) = (asked.extent.start.0, asked.extent.end().0);
         if self.numbers.cache > 0 && self.layout.pieces(start, end).all(|piece| self.cache.covers(&piece)) {
             return self.transfer(now, asked);

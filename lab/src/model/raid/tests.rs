@@ -1,6 +1,6 @@
 //! Scenarios on an array: the rules of `raid.rs`.
 
-use fairlift_core::model::{Asked, Ended, Model};
+use fairlift_core::model::{Model, ModelCompletion, ModelRequest};
 use fairlift_core::time::{ms, secs, us};
 use fairlift_core::{Extent, Flags, Instant, Op, Outcome, Sector};
 
@@ -17,7 +17,7 @@ struct Bench {
     sectors: u64,
     now: Instant,
     asked: u64,
-    ended: Vec<Ended>,
+    ended: Vec<ModelCompletion>,
 }
 
 fn bench_of(sectors: u64, change: impl FnOnce(&mut Settings)) -> Bench {
@@ -35,7 +35,7 @@ impl Bench {
     fn ask(&mut self, op: Op, flags: Flags, start: u64, sectors: u64) -> u64 {
         self.asked += 1;
         let extent = Extent::new(Sector(start), sectors);
-        self.raid.submit(self.now, &Asked { id: self.asked, op, flags, extent });
+        self.raid.submit(self.now, &ModelRequest { id: self.asked, op, flags, extent });
         self.asked
     }
 

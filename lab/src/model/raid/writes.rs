@@ -1,6 +1,6 @@
 //! What is written: to memory or the disks, a stripe at a time (raid.3), and flushed (raid.4).
 
-use fairlift_core::model::Asked;
+use fairlift_core::model::ModelRequest;
 use fairlift_core::{Flags, Op, Outcome};
 
 use super::stripes::Spans;
@@ -8,7 +8,7 @@ use super::{Raid, STAY, Task};
 
 impl Raid {
     /// raid.3.
-    pub(super) fn write(&mut self, now: u64, asked: &Asked) {
+    pub(super) fn write(&mut self, now: u64, asked: &ModelRequest) {
         let (start, end) = (asked.extent.start.0, asked.extent.end().0);
         let stripes = start / self.layout.stripe()..=(end - 1) / self.layout.stripe();
         let held = self.cache.sectors() + self.leaving_sectors;

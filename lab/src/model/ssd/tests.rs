@@ -46,7 +46,7 @@ impl Bench {
     fn submit(&mut self, op: Op, flags: Flags, start: u64, sectors: u64) -> u64 {
         self.next += 1;
         let extent = Extent::new(Sector(start), sectors);
-        self.ssd.submit(self.now, &Asked { id: self.next, op, flags, extent });
+        self.ssd.submit(self.now, &ModelRequest { id: self.next, op, flags, extent });
         self.next
     }
 

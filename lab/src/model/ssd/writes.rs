@@ -7,7 +7,7 @@
 use std::cmp::Reverse;
 use std::collections::VecDeque;
 
-use fairlift_core::model::Asked;
+use fairlift_core::model::ModelRequest;
 use fairlift_core::{Extent, Flags, Op};
 
 use super::nand::Job;
@@ -132,7 +132,7 @@ impl Ssd {
         self.program();
     }
 
-    pub(super) fn discard(&mut self, slot: u32, asked: &Asked) {
+    pub(super) fn discard(&mut self, slot: u32, asked: &ModelRequest) {
         if asked.op == Op::Discard || !asked.flags.contains(Flags::NO_UNMAP) {
             self.space.discarded(asked.extent.start.0, asked.extent.sectors);
         }

@@ -1,6 +1,6 @@
 //! Writes that end in the cache, and their way to the medium: drive.5, drive.6.
 
-use fairlift_core::model::Asked;
+use fairlift_core::model::ModelRequest;
 use fairlift_core::{Flags, Outcome};
 
 use super::{Arm, Drive};
@@ -28,7 +28,7 @@ impl Drive {
     }
 
     /// drive.5.
-    pub(super) fn look_at_write(&mut self, now: u64, asked: &Asked) {
+    pub(super) fn look_at_write(&mut self, now: u64, asked: &ModelRequest) {
         let (start, end) = (asked.extent.start.0, asked.extent.end().0);
         self.read_on_to(now);
         if let Arm::ReadsOn { segment, .. } = self.arm
