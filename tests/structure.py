@@ -45,7 +45,7 @@ KNOWN_CIRCLES = {}
 KNOWN_FOLDERS = {}
 KNOWN_UP = {}
 KNOWN_NAMES = {
-    "Asked": 5, "Device": 4, "Disk": 4, "Ended": 6, "Event": 4, "Held": 4, "Node": 4, "Place": 5, "Queue": 5, "Shared": 4, "Step": 5, "Waiting": 4,
+    "Asked": 4, "Device": 4, "Ended": 5, "Queue": 4, "Shared": 4, "Step": 4,
 }
 
 ITEM_OF_TEST = re.compile(r"#\[cfg\((?:all\()?test\b[^\]]*\]")
