@@ -8,7 +8,6 @@ mod comparison;
 mod distinctions;
 mod frontier;
 mod latency;
-mod scores;
 mod shares;
 mod svg;
 mod throughput;
@@ -133,7 +132,7 @@ fn situation(out: &mut String, results: &Results, workload: &str, rows: &[RunSum
         out,
         "Score of each tenant",
         "Bars: what it had, over what it is entitled to. The line: all of that. A score above 2 is cut.",
-        &scores::plot(rows),
+        &shares::scores(rows),
     );
     figure(
         out,

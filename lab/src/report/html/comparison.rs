@@ -5,15 +5,11 @@ use std::fmt::Write as _;
 use super::super::summary::{RunSummary, rows, workloads};
 use super::super::tenants;
 use super::distinctions::distinctions;
-use super::svg::{self, Frame, Svg, colour, escaped};
+use super::svg::{self, Frame, HEIGHT, MIB, Svg, WIDTH, escaped};
 use super::{figure, frontier, jobs};
 use crate::result::Results;
 
-const WIDTH: f64 = 560.0;
-const HEIGHT: f64 = 320.0;
 const FRAME: Frame = Frame { left: 56.0, right: WIDTH - 16.0, top: 34.0, bottom: HEIGHT - 34.0 };
-/// The figures are in 1024 bytes.
-const MIB: f64 = 1024.0;
 
 /// A plot for each workload, then a table of them all.
 pub(super) fn write(out: &mut String, all: &[Results]) {
@@ -90,7 +86,7 @@ fn plot(all: &[Results], workload: &str) -> String {
     numbers.sort_unstable();
     numbers.dedup();
     let largest = lines.iter().flat_map(|line| &line.rows).map(|row| row.total_kb_s.mean / MIB).fold(0.0, f64::max);
-    let mut drawing = Svg::new(WIDTH, HEIGHT, &format!("Total throughput of {workload} by number of jobs"));
+    let mut drawing = Svg::new(HEIGHT, &format!("Total throughput of {workload} by number of jobs"));
     let max = FRAME.upright(&mut drawing, largest, "MiB/s", |figure| format!("{figure}"));
     let step = (FRAME.right - FRAME.left) / numbers.len().max(1) as f64;
     let x = |jobs: u32| {
@@ -100,19 +96,14 @@ fn plot(all: &[Results], workload: &str) -> String {
     for number in &numbers {
         drawing.text("tick middle", (x(*number), FRAME.bottom + 18.0), &jobs(*number, false));
     }
-    let mut legend = String::new();
-    for (place, line) in lines.iter().enumerate() {
-        let at = |row: &RunSummary| (x(row.jobs), FRAME.y(row.total_kb_s.mean / MIB, max));
-        let points: Vec<_> = line.rows.iter().map(at).collect();
-        let class = format!("{}{}", colour(place), if line.raw { " raw" } else { "" });
-        drawing.path(&format!("curve {class}"), &points, &line.name);
-        for row in &line.rows {
-            let title = format!("{}: {:.1} MiB/s, {}", line.name, row.total_kb_s.mean / MIB, jobs(row.jobs, line.raw));
-            drawing.dot(&format!("dot {class}"), at(row), &title);
-        }
-        let _ = writeln!(legend, "<li><i class=\"{}\"></i>{}</li>", colour(place), escaped(&line.name));
+    for (place, Line { name, raw, rows }) in lines.iter().enumerate() {
+        let point = |row: &RunSummary| {
+            let title = format!("{name}: {:.1} MiB/s, {}", row.total_kb_s.mean / MIB, jobs(row.jobs, *raw));
+            ((x(row.jobs), FRAME.y(row.total_kb_s.mean / MIB, max)), title)
+        };
+        drawing.curve(place, *raw, name, &rows.iter().map(point).collect::<Vec<_>>());
     }
-    format!("{}<ul class=\"legend\">\n{legend}</ul>\n", drawing.finish())
+    drawing.finish()
 }
 
 /// A line for each workload of each result, at its largest number of jobs.

@@ -1,18 +1,12 @@
 //! What fairness costs: total throughput against the largest share error, one point for each result.
 
-use std::fmt::Write as _;
-
 use super::super::summary::{RunSummary, rows};
 use super::distinctions::distinctions;
 use super::jobs;
-use super::svg::{Frame, Svg, colour, escaped};
+use super::svg::{Frame, HEIGHT, MIB, Svg, WIDTH};
 use crate::result::Results;
 
-const WIDTH: f64 = 560.0;
-const HEIGHT: f64 = 320.0;
 const FRAME: Frame = Frame { left: 56.0, right: WIDTH - 16.0, top: 34.0, bottom: HEIGHT - 44.0 };
-/// The figures are in 1024 bytes.
-const MIB: f64 = 1024.0;
 
 /// A line for each number of jobs through the results, in their order; `None` without groups, or without two results.
 pub(super) fn plot(all: &[Results], workload: &str) -> Option<String> {
@@ -30,23 +24,17 @@ pub(super) fn plot(all: &[Results], workload: &str) -> Option<String> {
         return None;
     }
     let over = |figure: fn(&RunSummary) -> f64| points.iter().map(|(_, row)| figure(row)).fold(0.0, f64::max);
-    let mut drawing =
-        Svg::new(WIDTH, HEIGHT, &format!("Total throughput of {workload} against the largest share error"));
+    let mut drawing = Svg::new(HEIGHT, &format!("Total throughput of {workload} against the largest share error"));
     let top = FRAME.upright(&mut drawing, over(|row| row.total_kb_s.mean / MIB), "MiB/s", |figure| format!("{figure}"));
     let end = FRAME.along(&mut drawing, over(|row| row.share_error_max.mean * 100.0), |figure| format!("{figure} %"));
-    let at =
-        |row: &RunSummary| (FRAME.x(row.share_error_max.mean * 100.0, end), FRAME.y(row.total_kb_s.mean / MIB, top));
-    let mut legend = String::new();
     for (place, number) in numbers.iter().enumerate() {
-        let line: Vec<_> = of(*number).map(|(_, row)| at(row)).collect();
         let name = jobs(*number, false);
-        drawing.path(&format!("curve {}", colour(place)), &line, &name);
-        for (point, row) in of(*number) {
+        let point = |(point, row): &(String, RunSummary)| {
             let (error, total) = (row.share_error_max.mean * 100.0, row.total_kb_s.mean / MIB);
             let title = format!("{point}, {name}: {total:.1} MiB/s, largest share error {error:.1} %");
-            drawing.dot(&format!("dot {}", colour(place)), at(row), &title);
-        }
-        let _ = writeln!(legend, "<li><i class=\"{}\"></i>{}</li>", colour(place), escaped(&name));
+            ((FRAME.x(error, end), FRAME.y(total, top)), title)
+        };
+        drawing.curve(place, false, &name, &of(*number).map(point).collect::<Vec<_>>());
     }
-    Some(format!("{}<ul class=\"legend\">\n{legend}</ul>\n", drawing.finish()))
+    Some(drawing.finish())
 }

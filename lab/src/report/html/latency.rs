@@ -6,18 +6,16 @@
 use std::collections::BTreeMap;
 
 use super::jobs;
-use super::svg::{Frame, Svg, colour, escaped, time};
+use super::svg::{Frame, HEIGHT, Svg, WIDTH, time};
 use crate::result::Run;
 
-const WIDTH: f64 = 560.0;
-const HEIGHT: f64 = 320.0;
 const FRAME: Frame = Frame { left: 74.0, right: WIDTH - 24.0, top: 34.0, bottom: HEIGHT - 34.0 };
 
 /// A line for each number of jobs, sets added up, and the names of the lines.
 pub(super) fn plot(runs: &[&Run], baseline: &[&Run]) -> String {
     let mut lines = curves(runs, false);
     lines.extend(curves(baseline, true));
-    let mut svg = Svg::new(WIDTH, HEIGHT, "Distribution of latency, by number of jobs");
+    let mut svg = Svg::new(HEIGHT, "Distribution of latency, by number of jobs");
     let bounds = || lines.iter().flat_map(|line| &line.points).map(|(bound, _)| bound.max(0.001));
     let (lowest, highest) = (bounds().fold(f64::INFINITY, f64::min), bounds().fold(0.0, f64::max));
     if lines.is_empty() || !highest.is_finite() {
@@ -56,13 +54,9 @@ pub(super) fn plot(runs: &[&Run], baseline: &[&Run]) -> String {
             before = FRAME.y(rarity(*part).min(f64::from(top)), f64::from(top));
             points.push((x(*bound), before));
         }
-        let class = format!("curve {}{}", colour(place), if line.raw { " raw" } else { "" });
-        svg.path(&class, &points, &jobs(line.jobs, line.raw));
+        svg.line_through(place, line.raw, &jobs(line.jobs, line.raw), &points);
     }
-    let names = lines.iter().enumerate().map(|(place, line)| {
-        format!("<li><i class=\"{}\"></i>{}</li>\n", colour(place), escaped(&jobs(line.jobs, line.raw)))
-    });
-    format!("{}<ul class=\"legend\">\n{}</ul>\n", svg.finish(), names.collect::<String>())
+    svg.finish()
 }
 
 fn upright(svg: &mut Svg, at: f64, top: u32, label: &str) {

@@ -1,54 +1,102 @@
-//! What each group got of the total, beside what its weight entitles it to.
+//! What each group got, beside what is due to it: its share of the total, or the score of a tenant.
 
-use super::super::heading;
-use super::super::summary::RunSummary;
+use super::super::summary::{GroupSummary, RunSummary};
+use super::super::{heading, tenants};
 use super::jobs;
-use super::svg::{Frame, Svg, colour};
+use super::svg::{Frame, HEIGHT, Svg, WIDTH, coloured};
 
-const WIDTH: f64 = 560.0;
-const HEIGHT: f64 = 320.0;
 const FRAME: Frame = Frame { left: 56.0, right: WIDTH - 8.0, top: 34.0, bottom: HEIGHT - 34.0 };
+/// A score beyond is cut: what matters is how far below 1 the others are.
+const SCORE_MAX: f64 = 2.0;
 
-/// Bars for each group, one for each row, and a line at its due.
+/// Bars for each group, one for each row, and a line at what its weight entitles it to.
 pub(super) fn plot(rows: &[RunSummary]) -> String {
-    let mut svg = Svg::new(WIDTH, HEIGHT, "Share of each group beside what its weight entitles it to");
+    let mut svg = Svg::new(HEIGHT, "Share of each group beside what its weight entitles it to");
     let Some(first) = rows.first() else { return svg.finish() };
     let figures = rows.iter().flat_map(|row| &row.groups).flat_map(|group| [group.share.mean, group.ideal]);
     let max =
         FRAME.upright(&mut svg, figures.fold(0.0, f64::max), "share", |figure| format!("{:.0} %", figure * 100.0));
-    let step = (FRAME.right - FRAME.left) / first.groups.len().max(1) as f64;
-    let width = step * 0.8 / rows.len() as f64;
+    bars(&mut svg, rows, max, |row, group| {
+        let title = format!(
+            "{}, weight {}: {:.1} % of the total, due {:.1} % ({:+.1} %), {}",
+            heading(&group.path),
+            group.weight,
+            group.share.mean * 100.0,
+            group.ideal * 100.0,
+            group.share_error() * 100.0,
+            jobs(row.jobs, row.raw)
+        );
+        Some((group.share.mean, title))
+    });
+    let step = step(first);
     for (place, group) in first.groups.iter().enumerate() {
-        let start = FRAME.left + step * (place as f64 + 0.1);
-        for (number, row) in rows.iter().enumerate() {
-            let Some(group) = row.groups.get(place) else { continue };
-            let top = FRAME.y(group.share.mean, max);
-            let class = format!("bar {}{}", colour(place), if row.raw { " raw" } else { "" });
-            let title = format!(
-                "{}, weight {}: {:.1} % of the total, due {:.1} % ({:+.1} %), {}",
-                heading(&group.path),
-                group.weight,
-                group.share.mean * 100.0,
-                group.ideal * 100.0,
-                group.share_error() * 100.0,
-                jobs(row.jobs, row.raw)
-            );
-            svg.bar(&class, (start + width * number as f64, top), (width, FRAME.bottom - top), &title);
-        }
-        let due = FRAME.y(group.ideal, max);
-        svg.line("halo", (start - step * 0.05, due), (start + step * 0.85, due));
-        svg.line("due", (start - step * 0.05, due), (start + step * 0.85, due));
-        // Where there are many groups, their names would lie on each other.
-        if step > 40.0 {
-            let middle = start + step * 0.4;
-            svg.text("tick middle", (middle, FRAME.bottom + 18.0), &short(&heading(&group.path), step));
-        }
+        let start = FRAME.left + step * (place as f64 + 0.05);
+        due(&mut svg, FRAME.y(group.ideal, max), (start, start + step * 0.9));
     }
     svg.finish()
 }
 
+/// Bars for each tenant, one for each row, and a line at 1: all that it is entitled to.
+pub(super) fn scores(rows: &[RunSummary]) -> String {
+    let mut svg = Svg::new(HEIGHT, "Score of each tenant: what it had, over what it is entitled to");
+    let scores = rows.iter().flat_map(|row| &row.groups).filter_map(|group| Some(group.tenant.as_ref()?.score.mean));
+    let max =
+        FRAME.upright(&mut svg, scores.fold(1.0, f64::max).min(SCORE_MAX), "score", |figure| format!("{figure:.1}"));
+    bars(&mut svg, rows, max, |row, group| {
+        let tenant = group.tenant.as_ref()?;
+        let title = format!(
+            "{}, weight {}, {}: score {:.2}: {:.0} operations a second of {:.0} alone, entitled to {:.3} of the disk, {}",
+            heading(&group.path),
+            group.weight,
+            tenants::does(tenant),
+            tenant.score.mean,
+            group.iops.mean,
+            tenant.alone.mean,
+            tenant.entitled.mean,
+            row.name()
+        );
+        Some((tenant.score.mean.min(max), title))
+    });
+    due(&mut svg, FRAME.y(1.0, max), (FRAME.left, FRAME.right));
+    svg.finish()
+}
+
+/// How much room a group has.
+fn step(first: &RunSummary) -> f64 {
+    (FRAME.right - FRAME.left) / first.groups.len().max(1) as f64
+}
+
+/// For each group a bar of each row, with its height and title, and below them the group's name.
+fn bars(
+    svg: &mut Svg,
+    rows: &[RunSummary],
+    max: f64,
+    bar: impl Fn(&RunSummary, &GroupSummary) -> Option<(f64, String)>,
+) {
+    let Some(first) = rows.first() else { return };
+    let step = step(first);
+    let width = step * 0.8 / rows.len() as f64;
+    for (place, group) in first.groups.iter().enumerate() {
+        let start = FRAME.left + step * (place as f64 + 0.1);
+        for (number, row) in rows.iter().enumerate() {
+            let Some((figure, title)) = row.groups.get(place).and_then(|group| bar(row, group)) else { continue };
+            let (left, top) = (start + width * number as f64, FRAME.y(figure, max));
+            svg.bar(&coloured("bar", place, row.raw), (left, top), (width, FRAME.bottom - top), &title);
+        }
+        // Where there are many groups, their names would lie on each other.
+        if step > 40.0 {
+            svg.text("tick middle", (start + step * 0.4, FRAME.bottom + 18.0), &short(&heading(&group.path), step));
+        }
+    }
+}
+
+/// A line at what is due, from one place to another.
+fn due(svg: &mut Svg, at: f64, (from, to): (f64, f64)) {
+    ["halo", "due"].iter().for_each(|class| svg.line(class, (from, at), (to, at)));
+}
+
 /// As many of a name's last letters as fit.
-pub(super) fn short(name: &str, width: f64) -> String {
+fn short(name: &str, width: f64) -> String {
     let fits = (width / 7.0) as usize;
     let length = name.chars().count();
     if length <= fits {

@@ -20,10 +20,25 @@ pub(super) fn escaped(text: &str) -> String {
     out
 }
 
+/// Units across a drawing, and down one, unless it is a low one.
+pub(super) const WIDTH: f64 = 560.0;
+pub(super) const HEIGHT: f64 = 320.0;
+
+/// Figures of results are in 1024 bytes, those of plots in 1024 of these.
+pub(super) const MIB: f64 = 1024.0;
+
 /// The class of a group's or line's colour; after eight they come again.
 pub(super) fn colour(place: usize) -> String {
     format!("c{}", place % 8)
 }
+
+/// The classes of what is drawn of a group or line: its kind, its colour, and whether it is without Fairlift.
+pub(super) fn coloured(kind: &str, place: usize, raw: bool) -> String {
+    format!("{kind} {}{}", colour(place), if raw { " raw" } else { "" })
+}
+
+/// Where a point of a line lies, and what shows when it is pointed at.
+pub(super) type Point = ((f64, f64), String);
 
 /// Microseconds in the unit that suits: `250 µs`, `8.5 ms`, `2 s`.
 pub(super) fn time(us: f64) -> String {
@@ -40,15 +55,16 @@ pub(super) fn time(us: f64) -> String {
 /// A drawing: the origin is at the upper left, and a unit is about a pixel.
 pub(super) struct Svg {
     out: String,
+    /// The names of its lines, below it.
+    legend: String,
 }
 
 impl Svg {
-    /// An empty one of that size. `says` is for readers who cannot see it.
-    pub(super) fn new(width: f64, height: f64, says: &str) -> Self {
-        let mut out = String::new();
-        let _ =
-            writeln!(out, "<svg viewBox=\"0 0 {width:.0} {height:.0}\" role=\"img\" aria-label=\"{}\">", escaped(says));
-        Self { out }
+    /// An empty one of that height. `says` is for readers who cannot see it.
+    pub(super) fn new(height: f64, says: &str) -> Self {
+        let says = escaped(says);
+        let out = format!("<svg viewBox=\"0 0 {WIDTH:.0} {height:.0}\" role=\"img\" aria-label=\"{says}\">\n");
+        Self { out, legend: String::new() }
     }
 
     /// A rectangle, with what shows when it is pointed at.
@@ -89,10 +105,23 @@ impl Svg {
         let _ = writeln!(self.out, "<text class=\"{class}\" x=\"{x:.1}\" y=\"{y:.1}\">{}</text>", escaped(text));
     }
 
-    /// The drawing.
-    pub(super) fn finish(mut self) -> String {
-        self.out.push_str("</svg>\n");
-        self.out
+    /// A line through points, and its name in the legend.
+    pub(super) fn line_through(&mut self, place: usize, raw: bool, name: &str, points: &[(f64, f64)]) {
+        self.path(&coloured("curve", place, raw), points, name);
+        let _ = writeln!(self.legend, "<li><i class=\"{}\"></i>{}</li>", colour(place), escaped(name));
+    }
+
+    /// The same, with a dot at each point.
+    pub(super) fn curve(&mut self, place: usize, raw: bool, name: &str, points: &[Point]) {
+        self.line_through(place, raw, name, &points.iter().map(|(at, _)| *at).collect::<Vec<_>>());
+        points.iter().for_each(|(at, title)| self.dot(&coloured("dot", place, raw), *at, title));
+    }
+
+    /// The drawing, and the legend of its lines.
+    pub(super) fn finish(self) -> String {
+        let Self { out, legend } = self;
+        let legend = if legend.is_empty() { legend } else { format!("<ul class=\"legend\">\n{legend}</ul>\n") };
+        format!("{out}</svg>\n{legend}")
     }
 }
 

@@ -3,18 +3,14 @@
 use super::super::heading;
 use super::super::summary::RunSummary;
 use super::jobs;
-use super::svg::{Frame, Svg, colour};
+use super::svg::{Frame, HEIGHT, MIB, Svg, WIDTH, coloured};
 
-const WIDTH: f64 = 560.0;
-const HEIGHT: f64 = 320.0;
 const FRAME: Frame = Frame { left: 56.0, right: WIDTH - 8.0, top: 34.0, bottom: HEIGHT - 34.0 };
-/// The figures are in 1024 bytes.
-const MIB: f64 = 1024.0;
 
 /// A stack of bars for each row, its total above.
 pub(super) fn plot(rows: &[RunSummary]) -> String {
     let largest = rows.iter().map(|row| row.total_kb_s.max / MIB).fold(0.0, f64::max);
-    let mut svg = Svg::new(WIDTH, HEIGHT, "Throughput of each group, stacked, by number of jobs");
+    let mut svg = Svg::new(HEIGHT, "Throughput of each group, stacked, by number of jobs");
     let max = FRAME.upright(&mut svg, largest, "MiB/s", |figure| format!("{figure}"));
     let step = (FRAME.right - FRAME.left) / rows.len().max(1) as f64;
     let width = (step * 0.6).min(72.0);
@@ -25,7 +21,7 @@ pub(super) fn plot(rows: &[RunSummary]) -> String {
             let figure = group.kb_s.mean / MIB;
             let top = FRAME.y(below + figure, max);
             let height = FRAME.y(below, max) - top;
-            let class = format!("bar {}{}", colour(place), if row.raw { " raw" } else { "" });
+            let class = coloured("bar", place, row.raw);
             let title = format!(
                 "{}: {:.1} MiB/s of {:.1}, {}",
                 heading(&group.path),

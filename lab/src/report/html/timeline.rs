@@ -2,10 +2,9 @@
 
 use super::super::heading;
 use super::jobs;
-use super::svg::{Frame, Svg, colour};
+use super::svg::{Frame, Svg, WIDTH, coloured};
 use crate::result::Run;
 
-const WIDTH: f64 = 560.0;
 const HEIGHT: f64 = 150.0;
 const FRAME: Frame = Frame { left: 56.0, right: WIDTH - 8.0, top: 30.0, bottom: HEIGHT - 22.0 };
 
@@ -27,7 +26,7 @@ fn plot(run: &Run) -> String {
     let slots = run.timeline.len() as f64;
     let rate = |bytes: u64| bytes as f64 / (run.runtime_s / slots) / f64::from(1 << 20);
     let largest = run.timeline.iter().map(|slot| rate(slot.iter().sum())).fold(0.0, f64::max);
-    let mut svg = Svg::new(WIDTH, HEIGHT, &format!("Who is served over time, with {}", jobs(run.jobs, false)));
+    let mut svg = Svg::new(HEIGHT, &format!("Who is served over time, with {}", jobs(run.jobs, false)));
     let max = FRAME.upright(&mut svg, largest, "MiB/s", |figure| format!("{figure}"));
     svg.text("value end", (FRAME.right, FRAME.top - 10.0), &jobs(run.jobs, false));
     let x = |slot: usize| FRAME.left + (FRAME.right - FRAME.left) * slot as f64 / slots;
@@ -46,7 +45,7 @@ fn plot(run: &Run) -> String {
             .flat_map(|(slot, at)| [slot + 1, slot].map(|slot| (x(slot), FRAME.y(*at, max))));
         let points: Vec<_> = upper.chain(lower).collect();
         svg.path(
-            &format!("area {}", colour(group)),
+            &coloured("area", group, false),
             &points,
             &run.groups.get(group).map_or_else(String::new, |group| heading(&group.path)),
         );

@@ -4,11 +4,9 @@ use std::fmt::Write as _;
 
 use super::super::tune;
 use super::figure;
-use super::svg::{Frame, Svg, colour, escaped, time};
+use super::svg::{Frame, HEIGHT, Svg, WIDTH, escaped, time};
 use crate::iostune::{Findings, Streams};
 
-const WIDTH: f64 = 560.0;
-const HEIGHT: f64 = 320.0;
 const FRAME: Frame = Frame { left: 74.0, right: WIDTH - 24.0, top: 34.0, bottom: HEIGHT - 44.0 };
 
 /// One page with plots (page.1, page.2, page.3).
@@ -57,7 +55,7 @@ fn streams(found: &Findings) -> String {
     let mut numbers: Vec<u32> = all().map(|row| row.n).collect();
     numbers.sort_unstable();
     numbers.dedup();
-    let mut svg = Svg::new(WIDTH, HEIGHT, "Throughput by number of sequential streams");
+    let mut svg = Svg::new(HEIGHT, "Throughput by number of sequential streams");
     let max =
         FRAME.upright(&mut svg, all().map(|row| row.total_mb_s).fold(0.0, f64::max), "MB/s", |at| format!("{at}"));
     let steps = numbers.len().max(2) as f64 - 1.0;
@@ -65,41 +63,34 @@ fn streams(found: &Findings) -> String {
     for &n in &numbers {
         svg.text("tick middle", (x(n), FRAME.bottom + 18.0), &n.to_string());
     }
-    let mut legend = String::new();
     for (place, (name, rows)) in lines.iter().enumerate() {
-        let points: Vec<_> = rows.iter().map(|row| (x(row.n), FRAME.y(row.total_mb_s, max))).collect();
-        svg.path(&format!("curve {}", colour(place)), &points, name);
-        for (point, row) in points.iter().zip(*rows) {
+        let point = |row: &Streams| {
             let s = if row.n == 1 { "" } else { "s" };
             let title =
                 format!("{} stream{s}, {name}: {:.1} MB/s ± {:.1} %", row.n, row.total_mb_s, row.spread_percent);
-            svg.dot(&format!("dot {}", colour(place)), *point, &title);
-        }
-        let _ = writeln!(legend, "<li><i class=\"{}\"></i>{}</li>", colour(place), escaped(name));
+            ((x(row.n), FRAME.y(row.total_mb_s, max)), title)
+        };
+        svg.curve(place, false, name, &rows.iter().map(point).collect::<Vec<_>>());
     }
-    format!("{}<ul class=\"legend\">\n{legend}</ul>\n", svg.finish())
+    svg.finish()
 }
 
 /// Average and 99th percentile, along the rate.
 fn latency(found: &Findings) -> String {
     let figures = || found.random.iter().map(|size| &size.figure);
-    let mut svg = Svg::new(WIDTH, HEIGHT, "Latency of random reads against their rate");
+    let mut svg = Svg::new(HEIGHT, "Latency of random reads against their rate");
     let highest = figures().map(|figure| figure.mean_us.max(figure.p99_us)).fold(0.0, f64::max);
     let top = FRAME.upright(&mut svg, highest, "", time);
     let end = FRAME.along(&mut svg, figures().map(|figure| figure.iops).fold(0.0, f64::max), |at| format!("{at}"));
     svg.text("tick middle", ((FRAME.left + FRAME.right) / 2.0, FRAME.bottom + 36.0), "reads a second");
-    let mut legend = String::new();
     for (place, name) in ["average", "99th percentile"].into_iter().enumerate() {
         let us = |size: &crate::iostune::Size| if place == 0 { size.figure.mean_us } else { size.figure.p99_us };
-        let at = |size: &crate::iostune::Size| (FRAME.x(size.figure.iops, end), FRAME.y(us(size), top));
-        let points: Vec<_> = found.random.iter().map(at).collect();
-        svg.path(&format!("curve {}", colour(place)), &points, name);
-        for size in &found.random {
+        let point = |size: &crate::iostune::Size| {
             let title =
                 format!("{} in flight: {:.0} reads a second, {name} {}", size.depth, size.figure.iops, time(us(size)));
-            svg.dot(&format!("dot {}", colour(place)), at(size), &title);
-        }
-        let _ = writeln!(legend, "<li><i class=\"{}\"></i>{name}</li>", colour(place));
+            ((FRAME.x(size.figure.iops, end), FRAME.y(us(size), top)), title)
+        };
+        svg.curve(place, false, name, &found.random.iter().map(point).collect::<Vec<_>>());
     }
-    format!("{}<ul class=\"legend\">\n{legend}</ul>\n", svg.finish())
+    svg.finish()
 }
