@@ -18,20 +18,16 @@ use crate::terminal::complaint::Complaint;
 use crate::terminal::output::{self, COMMIT};
 use crate::terminal::progress::bar;
 use crate::terminal::stop::{Stop, stop_on_signal};
-use crate::words::mistake::{Mistake, Severity, render};
 
 pub(crate) use args::IostestArgs;
 use plan::{Measurement, TestDisk};
 use real::Real;
+pub(crate) use real::measure_real;
 use reports::Reports;
 
 /// Measures and reports. Wrong flags: status 2; what goes wrong later: 1; stopped by a signal: 128 + its number.
 pub(crate) fn iostest(flags: &IostestArgs) -> ExitCode {
     attempt(flags).unwrap_or_else(|complaint| complaint.tell("iostest"))
-}
-
-fn typed(mistakes: &[Mistake]) -> Complaint {
-    Complaint::Typed(render(Severity::Error, None, mistakes))
 }
 
 /// # Errors
@@ -42,19 +38,19 @@ fn attempt(flags: &IostestArgs) -> Result<ExitCode, Complaint> {
     let reports = Reports::prepare(flags, &mut mistakes);
     if let Some(kept) = &flags.report {
         if !mistakes.is_empty() {
-            return Err(typed(&mistakes));
+            return Err(Complaint::typed(&mistakes));
         }
         let all = reports::read(kept).map_err(failed)?;
         reports.check(&all, &mut mistakes);
         if !mistakes.is_empty() {
-            return Err(typed(&mistakes));
+            return Err(Complaint::typed(&mistakes));
         }
         report(&reports, &all).map_err(failed)?;
         return Ok(ExitCode::SUCCESS);
     }
     let asked = plan::plan(flags, &reports, &mut mistakes);
     let Some(asked) = asked.filter(|_| mistakes.is_empty()) else {
-        return Err(typed(&mistakes));
+        return Err(Complaint::typed(&mistakes));
     };
     let stop = stop_on_signal().map_err(|error| failed(error.to_string()))?;
     let (results, error) = measure(&asked, &stop);
@@ -69,11 +65,8 @@ fn attempt(flags: &IostestArgs) -> Result<ExitCode, Complaint> {
 
 /// Writes the reports, and to standard output what belongs there.
 fn report(reports: &Reports, all: &[Results]) -> Result<(), String> {
-    let (shown, mut failed) = reports.write(all);
-    if let Err(error) = output::print(shown.as_bytes()) {
-        failed.push(error.to_string());
-    }
-    if failed.is_empty() { Ok(()) } else { Err(failed.join("\nerror: ")) }
+    let (shown, failed) = reports.write(all);
+    output::print_after(&shown, failed)
 }
 
 /// Runs the plan, once for each value of a sweep, then again without Fairlift if asked for. What was measured before an error

@@ -23,22 +23,33 @@ pub(crate) struct Real {
 
 impl Runner for Real {
     fn run(&mut self, case: &Case, watch: Watch<'_>) -> Result<Measured, Box<dyn Error + Send + Sync>> {
-        let capacity = bench::capacity(&self.backing)?;
-        let jobs = case.jobs(capacity / fairlift_core::Sector::SIZE)?;
         // A tenant alone is as there is without fairness.
         let (scheduler, set) =
             if case.alone { (sched::Kind::None, Vec::new()) } else { (self.scheduler, self.set.clone()) };
-        let setup = bench::Setup {
-            disk: Disk { set, depth: self.depth, ..Disk::new("iostest", scheduler) },
-            groups: case.groups.clone(),
-            bounds: case.bounds.clone(),
-            backing: self.backing.clone(),
-            read_only: !case.workload.writes(),
-            workers: None,
-            engine: Engine::Auto,
-            runtime: case.runtime,
-            slots: case.slots,
-        };
-        Ok(if self.raw { bench::run_raw(&setup, jobs, watch) } else { bench::run(&setup, jobs, watch) }?)
+        let disk = Disk { set, depth: self.depth, ..Disk::new("iostest", scheduler) };
+        measure_real(case, disk, &self.backing, self.raw, watch)
     }
+}
+
+/// Runs a case on what is there: through an engine of ours with this disk, or straight to the path.
+pub(crate) fn measure_real(
+    case: &Case,
+    disk: Disk,
+    backing: &Backing,
+    raw: bool,
+    watch: Watch<'_>,
+) -> Result<Measured, Box<dyn Error + Send + Sync>> {
+    let jobs = case.jobs(bench::capacity(backing)? / fairlift_core::Sector::SIZE)?;
+    let setup = bench::Setup {
+        disk,
+        groups: case.groups.clone(),
+        bounds: case.bounds.clone(),
+        backing: backing.clone(),
+        read_only: !case.workload.writes(),
+        workers: None,
+        engine: Engine::Auto,
+        runtime: case.runtime,
+        slots: case.slots,
+    };
+    Ok(if raw { bench::run_raw(&setup, jobs, watch) } else { bench::run(&setup, jobs, watch) }?)
 }

@@ -18,7 +18,7 @@ use crate::terminal::complaint::Complaint;
 use crate::terminal::output::{self, COMMIT, are_same, is_stdout, quoted, try_writing};
 use crate::terminal::progress::bar;
 use crate::terminal::stop::{Stop, stop_on_signal};
-use crate::words::mistake::{Mistake, Severity, render};
+use crate::words::mistake::Mistake;
 
 pub(crate) use args::IostuneArgs;
 use around::Around;
@@ -33,10 +33,6 @@ const FILLING: u64 = 6;
 /// signal: 128 + its number.
 pub(crate) fn iostune(flags: &IostuneArgs) -> ExitCode {
     attempt(flags).unwrap_or_else(|complaint| complaint.tell("iostune"))
-}
-
-fn typed(mistakes: &[Mistake]) -> Complaint {
-    Complaint::Typed(render(Severity::Error, None, mistakes))
 }
 
 fn attempt(flags: &IostuneArgs) -> Result<ExitCode, Complaint> {
@@ -65,7 +61,7 @@ fn attempt(flags: &IostuneArgs) -> Result<ExitCode, Complaint> {
         }
     }
     let Some(asked) = asked.filter(|_| mistakes.is_empty()) else {
-        return Err(typed(&mistakes));
+        return Err(Complaint::typed(&mistakes));
     };
     let stop = stop_on_signal().map_err(|error| failed(error.to_string()))?;
     let (found, error) = run(flags, &asked, &stop).map_err(|says| Complaint::Typed(format!("error: {says}")))?;
@@ -188,10 +184,7 @@ fn report(flags: &IostuneArgs, found: &Findings) -> Result<(), String> {
         }
     }
     let shown = shown.unwrap_or_else(|| report::tune::text(found));
-    if let Err(error) = output::print(shown.as_bytes()) {
-        failed.push(error.to_string());
-    }
-    if failed.is_empty() { Ok(()) } else { Err(failed.join("\nerror: ")) }
+    output::print_after(&shown, failed)
 }
 
 #[cfg(test)]
@@ -203,7 +196,7 @@ mod tests {
 
     use super::*;
     use crate::config;
-    use crate::words::mistake::Source;
+    use crate::words::mistake::{Severity, Source, render};
 
     fn advice(model: &str, write: bool) -> Findings {
         let mut disk = Paper { spec: Spec::parse(model).unwrap(), write };

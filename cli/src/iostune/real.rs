@@ -3,12 +3,12 @@
 use std::error::Error;
 use std::path::PathBuf;
 
-use fairlift::bench;
-use fairlift::config::{Backing, Direct, Disk as DiskConfig, Engine, InUse};
+use fairlift::config::{Backing, Direct, Disk, InUse};
 use fairlift_lab::iostest::{Case, Measured, Watch};
 use fairlift_lab::iostune::{Area, Facts, UnderTest, Way};
 
 use super::around::Around;
+use crate::iostest::measure_real;
 
 /// Runs probes in real time.
 pub(crate) struct Real {
@@ -41,26 +41,12 @@ impl UnderTest for Real {
             }
             _ => self.backing.clone(),
         };
-        let capacity = bench::capacity(&backing)?;
-        let jobs = case.jobs(capacity / fairlift_core::Sector::SIZE)?;
         let (scheduler, set) = way.setting();
-        let setup = bench::Setup {
-            disk: DiskConfig {
-                set: set.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect(),
-                ..DiskConfig::new("iostune", scheduler)
-            },
-            groups: case.groups.clone(),
-            bounds: case.bounds.clone(),
-            read_only: !case.workload.writes(),
-            workers: None,
-            engine: Engine::Auto,
-            runtime: case.runtime,
-            slots: case.slots,
-            backing,
-        };
+        let set = set.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        let disk = Disk { set, ..Disk::new("iostune", scheduler) };
         let before = self.around.as_ref().and_then(Around::moved);
-        let straight = way == Way::Straight && matches!(setup.backing, Backing::File { .. });
-        let measured = if straight { bench::run_raw(&setup, jobs, watch) } else { bench::run(&setup, jobs, watch) }?;
+        let straight = way == Way::Straight && matches!(backing, Backing::File { .. });
+        let measured = measure_real(case, disk, &backing, straight, watch)?;
         if let (Area::Device, Some(before), Some(after)) = (place, before, self.around.as_ref().and_then(Around::moved))
         {
             self.own += measured.meters.iter().map(|(_, meter)| meter.bytes).sum::<u64>();

@@ -4,6 +4,8 @@
 
 use std::process::ExitCode;
 
+use crate::words::mistake::{Mistake, Severity, render};
+
 /// Why a command ends without having done what it was asked.
 #[derive(Debug)]
 pub(crate) enum Complaint {
@@ -16,6 +18,11 @@ pub(crate) enum Complaint {
 }
 
 impl Complaint {
+    /// Of mistakes in what was typed.
+    pub(crate) fn typed(mistakes: &[Mistake]) -> Self {
+        Self::Typed(render(Severity::Error, None, mistakes))
+    }
+
     /// Says it, and answers the exit status: 2 for what was typed, 1 for the rest.
     pub(crate) fn tell(&self, command: &str) -> ExitCode {
         match self {
