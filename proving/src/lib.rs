@@ -16,3 +16,4 @@
 
 pub mod power_cut;
 pub mod torture;
+mod turns;

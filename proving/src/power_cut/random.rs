@@ -10,6 +10,7 @@ use fairlift_core::{
 };
 
 use super::{Bench, Landing, OnFailure, Report, Stamp, Subject};
+use crate::turns::{self, Worker};
 use fairlift_lab::Random;
 
 /// What goes wrong, in parts of a thousand.
@@ -119,17 +120,6 @@ struct Client {
     life: u32,
 }
 
-/// A worker.
-#[derive(Clone, Default)]
-struct Context {
-    /// When it takes its turn, if it has a reason to.
-    runs_at: Option<Instant>,
-    /// What its queue said at the end of its last turn.
-    timeout: Option<Instant>,
-    /// What the disk has ended of its requests.
-    ended: Vec<(Tag, Outcome)>,
-}
-
 /// A bio under way.
 struct Open {
     client: usize,
@@ -168,7 +158,7 @@ struct Trial<'a> {
     random: Random,
     now: Instant,
     clients: Vec<Client>,
-    contexts: Vec<Context>,
+    contexts: Vec<Worker>,
     /// By stamp, less 1.
     open: Vec<Open>,
     left: usize,
@@ -199,7 +189,7 @@ impl<'a> Trial<'a> {
             random,
             now: Instant::ZERO,
             clients,
-            contexts: vec![Context::default(); usize::from(settings.contexts)],
+            contexts: vec![Worker::default(); usize::from(settings.contexts)],
             open: Vec::new(),
             left: 0,
             ends: BinaryHeap::new(),
@@ -228,8 +218,7 @@ impl<'a> Trial<'a> {
             let first = self.random.below(self.settings.contexts.into()) as u16;
             for step in 0..self.settings.contexts {
                 let context = ContextId((first + step) % self.settings.contexts);
-                let Context { runs_at, timeout, .. } = &self.contexts[usize::from(context.0)];
-                if [*runs_at, *timeout].into_iter().flatten().any(|at| at <= self.now) {
+                if self.contexts[usize::from(context.0)].next().is_some_and(|at| at <= self.now) {
                     self.turn(context)?;
                 }
             }
@@ -258,22 +247,19 @@ impl<'a> Trial<'a> {
         let clients = (0..self.clients.len()).filter(|index| self.may_ask(*index)).map(|index| &self.clients[index]);
         let clients = clients.filter(|client| !is_woken(client)).map(|client| client.asks_at).min();
         let disk = self.ends.peek().map(|Reverse((at, ..))| *at);
-        let contexts = self.contexts.iter().flat_map(|context| [context.runs_at, context.timeout]).flatten().min();
-        [clients, disk, contexts].into_iter().flatten().min()
+        [clients, disk, turns::next(&self.contexts)].into_iter().flatten().min()
     }
 
     /// A context is to take a turn, as soon as it gets to it.
     fn wake(&mut self, context: ContextId) {
         let lag = us(self.random.below(3) * self.random.below(20));
-        self.contexts[usize::from(context.0)].runs_at.get_or_insert(self.now + lag);
+        self.contexts[usize::from(context.0)].wake(self.now + lag);
     }
 
     /// The turn of a context, as a server's worker takes it (cut.4).
     fn turn(&mut self, context: ContextId) -> Result<(), String> {
-        let own = &mut self.contexts[usize::from(context.0)];
-        own.runs_at = None;
-        let is_due = own.timeout.take().is_some_and(|at| at <= self.now);
-        for (tag, outcome) in std::mem::take(&mut own.ended) {
+        let (ended, is_due) = self.contexts[usize::from(context.0)].begin(self.now);
+        for (tag, outcome) in ended {
             self.subject.handle_completion(self.now, tag, outcome);
             self.bench.cut()?;
         }

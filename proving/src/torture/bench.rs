@@ -16,7 +16,7 @@ use fairlift_core::time::{ms, secs};
 use fairlift_core::tunable::parse_duration;
 use fairlift_core::{
     Bio, ContextId, Dispatch, Duration, Errno, Extent, Flags, GroupId, Instant, Op, Outcome, Priority, Queue, Refused,
-    Sector, Stream, StreamId, Tag, Token,
+    Sector, Stream, StreamId, Token,
 };
 
 use super::device::{DiskEvent, FaultyDisk, Given};
@@ -26,6 +26,7 @@ use super::step::{Act, Fate, ProgramStep};
 use super::swarm::{REGION, REGIONS, Setup};
 use super::tally::{Broken, Count, Tally};
 use crate::power_cut::workers::with_shared_flushes;
+use crate::turns::{self, Worker};
 use fairlift_lab::check::Check;
 
 /// Events without time moving after which a run has stopped: far more than all that can happen at one instant.
@@ -39,20 +40,6 @@ pub(super) struct WatchedQueue {
     pub(super) in_flight_max: u16,
     /// Whether it ever took a tag.
     pub(super) is_active: bool,
-}
-
-/// A worker.
-#[derive(Default)]
-pub(super) struct Context {
-    /// When it takes its turn, if it has a reason to.
-    runs_at: Option<Instant>,
-    /// What its queue said at the end of its last turn.
-    timeout: Option<Instant>,
-    /// What the disk has ended of its requests.
-    ended: Vec<(Tag, Outcome)>,
-    pub(super) turns: u64,
-    /// A client of it was refused, and asks again when it takes a turn.
-    waits_for_room: bool,
 }
 
 /// A client: a connection.
@@ -90,7 +77,7 @@ pub(super) struct Bench<'a> {
     pub(super) tally: Tally,
     pub(super) now: Instant,
     pub(super) lanes: Vec<WatchedQueue>,
-    pub(super) contexts: Vec<Context>,
+    pub(super) contexts: Vec<Worker>,
     pub(super) clients: Vec<Client>,
     /// Clients that are there.
     pub(super) here: Vec<u32>,
@@ -146,7 +133,7 @@ impl<'a> Bench<'a> {
             tally: Tally::default(),
             now: Instant::ZERO,
             lanes: (0..setup.lanes).map(lane).collect(),
-            contexts: (0..setup.contexts).map(|_| Context::default()).collect(),
+            contexts: vec![Worker::default(); setup.contexts.into()],
             clients: Vec::new(),
             here: Vec::new(),
             rows: Vec::new(),
@@ -317,13 +304,12 @@ impl<'a> Bench<'a> {
             0 => Duration::ZERO,
             lag => Duration::from_nanos(self.sectors.next().wrapping_mul(0x9e37_79b9_7f4a_7c15) % lag),
         };
-        self.contexts[context].runs_at.get_or_insert(self.now + lag);
+        self.contexts[context].wake(self.now + lag);
     }
 
     /// When something happens next.
     fn next(&self) -> Option<Instant> {
-        let workers = self.contexts.iter().flat_map(|context| [context.runs_at, context.timeout]).flatten().min();
-        [self.device.next(), workers].into_iter().flatten().min()
+        [self.device.next(), turns::next(&self.contexts)].into_iter().flatten().min()
     }
 
     /// Goes to the next event and lets it happen; whether there was one (torture.1).
@@ -348,8 +334,7 @@ impl<'a> Bench<'a> {
             }
         }
         for context in 0..self.contexts.len() {
-            let Context { runs_at, timeout, .. } = &self.contexts[context];
-            if [*runs_at, *timeout].into_iter().flatten().any(|at| at <= self.now) {
+            if self.contexts[context].next().is_some_and(|at| at <= self.now) {
                 self.turn(context)?;
             }
         }
@@ -378,18 +363,13 @@ impl<'a> Bench<'a> {
     fn turn(&mut self, context: usize) -> Result {
         let (now, number) = (self.now, self.lane_of(context as u16));
         let id = ContextId(context as u16);
-        let own = &mut self.contexts[context];
-        own.turns += 1;
-        own.runs_at = None;
-        let is_due = own.timeout.take().is_some_and(|at| at <= now);
-        let mut ended = std::mem::take(&mut own.ended);
+        let (ended, is_due) = self.contexts[context].begin(now);
         let gives_tags_back = self.tags.is_some() && !ended.is_empty();
-        for (tag, outcome) in ended.drain(..) {
+        for (tag, outcome) in ended {
             let lane = &mut self.lanes[number];
             lane.queue.handle_completion(now, tag, outcome);
             lane.in_flight_max = lane.in_flight_max.min(lane.queue.settings().depth.max(lane.queue.in_flight()));
         }
-        self.contexts[context].ended = ended;
         if is_due {
             self.lanes[number].queue.handle_timeout(now);
         }
@@ -503,7 +483,7 @@ impl<'a> Bench<'a> {
         let bound = self.bound();
         let until = self.now + Duration::from_nanos(bound.as_nanos() * 10);
         // A flush that has taken too long is told at once, and its end is heard later.
-        let is_unheard = |context: &Context| !context.ended.is_empty();
+        let is_unheard = |worker: &Worker| !worker.ended.is_empty();
         while self.open > 0 || self.device.len > 0 || self.contexts.iter().any(is_unheard) {
             if !self.event()? {
                 return Err(self.stuck());
