@@ -64,6 +64,23 @@ def a_page_of_the_internet_cannot_reach_a_unix_socket_that_ssh_forwards(t):
 
 
 @test(fairlift_only=True)
+def the_page_fits_a_telephone_and_says_what_binds_whom(t):
+    if not chromium.program():
+        t.skip("there is no Chromium (Debian: chromium-headless-shell)")
+    server, port, token = served(t)
+    for name in ("alice", "bob"):
+        Load(t, server, name, 32)
+    for width in (400, 700, 1000):
+        page = chromium.Chromium(t, f"http://127.0.0.1:{port}/#token={token}", size=(width, 900))
+        page.until("document.querySelectorAll('#tenants tbody tr').length === 2", "both tenants")
+        page.until("document.querySelector('#groups').textContent.includes('1 connection')", "their clients")
+        wide = page.run("[document.documentElement, ...document.querySelectorAll('.wide')].map(e => e.scrollWidth - e.clientWidth)")
+        equal(wide, [0, 0, 0], f"pixels out of sight at {width} of the page, of disks, of tenants")
+        text = page.run("document.body.textContent")
+        contains(text, "latency 1s", "export alice", "config version 0", "127.0.0.1")
+
+
+@test(fairlift_only=True)
 def a_weight_that_is_changed_on_the_page_moves_the_share(t):
     if not chromium.program():
         t.skip("there is no Chromium (Debian: chromium-headless-shell)")
@@ -114,7 +131,7 @@ def a_weight_that_is_changed_on_the_page_moves_the_share(t):
     page.key("Escape", 27)
     page.until("!document.getElementById('why').open", "Escape closes it")
     tree = page.tree()
-    for wanted in (("spinbutton", "weight of /tenants/alice"), ("button", "why /tenants/bob"), ("heading", "Tenants"), ("searchbox", "Only those with")):
+    for wanted in (("spinbutton", "weight of /tenants/alice"), ("button", "why /tenants/bob"), ("heading", "Tenants"), ("searchbox", "Filter")):
         if wanted not in tree:
             raise AssertionError(f"a screen reader is not told {wanted}: {tree}")
     others = [url for url in page.requested() if not url.startswith((f"http://127.0.0.1:{port}/", "data:", "about:"))]

@@ -157,7 +157,7 @@ pub(super) const ROUTES: &[Route] = &[
         Method::GET,
         "/v1/events",
         Does::Events,
-        "What happens, as server-sent events; ?after=NUMBER goes on after one",
+        "What happens, as server-sent events; ?after=NUMBER goes on after one, ?last=10 begins with so many that were before",
     ),
     row(
         Method::POST,
@@ -425,15 +425,15 @@ impl App {
     fn events(self, query: &BTreeMap<String, String>, headers: &HeaderMap) -> Answer {
         // Browsers say where they were when they connect again.
         let last = headers.get("last-event-id").and_then(|value| value.to_str().ok()).map(str::to_owned);
-        let after: Option<u64> = match query.get("after").cloned().or(last) {
-            None => None,
-            Some(text) => Some(
-                text.parse()
-                    .map_err(|_| bad(format!("after takes an event's number, not \"{}\"", text.escape_debug())))?,
-            ),
+        let number = |name: &str, text: Option<String>| -> Result<Option<u64>, Failure> {
+            let Some(text) = text else { return Ok(None) };
+            let says = || bad(format!("{name} takes a number, not \"{}\"", text.escape_debug()));
+            text.parse().map(Some).map_err(|_| says())
         };
+        let after = number("after", query.get("after").cloned().or(last))?;
+        let past = number("last", query.get("last").cloned())?.unwrap_or(0);
         let handle = self.handle;
-        let after = after.unwrap_or_else(|| handle.events(None).1);
+        let after = after.unwrap_or_else(|| handle.events(None).1.saturating_sub(past));
         let told =
             futures_util::stream::unfold((handle, after, Vec::new()), |(handle, mut after, mut ready)| async move {
                 loop {

@@ -140,6 +140,23 @@ fn rates(rates: &Rates) -> Value {
     rates.iter().map(|(rate, amount)| (rate.name().to_owned(), Value::from(amount))).collect()
 }
 
+/// The limits and the latency of a group.
+pub(super) fn bounds(config: &Config, path: &str, shown: &mut Value) {
+    let Some(Bounds { ceiling: Ceiling { max, burst, length }, floor, latency }) = config.bounds.get(path) else {
+        return;
+    };
+    for (key, said) in [("max", max), ("min", floor)].into_iter().filter(|(_, said)| !said.is_none()) {
+        shown[key] = rates(said);
+    }
+    if !burst.is_none() {
+        shown["burst"] = rates(burst);
+        shown["burst"]["seconds"] = (length.as_millis() / 1000).into();
+    }
+    if let Some(latency) = latency {
+        shown["latency"] = latency.to_string().into();
+    }
+}
+
 /// A group, without those below it.
 pub(super) fn group(config: &Config, at: usize) -> Value {
     let group = &config.groups[at];
@@ -149,18 +166,7 @@ pub(super) fn group(config: &Config, at: usize) -> Value {
         "weight": group.weight,
         "exports": config.exports.iter().filter(here).map(|export| &export.name).collect::<Vec<_>>(),
     });
-    if let Some(Bounds { ceiling: Ceiling { max, burst, length }, floor, latency }) = config.bounds.get(&group.path) {
-        for (key, said) in [("max", max), ("min", floor)].into_iter().filter(|(_, said)| !said.is_none()) {
-            shown[key] = rates(said);
-        }
-        if !burst.is_none() {
-            shown["burst"] = rates(burst);
-            shown["burst"]["seconds"] = (length.as_millis() / 1000).into();
-        }
-        if let Some(latency) = latency {
-            shown["latency"] = latency.to_string().into();
-        }
-    }
+    bounds(config, &group.path, &mut shown);
     shown
 }
 

@@ -10,8 +10,8 @@ use fairlift_core::waits::Doing;
 use serde_json::{Value, json};
 
 use super::did::{self, All, Did};
-use super::shares;
 use super::shares::Share;
+use super::{shares, show};
 
 /// The least part of its time that is told of a tenant.
 const LEAST: f64 = 0.01;
@@ -40,7 +40,7 @@ pub(super) fn status(state: &State, before: &View, after: &View, seconds: f64) -
             let part = |mine: f64, all: f64| if all > 0.0 { mine / all } else { 0.0 };
             let (share, took) = (shares.get(path), all.latency(path));
             let latency = disk.objective(path).map(|(_, standing)| standing);
-            tenants.push(json!({
+            let mut tenant = json!({
                 "path": path,
                 "disk": disk.name,
                 "exports": there.and_then(|there| there.get(path)),
@@ -61,8 +61,11 @@ pub(super) fn status(state: &State, before: &View, after: &View, seconds: f64) -
                 "latency_given_up": latency.map(|standing| standing.room == Room::GivenUp),
                 "in_flight": did.in_flight,
                 "waiting": did.open.saturating_sub(did.in_flight),
+                "connections": did.streams,
                 "waits": waits(did, share.copied(), seconds),
-            }));
+            });
+            show::bounds(&state.config, path, &mut tenant);
+            tenants.push(tenant);
         }
         let doing = |of: fn(&Doing) -> fairlift_core::Duration| {
             let was = was.map_or(0.0, |was| did::seconds(of(&was.doing)));

@@ -24,6 +24,7 @@ use serde_json::{Value, json};
 
 use super::did::{self, All, Did, seconds};
 use super::shares::{self, ONE, Share};
+use super::show;
 
 /// From this part of its time on a worker counts as having none left.
 const BUSY: f64 = 0.85;
@@ -121,7 +122,7 @@ impl Look<'_> {
         let mut causes = self.causes(&did);
         causes.sort_by(|one, two| two.part.total_cmp(&one.part));
         let outstanding = seconds(did.times.sum()) / self.seconds;
-        json!({
+        let mut answer = json!({
             "export": export,
             "tenant": self.tenant,
             "disk": self.disk.name,
@@ -142,7 +143,11 @@ impl Look<'_> {
                 "part": part,
                 "says": says,
             })).collect::<Value>(),
-        })
+        });
+        let latency = answer["latency"].take();
+        show::bounds(&self.state.config, self.tenant, &mut answer);
+        answer["latency"] = latency; // as it is kept
+        answer
     }
 
     /// How the tenant's latency is kept, or for whose others make room; `None`: nobody's.
@@ -198,10 +203,13 @@ impl Look<'_> {
         if active < 1.0 - LEAST {
             causes.push(self.client(did, active));
         }
-        for (part, share) in did.parts(self.seconds, self.share()).filter(|(_, share)| *share >= LEAST) {
+        let busiest = self.busiest();
+        // A worker that has no time left hears late that a request has ended: nobody is in the device before it.
+        let share = self.share().filter(|_| busiest.is_none());
+        for (part, share) in did.parts(self.seconds, share).filter(|(_, share)| *share >= LEAST) {
             causes.push(self.part(part, share, did));
         }
-        if let Some(worker) = self.busiest() {
+        if let Some(worker) = busiest {
             let of = |cause: &Cause| ["client", "reply", "device", "one at a time"].contains(&cause.name);
             // why.3
             let (mine, rest): (Vec<_>, Vec<_>) = causes.into_iter().partition(of);

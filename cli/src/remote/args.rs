@@ -179,9 +179,12 @@ pub(crate) struct How {
     pub(crate) at: At,
 }
 
-/// Show what happens: clients that come and go, changes, findings of `auto`
+/// Show what happened last and what happens: clients that come and go, changes, findings of `auto`
 #[derive(Debug, Args)]
 pub(crate) struct EventsArgs {
+    /// Begin with so many events that were before
+    #[arg(long, value_name = "COUNT", value_parser = number, default_value = "10", conflicts_with = "after")]
+    pub(crate) last: u64,
     /// Go on after the event of this number
     #[arg(long, value_name = "NUMBER", value_parser = number)]
     pub(crate) after: Option<u64>,

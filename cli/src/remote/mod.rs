@@ -171,8 +171,8 @@ pub(crate) fn reload(args: &ReloadArgs) -> ExitCode {
 pub(crate) fn events(args: &EventsArgs) -> ExitCode {
     let follow = || {
         let server = Server::find(&args.at)?;
-        let after = args.after.map_or_else(String::new, |after| format!("?after={after}"));
-        server.follow(&format!("/v1/events{after}"), |line| {
+        let from = args.after.map_or_else(|| format!("last={}", args.last), |after| format!("after={after}"));
+        server.follow(&format!("/v1/events?{from}"), |line| {
             let Some(data) = line.strip_prefix("data: ").or_else(|| line.strip_prefix("data:")) else { return true };
             let shown = match serde_json::from_str::<Value>(data) {
                 Ok(event) if !args.at.json => tables::event(&event),

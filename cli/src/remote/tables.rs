@@ -35,13 +35,33 @@ pub(super) fn status(value: &Value) -> String {
             micros(&tenant["p99_us"]),
             text(&tenant["in_flight"]),
             text(&tenant["waiting"]),
+            limits(tenant),
         ]
     });
     out.push('\n');
-    let heads =
-        ["TENANT", "DISK", "WEIGHT", "HAD", "DUE", "BY", "SCORE", "IOPS", "MB/s", "P50", "P99", "IN FLIGHT", "WAITING"];
-    table(&mut out, &heads, tenants.collect());
-    let _ = write!(out, "\n{} connections, version {}", text(&value["connections"]), text(&value["version"]));
+    let heads = [
+        "TENANT",
+        "DISK",
+        "WEIGHT",
+        "HAD",
+        "DUE",
+        "BY",
+        "SCORE",
+        "IOPS",
+        "MB/s",
+        "P50",
+        "P99",
+        "IN FLIGHT",
+        "WAITING",
+        "LIMITS",
+    ];
+    let mut rows: Vec<Vec<String>> = tenants.collect();
+    let shown = if rows.iter().all(|row| row[heads.len() - 1].is_empty()) { heads.len() - 1 } else { heads.len() };
+    rows.iter_mut().for_each(|row| row.truncate(shown));
+    table(&mut out, &heads[..shown], rows);
+    let connections = value["connections"].as_u64().unwrap_or_default();
+    let plural = if connections == 1 { "" } else { "s" };
+    let _ = write!(out, "\n{connections} connection{plural}, config version {}", text(&value["version"]));
     match value["engine"].as_str() {
         Some("io_uring") | None => out.push('\n'),
         Some(engine) => drop(writeln!(out, ", engine={engine}")),
@@ -55,6 +75,28 @@ pub(super) fn status(value: &Value) -> String {
         let _ = writeln!(out, "flushes have failed: see `fairlift get server`");
     }
     out
+}
+
+/// The limits of a tenant, and the latency that it is to have; empty: there are none.
+pub(super) fn limits(tenant: &Value) -> String {
+    let number = |value: &Value| value.as_f64().map_or_else(|| text(value), short);
+    let of = |key: &str| {
+        let rates = tenant[key].as_object()?;
+        let rates: Vec<_> = rates.iter().map(|(rate, value)| format!("{rate}={}", number(value))).collect();
+        Some(format!("{key} {}", rates.join(",")))
+    };
+    let latency =
+        tenant["latency_target_us"].as_f64().map(|_| format!("latency {}", micros(&tenant["latency_target_us"])));
+    ["max", "min"].into_iter().filter_map(of).chain(latency).collect::<Vec<_>>().join(" ")
+}
+
+/// A number in at most five letters.
+pub(super) fn short(number: f64) -> String {
+    match number {
+        ..1e4 => format!("{number:.0}"),
+        ..1e6 => format!("{:.1}k", number / 1e3),
+        _ => format!("{:.2}M", number / 1e6),
+    }
 }
 
 /// The cause of each tenant, a line each.
@@ -87,9 +129,11 @@ fn why_of(name: &str, value: &Value) -> String {
         let _ = writeln!(out, "  {says}");
     }
     let outstanding = value["outstanding"].as_f64().unwrap_or_default();
+    let limits = Some(limits(value)).filter(|limits| !limits.is_empty());
+    let limits = limits.map_or_else(String::new, |limits| format!("; {limits}"));
     let _ = writeln!(
         out,
-        "({} on {}: {} operations and {} MB a second, {outstanding:.1} outstanding, over {:.1} s)",
+        "({} on {}: {} operations and {} MB a second, {outstanding:.1} outstanding, over {:.1} s{limits})",
         text(&value["tenant"]),
         text(&value["disk"]),
         whole(&value["iops"]),
@@ -188,7 +232,11 @@ fn table(out: &mut String, heads: &[&str], rows: Vec<Vec<String>>) {
         let mut text = String::new();
         for (at, (cell, width)) in cells.iter().zip(&widths).enumerate() {
             // Names to the left, numbers to the right.
-            let _ = if at < 2 { write!(text, "{cell:<width$}  ") } else { write!(text, "{cell:>width$}  ") };
+            let _ = if at < 2 || heads[at] == "LIMITS" {
+                write!(text, "{cell:<width$}  ")
+            } else {
+                write!(text, "{cell:>width$}  ")
+            };
         }
         let _ = writeln!(out, "{}", text.trim_end());
     };
@@ -236,11 +284,22 @@ mod tests {
             "version": 3, "connections": 2, "flush_errors": 1, "engine": "poll (io_uring: EPERM)",
             "disks": [{"name": "ssd0", "scheduler": "fair", "in_flight": 5, "depth": 32, "waiting": 7, "bps": 1.5e6}],
             "tenants": [{"path": "/a", "disk": "ssd0", "weight": 300, "had": 0.75, "due": 0.5, "due_by": "max", "score": 1.5,
-                "iops": 10.4, "bps": 1.5e6, "p50_us": 90.0, "p99_us": 1500.0, "in_flight": 5, "waiting": 7}],
+                "iops": 10.4, "bps": 1.5e6, "p50_us": 90.0, "p99_us": 1500.0, "in_flight": 5, "waiting": 7,
+                "max": {"riops": 28_000, "wbps": 500}, "min": {"iops": 5}, "latency_target_us": 2000.0}],
         });
         let shown = status(&value);
-        let foot = "\n2 connections, version 3, engine=poll (io_uring: EPERM)\n";
-        for part in ["ssd0  fair", "5/32", "75.0%  50.0%  max   1.50", "90us", "1.5ms", foot, "flushes have failed"] {
+        let foot = "\n2 connections, config version 3, engine=poll (io_uring: EPERM)\n";
+        for part in [
+            "ssd0  fair",
+            "5/32",
+            "75.0%  50.0%  max   1.50",
+            "90us",
+            "1.5ms",
+            "LIMITS\n",
+            "  max riops=28.0k,wbps=500 min iops=5 latency 2.0ms\n",
+            foot,
+            "flushes have failed",
+        ] {
             assert!(shown.contains(part), "{part}: {shown}");
         }
     }

@@ -9,6 +9,7 @@ let sort = { by: "had", down: true };
 let status = null;
 let version = null; // that of the groups on the page
 let may = false;
+let program = ""; // the version of the server
 const KEEP = 300; // seconds that are drawn
 const LINES = 6; // of tenants that are drawn
 const samples = []; // what tenants had, each second, by their keys
@@ -40,14 +41,15 @@ const pause = (ms) => new Promise((done) => setTimeout(done, ms));
 async function look() {
   for (let seconds = 0.2; ; seconds = 1) {
     try {
-      if (version === null) may = (await ask("v1")).may_change;
+      if (version === null) ({ may_change: may, program } = await ask("v1"));
       status = await ask("v1/status?seconds=" + seconds);
       if (status.version !== version) await showGroups();
       $("enter").hidden = true;
       $("main").hidden = false;
       show();
     } catch (why) {
-      tell($("state"), why.code ? why.message : "The server does not answer; asking again", "trouble");
+      const says = why.code === 401 ? (token ? "The server does not know this token" : "The server wants its token") : why.message;
+      tell($("state"), why.code ? says : "The server does not answer; asking again", "trouble");
       if (why.code === 401) {
         $("main").hidden = true;
         $("enter").hidden = false;
@@ -101,7 +103,7 @@ function arrange(table, keys, create) {
 function show() {
   const connections = status.connections === 1 ? "1 connection" : status.connections + " connections";
   const warnings = status.warnings.concat(status.flush_errors ? ["flushes have failed: fairlift get server"] : []);
-  tell($("state"), [connections, "version " + status.version, ...warnings].join(" · "), warnings.length ? "trouble" : "");
+  tell($("state"), [`${program} on ${location.host}`, connections, "config version " + status.version, ...warnings].join(" · "), warnings.length ? "trouble" : "");
   keep();
   showDisks();
   showTenants();
@@ -339,8 +341,12 @@ async function showGroups() {
   }
 }
 
+// Rates as they are typed.
+const rates = (key, rates) => rates ? [key + " " + Object.entries(rates).map(([rate, value]) => `${rate}=${value}`).join(",")] : [];
+
 function branch(group, parent) {
   const row = make("div", "row", make("span", "name", group.path));
+  const limits = [...rates("max", group.max), ...rates("min", group.min), ...(group.latency ? ["latency " + group.latency] : [])];
   if (parent) {
     const input = make("input");
     Object.assign(input, { type: "number", min: 1, max: 1000, value: group.weight, defaultValue: group.weight, required: true, disabled: !may });
@@ -350,6 +356,8 @@ function branch(group, parent) {
     input.setAttribute("aria-label", "weight of " + group.path);
     input.addEventListener("change", () => setWeight(input));
   }
+  if (limits.length) row.append(make("span", "limits", limits.join(" ")));
+  if (group.exports.length) row.append(make("span", "part", `${group.exports.length > 1 ? "exports" : "export"} ${group.exports.join(", ")}`));
   const now = make("span", "part now");
   now.dataset.path = group.path;
   row.append(now);
@@ -360,17 +368,19 @@ function branch(group, parent) {
 
 // What each group had, with all below it.
 function showParts() {
-  const sums = new Map();
+  const sums = new Map(), clients = new Map();
   for (const tenant of status.tenants) {
     for (let path = tenant.path; ; path = path.slice(0, path.lastIndexOf("/")) || "/") {
       sums.set(path, (sums.get(path) || 0) + tenant.had);
+      clients.set(path, (clients.get(path) || 0) + tenant.connections);
       if (path === "/") break;
     }
   }
   const most = Math.max(1, status.disks.length);
   for (const now of $("groups").querySelectorAll(".now")) {
-    const sum = sums.get(now.dataset.path) || 0;
-    tell(now, most > 1 ? `had ${sum.toFixed(2)} of ${most} disks’ time` : `had ${percent(sum)} of the disk’s time`, "part now");
+    const sum = sums.get(now.dataset.path) || 0, count = clients.get(now.dataset.path) || 0;
+    const had = most > 1 ? `had ${sum.toFixed(2)} of ${most} disks’ time` : `had ${percent(sum)} of the disk’s time`;
+    tell(now, `${had}, ${count} ${count === 1 ? "connection" : "connections"}`, "part now");
   }
 }
 

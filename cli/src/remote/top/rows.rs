@@ -52,6 +52,7 @@ pub(super) struct TenantRow {
     p99: Option<f64>,
     /// What most of its time goes into, and how much.
     waits: Option<(String, f64)>,
+    limits: String,
 }
 
 impl TenantRow {
@@ -71,6 +72,7 @@ impl TenantRow {
             bps: number("bps").unwrap_or_default(),
             p99: number("p99_us"),
             waits: waits.max_by(|one, two| one.1.total_cmp(&two.1)),
+            limits: tables::limits(tenant),
         }
     }
 
@@ -89,39 +91,51 @@ impl TenantRow {
             .any(|word| word.to_lowercase().contains(&text))
     }
 
-    /// Its line, of which the name has `name` columns.
-    pub(super) fn line(&self, name: usize) -> String {
+    /// Its line, of which its name and its disk's have so many columns.
+    pub(super) fn line(&self, (name, disk): (usize, usize)) -> String {
         let waits = self.waits.as_ref().map_or_else(String::new, |(cause, part)| format!("{cause} {}", percent(*part)));
         format!(
-            "{} {} {:>4} {:>4} {:<6} {:>5} {:>6} {:>6} {:>6} {waits:<12}",
+            "{} {} {:>4} {:>4} {:<6} {:>5} {:>6} {:>6} {:>6} {waits:<12} {}",
             fit(&self.name, name),
-            fit(&self.disk, DISK),
+            fit(&self.disk, disk),
             percent(self.had),
             self.due.map_or_else(|| "-".into(), percent),
             self.by,
             self.score.map_or_else(|| "-".into(), |score| format!("{score:.2}")),
-            short(self.iops),
+            tables::short(self.iops),
             format!("{:.*}", if self.bps < 1e9 { 1 } else { 0 }, self.bps / 1e6),
             self.p99.map_or_else(|| "-".into(), micros),
+            self.limits,
         )
     }
 }
 
-/// Columns of a disk's name.
+/// Columns of a tenant's name and of its disk's, at least where there is room.
+const NAME: usize = 16;
 const DISK: usize = 6;
-/// Columns of all but a tenant's name.
-const REST: usize = 1 + DISK + 5 + 5 + 7 + 6 + 7 + 7 + 7 + 13;
+/// Columns of all but these names and the limits.
+const REST: usize = 1 + 5 + 5 + 7 + 6 + 7 + 7 + 7 + 13;
 
-/// How many columns names have on a screen so wide.
-pub(super) fn name_width(width: usize) -> usize {
-    width.saturating_sub(REST).max(8)
+/// How many columns the names of tenants and disks have on a screen so wide: as many as the longest needs, if there is room.
+pub(super) fn names(rows: &[TenantRow], width: usize) -> (usize, usize) {
+    let longest = |of: fn(&TenantRow) -> &str| rows.iter().map(|row| columns(of(row))).max().unwrap_or(0);
+    let free = width.saturating_sub(REST);
+    let most = free.saturating_sub(DISK).max(8);
+    let name = longest(|row| &row.name).clamp(NAME.min(most), most);
+    let most = free.saturating_sub(name).max(DISK);
+    (name, longest(|row| &row.disk).clamp(DISK, most))
 }
 
-pub(super) fn heads(name: usize) -> String {
+pub(super) fn heads((name, disk): (usize, usize)) -> String {
     format!(
-        "{:name$} {:DISK$} {:>4} {:>4} {:<6} {:>5} {:>6} {:>6} {:>6} {:<12}",
-        "TENANT", "DISK", "HAD", "DUE", "BY", "SCORE", "IOPS", "MB/s", "P99", "WAITS FOR"
+        "{:name$} {:disk$} {:>4} {:>4} {:<6} {:>5} {:>6} {:>6} {:>6} {:<12} {}",
+        "TENANT", "DISK", "HAD", "DUE", "BY", "SCORE", "IOPS", "MB/s", "P99", "WAITS FOR", "LIMITS"
     )
+}
+
+/// On a screen.
+fn columns(text: &str) -> usize {
+    ratatui::text::Span::raw(text).width()
 }
 
 /// Sorts tenants; those that are alike by name.
@@ -148,7 +162,7 @@ pub(super) fn sort(rows: &mut [TenantRow], by: Sort, reversed: bool) {
 
 /// Text in so many columns; of what is too long the end is shown, for names differ there.
 pub(super) fn fit(text: &str, columns: usize) -> String {
-    let width = |text: &str| ratatui::text::Span::raw(text).width();
+    let width = self::columns;
     if width(text) <= columns {
         return format!("{text}{:1$}", "", columns - width(text));
     }
@@ -180,15 +194,6 @@ pub(super) fn percent(part: f64) -> String {
     format!("{:.0}%", 100.0 * part)
 }
 
-/// A number in at most five letters.
-pub(super) fn short(number: f64) -> String {
-    match number {
-        ..1e4 => format!("{number:.0}"),
-        ..1e6 => format!("{:.1}k", number / 1e3),
-        _ => format!("{:.2}M", number / 1e6),
-    }
-}
-
 fn micros(us: f64) -> String {
     match us {
         ..1e3 => format!("{us:.0}us"),
@@ -203,7 +208,7 @@ mod tests {
 
     #[test]
     fn numbers_are_short_and_names_fit() {
-        assert_eq!([0.4, 9_999.0, 28_140.0, 1_234_567.0].map(short), ["0", "9999", "28.1k", "1.23M"]);
+        assert_eq!([0.4, 9_999.0, 28_140.0, 1_234_567.0].map(tables::short), ["0", "9999", "28.1k", "1.23M"]);
         assert_eq!([90.0, 3_640.0, 1.25e6].map(micros), ["90us", "3.6ms", "1.2s"]);
         assert_eq!(fit("alice", 7), "alice  ");
         assert_eq!(fit("/tenants/alice", 8), "…s/alice");

@@ -5,15 +5,13 @@ use ratatui::Frame;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use ratatui::layout::Rect;
 use ratatui::style::{Modifier, Style};
-use ratatui::text::{Line, Span};
+use ratatui::text::Line;
 use ratatui::widgets::{Block, Borders, Clear, Paragraph, Wrap};
 use serde_json::Value;
 
 use super::super::tables;
 use super::rows::{self, Sort, TenantRow};
 
-/// The width of what is printed.
-const WIDTH: usize = 80;
 /// Disks that are shown at most on a screen.
 const DISKS: usize = 4;
 
@@ -158,12 +156,11 @@ impl Top {
 
     /// All of it, as `--once` prints it: as wide as the longest name needs.
     pub(super) fn text(&self) -> String {
-        let longest = self.rows.iter().map(|row| Span::raw(&*row.name).width()).max().unwrap_or(0);
-        let name = rows::name_width(WIDTH).max(longest);
+        let names = rows::names(&self.rows, usize::MAX);
         let mut lines = vec![self.head()];
         lines.extend(self.disks(usize::MAX));
-        lines.extend([String::new(), rows::heads(name)]);
-        lines.extend(self.rows.iter().map(|row| row.line(name)));
+        lines.extend([String::new(), rows::heads(names)]);
+        lines.extend(self.rows.iter().map(|row| row.line(names)));
         lines.iter().flat_map(|line| [line.trim_end(), "\n"]).collect()
     }
 
@@ -175,7 +172,7 @@ impl Top {
         } else {
             format!("{} of {tenants} tenants with \"{}\"", self.rows.len(), self.filter)
         };
-        format!("fairlift: {shown}, {} connections, version {}", count("connections"), count("version"))
+        format!("fairlift: {shown}, {} connections, config version {}", count("connections"), count("version"))
     }
 
     fn disks(&self, most: usize) -> Vec<String> {
@@ -195,7 +192,7 @@ impl Top {
                 rows::percent(number("idling")),
                 format!("{}/{}", tables::text(&disk["in_flight"]), tables::text(&disk["depth"])),
                 tables::text(&disk["waiting"]),
-                rows::short(number("iops")),
+                tables::short(number("iops")),
                 format!("{:.1}", number("bps") / 1e6),
             )
         }));
@@ -228,8 +225,8 @@ impl Top {
                 .enumerate()
                 .map(|(at, line)| Line::styled(line, if at == 0 { bold } else { Style::new() })),
         );
-        let name = rows::name_width(width);
-        lines.extend([Line::raw(""), Line::styled(rows::heads(name), reversed)]);
+        let names = rows::names(&self.rows, width);
+        lines.extend([Line::raw(""), Line::styled(rows::heads(names), reversed)]);
         self.page = usize::from(area.height).saturating_sub(lines.len() + 1).max(1);
         let at = self.at();
         // The line that is chosen is on the screen.
@@ -240,7 +237,7 @@ impl Top {
                 (false, true) => bold,
                 (false, false) => Style::new(),
             };
-            lines.push(Line::styled(row.line(name), style));
+            lines.push(Line::styled(row.line(names), style));
         }
         lines.truncate(usize::from(area.height).saturating_sub(1));
         frame.render_widget(Paragraph::new(lines), area);
@@ -309,7 +306,7 @@ mod tests {
         assert_eq!(
             lines[..9],
             [
-                "fairlift: 4 tenants, 3 connections, version 7",
+                "fairlift: 4 tenants, 3 connections, config version 7",
                 "",
                 "DISK           SCHEDULER     BUSY  FLUSH IDLING IN FLIGHT  WAITING   IOPS   MB/s",
                 "ssd0           fair           97%     2%     0%     32/32       85  28.1k  115.2",
