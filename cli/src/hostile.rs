@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::config::difference::{describe, difference};
 use crate::config::read;
-use crate::control::{Words, said};
+use crate::control::Words;
 use crate::remote::Taken;
 use crate::serve::{ServeArgs, plan};
 use crate::words::mistake::{Mistake, Severity, Source, render};
@@ -51,7 +51,6 @@ pub fn control(body: &str) {
         if let Err(says) = make(&mut config, change) {
             return tells(&says);
         }
-        tells(&said(change));
         tells(&describe(change, &served));
     }
     match check_floors(&config) {

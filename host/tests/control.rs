@@ -684,7 +684,7 @@ fn any_changes_under_load_end_where_a_start_would() {
         assert!(Client::connect(&running.socket, &name, 0, 1).is_some(), "{name} is not served: {again}");
     }
     running.stop();
-    let anew = Server::bind(Config { workers: Some(1), ..state.config.clone() })
+    let anew = Server::bind(Config { workers: Some(1), ..Config::clone(&state.config) })
         .unwrap_or_else(|error| panic!("{error}: {again}"));
     assert_eq!(said(&anew.handle().state().unwrap().config), said(&state.config), "{again}");
     images.iter().for_each(|image| std::fs::remove_file(image).unwrap());

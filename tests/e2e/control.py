@@ -122,7 +122,7 @@ def exports_are_added_and_removed_by_command_and_clients_see_them_at_once(t):
         if "carol" in listed:
             raise AssertionError("a removed export is still listed")
         equal(stays.read(0, 4096), data(4096, "a"), "what the other client has")
-    contains(server.log(), "changed: add export carol", f"uid {os.getuid()}")
+    contains(server.log(), 'changed: export "carol": added', f"uid {os.getuid()}")
     contains(control.cli("--help"), "status")
     equal(json.loads(control.cli("get", "export", "a", "--json"))["size"], 4 * MIB)
     contains(t.run(BINARY, "get", "--control", "unix:/nowhere.sock", code=1), "no server answers at unix:/nowhere.sock")
@@ -563,7 +563,7 @@ def every_route_of_the_openapi_document_is_there_and_every_event_is_told(t):
     for kind in ("changed", "connected", "left", "failed", "noted", "removed"):
         if kind not in kinds:
             raise AssertionError(f"{kind} was not told: {kinds}")
-    contains(" ".join(event["what"] for event in told if event["event"] == "changed"), "add group /told weight=100")
+    contains(" ".join(event["what"] for event in told if event["event"] == "changed"), 'group "/told": added, weight 100')
     failed = next(event for event in told if event["event"] == "failed")
     equal((failed["backing"], failed["request"], failed["error"]), (image, "read", "Input/output error (os error 5)"), "what failed")
     control.ask("POST", "/v1/drain")

@@ -306,7 +306,7 @@ def the_control_server_lets_in_who_shows_a_certificate(t):
     t.run(BINARY, "get", "--control", at.replace(place, t.path("wrong")), code=1)
     contains(t.run(BINARY, "get", "--control", at.replace(place, t.path("none")), code=1), "client-cert.pem: No such file")
     shown = t.run("openssl", "x509", "-noout", "-fingerprint", "-sha256", "-in", f"{place}/client-cert.pem")
-    contains(server.log(), "changed: set group /x weight=7", f"certificate {shown.strip().split('=')[1][:23]}")
+    contains(server.log(), 'changed: group "/x": weight 7 (was 100)', f"certificate {shown.strip().split('=')[1][:23]}")
     says = t.serve_fails("mem:1m", "--listen", f"unix:{t.path('x')}", "--control", f"tcp:0.0.0.0:{free_port()},token={place}/server-key.pem")
     contains(says, "would cross the network in plain text")
     server.serves("disk")

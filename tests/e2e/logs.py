@@ -19,7 +19,7 @@ def each_line_of_a_json_log_is_an_object_with_fields(t):
     text = Path(server.log_path).read_text()
     told = [json.loads(line) for line in text.splitlines()]
     equal([line for line in told if not {"timestamp", "level", "message"} <= line.keys()], [], "lines without a time, level or text")
-    changed = [line for line in told if line["message"].startswith("changed: add export b")]
+    changed = [line for line in told if line["message"].startswith('changed: export "b": added')]
     equal([(line["level"], "uid " in line["who"]) for line in changed], [("INFO", True)], "the change, and who made it")
     equal([line["path"] for line in told if line["message"].startswith("opened")], [path], "the file that was opened")
     contains(text, "serving a (RAM, 1 MiB)", "drained")

@@ -424,7 +424,10 @@ pub(crate) fn describe(change: &Change, old: &Config) -> String {
                 new.group
             )
         }
-        Change::RemoveExport { export, .. } => format!("export {export:?}: removed"),
+        Change::RemoveExport { export, how: Leave::Drain } => format!("export {export:?}: removed"),
+        Change::RemoveExport { export, how: Leave::Cut } => {
+            format!("export {export:?}: removed, and its clients cut off")
+        }
         Change::MoveExport { export: name, group } => {
             let was = export(name).map_or("", |one| path(old, one.group));
             format!("export {name:?}: group {group:?} (was {was:?})")

@@ -34,7 +34,6 @@ use fairlift::control::{Change, Refused};
 
 pub(crate) use listen::{Endpoint, Locks, Opened};
 pub(crate) use place::{ControlAt, ControlPlace, parse_control, parse_place, token};
-pub(crate) use routes::said;
 pub(crate) use words::{Words, parse_kind};
 
 pub(crate) use crate::config::keys::keys;

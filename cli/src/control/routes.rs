@@ -14,14 +14,14 @@ use axum::response::sse::{Event as Told, KeepAlive, Sse};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::{MethodFilter, Router, on};
 use fairlift::Handle;
-use fairlift::control::{Change, Leave, Refused, State, View};
+use fairlift::control::{Change, Refused, State, View};
 use fairlift_lab::suggestion;
 use serde_json::{Value, json};
 
 use super::listen::Who;
 use super::words::Words;
 use super::{Act, ConfigFile, Kind, NotRead, ReadAgain, metrics, page, show, status, trace, why};
-use crate::config::difference::suited;
+use crate::config::difference::{describe, suited};
 use asked::{ApiRequest, if_match, keys};
 
 /// How often it is looked whether what was removed has gone, and what schedulers have found out.
@@ -509,7 +509,8 @@ impl App {
             let changes = words(&before).map_err(bad)?;
             let state = handle.apply(&changes, asked, dry_run)?;
             let also = suited(&before.config, &state.config);
-            let made: Vec<String> = changes.iter().map(said).chain(also.iter().cloned()).collect();
+            let made: Vec<String> =
+                changes.iter().map(|change| describe(change, &before.config)).chain(also.iter().cloned()).collect();
             let warnings = self.file.warnings_of(&state.config, &changes);
             if !dry_run && !changes.is_empty() {
                 for change in &made[..changes.len()] {
@@ -539,40 +540,6 @@ impl App {
         let (version, value) = ask(work).await??;
         Ok(tagged(json_response(&value), version))
     }
-}
-
-/// A change in few words, for the log.
-pub(crate) fn said(change: &Change) -> String {
-    match change {
-        Change::AddGroup { path, weight } => format!("add group {path} weight={weight}"),
-        Change::RemoveGroup { path } => format!("remove group {path}"),
-        Change::SetWeight { group, weight } => format!("set group {group} weight={weight}"),
-        Change::SetBounds { group, bounds } => format!("set group {group} {bounds}"),
-        Change::AddDisk(disk) => format!("add disk {} scheduler={}", disk.name, disk.scheduler.name()),
-        Change::RemoveDisk { disk } => format!("remove disk {disk}"),
-        Change::SetScheduler { disk, scheduler, .. } => format!("set disk {disk} scheduler={}", scheduler.name()),
-        Change::SetKnob { disk, knob, value } => format!("set disk {disk} {knob}={value}"),
-        Change::SetDepth { disk, depth } => format!("set disk {disk} depth={}", auto(*depth)),
-        Change::SetNrRequests { disk, nr_requests } => format!("set disk {disk} nr_requests={}", auto(*nr_requests)),
-        Change::AddExport(new) => {
-            format!("add export {}={} group={}", new.name, show::backing(&new.backing), new.group)
-        }
-        Change::RemoveExport { export, how: Leave::Drain } => format!("remove export {export}"),
-        Change::RemoveExport { export, how: Leave::Cut } => format!("remove export {export} now=true"),
-        Change::MoveExport { export, group } => format!("set export {export} group={group}"),
-        Change::SetPriority { export, priority } => format!("set export {export} ioprio={}", show::priority(*priority)),
-        Change::SetReadOnly { export, read_only } => format!("set export {export} read_only={read_only}"),
-        Change::SetDescription { export, .. } => format!("set export {export} description"),
-        Change::Grow { export, size } => format!("set export {export} size={}", auto(*size)),
-        Change::SetFaults { export, path, .. } => format!("set export {export} faults={}", path.display()),
-        Change::AddListener(listener) => format!("add listener {}", crate::words::place::show(&listener.address)),
-        Change::RemoveListener { address } => format!("remove listener {address}"),
-        Change::SetCertificate { .. } => "set certificate".into(),
-    }
-}
-
-fn auto(number: Option<impl ToString>) -> String {
-    number.map_or_else(|| "auto".into(), |number| number.to_string())
 }
 
 fn tagged(mut response: Response, version: u64) -> Response {

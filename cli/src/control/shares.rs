@@ -367,7 +367,7 @@ mod tests {
             tls: None,
             roots: Vec::new(),
         };
-        State { version: 0, config }
+        State { version: 0, config: config.into() }
     }
 
     /// share.2

@@ -134,7 +134,7 @@ fn weights(state: &State) -> BTreeMap<&str, u16> {
 
 /// The exports of each disk, by group.
 fn exports(state: &State) -> BTreeMap<&str, BTreeMap<&str, Vec<&str>>> {
-    let Config { exports, disks, groups, .. } = &state.config;
+    let Config { exports, disks, groups, .. } = &*state.config;
     let mut all: BTreeMap<&str, BTreeMap<&str, Vec<&str>>> = BTreeMap::new();
     for export in exports {
         let Some(disk) = export.disk else { continue };

@@ -185,7 +185,7 @@ impl Look<'_> {
 
     /// The clients of a group.
     fn clients<'a>(&'a self, view: &'a View, path: &'a str) -> impl Iterator<Item = &'a ClientView> {
-        let Config { exports, groups, .. } = &self.state.config;
+        let Config { exports, groups, .. } = &*self.state.config;
         let is_mine = move |name: &str| {
             exports.iter().any(|export| export.name == name && groups[usize::from(export.group.0)].path == path)
         };

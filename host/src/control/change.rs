@@ -184,7 +184,7 @@ pub struct State {
     /// How often something was changed since the start.
     pub version: u64,
     /// What a server would be started with to be the same: every export names its disk.
-    pub config: Config,
+    pub config: Arc<Config>,
 }
 
 /// Why nothing was changed.

@@ -49,7 +49,7 @@ const FINDINGS: usize = 16;
 pub(crate) struct Live {
     version: u64,
     /// What is in force: every export names its disk.
-    config: Config,
+    config: Arc<Config>,
     /// The numbers by which queues know the groups.
     groups: BTreeMap<String, GroupId>,
     /// The numbers of the disks.
@@ -143,12 +143,12 @@ impl Live {
             short: BTreeMap::new(),
             given_up: BTreeSet::new(),
             started: SystemTime::now(),
-            config,
+            config: Arc::new(config),
         }
     }
 
     pub(crate) fn state(&self) -> State {
-        State { version: self.version, config: self.config.clone() }
+        State { version: self.version, config: Arc::clone(&self.config) }
     }
 
     /// Makes changes, or none (control.1).
@@ -177,7 +177,7 @@ impl Live {
             }
         };
         if dry_run {
-            return Ok(State { version: self.version, config: draft.config });
+            return Ok(State { version: self.version, config: Arc::new(draft.config) });
         }
         if !changes.is_empty() {
             self.make(backend, served, draft);

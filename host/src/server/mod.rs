@@ -253,7 +253,8 @@ impl Shared {
     /// Exports without a size of their own become as large as these backings.
     fn follow_sizes(&self, resized: &[Arc<dyn device::Device>]) {
         let exports = self.served.service.exports().list.clone();
-        let sized: Vec<_> = self.live().state().config.exports.into_iter().filter(|one| one.size.is_some()).collect();
+        let sized: Vec<_> =
+            self.live().state().config.exports.iter().filter(|one| one.size.is_some()).cloned().collect();
         let follows = |export: &&Arc<Export>| sized.iter().all(|one| one.name != export.name);
         let shown = exports.iter().filter(|export| resized.iter().any(|one| Arc::ptr_eq(one, &export.device)));
         for export in shown.filter(follows) {
@@ -265,7 +266,7 @@ impl Shared {
                     let of = vec![
                         ("version", state.version.to_string()),
                         ("who", "its backing".into()),
-                        ("what", format!("set export {name} size=auto")),
+                        ("what", format!("export {name:?}: size up to the end")),
                     ];
                     self.served.service.events.tell("changed", of);
                 }

@@ -17,7 +17,8 @@ use crate::worker::Backend;
 impl Live {
     pub(super) fn make(&mut self, backend: &Backend, served: &Served, draft: Draft) {
         let Draft { config, groups, disks, made, opened, files, steps, suited, .. } = draft;
-        (self.config, self.groups, self.disks, self.opened, self.files) = (config, groups, disks, opened, files);
+        (self.config, self.groups, self.disks, self.opened, self.files) =
+            (Arc::new(config), groups, disks, opened, files);
         let before = std::mem::replace(&mut self.made, made);
         let there = served.service.exports();
         let mut exports = Listed { list: there.list.clone(), openings: Vec::new() };

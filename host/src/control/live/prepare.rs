@@ -135,7 +135,7 @@ impl Live {
         dry_run: bool,
     ) -> Result<Draft, (usize, Why)> {
         let mut draft = Draft {
-            config: self.config.clone(),
+            config: Config::clone(&self.config),
             groups: self.groups.clone(),
             disks: self.disks.clone(),
             made: self.made.clone(),
