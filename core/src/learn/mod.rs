@@ -11,7 +11,7 @@
 //! | [`depth`] | how many requests it needs at once |
 //! | `trials` | the two above, for one device |
 //! | [`concurrency`] | how many helper threads pay on a backing |
-//! | [`queueing`] | whether it takes several requests at once; whether it rotates |
+//! | [`rotation`] | whether it rotates |
 //! | [`rate`] | what it does at its best |
 //! | [`pace`] | what it does while it is busy, and so what a flush costs |
 //!
@@ -23,6 +23,6 @@ pub mod depth;
 pub mod habits;
 pub mod idling_trial;
 pub mod pace;
-pub mod queueing;
 pub mod rate;
+pub mod rotation;
 pub(crate) mod trials;

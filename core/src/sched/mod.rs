@@ -36,6 +36,12 @@ pub struct Setup<'a> {
     pub seed: u64,
 }
 
+/// Whether a device that takes so many requests at once works on several: CFQ's `CFQ_HW_QUEUE_MIN`. To find out by observation gained
+/// nothing (docs/tried.md).
+pub(crate) const fn queues(depth: u32) -> bool {
+    depth > 4
+}
+
 impl Setup<'_> {
     /// A device of which nothing is known, with no groups but the root, which is in no list: for code that only wants to
     /// know what a scheduler is like.

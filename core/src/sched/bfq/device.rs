@@ -5,7 +5,6 @@ use super::*;
 /// What the next scheduler of this kind begins with.
 pub(super) struct Known {
     depth: u32,
-    queueing: Queueing,
     rotation: Rotation,
     trials: Trials,
 }
@@ -17,7 +16,6 @@ pub(super) struct Device {
     pub(super) depth: u32,
     /// What another scheduler has sent and is in the device.
     pub(super) others: u32,
-    pub(super) queueing: Queueing,
     pub(super) rotation: Rotation,
     pub(super) trials: Trials,
     /// The last answer was that the depth keeps requests waiting.
@@ -35,7 +33,6 @@ impl Device {
         Self {
             depth,
             others: 0,
-            queueing: Queueing::new(queueing::Depth::BFQ, !rotational),
             rotation: Rotation::new(rotational),
             trials: Trials::new(depth, rotational),
             is_full: false,
@@ -51,18 +48,24 @@ impl Device {
     }
 
     pub(super) fn take_learned(&mut self) -> Known {
-        let Self { depth, queueing, rotation, .. } = *self;
+        let Self { depth, rotation, .. } = *self;
         let trials = core::mem::replace(&mut self.trials, Trials::new(depth, rotation.is_rotational()));
-        Known { depth, queueing, rotation, trials }
+        Known { depth, rotation, trials }
     }
 
     pub(super) fn recall(&mut self, learned: Known) {
-        let Known { depth, queueing, rotation, trials } = learned;
-        (self.queueing, self.rotation, self.trials) = (queueing, rotation, trials);
+        let Known { depth, rotation, trials } = learned;
+        (self.rotation, self.trials) = (rotation, trials);
         self.trials.resume();
         if depth != self.depth {
             self.trials.set_max(self.depth);
         }
+    }
+
+    /// Whether it takes several at once.
+    #[inline]
+    pub(super) const fn queues(&self) -> bool {
+        queues(self.depth)
     }
 
     #[inline]
@@ -89,7 +92,7 @@ impl Bfq {
             _ if device.depth <= 1 || device.is_rotational() && self.turns_are_forced() => false,
             (_, None) => device.trials.way() == Way::Parallel,
             (_, Some(idle)) if device.is_rotational() => idle == Duration::ZERO,
-            (_, Some(_)) => device.queueing.is_queueing(),
+            (_, Some(_)) => device.queues(),
         }
     }
 
@@ -134,7 +137,6 @@ impl Bfq {
         let (in_flight, waiting) = (self.together.in_flight(), self.waitings.len() as u32);
         let is_together = self.is_together();
         let is_held = self.turn.is_some_and(|turn| turn.idle_until.is_some());
-        let held_back = self.device.is_full || is_held;
         // What could go as well, if only the depth allowed it.
         let could = match self.turn {
             Some(turn) if !is_together => self.queue(turn.queue).requests.len(),
@@ -150,14 +152,12 @@ impl Bfq {
             _ => depth::Ended::Other,
         };
         self.turns.rate.ended(now);
-        let device = &mut self.device;
-        let mut changed = device.queueing.ended(in_flight, waiting, held_back);
-        if let Some((_, lone)) = device.lone.take_if(|(id, _)| *id == served.request.id) {
-            let before = device.is_rotational();
-            changed |= device.rotation.ended(now, lone);
-            if device.is_rotational() != before {
-                device.trials.rotates(now, !before);
-            }
+        let lone = self.device.lone.take_if(|(id, _)| *id == served.request.id);
+        if let Some((_, lone)) = lone
+            && self.device.rotation.ended(now, lone)
+        {
+            self.device.trials.rotates(now, self.device.rotation.is_rotational());
+            self.review_merging();
         }
         let is_auto = self.settings.slice_idle.is_none() && self.settings.service == 0;
         let end = trials::Ended {
@@ -168,11 +168,8 @@ impl Bfq {
             is_together,
             way: is_auto.then_some(idling_trial::End { sectors, open: in_flight - 1 + waiting, several, seeks }),
         };
-        let has_other_turns = device.trials.ended(now, &end);
+        let has_other_turns = self.device.trials.ended(now, &end);
         self.tell_finding();
-        if changed {
-            self.review_merging();
-        }
         if has_other_turns {
             self.plan_anew(is_together);
         }
@@ -226,7 +223,7 @@ impl Bfq {
     /// bfq.8: switches merging on or off as the device and the settings ask.
     pub(super) fn review_merging(&mut self) {
         let on = match self.settings.queue_merging {
-            0 => self.device.is_rotational() || !self.device.queueing.is_queueing(),
+            0 => self.device.is_rotational() || !self.device.queues(),
             choice => choice == 1,
         };
         if self.merging.set_on(on) && on {

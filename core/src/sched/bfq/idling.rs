@@ -57,7 +57,7 @@ impl Bfq {
         if queue.priority.class == PriorityClass::Idle || queue.think.is_longer_than(self.short()) {
             return false;
         }
-        let (rotational, queueing) = (self.device.is_rotational(), self.device.queueing.is_queueing());
+        let (rotational, queueing) = (self.device.is_rotational(), self.device.queues());
         Turns::order_pays(rotational, queueing, queue.seeks.is_seeky(SEEKY), turn.wrote)
             || self.shares_would_suffer(now, turn.queue)
     }

@@ -81,12 +81,12 @@ use super::fair_queue::{Arrival, FairQueue, Leaf};
 use super::request_list::{BackSeek, RequestList, RequestTable};
 use super::{
     Charge, Entry, Learned, Membership, Merge, NR_REQUESTS_SHARED, Next, Report, RequestId, Scheduler, Served, Setup,
-    Side, Waiting,
+    Side, Waiting, queues,
 };
 use crate::learn::depth;
 use crate::learn::habits::{Seek, Seekiness, ThinkTime};
 use crate::learn::idling_trial::{self, Way};
-use crate::learn::queueing::{self, Lone, Queueing, Rotation};
+use crate::learn::rotation::{Lone, Rotation};
 use crate::learn::trials::{self, Trials};
 use crate::trace::{Message, Note};
 use crate::tunable::tune;
@@ -291,6 +291,7 @@ impl Scheduler for Bfq {
     fn resize(&mut self, capacity: usize, depth: u16) {
         self.waitings.grow_to(capacity);
         self.device.set_depth(depth);
+        self.review_merging();
     }
 
     fn set_others(&mut self, others: u32) {

@@ -89,7 +89,6 @@ impl Bfq {
             return Together::budget_max(&self.settings).max(next);
         }
         let learned = queue.is_sync.then_some(queue.budget);
-        let learned = learned.map(|budget| queue.raising.budget(&self.crowd, budget, self.turns.budget_min()));
         self.turns.budget(learned, self.part(q)).max(next)
     }
 

@@ -20,14 +20,12 @@
 //! raising.7  *Idling*: the device idles for a raised queue for 20 ms at least. Where many streams are served at once, the queue has the
 //!            device for itself in the first half second of raising: a large program starts on flash within that
 //!            ([`WeightRaising::idling`]).
-//! raising.8  *Budget*: twice the smallest at most, for a stream that is waited for needs little at a time
-//!            ([`WeightRaising::budget`]). Nor is a slow turn charged as a fast one: programs that start seek, and on `sata-7200` none of
-//!            them would be done in a minute beside readers ([`WeightRaising::surcharge`]).
+//! raising.8  *Charge*: a slow turn is not charged as a fast one: programs that start seek, and on `sata-7200` none of them would be done in a
+//!            minute beside readers ([`WeightRaising::surcharge`]).
 //! raising.9  *Turns*: a disk that rotates takes turns while a raised stream has something to do beside others, where no two
 //!            groups compete, for its arm follows one; and no trial judges it meanwhile ([`Crowd::forces_turns`]). Without this a start beside writers takes 8.6 s on
 //!            `sata-7200` and 32 s on `eva-raid5-12`, in place of 2.4 and 1.7.
-//! raising.10  Where most open queues are raised, nobody waits for them, and budgets are as if none was: throughput is then what they
-//!             wait for.
+//! raising.10  Where most open queues are raised, nobody waits for them: throughput is then what they wait for.
 //!
 //! When `low_latency` is off, no stream is raised. Not here, though Linux has it: *soft real time* and *bursts*; each was
 //! tried without and gained nothing (docs/measured/schedulers.md).
@@ -94,13 +92,6 @@ impl WeightRaising {
         let is_owed = crowd.few_are_raised();
         let is_fresh = || now.since(self.since) < ALONE;
         self.is_raised.then(|| Idling { at_least: IDLE, is_owed, is_alone: is_owed && is_fresh() })
-    }
-
-    /// raising.8: its budget, where it would have so much and the smallest is `least`.
-    #[must_use]
-    #[inline]
-    pub fn budget(&self, crowd: &Crowd, budget: u32, least: u32) -> u32 {
-        if self.is_raised && crowd.few_are_raised() { budget.min(2 * least) } else { budget }
     }
 
     /// raising.8: what its turn is charged beside what was served, where it would be so much.
@@ -308,10 +299,7 @@ mod tests {
 
     /// raising.8
     #[test]
-    fn a_raised_queue_has_little_at_a_time() {
-        let crowd = beside_another(&raised());
-        assert_eq!((raised().budget(&crowd, 1000, 32), raised().budget(&crowd, 10, 32)), (64, 10));
-        assert_eq!(WeightRaising::default().budget(&crowd, 1000, 32), 1000);
+    fn a_slow_turn_of_a_raised_queue_is_not_charged_as_a_fast_one() {
         assert_eq!((raised().surcharge(500), WeightRaising::default().surcharge(500)), (0, 500));
     }
 
@@ -335,19 +323,18 @@ mod tests {
 
     /// raising.10
     #[test]
-    fn where_most_are_raised_nobody_waits_for_them_and_budgets_are_as_if_none_was() {
+    fn where_most_are_raised_nobody_waits_for_them() {
         let raising = raised();
         let mut crowd = beside_another(&raising);
         let is_owed =
             |crowd: &Crowd| raising.idling(at(0), crowd).is_some_and(|idling| idling.is_owed && idling.is_alone);
-        let answers = |crowd: &Crowd| (is_owed(crowd), raising.budget(crowd, 1000, 32));
-        assert_eq!(answers(&crowd), (true, 64), "one of two");
+        assert!(is_owed(&crowd), "one of two");
         crowd.opened(&raising);
-        assert_eq!(answers(&crowd), (false, 1000), "two of three");
+        assert!(!is_owed(&crowd), "two of three");
         crowd.lowered();
-        assert_eq!(answers(&crowd), (true, 64), "one of three");
+        assert!(is_owed(&crowd), "one of three");
         crowd.raised();
-        assert_eq!((answers(&crowd), crowd.open()), ((false, 1000), 3));
+        assert!(!is_owed(&crowd) && crowd.open() == 3);
     }
 
     #[test]

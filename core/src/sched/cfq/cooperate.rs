@@ -27,7 +27,7 @@ impl Cfq {
 
     /// A flow that goes on where the present one stopped (cooperate.1).
     pub(super) fn cooperator(&self) -> Option<u32> {
-        if !self.rotational && self.queueing.is_queueing() {
+        if !self.rotational && self.queues {
             return None; // cooperate.4
         }
         let turn = self.turn.as_ref()?;

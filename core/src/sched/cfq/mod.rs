@@ -67,11 +67,10 @@ pub use settings::Settings;
 use super::request_list::{BackSeek, RequestTable};
 use super::{
     Charge, Entry, Membership, Merge, NR_REQUESTS_SHARED, Next, Report, RequestId, Scheduler, Served, Setup, Side,
-    Waiting,
+    Waiting, queues,
 };
 use crate::learn::idling_trial::{End, IdlingTrial, Way};
 use crate::learn::pace::{self, Pace};
-use crate::learn::queueing::{Depth, Queueing};
 use crate::trace::{Message, Note};
 use crate::tunable::tune;
 use crate::{Duration, Group, GroupId, Instant, Sector, Stream, StreamId};
@@ -108,7 +107,8 @@ pub struct Cfq {
     turn: Option<Slice>,
     /// Which flows of which group have the device, with slices.
     serving: Option<Serving>,
-    queueing: Queueing,
+    /// Whether the device takes several requests at once.
+    queues: bool,
     /// Whether IOPS mode is on.
     iops: bool,
     /// What `slice_idle` is now.
@@ -177,7 +177,7 @@ impl Cfq {
             bindings: Vec::new(),
             turn: None,
             serving: None,
-            queueing: Queueing::new(Depth::CFQ, u32::from(setup.depth) > Depth::CFQ.threshold),
+            queues: queues(setup.depth.into()),
             iops: false,
             idle: Duration::ZERO,
             idling_trial: IdlingTrial::new(if setup.character.rotational { Way::Idle } else { Way::Parallel }),
@@ -209,7 +209,7 @@ impl Cfq {
     }
 
     fn is_iops(&self) -> bool {
-        self.idle == Duration::ZERO && self.queueing.is_queueing()
+        self.idle == Duration::ZERO && self.queues
     }
 
     /// For how long the device is held idle, where it is.
@@ -444,11 +444,13 @@ impl Scheduler for Cfq {
         self.table.len()
     }
 
-    fn resize(&mut self, capacity: usize, _depth: u16) {
+    fn resize(&mut self, capacity: usize, depth: u16) {
         self.table.grow_to(capacity);
         let capacity = capacity.max(self.sent_for.len());
         self.sent_for.resize(capacity, 0);
         self.pieces.resize(capacity, 0);
+        self.queues = queues(depth.into());
+        self.choose_mode();
     }
 
     fn completed(&mut self, now: Instant, served: &Served) {
@@ -487,13 +489,8 @@ impl Scheduler for Cfq {
         }
         self.table.forget(id);
         self.start_slice(number);
-        let held_back = !self.iops || self.idle_until.is_some();
-        let mut changed = self.queueing.ended(in_flight, waiting, held_back);
         if self.settings.slice_idle.is_none() && self.idling_trial.ended(now, end) {
             self.tell_finding();
-            changed = true;
-        }
-        if changed {
             self.choose_mode();
         }
         if self.iops {

@@ -153,7 +153,7 @@ impl Cfq {
         if self.idle == Duration::ZERO || !flow.sync || flow.priority.class == PriorityClass::Idle {
             return false;
         }
-        if flow.idles && (self.rotational || !self.queueing.is_queueing()) {
+        if flow.idles && (self.rotational || !self.queues) {
             return true;
         }
         let class = &self.groups[flow.group].classes[flow.priority.class as usize];

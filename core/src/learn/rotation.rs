@@ -1,19 +1,7 @@
-//! Queueing, rotation: what the device turns out to be like.
+//! Rotation: does distance cost time?
 //!
 //! What is declared is a first guess. A file on a network, a RAID controller, a virtual disk or a USB bridge declares
-//! whatever its driver thinks, so what is observed counts more, and it may change: a depth is set, a path fails over.
-//!
-//! **Queueing**: does the device take several requests at once?
-//!
-//! queueing.1  A sample is an end at which more than `threshold` requests were in flight or waiting: there was enough to see it.
-//!     None is taken while the scheduler holds requests back by its own choice, for then their number in the device says
-//!     nothing about the device.
-//! queueing.2  After `samples` of them there is a verdict: it queues if more than `threshold` were ever in flight at once.
-//! queueing.3  A verdict that it queues counts at once. One that it does not counts against an earlier "it does" only when it is
-//!     the fourth in a row: while a device queues, a window without depth happens; a device that lost its depth has no
-//!     other. (Linux's BFQ and CFQ never revert: queueing.1 is what makes it safe.)
-//!
-//! **Rotation**: does distance cost time?
+//! whatever its driver thinks, so what is observed counts more.
 //!
 //! rotation.1  A sample is a read of at most 64 KiB that was alone in the device from its dispatch to its end; it is near or far
 //!     from the one before. Writes tell nothing, caches take them; nor do large ones, which take their time anywhere.
@@ -25,75 +13,6 @@
 
 use crate::time::{ms, us};
 use crate::{Duration, Instant};
-
-/// How many verdicts "does not queue" in a row make one forget that it did. Chosen: windows without depth happen (queueing.3); four in a
-/// row are unlikely.
-const REVERT: u8 = 4;
-
-/// What a scheduler means by queueing (queueing.1, queueing.2).
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Depth {
-    /// More than so many at once is queueing.
-    pub threshold: u32,
-    /// How many samples make a verdict; at least 1.
-    pub samples: u16,
-}
-
-impl Depth {
-    /// BFQ's: the kernel's `BFQ_HW_QUEUE_THRESHOLD` and `BFQ_HW_QUEUE_SAMPLES`.
-    pub const BFQ: Self = Self { threshold: 3, samples: 32 };
-    /// CFQ's: the kernel's `CFQ_HW_QUEUE_MIN`, and its 50 samples.
-    pub const CFQ: Self = Self { threshold: 4, samples: 50 };
-}
-
-/// Does the device take several requests at once? (queueing.1–3)
-#[derive(Clone, Copy, Debug)]
-pub struct Queueing {
-    depth: Depth,
-    is_queueing: bool,
-    /// Samples since the last verdict.
-    taken: u16,
-    /// The most that were in flight since then.
-    most: u32,
-    /// Verdicts in a row that it does not.
-    against: u8,
-}
-
-impl Queueing {
-    /// With a first guess.
-    #[must_use]
-    pub const fn new(depth: Depth, guess: bool) -> Self {
-        Self { depth, is_queueing: guess, taken: 0, most: 0, against: 0 }
-    }
-
-    /// Whether it does, as far as is known.
-    #[must_use]
-    pub const fn is_queueing(&self) -> bool {
-        self.is_queueing
-    }
-
-    /// A request ended. In flight and waiting are counted before it did; `held_back` says that the scheduler keeps waiting
-    /// requests from the device for a reason of its own. Answers whether the opinion changed.
-    #[inline]
-    pub fn ended(&mut self, in_flight: u32, waiting: u32, held_back: bool) -> bool {
-        self.most = self.most.max(in_flight);
-        let enough = in_flight.saturating_add(waiting) > self.depth.threshold;
-        if !enough || held_back && in_flight <= self.depth.threshold {
-            return false; // queueing.1
-        }
-        self.taken += 1;
-        self.taken >= self.depth.samples && self.judge()
-    }
-
-    fn judge(&mut self) -> bool {
-        let verdict = self.most > self.depth.threshold; // queueing.2
-        (self.taken, self.most) = (0, 0);
-        self.against = if verdict { 0 } else { self.against.saturating_add(1) };
-        let before = self.is_queueing;
-        self.is_queueing = verdict || before && self.against < REVERT; // queueing.3
-        self.is_queueing != before
-    }
-}
 
 /// A read that was alone in the device (rotation.1).
 #[derive(Clone, Copy, Debug)]
@@ -222,80 +141,6 @@ impl Rotation {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// Ends so many requests, with so many in flight and waiting.
-    fn end(queueing: &mut Queueing, times: u32, in_flight: u32, waiting: u32) {
-        for _ in 0..times {
-            queueing.ended(in_flight, waiting, false);
-        }
-    }
-
-    /// queueing.2
-    #[test]
-    fn thirty_two_ends_at_depth_tell_that_a_device_queues() {
-        let mut queueing = Queueing::new(Depth::BFQ, false);
-        end(&mut queueing, 31, 3, 5);
-        assert!(!queueing.is_queueing());
-        assert!(queueing.ended(4, 0, false), "the opinion changed");
-        assert!(queueing.is_queueing());
-    }
-
-    /// queueing.2
-    #[test]
-    fn a_device_that_takes_three_at_once_does_not_queue_for_bfq_nor_one_that_takes_four_for_cfq() {
-        for (depth, most) in [(Depth::BFQ, 3), (Depth::CFQ, 4)] {
-            let mut queueing = Queueing::new(depth, true);
-            end(&mut queueing, 1000, most, 5);
-            assert!(!queueing.is_queueing(), "{depth:?}");
-            end(&mut queueing, 100, most + 1, 5);
-            assert!(queueing.is_queueing(), "{depth:?}");
-        }
-    }
-
-    /// queueing.1
-    #[test]
-    fn a_quiet_device_tells_nothing() {
-        let mut queueing = Queueing::new(Depth::BFQ, true);
-        end(&mut queueing, 10_000, 1, 2);
-        assert!(queueing.is_queueing());
-        end(&mut queueing, 10_000, 1, 3);
-        assert!(!queueing.is_queueing(), "there were four, and it took one at a time");
-    }
-
-    /// queueing.1
-    #[test]
-    fn what_is_held_back_by_choice_is_no_evidence_but_what_was_sent_is() {
-        let mut queueing = Queueing::new(Depth::BFQ, true);
-        for _ in 0..10_000 {
-            queueing.ended(1, 100, true);
-        }
-        assert!(queueing.is_queueing());
-        let mut queueing = Queueing::new(Depth::BFQ, false);
-        for _ in 0..32 {
-            queueing.ended(4, 100, true);
-        }
-        assert!(queueing.is_queueing());
-    }
-
-    /// queueing.3
-    #[test]
-    fn only_the_fourth_verdict_in_a_row_makes_it_forget_that_a_device_queues() {
-        let mut queueing = Queueing::new(Depth::BFQ, true);
-        for _ in 0..100 {
-            end(&mut queueing, 3 * 32, 1, 9);
-            end(&mut queueing, 32, 9, 9);
-            assert!(queueing.is_queueing(), "one window in four has depth");
-        }
-        end(&mut queueing, 4 * 32 - 1, 1, 9);
-        assert!(queueing.is_queueing());
-        end(&mut queueing, 1, 1, 9);
-        assert!(!queueing.is_queueing());
-        end(&mut queueing, 32, 9, 9);
-        assert!(queueing.is_queueing(), "and back at once");
-        let mut queueing = Queueing::new(Depth::BFQ, false);
-        end(&mut queueing, 32, 1, 9);
-        assert!(!queueing.is_queueing(), "who never thought so needs no proof");
-    }
 
     /// Reads one after the other: so many, each so far and taking so long. Answers whether the opinion changed.
     fn read(rotation: &mut Rotation, times: u32, distance: u64, took: Duration) -> bool {
