@@ -11,7 +11,7 @@ fn main() -> Result<(), fairlift::Error> {
     let arg = |n, default: &str| std::env::args().nth(n).unwrap_or_else(|| default.into());
     let backing = match arg(2, "").as_str() {
         "" => Backing::Mem { size: 1 << 30 },
-        path => Backing::File { path: path.into(), direct: Default::default(), in_use: Default::default() },
+        path => Backing::File { path: path.into(), access: Default::default() },
     };
     let disk = Disk::new("ram", sched::Kind::from_name(&arg(3, "none")).expect("the name of a scheduler"));
     let export = Export { description: "a gibibyte of RAM".into(), ..Export::new("ram", backing) };

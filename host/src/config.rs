@@ -230,10 +230,8 @@ pub enum Backing {
     File {
         /// Where it is.
         path: PathBuf,
-        /// Whether the page cache is bypassed.
-        direct: Direct,
-        /// Whether a block device is taken that is mounted, or held by another program.
-        in_use: InUse,
+        /// How it is opened, and what is taken.
+        access: FileAccess,
     },
     /// RAM that takes as long as a modelled disk would.
     Model {
@@ -363,6 +361,19 @@ impl fmt::Debug for Factory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Factory")
     }
+}
+
+/// How a file is opened, and what is taken.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct FileAccess {
+    /// Whether the page cache is bypassed.
+    pub direct: Direct,
+    /// Whether a block device is taken that is mounted, or held by another program.
+    pub in_use: InUse,
+    /// Whether a file is taken that begins as an image of another format does: its bytes are served as they are.
+    pub is_raw: bool,
+    /// Whether it is taken though another export writes to the same bytes.
+    pub is_shared: bool,
 }
 
 /// Whether a file is used with direct I/O, past the page cache.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use fairlift::bench::{Job, Measured, Setup, capacity, run, run_raw};
-use fairlift::config::{Backing, Direct, Disk, Engine, Factory};
+use fairlift::config::{Backing, Disk, Engine, Factory};
 use fairlift_core::ceiling::{Bounds, Ceiling, Rate, Rates};
 use fairlift_core::model::{Character, Model, ModelCompletion, ModelRequest, Work};
 use fairlift_core::program::{Ask, Meter, Program};
@@ -109,7 +109,7 @@ const fn never(_: Duration) -> bool {
 fn image(dir: &std::path::Path) -> Backing {
     let path = dir.join("image");
     std::fs::File::create(&path).unwrap().set_len(16 << 20).unwrap();
-    Backing::File { path, direct: Direct::Auto, in_use: Default::default() }
+    Backing::File { path, access: Default::default() }
 }
 
 /// A directory for a test, gone with it.
@@ -347,11 +347,7 @@ fn raw_reads_of_a_file_in_ram_end_like_others() {
     let path = std::path::Path::new("/dev/shm").join(format!("fairlift-raw-{}", std::process::id()));
     let Ok(file) = std::fs::File::create(&path) else { return eprintln!("SKIPPED: /dev/shm cannot be written") };
     file.set_len(16 << 20).unwrap();
-    let setup = setup(
-        Backing::File { path: path.clone(), direct: Direct::Auto, in_use: Default::default() },
-        sched::Kind::None,
-        1,
-    );
+    let setup = setup(Backing::File { path: path.clone(), access: Default::default() }, sched::Kind::None, 1);
     let (job, seen, depth) = job(1, walker(Op::Read, 3, 0, 8192));
     let measured = run_raw(&setup, vec![job], &mut never);
     std::fs::remove_file(&path).unwrap();

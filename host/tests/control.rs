@@ -133,7 +133,7 @@ fn file(name: &str, path: &Path, read_only: bool) -> Change {
     Change::AddExport(NewExport {
         name: name.into(),
         description: String::new(),
-        backing: Backing::File { path: path.into(), direct: Default::default(), in_use: Default::default() },
+        backing: Backing::File { path: path.into(), access: Default::default() },
         offset: 0,
         size: None,
         disk: None,

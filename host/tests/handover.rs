@@ -194,7 +194,7 @@ fn over_ram_with_shared_tags_schedulers_follow_one_another() {
 fn over_a_file_schedulers_follow_one_another() {
     let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("handover-{}.img", std::process::id()));
     std::fs::File::create(&path).unwrap().set_len(CLIENTS * BLOCKS * BLOCK).unwrap();
-    let backing = Backing::File { path: path.clone(), direct: Default::default(), in_use: Default::default() };
+    let backing = Backing::File { path: path.clone(), access: Default::default() };
     schedulers_follow_one_another("file", backing, false);
     std::fs::remove_file(&path).unwrap();
 }

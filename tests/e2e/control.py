@@ -377,7 +377,7 @@ def clients_that_say_nothing_or_junk_or_never_end_hurt_nobody(t):
 @test(fairlift_only=True)
 def only_those_who_may_change_a_server_can(t):
     token = "0123456789abcdef0123456789abcdef"
-    Path(t.path("token")).write_text(token + "\n")
+    t.secret("token", token + "\n")
     port = free_port()
     server = t.server("a=mem:4m", args=[
         "--control", f"unix:{t.path('rw.sock')}", "--control", f"unix:{t.path('ro.sock')},mode=0666,read_only",
@@ -407,7 +407,7 @@ def only_those_who_may_change_a_server_can(t):
 
 @test(fairlift_only=True)
 def the_config_file_says_where_control_is_and_a_check_finds_what_a_start_would(t):
-    Path(t.path("token")).write_text("0123456789abcdef0123456789abcdef\n")
+    t.secret("token", "0123456789abcdef0123456789abcdef\n")
     port = free_port()
     text = f"""
         [server]
@@ -436,7 +436,7 @@ def the_config_file_says_where_control_is_and_a_check_finds_what_a_start_would(t
     equal(control.ask("GET", "/v1/exports/a")["description"], "new", "the description")
     # A token is another when its file is read again.
     known = f"tcp:127.0.0.1:{port},token={t.path('token')}"
-    Path(t.path("known")).write_text(Path(t.path("token")).read_text())
+    t.secret("known", Path(t.path("token")).read_text())
     Path(t.path("token")).write_text("short\n")
     contains(control.ask("POST", "/v1/reload", code=422)["error"], "server0.toml:3", "server.control", "at least 16 letters")
     t.run(BINARY, "get", "group", "/x", "--control", f"tcp:127.0.0.1:{port},token={t.path('known')}")

@@ -243,6 +243,13 @@ class Context:
     def path(self, name):
         return str(self.dir / name)
 
+    def secret(self, name, text):
+        """Writes a file that only its owner can read; returns its path."""
+        path = Path(self.path(name))
+        path.touch(mode=0o600)
+        path.write_text(text)
+        return str(path)
+
     def image(self, name, size, *pieces):
         """Makes a sparse file of `size` bytes that holds each (offset, bytes) of `pieces`; returns its path."""
         path = self.path(name)

@@ -35,7 +35,7 @@ def get(port, path="/", **headers):
 def served(t, *more):
     """A server whose page is at a port of this machine, and the token."""
     token, port = "0123456789abcdef" * 2, free_port()
-    Path(t.path("token")).write_text(token + "\n")
+    t.secret("token", token + "\n")
     server = t.server(config=CONFIG, args=[f"--control=tcp:127.0.0.1:{port},token={t.path('token')}{''.join(more)}"])
     return server, port, token
 

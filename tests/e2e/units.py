@@ -24,7 +24,7 @@ def the_units_start_and_reload_what_there_is(t):
         equal(started[config], f"/etc/fairlift/{instance or 'fairlift'}.toml", "the config file")
         started[config] = t.path("fairlift.toml")
         t.run(BINARY, *started, "--check", env={**os.environ, "XDG_RUNTIME_DIR": str(t.dir)})
-        contains(unit, "Type=notify", "ExecReload=/bin/kill -HUP $MAINPID", "RestartPreventExitStatus=2")
+        contains(unit, "Type=notify", "ExecReload=/bin/kill -HUP $MAINPID", "RestartPreventExitStatus=2", "RestartSec=")
 
 
 @test(fairlift_only=True)

@@ -22,7 +22,6 @@ use toml::de::{DeTable, DeValue};
 use super::given::Given;
 use super::row::{Key, Sort};
 use super::section::{Section, number, parsed, show};
-use crate::words::backing;
 use crate::words::mistake::{Mistake, Source};
 use crate::words::units::show_size;
 
@@ -60,12 +59,13 @@ const ERRORS: [(&str, i32); 14] = [
     ("EDQUOT", 122),
 ];
 
-/// A backing as it can be opened: its files are there, and the rules of its faults are read, anew each time.
+/// A backing as it can be opened: the rules of its faults are read, anew each time. Whether its files are there, opening them shows:
+/// a volume that is mounted late is no mistake.
 ///
 /// # Errors
-/// A file is not there, or the rules are wrong: where, and what is possible.
+/// The rules are wrong: where, and what is possible.
 pub(crate) fn settle(backing: &Backing) -> Result<Backing, String> {
-    let Backing::Fault(said) = backing else { return backing::check(backing).map(|()| backing.clone()) };
+    let Backing::Fault(said) = backing else { return Ok(backing.clone()) };
     let (faults, inner) = (read_file(&said.path)?, settle(&said.inner)?);
     Ok(Backing::Fault(Box::new(Faulty { faults, inner, ..(**said).clone() })))
 }

@@ -457,7 +457,7 @@ impl Reading<'_> {
     /// The backing, its path starting at the file's directory.
     fn rooted(&self, backing: Backing) -> Backing {
         match backing {
-            Backing::File { path, direct, in_use } => Backing::File { path: self.dir.join(path), direct, in_use },
+            Backing::File { path, access } => Backing::File { path: self.dir.join(path), access },
             Backing::Rbd(image) => Backing::Rbd(Box::new(rbd::rooted(*image, self.dir))),
             Backing::Nbd(remote) => Backing::Nbd(Box::new(nbd::rooted(*remote, self.dir))),
             Backing::Fault(mut fault) => {

@@ -9,7 +9,7 @@ use fairlift::config::{Address, Config};
 use fairlift_lab::suggestion;
 
 use super::listen::Locks;
-use crate::words::place;
+use crate::words::{place, secret};
 
 /// What may stand behind an address.
 const OPTIONS: [&str; 6] = ["mode", "owner", "group", "read_only", "token", "certificates"];
@@ -118,7 +118,7 @@ impl ControlAt {
         if self.token.is_none() {
             return Err(format!(
                 "whoever reaches {at} could change the server: give the file of a token that clients must send, as in \
-                 {at},token=/etc/fairlift/token (openssl rand -hex 32), or a directory of certificates, \
+                 {at},token=/etc/fairlift/token ((umask 077; openssl rand -hex 32 > /etc/fairlift/token)), or a directory of certificates, \
                  {at},certificates=/etc/fairlift/pki, or use a unix socket"
             ));
         }
@@ -217,7 +217,8 @@ pub(super) fn default_place(config: &Config) -> Option<ControlAt> {
 
 /// The first line of a file.
 pub(crate) fn token(path: &Path) -> Result<String, String> {
-    let text = std::fs::read_to_string(path).map_err(|error| format!("token {}: {error}", path.display()))?;
+    let bytes = secret::read(path).map_err(|why| format!("token {why}"))?;
+    let text = String::from_utf8_lossy(&bytes);
     let token = text.lines().next().unwrap_or_default().trim();
     if token.len() < 16 {
         return Err(format!("token {}: its first line has to have at least 16 letters", path.display()));
@@ -300,7 +301,8 @@ mod tests {
             |text: &str| parse_control(&text.replace("DIR", dir.path().to_str().unwrap())).unwrap().0.unwrap().check();
         assert_eq!(check("unix:DIR/a.sock"), Ok(()));
         assert!(!dir.path().join("a.sock").exists(), "nothing stays behind");
-        std::fs::write(dir.path().join("file"), "short\n").unwrap();
+        secret::write(dir.path().join("file"), "short\n");
+        std::fs::write(dir.path().join("open"), "0123456789abcdef\n").unwrap();
         let _served = std::os::unix::net::UnixListener::bind(dir.path().join("served.sock")).unwrap();
         let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let taken = format!("tcp:{},certificates=DIR", port.local_addr().unwrap());
@@ -312,12 +314,13 @@ mod tests {
             ("unix:DIR/a.sock,owner=nobody-of-that-name", "there is no \"nobody-of-that-name\" in /etc/passwd"),
             ("tcp:127.0.0.1:0,token=DIR/file", "at least 16 letters"),
             ("tcp:127.0.0.1:0,token=DIR/none", "No such file"),
+            ("tcp:127.0.0.1:0,token=DIR/open", "every user of this machine can read it"),
             (taken.as_str(), "server-cert.pem: No such file"),
         ] {
             let says = check(text).unwrap_err();
             assert!(says.contains(why), "{text}: {says}");
         }
-        std::fs::write(dir.path().join("token"), "0123456789abcdef\n").unwrap();
+        secret::write(dir.path().join("token"), "0123456789abcdef\n");
         let taken = format!("tcp:{},token=DIR/token", port.local_addr().unwrap());
         assert_eq!(check(&taken), Err("the port is in use by another server".into()));
     }

@@ -60,17 +60,19 @@ pub(super) fn backing(backing: &Backing) -> String {
         Backing::Null { size, delay } if delay.as_nanos() == 0 => format!("null:{size}"),
         Backing::Null { size, delay } => format!("null:{size},delay={}us", delay.as_nanos() / 1000),
         Backing::Mem { size } => format!("mem:{size}"),
-        Backing::File { path, direct, in_use } => {
-            let direct = match direct {
+        Backing::File { path, access } => {
+            let direct = match access.direct {
                 Direct::Auto => "",
                 Direct::On => ",direct=on",
                 Direct::Off => ",direct=off",
             };
-            let in_use = match in_use {
+            let in_use = match access.in_use {
                 InUse::Refuse => "",
                 InUse::Allow => ",in_use=allow",
             };
-            format!("file:{}{direct}{in_use}", path.display())
+            let raw = if access.is_raw { ",format=raw" } else { "" };
+            let shared = if access.is_shared { ",shared" } else { "" };
+            format!("file:{}{direct}{in_use}{raw}{shared}", path.display())
         }
         Backing::Model { name, .. } => format!("sim:{name}"),
         Backing::Nbd(remote) => nbd::write(remote),

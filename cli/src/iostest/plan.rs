@@ -244,7 +244,9 @@ fn device(text: &str) -> Result<TestDisk, String> {
     if let Some(model) = text.strip_prefix("sim:") {
         return Spec::parse(model).map(TestDisk::Model).map_err(|error| error.to_string());
     }
-    backing::parse(text).and_then(|backing| faults::settle(&backing)).map(TestDisk::Real)
+    let backing = backing::parse(text).and_then(|backing| faults::settle(&backing))?;
+    backing::check(&backing)?;
+    Ok(TestDisk::Real(backing))
 }
 
 /// A built-in workload, or those that a file describes.

@@ -73,6 +73,7 @@ pub(super) fn look(flags: &IostuneArgs) -> Result<Measurement, (&'static str, St
         return Ok(asked);
     }
     let backing = backing::parse(name).and_then(|backing| faults::settle(&backing)).map_err(device)?;
+    backing::check(&backing).map_err(device)?;
     let shape = bench::shape(&backing).map_err(|error| device(error.to_string()))?;
     enough(shape.bytes).map_err(device)?;
     // RAM is empty at the start of every run.

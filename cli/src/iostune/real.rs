@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::path::PathBuf;
 
-use fairlift::config::{Backing, Direct, Disk, InUse};
+use fairlift::config::{Backing, Disk, FileAccess};
 use fairlift_lab::iostest::{Case, Measured, Watch};
 use fairlift_lab::iostune::{Area, Facts, UnderTest, Way};
 
@@ -36,9 +36,7 @@ impl UnderTest for Real {
         watch: Watch<'_>,
     ) -> Result<Measured, Box<dyn Error + Send + Sync>> {
         let backing = match (place, &self.scratch) {
-            (Area::Scratch, Some(path)) => {
-                Backing::File { path: path.clone(), direct: Direct::Auto, in_use: InUse::Refuse }
-            }
+            (Area::Scratch, Some(path)) => Backing::File { path: path.clone(), access: FileAccess::default() },
             _ => self.backing.clone(),
         };
         let (scheduler, set) = way.setting();

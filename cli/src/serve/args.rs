@@ -25,12 +25,13 @@ use crate::words::{limits, ublk, units};
 /// nothing has. SIGTERM, Ctrl-C: accept no new clients, finish the requests in flight, flush, exit 0. A second one: stop at once.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct ServeArgs {
-    /// What to serve: null:SIZE[,delay=TIME], mem:SIZE, file:PATH[,direct=auto|on|off][,in_use=allow], sim:PROFILE[,size=SIZE],
+    /// What to serve: null:SIZE[,delay=TIME], mem:SIZE, file:PATH[,direct=auto|on|off][,in_use=allow][,format=raw][,shared], sim:PROFILE[,size=SIZE],
     /// nbd://HOST/EXPORT, nbd+unix:///EXPORT?socket=PATH, rbd:POOL/IMAGE, or a path
     ///
     /// NAME is what clients ask for; without it, the export is named after the file or the model, "ram" or "null". A
     /// single export also answers to the empty name. Sizes count in powers of 1024: 512, 64k, 10g, 1t. A block device that
-    /// is mounted, or held by another program, is refused unless `in_use=allow` follows it.
+    /// is mounted, or held by another program, is refused unless `in_use=allow` follows it; a qcow2, VMDK, VHDX or LUKS image unless
+    /// `format=raw` does; a file that another export writes to unless `shared` does.
     #[arg(value_name = "NAME=BACKING", value_parser = parse_named)]
     pub(crate) exports: Vec<Named>,
 

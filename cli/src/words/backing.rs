@@ -1,10 +1,10 @@
-//! What holds the data, as people write it: `null:SIZE[,delay=TIME]`, `mem:SIZE`, `file:PATH[,direct=auto|on|off]`,
+//! What holds the data, as people write it: `null:SIZE[,delay=TIME]`, `mem:SIZE`, `file:PATH[,direct=auto|on|off][,in_use=allow][,format=raw][,shared]`,
 //! `sim:PROFILE[,size=SIZE][,parameter=VALUE…]`, `nbd:URI[,reconnect=TIME][,connections=NUMBER][,tls=DIR]`,
 //! `rbd:POOL/IMAGE[@SNAPSHOT][,user=USER][,conf=PATH][,namespace=NAME][,timeout=TIME]`, `fault:RULES,inner=BACKING`.
 
 use std::path::Path;
 
-use fairlift::config::{Backing, Direct, Factory, Faults, Faulty, InUse};
+use fairlift::config::{Backing, Direct, Factory, Faults, Faulty, FileAccess, InUse};
 use fairlift_core::Duration;
 
 use crate::words::units::{parse_capacity, parse_time};
@@ -113,18 +113,22 @@ pub(crate) fn parse(text: &str) -> Result<Backing, String> {
     }
 }
 
-/// Reads `PATH[,direct=…][,in_use=…]`. Only a known option parts from the path, for paths may contain commas.
+/// Reads `PATH[,direct=…][,in_use=…][,format=raw][,shared]`. Only a known option parts from the path, for paths may contain commas.
 fn parse_file(text: &str) -> Result<Backing, String> {
-    let (mut path, mut direct, mut in_use) = (text, None, None);
+    let (mut path, mut access, mut given) = (text, FileAccess::default(), Vec::new());
     while let Some((before, option)) = path.rsplit_once(',') {
-        let Some((key @ ("direct" | "in_use"), value)) = option.split_once('=') else { break };
-        let is_given_twice = match key {
-            "direct" => direct.replace(parse_direct(value)?).is_some(),
-            _ => in_use.replace(parse_in_use(value)?).is_some(),
-        };
-        if is_given_twice {
+        let (key, value) = option.split_once('=').unwrap_or((option, ""));
+        match (key, option.contains('=')) {
+            ("direct", true) => access.direct = parse_direct(value)?,
+            ("in_use", true) => access.in_use = parse_in_use(value)?,
+            ("format", true) => access.is_raw = parse_format(value)?,
+            ("shared", false) => access.is_shared = true,
+            _ => break,
+        }
+        if given.contains(&key) {
             return Err(format!("file: {key} is given twice"));
         }
+        given.push(key);
         path = before;
     }
     if path.is_empty() {
@@ -133,7 +137,7 @@ fn parse_file(text: &str) -> Result<Backing, String> {
     if path.contains('\0') {
         return Err("a path cannot contain a NUL character".into());
     }
-    Ok(Backing::File { path: path.into(), direct: direct.unwrap_or_default(), in_use: in_use.unwrap_or_default() })
+    Ok(Backing::File { path: path.into(), access })
 }
 
 /// Reads `RULES,inner=BACKING`: all that follows is the inner backing's. The rules themselves are read when it is known where they are.
@@ -156,6 +160,13 @@ fn parse_direct(word: &str) -> Result<Direct, String> {
         "on" => Ok(Direct::On),
         "off" => Ok(Direct::Off),
         other => Err(format!("direct takes auto, on or off, not \"{other}\"")),
+    }
+}
+
+fn parse_format(word: &str) -> Result<bool, String> {
+    match word {
+        "raw" => Ok(true),
+        other => Err(format!("format takes raw, for only raw images are served, not \"{other}\"")),
     }
 }
 
@@ -243,7 +254,7 @@ mod tests {
     use fairlift_core::time::us;
 
     fn file(path: &str) -> Backing {
-        Backing::File { path: path.into(), direct: Direct::Auto, in_use: InUse::Refuse }
+        Backing::File { path: path.into(), access: FileAccess::default() }
     }
 
     #[test]
@@ -255,7 +266,10 @@ mod tests {
         assert_eq!(parse("/srv/a.img"), Ok(file("/srv/a.img")));
         assert_eq!(parse("/srv/a:b.img"), Ok(file("/srv/a:b.img")), "a path may contain a colon");
         assert_eq!(parse("/srv/a,b.img"), Ok(file("/srv/a,b.img")), "and a comma");
-        let with = |path: &str, direct, in_use| Ok(Backing::File { path: path.into(), direct, in_use });
+        let with = |path: &str, direct, in_use| {
+            let access = FileAccess { direct, in_use, ..FileAccess::default() };
+            Ok(Backing::File { path: path.into(), access })
+        };
         assert_eq!(parse("file:a.img,direct=off"), with("a.img", Direct::Off, InUse::Refuse));
         let faulty = parse("fault:a,b.toml,inner=file:c.img,direct=off").unwrap();
         let Backing::Fault(fault) = &faulty else { panic!("{faulty:?}") };
@@ -263,6 +277,9 @@ mod tests {
         assert_eq!(Ok(fault.inner.clone()), with("c.img", Direct::Off, InUse::Refuse));
         assert_eq!(show(&faulty), "c.img, with faults");
         assert_eq!(parse("file:a,b,in_use=allow,direct=on"), with("a,b", Direct::On, InUse::Allow));
+        let access = FileAccess { is_raw: true, is_shared: true, ..FileAccess::default() };
+        assert_eq!(parse("a,format=raw,shared"), Ok(Backing::File { path: "a".into(), access }));
+        assert_eq!(parse("a,shared.img"), Ok(file("a,shared.img")), "an option is a whole word");
     }
 
     #[test]
@@ -292,6 +309,7 @@ mod tests {
             ("null:1g,delay=1ms,delay=2ms", "null: delay is given twice"),
             ("null:1g,delay=20", "a time needs a unit: 20s, 20ms, 20us"),
             ("file:a,direct=maybe", "direct takes auto, on or off, not \"maybe\""),
+            ("file:a,format=qcow2", "format takes raw, for only raw images are served, not \"qcow2\""),
             ("file:a,in_use=maybe", "in_use takes refuse or allow, not \"maybe\""),
             ("file:a,in_use=allow,direct=on,in_use=allow", "file: in_use is given twice"),
         ] {

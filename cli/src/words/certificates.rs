@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use super::secret;
 use ring::digest;
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::{Error as PemError, PemObject};
@@ -91,7 +92,9 @@ impl Files<'_> {
 
     fn read(&mut self, name: &str) -> Result<Vec<u8>, String> {
         let path = self.path(name);
-        let bytes = std::fs::read(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+        let is_secret = name.ends_with("-key.pem");
+        let plain = || std::fs::read(&path).map_err(|error| format!("{}: {error}", path.display()));
+        let bytes = if is_secret { secret::read(&path)? } else { plain()? };
         self.digest.update(name.as_bytes());
         self.digest.update(&(bytes.len() as u64).to_be_bytes());
         self.digest.update(&bytes);
@@ -151,7 +154,7 @@ mod tests {
         let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
         write(dir.path().join("server-cert.pem"), made.cert.pem()).unwrap();
         write(dir.path().join("ca-cert.pem"), made.cert.pem()).unwrap();
-        write(dir.path().join("server-key.pem"), made.signing_key.serialize_pem()).unwrap();
+        secret::write(dir.path().join("server-key.pem"), made.signing_key.serialize_pem());
         dir
     }
 

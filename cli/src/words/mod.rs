@@ -9,5 +9,6 @@ pub(crate) mod nbd;
 pub(crate) mod place;
 pub(crate) mod rbd;
 pub(crate) mod scheduler;
+pub(crate) mod secret;
 pub(crate) mod ublk;
 pub(crate) mod units;

@@ -107,14 +107,14 @@ pub fn run(setup: &Setup, jobs: Vec<Job>, watch: Watch<'_>) -> Result<Measured, 
 /// If a job's group is not in [`Setup::groups`].
 pub fn run_raw(setup: &Setup, jobs: Vec<Job>, watch: Watch<'_>) -> Result<Measured, Error> {
     check_groups(setup, &jobs);
-    let Backing::File { path, direct, in_use } = &allowed(&setup.backing, setup.read_only) else {
+    let Backing::File { path, access } = &allowed(&setup.backing, setup.read_only) else {
         let (what, why) = (
             device::about(&setup.backing, None).name,
             "is no file: only the path to a file or block device can be measured raw",
         );
         return Err(Error::Backing { what, why: why.into() });
     };
-    let file = File::open(&Place::anywhere(path), *direct, *in_use, setup.read_only)?;
+    let file = File::open(&Place::anywhere(path), *access, setup.read_only)?;
     let bounds = Bounds { limits: file.facts().limits, read_only: setup.read_only };
     let count = jobs.len();
     let engine = Choice::make(setup.engine)?;
@@ -140,11 +140,14 @@ fn check_groups(setup: &Setup, jobs: &[Job]) {
     }
 }
 
-/// The backing, as it may be opened: a device that is in use can be measured by reading it, since nobody keeps what is read.
+/// The backing, as it may be opened: a device that is in use can be measured by reading it, since nobody keeps what is read,
+/// and whatever the bytes mean.
 fn allowed(backing: &Backing, read_only: bool) -> Backing {
     match backing {
-        Backing::File { path, direct, .. } if read_only => {
-            Backing::File { path: path.clone(), direct: *direct, in_use: config::InUse::Allow }
+        Backing::File { path, access } => {
+            let in_use = if read_only { config::InUse::Allow } else { access.in_use };
+            let access = config::FileAccess { in_use, is_raw: true, ..*access };
+            Backing::File { path: path.clone(), access }
         }
         Backing::Fault(fault) => {
             let inner = allowed(&fault.inner, read_only);

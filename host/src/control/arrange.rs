@@ -116,6 +116,7 @@ pub(crate) fn arrange(config: &Config, opened: &[Arc<dyn Device>], workers: usiz
     for (export, disk) in in_force.exports.iter_mut().zip(&on_disk) {
         export.disk = Some(*disk);
     }
+    check_shared(config.exports.iter().zip(opened))?;
     let mut disk_of_file = Vec::new();
     let mut contents: Vec<Vec<Registered>> = in_force.disks.iter().map(|_| Vec::new()).collect();
     let mut put: HashSet<*const ()> = HashSet::new();
@@ -143,6 +144,39 @@ pub(crate) fn arrange(config: &Config, opened: &[Arc<dyn Device>], workers: usiz
     }
     let placed = on_disk.iter().zip(opened).map(|(disk, device)| (*disk, starts[&address(device)])).collect();
     Ok(Arranged { disks, placed, disk_of_file, in_force })
+}
+
+/// Whether each byte of a file is written by one export only, as far as nobody allows more: an export and the device that it shows
+/// each.
+///
+/// # Errors
+/// The export that comes second, and the first.
+pub(crate) fn check_shared<'a>(
+    exports: impl Iterator<Item = (&'a config::Export, &'a Arc<dyn Device>)>,
+) -> Result<(), Error> {
+    let mut written: HashMap<*const (), Vec<&config::Export>> = HashMap::new();
+    let end = |export: &config::Export| export.size.map_or(u64::MAX, |size| export.offset.saturating_add(size));
+    for (export, device) in exports.filter(|(export, _)| !export.read_only) {
+        let config::Backing::File { path, access } = &export.backing else { continue };
+        let others = written.entry(address(device)).or_default();
+        let is_beside = |other: &&&config::Export| other.offset < end(export) && export.offset < end(other);
+        let is_shared =
+            |other: &config::Export| matches!(other.backing, config::Backing::File { access, .. } if access.is_shared);
+        if let Some(other) = others.iter().find(is_beside)
+            && !access.is_shared
+            && !is_shared(other)
+        {
+            let path = path.display();
+            let why = format!(
+                "export {:?} writes to {path} already, and two clients that write to one file system destroy it; make one of them \
+                 read-only, or if they know of each other: file:{path},shared",
+                other.name
+            );
+            return Err(Error::Export { name: export.name.clone(), why });
+        }
+        others.push(export);
+    }
+    Ok(())
 }
 
 /// What tells a device from all others.

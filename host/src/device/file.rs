@@ -32,6 +32,7 @@
 //!         that the file keeps its length.
 
 pub(super) mod faults;
+mod format;
 mod holder;
 mod lane;
 mod open;
@@ -57,7 +58,7 @@ use super::lane::{Address, AtOnce, Lane};
 use super::roots::Place;
 use super::{Device, Facts, Fault, Inline, Run, Sharing};
 use crate::Error;
-use crate::config::{Direct, InUse};
+use crate::config::FileAccess;
 use crate::kernel::helpers::Order;
 use crate::kernel::ticket::zero;
 use crate::outcome::{errno, outcome};
@@ -122,12 +123,11 @@ enum FileKind {
 }
 
 impl File {
-    pub(crate) fn open(place: &Place<'_>, direct: Direct, in_use: InUse, read_only: bool) -> Result<Self, Error> {
+    pub(crate) fn open(place: &Place<'_>, access: FileAccess, read_only: bool) -> Result<Self, Error> {
         let path = place.path;
         let fail = |why: String| Error::Backing { what: format!("file:{}", path.display()), why };
         let kind = kind(place).map_err(fail)?;
-        let Opened { file, direct, block, size, why } =
-            open::open(place, kind, direct, in_use, read_only).map_err(fail)?;
+        let Opened { file, direct, block, size, why } = open::open(place, kind, access, read_only).map_err(fail)?;
         lock(&file, read_only).map_err(fail)?; // file.3
         let metadata = file.metadata().map_err(|error| fail(error.to_string()))?;
         let system = sys::file_system(&file).unwrap_or_default();

@@ -280,10 +280,10 @@ pub(crate) fn open(backing: &Backing, read_only: bool, roots: &Roots) -> Result<
         Backing::Nbd(nbd) => Arc::new(Remote::open(nbd, read_only)?),
         Backing::Rbd(rbd) => Arc::new(Rbd::open(rbd, read_only)?),
         Backing::Fault(fault) => Arc::new(BeforeDevice::new(fault, open(&fault.inner, read_only, roots)?)),
-        Backing::File { path, direct, in_use } => {
+        Backing::File { path, access } => {
             let refused = |why| Error::Backing { what: format!("file:{}", path.display()), why };
             let place = roots.place(path).map_err(refused)?;
-            Arc::new(File::open(&place, *direct, *in_use, read_only)?)
+            Arc::new(File::open(&place, *access, read_only)?)
         }
     })
 }

@@ -382,7 +382,7 @@ f.toml:6:3: error: server.listen: other machines can reach tcp:0.0.0.0:10809, an
     let dir = tempfile::tempdir().unwrap();
     let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
     std::fs::write(dir.path().join("server-cert.pem"), made.cert.pem()).unwrap();
-    std::fs::write(dir.path().join("server-key.pem"), made.signing_key.serialize_pem()).unwrap();
+    crate::words::secret::write(dir.path().join("server-key.pem"), made.signing_key.serialize_pem());
     let pki = format!("--tls-certificates {}", dir.path().display());
     let config = planned(&text, &format!("--tls require {pki}")).unwrap();
     assert!(config.tls.is_some() && config.listeners.iter().all(|listener| listener.tls == Tls::Required));

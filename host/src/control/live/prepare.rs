@@ -13,7 +13,7 @@ use crate::Error;
 use crate::clock;
 use crate::config::{self, Address, Config, Faults, Listener};
 use crate::control::change::{Change, Leave};
-use crate::control::plan;
+use crate::control::{arrange, plan};
 use crate::disk::{Disk, Possible, Registered};
 use crate::export::Export;
 use crate::export::clients::Served;
@@ -154,6 +154,12 @@ impl Live {
             let worked_out = plan::change(&mut draft.config, change).map_err(Why::No);
             let prepared = worked_out.and_then(|()| self.prepare((backend, served), &mut draft, (at, change), dry_run));
             prepared.map_err(|why| (at, why))?;
+        }
+        let writes =
+            |change: &Change| matches!(change, Change::AddExport(_) | Change::SetReadOnly { .. } | Change::Grow { .. });
+        if let Some(at) = changes.iter().rposition(writes) {
+            let shown = draft.config.exports.iter().map(|one| (one, &draft.opened[draft.shown(&one.name)].device));
+            arrange::check_shared(shown).map_err(|error| (at, error.into()))?;
         }
         draft.suit(backend, changes.len().saturating_sub(1));
         draft.turn_disks(backend)?;

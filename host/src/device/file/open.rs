@@ -9,6 +9,8 @@
 //!         that writes holds it from then on; one that reads only looks whether it is free, so that several can have it.
 //!         A killed server's ring holds its files a moment longer than the server lives, as with locks (file.3): so a device
 //!         that nobody is known to have is asked for again.
+//! open.4  A file that begins as an image of another format (a qcow2) is refused unless it is said to be raw ([`format`](super::format)):
+//!         a write would destroy it.
 
 use std::fs;
 use std::io;
@@ -17,8 +19,8 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::OFlags;
 
-use super::{FileKind, holder, sys};
-use crate::config::{Direct, InUse};
+use super::{FileKind, format, holder, sys};
+use crate::config::{Direct, FileAccess, InUse};
 use crate::device::roots::Place;
 use crate::kernel::buffer::Pages;
 
@@ -48,7 +50,12 @@ const BLOCK_MOST: u32 = 65536;
 
 /// What a path leads to, before it is opened: opening a fifo would wait for its other end.
 pub(super) fn kind(place: &Place<'_>) -> Result<FileKind, String> {
-    let metadata = place.metadata().map_err(|error| error.to_string())?;
+    let metadata = place.metadata().map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => {
+            format!("{error}; a new disk of 10 GiB is made by: truncate -s 10g {}", place.path.display())
+        }
+        _ => error.to_string(),
+    })?;
     match metadata.file_type() {
         kind if kind.is_file() => Ok(FileKind::Regular),
         kind if kind.is_block_device() => Ok(FileKind::Block),
@@ -57,11 +64,18 @@ pub(super) fn kind(place: &Place<'_>) -> Result<FileKind, String> {
     }
 }
 
-pub(super) fn open(
+pub(super) fn open(place: &Place<'_>, kind: FileKind, access: FileAccess, read_only: bool) -> Result<Opened, String> {
+    let opened = open_somehow(place, kind, access, read_only)?;
+    match format::of(&opened.file, opened.block) {
+        Some(format) if !access.is_raw => Err(format!("{}; {}", format.says(), format.instead(place.path))), // open.4
+        _ => Ok(opened),
+    }
+}
+
+fn open_somehow(
     place: &Place<'_>,
     kind: FileKind,
-    direct: Direct,
-    in_use: InUse,
+    FileAccess { direct, in_use, .. }: FileAccess,
     read_only: bool,
 ) -> Result<Opened, String> {
     // Of a regular file O_EXCL means nothing here.

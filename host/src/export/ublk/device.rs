@@ -697,8 +697,7 @@ mod tests {
     /// blockdev.2
     #[test]
     fn a_device_is_known_again_by_name_backing_and_range() {
-        let file =
-            |path: &str| Backing::File { path: path.into(), direct: Default::default(), in_use: Default::default() };
+        let file = |path: &str| Backing::File { path: path.into(), access: Default::default() };
         let one = mark("alice", &file("/srv/alice"), 0);
         assert_eq!(one, mark("alice", &file("/srv/alice"), 0));
         assert!(is_ours(one) && !is_ours(0) && !is_ours(u64::MAX));

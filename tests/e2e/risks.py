@@ -1,0 +1,67 @@
+"""Files at risk: what a server refuses to serve, or to trust, until somebody says that it is meant."""
+
+from control import Control
+from harness import *
+
+
+def refused(t, *arguments):
+    """What a start and a check say, which is the same; a check ends with 1."""
+    said = t.serve_fails(*arguments, "--listen", f"unix:{t.path('refused.sock')}")
+    check = subprocess.run([BINARY, "serve", "--check", *arguments, "--listen", f"unix:{t.path('refused.sock')}"],
+                           capture_output=True, text=True)
+    equal(check.returncode, 1, "the status of a check")
+    contains(check.stderr, said.strip().split("error: ")[-1])
+    return said
+
+
+@test(fairlift_only=True)
+def an_image_of_another_format_is_refused_unless_it_is_said_to_be_raw(t):
+    for name, at, magic in [("qcow2", 0, b"QFI\xfb"), ("vmdk", 0, b"KDMV"), ("vhdx", 0, b"vhdxfile"), ("luks", 0, b"LUKS\xba\xbe")]:
+        path = t.image(name, MIB, (at, magic))
+        for direct in "auto", "off":
+            contains(refused(t, f"a=file:{path},direct={direct}"), "would be served as bare bytes", f"{path},format=raw")
+    contains(refused(t, f"a={t.path('qcow2')}", "--read-only"), "qemu-img convert -f qcow2 -O raw")
+    server = t.server("b=mem:1m", f"a=file:{t.path('qcow2')},format=raw")
+    control = Control(t, server)
+    contains(control.cli("add", "export", f"c={t.path('luks')}", code=1), "cryptsetup open")
+    with server.connect("a") as client:
+        equal(client.read(0, 4), b"QFI\xfb", "the bytes of a file that is said to be raw")
+    equal(control.ask("GET", "/v1/exports/a")["backing"], f"file:{t.path('qcow2')},format=raw", "the backing")
+
+
+@test(fairlift_only=True)
+def one_image_is_written_by_one_export_unless_it_is_said_to_be_shared(t):
+    path = t.image("a.img", 2 * MIB)
+    os.link(path, t.path("link.img"))
+    for other in path, t.path("link.img"):
+        contains(refused(t, f"a={path}", f"b={other}"), 'export "a" writes to', ",shared")
+    server = t.server(f"a={path}")
+    control = Control(t, server)
+    control.cli("add", "export", f"reader={path}", "read_only=true")
+    contains(control.cli("add", "export", f"b={path}", code=1), 'export "a" writes to')
+    contains(control.cli("set", "export", "reader", "read_only=false", code=1), 'export "a" writes to')
+    control.cli("add", "export", f"b={path},shared")
+    server.stop()
+    t.server(config=f"""
+        [export.left]
+        backing = "{path}"
+        size = "1m"
+        [export.right]
+        backing = "{path}"
+        offset = "1m"
+        """)
+
+
+@test(fairlift_only=True)
+def a_missing_image_ends_the_start_with_1_so_that_a_service_tries_again(t):
+    path = t.path("later.img")
+    contains(refused(t, f"a={path}"), "No such file", f"truncate -s 10g {path}")
+    contains(refused(t, f"a={t.dir}"), "is a directory")
+
+
+@test(fairlift_only=True)
+def a_token_or_a_key_that_others_can_read_is_refused(t):
+    path = t.secret("token", "0123456789abcdef\n")
+    os.chmod(path, 0o644)
+    says = t.serve_fails("mem:1m", "--listen", f"unix:{t.path('x')}", "--control", f"tcp:127.0.0.1:{free_port()},token={path}")
+    contains(says, "every user of this machine can read it (mode 0644)", f"chmod o= {path}")
