@@ -18,8 +18,9 @@ use std::fmt::Write as _;
 
 use super::grid::grids;
 use super::summary::{RunSummary, rows, workloads};
-use super::table::{round, size};
+use super::table::round;
 use super::{heading, tenants};
+use crate::model::show_size;
 use crate::result::{Results, Run};
 use svg::escaped;
 
@@ -180,10 +181,10 @@ fn facts(out: &mut String, results: &Results) {
         facts.push(("Runtime", format!("{} s", round(run.runtime_s))));
     }
     if results.block_size > 0 {
-        facts.push(("Block size", size(results.block_size)));
+        facts.push(("Block size", show_size(results.block_size)));
     }
     if results.file_size > 0 {
-        facts.push(("File size", size(results.file_size)));
+        facts.push(("File size", show_size(results.file_size)));
     }
     if results.iodepth > 1 {
         facts.push(("I/O depth", results.iodepth.to_string()));

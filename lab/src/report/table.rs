@@ -11,6 +11,7 @@ use std::fmt::Write as _;
 use super::grid::{Grid, grids};
 use super::summary::{rows, shown_settings, workloads};
 use super::{block_size, is_ungrouped, printable, tenants};
+use crate::model::show_size;
 use crate::result::{Decision, Results};
 
 /// What the tables show.
@@ -117,10 +118,10 @@ fn header(out: &mut String, results: &Results, workload: &str) {
     }
     let _ = write!(out, "Workload={} iosched={}", printable(workload), printable(&results.scheduler));
     if results.file_size > 0 {
-        let _ = write!(out, " Filesz={}", size(results.file_size));
+        let _ = write!(out, " Filesz={}", show_size(results.file_size));
     }
     if let Some(bytes) = block_size(results, workload) {
-        let _ = write!(out, " bs={}", size(bytes));
+        let _ = write!(out, " bs={}", show_size(bytes));
     }
     if results.iodepth > 1 {
         let _ = write!(out, " iodepth={}", results.iodepth);
@@ -178,15 +179,6 @@ fn grid(out: &mut String, grid: &Grid) {
 pub(super) fn round(figure: f64) -> String {
     let shown = format!("{figure:.3}");
     shown.trim_end_matches('0').trim_end_matches('.').to_owned()
-}
-
-/// `512M`, `4K`, `1536K`, `513`: the largest unit that leaves no remainder.
-pub(super) fn size(bytes: u64) -> String {
-    const UNITS: [(u32, &str); 4] = [(40, "T"), (30, "G"), (20, "M"), (10, "K")];
-    match UNITS.iter().find(|(shift, _)| bytes > 0 && bytes.trailing_zeros() >= *shift) {
-        Some((shift, unit)) => format!("{}{unit}", bytes >> shift),
-        None => bytes.to_string(),
-    }
 }
 
 #[cfg(test)]

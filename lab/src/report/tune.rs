@@ -96,7 +96,7 @@ fn sizes(out: &mut String, title: &str, sizes: &[Size]) {
     let _ = writeln!(out, "order        size depth      IOPS    MB/s   mean us    p99 us   spread");
     for Size { op, block, depth, figure } in sizes {
         let order = if matches!(op, Op::RandomRead | Op::RandomWrite) { "random" } else { "sequential" };
-        let size = super::table::size(u64::from(*block));
+        let size = crate::model::show_size(u64::from(*block));
         let _ = writeln!(
             out,
             "{order:<10} {size:>6} {depth:>5} {:>9.0} {:>7.1} {:>9.0} {:>9.0}  {:>5.1} %",
