@@ -26,3 +26,8 @@ pub mod pace;
 pub mod rate;
 pub mod rotation;
 pub(crate) mod trials;
+
+/// `value * times / parts`, without overflow in between.
+fn scale(value: u64, times: u64, parts: u64) -> u64 {
+    u64::try_from(u128::from(value) * u128::from(times) / u128::from(parts.max(1))).unwrap_or(u64::MAX)
+}

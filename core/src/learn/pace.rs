@@ -19,6 +19,7 @@
 //! Linux charges nobody for flushes. Charging time at the device's best rate ever makes a flush cost hundreds of times what
 //! it takes from readers that seek.
 
+use super::scale;
 use crate::time::{ms, secs};
 use crate::{Duration, Instant, Op};
 
@@ -145,11 +146,6 @@ impl Pace {
     const fn is_known(&self) -> bool {
         self.time >= KNOWN.as_nanos()
     }
-}
-
-/// `value * times / parts`, without overflow in between.
-fn scale(value: u64, times: u64, parts: u64) -> u64 {
-    u64::try_from(u128::from(value) * u128::from(times) / u128::from(parts.max(1))).unwrap_or(u64::MAX)
 }
 
 #[cfg(all(test, not(any(loom, shuttle))))]

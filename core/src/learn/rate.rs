@@ -26,7 +26,8 @@
 //! budget.3  An interactive stream is raised for as long as the reference device needs to start a large application (7 s, on flash
 //!     2.5 s), times what that device is faster; within 3 to 25 s.
 
-use crate::learn::habits::Seek;
+use super::habits::Seek;
+use super::scale;
 use crate::time::{ms, secs};
 use crate::{Duration, Extent, Instant, Sector};
 
@@ -163,11 +164,6 @@ impl PeakRate {
         let Reference { rate, start } = reference(rotational);
         Duration::from_nanos(scale(start.as_nanos(), rate, self.rate)).clamp(secs(3), secs(25))
     }
-}
-
-/// `value * times / parts`, without overflow in between.
-fn scale(value: u64, times: u64, parts: u64) -> u64 {
-    u64::try_from(u128::from(value) * u128::from(times) / u128::from(parts.max(1))).unwrap_or(u64::MAX)
 }
 
 /// A turn that ended.
