@@ -107,6 +107,7 @@
 mod change;
 mod entity;
 #[cfg(test)]
+#[path = "../../tests/fair_queue/proof.rs"]
 mod proof;
 mod tags;
 mod tree;
