@@ -74,7 +74,7 @@ pub(crate) use settings;
 /// hears which knob was set.
 macro_rules! tune {
     ($scheduler:ty $(, $changed:ident)?) => {
-        impl $crate::sched::Tune for $scheduler {
+        impl $crate::tunable::Tune for $scheduler {
             fn tunables(&self) -> &'static [$crate::tunable::TunableInfo] {
                 Settings::INFO
             }
@@ -92,6 +92,27 @@ macro_rules! tune {
     };
 }
 pub(crate) use tune;
+
+/// What can be set while requests wait and are in flight. A scheduler without knobs leaves it empty.
+pub trait Tune {
+    /// The tunables and their present values.
+    fn tunables(&self) -> &'static [TunableInfo] {
+        &[]
+    }
+
+    /// The present value of a tunable, as text that [`Tune::set`] takes.
+    fn get(&self, _name: &str) -> Option<String> {
+        None
+    }
+
+    /// Sets a tunable.
+    ///
+    /// # Errors
+    /// There is no such tunable here, or the value is malformed or out of range.
+    fn set(&mut self, name: &str, _value: &str) -> Result<(), Error> {
+        Err(Error::unknown(name, self.tunables()))
+    }
+}
 
 /// What can be said of a knob without its settings at hand.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -1,12 +1,10 @@
 //! What a scheduler is asked and told: six small traits, five of them empty until a scheduler has something to say there.
 
-use alloc::string::String;
-
 use super::{Learned, Next, RequestId, Served, Side, Waiting};
 use crate::ceiling::Rates;
 use crate::objective::Room;
 use crate::trace::Message;
-use crate::tunable::{self, TunableInfo};
+pub use crate::tunable::Tune;
 use crate::{Duration, Group, GroupId, Instant, Stream, StreamId};
 
 /// The order in which waiting requests go to the device.
@@ -160,27 +158,6 @@ pub trait Charge {
     /// Only while requests of others wait, or are in the device, so that something is to happen: it is asked again then.
     fn is_ahead(&mut self, _now: Instant, _group: GroupId) -> bool {
         false
-    }
-}
-
-/// What can be set while requests wait and are in flight. A scheduler without knobs leaves it empty.
-pub trait Tune {
-    /// The tunables and their present values.
-    fn tunables(&self) -> &'static [TunableInfo] {
-        &[]
-    }
-
-    /// The present value of a tunable, as text that [`Tune::set`] takes.
-    fn get(&self, _name: &str) -> Option<String> {
-        None
-    }
-
-    /// Sets a tunable.
-    ///
-    /// # Errors
-    /// There is no such tunable here, or the value is malformed or out of range.
-    fn set(&mut self, name: &str, _value: &str) -> Result<(), tunable::Error> {
-        Err(tunable::Error::unknown(name, self.tunables()))
     }
 }
 
