@@ -40,6 +40,7 @@ impl Contexts {
     }
 
     /// A request that has a tag is a context's to fetch (queue.4).
+    #[inline(never)]
     pub(super) fn grant(&mut self, context: ContextId, id: RequestId) {
         self.inboxes[usize::from(context.0)].granted.push_back(id);
         self.woken |= 1 << context.0;

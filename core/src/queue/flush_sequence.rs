@@ -104,6 +104,7 @@ impl Queue {
     // ---- on the way in ----
 
     /// A flush, or a bio that is to be durable, begins with its first step; it has the flags that its requests have (sequence.2).
+    #[inline(never)]
     pub(super) fn begin(&mut self, now: Instant, number: u32) {
         let Bio { op, flags, extent, .. } = self.bios[number].bio;
         let (stage, flags) = self.flushes.steps_of(op, flags, extent.start);
@@ -116,6 +117,7 @@ impl Queue {
     }
 
     /// A write goes to the device, of the only bio that there is: whether it is to be durable at once (sequence.6).
+    #[inline(never)]
     pub(super) fn goes_ahead(&mut self, now: Instant, id: RequestId) {
         let Request { waiting, first, .. } = self.requests[id.0];
         let BioState { bio, stage, .. } = &self.bios[first.bio];
@@ -134,6 +136,7 @@ impl Queue {
     }
 
     /// A bio goes on with its data, as soon as there is room for its requests.
+    #[inline(never)]
     pub(super) fn begin_data(&mut self, now: Instant, number: u32) {
         let waiting = self.waiting_of(number);
         self.cut(now, waiting, number, 0);
@@ -161,6 +164,7 @@ impl Queue {
     // ---- to the device ----
 
     /// Takes in which flushes have ended, of other queues' too, and which are to start.
+    #[inline(never)]
     pub(super) fn look_at_flushes(&mut self, now: Instant) {
         (0..self.flushes.backings()).for_each(|index| self.look(now, index));
     }
@@ -186,6 +190,7 @@ impl Queue {
     }
 
     /// A flush for the device, if one is to start: in this context if a bio of it waits for the flush (sequence.1).
+    #[inline(never)]
     pub(super) fn start_flush(&mut self, now: Instant, context: ContextId) -> Option<RequestId> {
         for step in 0..self.flushes.backings() {
             let Some(index) = self.flushes.take_ready(step) else { continue };

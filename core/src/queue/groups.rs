@@ -93,6 +93,7 @@ impl StreamState {
     }
 
     /// The time that it was active up to now counts for the group it is in.
+    #[inline(never)]
     pub(super) fn count_active(&mut self, now: Instant) {
         self.stats.was_active(now.since(self.open_since));
         self.counted = now.max(self.open_since); // a worker's clock may be a little behind that of who looked

@@ -59,6 +59,7 @@ impl Queue {
     }
 
     /// After a back merge: the request may now touch the one behind it.
+    #[inline(never)]
     pub(super) fn close_gap(&mut self, now: Instant, kept: RequestId) {
         let waiting = self.requests[kept.0].waiting;
         let Some(gone) = self.scheduler.neighbour_after(&waiting) else { return };
@@ -84,6 +85,7 @@ impl Queue {
     }
 
     /// Makes a request part of another.
+    #[inline(never)]
     pub(super) fn absorb(&mut self, now: Instant, kept: RequestId, gone: RequestId, side: Side) {
         let gone = self.requests.remove(gone.0);
         self.join(now, kept, &gone.waiting, side, (gone.first, gone.tail, gone.segments));

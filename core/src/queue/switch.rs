@@ -79,6 +79,7 @@ impl Present {
     }
 
     /// A request has ended or came back that another scheduler had dispatched.
+    #[cold]
     pub(super) fn other_ended(&mut self) {
         self.others -= 1;
         let others = self.others;
