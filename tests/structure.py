@@ -44,9 +44,7 @@ NAMES_FREE = {"Settings", "State"}
 KNOWN_CIRCLES = {}
 KNOWN_FOLDERS = {}
 KNOWN_UP = {}
-KNOWN_NAMES = {
-    "Asked": 4, "Device": 4, "Ended": 5, "Queue": 4, "Shared": 4, "Step": 4,
-}
+KNOWN_NAMES = {}
 
 ITEM_OF_TEST = re.compile(r"#\[cfg\((?:all\()?test\b[^\]]*\]")
 LEFT_OUT = {"tests", "proof"}

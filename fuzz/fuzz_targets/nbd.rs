@@ -5,7 +5,7 @@
 
 #![no_main]
 
-use fairlift::export::nbd::handshake::{Catalogue, ExportInfo, Handshake, Session, Step, TlsPolicy};
+use fairlift::export::nbd::handshake::{Advance, Catalogue, ExportInfo, Handshake, Session, TlsPolicy};
 use fairlift::export::nbd::proto::{self, RequestHeader};
 use libfuzzer_sys::fuzz_target;
 
@@ -54,28 +54,28 @@ fuzz_target!(|input: &[u8]| {
         assert!(output.len() - before <= (used / 16 + 1) * 1024);
         buffer.drain(..used);
         match step {
-            Step::NeedMore if rest.is_empty() => return,
-            Step::NeedMore => {
+            Advance::NeedMore if rest.is_empty() => return,
+            Advance::NeedMore => {
                 assert!(buffer.len() < 16 + Handshake::DATA_MAX as usize, "more is held back than an option can be");
                 let (now, later) = rest.split_at(piece.min(rest.len()));
                 buffer.extend_from_slice(now);
                 rest = later;
             }
-            Step::StartTls if encrypts => {
+            Advance::StartTls if encrypts => {
                 assert!(!encrypted && tls != TlsPolicy::Off);
                 encrypted = true;
                 server.tls_established();
             }
-            Step::StartTls => {
+            Advance::StartTls => {
                 // Injected plain text must do nothing.
                 let before = output.len();
                 buffer.extend_from_slice(rest);
                 let (used, step) = server.receive(&buffer, &exports, &mut output);
-                assert!(used == 0 && output.len() == before && matches!(step, Step::Close(_) | Step::NeedMore));
+                assert!(used == 0 && output.len() == before && matches!(step, Advance::Close(_) | Advance::NeedMore));
                 return;
             }
-            Step::Ready(session) => break session,
-            Step::Close(reason) => return assert!(reason.len() < 1024),
+            Advance::Ready(session) => break session,
+            Advance::Close(reason) => return assert!(reason.len() < 1024),
         }
     };
     assert!(session.export < exports.0);

@@ -5,15 +5,15 @@
 
 #![no_main]
 
-use fairlift::wire::nbd::answers::{Answers, Asked, Sink};
-use fairlift::wire::nbd::greeting::{Greeting, Step};
+use fairlift::wire::nbd::answers::{Answers, Awaited, Sink};
+use fairlift::wire::nbd::greeting::{Greeting, Progress};
 use fairlift_core::Errno;
 use libfuzzer_sys::fuzz_target;
 
 /// What was asked, and what came of it, byte by byte.
 #[derive(Default)]
 struct Told {
-    asked: Vec<Option<Asked>>,
+    asked: Vec<Option<Awaited>>,
     came: Vec<Vec<bool>>,
     runs: Vec<u64>,
     ended: usize,
@@ -21,17 +21,17 @@ struct Told {
 }
 
 impl Told {
-    fn ask(&mut self, answers: &mut Answers, asked: Asked) {
+    fn ask(&mut self, answers: &mut Answers, asked: Awaited) {
         let (slot, _) = answers.ask(asked);
         assert_eq!(slot, self.asked.len());
-        let len = if let Asked::Read { len, .. } = asked { len as usize } else { 0 };
+        let len = if let Awaited::Read { len, .. } = asked { len as usize } else { 0 };
         self.asked.push(Some(asked));
         self.came.push(vec![false; len]);
         self.runs.push(0);
     }
 
     fn comes(&mut self, slot: usize, from: u64, len: u64) {
-        assert!(matches!(self.asked[slot], Some(Asked::Read { .. })));
+        assert!(matches!(self.asked[slot], Some(Awaited::Read { .. })));
         for byte in &mut self.came[slot][from as usize..(from + len) as usize] {
             assert!(!std::mem::replace(byte, true), "a byte came twice");
         }
@@ -46,7 +46,7 @@ impl Sink for Told {
         self.comes(slot, from, len);
     }
     fn run(&mut self, slot: usize, len: u64, _state: u32) {
-        let Some(Asked::Status { len: asked }) = self.asked[slot] else { panic!("runs of something else") };
+        let Some(Awaited::Status { len: asked }) = self.asked[slot] else { panic!("runs of something else") };
         self.runs[slot] += len;
         assert!(len > 0 && self.runs[slot] <= asked);
     }
@@ -55,8 +55,8 @@ impl Sink for Told {
         self.ended += 1;
         self.to_give_back.push(slot);
         match (asked, result) {
-            (Asked::Read { .. }, Ok(())) => assert!(self.came[slot].iter().all(|came| *came), "a byte is missing"),
-            (Asked::Status { .. }, Ok(())) => assert!(self.runs[slot] > 0),
+            (Awaited::Read { .. }, Ok(())) => assert!(self.came[slot].iter().all(|came| *came), "a byte is missing"),
+            (Awaited::Status { .. }, Ok(())) => assert!(self.runs[slot] > 0),
             (_, Ok(()) | Err(_)) => {}
         }
     }
@@ -77,15 +77,15 @@ fuzz_target!(|input: &[u8]| {
                     assert!(used <= held.len() && out.len() < 1 << 16);
                     held.drain(..used);
                     match step {
-                        Step::Ready(offer) => {
+                        Progress::Ready(offer) => {
                             assert!(offer.size > 0 && offer.block_min.is_power_of_two() && offer.block_max >= 512);
                             assert!(offer.structured || offer.context.is_none());
                             (structured, context) = (offer.structured, offer.context);
                             break;
                         }
-                        Step::StartTls => client.tls_established(&mut out),
-                        Step::NeedMore if rest.is_empty() => return,
-                        Step::NeedMore => {
+                        Progress::StartTls => client.tls_established(&mut out),
+                        Progress::NeedMore if rest.is_empty() => return,
+                        Progress::NeedMore => {
                             assert!(held.len() < 20 + Greeting::REPLY_MAX as usize);
                             let (now, later) = rest.split_at(piece.min(rest.len()));
                             held.extend_from_slice(now);
@@ -97,10 +97,10 @@ fuzz_target!(|input: &[u8]| {
         }
     }
     let (mut answers, mut told) = (Answers::new(structured, context), Told::default());
-    told.ask(&mut answers, Asked::Read { at: 8192, len: 1024 });
-    told.ask(&mut answers, Asked::Other);
-    told.ask(&mut answers, Asked::Status { len: 8192 });
-    told.ask(&mut answers, Asked::Read { at: 0, len: 512 });
+    told.ask(&mut answers, Awaited::Read { at: 8192, len: 1024 });
+    told.ask(&mut answers, Awaited::Other);
+    told.ask(&mut answers, Awaited::Status { len: 8192 });
+    told.ask(&mut answers, Awaited::Read { at: 0, len: 512 });
     while !(rest.is_empty() && held.is_empty()) {
         match answers.receive(&held, &mut told) {
             Err(violation) => {

@@ -2,7 +2,7 @@
 
 mod two_exports;
 
-use fairlift::export::nbd::handshake::{Catalogue, ExportInfo, Handshake, Step, TlsPolicy};
+use fairlift::export::nbd::handshake::{Advance, Catalogue, ExportInfo, Handshake, TlsPolicy};
 use fairlift::export::nbd::proto::*;
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -12,7 +12,7 @@ use two_exports::Two;
 #[derive(PartialEq, Debug)]
 struct Told {
     output: Vec<u8>,
-    steps: Vec<Step>,
+    steps: Vec<Advance>,
     /// Bytes after the negotiation.
     left: Vec<u8>,
 }
@@ -29,7 +29,7 @@ fn negotiate(tls: TlsPolicy, bytes: &[u8], cuts: &[usize]) -> Told {
         assert!(used <= buffer.len(), "{used} of {} bytes used", buffer.len());
         buffer.drain(..used);
         match step {
-            Step::NeedMore => {
+            Advance::NeedMore => {
                 assert!(buffer.len() < 16 + Handshake::DATA_MAX as usize, "more is held back than an option can be");
                 if rest.is_empty() {
                     return Told { output, steps, left: buffer };
@@ -38,12 +38,12 @@ fn negotiate(tls: TlsPolicy, bytes: &[u8], cuts: &[usize]) -> Told {
                 buffer.extend_from_slice(piece);
                 rest = after;
             }
-            Step::StartTls => {
+            Advance::StartTls => {
                 steps.push(step);
                 // Here the rest goes on as if it had been encrypted, so that what comes after is tried as well.
                 server.tls_established();
             }
-            last @ (Step::Ready(_) | Step::Close(_)) => {
+            last @ (Advance::Ready(_) | Advance::Close(_)) => {
                 steps.push(last);
                 buffer.extend_from_slice(rest);
                 return Told { output, steps, left: buffer };
@@ -163,7 +163,7 @@ fairlift_lab::proptest! {
         let mut output = vec![];
         let mut server = Handshake::new(TlsPolicy::Required, &mut output);
         let (_, step) = server.receive(&bytes, &Two, &mut output);
-        prop_assert!(!matches!(step, Step::Ready(_)));
+        prop_assert!(!matches!(step, Advance::Ready(_)));
         for secret in [&b"disk"[..], b"other", b"the first", &(1u64 << 40).to_be_bytes()] {
             prop_assert!(!output.windows(secret.len()).any(|part| part == secret));
         }

@@ -16,7 +16,7 @@ use fairlift_core::{Duration, Group, GroupId};
 use crate::Error;
 use crate::clock;
 use crate::config::{self, Backing};
-use crate::device::roots::{Place, Roots};
+use crate::device::roots::{RootedPath, Roots};
 use crate::device::{self, Device as _, File};
 use crate::disk::gauge::Gauge;
 use crate::kernel::ring::Choice;
@@ -114,7 +114,7 @@ pub fn run_raw(setup: &Setup, jobs: Vec<Job>, watch: Watch<'_>) -> Result<Measur
         );
         return Err(Error::Backing { what, why: why.into() });
     };
-    let file = File::open(&Place::anywhere(path), *access, setup.read_only)?;
+    let file = File::open(&RootedPath::anywhere(path), *access, setup.read_only)?;
     let bounds = Bounds { limits: file.facts().limits, read_only: setup.read_only };
     let count = jobs.len();
     let engine = Choice::make(setup.engine)?;

@@ -37,7 +37,7 @@ pub(super) struct Queued<'a> {
 }
 
 /// What a worker had done, and how many requests did not come back; `None`: it was not told to go.
-type Ended = Option<(Done, usize)>;
+type WorkerEnd = Option<(Done, usize)>;
 
 impl<'a> Queued<'a> {
     /// For so many jobs.
@@ -112,7 +112,7 @@ impl<'a> Queued<'a> {
         share: Vec<(usize, Job)>,
         say: mpsc::Sender<std::io::Result<()>>,
         gone: &mpsc::Receiver<Arc<Course>>,
-    ) -> Ended {
+    ) -> WorkerEnd {
         // The other end waits for one word from each.
         let (engine, said) = match self.backend.engine(context, MEMORY / self.workers as u64, KERNEL_THREADS) {
             Ok(engine) => (Some(engine), Ok(())),
@@ -180,7 +180,7 @@ fn look_after(course: &Course, watch: Watch<'_>, stopped: impl FnOnce()) {
 }
 
 /// Waits for a worker that was told to go, and panics as it did if it did.
-fn join(thread: ScopedJoinHandle<'_, Ended>) -> (Done, usize) {
+fn join(thread: ScopedJoinHandle<'_, WorkerEnd>) -> (Done, usize) {
     match thread.join() {
         Ok(ended) => ended.expect("a worker that was made and told to go comes back"),
         Err(panic) => std::panic::resume_unwind(panic),

@@ -55,7 +55,7 @@ use fairlift_core::{Errno, Flags, Limits, Op, Outcome, Sector};
 use vm_memory::VolatileSlice;
 
 use super::lane::{Address, AtOnce, Lane};
-use super::roots::Place;
+use super::roots::RootedPath;
 use super::{Device, Facts, Fault, Inline, Run, Sharing};
 use crate::Error;
 use crate::config::FileAccess;
@@ -123,7 +123,7 @@ enum FileKind {
 }
 
 impl File {
-    pub(crate) fn open(place: &Place<'_>, access: FileAccess, read_only: bool) -> Result<Self, Error> {
+    pub(crate) fn open(place: &RootedPath<'_>, access: FileAccess, read_only: bool) -> Result<Self, Error> {
         let path = place.path;
         let fail = |why: String| Error::Backing { what: format!("file:{}", path.display()), why };
         let kind = kind(place).map_err(fail)?;

@@ -37,7 +37,7 @@ struct Root {
 }
 
 /// A path, and where the kernel starts to follow it.
-pub(crate) struct Place<'a> {
+pub(crate) struct RootedPath<'a> {
     pub(crate) path: &'a Path,
     /// A root's directory, and the rest of the path from there; `None`: it may lead anywhere.
     beneath: Option<(&'a OwnedFd, PathBuf)>,
@@ -56,15 +56,15 @@ impl Roots {
     }
 
     /// Where the kernel starts to follow a path (roots.1), or why that is refused.
-    pub(crate) fn place<'a>(&'a self, path: &'a Path) -> Result<Place<'a>, String> {
+    pub(crate) fn place<'a>(&'a self, path: &'a Path) -> Result<RootedPath<'a>, String> {
         if self.0.is_empty() {
-            return Ok(Place { path, beneath: None });
+            return Ok(RootedPath { path, beneath: None });
         }
         let whole = absolute(path).map_err(|error| error.to_string())?;
         let mut leads_out = None;
         for root in &*self.0 {
             let Some(rest) = root.names.iter().find_map(|name| whole.strip_prefix(name).ok()) else { continue };
-            let place = Place { path, beneath: Some((&root.directory, Path::new(".").join(rest))) };
+            let place = RootedPath { path, beneath: Some((&root.directory, Path::new(".").join(rest))) };
             match place.open(OFlags::PATH) {
                 Err(error) if matches!(error.raw_os_error(), Some(libc::EXDEV | libc::ELOOP)) => leads_out = Some(root),
                 // The device that opens the file tells what else is wrong with it.
@@ -101,7 +101,7 @@ impl Roots {
     }
 }
 
-impl<'a> Place<'a> {
+impl<'a> RootedPath<'a> {
     /// A path that may lead anywhere.
     pub(crate) fn anywhere(path: &'a Path) -> Self {
         Self { path, beneath: None }

@@ -6,7 +6,7 @@ use fairlift_core::flush::SharedFlush;
 use fairlift_core::queue::Backing;
 use fairlift_core::{Extent, Limits, Sector};
 
-use super::shared_flush::Shared;
+use super::shared_flush::DeviceFlush;
 use crate::device::{Device, Facts};
 
 /// Between backings, and what their places are multiples of: 1 GiB. Chosen: further than any scheduler takes for near by default.
@@ -32,7 +32,7 @@ pub(crate) struct Place {
     /// The number under which its file is registered with every ring, if it is a file.
     pub(crate) file: Option<u32>,
     /// Its flushes, where several queues share them, or have handed them on.
-    pub(super) flush: Arc<Shared>,
+    pub(super) flush: Arc<DeviceFlush>,
     /// Its device is gone, and no worker has anything on it: another may have the place.
     pub(super) is_free: bool,
     /// What its device says of itself, or said.
@@ -48,7 +48,7 @@ impl Place {
             room: sectors.saturating_mul(2).max(ROOM),
             device: Some(Arc::clone(device)),
             file: *file,
-            flush: Shared::new(facts.volatile_cache),
+            flush: DeviceFlush::new(facts.volatile_cache),
             is_free: false,
             facts,
         }

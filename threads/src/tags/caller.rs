@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 use fairlift_core::Tag;
 use fairlift_core::tags::{Hint, Quota};
 
-use super::wait::{Place, Sleeper, WAITING, WOKEN, Waiter};
+use super::wait::{QueueEnd, Sleeper, WAITING, WOKEN, Waiter};
 use super::{Class, TagQueue};
 use crate::sync::Parker;
 
@@ -117,12 +117,12 @@ impl Caller {
             if let Some(tag) = self.arrive() {
                 return Poll::Ready(tag);
             }
-            Place::Before
+            QueueEnd::Before
         } else {
             if let Some(tag) = self.try_get_in_turn() {
                 return Poll::Ready(tag);
             }
-            Place::Behind
+            QueueEnd::Behind
         };
         match self.join(Sleeper::Task(context.waker().clone()), place) {
             Some(tag) => Poll::Ready(tag),
@@ -140,7 +140,7 @@ impl Caller {
         if self.stop_waiting() {
             return Poll::Ready(());
         }
-        self.sit_down(Sleeper::Task(context.waker().clone()), Place::Behind);
+        self.sit_down(Sleeper::Task(context.waker().clone()), QueueEnd::Behind);
         if self.tags.room(self.line, 0) == 0 {
             return Poll::Pending;
         }
@@ -151,7 +151,7 @@ impl Caller {
     /// Sits down behind all others, though a tag may be free: the caller that is woken for it may be this one (wake.6).
     pub fn give_way(&mut self, context: &mut Context<'_>) {
         self.stop_waiting();
-        self.sit_down(Sleeper::Task(context.waker().clone()), Place::Behind);
+        self.sit_down(Sleeper::Task(context.waker().clone()), QueueEnd::Behind);
         self.tags.look();
     }
 
@@ -179,7 +179,7 @@ impl Caller {
         if self.waiter.state() == WAITING { Poll::Pending } else { Poll::Ready(()) }
     }
 
-    fn sit_down(&mut self, sleeper: Sleeper, place: Place) {
+    fn sit_down(&mut self, sleeper: Sleeper, place: QueueEnd) {
         assert!(!self.queued, "a caller waits in two places");
         self.queued = true;
         self.queue = self.tags.wait_queues[self.line].join(&self.waiter, sleeper, place, &self.tags.wakeups);
@@ -212,7 +212,7 @@ impl Caller {
         if let Some(tag) = self.spin() {
             return tag;
         }
-        let mut place = Place::Behind;
+        let mut place = QueueEnd::Behind;
         loop {
             let sleeper = Sleeper::Thread(self.parker.unparker());
             if let Some(tag) = self.join(sleeper, place) {
@@ -224,12 +224,12 @@ impl Caller {
             if let Some(tag) = self.arrive().or_else(|| self.spin()) {
                 return tag;
             }
-            place = Place::Before;
+            place = QueueEnd::Before;
         }
     }
 
     /// Sits down, and looks once more: a tag that came back before nobody woke us for.
-    fn join(&mut self, sleeper: Sleeper, place: Place) -> Option<Tag> {
+    fn join(&mut self, sleeper: Sleeper, place: QueueEnd) -> Option<Tag> {
         self.sit_down(sleeper, place);
         if self.over {
             // Others first: one of them, or the one that sat down, is woken if there is a tag (wake.6).

@@ -62,7 +62,7 @@ pub(super) const WOKEN: u32 = 2;
 
 /// Where to sit down.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Place {
+pub(super) enum QueueEnd {
     /// Behind all others, in the queue whose turn it is.
     Behind,
     /// Before all others: a caller that was woken and came in vain has its place again.
@@ -75,11 +75,11 @@ impl WaitQueues {
     }
 
     /// Sits down; answers in which queue. `all` is what is known of all wait_queues.
-    pub(super) fn join(&self, waiter: &Arc<Waiter>, sleeper: Sleeper, place: Place, all: &Wakeups) -> usize {
+    pub(super) fn join(&self, waiter: &Arc<Waiter>, sleeper: Sleeper, place: QueueEnd, all: &Wakeups) -> usize {
         waiter.replace(sleeper);
         let index = match place {
-            Place::Behind => self.wakes.queue_to_join(),
-            Place::Before => WAIT_QUEUES,
+            QueueEnd::Behind => self.wakes.queue_to_join(),
+            QueueEnd::Before => WAIT_QUEUES,
         };
         let mut queue = lock(self.queue(index));
         waiter.state.store(WAITING, Ordering::SeqCst); // waiter.1

@@ -20,16 +20,16 @@ pub(super) struct BeforeFaults {
     /// How often the rules had been changed when they were last looked at.
     seen: u64,
     /// Requests that wait for their time, and the number that keeps those of one time apart.
-    delayed: BTreeMap<(Instant, u64), Held>,
+    delayed: BTreeMap<(Instant, u64), Delayed>,
     number: u64,
     /// Requests that wait for other rules.
-    hung: Vec<Held>,
+    hung: Vec<Delayed>,
     /// Requests of which the device has a part.
     short: Vec<Tag>,
 }
 
 /// A request that the device has not seen.
-struct Held {
+struct Delayed {
     request: Request,
     segments: Vec<Segment>,
     then: Then,
@@ -91,7 +91,7 @@ impl BeforeFaults {
             match judge.judge(request.op, request.at, request.bytes) {
                 None => batch.put(request, segments),
                 Some((delay, then)) => {
-                    let held = Held { request, segments: segments.to_vec(), then };
+                    let held = Delayed { request, segments: segments.to_vec(), then };
                     if then == Then::Hang {
                         self.hung.push(held);
                     } else if delay.as_nanos() == 0 {
@@ -106,8 +106,8 @@ impl BeforeFaults {
     }
 
     /// The time of a request has come.
-    fn strike(&mut self, io: &mut Io<'_>, held: Held, batch: &mut Batch) {
-        let Held { mut request, mut segments, then } = held;
+    fn strike(&mut self, io: &mut Io<'_>, held: Delayed, batch: &mut Batch) {
+        let Delayed { mut request, mut segments, then } = held;
         match then {
             Then::Go | Then::Hang => batch.put(request, &segments),
             Then::Fail(errno) => self.fail(io, &request, errno),

@@ -21,7 +21,7 @@ use rustix::fs::OFlags;
 
 use super::{FileKind, format, holder, sys};
 use crate::config::{Direct, FileAccess, InUse};
-use crate::device::roots::Place;
+use crate::device::roots::RootedPath;
 use crate::kernel::buffer::Pages;
 
 /// A file that was opened, and how.
@@ -49,7 +49,7 @@ pub(super) const AGAIN: Duration = Duration::from_millis(5);
 const BLOCK_MOST: u32 = 65536;
 
 /// What a path leads to, before it is opened: opening a fifo would wait for its other end.
-pub(super) fn kind(place: &Place<'_>) -> Result<FileKind, String> {
+pub(super) fn kind(place: &RootedPath<'_>) -> Result<FileKind, String> {
     let metadata = place.metadata().map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => {
             format!("{error}; a new disk of 10 GiB is made by: truncate -s 10g {}", place.path.display())
@@ -64,7 +64,12 @@ pub(super) fn kind(place: &Place<'_>) -> Result<FileKind, String> {
     }
 }
 
-pub(super) fn open(place: &Place<'_>, kind: FileKind, access: FileAccess, read_only: bool) -> Result<Opened, String> {
+pub(super) fn open(
+    place: &RootedPath<'_>,
+    kind: FileKind,
+    access: FileAccess,
+    read_only: bool,
+) -> Result<Opened, String> {
     let opened = open_somehow(place, kind, access, read_only)?;
     match format::of(&opened.file, opened.block) {
         Some(format) if !access.is_raw => Err(format!("{}; {}", format.says(), format.instead(place.path))), // open.4
@@ -73,7 +78,7 @@ pub(super) fn open(place: &Place<'_>, kind: FileKind, access: FileAccess, read_o
 }
 
 fn open_somehow(
-    place: &Place<'_>,
+    place: &RootedPath<'_>,
     kind: FileKind,
     FileAccess { direct, in_use, .. }: FileAccess,
     read_only: bool,
@@ -170,7 +175,7 @@ pub(super) fn size_of(file: &fs::File, kind: FileKind) -> Result<u64, String> {
 }
 
 /// open.3
-fn open_patiently(place: &Place<'_>, flags: OFlags) -> io::Result<fs::File> {
+fn open_patiently(place: &RootedPath<'_>, flags: OFlags) -> io::Result<fs::File> {
     let start = Instant::now();
     loop {
         match place.open(flags) {
@@ -188,16 +193,16 @@ fn open_patiently(place: &Place<'_>, flags: OFlags) -> io::Result<fs::File> {
 }
 
 /// Whether a live server has it.
-fn is_locked(place: &Place<'_>) -> bool {
+fn is_locked(place: &RootedPath<'_>) -> bool {
     place.open(OFlags::RDONLY).is_ok_and(|file| !sys::process_lock(&file, true))
 }
 
-fn holder(place: &Place<'_>) -> Option<String> {
+fn holder(place: &RootedPath<'_>) -> Option<String> {
     place.metadata().map_or_else(|error| Some(error.to_string()), |metadata| holder::of(metadata.rdev()))
 }
 
 /// open.3
-fn in_use_message(place: &Place<'_>) -> String {
+fn in_use_message(place: &RootedPath<'_>) -> String {
     if is_locked(place) {
         return LOCKED.into();
     }

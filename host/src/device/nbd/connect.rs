@@ -14,7 +14,7 @@ use rustls::ClientConnection;
 use rustls::pki_types::ServerName;
 
 use crate::config::{Nbd, NbdAddress};
-use crate::wire::nbd::greeting::{Greeting, Offer, Step};
+use crate::wire::nbd::greeting::{Greeting, Offer, Progress};
 use crate::wire::nbd::{Command, RequestHeader, encode_request};
 
 /// A connection over which requests can be sent.
@@ -127,12 +127,12 @@ pub(super) fn connect(nbd: &Nbd, within: Duration) -> Result<Established, String
         let (used, step) = greeting.receive(&held, &mut out).map_err(|why| format!("the server {why}"))?;
         held.drain(..used);
         match &step {
-            Step::Ready(offer) if held.is_empty() => break offer.clone(),
-            Step::Ready(_) => return Err("the server answers before it was asked".into()),
-            Step::NeedMore | Step::StartTls => {}
+            Progress::Ready(offer) if held.is_empty() => break offer.clone(),
+            Progress::Ready(_) => return Err("the server answers before it was asked".into()),
+            Progress::NeedMore | Progress::StartTls => {}
         }
         send(&mut timed, tls.as_deref_mut(), &mut out)?;
-        if step == Step::StartTls {
+        if step == Progress::StartTls {
             let of = nbd.tls.as_ref().expect("TLS is asked for where it is wanted");
             let name = ServerName::try_from(of.name.clone())
                 .map_err(|_| format!("\"{}\" is no name that a certificate can have", of.name))?;
@@ -228,13 +228,13 @@ impl Established {
     /// # Errors
     /// There is no answer in time, or it is an error.
     pub(super) fn flush(&mut self, within: Duration) -> io::Result<()> {
-        use crate::wire::nbd::answers::{Answers, Asked};
+        use crate::wire::nbd::answers::{Answers, Awaited};
         let mut answers = Answers::new(self.offer.structured, None);
-        let (_, cookie) = answers.ask(Asked::Other);
+        let (_, cookie) = answers.ask(Awaited::Other);
         let mut timed =
             Timed { socket: Socket::Tcp(self.socket.try_clone()?.into()), deadline: Instant::now() + within };
         let header = RequestHeader { flags: 0, command: Command::Flush, cookie, offset: 0, length: 0 };
-        let (mut out, mut held, mut ended) = (Vec::new(), Vec::new(), Ended(None));
+        let (mut out, mut held, mut ended) = (Vec::new(), Vec::new(), FlushResult(None));
         encode_request(&mut out, &header);
         send(&mut timed, self.tls.as_deref_mut(), &mut out).map_err(io::Error::other)?;
         while ended.0.is_none() {
@@ -272,9 +272,9 @@ impl Established {
 }
 
 /// How the one request ended.
-struct Ended(Option<Result<(), fairlift_core::Errno>>);
+struct FlushResult(Option<Result<(), fairlift_core::Errno>>);
 
-impl crate::wire::nbd::answers::Sink for Ended {
+impl crate::wire::nbd::answers::Sink for FlushResult {
     fn data(&mut self, _slot: usize, _from: u64, _bytes: &[u8]) {}
     fn zeroes(&mut self, _slot: usize, _from: u64, _len: u64) {}
     fn run(&mut self, _slot: usize, _len: u64, _state: u32) {}

@@ -3,7 +3,7 @@
 use fairlift_core::{ContextId, Errno, Flags, Instant, Op, Outcome, Tag};
 
 use super::ledger::{Given, Promise};
-use crate::wire::nbd::answers::Asked;
+use crate::wire::nbd::answers::Awaited;
 use crate::wire::nbd::{CMD_FLAG_FAST_ZERO, CMD_FLAG_FUA, CMD_FLAG_NO_HOLE, Command, RequestHeader};
 
 /// A request on its way.
@@ -79,11 +79,11 @@ impl Flight {
     }
 
     /// What is expected as an answer.
-    pub(super) const fn asked(&self) -> Asked {
+    pub(super) const fn asked(&self) -> Awaited {
         match self.ask {
-            Ask::Op(Op::Read) => Asked::Read { at: self.at, len: self.bytes },
-            Ask::Op(Op::Write | Op::Flush | Op::Discard | Op::WriteZeroes) => Asked::Other,
-            Ask::Map => Asked::Status { len: self.bytes },
+            Ask::Op(Op::Read) => Awaited::Read { at: self.at, len: self.bytes },
+            Ask::Op(Op::Write | Op::Flush | Op::Discard | Op::WriteZeroes) => Awaited::Other,
+            Ask::Map => Awaited::Status { len: self.bytes },
         }
     }
 

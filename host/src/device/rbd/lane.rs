@@ -25,7 +25,7 @@ pub(super) struct OnRbd {
     device: Arc<Rbd>,
     address: Address,
     /// Requests, by tag.
-    asked: Vec<Asked>,
+    asked: Vec<Aio>,
     in_flight: usize,
     gather: Gather,
     now: Instant,
@@ -37,7 +37,7 @@ pub(super) struct OnRbd {
 
 /// A request that librbd has, or had.
 #[derive(Default)]
-struct Asked {
+struct Aio {
     since: Instant,
     /// Where it ends on the image, and how many bytes a read has to bring.
     end: u64,
@@ -46,7 +46,7 @@ struct Asked {
     iovecs: Vec<libc::iovec>,
 }
 
-impl Asked {
+impl Aio {
     /// How it ended (rbd.5), by what librbd says and the image's size afterwards.
     fn outcome(&self, result: isize, size: u64) -> Outcome {
         match result {
@@ -86,7 +86,7 @@ impl OnRbd {
         let Request { tag, op, flags, at, bytes, .. } = *request;
         let index = usize::from(tag.0);
         if self.asked.len() <= index {
-            self.asked.resize_with(index + 1, Asked::default);
+            self.asked.resize_with(index + 1, Aio::default);
         }
         let asked = &mut self.asked[index];
         // The image's last sector may not be whole: what is beyond its end reads as zeroes, and is not written.

@@ -9,7 +9,7 @@ use fairlift_core::{ContextId, Duration, Instant};
 use slab::Slab;
 
 use super::serve::{Connection, Lack};
-use super::service::{Common, Connections, Event, Newcomer};
+use super::service::{Common, Connections, Newcomer, UserData};
 use crate::disk::engine::{Engine, News};
 use crate::export::Leave;
 use crate::export::front::{Clients, Front};
@@ -138,7 +138,7 @@ impl Nbd {
     }
 
     fn arm_accept(&mut self, engine: &mut Engine, listener: usize) {
-        engine.ring.accept(self.accepting[&listener].0.fd.as_fd(), Event::Accept(listener).pack());
+        engine.ring.accept(self.accepting[&listener].0.fd.as_fd(), UserData::Accept(listener).pack());
     }
 
     fn accepted(&mut self, engine: &mut Engine, now: Instant, listener: usize, result: i32, more: bool) {
@@ -201,7 +201,7 @@ impl Nbd {
 
 /// Tells the kernel to accept no more at a place.
 fn stop_accepting(engine: &mut Engine, listener: usize) {
-    engine.ring.cancel(Event::Accept(listener).pack());
+    engine.ring.cancel(UserData::Accept(listener).pack());
 }
 
 impl Front for Nbd {
@@ -211,8 +211,8 @@ impl Front for Nbd {
 
     fn completed(&mut self, engine: &mut Engine, now: Instant, what: u64, completion: &Completion) {
         let result = completion.result;
-        match Event::unpack(what) {
-            Event::Receive(number) => {
+        match UserData::unpack(what) {
+            UserData::Receive(number) => {
                 let more = completion.socket_has_more();
                 let connection = &mut self.connections[number];
                 match completion.buffer() {
@@ -233,11 +233,11 @@ impl Front for Nbd {
                 }
                 self.touch(number);
             }
-            Event::Send(number) => {
+            UserData::Send(number) => {
                 self.connections[number].send_ended(engine, now, result);
                 self.touch(number);
             }
-            Event::Accept(listener) => self.accepted(engine, now, listener, result, completion.goes_on()),
+            UserData::Accept(listener) => self.accepted(engine, now, listener, result, completion.goes_on()),
         }
     }
 

@@ -1,4 +1,4 @@
-//! The negotiation of fixed newstyle NBD, as a pure state machine: bytes in, replies and a [`Step`] out.
+//! The negotiation of fixed newstyle NBD, as a pure state machine: bytes in, replies and a [`Advance`] out.
 //!
 //! Sections named are those of the protocol text, `doc/proto.md` of the NBD project.
 //!
@@ -51,14 +51,14 @@ pub enum TlsPolicy {
 
 /// What comes next.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Step {
+pub enum Advance {
     /// More bytes.
     NeedMore,
     /// TLS: when all output so far has been sent, the connection is encrypted, and [`Handshake::tls_established`] said.
     ///
     /// Bytes that follow in plain text, used or not, are an attack or a mistake: close the connection. Bytes that were
     /// not used are such; so is whatever [`Handshake::receive`] is given before [`Handshake::tls_established`], which
-    /// it answers with [`Step::Close`].
+    /// it answers with [`Advance::Close`].
     StartTls,
     /// Requests.
     Ready(Session),
@@ -154,23 +154,23 @@ impl Handshake {
     /// Uses as many of `bytes` as it can, appends the replies to `out`, and says how many were used and what comes next.
     ///
     /// What was not used is to be given again with what follows it.
-    pub fn receive(&mut self, bytes: &[u8], exports: &dyn Catalogue, out: &mut Vec<u8>) -> (usize, Step) {
+    pub fn receive(&mut self, bytes: &[u8], exports: &dyn Catalogue, out: &mut Vec<u8>) -> (usize, Advance) {
         let mut used = 0;
         loop {
             let rest = &bytes[used..];
             match self.state {
                 State::Flags => {
-                    let Some(flags) = rest.first_chunk() else { return (used, Step::NeedMore) };
+                    let Some(flags) = rest.first_chunk() else { return (used, Advance::NeedMore) };
                     used += 4;
                     let flags = u32::from_be_bytes(*flags);
                     if flags & !(CLIENT_FIXED_NEWSTYLE | CLIENT_NO_ZEROES) != 0 {
-                        return (used, Step::Close(format!("unknown client flags {flags:#x}")));
+                        return (used, Advance::Close(format!("unknown client flags {flags:#x}")));
                     }
                     self.no_zeroes = flags & CLIENT_NO_ZEROES != 0;
                     self.state = State::Option;
                 }
-                State::Tls if rest.is_empty() => return (used, Step::NeedMore),
-                State::Tls => return (used, Step::Close("plain text after STARTTLS".into())), // handshake.3
+                State::Tls if rest.is_empty() => return (used, Advance::NeedMore),
+                State::Tls => return (used, Advance::Close("plain text after STARTTLS".into())), // handshake.3
                 State::Skip(left) => {
                     let part = rest.len().min(left as usize);
                     used += part;
@@ -178,32 +178,32 @@ impl Handshake {
                         0 => self.state = State::Option,
                         left => {
                             self.state = State::Skip(left);
-                            return (used, Step::NeedMore);
+                            return (used, Advance::NeedMore);
                         }
                     }
                 }
                 State::Option => {
-                    let Some((magic, after)) = rest.split_first_chunk() else { return (used, Step::NeedMore) };
+                    let Some((magic, after)) = rest.split_first_chunk() else { return (used, Advance::NeedMore) };
                     if u64::from_be_bytes(*magic) != OPTION_MAGIC {
-                        return (used, Step::Close("an option does not start with its magic".into()));
+                        return (used, Advance::Close("an option does not start with its magic".into()));
                     }
-                    let Some((option, after)) = after.split_first_chunk() else { return (used, Step::NeedMore) };
-                    let Some((len, after)) = after.split_first_chunk() else { return (used, Step::NeedMore) };
+                    let Some((option, after)) = after.split_first_chunk() else { return (used, Advance::NeedMore) };
+                    let Some((len, after)) = after.split_first_chunk() else { return (used, Advance::NeedMore) };
                     let (option, len) = (u32::from_be_bytes(*option), u32::from_be_bytes(*len));
                     if option == OPT_EXPORT_NAME && len as usize > Self::NAME_MAX {
-                        return (used, Step::Close(format!("an export name of {len} bytes"))); // handshake.2
+                        return (used, Advance::Close(format!("an export name of {len} bytes"))); // handshake.2
                     }
                     // handshake.1, handshake.2
                     let data = match len > Self::DATA_MAX {
                         true => None,
                         false => match after.get(..len as usize) {
-                            None => return (used, Step::NeedMore),
+                            None => return (used, Advance::NeedMore),
                             data => data,
                         },
                     };
                     self.options += if option == OPT_LIST { Self::LIST_COST } else { 1 };
                     if self.options > Self::OPTIONS_MAX {
-                        return (used, Step::Close(format!("more than {} options", Self::OPTIONS_MAX)));
+                        return (used, Advance::Close(format!("more than {} options", Self::OPTIONS_MAX)));
                     }
                     used += 16;
                     let Some(data) = data else {
@@ -213,7 +213,7 @@ impl Handshake {
                     };
                     used += data.len();
                     match self.option(option, data, exports, out) {
-                        Step::NeedMore => {}
+                        Advance::NeedMore => {}
                         step => return (used, step),
                     }
                 }
@@ -234,16 +234,16 @@ impl Handshake {
         self.tls == TlsPolicy::Required && !self.encrypted
     }
 
-    fn option(&mut self, option: u32, data: &[u8], exports: &dyn Catalogue, out: &mut Vec<u8>) -> Step {
+    fn option(&mut self, option: u32, data: &[u8], exports: &dyn Catalogue, out: &mut Vec<u8>) -> Advance {
         if self.wants_tls() {
             match option {
                 OPT_STARTTLS | OPT_ABORT => {}
                 OPT_EXPORT_NAME => {
-                    return Step::Close("TLS is required, and the client chose an export without".into());
+                    return Advance::Close("TLS is required, and the client chose an export without".into());
                 }
                 _ => {
                     tls_required(option, out);
-                    return Step::NeedMore;
+                    return Advance::NeedMore;
                 }
             }
         }
@@ -251,7 +251,7 @@ impl Handshake {
             OPT_EXPORT_NAME => self.export_name(data, exports, out),
             OPT_ABORT => {
                 reply(out, option, REP_ACK, &[]);
-                Step::Close(String::new())
+                Advance::Close(String::new())
             }
             OPT_LIST if !data.is_empty() => invalid(out, option, "LIST takes no data"),
             OPT_LIST => {
@@ -260,7 +260,7 @@ impl Handshake {
                     reply(out, option, REP_SERVER, &[&(name.len() as u32).to_be_bytes(), name, description]);
                 });
                 reply(out, option, REP_ACK, &[]);
-                Step::NeedMore
+                Advance::NeedMore
             }
             OPT_STARTTLS => self.start_tls(data, out),
             OPT_INFO | OPT_GO => self.info_or_go(option, data, exports, out),
@@ -270,43 +270,43 @@ impl Handshake {
             OPT_STRUCTURED_REPLY if self.extended => {
                 // "NBD_OPT_STRUCTURED_REPLY": the client asks for less than it has.
                 error(out, option, REP_ERR_EXT_HEADER_REQD, "extended headers were negotiated already");
-                Step::NeedMore
+                Advance::NeedMore
             }
             OPT_STRUCTURED_REPLY => {
                 self.structured = true;
                 reply(out, option, REP_ACK, &[]);
-                Step::NeedMore
+                Advance::NeedMore
             }
             OPT_EXTENDED_HEADERS => {
                 (self.structured, self.extended) = (true, true);
                 reply(out, option, REP_ACK, &[]);
-                Step::NeedMore
+                Advance::NeedMore
             }
             OPT_LIST_META_CONTEXT | OPT_SET_META_CONTEXT => self.meta_context(option, data, exports, out),
             _ => {
                 error(out, option, REP_ERR_UNSUP, &format!("option {option} is not known here"));
-                Step::NeedMore
+                Advance::NeedMore
             }
         }
     }
 
     /// "NBD_OPT_EXPORT_NAME": there is no way to refuse but to close.
-    fn export_name(&mut self, data: &[u8], exports: &dyn Catalogue, out: &mut Vec<u8>) -> Step {
+    fn export_name(&mut self, data: &[u8], exports: &dyn Catalogue, out: &mut Vec<u8>) -> Advance {
         let Some(export) = std::str::from_utf8(data).ok().and_then(|name| exports.find(name)) else {
-            return Step::Close(format!("no export \"{}\"", printable(data)));
+            return Advance::Close(format!("no export \"{}\"", printable(data)));
         };
         if self.extended {
-            return Step::Close("EXPORT_NAME after EXTENDED_HEADERS".into());
+            return Advance::Close("EXPORT_NAME after EXTENDED_HEADERS".into());
         }
         out.extend_from_slice(&export.size.to_be_bytes());
         out.extend_from_slice(&self.transmission_flags(&export).to_be_bytes());
         if !self.no_zeroes {
             out.extend_from_slice(&[0; 124]);
         }
-        Step::Ready(self.session(&export))
+        Advance::Ready(self.session(&export))
     }
 
-    fn start_tls(&mut self, data: &[u8], out: &mut Vec<u8>) -> Step {
+    fn start_tls(&mut self, data: &[u8], out: &mut Vec<u8>) -> Advance {
         if !data.is_empty() {
             return invalid(out, OPT_STARTTLS, "STARTTLS takes no data");
         }
@@ -315,15 +315,15 @@ impl Handshake {
         }
         if self.tls == TlsPolicy::Off {
             error(out, OPT_STARTTLS, REP_ERR_POLICY, "TLS is not set up here");
-            return Step::NeedMore;
+            return Advance::NeedMore;
         }
         reply(out, OPT_STARTTLS, REP_ACK, &[]);
         self.state = State::Tls;
-        Step::StartTls
+        Advance::StartTls
     }
 
     /// "NBD_OPT_INFO" and "NBD_OPT_GO".
-    fn info_or_go(&mut self, option: u32, data: &[u8], exports: &dyn Catalogue, out: &mut Vec<u8>) -> Step {
+    fn info_or_go(&mut self, option: u32, data: &[u8], exports: &dyn Catalogue, out: &mut Vec<u8>) -> Advance {
         let mut data = Data(data);
         let (Some(name), Some(count)) = (data.string(), data.u16()) else {
             return invalid(out, option, "malformed: a name and a list of requests are needed");
@@ -332,7 +332,7 @@ impl Handshake {
         let (Some(wanted), true) = (wanted, data.0.is_empty()) else {
             return invalid(out, option, "malformed: the list of requests has not the length that it says");
         };
-        let Some(export) = self.find(option, name, exports, out) else { return Step::NeedMore };
+        let Some(export) = self.find(option, name, exports, out) else { return Advance::NeedMore };
         let info = |out: &mut Vec<u8>, kind: u16, parts: &[&[u8]]| {
             let kind = kind.to_be_bytes();
             let mut all = vec![&kind[..]];
@@ -350,11 +350,11 @@ impl Handshake {
             info(out, INFO_DESCRIPTION, &[export.description.as_bytes()]);
         }
         reply(out, option, REP_ACK, &[]);
-        if option == OPT_GO { Step::Ready(self.session(&export)) } else { Step::NeedMore }
+        if option == OPT_GO { Advance::Ready(self.session(&export)) } else { Advance::NeedMore }
     }
 
     /// "NBD_OPT_LIST_META_CONTEXT" and "NBD_OPT_SET_META_CONTEXT".
-    fn meta_context(&mut self, option: u32, data: &[u8], exports: &dyn Catalogue, out: &mut Vec<u8>) -> Step {
+    fn meta_context(&mut self, option: u32, data: &[u8], exports: &dyn Catalogue, out: &mut Vec<u8>) -> Advance {
         let set = option == OPT_SET_META_CONTEXT;
         if set {
             self.context = None; // a new choice replaces the old one, even if it fails
@@ -376,7 +376,7 @@ impl Handshake {
         if !data.0.is_empty() {
             return invalid(out, option, "malformed: there is more than the list of queries");
         }
-        let Some(export) = self.find(option, name, exports, out) else { return Step::NeedMore };
+        let Some(export) = self.find(option, name, exports, out) else { return Advance::NeedMore };
         if wanted {
             let id = if set { CONTEXT_ID } else { 0 };
             reply(out, option, REP_META_CONTEXT, &[&id.to_be_bytes(), CONTEXT_NAME.as_bytes()]);
@@ -385,7 +385,7 @@ impl Handshake {
             }
         }
         reply(out, option, REP_ACK, &[]);
-        Step::NeedMore
+        Advance::NeedMore
     }
 
     /// The export of that name, or an answer that there is none.
@@ -480,9 +480,9 @@ fn printable(name: &[u8]) -> String {
     String::from_utf8_lossy(name).chars().take(64).flat_map(char::escape_debug).collect()
 }
 
-fn invalid(out: &mut Vec<u8>, option: u32, why: &str) -> Step {
+fn invalid(out: &mut Vec<u8>, option: u32, why: &str) -> Advance {
     error(out, option, REP_ERR_INVALID, why);
-    Step::NeedMore
+    Advance::NeedMore
 }
 
 #[cfg(test)]

@@ -24,9 +24,9 @@ use reply::{Replies, Sent};
 
 use super::check::check;
 
-use super::handshake::{Handshake, Session, Step};
+use super::handshake::{Advance, Handshake, Session};
 use super::proto::{self, Command as Verb, RequestHeader};
-use super::service::{Command, Common, Event};
+use super::service::{Command, Common, UserData};
 use crate::disk::engine::Engine;
 use crate::export::Export;
 use crate::export::service::Unsent;
@@ -430,8 +430,8 @@ impl Connection {
         let exports = common.service.exports();
         let (used, step) = handshake.receive(bytes, &*exports, &mut self.out.heads);
         match step {
-            Step::NeedMore => {}
-            Step::StartTls => {
+            Advance::NeedMore => {}
+            Advance::StartTls => {
                 if used < bytes.len() {
                     tracing::debug!(connection = self.number, "plain text after STARTTLS"); // client.5
                     self.break_off();
@@ -450,7 +450,7 @@ impl Connection {
                     }
                 }
             }
-            Step::Ready(session) => {
+            Advance::Ready(session) => {
                 let export = Arc::clone(&exports.list[session.export]);
                 if let Some(client) = common.service.clients().get_mut(&(engine.context.0, self.number)) {
                     client.export = Some(export.name.clone());
@@ -463,7 +463,7 @@ impl Connection {
                 common.present.join(&export, self.number);
                 self.phase = Phase::Serving(Serving { export, session, stream });
             }
-            Step::Close(reason) => {
+            Advance::Close(reason) => {
                 if !reason.is_empty() {
                     tracing::debug!(connection = self.number, reason, "negotiation failed");
                 }
@@ -633,7 +633,7 @@ impl Connection {
         let call = Call::Receive { fd: self.fd.as_raw_fd(), into, wait: !self.more };
         // SAFETY: a direct receive names the buffer of a write whose payload is not complete: it is not submitted, and
         // not released, before this completion (`is_over` waits for `receive_armed`). The shared buffers are the ring's.
-        unsafe { engine.ring.push(call, Event::Receive(self.number).pack()) }
+        unsafe { engine.ring.push(call, UserData::Receive(self.number).pack()) }
     }
 
     /// Gives back all that the connection still holds; it is over.

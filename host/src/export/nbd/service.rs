@@ -87,13 +87,13 @@ pub(super) struct Command {
 
 /// What the kernel has done for a connection, or for a listener: a kind and a number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Event {
+pub(super) enum UserData {
     Receive(usize),
     Send(usize),
     Accept(usize),
 }
 
-impl Event {
+impl UserData {
     pub(super) fn pack(self) -> u64 {
         let (kind, number) = match self {
             Self::Receive(connection) => (0, connection),

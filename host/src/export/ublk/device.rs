@@ -42,7 +42,7 @@ const DEPTH: u16 = 128;
 const MARK: u64 = 0xfa17 << 48;
 
 /// A device of this server.
-pub(crate) struct Device {
+pub(crate) struct BlockDevice {
     dev: Named,
     /// The number of its export.
     pub(super) export: u64,
@@ -102,7 +102,7 @@ pub(super) const fn is_ours(mark: u64) -> bool {
     mark >> 48 == MARK >> 48
 }
 
-impl Device {
+impl BlockDevice {
     /// Makes the device of an export, or finds the one that a server before has left.
     ///
     /// # Errors
@@ -495,7 +495,7 @@ impl Device {
 
 /// A queue on its way to its worker.
 pub(crate) struct Newcomer {
-    pub(super) device: Arc<Device>,
+    pub(super) device: Arc<BlockDevice>,
     /// It may have been removed meanwhile: the queue is served until its device is stopped.
     pub(super) export: Arc<Export>,
     pub(super) file: Arc<OwnedFd>,
@@ -503,7 +503,7 @@ pub(crate) struct Newcomer {
     pub(super) descriptors: Descriptors,
 }
 
-impl Drop for Device {
+impl Drop for BlockDevice {
     /// One that was made for a server that did not start.
     fn drop(&mut self) {
         if *self.at_work() == Stage::Made

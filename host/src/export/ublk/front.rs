@@ -6,7 +6,7 @@ use std::time::SystemTime;
 use fairlift_core::Instant;
 
 use super::device::Newcomer;
-use super::queue::Queue;
+use super::queue::UblkQueue;
 use super::seats::Seats;
 use super::service::{TICKET, Tag, Ublks};
 use crate::disk::engine::{Engine, News};
@@ -20,7 +20,7 @@ pub(crate) struct Ublk {
     service: Arc<Service>,
     /// What all workers have of them.
     common: Arc<Ublks>,
-    queues: Seats<Queue>,
+    queues: Seats<UblkQueue>,
     /// Queues that were given to this worker in this turn. They are taken up once the engine has looked which disks there are: that of an
     /// export that was just added may have the number of one that has just gone.
     newcomers: Vec<Newcomer>,
@@ -67,7 +67,7 @@ impl Ublk {
             unsent: Arc::default(),
         };
         let there = Arc::clone(&export);
-        let seat = self.queues.take(|seat| Queue::new(engine, (device, file), export, (number, seat), descriptors));
+        let seat = self.queues.take(|seat| UblkQueue::new(engine, (device, file), export, (number, seat), descriptors));
         self.present.join(&there, seat);
         if number == 0 {
             self.service.clients().insert((engine.context.0, CLIENTS + seat), client);

@@ -12,7 +12,7 @@ use std::sync::{Arc, PoisonError};
 
 use fairlift_core::{Bio, Errno, Extent, Flags, Instant, Op, Outcome, Sector, Stream, StreamId, Token};
 
-use super::device::{Descriptors, Device};
+use super::device::{BlockDevice, Descriptors};
 use super::proto::{self, Ask, Said, What};
 use super::service::Tag;
 use crate::disk::engine::{Engine, News};
@@ -23,8 +23,8 @@ use crate::kernel::call::Call;
 use crate::kernel::ticket::Memory;
 
 /// A queue that was given to this worker.
-pub(super) struct Queue {
-    pub(super) device: Arc<Device>,
+pub(super) struct UblkQueue {
+    pub(super) device: Arc<BlockDevice>,
     /// By which it is served.
     file: Arc<OwnedFd>,
     export: Arc<Export>,
@@ -60,10 +60,10 @@ enum Slot {
     Serving(Op, i32),
 }
 
-impl Queue {
+impl UblkQueue {
     pub(super) fn new(
         engine: &mut Engine,
-        (device, file): (Arc<Device>, Arc<OwnedFd>),
+        (device, file): (Arc<BlockDevice>, Arc<OwnedFd>),
         export: Arc<Export>,
         (number, seat): (u16, usize),
         descriptors: Descriptors,

@@ -7,7 +7,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::control::Control;
-use super::device::{Device, Newcomer};
+use super::device::{BlockDevice, Newcomer};
 use super::front::Ublk;
 use crate::disk::engine::Engine;
 use crate::export::front::{OF_EVENT, OF_TICKET, Opening, Protocol};
@@ -28,7 +28,7 @@ const AGAIN: Duration = Duration::from_millis(100);
 pub(crate) struct Ublks {
     pub(super) service: Arc<Service>,
     /// By the numbers of their exports; also those whose exports are gone, until they are.
-    list: Mutex<BTreeMap<u64, Arc<Device>>>,
+    list: Mutex<BTreeMap<u64, Arc<BlockDevice>>>,
     pub(super) newcomers: Newcomers<Newcomer>,
     /// The numbers of exports whose devices are being removed. Who has this has not `list`.
     leaving: Mutex<Vec<u64>>,
@@ -49,12 +49,12 @@ fn lock<T>(what: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Ublks {
     /// The device of an export.
-    fn of(&self, export: u64) -> Option<Arc<Device>> {
+    fn of(&self, export: u64) -> Option<Arc<BlockDevice>> {
         lock(&self.list).get(&export).cloned()
     }
 
     /// One more: it is started at once, if the server runs.
-    fn add(self: &Arc<Self>, device: Device) {
+    fn add(self: &Arc<Self>, device: BlockDevice) {
         let device = Arc::new(device);
         lock(&self.list).insert(device.export, Arc::clone(&device));
         if self.started.load(Ordering::Acquire) {
@@ -63,7 +63,7 @@ impl Ublks {
     }
 
     /// `at_start`: the server does not go on without it, unless that was said.
-    fn start_device(self: &Arc<Self>, device: Arc<Device>, at_start: bool) {
+    fn start_device(self: &Arc<Self>, device: Arc<BlockDevice>, at_start: bool) {
         let must = at_start && !device.is_optional();
         let (all, there) = (Arc::clone(self), Arc::clone(&device));
         let begins = self.spawn(move || {
@@ -76,7 +76,7 @@ impl Ublks {
         }
     }
 
-    fn could_not_start(&self, device: &Device, why: String, must: bool) {
+    fn could_not_start(&self, device: &BlockDevice, why: String, must: bool) {
         tracing::error!("export {:?}: {why}", device.name);
         device.fails(why.clone());
         let service = &self.service;
@@ -178,7 +178,7 @@ impl Protocol for Ublks {
         let Some(ublk) = &said.ublk else { return Ok(None) };
         let service = &self.service;
         let (request_max, workers) = (service.limits.request_max, service.notifiers.workers());
-        let made = engine.drives().and_then(|()| Device::make(ublk, &said.backing, export, request_max, workers));
+        let made = engine.drives().and_then(|()| BlockDevice::make(ublk, &said.backing, export, request_max, workers));
         match made {
             Ok(mut device) => {
                 let ublks = Arc::clone(self);
@@ -265,7 +265,7 @@ impl Protocol for Ublks {
 }
 
 /// Stops a device; whether it is gone.
-fn stop(service: &Service, device: &Device) -> bool {
+fn stop(service: &Service, device: &BlockDevice) -> bool {
     let stopped = device.stop(service);
     if let Err(why) = &stopped {
         tracing::error!("export {:?}: {why}", device.name);

@@ -130,7 +130,7 @@ impl fmt::Display for Broken {
 
 /// A request, as its chain says it; the data is with the [`Reader`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Asked {
+pub struct BlkRequest {
     /// What is asked.
     pub what: What,
     /// Where its status goes.
@@ -161,7 +161,7 @@ impl Reader {
         table: GuestAddress,
         size: u16,
         head: u16,
-    ) -> Result<Asked, Broken> {
+    ) -> Result<BlkRequest, Broken> {
         self.walk(memory, table, size, head)?;
         let status = last_byte(&mut self.writable).ok_or(Broken::NoStatus)?;
         let mut header = [0; 16];
@@ -183,7 +183,7 @@ impl Reader {
             What::Write(_) => bytes(&self.readable),
             _ => 0,
         };
-        Ok(Asked { what, status, len })
+        Ok(BlkRequest { what, status, len })
     }
 
     /// Of the last chain, where the data of a write is.
@@ -348,7 +348,7 @@ mod tests {
         memory.write_obj(sector.to_le(), GuestAddress(HEADER + 8)).unwrap();
     }
 
-    fn read(memory: &GuestMemoryMmap, offer: &Offer) -> Result<(Asked, Reader), Broken> {
+    fn read(memory: &GuestMemoryMmap, offer: &Offer) -> Result<(BlkRequest, Reader), Broken> {
         let mut reader = Reader::default();
         let asked = reader.read(offer, memory, GuestAddress(TABLE), 8, 0)?;
         Ok((asked, reader))
@@ -367,10 +367,10 @@ mod tests {
     #[test]
     fn a_read_and_a_write_as_linux_writes_them() {
         let (asked, reader) = read(&plain(0, 8, 4096), &OFFER).unwrap();
-        assert_eq!(asked, Asked { what: What::Read(4096), status: GuestAddress(STATUS), len: 4096 });
+        assert_eq!(asked, BlkRequest { what: What::Read(4096), status: GuestAddress(STATUS), len: 4096 });
         assert_eq!(reader.writable(), [(GuestAddress(DATA), 4096)]);
         let (asked, reader) = read(&plain(1, 8, 4096), &OFFER).unwrap();
-        assert_eq!(asked, Asked { what: What::Write(4096), status: GuestAddress(STATUS), len: 4096 });
+        assert_eq!(asked, BlkRequest { what: What::Write(4096), status: GuestAddress(STATUS), len: 4096 });
         assert_eq!(reader.readable(), [(GuestAddress(DATA), 4096)]);
     }
 
@@ -384,7 +384,7 @@ mod tests {
         put(&memory, TABLE, 5, (DATA, 512, NEXT, 7));
         put(&memory, TABLE, 7, (STATUS, 4, WRITE, 0));
         let (asked, reader) = read(&memory, &OFFER).unwrap();
-        assert_eq!(asked, Asked { what: What::Write(0), status: GuestAddress(STATUS + 3), len: 1024 });
+        assert_eq!(asked, BlkRequest { what: What::Write(0), status: GuestAddress(STATUS + 3), len: 1024 });
         assert_eq!(reader.readable(), [(GuestAddress(HEADER + 16), 512), (GuestAddress(DATA), 512)]);
     }
 

@@ -23,7 +23,7 @@ use super::inflight::Inflight;
 use super::memory::{HOW_TO_SHARE, Shared};
 use super::proto;
 use super::ring::{Ring, Slot};
-use super::service::{Door, Event, Name};
+use super::service::{Door, Name, UserData};
 use super::socket::Socket;
 use crate::disk::engine::{Engine, News};
 use crate::export::Export;
@@ -38,7 +38,7 @@ const CALLS: u32 = 256;
 const CUT: &str = "the file of its guest's memory was cut short";
 
 /// A front-end that is connected.
-pub(super) struct Device {
+pub(super) struct FrontEnd {
     export: Arc<Export>,
     /// By which it came.
     pub(super) door: Arc<Door>,
@@ -70,7 +70,7 @@ pub(super) struct Tools {
     pub(super) request_max: u64,
 }
 
-impl Device {
+impl FrontEnd {
     pub(super) fn new(export: &Arc<Export>, door: Arc<Door>, number: usize, socket: OwnedFd, request_max: u64) -> Self {
         tracing::info!(export = export.name, "vhost-user: a front-end has connected");
         Self {
@@ -113,8 +113,8 @@ impl Device {
         }
     }
 
-    fn event(&self, ring: usize) -> Event {
-        Event::Kick(Name { device: self.number, ring })
+    fn event(&self, ring: usize) -> UserData {
+        UserData::Kick(Name { device: self.number, ring })
     }
 
     /// It ends: nothing new is begun with (vhost.3).
@@ -123,13 +123,13 @@ impl Device {
             return;
         }
         if self.listening {
-            engine.ring.cancel(Event::Message(self.number).pack());
+            engine.ring.cancel(UserData::Message(self.number).pack());
         }
         for ring in 0..self.seats.len() {
             let event = self.event(ring);
             self.seats[ring].kick.set(engine, event, None);
             if self.seats[ring].calling {
-                engine.ring.cancel(Event::Called(Name { device: self.number, ring }).pack());
+                engine.ring.cancel(UserData::Called(Name { device: self.number, ring }).pack());
             }
         }
     }
@@ -346,7 +346,7 @@ impl Device {
         }
         if !self.ending && !self.listening && self.stopping.is_none() {
             let events = libc::POLLIN | libc::POLLRDHUP;
-            engine.ring.poll(self.socket.as_fd(), events, false, Event::Message(self.number).pack());
+            engine.ring.poll(self.socket.as_fd(), events, false, UserData::Message(self.number).pack());
             self.listening = true;
         }
     }
@@ -365,7 +365,7 @@ impl Device {
         if waited_for && std::mem::replace(calling, true) {
             return Err(format!("the last {CALLS} calls were not taken"));
         }
-        engine.ring.signal(call.as_fd(), waited_for.then(|| Event::Called(name).pack()));
+        engine.ring.signal(call.as_fd(), waited_for.then(|| UserData::Called(name).pack()));
         Ok(())
     }
 }

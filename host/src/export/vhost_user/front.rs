@@ -12,8 +12,8 @@ use rustix::net::{SocketFlags, accept_with};
 use slab::Slab;
 
 use super::chain::Reader;
-use super::device::{Device, Tools};
-use super::service::{Door, Doors, Event, Name, TICKET};
+use super::device::{FrontEnd, Tools};
+use super::service::{Door, Doors, Name, TICKET, UserData};
 use crate::disk::engine::{Engine, News};
 use crate::export::front::{Clients, Front};
 use crate::export::present::{Fate, Present};
@@ -27,7 +27,7 @@ pub(crate) struct VhostUser {
     common: Arc<Doors>,
     /// The doors that the kernel looks at: all of them, at the first worker.
     doors: BTreeMap<u64, Arc<Door>>,
-    devices: Slab<Device>,
+    devices: Slab<FrontEnd>,
     /// Devices to look at before the turn ends.
     touched: Vec<usize>,
     /// Devices whose guests do not kick: their rings are looked at until the worker sleeps.
@@ -35,7 +35,7 @@ pub(crate) struct VhostUser {
     tools: Tools,
     present: Present,
     /// Front-ends that found their door taken: one for each door.
-    waiting: Vec<Waiting>,
+    waiting: Vec<Candidate>,
     draining: bool,
 }
 
@@ -63,12 +63,12 @@ impl VhostUser {
             }
         }
         for number in self.doors.keys().filter(|number| !doors.contains_key(number)) {
-            engine.ring.cancel(Event::Accept(*number).pack());
+            engine.ring.cancel(UserData::Accept(*number).pack());
         }
     }
 
     fn listen(&mut self, engine: &mut Engine, door: Arc<Door>) {
-        engine.ring.poll(door.listening.fd.as_fd(), libc::POLLIN, true, Event::Accept(door.export).pack());
+        engine.ring.poll(door.listening.fd.as_fd(), libc::POLLIN, true, UserData::Accept(door.export).pack());
         self.doors.insert(door.export, door);
     }
 
@@ -96,7 +96,7 @@ impl VhostUser {
                 self.place(engine, Arc::clone(door), fd);
             } else if self.waiting.iter().all(|waiting| !Arc::ptr_eq(&waiting.door, door)) {
                 // The one before may have left, and have requests under way.
-                self.waiting.push(Waiting { door: Arc::clone(door), fd, until: now + PATIENCE });
+                self.waiting.push(Candidate { door: Arc::clone(door), fd, until: now + PATIENCE });
             } else {
                 refuse(door);
             }
@@ -143,7 +143,7 @@ impl VhostUser {
             Client { peer, export: Some(export.name.clone()), since: SystemTime::now(), unsent: Arc::default() };
         self.service.clients().insert((engine.context.0, CLIENTS + number), client);
         self.present.join(export, number);
-        let device = entry.insert(Device::new(export, door, number, fd, self.tools.request_max));
+        let device = entry.insert(FrontEnd::new(export, door, number, fd, self.tools.request_max));
         if self.draining {
             device.end(engine);
         }
@@ -165,7 +165,7 @@ fn refuse(door: &Door) {
 }
 
 /// A front-end at a door that is taken.
-struct Waiting {
+struct Candidate {
     door: Arc<Door>,
     fd: OwnedFd,
     until: Instant,
@@ -188,20 +188,20 @@ impl Front for VhostUser {
 
     fn completed(&mut self, engine: &mut Engine, now: Instant, what: u64, completion: &Completion) {
         let more = completion.goes_on();
-        match Event::unpack(what) {
-            Event::Message(number) => {
+        match UserData::unpack(what) {
+            UserData::Message(number) => {
                 self.devices[number].readable(engine);
                 self.touch(number);
             }
-            Event::Kick(Name { device, ring }) => {
+            UserData::Kick(Name { device, ring }) => {
                 self.devices[device].kicked(engine, ring, completion.result, more);
                 self.touch(device);
             }
-            Event::Called(Name { device, ring }) => {
+            UserData::Called(Name { device, ring }) => {
                 self.devices[device].called(ring);
                 self.touch(device);
             }
-            Event::Accept(export) => {
+            UserData::Accept(export) => {
                 let is_there = !self.draining && self.common.list().contains_key(&export);
                 let door = if more { self.doors.get(&export).cloned() } else { self.doors.remove(&export) };
                 if let Some(door) = door.filter(|_| is_there) {
@@ -317,7 +317,7 @@ impl Clients for VhostUser {
 
     fn drain(&mut self, engine: &mut Engine, _now: Instant) {
         self.draining = true;
-        self.doors.keys().for_each(|door| engine.ring.cancel(Event::Accept(*door).pack()));
+        self.doors.keys().for_each(|door| engine.ring.cancel(UserData::Accept(*door).pack()));
         let numbers: Vec<_> = self.devices.iter().map(|(number, _)| number).collect();
         for number in numbers {
             self.devices[number].end(engine);

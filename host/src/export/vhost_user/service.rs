@@ -151,7 +151,7 @@ const EVENT: u64 = NUMBER << OF_EVENT;
 
 /// What the kernel has done: a kind and a name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Event {
+pub(super) enum UserData {
     Message(usize),
     Kick(Name),
     Called(Name),
@@ -159,7 +159,7 @@ pub(super) enum Event {
     Accept(u64),
 }
 
-impl Event {
+impl UserData {
     pub(super) fn pack(self) -> u64 {
         let (kind, number, ring) = match self {
             Self::Message(device) => (0, device as u64, 0),
@@ -190,10 +190,10 @@ mod tests {
     #[test]
     fn what_is_packed_is_what_comes_back() {
         let name = Name { device: 70_000, ring: 63 };
-        for event in [Event::Message(5), Event::Kick(name), Event::Called(name), Event::Accept(9)] {
+        for event in [UserData::Message(5), UserData::Kick(name), UserData::Called(name), UserData::Accept(9)] {
             let Source::Front(what) = Source::unpack(event.pack()) else { panic!("{event:?} is a front's") };
             assert_eq!(what >> OF_EVENT, NUMBER);
-            assert_eq!(Event::unpack(what), event);
+            assert_eq!(UserData::unpack(what), event);
         }
         assert_eq!(Name::of_ticket(name.ticket(1023)), (name, 1023));
         assert_eq!(name.ticket(0) >> OF_TICKET, NUMBER);

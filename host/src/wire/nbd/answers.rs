@@ -20,7 +20,7 @@ use super::{
 
 /// What was asked, as far as its answer depends on it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Asked {
+pub enum Awaited {
     /// So many bytes from there on.
     Read {
         /// The first byte.
@@ -69,7 +69,7 @@ pub struct Answers {
 #[derive(Debug)]
 struct Open {
     cookie: u64,
-    asked: Asked,
+    asked: Awaited,
     /// The ranges of a read that came, in order and apart.
     came: Vec<(u64, u64)>,
     /// Bytes of a block status that were told.
@@ -122,7 +122,7 @@ impl Answers {
     }
 
     /// Takes note of a request: its slot, and the cookie that it is to be sent with.
-    pub fn ask(&mut self, asked: Asked) -> (usize, u64) {
+    pub fn ask(&mut self, asked: Awaited) -> (usize, u64) {
         let slot = self.free.pop().unwrap_or_else(|| {
             self.slots.push(None);
             self.slots.len() - 1
@@ -281,9 +281,9 @@ impl Answers {
         }
         match (open.asked, error) {
             // "Simple reply message": not for a read where structured replies were negotiated.
-            (Asked::Read { .. }, _) if structured => violation("a read was answered by a simple reply".into()),
-            (Asked::Status { .. }, 0) => violation("a block status was answered without any".into()),
-            (Asked::Read { len, .. }, 0) => {
+            (Awaited::Read { .. }, _) if structured => violation("a read was answered by a simple reply".into()),
+            (Awaited::Status { .. }, 0) => violation("a block status was answered without any".into()),
+            (Awaited::Read { len, .. }, 0) => {
                 open.came.push((0, len));
                 self.state = State::Data { slot, from: 0, left: len, last: true };
                 Ok(())
@@ -315,14 +315,14 @@ impl Answers {
                 self.chunk_ended(slot, true, sink)?;
                 Ok(Some(0))
             }
-            (CHUNK_OFFSET_DATA, Asked::Read { at, .. }) => {
+            (CHUNK_OFFSET_DATA, Awaited::Read { at, .. }) => {
                 let Some(offset) = rest.first_chunk() else { return Ok(None) };
                 let Some(bytes) = len.checked_sub(8) else { return violation("a chunk of data has no place".into()) };
                 let from = open.comes(u64::from_be_bytes(*offset), at, bytes)?;
                 self.state = State::Data { slot, from, left: bytes, last };
                 Ok(Some(8))
             }
-            (CHUNK_OFFSET_HOLE, Asked::Read { at, .. }) => {
+            (CHUNK_OFFSET_HOLE, Awaited::Read { at, .. }) => {
                 if len != 12 {
                     return violation(format!("a hole is told in {len} bytes"));
                 }
@@ -333,7 +333,7 @@ impl Answers {
                 self.chunk_ended(slot, last, sink)?;
                 Ok(Some(12))
             }
-            (CHUNK_BLOCK_STATUS, Asked::Status { .. }) => {
+            (CHUNK_BLOCK_STATUS, Awaited::Status { .. }) => {
                 let Some(id) = rest.first_chunk() else { return Ok(None) };
                 if len < 12 || (len - 4) % 8 != 0 {
                     return violation(format!("a block status of {len} bytes"));
@@ -362,7 +362,7 @@ impl Answers {
     fn run(&mut self, slot: usize, run: &[u8; 8], sink: &mut impl Sink) -> Result<(), Violation> {
         let (len, state) = (u64::from(be32(run)), be32(&run[4..]));
         let open = self.open_at(slot);
-        let Asked::Status { len: asked } = open.asked else { unreachable!("runs are of a block status") };
+        let Awaited::Status { len: asked } = open.asked else { unreachable!("runs are of a block status") };
         if len == 0 {
             return violation("a run of nothing".into());
         }
@@ -384,11 +384,11 @@ impl Answers {
         let result = match (open.error, open.asked) {
             (Some(errno), _) => Err(errno),
             // answers.2
-            (None, Asked::Read { len, .. }) if open.came != [(0, len)] => {
+            (None, Awaited::Read { len, .. }) if open.came != [(0, len)] => {
                 sink.ended(slot, Err(Errno::EIO));
                 return violation("a read was said to be done, and not all of it came".into());
             }
-            (None, Asked::Status { .. }) if open.told == 0 => {
+            (None, Awaited::Status { .. }) if open.told == 0 => {
                 sink.ended(slot, Err(Errno::EIO));
                 return violation("a block status was said to be done, and nothing was told".into());
             }
@@ -402,7 +402,7 @@ impl Answers {
 impl Open {
     /// Bytes of a read come, which starts at `start`: from which byte of it on (answers.2).
     fn comes(&mut self, offset: u64, start: u64, bytes: u64) -> Result<u64, Violation> {
-        let Asked::Read { len, .. } = self.asked else { unreachable!("data is of a read") };
+        let Awaited::Read { len, .. } = self.asked else { unreachable!("data is of a read") };
         let within = offset.checked_sub(start).filter(|from| from.checked_add(bytes).is_some_and(|end| end <= len));
         let Some(from) = within.filter(|_| bytes > 0) else {
             return violation(format!("{bytes} bytes at {offset} as answer to a read of {len} at {start}"));
@@ -434,8 +434,8 @@ impl Open {
     fn counts(&mut self, bytes: u64) -> Result<(), Violation> {
         self.chunks += 1;
         let most = match self.asked {
-            Asked::Read { len, .. } => len / 512 + Answers::SAYS_NOTHING,
-            Asked::Status { .. } | Asked::Other => Answers::SAYS_NOTHING,
+            Awaited::Read { len, .. } => len / 512 + Answers::SAYS_NOTHING,
+            Awaited::Status { .. } | Awaited::Other => Answers::SAYS_NOTHING,
         };
         if self.chunks > most {
             return violation(format!("more than {most} chunks as one answer, the last of {bytes} bytes"));
@@ -491,7 +491,7 @@ mod tests {
     /// A read of 4096 bytes at 8192, of a server with structured replies.
     fn reading() -> (Answers, u64) {
         let mut answers = Answers::new(true, Some(7));
-        let (_, cookie) = answers.ask(Asked::Read { at: 8192, len: 4096 });
+        let (_, cookie) = answers.ask(Awaited::Read { at: 8192, len: 4096 });
         (answers, cookie)
     }
 
@@ -601,7 +601,7 @@ mod tests {
     #[test]
     fn simple_replies_are_for_servers_without_structured_ones() {
         let mut answers = Answers::new(false, None);
-        let (read, write) = (answers.ask(Asked::Read { at: 0, len: 4096 }), answers.ask(Asked::Other));
+        let (read, write) = (answers.ask(Awaited::Read { at: 0, len: 4096 }), answers.ask(Awaited::Other));
         let mut head = [0; 64];
         let used = simple_reply(&mut head, 5, write.1);
         let mut bytes = head[..used].to_vec();
@@ -611,14 +611,14 @@ mod tests {
         let (told, result) = feed(&mut answers, &bytes, 100);
         assert_eq!((result, told.ended), (Ok(()), vec![(write.0, Err(Errno::EIO)), (read.0, Ok(()))]));
         assert_eq!(told.data, [9; 4096]);
-        let chunk = data(answers.ask(Asked::Read { at: 0, len: 512 }).1, 0, &[1; 512], true);
+        let chunk = data(answers.ask(Awaited::Read { at: 0, len: 512 }).1, 0, &[1; 512], true);
         assert!(feed(&mut answers, &chunk, 100).1.is_err(), "no chunks without having asked for them");
     }
 
     #[test]
     fn block_status_is_told_run_by_run_and_not_beyond_what_was_asked() {
         let mut answers = Answers::new(true, Some(7));
-        let (slot, cookie) = answers.ask(Asked::Status { len: 8192 });
+        let (slot, cookie) = answers.ask(Awaited::Status { len: 8192 });
         let mut bytes = Vec::new();
         block_status(&mut bytes, false, (cookie, 0), 7, &[(4096, 3), (65536, 0), (4096, 3)]);
         let (told, result) = feed(&mut answers, &bytes, 5);
@@ -626,7 +626,7 @@ mod tests {
         assert_eq!(told.runs, [(4096, 3), (4096, 0)]);
         for runs in [&[(0, 0)][..], &[]] {
             let mut answers = Answers::new(true, Some(7));
-            let (_, cookie) = answers.ask(Asked::Status { len: 8192 });
+            let (_, cookie) = answers.ask(Awaited::Status { len: 8192 });
             let mut bytes = Vec::new();
             block_status(&mut bytes, false, (cookie, 0), 7, runs);
             assert!(feed(&mut answers, &bytes, 5).1.is_err(), "{runs:?}");

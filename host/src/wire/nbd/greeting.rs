@@ -1,4 +1,4 @@
-//! The negotiation from the client's side, as a pure state machine: bytes of a server in, options and a [`Step`] out.
+//! The negotiation from the client's side, as a pure state machine: bytes of a server in, options and a [`Progress`] out.
 //!
 //! One thing is asked after the other, for what is asked depends on what was granted: TLS if it is wanted, structured replies,
 //! block status, then the export itself. A server that does not know `NBD_OPT_GO` is asked in the old way, which cannot say
@@ -45,7 +45,7 @@ impl Offer {
 
 /// What comes next.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Step {
+pub enum Progress {
     /// More bytes.
     NeedMore,
     /// TLS, when all output so far has been sent; then [`Greeting::tls_established`].
@@ -120,34 +120,36 @@ impl Greeting {
     ///
     /// # Errors
     /// The export cannot be had from this server: why, in words that go on "the server …".
-    pub fn receive(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> Result<(usize, Step), String> {
+    pub fn receive(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> Result<(usize, Progress), String> {
         let mut used = 0;
         loop {
             let rest = &bytes[used..];
             let (took, step) = match self.state {
                 State::Hello => match self.hello(rest, out)? {
-                    0 => return Ok((used, Step::NeedMore)),
-                    took => (took, Step::NeedMore),
+                    0 => return Ok((used, Progress::NeedMore)),
+                    took => (took, Progress::NeedMore),
                 },
                 State::Option(option) => match self.reply(option, rest, out)? {
-                    None => return Ok((used, Step::NeedMore)),
+                    None => return Ok((used, Progress::NeedMore)),
                     Some(took) => took,
                 },
                 State::Old => {
                     let len = if self.no_zeroes { 10 } else { 134 };
-                    let Some(told) = rest.get(..len) else { return Ok((used, Step::NeedMore)) };
+                    let Some(told) = rest.get(..len) else { return Ok((used, Progress::NeedMore)) };
                     let (size, flags) = size_and_flags(told).expect("ten bytes are there");
                     self.told = Some((size, flags));
                     (len, self.offer()?)
                 }
-                State::Tls if rest.is_empty() => return Ok((used, Step::NeedMore)),
+                State::Tls if rest.is_empty() => return Ok((used, Progress::NeedMore)),
                 State::Tls => return Err("sends plain text where TLS was to begin".into()), // greeting.3
-                State::Over => return Ok((used, Step::NeedMore)),
+                State::Over => return Ok((used, Progress::NeedMore)),
             };
             used += took;
             match step {
-                Step::NeedMore => {}
-                Step::StartTls if used < bytes.len() => return Err("sends plain text where TLS was to begin".into()),
+                Progress::NeedMore => {}
+                Progress::StartTls if used < bytes.len() => {
+                    return Err("sends plain text where TLS was to begin".into());
+                }
                 step => return Ok((used, step)),
             }
         }
@@ -196,7 +198,7 @@ impl Greeting {
     }
 
     /// A reply to an option; how long it was and what is next, `None` if it is not there whole.
-    fn reply(&mut self, option: u32, bytes: &[u8], out: &mut Vec<u8>) -> Result<Option<(usize, Step)>, String> {
+    fn reply(&mut self, option: u32, bytes: &[u8], out: &mut Vec<u8>) -> Result<Option<(usize, Progress)>, String> {
         let Some(head) = bytes.first_chunk::<20>() else { return Ok(None) };
         let number = |at: usize| u32::from_be_bytes(*head[at..].first_chunk().expect("four bytes are there"));
         let (magic, to, kind, len) = (&head[..8], number(8), number(12), number(16));
@@ -214,7 +216,7 @@ impl Greeting {
         let step = match (kind, option) {
             (REP_INFO, OPT_GO) => {
                 self.info(data)?;
-                Step::NeedMore
+                Progress::NeedMore
             }
             (REP_META_CONTEXT, OPT_SET_META_CONTEXT) => {
                 if let Some((id, name)) = data.split_first_chunk()
@@ -222,7 +224,7 @@ impl Greeting {
                 {
                     self.context = Some(u32::from_be_bytes(*id));
                 }
-                Step::NeedMore
+                Progress::NeedMore
             }
             (REP_ACK, _) => self.granted(option, out)?,
             (error, _) if error & 1 << 31 != 0 => self.refused(option, error, data, out)?,
@@ -246,11 +248,11 @@ impl Greeting {
         Ok(())
     }
 
-    fn granted(&mut self, option: u32, out: &mut Vec<u8>) -> Result<Step, String> {
+    fn granted(&mut self, option: u32, out: &mut Vec<u8>) -> Result<Progress, String> {
         match option {
             OPT_STARTTLS => {
                 self.state = State::Tls;
-                return Ok(Step::StartTls);
+                return Ok(Progress::StartTls);
             }
             OPT_STRUCTURED_REPLY => {
                 self.structured = true;
@@ -259,10 +261,10 @@ impl Greeting {
             OPT_GO => return self.offer(),
             _ => self.ask_for_export(out),
         }
-        Ok(Step::NeedMore)
+        Ok(Progress::NeedMore)
     }
 
-    fn refused(&mut self, option: u32, error: u32, data: &[u8], out: &mut Vec<u8>) -> Result<Step, String> {
+    fn refused(&mut self, option: u32, error: u32, data: &[u8], out: &mut Vec<u8>) -> Result<Progress, String> {
         let says = String::from_utf8_lossy(data);
         let says: String = says.chars().filter(|one| !one.is_control()).take(200).collect();
         let says = if says.is_empty() { says } else { format!(": {says}") };
@@ -275,19 +277,19 @@ impl Greeting {
                 let export = std::mem::take(&mut self.export);
                 self.ask(OPT_EXPORT_NAME, &[export.as_bytes()], out);
                 (self.export, self.state) = (export, State::Old);
-                Ok(Step::NeedMore)
+                Ok(Progress::NeedMore)
             }
             (OPT_GO, error) => Err(format!("refuses export \"{}\" (error {:#x}){says}", self.export, error)),
             // greeting.1
             _ => {
                 self.context = None;
                 self.ask_for_export(out);
-                Ok(Step::NeedMore)
+                Ok(Progress::NeedMore)
             }
         }
     }
 
-    fn offer(&mut self) -> Result<Step, String> {
+    fn offer(&mut self) -> Result<Progress, String> {
         self.state = State::Over;
         let Some((size, flags)) = self.told else { return Err("does not say how large the export is".into()) };
         if flags & FLAG_HAS_FLAGS == 0 {
@@ -300,7 +302,7 @@ impl Greeting {
         if size == 0 || size > i64::MAX as u64 {
             return Err(format!("offers an export of {size} bytes"));
         }
-        Ok(Step::Ready(Offer {
+        Ok(Progress::Ready(Offer {
             size,
             flags,
             block_min: min,
@@ -321,7 +323,7 @@ fn size_and_flags(data: &[u8]) -> Option<(u64, u16)> {
 mod tests {
     use super::super::{FLAG_SEND_FLUSH, FLAG_SEND_FUA};
     use super::*;
-    use crate::export::nbd::handshake::{Catalogue, ExportInfo, Handshake, Step as Served, TlsPolicy};
+    use crate::export::nbd::handshake::{Advance as Served, Catalogue, ExportInfo, Handshake, TlsPolicy};
 
     /// Our own server, which has one export.
     struct One;
@@ -359,9 +361,9 @@ mod tests {
             let (used, step) = client.receive(&held, &mut to_server)?;
             held.drain(..used);
             match step {
-                Step::Ready(offer) => return Ok(offer),
-                Step::StartTls => client.tls_established(&mut to_server),
-                Step::NeedMore => {}
+                Progress::Ready(offer) => return Ok(offer),
+                Progress::StartTls => client.tls_established(&mut to_server),
+                Progress::NeedMore => {}
             }
             let (used, step) = server.receive(&to_server, &One, &mut to_client);
             to_server.drain(..used);
@@ -416,11 +418,11 @@ mod tests {
             says.extend(reply(OPT_STRUCTURED_REPLY, REP_ERR_UNSUP, b""));
             says.extend(reply(OPT_GO, REP_ERR_UNSUP, b"what?"));
             let (used, step) = client.receive(&says, &mut out).unwrap();
-            assert_eq!((used, step), (says.len(), Step::NeedMore));
+            assert_eq!((used, step), (says.len(), Progress::NeedMore));
             assert!(out.ends_with(b"\0\0\0\x04disk"), "{out:?}");
             let mut old = [&(1u64 << 20).to_be_bytes()[..], &[0, 1]].concat();
             old.resize(10 + zeroes, 0);
-            let Step::Ready(offer) = client.receive(&old, &mut out).unwrap().1 else { panic!("{client:?}") };
+            let Progress::Ready(offer) = client.receive(&old, &mut out).unwrap().1 else { panic!("{client:?}") };
             assert_eq!((offer.size, offer.structured, offer.context, offer.block_min), (1 << 20, false, None, 1));
         }
     }

@@ -10,7 +10,7 @@ use two_exports::Two;
 struct Talk {
     server: Handshake,
     heard: Vec<u8>,
-    step: Step,
+    step: Advance,
 }
 
 /// A client of a server with two exports; the greeting and the client's flags are done.
@@ -22,7 +22,7 @@ fn talk_with(tls: TlsPolicy, flags: u32) -> Talk {
     let mut heard = vec![];
     let server = Handshake::new(tls, &mut heard);
     assert_eq!(heard, *b"NBDMAGICIHAVEOPT\0\x03");
-    let mut talk = Talk { server, heard, step: Step::NeedMore };
+    let mut talk = Talk { server, heard, step: Advance::NeedMore };
     talk.says(&flags.to_be_bytes());
     talk
 }
@@ -32,7 +32,7 @@ impl Talk {
     fn says(&mut self, bytes: &[u8]) -> &mut Self {
         self.heard.clear();
         let (used, step) = self.server.receive(bytes, &Two, &mut self.heard);
-        assert!(used == bytes.len() || matches!(step, Step::Close(_)), "{used} of {} used", bytes.len());
+        assert!(used == bytes.len() || matches!(step, Advance::Close(_)), "{used} of {} used", bytes.len());
         self.step = step;
         self
     }
@@ -73,7 +73,7 @@ impl Talk {
     #[track_caller]
     fn session(&self) -> Session {
         match &self.step {
-            Step::Ready(session) => *session,
+            Advance::Ready(session) => *session,
             other => panic!("not ready: {other:?}"),
         }
     }
@@ -112,7 +112,7 @@ fn an_idle_negotiation_is_small() {
 
 #[test]
 fn a_client_with_unknown_flags_is_sent_away() {
-    assert!(matches!(talk_with(TlsPolicy::Off, 4 | 3).step, Step::Close(why) if why.contains("flags")));
+    assert!(matches!(talk_with(TlsPolicy::Off, 4 | 3).step, Advance::Close(why) if why.contains("flags")));
 }
 
 #[test]
@@ -131,7 +131,7 @@ fn info_tells_name_and_description_when_asked_and_the_negotiation_goes_on() {
     let mut client = talk(TlsPolicy::Off);
     let all = [INFO_NAME, INFO_DESCRIPTION, INFO_BLOCK_SIZE, 99];
     client.option(OPT_INFO, &[&go("disk", &all)]).hears(OPT_INFO, &[REP_INFO, REP_INFO, REP_INFO, REP_INFO, REP_ACK]);
-    assert_eq!(client.step, Step::NeedMore);
+    assert_eq!(client.step, Advance::NeedMore);
     let replies = client.replies(OPT_INFO);
     assert_eq!((&replies[2].1[..], &replies[3].1[..]), (&b"\0\x01disk"[..], &b"\0\x02the first"[..]));
     client.option(OPT_INFO, &[&go("other", &all)]).hears(OPT_INFO, &[REP_INFO, REP_INFO, REP_INFO, REP_ACK]);
@@ -153,7 +153,7 @@ fn the_answer_to_an_unknown_name_says_what_was_asked_and_where_to_look() {
     let mut client = talk(TlsPolicy::Off);
     client.option(OPT_GO, &[&go("dusk", &[])]).hears(OPT_GO, &[REP_ERR_UNKNOWN]);
     assert_eq!(client.message(OPT_GO), "no export \"dusk\" here; LIST shows the 2 there are");
-    assert_eq!(client.step, Step::NeedMore);
+    assert_eq!(client.step, Advance::NeedMore);
     client.option(OPT_GO, &[&go("a\0b\n", &[])]).hears(OPT_GO, &[REP_ERR_UNKNOWN]);
     assert!(client.message(OPT_GO).starts_with("no export \"a\\0b\\n\""), "a string of the protocol has no NUL");
     client.option(OPT_GO, &[&go(&"x".repeat(4096), &[])]).hears(OPT_GO, &[REP_ERR_UNKNOWN]);
@@ -195,7 +195,7 @@ fn a_wrong_export_name_ends_the_connection_without_a_word() {
     for name in [&b"dusk"[..], b"\xff\xfe", &[b'x'; 4097]] {
         let mut client = talk(TlsPolicy::Off);
         client.option(OPT_EXPORT_NAME, &[name]);
-        assert!(matches!(&client.step, Step::Close(why) if !why.is_empty() && why.len() < 200));
+        assert!(matches!(&client.step, Advance::Close(why) if !why.is_empty() && why.len() < 200));
         assert!(client.heard.is_empty());
     }
 }
@@ -205,14 +205,14 @@ fn a_wrong_export_name_ends_the_connection_without_a_word() {
 fn a_long_export_name_ends_the_connection_before_it_has_come() {
     let mut client = talk(TlsPolicy::Off);
     client.says(&option_bytes(OPT_EXPORT_NAME, &[&[b'x'; 4097]])[..16]);
-    assert!(matches!(&client.step, Step::Close(why) if why.contains("4097")));
+    assert!(matches!(&client.step, Advance::Close(why) if why.contains("4097")));
 }
 
 #[test]
 fn export_name_is_no_way_to_extended_headers() {
     let mut client = talk(TlsPolicy::Off);
     client.option(OPT_EXTENDED_HEADERS, &[]).hears(OPT_EXTENDED_HEADERS, &[REP_ACK]);
-    assert!(matches!(client.option(OPT_EXPORT_NAME, &[b"disk"]).step, Step::Close(_)));
+    assert!(matches!(client.option(OPT_EXPORT_NAME, &[b"disk"]).step, Advance::Close(_)));
 }
 
 #[test]
@@ -220,7 +220,7 @@ fn abort_is_acknowledged_and_ends_politely_whatever_its_data() {
     for data in [&b""[..], b"bye"] {
         let mut client = talk(TlsPolicy::Required);
         client.option(OPT_ABORT, &[data]).hears(OPT_ABORT, &[REP_ACK]);
-        assert_eq!(client.step, Step::Close(String::new()));
+        assert_eq!(client.step, Advance::Close(String::new()));
     }
 }
 
@@ -303,7 +303,7 @@ fn nothing_is_said_before_an_option_is_there_whole() {
     for cut in 0..bytes.len() {
         let mut client = talk(TlsPolicy::Off);
         let mut heard = vec![];
-        assert_eq!(client.server.receive(&bytes[..cut], &Two, &mut heard), (0, Step::NeedMore));
+        assert_eq!(client.server.receive(&bytes[..cut], &Two, &mut heard), (0, Advance::NeedMore));
         assert!(heard.is_empty());
         client.says(&bytes).session();
     }
@@ -335,7 +335,7 @@ fn a_client_that_never_stops_asking_is_sent_away() {
     for _ in 0..Handshake::OPTIONS_MAX {
         client.option(77, &[]).hears(77, &[REP_ERR_UNSUP]);
     }
-    assert!(matches!(&client.option(77, &[]).step, Step::Close(why) if why.contains("256")));
+    assert!(matches!(&client.option(77, &[]).step, Advance::Close(why) if why.contains("256")));
     assert!(client.heard.is_empty());
 }
 
@@ -347,7 +347,7 @@ fn what_is_too_big_counts_as_well() {
     for _ in 0..Handshake::OPTIONS_MAX {
         client.option(77, &[&vec![0; len as usize]]).hears(77, &[REP_ERR_TOO_BIG]);
     }
-    assert!(matches!(client.option(77, &[&vec![0; len as usize]]).step, Step::Close(_)));
+    assert!(matches!(client.option(77, &[&vec![0; len as usize]]).step, Advance::Close(_)));
 }
 
 /// handshake.2
@@ -357,12 +357,12 @@ fn lists_are_dearer_than_other_options() {
     for _ in 0..16 {
         client.option(OPT_LIST, &[]).hears(OPT_LIST, &[REP_SERVER, REP_SERVER, REP_ACK]);
     }
-    assert!(matches!(client.option(OPT_LIST, &[]).step, Step::Close(_)));
+    assert!(matches!(client.option(OPT_LIST, &[]).step, Advance::Close(_)));
 }
 
 #[test]
 fn an_option_without_its_magic_ends_the_connection() {
-    assert!(matches!(talk(TlsPolicy::Off).says(b"IHAVEOPS").step, Step::Close(_)));
+    assert!(matches!(talk(TlsPolicy::Off).says(b"IHAVEOPS").step, Advance::Close(_)));
 }
 
 /// handshake.3
@@ -377,7 +377,7 @@ fn where_tls_is_required_nothing_is_told_before_it() {
         client.option(option, &[&[0; 70000]]).hears(option, &[REP_ERR_TLS_REQD]);
     }
     client.option(OPT_EXPORT_NAME, &[b"disk"]);
-    assert!(matches!(client.step, Step::Close(_)) && client.heard.is_empty());
+    assert!(matches!(client.step, Advance::Close(_)) && client.heard.is_empty());
 }
 
 /// handshake.3
@@ -387,7 +387,7 @@ fn tls_starts_when_asked_and_only_once() {
         let mut client = talk(tls);
         client.option(OPT_STARTTLS, &[b"x"]).hears(OPT_STARTTLS, &[REP_ERR_INVALID]);
         client.option(OPT_STARTTLS, &[]).hears(OPT_STARTTLS, &[REP_ACK]);
-        assert_eq!(client.step, Step::StartTls);
+        assert_eq!(client.step, Advance::StartTls);
         client.server.tls_established();
         client.option(OPT_STARTTLS, &[]).hears(OPT_STARTTLS, &[REP_ERR_INVALID]);
         client.option(OPT_GO, &[&go("disk", &[])]).session();
@@ -416,8 +416,8 @@ fn plain_text_after_starttls_is_not_used() {
     let mut heard = vec![];
     let start = option_bytes(OPT_STARTTLS, &[]);
     let (used, step) = server.receive(&[start.clone(), injected.clone()].concat(), &Two, &mut heard);
-    assert_eq!((used, step), (start.len(), Step::StartTls), "the caller can see what came after");
+    assert_eq!((used, step), (start.len(), Advance::StartTls), "the caller can see what came after");
     heard.clear();
     let (used, step) = server.receive(&injected, &Two, &mut heard);
-    assert!(used == 0 && heard.is_empty() && matches!(step, Step::Close(_)), "{step:?}");
+    assert!(used == 0 && heard.is_empty() && matches!(step, Advance::Close(_)), "{step:?}");
 }

@@ -7,7 +7,7 @@ use fairlift_core::waits::Part;
 use fairlift_core::{Duration, Errno, Instant, Op, Outcome};
 
 use super::super::proto::{self, RequestHeader};
-use super::super::service::{Command, Common, Event};
+use super::super::service::{Command, Common, UserData};
 use super::{Connection, HEADS, Lack, Phase, Receiving, Serving, Taken};
 use crate::device;
 use crate::device::lane::Map;
@@ -248,7 +248,7 @@ impl Connection {
         let call = Call::Send { fd: self.fd.as_raw_fd(), message: &raw const sent.message };
         // SAFETY: the message and its iovecs are not touched while `under_way`; `sending.heads` and the buffers of its
         // payloads neither, until `send_ended`. The connection stays in its slot meanwhile (`is_over`).
-        unsafe { engine.ring.push(call, Event::Send(self.number).pack()) }
+        unsafe { engine.ring.push(call, UserData::Send(self.number).pack()) }
     }
 
     /// Nobody will take the replies: what they hold is given back.

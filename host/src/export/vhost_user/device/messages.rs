@@ -11,9 +11,9 @@ use super::super::inflight::Inflight;
 use super::super::memory::Shared;
 use super::super::proto::{self, Region, Request};
 use super::super::ring::{Addresses, Ring};
-use super::super::service::{Event, Name};
+use super::super::service::{Name, UserData};
 use super::super::socket::{Message, Nothing, Socket};
-use super::Device;
+use super::FrontEnd;
 use super::seat::Seat;
 use crate::disk::engine::Engine;
 use crate::export::Export;
@@ -28,7 +28,7 @@ enum Reply {
     Later,
 }
 
-impl Device {
+impl FrontEnd {
     /// Takes in what the front-end has said.
     pub(super) fn receive(&mut self, engine: &mut Engine) {
         while !self.ending && self.stopping.is_none() {
@@ -205,7 +205,7 @@ impl Device {
         let device = self.number;
         let (number, seat) = self.seat(ring)?;
         is_event(&fd)?;
-        seat.kick.set(engine, Event::Kick(Name { device, ring: number }), Some(fd));
+        seat.kick.set(engine, UserData::Kick(Name { device, ring: number }), Some(fd));
         self.start(engine, number)
     }
 
@@ -230,7 +230,7 @@ impl Device {
     fn begin_to_stop(&mut self, engine: &mut Engine, ring: u32) -> Result<(), String> {
         let device = self.number;
         let (number, seat) = self.seat(ring)?;
-        seat.kick.set(engine, Event::Kick(Name { device, ring: number }), None);
+        seat.kick.set(engine, UserData::Kick(Name { device, ring: number }), None);
         self.stopping = Some(number);
         Ok(())
     }

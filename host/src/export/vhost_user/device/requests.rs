@@ -4,7 +4,7 @@ use fairlift_core::{Bio, Extent, Flags, Op, Sector, Token};
 use virtio_bindings::bindings::virtio_blk as blk;
 use vm_memory::{Bytes as _, GuestAddress};
 
-use super::super::chain::{Asked, ID_LEN, Reader, What};
+use super::super::chain::{BlkRequest, ID_LEN, Reader, What};
 use super::super::config;
 use super::super::ring::{Ring, Slot};
 use super::super::service::Name;
@@ -86,7 +86,7 @@ impl Begin<'_> {
     }
 
     /// Answers what the disk has no part in.
-    fn answer_at_once(&mut self, reader: &Reader, head: u16, asked: &Asked) -> Result<(), String> {
+    fn answer_at_once(&mut self, reader: &Reader, head: u16, asked: &BlkRequest) -> Result<(), String> {
         self.ring.took(head)?;
         if let What::Refused(why) = asked.what {
             tracing::debug!(export = self.export.name, ?why, "vhost-user: refused");

@@ -3,7 +3,7 @@
 use std::os::fd::{AsFd as _, OwnedFd};
 
 use super::super::ring::{Addresses, Ring};
-use super::super::service::Event;
+use super::super::service::UserData;
 use crate::disk::engine::Engine;
 
 /// What the front-end has said of a ring, and the ring while it runs.
@@ -33,7 +33,7 @@ pub(super) struct Kick {
 }
 
 impl Kick {
-    pub(super) fn set(&mut self, engine: &mut Engine, event: Event, fd: Option<OwnedFd>) {
+    pub(super) fn set(&mut self, engine: &mut Engine, event: UserData, fd: Option<OwnedFd>) {
         self.wanted = fd;
         if self.polled.is_some() && !std::mem::replace(&mut self.cancelled, true) {
             engine.ring.cancel(event.pack());
@@ -44,7 +44,7 @@ impl Kick {
         self.wanted.is_some() || self.polled.is_some() && !self.cancelled
     }
 
-    pub(super) fn arm(&mut self, engine: &mut Engine, event: Event) {
+    pub(super) fn arm(&mut self, engine: &mut Engine, event: UserData) {
         if self.polled.is_none()
             && let Some(fd) = self.wanted.take()
         {
