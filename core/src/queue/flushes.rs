@@ -276,9 +276,9 @@ impl Flushes {
         self.waiters -= self.ended.len();
     }
 
-    /// The bios whose flush has ended. Give back what was taken, emptied, by [`Flushes::told`].
-    pub(super) const fn take_ended(&mut self) -> Vec<(u32, Outcome)> {
-        core::mem::replace(&mut self.ended, Vec::new())
+    /// The bios whose flush has ended. [`Flushes::told`] gives the list back, emptied.
+    pub(super) fn take_ended(&mut self) -> Vec<(u32, Outcome)> {
+        core::mem::take(&mut self.ended)
     }
 
     pub(super) fn told(&mut self, ended: Vec<(u32, Outcome)>) {
