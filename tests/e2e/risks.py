@@ -15,18 +15,26 @@ def refused(t, *arguments):
 
 
 @test(fairlift_only=True)
-def an_image_of_another_format_is_refused_unless_it_is_said_to_be_raw(t):
+def an_image_of_another_format_is_read_only_unless_it_is_said_to_be_raw(t):
     for name, at, magic in [("qcow2", 0, b"QFI\xfb"), ("vmdk", 0, b"KDMV"), ("vhdx", 0, b"vhdxfile"), ("luks", 0, b"LUKS\xba\xbe")]:
-        path = t.image(name, MIB, (at, magic))
+        path, is_kept = t.image(name, MIB, (at, magic)), name != "luks"
         for direct in "auto", "off":
-            contains(refused(t, f"a=file:{path},direct={direct}"), "would be served as bare bytes", f"{path},format=raw")
-    contains(refused(t, f"a={t.path('qcow2')}", "--read-only"), "qemu-img convert -f qcow2 -O raw")
+            server = t.server(f"a=file:{path},direct={direct}", "b=mem:1m")
+            with server.connect("b") as beside:
+                beside.write(0, b"beside")
+            with server.connect("a") as client:
+                equal(client.read(0, len(magic)), magic, "the bytes of the file")
+                equal(client.read_only, is_kept, f"whether {name} is read-only")
+            contains(server.log(), f"{path},format=raw", *(["served read-only", "qemu-img convert -f"] if is_kept else ["cryptsetup open"]))
+            server.stop()
     server = t.server("b=mem:1m", f"a=file:{t.path('qcow2')},format=raw")
     control = Control(t, server)
-    contains(control.cli("add", "export", f"c={t.path('luks')}", code=1), "cryptsetup open")
-    with server.connect("a") as client:
-        equal(client.read(0, 4), b"QFI\xfb", "the bytes of a file that is said to be raw")
     equal(control.ask("GET", "/v1/exports/a")["backing"], f"file:{t.path('qcow2')},format=raw", "the backing")
+    with server.connect("a") as client:
+        client.write(4096, b"raw")
+    control.cli("add", "export", f"c={t.path('vmdk')}")
+    with server.connect("c") as client:
+        equal(client.read_only, True, "whether an image that is added is read-only")
 
 
 @test(fairlift_only=True)

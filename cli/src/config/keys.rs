@@ -90,7 +90,7 @@ pub(crate) const EXPORT_ROWS: &[Row<ExportKeys>] = &[
     export("backing", Text(|export, text| backing::parse(text).map(|backing| export.new.backing = backing)))
         .takes("`null:SIZE[,delay=TIME]`, `mem:SIZE`, `file:PATH[,direct=auto\\|on\\|off][,in_use=allow][,format=raw][,shared]`, `sim:PROFILE[,size=SIZE]`, `nbd:URI[,reconnect=TIME][,connections=NUMBER][,tls=DIR]`, `rbd:POOL/IMAGE[@SNAPSHOT][,user=USER][,conf=PATH][,namespace=NAME][,timeout=TIME]`, `fault:RULES,inner=BACKING`, or a path")
         .usual("required")
-        .says("the file, device, RAM, model, other server or Ceph image that holds the data; a block device that is mounted or held by another program is refused without `in_use=allow`, a file that begins as a qcow2, VMDK, VHDX or LUKS image without `format=raw`, a file that another export writes to without `shared`"),
+        .says("the file, device, RAM, model, other server or Ceph image that holds the data; a block device that is mounted or held by another program is refused without `in_use=allow`, a file that another export writes to without `shared`; a file that begins as a qcow2, VMDK or VHDX image is read-only without `format=raw`"),
     export("offset", Size(|export, bytes| export.new.offset = bytes))
         .usual("0")
         .says("where in the backing the export starts"),

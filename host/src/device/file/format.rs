@@ -46,18 +46,23 @@ pub(super) fn of(file: &fs::File, block: u32) -> Option<&'static Format> {
 }
 
 impl Format {
-    /// What the file is.
-    pub(super) fn says(&self) -> String {
-        format!("is {}, and would be served as bare bytes: a write would destroy it", self.says)
+    /// Whether a client writes such a header on a disk of its own for good reason.
+    pub(super) fn may_be_a_clients(&self) -> bool {
+        self.name == "luks"
     }
 
-    /// What to do.
-    pub(super) fn instead(&self, path: &Path) -> String {
-        let path = path.display();
+    /// Says what the file is, and what to do.
+    pub(super) fn tell(&self, path: &Path) {
+        let (says, path) = (self.says, path.display());
         let raw = format!("if these are the bytes that clients shall see: file:{path},format=raw");
         match self.name {
-            "luks" => format!("open it (cryptsetup open {path} NAME) and serve /dev/mapper/NAME, or {raw}"),
-            name => format!("convert it (qemu-img convert -f {name} -O raw {path} NEW.img), or {raw}"),
+            "luks" => tracing::warn!(
+                "{path} is {says}, and clients see its ciphertext; open it (cryptsetup open {path} NAME) and serve /dev/mapper/NAME, or {raw}"
+            ),
+            name => tracing::error!(
+                "{path} is {says}, of which clients see the bare bytes; it is served read-only, for a write would destroy it; convert it \
+                 (qemu-img convert -f {name} -O raw {path} NEW.img), or {raw}"
+            ),
         }
     }
 }
