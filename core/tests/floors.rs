@@ -251,9 +251,10 @@ proptest! {
                 }
             }
             let seconds = until.since(start).as_nanos() as f64 / 1e9;
-            // One place in eight may be kept (fair.5), with floors and without.
+            // A tenant that is held by its ceiling seems to lack, and 15 % may be given up for it (`isolation_cost`), as far as what depths do is
+            // known by then.
             let all = sim.count(0, start, until);
-            prop_assert!(all >= 0.86 * whole[0] * seconds, "{all} of {}: {said:?} {asks:?}", whole[0] * seconds);
+            prop_assert!(all >= 0.81 * whole[0] * seconds, "{all} of {}: {said:?} {asks:?}", whole[0] * seconds);
             // Places in the device are whole ones, of each tenant. Where a group below its floor has siblings at their ceilings, more
             // of what it gets is counted as by its floor than the model does: there parts by weight may be half of the model's, and
             // nothing is said of them.

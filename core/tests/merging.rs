@@ -9,6 +9,8 @@ use proptest::prelude::*;
 const STREAMS: u32 = 6;
 const GROUPS: u16 = 3;
 const CAPACITY: usize = 24;
+/// What the device takes at once: more than four, so it works on several.
+const DEPTH: u16 = 8;
 
 /// What happens next; numbers are taken modulo what there is.
 #[derive(Clone, Debug)]
@@ -74,7 +76,7 @@ impl Run {
         let group = |path: &str, weight| Group { path: path.into(), parent: Some(GroupId::ROOT), weight };
         let groups = [Group::root(), group("/a", 100), group("/b", 300)];
         let character = fairlift_core::model::Character { rotational, volatile_cache: false };
-        let setup = Setup { depth: 4, groups: &groups, character, ..Setup::new(CAPACITY) };
+        let setup = Setup { depth: DEPTH, groups: &groups, character, ..Setup::new(CAPACITY) };
         let mut scheduler = Kind::Bfq.build(&setup);
         let streams: Vec<Stream> = (0..STREAMS).map(|id| stream((id / 3) as u16, 4)).collect();
         for (id, stream) in (0..).zip(&streams) {
@@ -281,31 +283,14 @@ fn where_merging_is_useless_none_of_its_bookkeeping_runs() {
 }
 
 #[test]
-fn merging_follows_what_the_device_turns_out_to_be_in_both_directions() {
+fn merging_follows_what_the_device_takes_at_once_in_both_directions() {
     let mut run = Run::new(false);
-    // It takes one at a time, though five wait.
-    for _ in 0..200 {
-        while run.scheduler.len() < 5 {
-            run.ask(0, Place::Own);
-        }
-        run.dispatch();
-        run.end(0);
+    for (depth, is_on) in [(DEPTH, false), (1, true), (4, true), (5, false)] {
+        run.scheduler.resize(CAPACITY, depth);
+        let ops = run.counter("position_tree_ops");
+        read_in_turns(&mut run, 10);
+        assert_eq!(run.counter("position_tree_ops") > ops, is_on, "one that takes {depth}");
     }
-    assert!(run.counter("position_tree_ops") > 0, "so it does not queue");
-    // It takes four at a time.
-    for _ in 0..200 {
-        while run.scheduler.len() < 5 {
-            run.ask(0, Place::Own);
-        }
-        while run.dispatch() {}
-        run.end(0);
-    }
-    let ops = run.counter("position_tree_ops");
-    run.ask(0, Place::Own);
-    while run.dispatch() {}
-    run.end(0);
-    assert_eq!(run.counter("position_tree_ops"), ops, "so it does");
-    run.finish();
 }
 
 #[test]

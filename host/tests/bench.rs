@@ -322,7 +322,7 @@ fn raw_is_for_files_alone() {
     let error = run_raw(&setup(Backing::Mem { size: 1 << 20 }, sched::Kind::None, 1), vec![], &mut never).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "backing mem:: is no file: only the path to a file or block device can be measured raw"
+        "backing mem: is no file: only the path to a file or block device can be measured raw"
     );
 }
 

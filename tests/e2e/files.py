@@ -155,7 +155,7 @@ def what_a_setting_fixes_is_not_exceeded(t):
 @test(fairlift_only=True)
 def a_disk_that_hangs_leaves_threads_to_the_others(t):
     """Four slow files together hold no more threads than there are, and a fifth file is read while they hang."""
-    slow = [fuse(t, "--filter=delay", "memory", "8M", "rdelay=3", name=f"slow{n}")[0] for n in range(4)]
+    slow = [fuse(t, "--filter=delay", "memory", "8M", "rdelay=2", name=f"slow{n}")[0] for n in range(4)]
     quick, _ = fuse(t, "memory", "8M", name="quick")
     server = t.server(*(f"slow{n}=file:{path}" for n, path in enumerate(slow)), f"quick=file:{quick}")
     clients = [server.connect(f"slow{n}") for n in range(4)]

@@ -177,9 +177,9 @@ def limits_that_cannot_be_kept_are_refused_where_they_are_written(t):
     path.write_text('[export.a]\nbacking = "mem:1m"\ngroup = "/a"\n[group."/a"]\nmax = { riops = 0 }\nmin = { iops = 5 }\n')
     out = t.run(BINARY, "serve", "--config", str(path), "--check", code=2)
     contains(out, "bad.toml:5:17: error: group.\"/a\".max.riops: takes 1 to 1000000000, not 0")
-    path.write_text('[export.a]\nbacking = "mem:1m"\ngroup = "/a"\n[group."/a"]\nmin = { iops = 5 }\n')
+    path.write_text('[disk.d]\nscheduler = "mq-deadline"\n[export.a]\nbacking = "mem:1m"\ndisk = "d"\ngroup = "/a"\n[group."/a"]\nmin = { iops = 5 }\n')
     out = t.run(BINARY, "serve", "--config", str(path), "--check", code=2)
-    contains(out, "bad.toml:5:7: error: group.\"/a\".min: export \"a\" is on a disk with scheduler mq-deadline")
+    contains(out, "bad.toml:8:7: error: group.\"/a\".min: export \"a\" is on a disk with scheduler mq-deadline")
 
 
 if __name__ == "__main__":

@@ -94,7 +94,7 @@ def counters(text):
 def counters_only_rise_whatever_comes_and_goes(t):
     """Clients connect, work and leave; exports move, go and come; schedulers follow one another; the config is read again."""
     export = '[export.{0}]\nbacking = "null:64m,delay=200us"\ndisk = "d"\ngroup = "/{0}"\n'
-    config = '[disk.d]\nscheduler = "fair"\n[group."/carol"]\n' + export.format("alice") + export.format("bob")
+    config = '[disk.d]\nscheduler = "fair"\n[group."/carol"]\n[group."/bob"]\nweight = 200\n' + export.format("alice") + export.format("bob")
     server = t.server(config=config)
     control = Control(t, server)
     most, fallen, step, ended = {}, [], ["start"], threading.Event()

@@ -68,7 +68,7 @@ def a_file_with_one_mistake_changes_nothing_and_is_told_with_its_line(t):
     broken = t.image("broken", 0)
     for text, *words in [
         (config(weight=0, more=BOB), f"{path}:10:10: group.\"/a\".weight: takes a number from 1 to 1000"),
-        (config(weight=200, more=BOB.replace("mem:2m", broken)), f"{path}:11:9: export.b", "is empty"),
+        (config(weight=200, more=BOB.replace("mem:2m", broken)), f"{path}:12:11: export.b.backing", "is empty"),
         (config(weight=200, more=BOB.replace("mem:2m", "/no/such/file")), f"{path}:12:11: export.b.backing: /no/such/file"),
         (config(weight=200, more=BOB).replace("mem:1m", "mem:3m"), f"{path}:4:9: export.a.backing: clients would find other data"),
         (config(weight=200, more=BOB, disk="io_timeout = '1s'"), f"{path}:1:7: disk.d.io_timeout: is a disk's from start to end"),

@@ -36,7 +36,7 @@ echo "cache=$(cat $q/write_cache) fua=$(cat $q/fua) block=$(cat $q/logical_block
 fio --name=verify --filename=/dev/ublkb0 --direct=1 --ioengine=libaio --iodepth=32 --rw=randwrite --bssplit=4k/60:64k/30:512/10 --size=6m \
   --numjobs=4 --offset_increment=8m --verify=crc32c --verify_fatal=1 --group_reporting --output-format=terse | fio_says "fio verified"
 flushes() { awk '{print $16}' /sys/block/vda/stat; }
-count() { before=$(flushes); "$@" >/dev/null 2>&1; echo "flushes below, of $what: $(($(flushes) - before))"; }
+count() { sleep 1; before=$(flushes); "$@" >/dev/null 2>&1; echo "flushes below, of $what: $(($(flushes) - before))"; }
 what="10 fsyncs" count sh -c 'for i in $(seq 10); do dd if=/tmp/some of=/dev/ublkb0 bs=4k count=1 seek=$i conv=fsync,notrunc; done'
 what="10 writes with FUA" count fio --name=fua --filename=/dev/ublkb0 --direct=1 --sync=dsync --rw=write --bs=4k --size=40k
 what="10 writes" count dd if=/tmp/some of=/dev/ublkb0 bs=4k count=10 oflag=direct

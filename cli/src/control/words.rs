@@ -311,6 +311,9 @@ impl Keys {
         let own = keys::keys(self.kind, self.act);
         let known = || own.iter().map(|key| key.name).chain(more.iter().copied());
         let list = match suggestion(key, known()) {
+            _ if self.kind == Kind::Export && keys::keys(Kind::Group, self.act).iter().any(|one| one.name == *key) => {
+                format!("; that is a group's: fairlift set group GROUP {key}=…")
+            }
             hint if !hint.is_empty() => hint,
             _ if own.is_empty() => format!("; a {kind} has none that can be set"),
             _ => format!("; there are {}", known().collect::<Vec<_>>().join(", ")),

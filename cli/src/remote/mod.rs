@@ -192,8 +192,13 @@ fn change(how: &How, method: Method, path: &str, keys: Map<String, Value>) -> Sh
     let path = if how.dry_run { format!("{path}?dry_run=true") } else { path.to_owned() };
     let Answer { value, version } = server.ask(method, &path, Some(&Value::Object(keys)), how.if_version)?;
     let version = version.map_or_else(String::new, |version| format!("version {version}\n"));
-    let said = if how.dry_run { "it could be done; nothing was changed\n".into() } else { version };
-    Ok((tables::changed(&value) + &said, value))
+    let told = tables::changed(&value);
+    let said = match () {
+        () if told.is_empty() => "nothing differs; nothing was changed\n".into(),
+        () if how.dry_run => "it could be done; nothing was changed\n".into(),
+        () => version,
+    };
+    Ok((told + &said, value))
 }
 
 /// The path of one thing: what is not plain in a name is encoded.

@@ -45,8 +45,8 @@ impl Confinement {
         let block_devices = has_block_devices || keep.contains(&Capability::SYS_ADMIN);
         let kept = confine::give_up_capabilities(&keep).map_err(|why| why.to_string())?;
         match kept.iter().map(|one| format!(" {one}")).collect::<String>() {
-            none if none.is_empty() => tracing::info!("has no capability any more (keep_capabilities)"),
-            kept => tracing::info!("has no capability any more but{kept} (keep_capabilities)"),
+            none if none.is_empty() => tracing::debug!("dropped all capabilities (keep_capabilities)"),
+            kept => tracing::debug!("dropped all capabilities but{kept} (keep_capabilities)"),
         }
         if !self.seccomp {
             tracing::warn!("seccomp is off: the server may make any system call");
@@ -54,7 +54,7 @@ impl Confinement {
             // In a container that forbids it the container's filter is in force.
             tracing::warn!("system calls could not be given up: {why}; the server runs without");
         } else {
-            tracing::info!("gave up the system calls that a server does not need");
+            tracing::debug!("the seccomp filter is active: only the system calls that a server needs are left");
         }
         Ok(())
     }

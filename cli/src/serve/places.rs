@@ -151,6 +151,14 @@ impl Places {
         Said { at, key }
     }
 
+    /// Why a change was refused, if that is an [`Error::Backing`], with its place.
+    pub(super) fn locate_backing(&self, why: &str) -> Option<Mistake> {
+        let why = why.strip_prefix("backing ")?;
+        let is_of = |what: &str| why.strip_prefix(what).is_some_and(|rest| rest.starts_with(": "));
+        let (_, said) = self.backings.iter().find(|(what, _)| is_of(what))?;
+        Some(said.says(why.strip_prefix("file:").unwrap_or(why)))
+    }
+
     /// Why a server would not start, with its place.
     pub(super) fn locate(&self, error: &Error) -> Mistake {
         match error {

@@ -251,6 +251,9 @@ fn mistake(fixed: &Fixed, places: &Places) -> Mistake {
 
 /// The place of what a change is about, if it is in the file.
 fn refused_change(change: &Change, why: &str, places: &Places) -> Mistake {
+    if let Some(mistake) = places.locate_backing(why) {
+        return mistake;
+    }
     let said = match change {
         Change::AddExport(new) => places.export(&new.name),
         Change::SetReadOnly { export, .. } | Change::Grow { export, .. } => places.export(export),

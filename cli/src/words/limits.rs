@@ -26,20 +26,34 @@ pub(crate) fn parse_rate(name: &str) -> Result<Rate, String> {
     })
 }
 
-/// So much of a rate; `None`: as much as there is (`max`).
+/// So much of a rate; `None`: as much as there is (`max`, or `none`: no limit). Bytes count in powers of 1024, I/Os in powers of 1000.
 ///
 /// # Errors
 /// It is no number, or out of range.
 pub(crate) fn parse_amount(rate: Rate, text: &str) -> Result<Option<u64>, String> {
-    if text == "max" {
+    if is_none(text) {
         return Ok(None);
     }
     let range = || format!("takes 1 to {}, not {text}", rate.most());
     let amount = match rate.counts_bytes() {
         true => parse_size(text).map_err(|why| if text.starts_with('-') { range() } else { why })?,
-        false => text.parse().map_err(|_| range())?,
+        false => parse_count(text).ok_or_else(range)?,
     };
     Some(amount).filter(|amount| (1..=rate.most()).contains(amount)).map(Some).ok_or_else(range)
+}
+
+/// Whether it says that there is no limit.
+fn is_none(text: &str) -> bool {
+    matches!(text, "max" | "none")
+}
+
+/// I/Os, as in `1500`, `20k` or `1m`.
+fn parse_count(text: &str) -> Option<u64> {
+    let (digits, times) = match text.strip_suffix(['k', 'K']) {
+        Some(digits) => (digits, 1000),
+        None => text.strip_suffix(['m', 'M']).map_or((text, 1), |digits| (digits, 1_000_000)),
+    };
+    digits.parse::<u64>().ok()?.checked_mul(times)
 }
 
 /// How long a burst may be.
@@ -52,7 +66,7 @@ pub(crate) fn parse_seconds(text: &str) -> Result<Duration, String> {
     seconds.map(secs).ok_or_else(|| format!("takes 1 to {most}, not {text}"))
 }
 
-/// Rates, as in `rbps=100m wiops=3000`; `max` alone is none. With `seconds`, as of a burst.
+/// Rates, as in `rbps=100m wiops=3000`; `max` or `none` alone is none. With `seconds`, as of a burst.
 ///
 /// # Errors
 /// What is wrong.
@@ -63,7 +77,7 @@ fn parse_all(text: &str, mut seconds: Option<&mut Duration>) -> Result<Rates, St
     if words.peek().is_none() {
         return Err(FORM.into());
     }
-    for word in words.filter(|word| *word != "max") {
+    for word in words.filter(|word| !is_none(word)) {
         let (name, amount) = word.split_once('=').ok_or_else(|| format!("{FORM}, not {word:?}"))?;
         if let Some(seconds) = seconds.as_deref_mut().filter(|_| name == SECONDS) {
             *seconds = parse_seconds(amount).map_err(|why| format!("{name} {why}"))?;
@@ -103,7 +117,12 @@ mod tests {
         for text in ["rbps=104857600 wbps=max riops=max wiops=3000", "rbps=100m wiops=3000", "wiops=3000,rbps=100m"] {
             assert_eq!(parse(text), Ok(rates), "{text}");
         }
-        assert_eq!(parse("max"), Ok(Rates::NONE));
+        assert_eq!((parse("max"), parse("none")), (Ok(Rates::NONE), Ok(Rates::NONE)));
+        assert_eq!(
+            parse("iops=20k wiops=1m riops=none"),
+            Ok(Rates::NONE.with(Rate::Iops, 20_000).with(Rate::Wiops, 1_000_000))
+        );
+        assert!(parse("iops=1g").is_err() && parse("iops=k").is_err() && parse("iops=99999999999999999k").is_err());
         assert_eq!(parse_burst("iops=9 seconds=5"), Ok((Rates::NONE.with(Rate::Iops, 9), secs(5))));
         assert_eq!(parse_burst("iops=9").unwrap().1, secs(1));
     }
@@ -119,7 +138,7 @@ mod tests {
             ("iops=-1", "iops takes 1 to 1000000000, not -1"),
             ("bps=-1", "bps takes 1 to 1000000000000, not -1"),
             ("iops=1000000001", "iops takes 1 to 1000000000, not 1000000001"),
-            ("iops=3k", "iops takes 1 to 1000000000, not 3k"),
+            ("iops=3g", "iops takes 1 to 1000000000, not 3g"),
             ("bps=2t", "bps takes 1 to 1000000000000, not 2t"),
         ] {
             assert_eq!(parse(text), Err(why.into()), "{text}");

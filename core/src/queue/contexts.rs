@@ -76,7 +76,7 @@ impl Contexts {
 
     /// There is room for those that wait for it.
     #[inline]
-    pub(super) const fn feed(&mut self) {
+    pub(super) fn feed(&mut self) {
         if self.starved != 0 {
             self.woken |= core::mem::replace(&mut self.starved, 0);
         }
