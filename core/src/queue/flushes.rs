@@ -83,6 +83,7 @@ impl Cache {
             due: None,
         }
     }
+
     /// When the first of the waiters has waited too long: since the flush began that it shares, or since it asked (sequence.3).
     fn late_at(&self, since: Option<Instant>, patience: Patience) -> Option<Instant> {
         let first = self.waiters.front()?;
