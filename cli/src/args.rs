@@ -24,14 +24,14 @@ Examples:
   fairlift serve disk.img                             one image file
   fairlift serve a=a.img b=b.img --listen tcp:127.0.0.1:10809
                                                       two image files, over TCP
-  fairlift serve --config fairlift.toml               tenants with weights
+  fairlift serve --config fairlift.toml               the same from a file, and more
   fairlift config > fairlift.toml                     an example config
   fairlift tunables                                   the settings of each scheduler
-  fairlift status                                     who has how much of which disk now
+  fairlift status                                     each tenant's share of each disk
   fairlift top                                        the same, live; keys sort and filter
   fairlift why                                        what the requests of each tenant wait for
-  fairlift set group /tenants/alice weight=300        change a running server
-  fairlift add export carol=carol.img group=/tenants/carol
+  fairlift set group /a weight=300                    three times b's share, at once
+  fairlift add export carol=carol.img                 one more image, a tenant of its own
   fairlift iostest --device sim:sata-7200 -w bsr -G   how groups share a modelled disk
   fairlift iostune /dev/sdb --quick                   measure a disk, get settings for it
 

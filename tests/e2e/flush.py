@@ -190,7 +190,7 @@ def flushes_succeed_again_when_the_operator_has_taken_note_that_one_failed(t):
         disk.fail.unlink()
         with refused(EIO):
             other.flush()
-        contains(server.control("acknowledge"), "taken note of: 1")
+        contains(server.control("acknowledge"), "acknowledged: 1")
         contains(server.log(), "a flush error was acknowledged")
         for client in one, other:
             client.write(8192, data(4096, 2))

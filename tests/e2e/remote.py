@@ -259,7 +259,7 @@ def a_flush_fails_after_a_restart_if_there_were_writes_that_were_not_flushed(t):
         with refused(EIO):
             client.flush()  # until somebody has taken note
         contains(here.control("get", "server"), far_name := there.uri)
-        contains(here.control("acknowledge"), "taken note of: 1")
+        contains(here.control("acknowledge"), "acknowledged: 1")
         client.write(4096, b"b" * 4096)
         client.flush()
         contains(here.log(), "may be lost", far_name)

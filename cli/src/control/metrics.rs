@@ -289,9 +289,9 @@ impl Figures {
     fn disks(&self, encoder: &mut Encoder<'_, '_>) -> Said {
         let disks = &self.view.disks;
         let gauges: [Described<OfDisk>; 4] = [
-            ("fairlift_disk_depth", "Requests that the disk may have at once", |disk| disk.depth.into()),
-            ("fairlift_disk_requests", "Requests that may wait or be in flight", |disk| disk.nr_requests.into()),
-            ("fairlift_disk_in_flight", "Requests that the disk's devices have", |disk| disk.in_flight.into()),
+            ("fairlift_disk_depth", "Limit on requests in flight", |disk| disk.depth.into()),
+            ("fairlift_disk_requests", "Limit on requests waiting or in flight", |disk| disk.nr_requests.into()),
+            ("fairlift_disk_in_flight", "Requests in flight", |disk| disk.in_flight.into()),
             ("fairlift_disk_waiting", "Requests that wait for the disk", |disk| disk.waiting.into()),
         ];
         for (name, says, of) in gauges {
@@ -305,7 +305,7 @@ impl Figures {
                 metric.0.encode_info(&labels)
             })
         })?;
-        encoder.metric(MetricType::Info, "fairlift_disk_knob", None, "What is set of the disk", |metric| {
+        encoder.metric(MetricType::Info, "fairlift_disk_knob", None, "The disk's settings", |metric| {
             disks.iter().try_for_each(|disk| {
                 disk.knobs.iter().try_for_each(|knob| {
                     let labels: &[_] = &[("disk", &*disk.name), ("knob", knob.name), ("value", &*knob.value)];
@@ -313,8 +313,7 @@ impl Figures {
                 })
             })
         })?;
-        let says =
-            "What the disk was doing; the rest of the time it had nothing to do. Each queue of `none` counts by itself";
+        let says = "Time the disk was busy, flushing or held idle, added up over the queues of `none`";
         encoder.counter_of(Unit::Seconds, "fairlift_disk_seconds", says, |metric| {
             disks.iter().try_for_each(|disk| {
                 let doing = disk.doing;
@@ -323,8 +322,7 @@ impl Figures {
                     .try_for_each(|(what, time)| metric.seconds(&[("disk", &disk.name), ("doing", what)], time))
             })
         })?;
-        let says =
-            "Flushes: asked for by clients, sent to the device, spared, failed, and those that waited for others";
+        let says = "Flushes: asked by clients, sent to the device, spared, failed, waited for others";
         encoder.counter("fairlift_disk_flushes", says, |metric| {
             disks.iter().try_for_each(|disk| {
                 FLUSHES
@@ -333,7 +331,7 @@ impl Figures {
                     .try_for_each(|(what, count)| metric.count(&[("disk", &disk.name), ("kind", what)], *count))
             })
         })?;
-        let says = "What the scheduler counts, and what it has learned of the disk, by its own names";
+        let says = "Counters and learned values of the scheduler, by its own names";
         encoder.gauge("fairlift_scheduler", says, |metric| {
             disks.iter().try_for_each(|disk| {
                 let own = disk.counters.iter().filter(|(name, _)| FLUSHES.iter().all(|(flush, _)| flush != *name));
@@ -343,7 +341,7 @@ impl Figures {
                 })
             })
         })?;
-        let says = "What slice_idle=auto found last that the disk does when it is held idle, and when it is not";
+        let says = "Throughput with and without idling, as slice_idle=auto last found it";
         encoder.gauge("fairlift_auto_bytes_per_second", says, |metric| {
             disks.iter().filter_map(|disk| Some((disk, disk.findings.last()?))).try_for_each(|(disk, finding)| {
                 let chosen = finding.to.to_string();
@@ -358,22 +356,22 @@ impl Figures {
     fn server(&self, encoder: &mut Encoder<'_, '_>) -> Said {
         let View { worked, clients, exports, flush_errors, version, started, .. } = &self.view;
         let numbered: Vec<_> = worked.iter().enumerate().map(|(number, worked)| (number.to_string(), worked)).collect();
-        let says = "For how long the worker had a CPU and did something with it";
+        let says = "CPU time of the worker";
         encoder.counter_of(Unit::Seconds, "fairlift_worker_busy_seconds", says, |metric| {
             numbered.iter().try_for_each(|(number, worked)| metric.seconds(&[("worker", number)], worked.ran))
         })?;
-        let says = "For how long the worker had something to do and no CPU";
+        let says = "Time the worker waited for a CPU";
         encoder.counter_of(Unit::Seconds, "fairlift_worker_delayed_seconds", says, |metric| {
             numbered.iter().try_for_each(|(number, worked)| metric.seconds(&[("worker", number)], worked.delayed))
         })?;
         encoder.counter("fairlift_worker_turns", "Turns of the worker's loop", |metric| {
             numbered.iter().try_for_each(|(number, worked)| metric.count(&[("worker", number)], worked.turns))
         })?;
-        let says = "What the kernel told the worker in those turns: divided by them, how much is done at once";
+        let says = "Completions the worker received; divided by its turns, the mean batch";
         encoder.counter("fairlift_worker_completions", says, |metric| {
             numbered.iter().try_for_each(|(number, worked)| metric.count(&[("worker", number)], worked.completions))
         })?;
-        let says = "How often the worker found requests that wait for nothing: a fault of the server";
+        let says = "Requests found waiting for nothing, which is a fault of the server";
         encoder.counter("fairlift_worker_stuck", says, |metric| {
             numbered.iter().try_for_each(|(number, worked)| metric.count(&[("worker", number)], worked.stuck))
         })?;
@@ -383,7 +381,7 @@ impl Figures {
                 metric.gauge(&[("worker", number)], count as f64)
             })
         })?;
-        encoder.metric(MetricType::Info, "fairlift_server", None, "The program", |metric| {
+        encoder.metric(MetricType::Info, "fairlift_server", None, "The server", |metric| {
             let labels: &[_] = &[("version", env!("CARGO_PKG_VERSION"))];
             metric.0.encode_info(&labels)
         })?;
@@ -391,25 +389,25 @@ impl Figures {
             encoder.gauge(name, says, |metric| metric.gauge(&[], value))
         };
         one(encoder, "fairlift_exports", "Exports", exports.len() as f64)?;
-        one(encoder, "fairlift_config_version", "How often something was changed since the start", *version as f64)?;
-        let says = "Backings whose flush failed, of which nobody has taken note";
+        one(encoder, "fairlift_config_version", "Changes since the start", *version as f64)?;
+        let says = "Backings with a failed flush that has not been acknowledged";
         one(encoder, "fairlift_flush_errors", says, flush_errors.len() as f64)?;
         let links = &self.view.links;
-        let says = "Connections to a backing that is another server: that there are, and that there shall be";
+        let says = "Connections to a remote backing: present and wanted";
         encoder.gauge("fairlift_remote_connections", says, |metric| {
             links.iter().try_for_each(|(backing, link)| {
                 metric.gauge(&[("backing", &**backing), ("kind", "there")], link.up.into())?;
                 metric.gauge(&[("backing", &**backing), ("kind", "wanted")], link.of.into())
             })
         })?;
-        let says = "For how long some of those connections have been missing; 0: all are there";
+        let says = "Time since a connection to a remote backing went missing; 0 if none is";
         encoder.metric(MetricType::Gauge, "fairlift_remote_degraded_seconds", Some(Unit::Seconds), says, |metric| {
             links.iter().try_for_each(|(backing, link)| {
                 let since = link.since.elapsed().unwrap_or_default().as_secs_f64();
                 metric.gauge(&[("backing", &**backing)], if link.up < link.of { since } else { 0.0 })
             })
         })?;
-        encoder.counter("fairlift_remote_lost", "Connections to a backing that were lost", |metric| {
+        encoder.counter("fairlift_remote_lost", "Lost connections to a remote backing", |metric| {
             links.iter().try_for_each(|(backing, link)| metric.count(&[("backing", &**backing)], link.lost))
         })?;
         let process = Process::look();

@@ -34,71 +34,71 @@ fn kinds() -> PossibleValuesParser {
     PossibleValuesParser::new(KINDS.map(|(name, _)| name))
 }
 
-/// Show what each tenant had of which disk, and what it was due
+/// Show what each tenant had of each disk, and what it was due
 #[derive(Debug, Args)]
 pub(crate) struct StatusArgs {
-    /// How long to look
+    /// How long to measure
     #[arg(long, value_name = "SECONDS", default_value_t = 1.0, value_parser = seconds)]
     pub(crate) seconds: f64,
     #[command(flatten)]
     pub(crate) at: At,
 }
 
-/// Watch tenants: how much of which disk each has, how fast it is served, and what it waits for
+/// Watch tenants live: share, rate, latency, and what each waits for
 ///
-/// Keys sort by had, rate, p99, score, what is waited for, or name; the same key again reverses. `/` takes letters that a tenant,
-/// disk, export or cause must have. Arrows choose a tenant, Enter says why it waits, space pauses, q quits.
+/// Keys sort by had, rate, p99, score, wait or name; the same key again reverses the order. `/` filters tenants, disks, exports and
+/// causes by text. Arrows choose a tenant, Enter shows why it waits, space pauses, q quits.
 #[derive(Debug, Args)]
 pub(crate) struct TopArgs {
-    /// Print it once, in plain text
+    /// Print once, in plain text
     #[arg(long)]
     pub(crate) once: bool,
-    /// What tenants are sorted by
+    /// The order of tenants
     #[arg(long, value_name = "BY", default_value = "had")]
     pub(crate) sort: super::top::Sort,
-    /// Show only tenants, disks, exports or causes with these letters
+    /// Show only tenants, disks, exports and causes with this text
     #[arg(long, value_name = "TEXT")]
     pub(crate) filter: Option<String>,
-    /// How long each look takes
+    /// How often to refresh
     #[arg(long, value_name = "SECONDS", default_value_t = 1.0, value_parser = seconds)]
     pub(crate) seconds: f64,
     #[command(flatten)]
     pub(crate) at: At,
 }
 
-/// Say in plain words what the requests of each tenant wait for, or of one
+/// Say in plain words what the requests of one tenant, or of each, wait for
 #[derive(Debug, Args)]
 pub(crate) struct WhyArgs {
-    /// An export, or the path of a tenant, as in alice or /tenants/alice; none: all tenants, a line each
+    /// An export, or a tenant's path, as in alice or /tenants/alice [default: all tenants, a line each]
     #[arg(value_name = "EXPORT|PATH", add = ArgValueCandidates::new(complete::exports_and_groups))]
     pub(crate) of: Option<String>,
-    /// How long to look
+    /// How long to measure
     #[arg(long, value_name = "SECONDS", default_value_t = 1.0)]
     pub(crate) seconds: f64,
     #[command(flatten)]
     pub(crate) at: At,
 }
 
-/// Record what happens to each request, for blkparse, btt, fio or ui.perfetto.dev
+/// Record each step of each request, for blkparse, btt, fio or ui.perfetto.dev
 ///
-/// A name that ends in .json gets a page for ui.perfetto.dev and chrome://tracing. Any other is the beginning of files in blktrace's
+/// A FILE that ends in .json is for ui.perfetto.dev and chrome://tracing. Any other name is a prefix for files in blktrace's
 /// format, one for each worker: `-o t` writes t.blktrace.0, t.blktrace.1 and so on, and `blkparse -i t` reads them.
 #[derive(Debug, Args)]
 pub(crate) struct TraceArgs {
-    /// Only the requests of this export, with sectors counted from its start
+    /// Record only the requests of this export, with sectors counted from its start
     #[arg(long, value_name = "NAME")]
     pub(crate) export: Option<String>,
-    /// For how long
+    /// How long to record
     #[arg(long, value_name = "SECONDS", default_value_t = 5.0)]
     pub(crate) seconds: f64,
-    /// Where it goes
+    /// The file to write, or a prefix
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: PathBuf,
     #[command(flatten)]
     pub(crate) at: At,
 }
 
-/// Show what is in force: all, all of a kind, or one
+/// Show the current settings: all, all of one kind, or one object's
 #[derive(Debug, Args)]
 pub(crate) struct GetArgs {
     /// What to show
@@ -113,8 +113,9 @@ pub(crate) struct GetArgs {
 
 /// Change a group, an export or a disk of a running server
 ///
-/// Of a group: weight, and limits: max, min, burst, as in max="riops=3000 wbps=50m" (max=max: none), latency (latency=none). Of an export: group, ioprio, read_only, size (it grows; `auto`: up to the end of its backing),
-/// description, faults (another file of rules). Of a disk: scheduler, depth, nr_requests, and the tunables of its scheduler.
+/// Keys of a group: weight; max, min and burst, as in max="riops=3000 wbps=50m" or max=none; latency, as in latency=2ms or
+/// latency=none. Of an export: group, ioprio, read_only, size (larger; `auto`: up to the end of its backing), description, faults (a
+/// file of rules). Of a disk: scheduler, depth, nr_requests, and the tunables of its scheduler.
 #[derive(Debug, Args)]
 pub(crate) struct SetArgs {
     /// What to change
@@ -123,7 +124,7 @@ pub(crate) struct SetArgs {
     /// Its name: an export's or disk's, or a group's path
     #[arg(add = ArgValueCandidates::new(complete::names))]
     pub(crate) name: String,
-    /// What becomes of it, as in weight=300
+    /// A key and its new value, as in weight=300
     #[arg(required = true, value_name = "KEY=VALUE", add = ArgValueCandidates::new(complete::settings))]
     pub(crate) keys: Vec<String>,
     #[command(flatten)]
@@ -139,9 +140,9 @@ pub(crate) struct AddArgs {
     /// What to add
     #[arg(value_parser = kinds())]
     pub(crate) kind: String,
-    /// Its name; of an export NAME=BACKING
+    /// Its name; NAME=BACKING for an export
     pub(crate) name: String,
-    /// What it is like, as in group=/tenants/carol
+    /// A key and its value, as in group=/tenants/carol
     #[arg(value_name = "KEY=VALUE", add = ArgValueCandidates::new(complete::settings))]
     pub(crate) keys: Vec<String>,
     #[command(flatten)]
@@ -150,13 +151,13 @@ pub(crate) struct AddArgs {
 
 /// Remove an export, group, disk or listener from a running server
 ///
-/// Clients of an export that goes get answers to what they have asked, and are then disconnected.
+/// Clients of a removed export get the answers to their outstanding requests, then they are disconnected.
 #[derive(Debug, Args)]
 pub(crate) struct RemoveArgs {
     /// What to remove
     #[arg(value_parser = kinds())]
     pub(crate) kind: String,
-    /// Its name; a listener's address
+    /// Its name; the address of a listener
     #[arg(add = ArgValueCandidates::new(complete::names))]
     pub(crate) name: String,
     /// Disconnect the clients of an export at once
@@ -169,40 +170,39 @@ pub(crate) struct RemoveArgs {
 /// How a change is made.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct How {
-    /// Only say whether it could be done
+    /// Only check whether the change is possible
     #[arg(long)]
     pub(crate) dry_run: bool,
-    /// Do it only if the server is at this version still: nobody has changed anything since
+    /// Refuse the change if the server's config has another version: somebody has changed it since
     #[arg(long, value_name = "VERSION", value_parser = number)]
     pub(crate) if_version: Option<u64>,
     #[command(flatten)]
     pub(crate) at: At,
 }
 
-/// Show what happened last and what happens: clients that come and go, changes, findings of `auto`
+/// Show the last events, then new ones as they happen: clients, changes, findings of `auto`
 #[derive(Debug, Args)]
 pub(crate) struct EventsArgs {
-    /// Begin with so many events that were before
+    /// How many past events to show first
     #[arg(long, value_name = "COUNT", value_parser = number, default_value = "10", conflicts_with = "after")]
     pub(crate) last: u64,
-    /// Go on after the event of this number
+    /// Show events after this number
     #[arg(long, value_name = "NUMBER", value_parser = number)]
     pub(crate) after: Option<u64>,
     #[command(flatten)]
     pub(crate) at: At,
 }
 
-/// Take note of failed flushes: later ones succeed again, if the disks say so
+/// Acknowledge failed flushes, so that later flushes may succeed
 ///
-/// A flush that has failed fails for all, and so do all later ones of that backing: what was not flushed may be lost. Do this once it is
-/// known what that was.
+/// After a failed flush all flushes of that backing fail, because unflushed writes may be lost. Acknowledge it when you know which.
 #[derive(Debug, Args)]
 pub(crate) struct AcknowledgeArgs {
     #[command(flatten)]
     pub(crate) at: At,
 }
 
-/// Let a running server read its config file again, and make what is different in it
+/// Re-read the config file and apply the differences
 #[derive(Debug, Args)]
 pub(crate) struct ReloadArgs {
     #[command(flatten)]

@@ -159,7 +159,7 @@ pub(crate) fn acknowledge(args: &AcknowledgeArgs) -> ExitCode {
     let asked = Server::find(&args.at).and_then(|server| server.ask(Method::POST, "/v1/acknowledge", None, None));
     let told = |value: &Value| match value["acknowledged"].as_u64() {
         Some(0) => "no flush has failed\n".to_owned(),
-        errors => format!("flush errors taken note of: {}\n", errors.unwrap_or_default()),
+        errors => format!("flush errors acknowledged: {}\n", errors.unwrap_or_default()),
     };
     show(&args.at, asked.map(|Answer { value, .. }| (told(&value), value)))
 }

@@ -64,7 +64,7 @@ pub(crate) struct ServeArgs {
     /// Limit what an export does in a second: alice=riops=3000 or "alice=riops=3000 wbps=50m"; of rbps, wbps, riops, wiops, bps
     /// and iops; may be given several times [default: no limit]
     ///
-    /// It is the group of the export that is limited. A NAME that starts with / is that of a group.
+    /// The limit is that of the export's group. A NAME that starts with / is that of a group.
     #[arg(long, value_name = "NAME=LIMITS", value_parser = parse_max)]
     pub(crate) max: Vec<(String, Rates)>,
 
@@ -76,8 +76,7 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
     pub(crate) workers: Option<u16>,
 
-    /// What the workers use of the kernel: io_uring, poll (epoll and threads), or auto: io_uring, or poll where it is refused
-    /// [default: auto]
+    /// The kernel interface: io_uring, poll (epoll and threads), or auto: io_uring, or poll where it is refused [default: auto]
     #[arg(long, value_name = "auto|io_uring|poll", env = "FAIRLIFT_ENGINE", value_parser = place::parse_engine)]
     pub(crate) engine: Option<Engine>,
 
@@ -89,14 +88,14 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "DIR")]
     pub(crate) root: Vec<PathBuf>,
 
-    /// Whether system calls that a server does not need are given up once it has started; off is for debugging [default: on]
+    /// Drop the system calls that a server does not need once it has started; off is for debugging [default: on]
     #[arg(long, value_name = "on|off", value_parser = parse_switch)]
     pub(crate) seccomp: Option<bool>,
 
-    /// A capability that is not given up once the server has started, such as CAP_DAC_OVERRIDE; may be given several times
-    /// [default: all are given up]
+    /// A capability to keep once the server has started, such as CAP_DAC_OVERRIDE; may be given several times
+    /// [default: all are dropped]
     ///
-    /// Root without CAP_DAC_OVERRIDE opens only files that any user with its number could open: exports that are added later.
+    /// Without CAP_DAC_OVERRIDE even root is subject to file permissions; this matters for exports added after the start.
     #[arg(long, value_name = "NAME")]
     pub(crate) keep_capability: Vec<Capability>,
 
@@ -136,7 +135,7 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "TIME", value_parser = parse_timeout)]
     pub(crate) handshake_timeout: Option<Duration>,
 
-    /// Where to look at the server and change it: unix:PATH[,mode=0660][,owner=NAME][,group=NAME][,read_only],
+    /// Address of the control API, for `status`, `set`, … and the web page: unix:PATH[,mode=0660][,owner=NAME][,group=NAME][,read_only],
     /// tcp:HOST:PORT,token=FILE, tcp:HOST:PORT,certificates=DIR or off; may be given several times [default: beside the
     /// first unix socket]
     #[arg(long, value_name = "ADDRESS", value_parser = parse_control)]

@@ -151,33 +151,31 @@ fn of_tenants(rows: &[TenantRow<'_>], out: &mut Lines) {
         ("fairlift_tenant_weight", "The weight of the tenant among its siblings", |row| row.weight.map(f64::from)),
         (
             "fairlift_tenant_entitled",
-            "The part of the disk that weights give the tenant while all that are connected ask",
+            "The tenant's part of the disk by weights alone, among the tenants that are connected",
             |row| row.entitled,
         ),
-        ("fairlift_tenant_had", "The part of the disk's time that the tenant had since an earlier scrape", |row| {
+        ("fairlift_tenant_had", "The tenant's part of the disk's time since an earlier scrape", |row| {
             Some(row.share.map_or(0.0, |share| share.had))
         }),
         (
             "fairlift_tenant_due",
-            "The part of the disk's time that the tenant was due since an earlier scrape, by weights, floors, ceilings and demand",
+            "The part due to the tenant since an earlier scrape, by weight, floor, ceiling and demand",
             |row| row.share.map(|share| share.due),
         ),
-        ("fairlift_tenant_score", "What the tenant had over what it was due", |row| {
-            row.share.as_ref().and_then(Share::score)
-        }),
+        ("fairlift_tenant_score", "Had ÷ due", |row| row.share.as_ref().and_then(Share::score)),
         ("fairlift_tenant_connections", "Connections of the tenant", |row| Some(row.group.figures.streams.into())),
-        ("fairlift_tenant_in_flight", "Requests of the tenant that the devices have", |row| {
+        ("fairlift_tenant_in_flight", "Requests of the tenant in flight", |row| {
             Some(row.group.figures.in_flight.into())
         }),
-        ("fairlift_tenant_waiting", "Operations of the tenant that wait for the devices", |row| {
+        ("fairlift_tenant_waiting", "Operations of the tenant waiting for the disk", |row| {
             Some(row.group.figures.open.saturating_sub(row.group.figures.in_flight).into())
         }),
-        ("fairlift_tenant_latency_target_seconds", "The latency that the tenant is to have", |row| {
+        ("fairlift_tenant_latency_target_seconds", "The tenant's latency target", |row| {
             row.latency.map(|standing| standing.target.as_nanos() as f64 / 1e9)
         }),
         (
             "fairlift_tenant_latency_met",
-            "The part of the last 60 seconds, of those with operations, in which 99 of 100 took no longer",
+            "The part of the last 60 seconds with operations in which the target was met",
             |row| row.latency.as_ref().and_then(Standing::met),
         ),
         ("fairlift_tenant_latency_given_up", "1: the latency cannot be kept, and no room is made for it", |row| {
@@ -193,10 +191,10 @@ fn of_tenants(rows: &[TenantRow<'_>], out: &mut Lines) {
         }
     }
     let counters: [Described<OfGroup>; 2] = [
-        ("fairlift_tenant_device_seconds", "The time of the disk that the tenant has had", |group| group.figures.had),
+        ("fairlift_tenant_device_seconds", "Device time of the tenant", |group| group.figures.had),
         (
             "fairlift_tenant_active_seconds",
-            "For how long the tenant's connections each had an operation that had not ended",
+            "Time the tenant's connections had operations outstanding, added up",
             |group| group.figures.stats.time_active(),
         ),
     ];
@@ -210,22 +208,19 @@ fn of_tenants(rows: &[TenantRow<'_>], out: &mut Lines) {
 fn of_operations(rows: &[TenantRow<'_>], out: &mut Lines) {
     let each = || rows.iter().flat_map(|row| row.operations.iter().map(move |(op, labels)| (row.stats(), *op, labels)));
     let counters: [(Option<&str>, Described<OfStats>); 4] = [
-        (None, ("fairlift_operations", "Operations that ended", |stats, op| stats.of(op).ops)),
-        (
-            Some("bytes"),
-            ("fairlift_operation_bytes", "Bytes of operations that succeeded", |stats, op| stats.of(op).bytes),
-        ),
-        (None, ("fairlift_operation_errors", "Operations that failed", |stats, op| stats.of(op).failed)),
+        (None, ("fairlift_operations", "Completed operations", |stats, op| stats.of(op).ops)),
+        (Some("bytes"), ("fairlift_operation_bytes", "Bytes of successful operations", |stats, op| stats.of(op).bytes)),
+        (None, ("fairlift_operation_errors", "Failed operations", |stats, op| stats.of(op).failed)),
         (
             None,
-            ("fairlift_operation_merges", "Operations that joined another's request", |stats, op| stats.of(op).merges),
+            ("fairlift_operation_merges", "Operations merged into another's request", |stats, op| stats.of(op).merges),
         ),
     ];
     for (unit, (name, says, of)) in counters {
         out.metric(name, "counter", unit, says);
         each().for_each(|(stats, op, labels)| out.count(labels, of(stats, op)));
     }
-    let says = "How long operations took, from their arrival to their end; the reply is not in it";
+    let says = "Latency of operations, from arrival to completion, without the reply";
     out.metric("fairlift_operation_seconds", "histogram", Some("seconds"), says);
     let ends = ends();
     for (stats, op, labels) in each() {
@@ -244,7 +239,7 @@ fn of_operations(rows: &[TenantRow<'_>], out: &mut Lines) {
             out.whole(count);
         }
     }
-    let says = "What the time of operations was spent on; all parts but the reply add up to how long they took";
+    let says = "Time of operations by what they waited for; all parts but the reply add up to the latency";
     out.metric("fairlift_operation_part_seconds", "counter", Some("seconds"), says);
     for (stats, op, labels) in each() {
         let times = stats.times(op);

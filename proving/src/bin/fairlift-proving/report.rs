@@ -93,7 +93,7 @@ impl Report<'_> {
             let [lies, found] = [Count::Lies, Count::Found].map(|count| short(sum.get(count)));
             let _ = writeln!(
                 out,
-                "\nThe comparison of sectors itself: {lies} writes that the disk lied about, {found} sectors found wrong"
+                "\nSelf-test of the checker: {lies} writes were lost on purpose; it found {found} bad sectors"
             );
         }
         for failure in
