@@ -36,7 +36,8 @@ pub(crate) fn start(format: Format) -> Log {
         (Format::Auto, Some(journal)) => journal.boxed(),
         // Where the journal takes lines only, it has a time of its own for each.
         _ if std::env::var_os("JOURNAL_STREAM").is_some() => lines.with_ansi(false).without_time().boxed(),
-        _ => lines.with_ansi(std::io::stderr().is_terminal()).boxed(),
+        _ if !std::io::stderr().is_terminal() => lines.with_ansi(false).boxed(),
+        _ => lines.boxed(), // colors, unless NO_COLOR is set
     };
     tracing_subscriber::registry().with(layer).with(fold.clone()).with(filter).init();
     Log(fold)

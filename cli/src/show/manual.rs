@@ -1,6 +1,7 @@
 //! `fairlift man`: the manual pages. Names, flags and their texts come from the command line's definition; what people look for
 //! at the end of a page (examples, signals, exit status, …) from here.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io;
 use std::path::Path;
@@ -155,15 +156,21 @@ const STATUS: Terms = &[
     ("128+N", "Stopped at once by signal N."),
 ];
 
+/// Beside those that stand for a flag.
 const ENVIRONMENT: Terms = &[
-    ("RUST_LOG", "What is logged to standard error: error, warn, info (the default), debug or trace."),
-    ("XDG_RUNTIME_DIR", "Where the socket is made if no address is given."),
+    ("NO_COLOR", "If not empty, nothing is printed in colors."),
+    (
+        "XDG_RUNTIME_DIR, TMPDIR",
+        "The directory of the sockets for NBD clients and for control if no address is given; TMPDIR if the first is not set.",
+    ),
 ];
 
 const SERVE_ENVIRONMENT: Terms = &[
+    ("RUST_LOG", "The level of the log: error, warn, info (the default), debug or trace."),
     ("LISTEN_FDS, LISTEN_PID", "Sockets that the service manager passes; they are served beside those of --listen."),
-    ("NOTIFY_SOCKET", "Where the service manager is told that the server is ready, reloads, or stops."),
-    ("JOURNAL_STREAM", "If set, lines of the log have no time, since the journal has its own."),
+    ("NOTIFY_SOCKET", "The socket by which the service manager learns that the server is ready, reloads, or stops."),
+    ("RUNTIME_DIRECTORY", "The directory of control.sock if --control is not given; systemd sets it."),
+    ("JOURNAL_STREAM", "If it names standard error, the log goes to the journal, with fields and without times."),
 ];
 
 const FILES: Terms = &[
@@ -235,11 +242,16 @@ fn page(command: &Command, all: &[String]) -> String {
     }
     let is_serve = own == "fairlift-serve";
     if is_serve {
-        terms(&mut out, "SIGNALS", &[SIGNALS]);
+        terms(&mut out, "SIGNALS", SIGNALS);
     }
-    terms(&mut out, "EXIT STATUS", &[STATUS]);
-    terms(&mut out, "ENVIRONMENT", if is_serve { &[ENVIRONMENT, SERVE_ENVIRONMENT] } else { &[ENVIRONMENT] });
-    terms(&mut out, "FILES", &[FILES]);
+    terms(&mut out, "EXIT STATUS", STATUS);
+    heading(&mut out, "ENVIRONMENT");
+    for (variable, flag) in flags_of_environment(command) {
+        term(&mut out, &variable, &format!("Stands for --{flag} where that is not given."));
+    }
+    let of_serve = if is_serve || own == "fairlift" { SERVE_ENVIRONMENT } else { &[] };
+    ENVIRONMENT.iter().chain(of_serve).for_each(|(name, says)| term(&mut out, name, says));
+    terms(&mut out, "FILES", FILES);
     let others = all.iter().filter(|name| **name != own).map(|name| (name.as_str(), 1));
     see_also(&mut out, others.chain([("fairlift.toml", 5), ("nbdinfo", 1), ("nbdcopy", 1), ("nbd-client", 8)]));
     out
@@ -272,7 +284,7 @@ fn config_page() -> String {
     }
     heading(&mut out, "EXAMPLES");
     as_written(&mut out, EXAMPLE.trim_end());
-    terms(&mut out, "FILES", &[FILES]);
+    terms(&mut out, "FILES", FILES);
     see_also(&mut out, [("fairlift", 1), ("fairlift-serve", 1), ("fairlift-config", 1)].into_iter());
     out
 }
@@ -281,11 +293,20 @@ fn heading(out: &mut String, text: &str) {
     let _ = writeln!(out, ".SH \"{}\"", escaped(text).replace('"', "\\(dq"));
 }
 
-fn terms(out: &mut String, header: &str, all: &[Terms]) {
+/// The variables that stand for flags of a command and of those below it, and these flags.
+fn flags_of_environment(command: &Command) -> BTreeMap<String, String> {
+    let own = command.get_arguments().filter_map(|flag| Some((flag.get_env()?.to_str()?, flag.get_long()?)));
+    let own = own.map(|(variable, flag)| (variable.to_owned(), flag.to_owned()));
+    own.chain(command.get_subcommands().flat_map(flags_of_environment)).collect()
+}
+
+fn terms(out: &mut String, header: &str, all: Terms) {
     heading(out, header);
-    for (term, says) in all.iter().flat_map(|terms| terms.iter()) {
-        let _ = writeln!(out, ".TP\n\\fB{}\\fR\n{}", escaped(term), escaped(says));
-    }
+    all.iter().for_each(|(name, says)| term(out, name, says));
+}
+
+fn term(out: &mut String, name: &str, says: &str) {
+    let _ = writeln!(out, ".TP\n\\fB{}\\fR\n{}", escaped(name), escaped(says));
 }
 
 fn see_also<'a>(out: &mut String, pages: impl Iterator<Item = (&'a str, u8)>) {
@@ -348,6 +369,30 @@ mod tests {
                 let other = format!("fairlift{}.{}", other.replace("\\-", "-"), &section[..1]);
                 assert!(!other.contains("help") && names.contains(&other.as_str()), "{name} points at {other}");
             }
+        }
+    }
+
+    #[test]
+    fn each_variable_that_the_program_reads_is_in_its_manual_page() {
+        let page = man(None).map(|page| String::from_utf8(page).unwrap()).unwrap();
+        let mut folders = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("src")];
+        let mut read = Vec::new();
+        while let Some(folder) = folders.pop() {
+            for path in std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
+                if path.is_dir() {
+                    folders.push(path);
+                } else {
+                    let text = std::fs::read_to_string(path).unwrap();
+                    let calls = ["env::var(\"", "env::var_os(\"", "env = \""];
+                    let after = calls.iter().flat_map(|call| text.split(call).skip(1));
+                    read.extend(after.filter_map(|rest| Some(rest.split_once('"')?.0.to_owned())));
+                }
+            }
+        }
+        read.retain(|name| !["_CLAP_COMPLETE_INDEX", "UPDATE_DOCS"].contains(&name.as_str()));
+        assert!(read.len() >= 6, "{read:?}");
+        for name in read {
+            assert!(page.contains(&name), "{name} is not in the page");
         }
     }
 
