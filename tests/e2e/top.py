@@ -71,12 +71,13 @@ def names(screen):
 
 
 def served(t):
-    """Bob has the disk; alice waits for him."""
-    server = t.server(config=tenants('scheduler = "fair"\ndepth = 4'))
+    """Bob has the disk, and alice waits for him: it keeps no shares, so of 66 requests that wait 2 are hers, however slow the clients are."""
+    server = t.server(config=tenants('scheduler = "mq-deadline"\ndepth = 4\nnr_requests = 128'))
     Load(t, server, "alice", 2)
     Load(t, server, "bob", 64)
-    time.sleep(0.2)
-    return server, Control(t, server)
+    control = Control(t, server)
+    control.working("alice", "bob")
+    return server, control
 
 
 @test(fairlift_only=True)
@@ -90,6 +91,7 @@ def top_prints_tenants_with_what_they_wait_for(t):
     if not (had <= due <= 50 and abs(score - had / due) < 0.05):
         raise AssertionError(f"alice: {printed}")
     contains(printed[-2], "own")
+    contains(printed[-1], "others")
     equal(names(control.cli("top", "--once", "--sort=score", "--seconds=0.2").splitlines()), ["/alice", "/bob"], "by score")
     equal(names(control.cli("top", "--once", "--filter=ALI", "--seconds=0.2").splitlines()), ["/alice"], "those with ALI")
     said = json.loads(control.cli("top", "--json", "--seconds=0.2"))
