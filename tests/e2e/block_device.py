@@ -101,7 +101,7 @@ def the_next_server_waits_for_what_a_killed_one_had_in_flight(t):
     server = t.server(f"disk=file:{device}")
     with server.connect("disk") as client:
         client.submit(nbdclient.READ, 4 * MIB, 4096)
-        time.sleep(0.5)
+        until(lambda: in_flight(server) == 1, "it is in flight")
         server.kill()
     t.server(f"disk=file:{device}").serves("disk")
 

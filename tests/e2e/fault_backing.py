@@ -113,14 +113,14 @@ def a_hang_ends_by_io_timeout_and_other_requests_go_on_and_it_ends_when_the_rule
 
 @test(fairlift_only=True)
 def a_delay_is_as_long_as_the_rule_says_for_those_that_it_is_about(t):
-    server = faulty(t, '[[fault]]\nop = "read"\nfrom = "1m"\ndelay = "250ms"\n[[fault]]\nop = "discard"\ndelay = "150ms"\nerror = "EIO"\n')
+    server = faulty(t, '[[fault]]\nop = "read"\nfrom = "1m"\ndelay = "1s"\n[[fault]]\nop = "discard"\ndelay = "150ms"\nerror = "EIO"\n')
     with server.connect("disk") as client:
         began = time.monotonic()
         slow = [client.submit(READ, MIB + n * 8192, 4096) for n in range(8)]
         fast = client.submit(READ, 0, 4096)
         equal(client.reply().cookie, fast, "which is answered first")
         equal([reply.cookie for reply in replies(client, slow)], slow, "the rest, in the order in which their time comes")
-        assert time.monotonic() - began >= 0.25, "delayed reads were answered before their time"
+        assert time.monotonic() - began >= 1, "delayed reads were answered before their time"
         with refused(EIO):
             client.trim(0, 4096)
 

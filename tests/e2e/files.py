@@ -154,12 +154,14 @@ def what_a_setting_fixes_is_not_exceeded(t):
 
 @test(fairlift_only=True)
 def a_disk_that_hangs_leaves_threads_to_the_others(t):
-    """Four slow files together hold no more threads than there are, and a fifth file is read while they hang."""
-    slow = [fuse(t, "--filter=delay", "memory", "8M", "rdelay=2", name=f"slow{n}")[0] for n in range(4)]
+    """Four files that hang together hold no more threads than there are, and a fifth file is read while they hang."""
+    slow = [fuse(t, "memory", "8M", name=f"slow{n}") for n in range(4)]
     quick, _ = fuse(t, "memory", "8M", name="quick")
-    server = t.server(*(f"slow{n}=file:{path}" for n, path in enumerate(slow)), f"quick=file:{quick}")
+    server = t.server(*(f"slow{n}=file:{path}" for n, (path, _) in enumerate(slow)), f"quick=file:{quick}")
     clients = [server.connect(f"slow{n}") for n in range(4)]
-    # More than the 32 threads, yet few enough to end in the time to drain, though a file has two or four of them at once.
+    for _, process in slow:
+        stand_still(t, process)
+    # More than the 32 threads.
     for client in clients:
         for n in range(9):
             client.submit(READ, n * 512 * KIB, 4096)
@@ -170,8 +172,10 @@ def a_disk_that_hangs_leaves_threads_to_the_others(t):
         equal(len(waiting), 4, "slow disks that have answered nothing when the quick one had answered all")
     counts = threads(server)
     assert counts["helper"] <= 32, f"threads: {counts}"
-    for client in clients:
-        client.reset()
+    for (_, process), client in zip(slow, clients):
+        process.send_signal(signal.SIGCONT)
+        for _ in range(9):
+            equal(client.reply().error, 0, "a read's answer once the disk goes on")
 
 
 @test(fairlift_only=True)
@@ -401,15 +405,13 @@ def where_a_worker_would_wait_for_another_process_all_is_data(t):
     """Block status and CACHE of a FUSE file are answered while its server stands still, and so are other exports."""
     path, process = fuse(t, "memory", "8M")
     server = t.server(f"disk=file:{path},direct=off", "other=mem:1M")
-    process.send_signal(signal.SIGSTOP)
-    try:
-        with server.connect("disk") as client:
-            equal(client.status(0, 8 * MIB), [(8 * MIB, 0)], "what is there of an empty file")
-            client.ask(CACHE, 0, 8 * MIB)
-            for _ in range(4):
-                server.serves("other")
-    finally:
-        process.send_signal(signal.SIGCONT)
+    stand_still(t, process)
+    with server.connect("disk") as client:
+        equal(client.status(0, 8 * MIB), [(8 * MIB, 0)], "what is there of an empty file")
+        client.ask(CACHE, 0, 8 * MIB)
+        for _ in range(4):
+            server.serves("other")
+    process.send_signal(signal.SIGCONT)
 
 
 @test(fairlift_only=True)

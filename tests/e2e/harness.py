@@ -202,6 +202,18 @@ def in_flight(server):
     return sum(disk["in_flight"] for disk in json.loads(server.control("get", "disk", "--json")))
 
 
+def stand_still(t, process):
+    """Stops a process until it is sent SIGCONT. When this returns, all of its threads stand."""
+    t.defer(process.send_signal, signal.SIGCONT)
+    process.send_signal(signal.SIGSTOP)
+    def stands(task):
+        with contextlib.suppress(OSError):  # it has ended
+            return ") T" in task.read_text()
+        return True
+
+    until(lambda: all(map(stands, Path(f"/proc/{process.pid}/task").glob("*/stat"))), "all of its threads stand")
+
+
 def at_once(*functions):
     """Runs the functions in threads of their own; the first error, if any, is raised when all have ended."""
     errors = []

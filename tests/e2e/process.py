@@ -73,7 +73,10 @@ def what_was_flushed_is_there_after_each_of_many_kills(t):
         for job in jobs:
             job.verify(server)
 
+        before = sum(job.count for job in jobs)
+
         def killer():
+            until(lambda: sum(job.count for job in jobs) > before + 20, "there is a load")
             time.sleep(0.02 + 0.08 * t.random.random())
             server.kill()
 

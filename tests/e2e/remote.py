@@ -328,10 +328,7 @@ def a_server_that_hangs_fails_its_requests_in_time_and_no_others(t):
     t.servers.reverse()
     with here.connect("near") as client:
         client.write(0, b"a" * 4096, flags=1)
-        there.server.process.send_signal(signal.SIGSTOP)
-        tasks = lambda: Path(f"/proc/{there.server.pid}/task").glob("*/stat")
-        until(lambda: all(") T" in task.read_text() for task in tasks()), "all of its threads stand")
-        t.defer(there.server.process.send_signal, signal.SIGCONT)
+        stand_still(t, there.server.process)
         with refused(EIO):
             client.read(0, 4096)
         here.serves("beside")

@@ -4,6 +4,21 @@ from harness import *
 from nbdclient import READ, WRITE, Closed, dial
 
 
+def hanging(t):
+    """What stands still until it is sent SIGCONT, and a server of it: nothing that is asked of its disk ends before."""
+    path = t.path("below")
+    below = t.start("nbdkit", "-f", "-U", path, "memory", "8M")
+    until_listening(path, "nbdkit")
+    server = t.server(f"disk=nbd+unix:///?socket={path},connections=1", args=["--workers", "1"])
+    stand_still(t, below)
+    return below, server
+
+
+def asked_to_end(server):
+    server.process.send_signal(signal.SIGTERM)
+    until(lambda: "draining" in server.log(), "it has heard that it is to end")
+
+
 @test(fairlift_only=True)
 def sigterm_and_sigint_end_an_idle_server_with_exit_code_0(t):
     for sign in signal.SIGTERM, signal.SIGINT:
@@ -24,15 +39,15 @@ def clients_that_are_idle_do_not_hold_up_the_end(t):
 
 @test(fairlift_only=True)
 def what_is_in_flight_is_answered_before_the_end(t):
-    server = t.server("disk=null:1G,delay=2s")
+    below, server = hanging(t)
     with server.connect("disk") as client:
         for number in range(8):
-            client.submit(READ, number * 4096, 4096)
-        client.submit(WRITE, 0, 4096, bytes(4096))
-        time.sleep(0.5)
-        server.process.send_signal(signal.SIGTERM)
-        time.sleep(0.3)
+            client.submit(READ, number * 65536, 4096)  # none is merged
+        client.submit(WRITE, MIB, 4096, bytes(4096))
+        until(lambda: in_flight(server) == 9, "all is in flight")
+        asked_to_end(server)
         equal(server.process.poll(), None, "the exit code while requests are in flight")
+        below.send_signal(signal.SIGCONT)
         for _ in range(9):
             equal(client.reply().error, 0, "the error of what was in flight")
         equal(client.wait_for_close(10), 0, "bytes after the last reply")
@@ -41,17 +56,22 @@ def what_is_in_flight_is_answered_before_the_end(t):
 
 @test(fairlift_only=True)
 def nobody_is_let_in_while_the_server_ends(t):
-    server = t.server("disk=null:1G,delay=2s")
+    below, server = hanging(t)
     with server.connect("disk") as client:
         client.submit(READ, 0, 4096)
-        time.sleep(0.3)
-        server.process.send_signal(signal.SIGTERM)
-        time.sleep(0.5)
-        try:
-            with dial(server.address, 1) as late:
-                equal(late.recv(18), b"", "what a latecomer hears")
-        except (ConnectionError, FileNotFoundError, TimeoutError):
-            pass
+        until(lambda: in_flight(server) == 1, "it is in flight")
+        asked_to_end(server)
+
+        def is_deaf():
+            try:
+                with dial(server.address, 1) as late:
+                    return late.recv(18) == b""
+            except (ConnectionError, FileNotFoundError, TimeoutError):
+                return True
+
+        until(is_deaf, "a latecomer hears nothing")
+        equal(server.process.poll(), None, "the exit code while a request is in flight")
+        below.send_signal(signal.SIGCONT)
         equal(client.reply().error, 0, "the error of what was in flight")
     server.ended(0)
 
@@ -61,9 +81,8 @@ def a_second_signal_ends_the_server_at_once(t):
     server = t.server("disk=null:1G,delay=25s")
     with server.connect("disk") as client:
         client.submit(READ, 0, 4096)
-        time.sleep(0.3)
-        server.process.send_signal(signal.SIGTERM)
-        time.sleep(0.7)
+        until(lambda: in_flight(server) == 1, "it is in flight")
+        asked_to_end(server)
         equal(server.process.poll(), None, "the exit code after the first signal, with a request in flight")
         server.process.send_signal(signal.SIGTERM)
         code = server.ended(seconds=5)
