@@ -11,7 +11,7 @@ P4  Links between pages lead somewhere.
 from harness import *
 
 DOCS = ROOT / "docs"
-PAGES = [DOCS / "learn.md", *sorted((DOCS / "do").glob("*.md"))]
+PAGES = [DOCS / "learn.md", DOCS / "control.md", *sorted((DOCS / "do").glob("*.md"))]
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.M | re.S)
 
 
