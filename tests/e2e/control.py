@@ -1,6 +1,6 @@
 """A server that is looked at and changed while it serves, by its control socket and by the commands that speak to it.
 
-FULL=1: the sizes of docs/control.md: 10,000 random changes, 1,000 changes of schedulers.
+FULL=1: the sizes of docs/measured/control.md: 10,000 random changes, 1,000 changes of schedulers.
 """
 
 import grp
