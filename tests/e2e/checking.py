@@ -82,7 +82,7 @@ def a_weight_that_cannot_act_is_a_warning_with_its_line_at_check_and_at_start(t)
         (dict(**one, disk='[disk.d]\nscheduler = "none"\n'), 9, "none, which knows no weights"),
         (dict(**one, disk='[disk.d]\nscheduler = "cfq"\n'), None),
         # Each modelled disk is one of its own.
-        (dict(a="mem:1m", b="mem:1m"), 7, 'its exports are on disk "of a"', '"/tenants/bob" on disk "of b"'),
+        (dict(a="mem:1m", b="mem:1m"), 7, 'its exports are on disk "ram-a"', '"/tenants/bob" on disk "ram-b"'),
         (dict(disk="[disk.unused]\n"), 9, "disk.unused: no export is on this disk"),
     ]:
         config = TENANTS.format(**{**own, **changes})

@@ -100,7 +100,7 @@ pub(crate) const EXPORT_ROWS: &[Row<ExportKeys>] = &[
         .live(|name, export| Change::Grow { export: name.into(), size: export.new.size }),
     export("disk", Text(|export, name| Ok(name.into()).map(|name| export.new.disk = Some(name))))
         .takes("the name of a `[disk.…]`")
-        .usual("one disk per device or file system")
+        .usual("one disk per device or file system, called after it")
         .says("the scheduling domain of the export; exports with the same `sim:` text on one disk share one modelled disk, as exports of one file do"),
     export("group", Text(|export, path| Ok(path.into()).map(|path| export.new.group = path)))
         .takes("a path from the root, as in `\"/tenants/alice\"`")
@@ -141,7 +141,12 @@ pub(crate) const EXPORT_ROWS: &[Row<ExportKeys>] = &[
 pub(crate) const DISK: Sort = Sort::new(
     "disk",
     "[disk.NAME]",
-    "A disk is a scheduling domain: the exports that share one physical device, and the one queue that arbitrates among them.",
+    "A disk is a scheduling domain: the exports that share one physical device, and the one queue that arbitrates among them.\n\n\
+     A disk that nobody names is called after what is below it: the block device as the kernel calls it (`vda`; a logical volume by the name \
+     that it was given), else the mount point of the file system (`srv-images`; of `/`: `root`), `ram`, `null`, the model, the \
+     host or socket of another server, or the pool of Ceph. Two that would be called alike, as the RAM of two exports, have the name of an export \
+     behind that, the first on the disk by the alphabet: `ram-alice`, `ram-bob`; so has one whose name a table of this file has. The order of \
+     exports makes no difference. One that is added to a running server leaves the others their names.",
     || all(DISK_ROWS),
 );
 

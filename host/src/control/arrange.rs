@@ -7,7 +7,7 @@ use fairlift_core::Sector;
 
 use crate::Error;
 use crate::config::{self, Config};
-use crate::control::plan;
+use crate::control::{naming, plan};
 use crate::device::roots::Roots;
 use crate::device::{self, Device, Sharing};
 use crate::disk::{Disk, Registered};
@@ -98,11 +98,7 @@ pub(crate) fn arrange(config: &Config, opened: &[Arc<dyn Device>], workers: usiz
         let home = device.facts().home;
         let earlier = disk_of.get(&address(device)).copied();
         let disk = earlier.or_else(|| homes.get(&home?).copied()).unwrap_or_else(|| {
-            let name = match device.path() {
-                Some(path) => format!("of {}", path.display()),
-                None => format!("of {}", export.name),
-            };
-            settings.push(config::Disk { name, ..config.disk_default.clone() });
+            settings.push(config::Disk { name: device.called(), ..config.disk_default.clone() });
             settings.len() - 1
         });
         if named.is_none()
@@ -116,6 +112,14 @@ pub(crate) fn arrange(config: &Config, opened: &[Arc<dyn Device>], workers: usiz
     for (export, disk) in in_force.exports.iter_mut().zip(&on_disk) {
         export.disk = Some(*disk);
     }
+    let mut first: HashMap<usize, &str> = HashMap::new();
+    for (export, disk) in config.exports.iter().zip(&on_disk) {
+        first.entry(*disk).and_modify(|first| *first = (*first).min(&export.name)).or_insert(&export.name);
+    }
+    let (named, made) = in_force.disks.split_at_mut(config.disks.len());
+    let called: Vec<_> = (named.len()..).zip(&*made).map(|(disk, made)| (made.name.clone(), first[&disk])).collect();
+    let names = naming::names(named.iter().map(|disk| &*disk.name).collect(), &called);
+    made.iter_mut().zip(names).for_each(|(made, name)| made.name = name);
     check_shared(config.exports.iter().zip(opened))?;
     let mut disk_of_file = Vec::new();
     let mut contents: Vec<Vec<Registered>> = in_force.disks.iter().map(|_| Vec::new()).collect();

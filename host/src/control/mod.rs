@@ -6,6 +6,7 @@
 pub(crate) mod arrange;
 pub mod change;
 pub(crate) mod live;
+pub(crate) mod naming;
 mod plan;
 pub mod trace;
 pub mod view;

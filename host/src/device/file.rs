@@ -271,6 +271,10 @@ impl Device for File {
         }
     }
 
+    fn called(&self) -> String {
+        holder::called(self.home, &self.path)
+    }
+
     fn look_at_size(&self) -> io::Result<u64> {
         // Direct I/O reaches whole blocks only.
         let block = if self.direct { u64::from(self.block) } else { 1 };

@@ -55,6 +55,10 @@ impl Device for Mem {
         Facts::plain(self.size)
     }
 
+    fn called(&self) -> String {
+        "ram".into()
+    }
+
     fn lane(self: Arc<Self>, _address: Address) -> Box<dyn Lane> {
         Box::new(AtOnce(self))
     }

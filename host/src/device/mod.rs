@@ -118,6 +118,9 @@ pub(crate) struct Fault {
 pub(crate) trait Device: Send + Sync {
     fn facts(&self) -> Facts;
 
+    /// What a disk of it is called if nobody names the disk.
+    fn called(&self) -> String;
+
     /// A worker's side of it.
     fn lane(self: Arc<Self>, address: Address) -> Box<dyn Lane>;
 
@@ -276,7 +279,7 @@ pub(crate) fn open(backing: &Backing, read_only: bool, roots: &Roots) -> Result<
     Ok(match backing {
         Backing::Null { size, delay } => Arc::new(Null::new(*size, *delay)),
         Backing::Mem { size } => Arc::new(Mem::new(*size)),
-        Backing::Model { model, .. } => Arc::new(Modelled::new(model.build())),
+        Backing::Model { name, model, .. } => Arc::new(Modelled::new(name, model.build())),
         Backing::Nbd(nbd) => Arc::new(Remote::open(nbd, read_only)?),
         Backing::Rbd(rbd) => Arc::new(Rbd::open(rbd, read_only)?),
         Backing::Fault(fault) => Arc::new(BeforeDevice::new(fault, open(&fault.inner, read_only, roots)?)),

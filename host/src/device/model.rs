@@ -30,6 +30,7 @@ use super::{Device, Facts, Mem, Run};
 const LATE_MAX: Duration = fairlift_core::time::ms(10);
 
 pub(crate) struct Modelled {
+    name: String,
     data: Mem,
     limits: Limits,
     character: Character,
@@ -84,9 +85,11 @@ fn asked(tag: Tag, op: Op, flags: fairlift_core::Flags, at: u64, bytes: u64) -> 
 }
 
 impl Modelled {
-    pub(crate) fn new(model: Box<dyn Model>) -> Self {
+    /// A model, as the user wrote it.
+    pub(crate) fn new(said: &str, model: Box<dyn Model>) -> Self {
         let (limits, character) = (model.limits(), model.character());
         Self {
+            name: said.split(',').next().unwrap_or_default().to_owned(),
             data: Mem::new(limits.capacity * Sector::SIZE),
             limits,
             character,
@@ -148,6 +151,10 @@ impl Device for Modelled {
             fua: true,
             read_only: false,
         }
+    }
+
+    fn called(&self) -> String {
+        self.name.clone()
     }
 
     fn lane(self: Arc<Self>, _address: Address) -> Box<dyn Lane> {
@@ -298,7 +305,7 @@ mod tests {
     }
 
     fn disk() -> Modelled {
-        Modelled::new(Box::new(OneByOne(VecDeque::new(), Instant::ZERO)))
+        Modelled::new("one-by-one", Box::new(OneByOne(VecDeque::new(), Instant::ZERO)))
     }
 
     fn submit(disk: &Modelled, time: Duration, context: ContextId, tag: u16) -> Next {

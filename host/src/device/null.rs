@@ -29,6 +29,10 @@ impl Device for Null {
         Facts::plain(self.size)
     }
 
+    fn called(&self) -> String {
+        "null".into()
+    }
+
     fn lane(self: Arc<Self>, _address: Address) -> Box<dyn Lane> {
         match self.delay {
             Duration::ZERO => Box::new(AtOnce(self)),

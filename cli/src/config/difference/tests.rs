@@ -275,7 +275,7 @@ fn a_size_that_grows_is_a_change() {
 /// The scheduler that nobody named is the server's business, until the file names one; taken back, it is so again.
 #[test]
 fn a_scheduler_that_nobody_names_is_no_difference() {
-    let unnamed = |kind| Disk { is_usual: true, ..disk("of /srv/a", kind) };
+    let unnamed = |kind| Disk { is_usual: true, ..disk("srv", kind) };
     let mut was = empty();
     was.exports = vec![Export::new("a", Backing::Mem { size: 1 << 20 })];
     was.disk_default = unnamed(sched::Kind::MqDeadline);
@@ -292,11 +292,11 @@ fn a_scheduler_that_nobody_names_is_no_difference() {
     let mut none = was.clone();
     none.disk_default = disk("default", sched::Kind::None);
     let (says, now) = said(&now, &none, false);
-    assert_eq!(says, ["disk \"of /srv/a\": scheduler none (was mq-deadline)"]);
+    assert_eq!(says, ["disk \"srv\": scheduler none (was mq-deadline)"]);
     assert!(!now.disks[0].is_usual, "it was named");
     for (rotates, kind) in [(false, "fair"), (true, "bfq")] {
         let (says, then) = said(&now, &two, rotates);
-        assert_eq!(says, [format!("disk \"of /srv/a\": scheduler {kind} (was none)")]);
+        assert_eq!(says, [format!("disk \"srv\": scheduler {kind} (was none)")]);
         assert!(then.disks[0].is_usual);
     }
 }

@@ -58,6 +58,10 @@ impl Device for BeforeDevice {
         Facts { flush: true, volatile_cache: true, ..self.inner.facts() }
     }
 
+    fn called(&self) -> String {
+        self.inner.called()
+    }
+
     fn lane(self: Arc<Self>, address: Address) -> Box<dyn Lane> {
         let inner = Arc::clone(&self.inner).lane(address);
         Box::new(BeforeFaults::new(self, inner))

@@ -1,4 +1,4 @@
-//! Who else has a block device: for the message that refuses it.
+//! What the kernel knows of the device that a file lies on: its name, and who else has it.
 //!
 //! The kernel answers an exclusive open with "busy", and does not say whose the device is. What is mounted, swap, and devices
 //! made of it (device mapper, RAID) can be found out.
@@ -23,6 +23,21 @@ pub(super) fn of(device: u64) -> Option<String> {
     (!holders.is_empty()).then(|| format!("is a part of {holders}"))
 }
 
+/// What a device is called, or where its file system is mounted if no block device is below (tmpfs, overlay, NFS): `vda`, `srv-images`.
+/// The number alone decides, not the path by which it was come to, unless nothing is mounted by that number (a subvolume of btrfs).
+pub(super) fn called(device: u64, path: &Path) -> String {
+    let place = format!("/sys/dev/block/{}", number(device));
+    // A logical volume is dm-3 today and may be dm-4 tomorrow. The name that it was given stays.
+    let given = fs::read_to_string(format!("{place}/dm/name")).ok();
+    let named = || Some(fs::read_link(&place).ok()?.file_name()?.to_string_lossy().into_owned());
+    let mounted = || {
+        let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
+        let place = mounted_at(&mounts, &number(device)).or_else(|| mounted_above(&mounts, path))?;
+        Some(if place == "/" { "root".into() } else { place.trim_matches('/').replace('/', "-") })
+    };
+    given.or_else(named).or_else(mounted).unwrap_or_else(|| "files".into())
+}
+
 fn number(device: u64) -> String {
     format!("{}:{}", libc::major(device), libc::minor(device))
 }
@@ -41,12 +56,24 @@ fn partitions(number: &str) -> Vec<String> {
     found.map(|number| number.trim().to_owned()).collect()
 }
 
-/// The first mount point of a device in a table of mounts: its third column is the device, the fifth the place.
+/// The shortest mount point of a device in a table of mounts.
 fn mounted_at(mounts: &str, number: &str) -> Option<String> {
-    let columns = mounts.lines().map(|line| line.split(' ').collect::<Vec<_>>());
-    let place =
-        columns.filter(|columns| columns.get(2) == Some(&number)).find_map(|columns| columns.get(4).copied())?;
-    Some(place.replace("\\040", " "))
+    places(mounts)
+        .filter(|(of, _)| *of == number)
+        .map(|(_, place)| place)
+        .min_by_key(|place| (place.len(), place.clone()))
+}
+
+/// The mount point that a path lies below.
+fn mounted_above(mounts: &str, path: &Path) -> Option<String> {
+    let path = fs::canonicalize(path).ok()?;
+    places(mounts).map(|(_, place)| place).filter(|place| path.starts_with(place)).max_by_key(String::len)
+}
+
+/// What is mounted where: the third column of the table is the device, the fifth the place.
+fn places(mounts: &str) -> impl Iterator<Item = (&str, String)> {
+    let columns = mounts.lines().map(|line| line.split(' '));
+    columns.filter_map(|mut line| Some((line.nth(2)?, line.nth(1)?.replace("\\040", " "))))
 }
 
 fn is_one_of(path: &str, numbers: &[String]) -> bool {
@@ -65,5 +92,14 @@ mod tests {
         assert_eq!(mounted_at(mounts, "254:1").as_deref(), Some("/my data"));
         assert_eq!(mounted_at(mounts, "254:10"), None);
         assert_eq!(mounted_at("nonsense\n", "254:0"), None);
+    }
+
+    #[test]
+    fn of_several_mount_points_the_shortest_counts_and_a_path_lies_below_the_longest() {
+        let mounts = "30 1 0:30 / /srv/images rw - nfs host:/x rw\n31 1 0:30 / /mnt rw - nfs host:/x rw\n32 1 0:31 / / rw - overlay o rw\n\
+                      33 1 0:32 / /usr rw - btrfs /dev/sdb rw\n";
+        assert_eq!(mounted_at(mounts, "0:30").as_deref(), Some("/mnt"));
+        assert_eq!(mounted_above(mounts, Path::new("/usr/bin")).as_deref(), Some("/usr"));
+        assert_eq!(mounted_above(mounts, Path::new("/dev")).as_deref(), Some("/"));
     }
 }

@@ -336,6 +336,13 @@ impl Device for Remote {
         }
     }
 
+    fn called(&self) -> String {
+        match &self.shared.nbd.address {
+            NbdAddress::Tcp { host, .. } => host.clone(),
+            NbdAddress::Unix(path) => path.file_stem().unwrap_or_default().to_string_lossy().into(),
+        }
+    }
+
     fn lane(self: Arc<Self>, address: Address) -> Box<dyn Lane> {
         self.shared.have_connector();
         Box::new(OnRemote::new(Arc::clone(&self.shared), self, address))

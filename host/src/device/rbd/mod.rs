@@ -303,6 +303,10 @@ impl Device for Rbd {
         Facts { limits, home, volatile_cache: true, fua: false, read_only: self.read_only, ..Facts::plain(size) }
     }
 
+    fn called(&self) -> String {
+        self.pool.clone()
+    }
+
     fn lane(self: Arc<Self>, address: Address) -> Box<dyn Lane> {
         Box::new(OnRbd::new(self, address))
     }

@@ -338,6 +338,10 @@ mod tests {
             Facts { limits: Limits { block: (self.block / Sector::SIZE) as u32, ..facts.limits }, ..facts }
         }
 
+        fn called(&self) -> String {
+            "slow".into()
+        }
+
         fn lane(self: Arc<Self>, address: Address) -> Box<dyn Lane> {
             let random = Random::new(self.seed);
             Box::new(SlowLane { ram: Arc::clone(&self.ram).lane(address), waiting: vec![], random, fails: self.fails })

@@ -8,8 +8,8 @@ use fairlift_core::sched::Kind;
 use super::super::{Live, Opened};
 use super::{Draft, Step, Why};
 use crate::config;
-use crate::control::arrange;
 use crate::control::change::NewExport;
+use crate::control::{arrange, naming};
 use crate::device::{self, About, Device, Sharing};
 use crate::disk::{Disk, Registered};
 use crate::export::clients::Served;
@@ -113,11 +113,8 @@ impl Live {
 
     /// Puts a device on a disk of its own, which goes with its last export.
     fn put_alone(&self, backend: &Backend, draft: &mut Draft, export: &str, device: &Registered) -> Result<usize, Why> {
-        let of = device.0.path().map_or_else(|| export.to_owned(), |path| path.display().to_string());
-        let mut name = format!("of {of}");
-        while draft.config.disks.iter().any(|disk| disk.name == name) {
-            name.push('\'');
-        }
+        let taken = draft.config.disks.iter().map(|disk| &*disk.name).collect();
+        let name = naming::names(taken, &[(device.0.called(), export)]).remove(0);
         let usual = &draft.config.disk_default;
         let mut settings = config::Disk { name: name.clone(), ..usual.clone() };
         // Its second tenant is seen when all changes are made.
