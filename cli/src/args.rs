@@ -35,8 +35,7 @@ Examples:
   fairlift iostest --device sim:sata-7200 -w bsr -G   how groups share a modelled disk
   fairlift iostune /dev/sdb --quick                   measure a disk, get settings for it
 
-Then, in another terminal:
-  nbdinfo 'nbd+unix:///ram?socket=/run/fairlift.sock'
+`fairlift serve` prints the URI of each export, for nbdinfo and other clients.
 ";
 
 /// Serve block devices fairly: NBD exports, with the schedulers and weights of the Linux block layer

@@ -133,7 +133,12 @@ fn what_is_typed_wrong_is_status_2_and_says_what_is_possible_in_one_style() {
         ("tunables none bfq", "bfq: is one word too many"),
         ("models sata-720", "unknown model \"sim:sata-720\""),
         ("completions", "for which shell? There is bash, elvish, fish, powershell, zsh"),
-        ("completions foo", "foo: is unknown; there is bash, elvish, fish, powershell, zsh"),
+        ("completions foo", "foo: unknown shell; there are bash, elvish, fish, powershell, zsh"),
+        ("add carol=mem:64m x", "carol=mem:64m: unknown kind; there are group, export, disk, listener"),
+        (
+            "serve --listen :10898",
+            "--listen :10898: an address is unix:PATH or tcp:HOST:PORT, not \":10898\"; did you mean \"tcp:127.0.0.1:10898\"?",
+        ),
         (
             "schedulers",
             "schedulers: there is no such command; `fairlift tunables` lists the schedulers and their tunables",
@@ -213,7 +218,7 @@ fn a_wrong_config_is_status_2_and_shows_every_place() {
     | ^^^^
 2 mistakes; the server was not started
 
-For more information, try 'fairlift serve --help'.
+`fairlift config` explains every key.
 "
     );
     assert_eq!(err(&output), expected);
@@ -225,7 +230,12 @@ For more information, try 'fairlift serve --help'.
     );
     std::fs::write(&path, b"a = 1\n\xff").unwrap();
     let binary = fairlift(&["serve", "--config", name]);
-    assert_eq!(err(&binary), format!("{name}:2:1: error: not UTF-8 text: byte 6 is 0xff\n  2 | \n    | ^\n{HINT}"));
+    assert_eq!(
+        err(&binary),
+        format!(
+            "{name}:2:1: error: not UTF-8 text: byte 6 is 0xff\n  2 | \n    | ^\n\n`fairlift config` explains every key.\n"
+        )
+    );
 }
 
 /// Needs io_uring; says so and passes where there is none.

@@ -77,6 +77,10 @@ fn explain(error: &clap::Error) -> Mistake {
                 .join(" ");
             let says = match (std::error::Error::source(error), text(ContextKind::ValidValue)) {
                 (Some(why), _) => why.to_string(),
+                (None, Some(known)) if argument.starts_with(['<', '[']) => {
+                    let what = argument.trim_matches(['<', '>', '[', ']', '.']).to_lowercase();
+                    format!("unknown {what}; there are {known}{}", suggestion(&value, known.split(", ")))
+                }
                 (None, Some(known)) => {
                     let is = if value.is_empty() { "needs a value" } else { "is unknown" };
                     format!("{is}; there is {known}{}", suggestion(&value, known.split(", ")))

@@ -8,7 +8,11 @@ use toml::de::{DeTable, DeValue};
 
 use super::given::{Amiss, Given, Part};
 use super::row::{Row, Sort};
+use crate::words::groups::own_path;
 use crate::words::mistake::Mistake;
+
+/// What people say of an export, and is of its group.
+const OF_GROUPS: [&str; 5] = ["weight", "max", "min", "burst", "latency"];
 
 /// A value and where it is written.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -45,6 +49,11 @@ impl<'d> Section<'d> {
         let known = || keys.iter().map(|key| key.name);
         for (key, _) in table.iter().filter(|(key, _)| !known().any(|name| name == key.get_ref())) {
             let hint = match suggestion(key.get_ref(), known()) {
+                _ if sort.header == "[export.NAME]" && OF_GROUPS.contains(&&**key.get_ref()) => {
+                    let group = table.get("group").and_then(|group| group.get_ref().as_str());
+                    let group = group.map_or_else(|| own_path(name), str::to_owned);
+                    format!("; that is a group's: [group.{group:?}] {} = …", key.get_ref())
+                }
                 hint if hint.is_empty() => format!("; {} has {}", sort.header, known().collect::<Vec<_>>().join(", ")),
                 hint => hint,
             };

@@ -131,8 +131,12 @@ impl<'a> Words<'a> {
 
     /// What is to be done with one thing.
     fn changes(&mut self, act: Act, kind: Kind, name: &str, keys: Map<String, Value>) -> Result<Vec<Change>, String> {
-        let keys = Keys { kind, act, keys };
         let name = name.to_owned();
+        let group = match self.config.exports.iter().find(|export| export.name == name) {
+            Some(export) => self.config.groups[usize::from(export.group.0)].path.clone(),
+            None => own_path(&name),
+        };
+        let keys = Keys { kind, act, group, keys };
         match (kind, act) {
             (_, Act::Remove) => self.remove(kind, name, keys),
             (Kind::Group, Act::Add | Act::Set) => self.group(act, name, keys),
@@ -212,7 +216,11 @@ impl<'a> Words<'a> {
         let there = self.config.exports.iter().find(|export| export.name == name);
         let mut said = there.map_or_else(|| ExportKeys::new(name), |there| by_name(self.config, there).into());
         let changes = keys.put(keys::EXPORT_ROWS, name, &mut said)?;
-        keys.finish(&[])?;
+        let names = self.config.exports.iter().map(|export| &*export.name);
+        keys.finish(&[]).map_err(|why| match there {
+            Some(_) => why,
+            None => format!("there is no export {name:?}{}; {why}", suggestion(name, names)),
+        })?;
         Ok(changes)
     }
 
@@ -268,6 +276,8 @@ fn check_paths(backing: &Backing) -> Result<(), String> {
 struct Keys {
     kind: Kind,
     act: Act,
+    /// That of the export of this name.
+    group: String,
     keys: Map<String, Value>,
 }
 
@@ -306,13 +316,14 @@ impl Keys {
 
     /// Refuses what is left.
     fn finish(&self, more: &[&'static str]) -> Result<(), String> {
-        let Some(key) = self.keys.keys().next() else { return Ok(()) };
+        let Some((key, value)) = self.keys.iter().next() else { return Ok(()) };
+        let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
         let kind = KINDS.iter().find(|(_, kind)| *kind == self.kind).map_or("", |(name, _)| *name);
         let own = keys::keys(self.kind, self.act);
         let known = || own.iter().map(|key| key.name).chain(more.iter().copied());
         let list = match suggestion(key, known()) {
             _ if self.kind == Kind::Export && keys::keys(Kind::Group, self.act).iter().any(|one| one.name == *key) => {
-                format!("; that is a group's: fairlift set group GROUP {key}=…")
+                format!("; that is a group's: fairlift set group {} {key}={value}", self.group)
             }
             hint if !hint.is_empty() => hint,
             _ if own.is_empty() => format!("; a {kind} has none that can be set"),
@@ -402,6 +413,10 @@ mod tests {
                 "takes a path from the root",
             ),
             (json!({"set": "export", "name": "a", "bakcing": "x"}), "unknown key \"bakcing\" of an export"),
+            (
+                json!({"set": "export", "name": "a", "weight": 5}),
+                "there is no export \"a\"; unknown key \"weight\" of an export; that is a group's: fairlift set group /a weight=5",
+            ),
             (json!({"set": "disk", "name": "ssd0", "slice_idle": 0}), "slice_idle belongs to bfq"),
             (json!({"set": "disk", "name": "ssd0", "tunables": {"slice_idle": 0}}), "slice_idle belongs to bfq"),
             (json!({"set": "disk", "name": "ssd0", "scheduler": "fare"}), "did you mean \"fair\"?"),

@@ -117,6 +117,12 @@ pub(crate) struct GetArgs {
 /// latency=none. Of an export: group, ioprio, read_only, size (larger; `auto`: up to the end of its backing), description, faults (a
 /// file of rules). Of a disk: scheduler, depth, nr_requests, and the tunables of its scheduler.
 #[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  fairlift set group /alice weight=300 max=\"riops=3000 wbps=50m\"
+  fairlift set group /alice max=none latency=2ms
+  fairlift set export alice size=auto
+  fairlift set disk ssd0 scheduler=fair device_depth=32")]
 pub(crate) struct SetArgs {
     /// What to change
     #[arg(value_parser = PossibleValuesParser::new(["group", "export", "disk"]))]
@@ -136,6 +142,11 @@ pub(crate) struct SetArgs {
 /// `export NAME=BACKING [group=PATH] [disk=NAME] [size=SIZE] [offset=SIZE] [ioprio=be/4] [read_only=true] [description=TEXT]`,
 /// `group PATH [weight=N]`, `disk NAME [scheduler=S] [depth=N] …`, `listener ADDRESS [tls=off|on|require]`
 #[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  fairlift add export carol=carol.img group=/tenants/carol
+  fairlift add group /tenants/dave weight=300
+  fairlift add listener tcp:127.0.0.1:10809")]
 pub(crate) struct AddArgs {
     /// What to add
     #[arg(value_parser = kinds())]

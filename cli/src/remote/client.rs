@@ -191,6 +191,18 @@ impl Server {
     }
 
     fn lost(&self, error: &hyper::Error) -> String {
+        if error.is_parse() {
+            let beside = match &self.address {
+                Address::Unix(path) => {
+                    format!(
+                        "; the one beside it is {}",
+                        place::show(&Address::Unix(path.with_extension("control.sock")))
+                    )
+                }
+                _ => String::new(),
+            };
+            return format!("{}: that is not a control socket{beside}", self.shown);
+        }
         format!("{}: the connection to the server was lost: {error}", self.shown)
     }
 }

@@ -47,7 +47,11 @@ const PATIENCE: Duration = Duration::from_secs(5);
 fn attempt(flags: &ServeArgs) -> Result<(), Complaint> {
     let not_started = |wrong: Wrong| wrong.shown("the server was not started");
     let inherited = systemd::inherited().map(|sockets| sockets.into_iter().map(Arc::new).collect());
-    let prepared = prepare(flags, inherited).map_err(|wrong| Complaint::Typed(not_started(wrong)))?;
+    let prepared =
+        prepare(flags, inherited).map_err(|wrong| match wrong.mistakes.iter().all(|one| one.at.is_some()) {
+            true => Complaint::InFile(not_started(wrong)),
+            false => Complaint::Typed(not_started(wrong)),
+        })?;
     raise_file_limit();
     if flags.check {
         let (in_force, warnings) = prepared.check().map_err(|wrong| Complaint::Refused(not_started(wrong)))?;

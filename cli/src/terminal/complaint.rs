@@ -11,6 +11,8 @@ use crate::words::mistake::{Mistake, Severity, render};
 pub(crate) enum Complaint {
     /// What was typed or is in a file is wrong; as [`render`](crate::words::mistake::render) shows it.
     Typed(String),
+    /// What is in a config file is wrong, and nothing that was typed.
+    InFile(String),
     /// The same, where reading the help helps nobody: what was typed is right, and cannot be done here.
     Refused(String),
     /// Something went wrong.
@@ -30,6 +32,10 @@ impl Complaint {
                 let name = ["fairlift", command, "--help"].into_iter().filter(|word| !word.is_empty());
                 let name = name.collect::<Vec<_>>().join(" ");
                 eprintln!("{}\n\nFor more information, try '{name}'.", mistakes.trim_end());
+                ExitCode::from(2)
+            }
+            Self::InFile(mistakes) => {
+                eprintln!("{}\n\n`fairlift config` explains every key.", mistakes.trim_end());
                 ExitCode::from(2)
             }
             Self::Refused(mistakes) => {

@@ -34,7 +34,8 @@ pub(crate) fn parse_amount(rate: Rate, text: &str) -> Result<Option<u64>, String
     if is_none(text) {
         return Ok(None);
     }
-    let range = || format!("takes 1 to {}, not {text}", rate.most());
+    let none = if text == "0" { "; no limit is \"none\"" } else { "" };
+    let range = || format!("takes 1 to {}, not {text}{none}", rate.most());
     let amount = match rate.counts_bytes() {
         true => parse_size(text).map_err(|why| if text.starts_with('-') { range() } else { why })?,
         false => parse_count(text).ok_or_else(range)?,
@@ -71,7 +72,7 @@ pub(crate) fn parse_seconds(text: &str) -> Result<Duration, String> {
 /// # Errors
 /// What is wrong.
 fn parse_all(text: &str, mut seconds: Option<&mut Duration>) -> Result<Rates, String> {
-    const FORM: &str = "limits have the form riops=3000 wbps=50m";
+    const FORM: &str = "limits have the form riops=3000 wbps=50m, of rbps, wbps, bps, riops, wiops and iops";
     let mut rates = Rates::NONE;
     let mut words = text.split([' ', ',']).filter(|word| !word.is_empty()).peekable();
     if words.peek().is_none() {
@@ -130,11 +131,14 @@ mod tests {
     #[test]
     fn what_is_no_limit_is_refused_with_a_reason() {
         for (text, why) in [
-            ("", "limits have the form riops=3000 wbps=50m"),
-            ("3000", "limits have the form riops=3000 wbps=50m, not \"3000\""),
+            ("", "limits have the form riops=3000 wbps=50m, of rbps, wbps, bps, riops, wiops and iops"),
+            (
+                "3000",
+                "limits have the form riops=3000 wbps=50m, of rbps, wbps, bps, riops, wiops and iops, not \"3000\"",
+            ),
             ("riop=1", "unknown limit \"riop\"; did you mean \"riops\"?"),
             ("seconds=5", "unknown limit \"seconds\"; there are rbps, wbps, riops, wiops, bps, iops"),
-            ("iops=0", "iops takes 1 to 1000000000, not 0"),
+            ("iops=0", "iops takes 1 to 1000000000, not 0; no limit is \"none\""),
             ("iops=-1", "iops takes 1 to 1000000000, not -1"),
             ("bps=-1", "bps takes 1 to 1000000000000, not -1"),
             ("iops=1000000001", "iops takes 1 to 1000000000, not 1000000001"),

@@ -98,7 +98,7 @@ pub(crate) fn parse(text: &str) -> Result<Address, String> {
                 hint if hint.is_empty()
                     && text.split_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok()) =>
                 {
-                    format!("; did you mean \"tcp:{text}\"?")
+                    format!("; did you mean \"tcp:{}{text}\"?", if kind.is_empty() { "127.0.0.1" } else { "" })
                 }
                 hint => hint,
             };

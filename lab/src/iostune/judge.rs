@@ -204,7 +204,7 @@ fn verdict(found: &Findings) -> Option<Verdict> {
         })
         .collect();
     let idling_gain = (!ratios.is_empty()).then(|| geometric_mean(ratios.iter().copied()));
-    let straight = format!("2 streams move {parallel_gain:.2} of what one does");
+    let straight = format!("2 streams move {parallel_gain:.2} times what one does");
     let (gain, why) = match idling_gain {
         Some(gain) => {
             let why = format!(

@@ -189,7 +189,7 @@ fn without_trying_idling_the_streams_themselves_decide() {
     assert_eq!((says(30.0).says.as_str(), says(30.0).idling_gain), ("idle", None));
     assert_eq!(says(101.0).says, "doesn't matter");
     assert_eq!(says(140.0).says, "don't");
-    assert!(says(140.0).why.contains("2 streams move 1.40 of what one does"));
+    assert!(says(140.0).why.contains("2 streams move 1.40 times what one does"));
 }
 
 /// iostune.5

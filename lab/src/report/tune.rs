@@ -134,7 +134,7 @@ fn character(out: &mut String, found: &Findings) {
     }
     if let (Some(two), Some(most)) = (character.parallel_gain, character.parallel_gain_max) {
         lines.push(format!(
-            "parallel gain: 2 streams move {two:.2} of what one does, any number of streams at most {most:.2}"
+            "parallel gain: 2 streams move {two:.2} times what one does, any number of streams at most {most:.2} times"
         ));
     }
     if let Some(alignment) = &found.alignment {

@@ -197,7 +197,7 @@ fn each_mistake_has_its_own_words() {
         ),
         ("sim:nvme-plp --max g1", "a limit has the form PATH=LIMITS, as in /g1=riops=3000"),
         ("sim:nvme-plp -G --nrgrp 2 --max /g3=iops=1", "--max: there is no group \"/g3\"; the groups are /, /g1, /g2"),
-        ("sim:nvme-plp --max /=iops=0", "--max: /: iops takes 1 to 1000000000, not 0"),
+        ("sim:nvme-plp --max /=iops=0", "--max: /: iops takes 1 to 1000000000, not 0; no limit is \"none\""),
         ("sim:nvme-plp --burst /=iops=9", "--burst: /: a burst of iops needs a max of iops"),
         ("sim:nvme-plp --scheduler fair --min /=iops=9", "--min: /: the root has all of the disk"),
         (
@@ -333,7 +333,7 @@ fn a_tree_of_groups_comes_from_a_config_file() {
         ("", "groups.toml has no [group.\"/PATH\"]"),
         (
             "[group.\"/a\"]\nmax = { iops = 0 }\n",
-            "groups.toml:2:16: group.\"/a\".max.iops: takes 1 to 1000000000, not 0",
+            "groups.toml:2:16: group.\"/a\".max.iops: takes 1 to 1000000000, not 0; no limit is \"none\"",
         ),
         ("[group.\"/a\"]\nweight = 0\n", "groups.toml:2:10: group.\"/a\".weight: takes a number from 1 to 1000, not 0"),
     ] {

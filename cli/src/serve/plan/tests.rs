@@ -187,6 +187,7 @@ fn each_kind_of_wrong_value_has_its_own_words() {
             "wieght = 1",
             "export.a.wieght: unknown key; [export.NAME] has backing, offset, size, disk, group, ioprio, read_only, vhost_user, ublk, description",
         ),
+        ("weight = 3", "export.a.weight: unknown key; that is a group's: [group.\"/a\"] weight = …"),
         ("[disk.d]\nio_timeout = 30", "disk.d.io_timeout: a time needs a unit: 30s, 30ms, 30us"),
         ("[disk.d]\nio_timeout = \"0s\"", "disk.d.io_timeout: the time must be longer than 0"),
         ("[disk.d]\nset = \"x\"", "disk.d.set: takes a table such as { read_expire = \"20ms\" }, not \"x\""),
@@ -201,7 +202,10 @@ fn each_kind_of_wrong_value_has_its_own_words() {
             "[group.\"/\"]",
             "group.\"/\": the root group takes no weight, because it has no siblings; set the weights of its children",
         ),
-        ("[group.\"/a\"]\nmax = { riops = 0 }", "group.\"/a\".max.riops: takes 1 to 1000000000, not 0"),
+        (
+            "[group.\"/a\"]\nmax = { riops = 0 }",
+            "group.\"/a\".max.riops: takes 1 to 1000000000, not 0; no limit is \"none\"",
+        ),
         ("[group.\"/a\"]\nmax = { riops = -1 }", "group.\"/a\".max.riops: takes 1 to 1000000000, not -1"),
         ("[group.\"/a\"]\nmax = { wbps = \"-1\" }", "group.\"/a\".max.wbps: takes 1 to 1000000000000, not -1"),
         ("[group.\"/a\"]\nmax = { iops = 1000000001 }", "group.\"/a\".max.iops: takes 1 to 1000000000, not 1000000001"),
@@ -214,7 +218,10 @@ fn each_kind_of_wrong_value_has_its_own_words() {
             "[group.\"/a\"]\nmax = 3000",
             "group.\"/a\".max: takes a table such as { riops = 3000, wbps = \"50m\" }, not 3000",
         ),
-        ("[group.\"/a\"]\nmax = \"3000\"", "group.\"/a\".max: limits have the form riops=3000 wbps=50m, not \"3000\""),
+        (
+            "[group.\"/a\"]\nmax = \"3000\"",
+            "group.\"/a\".max: limits have the form riops=3000 wbps=50m, of rbps, wbps, bps, riops, wiops and iops, not \"3000\"",
+        ),
         (
             "[group.\"/a\"]\nburst = { iops = 10 }",
             "group.\"/a\".burst: a burst of iops needs a max of iops: what has no limit has no bursts",

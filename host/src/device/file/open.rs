@@ -94,10 +94,12 @@ fn open_somehow(
     let access = |error: io::Error| match error.kind() {
         io::ErrorKind::ResourceBusy if !exclusive.is_empty() => in_use_message(place),
         io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem if !read_only => {
-            format!(
-                "not writable ({error}); export it read-only, or change its permissions (root that has given up \
-                 CAP_DAC_OVERRIDE can open what it may as any user: keep_capabilities)"
-            )
+            let is_readable = open_patiently(place, OFlags::RDONLY).is_ok();
+            let read_only = if is_readable { "export it read-only, or " } else { "nor readable; " };
+            let is_root = rustix::process::geteuid().is_root();
+            let root =
+                if is_root { " (root without CAP_DAC_OVERRIDE is subject to them: keep_capabilities)" } else { "" };
+            format!("not writable ({error}); {read_only}change its permissions{root}")
         }
         _ => error.to_string(),
     };

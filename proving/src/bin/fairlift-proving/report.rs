@@ -80,7 +80,7 @@ impl Report<'_> {
             };
             let _ = writeln!(
                 out,
-                "{}  {verdict}  {}: {}",
+                "{}  {verdict}  {}\n    {}",
                 promise.name,
                 promise.says,
                 tried.collect::<Vec<_>>().join(", ")
