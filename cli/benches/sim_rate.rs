@@ -11,7 +11,7 @@ use std::time;
 
 use fairlift::Server;
 use fairlift::bench::{self, Job, Setup};
-use fairlift::config::{Address, Backing, Config, Disk, Engine, Export, Factory, Limits, Listener, Tls};
+use fairlift::config::{Address, Backing, Config, Disk, Engine, Export, Factory, Limits, Listener, Sim, Tls};
 use fairlift_core::program::{Ask, Program};
 use fairlift_core::queue::Settings;
 use fairlift_core::time::secs;
@@ -78,7 +78,7 @@ fn virtually(spec: &Spec, load: Load, runtime: Duration) -> f64 {
 
 fn backing(spec: &Spec) -> Backing {
     let own = spec.clone();
-    Backing::Model { name: spec.name.into(), size: spec.size, model: Factory::new(move || own.build(SEED)) }
+    Backing::from(Sim { name: spec.name.into(), size: spec.size, model: Factory::new(move || own.build(SEED)) })
 }
 
 fn disk() -> Disk {

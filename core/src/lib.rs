@@ -17,6 +17,7 @@
 //! | [`flush`] | many flushes into one |
 //! | [`group`] | what shares the device: groups and streams |
 //! | [`tunable`] | one row per knob |
+//! | [`units`] | sizes and times as people write them |
 //! | [`stats`] | what happened, counted |
 //! | [`waits`] | where the time of requests went |
 //! | [`model`], [`program`] | the seams at both ends: a device on paper, and a program that asks |
@@ -54,6 +55,7 @@ pub mod time;
 pub mod trace;
 pub mod tree;
 pub mod tunable;
+pub mod units;
 pub mod waits;
 
 pub use group::{ContextId, Group, GroupId, Priority, PriorityClass, Stream, StreamId};

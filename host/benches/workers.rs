@@ -4,7 +4,7 @@
 //! asks again when all that it asked has ended. `docs/performance.md` (More processors) has figures.
 
 use fairlift::bench::{Job, Setup, run};
-use fairlift::config::{Backing, Disk, Engine};
+use fairlift::config::{Disk, Engine, Null};
 use fairlift_core::program::{Ask, Meter, Program};
 use fairlift_core::sched::Kind;
 use fairlift_core::time::ms;
@@ -51,7 +51,7 @@ fn rate(kind: Kind, depth: u32, workers: u64) -> f64 {
         disk: Disk::new("d", kind),
         groups: std::iter::once(Group::root()).chain((1..=workers).map(group)).collect(),
         bounds: Default::default(),
-        backing: Backing::Null { size, delay: Duration::ZERO },
+        backing: Null { size, delay: Duration::ZERO }.into(),
         read_only: false,
         workers: Some(workers as usize),
         engine: Engine::Auto,

@@ -4,14 +4,14 @@
 use std::collections::BTreeMap;
 
 use fairlift::Server;
-use fairlift::config::{Address, Backing, Config, Disk, Engine, Export, Limits, Listener, Tls};
+use fairlift::config::{Address, Backing, Config, Disk, Engine, Export, FileAt, Limits, Listener, Ram, Tls};
 use fairlift_core::{Group, sched};
 
 fn main() -> Result<(), fairlift::Error> {
     let arg = |n, default: &str| std::env::args().nth(n).unwrap_or_else(|| default.into());
     let backing = match arg(2, "").as_str() {
-        "" => Backing::Mem { size: 1 << 30 },
-        path => Backing::File { path: path.into(), access: Default::default() },
+        "" => Backing::from(Ram { size: 1 << 30 }),
+        path => FileAt::new(path).into(),
     };
     let disk = Disk::new("ram", sched::Kind::from_name(&arg(3, "none")).expect("the name of a scheduler"));
     let export = Export { description: "a gibibyte of RAM".into(), ..Export::new("ram", backing) };

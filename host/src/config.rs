@@ -2,20 +2,19 @@
 //!
 //! Where it comes from (a TOML file, flags, a program) is the caller's business.
 
-mod fault;
-
 use std::collections::BTreeMap;
-use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use fairlift_core::ceiling::Bounds;
 use fairlift_core::learn::concurrency;
-use fairlift_core::model::Model;
 use fairlift_core::{Duration, Group, GroupId, Priority, sched};
 
-pub use fault::{Faults, Faulty, Rule, Then};
+pub use crate::device::backing::Outside;
+pub use crate::device::roots::Root;
+pub use crate::device::said::*;
+pub use crate::kernel::ring::Engine;
 
 /// All that a [`Server`](crate::Server) needs to know.
 #[derive(Clone, Debug)]
@@ -44,15 +43,6 @@ pub struct Config {
     /// The directories that the files of all backings must lie in, of exports that are added later as well; none: they may lie
     /// anywhere.
     pub roots: Vec<Root>,
-}
-
-/// A directory that files of backings must lie in: no path, and no symbolic link on it, leads out of it.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Root {
-    /// Where it is.
-    pub path: PathBuf,
-    /// Where that was said, for messages: `server.roots`.
-    pub said: String,
 }
 
 /// A scheduling domain: one device, one queue.
@@ -194,11 +184,11 @@ impl Ublk {
 impl Export {
     /// All of a backing, for reading and writing, in the root group, on the disk that the backing suggests.
     #[must_use]
-    pub fn new(name: impl Into<String>, backing: Backing) -> Self {
+    pub fn new(name: impl Into<String>, backing: impl Into<Backing>) -> Self {
         Self {
             name: name.into(),
             description: String::new(),
-            backing,
+            backing: backing.into(),
             offset: 0,
             size: None,
             disk: None,
@@ -209,193 +199,6 @@ impl Export {
             ublk: None,
         }
     }
-}
-
-/// What holds the data.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Backing {
-    /// Takes writes, forgets them, and reads as zeroes: for measuring all that is not the backing.
-    Null {
-        /// How large it claims to be, in bytes.
-        size: u64,
-        /// How long each request takes at least.
-        delay: Duration,
-    },
-    /// RAM, allocated where something is written.
-    Mem {
-        /// Its size in bytes.
-        size: u64,
-    },
-    /// A regular file or a block device.
-    File {
-        /// Where it is.
-        path: PathBuf,
-        /// How it is opened, and what is taken.
-        access: FileAccess,
-    },
-    /// RAM that takes as long as a modelled disk would.
-    Model {
-        /// What it is, as the user wrote it: `sata-7200,size=100G`.
-        name: String,
-        /// Its size in bytes, as the model's limits say it.
-        size: u64,
-        /// Makes the model, at rest.
-        model: Factory,
-    },
-    /// What another NBD server has.
-    Nbd(Box<Nbd>),
-    /// An image of a Ceph cluster.
-    Rbd(Box<Rbd>),
-    /// Another backing, of which some requests fail.
-    Fault(Box<Faulty>),
-}
-
-/// An image of a Ceph cluster.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Rbd {
-    /// As the user wrote it: `rbd:POOL/IMAGE`.
-    pub name: String,
-    /// The pool.
-    pub pool: String,
-    /// The namespace within it.
-    pub namespace: Option<String>,
-    /// The image.
-    pub image: String,
-    /// A snapshot of it, which cannot be written.
-    pub snapshot: Option<String>,
-    /// The user, without `client.`; `None`: `admin`.
-    pub user: Option<String>,
-    /// Ceph's configuration; `None`: where Ceph looks for it.
-    pub conf: Option<PathBuf>,
-    /// How long the cluster may take for a request.
-    pub timeout: Duration,
-}
-
-/// An export of another NBD server.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Nbd {
-    /// As the user wrote it: `nbd://host/export`.
-    pub uri: String,
-    /// Where the server is.
-    pub address: NbdAddress,
-    /// The name of the export there.
-    pub export: String,
-    /// How it is encrypted, if it is.
-    pub tls: Option<NbdTls>,
-    /// How long requests wait for a connection that was lost, before they fail.
-    pub reconnect: Duration,
-    /// How many connections there are at most, 1 to 16: more than one where the server offers that.
-    pub connections: u16,
-}
-
-/// Where an NBD server is.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum NbdAddress {
-    /// A host by its name or address.
-    Tcp {
-        /// The host.
-        host: String,
-        /// The port.
-        port: u16,
-    },
-    /// A unix socket.
-    Unix(PathBuf),
-}
-
-/// Reads a client's certificates from their directory.
-pub type LoadCertificates = fn(&std::path::Path) -> Result<Arc<rustls::ClientConfig>, String>;
-
-/// How a connection to an NBD server is encrypted.
-#[derive(Clone)]
-pub struct NbdTls {
-    /// Where the certificates are.
-    pub certificates: PathBuf,
-    /// The name that the server's certificate must have.
-    pub name: String,
-    /// Reads them, anew for each connection.
-    pub load: LoadCertificates,
-}
-
-impl PartialEq for NbdTls {
-    fn eq(&self, other: &Self) -> bool {
-        (&self.certificates, &self.name) == (&other.certificates, &other.name)
-    }
-}
-
-impl Eq for NbdTls {}
-
-impl fmt::Debug for NbdTls {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("NbdTls").field("certificates", &self.certificates).field("name", &self.name).finish()
-    }
-}
-
-/// Makes the model of a [`Backing::Model`]: each time that the backing is opened, a new one, at rest.
-///
-/// Two are equal if they are the same one.
-#[derive(Clone)]
-pub struct Factory(Arc<dyn Fn() -> Box<dyn Model> + Send + Sync>);
-
-impl Factory {
-    /// A factory that calls `build`.
-    pub fn new(build: impl Fn() -> Box<dyn Model> + Send + Sync + 'static) -> Self {
-        Self(Arc::new(build))
-    }
-
-    /// A new model.
-    #[must_use]
-    pub fn build(&self) -> Box<dyn Model> {
-        (self.0)()
-    }
-}
-
-impl PartialEq for Factory {
-    fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
-    }
-}
-
-impl Eq for Factory {}
-
-impl fmt::Debug for Factory {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Factory")
-    }
-}
-
-/// How a file is opened, and what is taken.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct FileAccess {
-    /// Whether the page cache is bypassed.
-    pub direct: Direct,
-    /// Whether a block device is taken that is mounted, or held by another program.
-    pub in_use: InUse,
-    /// Whether a file is taken that begins as an image of another format does: its bytes are served as they are.
-    pub is_raw: bool,
-    /// Whether it is taken though another export writes to the same bytes.
-    pub is_shared: bool,
-}
-
-/// Whether a file is used with direct I/O, past the page cache.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub enum Direct {
-    /// Where the file system takes it.
-    #[default]
-    Auto,
-    /// Always; opening fails where it is not possible.
-    On,
-    /// Never.
-    Off,
-}
-
-/// What becomes of a block device that is mounted, or that another program holds.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub enum InUse {
-    /// It is refused: two that write to one device destroy what is on it, and a reader beside a writer sees halves of changes.
-    #[default]
-    Refuse,
-    /// It is taken all the same.
-    Allow,
 }
 
 /// Where clients connect.
@@ -416,18 +219,6 @@ pub enum Address {
     Tcp(SocketAddr),
     /// A listening socket that another process made (socket activation).
     Inherited(Arc<std::os::fd::OwnedFd>),
-}
-
-/// What the workers give the kernel their work through.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub enum Engine {
-    /// io_uring if it is to be had, else as [`Poll`](Self::Poll).
-    #[default]
-    Auto,
-    /// io_uring, or nothing.
-    IoUring,
-    /// epoll, and threads that wait for files: where io_uring is refused, as in many containers.
-    Poll,
 }
 
 /// Whether traffic is encrypted.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use fairlift::bench::{Job, Measured, Setup, capacity, run, run_raw};
-use fairlift::config::{Backing, Disk, Engine, Factory};
+use fairlift::config::{Backing, Disk, Engine, Factory, FileAt, Null, Ram, Sim};
 use fairlift_core::ceiling::{Bounds, Ceiling, Rate, Rates};
 use fairlift_core::model::{Character, Model, ModelCompletion, ModelRequest, Work};
 use fairlift_core::program::{Ask, Meter, Program};
@@ -109,7 +109,7 @@ const fn never(_: Duration) -> bool {
 fn image(dir: &std::path::Path) -> Backing {
     let path = dir.join("image");
     std::fs::File::create(&path).unwrap().set_len(16 << 20).unwrap();
-    Backing::File { path, access: Default::default() }
+    FileAt::new(path).into()
 }
 
 /// A directory for a test, gone with it.
@@ -162,7 +162,7 @@ fn three_walkers(go: impl FnOnce(Vec<Job>) -> Measured) -> Measured {
 #[test]
 fn what_programs_get_from_ram_is_counted_once_whatever_the_scheduler() {
     for (scheduler, workers) in [(sched::Kind::None, 2), (sched::Kind::MqDeadline, 2), (sched::Kind::None, 1)] {
-        let setup = setup(Backing::Mem { size: 16 << 20 }, scheduler, workers);
+        let setup = setup(Backing::from(Ram { size: 16 << 20 }), scheduler, workers);
         let measured = three_walkers(|jobs| run(&setup, jobs, &mut never).unwrap());
         assert_eq!((measured.runtime, measured.timeline.len()), (ms(200), 4));
         assert!(measured.work.requests > 0);
@@ -201,7 +201,7 @@ fn flushes_and_durable_writes_end_on_every_path() {
 
 #[test]
 fn who_asks_beyond_the_end_hears_so_and_disturbs_nobody() {
-    let setup = setup(Backing::Mem { size: 1 << 20 }, sched::Kind::None, 1);
+    let setup = setup(Backing::from(Ram { size: 1 << 20 }), sched::Kind::None, 1);
     let (beyond, saw, _) = job(1, walker(Op::Read, 1, 2048, 2048));
     let (within, _, _) = job(2, walker(Op::Read, 1, 0, 2048));
     let measured = run(&setup, vec![beyond, within], &mut never).unwrap();
@@ -229,7 +229,7 @@ fn limits_of_groups_hold_and_the_time_held_is_told() {
     for (scheduler, riops) in [(sched::Kind::None, 1), (sched::Kind::Fair, 200)] {
         let ceiling = Ceiling::of(Rates::NONE.with(Rate::Riops, riops));
         let bounds = [("/a".to_owned(), Bounds { ceiling, ..Bounds::default() })].into();
-        let setup = Setup { bounds, ..setup(Backing::Mem { size: 16 << 20 }, scheduler, 2) };
+        let setup = Setup { bounds, ..setup(Backing::from(Ram { size: 16 << 20 }), scheduler, 2) };
         let readers = [job(1, walker(Op::Read, 3, 0, 8192)).0, job(2, walker(Op::Read, 3, 8192, 8192)).0];
         let measured = run(&setup, readers.into(), &mut never).unwrap();
         let [limited, free] = [0, 1].map(|at: usize| measured.meters[at].1.operations);
@@ -261,7 +261,7 @@ fn stop_ends_a_long_run_early_and_what_was_done_until_then_counts() {
 
 #[test]
 fn a_run_that_nobody_asks_anything_ends_as_well() {
-    let setup = setup(Backing::Null { size: 1 << 20, delay: Duration::ZERO }, sched::Kind::None, 2);
+    let setup = setup(Backing::from(Null { size: 1 << 20, delay: Duration::ZERO }), sched::Kind::None, 2);
     let measured = run(&setup, vec![], &mut never).unwrap();
     assert_eq!((measured.meters.len(), measured.work), (0, Work::default()));
 }
@@ -305,7 +305,7 @@ impl Model for Slow {
 #[test]
 fn a_model_takes_its_time_and_its_limits_hold() {
     let model = Factory::new(|| Box::new(Slow { under_way: Default::default() }));
-    let backing = Backing::Model { name: "slow".into(), size: 1 << 29, model };
+    let backing = Backing::from(Sim { name: "slow".into(), size: 1 << 29, model });
     assert_eq!(capacity(&backing).unwrap(), 1 << 29);
     // Those that share by weight may leave the writer waiting for longer than this runs.
     for scheduler in [sched::Kind::None, sched::Kind::MqDeadline] {
@@ -319,7 +319,8 @@ fn a_model_takes_its_time_and_its_limits_hold() {
 
 #[test]
 fn raw_is_for_files_alone() {
-    let error = run_raw(&setup(Backing::Mem { size: 1 << 20 }, sched::Kind::None, 1), vec![], &mut never).unwrap_err();
+    let error =
+        run_raw(&setup(Backing::from(Ram { size: 1 << 20 }), sched::Kind::None, 1), vec![], &mut never).unwrap_err();
     assert_eq!(
         error.to_string(),
         "backing mem: is no file: only the path to a file or block device can be measured raw"
@@ -347,7 +348,7 @@ fn raw_reads_of_a_file_in_ram_end_like_others() {
     let path = std::path::Path::new("/dev/shm").join(format!("fairlift-raw-{}", std::process::id()));
     let Ok(file) = std::fs::File::create(&path) else { return eprintln!("SKIPPED: /dev/shm cannot be written") };
     file.set_len(16 << 20).unwrap();
-    let setup = setup(Backing::File { path: path.clone(), access: Default::default() }, sched::Kind::None, 1);
+    let setup = setup(Backing::from(FileAt::new(&path)), sched::Kind::None, 1);
     let (job, seen, depth) = job(1, walker(Op::Read, 3, 0, 8192));
     let measured = run_raw(&setup, vec![job], &mut never);
     std::fs::remove_file(&path).unwrap();

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use fairlift::config::{Address, Backing, Config, Disk, Engine, Export, Limits, Listener, Tls};
+use fairlift::config::{Address, Backing, Config, Disk, Engine, Export, FileAt, Limits, Listener, Null, Ram, Tls};
 use fairlift::control::view::DiskView;
 use fairlift::control::{Change, Leave, NewExport, Refused, State};
 use fairlift::{Error, Handle, Server};
@@ -32,7 +32,7 @@ fn config(socket: &Path) -> Config {
     let export = Export {
         name: "d".into(),
         description: String::new(),
-        backing: Backing::Mem { size: 4 * MIB },
+        backing: Backing::from(Ram { size: 4 * MIB }),
         offset: 0,
         size: None,
         disk: Some(0),
@@ -117,7 +117,7 @@ fn mem(name: &str, group: &str, disk: Option<&str>) -> Change {
     Change::AddExport(NewExport {
         name: name.into(),
         description: String::new(),
-        backing: Backing::Mem { size: MIB },
+        backing: Backing::from(Ram { size: MIB }),
         offset: 0,
         size: None,
         disk: disk.map(str::to_owned),
@@ -133,7 +133,7 @@ fn file(name: &str, path: &Path, read_only: bool) -> Change {
     Change::AddExport(NewExport {
         name: name.into(),
         description: String::new(),
-        backing: Backing::File { path: path.into(), access: Default::default() },
+        backing: Backing::from(FileAt::new(path)),
         offset: 0,
         size: None,
         disk: None,
@@ -384,7 +384,7 @@ fn a_removal_answers_what_was_asked_and_one_at_once_does_not() {
     for (how, milliseconds) in [(Leave::Drain, 300), (Leave::Cut, 5000)] {
         let delay = fairlift_core::Duration::from_nanos(milliseconds * 1_000_000);
         let Change::AddExport(slow) = mem("slow", "/", None) else { unreachable!() };
-        running.apply(&[Change::AddExport(NewExport { backing: Backing::Null { size: MIB, delay }, ..slow })]);
+        running.apply(&[Change::AddExport(NewExport { backing: Backing::from(Null { size: MIB, delay }), ..slow })]);
         let mut client = Client::connect(&running.socket, "slow", 0, 1).unwrap();
         let mut out = Vec::new();
         client.ask(&mut out, 1, 0);
@@ -537,7 +537,7 @@ fn a_success_is_done_and_a_refusal_changes_nothing() {
     let running = Running::start("done");
     let Change::AddExport(slow) = mem("slow", "/", Some("s")) else { unreachable!() };
     let delay = fairlift_core::Duration::from_nanos(400_000_000);
-    let slow = NewExport { backing: Backing::Null { size: MIB, delay }, ..slow };
+    let slow = NewExport { backing: Backing::from(Null { size: MIB, delay }), ..slow };
     running.apply(&[Change::AddDisk(disk("s", Kind::None)), Change::AddExport(slow)]);
     let mut client = Client::connect(&running.socket, "slow", 0, 1).unwrap();
     let view = || running.handle.view(false).unwrap().disks.into_iter().find(|disk| disk.name == "s").unwrap();

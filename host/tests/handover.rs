@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use fairlift::config::{Address, Backing, Config, Disk, Engine, Export, Limits, Listener, Tls};
+use fairlift::config::{Address, Backing, Config, Disk, Engine, Export, FileAt, Limits, Listener, Ram, Tls};
 use fairlift::control::Change;
 use fairlift::{Handle, Server};
 use fairlift_core::Group;
@@ -182,19 +182,19 @@ fn schedulers_follow_one_another(name: &str, backing: Backing, shared_tags: bool
 
 #[test]
 fn over_ram_schedulers_follow_one_another() {
-    schedulers_follow_one_another("ram", Backing::Mem { size: CLIENTS * BLOCKS * BLOCK }, false);
+    schedulers_follow_one_another("ram", Backing::from(Ram { size: CLIENTS * BLOCKS * BLOCK }), false);
 }
 
 #[test]
 fn over_ram_with_shared_tags_schedulers_follow_one_another() {
-    schedulers_follow_one_another("tags", Backing::Mem { size: CLIENTS * BLOCKS * BLOCK }, true);
+    schedulers_follow_one_another("tags", Backing::from(Ram { size: CLIENTS * BLOCKS * BLOCK }), true);
 }
 
 #[test]
 fn over_a_file_schedulers_follow_one_another() {
     let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("handover-{}.img", std::process::id()));
     std::fs::File::create(&path).unwrap().set_len(CLIENTS * BLOCKS * BLOCK).unwrap();
-    let backing = Backing::File { path: path.clone(), access: Default::default() };
+    let backing = Backing::from(FileAt::new(&path));
     schedulers_follow_one_another("file", backing, false);
     std::fs::remove_file(&path).unwrap();
 }
@@ -203,7 +203,7 @@ fn over_a_file_schedulers_follow_one_another() {
 #[test]
 fn a_server_ends_while_a_disk_is_frozen() {
     let socket: PathBuf = std::env::temp_dir().join(format!("fairlift-end-{}.sock", std::process::id()));
-    let server = serve(&socket, Backing::Mem { size: CLIENTS * BLOCKS * BLOCK }, false);
+    let server = serve(&socket, Backing::from(Ram { size: CLIENTS * BLOCKS * BLOCK }), false);
     let handle = server.handle();
     assert!(handle.set_scheduler("e", Kind::Bfq, &[]).is_err(), "there is no such disk");
     assert!(handle.set_scheduler("d", Kind::Bfq, &[("depth".into(), "x".into())]).is_err(), "there is no such tunable");

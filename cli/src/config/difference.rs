@@ -278,10 +278,9 @@ fn turn_export(
     }
 }
 
-/// Two models of one text are alike, though each is made by itself.
+/// Rules of faults can change.
 fn is_same(a: &Backing, b: &Backing) -> bool {
     match (a, b) {
-        (Backing::Model { name: a, .. }, Backing::Model { name: b, .. }) => a == b,
         (Backing::Fault(a), Backing::Fault(b)) => is_same(&a.inner, &b.inner),
         (a, b) => a == b,
     }
@@ -417,12 +416,7 @@ pub(crate) fn describe(change: &Change, old: &Config) -> String {
             format!("disk {name:?}: nr_requests {} (was {})", auto(*nr_requests), auto(was))
         }
         Change::AddExport(new) => {
-            format!(
-                "export {:?}: added, {}, group {:?}",
-                new.name,
-                crate::words::backing::show(&new.backing),
-                new.group
-            )
+            format!("export {:?}: added, {}, group {:?}", new.name, new.backing.about().shown, new.group)
         }
         Change::RemoveExport { export, how: Leave::Drain } => format!("export {export:?}: removed"),
         Change::RemoveExport { export, how: Leave::Cut } => {

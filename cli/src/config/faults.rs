@@ -67,7 +67,7 @@ const ERRORS: [(&str, i32); 14] = [
 pub(crate) fn settle(backing: &Backing) -> Result<Backing, String> {
     let Backing::Fault(said) = backing else { return Ok(backing.clone()) };
     let (faults, inner) = (read_file(&said.path)?, settle(&said.inner)?);
-    Ok(Backing::Fault(Box::new(Faulty { faults, inner, ..(**said).clone() })))
+    Ok(Faulty { faults, inner, ..(**said).clone() }.into())
 }
 
 /// Reads the rules of a file.

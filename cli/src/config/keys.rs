@@ -5,7 +5,7 @@
 
 use std::path::PathBuf;
 
-use fairlift::config::{Backing, Disk, Faults, Tls};
+use fairlift::config::{Disk, Faults, Null, Tls};
 use fairlift::control::{Change, NewExport};
 use fairlift_core::ceiling::Bounds;
 use fairlift_core::learn::concurrency;
@@ -14,7 +14,6 @@ use fairlift_core::{Duration, Group, Priority, flush, sched};
 use super::faults::read_file;
 use super::row::Put::{self, *};
 use super::row::{Act, Key, Kind, Row, Sort, all};
-use crate::words::backing;
 use crate::words::groups::own_path;
 use crate::words::place::{check_path, parse_tls};
 use crate::words::scheduler::parse_scheduler;
@@ -52,7 +51,7 @@ impl From<NewExport> for ExportKeys {
 impl ExportKeys {
     /// Of an export of which nothing is said yet.
     pub(crate) fn new(name: &str) -> Self {
-        let backing = Backing::Null { size: 0, delay: Duration::ZERO };
+        let backing = Null { size: 0, delay: Duration::ZERO }.into();
         Self::from(NewExport {
             name: name.into(),
             description: String::new(),
@@ -87,8 +86,7 @@ pub(crate) const EXPORT: Sort = Sort::new(
 );
 
 pub(crate) const EXPORT_ROWS: &[Row<ExportKeys>] = &[
-    export("backing", Text(|export, text| backing::parse(text).map(|backing| export.new.backing = backing)))
-        .takes("`null:SIZE[,delay=TIME]`, `mem:SIZE`, `file:PATH[,direct=auto\\|on\\|off][,in_use=allow][,format=raw][,shared]`, `sim:PROFILE[,size=SIZE]`, `nbd:URI[,reconnect=TIME][,connections=NUMBER][,tls=DIR]`, `rbd:POOL/IMAGE[@SNAPSHOT][,user=USER][,conf=PATH][,namespace=NAME][,timeout=TIME]`, `fault:RULES,inner=BACKING`, or a path")
+    export("backing", Put::Backing(|export, backing| export.new.backing = backing))
         .usual("required")
         .says("the file, device, RAM, model, other server or Ceph image that holds the data; a block device that is mounted or held by another program is refused without `in_use=allow`, a file that another export writes to without `shared`; a file that begins as a qcow2, VMDK or VHDX image is read-only without `format=raw`"),
     export("offset", Size(|export, bytes| export.new.offset = bytes))

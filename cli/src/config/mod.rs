@@ -26,7 +26,7 @@ use crate::control::{ControlPlace, parse_control};
 use crate::words::groups::Tree;
 use crate::words::mistake::{Mistake, Source};
 use crate::words::place::ListenAt;
-use crate::words::{nbd, place, rbd, units};
+use crate::words::{place, units};
 use given::Given;
 use keys::{DISK, DISK_ROWS, EXPORT, EXPORT_ROWS, ExportKeys, GROUP, GROUP_ROWS, GroupKeys, NAME_MAX, SERVER, SORTS};
 use row::Sort;
@@ -284,7 +284,7 @@ impl Reading<'_> {
         let disk = section.take(self.mistakes, "disk", |given| find_disk(given.text()?, disks));
         let group = section.take(self.mistakes, "group", |given| groups.place(given.text()?));
         let backing = section.raw("backing").filter(|_| !is_wrong)?.span();
-        if let Some(capacity) = capacity(&said.backing) {
+        if let Some(capacity) = said.backing.about().size {
             let end = said.offset.saturating_add(said.size.unwrap_or(512));
             let beyond =
                 if said.offset >= capacity { section.raw("offset").map(|value| ("offset", value)) } else { None };
@@ -454,18 +454,12 @@ impl Reading<'_> {
         }
     }
 
-    /// The backing, its path starting at the file's directory.
-    fn rooted(&self, backing: Backing) -> Backing {
-        match backing {
-            Backing::File { path, access } => Backing::File { path: self.dir.join(path), access },
-            Backing::Rbd(image) => Backing::Rbd(Box::new(rbd::rooted(*image, self.dir))),
-            Backing::Nbd(remote) => Backing::Nbd(Box::new(nbd::rooted(*remote, self.dir))),
-            Backing::Fault(mut fault) => {
-                (fault.path, fault.inner) = (self.dir.join(&fault.path), self.rooted(fault.inner));
-                Backing::Fault(fault)
-            }
-            other => other,
+    /// The backing, its paths starting at the file's directory.
+    fn rooted(&self, mut backing: Backing) -> Backing {
+        for path in backing.paths() {
+            *path = self.dir.join(&path);
         }
+        backing
     }
 
     fn note(&mut self, at: Range<usize>, key: &str, says: String) {
@@ -507,15 +501,6 @@ fn find_disk(name: &str, disks: &[Disk]) -> Result<usize, String> {
         let all = known().collect::<Vec<_>>().join(", ");
         format!("unknown disk \"{name}\": the file has {all}{}", suggestion(name, known()))
     })
-}
-
-/// The size of a backing that says it itself.
-fn capacity(backing: &Backing) -> Option<u64> {
-    match backing {
-        Backing::Null { size, .. } | Backing::Mem { size } | Backing::Model { size, .. } => Some(*size),
-        Backing::Fault(fault) => capacity(&fault.inner),
-        Backing::File { .. } | Backing::Nbd(_) | Backing::Rbd(_) => None,
-    }
 }
 
 /// A tunable's value as the text that tunables are set with.

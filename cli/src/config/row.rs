@@ -1,11 +1,13 @@
 //! A row of the table of keys: what a key takes, and all that is made of that.
 
+use fairlift::config::Backing;
 use fairlift::control::Change;
 use fairlift_core::Duration;
 use fairlift_core::ceiling::{Ceiling, Rate, Rates};
 use serde_json::{Value, json};
 
 use super::given::{Amiss, Given};
+use crate::words::backing;
 
 /// What can be changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -44,6 +46,7 @@ pub(super) enum Put<T> {
     Rates(fn(&mut T) -> &mut Rates),
     Burst(fn(&mut T) -> &mut Ceiling),
     Text(fn(&mut T, &str) -> Result<(), String>),
+    Backing(fn(&mut T, Backing)),
     /// One of these words.
     Choice(fn() -> Vec<&'static str>, fn(&mut T, &str) -> Result<(), String>),
     Other(fn(&mut T, &Given) -> Result<(), String>),
@@ -148,6 +151,7 @@ impl<T> Row<T> {
             Put::Rates(of) => *of(to) = given.rates()?,
             Put::Burst(of) => (of(to).burst, of(to).length) = given.burst()?,
             Put::Text(put) | Put::Choice(_, put) => put(to, given.text()?)?,
+            Put::Backing(put) => put(to, backing::parse(given.text()?)?),
             Put::Other(put) => put(to, given)?,
             Put::Elsewhere => {}
         }
@@ -205,6 +209,7 @@ impl<T> Row<T> {
             Put::Rates(_) => ("rates".into(), rates(&[]), vec![]),
             Put::Burst(_) => ("rates".into(), rates(&["seconds"]), vec![]),
             Put::Text(_) => ("text".into(), text(), vec![]),
+            Put::Backing(_) => (Backing::takes(), text(), vec![]),
             Put::Choice(words, _) => (words().join(", "), json!({"enum": words()}), words()),
             Put::Other(_) => ("text".into(), json!({"type": ["boolean", "string", "object"]}), vec![]),
             Put::Elsewhere => ("text".into(), json!({"type": "object"}), vec![]),

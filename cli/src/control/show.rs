@@ -2,14 +2,14 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use fairlift::config::{Backing, Config, Direct, Disk, Export, InUse, Listener, Tls};
+use fairlift::config::{Config, Disk, Export, Listener, Tls};
 use fairlift::control::view::{ClientView, DiskView};
 use fairlift::control::{Event, State, View};
 use fairlift_core::ceiling::{Bounds, Ceiling, Rates};
 use fairlift_core::{GroupId, Priority, PriorityClass};
 use serde_json::{Map, Value, json};
 
-use crate::words::{nbd, place, rbd, ublk};
+use crate::words::{place, ublk};
 
 fn path(config: &Config, group: GroupId) -> &str {
     &config.groups[usize::from(group.0)].path
@@ -53,33 +53,6 @@ pub(super) fn server(state: &State, view: &View, may_change: bool) -> Value {
     })
 }
 
-/// A backing as it is written.
-pub(super) fn backing(backing: &Backing) -> String {
-    match backing {
-        Backing::Fault(fault) => format!("fault:{},inner={}", fault.path.display(), self::backing(&fault.inner)),
-        Backing::Null { size, delay } if delay.as_nanos() == 0 => format!("null:{size}"),
-        Backing::Null { size, delay } => format!("null:{size},delay={}us", delay.as_nanos() / 1000),
-        Backing::Mem { size } => format!("mem:{size}"),
-        Backing::File { path, access } => {
-            let direct = match access.direct {
-                Direct::Auto => "",
-                Direct::On => ",direct=on",
-                Direct::Off => ",direct=off",
-            };
-            let in_use = match access.in_use {
-                InUse::Refuse => "",
-                InUse::Allow => ",in_use=allow",
-            };
-            let raw = if access.is_raw { ",format=raw" } else { "" };
-            let shared = if access.is_shared { ",shared" } else { "" };
-            format!("file:{}{direct}{in_use}{raw}{shared}", path.display())
-        }
-        Backing::Model { name, .. } => format!("sim:{name}"),
-        Backing::Nbd(remote) => nbd::write(remote),
-        Backing::Rbd(image) => rbd::write(image),
-    }
-}
-
 /// A priority as it is written.
 pub(super) fn priority(priority: Priority) -> String {
     match priority.class {
@@ -96,7 +69,7 @@ pub(super) fn export(config: &Config, export: &Export, view: &View) -> Value {
     json!({
         "name": export.name,
         "description": export.description,
-        "backing": backing(&export.backing),
+        "backing": export.backing.about().written,
         "offset": export.offset,
         "size": bytes,
         "disk": export.disk.map(|disk| &config.disks[disk].name),

@@ -20,9 +20,9 @@ use crate::config::given::Given;
 use crate::config::keys::{self, ExportKeys, GroupKeys};
 use crate::config::row::{Act, KINDS, Kind, Row};
 use crate::words::groups::own_path;
+use crate::words::place;
 use crate::words::place::check_path;
 use crate::words::scheduler::{check_setting, tunables};
-use crate::words::{nbd, place};
 
 const ACTS: [(&str, Act); 3] = [("add", Act::Add), ("set", Act::Set), ("remove", Act::Remove)];
 
@@ -192,11 +192,15 @@ impl<'a> Words<'a> {
         keys.put(keys::EXPORT_ROWS, &name, &mut said)?;
         keys.finish(&[])?;
         if !has_backing {
-            return Err(format!("export \"{name}\" needs a backing: null:SIZE, mem:SIZE, file:PATH, sim:PROFILE"));
+            return Err(format!("export \"{name}\" needs a backing: {}", Backing::forms(" or ")));
         }
         let mut new = said.new;
         // The server has another directory than whoever asks.
-        check_paths(&new.backing).map_err(|why| format!("backing: {why}"))?;
+        new.backing
+            .paths()
+            .into_iter()
+            .try_for_each(|path| check_path(path))
+            .map_err(|why| format!("backing: {why}"))?;
         new.backing = faults::settle(&new.backing).map_err(|why| format!("backing: {why}"))?;
         match (&new.vhost_user, self.sockets) {
             (Some(path), _) => check_path(path).map_err(|why| format!("vhost_user: {why}"))?,
@@ -260,16 +264,6 @@ fn add_listener(name: &str, mut keys: Keys) -> Result<Vec<Change>, String> {
         ));
     }
     Ok(vec![Change::AddListener(listener)])
-}
-
-fn check_paths(backing: &Backing) -> Result<(), String> {
-    match backing {
-        Backing::File { path, .. } => check_path(path),
-        Backing::Nbd(remote) => nbd::paths(remote).try_for_each(check_path),
-        Backing::Rbd(image) => image.conf.iter().try_for_each(|conf| check_path(conf)),
-        Backing::Fault(fault) => check_path(&fault.path).and_then(|()| check_paths(&fault.inner)),
-        Backing::Null { .. } | Backing::Mem { .. } | Backing::Model { .. } => Ok(()),
-    }
 }
 
 /// Keys that have not been used.

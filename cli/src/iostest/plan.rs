@@ -162,7 +162,8 @@ fn check_device(
     device: Option<&TestDisk>,
     note: &mut impl FnMut(&str, String),
 ) {
-    if let Some(TestDisk::Real(Backing::File { path, .. })) = device {
+    if let Some(TestDisk::Real(Backing::File(file))) = device {
+        let path = &file.path;
         let writers: Vec<_> =
             workloads.iter().filter(|workload| workload.writes()).map(|workload| workload.name.as_str()).collect();
         if !writers.is_empty() && !flags.write_to_device {
@@ -189,7 +190,7 @@ fn check_device(
             format!("{names} {has} no direct reader or writer; --iodepth applies to dsr, drr, dsw, drw and mixed"),
         );
     }
-    if flags.raw && !matches!(device, None | Some(TestDisk::Real(Backing::File { .. }))) {
+    if flags.raw && !matches!(device, None | Some(TestDisk::Real(Backing::File(_)))) {
         note("--raw", "needs a file or block device: only those can be measured without Fairlift".into());
     }
 }

@@ -34,7 +34,7 @@ impl Measurement {
     /// The file or device that is measured.
     pub(super) fn file(&self) -> Option<&Path> {
         match &self.target {
-            Some(Target::Real { backing: Backing::File { path, .. }, .. }) => Some(path),
+            Some(Target::Real { backing: Backing::File(file), .. }) => Some(&file.path),
             _ => None,
         }
     }
@@ -79,7 +79,8 @@ pub(super) fn look(flags: &IostuneArgs) -> Result<Measurement, (&'static str, St
     // RAM is empty at the start of every run.
     let mut facts = Facts { bytes: shape.bytes, block: shape.block, scratch: None, at_rest: true };
     let (mut around, mut write_to) = (None, None);
-    if let Backing::File { path, .. } = &backing {
+    if let Backing::File(file) = &backing {
+        let path = &file.path;
         facts.at_rest = false;
         around = Around::of(path).filter(|_| !shape.in_ram);
         let is_file = path.is_file();

@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::path::PathBuf;
 
-use fairlift::config::{Backing, Disk, FileAccess};
+use fairlift::config::{Backing, Disk, FileAt};
 use fairlift_lab::iostest::{Case, Measured, Watch};
 use fairlift_lab::iostune::{Area, Facts, UnderTest, Way};
 
@@ -36,14 +36,14 @@ impl UnderTest for Real {
         watch: Watch<'_>,
     ) -> Result<Measured, Box<dyn Error + Send + Sync>> {
         let backing = match (place, &self.scratch) {
-            (Area::Scratch, Some(path)) => Backing::File { path: path.clone(), access: FileAccess::default() },
+            (Area::Scratch, Some(path)) => Backing::from(FileAt::new(path)),
             _ => self.backing.clone(),
         };
         let (scheduler, set) = way.setting();
         let set = set.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
         let disk = Disk { set, ..Disk::new("iostune", scheduler) };
         let before = self.around.as_ref().and_then(Around::moved);
-        let straight = way == Way::Straight && matches!(backing, Backing::File { .. });
+        let straight = way == Way::Straight && matches!(backing, Backing::File(_));
         let measured = measure_real(case, disk, &backing, straight, watch)?;
         if let (Area::Device, Some(before), Some(after)) = (place, before, self.around.as_ref().and_then(Around::moved))
         {

@@ -10,7 +10,6 @@ mod tables;
 mod top;
 mod trace;
 
-use std::path::Path;
 use std::process::ExitCode;
 
 use hyper::Method;
@@ -28,6 +27,7 @@ use crate::control::{Kind, parse_kind};
 use crate::terminal::complaint::Complaint;
 use crate::terminal::output;
 use crate::words::backing;
+use fairlift::config::Backing;
 
 /// What was done, as text for people and as the server's answer; or why it was not.
 type Shown = Result<(String, Value), String>;
@@ -132,7 +132,7 @@ pub(crate) fn add(args: &AddArgs) -> ExitCode {
                     Some((name, text)) if name == named.name => text,
                     _ => &args.name,
                 };
-                all.insert("backing".into(), Value::String(rooted(&named.backing, text)?));
+                all.insert("backing".into(), Value::String(rooted(named.backing, text)?));
                 named.name
             }
             _ => args.name.clone(),
@@ -239,22 +239,16 @@ fn keys(said: &[String]) -> Result<Map<String, Value>, String> {
     Ok(all)
 }
 
-/// A backing as it was written, with its path from the root.
-fn rooted(backing: &fairlift::config::Backing, text: &str) -> Result<String, String> {
-    use fairlift::config::Backing;
-    let whole = |path: &Path| std::path::absolute(path).map_err(|error| format!("{}: {error}", path.display()));
-    let path = match backing {
-        Backing::File { path, .. } => path,
-        Backing::Fault(fault) => {
-            let inner = text.split_once(",inner=").map_or("", |(_, inner)| inner);
-            return Ok(format!("fault:{},inner={}", whole(&fault.path)?.display(), rooted(&fault.inner, inner)?));
-        }
-        _ => return Ok(text.to_owned()),
-    };
-    let whole = whole(path)?;
-    let text = text.strip_prefix("file:").unwrap_or(text);
-    let options = text.strip_prefix(path.to_str().ok_or("the path is not UTF-8")?).unwrap_or_default();
-    Ok(format!("file:{}{options}", Path::display(&whole)))
+/// A backing as it was written, or with its paths from the root if it has some.
+fn rooted(mut backing: Backing, text: &str) -> Result<String, String> {
+    let mut paths = backing.paths();
+    if paths.is_empty() {
+        return Ok(text.to_owned());
+    }
+    for path in &mut paths {
+        **path = std::path::absolute(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+    }
+    Ok(backing.about().written)
 }
 
 #[cfg(test)]
@@ -271,11 +265,12 @@ mod tests {
 
     #[test]
     fn a_relative_path_starts_where_the_command_was_given() {
-        let whole = |text: &str| rooted(&backing::parse(text).unwrap(), text).unwrap();
+        let whole = |text: &str| rooted(backing::parse(text).unwrap(), text).unwrap();
         let here = std::env::current_dir().unwrap();
         assert_eq!(whole("a.img,direct=off"), format!("file:{}/a.img,direct=off", here.display()));
         assert_eq!(whole("file:/b.img"), "file:/b.img");
         assert_eq!(whole("mem:1g"), "mem:1g");
+        assert_eq!(whole("rbd:p/i,conf=c.conf"), format!("rbd:p/i,conf={}/c.conf", here.display()));
         let here = here.display();
         assert_eq!(
             whole("fault:a.toml,inner=b.img,direct=off"),

@@ -28,7 +28,7 @@ use crate::control;
 use crate::terminal::complaint::Complaint;
 use crate::terminal::output;
 use crate::words::mistake::{Mistake, Severity, Source, render};
-use crate::words::{backing, place};
+use crate::words::place;
 pub(crate) use args::ServeArgs;
 use confine::Confinement;
 use places::Places;
@@ -253,11 +253,11 @@ fn announcement(config: &Config, bound: &[String], teach: bool) -> String {
         for (place, listener) in config.listeners.iter().enumerate() {
             let address = bound_address(&listener.address, bound.get(place));
             let Some(uri) = place::uri(&address, listener.tls, &export.name) else { continue };
-            let _ = writeln!(out, "serving {} ({}) at {uri}", export.name, backing::show(&export.backing));
+            let _ = writeln!(out, "serving {} ({}) at {uri}", export.name, export.backing.about().shown);
             first.get_or_insert(uri);
         }
         if let Some(socket) = &export.vhost_user {
-            let backing = backing::show(&export.backing);
+            let backing = export.backing.about().shown;
             let _ = writeln!(out, "serving {} ({backing}) to virtual machines at {}", export.name, socket.display());
         }
     }

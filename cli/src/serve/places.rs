@@ -5,7 +5,6 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use fairlift::Error;
-use fairlift::config::Backing;
 
 use super::args::ServeArgs;
 use crate::config::section::{Placed, join};
@@ -45,7 +44,7 @@ impl Said {
 pub(crate) struct Places {
     /// By the export's name.
     exports: Vec<(String, Said)>,
-    /// By the path of the file.
+    /// By what messages call the backing.
     backings: Vec<(String, Said)>,
     /// By the address.
     listeners: Vec<(String, Said)>,
@@ -70,7 +69,7 @@ impl Places {
         for config::Export { at, backing, said: export, .. } in &file.exports {
             let said = table("export", &export.name, at);
             let key = format!("{}.backing", said.key);
-            places.backing(&export.backing, &Said { at: Some(backing.clone()), key });
+            places.backings.push((export.backing.about().opened, Said { at: Some(backing.clone()), key }));
             match &export.vhost_user {
                 Some(path) => places.socket(path, Said { key: format!("{}.vhost_user", said.key), ..said.clone() }),
                 None => places.socket_in(flags, &export.name),
@@ -79,7 +78,7 @@ impl Places {
         }
         for named in &flags.exports {
             let said = Said::in_flag(format!("export {:?}", named.name));
-            places.backing(&named.backing, &said);
+            places.backings.push((named.backing.about().opened, said.clone()));
             places.socket_in(flags, &named.name);
             places.exports.push((named.name.clone(), said));
         }
@@ -102,16 +101,6 @@ impl Places {
         let tables = file.weighed.iter();
         places.groups = tables.map(|one| (one.value.clone(), table("group", &one.value, &one.at))).collect();
         places
-    }
-
-    fn backing(&mut self, backing: &Backing, said: &Said) {
-        match backing {
-            Backing::File { path, .. } => self.backings.push((format!("file:{}", path.display()), said.clone())),
-            Backing::Nbd(nbd) => self.backings.push((nbd.uri.clone(), said.clone())),
-            Backing::Rbd(rbd) => self.backings.push((rbd.name.clone(), said.clone())),
-            Backing::Fault(fault) => self.backing(&fault.inner, said),
-            Backing::Null { .. } | Backing::Mem { .. } | Backing::Model { .. } => {}
-        }
     }
 
     fn socket(&mut self, path: &Path, said: Said) {

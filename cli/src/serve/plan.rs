@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use fairlift::config::{Address, Backing, Config, Disk, Export, Limits, Listener, Root, Tls};
+use fairlift::config::{Address, Config, Disk, Export, Limits, Listener, Ram, Root, Tls};
 use fairlift::control::check_floors;
 use fairlift_core::ceiling::{Bounds, Ceiling};
 use fairlift_core::{GroupId, sched};
@@ -215,7 +215,7 @@ fn exports(flags: &ServeArgs, file: &mut File, from_file: bool, mistakes: &mut V
             ..said.clone()
         });
     }
-    let usual = Named { name: "ram".into(), backing: Backing::Mem { size: 1 << 30 } };
+    let usual = Named { name: "ram".into(), backing: Ram { size: 1 << 30 }.into() };
     let alone = (flags.exports.is_empty() && !from_file).then_some(&usual);
     for (number, named) in flags.exports.iter().chain(alone).enumerate() {
         let mut refuse = |says| mistakes.push(Mistake::in_flag(&format!("export {:?}", named.name), says));

@@ -1,15 +1,9 @@
-//! What holds the data, as people write it: `null:SIZE[,delay=TIME]`, `mem:SIZE`, `file:PATH[,direct=auto|on|off][,in_use=allow][,format=raw][,shared]`,
-//! `sim:PROFILE[,size=SIZE][,parameter=VALUE…]`, `nbd:URI[,reconnect=TIME][,connections=NUMBER][,tls=DIR]`,
-//! `rbd:POOL/IMAGE[@SNAPSHOT][,user=USER][,conf=PATH][,namespace=NAME][,timeout=TIME]`, `fault:RULES,inner=BACKING`.
+//! What holds the data, as people write it: each kind of backing has its words itself, and here is what those of some need.
 
-use std::path::Path;
+use fairlift::config::{Backing, Factory, Outside};
+use fairlift_lab::model;
 
-use fairlift::config::{Backing, Direct, Factory, Faults, Faulty, FileAccess, InUse};
-use fairlift_core::Duration;
-
-use crate::words::units::{parse_capacity, parse_time};
-use crate::words::{nbd, rbd};
-use fairlift_lab::{model, suggestion};
+use crate::words::certificates;
 
 /// An export as named on the command line.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -35,185 +29,33 @@ pub(crate) fn parse_named(text: &str) -> Result<Named, String> {
         return Err(format!("no spaces around \"=\": {}={}", name.trim(), backing.trim()));
     }
     match text.split_once('=') {
-        Some((name, backing)) if !name.contains(['/', ':']) || KINDS.iter().any(|kind| backing.starts_with(kind)) => {
+        Some((name, backing)) if !name.contains(['/', ':']) || Backing::is_begun_by(backing) => {
             Ok(Named { name: name.into(), backing: parse(backing)? })
         }
         _ => {
             let backing = parse(text)?;
-            Ok(Named { name: own_name(&backing), backing })
+            Ok(Named { name: backing.about().own_name, backing })
         }
     }
 }
-
-/// How a backing may start that is not simply a path.
-const KINDS: [&str; 10] =
-    ["fault:", "file:", "mem:", "null:", "sim:", "rbd:", "nbd:", "nbds:", "nbd+unix:", "nbds+unix:"];
 
 /// What a model leaves to chance follows from this, so that a modelled disk is the same one every time it is served.
 const SEED: u64 = 1;
 
-/// What an export is called if nobody named it.
-fn own_name(backing: &Backing) -> String {
-    match backing {
-        Backing::Null { .. } => "null".into(),
-        Backing::Mem { .. } => "ram".into(),
-        Backing::Model { name, .. } => name.split(',').next().unwrap_or_default().into(),
-        Backing::Nbd(nbd) if nbd.export.is_empty() => "nbd".into(),
-        Backing::Nbd(nbd) => nbd.export.clone(),
-        Backing::Rbd(rbd) => rbd.image.clone(),
-        Backing::Fault(fault) => own_name(&fault.inner),
-        Backing::File { path, .. } => {
-            path.file_name().map_or_else(|| "file".into(), |name| name.to_string_lossy().into_owned())
-        }
-    }
-}
+const OUTSIDE: Outside = Outside { model: parse_model, certificates: certificates::load_trusting };
 
-/// Reads a backing. Text without a kind in front is the path of a file.
+/// As [`Backing::parse`].
 ///
 /// # Errors
 /// The kind or an option is unknown, or a value is malformed.
 pub(crate) fn parse(text: &str) -> Result<Backing, String> {
-    const KINDS: [&str; 7] = ["null", "mem", "file", "sim", "nbd", "rbd", "fault"];
-    if text.is_empty() {
-        return Err(
-            "a backing is needed: null:SIZE, mem:SIZE, file:PATH, sim:PROFILE, nbd:URI, rbd:POOL/IMAGE or fault:RULES,inner=BACKING".into()
-        );
-    }
-    match text.split_once(':') {
-        Some(("null", rest)) => {
-            let mut options = Options::new(rest);
-            let size = parse_capacity(options.main)?;
-            let delay = options.take("delay").map_or(Ok(Duration::ZERO), parse_time)?;
-            options.finish("null", &["delay"])?;
-            Ok(Backing::Null { size, delay })
-        }
-        Some(("mem", rest)) => {
-            let options = Options::new(rest);
-            let size = parse_capacity(options.main)?;
-            options.finish("mem", &[])?;
-            Ok(Backing::Mem { size })
-        }
-        Some(("file", rest)) => parse_file(rest),
-        Some(("sim", rest)) => parse_sim(rest),
-        Some(("rbd", rest)) => rbd::parse(rest),
-        Some(("fault", rest)) => parse_fault(rest),
-        Some((scheme, _)) if nbd::SCHEMES.contains(&scheme) => nbd::parse(text),
-        Some((kind @ ("qcow2" | "qcow" | "vmdk" | "vdi" | "vhdx" | "vpc"), path)) if !Path::new(text).exists() => {
-            Err(format!(
-                "only raw images are served; convert this one (qemu-img convert -f {kind} -O raw {path} NEW.img), or have \
-                 qemu-storage-daemon serve it, and this server in front of that (nbd:URI)"
-            ))
-        }
-        Some((kind, _)) if !kind.contains('/') && !Path::new(text).exists() => Err(format!(
-            "unknown backing \"{kind}:\": the backings are null:SIZE, mem:SIZE, file:PATH, sim:PROFILE, nbd:URI, rbd:POOL/IMAGE and \
-             fault:RULES,inner=BACKING{}",
-            suggestion(kind, KINDS)
-        )),
-        _ => parse_file(text),
-    }
-}
-
-/// Reads `PATH[,direct=…][,in_use=…][,format=raw][,shared]`. Only a known option parts from the path, for paths may contain commas.
-fn parse_file(text: &str) -> Result<Backing, String> {
-    let (mut path, mut access, mut given) = (text, FileAccess::default(), Vec::new());
-    while let Some((before, option)) = path.rsplit_once(',') {
-        let (key, value) = option.split_once('=').unwrap_or((option, ""));
-        match (key, option.contains('=')) {
-            ("direct", true) => access.direct = parse_direct(value)?,
-            ("in_use", true) => access.in_use = parse_in_use(value)?,
-            ("format", true) => access.is_raw = parse_format(value)?,
-            ("shared", false) => access.is_shared = true,
-            _ => break,
-        }
-        if given.contains(&key) {
-            return Err(format!("file: {key} is given twice"));
-        }
-        given.push(key);
-        path = before;
-    }
-    if path.is_empty() {
-        return Err("file: needs a path".into());
-    }
-    if path.contains('\0') {
-        return Err("a path cannot contain a NUL character".into());
-    }
-    Ok(Backing::File { path: path.into(), access })
-}
-
-/// Reads `RULES,inner=BACKING`: all that follows is the inner backing's. The rules themselves are read when it is known where they are.
-fn parse_fault(text: &str) -> Result<Backing, String> {
-    const FORM: &str = "fault:RULES,inner=BACKING, as in fault:rules.toml,inner=file:disk.img";
-    let Some((rules, inner)) = text.split_once(",inner=").filter(|(rules, _)| !rules.is_empty()) else {
-        return Err(format!("fault: needs a file with rules, and what they are for: {FORM}"));
-    };
-    if rules.contains('\0') {
-        return Err("a path cannot contain a NUL character".into());
-    }
-    let inner = parse(inner).map_err(|why| format!("fault: inner: {why}"))?;
-    let faults = Faults::default();
-    Ok(Backing::Fault(Box::new(Faulty { name: format!("fault:{text}"), path: rules.into(), faults, inner })))
-}
-
-fn parse_direct(word: &str) -> Result<Direct, String> {
-    match word {
-        "auto" => Ok(Direct::Auto),
-        "on" => Ok(Direct::On),
-        "off" => Ok(Direct::Off),
-        other => Err(format!("direct takes auto, on or off, not \"{other}\"")),
-    }
-}
-
-fn parse_format(word: &str) -> Result<bool, String> {
-    match word {
-        "raw" => Ok(true),
-        other => Err(format!("format takes raw, for only raw images are served, not \"{other}\"")),
-    }
-}
-
-fn parse_in_use(word: &str) -> Result<InUse, String> {
-    match word {
-        "refuse" => Ok(InUse::Refuse),
-        "allow" => Ok(InUse::Allow),
-        other => Err(format!("in_use takes refuse or allow, not \"{other}\"")),
-    }
+    Backing::parse(text, &OUTSIDE)
 }
 
 /// Reads `PROFILE[,parameter=VALUE…]`, as the lab does.
-fn parse_sim(text: &str) -> Result<Backing, String> {
+fn parse_model(text: &str) -> Result<(u64, Factory), String> {
     let spec = model::Spec::parse(text).map_err(|error| error.to_string())?;
-    Ok(Backing::Model { name: text.into(), size: spec.size, model: Factory::new(move || spec.build(SEED)) })
-}
-
-/// `MAIN,KEY=VALUE,…` taken apart.
-struct Options<'a> {
-    main: &'a str,
-    rest: Vec<(&'a str, &'a str)>,
-}
-
-impl<'a> Options<'a> {
-    fn new(text: &'a str) -> Self {
-        let mut parts = text.split(',');
-        let main = parts.next().unwrap_or_default();
-        Self { main, rest: parts.map(|part| part.split_once('=').unwrap_or((part, ""))).collect() }
-    }
-
-    fn take(&mut self, key: &str) -> Option<&'a str> {
-        let place = self.rest.iter().position(|(name, _)| *name == key)?;
-        Some(self.rest.remove(place).1)
-    }
-
-    fn finish(self, kind: &str, known: &[&str]) -> Result<(), String> {
-        match self.rest.first() {
-            None => Ok(()),
-            Some((key, _)) if known.contains(key) => Err(format!("{kind}: {key} is given twice")),
-            Some((key, _)) if known.is_empty() => Err(format!("unknown option \"{key}\": {kind}: takes only a size")),
-            Some((key, _)) => Err(format!(
-                "unknown option \"{key}\": {kind}: takes {}{}",
-                known.join(", "),
-                suggestion(key, known.iter().copied())
-            )),
-        }
-    }
+    Ok((spec.size, Factory::new(move || spec.build(SEED))))
 }
 
 /// Whether a file backing is there and of a kind that holds data. Whether it can be used, its opening shows.
@@ -222,7 +64,8 @@ impl<'a> Options<'a> {
 /// It is not, in words that name it.
 pub(crate) fn check(backing: &Backing) -> Result<(), String> {
     use std::os::unix::fs::FileTypeExt as _;
-    let Backing::File { path, .. } = backing else { return Ok(()) };
+    let Backing::File(file) = backing else { return Ok(()) };
+    let path = &file.path;
     let shown = path.display();
     let kind = std::fs::metadata(path).map_err(|error| format!("{shown}: {error}"))?.file_type();
     if kind.is_file() || kind.is_block_device() {
@@ -232,53 +75,42 @@ pub(crate) fn check(backing: &Backing) -> Result<(), String> {
     Err(format!("{shown} is {kind}"))
 }
 
-/// Shows a backing in a few words.
-pub(crate) fn show(backing: &Backing) -> String {
-    use crate::words::units::show_size;
-    match backing {
-        Backing::Null { size, .. } => format!("null, {}", show_size(*size)),
-        Backing::Mem { size } => format!("RAM, {}", show_size(*size)),
-        Backing::File { path, .. } => path.display().to_string(),
-        Backing::Nbd(nbd) => nbd.uri.clone(),
-        Backing::Rbd(rbd) => rbd.name.clone(),
-        Backing::Fault(fault) => format!("{}, with faults", show(&fault.inner)),
-        Backing::Model { name, size, .. } => {
-            format!("modelled {}, {}", name.split(',').next().unwrap_or_default(), show_size(*size))
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::path::Path;
+
+    use fairlift::config::{Direct, FileAccess, FileAt, InUse, Null, Ram};
+    use fairlift_core::Duration;
     use fairlift_core::time::us;
 
+    use super::*;
+
     fn file(path: &str) -> Backing {
-        Backing::File { path: path.into(), access: FileAccess::default() }
+        Backing::from(FileAt::new(path))
     }
 
     #[test]
     fn every_kind_of_backing_can_be_written() {
-        assert_eq!(parse("null:1g"), Ok(Backing::Null { size: 1 << 30, delay: Duration::ZERO }));
-        assert_eq!(parse("null:1g,delay=20us"), Ok(Backing::Null { size: 1 << 30, delay: us(20) }));
-        assert_eq!(parse("mem:64m"), Ok(Backing::Mem { size: 64 << 20 }));
+        assert_eq!(parse("null:1g"), Ok(Backing::from(Null { size: 1 << 30, delay: Duration::ZERO })));
+        assert_eq!(parse("null:1g,delay=20us"), Ok(Backing::from(Null { size: 1 << 30, delay: us(20) })));
+        assert_eq!(parse("mem:64m"), Ok(Backing::from(Ram { size: 64 << 20 })));
         assert_eq!(parse("file:/srv/a.img"), Ok(file("/srv/a.img")));
         assert_eq!(parse("/srv/a.img"), Ok(file("/srv/a.img")));
         assert_eq!(parse("/srv/a:b.img"), Ok(file("/srv/a:b.img")), "a path may contain a colon");
         assert_eq!(parse("/srv/a,b.img"), Ok(file("/srv/a,b.img")), "and a comma");
         let with = |path: &str, direct, in_use| {
             let access = FileAccess { direct, in_use, ..FileAccess::default() };
-            Ok(Backing::File { path: path.into(), access })
+            Ok(Backing::from(FileAt { path: path.into(), access }))
         };
         assert_eq!(parse("file:a.img,direct=off"), with("a.img", Direct::Off, InUse::Refuse));
         let faulty = parse("fault:a,b.toml,inner=file:c.img,direct=off").unwrap();
         let Backing::Fault(fault) = &faulty else { panic!("{faulty:?}") };
         assert_eq!(fault.path, Path::new("a,b.toml"));
         assert_eq!(Ok(fault.inner.clone()), with("c.img", Direct::Off, InUse::Refuse));
-        assert_eq!(show(&faulty), "c.img, with faults");
+        assert_eq!(faulty.about().shown, "c.img, with faults");
         assert_eq!(parse("file:a,b,in_use=allow,direct=on"), with("a,b", Direct::On, InUse::Allow));
         let access = FileAccess { is_raw: true, is_shared: true, ..FileAccess::default() };
-        assert_eq!(parse("a,format=raw,shared"), Ok(Backing::File { path: "a".into(), access }));
+        assert_eq!(parse("a,format=raw,shared"), Ok(Backing::from(FileAt { path: "a".into(), access })));
         assert_eq!(parse("a,shared.img"), Ok(file("a,shared.img")), "an option is a whole word");
     }
 
@@ -320,10 +152,10 @@ mod tests {
     #[test]
     fn a_modelled_disk_has_the_size_of_its_profile_or_what_is_said() {
         let size = |text| match parse(text) {
-            Ok(Backing::Model { name, size, model }) => {
-                assert_eq!(format!("sim:{name}"), text);
-                assert_eq!(model.build().limits().capacity * 512, size, "{text}");
-                size
+            Ok(Backing::Model(sim)) => {
+                assert_eq!(format!("sim:{}", sim.name), text);
+                assert_eq!(sim.model.build().limits().capacity * 512, sim.size, "{text}");
+                sim.size
             }
             other => panic!("{text}: {other:?}"),
         };
@@ -337,7 +169,7 @@ mod tests {
             let says = parse(text).unwrap_err();
             assert!(says.contains(why), "{text}: {says}");
         }
-        assert_eq!(show(&parse("sim:sata-7200,size=1G").unwrap()), "modelled sata-7200, 1 GiB");
+        assert_eq!(parse("sim:sata-7200,size=1G").unwrap().about().shown, "modelled sata-7200, 1 GiB");
     }
 
     #[test]

@@ -107,14 +107,12 @@ pub fn run(setup: &Setup, jobs: Vec<Job>, watch: Watch<'_>) -> Result<Measured, 
 /// If a job's group is not in [`Setup::groups`].
 pub fn run_raw(setup: &Setup, jobs: Vec<Job>, watch: Watch<'_>) -> Result<Measured, Error> {
     check_groups(setup, &jobs);
-    let Backing::File { path, access } = &allowed(&setup.backing, setup.read_only) else {
-        let (what, why) = (
-            device::about(&setup.backing, None).name,
-            "is no file: only the path to a file or block device can be measured raw",
-        );
+    let Backing::File(said) = &allowed(&setup.backing, setup.read_only) else {
+        let (what, why) =
+            (setup.backing.about().name, "is no file: only the path to a file or block device can be measured raw");
         return Err(Error::Backing { what, why: why.into() });
     };
-    let file = File::open(&RootedPath::anywhere(path), *access, setup.read_only)?;
+    let file = File::open(&RootedPath::anywhere(&said.path), said.access, setup.read_only)?;
     let bounds = Bounds { limits: file.facts().limits, read_only: setup.read_only };
     let count = jobs.len();
     let engine = Choice::make(setup.engine)?;
@@ -144,21 +142,21 @@ fn check_groups(setup: &Setup, jobs: &[Job]) {
 /// and whatever the bytes mean.
 fn allowed(backing: &Backing, read_only: bool) -> Backing {
     match backing {
-        Backing::File { path, access } => {
-            let in_use = if read_only { config::InUse::Allow } else { access.in_use };
-            let access = config::FileAccess { in_use, is_raw: true, ..*access };
-            Backing::File { path: path.clone(), access }
+        Backing::File(said) => {
+            let in_use = if read_only { config::InUse::Allow } else { said.access.in_use };
+            let access = config::FileAccess { in_use, is_raw: true, ..said.access };
+            config::FileAt { path: said.path.clone(), access }.into()
         }
         Backing::Fault(fault) => {
             let inner = allowed(&fault.inner, read_only);
-            Backing::Fault(Box::new(config::Faulty { inner, ..(**fault).clone() }))
+            config::Faulty { inner, ..(**fault).clone() }.into()
         }
         other => other.clone(),
     }
 }
 
 fn open(backing: &Backing, read_only: bool) -> Result<Arc<dyn device::Device>, Error> {
-    device::open(&allowed(backing, read_only), read_only, &Roots::default())
+    allowed(backing, read_only).open(read_only, &Roots::default())
 }
 
 /// What `count` jobs, in several threads, had done.

@@ -9,7 +9,7 @@ use crate::Error;
 use crate::config::{self, Config};
 use crate::control::{naming, plan};
 use crate::device::roots::Roots;
-use crate::device::{self, Device, Sharing};
+use crate::device::{Device, Sharing};
 use crate::disk::{Disk, Registered};
 use crate::export::Export;
 
@@ -28,13 +28,13 @@ impl Devices {
     /// Opens the backing of an export, if no other export that shares it has.
     pub(crate) fn open(&mut self, export: &config::Export, written: &Written) -> Result<Arc<dyn Device>, Error> {
         self.roots.check(&export.backing)?;
-        let sharing = device::about(&export.backing, export.disk).sharing;
+        let sharing = export.backing.sharing(export.disk);
         if let Some(known) = self.shared.get(&sharing) {
             return Ok(Arc::clone(known));
         }
         // A backing that any of its exports may write is opened for writing.
         let read_only = export.read_only && !written.has(export);
-        let device = device::open(&export.backing, read_only, &self.roots)?;
+        let device = export.backing.open(read_only, &self.roots)?;
         if sharing != Sharing::Nothing {
             self.shared.insert(sharing, Arc::clone(&device));
         }
@@ -51,12 +51,12 @@ impl Written {
     pub(crate) fn by(exports: &[config::Export]) -> Self {
         let some = exports.iter().any(|export| export.read_only); // or nobody asks
         let writable = exports.iter().filter(|export| some && !export.read_only);
-        Self(writable.map(|export| device::about(&export.backing, export.disk).sharing).collect())
+        Self(writable.map(|export| export.backing.sharing(export.disk)).collect())
     }
 
     /// Whether the backing of an export is among it.
     pub(crate) fn has(&self, export: &config::Export) -> bool {
-        let sharing = device::about(&export.backing, export.disk).sharing;
+        let sharing = export.backing.sharing(export.disk);
         sharing != Sharing::Nothing && self.0.contains(&sharing)
     }
 }
@@ -161,16 +161,16 @@ pub(crate) fn check_shared<'a>(
     let mut written: HashMap<*const (), Vec<&config::Export>> = HashMap::new();
     let end = |export: &config::Export| export.size.map_or(u64::MAX, |size| export.offset.saturating_add(size));
     for (export, device) in exports.filter(|(export, _)| !export.read_only) {
-        let config::Backing::File { path, access } = &export.backing else { continue };
+        let config::Backing::File(file) = &export.backing else { continue };
         let others = written.entry(address(device)).or_default();
         let is_beside = |other: &&&config::Export| other.offset < end(export) && export.offset < end(other);
         let is_shared =
-            |other: &config::Export| matches!(other.backing, config::Backing::File { access, .. } if access.is_shared);
+            |other: &config::Export| matches!(&other.backing, config::Backing::File(file) if file.access.is_shared);
         if let Some(other) = others.iter().find(is_beside)
-            && !access.is_shared
+            && !file.access.is_shared
             && !is_shared(other)
         {
-            let path = path.display();
+            let path = file.path.display();
             let why = format!(
                 "export {:?} writes to {path} already, and two clients that write to one file system destroy it; make one of them \
                  read-only, or if they know of each other: file:{path},shared",

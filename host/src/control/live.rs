@@ -30,7 +30,7 @@ use crate::clock;
 use crate::config::{self, Config};
 use crate::control::arrange::{self, Written};
 use crate::device::roots::Roots;
-use crate::device::{self, Device, Fault, Sharing};
+use crate::device::{Device, Fault, Sharing};
 use crate::export::Export;
 use crate::export::clients::Served;
 use crate::export::listen::Listening;
@@ -122,7 +122,7 @@ impl Live {
         let written = Written::by(&config.exports);
         for (said, export) in config.exports.iter().zip(exports) {
             let Some(place) = places.remove(&arrange::address(&export.device)) else { continue };
-            let sharing = device::about(&said.backing, Some(export.disk)).sharing;
+            let sharing = said.backing.sharing(Some(export.disk));
             let read_only = export.device.facts().read_only || (said.read_only && !written.has(said));
             let device = Arc::clone(&export.device);
             opened.push(Opened { device, sharing, disk: export.disk, start: place.start, file: place.file, read_only });

@@ -38,6 +38,7 @@ mod lane;
 mod open;
 mod peek;
 mod sys;
+pub(super) mod words;
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -56,9 +57,8 @@ use vm_memory::VolatileSlice;
 
 use super::lane::{Address, AtOnce, Lane};
 use super::roots::RootedPath;
-use super::{Device, Facts, Fault, Inline, Run, Sharing};
+use super::{Device, Facts, Fault, Inline, Run};
 use crate::Error;
-use crate::config::FileAccess;
 use crate::kernel::helpers::Order;
 use crate::kernel::ticket::zero;
 use crate::outcome::{errno, outcome};
@@ -66,6 +66,7 @@ use faults::Faults;
 use lane::OnFile;
 use open::{Opened, kind};
 use peek::Peek;
+use words::FileAccess;
 
 pub(crate) struct File {
     path: PathBuf,
@@ -245,15 +246,6 @@ impl File {
             tracing::info!(path = %self.path.display(), "the file system cannot {what}; done without from now on");
         }
     }
-}
-
-/// Exports share a file, whatever they call it.
-pub(super) fn sharing(path: &Path) -> Sharing {
-    use std::os::unix::fs::FileTypeExt as _;
-    fs::metadata(path).map_or(Sharing::Nothing, |metadata| match metadata.file_type().is_block_device() {
-        true => Sharing::File(u64::MAX, metadata.rdev()),
-        false => Sharing::File(metadata.dev(), metadata.ino()),
-    })
 }
 
 impl Device for File {

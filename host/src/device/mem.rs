@@ -7,12 +7,16 @@
 use std::io;
 use std::sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
+use fairlift_core::units::{parse_capacity, show_size};
 use fairlift_core::{Flags, Outcome};
 
 use vm_memory::VolatileSlice;
 
+use super::backing::{About, BackingKind, Options, Words};
 use super::lane::{Address, AtOnce, Lane};
+use super::roots::Roots;
 use super::{Device, Facts, Inline, Run};
+use crate::Error;
 use crate::kernel::ticket::zero;
 
 /// The bytes under one lock. Chosen: large enough that a disk of a gibibyte has 16,384 locks and a request of 4 KiB takes one;
@@ -24,6 +28,31 @@ const TABLE: usize = 4096;
 
 type Chunk = Option<Box<[u8]>>;
 type Table = Box<[RwLock<Chunk>]>;
+
+/// RAM, allocated where something is written.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Ram {
+    /// Its size in bytes.
+    pub size: u64,
+}
+
+pub(super) const WORDS: Words = Words {
+    schemes: &["mem"],
+    form: "mem:SIZE",
+    takes: "mem:SIZE",
+    parse: |text, _| Ok(Ram { size: parse_capacity(Options::new("mem", &[], text)?.main)? }.into()),
+};
+
+impl BackingKind for Ram {
+    fn about(&self) -> About<'_> {
+        let shown = format!("RAM, {}", show_size(self.size));
+        About { name: "mem".into(), shown, size: Some(self.size), ..About::new(format!("mem:{}", self.size), "ram") }
+    }
+
+    fn open(&self, _read_only: bool, _roots: &Roots) -> Result<Arc<dyn Device>, Error> {
+        Ok(Arc::new(Mem::new(self.size)))
+    }
+}
 
 pub(crate) struct Mem {
     size: u64,

@@ -2,8 +2,9 @@
 //!
 //! A device has two sides. [`Device`] is what all workers share: its size, what it can do, what is allocated. A [`Lane`] is
 //! what a worker has of it: it takes requests, and answers them now or later. To add a kind: implement both in a file or
-//! folder of its own, and give it a variant of [`config::Backing`](crate::config::Backing) and a row in [`about`] and in [`open`].
+//! folder of its own, with what [`backing::BackingKind`] asks, and give it a row below.
 
+pub(crate) mod backing;
 mod fault;
 mod file;
 mod gather;
@@ -13,7 +14,6 @@ mod mem;
 mod model;
 mod nbd;
 mod null;
-
 mod rbd;
 pub(crate) mod roots;
 
@@ -28,18 +28,21 @@ use std::time::SystemTime;
 use fairlift_core::{Errno, Flags, Limits, Op, Outcome, Sector};
 use vm_memory::VolatileSlice;
 
-use crate::Error;
-use crate::config::{Backing, Faults};
-
-use fault::BeforeDevice;
+pub(crate) use backing::Sharing;
 pub(crate) use file::File;
 use lane::{Address, Lane};
 use mem::Mem;
-use model::Modelled;
-use nbd::Remote;
-use null::Null;
-use rbd::Rbd;
-use roots::Roots;
+pub(crate) use said::{Backing, Factory, Faults, LoadCertificates};
+
+backing::backings! {
+    null => Null(Null),
+    mem => Mem(Ram),
+    file::words => File(FileAt, FileAccess, Direct, InUse),
+    model::words => Model(Sim, Factory),
+    nbd::words => Nbd(Nbd, NbdAddress, NbdTls, LoadCertificates),
+    rbd::words => Rbd(Rbd),
+    fault::words => Fault(Faulty, Faults, Rule, Then),
+}
 
 /// What is known of a backing when it has been opened.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -225,70 +228,6 @@ pub struct Link {
     pub lost: u64,
     /// There are writes that were answered, not flushed, and may be lost: the next flush fails.
     pub in_doubt: bool,
-}
-
-/// Exports of one device: of what they have in common.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub(crate) enum Sharing {
-    /// Each has its own.
-    Nothing,
-    /// A file or block device, whatever its name.
-    File(u64, u64),
-    /// What it is called.
-    Name(String),
-    /// What it is called, on a disk of this number that they name.
-    OnDisk(usize, String),
-}
-
-/// What the server has to know of a backing before it is open.
-pub(crate) struct About<'a> {
-    /// What it is called.
-    pub(crate) name: String,
-    /// What exports share it by, if they name a disk of this number.
-    pub(crate) sharing: Sharing,
-    /// Whether its data is there after its server was killed, and nothing is owed to it.
-    pub(crate) outlives: bool,
-    /// The file that it is, or that it is made of: it must lie in the roots.
-    pub(crate) file: Option<&'a Path>,
-}
-
-/// What each kind of backing says of itself: a row for each. What another NBD server has outlives ours, as a rule; but a server that
-/// comes after us does not know which writes that one owes a flush (ledger.1).
-pub(crate) fn about(backing: &Backing, disk: Option<usize>) -> About<'_> {
-    let named = |name: &String| Sharing::Name(name.clone());
-    let on = |name: &String| disk.map_or(Sharing::Nothing, |disk| Sharing::OnDisk(disk, name.clone()));
-    let (name, sharing, outlives, file) = match backing {
-        Backing::Null { .. } => ("null".into(), Sharing::Nothing, false, None),
-        Backing::Mem { .. } => ("mem".into(), Sharing::Nothing, false, None),
-        Backing::Model { name, .. } => (format!("sim:{name}"), on(name), false, None),
-        Backing::File { path, .. } => {
-            (format!("file:{}", path.display()), file::sharing(path), true, Some(path.as_path()))
-        }
-        Backing::Nbd(nbd) => (nbd.uri.clone(), named(&nbd.uri), false, None),
-        Backing::Rbd(rbd) => (rbd.name.clone(), named(&rbd.name), true, None),
-        Backing::Fault(fault) => {
-            let About { outlives, file, .. } = about(&fault.inner, None);
-            (fault.name.clone(), named(&fault.name), outlives, file)
-        }
-    };
-    About { name, sharing, outlives, file }
-}
-
-/// Opens a backing, a file in the roots: with [`about`] the place that knows all kinds of devices.
-pub(crate) fn open(backing: &Backing, read_only: bool, roots: &Roots) -> Result<Arc<dyn Device>, Error> {
-    Ok(match backing {
-        Backing::Null { size, delay } => Arc::new(Null::new(*size, *delay)),
-        Backing::Mem { size } => Arc::new(Mem::new(*size)),
-        Backing::Model { name, model, .. } => Arc::new(Modelled::new(name, model.build())),
-        Backing::Nbd(nbd) => Arc::new(Remote::open(nbd, read_only)?),
-        Backing::Rbd(rbd) => Arc::new(Rbd::open(rbd, read_only)?),
-        Backing::Fault(fault) => Arc::new(BeforeDevice::new(fault, open(&fault.inner, read_only, roots)?)),
-        Backing::File { path, access } => {
-            let refused = |why| Error::Backing { what: format!("file:{}", path.display()), why };
-            let place = roots.place(path).map_err(refused)?;
-            Arc::new(File::open(&place, *access, read_only)?)
-        }
-    })
 }
 
 /// What is allocated in a range of a device: the first runs, at most `most`, each as long as it is.

@@ -15,6 +15,8 @@
 //!           before anything that has happened already.
 //! timing.4  Of the workers that have requests in the model, one has a timer no later than the model's next event.
 
+pub(super) mod words;
+
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 

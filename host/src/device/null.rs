@@ -5,22 +5,50 @@ use std::io;
 use std::sync::Arc;
 
 use fairlift_core::queue::Segment;
+use fairlift_core::units::{parse_capacity, parse_time, show_size};
 use fairlift_core::{Duration, Flags, Instant, Outcome, Tag};
 
 use vm_memory::VolatileSlice;
 
+use super::backing::{About, BackingKind, Options, Words};
 use super::lane::{Address, AtOnce, Io, Lane, Request, answer};
+use super::roots::Roots;
 use super::{Device, Facts, Inline, Run};
+use crate::Error;
 use crate::kernel::ticket::zero;
 
-pub(crate) struct Null {
-    size: u64,
-    delay: Duration,
+/// Takes writes, forgets them, and reads as zeroes: for measuring all that is not the backing.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Null {
+    /// How large it claims to be, in bytes.
+    pub size: u64,
+    /// How long each request takes at least.
+    pub delay: Duration,
 }
 
-impl Null {
-    pub(crate) const fn new(size: u64, delay: Duration) -> Self {
-        Self { size, delay }
+pub(super) const WORDS: Words = Words {
+    schemes: &["null"],
+    form: "null:SIZE",
+    takes: "null:SIZE[,delay=TIME]",
+    parse: |text, _| {
+        let options = Options::new("null", &["delay"], text)?;
+        let size = parse_capacity(options.main)?;
+        Ok(Null { size, delay: options.get("delay").map_or(Ok(Duration::ZERO), parse_time)? }.into())
+    },
+};
+
+impl BackingKind for Null {
+    fn about(&self) -> About<'_> {
+        let written = match self.delay.as_nanos() {
+            0 => format!("null:{}", self.size),
+            delay => format!("null:{},delay={}us", self.size, delay / 1000),
+        };
+        let shown = format!("null, {}", show_size(self.size));
+        About { name: "null".into(), shown, size: Some(self.size), ..About::new(written, "null") }
+    }
+
+    fn open(&self, _read_only: bool, _roots: &Roots) -> Result<Arc<dyn Device>, Error> {
+        Ok(Arc::new(self.clone()))
     }
 }
 

@@ -19,18 +19,27 @@ use std::sync::Arc;
 use rustix::fs::{Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
+use super::Backing;
 use crate::Error;
-use crate::config::{self, Backing};
 
 /// How often a path is followed anew while directories on it are moved.
 const RETRIES: usize = 8;
 
+/// A directory that files of backings must lie in: no path, and no symbolic link on it, leads out of it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Root {
+    /// Where it is.
+    pub path: PathBuf,
+    /// Where that was said, for messages: `server.roots`.
+    pub said: String,
+}
+
 /// The directories that files must lie in; none: they may lie anywhere.
 #[derive(Clone, Default)]
-pub(crate) struct Roots(Arc<[Root]>);
+pub(crate) struct Roots(Arc<[Held]>);
 
-struct Root {
-    said: config::Root,
+struct Held {
+    said: Root,
     directory: OwnedFd,
     /// Its names: as it was said, and without symbolic links.
     names: [PathBuf; 2],
@@ -44,13 +53,13 @@ pub(crate) struct RootedPath<'a> {
 }
 
 impl Roots {
-    pub(crate) fn open(said: &[config::Root]) -> Result<Self, Error> {
-        let open = |said: &config::Root| {
+    pub(crate) fn open(said: &[Root]) -> Result<Self, Error> {
+        let open = |said: &Root| {
             let fail = |error: io::Error| Error::Root { path: said.path.clone(), why: error.to_string() };
             let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
             let directory = rustix::fs::open(&said.path, flags, Mode::empty()).map_err(|error| fail(error.into()))?;
             let names = [absolute(&said.path).map_err(fail)?, fs::canonicalize(&said.path).map_err(fail)?];
-            Ok(Root { said: said.clone(), directory, names })
+            Ok(Held { said: said.clone(), directory, names })
         };
         said.iter().map(open).collect::<Result<_, _>>().map(Self)
     }
@@ -72,7 +81,7 @@ impl Roots {
             }
         }
         Err(match leads_out {
-            Some(Root { said, .. }) => format!(
+            Some(Held { said, .. }) => format!(
                 "leads out of {}, by \"..\" or a symbolic link that is absolute or points outside; files are served from \
                  beneath it only ({})",
                 said.path.display(),
@@ -84,7 +93,7 @@ impl Roots {
 
     /// Whether a backing may be served: a file must lie in one of them (roots.3).
     pub(crate) fn check(&self, backing: &Backing) -> Result<(), Error> {
-        let Some(path) = super::about(backing, None).file else { return Ok(()) };
+        let Some(path) = backing.about().file else { return Ok(()) };
         let refused = |why| Error::Backing { what: format!("file:{}", path.display()), why };
         self.place(path).map(drop).map_err(refused)
     }
@@ -92,7 +101,7 @@ impl Roots {
     /// All of them, and where they were said.
     fn shown(&self) -> String {
         let mut shown = String::new();
-        for (number, Root { said, .. }) in self.0.iter().enumerate() {
+        for (number, Held { said, .. }) in self.0.iter().enumerate() {
             let or = if number == 0 { "" } else { " or " };
             let _ = write!(shown, "{or}{}", said.path.display());
         }
@@ -148,7 +157,7 @@ mod tests {
         }
 
         fn roots(&self, names: &[&str]) -> Roots {
-            let root = |name: &&str| config::Root { path: self.0.join(name), said: "server.roots".into() };
+            let root = |name: &&str| Root { path: self.0.join(name), said: "server.roots".into() };
             Roots::open(&names.iter().map(root).collect::<Vec<_>>()).unwrap()
         }
 
@@ -218,7 +227,7 @@ mod tests {
     fn a_root_that_is_not_there_or_no_directory_is_refused() {
         let tree = Tree::new("absent");
         for name in ["none", "secret"] {
-            let root = config::Root { path: tree.0.join(name), said: String::new() };
+            let root = Root { path: tree.0.join(name), said: String::new() };
             assert!(matches!(Roots::open(&[root]), Err(Error::Root { .. })), "{name}");
         }
     }

@@ -696,7 +696,6 @@ mod tests {
 
     use super::*;
     use crate::config;
-    use crate::device;
     use crate::kernel::lent::Machine;
     use crate::kernel::ring::Kind;
     use crate::kernel::ticket::Guest;
@@ -704,7 +703,7 @@ mod tests {
     /// An engine with one disk, of RAM, and a stream on it.
     fn engine() -> (Engine, fairlift_core::StreamId) {
         let settings = config::Disk::new("d", sched::Kind::None);
-        let device = device::open(&config::Backing::Mem { size: 1 << 20 }, false, &Default::default()).unwrap();
+        let device = config::Backing::from(config::Ram { size: 1 << 20 }).open(false, &Default::default()).unwrap();
         let disk = Arc::new(Disk::new(&settings, &[(device, None)], &[Group::root()], 1).unwrap());
         let notifiers = Arc::new(Notifiers::new(1).unwrap());
         let helpers = Helpers::new(1, &[disk.concurrency], &[], 1, Arc::clone(&notifiers));

@@ -305,8 +305,7 @@ mod tests {
     use fairlift_core::{Bio, Errno, Extent, Flags, Limits, Op, Priority, Sector, Stream, Token};
 
     use super::*;
-    use crate::config::{Backing, Factory};
-    use crate::device;
+    use crate::config::{Backing, Factory, Sim};
 
     /// A disk that forgets when the power fails.
     struct Volatile;
@@ -345,8 +344,8 @@ mod tests {
 
     fn unused(settings: &config::Disk) -> Disk {
         let model = Factory::new(|| Box::new(Volatile));
-        let backing = Backing::Model { name: "volatile".into(), size: 1 << 20, model };
-        let device = device::open(&backing, false, &Default::default()).unwrap();
+        let backing = Backing::from(Sim { name: "volatile".into(), size: 1 << 20, model });
+        let device = backing.open(false, &Default::default()).unwrap();
         Disk::new(settings, &[(device, None)], &[Group::root()], 2).unwrap()
     }
 

@@ -20,7 +20,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use fairlift_core::{Duration, Tag};
 
 use crate::Error;
-use crate::config;
 use crate::kernel::buffer::{Pool, RecvRing};
 use crate::kernel::call::Call;
 use poll::Poll;
@@ -31,6 +30,18 @@ use uring::Uring;
 pub(crate) enum Ring {
     Uring(Uring),
     Poll(Box<Poll>),
+}
+
+/// What the workers give the kernel their work through.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum Engine {
+    /// io_uring if it is to be had, else as [`Poll`](Self::Poll).
+    #[default]
+    Auto,
+    /// io_uring, or nothing.
+    IoUring,
+    /// epoll, and threads that wait for files: where io_uring is refused, as in many containers.
+    Poll,
 }
 
 /// What a ring is made of.
@@ -57,21 +68,21 @@ pub(crate) struct Choice {
 impl Choice {
     /// # Errors
     /// io_uring was asked for and is not to be had, or the process has no descriptors left.
-    pub(crate) fn make(asked: config::Engine) -> Result<Self, Error> {
+    pub(crate) fn make(asked: Engine) -> Result<Self, Error> {
         let choice = |kind, files, refused| Self {
             kind,
             files,
             refused,
             later: OnceLock::new(),
-            may_change: asked == config::Engine::Auto && kind == Kind::IoUring,
+            may_change: asked == Engine::Auto && kind == Kind::IoUring,
         };
         let poll = |refused| choice(Kind::Poll, FILES, refused);
-        if asked == config::Engine::Poll {
+        if asked == Engine::Poll {
             return Ok(poll(None));
         }
         match Uring::probe() {
             Ok(files) => Ok(choice(Kind::IoUring, files, None)),
-            Err(error) if asked == config::Engine::IoUring => Err(Error::Ring(error)),
+            Err(error) if asked == Engine::IoUring => Err(Error::Ring(error)),
             // The other engine would not get on either.
             Err(error) if is_full(&error) => Err(Error::Ring(error)),
             Err(error) => Ok(poll(Some(errno_name(&error)))),

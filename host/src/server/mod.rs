@@ -37,12 +37,12 @@ use crate::worker::{Backend, Worker};
 ///
 /// ```
 /// use fairlift::Server;
-/// use fairlift::config::{Address, Backing, Config, Disk, Export, Limits, Listener, Tls};
+/// use fairlift::config::{Address, Config, Disk, Export, Limits, Listener, Ram, Tls};
 /// use fairlift_core::{Group, sched};
 ///
 /// let socket = std::env::temp_dir().join(format!("fairlift-doc-{}.sock", std::process::id()));
 /// let ram = Disk::new("ram", sched::Kind::None);
-/// let gibibyte = Backing::Mem { size: 1 << 30 };
+/// let gibibyte = Ram { size: 1 << 30 };
 /// let export = Export { disk: Some(0), ..Export::new("ram", gibibyte) }; // on the first of `disks`
 /// let server = Server::bind(Config {
 ///     groups: vec![Group::root()],

@@ -1,4 +1,4 @@
-use fairlift::config::{Engine, Limits, Tls};
+use fairlift::config::{Engine, Limits, Ram, Tls};
 use fairlift::control::make;
 use fairlift_core::learn::concurrency;
 use fairlift_core::sched;
@@ -82,7 +82,7 @@ fn random_config(random: &mut Random) -> Config {
         if random.one_in(3) || (at % 5 < 4 && named.is_none()) {
             continue;
         }
-        let mut export = Export::new(format!("e{at}"), Backing::Mem { size: 1 << (20 + at) });
+        let mut export = Export::new(format!("e{at}"), Backing::from(Ram { size: 1 << (20 + at) }));
         export.disk = named;
         export.group = GroupId(random.below(config.groups.len()) as u16);
         export.read_only = random.one_in(2);
@@ -167,7 +167,7 @@ fn what_was_added_otherwise_stays_and_what_the_file_says_is_in_force() {
             Change::AddDisk(disk("other", sched::Kind::Cfq)),
         ];
         let live = |disk: Option<&str>| {
-            let export = Export::new("live", Backing::Mem { size: 1 << 20 });
+            let export = Export::new("live", Backing::from(Ram { size: 1 << 20 }));
             NewExport { group: "/live/below".into(), disk: disk.map(str::to_owned), ..named(&empty(), &export) }
         };
         changes.push(Change::AddExport(live(Some("other"))));
@@ -226,12 +226,16 @@ fn a_tunable_that_only_a_command_has_named_stays_and_one_of_the_file_is_again_as
 fn all_that_cannot_change_is_named() {
     let mut old = empty();
     old.disks = vec![disk("d", sched::Kind::None), disk("e", sched::Kind::None)];
-    let export =
-        Export { offset: 0, size: Some(1 << 20), disk: Some(0), ..Export::new("a", Backing::Mem { size: 1 << 20 }) };
+    let export = Export {
+        offset: 0,
+        size: Some(1 << 20),
+        disk: Some(0),
+        ..Export::new("a", Backing::from(Ram { size: 1 << 20 }))
+    };
     old.exports = vec![export];
     old.listeners = vec![listener("tcp:127.0.0.1:1")];
     let mut new = old.clone();
-    new.exports[0].backing = Backing::Mem { size: 2 << 20 };
+    new.exports[0].backing = Backing::from(Ram { size: 2 << 20 });
     (new.exports[0].offset, new.exports[0].size, new.exports[0].disk) = (512, Some(512), Some(1));
     (new.disks[0].shared_tags, new.disks[0].io_timeout) = (true, Some(secs(1)));
     new.exports[0].vhost_user = Some("/run/a.sock".into());
@@ -264,7 +268,7 @@ fn all_that_cannot_change_is_named() {
 #[test]
 fn a_size_that_grows_is_a_change() {
     let mut old = empty();
-    old.exports = vec![Export { size: Some(512), ..Export::new("a", Backing::Mem { size: 1 << 20 }) }];
+    old.exports = vec![Export { size: Some(512), ..Export::new("a", Backing::from(Ram { size: 1 << 20 })) }];
     let mut new = old.clone();
     new.exports[0].size = None;
     let changes = difference(&old, &new).unwrap();
@@ -277,7 +281,7 @@ fn a_size_that_grows_is_a_change() {
 fn a_scheduler_that_nobody_names_is_no_difference() {
     let unnamed = |kind| Disk { is_usual: true, ..disk("srv", kind) };
     let mut was = empty();
-    was.exports = vec![Export::new("a", Backing::Mem { size: 1 << 20 })];
+    was.exports = vec![Export::new("a", Backing::from(Ram { size: 1 << 20 }))];
     was.disk_default = unnamed(sched::Kind::MqDeadline);
     let mut now = was.clone();
     now.disks = vec![unnamed(sched::Kind::MqDeadline)];

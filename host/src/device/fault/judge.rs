@@ -6,7 +6,7 @@
 
 use fairlift_core::{Duration, Op};
 
-use crate::config::{Faults, Rule, Then};
+use super::words::{Faults, Rule, Then};
 
 /// The rules, and what each has met.
 pub(super) struct Judge {

@@ -12,6 +12,7 @@
 
 mod judge;
 mod lane;
+pub(super) mod words;
 
 use std::collections::VecDeque;
 use std::io;
@@ -25,10 +26,10 @@ use fairlift_core::{Errno, Op};
 use super::file::faults::Faults as Told;
 use super::lane::{Address, Lane};
 use super::{Device, Facts, Fault, Link, Run};
-use crate::config::{Faults, Faulty};
 use crate::sync::{Mutex, lock};
 use judge::Judge;
 use lane::BeforeFaults;
+use words::{Faults, Faulty};
 
 /// A device, and what stands before it.
 pub(super) struct BeforeDevice {

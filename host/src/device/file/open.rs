@@ -20,8 +20,8 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::OFlags;
 
+use super::words::{Direct, FileAccess, InUse};
 use super::{FileKind, format, holder, sys};
-use crate::config::{Direct, FileAccess, InUse};
 use crate::device::roots::RootedPath;
 use crate::kernel::buffer::Pages;
 

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use rustls::ClientConnection;
 use rustls::pki_types::ServerName;
 
-use crate::config::{Nbd, NbdAddress};
+use super::words::{Nbd, NbdAddress};
 use crate::wire::nbd::greeting::{Greeting, Offer, Progress};
 use crate::wire::nbd::{Command, RequestHeader, encode_request};
 

@@ -20,6 +20,7 @@ mod flight;
 mod lane;
 mod ledger;
 mod socket;
+pub(super) mod words;
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -33,7 +34,6 @@ use super::lane::{Address, Lane};
 use super::mail::Mail;
 use super::{Device, Facts, Link, Run, home};
 use crate::Error;
-use crate::config::{self, NbdAddress};
 use crate::kernel::notify::Notifiers;
 use crate::sync::{Mutex, lock};
 use crate::wire::nbd::greeting::Offer;
@@ -68,7 +68,7 @@ pub(crate) struct Remote {
 
 /// What all workers share, and the thread that connects.
 struct Shared {
-    nbd: config::Nbd,
+    nbd: words::Nbd,
     /// The URI, for messages.
     name: PathBuf,
     size: AtomicU64,
@@ -131,7 +131,7 @@ struct State {
 }
 
 impl Remote {
-    pub(crate) fn open(nbd: &config::Nbd, read_only: bool) -> Result<Self, Error> {
+    pub(crate) fn open(nbd: &words::Nbd, read_only: bool) -> Result<Self, Error> {
         let fail = |why: String| Error::Backing { what: nbd.uri.clone(), why };
         let first = connect(nbd, ATTEMPT).map_err(fail)?;
         let offer = first.offer.clone();
@@ -325,8 +325,8 @@ impl Device for Remote {
             size,
             // All exports of a server share the disks behind it.
             home: Some(match &self.shared.nbd.address {
-                NbdAddress::Tcp { host, port } => home((host, port)),
-                NbdAddress::Unix(path) => home(path),
+                words::NbdAddress::Tcp { host, port } => home((host, port)),
+                words::NbdAddress::Unix(path) => home(path),
             }),
             flush: offer.has(FLAG_SEND_FLUSH),
             rotational: offer.has(FLAG_ROTATIONAL),
@@ -338,8 +338,8 @@ impl Device for Remote {
 
     fn called(&self) -> String {
         match &self.shared.nbd.address {
-            NbdAddress::Tcp { host, .. } => host.clone(),
-            NbdAddress::Unix(path) => path.file_stem().unwrap_or_default().to_string_lossy().into(),
+            words::NbdAddress::Tcp { host, .. } => host.clone(),
+            words::NbdAddress::Unix(path) => path.file_stem().unwrap_or_default().to_string_lossy().into(),
         }
     }
 

@@ -19,6 +19,7 @@
 
 mod api;
 mod lane;
+pub(super) mod words;
 
 use std::ffi::{CString, c_int, c_void};
 use std::io;
@@ -34,7 +35,6 @@ use super::lane::{Address, Lane};
 use super::mail::Mail;
 use super::{Device, Facts, Run, home};
 use crate::Error;
-use crate::config;
 use crate::sync::{Mutex, lock};
 use api::{Api, EVENT_TYPE_EVENTFD, Handle};
 use lane::OnRbd;
@@ -136,7 +136,7 @@ fn says(errno: Errno) -> String {
 
 impl Cluster {
     /// The cluster of an image, connected.
-    fn get(api: &'static Api, rbd: &config::Rbd) -> Result<Arc<Self>, String> {
+    fn get(api: &'static Api, rbd: &words::Rbd) -> Result<Arc<Self>, String> {
         let key = (rbd.conf.clone(), rbd.user.clone(), rbd.timeout.as_nanos());
         // Held while it connects: two images of one cluster wait for each other.
         let mut all = lock(&CLUSTERS);
@@ -204,11 +204,11 @@ impl Cluster {
 }
 
 impl Rbd {
-    pub(crate) fn open(rbd: &config::Rbd, read_only: bool) -> Result<Self, Error> {
+    pub(crate) fn open(rbd: &words::Rbd, read_only: bool) -> Result<Self, Error> {
         Self::open_image(rbd, read_only).map_err(|why| Error::Backing { what: rbd.name.clone(), why })
     }
 
-    fn open_image(rbd: &config::Rbd, read_only: bool) -> Result<Self, String> {
+    fn open_image(rbd: &words::Rbd, read_only: bool) -> Result<Self, String> {
         let api = Api::get()?;
         let cluster = Cluster::get(api, rbd)?;
         let (pool_name, image_name) = (text(&rbd.pool)?, text(&rbd.image)?);

@@ -314,9 +314,9 @@ mod tests {
     use fairlift_lab::{Random, repeat};
 
     use super::*;
-    use crate::config::{self, Backing};
+    use crate::config::{self, Backing, Ram};
     use crate::device::lane::{Address, Io, Lane, Request};
-    use crate::device::{self, Device, Facts, Run};
+    use crate::device::{Device, Facts, Run};
     use crate::disk::{Disk, Disks};
     use crate::kernel::buffer::Pool;
     use crate::kernel::helpers::Helpers;
@@ -416,7 +416,7 @@ mod tests {
             let mut random = Random::new(seed);
             let block = [512, 4096][random.below(2) as usize];
             let size = block as usize * 12;
-            let ram = device::open(&Backing::Mem { size: size as u64 }, false, &Default::default()).unwrap();
+            let ram = Backing::from(Ram { size: size as u64 }).open(false, &Default::default()).unwrap();
             let fails = random.below(2) == 0;
             let device: Arc<dyn Device> = Arc::new(Slow { ram, block, seed, fails });
             let kind = [sched::Kind::None, sched::Kind::MqDeadline][random.below(2) as usize];

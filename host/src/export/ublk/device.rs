@@ -24,7 +24,6 @@ use super::control::{self, Control, Named, block_path, device_path};
 use super::names;
 use super::proto::{self, DESCRIPTOR, Info, Order, Params, QUEUE_STRIDE, State};
 use crate::config::{Backing, Ublk};
-use crate::device;
 use crate::export::offer::Offer;
 use crate::export::present::Newcomers;
 use crate::export::service::Service;
@@ -86,7 +85,7 @@ enum Stage {
 
 /// By what an export's device is known again (blockdev.2).
 fn mark(name: &str, backing: &Backing, offset: u64) -> u64 {
-    let backing = device::about(backing, None).name;
+    let backing = backing.about().name;
     let file = backing.strip_prefix("file:").map(|path| std::path::absolute(path).unwrap_or_else(|_| path.into()));
     let backing = file.map_or(backing.clone(), |path| path.display().to_string());
     // FNV-1a: it must be the same in every version of us.
@@ -118,7 +117,7 @@ impl BlockDevice {
         let mut control = Control::open()?;
         let mark = mark(&export.name, backing, export.offset);
         let params = params(export, request_max);
-        let outlives = device::about(backing, None).outlives; // blockdev.1
+        let outlives = backing.about().outlives; // blockdev.1
         let recovers = outlives && said.recover && !said.unprivileged;
         let (mut found, own) = (None, std::process::id() as i32);
         for id in said.id.map_or_else(control::all, |id| vec![id]) {
@@ -693,11 +692,12 @@ impl Drop for Descriptors {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::FileAt;
 
     /// blockdev.2
     #[test]
     fn a_device_is_known_again_by_name_backing_and_range() {
-        let file = |path: &str| Backing::File { path: path.into(), access: Default::default() };
+        let file = |path: &str| Backing::from(FileAt::new(path));
         let one = mark("alice", &file("/srv/alice"), 0);
         assert_eq!(one, mark("alice", &file("/srv/alice"), 0));
         assert!(is_ours(one) && !is_ours(0) && !is_ours(u64::MAX));

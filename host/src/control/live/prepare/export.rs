@@ -10,7 +10,7 @@ use super::{Draft, Step, Why};
 use crate::config;
 use crate::control::change::NewExport;
 use crate::control::{arrange, naming};
-use crate::device::{self, About, Device, Sharing};
+use crate::device::{Backing, Device, Sharing};
 use crate::disk::{Disk, Registered};
 use crate::export::clients::Served;
 use crate::worker::Backend;
@@ -67,7 +67,7 @@ impl Live {
         named: Option<&str>,
     ) -> Result<usize, Why> {
         self.is_left(said)?;
-        let device = device::open(&said.backing, said.read_only, &self.roots)?;
+        let device = said.backing.open(said.read_only, &self.roots)?;
         let file = match device.descriptor() {
             None => None,
             Some(_) => Some(draft.file(backend.files).ok_or_else(|| {
@@ -87,14 +87,14 @@ impl Live {
             None => self.put_alone(backend, draft, &said.name, &registered)?,
         };
         let read_only = said.read_only || device.facts().read_only;
-        let sharing = device::about(&said.backing, Some(disk)).sharing;
+        let sharing = said.backing.sharing(Some(disk));
         draft.opened.push(Opened { device, sharing, disk, start: Sector(0), file, read_only });
         Ok(draft.opened.len() - 1)
     }
 
     /// Whether a file can be opened: if an export of it has gone a moment ago, its device has to be closed first.
     fn is_left(&self, said: &config::Export) -> Result<(), Why> {
-        let sharing = device::about(&said.backing, None).sharing;
+        let sharing = said.backing.sharing(None);
         if matches!(sharing, Sharing::File(..)) && self.leaving.devices.iter().any(|one| one.sharing == sharing) {
             return Err(Why::Wait(still_left(said)));
         }
@@ -135,7 +135,7 @@ impl Draft {
     /// The device that an export is to show, if it is open already: which of the opened it is.
     fn find_opened(&self, said: &config::Export, named: Option<&str>) -> Result<Option<usize>, Why> {
         let disk = named.map(|name| self.disks[name]);
-        let Some(at) = self.opened.iter().position(|one| one.is_of(&device::about(&said.backing, disk))) else {
+        let Some(at) = self.opened.iter().position(|one| one.is_of(&said.backing, disk)) else {
             return Ok(None);
         };
         let one = &self.opened[at];
@@ -186,9 +186,10 @@ impl Draft {
 
 impl Opened {
     /// Whether it is what an export is to show: also a file that has another one in its place by now.
-    fn is_of(&self, said: &About<'_>) -> bool {
-        let same_path = || matches!(said.sharing, Sharing::File(..)) && self.device.path() == said.file;
-        said.sharing != Sharing::Nothing && self.sharing == said.sharing || same_path()
+    fn is_of(&self, said: &Backing, disk: Option<usize>) -> bool {
+        let sharing = said.sharing(disk);
+        let same_path = || matches!(sharing, Sharing::File(..)) && self.device.path() == said.about().file;
+        sharing != Sharing::Nothing && self.sharing == sharing || same_path()
     }
 }
 

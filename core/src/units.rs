@@ -2,14 +2,17 @@
 //!
 //! Sizes follow fio: `4k` is 4096 bytes ([`parse_size`]).
 
-pub(crate) use fairlift_core::tunable::parse_size;
-use fairlift_core::{Duration, tunable};
+use alloc::format;
+use alloc::string::String;
+
+pub use crate::tunable::parse_size;
+use crate::{Duration, tunable};
 
 /// Reads the size of something made of sectors: above zero, a multiple of 512.
 ///
 /// # Errors
 /// As [`parse_size`], or it is not such a multiple.
-pub(crate) fn parse_capacity(text: &str) -> Result<u64, String> {
+pub fn parse_capacity(text: &str) -> Result<u64, String> {
     match parse_size(text)? {
         0 => Err("the size must be larger than 0".into()),
         bytes => whole_sectors(bytes),
@@ -20,7 +23,7 @@ pub(crate) fn parse_capacity(text: &str) -> Result<u64, String> {
 ///
 /// # Errors
 /// It is not a multiple of 512.
-pub(crate) fn whole_sectors(bytes: u64) -> Result<u64, String> {
+pub fn whole_sectors(bytes: u64) -> Result<u64, String> {
     if bytes.is_multiple_of(512) {
         return Ok(bytes);
     }
@@ -31,7 +34,7 @@ pub(crate) fn whole_sectors(bytes: u64) -> Result<u64, String> {
 ///
 /// # Errors
 /// The text is not a whole number with one of the units.
-pub(crate) fn parse_time(text: &str) -> Result<Duration, String> {
+pub fn parse_time(text: &str) -> Result<Duration, String> {
     if !text.trim().is_empty() && text.trim().chars().all(|c| c.is_ascii_digit()) {
         return Err(format!("a time needs a unit: {0}s, {0}ms, {0}us", text.trim()));
     }
@@ -43,12 +46,12 @@ pub(crate) fn parse_time(text: &str) -> Result<Duration, String> {
 ///
 /// # Errors
 /// It is zero.
-pub(crate) fn some_time(time: Duration) -> Result<Duration, String> {
+pub fn some_time(time: Duration) -> Result<Duration, String> {
     if time == Duration::ZERO { Err("the time must be longer than 0".into()) } else { Ok(time) }
 }
 
 /// Shows a number of bytes in the largest unit that leaves no remainder: `1 GiB`, `1536 KiB`, `512 bytes`.
-pub(crate) fn show_size(bytes: u64) -> String {
+pub fn show_size(bytes: u64) -> String {
     const UNITS: [(u32, &str); 4] = [(40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")];
     match UNITS.iter().find(|(shift, _)| bytes > 0 && bytes.trailing_zeros() >= *shift) {
         Some((shift, unit)) => format!("{} {unit}", bytes >> shift),
@@ -59,7 +62,7 @@ pub(crate) fn show_size(bytes: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use fairlift_core::time::{ms, secs};
+    use crate::time::{ms, secs};
 
     #[test]
     fn a_capacity_is_whole_sectors() {

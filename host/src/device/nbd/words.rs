@@ -3,18 +3,120 @@
 //! `nbd://HOST[:PORT]/EXPORT`, `nbds://…` with TLS, `nbd+unix:///EXPORT?socket=PATH`, `nbds+unix:///…`; then
 //! `,reconnect=TIME,connections=NUMBER,tls=DIR`. In front there may be `nbd:`.
 
-use std::path::{Path, PathBuf};
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
 
-use fairlift::config::{Backing, Nbd, NbdAddress, NbdTls};
-use fairlift_core::Duration;
 use fairlift_core::time::secs;
-use fairlift_lab::suggestion;
+use fairlift_core::units::parse_time;
+use fairlift_core::{Duration, suggestion};
 
-use super::certificates;
-use super::units::parse_time;
+use super::Remote;
+use crate::Error;
+use crate::device::backing::{About, BackingKind, Outside, Sharing, Words};
+use crate::device::roots::Roots;
+use crate::device::{Backing, Device};
 
-/// How such a backing may start.
-pub(crate) const SCHEMES: [&str; 4] = ["nbd", "nbds", "nbd+unix", "nbds+unix"];
+/// An export of another NBD server.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Nbd {
+    /// As the user wrote it: `nbd://host/export`.
+    pub uri: String,
+    /// Where the server is.
+    pub address: NbdAddress,
+    /// The name of the export there.
+    pub export: String,
+    /// How it is encrypted, if it is.
+    pub tls: Option<NbdTls>,
+    /// How long requests wait for a connection that was lost, before they fail.
+    pub reconnect: Duration,
+    /// How many connections there are at most, 1 to 16: more than one where the server offers that.
+    pub connections: u16,
+}
+
+/// Where an NBD server is.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum NbdAddress {
+    /// A host by its name or address.
+    Tcp {
+        /// The host.
+        host: String,
+        /// The port.
+        port: u16,
+    },
+    /// A unix socket.
+    Unix(PathBuf),
+}
+
+/// Reads a client's certificates from their directory.
+pub type LoadCertificates = fn(&std::path::Path) -> Result<Arc<rustls::ClientConfig>, String>;
+
+/// How a connection to an NBD server is encrypted.
+#[derive(Clone)]
+pub struct NbdTls {
+    /// Where the certificates are.
+    pub certificates: PathBuf,
+    /// The name that the server's certificate must have.
+    pub name: String,
+    /// Reads them, anew for each connection.
+    pub load: LoadCertificates,
+}
+
+impl PartialEq for NbdTls {
+    fn eq(&self, other: &Self) -> bool {
+        (&self.certificates, &self.name) == (&other.certificates, &other.name)
+    }
+}
+
+impl Eq for NbdTls {}
+
+impl fmt::Debug for NbdTls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NbdTls").field("certificates", &self.certificates).field("name", &self.name).finish()
+    }
+}
+
+pub(in crate::device) const WORDS: Words = Words {
+    schemes: &["nbd", "nbds", "nbd+unix", "nbds+unix"],
+    form: "nbd:URI",
+    takes: "nbd:URI[,reconnect=TIME][,connections=NUMBER][,tls=DIR]",
+    parse,
+};
+
+impl BackingKind for Nbd {
+    /// What another server has outlives ours, as a rule; but a server that comes after us does not know which writes that one owes a
+    /// flush (ledger.1). So it is said not to.
+    fn about(&self) -> About<'_> {
+        let mut written = format!("nbd:{}", self.uri);
+        if self.reconnect != RECONNECT {
+            written += &format!(",reconnect={}ms", self.reconnect.as_millis());
+        }
+        if self.connections != CONNECTIONS {
+            written += &format!(",connections={}", self.connections);
+        }
+        if let Some(tls) = &self.tls {
+            written += &format!(",tls={}", tls.certificates.display());
+        }
+        let own_name = if self.export.is_empty() { "nbd" } else { &self.export };
+        About { written, ..About::new(self.uri.clone(), own_name) }
+    }
+
+    fn paths(&mut self) -> Vec<&mut PathBuf> {
+        let socket = match &mut self.address {
+            NbdAddress::Unix(path) => Some(path),
+            NbdAddress::Tcp { .. } => None,
+        };
+        socket.into_iter().chain(self.tls.as_mut().map(|tls| &mut tls.certificates)).collect()
+    }
+
+    fn sharing(&self, _disk: Option<usize>) -> Sharing {
+        Sharing::Name(self.uri.clone())
+    }
+
+    fn open(&self, read_only: bool, _roots: &Roots) -> Result<Arc<dyn Device>, Error> {
+        Ok(Arc::new(Remote::open(self, read_only)?))
+    }
+}
 
 /// IANA's, for NBD.
 const PORT: u16 = 10809;
@@ -27,14 +129,10 @@ const CONNECTIONS: u16 = 4;
 
 const OPTIONS: [&str; 3] = ["reconnect", "connections", "tls"];
 
-/// Reads a backing: `text` begins with one of [`SCHEMES`] and a colon.
-///
-/// # Errors
-/// It is malformed: what, and what is possible.
-pub(crate) fn parse(text: &str) -> Result<Backing, String> {
+fn parse(text: &str, outside: &Outside) -> Result<Backing, String> {
     let text = text.strip_prefix("nbd:").filter(|rest| !rest.starts_with("//")).unwrap_or(text);
     let (uri, options) = take_options(text)?;
-    let mut nbd = parse_uri(uri)?;
+    let mut nbd = parse_uri(uri, outside.certificates)?;
     for (key, value) in options {
         match key {
             "reconnect" => nbd.reconnect = parse_time(value).map_err(|why| format!("nbd: reconnect: {why}"))?,
@@ -56,7 +154,7 @@ pub(crate) fn parse(text: &str) -> Result<Backing, String> {
                 .into(),
         );
     }
-    Ok(Backing::Nbd(Box::new(nbd)))
+    Ok(nbd.into())
 }
 
 /// Keys and their values.
@@ -83,7 +181,7 @@ fn take_options(text: &str) -> Result<(&str, Options<'_>), String> {
     Ok((uri, options))
 }
 
-fn parse_uri(uri: &str) -> Result<Nbd, String> {
+fn parse_uri(uri: &str, load: LoadCertificates) -> Result<Nbd, String> {
     const FORMS: &str = "nbd://HOST[:PORT]/EXPORT or nbd+unix:///EXPORT?socket=PATH, with nbds for TLS";
     let malformed = |why: &str| format!("\"{uri}\": {why}: {FORMS}");
     let (scheme, rest) = uri.split_once("://").ok_or_else(|| malformed("no URI of NBD"))?;
@@ -125,7 +223,7 @@ fn parse_uri(uri: &str) -> Result<Nbd, String> {
         NbdAddress::Tcp { host, .. } => host.clone(),
         NbdAddress::Unix(_) => "localhost".into(),
     };
-    let tls = NbdTls { certificates, name: name.unwrap_or(of), load: certificates::load_trusting };
+    let tls = NbdTls { certificates, name: name.unwrap_or(of), load };
     Ok(Nbd {
         uri: uri.into(),
         address,
@@ -164,47 +262,15 @@ fn decode(text: &str) -> Option<String> {
     String::from_utf8(bytes).ok().filter(|text| !text.contains('\0'))
 }
 
-/// As it is written.
-pub(crate) fn write(nbd: &Nbd) -> String {
-    let mut text = format!("nbd:{}", nbd.uri);
-    if nbd.reconnect != RECONNECT {
-        text += &format!(",reconnect={}ms", nbd.reconnect.as_millis());
-    }
-    if nbd.connections != CONNECTIONS {
-        text += &format!(",connections={}", nbd.connections);
-    }
-    if let Some(tls) = &nbd.tls {
-        text += &format!(",tls={}", tls.certificates.display());
-    }
-    text
-}
-
-/// With its paths starting at `dir`.
-pub(crate) fn rooted(mut nbd: Nbd, dir: &Path) -> Nbd {
-    if let NbdAddress::Unix(path) = &mut nbd.address {
-        *path = dir.join(&path);
-    }
-    if let Some(tls) = &mut nbd.tls {
-        tls.certificates = dir.join(&tls.certificates);
-    }
-    nbd
-}
-
-/// The paths that it names.
-pub(crate) fn paths(nbd: &Nbd) -> impl Iterator<Item = &Path> {
-    let socket = match &nbd.address {
-        NbdAddress::Unix(path) => Some(&**path),
-        NbdAddress::Tcp { .. } => None,
-    };
-    socket.into_iter().chain(nbd.tls.as_ref().map(|tls| &*tls.certificates))
-}
-
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
+    use crate::device::backing::tests::OUTSIDE;
 
     fn nbd(text: &str) -> Nbd {
-        match parse(text) {
+        match parse(text, &OUTSIDE) {
             Ok(Backing::Nbd(nbd)) => *nbd,
             other => panic!("{text}: {other:?}"),
         }
@@ -235,7 +301,7 @@ mod tests {
         let by_uri = nbd("nbds+unix:///?socket=/s&tls-certificates=/c&tls-hostname=far");
         assert_eq!(by_uri.tls.map(|tls| (tls.certificates, tls.name)), Some(("/c".into(), "far".into())));
         for text in ["nbd://far/x", "nbds://far/x,reconnect=30s,connections=1,tls=/etc/pki"] {
-            assert_eq!(nbd(&write(&nbd(text))), nbd(text), "{text}");
+            assert_eq!(nbd(&nbd(text).about().written), nbd(text), "{text}");
         }
     }
 
@@ -259,15 +325,15 @@ mod tests {
             ("nbd://far/x,connections=17", "from 1 to 16"),
             ("nbd://far/x,connections=1,connections=2", "given twice"),
         ] {
-            let says = parse(text).expect_err(text);
+            let says = parse(text, &OUTSIDE).expect_err(text);
             assert!(says.contains(why), "{text}: {says}");
         }
     }
 
     #[test]
     fn paths_start_where_they_were_written() {
-        let rooted = |text: &str| rooted(nbd(text), Path::new("/etc"));
-        let all = rooted("nbds+unix:///?socket=a.sock,tls=pki");
-        assert_eq!(paths(&all).collect::<Vec<_>>(), [Path::new("/etc/a.sock"), Path::new("/etc/pki")]);
+        let mut all = nbd("nbds+unix:///?socket=a.sock,tls=pki");
+        all.paths().into_iter().for_each(|path| *path = Path::new("/etc").join(&path));
+        assert_eq!(all.paths(), [Path::new("/etc/a.sock"), Path::new("/etc/pki")]);
     }
 }

@@ -2,10 +2,15 @@
 
 use std::ops::Range;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use fairlift_core::{Duration, Errno, Op};
 
-use super::Backing;
+use super::BeforeDevice;
+use crate::Error;
+use crate::device::backing::{About, BackingKind, Outside, Sharing, Words};
+use crate::device::roots::Roots;
+use crate::device::{Backing, Device};
 
 /// A backing of which some requests fail, as rules say.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -64,4 +69,47 @@ pub enum Then {
 impl Rule {
     /// The [`chance`](Self::chance) of a rule that leaves nothing to it.
     pub const SURE: u64 = 1 << 53;
+}
+
+pub(in crate::device) const WORDS: Words =
+    Words { schemes: &["fault"], form: "fault:RULES,inner=BACKING", takes: "fault:RULES,inner=BACKING", parse };
+
+impl BackingKind for Faulty {
+    fn about(&self) -> About<'_> {
+        let inner = self.inner.about();
+        About {
+            written: format!("fault:{},inner={}", self.path.display(), inner.written),
+            name: self.name.clone(),
+            shown: format!("{}, with faults", inner.shown),
+            ..inner
+        }
+    }
+
+    fn paths(&mut self) -> Vec<&mut PathBuf> {
+        let mut all = vec![&mut self.path];
+        all.extend(self.inner.paths());
+        all
+    }
+
+    fn sharing(&self, _disk: Option<usize>) -> Sharing {
+        Sharing::Name(self.name.clone())
+    }
+
+    fn open(&self, read_only: bool, roots: &Roots) -> Result<Arc<dyn Device>, Error> {
+        Ok(Arc::new(BeforeDevice::new(self, self.inner.open(read_only, roots)?)))
+    }
+}
+
+/// Reads `RULES,inner=BACKING`: all that follows is the inner backing's. The rules themselves are read when it is known where they are.
+fn parse(text: &str, outside: &Outside) -> Result<Backing, String> {
+    const FORM: &str = "fault:RULES,inner=BACKING, as in fault:rules.toml,inner=file:disk.img";
+    let Some((rules, inner)) = text.split_once(",inner=").filter(|(rules, _)| !rules.is_empty()) else {
+        return Err(format!("fault: needs a file with rules, and what they are for: {FORM}"));
+    };
+    if rules.contains('\0') {
+        return Err("a path cannot contain a NUL character".into());
+    }
+    let inner = Backing::parse(inner, outside).map_err(|why| format!("fault: inner: {why}"))?;
+    let faults = Faults::default();
+    Ok(Faulty { name: format!("fault:{text}"), path: rules.into(), faults, inner }.into())
 }

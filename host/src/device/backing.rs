@@ -1,0 +1,259 @@
+//! What is known of a backing before it is open: how people write it, what exports share it by, which files it is made of.
+//!
+//! A kind of backing has all of this in its own file or folder, and a row in [`device`](super).
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use fairlift_core::suggestion;
+
+use super::roots::Roots;
+use super::{Backing, Device, Factory, LoadCertificates};
+use crate::Error;
+
+/// How people write the backings of a kind.
+pub(crate) struct Words {
+    /// What may stand before the first colon.
+    pub(super) schemes: &'static [&'static str],
+    /// In short: `rbd:POOL/IMAGE`.
+    pub(super) form: &'static str,
+    /// All that it takes.
+    pub(super) takes: &'static str,
+    /// Reads what follows the colon; the whole text where there is more than one scheme.
+    ///
+    /// # Errors
+    /// It is malformed: what, and what is possible.
+    pub(super) parse: fn(&str, &Outside) -> Result<Backing, String>,
+}
+
+/// What some kinds need of crates that this one does not know.
+#[derive(Clone, Copy, Debug)]
+pub struct Outside {
+    /// Reads `PROFILE[,parameter=VALUE…]`: the size of a modelled disk, and what makes it.
+    pub model: fn(&str) -> Result<(u64, Factory), String>,
+    /// Reads the certificates with which a server is met.
+    pub certificates: LoadCertificates,
+}
+
+/// Exports of one device: of what they have in common.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(crate) enum Sharing {
+    /// Each has its own.
+    Nothing,
+    /// A file or block device, whatever its name.
+    File(u64, u64),
+    /// What it is called.
+    Name(String),
+    /// What it is called, on a disk of this number that they name.
+    OnDisk(usize, String),
+}
+
+/// What is known of a backing before it is open.
+pub struct About<'a> {
+    /// How it is written: reading that gives the same backing.
+    pub written: String,
+    /// What messages call it.
+    pub name: String,
+    /// What messages call what is opened.
+    pub opened: String,
+    /// What an export of it is called if nobody named it.
+    pub own_name: String,
+    /// It in a few words, for people.
+    pub shown: String,
+    /// Its size in bytes, if it says that itself.
+    pub size: Option<u64>,
+    /// Whether its data is there after its server was killed, and nothing is owed to it.
+    pub(crate) outlives: bool,
+    /// The file that it is, or that it is made of: it must lie in the roots.
+    pub(crate) file: Option<&'a Path>,
+}
+
+impl About<'_> {
+    /// Of what is called as it is written.
+    pub(super) fn new(written: String, own_name: impl Into<String>) -> Self {
+        let [name, opened, shown] = [(); 3].map(|()| written.clone());
+        Self { written, name, opened, own_name: own_name.into(), shown, size: None, outlives: false, file: None }
+    }
+}
+
+/// What a kind of backing says of itself.
+pub(crate) trait BackingKind {
+    fn about(&self) -> About<'_>;
+
+    /// The paths that it names.
+    fn paths(&mut self) -> Vec<&mut PathBuf> {
+        Vec::new()
+    }
+
+    /// What exports share it by, if they name a disk of this number.
+    fn sharing(&self, _disk: Option<usize>) -> Sharing {
+        Sharing::Nothing
+    }
+
+    /// Opens it, a file in the roots.
+    fn open(&self, read_only: bool, roots: &Roots) -> Result<Arc<dyn Device>, Error>;
+}
+
+macro_rules! backings {
+    ($($($at:ident)::+ => $variant:ident($kind:ident $(, $more:ident)*),)*) => {
+        /// What configs say of backings, by their kinds.
+        pub(crate) mod said {
+            $(pub use super::$($at)::+::{$kind $(, $more)*};)*
+
+            /// What holds the data.
+            #[derive(Clone, PartialEq, Eq, Debug)]
+            pub enum Backing {
+                $(#[doc = concat!("As [`", stringify!($kind), "`] says.")] $variant(Box<$kind>),)*
+            }
+
+            $(impl From<$kind> for Backing {
+                fn from(said: $kind) -> Self {
+                    Self::$variant(Box::new(said))
+                }
+            })*
+
+            impl Backing {
+                pub(super) const KINDS: &[super::backing::Words] = &[$(super::$($at)::+::WORDS),*];
+
+                pub(super) fn kind(&self) -> &dyn super::backing::BackingKind {
+                    match self {
+                        $(Self::$variant(said) => &**said,)*
+                    }
+                }
+
+                pub(super) fn kind_mut(&mut self) -> &mut dyn super::backing::BackingKind {
+                    match self {
+                        $(Self::$variant(said) => &mut **said,)*
+                    }
+                }
+            }
+        }
+    };
+}
+
+pub(super) use backings;
+
+impl Backing {
+    /// Reads a backing. Text without a kind in front is the path of a file.
+    ///
+    /// # Errors
+    /// The kind or an option is unknown, or a value is malformed.
+    pub fn parse(text: &str, outside: &Outside) -> Result<Self, String> {
+        if text.is_empty() {
+            return Err(format!("a backing is needed: {}", Self::forms(" or ")));
+        }
+        let Some((scheme, rest)) = text.split_once(':') else { return Self::parse(&format!("file:{text}"), outside) };
+        match Self::KINDS.iter().find(|words| words.schemes.contains(&scheme)) {
+            Some(Words { schemes: [_], parse, .. }) => parse(rest, outside),
+            Some(words) => (words.parse)(text, outside),
+            None if scheme.contains('/') || Path::new(text).exists() => Self::parse(&format!("file:{text}"), outside),
+            None if ["qcow2", "qcow", "vmdk", "vdi", "vhdx", "vpc"].contains(&scheme) => Err(format!(
+                "only raw images are served; convert this one (qemu-img convert -f {scheme} -O raw {rest} NEW.img), or have \
+                 qemu-storage-daemon serve it, and this server in front of that (nbd:URI)"
+            )),
+            None => Err(format!(
+                "unknown backing \"{scheme}:\": the backings are {}{}",
+                Self::forms(" and "),
+                suggestion(scheme, Self::KINDS.iter().map(|words| words.schemes[0]))
+            )),
+        }
+    }
+
+    /// Whether a text begins as a kind of backing does.
+    #[must_use]
+    pub fn is_begun_by(text: &str) -> bool {
+        text.split_once(':').is_some_and(|(scheme, _)| Self::KINDS.iter().any(|words| words.schemes.contains(&scheme)))
+    }
+
+    /// All kinds in short, the last after `last`.
+    #[must_use]
+    pub fn forms(last: &str) -> String {
+        let all: Vec<&str> = Self::KINDS.iter().map(|words| words.form).collect();
+        let (end, first) = all.split_last().unwrap_or((&"", &[]));
+        first.join(", ") + last + end
+    }
+
+    /// All kinds with what they take, for documents.
+    #[must_use]
+    pub fn takes() -> String {
+        Self::KINDS.iter().map(|words| format!("`{}`, ", words.takes)).collect::<String>() + "or a path"
+    }
+
+    /// What is known of it before it is open.
+    #[must_use]
+    pub fn about(&self) -> About<'_> {
+        self.kind().about()
+    }
+
+    /// The paths that it names.
+    pub fn paths(&mut self) -> Vec<&mut PathBuf> {
+        self.kind_mut().paths()
+    }
+
+    /// What exports share it by, if they name a disk of this number.
+    pub(crate) fn sharing(&self, disk: Option<usize>) -> Sharing {
+        self.kind().sharing(disk)
+    }
+
+    /// Opens it, a file in the roots.
+    pub(crate) fn open(&self, read_only: bool, roots: &Roots) -> Result<Arc<dyn Device>, Error> {
+        self.kind().open(read_only, roots)
+    }
+}
+
+/// `MAIN,KEY=VALUE,…` of a kind, taken apart.
+pub(super) struct Options<'a> {
+    kind: &'static str,
+    pub(super) main: &'a str,
+    rest: Vec<(&'a str, &'a str)>,
+}
+
+impl<'a> Options<'a> {
+    /// # Errors
+    /// An option is none of those `known`, or is given twice.
+    pub(super) fn new(kind: &'static str, known: &'static [&'static str], text: &'a str) -> Result<Self, String> {
+        let mut parts = text.split(',');
+        let main = parts.next().unwrap_or_default();
+        let mut rest: Vec<(&str, &str)> = Vec::new();
+        for part in parts {
+            let (key, value) = part.split_once('=').unwrap_or((part, ""));
+            if known.is_empty() {
+                return Err(format!("unknown option \"{key}\": {kind}: takes only a size"));
+            }
+            if !known.contains(&key) {
+                let (all, other) = (known.join(", "), suggestion(key, known.iter().copied()));
+                return Err(format!("unknown option \"{key}\": {kind}: takes {all}{other}"));
+            }
+            if rest.iter().any(|(there, _)| *there == key) {
+                return Err(format!("{kind}: {key} is given twice"));
+            }
+            rest.push((key, value));
+        }
+        Ok(Self { kind, main, rest })
+    }
+
+    /// The value of an option, if it is given.
+    pub(super) fn get(&self, key: &str) -> Option<&'a str> {
+        self.rest.iter().find(|(there, _)| *there == key).map(|(_, value)| *value)
+    }
+
+    /// The text of an option, if it is given.
+    ///
+    /// # Errors
+    /// It is empty.
+    pub(super) fn text(&self, key: &str) -> Result<Option<&'a str>, String> {
+        match self.get(key) {
+            Some("") => Err(format!("{}: {key} needs a value", self.kind)),
+            other => Ok(other),
+        }
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    /// Of nothing but this crate.
+    pub(in crate::device) const OUTSIDE: Outside =
+        Outside { model: |text| Err(format!("no model: {text}")), certificates: |_| Err("no certificates".into()) };
+}

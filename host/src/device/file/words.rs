@@ -1,0 +1,163 @@
+//! A file as a backing, as people write it: `file:PATH[,direct=auto|on|off][,in_use=allow][,format=raw][,shared]`.
+
+use std::fs;
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use super::File;
+use crate::Error;
+use crate::device::backing::{About, BackingKind, Outside, Sharing, Words};
+use crate::device::roots::Roots;
+use crate::device::{Backing, Device};
+
+/// A regular file or a block device.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct FileAt {
+    /// Where it is.
+    pub path: PathBuf,
+    /// How it is opened, and what is taken.
+    pub access: FileAccess,
+}
+
+impl FileAt {
+    /// A file, opened as its file system takes it.
+    pub fn new(path: impl Into<PathBuf>) -> Self {
+        Self { path: path.into(), access: FileAccess::default() }
+    }
+}
+
+/// How a file is opened, and what is taken.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct FileAccess {
+    /// Whether the page cache is bypassed.
+    pub direct: Direct,
+    /// Whether a block device is taken that is mounted, or held by another program.
+    pub in_use: InUse,
+    /// Whether a file is taken that begins as an image of another format does: its bytes are served as they are.
+    pub is_raw: bool,
+    /// Whether it is taken though another export writes to the same bytes.
+    pub is_shared: bool,
+}
+
+/// Whether a file is used with direct I/O, past the page cache.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum Direct {
+    /// Where the file system takes it.
+    #[default]
+    Auto,
+    /// Always; opening fails where it is not possible.
+    On,
+    /// Never.
+    Off,
+}
+
+/// What becomes of a block device that is mounted, or that another program holds.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum InUse {
+    /// It is refused: two that write to one device destroy what is on it, and a reader beside a writer sees halves of changes.
+    #[default]
+    Refuse,
+    /// It is taken all the same.
+    Allow,
+}
+
+pub(in crate::device) const WORDS: Words = Words {
+    schemes: &["file"],
+    form: "file:PATH",
+    takes: "file:PATH[,direct=auto\\|on\\|off][,in_use=allow][,format=raw][,shared]",
+    parse,
+};
+
+impl BackingKind for FileAt {
+    fn about(&self) -> About<'_> {
+        let direct = match self.access.direct {
+            Direct::Auto => "",
+            Direct::On => ",direct=on",
+            Direct::Off => ",direct=off",
+        };
+        let in_use = match self.access.in_use {
+            InUse::Refuse => "",
+            InUse::Allow => ",in_use=allow",
+        };
+        let raw = if self.access.is_raw { ",format=raw" } else { "" };
+        let shared = if self.access.is_shared { ",shared" } else { "" };
+        let name = format!("file:{}", self.path.display());
+        let own_name = self.path.file_name().map_or("file".into(), |name| name.to_string_lossy());
+        About {
+            written: format!("{name}{direct}{in_use}{raw}{shared}"),
+            shown: self.path.display().to_string(),
+            outlives: true,
+            file: Some(&self.path),
+            ..About::new(name, own_name)
+        }
+    }
+
+    fn paths(&mut self) -> Vec<&mut PathBuf> {
+        vec![&mut self.path]
+    }
+
+    /// Exports share a file, whatever they call it.
+    fn sharing(&self, _disk: Option<usize>) -> Sharing {
+        fs::metadata(&self.path).map_or(Sharing::Nothing, |metadata| match metadata.file_type().is_block_device() {
+            true => Sharing::File(u64::MAX, metadata.rdev()),
+            false => Sharing::File(metadata.dev(), metadata.ino()),
+        })
+    }
+
+    fn open(&self, read_only: bool, roots: &Roots) -> Result<Arc<dyn Device>, Error> {
+        let place = roots.place(&self.path).map_err(|why| Error::Backing { what: self.about().name, why })?;
+        Ok(Arc::new(File::open(&place, self.access, read_only)?))
+    }
+}
+
+/// Reads `PATH[,direct=…][,in_use=…][,format=raw][,shared]`. Only a known option parts from the path, for paths may contain commas.
+fn parse(text: &str, _: &Outside) -> Result<Backing, String> {
+    let (mut path, mut access, mut given) = (text, FileAccess::default(), Vec::new());
+    while let Some((before, option)) = path.rsplit_once(',') {
+        let (key, value) = option.split_once('=').unwrap_or((option, ""));
+        match (key, option.contains('=')) {
+            ("direct", true) => access.direct = parse_direct(value)?,
+            ("in_use", true) => access.in_use = parse_in_use(value)?,
+            ("format", true) => access.is_raw = parse_format(value)?,
+            ("shared", false) => access.is_shared = true,
+            _ => break,
+        }
+        if given.contains(&key) {
+            return Err(format!("file: {key} is given twice"));
+        }
+        given.push(key);
+        path = before;
+    }
+    if path.is_empty() {
+        return Err("file: needs a path".into());
+    }
+    if path.contains('\0') {
+        return Err("a path cannot contain a NUL character".into());
+    }
+    Ok(FileAt { path: path.into(), access }.into())
+}
+
+fn parse_direct(word: &str) -> Result<Direct, String> {
+    match word {
+        "auto" => Ok(Direct::Auto),
+        "on" => Ok(Direct::On),
+        "off" => Ok(Direct::Off),
+        other => Err(format!("direct takes auto, on or off, not \"{other}\"")),
+    }
+}
+
+fn parse_format(word: &str) -> Result<bool, String> {
+    match word {
+        "raw" => Ok(true),
+        other => Err(format!("format takes raw, for only raw images are served, not \"{other}\"")),
+    }
+}
+
+fn parse_in_use(word: &str) -> Result<InUse, String> {
+    match word {
+        "refuse" => Ok(InUse::Refuse),
+        "allow" => Ok(InUse::Allow),
+        other => Err(format!("in_use takes refuse or allow, not \"{other}\"")),
+    }
+}

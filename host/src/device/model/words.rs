@@ -1,0 +1,82 @@
+//! A modelled disk, as people write it: `sim:PROFILE[,size=SIZE][,parameter=VALUE…]`.
+
+use std::fmt;
+use std::sync::Arc;
+
+use fairlift_core::model::Model;
+use fairlift_core::units::show_size;
+
+use super::Modelled;
+use crate::Error;
+use crate::device::Device;
+use crate::device::backing::{About, BackingKind, Sharing, Words};
+use crate::device::roots::Roots;
+
+/// RAM that takes as long as a modelled disk would.
+#[derive(Clone, Debug)]
+pub struct Sim {
+    /// What it is, as the user wrote it: `sata-7200,size=100G`.
+    pub name: String,
+    /// Its size in bytes, as the model's limits say it.
+    pub size: u64,
+    /// Makes the model, at rest.
+    pub model: Factory,
+}
+
+/// Two of one text are alike, though each is made by itself.
+impl PartialEq for Sim {
+    fn eq(&self, other: &Self) -> bool {
+        self.name == other.name
+    }
+}
+
+impl Eq for Sim {}
+
+/// Makes the model of a [`Sim`]: each time that the backing is opened, a new one, at rest.
+#[derive(Clone)]
+pub struct Factory(Arc<dyn Fn() -> Box<dyn Model> + Send + Sync>);
+
+impl Factory {
+    /// A factory that calls `build`.
+    pub fn new(build: impl Fn() -> Box<dyn Model> + Send + Sync + 'static) -> Self {
+        Self(Arc::new(build))
+    }
+
+    /// A new model.
+    #[must_use]
+    pub fn build(&self) -> Box<dyn Model> {
+        (self.0)()
+    }
+}
+
+impl fmt::Debug for Factory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Factory")
+    }
+}
+
+pub(in crate::device) const WORDS: Words = Words {
+    schemes: &["sim"],
+    form: "sim:PROFILE",
+    takes: "sim:PROFILE[,size=SIZE]",
+    parse: |text, outside| {
+        let (size, model) = (outside.model)(text)?;
+        Ok(Sim { name: text.into(), size, model }.into())
+    },
+};
+
+impl BackingKind for Sim {
+    fn about(&self) -> About<'_> {
+        let profile = self.name.split(',').next().unwrap_or_default();
+        let shown = format!("modelled {profile}, {}", show_size(self.size));
+        About { shown, size: Some(self.size), ..About::new(format!("sim:{}", self.name), profile) }
+    }
+
+    fn sharing(&self, disk: Option<usize>) -> Sharing {
+        disk.map_or(Sharing::Nothing, |disk| Sharing::OnDisk(disk, self.name.clone()))
+    }
+
+    fn open(&self, _read_only: bool, _roots: &Roots) -> Result<Arc<dyn Device>, Error> {
+        Ok(Arc::new(Modelled::new(&self.name, self.model.build())))
+    }
+}

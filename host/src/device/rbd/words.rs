@@ -1,0 +1,151 @@
+//! An image of a Ceph cluster, as people write it: `rbd:POOL[/NAMESPACE]/IMAGE[@SNAPSHOT][,user=USER][,conf=PATH][,timeout=TIME]`.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use fairlift_core::Duration;
+use fairlift_core::time::secs;
+use fairlift_core::units::parse_time;
+
+use crate::Error;
+use crate::device::backing::{About, BackingKind, Options, Outside, Sharing, Words};
+use crate::device::roots::Roots;
+use crate::device::{Backing, Device};
+
+/// As long as a request may be in a device by default (`io_timeout`).
+const TIMEOUT: Duration = secs(30);
+
+/// An image of a Ceph cluster.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Rbd {
+    /// As the user wrote it: `rbd:POOL/IMAGE`.
+    pub name: String,
+    /// The pool.
+    pub pool: String,
+    /// The namespace within it.
+    pub namespace: Option<String>,
+    /// The image.
+    pub image: String,
+    /// A snapshot of it, which cannot be written.
+    pub snapshot: Option<String>,
+    /// The user, without `client.`; `None`: `admin`.
+    pub user: Option<String>,
+    /// Ceph's configuration; `None`: where Ceph looks for it.
+    pub conf: Option<PathBuf>,
+    /// How long the cluster may take for a request.
+    pub timeout: Duration,
+}
+
+pub(in crate::device) const WORDS: Words = Words {
+    schemes: &["rbd"],
+    form: "rbd:POOL/IMAGE",
+    takes: "rbd:POOL/IMAGE[@SNAPSHOT][,user=USER][,conf=PATH][,namespace=NAME][,timeout=TIME]",
+    parse,
+};
+
+impl BackingKind for Rbd {
+    fn about(&self) -> About<'_> {
+        let mut written = self.name.clone();
+        if let Some(user) = &self.user {
+            written += &format!(",user={user}");
+        }
+        if let Some(conf) = &self.conf {
+            written += &format!(",conf={}", conf.display());
+        }
+        if let Some(namespace) = self.namespace.as_ref().filter(|_| self.name.matches('/').count() == 1) {
+            written += &format!(",namespace={namespace}");
+        }
+        if self.timeout != TIMEOUT {
+            written += &format!(",timeout={}ms", self.timeout.as_millis());
+        }
+        About { written, outlives: true, ..About::new(self.name.clone(), self.image.as_str()) }
+    }
+
+    fn paths(&mut self) -> Vec<&mut PathBuf> {
+        self.conf.iter_mut().collect()
+    }
+
+    fn sharing(&self, _disk: Option<usize>) -> Sharing {
+        Sharing::Name(self.name.clone())
+    }
+
+    fn open(&self, read_only: bool, _roots: &Roots) -> Result<Arc<dyn Device>, Error> {
+        Ok(Arc::new(super::Rbd::open(self, read_only)?))
+    }
+}
+
+fn parse(text: &str, _: &Outside) -> Result<Backing, String> {
+    const FORM: &str = "rbd:POOL/IMAGE, with @SNAPSHOT behind it if one is meant";
+    let options = Options::new("rbd", &["user", "conf", "namespace", "timeout"], text)?;
+    let place = options.main;
+    let (path, snapshot) = place.split_once('@').map_or((place, None), |(path, snapshot)| (path, Some(snapshot)));
+    let names: Vec<&str> = path.split('/').collect();
+    let (pool, namespace, image) = match names[..] {
+        [pool, image] => (pool, None, image),
+        [pool, namespace, image] => (pool, Some(namespace), image),
+        _ => return Err(format!("rbd: \"{place}\" names no pool and image: {FORM}")),
+    };
+    if [Some(pool), namespace, Some(image), snapshot].iter().flatten().any(|name| name.is_empty()) {
+        return Err(format!("rbd: \"{place}\" has an empty name: {FORM}"));
+    }
+    let user = options.text("user")?;
+    Ok(Rbd {
+        name: format!("rbd:{place}"),
+        pool: pool.into(),
+        namespace: options.text("namespace")?.or(namespace).map(str::to_owned),
+        image: image.into(),
+        snapshot: snapshot.map(str::to_owned),
+        user: user.map(|user| user.strip_prefix("client.").unwrap_or(user).into()),
+        conf: options.text("conf")?.map(PathBuf::from),
+        timeout: options
+            .get("timeout")
+            .map_or(Ok(TIMEOUT), parse_time)
+            .map_err(|why| format!("rbd: timeout: {why}"))?,
+    }
+    .into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::backing::tests::OUTSIDE;
+
+    fn rbd(text: &str) -> Rbd {
+        match parse(text, &OUTSIDE) {
+            Ok(Backing::Rbd(rbd)) => *rbd,
+            other => panic!("{text}: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn an_image_is_named_as_ceph_names_it() {
+        let plain = rbd("vms/alice");
+        assert_eq!((plain.name.as_str(), plain.pool.as_str(), plain.image.as_str()), ("rbd:vms/alice", "vms", "alice"));
+        assert_eq!((plain.namespace, plain.snapshot, plain.user, plain.conf), (None, None, None, None));
+        let odd = rbd("vms/tenant/alice@monday,user=client.gateway,conf=/etc/c.conf,timeout=5s");
+        assert_eq!((odd.namespace.as_deref(), odd.snapshot.as_deref()), (Some("tenant"), Some("monday")));
+        assert_eq!((odd.user.as_deref(), odd.timeout), (Some("gateway"), secs(5)));
+        for text in ["vms/alice", "vms/t/alice@s,user=g,conf=/c,timeout=5s", "vms/alice,namespace=t"] {
+            assert_eq!(rbd(rbd(text).about().written.strip_prefix("rbd:").unwrap()), rbd(text), "{text}");
+        }
+        assert_eq!(rbd("vms/a,conf=c.conf").paths(), [&PathBuf::from("c.conf")]);
+    }
+
+    #[test]
+    fn a_bad_image_is_refused_with_what_is_possible() {
+        for (text, why) in [
+            ("", "names no pool and image: rbd:POOL/IMAGE"),
+            ("alice", "names no pool and image"),
+            ("a/b/c/d", "names no pool and image"),
+            ("vms/", "an empty name"),
+            ("vms/alice@", "an empty name"),
+            ("vms/alice,usr=x", "did you mean \"user\"?"),
+            ("vms/alice,user=", "user needs a value"),
+            ("vms/alice,user=a,user=b", "given twice"),
+            ("vms/alice,timeout=5", "a time needs a unit"),
+        ] {
+            let says = parse(text, &OUTSIDE).expect_err(text);
+            assert!(says.contains(why), "{text}: {says}");
+        }
+    }
+}
