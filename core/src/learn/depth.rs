@@ -67,12 +67,12 @@ pub(crate) struct Depth {
     rest: u32,
     /// Throughput at `base` when it was last compared, in sectors per second (bfq_depth.4).
     usual: f64,
-    /// `base` is what there was to do, not what the device needs (bfq_depth.6).
+    /// `base` follows the load, not the device's need (bfq_depth.6).
     by_demand: bool,
-    /// The load of the last window.
+    /// The largest load in the last window.
     most: u32,
-    /// Until then somebody counts who read so beside writers, and what part of throughput is kept for all that was done for
-    /// him (bfq_depth.7).
+    /// Until when a reader beside writers counts, and the part of throughput that is kept in spite of what it was given
+    /// (bfq_depth.7).
     reader_until: Instant,
     kept: f64,
     trials: u64,

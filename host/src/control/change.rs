@@ -139,7 +139,7 @@ pub enum Change {
     },
     /// Listens at one more place.
     AddListener(Listener),
-    /// Listens at a place no more; clients that came by it stay.
+    /// Closes a listener; connections made through it stay open.
     RemoveListener {
         /// The place, as [`Server::addresses`](crate::Server::addresses) says it: `unix:/run/fairlift.sock`.
         address: String,

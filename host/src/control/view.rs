@@ -38,7 +38,7 @@ pub struct View {
     pub clients: Vec<ClientView>,
     /// Backings that are somewhere else, by their names, and how they are connected.
     pub links: Vec<(String, Link)>,
-    /// Flush errors that nobody has taken note of: the backing, and the error's number.
+    /// Flush errors that are not acknowledged: the backing, and the error's number.
     pub flush_errors: Vec<(String, i32)>,
     /// When this was so, by the server's clock.
     pub at: Instant,

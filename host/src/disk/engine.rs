@@ -330,7 +330,7 @@ impl Engine {
         self.notifiers.take_notice(self.context);
     }
 
-    /// Somebody granted us something, or made room, or has done something for us.
+    /// Another worker, a full queue or a helper thread woke this one.
     pub(crate) fn woken(&mut self) {
         if self.disks_seen != self.disks.changes() {
             self.look_at_disks();

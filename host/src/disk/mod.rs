@@ -143,7 +143,7 @@ impl Disk {
         self.queues().iter().flat_map(|queues| queues.each()).for_each(act);
     }
 
-    /// The first of its devices that a flush failed on, and how, if nobody has taken note of it.
+    /// Its first device with a failed flush that is not acknowledged, and the error.
     pub(crate) fn flush_error(&self) -> Option<(Arc<dyn Device>, Errno)> {
         let state = self.state();
         let mut queue = state.queues.as_ref()?.of(ContextId(0));

@@ -12,15 +12,15 @@ use crate::kernel::ring::{Ring, Wait};
 /// QEMU's default (`poll-max-ns`), both came just too late, and were slept for; 64 µs bring no more than 48.
 const SPIN: Duration = fairlift_core::time::us(48);
 
-/// How much earlier a timer is set, so that the rest is looked through: it wakes a sleeper some 20 µs late or more.
+/// How much earlier a timer is set; the rest is spun, because a timer wakes a sleeper 20 µs late or more.
 const LEAD: Duration = fairlift_core::time::us(32);
 
-/// A wait that is longer says nothing of whether looking would have been worth while. Chosen: [`SPIN`], and 64 µs for being woken,
-/// which is what a wait of a virtual CPU was seen to be too long by.
+/// The longest wait that says whether a spin would have paid. Chosen: [`SPIN`], and 64 µs by which a virtual CPU was seen to be woken
+/// late.
 const SHORT: Duration = fairlift_core::time::us(112);
 
-/// After looking in vain, so many short waits at most are slept through before it is tried again. Chosen: a trial that
-/// fails then costs an eighth of a microsecond for each wait.
+/// The most short waits to sleep through after a spin that failed, before the next spin. Chosen: a spin that fails then costs an
+/// eighth of a microsecond for each wait.
 const PAUSE: u32 = 256;
 
 /// How a worker waits.

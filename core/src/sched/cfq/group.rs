@@ -323,7 +323,7 @@ impl Groups {
         Duration::from_nanos(u64::try_from(part).unwrap_or(u64::MAX))
     }
 
-    /// What a group of which nothing waits would have been served beside others that were served so much; 0 if something does.
+    /// The service an idle group would have had while the others received `served`; 0 for a backlogged group.
     pub(super) fn beside(&self, id: u16, served: u64) -> u64 {
         let others = self.parts(id) - WHOLE;
         let waits = self[id].stand == Stand::Ready || others == 0;

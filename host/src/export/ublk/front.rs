@@ -99,7 +99,7 @@ impl Front for Ublk {
 
     fn completed(&mut self, engine: &mut Engine, _now: Instant, what: u64, completion: &Completion) {
         let Tag { seat, tag } = Tag::of_event(what);
-        // A queue that has left is asked more, which is for the next server.
+        // A request of a queue that has left is for the next server.
         let Some(queue) = self.queues.answered(seat) else { return };
         let waited = queue.is_held_back();
         queue.completed(engine, tag, completion.result);

@@ -61,7 +61,7 @@ pub(super) const FEATURES: [(u64, &str); 19] = [
     (NO_AUTO_PART_SCAN, "no_auto_part_scan"),
 ];
 
-/// With these a device is served as if it had none of them; with others its requests are other ones than we know.
+/// Flags that change nothing in how a device is served. Other unknown flags change its requests.
 const OF_NO_MATTER: u64 = COMP_IN_TASK
     | NEED_GET_DATA
     | USER_RECOVERY

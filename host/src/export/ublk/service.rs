@@ -17,11 +17,11 @@ use crate::export::{DeviceView, Export};
 use crate::kernel::ring::{Choice, Source};
 use crate::{Error, config};
 
-/// For how long who has added an export waits for its device. Chosen: longer than that may take (the last server dies, udev gives us
-/// its file), where its disk answers.
+/// How long adding an export waits for its device. Chosen: longer than the last server takes to die and udev to make the file, where
+/// the disk answers.
 const START: Duration = Duration::from_secs(30);
 
-/// How often it is looked at least whether a device is there.
+/// The longest time between two looks for a device.
 const AGAIN: Duration = Duration::from_millis(100);
 
 /// The devices of a server.
