@@ -199,7 +199,9 @@ def is_ours(port):
 
 def in_flight(server):
     """Requests in its disks."""
-    return sum(disk["in_flight"] for disk in json.loads(server.control("get", "disk", "--json")))
+    from control import Control
+
+    return sum(disk["in_flight"] for disk in Control(server.t, server).ask("GET", "/v1/disks"))
 
 
 def stand_still(t, process):

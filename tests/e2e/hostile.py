@@ -243,8 +243,8 @@ def a_handshake_that_takes_too_long_is_dropped(t):
             # And one for which each option takes a while.
             def hesitate():
                 with Session(server.address).greet() as session:
-                    for _ in range(4):
-                        time.sleep(0.6)
+                    for _ in range(12):
+                        time.sleep(0.2)
                         session.option(STRUCTURED_REPLY)
 
             at_once(drip, ask, hesitate, *(lambda w=w: closed_soon(w, 8) for w in (mute, greeted, midway)))

@@ -64,7 +64,7 @@ def agree(control, due):
                 raise AssertionError(f"{path} in {view}: had {had}, due {was_due}, score {score}; due is {due[path]}: {said}")
 
 
-@test(fairlift_only=True, seconds=30)
+@test(fairlift_only=True, seconds=90)
 def every_view_says_the_same_of_a_disk_bound_by_bandwidth(t):
     server = t.server(config=tenants('scheduler = "fair"', BANDWIDTH, BANDWIDTH))
     control = Control(t, server)
@@ -91,7 +91,7 @@ def every_view_says_the_same_of_a_disk_bound_by_bandwidth(t):
     end(*loads)
 
 
-@test(fairlift_only=True, seconds=30)
+@test(fairlift_only=True, seconds=90)
 def every_view_says_the_same_of_a_disk_bound_by_requests(t):
     server = t.server(config=tenants('scheduler = "fair"', REQUESTS, REQUESTS, weights=(100, 300)))
     control = Control(t, server)

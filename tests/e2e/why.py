@@ -350,9 +350,9 @@ def one_slow_worker(t):
         slow = (task / "comm").read_text().strip() == f"worker-{serves['alice']}"
         os.sched_setaffinity(int(task.name), cpus[:1] if slow else cpus[1:])
         if slow:
-            os.setpriority(os.PRIO_PROCESS, int(task.name), 10)
+            os.sched_setscheduler(int(task.name), os.SCHED_IDLE, os.sched_param(0))  # others always have more to do
     with contextlib.suppress(OSError):  # where sessions share CPUs as sessions, the priority of a thread says nothing
-        Path(f"/proc/{server.pid}/autogroup").write_text("8")
+        Path(f"/proc/{server.pid}/autogroup").write_text("19")
     for _ in range(4):
         hog = t.start(sys.executable, "-c", "while True: pass")
         os.sched_setaffinity(hog.pid, cpus[:1])
