@@ -84,7 +84,7 @@ class Chromium:
             raise AssertionError(f"{script}: {json.dumps(got['exceptionDetails'])[:1000]}")
         return got["result"].get("value")
 
-    def until(self, script, what, seconds=10):
+    def until(self, script, what, seconds=30):
         end = time.monotonic() + seconds
         while not (value := self.run(f"Boolean({script})")):
             if time.monotonic() > end:

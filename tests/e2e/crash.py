@@ -6,8 +6,10 @@ of each kind, else 10. In every other crash the disk below loses its power too, 
 
 import sqlite3
 
+from control import Control
 from flush_disk import Disk
 from harness import *
+from metrics import samples, scrape
 from nbdclient import FLUSH, WRITE, Closed
 
 CYCLES = 100 if FULL else 10
@@ -26,6 +28,12 @@ def connections(server):
     """How many clients are connected to a server, as the kernel counts the sockets that have its name."""
     names = (line.split()[-1] for line in Path("/proc/net/unix").read_text().splitlines())
     return sum(name == server.socket for name in names) - 1
+
+
+def flushes(server):
+    """How many flushes it has answered."""
+    found = samples(scrape(Control(server.t, server))[0])
+    return sum(value for (name, labels), value in found.items() if name == "fairlift_operations_total" and 'operation="flush"' in labels)
 
 
 # ---- fio
@@ -85,7 +93,7 @@ def what_fio_was_told_to_be_durable_survives_kill_9_and_power_cuts(t):
         args = [] if STAND_IN else ["--scheduler", t.random.choice(["none", "mq-deadline"])]
         server = t.server(f"disk=file:{file}", args=args)
         fio, counts = fio_writes(t, server, cycle)
-        until(lambda: connections(server) >= JOBS, "fio connects", 30)
+        until(lambda: connections(server) >= JOBS and (STAND_IN or flushes(server) > 60), "fio writes")
         time.sleep(t.random.random() * 0.8)
         server.kill()
         fio.wait(20)
@@ -231,7 +239,7 @@ def what_sqlite_has_committed_on_ext4_survives_kill_9_and_power_cuts(t):
         storms = [threading.Thread(target=storm, args=(server,), daemon=True) for _ in range(2)]
         for one in storms:
             one.start()
-        until(lambda: any(acknowledged(t, name) > found[name] for name, _ in BASES), "SQLite commits", 30)
+        until(lambda: sum(acknowledged(t, name) - found[name] for name, _ in BASES) > 12, "SQLite commits")
         time.sleep(t.random.random() * 0.8)
         server.kill()
         power_cut()

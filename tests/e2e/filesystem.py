@@ -34,7 +34,8 @@ def attach(t, server, export):
         if not detached:
             detached.append(True)
             t.run("losetup", "-d", loop)
-            t.run("umount", t.path("fuse"))
+            # The kernel may let go of what is below a little later.
+            until(lambda: "busy" not in t.run("umount", t.path("fuse"), code=None), "nbdfuse's file is not used any more")
             fuse.wait(20)
 
     t.defer(detach)

@@ -241,7 +241,7 @@ def flushes_that_fail_for_ever_fail_and_everything_else_goes_on(t):
 @test(fairlift_only=True)
 def a_flush_that_never_returns_is_told_in_time_and_holds_up_nothing_else(t):
     disk = Disk(t)
-    config = (f'[disk.one]\nio_timeout = "1s"\n[export.disk]\nbacking = "file:{disk.file}"\ndisk = "one"\n'
+    config = (f'[disk.one]\nio_timeout = "2s"\n[export.disk]\nbacking = "file:{disk.file}"\ndisk = "one"\n'
               '[export.good]\nbacking = "mem:1m"\n')
     server = t.server(config=config)
     first, other, third = (server.connect("disk") for _ in range(3))

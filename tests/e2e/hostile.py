@@ -465,7 +465,8 @@ def leaving_in_the_middle_of_a_write_harms_nobody(t):
 def a_client_that_never_reads_its_replies_delays_nobody(t):
     with attack(t) as server:
         before = resident(server)
-        greedy = server.connect("disk", timeout=1)
+        greedy = server.connect("disk")
+        greedy.sock.settimeout(1)
         asked = 0
         with contextlib.suppress(TimeoutError):
             for _ in range(40):  # 4000 replies of 1 MiB: the server must stop reading before it has them all in memory
@@ -485,8 +486,9 @@ def a_client_that_never_reads_its_replies_delays_nobody(t):
 @test(seconds=90, fairlift_only=True)
 def twenty_clients_that_never_read_their_replies_delay_nobody(t):
     with attack(t) as server:
-        greedy = [server.connect("disk", timeout=0.3) for _ in range(20)]
+        greedy = [server.connect("disk") for _ in range(20)]
         for client in greedy:
+            client.sock.settimeout(0.3)
             with contextlib.suppress(TimeoutError):
                 client.send(b"".join(client.request(READ, 0, REQUEST_MAX) for n in range(10)))
         with server.connect("disk", timeout=30) as good:

@@ -55,12 +55,12 @@ def a_ceiling_holds_under_every_scheduler_and_changes_while_it_is_used(t):
     t.tool("fio")
     for scheduler in ["none", "mq-deadline", "bfq", "cfq", "fair"]:
         server = t.server(config=CONFIG, args=["--scheduler", scheduler])
-        count, seconds = reads(t, server, "a", 2)
+        count, seconds = reads(t, server, "a", 1)
         most = 500 * seconds * 1.01 + 32 + 4  # what was outstanding when the time was over is counted too
         if not 250 * seconds < count <= most:
             raise AssertionError(f"{scheduler}: {count} reads in {seconds} s, and the limit is 500")
         change(t, server, "set", "group", "/t/a", "max=riops=2000")
-        count, seconds = reads(t, server, "a", 2)
+        count, seconds = reads(t, server, "a", 1)
         if not 600 * seconds < count <= 2000 * seconds * 1.01 + 32 + 12:
             raise AssertionError(f"{scheduler}: {count} reads in {seconds} s, and the limit is 2000")
         server.stop()

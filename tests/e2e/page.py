@@ -7,21 +7,22 @@ from control import Control
 from harness import *
 from why import Load
 
-# A device that takes 5 ms for each read, and eight at once: what the weights say shows at once.
+# A device that takes 20 ms for each read, and seven at once: what the weights say shows at once, and a client that does not run for a
+# moment, whatever else the machine does, has asked for enough before.
 CONFIG = """
     [disk.ssd]
     scheduler = "fair"
-    depth = 8
+    depth = 7
     [export.alice]
-    backing = "null:1g,delay=5ms"
+    backing = "null:1g,delay=20ms"
     disk = "ssd"
     group = "/tenants/alice"
     [export.bob]
-    backing = "null:1g,delay=5ms"
+    backing = "null:1g,delay=20ms"
     disk = "ssd"
     group = "/tenants/bob"
     [group."/tenants/bob"]
-    latency = "1s"
+    latency = "5s"
     """
 
 
@@ -69,15 +70,17 @@ def the_page_fits_a_telephone_and_says_what_binds_whom(t):
         t.skip("there is no Chromium (Debian: chromium-headless-shell)")
     server, port, token = served(t)
     for name in ("alice", "bob"):
-        Load(t, server, name, 32)
+        Load(t, server, name, 64)
+    page = chromium.Chromium(t, f"http://127.0.0.1:{port}/#token={token}")
     for width in (400, 700, 1000):
-        page = chromium.Chromium(t, f"http://127.0.0.1:{port}/#token={token}", size=(width, 900))
+        page.call("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=False)
+        page.until(f"innerWidth === {width}", "the page has its width")
         page.until("document.querySelectorAll('#tenants tbody tr').length === 2", "both tenants")
         page.until("document.querySelector('#groups').textContent.includes('1 connection')", "their clients")
         wide = page.run("[document.documentElement, ...document.querySelectorAll('.wide')].map(e => e.scrollWidth - e.clientWidth)")
         equal(wide, [0, 0, 0], f"pixels out of sight at {width} of the page, of disks, of tenants")
         text = page.run("document.body.textContent")
-        contains(text, "latency 1s", "export alice", "config version 0", "127.0.0.1")
+        contains(text, "latency 5s", "export alice", "config version 0", "127.0.0.1")
 
 
 @test(fairlift_only=True)
@@ -86,7 +89,7 @@ def a_weight_that_is_changed_on_the_page_moves_the_share(t):
         t.skip("there is no Chromium (Debian: chromium-headless-shell)")
     server, port, token = served(t)
     for name in ("alice", "bob"):
-        Load(t, server, name, 32)
+        Load(t, server, name, 64)
     page = chromium.Chromium(t, f"http://127.0.0.1:{port}/", size=(1080, 900))
     page.until("!document.getElementById('enter').hidden", "the token is asked for")
     page.run("document.getElementById('token').focus()")
@@ -95,8 +98,8 @@ def a_weight_that_is_changed_on_the_page_moves_the_share(t):
     page.until("document.getElementById('enter').offsetHeight === 0", "the token is not asked for any more")
     row = lambda name: f"[...document.querySelectorAll('#tenants tbody tr')].find(r => r.cells[0].textContent === '/tenants/{name}')"
     page.until(f"{row('alice')} && {row('bob')}", "both tenants")
-    due = lambda name: page.run(f"parseFloat({row(name)}.cells[3].textContent)")
-    equal((due("alice"), due("bob")), (50, 50), "what both are due")
+    for name in "alice", "bob":
+        page.until(f"{row(name)}.cells[3].textContent === '50 %'", f"{name} is due half")
     weight = "document.querySelector('input[data-path=\"/tenants/alice\"]')"
     page.click(weight)
     page.run(f"{weight}.select()")
@@ -148,7 +151,9 @@ def drawn(page):
         "const points = path.getAttribute('d').match(/[\\d.]+ [\\d.]+/g) || [];"
         "return [path.getAttribute('class').split(' ')[1], points.length ? [points[0], points[points.length - 1]].map(p => Number(p.split(' ')[1])) : []] }))")
     due = ends("#had-chart path.aim")
-    equal({colour: [round(height) for height in heights] for colour, heights in due.items()}, {"c0": [50, 25], "c1": [50, 75]}, "what both were due, before and after")
+    for colour, wanted in ("c0", (50, 25)), ("c1", (50, 75)):
+        if len(due[colour]) != 2 or any(abs(one - two) > 2 for one, two in zip(due[colour], wanted)):
+            raise AssertionError(f"what both were due, before and after: wanted {wanted} for {colour}, got {due}")
     had = ends("#had-chart path.had")
     path = lambda kind: page.run(f"document.querySelector('#had-chart path.{kind}.c0').getAttribute('d')")
     if path("had") == path("aim"):
@@ -158,7 +163,7 @@ def drawn(page):
     p99 = ends("#p99-chart path.p99")
     target = ends("#p99-chart path.aim")
     if not (target["c0"] == [] and target["c1"][1] < p99["c1"][1] and all(p99.values())):
-        raise AssertionError(f"both have a p99, and bob a latency of 1 s, which is longer: {p99}, {target}")
+        raise AssertionError(f"both have a p99, and bob a latency of 5 s, which is longer: {p99}, {target}")
     equal(page.run("[...document.querySelectorAll('.mark')].map(mark => mark.textContent)"), ["/tenants/alice 100 → 300"] * 2, "marks")
 
 

@@ -300,16 +300,16 @@ def a_disk_that_forgets_is_found_out(t):
 @test(fairlift_only=True)
 def a_server_that_stays_away_fails_its_own_export_within_the_bound(t):
     there = Far(t)
-    here = near(t, there.uri, "beside=mem:1M", options=",reconnect=1s")
+    here = near(t, there.uri, "beside=mem:1M", options=",reconnect=3s")
     with here.connect("near") as client:
         client.read(0, 4096)
         there.kill()
         with refused(EIO):
-            client.read(0, 4096)  # waits a second
+            client.read(0, 4096)  # waits three seconds
         start = time.monotonic()
         with refused(EIO):
             client.read(0, 4096)  # and not again
-        if time.monotonic() - start > 0.8:
+        if time.monotonic() - start > 2.5:
             raise AssertionError("a request waits though nobody has come back in time")
         here.serves("beside")
         contains(here.control("status"), "degraded")
@@ -322,7 +322,7 @@ def a_server_that_stays_away_fails_its_own_export_within_the_bound(t):
 @test(fairlift_only=True)
 def a_server_that_hangs_fails_its_requests_in_time_and_no_others(t):
     there = Far(t)
-    config = "[server]\n[disk.far]\nio_timeout = \"1s\"\n" \
+    config = "[server]\n[disk.far]\nio_timeout = \"3s\"\n" \
              f"[export.near]\nbacking = \"nbd:{there.uri}\"\ndisk = \"far\"\n[export.beside]\nbacking = \"mem:1M\"\n"
     here = t.server(config=config)
     t.servers.reverse()
@@ -592,15 +592,14 @@ def a_write_is_asked_again_only_where_the_server_itself_hung_up(t):
 @test(fairlift_only=True)
 def a_server_that_goes_after_a_long_rest_is_waited_for_like_any_other(t):
     uri, first = kit(t, "memory", "8M")
-    server = near(t, uri, options=",reconnect=2s")
+    server = near(t, uri, options=",reconnect=4s")
     with server.connect("near", timeout=20) as client:
         client.read(0, 4096)
-        time.sleep(2.5)  # nothing is asked for longer than `reconnect`
+        time.sleep(4.5)  # nothing is asked for longer than `reconnect`
         first.kill()
         first.wait()
         until(lambda: remote(server)["state"] != "connected", "the server has seen it")
         client.submit(READ, 0, 4096)
-        time.sleep(0.3)
         kit(t, "memory", "8M")
         equal(client.reply().error, 0, "the error of a read that was asked for while there was no server")
 

@@ -19,10 +19,11 @@ class Load:
         self.client = server.connect(export)
         self.outstanding, self.size, self.pause, self.random = outstanding, size, pause, random.Random(SEED)
         self.client.random = self.random
-        self.step, self.stopped = step or self.read, False
+        self.step, self.stopped, self.begun = step or self.read, False, threading.Event()
         self.thread = threading.Thread(target=self.run, daemon=True)
         self.thread.start()
         t.defer(self.stop)
+        self.begun.wait(20)
 
     def read(self, client):
         client.submit(nbdclient.READ, self.random.randrange(client.size // self.size) * self.size, self.size)
@@ -31,6 +32,7 @@ class Load:
         with contextlib.suppress(OSError, nbdclient.Closed):
             for _ in range(self.outstanding):
                 self.step(self.client)
+            self.begun.set()
             while not self.stopped:
                 self.client.reply()
                 if self.pause:
@@ -113,7 +115,7 @@ def a_client_that_pauses(t):
 
 @test(fairlift_only=True)
 def a_client_that_asks_for_one_at_a_time(t):
-    server = t.server(config=tenants('scheduler = "fair"'))
+    server = t.server(config=tenants('scheduler = "fair"', alice="null:1g,delay=50ms"))
     Load(t, server, "alice")
     why(t, server, "one at a time", "asks for one at a time", "ms for each")
 
@@ -202,12 +204,15 @@ def a_neighbour_whose_requests_are_larger(t):
 
 @test(fairlift_only=True)
 def a_device_that_serves_both_at_once(t):
-    """A neighbour takes nothing from a device that takes 5 ms for each, however many it has."""
+    """A neighbour takes nothing from a device that takes 50 ms for each, however many it has."""
+    slow = "null:1g,delay=50ms"
     for scheduler in ("fair", "mq-deadline"):
-        server = t.server(config=tenants(f'scheduler = "{scheduler}"'))
+        server = t.server(config=tenants(f'scheduler = "{scheduler}"', slow, slow))
         Load(t, server, "bob", 32)
         Load(t, server, "alice", 8)
-        why(t, server, "device", "the device: ", "5.", "ms for each operation", seconds=2)
+        said = why(t, server, "device", "the device: ", "ms for each operation", seconds=2)["says"]
+        if not 45 < float(re.search(r"([\d.]+) ms for each", said)[1]) < 100:
+            raise AssertionError(f"the neighbour took something: {said}")
 
 
 @test(fairlift_only=True)

@@ -315,8 +315,8 @@ fn a_key_written_twice_is_a_mistake() {
 
 #[test]
 fn no_text_makes_the_reader_panic() {
-    // Every prefix of the example, and the example with each byte left out.
-    for cut in (0..EXAMPLE.len()).step_by(7).filter(|cut| EXAMPLE.is_char_boundary(*cut)) {
+    // Prefixes of the example, and the example with a byte left out.
+    for cut in (0..EXAMPLE.len()).step_by(31).filter(|cut| EXAMPLE.is_char_boundary(*cut)) {
         let _ = planned(&EXAMPLE[..cut], "--listen unix:/x");
         let without: String = EXAMPLE.char_indices().filter(|(at, _)| *at != cut).map(|(_, c)| c).collect();
         let _ = planned(&without, "--listen unix:/x");
