@@ -88,7 +88,7 @@ fn disk() -> Disk {
 fn through_the_engine(spec: &Spec, load: Load, runtime: Duration) -> f64 {
     let setup = Setup {
         disk: disk(),
-        groups: vec![Group::root()],
+        groups: vec![Group::root()].into(),
         bounds: Default::default(),
         backing: backing(spec),
         read_only: false,
@@ -106,10 +106,10 @@ fn over_nbd(spec: &Spec, load: Load, runtime: Duration) -> f64 {
     let path = std::env::temp_dir().join(format!("fairlift-sim-rate-{}", std::process::id()));
     let server = Server::bind(Config {
         bounds: Default::default(),
-        groups: vec![Group::root()],
-        disks: vec![],
+        groups: vec![Group::root()].into(),
+        disks: vec![].into(),
         disk_default: disk(),
-        exports: vec![Export::new("d", backing(spec))],
+        exports: vec![Export::new("d", backing(spec))].into(),
         listeners: vec![Listener { address: Address::Unix(path.clone()), tls: Tls::Off }],
         workers: Some(1),
         engine: Engine::Auto,

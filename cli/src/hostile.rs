@@ -4,10 +4,9 @@ use std::path::Path;
 use std::sync::LazyLock;
 
 use fairlift::config::Config;
-use fairlift::control::{check_floors, make};
+use fairlift::control::{Edit, difference};
 use serde_json::Value;
 
-use crate::config::difference::{describe, difference};
 use crate::config::read;
 use crate::control::Words;
 use crate::remote::Taken;
@@ -32,8 +31,7 @@ server.listen = "unix:fairlift.sock"
 pub fn config(text: &str) {
     let (first, second) = text.split_once("\n%%\n").unwrap_or((text, text));
     if let (Ok(first), Ok(second)) = (planned(first), planned(second)) {
-        assert!(difference(&first, &first).is_ok_and(|changes| changes.is_empty()), "a file differs from itself");
-        turns(&first, &second);
+        turns(&first, &second.into());
     }
 }
 
@@ -44,20 +42,10 @@ pub fn config(text: &str) {
 pub fn control(body: &str) {
     let served = &*SERVED;
     let Ok(asked) = serde_json::from_str::<Value>(body) else { return };
-    let changes = match Words::new(served, Some(Path::new("/run"))).transaction(&asked) {
-        Ok(changes) => changes,
-        Err(says) => return tells(&says),
-    };
-    let mut config = served.clone();
-    for change in &changes {
-        if let Err(says) = make(&mut config, change) {
-            return tells(&says);
-        }
-        tells(&describe(change, served));
-    }
-    match check_floors(&config) {
-        Ok(()) => turns(served, &config),
-        Err((_, says)) => tells(&says),
+    let mut edit = Edit::from(served.clone());
+    match Words::new(&mut edit, Some(Path::new("/run"))).transaction(&asked) {
+        Ok(()) => turns(served, &edit),
+        Err(says) => tells(&says),
     }
 }
 
@@ -93,23 +81,14 @@ fn planned(text: &str) -> Result<Config, String> {
     if mistakes.is_empty() { Ok(config) } else { Err(shown) }
 }
 
-/// That what must change to make one of the other can be made, and makes it; or it is told what cannot change.
-fn turns(old: &Config, new: &Config) {
-    let named = |config: &Config| config.exports.iter().all(|export| export.disk.is_some());
-    if !named(old) || !named(new) {
-        return; // which disk they are on is known once they are opened
+/// That the steps from one to the other are told, or what cannot be; and that nothing differs from itself.
+fn turns(old: &Config, new: &Edit) {
+    match difference(old, new) {
+        Ok(steps) => steps.iter().for_each(|step| tells(&step.to_string())),
+        Err(all) => return all.iter().for_each(|one| tells(&one.to_string())),
     }
-    let changes = match difference(old, new) {
-        Ok(changes) => changes,
-        Err(fixed) => return fixed.iter().for_each(|fixed| tells(&fixed.says)),
-    };
-    let mut made = old.clone();
-    for change in &changes {
-        tells(&describe(change, old));
-        make(&mut made, change).unwrap_or_else(|why| panic!("{change:?} cannot be made after others: {why}"));
-    }
-    let left = difference(&made, new);
-    assert!(left.as_ref().is_ok_and(Vec::is_empty), "the changes do not make it: {left:?} after {changes:?}");
+    let left = difference(&new.config, &new.config.clone().into());
+    assert!(left.as_ref().is_ok_and(Vec::is_empty), "it differs from itself: {left:?}");
 }
 
 /// That a line of the log or of an answer is one.

@@ -98,6 +98,17 @@ impl core::str::FromStr for Priority {
     }
 }
 
+impl core::fmt::Display for Priority {
+    /// As it is read.
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self.class {
+            PriorityClass::RealTime => write!(f, "rt/{}", self.level),
+            PriorityClass::BestEffort => write!(f, "be/{}", self.level),
+            PriorityClass::Idle => f.write_str("idle"),
+        }
+    }
+}
+
 /// Whose order and locality matter: an NBD connection, a library handle; in the kernel, a process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Stream {

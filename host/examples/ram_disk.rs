@@ -1,8 +1,6 @@
 //! Serves a RAM disk from a program of your own: `cargo run --example ram_disk -- /tmp/ram.sock`, then
 //! `nbdinfo 'nbd+unix:///?socket=/tmp/ram.sock'`. Ends when its standard input does.
 
-use std::collections::BTreeMap;
-
 use fairlift::Server;
 use fairlift::config::{Address, Backing, Config, Disk, Engine, Export, FileAt, Limits, Listener, Ram, Tls};
 use fairlift_core::{Group, sched};
@@ -16,11 +14,11 @@ fn main() -> Result<(), fairlift::Error> {
     let disk = Disk::new("ram", sched::Kind::from_name(&arg(3, "none")).expect("the name of a scheduler"));
     let export = Export { description: "a gibibyte of RAM".into(), ..Export::new("ram", backing) };
     let server = Server::bind(Config {
-        bounds: BTreeMap::new(),
-        groups: vec![Group::root()],
-        disks: vec![],
+        bounds: Default::default(),
+        groups: vec![Group::root()].into(),
+        disks: vec![].into(),
         disk_default: disk,
-        exports: vec![export],
+        exports: vec![export].into(),
         listeners: vec![Listener { address: Address::Unix(arg(1, "/tmp/ram.sock").into()), tls: Tls::Off }],
         workers: None,
         engine: Engine::Auto,

@@ -2,8 +2,12 @@
 //!
 //! Where it comes from (a TOML file, flags, a program) is the caller's business.
 
+mod copy_on_write;
+
 use std::collections::BTreeMap;
+use std::fmt;
 use std::net::SocketAddr;
+use std::os::fd::AsRawFd as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -15,20 +19,21 @@ pub use crate::device::backing::Outside;
 pub use crate::device::roots::Root;
 pub use crate::device::said::*;
 pub use crate::kernel::ring::Engine;
+pub use copy_on_write::CopyOnWrite;
 
 /// All that a [`Server`](crate::Server) needs to know.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// The weight tree; the first is the root, and a parent comes before its children.
-    pub groups: Vec<Group>,
+    pub groups: CopyOnWrite<Vec<Group>>,
     /// What groups may do at most in a second, by their paths; each binds all that is below it, on all disks together.
-    pub bounds: BTreeMap<String, Bounds>,
+    pub bounds: CopyOnWrite<BTreeMap<String, Bounds>>,
     /// The scheduling domains.
-    pub disks: Vec<Disk>,
+    pub disks: CopyOnWrite<Vec<Disk>>,
     /// What the disks are like that [`Export::disk`] does not name; their names are made up.
     pub disk_default: Disk,
     /// What clients can connect to; at least one.
-    pub exports: Vec<Export>,
+    pub exports: CopyOnWrite<Vec<Export>>,
     /// Where clients connect; at least one.
     pub listeners: Vec<Listener>,
     /// How many worker threads; `None`: one for each CPU that the process may use, but no more than
@@ -219,6 +224,17 @@ pub enum Address {
     Tcp(SocketAddr),
     /// A listening socket that another process made (socket activation).
     Inherited(Arc<std::os::fd::OwnedFd>),
+}
+
+/// As a client would write it.
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unix(path) => write!(f, "unix:{}", path.display()),
+            Self::Tcp(address) => write!(f, "tcp:{address}"),
+            Self::Inherited(fd) => write!(f, "socket {} from the service manager", fd.as_raw_fd()),
+        }
+    }
 }
 
 /// Whether traffic is encrypted.

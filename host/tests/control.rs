@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use fairlift::config::{Address, Backing, Config, Disk, Engine, Export, FileAt, Limits, Listener, Null, Ram, Tls};
 use fairlift::control::view::DiskView;
-use fairlift::control::{Change, Leave, NewExport, Refused, State};
+use fairlift::control::{Edit, Leave, Made, Refused, State};
 use fairlift::{Error, Handle, Server};
 use fairlift_core::sched::{Kind, Setup};
 use fairlift_core::tunable::{self, Range, TunableInfo};
@@ -43,11 +43,11 @@ fn config(socket: &Path) -> Config {
         ublk: None,
     };
     Config {
-        groups: vec![Group::root()],
+        groups: vec![Group::root()].into(),
         bounds: Default::default(),
         disk_default: disk("default", Kind::MqDeadline),
-        disks: vec![disk("d", Kind::Fair)],
-        exports: vec![export],
+        disks: vec![disk("d", Kind::Fair)].into(),
+        exports: vec![export].into(),
         listeners: vec![Listener { address: Address::Unix(socket.to_owned()), tls: Tls::Off }],
         workers: Some(2),
         engine: Engine::Auto,
@@ -71,12 +71,17 @@ impl Running {
         Self { handle, socket, serving: Some(std::thread::spawn(move || server.run())) }
     }
 
+    fn change(&self, changes: &[Change], version: Option<u64>, dry_run: bool) -> Result<Made, Refused> {
+        let edit = |edit: &mut Edit| changes.iter().try_for_each(|change| (change.edit)(edit));
+        self.handle.change(edit, version, dry_run)
+    }
+
     fn apply(&self, changes: &[Change]) -> State {
-        self.handle.apply(changes, None, false).unwrap_or_else(|refused| panic!("{changes:?}: {refused}"))
+        self.change(changes, None, false).unwrap_or_else(|refused| panic!("{changes:?}: {refused}")).state
     }
 
     fn refused(&self, changes: &[Change]) -> String {
-        self.handle.apply(changes, None, false).expect_err("it is refused").to_string()
+        self.change(changes, None, false).expect_err("it is refused").to_string()
     }
 
     fn swept(&self) {
@@ -113,48 +118,128 @@ fn said(config: &Config) -> (BTreeSet<String>, BTreeSet<String>, BTreeSet<String
     (groups.collect(), disks.collect(), exports.collect(), listeners.collect())
 }
 
+/// An edit, with what it is.
+#[derive(Clone)]
+struct Change {
+    says: String,
+    edit: Arc<dyn Fn(&mut Edit) -> Result<(), String>>,
+}
+
+impl std::fmt::Debug for Change {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.says)
+    }
+}
+
+fn change(says: impl Into<String>, edit: impl Fn(&mut Edit) -> Result<(), String> + 'static) -> Change {
+    Change { says: says.into(), edit: Arc::new(edit) }
+}
+
+fn add(export: Export, disk: Option<&str>, group: &str) -> Change {
+    let (disk, group) = (disk.map(str::to_owned), group.to_owned());
+    let says = format!("add {export:?} on {disk:?} in {group}");
+    change(says, move |edit| edit.add_export(export.clone(), disk.as_deref(), &group))
+}
+
 fn mem(name: &str, group: &str, disk: Option<&str>) -> Change {
-    Change::AddExport(NewExport {
-        name: name.into(),
-        description: String::new(),
-        backing: Backing::from(Ram { size: MIB }),
-        offset: 0,
-        size: None,
-        disk: disk.map(str::to_owned),
-        group: group.into(),
-        priority: Priority::default(),
-        read_only: false,
-        vhost_user: None,
-        ublk: None,
-    })
+    add(Export::new(name, Ram { size: MIB }), disk, group)
 }
 
 fn file(name: &str, path: &Path, read_only: bool) -> Change {
-    Change::AddExport(NewExport {
-        name: name.into(),
-        description: String::new(),
-        backing: Backing::from(FileAt::new(path)),
-        offset: 0,
-        size: None,
-        disk: None,
-        group: "/".into(),
-        priority: Priority::default(),
-        read_only,
-        vhost_user: None,
-        ublk: None,
-    })
+    let backing = FileAt::new(path);
+    add(Export { read_only, ..Export::new(name, backing) }, None, "/")
 }
 
 fn remove(name: &str, how: Leave) -> Change {
-    Change::RemoveExport { export: name.into(), how }
+    let name = name.to_owned();
+    change(format!("remove {name} {how:?}"), move |edit| edit.remove_export(&name, how))
 }
 
 fn weight(group: &str, weight: u16) -> Change {
-    Change::SetWeight { group: group.into(), weight }
+    let group = group.to_owned();
+    change(format!("{group}: weight {weight}"), move |edit| edit.set_weight(&group, weight))
 }
 
 fn group(path: &str) -> Change {
-    Change::AddGroup { path: path.into(), weight: 100 }
+    let path = path.to_owned();
+    change(format!("add group {path}"), move |edit| edit.add_group(&path).map(drop))
+}
+
+fn remove_group(path: &str) -> Change {
+    let path = path.to_owned();
+    change(format!("remove group {path}"), move |edit| edit.remove_group(&path))
+}
+
+fn turn(disk: &str, says: impl Into<String>, to: impl Fn(&mut Disk) + 'static) -> Change {
+    let disk = disk.to_owned();
+    change(format!("disk {disk}: {}", says.into()), move |edit| {
+        to(edit.disk(&disk)?);
+        Ok(())
+    })
+}
+
+fn knob(disk: &str, name: &str, value: &str) -> Change {
+    let (name, value) = (name.to_owned(), value.to_owned());
+    turn(disk, format!("{name} = {value}"), move |disk| {
+        disk.set.retain(|(one, _)| *one != name);
+        disk.set.push((name.clone(), value.clone()));
+    })
+}
+
+fn scheduler(disk: &str, kind: Kind) -> Change {
+    turn(disk, kind.name(), move |disk| (disk.scheduler, disk.is_usual, disk.set) = (kind, false, Vec::new()))
+}
+
+fn depth(disk: &str, depth: Option<u16>) -> Change {
+    turn(disk, format!("depth {depth:?}"), move |disk| disk.depth = depth)
+}
+
+fn nr_requests(disk: &str, number: Option<u32>) -> Change {
+    turn(disk, format!("nr_requests {number:?}"), move |disk| disk.nr_requests = number)
+}
+
+fn add_disk(disk: Disk) -> Change {
+    change(format!("add {disk:?}"), move |edit| edit.add_disk(disk.clone()))
+}
+
+fn remove_disk(name: &str) -> Change {
+    let name = name.to_owned();
+    change(format!("remove disk {name}"), move |edit| edit.remove_disk(&name))
+}
+
+/// Changes an export.
+fn export(name: &str, says: impl Into<String>, to: impl Fn(&mut Export) + 'static) -> Change {
+    let name = name.to_owned();
+    change(format!("export {name}: {}", says.into()), move |edit| {
+        to(edit.export(&name)?);
+        Ok(())
+    })
+}
+
+fn put(name: &str, group: &str) -> Change {
+    let (name, group) = (name.to_owned(), group.to_owned());
+    change(format!("{name} into {group}"), move |edit| {
+        let group = edit.find_group(&group)?;
+        edit.export(&name)?.group = group;
+        Ok(())
+    })
+}
+
+fn read_only(name: &str, read_only: bool) -> Change {
+    export(name, format!("read-only {read_only}"), move |export| export.read_only = read_only)
+}
+
+fn grow(name: &str, size: Option<u64>) -> Change {
+    let name = name.to_owned();
+    change(format!("grow {name} to {size:?}"), move |edit| edit.grow(&name, size))
+}
+
+fn listen(listener: Listener) -> Change {
+    change(format!("add {listener:?}"), move |edit| edit.add_listener(listener.clone()))
+}
+
+fn leave(address: String) -> Change {
+    change(format!("leave {address}"), move |edit| edit.remove_listener(&address))
 }
 
 /// A client that writes what nobody else writes, and reads it back.
@@ -280,26 +365,26 @@ fn several_changes_are_made_or_none() {
     let running = Running::start("all");
     let before = running.handle.state().unwrap();
     let changes = [group("/a"), mem("a", "/a", None), weight("/b", 7)];
-    let refused = running.handle.apply(&changes, None, false).unwrap_err();
+    let refused = running.change(&changes, None, false).unwrap_err();
     let why = "there is no group \"/b\"; did you mean \"/a\"?";
     assert!(
-        matches!(&refused, Refused::Change { at: 2, why: says } if says.starts_with("there is no group \"/b\"")),
+        matches!(&refused, Refused::Change { why: says, .. } if says.starts_with("there is no group \"/b\"")),
         "{refused}: {why}"
     );
     assert!(Client::connect(&running.socket, "a", 0, 1).is_none(), "nobody has seen it");
     let after = running.handle.state().unwrap();
     assert_eq!((after.version, said(&after.config)), (before.version, said(&before.config)));
 
-    let dry = running.handle.apply(&changes[..2], None, true).unwrap();
+    let dry = running.change(&changes[..2], None, true).unwrap().state;
     assert_eq!((dry.version, dry.config.exports.len()), (0, 2));
     assert_eq!(said(&running.handle.state().unwrap().config), said(&before.config), "a dry run changes nothing");
 
     let made = running.apply(&changes[..2]);
     assert_eq!((made.version, said(&made.config)), (1, said(&dry.config)));
     assert!(Client::connect(&running.socket, "a", 0, 16).unwrap().round(3));
-    let late = running.handle.apply(&[weight("/a", 5)], Some(0), false);
+    let late = running.change(&[weight("/a", 5)], Some(0), false);
     assert_eq!(late.unwrap_err(), Refused::Version { asked: 0, now: 1 });
-    assert_eq!(running.handle.apply(&[weight("/a", 5)], Some(1), false).unwrap().version, 2);
+    assert_eq!(running.change(&[weight("/a", 5)], Some(1), false).unwrap().state.version, 2);
     running.stop();
 }
 
@@ -307,41 +392,28 @@ fn several_changes_are_made_or_none() {
 fn what_cannot_be_is_refused_with_what_is_possible() {
     let running = Running::start("no");
     running.apply(&[group("/tenants/alice"), mem("alice", "/tenants/alice", Some("d"))]);
-    let knob = |knob: &str, value: &str| Change::SetKnob { disk: "d".into(), knob: knob.into(), value: value.into() };
     for (change, why) in [
         (weight("/tenats/alice", 5), "there is no group \"/tenats/alice\"; did you mean \"/tenants/alice\"?"),
-        (weight("/tenants/alice", 1001), "weight takes a number from 1 to 1000, not 1001"),
+        (weight("/tenants/alice", 1001), "weight: takes a number from 1 to 1000, not 1001"),
         (weight("/", 10), "the root has no siblings, so that a weight of it would mean nothing"),
         (group("/tenants//x"), "a group's path has no empty parts; did you mean \"/tenants/x\"?"),
         (group("/tenants"), "there is a group \"/tenants\" already"),
-        (
-            Change::RemoveGroup { path: "/tenants/alice".into() },
-            "group \"/tenants/alice\" is in use: export \"alice\" is in it",
-        ),
-        (
-            Change::RemoveGroup { path: "/tenants".into() },
-            "group \"/tenants\" is in use: group \"/tenants/alice\" is in it",
-        ),
-        (Change::RemoveDisk { disk: "d".into() }, "disk \"d\" is in use: export \"d\" and 1 more are in it"),
+        (remove_group("/tenants/alice"), "group \"/tenants/alice\" is in use: export \"alice\" is in it"),
+        (remove_group("/tenants"), "group \"/tenants\" is in use: group \"/tenants/alice\" is in it"),
+        (remove_disk("d"), "disk \"d\" is in use: export \"d\" and 1 more are in it"),
         (mem("alice", "/", None), "there is an export \"alice\" already"),
         (mem("bob", "/bob", None), "there is no group \"/bob\"; there are /, /tenants, /tenants/alice"),
         (mem("bob", "/", Some("dd")), "there is no disk \"dd\"; did you mean \"d\"?"),
         (remove("alcie", Leave::Cut), "there is no export \"alcie\"; did you mean \"alice\"?"),
-        (knob("isolation_cots", "5"), "there is no tunable \"isolation_cots\"; did you mean \"isolation_cost\"?"),
-        (knob("isolation_cost", "much"), "isolation_cost takes a number from"),
-        (Change::SetDepth { disk: "d".into(), depth: Some(0) }, "depth takes a number from 1 to 4096, not 0"),
-        (
-            Change::SetNrRequests { disk: "d".into(), nr_requests: Some(5) },
-            "nr_requests must be at least the depth, which is 128",
-        ),
-        (Change::Grow { export: "alice".into(), size: Some(MIB / 2) }, "has 1048576 bytes and can only grow"),
-        (Change::Grow { export: "alice".into(), size: Some(2 * MIB) }, "its backing has 1048576"),
+        (knob("d", "isolation_cots", "5"), "there is no tunable \"isolation_cots\"; did you mean \"isolation_cost\"?"),
+        (knob("d", "isolation_cost", "much"), "isolation_cost takes a number from"),
+        (depth("d", Some(0)), "depth: takes a number from 1 to 4096, not 0"),
+        (nr_requests("d", Some(5)), "nr_requests must be at least the depth, which is 128"),
+        (grow("alice", Some(MIB / 2)), "has 1048576 bytes and can only grow"),
+        (grow("alice", Some(2 * MIB)), "its backing has 1048576"),
         (file("f", Path::new("/nowhere/at.all"), false), "/nowhere/at.all"),
-        (
-            Change::AddListener(Listener { address: Address::Unix(running.socket.clone()), tls: Tls::Off }),
-            "it listens at unix:",
-        ),
-        (Change::RemoveListener { address: "unix:/x".into() }, "there is no listener \"unix:/x\"; it listens at unix:"),
+        (listen(Listener { address: Address::Unix(running.socket.clone()), tls: Tls::Off }), "it listens at unix:"),
+        (leave("unix:/x".into()), "there is no listener \"unix:/x\"; it listens at unix:"),
     ] {
         let says = running.refused(std::slice::from_ref(&change));
         assert!(says.contains(why), "{change:?}: {says}, not {why}");
@@ -365,7 +437,7 @@ fn exports_come_and_go_and_others_clients_stay() {
         let how = if turn % 2 == 0 { Leave::Drain } else { Leave::Cut };
         let gone = ["x", "y", "z"].map(|name| remove(name, how));
         running.apply(&gone);
-        running.apply(&[Change::RemoveGroup { path: "/x".into() }]);
+        running.apply(&[remove_group("/x")]);
         assert!(!all[0].is_served() && !all[1].is_served() && !all[2].is_served(), "their connections are closed");
         assert!(Client::connect(&running.socket, "x", 0, 1).is_none());
         assert!(stays.round(turn + 100), "and nobody else's");
@@ -383,8 +455,7 @@ fn a_removal_answers_what_was_asked_and_one_at_once_does_not() {
     let running = Running::start("cut");
     for (how, milliseconds) in [(Leave::Drain, 300), (Leave::Cut, 5000)] {
         let delay = fairlift_core::Duration::from_nanos(milliseconds * 1_000_000);
-        let Change::AddExport(slow) = mem("slow", "/", None) else { unreachable!() };
-        running.apply(&[Change::AddExport(NewExport { backing: Backing::from(Null { size: MIB, delay }), ..slow })]);
+        running.apply(&[add(Export::new("slow", Null { size: MIB, delay }), None, "/")]);
         let mut client = Client::connect(&running.socket, "slow", 0, 1).unwrap();
         let mut out = Vec::new();
         client.ask(&mut out, 1, 0);
@@ -450,27 +521,24 @@ fn an_export_is_moved_grown_and_made_read_only_under_its_clients() {
     running.apply(&[group("/a"), group("/b"), file("f", &image, false)]);
     let mut client = Client::connect(&running.socket, "f", 0, 64).unwrap();
     assert!(client.round(5) && client.size == MIB);
-    running.apply(&[Change::MoveExport { export: "f".into(), group: "/a".into() }]);
+    running.apply(&[put("f", "/a")]);
     assert!(client.round(6));
-    running.apply(&[
-        Change::MoveExport { export: "f".into(), group: "/b".into() },
-        Change::RemoveGroup { path: "/a".into() },
-    ]);
+    running.apply(&[put("f", "/b"), remove_group("/a")]);
     assert!(client.round(7));
     let priority = Priority { class: PriorityClass::Idle, level: 0 };
-    running.apply(&[Change::SetPriority { export: "f".into(), priority }]);
-    running.apply(&[Change::SetReadOnly { export: "f".into(), read_only: true }]);
+    running.apply(&[export("f", format!("{priority}"), move |export| export.priority = priority)]);
+    running.apply(&[read_only("f", true)]);
     let start = Instant::now();
     while client.write(0) != 1 {
         assert!(start.elapsed() < Duration::from_secs(10), "it can still be written");
     }
-    running.apply(&[Change::SetReadOnly { export: "f".into(), read_only: false }]);
+    running.apply(&[read_only("f", false)]);
     while client.write(0) != 0 {
         assert!(start.elapsed() < Duration::from_secs(20), "it cannot be written again");
     }
     std::fs::OpenOptions::new().write(true).open(&image).unwrap().set_len(3 * MIB).unwrap();
     assert_eq!(Client::connect(&running.socket, "f", 0, 8).unwrap().size, MIB, "nobody has said so");
-    running.apply(&[Change::Grow { export: "f".into(), size: None }]);
+    running.apply(&[grow("f", None)]);
     let mut grown = Client::connect(&running.socket, "f", 512, 256).unwrap();
     assert_eq!(grown.size, 3 * MIB);
     assert!(grown.round(200));
@@ -478,7 +546,7 @@ fn an_export_is_moved_grown_and_made_read_only_under_its_clients() {
     running.apply(&[remove("f", Leave::Drain), file("f", &image, false)]);
     running.apply(&[remove("f", Leave::Drain)]);
     running.apply(&[file("ro", &image, true)]);
-    let why = running.refused(&[Change::SetReadOnly { export: "ro".into(), read_only: false }]);
+    let why = running.refused(&[read_only("ro", false)]);
     assert!(why.contains("was opened for reading only"), "{why}");
     running.stop();
     std::fs::remove_file(image).unwrap();
@@ -491,10 +559,10 @@ fn listeners_come_and_go_and_who_came_by_them_stays() {
     let listener = Listener { address: Address::Unix(other.clone()), tls: Tls::Off };
     let mut before = None;
     for _ in 0..5 {
-        running.apply(&[Change::AddListener(listener.clone())]);
+        running.apply(&[listen(listener.clone())]);
         let mut client = Client::connect(&other, "d", 0, 32).unwrap();
         assert!(client.round(1));
-        running.apply(&[Change::RemoveListener { address: format!("unix:{}", other.display()) }]);
+        running.apply(&[leave(format!("unix:{}", other.display()))]);
         assert!(client.round(2), "who came by it stays");
         running.swept();
         assert!(UnixStream::connect(&other).is_err() && !other.exists());
@@ -502,7 +570,7 @@ fn listeners_come_and_go_and_who_came_by_them_stays() {
     }
     assert!(before.unwrap().round(3));
     let tcp = Listener { address: Address::Tcp("127.0.0.1:0".parse().unwrap()), tls: Tls::Off };
-    let state = running.apply(&[Change::AddListener(tcp)]);
+    let state = running.apply(&[listen(tcp)]);
     let Address::Tcp(bound) = state.config.listeners[1].address else { panic!("{:?}", state.config.listeners) };
     assert!(std::net::TcpStream::connect(bound).is_ok());
     running.stop();
@@ -535,10 +603,9 @@ fn values(kind: Kind, info: &TunableInfo) -> Vec<String> {
 #[test]
 fn a_success_is_done_and_a_refusal_changes_nothing() {
     let running = Running::start("done");
-    let Change::AddExport(slow) = mem("slow", "/", Some("s")) else { unreachable!() };
     let delay = fairlift_core::Duration::from_nanos(400_000_000);
-    let slow = NewExport { backing: Backing::from(Null { size: MIB, delay }), ..slow };
-    running.apply(&[Change::AddDisk(disk("s", Kind::None)), Change::AddExport(slow)]);
+    let slow = Export::new("slow", Null { size: MIB, delay });
+    running.apply(&[add_disk(disk("s", Kind::None)), add(slow, Some("s"), "/")]);
     let mut client = Client::connect(&running.socket, "slow", 0, 1).unwrap();
     let view = || running.handle.view(false).unwrap().disks.into_iter().find(|disk| disk.name == "s").unwrap();
     let until = |what: &str, is: &dyn Fn(&DiskView) -> bool| {
@@ -548,13 +615,9 @@ fn a_success_is_done_and_a_refusal_changes_nothing() {
             std::thread::sleep(Duration::from_millis(1));
         }
     };
-    let scheduler = |scheduler| Change::SetScheduler { disk: "s".into(), scheduler, is_usual: false, set: vec![] };
-    let knob =
-        |(knob, value): (&str, &String)| Change::SetKnob { disk: "s".into(), knob: knob.into(), value: value.clone() };
-    let bounds = [
-        Change::SetNrRequests { disk: "s".into(), nr_requests: Some(77) },
-        Change::SetDepth { disk: "s".into(), depth: Some(7) },
-    ];
+    let scheduler = |kind| self::scheduler("s", kind);
+    let knob = |(name, value): (&str, &String)| self::knob("s", name, value);
+    let bounds = [nr_requests("s", Some(77)), depth("s", Some(7))];
     for (kind, is_between) in Kind::ALL.into_iter().flat_map(|kind| [(kind, false), (kind, true)]) {
         running.apply(&[scheduler(Kind::None)]);
         until("none", &|disk| !disk.frozen && disk.scheduler == Kind::None);
@@ -574,7 +637,7 @@ fn a_success_is_done_and_a_refusal_changes_nothing() {
             let before = running.handle.state().unwrap();
             let odd = ["isolation_cost", "read_expire"].into_iter().find(|odd| all.iter().all(|(name, _)| name != odd));
             running.refused(&[bounds[1].clone(), knob((odd.unwrap(), &"5ms".to_owned()))]);
-            running.refused(&[Change::SetNrRequests { disk: "s".into(), nr_requests: Some(6) }]);
+            running.refused(&[nr_requests("s", Some(6))]);
             let after = running.handle.state().unwrap();
             assert_eq!((after.version, said(&after.config)), (before.version, said(&before.config)));
             if turn == 1 {
@@ -609,7 +672,7 @@ fn an_export_grows_no_further_than_its_disk_has_room_for() {
     let file_of = |size| std::fs::File::create(&image).unwrap().set_len(size).unwrap();
     file_of(MIB);
     running.apply(&[file("f", &image, false)]);
-    let grow = Change::Grow { export: "f".into(), size: None };
+    let grow = grow("f", None);
     file_of(3 << 40);
     let why = running.refused(std::slice::from_ref(&grow));
     assert!(why.contains("its disk keeps room for less"), "{why}");
@@ -652,10 +715,11 @@ fn any_changes_under_load_end_where_a_start_would() {
         let count = [1, 1, 2, 5][next(&mut random) as usize % 4];
         let changes: Vec<_> = (0..count).map(|_| random_change(&mut random, &state.config, &groups, &images)).collect();
         let version = next(&mut random).is_multiple_of(4).then_some(state.version);
-        match running.handle.apply(&changes, version, false) {
-            Ok(after) => {
+        match running.change(&changes, version, false) {
+            Ok(Made { state: after, steps, .. }) => {
                 assert_eq!(after.version, state.version + 1, "{changes:?}: {again}");
-                made += 1;
+                assert!(!steps.is_empty() || said(&after.config) == said(&state.config), "{changes:?}: {again}");
+                made += u64::from(!steps.is_empty());
             }
             Err(_) => {
                 let after = running.handle.state().unwrap();
@@ -702,41 +766,47 @@ fn random_change(random: &mut u64, config: &Config, groups: &[&str], images: &[P
     let group = there[pick(there.len())].to_owned();
     let door = Address::Unix(path(["any-door0.sock", "any-door1.sock"][pick(2)]));
     match pick(23) {
-        0 | 1 => Change::AddGroup { path: groups[pick(groups.len())].into(), weight: 1 + pick(1000) as u16 },
-        2 => Change::RemoveGroup { path: group },
-        3 | 4 => Change::SetWeight { group, weight: 1 + pick(1000) as u16 },
-        5 => Change::AddDisk(self::disk(["e", "f"][pick(2)], Kind::ALL[pick(Kind::ALL.len())])),
-        6 => Change::RemoveDisk { disk },
-        7 | 8 => {
-            let scheduler = Kind::ALL[pick(Kind::ALL.len())];
-            Change::SetScheduler { disk, scheduler, is_usual: false, set: vec![] }
+        0 | 1 => {
+            let (path, weight) = (groups[pick(groups.len())].to_owned(), 1 + pick(1000) as u16);
+            change(format!("add group {path}, weight {weight}"), move |edit| {
+                edit.add_group(&path)?;
+                edit.set_weight(&path, weight)
+            })
         }
-        9 => Change::SetKnob { disk, knob: "isolation_cost".into(), value: (1 + pick(50)).to_string() },
-        10 => Change::SetDepth { disk, depth: [None, Some(1 + pick(64) as u16)][pick(2)] },
+        2 => remove_group(&group),
+        3 | 4 => weight(&group, 1 + pick(1000) as u16),
+        5 => add_disk(self::disk(["e", "f"][pick(2)], Kind::ALL[pick(Kind::ALL.len())])),
+        6 => remove_disk(&disk),
+        7 | 8 => scheduler(&disk, Kind::ALL[pick(Kind::ALL.len())]),
+        9 => knob(&disk, "isolation_cost", &(1 + pick(50)).to_string()),
+        10 => depth(&disk, [None, Some(1 + pick(64) as u16)][pick(2)]),
         11 | 12 => match pick(3) {
             0 => file(&format!("file{}", pick(4)), &images[pick(images.len())], pick(4) == 0),
             _ => mem(&format!("mem{}", pick(6)), &group, [None, Some(disk.as_str())][pick(2)]),
         },
         13 => remove(&other, [Leave::Drain, Leave::Cut][pick(2)]),
-        14 => Change::MoveExport { export: any, group },
-        15 => Change::SetPriority {
-            export: any,
-            priority: Priority { class: PriorityClass::BestEffort, level: pick(8) as u8 },
-        },
-        16 => Change::SetReadOnly { export: other, read_only: pick(2) == 0 },
+        14 => put(&any, &group),
+        15 => {
+            let priority = Priority { class: PriorityClass::BestEffort, level: pick(8) as u8 };
+            export(&any, priority.to_string(), move |export| export.priority = priority)
+        }
+        16 => read_only(&other, pick(2) == 0),
         17 | 18 => {
             // The image grows first, or not.
             let image = std::fs::OpenOptions::new().write(true).open(&images[pick(images.len())]).unwrap();
             image.set_len(image.metadata().unwrap().len() + pick(2) as u64 * BLOCK).unwrap();
-            Change::Grow { export: other, size: None }
+            grow(&other, None)
         }
-        19 => Change::SetNrRequests { disk, nr_requests: [None, Some(64 + pick(4096) as u32)][pick(2)] },
-        20 => Change::AddListener(Listener { address: door, tls: Tls::Off }),
+        19 => nr_requests(&disk, [None, Some(64 + pick(4096) as u32)][pick(2)]),
+        20 => listen(Listener { address: door, tls: Tls::Off }),
         21 => {
             let Address::Unix(door) = door else { unreachable!() };
-            Change::RemoveListener { address: format!("unix:{}", door.display()) }
+            leave(format!("unix:{}", door.display()))
         }
-        _ => Change::SetDescription { export: any, description: format!("number {}", pick(100)) },
+        _ => {
+            let text = format!("number {}", pick(100));
+            export(&any, text.clone(), move |export| export.description.clone_from(&text))
+        }
     }
 }
 
@@ -761,8 +831,8 @@ fn a_weight_set_live_wakes_no_other_connections_worker() {
     }
     let woken: Vec<_> = turns().iter().zip(&before).map(|(now, before)| now - before).collect();
     assert_eq!(woken.iter().min(), Some(&0), "turns of each worker: one has the connection that wrote");
-    let description = "for all to see".into();
-    server.apply(&[Change::SetDescription { export: "d".into(), description }]);
+    let description = "for all to see".to_owned();
+    server.apply(&[export("d", "a description", move |export| export.description = String::clone(&description))]);
     while turns().iter().zip(&before).any(|(now, before)| now == before) {
         std::thread::sleep(Duration::from_millis(1));
     }

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use fairlift::config::{Address, Backing, Config, Disk, Engine, Export, FileAt, Limits, Listener, Ram, Tls};
-use fairlift::control::Change;
+use fairlift::control::Edit;
 use fairlift::{Handle, Server};
 use fairlift_core::Group;
 use fairlift_core::sched::Kind;
@@ -29,11 +29,11 @@ fn serve(socket: &Path, backing: Backing, shared_tags: bool) -> Server {
     let disk = Disk { depth: Some(8), shared_tags, ..Disk::new("d", Kind::None) };
     let export = Export { disk: Some(0), ..Export::new("d", backing) };
     let config = Config {
-        groups: vec![Group::root()],
+        groups: vec![Group::root()].into(),
         bounds: Default::default(),
         disk_default: disk.clone(),
-        disks: vec![disk],
-        exports: vec![export],
+        disks: vec![disk].into(),
+        exports: vec![export].into(),
         listeners: vec![Listener { address: Address::Unix(socket.to_owned()), tls: Tls::Off }],
         workers: Some(3),
         engine: Engine::Auto,
@@ -166,7 +166,8 @@ fn schedulers_follow_one_another(name: &str, backing: Backing, shared_tags: bool
         let before = served.load(Ordering::Relaxed);
         handle.set_scheduler("d", *kind, &[]).unwrap();
         wait_for(&handle, *kind);
-        handle.apply(&[Change::SetDepth { disk: "d".into(), depth: *depth }], None, false).unwrap();
+        let edit = |edit: &mut Edit| edit.disk("d").map(|disk| disk.depth = *depth);
+        handle.change(edit, None, false).unwrap();
         // Some are served under each.
         let start = Instant::now();
         while served.load(Ordering::Relaxed) < before + 3 * CLIENTS {

@@ -1,20 +1,18 @@
 //! The keys of exports, disks, groups, listeners and the server: one row for each.
 //!
-//! From a row come what the config file and JSON take for it, the change that it is of a server that runs, the refusal of unknown
+//! From a row come what the config file and JSON take for it, what a server that runs can have changed, the refusal of unknown
 //! keys, the suggestions, what a shell completes, the types of the OpenAPI document, and the tables of `docs/config.md`.
 
 use std::path::PathBuf;
 
-use fairlift::config::{Disk, Faults, Null, Tls};
-use fairlift::control::{Change, NewExport};
+use fairlift::config::{Disk, Export, Faults, Null, Tls};
 use fairlift_core::ceiling::Bounds;
 use fairlift_core::learn::concurrency;
-use fairlift_core::{Duration, Group, Priority, flush, sched};
+use fairlift_core::{Duration, Group, Priority, sched};
 
 use super::faults::read_file;
 use super::row::Put::{self, *};
 use super::row::{Act, Key, Kind, Row, Sort, all};
-use crate::words::groups::own_path;
 use crate::words::place::{check_path, parse_tls};
 use crate::words::scheduler::parse_scheduler;
 
@@ -37,34 +35,24 @@ pub(crate) const NOW: &[Row<bool>] = &[Row::<bool>::new("now", Switch(|now, is| 
 
 /// What is said of an export.
 pub(crate) struct ExportKeys {
-    pub(crate) new: NewExport,
+    /// All that is no name.
+    pub(crate) said: Export,
+    pub(crate) disk: Option<String>,
+    pub(crate) group: Option<String>,
     /// Other rules of a backing with faults, and where they are.
-    faults: (PathBuf, Faults),
+    pub(crate) faults: (PathBuf, Faults),
 }
 
-impl From<NewExport> for ExportKeys {
-    fn from(new: NewExport) -> Self {
-        Self { new, faults: Default::default() }
+impl From<Export> for ExportKeys {
+    fn from(said: Export) -> Self {
+        Self { said, disk: None, group: None, faults: Default::default() }
     }
 }
 
 impl ExportKeys {
     /// Of an export of which nothing is said yet.
     pub(crate) fn new(name: &str) -> Self {
-        let backing = Null { size: 0, delay: Duration::ZERO }.into();
-        Self::from(NewExport {
-            name: name.into(),
-            description: String::new(),
-            backing,
-            offset: 0,
-            size: None,
-            disk: None,
-            group: own_path(name),
-            priority: Priority::default(),
-            read_only: false,
-            vhost_user: None,
-            ublk: None,
-        })
+        Export::new(name, Null { size: 0, delay: Duration::ZERO }).into()
     }
 }
 
@@ -86,52 +74,52 @@ pub(crate) const EXPORT: Sort = Sort::new(
 );
 
 pub(crate) const EXPORT_ROWS: &[Row<ExportKeys>] = &[
-    export("backing", Put::Backing(|export, backing| export.new.backing = backing))
+    export("backing", Put::Backing(|export, backing| export.said.backing = backing))
         .usual("required")
         .says("the file, device, RAM, model, other server or Ceph image that holds the data; a block device that is mounted or held by another program is refused without `in_use=allow`, a file that another export writes to without `shared`; a file that begins as a qcow2, VMDK or VHDX image is read-only without `format=raw`"),
-    export("offset", Size(|export, bytes| export.new.offset = bytes))
+    export("offset", Size(|export, bytes| export.said.offset = bytes))
         .usual("0")
         .says("where in the backing the export starts"),
-    export("size", AutoSize(|export, size| export.new.size = size))
+    export("size", AutoSize(|export, size| export.said.size = size))
         .usual("up to the end")
         .says("how much of the backing it shows")
-        .live(|name, export| Change::Grow { export: name.into(), size: export.new.size }),
-    export("disk", Text(|export, name| Ok(name.into()).map(|name| export.new.disk = Some(name))))
+        .live(),
+    export("disk", Text(|export, name| Ok(name.into()).map(|name| export.disk = Some(name))))
         .takes("the name of a `[disk.…]`")
         .usual("one disk per device or file system, called after it")
         .says("the scheduling domain of the export; exports with the same `sim:` text on one disk share one modelled disk, as exports of one file do"),
-    export("group", Text(|export, path| Ok(path.into()).map(|path| export.new.group = path)))
+    export("group", Text(|export, path| Ok(path.into()).map(|path| export.group = Some(path))))
         .takes("a path from the root, as in `\"/tenants/alice\"`")
         .usual("`/NAME`, a group of its own")
         .says("the group whose share its clients use")
-        .live(|name, export| Change::MoveExport { export: name.into(), group: export.new.group.clone() }),
-    export("ioprio", Text(|export, text| parse_priority(text).map(|priority| export.new.priority = priority)))
+        .live(),
+    export("ioprio", Text(|export, text| parse_priority(text).map(|priority| export.said.priority = priority)))
         .takes("`rt/0` to `rt/7`, `be/0` to `be/7`, `idle`")
         .usual("`be/4`")
         .says("the I/O priority of its clients within the group")
-        .live(|name, export| Change::SetPriority { export: name.into(), priority: export.new.priority }),
-    export("read_only", Switch(|export, is| export.new.read_only = is))
+        .live(),
+    export("read_only", Switch(|export, is| export.said.read_only = is))
         .usual("false")
         .says("whether clients may only read")
-        .live(|name, export| Change::SetReadOnly { export: name.into(), read_only: export.new.read_only }),
-    export("vhost_user", Text(|export, path| Ok(path.into()).map(|path| export.new.vhost_user = Some(path))))
+        .live(),
+    export("vhost_user", Text(|export, path| Ok(path.into()).map(|path| export.said.vhost_user = Some(path))))
         .takes("a path")
         .usual("`--vhost-user` DIR with the export's name, else none")
         .says("a socket at which a virtual machine finds the export as a vhost-user block device"),
-    export("ublk", Other(|export, given| given.ublk().map(|ublk| export.new.ublk = ublk)))
+    export("ublk", Other(|export, given| given.ublk().map(|ublk| export.said.ublk = ublk)))
         .takes("true, false, or a table of `id`, `queues`, `depth`, `unprivileged`, `recover`, `leave`, `optional`, `partitions`")
         .usual("`--ublk`, else false")
         .says("whether the export is a block device of this machine, /dev/ublkbN; see `docs/ublk.md`"),
-    export("description", Text(|export, text| parse_description(text).map(|text| export.new.description = text)))
+    export("description", Text(|export, text| parse_description(text).map(|text| export.said.description = text)))
         .takes("text")
         .usual("none")
         .says("a text for people; `nbdinfo --list` shows it")
-        .live(|name, export| Change::SetDescription { export: name.into(), description: export.new.description.clone() }),
+        .live(),
     export("faults", Text(|export, text| parse_faults(text).map(|faults| export.faults = faults)))
         .takes("a path")
         .usual("those of the backing")
         .says("other rules for a backing with faults")
-        .live(|name, export| Change::SetFaults { export: name.into(), path: export.faults.0.clone(), faults: export.faults.1.clone(), })
+        .live()
         .only(false, false),
 ];
 
@@ -153,7 +141,7 @@ pub(crate) const DISK_ROWS: &[Row<Disk>] = &[
         .takes("the name of a scheduler; see `fairlift tunables`")
         .usual("`--scheduler`, else `fair` where exports of several groups are on it (`bfq` if it rotates), else `mq-deadline` until a second group comes")
         .says("the scheduler: it decides which request is served next")
-        .live(set_scheduler),
+        .live(),
     disk("set", Elsewhere)
         .takes("a table of tunables; see `docs/tunables.md`")
         .usual("the scheduler's own")
@@ -163,13 +151,13 @@ pub(crate) const DISK_ROWS: &[Row<Disk>] = &[
         .takes("an object of tunables")
         .usual("the scheduler's own")
         .says("tunables of the scheduler")
-        .live(set_scheduler)
+        .live()
         .only(false, true),
     disk("depth", Auto(1, 4096, |disk, depth| disk.depth = depth.map(|depth| depth as u16)))
         .takes("1 to 4096")
         .usual("128")
         .says("limit on requests in flight in the device")
-        .live(|name, disk| Change::SetDepth { disk: name.into(), depth: disk.depth }),
+        .live(),
     disk("shared_tags", Switch(|disk, is| disk.shared_tags = is))
         .usual("false")
         .says("with scheduler `none`: true: the workers share `depth`, and each is assured a part; false: each worker has a `depth` of its own"),
@@ -177,7 +165,7 @@ pub(crate) const DISK_ROWS: &[Row<Disk>] = &[
         .takes("1 to 1048576, at least `depth`")
         .usual("twice the depth; with `fair`, `bfq` and `cfq` at least 4096")
         .says("limit on requests that wait or are in flight; weights decide among these only")
-        .live(|name, disk| Change::SetNrRequests { disk: name.into(), nr_requests: disk.nr_requests }),
+        .live(),
     disk("io_timeout", Time(|disk, time| disk.io_timeout = Some(time)))
         .usual("30s")
         .says("time limit for a request in the device"),
@@ -202,26 +190,26 @@ pub(crate) const GROUP_ROWS: &[Row<GroupKeys>] = &[
     group("weight", Number(1, Group::WEIGHT_MAX as u64, |group, weight| group.weight = weight as u16))
         .usual("100")
         .says("the group's share relative to its siblings")
-        .live(|name, group| Change::SetWeight { group: name.into(), weight: group.weight }),
+        .live(),
     group("max", Rates(|group| &mut group.bounds.ceiling.max))
         .takes("a table of `rbps`, `wbps`, `riops`, `wiops`, `bps`, `iops`, or text such as `\"riops=3000 wbps=50m\"`")
         .usual("no limit")
         .says("the most that the group may do in a second, whatever is idle; see `docs/limits.md`")
-        .live(set_bounds),
+        .live(),
     group("burst", Burst(|group| &mut group.bounds.ceiling))
         .takes("as `max`, with `seconds`")
         .usual("no bursts; `seconds`: 1")
         .says("what the group may do for so many seconds after it did less than `max` for long enough")
-        .live(set_bounds),
+        .live(),
     group("min", Rates(|group| &mut group.bounds.floor))
         .takes("as `max`")
         .usual("none")
         .says("the least that the group gets in a second while it asks for it, as far as the disk can; needs the scheduler `fair`")
-        .live(set_bounds),
+        .live(),
     group("latency", Latency(|group, latency| group.bounds.latency = latency))
         .usual("`none`")
         .says("how long 99 of 100 reads and writes of the group take at most: others make room for that; needs the scheduler `fair`; see `docs/limits.md`")
-        .live(set_bounds),
+        .live(),
 ];
 
 /// Where clients connect, of a listener that is added.
@@ -371,17 +359,6 @@ fn bound_concurrency(disk: &mut Disk, most: u64) {
     }
 }
 
-fn set_scheduler(name: &str, disk: &Disk) -> Change {
-    // Those that all schedulers have stay as they are.
-    let all = |knob: &str| flush::Settings::INFO.iter().any(|info| info.name == knob);
-    let kept = disk.set.iter().filter(|(knob, _)| all(knob)).cloned().collect();
-    Change::SetScheduler { disk: name.into(), scheduler: disk.scheduler, is_usual: false, set: kept }
-}
-
-fn set_bounds(group: &str, keys: &GroupKeys) -> Change {
-    Change::SetBounds { group: group.into(), bounds: keys.bounds }
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};
@@ -425,7 +402,7 @@ mod tests {
         group("min", "{ iops = 7 }", json!({"iops": 7}));
         group("latency", "\"2ms\"", json!("2ms"));
         let export = |key, toml, json| {
-            both(EXPORT_ROWS, || ExportKeys::new("a"), |export| format!("{:?}", export.new), key, toml, &json);
+            both(EXPORT_ROWS, || ExportKeys::new("a"), |export| format!("{:?}", export.said), key, toml, &json);
         };
         export("backing", "\"mem:1m\"", json!("mem:1m"));
         export("offset", "512", json!("512"));

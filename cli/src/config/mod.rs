@@ -3,12 +3,12 @@
 //! What only the flags can tell (which scheduler a disk has that names none, where to listen) is left open here and
 //! decided in [`plan`](crate::serve::plan).
 
-pub(crate) mod difference;
 pub(crate) mod faults;
 pub(crate) mod given;
 pub(crate) mod keys;
 pub(crate) mod row;
 pub(crate) mod section;
+pub(crate) mod wanted;
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -279,7 +279,7 @@ impl Reading<'_> {
         let mut keys = ExportKeys::new(name);
         let before = self.mistakes.len();
         section.put(self.mistakes, EXPORT_ROWS, &mut keys);
-        let said = keys.new;
+        let said = keys.said;
         let is_wrong = self.mistakes[before..].iter().any(|mistake| mistake.key == join(&section.path, "backing"));
         let disk = section.take(self.mistakes, "disk", |given| find_disk(given.text()?, disks));
         let group = section.take(self.mistakes, "group", |given| groups.place(given.text()?));
@@ -296,20 +296,15 @@ impl Reading<'_> {
         }
         let ublk = section.raw("ublk").map(|_| said.ublk);
         let said = config::Export {
-            name: said.name,
-            description: said.description,
             backing: self.rooted(said.backing),
-            offset: said.offset,
-            size: said.size,
             disk: disk.map(|placed| placed.value),
             group: match group {
                 Some(placed) => placed.value,
                 None => groups.own(name).unwrap_or(GroupId::ROOT), // there are too many, which is told of those that are said
             },
-            priority: said.priority,
-            read_only: said.read_only,
             vhost_user: said.vhost_user.map(|path| self.dir.join(path)),
             ublk: None,
+            ..said
         };
         Some(Export { at: section.at.clone(), backing, ublk, said })
     }

@@ -1,7 +1,6 @@
 //! A row of the table of keys: what a key takes, and all that is made of that.
 
 use fairlift::config::Backing;
-use fairlift::control::Change;
 use fairlift_core::Duration;
 use fairlift_core::ceiling::{Ceiling, Rate, Rates};
 use serde_json::{Value, json};
@@ -63,8 +62,8 @@ pub(crate) struct Row<T: 'static> {
     put: Put<T>,
     /// It is in the config file; what is added can have it.
     places: [bool; 2],
-    /// The change that it is of a thing of that name; `None`: it cannot change.
-    change: Option<fn(&str, &T) -> Change>,
+    /// It can be changed while the server runs.
+    is_live: bool,
 }
 
 /// What can be said of a key.
@@ -96,7 +95,7 @@ impl Key {
 
 impl<T> Row<T> {
     pub(super) const fn new(name: &'static str, put: Put<T>) -> Self {
-        Self { name, takes: "", default: "", says: "", put, places: [true, true], change: None }
+        Self { name, takes: "", default: "", says: "", put, places: [true, true], is_live: false }
     }
 
     /// What values it takes, where its type does not say all.
@@ -118,8 +117,8 @@ impl<T> Row<T> {
     }
 
     /// It can be changed while the server runs.
-    pub(super) const fn live(mut self, change: fn(&str, &T) -> Change) -> Self {
-        self.change = Some(change);
+    pub(super) const fn live(mut self) -> Self {
+        self.is_live = true;
         self
     }
 
@@ -168,12 +167,8 @@ impl<T> Row<T> {
         self.places[0] && !matches!(self.put, Put::Elsewhere)
     }
 
-    pub(crate) const fn change(&self) -> Option<fn(&str, &T) -> Change> {
-        self.change
-    }
-
     const fn acts(&self) -> [bool; 2] {
-        [self.places[1], self.change.is_some()]
+        [self.places[1], self.is_live]
     }
 
     fn key(&self) -> Key {

@@ -30,7 +30,7 @@ use std::thread::JoinHandle;
 
 use fairlift::Handle;
 use fairlift::config::Config;
-use fairlift::control::{Change, Refused};
+use fairlift::control::{Refused, Step};
 
 pub(crate) use listen::{Endpoint, Locks, Opened};
 pub(crate) use place::{ControlAt, ControlPlace, parse_control, parse_place, token};
@@ -49,8 +49,8 @@ pub(crate) trait ConfigFile: Send + Sync {
     /// What of it cannot act, a line each.
     fn warnings(&self, handle: &Handle) -> Vec<String>;
 
-    /// What of these changes cannot act where they are made, a line each.
-    fn warnings_of(&self, config: &Config, changes: &[Change]) -> Vec<String>;
+    /// What of these steps cannot act in what is then in force, a line each.
+    fn warnings_of(&self, config: &Config, steps: &[Step]) -> Vec<String>;
 
     /// Reads it again and makes what is different; or why nothing was changed. `version`: only if the server is at it still.
     /// `dry_run`: only says what it would make.

@@ -14,14 +14,13 @@ use axum::response::sse::{Event as Told, KeepAlive, Sse};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::{MethodFilter, Router, on};
 use fairlift::Handle;
-use fairlift::control::{Change, Refused, State, View};
+use fairlift::control::{Edit, Made, Refused, State, Step, View};
 use fairlift_lab::suggestion;
 use serde_json::{Value, json};
 
 use super::listen::Who;
 use super::words::Words;
 use super::{Act, ConfigFile, Kind, NotRead, ReadAgain, metrics, page, show, status, trace, why};
-use crate::config::difference::{describe, suited};
 use asked::{ApiRequest, if_match, keys};
 
 /// How often it is looked whether what was removed has gone, and what schedulers have found out.
@@ -296,8 +295,8 @@ impl App {
             asked.keys.insert("now".into(), Value::String(now));
         }
         let (file, keys) = (Arc::clone(&self.file), asked.keys);
-        self.change(asked.who, asked.headers, dry_run, Some((kind, name.clone())), move |state| {
-            Words::new(&state.config, file.sockets()).change(act, kind, &name, keys)
+        self.change(asked.who, asked.headers, dry_run, Some((kind, name.clone())), move |edit| {
+            Words::new(edit, file.sockets()).change(act, kind, &name, keys)
         })
         .await
     }
@@ -312,8 +311,8 @@ impl App {
             return Err(bad(says));
         }
         let file = Arc::clone(&self.file);
-        self.change(asked.who, asked.headers, dry_run, None, move |state| {
-            Words::new(&state.config, file.sockets()).transaction(&list)
+        self.change(asked.who, asked.headers, dry_run, None, move |edit| {
+            Words::new(edit, file.sockets()).transaction(&list)
         })
         .await
     }
@@ -487,23 +486,17 @@ impl App {
         headers: HeaderMap,
         dry_run: bool,
         of: Option<(Kind, String)>,
-        words: impl FnOnce(&State) -> Result<Vec<Change>, String> + Send + 'static,
+        words: impl FnOnce(&mut Edit) -> Result<(), String> + Send + 'static,
     ) -> Answer {
         let asked = if_match(&headers)?;
         let work = move || -> Result<(u64, Value), Failure> {
             let handle = &self.handle;
-            let before = handle.state().ok_or(Refused::Ended)?;
-            if let Some(asked) = asked.filter(|asked| *asked != before.version) {
-                return Err(Refused::Version { asked, now: before.version }.into());
-            }
-            let changes = words(&before).map_err(bad)?;
-            let state = handle.apply(&changes, asked, dry_run)?;
-            let also = suited(&before.config, &state.config);
-            let made: Vec<String> =
-                changes.iter().map(|change| describe(change, &before.config)).chain(also.iter().cloned()).collect();
-            let warnings = self.file.warnings_of(&state.config, &changes);
-            if !dry_run && !changes.is_empty() {
-                for change in &made[..changes.len()] {
+            let Made { state, steps, suited } = handle.change(words, asked, dry_run)?;
+            let also: Vec<_> = suited.iter().map(Step::to_string).collect();
+            let made: Vec<_> = steps.iter().map(Step::to_string).chain(also.iter().cloned()).collect();
+            let warnings = self.file.warnings_of(&state.config, &steps);
+            if !dry_run && !made.is_empty() {
+                for change in &made {
                     tracing::info!(who = who.name, version = state.version, "changed: {change}");
                 }
                 let what = made.join("; ");

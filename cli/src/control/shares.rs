@@ -355,11 +355,11 @@ mod tests {
         let groups =
             vec![Group::root(), group("/t", 0, 300), group("/t/a", 1, 300), group("/t/b", 1, 100), group("/u", 0, 100)];
         let config = Config {
-            groups,
+            groups: groups.into(),
             bounds: Default::default(),
             disk_default: Disk::new("d", sched::Kind::Fair),
-            disks: vec![],
-            exports: vec![],
+            disks: vec![].into(),
+            exports: vec![].into(),
             listeners: vec![],
             workers: None,
             engine: Engine::Auto,

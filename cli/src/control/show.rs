@@ -5,8 +5,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use fairlift::config::{Config, Disk, Export, Listener, Tls};
 use fairlift::control::view::{ClientView, DiskView};
 use fairlift::control::{Event, State, View};
+use fairlift_core::GroupId;
 use fairlift_core::ceiling::{Bounds, Ceiling, Rates};
-use fairlift_core::{GroupId, Priority, PriorityClass};
 use serde_json::{Map, Value, json};
 
 use crate::words::{place, ublk};
@@ -53,15 +53,6 @@ pub(super) fn server(state: &State, view: &View, may_change: bool) -> Value {
     })
 }
 
-/// A priority as it is written.
-pub(super) fn priority(priority: Priority) -> String {
-    match priority.class {
-        PriorityClass::RealTime => format!("rt/{}", priority.level),
-        PriorityClass::BestEffort => format!("be/{}", priority.level),
-        PriorityClass::Idle => "idle".into(),
-    }
-}
-
 pub(super) fn export(config: &Config, export: &Export, view: &View) -> Value {
     let bytes = view.exports.iter().find(|(name, _)| *name == export.name).map(|(_, bytes)| *bytes);
     let connections = view.clients.iter().filter(|client| client.export.as_ref() == Some(&export.name)).count();
@@ -74,7 +65,7 @@ pub(super) fn export(config: &Config, export: &Export, view: &View) -> Value {
         "size": bytes,
         "disk": export.disk.map(|disk| &config.disks[disk].name),
         "group": path(config, export.group),
-        "ioprio": priority(export.priority),
+        "ioprio": export.priority.to_string(),
         "read_only": export.read_only,
         "vhost_user": export.vhost_user,
         "ublk": export.ublk.as_ref().map(ublk::show),

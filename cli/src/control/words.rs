@@ -1,20 +1,17 @@
-//! What is asked in JSON, as changes of the library.
+//! What is asked in JSON, as edits of the configuration.
 //!
 //! One table of words serves all routes, transactions and the command line: `{"weight": 300}` of a group is the same wherever it
 //! is written. Numbers may be numbers or text (`"size": "10g"`), as in the config file.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::mem::discriminant;
+use std::collections::{BTreeSet, HashMap};
 use std::path::Path;
 
-use fairlift::config::{Backing, Config, Disk, Listener, Tls};
-use fairlift::control::{Change, Leave};
-use fairlift_core::ceiling::Bounds;
-use fairlift_core::{Group, sched};
+use fairlift::config::{Backing, Config, Disk, Export, Listener, Tls};
+use fairlift::control::{Edit, Leave};
+use fairlift_core::{Group, GroupId, flush, sched};
 use fairlift_lab::suggestion;
 use serde_json::{Map, Value};
 
-use crate::config::difference::named as by_name;
 use crate::config::faults;
 use crate::config::given::Given;
 use crate::config::keys::{self, ExportKeys, GroupKeys};
@@ -38,86 +35,60 @@ pub(crate) fn parse_kind(word: &str) -> Result<Kind, String> {
     named(&KINDS, word, "kind")
 }
 
-/// What the changes of one transaction are made from: what is in force, and what they have said so far.
+/// What is asked in one transaction is put into an edit.
 pub(crate) struct Words<'a> {
-    config: &'a Config,
+    edit: &'a mut Edit,
+    /// What was in force before it.
+    before: Config,
     /// Where exports that are added have their sockets for virtual machines.
     sockets: Option<&'a Path>,
-    groups: BTreeSet<String>,
-    /// Limits of groups as they become.
-    bounds: BTreeMap<String, Bounds>,
-    /// Schedulers of disks that were said.
-    schedulers: BTreeMap<String, sched::Kind>,
-}
-
-/// What the changes of a list are about that goes or comes: exports that leave their group, and groups that get one.
-fn moves(changes: &[Change]) -> (BTreeSet<&str>, BTreeSet<&str>) {
-    let (mut gone, mut used) = (BTreeSet::new(), BTreeSet::new());
-    for change in changes {
-        match change {
-            Change::RemoveExport { export, .. } => _ = gone.insert(&**export),
-            Change::MoveExport { export, group } => _ = (gone.insert(export), used.insert(&**group)),
-            Change::AddExport(new) => _ = used.insert(&new.group),
-            _ => {}
-        }
-    }
-    (gone, used)
 }
 
 impl<'a> Words<'a> {
-    pub(crate) fn new(config: &'a Config, sockets: Option<&'a Path>) -> Self {
-        let groups = config.groups.iter().map(|group| group.path.clone()).collect();
-        Self { config, sockets, groups, bounds: config.bounds.clone(), schedulers: BTreeMap::new() }
+    pub(crate) fn new(edit: &'a mut Edit, sockets: Option<&'a Path>) -> Self {
+        Self { before: edit.config.clone(), edit, sockets }
     }
 
     /// A transaction: `[{"set": "group", "name": "/a", "weight": 300}, …]`.
-    pub(crate) fn transaction(&mut self, list: &Value) -> Result<Vec<Change>, String> {
+    pub(crate) fn transaction(mut self, list: &Value) -> Result<(), String> {
         let list = list.as_array().ok_or("changes takes a list of changes")?;
-        let mut all = Vec::new();
         for (at, one) in list.iter().enumerate() {
-            all.extend(self.one(one).map_err(|why| format!("change {}: {why}", at + 1))?);
+            self.one(one).map_err(|why| format!("change {}: {why}", at + 1))?;
         }
-        self.leave_own_groups(&mut all);
-        Ok(all)
+        self.leave_own_groups();
+        Ok(())
     }
 
     /// One change.
-    pub(crate) fn change(
-        &mut self,
-        act: Act,
-        kind: Kind,
-        name: &str,
-        keys: Map<String, Value>,
-    ) -> Result<Vec<Change>, String> {
-        let mut all = self.changes(act, kind, name, keys)?;
-        self.leave_own_groups(&mut all);
-        Ok(all)
+    pub(crate) fn change(mut self, act: Act, kind: Kind, name: &str, keys: Map<String, Value>) -> Result<(), String> {
+        self.act(act, kind, name, keys)?;
+        self.leave_own_groups();
+        Ok(())
     }
 
     /// A group that was made for an export goes with it, unless somebody gave it a weight or limits: exports that come and go
     /// leave no groups behind.
-    fn leave_own_groups(&self, changes: &mut Vec<Change>) {
-        let (gone, used) = moves(changes);
-        let mut empty = Vec::new();
-        for export in &gone {
-            let path = own_path(export);
-            let Some(at) = self.config.groups.iter().position(|group| group.path == path && group.parent.is_some())
-            else {
-                continue;
-            };
-            let mut inside = self.config.exports.iter().filter(|one| usize::from(one.group.0) == at);
-            let is_left = inside.clone().any(|one| one.name == **export) && inside.all(|one| gone.contains(&*one.name));
-            let below = format!("{path}/");
-            let is_needed = used.contains(&*path) || self.groups.iter().any(|group| group.starts_with(&below));
-            let is_plain = self.config.groups[at].weight == Group::WEIGHT_DEFAULT && !self.bounds.contains_key(&path);
-            if is_left && !is_needed && is_plain && self.groups.contains(&path) {
-                empty.push(Change::RemoveGroup { path });
+    fn leave_own_groups(self) {
+        let Self { edit, before, .. } = self;
+        if edit.config.exports.is_same(&before.exports) {
+            return;
+        }
+        let path = |config: &Config, group: GroupId| config.groups[usize::from(group.0)].path.clone();
+        let now: HashMap<_, _> =
+            edit.config.exports.iter().map(|one| (one.name.clone(), path(&edit.config, one.group))).collect();
+        let left = |export: &&Export| {
+            let own = own_path(&export.name);
+            path(&before, export.group) == own && now.get(&export.name) != Some(&own)
+        };
+        for own in before.exports.iter().filter(left).map(|export| own_path(&export.name)) {
+            let is_plain = |group: &Group| group.path == own && group.weight == Group::WEIGHT_DEFAULT;
+            if edit.config.groups.iter().any(is_plain) && !edit.config.bounds.contains_key(&own) {
+                let _ = edit.remove_group(&own); // or something is in it
             }
         }
-        changes.extend(empty);
     }
 
-    fn one(&mut self, one: &Value) -> Result<Vec<Change>, String> {
+    fn one(&mut self, one: &Value) -> Result<(), String> {
         const FORM: &str =
             "a change is an object such as {\"set\": \"group\", \"name\": \"/tenants/alice\", \"weight\": 300}";
         let mut keys = one.as_object().ok_or(FORM)?.clone();
@@ -126,24 +97,24 @@ impl<'a> Words<'a> {
         let kind = parse_kind(kind.as_str().ok_or(FORM)?)?;
         let name = keys.remove("name").ok_or("name is missing")?;
         let name = name.as_str().ok_or("name takes text")?;
-        self.changes(*act, kind, name, keys)
+        self.act(*act, kind, name, keys)
     }
 
     /// What is to be done with one thing.
-    fn changes(&mut self, act: Act, kind: Kind, name: &str, keys: Map<String, Value>) -> Result<Vec<Change>, String> {
-        let name = name.to_owned();
-        let group = match self.config.exports.iter().find(|export| export.name == name) {
-            Some(export) => self.config.groups[usize::from(export.group.0)].path.clone(),
-            None => own_path(&name),
+    fn act(&mut self, act: Act, kind: Kind, name: &str, keys: Map<String, Value>) -> Result<(), String> {
+        let Config { exports, groups, .. } = &self.edit.config;
+        let group = match exports.iter().find(|export| export.name == name) {
+            Some(export) => groups[usize::from(export.group.0)].path.clone(),
+            None => own_path(name),
         };
         let keys = Keys { kind, act, group, keys };
         match (kind, act) {
             (_, Act::Remove) => self.remove(kind, name, keys),
             (Kind::Group, Act::Add | Act::Set) => self.group(act, name, keys),
             (Kind::Export, Act::Add) => self.add_export(name, keys),
-            (Kind::Export, Act::Set) => self.set_export(&name, keys),
+            (Kind::Export, Act::Set) => self.set_export(name, keys),
             (Kind::Disk, Act::Add | Act::Set) => self.disk(act, name, keys),
-            (Kind::Listener, Act::Add) => add_listener(&name, keys),
+            (Kind::Listener, Act::Add) => self.add_listener(name, keys),
             (Kind::Listener, Act::Set) => {
                 keys.finish(&[])?;
                 Err("a listener cannot be changed: remove it, and add another".into())
@@ -151,119 +122,123 @@ impl<'a> Words<'a> {
         }
     }
 
-    fn remove(&mut self, kind: Kind, name: String, mut keys: Keys) -> Result<Vec<Change>, String> {
+    fn remove(&mut self, kind: Kind, name: &str, mut keys: Keys) -> Result<(), String> {
         let mut now = false;
-        keys.put(keys::NOW, &name, &mut now)?;
+        keys.put(keys::NOW, &mut now)?;
         keys.finish(&[])?;
-        let how = if now { Leave::Cut } else { Leave::Drain };
-        Ok(vec![match kind {
-            Kind::Group => {
-                self.groups.remove(&name);
-                self.bounds.remove(&name);
-                Change::RemoveGroup { path: name }
-            }
-            Kind::Export => Change::RemoveExport { export: name, how },
-            Kind::Disk => Change::RemoveDisk { disk: name },
-            Kind::Listener => Change::RemoveListener { address: name },
-        }])
+        match kind {
+            Kind::Group => self.edit.remove_group(name),
+            Kind::Export => self.edit.remove_export(name, if now { Leave::Cut } else { Leave::Drain }),
+            Kind::Disk => self.edit.remove_disk(name),
+            Kind::Listener => self.edit.remove_listener(name),
+        }
     }
 
-    fn group(&mut self, act: Act, name: String, mut keys: Keys) -> Result<Vec<Change>, String> {
-        let there = self.config.groups.iter().find(|group| group.path == name).map(|group| group.weight);
-        let bounds = self.bounds.get(&name).copied().unwrap_or_default();
-        let mut said = GroupKeys { weight: there.unwrap_or(Group::WEIGHT_DEFAULT), bounds };
-        let mut changes = keys.put(keys::GROUP_ROWS, &name, &mut said)?;
+    fn group(&mut self, act: Act, name: &str, mut keys: Keys) -> Result<(), String> {
+        let Config { groups, bounds, .. } = &self.edit.config;
+        let weight = groups.iter().find(|group| group.path == name).map_or(Group::WEIGHT_DEFAULT, |group| group.weight);
+        let mut said = GroupKeys { weight, bounds: bounds.get(name).copied().unwrap_or_default() };
+        keys.put(keys::GROUP_ROWS, &mut said)?;
         keys.finish(&[])?;
         said.bounds.check().map_err(|wrong| wrong.to_string())?;
-        if said.bounds != bounds {
-            self.bounds.insert(name.clone(), said.bounds);
-        }
         if act == Act::Add {
-            self.groups.insert(name.clone());
-            changes.retain(|change| !matches!(change, Change::SetWeight { .. }));
-            changes.insert(0, Change::AddGroup { path: name, weight: said.weight });
+            self.edit.add_group(name)?;
         }
-        Ok(changes)
+        self.edit.set_weight(name, said.weight)?;
+        self.edit.set_bounds(name, said.bounds)
     }
 
-    fn add_export(&mut self, name: String, mut keys: Keys) -> Result<Vec<Change>, String> {
-        let mut said = ExportKeys::new(&name);
+    fn add_export(&mut self, name: &str, mut keys: Keys) -> Result<(), String> {
+        let mut keyed = ExportKeys::new(name);
         let has_backing = keys.keys.contains_key("backing");
-        keys.put(keys::EXPORT_ROWS, &name, &mut said)?;
+        keys.put(keys::EXPORT_ROWS, &mut keyed)?;
         keys.finish(&[])?;
         if !has_backing {
             return Err(format!("export \"{name}\" needs a backing: {}", Backing::forms(" or ")));
         }
-        let mut new = said.new;
+        let ExportKeys { mut said, disk, group, .. } = keyed;
         // The server has another directory than whoever asks.
-        new.backing
+        said.backing
             .paths()
             .into_iter()
             .try_for_each(|path| check_path(path))
             .map_err(|why| format!("backing: {why}"))?;
-        new.backing = faults::settle(&new.backing).map_err(|why| format!("backing: {why}"))?;
-        match (&new.vhost_user, self.sockets) {
+        said.backing = faults::settle(&said.backing).map_err(|why| format!("backing: {why}"))?;
+        match (&said.vhost_user, self.sockets) {
             (Some(path), _) => check_path(path).map_err(|why| format!("vhost_user: {why}"))?,
-            (None, Some(directory)) => new.vhost_user = Some(place::socket_in(directory, &name)?),
+            (None, Some(directory)) => said.vhost_user = Some(place::socket_in(directory, name)?),
             (None, None) => {}
         }
-        let mut changes = Vec::new();
         // As in the config file: a group that an export names needs no word of its own.
-        if self.groups.insert(new.group.clone()) {
-            changes.push(Change::AddGroup { path: new.group.clone(), weight: Group::WEIGHT_DEFAULT });
+        let group = group.unwrap_or_else(|| own_path(name));
+        if self.edit.find_group(&group).is_err() {
+            self.edit.add_group(&group)?;
         }
-        changes.push(Change::AddExport(new));
-        Ok(changes)
+        self.edit.add_export(said, disk.as_deref(), &group)
     }
 
-    fn set_export(&self, name: &str, mut keys: Keys) -> Result<Vec<Change>, String> {
-        let there = self.config.exports.iter().find(|export| export.name == name);
-        let mut said = there.map_or_else(|| ExportKeys::new(name), |there| by_name(self.config, there).into());
-        let changes = keys.put(keys::EXPORT_ROWS, name, &mut said)?;
-        let names = self.config.exports.iter().map(|export| &*export.name);
+    fn set_export(&mut self, name: &str, mut keys: Keys) -> Result<(), String> {
+        let there = self.edit.config.exports.iter().find(|export| export.name == name);
+        let mut keyed = there.map_or_else(|| ExportKeys::new(name), |there| there.clone().into());
+        let put = keys.put(keys::EXPORT_ROWS, &mut keyed)?;
+        let names = self.edit.config.exports.iter().map(|export| &*export.name);
         keys.finish(&[]).map_err(|why| match there {
             Some(_) => why,
             None => format!("there is no export {name:?}{}; {why}", suggestion(name, names)),
         })?;
-        Ok(changes)
+        let ExportKeys { said, group, faults: (path, faults), .. } = keyed;
+        let (size, group) = (said.size, group.map(|path| self.edit.find_group(&path)).transpose()?);
+        *self.edit.export(name)? = Export { group: group.unwrap_or(said.group), ..said };
+        if put.contains(&"size") {
+            self.edit.grow(name, size)?;
+        }
+        if put.contains(&"faults") {
+            self.edit.set_faults(name, &path, &faults)?;
+        }
+        Ok(())
     }
 
-    fn disk(&mut self, act: Act, name: String, mut keys: Keys) -> Result<Vec<Change>, String> {
-        let there = self.config.disks.iter().find(|disk| disk.name == name).filter(|_| act == Act::Set);
-        let mut disk = there.map_or_else(|| Disk::new(&name, sched::Kind::usual(1, false)), Disk::clone);
-        let before = self.schedulers.get(&name).copied().or(there.map(|disk| disk.scheduler));
-        disk.scheduler = before.unwrap_or(disk.scheduler);
-        let is_usual = !keys.keys.contains_key("scheduler");
-        let mut changes = keys.put(keys::DISK_ROWS, &name, &mut disk)?;
+    fn disk(&mut self, act: Act, name: &str, mut keys: Keys) -> Result<(), String> {
+        let there = self.edit.config.disks.iter().find(|disk| disk.name == name).filter(|_| act == Act::Set);
+        let mut disk = there.map_or_else(|| Disk::new(name, sched::Kind::usual(1, false)), Disk::clone);
+        let before = there.map(|disk| disk.scheduler);
+        let put = keys.put(keys::DISK_ROWS, &mut disk)?;
         let kind = disk.scheduler;
         let set = keys.knobs()?;
         for (knob, value) in &set {
             check_setting(kind, knob, value).map_err(|(_, why)| why)?;
         }
         keys.finish(&tunables(kind).map(|info| info.name).collect::<Vec<_>>())?;
-        self.schedulers.insert(name.clone(), kind);
-        if act == Act::Add {
-            return Ok(vec![Change::AddDisk(Disk { set, is_usual, ..disk })]);
+        if before != Some(kind) {
+            disk.is_usual = !put.contains(&"scheduler");
+            // Those that all schedulers have stay as they are.
+            disk.set.retain(|(knob, _)| flush::Settings::INFO.iter().any(|info| info.name == knob));
         }
-        changes.retain(|change| !matches!(change, Change::SetScheduler { .. } if before == Some(kind)));
-        changes.extend(set.into_iter().map(|(knob, value)| Change::SetKnob { disk: name.clone(), knob, value }));
-        Ok(changes)
+        for (knob, value) in set {
+            disk.set.retain(|(one, _)| *one != knob);
+            disk.set.push((knob, value));
+        }
+        if act == Act::Add {
+            return self.edit.add_disk(disk);
+        }
+        *self.edit.disk(name)? = disk;
+        Ok(())
     }
-}
 
-fn add_listener(name: &str, mut keys: Keys) -> Result<Vec<Change>, String> {
-    let mut tls = None;
-    keys.put(keys::LISTENER_ROWS, name, &mut tls)?;
-    keys.finish(&[])?;
-    let at = place::parse_place(name)?;
-    let tls = tls.or(at.tls).unwrap_or(Tls::Off);
-    let listener = Listener { address: at.address, tls };
-    if place::is_remote(&listener.address) && tls != Tls::Required {
-        return Err(format!(
-            "{name}: other machines can reach this address: add tls=require, or listen at tcp:127.0.0.1:PORT"
-        ));
+    fn add_listener(&mut self, name: &str, mut keys: Keys) -> Result<(), String> {
+        let mut tls = None;
+        keys.put(keys::LISTENER_ROWS, &mut tls)?;
+        keys.finish(&[])?;
+        let at = place::parse_place(name)?;
+        let tls = tls.or(at.tls).unwrap_or(Tls::Off);
+        let listener = Listener { address: at.address, tls };
+        if place::is_remote(&listener.address) && tls != Tls::Required {
+            return Err(format!(
+                "{name}: other machines can reach this address: add tls=require, or listen at tcp:127.0.0.1:PORT"
+            ));
+        }
+        self.edit.add_listener(listener)
     }
-    Ok(vec![Change::AddListener(listener)])
 }
 
 /// Keys that have not been used.
@@ -276,19 +251,16 @@ struct Keys {
 }
 
 impl Keys {
-    /// Puts what is said into `to`; the changes that this is of a thing of that name, if it is there.
-    fn put<T>(&mut self, rows: &[Row<T>], name: &str, to: &mut T) -> Result<Vec<Change>, String> {
-        let mut said = Vec::new();
+    /// Puts what is said into `to`; which keys that were.
+    fn put<T>(&mut self, rows: &[Row<T>], to: &mut T) -> Result<Vec<&'static str>, String> {
+        let mut put = Vec::new();
         for row in rows.iter().filter(|row| row.is_put(self.act)) {
             let Some(value) = self.keys.remove(row.name) else { continue };
             let given = Given::try_from(&value).map_err(|why| format!("{}: {why}", row.name))?;
             row.put(to, &given).map_err(|wrong| wrong.line(row.name))?;
-            said.push(row);
+            put.push(row.name);
         }
-        let mut changes: Vec<_> = said.iter().filter_map(|row| Some(row.change()?(name, to))).collect();
-        // Several keys may be one change.
-        changes.dedup_by(|one, other| discriminant(one) == discriminant(other));
-        Ok(changes)
+        Ok(put)
     }
 
     /// Takes the tunables out: those within `tunables`, and those that stand beside it, of other schedulers too.
@@ -335,15 +307,16 @@ impl Keys {
 mod tests {
     use super::*;
     use fairlift::config::{Engine, Limits};
+    use fairlift::control::{Step, difference};
     use serde_json::json;
 
     fn config() -> Config {
         Config {
-            groups: vec![Group::root()],
+            groups: vec![Group::root()].into(),
             bounds: Default::default(),
             disk_default: Disk::new("default", sched::Kind::MqDeadline),
-            disks: vec![Disk::new("ssd0", sched::Kind::Fair)],
-            exports: vec![],
+            disks: vec![Disk::new("ssd0", sched::Kind::Fair)].into(),
+            exports: Default::default(),
             listeners: vec![],
             workers: None,
             engine: Engine::Auto,
@@ -353,21 +326,25 @@ mod tests {
         }
     }
 
-    fn read(list: Value) -> Result<String, String> {
-        Words::new(&config(), None).transaction(&list).map(|changes| format!("{changes:?}"))
+    fn read(list: Value) -> Result<Vec<String>, String> {
+        let mut edit = Edit::from(config());
+        Words::new(&mut edit, None).transaction(&list)?;
+        Ok(difference(&config(), &edit).unwrap().iter().map(Step::to_string).collect())
     }
 
     #[test]
     fn numbers_may_be_text_and_an_exports_group_comes_with_it() {
-        let one = read(json!([{"set": "group", "name": "/a", "weight": 300}]));
-        assert_eq!(one, read(json!([{"set": "group", "name": "/a", "weight": "300"}])));
+        let add = |weight: Value| read(json!([{"add": "group", "name": "/a", "weight": weight}]));
+        assert_eq!(add(json!(300)), Ok(vec!["group \"/a\": added, weight 300".into()]));
+        assert_eq!(add(json!(300)), add(json!("300")));
         let two = read(json!([
             {"add": "export", "name": "a", "backing": "mem:1m", "group": "/t/a"},
             {"add": "export", "name": "b", "backing": "mem:1m", "group": "/t/a", "ioprio": "idle"},
         ]));
-        assert_eq!(two.unwrap().matches("AddGroup").count(), 1);
-        let fair = read(json!([{"set": "disk", "name": "ssd0", "scheduler": "fair", "isolation_cost": 9}])).unwrap();
-        assert!(fair.contains("SetKnob") && !fair.contains("SetScheduler"), "{fair}: it has fair already");
+        let groups = two.unwrap().into_iter().filter(|step| step.starts_with("group")).collect::<Vec<_>>();
+        assert_eq!(groups, ["group \"/t\": added, weight 100", "group \"/t/a\": added, weight 100"]);
+        let fair = read(json!([{"set": "disk", "name": "ssd0", "scheduler": "fair", "isolation_cost": 9}]));
+        assert_eq!(fair, Ok(vec!["disk \"ssd0\": isolation_cost = 9 (was default)".into()]), "it has fair already");
     }
 
     #[test]
@@ -375,9 +352,9 @@ mod tests {
         let add = |name: &str, more: Value| {
             let mut one = json!({"add": "export", "name": name, "backing": "mem:1m"});
             one.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-            let changes = Words::new(&config(), Some("/run/vm".as_ref())).transaction(&json!([one]))?;
-            let Some(Change::AddExport(new)) = changes.into_iter().next_back() else { panic!("it adds an export") };
-            Ok::<_, String>(new.vhost_user)
+            let mut edit = Edit::from(config());
+            Words::new(&mut edit, Some("/run/vm".as_ref())).transaction(&json!([one]))?;
+            Ok::<_, String>(edit.config.exports[0].vhost_user.clone())
         };
         assert_eq!(add("a", json!({})), Ok(Some("/run/vm/a".into())));
         assert_eq!(add("a/b", json!({"vhost_user": "/run/b"})), Ok(Some("/run/b".into())));

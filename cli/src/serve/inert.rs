@@ -18,8 +18,8 @@
 
 use std::collections::BTreeSet;
 
-use fairlift::config::{Config, Disk};
-use fairlift::control::Change;
+use fairlift::config::{Config, Disk, Export};
+use fairlift::control::{Becomes, Of, Step};
 use fairlift_core::{Group, GroupId, sched};
 use fairlift_lab::suggestion;
 
@@ -40,29 +40,28 @@ pub(super) fn warnings(config: &Config, places: &Places) -> Vec<Mistake> {
     groups.chain(latencies).chain(disks).chain(small).collect()
 }
 
-/// What cannot act of changes that were made, in the configuration that is in force then (inert.6).
-pub(super) fn warnings_of(config: &Config, changes: &[Change]) -> Vec<String> {
+/// What cannot act of steps that were made, in the configuration that is in force then (inert.6).
+pub(super) fn warnings_of(config: &Config, steps: &[Step]) -> Vec<String> {
     let mut asked: Vec<&str> = Vec::new();
     let mut latencies = BTreeSet::new();
-    for change in changes {
-        match change {
-            Change::SetBounds { group, .. } => drop(latencies.insert(&**group)),
-            Change::SetScheduler { scheduler, .. } if !scheduler.keeps_latency() => {
-                latencies.extend(config.bounds.keys().map(|path| &**path));
+    for step in steps {
+        match (&step.of, step.what) {
+            (Of::Group(path), Becomes::Key("max")) => _ = latencies.insert(&**path),
+            (Of::Group(path), Becomes::Key(_)) => asked.push(path),
+            (Of::Group(path), Becomes::Comes) => asked.extend(weighed_above(config, path).filter(|one| one == path)),
+            (Of::Export(name), Becomes::Comes | Becomes::Key("group")) => {
+                let there = config.exports.iter().filter(|export| export.name == *name);
+                asked.extend(there.flat_map(|export| weighed_above(config, path_of(config, export))));
             }
-            _ => {}
-        }
-        match change {
-            Change::AddGroup { path, weight } if *weight != Group::WEIGHT_DEFAULT => asked.push(path),
-            Change::SetWeight { group, .. } => asked.push(group),
-            Change::AddExport(new) => asked.extend(weighed_above(config, &new.group)),
-            Change::MoveExport { group, .. } => asked.extend(weighed_above(config, group)),
-            Change::SetScheduler { disk, scheduler, .. } if !scheduler.has_weights() => {
-                let on_it =
-                    config.exports.iter().filter(|export| export.disk.is_some_and(|at| config.disks[at].name == *disk));
-                asked.extend(
-                    on_it.flat_map(|export| weighed_above(config, &config.groups[usize::from(export.group.0)].path)),
-                );
+            (Of::Disk(name), Becomes::Key("scheduler")) => {
+                let Some(at) = config.disks.iter().position(|disk| disk.name == *name) else { continue };
+                if !config.disks[at].scheduler.keeps_latency() {
+                    latencies.extend(config.bounds.keys().map(|path| &**path));
+                }
+                if !config.disks[at].scheduler.has_weights() {
+                    let on_it = config.exports.iter().filter(|export| export.disk == Some(at));
+                    asked.extend(on_it.flat_map(|export| weighed_above(config, path_of(config, export))));
+                }
             }
             _ => {}
         }
@@ -72,6 +71,10 @@ pub(super) fn warnings_of(config: &Config, changes: &[Change]) -> Vec<String> {
     let weights = asked.filter_map(|path| Some((path, why_inert_now(config, path)?)));
     let latencies = latencies.into_iter().filter_map(|path| Some((path, why_late(config, path)?)));
     weights.chain(latencies).map(|(path, why)| format!("group {path:?}: {why}")).collect()
+}
+
+fn path_of<'a>(config: &'a Config, export: &Export) -> &'a str {
+    &config.groups[usize::from(export.group.0)].path
 }
 
 /// A group and those above it, as far as they have another weight than the usual one.
@@ -202,6 +205,8 @@ fn ancestors(config: &Config, group: GroupId) -> impl Iterator<Item = &Group> {
 mod tests {
     use std::path::Path;
 
+    use fairlift::control::{Edit, difference};
+
     use super::super::args::ServeArgs;
     use super::super::plan::{Plan, plan};
     use super::*;
@@ -224,6 +229,13 @@ mod tests {
         let mut mistakes = Vec::new();
         let file = config::read(&source, Path::new("/base"), &mut mistakes);
         plan(&ServeArgs::default(), Some(file), Vec::new(), &mut mistakes).config
+    }
+
+    /// What is told of the steps to a configuration from one in which some of it was otherwise.
+    fn told(config: &Config, otherwise: &[&dyn Fn(&mut Edit)]) -> Vec<String> {
+        let mut before = Edit::from(config.clone());
+        otherwise.iter().for_each(|edit| edit(&mut before));
+        warnings_of(config, &difference(&before.config, &config.clone().into()).unwrap())
     }
 
     /// Exports `a`, `b`, … each with its disk and group.
@@ -323,12 +335,12 @@ f.toml:10:8: warning: group.\"/tenants/alcie\": no export is in this group; did 
         }
         assert_eq!(said(&text("fair")), "");
         let config = config_of(&text("bfq"));
-        let set = Change::SetBounds { group: "/a".into(), bounds: config.bounds["/a"] };
-        let turn =
-            Change::SetScheduler { disk: "d".into(), scheduler: sched::Kind::Bfq, is_usual: false, set: Vec::new() };
+        let none = |edit: &mut Edit| edit.set_bounds("/a", Default::default()).unwrap();
+        let turn = |edit: &mut Edit| edit.disk("d").unwrap().scheduler = sched::Kind::Fair;
         let wanted = [format!("group \"/a\": {}", why("bfq"))];
-        assert_eq!(warnings_of(&config, std::slice::from_ref(&set)), wanted);
-        assert_eq!(warnings_of(&config, &[turn, set]), wanted, "it is told once");
+        assert_eq!(told(&config, &[&none]), wanted);
+        assert_eq!(told(&config, &[&turn]), wanted);
+        assert_eq!(told(&config, &[&turn, &none]), wanted, "it is told once");
     }
 
     /// inert.3
@@ -371,25 +383,31 @@ f.toml:10:8: warning: group.\"/tenants/alcie\": no export is in this group; did 
             let why = "disk \"d\" has scheduler mq-deadline, which knows no weights; fair, bfq and cfq do";
             vec![format!("group {group:?}: its weight has no effect: {why}")]
         };
-        let add = |path: &str, weight| Change::AddGroup { path: path.into(), weight };
-        let set = |group: &str, weight| Change::SetWeight { group: group.into(), weight };
-        let put = |group: &str| Change::MoveExport { export: "a".into(), group: group.into() };
-        let turn = |scheduler| Change::SetScheduler { disk: "d".into(), scheduler, is_usual: false, set: Vec::new() };
+        let no_group = |edit: &mut Edit| edit.remove_group("/new").unwrap();
+        let weighed = |path: &'static str| move |edit: &mut Edit| edit.set_weight(path, 77).unwrap();
+        let elsewhere = |name: &'static str| move |edit: &mut Edit| edit.export(name).unwrap().group = GroupId::ROOT;
+        let turn = |kind| move |edit: &mut Edit| edit.disk("d").unwrap().scheduler = kind;
+        let with = |config: &Config, weight| {
+            let mut edit = Edit::from(config.clone());
+            edit.set_weight("/new", weight).unwrap();
+            edit.config
+        };
         // A group without exports, in which one may come: only where no disk knows weights.
-        assert_eq!(warnings_of(&plain, &[add("/new", 200)]), says("/new"));
-        assert_eq!(warnings_of(&fair, &[add("/new", 200), set("/new", 300)]), [""; 0]);
-        assert_eq!(warnings_of(&plain, &[add("/new", 100)]), [""; 0], "the weight that all have");
+        assert_eq!(told(&with(&plain, 200), &[&no_group]), says("/new"));
+        assert_eq!(told(&with(&fair, 200), &[&no_group]), [""; 0]);
+        assert_eq!(told(&with(&fair, 300), &[&weighed("/new")]), [""; 0]);
+        assert_eq!(told(&plain, &[&no_group]), [""; 0], "the weight that all have");
         // One with exports; and an export that comes into a group whose weight, or that of one above it, was said.
-        assert_eq!(warnings_of(&plain, &[set("/b", 100), set("/b", 5)]), says("/b"), "it is told once");
-        assert_eq!(warnings_of(&plain, &[put("/t/a")]), says("/t"));
-        assert_eq!(warnings_of(&plain, &[put("/b")]), [""; 0]);
-        assert_eq!(warnings_of(&fair, &[set("/b", 5), put("/t/a")]), [""; 0]);
+        assert_eq!(told(&plain, &[&weighed("/b"), &elsewhere("b")]), says("/b"), "it is told once");
+        assert_eq!(told(&plain, &[&elsewhere("a")]), says("/t"));
+        assert_eq!(told(&plain, &[&elsewhere("b")]), [""; 0]);
+        assert_eq!(told(&fair, &[&weighed("/b"), &elsewhere("a")]), [""; 0]);
         // A scheduler that takes the effect of weights away.
-        assert_eq!(warnings_of(&plain, &[turn(sched::Kind::MqDeadline)]), says("/t"));
-        assert_eq!(warnings_of(&fair, &[turn(sched::Kind::Fair)]), [""; 0]);
+        assert_eq!(told(&plain, &[&turn(sched::Kind::Bfq)]), says("/t"));
+        assert_eq!(told(&fair, &[&turn(sched::Kind::None)]), [""; 0]);
         // It has nobody to share with.
         let alone = "[disk.d]\nscheduler = \"fair\"\n".to_owned() + &exports(&[("d", "/a")]) + &weight("/a");
-        let said = warnings_of(&config(&alone), &[set("/a", 300)]);
+        let said = told(&config(&alone), &[&weighed("/a")]);
         assert_eq!(
             said,
             ["group \"/a\": its weight has no effect: no other group in \"/\" has an export to share with"]

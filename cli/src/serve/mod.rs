@@ -31,6 +31,7 @@ use crate::words::mistake::{Mistake, Severity, Source, render};
 use crate::words::place;
 pub(crate) use args::ServeArgs;
 use confine::Confinement;
+use control::ConfigFile as _;
 use places::Places;
 use plan::Plan;
 pub(crate) use plan::plan;

@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use fairlift::Error;
+use fairlift::control::Of;
 
 use super::args::ServeArgs;
 use crate::config::section::{Placed, join};
@@ -110,6 +111,17 @@ impl Places {
     fn socket_in(&mut self, flags: &ServeArgs, export: &str) {
         if let Some(Ok(path)) = flags.vhost_user.as_ref().map(|directory| place::socket_in(directory, export)) {
             self.socket(&path, Said::in_flag("--vhost-user".into()));
+        }
+    }
+
+    /// What a change is about, if it has a place.
+    pub(super) fn of(&self, of: &Of) -> Option<Said> {
+        match of {
+            Of::Export(name) => Some(self.export(name)),
+            Of::Disk(name) => Some(self.disk(name)),
+            Of::Listener(_) => Some(self.listen()),
+            Of::Group(path) => find(&self.groups, path),
+            Of::Server => None,
         }
     }
 

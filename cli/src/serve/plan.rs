@@ -81,11 +81,11 @@ pub(crate) fn plan(
     let limits = file.server.limits;
     let workers = workers(flags, &file.server, mistakes);
     let config = Config {
-        bounds: file.bounds,
-        groups: file.groups.into_groups(),
-        disks,
+        bounds: file.bounds.into(),
+        groups: file.groups.into_groups().into(),
+        disks: disks.into(),
         disk_default,
-        exports,
+        exports: exports.into(),
         listeners,
         workers,
         engine: flags.engine.or(file.server.engine).unwrap_or_default(),

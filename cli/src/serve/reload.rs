@@ -3,19 +3,19 @@
 //! reload.1  All of the difference is made, or nothing: a mistake in the file, a file that cannot be opened or a key that cannot
 //!           change while the server runs leaves everything as it was.
 //! reload.2  What was said when the file was read last is remembered, so that what was added otherwise stays.
-//! reload.3  A dry run tells the changes and warnings of both rounds, as a reload would.
+//! reload.3  A dry run tells the changes and warnings that a reload would.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use fairlift::Handle;
 use fairlift::config::{Address, Config};
-use fairlift::control::{Change, Refused, State, View};
+use fairlift::control::{Edit, FROM_START_TO_END, Impossible, Made, Of, Refused, State, Step, View, difference};
 
 use super::args::ServeArgs;
 use super::places::Places;
 use super::{Prepared, inert, prepare};
-use crate::config::difference::{FROM_START_TO_END, Fixed, Of, describe, difference, suited, wanted};
+use crate::config::wanted::wanted;
 use crate::control::{ConfigFile, ControlAt, Endpoint, Locks, NotRead, ReadAgain};
 use crate::words::mistake::Mistake;
 use crate::words::place;
@@ -40,61 +40,9 @@ impl Reload {
         self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether there is a file to be read.
-    pub(crate) fn has_file(&self) -> bool {
-        self.flags.config.is_some()
-    }
-
-    /// What the file says and cannot act in what is in force now, a line each with its place.
-    pub(crate) fn warnings(&self, handle: &Handle) -> Vec<String> {
-        let last = self.last().clone();
-        handle.state().map_or_else(Vec::new, |now| last.lines(inert::warnings(&now.config, &last.places)))
-    }
-
-    /// Reads the file and makes the difference: what has changed, a line each. `version`: only if nobody has changed anything since.
-    ///
-    /// # Errors
-    /// Why nothing has changed.
-    pub(crate) fn reload(&self, handle: &Handle, version: Option<u64>) -> Result<Vec<String>, NotRead> {
-        let mut last = self.last(); // One at a time.
-        let mut lines = Vec::new();
-        // A disk that is made for a new export has the scheduler of the server's start: the second round gives it the file's.
-        for round in 0..2 {
-            let difference = self.difference(handle, &last, version.filter(|_| round == 0))?;
-            let state = difference.apply(handle, false)?;
-            *last = Arc::clone(&difference.prepared);
-            lines.extend(self.lock_anew(&difference, false));
-            if difference.changes.is_empty() {
-                break;
-            }
-            lines.extend(difference.lines());
-            lines.extend(suited(&difference.now.config, &state.config));
-        }
-        Ok(lines)
-    }
-
-    /// What a reload would say and warn of (reload.3).
-    fn try_out(&self, handle: &Handle, version: Option<u64>) -> Result<ReadAgain, NotRead> {
-        let last = self.last().clone();
-        let first = self.difference(handle, &last, version)?;
-        let then = first.apply(handle, true)?.config;
-        let view = handle.view(false).ok_or(Refused::Ended)?;
-        let said = &first.prepared;
-        let end = wanted_of(&then, &view, said, said);
-        let second = difference(&then, &end).map_err(|fixed| {
-            let mistakes = fixed.iter().map(|one| mistake(one, &said.places)).collect();
-            NotRead::Wrong(said.lines(mistakes))
-        })?;
-        let second = second.iter().map(|change| describe(change, &then));
-        let suited = suited(&first.now.config, &then);
-        let changes =
-            first.lines().into_iter().chain(suited).chain(self.lock_anew(&first, true)).chain(second).collect();
-        Ok(ReadAgain { changes, warnings: said.lines(inert::warnings(&end, &said.places)) })
-    }
-
-    /// Reads the file: what would have to change for it to be in force. The caller makes all of these changes or none.
-    fn difference(&self, handle: &Handle, last: &Prepared, version: Option<u64>) -> Result<Difference, NotRead> {
-        if !self.has_file() {
+    /// Reads the file: what there is to be.
+    fn read(&self, handle: &Handle, last: &Prepared, version: Option<u64>) -> Result<Read, NotRead> {
+        if !self.is_there() {
             return Err(NotRead::Wrong(vec!["the server was started without a config file (--config FILE)".into()]));
         }
         // The service manager hands its sockets over once.
@@ -107,12 +55,12 @@ impl Reload {
         if let Some(asked) = version.filter(|asked| *asked != now.version) {
             return Err(Refused::Version { asked, now: now.version }.into());
         }
-        let wanted = wanted_of(&now.config, &view, last, &prepared);
-        let (changes, fixed) = match difference(&now.config, &wanted) {
-            Ok(changes) => (changes, Vec::new()),
-            Err(fixed) => (Vec::new(), fixed),
+        let wanted = Edit::from(wanted_of(&now.config, &view, last, &prepared));
+        let (steps, impossible) = match difference(&now.config, &wanted) {
+            Ok(steps) => (steps, Vec::new()),
+            Err(all) => (Vec::new(), all),
         };
-        let mut mistakes: Vec<_> = fixed.iter().map(|one| mistake(one, &prepared.places)).collect();
+        let mut mistakes: Vec<_> = impossible.iter().map(|one| mistake(one, &prepared.places)).collect();
         let confined = prepared.confinement.differs(&last.confinement).map(|key| prepared.places.server(key));
         mistakes.extend(confined.map(|said| said.says(FROM_START_TO_END)));
         mistakes.extend(moved(last.control.as_deref(), prepared.control.as_deref()).map(|(number, says)| {
@@ -126,20 +74,20 @@ impl Reload {
         mistakes.extend(wrong.into_iter().filter_map(Result::err).flatten());
         if mistakes.is_empty() {
             let locks = locks.into_iter().filter_map(Result::ok).collect();
-            return Ok(Difference { changes, locks, now, prepared: Arc::new(prepared) });
+            return Ok(Read { wanted: Some(wanted).filter(|_| !steps.is_empty()), locks, prepared, now });
         }
         Err(NotRead::Wrong(prepared.lines(mistakes)))
     }
 
     /// Lets tokens and certificates of control be those that the files have now: a line for each that is another.
-    fn lock_anew(&self, difference: &Difference, dry_run: bool) -> Vec<String> {
-        let places = difference.prepared.control.iter().flatten().zip(&difference.locks).zip(&self.doors);
+    fn lock_anew(&self, prepared: &Prepared, locks: Vec<Locks>, dry_run: bool) -> Vec<String> {
+        let places = prepared.control.iter().flatten().zip(locks).zip(&self.doors);
         let mut lines = Vec::new();
         for ((at, now), door) in places {
             let at = place::show(&at.address);
-            lines.extend(door.locks().changed(now).map(|what| format!("control {at}: other {what}")));
+            lines.extend(door.locks().changed(&now).map(|what| format!("control {at}: other {what}")));
             if !dry_run {
-                door.set_locks(now.clone());
+                door.set_locks(now);
             }
         }
         lines
@@ -169,41 +117,19 @@ fn moved(last: Option<&[ControlAt]>, now: Option<&[ControlAt]>) -> Option<(usize
     ))
 }
 
-/// What the file says, beside what is in force.
-struct Difference {
-    /// What makes the one of the other.
-    changes: Vec<Change>,
+/// What the file says.
+struct Read {
+    /// What there is to be; `None`: it is in force.
+    wanted: Option<Edit>,
     /// What clients have to know or show at the places of control.
     locks: Vec<Locks>,
+    prepared: Prepared,
     now: State,
-    prepared: Arc<Prepared>,
-}
-
-impl Difference {
-    /// Makes it, or says whether it could be made: what is then in force.
-    fn apply(&self, handle: &Handle, dry_run: bool) -> Result<State, NotRead> {
-        if self.changes.is_empty() {
-            return Ok(self.now.clone());
-        }
-        match handle.apply(&self.changes, Some(self.now.version), dry_run) {
-            Ok(state) => Ok(state),
-            Err(Refused::Change { at, why }) => {
-                let mistake = refused_change(&self.changes[at], &why, &self.prepared.places);
-                Err(NotRead::Wrong(self.prepared.lines(vec![mistake])))
-            }
-            Err(other) => Err(other.into()),
-        }
-    }
-
-    /// What it changes, a line each.
-    fn lines(&self) -> Vec<String> {
-        self.changes.iter().map(|change| describe(change, &self.now.config)).collect()
-    }
 }
 
 impl ConfigFile for Reload {
     fn is_there(&self) -> bool {
-        self.has_file()
+        self.flags.config.is_some()
     }
 
     fn sockets(&self) -> Option<&Path> {
@@ -211,19 +137,39 @@ impl ConfigFile for Reload {
     }
 
     fn warnings(&self, handle: &Handle) -> Vec<String> {
-        Self::warnings(self, handle)
+        let last = self.last().clone();
+        handle.state().map_or_else(Vec::new, |now| last.lines(inert::warnings(&now.config, &last.places)))
     }
 
-    fn warnings_of(&self, config: &Config, changes: &[Change]) -> Vec<String> {
-        inert::warnings_of(config, changes)
+    fn warnings_of(&self, config: &Config, steps: &[Step]) -> Vec<String> {
+        inert::warnings_of(config, steps)
     }
 
     fn read_again(&self, handle: &Handle, version: Option<u64>, dry_run: bool) -> Result<ReadAgain, NotRead> {
-        if dry_run {
-            return self.try_out(handle, version);
+        let mut last = self.last(); // One at a time.
+        let Read { wanted, locks, prepared, now } = self.read(handle, &last, version)?;
+        let Made { state, steps, suited } = match wanted {
+            None => Made { state: now, steps: Vec::new(), suited: Vec::new() },
+            Some(wanted) => {
+                let put = |edit: &mut Edit| {
+                    *edit = wanted;
+                    Ok(())
+                };
+                handle.change(put, Some(now.version), dry_run).map_err(|refused| match refused {
+                    Refused::Change { of, why } => {
+                        NotRead::Wrong(prepared.lines(vec![refused_change(&of, &why, &prepared.places)]))
+                    }
+                    other => other.into(),
+                })?
+            }
+        };
+        let locks = self.lock_anew(&prepared, locks, dry_run);
+        let changes = steps.iter().chain(&suited).map(Step::to_string).chain(locks).collect();
+        let warnings = prepared.lines(inert::warnings(&state.config, &prepared.places));
+        if !dry_run {
+            *last = Arc::new(prepared);
         }
-        let changes = self.reload(handle, version)?;
-        Ok(ReadAgain { changes, warnings: Self::warnings(self, handle) })
+        Ok(ReadAgain { changes, warnings })
     }
 }
 
@@ -238,29 +184,18 @@ fn wanted_of(now: &Config, view: &View, last: &Prepared, prepared: &Prepared) ->
     wanted
 }
 
-fn mistake(fixed: &Fixed, places: &Places) -> Mistake {
-    let said = match &fixed.of {
-        Of::Export(name) => places.export(name),
-        Of::Disk(name) => places.disk(name),
-        Of::Server if fixed.key == "listen" => places.listen(),
-        Of::Server => places.server(fixed.key),
+fn mistake(one: &Impossible, places: &Places) -> Mistake {
+    let said = match &one.of {
+        Of::Server if one.key == "listen" => places.listen(),
+        Of::Server => places.server(one.key),
+        of => places.of(of).unwrap_or_else(|| places.server(one.key)),
     };
-    let key = if said.key.ends_with(fixed.key) { said.key.clone() } else { format!("{}.{}", said.key, fixed.key) };
-    Mistake { at: said.at, key, says: fixed.says.clone() }
+    let key = if said.key.ends_with(one.key) { said.key } else { format!("{}.{}", said.key, one.key) };
+    Mistake { at: said.at, key, says: one.says.clone() }
 }
 
 /// The place of what a change is about, if it is in the file.
-fn refused_change(change: &Change, why: &str, places: &Places) -> Mistake {
-    if let Some(mistake) = places.locate_backing(why) {
-        return mistake;
-    }
-    let said = match change {
-        Change::AddExport(new) => places.export(&new.name),
-        Change::SetReadOnly { export, .. } | Change::Grow { export, .. } => places.export(export),
-        Change::AddDisk(disk) => places.disk(&disk.name),
-        Change::SetDepth { disk, .. } | Change::SetNrRequests { disk, .. } => places.disk(disk),
-        Change::AddListener(_) => places.listen(),
-        _ => return Mistake::in_flag("", why),
-    };
-    said.says(why)
+fn refused_change(of: &Of, why: &str, places: &Places) -> Mistake {
+    let said = || places.of(of).map(|said| said.says(why));
+    places.locate_backing(why).or_else(said).unwrap_or_else(|| Mistake::in_flag("", why))
 }

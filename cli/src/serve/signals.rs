@@ -10,6 +10,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::Signals;
 
 use super::reload::Reload;
+use crate::control::{ConfigFile as _, ReadAgain};
 
 /// A thread that waits for signals, until this is dropped.
 pub(crate) struct Watch {
@@ -33,7 +34,7 @@ pub(crate) fn watch(handle: Handle, reload: Arc<Reload>) -> io::Result<Watch> {
                 continue;
             }
             // Without a file it means what it means to any program: whoever started it is gone.
-            if signal == SIGHUP && reload.has_file() {
+            if signal == SIGHUP && reload.is_there() {
                 if let Some(handle) = &handle {
                     read_again(handle, &reload);
                 }
@@ -56,11 +57,13 @@ pub(crate) fn watch(handle: Handle, reload: Arc<Reload>) -> io::Result<Watch> {
 /// Reads the config file again, and logs what has changed, or why nothing has.
 fn read_again(handle: &Handle, reload: &Reload) {
     super::systemd::reloading();
-    match reload.reload(handle, None) {
-        Ok(changes) if changes.is_empty() => tracing::info!("reloaded: the config file says what is in force already"),
-        Ok(changes) => {
+    match reload.read_again(handle, None, false) {
+        Ok(ReadAgain { changes, .. }) if changes.is_empty() => {
+            tracing::info!("reloaded: the config file says what is in force already");
+        }
+        Ok(ReadAgain { changes, warnings }) => {
             changes.iter().for_each(|change| tracing::info!("reloaded: {change}"));
-            reload.warnings(handle).iter().for_each(|warning| tracing::warn!("{warning}"));
+            warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
         }
         Err(why) => {
             why.lines().iter().for_each(|why| tracing::error!("{why}"));

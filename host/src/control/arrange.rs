@@ -7,7 +7,7 @@ use fairlift_core::Sector;
 
 use crate::Error;
 use crate::config::{self, Config};
-use crate::control::{naming, plan};
+use crate::control::{naming, tenants};
 use crate::device::roots::Roots;
 use crate::device::{Device, Sharing};
 use crate::disk::{Disk, Registered};
@@ -134,7 +134,7 @@ pub(crate) fn arrange(config: &Config, opened: &[Arc<dyn Device>], workers: usiz
         }
     }
     for (disk, devices) in contents.iter().enumerate() {
-        plan::settle(&mut in_force, disk, devices.iter().any(|(device, _)| device.facts().rotational));
+        tenants::settle(&mut in_force, disk, devices.iter().any(|(device, _)| device.facts().rotational));
     }
     let disks: Vec<_> = in_force
         .disks

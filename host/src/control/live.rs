@@ -1,6 +1,6 @@
 //! Live: what a server has, by names, and how changes are made of it.
 //!
-//! A transaction has two halves. In the first everything that can fail is done: the new configuration is worked out ([`plan`](super::plan)),
+//! A transaction has two halves. In the first everything that can fail is done: the steps to the new configuration are worked out ([`difference`](super::difference)),
 //! files are opened, sockets bound, disks made; if anything fails it is all dropped again. The second half cannot fail. Example:
 //! an export and its listener are added, and the port is taken: then the file is closed again, and no client has seen anything.
 //!
@@ -24,7 +24,8 @@ use fairlift_core::queue::Shortage;
 use fairlift_core::{GroupId, Sector};
 use prepare::Why;
 
-use super::change::{Change, Leave, Refused, State};
+use super::edit::{Edit, Leave};
+use super::state::{Made, Refused, State};
 use super::view::{self, ClientView, DiskView, View};
 use crate::clock;
 use crate::config::{self, Config};
@@ -151,39 +152,40 @@ impl Live {
         State { version: self.version, config: Arc::clone(&self.config) }
     }
 
-    /// Makes changes, or none (control.1).
+    /// Makes what is in force another configuration, or leaves it (control.1).
     pub(crate) fn apply(
         &mut self,
         backend: &Backend,
         served: &Served,
-        changes: &[Change],
+        edit: impl FnOnce(&mut Edit) -> Result<(), Refused>,
         version: Option<u64>,
         dry_run: bool,
-    ) -> Result<State, Refused> {
+    ) -> Result<Made, Refused> {
         if let Some(asked) = version.filter(|asked| *asked != self.version) {
             return Err(Refused::Version { asked, now: self.version });
         }
+        let mut wanted = Edit::from(Config::clone(&self.config));
+        edit(&mut wanted)?;
         let mut looks = 0;
-        let draft = loop {
+        let mut draft = loop {
             self.sweep(backend, served);
-            match self.work_out(backend, served, changes, dry_run) {
+            match self.work_out(backend, served, &wanted, dry_run) {
                 Ok(draft) => break draft,
-                Err((at, Why::No(why))) => return Err(Refused::Change { at, why }),
-                Err((at, Why::Wait(why))) if looks == LOOKS => return Err(Refused::Change { at, why }),
+                Err((of, Why::No(why))) => return Err(Refused::Change { of, why }),
+                Err((of, Why::Wait(why))) if looks == LOOKS => return Err(Refused::Change { of, why }),
                 Err((_, Why::Wait(_))) => {
                     looks += 1;
                     std::thread::sleep(PATIENCE);
                 }
             }
         };
+        let (steps, suited) = (std::mem::take(&mut draft.steps), draft.suited.clone());
         if dry_run {
-            return Ok(State { version: self.version, config: Arc::new(draft.config) });
+            return Ok(Made { state: State { version: self.version, config: Arc::new(draft.config) }, steps, suited });
         }
-        if !changes.is_empty() {
-            self.make(backend, served, draft);
-            self.version += 1;
-        }
-        Ok(self.state())
+        self.make(backend, served, draft);
+        self.version += 1; // also where nothing differs: of two who know one version, only one may change it
+        Ok(Made { state: self.state(), steps, suited })
     }
 
     /// The server at this moment; `figures`: with what each group has done.

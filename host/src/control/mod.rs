@@ -4,15 +4,19 @@
 //! control.2  What is in force after any changes is what a server started with [`State::config`] would have.
 
 pub(crate) mod arrange;
-pub mod change;
+mod difference;
+mod edit;
 pub(crate) mod live;
 pub(crate) mod naming;
-mod plan;
+mod state;
+mod tenants;
 pub mod trace;
 pub mod view;
 
 pub use crate::events::{self, Event};
-pub use change::{Change, Leave, NewExport, Refused, State};
-pub use plan::{change as make, check_floors, check_path, settle, tenants};
+pub use difference::{Becomes, FROM_START_TO_END, Impossible, Of, Step, difference};
+pub use edit::{Edit, Leave, check_path};
+pub use state::{Made, Refused, State};
+pub use tenants::{check_floors, settle, tenants};
 pub use trace::Trace;
 pub use view::View;

@@ -36,12 +36,12 @@ impl Listening {
         let tls = listener.tls;
         match &listener.address {
             Address::Unix(path) => {
-                let name = name(&listener.address);
+                let name = listener.address.to_string();
                 let fd = unix(path).map_err(|why| Error::Listen { address: name.clone(), why })?;
                 Ok(Self { fd: fd.into(), tls, name, _file: Some(SocketFile(path.clone())) })
             }
             Address::Tcp(address) => {
-                let name = name(&listener.address);
+                let name = listener.address.to_string();
                 let socket = patiently(|| TcpListener::bind(address)).map_err(|error| {
                     let why = match error.kind() {
                         io::ErrorKind::AddrInUse => "the port is in use by another server".into(),
@@ -54,22 +54,13 @@ impl Listening {
                 Ok(Self { fd: socket.into(), tls, name, _file: None })
             }
             Address::Inherited(fd) => {
-                let name = name(&listener.address);
+                let name = listener.address.to_string();
                 // The server before may have had another engine, which waits for connections in another way.
                 let clone = || fd.try_clone().and_then(|fd| Ok((rustix::io::ioctl_fionbio(&fd, false)?, fd).1));
                 let fd = clone().map_err(|e| Error::Listen { address: name.clone(), why: e.to_string() })?;
                 Ok(Self { fd, tls, name, _file: None })
             }
         }
-    }
-}
-
-/// A place as a client would write it.
-pub(crate) fn name(address: &Address) -> String {
-    match address {
-        Address::Unix(path) => format!("unix:{}", path.display()),
-        Address::Tcp(address) => format!("tcp:{address}"),
-        Address::Inherited(fd) => format!("socket {} from the service manager", fd.as_raw_fd()),
     }
 }
 

@@ -16,7 +16,7 @@ use crate::config::{Address, Config, Limits, Listener};
 use crate::control::arrange::{Arranged, Devices, Written, arrange, export};
 use crate::control::live::Live;
 use crate::control::trace::Traced;
-use crate::control::{Change, Event, Leave, Refused, State, Trace, View};
+use crate::control::{Becomes, Edit, Event, Leave, Made, Of, Refused, State, Step, Trace, View};
 use crate::device::{self, roots::Roots};
 use crate::disk::{Disk, Disks};
 use crate::export::clients::{Clients, Served};
@@ -45,11 +45,11 @@ use crate::worker::{Backend, Worker};
 /// let gibibyte = Ram { size: 1 << 30 };
 /// let export = Export { disk: Some(0), ..Export::new("ram", gibibyte) }; // on the first of `disks`
 /// let server = Server::bind(Config {
-///     groups: vec![Group::root()],
+///     groups: vec![Group::root()].into(),
 ///     bounds: Default::default(),
 ///     disk_default: ram.clone(),
-///     disks: vec![ram],
-///     exports: vec![export],
+///     disks: vec![ram].into(),
+///     exports: vec![export].into(),
 ///     listeners: vec![Listener { address: Address::Unix(socket), tls: Tls::Off }],
 ///     workers: Some(2),
 ///     limits: Limits::default(),
@@ -98,9 +98,13 @@ impl Handle {
     /// # Errors
     /// There is no such disk, or a tunable is not one of that scheduler, or has a value that it cannot have.
     pub fn set_scheduler(&self, disk: &str, scheduler: Kind, set: &[(String, String)]) -> Result<(), Error> {
-        let fail = |why: String| Error::Disk { name: disk.to_owned(), why };
-        let change = Change::SetScheduler { disk: disk.to_owned(), scheduler, is_usual: false, set: set.to_vec() };
-        self.apply(&[change], None, false).map(drop).map_err(|refused| fail(refused.to_string()))
+        let edit = |edit: &mut Edit| {
+            let there = edit.disk(disk)?;
+            (there.scheduler, there.is_usual, there.set) = (scheduler, false, set.to_vec());
+            Ok(())
+        };
+        let refused = |refused: Refused| Error::Disk { name: disk.to_owned(), why: refused.to_string() };
+        self.change(edit, None, false).map(drop).map_err(refused)
     }
 
     /// The scheduler that a disk has; `None` if there is no such disk.
@@ -109,23 +113,30 @@ impl Handle {
         Some(self.shared.upgrade()?.disk(disk)?.scheduler())
     }
 
-    /// Makes several changes, or none: see [`control`](crate::control). A dry run tells what would be in force, or why not.
+    /// Makes what is in force another configuration, all of it or nothing: see [`control`](crate::control). `edit` gets the
+    /// one that there is. A dry run tells what would be in force, or why not.
     ///
-    /// `version`: the [`State::version`] that the caller knows; if there is another one by now, nothing is changed.
+    /// `version`: the [`State::version`] that the caller knows; if there is another one by now, nothing is changed. There is another
+    /// one afterwards, also where nothing differs.
     ///
     /// # Errors
-    /// [`Refused`], and nothing has changed; but where the block device of an export that was added cannot be started, that export
-    /// alone is gone again, and the other changes are in force.
-    pub fn apply(&self, changes: &[Change], version: Option<u64>, dry_run: bool) -> Result<State, Refused> {
+    /// What `edit` says, or why it cannot be made, and nothing has changed; but where the block device of an export that was added
+    /// cannot be started, that export alone is gone again, and all else is in force.
+    pub fn change(
+        &self,
+        edit: impl FnOnce(&mut Edit) -> Result<(), String>,
+        version: Option<u64>,
+        dry_run: bool,
+    ) -> Result<Made, Refused> {
         let shared = self.shared.upgrade().ok_or(Refused::Ended)?;
         if self.draining.load(Ordering::Acquire) {
             return Err(Refused::Ended);
         }
-        let state = shared.live().apply(&shared.backend, &shared.served, changes, version, dry_run)?;
+        let made = shared.change(edit, version, dry_run)?;
         if !dry_run {
-            shared.wait_for_block_devices(changes)?;
+            shared.wait_for_block_devices(&made.steps)?;
         }
-        Ok(state)
+        Ok(made)
     }
 
     /// Whether the server has not ended.
@@ -228,6 +239,16 @@ impl Shared {
         self.live.lock().unwrap_or_else(|_: PoisonError<_>| panic!("a change of the server panicked"))
     }
 
+    fn change(
+        &self,
+        edit: impl FnOnce(&mut Edit) -> Result<(), String>,
+        version: Option<u64>,
+        dry_run: bool,
+    ) -> Result<Made, Refused> {
+        let asked = |wanted: &mut Edit| edit(wanted).map_err(|why| Refused::Change { of: Of::Server, why });
+        self.live().apply(&self.backend, &self.served, asked, version, dry_run)
+    }
+
     /// Has backings looked at of which somebody says that they were resized elsewhere.
     fn hear_of_sizes(self: &Arc<Self>) {
         let devices = self.backend.disks.all().into_iter().flat_map(|(_, disk)| disk.devices());
@@ -259,15 +280,12 @@ impl Shared {
         let shown = exports.iter().filter(|export| resized.iter().any(|one| Arc::ptr_eq(one, &export.device)));
         for export in shown.filter(follows) {
             let name = &export.name;
-            let grown = [Change::Grow { export: name.clone(), size: None }];
-            match self.live().apply(&self.backend, &self.served, &grown, None, false) {
-                Ok(state) => {
+            match self.change(|edit| edit.grow(name, None), None, false) {
+                Ok(Made { state, steps, .. }) => {
                     tracing::info!(export = name, version = state.version, "its backing has grown, and so has it");
-                    let of = vec![
-                        ("version", state.version.to_string()),
-                        ("who", "its backing".into()),
-                        ("what", format!("export {name:?}: size up to the end")),
-                    ];
+                    let what = steps.iter().map(Step::to_string).collect::<Vec<_>>().join("; ");
+                    let of =
+                        vec![("version", state.version.to_string()), ("who", "its backing".into()), ("what", what)];
                     self.served.service.events.tell("changed", of);
                 }
                 Err(why) => tracing::warn!(export = name, %why, "its backing was resized elsewhere"),
@@ -276,24 +294,23 @@ impl Shared {
     }
 
     /// Waits for the block devices of exports that were added. An export whose device cannot be started goes again.
-    fn wait_for_block_devices(&self, changes: &[Change]) -> Result<(), Refused> {
+    fn wait_for_block_devices(&self, steps: &[Step]) -> Result<(), Refused> {
         let mut whys = Vec::new();
-        for (at, change) in changes.iter().enumerate() {
-            let Change::AddExport(new) = change else { continue };
-            let there =
-                self.served.service.exports().list.iter().find(|export| export.name == new.name).map(|there| there.id);
+        for step in steps {
+            let (Of::Export(name), Becomes::Comes) = (&step.of, step.what) else { continue };
+            let there = |export: &&Arc<Export>| export.name == *name;
+            let there = self.served.service.exports().list.iter().find(there).map(|there| there.id);
             if let Some(why) = there.and_then(|export| self.served.wait(export).err()) {
-                let export = new.name.clone();
-                whys.push((at, format!("export \"{export}\": {why}")));
+                whys.push(format!("export \"{name}\": {why}"));
                 // Somebody else may have removed it meanwhile.
-                let again = [Change::RemoveExport { export, how: Leave::Cut }];
-                let _ = self.live().apply(&self.backend, &self.served, &again, None, false);
+                let _ = self.change(|edit| edit.remove_export(name, Leave::Cut), None, false);
             }
         }
-        let Some((at, _)) = whys.first().cloned() else { return Ok(()) };
-        let others = if whys.len() < changes.len() { "; the other changes are in force" } else { "" };
-        let why = whys.into_iter().map(|(_, why)| why).collect::<Vec<_>>().join("; ") + others;
-        Err(Refused::Change { at, why })
+        if whys.is_empty() {
+            return Ok(());
+        }
+        let others = if whys.len() < steps.len() { "; the other changes are in force" } else { "" };
+        Err(Refused::Change { of: Of::Server, why: whys.join("; ") + others })
     }
 
     /// A worker for the calling thread.

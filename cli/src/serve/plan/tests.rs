@@ -61,7 +61,10 @@ fn the_example_is_right_and_means_what_it_says() {
 fn virtual_machines_find_exports_in_a_directory_unless_the_file_says_where() {
     let sockets = |text: &str, flags: &str| {
         let exports = planned(text, flags).unwrap().exports;
-        exports.into_iter().map(|export| export.vhost_user.map(|path| path.display().to_string())).collect::<Vec<_>>()
+        exports
+            .iter()
+            .map(|export| export.vhost_user.as_ref().map(|path| path.display().to_string()))
+            .collect::<Vec<_>>()
     };
     let some = |path: &str| Some(path.to_owned());
     let named = "[export.a]\nbacking = \"mem:1m\"\nvhost_user = \"vm/a.sock\"\n";

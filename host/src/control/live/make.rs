@@ -5,7 +5,7 @@ use std::sync::Arc;
 use fairlift_core::Sector;
 
 use super::Live;
-use super::prepare::{Draft, Step};
+use super::prepare::{Draft, Prepared};
 use crate::clock;
 use crate::disk::Disk;
 use crate::export::Export;
@@ -16,15 +16,15 @@ use crate::worker::Backend;
 
 impl Live {
     pub(super) fn make(&mut self, backend: &Backend, served: &Served, draft: Draft) {
-        let Draft { config, groups, disks, made, opened, files, steps, suited, .. } = draft;
+        let Draft { config, groups, disks, made, opened, files, prepared, suited, .. } = draft;
         (self.config, self.groups, self.disks, self.opened, self.files) =
             (Arc::new(config), groups, disks, opened, files);
         let before = std::mem::replace(&mut self.made, made);
         let there = served.service.exports();
         let mut exports = Listed { list: there.list.clone(), openings: Vec::new() };
         // A weight is told to the queues, and what they have for workers comes with the ends of requests.
-        let wakes = steps.iter().any(|step| !matches!(step, Step::SetWeight { .. }));
-        steps.into_iter().for_each(|step| self.carry_out(backend, served, &mut exports, step));
+        let wakes = prepared.iter().any(|step| !matches!(step, Prepared::SetWeight { .. }));
+        prepared.into_iter().for_each(|step| self.carry_out(backend, served, &mut exports, step));
         suited.iter().for_each(|line| tracing::info!("{line}"));
         for name in before.difference(&self.made) {
             tracing::debug!(disk = name, "goes with its last export");
@@ -44,30 +44,30 @@ impl Live {
         }
     }
 
-    fn carry_out(&mut self, backend: &Backend, served: &Served, exports: &mut Listed, step: Step) {
+    fn carry_out(&mut self, backend: &Backend, served: &Served, exports: &mut Listed, step: Prepared) {
         let list = &mut exports.list;
         let now = clock::now();
         match step {
-            Step::SetDisk { number, disk } => self.set_disk(backend, number, disk),
-            Step::Put { opened } => {
+            Prepared::SetDisk { number, disk } => self.set_disk(backend, number, disk),
+            Prepared::Put { opened } => {
                 let one = &mut self.opened[opened];
                 one.file.iter().for_each(|file| backend.helpers.set_file(*file, one.disk));
                 let registered = (Arc::clone(&one.device), one.file);
                 one.start = backend.disks.get(one.disk).add(&registered).expect("there was a place just now");
             }
-            Step::RemoveDisk { number } => self.leaving.disks.push(number),
-            Step::AddGroup { id, group } => {
+            Prepared::RemoveDisk { number } => self.leaving.disks.push(number),
+            Prepared::AddGroup { id, group } => {
                 backend.disks.all().iter().filter(|(_, disk)| !disk.has_group(id)).for_each(|(_, disk)| {
                     disk.add_group(now, id, &group);
                 });
             }
-            Step::RemoveGroup { id } => self.leaving.groups.push(id),
-            Step::SetWeight { id, weight } => {
+            Prepared::RemoveGroup { id } => self.leaving.groups.push(id),
+            Prepared::SetWeight { id, weight } => {
                 backend.disks.all().iter().for_each(|(_, disk)| disk.set_weight(now, id, weight));
             }
-            Step::SetBounds { id, bounds } => backend.disks.set_bounds(now, id, &bounds),
-            Step::Turn { disk, to } => disk.turn(now, to),
-            Step::Export { mut export, opened, openings } => {
+            Prepared::SetBounds { id, bounds } => backend.disks.set_bounds(now, id, &bounds),
+            Prepared::Turn { disk, to } => disk.turn(now, to),
+            Prepared::Export { mut export, opened, openings } => {
                 self.exports_made += 1;
                 export.id = self.exports_made;
                 export.start = Sector(export.start.0 + self.opened[opened].start.0);
@@ -75,7 +75,7 @@ impl Live {
                 exports.openings.extend(openings.into_iter().map(|open| (open, Arc::clone(&export))));
                 list.push(export);
             }
-            Step::Become { name, to } => {
+            Prepared::Become { name, to } => {
                 if let Some(there) = list.iter_mut().find(|export| export.name == name) {
                     let mut export = Export::clone(there);
                     to(&mut export);
@@ -83,26 +83,26 @@ impl Live {
                     *there = Arc::new(export);
                 }
             }
-            Step::RemoveExport { name, how } => {
+            Prepared::RemoveExport { name, how } => {
                 if let Some(at) = list.iter().position(|export| export.name == name) {
                     let export = list.remove(at);
                     served.leave(export.id);
                     self.leaving.exports.push((export, how));
                 }
             }
-            Step::Grown { opened } => {
+            Prepared::Grown { opened } => {
                 let one = &self.opened[opened];
                 one.device.grow();
                 backend.disks.get(one.disk).grown(&one.device);
             }
-            Step::Faults { opened, faults } => self.opened[opened].device.set_faults(&faults),
-            Step::Listen(listening) => {
+            Prepared::Faults { opened, faults } => self.opened[opened].device.set_faults(&faults),
+            Prepared::Listen(listening) => {
                 served.service.listeners.add(listening, self.listeners_made);
                 served.service.changed();
                 self.listeners_made += 1;
             }
-            Step::Certificate(tls) => served.service.listeners.set_tls(tls),
-            Step::Leave { address } => {
+            Prepared::Certificate(tls) => served.service.listeners.set_tls(tls),
+            Prepared::Leave { address } => {
                 self.leaving.listeners.extend(served.service.listeners.remove(&address));
                 served.service.changed();
             }

@@ -11,9 +11,10 @@ use fairlift_core::{Group, GroupId, flush};
 use super::{Live, Opened};
 use crate::Error;
 use crate::clock;
-use crate::config::{self, Address, Config, Faults, Listener};
-use crate::control::change::{Change, Leave};
-use crate::control::{arrange, plan};
+use crate::config::{self, Address, Backing, Config, Faults};
+use crate::control::difference::{Becomes, Of, Step, difference};
+use crate::control::edit::{Edit, Leave};
+use crate::control::{arrange, tenants};
 use crate::disk::{Disk, Possible, Registered};
 use crate::export::Export;
 use crate::export::clients::Served;
@@ -41,7 +42,7 @@ impl From<Error> for Why {
 }
 
 /// What is done in the second half of a transaction.
-pub(super) enum Step {
+pub(super) enum Prepared {
     SetDisk {
         number: usize,
         disk: Arc<Disk>,
@@ -119,11 +120,13 @@ pub(super) struct Draft {
     pub(super) shows: HashMap<String, usize>,
     /// Numbers of groups that have one, or had one before.
     pub(super) taken: BTreeSet<GroupId>,
-    /// Disks that shall have another scheduler, other tunables or bounds, and the last change that says so.
-    pub(super) turned: BTreeMap<String, usize>,
-    /// What is told of disks that get the scheduler that their tenants need.
-    pub(super) suited: Vec<String>,
+    /// Disks that shall have another scheduler, other tunables or bounds.
+    pub(super) turned: BTreeSet<String>,
+    /// What this is about.
     pub(super) steps: Vec<Step>,
+    /// Disks that get the scheduler that their tenants need.
+    pub(super) suited: Vec<Step>,
+    pub(super) prepared: Vec<Prepared>,
 }
 
 impl Live {
@@ -131,11 +134,15 @@ impl Live {
         &self,
         backend: &Backend,
         served: &Served,
-        changes: &[Change],
+        edit: &Edit,
         dry_run: bool,
-    ) -> Result<Draft, (usize, Why)> {
+    ) -> Result<Draft, (Of, Why)> {
+        let steps = difference(&self.config, edit).map_err(|all| {
+            let first = all.into_iter().next().expect("it says what cannot be");
+            (first.of.clone(), Why::No(first.to_string()))
+        })?;
         let mut draft = Draft {
-            config: Config::clone(&self.config),
+            config: edit.config.clone(),
             groups: self.groups.clone(),
             disks: self.disks.clone(),
             made: self.made.clone(),
@@ -146,27 +153,29 @@ impl Live {
             list: served.service.exports().list.clone(),
             shows: HashMap::new(),
             taken: self.groups.values().chain(&self.leaving.groups).copied().collect(),
-            turned: BTreeMap::new(),
-            suited: Vec::new(),
+            turned: BTreeSet::new(),
             steps: Vec::new(),
+            suited: Vec::new(),
+            prepared: Vec::new(),
         };
-        for (at, change) in changes.iter().enumerate() {
-            let worked_out = plan::change(&mut draft.config, change).map_err(Why::No);
-            let prepared = worked_out.and_then(|()| self.prepare((backend, served), &mut draft, (at, change), dry_run));
-            prepared.map_err(|why| (at, why))?;
+        for step in &steps {
+            self.prepare((backend, served), &mut draft, (step, edit), dry_run).map_err(|why| (step.of.clone(), why))?;
         }
-        let writes =
-            |change: &Change| matches!(change, Change::AddExport(_) | Change::SetReadOnly { .. } | Change::Grow { .. });
-        if let Some(at) = changes.iter().rposition(writes) {
+        let writes = |step: &Step| {
+            matches!((&step.of, step.what), (Of::Export(_), Becomes::Comes | Becomes::Key("read_only" | "size")))
+        };
+        if let Some(step) = steps.iter().rfind(|step| writes(step)) {
             let shown = draft.config.exports.iter().map(|one| (one, &draft.opened[draft.shown(&one.name)].device));
-            arrange::check_shared(shown).map_err(|error| (at, error.into()))?;
+            arrange::check_shared(shown).map_err(|error| (step.of.clone(), error.into()))?;
         }
-        draft.suit(backend, changes.len().saturating_sub(1));
+        draft.suit(backend);
         draft.turn_disks(backend)?;
-        let floors = plan::check_floors(&draft.config);
-        floors
-            .map_err(|(path, why)| (changes.len().saturating_sub(1), Why::No(format!("group {path}: min: {why}"))))?;
+        tenants::check_floors(&draft.config).map_err(|(path, why)| {
+            let why = Why::No(format!("group {path}: min: {why}"));
+            (Of::Group(path), why)
+        })?;
         draft.drop_made();
+        draft.steps = steps;
         Ok(draft)
     }
 
@@ -174,94 +183,75 @@ impl Live {
         &self,
         (backend, served): (&Backend, &Served),
         draft: &mut Draft,
-        (at, change): (usize, &Change),
+        (step, edit): (&Step, &Edit),
         dry_run: bool,
     ) -> Result<(), Why> {
-        match change {
-            Change::AddGroup { .. } => draft.add_groups(backend)?,
-            Change::RemoveGroup { path } => {
-                let id = draft.groups.remove(path).expect("the plan knows it");
-                draft.steps.push(Step::SetBounds { id, bounds: Bounds::default() });
-                draft.steps.push(Step::RemoveGroup { id });
+        match (&step.of, step.what) {
+            (Of::Group(path), Becomes::Comes) => draft.add_group(backend, path)?,
+            (Of::Group(path), Becomes::Goes) => {
+                let id = draft.groups.remove(path).expect("the step is about it");
+                draft.prepared.push(Prepared::SetBounds { id, bounds: Bounds::default() });
+                draft.prepared.push(Prepared::RemoveGroup { id });
             }
-            Change::SetWeight { group, weight } => {
-                draft.steps.push(Step::SetWeight { id: draft.groups[group], weight: *weight });
+            (Of::Group(path), Becomes::Key("weight")) => {
+                let group = draft.config.groups.iter().find(|group| group.path == *path).expect("the step is about it");
+                draft.prepared.push(Prepared::SetWeight { id: draft.groups[path], weight: group.weight });
             }
-            Change::SetBounds { group, bounds } => {
-                draft.steps.push(Step::SetBounds { id: draft.groups[group], bounds: *bounds });
+            (Of::Group(path), Becomes::Key(_)) => {
+                let bounds = draft.config.bounds.get(path).copied().unwrap_or_default();
+                draft.prepared.push(Prepared::SetBounds { id: draft.groups[path], bounds });
             }
-            Change::AddDisk(disk) => self.add_disk(backend, draft, disk)?,
-            Change::RemoveDisk { disk } => {
-                let number = draft.disks.remove(disk).expect("the plan knows it");
-                draft.made.remove(disk);
-                draft.steps.push(Step::RemoveDisk { number });
+            (Of::Disk(name), Becomes::Comes) => self.add_disk(backend, draft, name)?,
+            (Of::Disk(name), Becomes::Goes) => {
+                let number = draft.disks.remove(name).expect("the step is about it");
+                draft.made.remove(name);
+                draft.prepared.push(Prepared::RemoveDisk { number });
             }
-            Change::SetScheduler { disk, .. }
-            | Change::SetKnob { disk, .. }
-            | Change::SetDepth { disk, .. }
-            | Change::SetNrRequests { disk, .. } => _ = draft.turned.insert(disk.clone(), at),
-            Change::AddExport(new) => self.add_export((backend, served), draft, new, dry_run)?,
-            Change::RemoveExport { export, how } => {
-                if *how == Leave::Drain {
-                    draft.is_not_held(served, export)?;
+            (Of::Disk(name), Becomes::Key(_)) => _ = draft.turned.insert(name.clone()),
+            (Of::Export(name), Becomes::Comes) => self.add_export((backend, served), draft, name, dry_run)?,
+            (Of::Export(name), Becomes::Goes) => {
+                let how = edit.leave.get(name).copied().unwrap_or(Leave::Drain);
+                if how == Leave::Drain {
+                    draft.is_not_held(served, name)?;
                 }
-                draft.shows.remove(export);
-                draft.list.retain(|there| there.name != *export);
-                draft.steps.push(Step::RemoveExport { name: export.clone(), how: *how });
+                draft.shows.remove(name);
+                draft.list.retain(|there| there.name != *name);
+                draft.prepared.push(Prepared::RemoveExport { name: name.clone(), how });
             }
-            Change::MoveExport { export, group } => {
-                let id = draft.groups[group];
-                draft.becomes(export, move |export| export.group = id);
-            }
-            Change::SetPriority { export, priority } => {
-                let priority = *priority;
-                draft.becomes(export, move |export| export.priority = priority);
-            }
-            Change::SetReadOnly { export, read_only } => draft.set_read_only(export, *read_only)?,
-            Change::SetDescription { export, description } => {
-                let description = description.clone();
-                draft.becomes(export, move |export| export.description = description);
-            }
-            Change::Grow { export, size } => draft.grow(backend, export, *size)?,
-            Change::SetFaults { export, faults, .. } => {
-                draft.steps.push(Step::Faults { opened: draft.shown(export), faults: faults.clone() });
-            }
-            Change::AddListener(listener) => self.add_listener(draft, listener, dry_run)?,
-            Change::RemoveListener { address } => draft.steps.push(Step::Leave { address: address.clone() }),
-            Change::SetCertificate { tls } => draft.steps.extend(tls.clone().map(Step::Certificate)),
+            (Of::Export(name), Becomes::Key(key)) => draft.turn_export(backend, name, key)?,
+            (Of::Listener(address), Becomes::Goes) => draft.prepared.push(Prepared::Leave { address: address.clone() }),
+            (Of::Listener(address), _) => self.add_listener(draft, address, dry_run)?,
+            (Of::Server, _) => draft.prepared.extend(draft.config.tls.clone().map(Prepared::Certificate)),
         }
         Ok(())
     }
 
-    fn add_listener(&self, draft: &mut Draft, listener: &Listener, dry_run: bool) -> Result<(), Why> {
-        let name = listen::name(&listener.address);
-        if listener.tls != config::Tls::Off && draft.config.tls.is_none() {
-            let why = "the server has no certificate (tls_certificates)";
-            return Err(Why::No(format!("cannot listen with TLS at {name}: {why}")));
-        }
+    fn add_listener(&self, draft: &mut Draft, name: &str, dry_run: bool) -> Result<(), Why> {
         if self.leaving.listeners.iter().any(|leaving| leaving.name == name) {
             return Err(Why::Wait(format!("{name} is still being left")));
         }
+        let mut listeners = draft.config.listeners.iter_mut();
+        let listener = listeners.find(|one| one.address.to_string() == name).expect("the step is about it");
         if dry_run {
             return Ok(listen::check(listener)?);
         }
         let listening = Listening::open(listener)?;
-        let said = draft.config.listeners.last_mut().expect("the plan put it there");
-        if let Address::Tcp(address) = &mut said.address
+        if let Address::Tcp(address) = &mut listener.address
             && let Some(bound) = listening.name.strip_prefix("tcp:").and_then(|bound| bound.parse().ok())
         {
             *address = bound; // With port 0 the kernel chose one.
         }
-        draft.steps.push(Step::Listen(listening));
+        draft.prepared.push(Prepared::Listen(listening));
         Ok(())
     }
 
-    fn add_disk(&self, backend: &Backend, draft: &mut Draft, disk: &config::Disk) -> Result<(), Why> {
+    fn add_disk(&self, backend: &Backend, draft: &mut Draft, name: &str) -> Result<(), Why> {
         let number = self.free_disk(backend, draft);
-        let disk = self.new_disk(backend, draft, disk, None)?;
+        let said = draft.config.disks.iter().find(|disk| disk.name == name).expect("the step is about it");
+        let disk = self.new_disk(backend, draft, said, None)?;
         draft.disks.insert(disk.name.clone(), number);
         draft.new_disks.insert(number, Arc::clone(&disk));
-        draft.steps.push(Step::SetDisk { number, disk });
+        draft.prepared.push(Prepared::SetDisk { number, disk });
         Ok(())
     }
 
@@ -320,49 +310,70 @@ impl Draft {
         })
     }
 
-    /// The groups that the plan has added: it comes last, after its parents that were missing.
-    fn add_groups(&mut self, backend: &Backend) -> Result<(), Why> {
-        for at in self.groups.len()..self.config.groups.len() {
-            let id = free_group(backend, &self.taken).ok_or("no number is free for another group".to_owned())?;
-            let said = self.config.groups[at].clone();
-            let above = |parent: GroupId| self.groups[&self.config.groups[usize::from(parent.0)].path];
-            let group = Group { parent: said.parent.map(above), ..said };
-            self.taken.insert(id);
-            self.groups.insert(group.path.clone(), id);
-            self.steps.push(Step::AddGroup { id, group });
-        }
+    /// A group, after its parents.
+    fn add_group(&mut self, backend: &Backend, path: &str) -> Result<(), Why> {
+        let id = free_group(backend, &self.taken).ok_or("no number is free for another group".to_owned())?;
+        let said = self.config.groups.iter().find(|group| group.path == path).expect("the step is about it").clone();
+        let above = |parent: GroupId| self.groups[&self.config.groups[usize::from(parent.0)].path];
+        let group = Group { parent: said.parent.map(above), ..said };
+        self.taken.insert(id);
+        self.groups.insert(group.path.clone(), id);
+        self.prepared.push(Prepared::AddGroup { id, group });
         Ok(())
     }
 
     /// Lets disks whose scheduler nobody named have one with weights, where their tenants need it now. It stays when they have gone:
     /// what it has learned is not thrown away for the next.
-    fn suit(&mut self, backend: &Backend, change: usize) {
+    fn suit(&mut self, backend: &Backend) {
         for at in 0..self.config.disks.len() {
             let name = self.config.disks[at].name.clone();
             if !self.config.disks[at].is_usual || !self.disks.contains_key(&name) {
                 continue;
             }
-            let suits = plan::suitable(&self.config, at, self.disk(backend, &name).rotates());
-            let tenants = plan::tenants(&self.config, at).len();
-            let there = &mut self.config.disks[at];
-            if !suits.has_weights() || suits == there.scheduler || there.scheduler.has_floors() {
+            let suits = tenants::suitable(&self.config, at, self.disk(backend, &name).rotates());
+            let scheduler = self.config.disks[at].scheduler;
+            if !suits.has_weights() || suits == scheduler || scheduler.has_floors() {
                 continue;
             }
-            let was = std::mem::replace(&mut there.scheduler, suits).name();
+            let there = &mut self.config.disks[at];
+            there.scheduler = suits;
             there.set.retain(|(knob, _)| flush::Settings::INFO.iter().any(|info| info.name == knob));
-            let tenants = if tenants == 1 { "one tenant".into() } else { format!("{tenants} tenants") };
-            self.suited.push(format!("disk {name}: scheduler {} (was {was}) for {tenants}", suits.name()));
-            self.turned.insert(name, change);
+            let says = format!("scheduler {} (was {}), for its tenants to share it", suits.name(), scheduler.name());
+            self.suited.push(Step::new(Of::Disk(name.clone()), Becomes::Key("scheduler"), says));
+            self.turned.insert(name);
         }
     }
 
     /// All that is said of one disk is looked at, and made, at once.
-    fn turn_disks(&mut self, backend: &Backend) -> Result<(), (usize, Why)> {
-        for (name, at) in std::mem::take(&mut self.turned) {
+    fn turn_disks(&mut self, backend: &Backend) -> Result<(), (Of, Why)> {
+        for name in std::mem::take(&mut self.turned) {
             let Some(said) = self.config.disks.iter().find(|said| said.name == name) else { continue };
             let disk = self.disk(backend, &name);
-            let to = disk.check(said).map_err(|why| (at, Why::No(why)))?;
-            self.steps.push(Step::Turn { disk, to });
+            let to = disk.check(said).map_err(|why| (Of::Disk(name), Why::No(why)))?;
+            self.prepared.push(Prepared::Turn { disk, to });
+        }
+        Ok(())
+    }
+
+    /// A key of an export that is there.
+    fn turn_export(&mut self, backend: &Backend, name: &str, key: &str) -> Result<(), Why> {
+        let said = self.config.exports.iter().find(|said| said.name == *name).expect("the step is about it").clone();
+        match key {
+            "size" => self.grow(backend, &said)?,
+            "faults" => {
+                if let Backing::Fault(fault) = said.backing {
+                    let opened = self.shown(name);
+                    self.prepared.push(Prepared::Faults { opened, faults: fault.faults });
+                }
+            }
+            "group" => {
+                let id = self.groups[&self.config.groups[usize::from(said.group.0)].path];
+                self.becomes(name, move |export| export.group = id);
+            }
+            "ioprio" => self.becomes(name, move |export| export.priority = said.priority),
+            "read_only" => self.set_read_only(name, said.read_only)?,
+            "description" => self.becomes(name, move |export| export.description = said.description),
+            _ => unreachable!("{key} cannot change (difference.2)"),
         }
         Ok(())
     }
@@ -377,9 +388,9 @@ impl Draft {
         Ok(())
     }
 
-    fn grow(&mut self, backend: &Backend, export: &str, size: Option<u64>) -> Result<(), Why> {
+    fn grow(&mut self, backend: &Backend, said: &config::Export) -> Result<(), Why> {
+        let (export, size) = (&said.name, said.size);
         let opened = self.shown(export);
-        let said = self.config.exports.iter().find(|said| said.name == *export).expect("the plan knows it");
         let looked = self.opened[opened].device.look_at_size();
         let there = looked.map_err(|error| format!("export \"{export}\": its backing: {error}"))?;
         let end = said.offset.saturating_add(size.unwrap_or(0));
@@ -404,7 +415,7 @@ impl Draft {
                  export and add it again"
             )));
         }
-        self.steps.push(Step::Grown { opened });
+        self.prepared.push(Prepared::Grown { opened });
         self.becomes(export, move |export| export.size = size);
         Ok(())
     }
@@ -412,7 +423,7 @@ impl Draft {
     /// Which of the opened devices an export shows.
     fn shown(&self, export: &str) -> usize {
         self.shows.get(export).copied().unwrap_or_else(|| {
-            let there = self.list.iter().find(|there| there.name == export).expect("the plan knows it");
+            let there = self.list.iter().find(|there| there.name == export).expect("the step is about it");
             let same = |one: &Opened| Arc::ptr_eq(&one.device, &there.device);
             self.opened.iter().position(same).expect("an export shows a device")
         })
@@ -443,7 +454,7 @@ impl Draft {
     }
 
     fn becomes(&mut self, export: &str, to: impl FnOnce(&mut Export) + 'static) {
-        self.steps.push(Step::Become { name: export.to_owned(), to: Box::new(to) });
+        self.prepared.push(Prepared::Become { name: export.to_owned(), to: Box::new(to) });
     }
 
     /// Disks that nobody named go with their last export.

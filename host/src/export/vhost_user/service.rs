@@ -99,7 +99,7 @@ impl Protocol for Doors {
 
     fn is_in_the_way(&self, said: &config::Export) -> Option<String> {
         let address = place(said.vhost_user.as_deref()?).address;
-        let address = listen::name(&address);
+        let address = address.to_string();
         let is_left = self.leaving().iter().any(|door| door.listening.name == address);
         is_left.then(|| format!("{address} is still being left by a virtual machine"))
     }

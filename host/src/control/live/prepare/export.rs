@@ -6,9 +6,8 @@ use fairlift_core::Sector;
 use fairlift_core::sched::Kind;
 
 use super::super::{Live, Opened};
-use super::{Draft, Step, Why};
+use super::{Draft, Prepared, Why};
 use crate::config;
-use crate::control::change::NewExport;
 use crate::control::{arrange, naming};
 use crate::device::{Backing, Device, Sharing};
 use crate::disk::{Disk, Registered};
@@ -23,13 +22,14 @@ impl Live {
         &self,
         (backend, served): (&Backend, &Served),
         draft: &mut Draft,
-        new: &NewExport,
+        name: &str,
         dry_run: bool,
     ) -> Result<(), Why> {
         if draft.config.exports.len() > EXPORTS {
             return Err(Why::No(format!("there are at most {EXPORTS} exports")));
         }
-        let said = draft.config.exports.last().expect("the plan put it there").clone();
+        let at = draft.config.exports.iter().position(|one| one.name == name).expect("the step is about it");
+        let said = draft.config.exports[at].clone();
         self.roots.check(&said.backing)?; // roots.3
         let named = said.disk.map(|disk| draft.config.disks[disk].name.clone());
         let opened = match draft.find_opened(&said, named.as_deref())? {
@@ -37,13 +37,13 @@ impl Live {
             None => self.open(backend, draft, &said, named.as_deref())?,
         };
         let one = draft.opened[opened].clone();
-        let name = draft.name(one.disk);
-        let disk = draft.config.disks.iter().position(|disk| Some(&disk.name) == name);
-        let group = draft.groups[&new.group];
+        let home = draft.name(one.disk);
+        let disk = draft.config.disks.iter().position(|disk| Some(&disk.name) == home);
+        let group = draft.groups[&draft.config.groups[usize::from(said.group.0)].path];
         let placed = config::Export { disk, group, ..said };
         let mut export = arrange::export(&placed, &one.device, (one.disk, Sector(0)), 0)?;
         export.start = Sector(placed.offset / Sector::SIZE); // and where the device is, when that is known
-        draft.config.exports.last_mut().expect("the plan put it there").disk = disk;
+        draft.config.exports[at].disk = disk;
         if let Some(why) = served.is_in_the_way(&placed) {
             return Err(Why::Wait(why));
         }
@@ -53,8 +53,8 @@ impl Live {
             }
             false => served.prepare(&placed, &export, &backend.engine),
         }?;
-        draft.shows.insert(new.name.clone(), opened);
-        draft.steps.push(Step::Export { export, opened, openings });
+        draft.shows.insert(name.to_owned(), opened);
+        draft.prepared.push(Prepared::Export { export, opened, openings });
         Ok(())
     }
 
@@ -172,7 +172,7 @@ impl Draft {
         let put = self.put.entry(number).or_default();
         put.push(device);
         disk.could_take(put)?;
-        self.steps.push(Step::Put { opened: self.opened.len() });
+        self.prepared.push(Prepared::Put { opened: self.opened.len() });
         Ok(number)
     }
 
@@ -180,7 +180,7 @@ impl Draft {
     fn set_disk(&mut self, number: usize, disk: Arc<Disk>) {
         self.put.insert(number, Vec::new());
         self.new_disks.insert(number, Arc::clone(&disk));
-        self.steps.push(Step::SetDisk { number, disk });
+        self.prepared.push(Prepared::SetDisk { number, disk });
     }
 }
 

@@ -1,11 +1,15 @@
-use fairlift::config::{Engine, Limits, Ram, Tls};
-use fairlift::control::make;
+use std::collections::{BTreeMap, BTreeSet};
+
+use fairlift::config::{Backing, Engine, Limits, Ram, Tls};
+use fairlift::control::{Becomes, Edit, Of, Step, difference};
+use fairlift_core::Priority;
 use fairlift_core::learn::concurrency;
 use fairlift_core::sched;
 use fairlift_core::time::secs;
 use fairlift_lab::repeat::seeds;
 
 use super::*;
+use crate::words::place;
 
 /// Numbers that look random.
 struct Random(u64);
@@ -31,11 +35,11 @@ fn disk(name: &str, scheduler: sched::Kind) -> Disk {
 
 fn empty() -> Config {
     Config {
-        groups: vec![Group::root()],
-        bounds: BTreeMap::new(),
-        disks: Vec::new(),
+        groups: vec![Group::root()].into(),
+        bounds: Default::default(),
+        disks: Default::default(),
         disk_default: disk("default", sched::Kind::MqDeadline),
-        exports: Vec::new(),
+        exports: Default::default(),
         listeners: Vec::new(),
         workers: None,
         engine: Engine::Auto,
@@ -108,104 +112,99 @@ fn group_of(config: &Config, path: &str) -> Option<GroupId> {
 }
 
 /// What a configuration means, in whatever order it is written.
-fn meaning(config: &Config) -> BTreeSet<String> {
+fn meaning(config: &Config) -> BTreeMap<Of, String> {
+    let path = |group: GroupId| &config.groups[usize::from(group.0)].path;
     let groups = config.groups.iter().map(|group| {
-        format!("group {} below {:?}: {}", group.path, group.parent.map(|parent| path(config, parent)), group.weight)
+        let bounds = config.bounds.get(&group.path);
+        (Of::Group(group.path.clone()), format!("below {:?}: {}, {bounds:?}", group.parent.map(path), group.weight))
     });
     let disks = config.disks.iter().map(|disk| {
-        let Disk { name, is_usual, depth, nr_requests, .. } = disk;
-        let scheduler = (!is_usual).then_some(disk.scheduler);
-        format!("disk {name}: {scheduler:?} {:?} {depth:?} {nr_requests:?}", knobs(disk))
+        let set: BTreeMap<_, _> = disk.set.iter().cloned().collect();
+        let scheduler = (!disk.is_usual).then_some(disk.scheduler);
+        (Of::Disk(disk.name.clone()), format!("{scheduler:?} {set:?} {:?} {:?}", disk.depth, disk.nr_requests))
     });
-    let exports = config.exports.iter().map(|export| format!("export {:?}", named(config, export)));
-    let listeners = config.listeners.iter().map(|listener| format!("listener {listener:?}"));
+    let exports = config.exports.iter().map(|export| {
+        let disk = disk_name(config, export);
+        let plain = Export { disk: None, group: GroupId::ROOT, ..export.clone() };
+        (Of::Export(export.name.clone()), format!("{plain:?} on {disk:?} in {:?}", path(export.group)))
+    });
+    let listeners =
+        config.listeners.iter().map(|listener| (Of::Listener(listener.address.to_string()), format!("{listener:?}")));
     groups.chain(disks).chain(exports).chain(listeners).collect()
 }
 
-fn made(old: &Config, changes: &[Change]) -> Config {
-    let mut config = old.clone();
-    for change in changes {
-        let says = describe(change, old);
-        assert!(!says.is_empty());
-        make(&mut config, change).unwrap_or_else(|why| panic!("{says} cannot be made after others: {why}"));
-    }
-    config
+/// The steps, as people read them.
+fn lines(old: &Config, new: &Config) -> Vec<String> {
+    difference(old, &new.clone().into()).unwrap().iter().map(Step::to_string).collect()
 }
 
 /// difference.1
 #[test]
-fn the_difference_made_of_the_old_gives_the_new_and_equal_ones_differ_in_nothing() {
-    let (mut changes_of_all, mut kinds) = (0, BTreeSet::new());
+fn steps_are_about_all_that_differs_and_equal_configurations_have_none() {
+    let mut kinds = BTreeSet::new();
     for seed in seeds(0..2000) {
         let mut random = Random(seed);
         let (old, new) = (random_config(&mut random), random_config(&mut random));
-        let changes = difference(&old, &new).unwrap_or_else(|fixed| panic!("{fixed:?}"));
-        assert_eq!(meaning(&made(&old, &changes)), meaning(&new), "by {changes:#?}");
-        for config in [&old, &new] {
-            let none = difference(config, config).unwrap();
-            assert!(none.is_empty(), "{none:?}");
+        let steps = difference(&old, &new.clone().into()).unwrap_or_else(|all| panic!("{all:?}"));
+        let (before, after) = (meaning(&old), meaning(&new));
+        let differ = before.keys().chain(after.keys()).filter(|of| before.get(of) != after.get(of));
+        let about: BTreeSet<_> = steps.iter().map(|step| &step.of).collect();
+        assert_eq!(about, differ.collect(), "{steps:#?}");
+        for Step { of, what, .. } in &steps {
+            assert_eq!(*what == Becomes::Comes, !before.contains_key(of), "{steps:#?}");
+            assert_eq!(*what == Becomes::Goes, !after.contains_key(of), "{steps:#?}");
         }
-        changes_of_all += changes.len();
-        kinds.extend(changes.iter().map(|change| format!("{change:?}").split([' ', '(']).next().unwrap().to_owned()));
+        for config in [&old, &new] {
+            let twin = Edit::from(Config { exports: config.exports.to_vec().into(), ..config.clone() });
+            assert_eq!(difference(config, &twin), Ok(Vec::new()));
+        }
+        let kind = |step: &Step| format!("{:?} {:?}", step.of, step.what).replace(char::is_numeric, "");
+        kinds.extend(steps.iter().map(kind).map(|kind| {
+            let (of, what) = kind.split_once('(').unwrap();
+            format!("{of} {}", what.split_once(") ").unwrap().1)
+        }));
     }
-    // All but `Grow`, which the sizes here give no cause for.
-    assert_eq!(kinds.len(), 17, "{changes_of_all} changes were of these kinds only: {kinds:?}");
+    // All but `size` and `faults`, which the backings here give no cause for, and bounds.
+    assert_eq!(kinds.len(), 17, "steps were of these kinds only: {kinds:?}");
 }
 
-/// difference.3
+/// wanted.1
 #[test]
 fn what_was_added_otherwise_stays_and_what_the_file_says_is_in_force() {
     for seed in seeds(0..1000) {
         let mut random = Random(seed);
         let (was, new) = (random_config(&mut random), random_config(&mut random));
         // While the server ran, things of other names were added, and weights changed.
-        let mut now = was.clone();
-        let mut changes = vec![
-            Change::AddGroup { path: "/live".into(), weight: 5 },
-            Change::AddGroup { path: "/live/below".into(), weight: 6 },
-            Change::AddListener(listener("tcp:127.0.0.1:99")),
-            Change::AddDisk(disk("other", sched::Kind::Cfq)),
-        ];
-        let live = |disk: Option<&str>| {
-            let export = Export::new("live", Backing::from(Ram { size: 1 << 20 }));
-            NewExport { group: "/live/below".into(), disk: disk.map(str::to_owned), ..named(&empty(), &export) }
-        };
-        changes.push(Change::AddExport(live(Some("other"))));
-        changes.extend(was.groups.iter().skip(1).map(|one| Change::SetWeight { group: one.path.clone(), weight: 9 }));
-        for change in &changes {
-            make(&mut now, change).unwrap();
-        }
+        let mut edit = Edit::from(was.clone());
+        edit.add_group("/live/below").unwrap();
+        edit.set_weight("/live", 5).unwrap();
+        edit.add_listener(listener("tcp:127.0.0.1:99")).unwrap();
+        edit.add_disk(disk("other", sched::Kind::Cfq)).unwrap();
+        edit.add_export(Export::new("live", Ram { size: 1 << 20 }), Some("other"), "/live/below").unwrap();
+        was.groups.iter().skip(1).for_each(|one| edit.set_weight(&one.path, 9).unwrap());
+        let now = edit.config;
         let wanted = wanted(&now, &was, &new, |_| false);
-        let result = made(&now, &difference(&now, &wanted).unwrap());
-        let (result, said) = (meaning(&result), meaning(&new));
-        let missing: Vec<_> = said.difference(&result).collect();
-        assert!(missing.is_empty(), "the file says {missing:?}");
-        let live = [
-            "export NewExport { name: \"live\"",
-            "group /live ",
-            "group /live/below",
-            "disk other",
-            "listener Listener",
-        ];
-        let more: Vec<_> = result.difference(&said).filter(|one| !one.starts_with("group /")).collect();
-        assert!(more.iter().all(|one| live.iter().any(|start| one.starts_with(start))), "{more:?}");
-        assert_eq!(result.len() - said.len(), 5, "{:?}", result.difference(&said).collect::<Vec<_>>());
+        difference(&now, &wanted.clone().into()).unwrap();
+        let (result, said) = (meaning(&wanted), meaning(&new));
+        for (of, says) in &said {
+            assert_eq!(result.get(of), Some(says), "what the file says of {of}");
+        }
+        let more: Vec<_> = result.keys().filter(|of| !said.contains_key(of)).map(Of::to_string).collect();
+        let live = ["group \"/live\"", "group \"/live/below\"", "disk \"other\"", "export \"live\""];
+        assert_eq!(more, live.into_iter().chain(["listener tcp:127.0.0.1:99"]).collect::<Vec<_>>());
     }
 }
 
-/// difference.3
+/// wanted.1
 #[test]
 fn a_tunable_that_only_a_command_has_named_stays_and_one_of_the_file_is_again_as_the_file_has_it() {
     let with = |set: &[(&str, &str)]| {
         let mut config = empty();
         let set = set.iter().map(|(knob, value)| ((*knob).to_owned(), (*value).to_owned())).collect();
-        config.disks = vec![Disk { set, ..disk("d", sched::Kind::MqDeadline) }];
+        config.disks = vec![Disk { set, ..disk("d", sched::Kind::MqDeadline) }].into();
         config
     };
-    let said = |now: &Config, was: &Config, new: &Config| {
-        let changes = difference(now, &wanted(now, was, new, |_| false)).unwrap();
-        changes.iter().map(|change| describe(change, now)).collect::<Vec<_>>()
-    };
+    let said = |now: &Config, was: &Config, new: &Config| lines(now, &wanted(now, was, new, |_| false));
     let (none, four) = (with(&[]), with(&[("fifo_batch", "4")]));
     // Live only: a file that says nothing of it, before and now, leaves it alone, whatever else it changes.
     let live = with(&[("read_expire", "2s")]);
@@ -225,33 +224,30 @@ fn a_tunable_that_only_a_command_has_named_stays_and_one_of_the_file_is_again_as
 #[test]
 fn all_that_cannot_change_is_named() {
     let mut old = empty();
-    old.disks = vec![disk("d", sched::Kind::None), disk("e", sched::Kind::None)];
-    let export = Export {
-        offset: 0,
-        size: Some(1 << 20),
-        disk: Some(0),
-        ..Export::new("a", Backing::from(Ram { size: 1 << 20 }))
-    };
-    old.exports = vec![export];
+    old.disks = vec![disk("d", sched::Kind::None), disk("e", sched::Kind::None)].into();
+    let export = Export { offset: 0, size: Some(1 << 20), disk: Some(0), ..Export::new("a", Ram { size: 1 << 20 }) };
+    old.exports = vec![export].into();
     old.listeners = vec![listener("tcp:127.0.0.1:1")];
     let mut new = old.clone();
     new.exports[0].backing = Backing::from(Ram { size: 2 << 20 });
     (new.exports[0].offset, new.exports[0].size, new.exports[0].disk) = (512, Some(512), Some(1));
     (new.disks[0].shared_tags, new.disks[0].io_timeout) = (true, Some(secs(1)));
     new.exports[0].vhost_user = Some("/run/a.sock".into());
-    new.exports.push(Export { name: "b".into(), ..new.exports[0].clone() });
+    let b = Export { name: "b".into(), vhost_user: None, ..new.exports[0].clone() };
+    new.exports.push(b);
     new.disks[0].concurrency = concurrency::Settings { most: 3, fixed: true };
     new.disks[0].depth = Some(7);
     new.listeners[0].tls = Tls::Required;
     new.workers = Some(3);
     new.limits.memory = 1 << 30;
-    let fixed = difference(&old, &new).unwrap_err();
+    let fixed = difference(&old, &new.into()).unwrap_err();
     let keys: Vec<_> = fixed.iter().map(|one| (one.of.clone(), one.key)).collect();
     let (a, d) = (Of::Export("a".into()), Of::Disk("d".into()));
     let expected = [
         (Of::Server, "workers"),
         (Of::Server, "memory"),
         (Of::Server, "listen"),
+        (Of::Server, "tls_certificates"),
         (a.clone(), "backing"),
         (a.clone(), "offset"),
         (a.clone(), "vhost_user"),
@@ -262,18 +258,21 @@ fn all_that_cannot_change_is_named() {
         (d, "concurrency"),
     ];
     assert_eq!(keys, expected);
-    assert!(fixed[7].says.starts_with("cannot shrink from 1 MiB to 512 bytes; "), "{}", fixed[7].says);
+    assert!(fixed[8].says.starts_with("cannot shrink from 1 MiB to 512 bytes; "), "{}", fixed[8].says);
 }
 
 #[test]
 fn a_size_that_grows_is_a_change() {
     let mut old = empty();
-    old.exports = vec![Export { size: Some(512), ..Export::new("a", Backing::from(Ram { size: 1 << 20 })) }];
+    old.exports = vec![Export { size: Some(512), ..Export::new("a", Ram { size: 1 << 20 }) }].into();
     let mut new = old.clone();
     new.exports[0].size = None;
-    let changes = difference(&old, &new).unwrap();
-    assert!(matches!(&changes[..], [Change::Grow { size: None, .. }]), "{changes:?}");
-    assert_eq!(meaning(&made(&old, &changes)), meaning(&new));
+    assert_eq!(lines(&old, &new), ["export \"a\": size up to the end"]);
+    // Up to the end of what there is now, though it is said already.
+    let mut edit = Edit::from(new.clone());
+    edit.grow("a", None).unwrap();
+    let steps = difference(&new, &edit).unwrap();
+    assert_eq!(steps.iter().map(Step::to_string).collect::<Vec<_>>(), ["export \"a\": size up to the end"]);
 }
 
 /// The scheduler that nobody named is the server's business, until the file names one; taken back, it is so again.
@@ -281,14 +280,14 @@ fn a_size_that_grows_is_a_change() {
 fn a_scheduler_that_nobody_names_is_no_difference() {
     let unnamed = |kind| Disk { is_usual: true, ..disk("srv", kind) };
     let mut was = empty();
-    was.exports = vec![Export::new("a", Backing::from(Ram { size: 1 << 20 }))];
+    was.exports = vec![Export::new("a", Ram { size: 1 << 20 })].into();
     was.disk_default = unnamed(sched::Kind::MqDeadline);
     let mut now = was.clone();
-    now.disks = vec![unnamed(sched::Kind::MqDeadline)];
+    now.disks = vec![unnamed(sched::Kind::MqDeadline)].into();
     now.exports[0].disk = Some(0);
     let said = |now: &Config, new: &Config, rotates: bool| {
-        let changes = difference(now, &wanted(now, &was, new, |_| rotates)).unwrap();
-        (changes.iter().map(|change| describe(change, now)).collect::<Vec<_>>(), made(now, &changes))
+        let wanted = wanted(now, &was, new, |_| rotates);
+        (lines(now, &wanted), wanted)
     };
     let mut two = was.clone();
     two.disk_default = unnamed(sched::Kind::Fair);

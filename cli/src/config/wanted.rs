@@ -1,0 +1,111 @@
+//! What shall be in force when a config file is read again.
+//!
+//! wanted.1  A file that is read again says what shall be of all that it names, or named when it was read last. What was added
+//!           otherwise since (by `fairlift add`) stays, and so does a tunable that only `fairlift set` has named; what was
+//!           changed otherwise is again as the file has it.
+
+use fairlift::config::{Address, Config, Disk, Export, Listener};
+use fairlift_core::{Group, GroupId, flush, sched};
+
+fn find_disk<'a>(config: &'a Config, name: &str) -> Option<&'a Disk> {
+    config.disks.iter().find(|disk| disk.name == name)
+}
+
+fn disk_name<'a>(config: &'a Config, export: &Export) -> Option<&'a str> {
+    export.disk.map(|disk| config.disks[disk].name.as_str())
+}
+
+/// What shall be in force when a file says `new` that said `was` before, and `now` is in force (wanted.1): `new` with the
+/// disks that were made for exports which name none, and with what was added otherwise. `rotates`: whether a disk does.
+pub(crate) fn wanted(now: &Config, was: &Config, new: &Config, rotates: impl Fn(&str) -> bool) -> Config {
+    let mut wanted = new.clone();
+    let is_said = |disk: &str| [was, new].iter().any(|config| find_disk(config, disk).is_some());
+    for disk in wanted.disks.iter_mut() {
+        let Some(there) = find_disk(now, &disk.name) else { continue };
+        settle(disk, there, &rotates);
+        keep_knobs(disk, there, find_disk(was, &disk.name));
+    }
+    for disk in now.disks.iter().filter(|disk| !is_said(&disk.name)) {
+        wanted.disks.push(disk.clone());
+    }
+    let place = |wanted: &Config, name: &str| wanted.disks.iter().position(|disk| disk.name == name);
+    for at in 0..wanted.exports.len() {
+        let export = &wanted.exports[at];
+        let there = now.exports.iter().find(|there| there.name == export.name);
+        let Some(made) = there.and_then(|there| disk_name(now, there)).filter(|made| !is_said(made)) else { continue };
+        if export.disk.is_none() {
+            let disk = place(&wanted, made).expect("put there above");
+            wanted.disks[disk] = Disk { name: made.to_owned(), ..new.disk_default.clone() };
+            if let Some(there) = find_disk(now, made) {
+                settle(&mut wanted.disks[disk], there, &rotates);
+                keep_knobs(&mut wanted.disks[disk], there, Some(&was.disk_default));
+            }
+            wanted.exports[at].disk = Some(disk);
+        }
+    }
+    for export in &now.exports {
+        if [was, new].iter().any(|config| config.exports.iter().any(|one| one.name == export.name)) {
+            continue;
+        }
+        let disk = disk_name(now, export).map(|name| {
+            place(&wanted, name).unwrap_or_else(|| {
+                wanted.disks.extend(find_disk(now, name).cloned());
+                wanted.disks.len() - 1
+            })
+        });
+        let group = keep_group(&mut wanted, now, export.group);
+        wanted.exports.push(Export { disk, group, ..export.clone() });
+    }
+    for (at, group) in now.groups.iter().enumerate() {
+        if ![was, new].iter().any(|config| config.groups.iter().any(|one| one.path == group.path)) {
+            keep_group(&mut wanted, now, GroupId(at as u16));
+        }
+    }
+    let is_any_port = |listener: &Listener| matches!(&listener.address, Address::Tcp(address) if address.port() == 0);
+    let has = |config: &Config, name: &str| config.listeners.iter().any(|one| one.address.to_string() == name);
+    // A listener whose port is left to the kernel keeps the port that the kernel chose.
+    wanted.listeners.retain(|one| !(is_any_port(one) && has(was, &one.address.to_string())));
+    let others =
+        now.listeners.iter().filter(|one| !has(was, &one.address.to_string()) && !has(new, &one.address.to_string()));
+    wanted.listeners.extend(others.cloned());
+    wanted
+}
+
+/// The scheduler of a disk that is there, if nobody names it: the one that it has, or one of as many tenants where it is known whether
+/// the disk rotates.
+fn settle(disk: &mut Disk, there: &Disk, rotates: impl Fn(&str) -> bool) {
+    if disk.is_usual && there.is_usual {
+        disk.scheduler = there.scheduler;
+    } else if disk.is_usual && disk.set.is_empty() {
+        let tenants = if disk.scheduler.has_weights() { 2 } else { 1 };
+        disk.scheduler = sched::Kind::usual(tenants, rotates(&disk.name));
+    }
+}
+
+/// The tunables that a disk has now and that the file neither names nor named, as far as its scheduler has them.
+fn keep_knobs(disk: &mut Disk, now: &Disk, was: Option<&Disk>) {
+    let is_of_all = |knob: &str| flush::Settings::INFO.iter().any(|info| info.name == knob);
+    let is_said =
+        |knob: &str| [was, Some(disk)].into_iter().flatten().any(|disk| disk.set.iter().any(|(one, _)| one == knob));
+    let kept =
+        now.set.iter().filter(|(knob, _)| !is_said(knob) && (now.scheduler == disk.scheduler || is_of_all(knob)));
+    let kept: Vec<_> = kept.cloned().collect();
+    disk.set.extend(kept);
+}
+
+/// The group as it is now, with those above it, if it is not wanted anyway.
+fn keep_group(wanted: &mut Config, now: &Config, group: GroupId) -> GroupId {
+    let group = &now.groups[usize::from(group.0)];
+    if let Some(at) = wanted.groups.iter().position(|there| there.path == group.path) {
+        return GroupId(at as u16);
+    }
+    let parent = group.parent.map(|parent| keep_group(wanted, now, parent));
+    if let Some(bounds) = now.bounds.get(&group.path) {
+        wanted.bounds.insert(group.path.clone(), *bounds);
+    }
+    wanted.groups.push(Group { parent, ..group.clone() });
+    GroupId((wanted.groups.len() - 1) as u16)
+}
+
+#[cfg(test)]
+mod tests;

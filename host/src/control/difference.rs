@@ -1,0 +1,500 @@
+//! Difference: the steps from a configuration to another one, each with its sentence, or what of it cannot be while a server runs.
+//!
+//! The sentence is what the log, an event, an answer and a dry run tell: `disk "ssd": depth 64 (was 32)`.
+//!
+//! difference.1  The steps are about all that differs, and about nothing else; two equal configurations have none.
+//! difference.2  What cannot be is named, all of it, and then there are no steps.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fmt;
+use std::sync::Arc;
+
+use fairlift_core::sched::Setup;
+use fairlift_core::tunable;
+use fairlift_core::units::show_size;
+use fairlift_core::{Group, GroupId, flush, sched};
+
+use super::edit::{Edit, check_path, unknown};
+use super::tenants::tunables;
+use crate::config::{Backing, Config, Disk, Export, Tls};
+use crate::export::Leave;
+
+/// What a step is about, by its name.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Of {
+    /// A group, by its path.
+    Group(String),
+    /// A disk.
+    Disk(String),
+    /// An export.
+    Export(String),
+    /// A listener, by its address.
+    Listener(String),
+    /// The server.
+    Server,
+}
+
+impl fmt::Display for Of {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Group(path) => write!(f, "group {path:?}"),
+            Self::Disk(name) => write!(f, "disk {name:?}"),
+            Self::Export(name) => write!(f, "export {name:?}"),
+            Self::Listener(address) => write!(f, "listener {address}"),
+            Self::Server => f.write_str("server"),
+        }
+    }
+}
+
+/// What becomes of it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Becomes {
+    /// It is new.
+    Comes,
+    /// It is removed.
+    Goes,
+    /// A key of it has another value. (All tunables of a disk are one key, `set`, as all bounds of a group are, `max`.)
+    Key(&'static str),
+}
+
+/// A step; shown as its sentence.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Step {
+    /// What it is about.
+    pub of: Of,
+    /// What becomes of that.
+    pub what: Becomes,
+    says: String,
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.of {
+            Of::Server => f.write_str(&self.says),
+            of => write!(f, "{of}: {}", self.says),
+        }
+    }
+}
+
+impl Step {
+    pub(super) fn new(of: Of, what: Becomes, says: impl Into<String>) -> Self {
+        Self { of, what, says: says.into() }
+    }
+}
+
+/// Something that cannot be, or not while the server runs.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Impossible {
+    /// What it is of.
+    pub of: Of,
+    /// The key in the file.
+    pub key: &'static str,
+    /// Why it cannot be.
+    pub says: String,
+}
+
+impl fmt::Display for Impossible {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}: {}", self.of, self.key, self.says)
+    }
+}
+
+/// Said of what a server has for its life.
+pub const FROM_START_TO_END: &str = "is the server's from start to end; restart it for another one";
+
+/// What makes of `old` what the edit wants, in an order in which it can be made (difference.1).
+///
+/// # Errors
+/// What cannot be (difference.2).
+pub fn difference(old: &Config, edit: &Edit) -> Result<Vec<Step>, Vec<Impossible>> {
+    let new = &edit.config;
+    let mut all = Difference { edit, steps: Vec::new(), impossible: Vec::new() };
+    all.server(old, new);
+    let certificate = match (&old.tls, &new.tls) {
+        (Some(old), Some(new)) => !Arc::ptr_eq(old, new),
+        (old, new) => old.is_some() != new.is_some(),
+    };
+    // A listener may need it; when it goes, none may.
+    if certificate && new.tls.is_some() {
+        all.step(Of::Server, Becomes::Key("tls"), "certificate: another one, for connections from now on");
+    }
+    all.listeners(old, new);
+    if certificate && new.tls.is_none() {
+        all.step(Of::Server, Becomes::Key("tls"), "certificate: none");
+    }
+    let there = |config| by_name(config, |export: &Export| &export.name);
+    let (before, after) = match old.exports.is_same(&new.exports) && edit.leave.is_empty() && same_places(old, new) {
+        true => (HashMap::new(), HashMap::new()),
+        false => (there(&old.exports), there(&new.exports)),
+    };
+    for name in before
+        .keys()
+        .copied()
+        .filter(|name| !after.contains_key(name) || edit.leave.contains_key(*name))
+        .collect::<BTreeSet<_>>()
+    {
+        let cut = edit.leave.get(name) == Some(&Leave::Cut);
+        all.step(
+            Of::Export(name.into()),
+            Becomes::Goes,
+            if cut { "removed, and its clients cut off" } else { "removed" },
+        );
+    }
+    all.groups_come_and_change(old, new);
+    let disks = by_name(&old.disks, |disk: &Disk| &disk.name);
+    for disk in new.disks.iter().filter(|disk| !disks.contains_key(&*disk.name)) {
+        all.check_disk(disk);
+        all.step(Of::Disk(disk.name.clone()), Becomes::Comes, format!("added, scheduler {}", disk.scheduler.name()));
+    }
+    for export in new.exports.iter().filter(|export| after.contains_key(&*export.name)) {
+        match before.get(&*export.name).filter(|_| !edit.leave.contains_key(&export.name)) {
+            Some(there) => all.export((old, there), (new, export)),
+            None => all.export_comes(new, export),
+        }
+    }
+    all.again(new);
+    // What nothing is in any more; those below come before those above.
+    let groups = by_name(&new.groups, |group: &Group| &group.path);
+    for group in old.groups.iter().rev().filter(|group| !groups.contains_key(&*group.path)) {
+        all.step(Of::Group(group.path.clone()), Becomes::Goes, "removed");
+    }
+    let disks = by_name(&new.disks, |disk: &Disk| &disk.name);
+    for disk in old.disks.iter() {
+        match disks.get(&*disk.name) {
+            Some(now) => all.disk(disk, now),
+            None => all.step(Of::Disk(disk.name.clone()), Becomes::Goes, "removed"),
+        }
+    }
+    if all.impossible.is_empty() { Ok(all.steps) } else { Err(all.impossible) }
+}
+
+/// Whether disks and groups are at the places where exports know them.
+fn same_places(old: &Config, new: &Config) -> bool {
+    let same = |a: &Group, b: &Group| a.path == b.path;
+    (old.groups.is_same(&new.groups) || old.groups.iter().zip(&new.groups).all(|(a, b)| same(a, b)))
+        && (old.disks.is_same(&new.disks) || old.disks.iter().zip(&new.disks).all(|(a, b)| a.name == b.name))
+}
+
+fn by_name<T>(all: &[T], name: impl Fn(&T) -> &String) -> HashMap<&str, &T> {
+    all.iter().map(|one| (name(one).as_str(), one)).collect()
+}
+
+fn path(config: &Config, group: GroupId) -> &str {
+    &config.groups[usize::from(group.0)].path
+}
+
+struct Difference<'a> {
+    edit: &'a Edit,
+    steps: Vec<Step>,
+    impossible: Vec<Impossible>,
+}
+
+impl Difference<'_> {
+    fn step(&mut self, of: Of, what: Becomes, says: impl Into<String>) {
+        self.steps.push(Step::new(of, what, says));
+    }
+
+    /// A key that has another value, which is shown beside the one that it had.
+    fn turns<V: PartialEq>(&mut self, of: &Of, key: &'static str, (was, is): (&V, &V), show: impl Fn(&V) -> String) {
+        if was != is {
+            self.step(of.clone(), Becomes::Key(key), format!("{key} {} (was {})", show(is), show(was)));
+        }
+    }
+
+    fn refuse(&mut self, of: &Of, key: &'static str, says: impl Into<String>) {
+        self.impossible.push(Impossible { of: of.clone(), key, says: says.into() });
+    }
+
+    fn refuse_if(&mut self, wrong: bool, of: &Of, key: &'static str, says: impl Fn() -> String) {
+        if wrong {
+            self.refuse(of, key, says());
+        }
+    }
+
+    fn server(&mut self, old: &Config, new: &Config) {
+        let (a, b) = (&old.limits, &new.limits);
+        let roots = |config: &Config| config.roots.iter().map(|root| root.path.clone()).collect::<Vec<_>>();
+        for (key, same) in [
+            ("workers", old.workers == new.workers),
+            ("engine", old.engine == new.engine),
+            ("max_connections", a.connections == b.connections),
+            ("handshake_timeout", a.handshake_timeout == b.handshake_timeout),
+            ("request_max", a.request_max == b.request_max),
+            ("connection_requests", a.connection_requests == b.connection_requests),
+            ("connection_memory", a.connection_memory == b.connection_memory),
+            ("memory", a.memory == b.memory),
+            ("drain_timeout", a.drain_timeout == b.drain_timeout),
+            ("helpers", a.helpers == b.helpers),
+            ("roots", roots(old) == roots(new)),
+        ] {
+            self.refuse_if(!same, &Of::Server, key, || FROM_START_TO_END.into());
+        }
+    }
+
+    fn listeners(&mut self, old: &Config, new: &Config) {
+        let find =
+            |config: &Config, name: &str| config.listeners.iter().find(|one| one.address.to_string() == name).cloned();
+        for listener in &old.listeners {
+            let name = listener.address.to_string();
+            match find(new, &name) {
+                None => self.step(Of::Listener(name), Becomes::Goes, "removed"),
+                Some(now) => self.refuse_if(now.tls != listener.tls, &Of::Server, "listen", || {
+                    format!("{name} cannot change its TLS while it is listened at; take it away first, and reload")
+                }),
+            }
+        }
+        for listener in &new.listeners {
+            let name = listener.address.to_string();
+            let encrypts = listener.tls != Tls::Off && new.tls.is_none();
+            self.refuse_if(encrypts, &Of::Server, "tls_certificates", || format!("{name} needs a certificate"));
+            if find(old, &name).is_none() {
+                self.step(Of::Listener(name), Becomes::Comes, "added");
+            }
+        }
+    }
+
+    fn groups_come_and_change(&mut self, old: &Config, new: &Config) {
+        if !old.groups.is_same(&new.groups) {
+            let there = by_name(&old.groups, |group: &Group| &group.path);
+            for group in new.groups.iter() {
+                let (of, weight) = (Of::Group(group.path.clone()), group.weight);
+                let was = there.get(&*group.path).map(|was| was.weight);
+                if was == Some(weight) {
+                    continue;
+                }
+                if group.parent.is_none() {
+                    self.refuse(&of, "weight", "the root has no siblings, so that a weight of it would mean nothing");
+                } else if !(1..=Group::WEIGHT_MAX).contains(&weight) {
+                    self.refuse(&of, "weight", format!("takes a number from 1 to {}, not {weight}", Group::WEIGHT_MAX));
+                }
+                match was {
+                    Some(was) => self.turns(&of, "weight", (&was, &weight), u16::to_string),
+                    None => {
+                        check_path(&group.path).unwrap_or_else(|why| self.refuse(&of, "path", why));
+                        self.step(of, Becomes::Comes, format!("added, weight {weight}"));
+                    }
+                }
+            }
+        }
+        if old.bounds.is_same(&new.bounds) {
+            return;
+        }
+        for group in new.groups.iter() {
+            let of = || Of::Group(group.path.clone());
+            let [was, is] = [old, new].map(|config| config.bounds.get(&group.path).copied().unwrap_or_default());
+            if was == is {
+                continue;
+            }
+            let root = if group.parent.is_none() { is.check_root() } else { Ok(()) };
+            if let Err(wrong) = root.and_then(|()| is.check()) {
+                self.refuse(&of(), wrong.key(), wrong.to_string());
+            }
+            self.step(of(), Becomes::Key("max"), format!("{is} (was {was})"));
+        }
+    }
+
+    fn check_disk(&mut self, disk: &Disk) {
+        let of = Of::Disk(disk.name.clone());
+        check_name(&disk.name).unwrap_or_else(|why| self.refuse(&of, "name", why));
+        let depth = disk.depth.filter(|depth| !(1..=4096).contains(depth));
+        self.refuse_if(depth.is_some(), &of, "depth", || {
+            format!("takes a number from 1 to 4096, not {}", depth.unwrap_or(0))
+        });
+        let number = disk.nr_requests.filter(|number| !(1..=1 << 20).contains(number));
+        self.refuse_if(number.is_some(), &of, "nr_requests", || {
+            format!("takes a number from 1 to 1048576, not {}", number.unwrap_or(0))
+        });
+        let set = disk.set.iter().try_for_each(|(knob, value)| check_knob(disk.scheduler, knob, value));
+        set.unwrap_or_else(|why| self.refuse(&of, "set", why));
+    }
+
+    fn disk(&mut self, old: &Disk, new: &Disk) {
+        let of = Of::Disk(new.name.clone());
+        for (key, same) in [
+            ("shared_tags", old.shared_tags == new.shared_tags),
+            ("io_timeout", old.io_timeout == new.io_timeout),
+            ("concurrency", old.concurrency == new.concurrency),
+        ] {
+            self.refuse_if(!same, &of, key, || {
+                "is a disk's from start to end; restart the server, or use another disk".into()
+            });
+        }
+        let steps = self.steps.len();
+        let (was, is) = (knobs(old), knobs(new));
+        // One that nobody names follows the tenants.
+        let scheduler = |disk: &Disk| Some(disk.scheduler).filter(|_| !disk.is_usual);
+        let key = Becomes::Key("scheduler");
+        if scheduler(old) != scheduler(new) && old.scheduler != new.scheduler {
+            let set: String = is.iter().map(|(knob, value)| format!(", {knob} = {value}")).collect();
+            let (is, was) = (new.scheduler.name(), old.scheduler.name());
+            self.step(of.clone(), key, format!("scheduler {is}{set} (was {was})"));
+        } else {
+            if old.is_usual != new.is_usual {
+                let until = if new.is_usual { "until its tenants need another" } else { "whatever its tenants need" };
+                self.step(of.clone(), key, format!("scheduler {}, {until}", new.scheduler.name()));
+            }
+            for knob in was.keys().chain(is.keys()).copied().collect::<BTreeSet<_>>() {
+                let [was, is] = [&was, &is].map(|set| set.get(knob).copied().unwrap_or("default"));
+                if was != is {
+                    self.step(of.clone(), Becomes::Key("set"), format!("{knob} = {is} (was {was})"));
+                }
+            }
+        }
+        let auto = |number: &Option<u32>| number.map_or_else(|| "default".to_owned(), |number| number.to_string());
+        self.turns(&of, "nr_requests", (&old.nr_requests, &new.nr_requests), auto);
+        self.turns(&of, "depth", (&old.depth.map(u32::from), &new.depth.map(u32::from)), auto);
+        if self.steps.len() > steps {
+            self.check_disk(new);
+        }
+    }
+
+    fn check_export(&mut self, of: &Of, export: &Export) {
+        self.refuse_if(export.description.len() > 4096, of, "description", || "has at most 4096 bytes".into());
+        let size = export.size.filter(|size| *size == 0 || size % 512 != 0);
+        self.refuse_if(size.is_some(), of, "size", || {
+            format!("takes a multiple of 512 above 0, not {}", size.unwrap_or(0))
+        });
+    }
+
+    fn export_comes(&mut self, new: &Config, export: &Export) {
+        let of = Of::Export(export.name.clone());
+        check_name(&export.name).unwrap_or_else(|why| self.refuse(&of, "name", why));
+        self.check_export(&of, export);
+        let offset = export.offset;
+        self.refuse_if(!offset.is_multiple_of(512), &of, "offset", || format!("takes a multiple of 512, not {offset}"));
+        let others = || new.exports.iter().filter(|other| other.name != export.name);
+        if let Some(path) = &export.vhost_user
+            && let Some(other) = others().find(|other| other.vhost_user.as_ref() == Some(path))
+        {
+            let why = format!("export \"{}\" has the socket {} already", other.name, path.display());
+            self.refuse(&of, "vhost_user", why);
+        }
+        if let Some(ublk) = &export.ublk {
+            ublk.check().unwrap_or_else(|why| self.refuse(&of, "ublk", why));
+            let id = |export: &Export| export.ublk.as_ref().and_then(|ublk| ublk.id);
+            if let Some(other) = others().find(|other| id(export).is_some() && id(other) == id(export)) {
+                self.refuse(&of, "ublk", format!("export \"{}\" has the ublk device of that id already", other.name));
+            }
+        }
+        self.step(
+            of,
+            Becomes::Comes,
+            format!("added, {}, group {:?}", export.backing.about().shown, path(new, export.group)),
+        );
+    }
+
+    fn export(&mut self, (old, was): (&Config, &Export), (new, is): (&Config, &Export)) {
+        let of = &Of::Export(is.name.clone());
+        let steps = self.steps.len();
+        let disk = |config: &Config, export: &Export| {
+            export.disk.map_or_else(|| "its own".to_owned(), |disk| format!("{:?}", config.disks[disk].name))
+        };
+        let (from, to) = (disk(old, was), disk(new, is));
+        let other_data = || "clients would find other data on the same disk".to_owned();
+        for (key, differs, why) in [
+            ("backing", !is_same(&was.backing, &is.backing), other_data()),
+            ("offset", was.offset != is.offset, other_data()),
+            (
+                "vhost_user",
+                was.vhost_user != is.vhost_user,
+                "a socket for virtual machines comes and goes with its export".into(),
+            ),
+            ("ublk", was.ublk != is.ublk, "a block device comes and goes with its export".into()),
+            ("disk", from != to, format!("cannot go from disk {from} to {to} while it is served")),
+        ] {
+            self.refuse_if(differs, of, key, || to_make_it_anew(&why));
+        }
+        if let (Backing::Fault(was), Backing::Fault(now)) = (&was.backing, &is.backing)
+            && (&was.path, &was.faults) != (&now.path, &now.faults)
+        {
+            self.faults(of, is);
+        }
+        match (was.size, is.size) {
+            (Some(before), Some(now)) if now < before => {
+                let why = format!("cannot shrink from {} to {}", show_size(before), show_size(now));
+                self.refuse(of, "size", to_make_it_anew(&why));
+            }
+            (before, now) if before != now => self.grows(of, now),
+            _ => {}
+        }
+        self.turns(of, "group", (&path(old, was.group), &path(new, is.group)), |path| format!("{path:?}"));
+        self.turns(of, "ioprio", (&was.priority, &is.priority), ToString::to_string);
+        if was.read_only != is.read_only {
+            let says = if is.read_only { "read-only now" } else { "can be written now" };
+            self.step(of.clone(), Becomes::Key("read_only"), says);
+        }
+        if was.description != is.description {
+            self.step(of.clone(), Becomes::Key("description"), format!("description {:?}", is.description));
+        }
+        if self.steps.len() > steps {
+            self.check_export(of, is);
+        }
+    }
+
+    fn grows(&mut self, of: &Of, size: Option<u64>) {
+        let says = format!("size {}", size.map_or_else(|| "up to the end".to_owned(), show_size));
+        self.step(of.clone(), Becomes::Key("size"), says);
+    }
+
+    fn faults(&mut self, of: &Of, export: &Export) {
+        let Backing::Fault(fault) = &export.backing else { return };
+        let (path, rules) = (fault.path.display(), fault.faults.rules.len());
+        let says = format!("faults of {path}, {rules} rule{}", if rules == 1 { "" } else { "s" });
+        self.step(of.clone(), Becomes::Key("faults"), says);
+    }
+
+    /// What is looked at anew, though it is said already.
+    fn again(&mut self, new: &Config) {
+        for (name, key) in &self.edit.again {
+            let of = Of::Export(name.clone());
+            if self
+                .steps
+                .iter()
+                .any(|step| step.of == of && (step.what == Becomes::Key(key) || step.what == Becomes::Comes))
+            {
+                continue;
+            }
+            let Some(export) = new.exports.iter().find(|export| export.name == *name) else { continue };
+            match *key {
+                "size" => self.grows(&of, export.size),
+                _ => self.faults(&of, export),
+            }
+        }
+    }
+}
+
+fn to_make_it_anew(why: &str) -> String {
+    format!("{why}; give the new one another name, or take the export away, reload, and add it again")
+}
+
+/// Given twice, the last one holds.
+fn knobs(disk: &Disk) -> BTreeMap<&str, &str> {
+    disk.set.iter().map(|(knob, value)| (knob.as_str(), value.as_str())).collect()
+}
+
+/// Rules of faults can change.
+fn is_same(a: &Backing, b: &Backing) -> bool {
+    match (a, b) {
+        (Backing::Fault(a), Backing::Fault(b)) => is_same(&a.inner, &b.inner),
+        (a, b) => a == b,
+    }
+}
+
+fn check_knob(scheduler: sched::Kind, knob: &str, value: &str) -> Result<(), String> {
+    if flush::Settings::INFO.iter().any(|info| info.name == knob) {
+        let result = tunable::set(flush::Settings::TUNABLES, &mut flush::Settings::default(), knob, value);
+        return result.map_err(|error| error.to_string());
+    }
+    let known = tunables(scheduler);
+    if !known.clone().any(|name| name == knob) {
+        return Err(unknown("tunable", knob, known, &format!("scheduler {} has", scheduler.name())));
+    }
+    scheduler.build(&Setup::new(1)).set(knob, value).map_err(|error| error.to_string())
+}
+
+fn check_name(name: &str) -> Result<(), String> {
+    if name.len() > 4096 {
+        return Err(format!("has at most 4096 bytes, not {}", name.len()));
+    }
+    if name.chars().any(char::is_control) { Err("has no control characters".into()) } else { Ok(()) }
+}

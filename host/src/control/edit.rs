@@ -1,0 +1,332 @@
+//! Edit: a configuration becomes another one, by the names of things. Nothing is opened or touched here.
+//!
+//! Names and not places, for the places of things in a [`Config`] change when others are removed.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use fairlift_core::ceiling::Bounds;
+use fairlift_core::{Group, GroupId, suggestion};
+
+use crate::config::{Backing, Config, Disk, Export, Faults, Listener};
+pub use crate::export::Leave;
+
+/// As many groups as have numbers, some of which may be taken by groups that are leaving.
+const GROUPS: usize = 60_000;
+
+/// What there is to be, and what of it is done though the configuration does not show it.
+#[derive(Clone, Debug)]
+pub struct Edit {
+    /// What there is to be.
+    pub config: Config,
+    /// Exports that go, also where another one of their name comes, and how their clients leave.
+    pub(super) leave: BTreeMap<String, Leave>,
+    /// Exports, and keys of theirs, that are looked at anew: a size that is up to the end, rules of faults.
+    pub(super) again: BTreeSet<(String, &'static str)>,
+}
+
+impl From<Config> for Edit {
+    fn from(config: Config) -> Self {
+        Self { config, leave: BTreeMap::new(), again: BTreeSet::new() }
+    }
+}
+
+impl Edit {
+    // ---- groups ----
+
+    /// The place of a group.
+    ///
+    /// # Errors
+    /// There is none of that path.
+    pub fn find_group(&self, path: &str) -> Result<GroupId, String> {
+        let paths = self.config.groups.iter().map(|group| group.path.as_str());
+        let at = paths.clone().position(|one| one == path);
+        at.map(|at| GroupId(at as u16)).ok_or_else(|| unknown("group", path, paths, "there are"))
+    }
+
+    /// Adds a group with the default weight, and its parents that are missing; its place.
+    ///
+    /// # Errors
+    /// It is there already, or there are too many.
+    pub fn add_group(&mut self, path: &str) -> Result<GroupId, String> {
+        check_path(path)?;
+        let groups = &mut self.config.groups;
+        let mut known: BTreeMap<&str, GroupId> = BTreeMap::new();
+        for (at, group) in groups.iter().enumerate() {
+            if path.starts_with(&group.path) {
+                known.insert(&group.path, GroupId(at as u16));
+            }
+        }
+        if known.contains_key(path) {
+            return Err(format!("there is a group \"{path}\" already"));
+        }
+        let (mut parent, mut missing) = (GroupId::ROOT, Vec::new());
+        for end in path.match_indices('/').skip(1).map(|(at, _)| at).chain([path.len()]) {
+            match known.get(&path[..end]) {
+                Some(there) => parent = *there,
+                None => missing.push(&path[..end]),
+            }
+        }
+        if groups.len() + missing.len() > GROUPS {
+            return Err(format!("there are at most {GROUPS} groups"));
+        }
+        for part in missing {
+            groups.push(Group { path: part.to_owned(), parent: Some(parent), weight: Group::WEIGHT_DEFAULT });
+            parent = GroupId((groups.len() - 1) as u16);
+        }
+        Ok(parent)
+    }
+
+    /// Gives a group another weight.
+    ///
+    /// # Errors
+    /// There is none of that path.
+    pub fn set_weight(&mut self, path: &str, weight: u16) -> Result<(), String> {
+        let at = self.find_group(path)?;
+        self.config.groups[usize::from(at.0)].weight = weight;
+        Ok(())
+    }
+
+    /// Gives a group other bounds, or none.
+    ///
+    /// # Errors
+    /// There is none of that path.
+    pub fn set_bounds(&mut self, path: &str, bounds: Bounds) -> Result<(), String> {
+        self.find_group(path)?;
+        if bounds.is_none() {
+            self.config.bounds.remove(path);
+        } else {
+            self.config.bounds.insert(path.to_owned(), bounds);
+        }
+        Ok(())
+    }
+
+    /// Removes a group.
+    ///
+    /// # Errors
+    /// There is none of that path, or something is in it.
+    pub fn remove_group(&mut self, path: &str) -> Result<(), String> {
+        let at = self.find_group(path)?;
+        if at == GroupId::ROOT {
+            return Err("the root is always there".into());
+        }
+        let Config { groups, exports, bounds, .. } = &mut self.config;
+        let inside = exports.iter().filter(|export| export.group == at).map(|export| &export.name);
+        let below = groups.iter().filter(|group| group.parent == Some(at)).map(|group| &group.path);
+        in_use("group", path, "export", inside.collect())?;
+        in_use("group", path, "group", below.collect())?;
+        groups.remove(usize::from(at.0));
+        bounds.remove(path);
+        let shift = |id: &mut GroupId| id.0 -= u16::from(*id > at);
+        groups.iter_mut().filter_map(|group| group.parent.as_mut()).for_each(shift);
+        exports.iter_mut().for_each(|export| shift(&mut export.group));
+        Ok(())
+    }
+
+    // ---- disks ----
+
+    fn find_disk(&self, name: &str) -> Result<usize, String> {
+        let names = self.config.disks.iter().map(|disk| disk.name.as_str());
+        names.clone().position(|one| one == name).ok_or_else(|| unknown("disk", name, names, "there are"))
+    }
+
+    /// A disk, to be changed.
+    ///
+    /// # Errors
+    /// There is none of that name.
+    pub fn disk(&mut self, name: &str) -> Result<&mut Disk, String> {
+        let at = self.find_disk(name)?;
+        Ok(&mut self.config.disks[at])
+    }
+
+    /// Adds a disk, on which nothing is yet.
+    ///
+    /// # Errors
+    /// It has no name, or that of another.
+    pub fn add_disk(&mut self, disk: Disk) -> Result<(), String> {
+        if disk.name.is_empty() {
+            return Err("a disk needs a name".into());
+        }
+        if self.find_disk(&disk.name).is_ok() {
+            return Err(format!("there is a disk \"{}\" already", disk.name));
+        }
+        self.config.disks.push(disk);
+        Ok(())
+    }
+
+    /// Removes a disk.
+    ///
+    /// # Errors
+    /// There is none of that name, or an export is on it.
+    pub fn remove_disk(&mut self, name: &str) -> Result<(), String> {
+        let at = self.find_disk(name)?;
+        let Config { disks, exports, .. } = &mut self.config;
+        let on_it = exports.iter().filter(|export| export.disk == Some(at)).map(|export| &export.name);
+        in_use("disk", name, "export", on_it.collect())?;
+        disks.remove(at);
+        exports.iter_mut().filter_map(|export| export.disk.as_mut()).for_each(|disk| *disk -= usize::from(*disk > at));
+        Ok(())
+    }
+
+    // ---- exports ----
+
+    fn find_export(&self, name: &str) -> Result<usize, String> {
+        let names = self.config.exports.iter().map(|export| export.name.as_str());
+        names.clone().position(|one| one == name).ok_or_else(|| unknown("export", name, names, "there are"))
+    }
+
+    /// An export, to be changed.
+    ///
+    /// # Errors
+    /// There is none of that name.
+    pub fn export(&mut self, name: &str) -> Result<&mut Export, String> {
+        let at = self.find_export(name)?;
+        Ok(&mut self.config.exports[at])
+    }
+
+    /// Adds an export in a group, on a disk, or (`None`) on the one that its backing suggests.
+    ///
+    /// # Errors
+    /// It has the name of another, or there is no such disk or group.
+    pub fn add_export(&mut self, export: Export, disk: Option<&str>, group: &str) -> Result<(), String> {
+        if self.find_export(&export.name).is_ok() {
+            return Err(format!("there is an export \"{}\" already", export.name));
+        }
+        let disk = disk.map(|name| self.find_disk(name)).transpose()?;
+        let group = self.find_group(group)?;
+        self.config.exports.push(Export { disk, group, ..export });
+        Ok(())
+    }
+
+    /// Removes an export: no client finds it any more, and those that are connected leave.
+    ///
+    /// # Errors
+    /// There is none of that name.
+    pub fn remove_export(&mut self, name: &str, how: Leave) -> Result<(), String> {
+        let at = self.find_export(name)?;
+        self.config.exports.remove(at);
+        self.leave.insert(name.to_owned(), how);
+        Ok(())
+    }
+
+    /// Makes an export as large as it is said, or (`None`) as its backing is now.
+    ///
+    /// # Errors
+    /// There is none of that name.
+    pub fn grow(&mut self, name: &str, size: Option<u64>) -> Result<(), String> {
+        self.export(name)?.size = size;
+        self.again.insert((name.to_owned(), "size"));
+        Ok(())
+    }
+
+    /// Changes which requests of an export fail, and of all exports that share its backing. Counting starts again.
+    ///
+    /// # Errors
+    /// There is none of that name, or its backing has no faults.
+    pub fn set_faults(&mut self, name: &str, path: &Path, faults: &Faults) -> Result<(), String> {
+        let Backing::Fault(there) = &self.export(name)?.backing else {
+            return Err(format!(
+                "export \"{name}\" has no faults to change: its backing is none with rules (fault:RULES,inner=BACKING)"
+            ));
+        };
+        let shared = there.name.clone();
+        for export in self.config.exports.iter_mut() {
+            if let Backing::Fault(there) = &mut export.backing
+                && there.name == shared
+            {
+                (there.path, there.faults) = (path.to_owned(), faults.clone());
+            }
+        }
+        self.again.insert((name.to_owned(), "faults"));
+        Ok(())
+    }
+
+    // ---- listeners ----
+
+    /// Listens at one more place.
+    ///
+    /// # Errors
+    /// It listens there already.
+    pub fn add_listener(&mut self, listener: Listener) -> Result<(), String> {
+        let name = listener.address.to_string();
+        if self.config.listeners.iter().any(|there| there.address.to_string() == name) {
+            return Err(format!("it listens at {name} already"));
+        }
+        self.config.listeners.push(listener);
+        Ok(())
+    }
+
+    /// Listens no more at a place, as [`Server::addresses`](crate::Server::addresses) calls it; clients that came by it stay.
+    ///
+    /// # Errors
+    /// It does not listen there.
+    pub fn remove_listener(&mut self, address: &str) -> Result<(), String> {
+        let names: Vec<_> = self.config.listeners.iter().map(|listener| listener.address.to_string()).collect();
+        let at = names.iter().position(|name| name == address);
+        let unknown = || unknown("listener", address, names.iter().map(String::as_str), "it listens at");
+        self.config.listeners.remove(at.ok_or_else(unknown)?);
+        Ok(())
+    }
+}
+
+/// "There is no group "/tenats"; did you mean "/tenants"?", or all that there are if they are few.
+pub(super) fn unknown<'a>(
+    what: &str,
+    name: &str,
+    known: impl Iterator<Item = &'a str> + Clone,
+    there_are: &str,
+) -> String {
+    let hint = suggestion(name, known.clone());
+    let mut says = format!("there is no {what} \"{}\"", name.escape_debug());
+    if !hint.is_empty() {
+        return says + &hint;
+    }
+    let some: Vec<_> = known.clone().take(8).collect();
+    says += "; ";
+    says += there_are;
+    says += " ";
+    match (some.len(), known.count()) {
+        (0, _) => says += "none",
+        (8, more) if more > 8 => says += &format!("{} and {} more", some.join(", "), more - 8),
+        _ => says += &some.join(", "),
+    }
+    says
+}
+
+/// Refuses to remove what others use, and says who does.
+fn in_use(what: &str, name: &str, user: &str, users: Vec<&String>) -> Result<(), String> {
+    match &users[..] {
+        [] => Ok(()),
+        [one] => Err(format!("{what} \"{name}\" is in use: {user} \"{one}\" is in it")),
+        [first, rest @ ..] => {
+            Err(format!("{what} \"{name}\" is in use: {user} \"{first}\" and {} more are in it", rest.len()))
+        }
+    }
+}
+
+/// As deep as the tree may be: what walks it may recurse.
+const LEVELS: usize = 32;
+
+/// Whether `path` can name a group.
+///
+/// # Errors
+/// What is wrong with it, and what would be right.
+pub fn check_path(path: &str) -> Result<(), String> {
+    if !path.starts_with('/') {
+        return Err(format!("a group's path starts at the root: \"/{path}\""));
+    }
+    if path != "/" && path[1..].split('/').any(str::is_empty) {
+        let parts: Vec<_> = path.split('/').filter(|part| !part.is_empty()).collect();
+        return Err(format!("a group's path has no empty parts; did you mean \"/{}\"?", parts.join("/")));
+    }
+    if path.chars().any(char::is_control) {
+        return Err("a group's path has no control characters".into());
+    }
+    if path.matches('/').count() > LEVELS {
+        return Err(format!("a group is at most {LEVELS} levels deep"));
+    }
+    if path.len() > 4096 {
+        return Err("a group's path has at most 4096 bytes".into());
+    }
+    Ok(())
+}
