@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, RwLock};
 use std::time::Duration;
 
 use axum::extract::Request;
@@ -13,9 +13,10 @@ use fairlift::config::Address;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::sync::{Semaphore, oneshot};
 
-use super::place::{ControlAt, bind_failed, is_stale, token};
+use super::door::{Endpoint, Who};
+use super::place::{ControlAt, Locks, bind_failed, is_stale};
 use super::routes::{self, App};
-use crate::words::certificates::{self, Certificate};
+use crate::words::certificates::Certificate;
 
 /// Connections at once; more are closed at once (http.1). Chosen: a thousand silent ones leave room for one that speaks.
 const CONNECTIONS: usize = 1024;
@@ -36,53 +37,6 @@ pub(crate) struct Opened {
 enum Socket {
     Unix(UnixListener),
     Tcp(TcpListener),
-}
-
-/// What holds for all clients of a place.
-pub(crate) struct Endpoint {
-    pub(crate) is_unix: bool,
-    pub(crate) read_only: bool,
-    /// Of TCP without certificates: the addresses by which clients may name it. With certificates the server's own says who it is.
-    pub(crate) hosts: Option<Vec<String>>,
-    locks: RwLock<Locks>,
-}
-
-/// What a client has to know, or to show.
-#[derive(Clone)]
-pub(crate) struct Locks {
-    pub(crate) token: Option<String>,
-    /// Of TCP: clients need a certificate.
-    pub(crate) tls: Option<Certificate>,
-}
-
-impl Locks {
-    /// Reads the files that a place names.
-    ///
-    /// # Errors
-    /// There is no token in the file, or the certificates cannot be used.
-    pub(crate) fn read(at: &ControlAt) -> Result<Self, String> {
-        let tls = at.certificates.as_deref().map(|dir| certificates::load(dir, true)).transpose()?;
-        Ok(Self { token: at.token.as_deref().map(token).transpose()?, tls })
-    }
-
-    /// What of them is another in `now`.
-    pub(crate) fn changed(&self, now: &Self) -> impl Iterator<Item = &'static str> {
-        let digest = |locks: &Self| locks.tls.as_ref().map(|tls| tls.digest.clone());
-        let all = [(self.token != now.token, "token"), (digest(self) != digest(now), "certificates")];
-        all.into_iter().filter(|(is_changed, _)| *is_changed).map(|(_, what)| what)
-    }
-}
-
-impl Endpoint {
-    /// Those that hold now.
-    pub(crate) fn locks(&self) -> Locks {
-        self.locks.read().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    /// Others hold from now on, for clients that come and for what those ask that are there.
-    pub(crate) fn set_locks(&self, now: Locks) {
-        *self.locks.write().unwrap_or_else(PoisonError::into_inner) = now;
-    }
 }
 
 impl Drop for Opened {
@@ -145,14 +99,6 @@ fn unix(path: &Path, at: &ControlAt) -> Result<UnixListener, String> {
     };
     own().inspect_err(|_: &String| drop(std::fs::remove_file(path)))?;
     Ok(listener)
-}
-
-/// The client that asks.
-#[derive(Clone)]
-pub(crate) struct Who {
-    pub(crate) place: Arc<Endpoint>,
-    /// For the log: `uid 1000 (pid 4711)`, `127.0.0.1:51234`.
-    pub(crate) name: String,
 }
 
 /// Serves until told to stop.

@@ -12,6 +12,7 @@
 //!         has changed something since.
 
 mod did;
+mod door;
 mod listen;
 mod metrics;
 mod page;
@@ -32,8 +33,9 @@ use fairlift::Handle;
 use fairlift::config::Config;
 use fairlift::control::{Refused, Step};
 
-pub(crate) use listen::{Endpoint, Locks, Opened};
-pub(crate) use place::{ControlAt, ControlPlace, parse_control, parse_place, token};
+pub(crate) use door::Endpoint;
+pub(crate) use listen::Opened;
+pub(crate) use place::{ControlAt, ControlPlace, Locks, parse_control, parse_place, token};
 pub(crate) use words::{Words, parse_kind};
 
 pub(crate) use crate::config::keys::keys;

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use fairlift::config::{Address, Config};
 use fairlift_lab::suggestion;
 
-use super::listen::Locks;
+use crate::words::certificates::{self, Certificate};
 use crate::words::{place, secret};
 
 /// What may stand behind an address.
@@ -30,6 +30,32 @@ pub(crate) struct ControlAt {
     pub(crate) token: Option<PathBuf>,
     /// Of TCP: the directory with the certificates, each client's too.
     pub(crate) certificates: Option<PathBuf>,
+}
+
+/// What a client has to know, or to show.
+#[derive(Clone)]
+pub(crate) struct Locks {
+    pub(crate) token: Option<String>,
+    /// Of TCP: clients need a certificate.
+    pub(crate) tls: Option<Certificate>,
+}
+
+impl Locks {
+    /// Reads the files that a place names.
+    ///
+    /// # Errors
+    /// There is no token in the file, or the certificates cannot be used.
+    pub(crate) fn read(at: &ControlAt) -> Result<Self, String> {
+        let tls = at.certificates.as_deref().map(|dir| certificates::load(dir, true)).transpose()?;
+        Ok(Self { token: at.token.as_deref().map(token).transpose()?, tls })
+    }
+
+    /// What of them is another in `now`.
+    pub(crate) fn changed(&self, now: &Self) -> impl Iterator<Item = &'static str> {
+        let digest = |locks: &Self| locks.tls.as_ref().map(|tls| tls.digest.clone());
+        let all = [(self.token != now.token, "token"), (digest(self) != digest(now), "certificates")];
+        all.into_iter().filter(|(is_changed, _)| *is_changed).map(|(_, what)| what)
+    }
 }
 
 /// What `--control` takes; `None`: no control server.

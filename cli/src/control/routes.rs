@@ -18,7 +18,7 @@ use fairlift::control::{Edit, Made, Refused, State, Step, View};
 use fairlift_lab::suggestion;
 use serde_json::{Value, json};
 
-use super::listen::Who;
+use super::door::Who;
 use super::words::Words;
 use super::{Act, ConfigFile, Kind, NotRead, ReadAgain, metrics, page, show, status, trace, why};
 use asked::{ApiRequest, if_match, keys};

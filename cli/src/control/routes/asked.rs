@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 
 use super::{Does, Failure, bad, fail};
 use crate::control::Kind;
-use crate::control::listen::Who;
+use crate::control::door::Who;
 
 /// A body at most; ten thousand changes of the usual length fit in.
 const BODY: usize = 2 << 20;
