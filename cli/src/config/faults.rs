@@ -21,7 +21,7 @@ use toml::de::{DeTable, DeValue};
 
 use super::given::Given;
 use super::row::{Key, Sort};
-use super::section::{Section, number, parsed, show};
+use super::section::{Section, parsed, show};
 use crate::words::mistake::{Mistake, Source};
 use crate::words::units::show_size;
 
@@ -101,7 +101,7 @@ fn read(text: &str) -> (Faults, Vec<Mistake>) {
     let mut rules: &[Spanned<DeValue<'_>>] = &[];
     for (key, value) in document.get_ref() {
         match key.get_ref().as_ref() {
-            "seed" => match number(0..=i64::MAX as u64)(&value.get_ref().into()) {
+            "seed" => match count(&value.get_ref().into()) {
                 Ok(seed) => faults.seed = seed,
                 Err(says) => note(value.span(), "seed", says),
             },
@@ -154,10 +154,8 @@ fn rule_of(section: &Section<'_>, mistakes: &mut Vec<Mistake>) -> Option<Rule> {
             mistakes.push(section.mistake("from", placed.at.clone(), says));
         }
     }
-    let count = |key, mistakes: &mut Vec<_>| {
-        section.take(mistakes, key, number::<u64>(0..=i64::MAX as u64)).map(|placed| placed.value)
-    };
-    let (after, times) = (count("after", mistakes).unwrap_or(0), count("times", mistakes));
+    let [after, times] = ["after", "times"].map(|key| section.take(mistakes, key, count).map(|placed| placed.value));
+    let after = after.unwrap_or(0);
     let chance = section.take(mistakes, "chance", chance).map_or(Rule::SURE, |placed| placed.value);
     let delay = section.take(mistakes, "delay", Given::some_time).map(|placed| placed.value);
     let error = section.take(mistakes, "error", parsed(error_of)).map(|placed| Then::Fail(placed.value));
@@ -192,6 +190,10 @@ fn rule_of(section: &Section<'_>, mistakes: &mut Vec<Mistake>) -> Option<Rule> {
     }
     let then = thens.first().copied().unwrap_or(Then::Go);
     Some(Rule { ops, range, after, times, chance, delay: delay.unwrap_or(Duration::ZERO), then })
+}
+
+fn count(given: &Given) -> Result<u64, String> {
+    given.number(0..=i64::MAX as u64)
 }
 
 /// An operation, or a list of them.

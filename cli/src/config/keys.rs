@@ -10,10 +10,14 @@ use fairlift_core::ceiling::Bounds;
 use fairlift_core::learn::concurrency;
 use fairlift_core::{Duration, Group, Priority, sched};
 
+use super::Server;
 use super::faults::read_file;
+use super::given::Given;
 use super::row::Put::{self, *};
 use super::row::{Act, Key, Kind, Row, Sort, all};
-use crate::words::place::{check_path, parse_tls};
+use super::section::Placed;
+use crate::control::parse_control;
+use crate::words::place::{check_path, parse_engine, parse_place, parse_tls};
 use crate::words::scheduler::parse_scheduler;
 
 /// The keys that can be said of a thing that is added or set, beside its name, and of a disk the tunables of its scheduler.
@@ -231,81 +235,80 @@ pub(crate) const SERVER: Sort = Sort::new(
     || all(SERVER_ROWS),
 );
 
-pub(crate) const SERVER_ROWS: &[Row<()>] = &[
-    server("listen")
+/// Said of a list of addresses that has none.
+const NO_ADDRESS: Option<&str> = Some("lists no address; leave the key out for the default socket");
+
+/// Said of a list of directories that has none.
+const NO_DIRECTORY: Option<&str> = Some("lists no directory; leave the key out to serve files from anywhere");
+
+pub(crate) const SERVER_ROWS: &[Row<Server>] = &[
+    server("listen", List(NO_ADDRESS, |server, text, at| Ok(server.listen.push(Placed { value: parse_place(text)?, at }))))
         .takes("`unix:PATH`, `tcp:HOST:PORT`, or a list of them; `,tls=…` after an address overrides `tls` for it")
         .usual("`unix:` in the run directory")
         .says("the addresses for clients"),
-    server("control")
+    server("control", List(NO_ADDRESS, |server, text, at| Ok(server.control.push(Placed { value: parse_control(text)?, at }))))
         .takes("`unix:PATH[,mode=0660][,owner=NAME][,group=NAME][,read_only]`, `tcp:HOST:PORT,token=FILE`, `tcp:HOST:PORT,certificates=DIR`, `off`, or a list of places")
         .usual("beside the first unix socket")
         .says("where the server is looked at and changed while it runs, and who may; see `docs/control.md`"),
-    server("tls")
+    server("tls", Text(|server, text| parse_tls(text).map(|tls| server.tls = Some(tls))))
         .takes("`off`, `on` (if the client asks), `require`")
         .usual("`off`")
         .says("whether traffic is encrypted"),
-    server("tls_certificates")
+    server("tls_certificates", Text(|server, text| Ok(server.tls_certificates = Some(text.into()))))
         .takes("a directory")
         .usual("none")
         .says("the directory with `server-cert.pem`, `server-key.pem` and, to verify clients, `ca-cert.pem`"),
-    server("tls_verify_peer")
-        .takes("true or false")
+    server("tls_verify_peer", Switch(|server, is| server.tls_verify_peer = is))
         .usual("false")
         .says("whether clients need a certificate signed by `ca-cert.pem`"),
-    server("insecure")
-        .takes("true or false")
+    server("insecure", Switch(|server, is| server.insecure = is))
         .usual("false")
         .says("whether to listen on addresses that other machines can reach, even without TLS"),
-    server("workers")
+    server("workers", Number(1, 64, |server, number| server.workers = Some(number as usize)))
         .takes("1 to 64, at most `memory` / `request_max`")
         .usual("one per CPU, as far as `memory` allows")
         .says("the number of worker threads"),
-    server("engine")
+    server("engine", Text(|server, text| parse_engine(text).map(|engine| server.engine = Some(engine))))
         .takes("`\"auto\"`, `\"io_uring\"` or `\"poll\"`")
         .usual("`\"auto\"`: io_uring, or `poll` where it is refused")
         .says("what the workers use of the kernel: io_uring, or epoll and threads, which works in containers that refuse io_uring and costs more CPU"),
-    server("max_connections")
-        .takes("1 to 1048576")
+    server("max_connections", Number(1, 1 << 20, |server, number| server.limits.connections = number as u32))
         .usual("4096")
         .says("limit on connections, all addresses together"),
-    server("handshake_timeout")
-        .takes("a time, above zero")
+    server("handshake_timeout", Time(|server, time| server.limits.handshake_timeout = time))
         .usual("10s")
         .says("time limit for a step of a client's handshake; six times that for all of it"),
-    server("request_max")
+    server("request_max", Other(set_request_max))
         .takes("64k to 1g")
         .usual("32m")
         .says("the largest read or write"),
-    server("connection_requests")
-        .takes("1 to 480")
+    server("connection_requests", Number(1, 480, |server, number| server.limits.connection_requests = number as u32))
         .usual("128")
         .says("limit on requests of one connection that are under way"),
-    server("connection_memory")
+    server("connection_memory", Other(|server, given| given.size().map(|size| server.limits.connection_memory = size)))
         .takes("a size, at least `request_max`")
         .usual("64m")
         .says("limit on the payload of one connection that is under way"),
-    server("memory")
+    server("memory", Other(|server, given| given.size().map(|size| server.limits.memory = size)))
         .takes("a size, at least `connection_memory`")
         .usual("512m")
         .says("limit on the payload of all connections together"),
-    server("roots")
+    server("roots", List(NO_DIRECTORY, |server, text, at| parse_root(text).map(|value| server.roots.push(Placed { value, at }))))
         .takes("a directory, or a list of them")
         .usual("anywhere")
         .says("the directories that the files of all backings must lie in, also of exports that are added later; no symbolic link leads out of them"),
-    server("seccomp")
-        .takes("true or false")
+    server("seccomp", Switch(|server, is| server.seccomp = Some(is)))
         .usual("true")
         .says("whether the server gives up the system calls that it does not need, once it has started; false is for debugging"),
-    server("keep_capabilities")
+    server("keep_capabilities", List(None, |server, text, _| text.parse().map(|one| server.keep_capabilities.push(one))))
         .takes("the name of a capability, such as `CAP_DAC_OVERRIDE`, or a list of them")
         .usual("none")
         .says("capabilities that are not given up once the server has started; see `docs/do/confine.md`"),
-    server("drain_timeout")
+    server("drain_timeout", Other(|server, given| given.time().map(|time| server.limits.drain_timeout = time)))
         .takes("a time")
         .usual("10s")
         .says("how long a stopping server waits for clients to read their replies"),
-    server("helpers")
-        .takes("2 to 256")
+    server("helpers", Number(2, 256, |server, number| server.limits.helpers = number as u32))
         .usual("32")
         .says("limit on threads that wait for files, all disks together: files that the kernel cannot read asynchronously; see `docs/files.md`"),
 ];
@@ -325,8 +328,21 @@ const fn group(name: &'static str, put: Put<GroupKeys>) -> Row<GroupKeys> {
     Row::new(name, put)
 }
 
-const fn server(name: &'static str) -> Row<()> {
-    Row::new(name, Elsewhere)
+const fn server(name: &'static str, put: Put<Server>) -> Row<Server> {
+    Row::new(name, put)
+}
+
+fn set_request_max(server: &mut Server, given: &Given) -> Result<(), String> {
+    let bytes = given.size()?;
+    if !(64 << 10..=1 << 30).contains(&bytes) {
+        return Err(format!("takes a size from 64k to 1g, not {}", given.show()));
+    }
+    server.limits.request_max = bytes as u32;
+    Ok(())
+}
+
+fn parse_root(text: &str) -> Result<PathBuf, String> {
+    if text.is_empty() { Err("takes a directory, not \"\"".into()) } else { Ok(text.into()) }
 }
 
 fn schedulers() -> Vec<&'static str> {
@@ -364,7 +380,6 @@ mod tests {
     use serde_json::{Value, json};
     use toml::de::DeTable;
 
-    use super::super::given::Given;
     use super::super::row::KINDS;
     use super::*;
 

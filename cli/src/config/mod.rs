@@ -22,21 +22,20 @@ use fairlift_lab::suggestion;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use crate::control::{ControlPlace, parse_control};
+use crate::control::ControlPlace;
 use crate::words::groups::Tree;
 use crate::words::mistake::{Mistake, Source};
 use crate::words::place::ListenAt;
 use crate::words::{place, units};
-use given::Given;
-use keys::{DISK, DISK_ROWS, EXPORT, EXPORT_ROWS, ExportKeys, GROUP, GROUP_ROWS, GroupKeys, NAME_MAX, SERVER, SORTS};
+use keys::{
+    DISK, DISK_ROWS, EXPORT, EXPORT_ROWS, ExportKeys, GROUP, GROUP_ROWS, GroupKeys, NAME_MAX, SERVER, SERVER_ROWS,
+    SORTS,
+};
 use row::Sort;
-use section::{Placed, Section, join, number, parsed, show, text};
+use section::{Placed, Section, join, show};
 
 /// The example config file, which explains itself.
 pub(crate) const EXAMPLE: &str = include_str!("example.toml");
-
-/// Said of a list of addresses that has none.
-const NO_ADDRESS: &str = "lists no address; leave the key out for the default socket";
 
 /// All that a config file says; what it doesn't say is `None`.
 #[derive(Debug)]
@@ -88,30 +87,40 @@ pub(crate) struct Export {
 pub(crate) struct Server {
     /// Where its table is.
     pub(crate) at: Option<Range<usize>>,
+    /// Where the keys are that it has.
+    places: BTreeMap<String, Range<usize>>,
     /// Where clients connect.
     pub(crate) listen: Vec<Placed<ListenAt>>,
     /// Where the server is looked at and changed.
     pub(crate) control: Vec<Placed<ControlPlace>>,
     /// Whether traffic is encrypted.
-    pub(crate) tls: Option<Placed<Tls>>,
+    pub(crate) tls: Option<Tls>,
     /// The directory with the server's certificate.
-    pub(crate) tls_certificates: Option<Placed<PathBuf>>,
+    pub(crate) tls_certificates: Option<PathBuf>,
     /// Whether clients need a certificate.
-    pub(crate) tls_verify_peer: Option<Placed<bool>>,
+    pub(crate) tls_verify_peer: bool,
     /// Whether plain text may leave the machine.
-    pub(crate) insecure: Option<bool>,
+    pub(crate) insecure: bool,
     /// Where files must lie.
     pub(crate) roots: Vec<Placed<PathBuf>>,
     /// Whether system calls are given up.
-    pub(crate) seccomp: Option<Placed<bool>>,
+    pub(crate) seccomp: Option<bool>,
     /// Capabilities that are not.
-    pub(crate) keep_capabilities: Vec<Placed<Capability>>,
+    pub(crate) keep_capabilities: Vec<Capability>,
     /// Worker threads.
-    pub(crate) workers: Option<Placed<usize>>,
+    pub(crate) workers: Option<usize>,
     /// What they give the kernel their work through.
     pub(crate) engine: Option<Engine>,
     /// Bounds, with the defaults where the file says nothing.
     pub(crate) limits: Limits,
+}
+
+impl Server {
+    /// A mistake in a key that is written; `None`: it is not.
+    pub(crate) fn mistake(&self, key: &str, says: &str) -> Option<Mistake> {
+        let at = self.places.get(key)?;
+        Some(Mistake { at: Some(at.clone()), key: join(SERVER.name, key), says: says.into() })
+    }
 }
 
 /// Reads a config file; relative paths in it start at `dir`. Mistakes are added to `mistakes`.
@@ -317,136 +326,31 @@ impl Reading<'_> {
             return Server::default();
         };
         let section = Section::new(SERVER.name.into(), "", key.span(), SERVER, table, self.mistakes);
-        Server {
-            at: Some(section.at.clone()),
-            listen: self.listen(&section),
-            control: self.control(&section),
-            tls: section.take(self.mistakes, "tls", parsed(place::parse_tls)),
-            tls_certificates: section
-                .take(self.mistakes, "tls_certificates", text)
-                .map(|placed| Placed { value: self.dir.join(placed.value), at: placed.at }),
-            tls_verify_peer: section.take(self.mistakes, "tls_verify_peer", Given::switch),
-            insecure: section.take(self.mistakes, "insecure", Given::switch).map(|placed| placed.value),
-            roots: self.roots(&section),
-            seccomp: section.take(self.mistakes, "seccomp", Given::switch),
-            keep_capabilities: self.list(&section, "keep_capabilities", None, str::parse),
-            workers: section.take(self.mistakes, "workers", number(1..=64)),
-            engine: section.take(self.mistakes, "engine", parsed(place::parse_engine)).map(|placed| placed.value),
-            limits: self.limits(&section),
+        let mut server = Server { at: Some(section.at.clone()), places: section.places(), ..Server::default() };
+        section.put(self.mistakes, SERVER_ROWS, &mut server);
+        for Placed { value: ListenAt { address, .. }, at } in &mut server.listen {
+            let rooted = rooted_at(address.clone(), self.dir).map(|rooted| *address = rooted);
+            self.mistakes.extend(rooted.err().map(|says| section.mistake("listen", at.clone(), says)));
         }
-    }
-
-    fn listen(&mut self, section: &Section<'_>) -> Vec<Placed<ListenAt>> {
-        let dir = self.dir;
-        self.list(section, "listen", Some(NO_ADDRESS), |text| {
-            let place = place::parse_place(text)?;
-            Ok(ListenAt { address: rooted_at(place.address, dir)?, ..place })
-        })
-    }
-
-    fn control(&mut self, section: &Section<'_>) -> Vec<Placed<ControlPlace>> {
-        let dir = self.dir;
-        self.list(section, "control", Some(NO_ADDRESS), |text| {
-            let place = parse_control(text)?;
-            Ok(ControlPlace(place.0.map(|at| at.rooted(dir)).transpose()?))
-        })
-    }
-
-    fn roots(&mut self, section: &Section<'_>) -> Vec<Placed<PathBuf>> {
-        let dir = self.dir;
-        let none = "lists no directory; leave the key out to serve files from anywhere";
-        self.list(section, "roots", Some(none), |text| match text {
-            "" => Err("takes a directory, not \"\"".into()),
-            _ => Ok(dir.join(text)),
-        })
-    }
-
-    /// A text, or a list of texts; `none` is said of a list without any, if that is a mistake.
-    fn list<T>(
-        &mut self,
-        section: &Section<'_>,
-        key: &str,
-        none: Option<&str>,
-        read: impl Fn(&str) -> Result<T, String>,
-    ) -> Vec<Placed<T>> {
-        let Some(value) = section.raw(key) else { return Vec::new() };
-        let one = std::slice::from_ref(value);
-        let all: &[Spanned<DeValue<'_>>] = value.get_ref().as_array().map_or(one, |list| list);
-        if let Some(none) = none.filter(|_| all.is_empty()) {
-            self.mistakes.push(section.mistake(key, value.span(), none));
+        for Placed { value: ControlPlace(place), at } in &mut server.control {
+            let rooted = place.take().map(|place| place.rooted(self.dir)).transpose().map(|rooted| *place = rooted);
+            self.mistakes.extend(rooted.err().map(|says| section.mistake("control", at.clone(), says)));
         }
-        let mut read_all = Vec::new();
-        for value in all {
-            match Given::from(value.get_ref()).text().and_then(&read) {
-                Ok(read) => read_all.push(Placed { value: read, at: value.span() }),
-                Err(says) => self.mistakes.push(section.mistake(key, value.span(), says)),
+        server.roots.iter_mut().for_each(|root| root.value = self.dir.join(&root.value));
+        server.tls_certificates = server.tls_certificates.map(|path| self.dir.join(path));
+        // A bound below what it has to hold is a mistake of the key that is written, if only one is.
+        let Limits { request_max, connection_memory, memory, .. } = server.limits;
+        let bounds =
+            [("request_max", request_max.into()), ("connection_memory", connection_memory), ("memory", memory)];
+        for [(least_key, least), (key, bytes)] in [[bounds[0], bounds[1]], [bounds[1], bounds[2]]] {
+            if bytes < least {
+                let (bytes, least) = (units::show_size(bytes), units::show_size(least));
+                let says = format!("{key} is {bytes}, less than {least_key} ({least})");
+                let mistake = server.mistake(key, &says).or_else(|| server.mistake(least_key, &says));
+                self.mistakes.push(mistake.unwrap_or_else(|| section.mistake(key, section.at.clone(), says)));
             }
         }
-        read_all
-    }
-
-    fn limits(&mut self, section: &Section<'_>) -> Limits {
-        let usual = Limits::default();
-        let request_max = section.take(self.mistakes, "request_max", |given| match given.size()? {
-            bytes if (64 << 10..=1 << 30).contains(&bytes) => u32::try_from(bytes).map_err(|e| e.to_string()),
-            _ => Err(format!("takes a size from 64k to 1g, not {}", given.show())),
-        });
-        let connection_memory = section.take(self.mistakes, "connection_memory", Given::size);
-        let memory = section.take(self.mistakes, "memory", Given::size);
-        // A bound below what it has to hold is a mistake of the key that is written, if only one is.
-        let mut at_least =
-            |key: &str, of: &Option<Placed<u64>>, usual: u64, least_key: &str, least: (u64, Option<Range<usize>>)| {
-                let bytes = of.as_ref().map_or(usual, |placed| placed.value);
-                if bytes < least.0 {
-                    let says = format!(
-                        "{key} is {}, less than {least_key} ({})",
-                        units::show_size(bytes),
-                        units::show_size(least.0)
-                    );
-                    let (key, at) = of
-                        .as_ref()
-                        .map(|placed| (key, placed.at.clone()))
-                        .or(least.1.map(|at| (least_key, at)))
-                        .unwrap_or((key, section.at.clone()));
-                    self.mistakes.push(section.mistake(key, at, says));
-                }
-                bytes
-            };
-        let request = request_max.as_ref().map_or(usual.request_max, |placed| placed.value);
-        let connection_bytes = at_least(
-            "connection_memory",
-            &connection_memory,
-            usual.connection_memory,
-            "request_max",
-            (request.into(), request_max.map(|placed| placed.at)),
-        );
-        let bytes = at_least(
-            "memory",
-            &memory,
-            usual.memory,
-            "connection_memory",
-            (connection_bytes, connection_memory.map(|placed| placed.at)),
-        );
-        Limits {
-            connections: section
-                .take(self.mistakes, "max_connections", number(1..=1 << 20))
-                .map_or(usual.connections, |placed| placed.value),
-            handshake_timeout: section
-                .take(self.mistakes, "handshake_timeout", Given::some_time)
-                .map_or(usual.handshake_timeout, |placed| placed.value),
-            request_max: request,
-            connection_requests: section
-                .take(self.mistakes, "connection_requests", number(1..=480))
-                .map_or(usual.connection_requests, |placed| placed.value),
-            connection_memory: connection_bytes,
-            memory: bytes,
-            drain_timeout: section
-                .take(self.mistakes, "drain_timeout", Given::time)
-                .map_or(usual.drain_timeout, |placed| placed.value),
-            helpers: section
-                .take(self.mistakes, "helpers", number(2..=256))
-                .map_or(usual.helpers, |placed| placed.value),
-        }
+        server
     }
 
     /// The backing, its paths starting at the file's directory.

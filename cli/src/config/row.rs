@@ -1,5 +1,7 @@
 //! A row of the table of keys: what a key takes, and all that is made of that.
 
+use std::ops::Range;
+
 use fairlift::config::Backing;
 use fairlift_core::Duration;
 use fairlift_core::ceiling::{Ceiling, Rate, Rates};
@@ -49,9 +51,14 @@ pub(super) enum Put<T> {
     /// One of these words.
     Choice(fn() -> Vec<&'static str>, fn(&mut T, &str) -> Result<(), String>),
     Other(fn(&mut T, &Given) -> Result<(), String>),
+    /// A text, or a list of texts, each with its place in the file; and what is said of a list that has none.
+    List(Option<&'static str>, PutOne<T>),
     /// Read where more is at hand than the value.
     Elsewhere,
 }
+
+/// Puts one of a list.
+pub(super) type PutOne<T> = fn(&mut T, &str, Range<usize>) -> Result<(), String>;
 
 /// A key, with what it does to a `T`.
 pub(crate) struct Row<T: 'static> {
@@ -152,9 +159,14 @@ impl<T> Row<T> {
             Put::Text(put) | Put::Choice(_, put) => put(to, given.text()?)?,
             Put::Backing(put) => put(to, backing::parse(given.text()?)?),
             Put::Other(put) => put(to, given)?,
-            Put::Elsewhere => {}
+            Put::List(..) | Put::Elsewhere => {}
         }
         Ok(())
+    }
+
+    /// What is put of a list, and what is said of one that has nothing.
+    pub(super) fn list(&self) -> Option<(Option<&'static str>, PutOne<T>)> {
+        if let Put::List(none, put) = self.put { Some((none, put)) } else { None }
     }
 
     /// Whether it is put by itself, where this is done.
@@ -207,7 +219,7 @@ impl<T> Row<T> {
             Put::Backing(_) => (Backing::takes(), text(), vec![]),
             Put::Choice(words, _) => (words().join(", "), json!({"enum": words()}), words()),
             Put::Other(_) => ("text".into(), json!({"type": ["boolean", "string", "object"]}), vec![]),
-            Put::Elsewhere => ("text".into(), json!({"type": "object"}), vec![]),
+            Put::List(..) | Put::Elsewhere => ("text".into(), json!({"type": "object"}), vec![]),
         }
     }
 }

@@ -1,13 +1,14 @@
 //! A table of the config file, read key by key, with every mistake noted and none fatal.
 
-use std::ops::{Range, RangeInclusive};
+use std::collections::BTreeMap;
+use std::ops::Range;
 
 use fairlift_lab::suggestion;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::given::{Amiss, Given, Part};
-use super::row::{Row, Sort};
+use super::row::{PutOne, Row, Sort};
 use crate::words::groups::own_path;
 use crate::words::mistake::Mistake;
 
@@ -98,6 +99,10 @@ impl<'d> Section<'d> {
     pub(crate) fn put<T>(&self, mistakes: &mut Vec<Mistake>, rows: &[Row<T>], to: &mut T) {
         for row in rows.iter().filter(|row| row.is_read()) {
             let Some(value) = self.raw(row.name) else { continue };
+            if let Some((none, put)) = row.list() {
+                self.put_list(mistakes, row.name, (none, put), to);
+                continue;
+            }
             let Err(Amiss(parts)) = row.put(to, &value.get_ref().into()) else { continue };
             for Part { within, is_name, says } in parts {
                 let inner = within.as_ref().and_then(|key| value.get_ref().as_table()?.get_key_value(key.as_str()));
@@ -107,6 +112,23 @@ impl<'d> Section<'d> {
                 mistakes.push(mistake);
             }
         }
+    }
+
+    /// A text, or a list of texts.
+    fn put_list<T>(&self, mistakes: &mut Vec<Mistake>, key: &str, (none, put): (Option<&str>, PutOne<T>), to: &mut T) {
+        let Some(value) = self.raw(key) else { return };
+        let one = std::slice::from_ref(value);
+        let all: &[Spanned<DeValue<'_>>] = value.get_ref().as_array().map_or(one, |list| list);
+        mistakes.extend(none.filter(|_| all.is_empty()).map(|none| self.mistake(key, value.span(), none)));
+        for value in all {
+            let put = Given::from(value.get_ref()).text().and_then(|text| put(to, text, value.span()));
+            mistakes.extend(put.err().map(|says| self.mistake(key, value.span(), says)));
+        }
+    }
+
+    /// The keys that are written, and where their values are.
+    pub(crate) fn places(&self) -> BTreeMap<String, Range<usize>> {
+        self.table.iter().map(|(key, value)| (key.get_ref().to_string(), value.span())).collect()
     }
 
     /// A mistake at `at` in the value of `key`.
@@ -127,17 +149,7 @@ pub(crate) fn show(value: &DeValue<'_>) -> String {
     Given::from(value).show()
 }
 
-/// Reads text.
-pub(crate) fn text(given: &Given) -> Result<String, String> {
-    given.text().map(str::to_owned)
-}
-
 /// Reads text that `parse` understands.
 pub(crate) fn parsed<T>(parse: impl FnOnce(&str) -> Result<T, String>) -> impl FnOnce(&Given) -> Result<T, String> {
     move |given| parse(given.text()?)
-}
-
-/// Reads a number within `range`.
-pub(crate) fn number<N: TryFrom<u64>>(range: RangeInclusive<u64>) -> impl FnOnce(&Given) -> Result<N, String> {
-    move |given| N::try_from(given.number(range)?).map_err(|_| format!("is too large: {}", given.show()))
 }

@@ -18,11 +18,8 @@ pub(crate) struct Confinement {
 impl Confinement {
     /// The flag wins (serve.1).
     pub(super) fn said(flags: &ServeArgs, server: &Server) -> Self {
-        let in_file = || server.keep_capabilities.iter().map(|placed| placed.value).collect();
-        Self {
-            seccomp: flags.seccomp.or(server.seccomp.as_ref().map(|placed| placed.value)).unwrap_or(true),
-            keep: if flags.keep_capability.is_empty() { in_file() } else { flags.keep_capability.clone() },
-        }
+        let said = [&flags.keep_capability, &server.keep_capabilities].into_iter().find(|said| !said.is_empty());
+        Self { seccomp: flags.seccomp.or(server.seccomp).unwrap_or(true), keep: said.cloned().unwrap_or_default() }
     }
 
     /// The keys in which another one differs.

@@ -114,8 +114,7 @@ fn roots(flags: &ServeArgs, server: &Server) -> Vec<Root> {
 
 /// How many workers, if that was said: each one's part of the memory takes the largest request.
 fn workers(flags: &ServeArgs, server: &Server, mistakes: &mut Vec<Mistake>) -> Option<usize> {
-    let said = server.workers.as_ref();
-    let workers = flags.workers.map(usize::from).or(said.map(|placed| placed.value))?;
+    let workers = flags.workers.map(usize::from).or(server.workers)?;
     let (memory, request) = (server.limits.memory, u64::from(server.limits.request_max));
     // That `memory` takes one request has been looked at.
     if memory >= request && memory / (workers as u64) < request {
@@ -127,10 +126,8 @@ fn workers(flags: &ServeArgs, server: &Server, mistakes: &mut Vec<Mistake>) -> O
             memory / request,
             show_size(request * workers as u64)
         );
-        mistakes.push(match (flags.workers, said) {
-            (None, Some(said)) => Mistake { at: Some(said.at.clone()), key: "server.workers".into(), says },
-            _ => Mistake::in_flag(&format!("--workers {workers}"), says),
-        });
+        let in_file = server.mistake("workers", &says).filter(|_| flags.workers.is_none());
+        mistakes.push(in_file.unwrap_or_else(|| Mistake::in_flag(&format!("--workers {workers}"), says)));
     }
     Some(workers)
 }
@@ -311,7 +308,7 @@ fn listeners(
     inherited: Vec<Arc<OwnedFd>>,
     mistakes: &mut Vec<Mistake>,
 ) -> (Vec<Listener>, Option<Certificate>) {
-    let said = flags.tls.or(server.tls.as_ref().map(|placed| placed.value));
+    let said = flags.tls.or(server.tls);
     let mut places: Vec<(ListenAt, Option<&Placed<ListenAt>>)> = if flags.listen.is_empty() {
         server.listen.iter().map(|placed| (placed.value.clone(), Some(placed))).collect()
     } else {
@@ -331,7 +328,7 @@ fn listeners(
     let config = certificate(flags, server, said.filter(encrypts).or(single).or(said), mistakes);
     let said = said.unwrap_or_default();
 
-    let insecure = flags.insecure || server.insecure.unwrap_or(false);
+    let insecure = flags.insecure || server.insecure;
     for (ListenAt { address, tls }, placed) in &places {
         let tls = tls.unwrap_or(said);
         if tls == Tls::Required || insecure || !place::is_remote(address) {
@@ -401,16 +398,16 @@ fn certificate(
     said: Option<Tls>,
     mistakes: &mut Vec<Mistake>,
 ) -> Option<Certificate> {
-    let verify = flags.tls_verify_peer || server.tls_verify_peer.as_ref().is_some_and(|placed| placed.value);
-    let file_at = || {
-        let directory = server.tls_certificates.as_ref().map(|placed| placed.at.clone());
-        directory.or(server.tls_verify_peer.as_ref().map(|placed| placed.at.clone()))
+    let verify = flags.tls_verify_peer || server.tls_verify_peer;
+    let place = |flag_given: bool, key: &str, says: String| {
+        let in_file = || ["tls_certificates", "tls_verify_peer"].iter().find_map(|key| server.mistake(key, &says));
+        let in_file = if flag_given { None } else { in_file() };
+        match in_file {
+            Some(mistake) => Mistake { key: format!("server.{}", key.replace('-', "_")), ..mistake },
+            None => Mistake::in_flag(&format!("--{key}"), says),
+        }
     };
-    let place = |flag_given: bool, key: &str, says: String| match file_at().filter(|_| !flag_given) {
-        Some(at) => Mistake { at: Some(at), key: format!("server.{}", key.replace('-', "_")), says },
-        None => Mistake::in_flag(&format!("--{key}"), says),
-    };
-    let directory = flags.tls_certificates.as_ref().or(server.tls_certificates.as_ref().map(|placed| &placed.value));
+    let directory = flags.tls_certificates.as_ref().or(server.tls_certificates.as_ref());
     match (said, directory) {
         (None, Some(_)) => {
             let says = "has no effect, because TLS is off by default; set tls to \"require\", \"on\" (if the client asks) \
@@ -426,14 +423,9 @@ fn certificate(
         (None | Some(Tls::Off), _) => None,
         (Some(_), None) => {
             let says = "needs a certificate: name the directory with server-cert.pem and server-key.pem";
-            mistakes.push(match server.tls.as_ref().filter(|_| flags.tls.is_none()) {
-                Some(placed) => Mistake {
-                    at: Some(placed.at.clone()),
-                    key: "server.tls".into(),
-                    says: format!("{says}: tls_certificates = \"DIR\""),
-                },
-                None => Mistake::in_flag("--tls", format!("{says}: --tls-certificates DIR")),
-            });
+            let in_file = server.mistake("tls", &format!("{says}: tls_certificates = \"DIR\""));
+            let in_flag = || Mistake::in_flag("--tls", format!("{says}: --tls-certificates DIR"));
+            mistakes.push(in_file.filter(|_| flags.tls.is_none()).unwrap_or_else(in_flag));
             None
         }
         (Some(_), Some(directory)) => match certificates::load(directory, verify) {
