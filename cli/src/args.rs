@@ -79,6 +79,8 @@ pub(crate) enum Command {
         /// Show the parameters of this model, as in sim:MODEL,PARAMETER=VALUE
         model: Option<String>,
     },
+    /// Show the version, and the commit that it is built from
+    Version,
     /// Write a completion script for a shell to standard output
     Completions {
         /// The shell that reads the script

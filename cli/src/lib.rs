@@ -40,6 +40,9 @@ use crate::config::EXAMPLE;
 use crate::terminal::complaint::Complaint;
 use crate::terminal::output;
 
+/// What `fairlift version` says.
+const VERSION: &str = concat!("fairlift ", env!("CARGO_PKG_VERSION"), " (", env!("FAIRLIFT_COMMIT"), ")\n");
+
 /// Does what the command line asks; the code that the process ends with.
 #[must_use]
 pub fn run() -> ExitCode {
@@ -70,6 +73,7 @@ pub fn run() -> ExitCode {
         },
         Command::Config => output::print(EXAMPLE.as_bytes()),
         Command::Tunables { scheduler } => output::print(show::tunables(scheduler).as_bytes()),
+        Command::Version => output::print(VERSION.as_bytes()),
         Command::Completions { shell } => show::completions(shell).and_then(|script| output::print(&script)),
         Command::Man { directory } => show::man(directory.as_deref()).and_then(|page| output::print(&page)),
         Command::Units { directory } => show::units(directory.as_deref()).and_then(|unit| output::print(&unit)),

@@ -247,7 +247,10 @@ fn a_server_announces_itself_and_drains_on_sigterm() {
     let mut server = command(&["serve", "a=mem:1m", "--listen", &listen]);
     let mut server = server.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut said = String::new();
-    std::io::BufRead::read_line(&mut std::io::BufReader::new(server.stdout.as_mut().unwrap()), &mut said).unwrap();
+    let mut lines = std::io::BufReader::new(server.stdout.as_mut().unwrap());
+    for _ in 0..2 {
+        std::io::BufRead::read_line(&mut lines, &mut said).unwrap();
+    }
     // SIGTERM is what systemd sends.
     let ended = Command::new("kill").args(["-TERM", &server.id().to_string()]).status().unwrap();
     assert!(ended.success());
@@ -261,7 +264,13 @@ fn a_server_announces_itself_and_drains_on_sigterm() {
         eprintln!("skipped: {}", err(&output));
         return;
     }
-    assert_eq!(said, format!("serving a (RAM, 1 MiB) at nbd+unix:///a?socket={}\n", socket.display()));
+    let control = socket.with_extension("control.sock");
+    let wanted = format!(
+        "serving a (RAM, 1 MiB) at nbd+unix:///a?socket={}\ncontrol at unix:{}\n",
+        socket.display(),
+        control.display()
+    );
+    assert_eq!(said, wanted);
     assert_eq!(output.status.code(), Some(0), "{}", err(&output));
     assert!(
         err(&output).contains("draining: finishing requests in flight (a second signal stops at once)"),

@@ -161,11 +161,14 @@ def alerts_and_dashboard_ask_for_what_there_is(t):
     Path(t.path("dashboard.yaml")).write_text(json.dumps({"groups": [{"name": "dashboard", "rules": rules}]}))
     t.run("promtool", "check", "rules", "dashboard.yaml", cwd=t.dir)
     asked += [variable["query"]["query"] for variable in dashboard["templating"]["list"][1:]]
-    server = t.server("a=null:64m,delay=1ms")
+    server = t.server(config='[export.a]\nbacking = "null:64m,delay=1ms"\n[group."/a"]\nmax = { iops = 100000 }\nmin = { rbps = "1m" }\n')
     with server.connect("a") as client:
         client.write(0, bytes(4 * KIB))
         client.flush()
-        there = {name for name, _ in samples(scrape(Control(t, server))[0])}
+        found = samples(scrape(Control(t, server))[0])
+    limits = {series: value for series, value in found.items() if series[0].endswith(("_max", "_min"))}
+    equal(limits, {("fairlift_tenant_max", 'tenant="/a",rate="iops"'): 100_000, ("fairlift_tenant_min", 'tenant="/a",rate="rbps"'): MIB}, "limits")
+    there = {name for name, _ in found}
     for text in [*asked, Path(t.path("alerts.yaml")).read_text()]:
         wanted = set(re.findall(r"\b(?:fairlift|process)_[a-z_]+", text))
         equal(wanted - there, set(), f"metrics that nobody has, in {text}")

@@ -30,6 +30,8 @@ const HEAD_FIELDS: usize = 64;
 pub(crate) struct Opened {
     socket: Socket,
     pub(super) who: Arc<Endpoint>,
+    /// Where it is, as clients name it.
+    pub(crate) at: String,
     /// Removed at the end.
     file: Option<PathBuf>,
 }
@@ -59,14 +61,16 @@ pub(crate) fn open(at: &ControlAt) -> Result<Opened, String> {
     match &at.address {
         Address::Unix(path) => {
             let socket = unix(path, at)?;
-            Ok(Opened { socket: Socket::Unix(socket), who: who(None), file: Some(path.clone()) })
+            let place = std::path::absolute(path).unwrap_or_else(|_| path.clone());
+            let shown = format!("unix:{}", place.display());
+            Ok(Opened { socket: Socket::Unix(socket), who: who(None), at: shown, file: Some(path.clone()) })
         }
         Address::Tcp(address) => {
             let socket = TcpListener::bind(address).map_err(|error| bind_failed(&error))?;
             let bound = socket.local_addr().map_err(|error| error.to_string())?;
-            tracing::info!("control at tcp:{bound}");
+            let token = at.token.as_ref().map_or_else(String::new, |file| format!(",token={}", file.display()));
             let hosts = (!has_certificates).then(|| hosts(bound));
-            Ok(Opened { socket: Socket::Tcp(socket), who: who(hosts), file: None })
+            Ok(Opened { socket: Socket::Tcp(socket), who: who(hosts), at: format!("tcp:{bound}{token}"), file: None })
         }
         Address::Inherited(_) => Err("an inherited socket is for NBD clients".into()),
     }

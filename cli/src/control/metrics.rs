@@ -114,7 +114,7 @@ impl Text {
 
 /// What a server does, as text.
 pub(super) fn text(state: &State, mut view: View, looks: &Looks, format: Format) -> String {
-    let mut text = tenants::text(&rows(state, &view, looks), format);
+    let mut text = tenants::text(&rows(state, &view, looks), &state.config.bounds, format);
     view.disks.iter_mut().for_each(|disk| disk.groups = Vec::new());
     let mut registry = Registry::default();
     registry.register_collector(Box::new(Figures { view }));

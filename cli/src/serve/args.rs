@@ -145,6 +145,13 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "FORMAT", default_value = "auto", hide_default_value = true)]
     pub(crate) log: Format,
 
+    /// Run a command in a shell once clients are served, end the server when the command ends, and exit with the command's code
+    ///
+    /// The server listens at a private unix socket unless --listen is given. The command finds it by these variables: uri (of the first
+    /// export), unixsocket, nbd (as older programs write it), port, exportname, FAIRLIFT_CONTROL. Only warnings are logged.
+    #[arg(long, value_name = "COMMAND")]
+    pub(crate) run: Option<String>,
+
     /// Check flags and config, and exit
     #[arg(long)]
     pub(crate) check: bool,

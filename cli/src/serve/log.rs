@@ -27,8 +27,8 @@ pub(crate) enum Format {
 pub(crate) struct Log(Fold);
 
 /// Starts telling.
-pub(crate) fn start(format: Format) -> Log {
-    let filter = EnvFilter::builder().with_default_directive(LevelFilter::INFO.into()).from_env_lossy();
+pub(crate) fn start(format: Format, usual: LevelFilter) -> Log {
+    let filter = EnvFilter::builder().with_default_directive(usual.into()).from_env_lossy();
     let fold = Fold::default();
     let lines = fmt::layer().with_writer(std::io::stderr).with_target(false);
     let layer: Box<dyn Layer<Registry> + Send + Sync> = match (format, journal()) {

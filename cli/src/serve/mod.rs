@@ -1,6 +1,7 @@
 //! `fairlift serve`: from flags to a server that runs until it is told to stop.
 
 mod args;
+mod captive;
 mod confine;
 mod fold;
 mod inert;
@@ -22,6 +23,7 @@ use fairlift::config::{Address, Config, Disk, Tls};
 use fairlift::control::tenants;
 use fairlift::{Error, Handle, Server};
 use fairlift_core::GroupId;
+use tracing_subscriber::filter::LevelFilter;
 
 use crate::config;
 use crate::control;
@@ -39,7 +41,15 @@ use reload::Reload;
 
 /// Serves until drained. Wrong flags or config: status 2; what goes wrong later: 1.
 pub(crate) fn serve(flags: &ServeArgs) -> ExitCode {
-    attempt(flags).map_or_else(|complaint| complaint.tell("serve"), |()| ExitCode::SUCCESS)
+    let own = captive::directory();
+    let done = match (&flags.run, &own) {
+        (Some(command), None) if !flags.check => {
+            captive::supervise(command).map_err(|error| Complaint::Failed(format!("--run: {error}")))
+        }
+        (Some(_), Some(directory)) => attempt(&captive::private(flags, directory)).map(|()| ExitCode::SUCCESS),
+        _ => attempt(flags).map(|()| ExitCode::SUCCESS),
+    };
+    done.unwrap_or_else(|complaint| complaint.tell("serve"))
 }
 
 /// A start that has failed after so long has waited for a lock. Chosen: half of what the lock of a file is waited for.
@@ -60,7 +70,7 @@ fn attempt(flags: &ServeArgs) -> Result<(), Complaint> {
         println_or_not(&format!("ok: {}\n", summary(&in_force, warnings.len())));
         return Ok(());
     }
-    let _log = log::start(flags.log);
+    let _log = log::start(flags.log, if flags.run.is_some() { LevelFilter::WARN } else { LevelFilter::INFO });
     let begun = Instant::now();
     let server = Server::bind(prepared.config.clone()).map_err(|error| {
         // A check finds more than the first mistake, but a lock that was waited for is not waited for again.
@@ -207,7 +217,12 @@ fn run(
     let handle = server.handle();
     let teach = flags.exports.is_empty() && flags.config.is_none() && flags.log != log::Format::Json;
     let has_block_devices = prepared.config.exports.iter().any(|export| export.ublk.is_some());
-    let said = announcement(&prepared.config, &server.addresses(), teach);
+    let control: Vec<_> = doors.iter().map(|door| &*door.at).collect();
+    let mut said = announcement(&prepared.config, &server.addresses(), &control, teach);
+    if flags.run.is_some() {
+        captive::tell(&prepared.config, &server.addresses(), control.first().copied());
+        said.clear(); // What is printed is the command's.
+    }
     let reload = Arc::new(Reload::new(flags.clone(), Arc::new(prepared), control::places(&doors)));
     handle.state().iter().flat_map(|state| tenants_of(&state.config)).for_each(|line| tracing::info!("{line}"));
     reload.warnings(&handle).iter().for_each(|warning| tracing::warn!("{warning}"));
@@ -246,8 +261,8 @@ fn ready_with_block_devices(handle: &Handle, json: bool) {
     systemd::ready();
 }
 
-/// What is served and where: a line with the URI for each export and place, then, if asked, what to try.
-fn announcement(config: &Config, bound: &[String], teach: bool) -> String {
+/// What is served and where: a line with the URI for each export and place, one for each place of control, then, if asked, what to try.
+fn announcement(config: &Config, bound: &[String], control: &[&str], teach: bool) -> String {
     let mut out = String::new();
     let mut first = None;
     for export in &config.exports {
@@ -262,6 +277,7 @@ fn announcement(config: &Config, bound: &[String], teach: bool) -> String {
             let _ = writeln!(out, "serving {} ({backing}) to virtual machines at {}", export.name, socket.display());
         }
     }
+    control.iter().for_each(|place| _ = writeln!(out, "control at {place}"));
     if let Some(uri) = first.filter(|_| teach) {
         let _ = write!(
             out,

@@ -3,6 +3,7 @@
 use std::io;
 use std::sync::Arc;
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use fairlift::Handle;
 
@@ -18,6 +19,9 @@ pub(crate) struct Watch {
     thread: Option<JoinHandle<()>>,
 }
 
+/// A signal so soon after the first is the same one: `timeout` sends it to a process and then to its group. Chosen: no person is as quick.
+const SAME: Duration = Duration::from_millis(100);
+
 /// From now on the first signal drains the server and the second ends the process with status 128 + its number; but
 /// SIGHUP has the config file read again, if there is one. SIGUSR1 and SIGUSR2 did something once, and must not end a server now.
 ///
@@ -27,6 +31,7 @@ pub(crate) fn watch(handle: Handle, reload: Arc<Reload>) -> io::Result<Watch> {
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2])?;
     let stop = signals.handle();
     let mut handle = Some(handle);
+    let mut since = Instant::now();
     let watch = move || {
         for signal in signals.forever() {
             if [SIGUSR1, SIGUSR2].contains(&signal) {
@@ -42,12 +47,16 @@ pub(crate) fn watch(handle: Handle, reload: Arc<Reload>) -> io::Result<Watch> {
             }
             // The handle goes after its one use: it would keep the server's sockets alive.
             let Some(handle) = handle.take() else {
+                if since.elapsed() < SAME {
+                    continue;
+                }
                 tracing::warn!("stopped at once; writes that were not flushed may be lost");
                 std::process::exit(128 + signal);
             };
             tracing::info!("draining: finishing requests in flight (a second signal stops at once)");
             super::systemd::stopping();
             handle.drain();
+            since = Instant::now();
         }
     };
     let thread = std::thread::Builder::new().name("signals".into()).spawn(watch)?;

@@ -45,7 +45,7 @@ pub(crate) fn stopping() {
 
 /// Sends a word to `NOTIFY_SOCKET`: a path, or after `@` a name in the abstract namespace, which the crates for this do not
 /// know.
-fn tell(word: &str) {
+pub(crate) fn tell(word: &str) {
     let Some(address) = std::env::var_os("NOTIFY_SOCKET") else { return };
     let address = match address.as_bytes() {
         [b'@', name @ ..] => SocketAddr::from_abstract_name(name),

@@ -16,7 +16,7 @@ use crate::config::keys::SORTS;
 type Example = (&'static str, &'static str);
 
 /// The examples of each command.
-const EXAMPLES: [(&str, &[Example]); 22] = [
+const EXAMPLES: [(&str, &[Example]); 23] = [
     (
         "fairlift",
         &[
@@ -45,6 +45,10 @@ const EXAMPLES: [(&str, &[Example]); 22] = [
             (
                 "fairlift serve --config /etc/fairlift/fairlift.toml --check",
                 "Whether a server of this file would start now:",
+            ),
+            (
+                "fairlift serve disk.img --run bash",
+                "A shell that finds the image at \"$uri\"; it is served until the shell ends:",
             ),
             ("kill -HUP $(pidof fairlift)", "Have a running server read its file again:"),
             ("nbd-client -unix /run/nbd.sock -N a /dev/nbd0", "Attach an export to this machine:"),
@@ -77,6 +81,7 @@ const EXAMPLES: [(&str, &[Example]); 22] = [
         "fairlift-completions",
         &[("fairlift completions bash > /etc/bash_completion.d/fairlift", "Completions for all users of bash:")],
     ),
+    ("fairlift-version", &[("fairlift version", "Which build this is, for a report:")]),
     ("fairlift-man", &[("fairlift man /usr/local/share/man/man1", "Install all pages:")]),
     ("fairlift-units", &[("fairlift units /etc/systemd/system", "Install a service that starts this program:")]),
     ("fairlift-status", &[("fairlift status", "Who gets how much, and of what:")]),

@@ -104,7 +104,7 @@ impl fmt::Display for Way {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Inline => f.write_str("it lives in RAM, and is served at once"),
-            Self::Ring => f.write_str("served through io_uring"),
+            Self::Ring => f.write_str("served by the engine"),
             Self::Helpers(peek) => write!(f, "served by helper threads, {peek}"),
         }
     }

@@ -58,6 +58,7 @@ pub fn advise(found: &Findings, backing: &str, kernel: &Kernel) -> Recommend {
             Some(_) => "cost_model: what was measured here is where fair starts to learn from".into(),
             None => "no cost_model: no writes were measured (--write); fair learns it while it serves".into(),
         });
+        fairlift.why.extend(device_depth(found));
     } else if let Some(depth) = depth(found) {
         fairlift.depth = Some(depth);
         let saturates = found.character.depth_saturates.unwrap_or_default();
@@ -83,6 +84,29 @@ pub fn advise(found: &Findings, backing: &str, kernel: &Kernel) -> Recommend {
 fn depth(found: &Findings) -> Option<u16> {
     let saturates = found.character.depth_saturates?;
     Some(saturates.clamp(8, 1024).next_power_of_two() as u16)
+}
+
+/// The part of all random reads that a smaller `device_depth` may cost to be worth a word. Chosen.
+const KEPT: f64 = 0.8;
+
+/// What the fewest requests in the device cost that keep most of its random reads, and what a tenant of few requests gains beside deep ones.
+fn device_depth(found: &Findings) -> Option<String> {
+    let most = found.random.iter().max_by(|one, other| one.figure.iops.total_cmp(&other.figure.iops))?;
+    let few = found.random.iter().find(|size| size.figure.iops >= KEPT * most.figure.iops)?;
+    let (less, all) = (&few.figure, &most.figure);
+    (few.depth < most.depth && less.mean_us < all.mean_us).then(|| {
+        format!(
+            "device_depth {}, for tenants with few requests beside some with many: costs {:.0} % ({:.0} of {:.0} random reads a second), \
+             and each takes {:.0} µs in the device, not {:.0} as with {}; fair chooses by itself without",
+            few.depth,
+            100.0 * (1.0 - less.iops / all.iops),
+            less.iops,
+            all.iops,
+            less.mean_us,
+            all.mean_us,
+            most.depth
+        )
+    })
 }
 
 /// The six words that `io.cost.model` and fair's `cost_model` share; nothing where no writes were measured.

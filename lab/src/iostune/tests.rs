@@ -256,6 +256,23 @@ fn where_it_may_write_it_tells_writes_and_flushes() {
     assert!(advice.kernel.io_cost_model.unwrap().contains(" wrandiops="));
 }
 
+/// Where `fair` is to be set, what a shorter queue in the device costs and gives is said, by the figures of the table.
+#[test]
+fn what_a_device_depth_costs_and_gives_is_said_by_figures() {
+    let found = quick("ssd-2010");
+    let most = found.random.iter().max_by(|one, other| one.figure.iops.total_cmp(&other.figure.iops)).unwrap();
+    let advice = advise(&found, "sim:ssd-2010", &Kernel::default()).fairlift;
+    assert_eq!(advice.scheduler.as_deref(), Some("fair"));
+    let said: Vec<_> = advice.why.iter().filter(|why| why.starts_with("device_depth ")).collect();
+    let [said] = said[..] else { panic!("{:?}", advice.why) };
+    let depth: u32 = said.split([' ', ',']).nth(1).unwrap().parse().unwrap();
+    let there = found.random.iter().find(|size| size.depth == depth).unwrap();
+    assert!(there.figure.iops >= 0.8 * most.figure.iops && there.figure.mean_us < most.figure.mean_us, "{said}");
+    let (iops, us) =
+        (format!("{:.0} of {:.0} random reads a second", there.figure.iops, most.figure.iops), there.figure.mean_us);
+    assert!(said.contains(&iops) && said.contains(&format!("{us:.0} µs")), "{said}");
+}
+
 #[test]
 fn findings_are_read_again_as_they_were_written() {
     let mut found = quick("ssd-2010");

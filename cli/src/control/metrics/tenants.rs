@@ -3,9 +3,11 @@
 //! Ten thousand tenants have 600,000 lines. An encoder that escapes a tenant's name for each of them takes half a second; here a name is
 //! escaped once, and a line is put together from pieces that are ready.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use fairlift::control::view::GroupView;
+use fairlift_core::ceiling::{Bounds, Rates};
 use fairlift_core::objective::{Room, Standing};
 use fairlift_core::stats::{Histogram, Stats};
 use fairlift_core::waits::Part;
@@ -137,10 +139,11 @@ type OfGroup = fn(&GroupView) -> Duration;
 type OfStats = fn(&Stats, Op) -> u64;
 
 /// All of the tenants' metrics.
-pub(super) fn text(rows: &[TenantRow<'_>], format: Format) -> String {
+pub(super) fn text(rows: &[TenantRow<'_>], bounds: &BTreeMap<String, Bounds>, format: Format) -> String {
     let lines: usize = rows.iter().map(|row| 10 + 30 * row.operations.len()).sum();
     let mut out = Lines { text: String::with_capacity(8192 + 112 * lines), format, name: "", suffix: "" };
     of_tenants(rows, &mut out);
+    of_bounds(bounds, &mut out);
     of_operations(rows, &mut out);
     out.text
 }
@@ -201,6 +204,22 @@ fn of_tenants(rows: &[TenantRow<'_>], out: &mut Lines) {
     for (name, says, of) in counters {
         out.metric(name, "counter", Some("seconds"), says);
         rows.iter().for_each(|row| out.seconds(&row.labels, of(row.group)));
+    }
+}
+
+/// What binds groups, on all disks together.
+fn of_bounds(bounds: &BTreeMap<String, Bounds>, out: &mut Lines) {
+    let kinds: [Described<fn(&Bounds) -> Rates>; 2] = [
+        ("fairlift_tenant_max", "The tenant's ceiling, in bytes or operations a second", |bounds| bounds.ceiling.max),
+        ("fairlift_tenant_min", "The tenant's floor, in bytes or operations a second", |bounds| bounds.floor),
+    ];
+    for (name, says, of) in kinds {
+        out.metric(name, "gauge", None, says);
+        for (group, bounds) in bounds {
+            for (rate, amount) in of(bounds).iter() {
+                out.gauge(&format!("tenant=\"{}\",rate=\"{}\"", escaped(group), rate.name()), amount as f64);
+            }
+        }
     }
 }
 
@@ -305,7 +324,7 @@ mod tests {
                 ],
             ),
         ] {
-            let text = text(&rows, format);
+            let text = text(&rows, &BTreeMap::new(), format);
             for line in lines {
                 assert!(text.contains(&line), "{line}: {text}");
             }

@@ -1,0 +1,169 @@
+//! `--run`: a server that lives as long as a command does, as nbdkit has it.
+//!
+//! captive.1  A shell runs the command once clients are served, and variables tell it where: `uri`, `unixsocket`, `nbd`, `port`, `exportname`,
+//!            `FAIRLIFT_CONTROL`.
+//! captive.2  Without `--listen` nobody else finds the server: its sockets are in a directory of its own, which goes at the end.
+//! captive.3  When the command has ended the server drains, and the exit code is the command's. A signal to end is for the command; Ctrl-C, which
+//!            a terminal sends to the command too, is left to it. A server that ends first ends the command.
+//! captive.4  A server starts no programs; its filter of system calls forbids it. So this process starts both, and stays outside.
+
+use std::borrow::Cow;
+use std::fs::DirBuilder;
+use std::io;
+use std::os::unix::fs::DirBuilderExt as _;
+use std::os::unix::net::UnixDatagram;
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
+use std::time::Duration;
+
+use fairlift::config::{Address, Config};
+use rustix::process::{Pid, Signal, kill_process, set_parent_process_death_signal};
+use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+use super::{ServeArgs, bound_address, systemd};
+use crate::words::place::{self, ListenAt};
+
+/// The server of a command is told by this variable where it has a directory of its own.
+const DIRECTORY: &str = "FAIRLIFT_RUN_DIRECTORY";
+
+/// The server is looked at so often until it serves.
+const AGAIN: Duration = Duration::from_millis(20);
+
+/// The directory of this server, if it is that of a command.
+pub(super) fn directory() -> Option<PathBuf> {
+    std::env::var_os(DIRECTORY).map(PathBuf::from)
+}
+
+/// The flags of such a server (captive.2), which does not outlive the process that started it.
+pub(super) fn private<'a>(flags: &'a ServeArgs, directory: &Path) -> Cow<'a, ServeArgs> {
+    let _ = set_parent_process_death_signal(Some(Signal::TERM)); // or its parent would have to end it
+    if !flags.listen.is_empty() {
+        return Cow::Borrowed(flags);
+    }
+    let mut own = flags.clone();
+    own.listen.push(ListenAt { address: Address::Unix(directory.join("nbd.sock")), tls: None });
+    Cow::Owned(own)
+}
+
+/// Tells the process that started this server where it serves, by the first export (captive.1).
+pub(super) fn tell(config: &Config, bound: &[String], control: Option<&str>) {
+    let places: Vec<_> = config
+        .listeners
+        .iter()
+        .enumerate()
+        .map(|(at, listener)| bound_address(&listener.address, bound.get(at)))
+        .collect();
+    let name = config.exports.first().map_or("", |export| &export.name);
+    let tls = config.listeners.first().map(|listener| listener.tls);
+    let uri = places.first().zip(tls).and_then(|(address, tls)| place::uri(address, tls, name)).unwrap_or_default();
+    let unix = places.iter().find_map(|address| match address {
+        Address::Unix(path) => Some(std::path::absolute(path).unwrap_or_else(|_| path.clone()).display().to_string()),
+        _ => None,
+    });
+    let port = places.iter().find_map(place::tcp_address).map(|address| address.port().to_string());
+    // As QEMU wrote it before there were URIs.
+    let nbd = match (&unix, &port) {
+        (Some(path), _) => format!("nbd:unix:{path}:exportname={name}"),
+        (None, Some(port)) => format!("nbd:localhost:{port}:exportname={name}"),
+        (None, None) => String::new(),
+    };
+    let (unix, port) = (unix.unwrap_or_default(), port.unwrap_or_default());
+    let control = control.unwrap_or_default();
+    systemd::tell(&format!(
+        "uri={uri}\0unixsocket={unix}\0nbd={nbd}\0port={port}\0exportname={name}\0FAIRLIFT_CONTROL={control}"
+    ));
+}
+
+/// Starts the server and then the command, and waits for both.
+///
+/// # Errors
+/// One of them cannot be started.
+pub(super) fn supervise(command: &str) -> io::Result<ExitCode> {
+    let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP, SIGCHLD])?;
+    let own = Own::new()?;
+    let ready = own.0.join("ready");
+    let words = UnixDatagram::bind(&ready)?;
+    words.set_read_timeout(Some(AGAIN))?;
+    let mut server = Command::new(std::env::current_exe()?);
+    server.args(std::env::args_os().skip(1)).env(DIRECTORY, &own.0).env("NOTIFY_SOCKET", &ready);
+    // Ctrl-C is not for it, and the terminal's input is the command's.
+    let mut server = server.env_remove("RUNTIME_DIRECTORY").stdin(Stdio::null()).process_group(0).spawn()?;
+    let mut told = String::new();
+    let mut word = [0; 1 << 16];
+    while told.rsplit('\n').nth(1) != Some("READY=1") {
+        if let Some(status) = server.try_wait()? {
+            return Ok(code(status)); // It has said why.
+        }
+        if signals.pending().any(|signal| signal != SIGCHLD) {
+            end(&server, Signal::TERM);
+        }
+        if let Ok(length) = words.recv(&mut word) {
+            told += &String::from_utf8_lossy(&word[..length]);
+            told.push('\n');
+        }
+    }
+    let told = told.lines().flat_map(|line| line.split('\0')).filter_map(|word| word.split_once('='));
+    let mut ran = Command::new("/bin/sh");
+    ran.arg("-c").arg(command).envs(told.filter(|(name, _)| *name != "READY"));
+    let mut ran = ran.spawn().inspect_err(|_| end(&server, Signal::TERM))?;
+    let mut ended = None;
+    for signal in signals.forever() {
+        match signal {
+            SIGCHLD => {}
+            _ if ended.is_some() => end(&server, Signal::TERM), // at once
+            SIGHUP => end(&ran, Signal::HUP),
+            SIGTERM => end(&ran, Signal::TERM),
+            _ => {} // captive.3
+        }
+        if ended.is_none() {
+            ended = ran.try_wait()?;
+            ended.iter().for_each(|_| end(&server, Signal::TERM));
+        }
+        if let Some(status) = server.try_wait()? {
+            let Some(ended) = ended else {
+                end(&ran, Signal::TERM);
+                return Ok(code(ran.wait()?));
+            };
+            return Ok(code(if ended.success() { status } else { ended }));
+        }
+    }
+    Ok(ExitCode::SUCCESS) // Nobody closes the signals.
+}
+
+/// Sends a signal to a process that has not been waited for.
+fn end(child: &Child, signal: Signal) {
+    let _ = kill_process(Pid::from_child(child), signal); // which may have ended
+}
+
+/// As a shell tells it.
+fn code(status: ExitStatus) -> ExitCode {
+    let code = status.code().or(status.signal().map(|signal| 128 + signal));
+    code.and_then(|code| u8::try_from(code).ok()).map_or(ExitCode::FAILURE, ExitCode::from)
+}
+
+/// A directory that nobody else can enter, until this is dropped.
+struct Own(PathBuf);
+
+impl Own {
+    fn new() -> io::Result<Self> {
+        let above = std::env::var_os("XDG_RUNTIME_DIR").map_or_else(std::env::temp_dir, PathBuf::from);
+        let above = std::path::absolute(above)?;
+        let name = |number: u32| above.join(format!("fairlift-run-{}-{number}", std::process::id()));
+        for number in 0.. {
+            match DirBuilder::new().mode(0o700).create(name(number)) {
+                Ok(()) => return Ok(Self(name(number))),
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(io::Error::new(error.kind(), format!("{}: {error}", above.display()))),
+            }
+        }
+        Err(io::ErrorKind::AlreadyExists.into())
+    }
+}
+
+impl Drop for Own {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
