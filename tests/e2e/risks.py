@@ -16,25 +16,28 @@ def refused(t, *arguments):
 
 @test(fairlift_only=True)
 def an_image_of_another_format_is_read_only_unless_it_is_said_to_be_raw(t):
-    for name, at, magic in [("qcow2", 0, b"QFI\xfb"), ("vmdk", 0, b"KDMV"), ("vhdx", 0, b"vhdxfile"), ("luks", 0, b"LUKS\xba\xbe")]:
-        path, is_kept = t.image(name, MIB, (at, magic)), name != "luks"
+    for name, at, magic in [("qcow2", 0, b"QFI\xfb"), ("vmdk", 0, b"KDMV"), ("vhdx", 0, b"vhdxfile"), ("luks", 0, b"LUKS\xba\xbe"), ("gpt", 4096, b"EFI PART")]:
+        path, is_kept = t.image(name, MIB, (at, magic)), name not in ("luks", "gpt")
         for direct in "auto", "off":
             server = t.server(f"a=file:{path},direct={direct}", "b=mem:1m")
             with server.connect("b") as beside:
                 beside.write(0, b"beside")
             with server.connect("a") as client:
-                equal(client.read(0, len(magic)), magic, "the bytes of the file")
+                equal(client.read(at, len(magic)), magic, "the bytes of the file")
                 equal(client.read_only, is_kept, f"whether {name} is read-only")
-            contains(server.log(), f"{path},format=raw", *(["served read-only", "qemu-img convert -f"] if is_kept else ["cryptsetup open"]))
+            contains(server.log(), f"{path},format=raw", *(["served read-only", "qemu-img convert -f"] if is_kept else ["cryptsetup open" if name == "luks" else "losetup -b 4096"]))
             server.stop()
     server = t.server("b=mem:1m", f"a=file:{t.path('qcow2')},format=raw")
     control = Control(t, server)
     equal(control.ask("GET", "/v1/exports/a")["backing"], f"file:{t.path('qcow2')},format=raw", "the backing")
     with server.connect("a") as client:
         client.write(4096, b"raw")
-    control.cli("add", "export", f"c={t.path('vmdk')}")
-    with server.connect("c") as client:
-        equal(client.read_only, True, "whether an image that is added is read-only")
+    # One who adds it is there to answer, and the others are served.
+    contains(control.cli("add", "export", f"c={t.path('vmdk')}", code=1), "a VMDK image", "qemu-img convert -f vmdk", ",format=raw; read_only=true")
+    control.cli("add", "export", f"c={t.path('vmdk')}", "read_only=true")
+    control.cli("add", "export", f"d={t.path('vhdx')},format=raw")
+    with server.connect("c") as one, server.connect("d") as other:
+        equal((one.read_only, other.read_only), (True, False), "who may only read")
 
 
 @test(fairlift_only=True)

@@ -121,6 +121,11 @@ pub(crate) struct Fault {
 pub(crate) trait Device: Send + Sync {
     fn facts(&self) -> Facts;
 
+    /// Why it is read-only though it was to be written: for the sake of what is in it.
+    fn kept(&self) -> Option<&str> {
+        None
+    }
+
     /// What a disk of it is called if nobody names the disk.
     fn called(&self) -> String;
 

@@ -59,6 +59,10 @@ impl Device for BeforeDevice {
         Facts { flush: true, volatile_cache: true, ..self.inner.facts() }
     }
 
+    fn kept(&self) -> Option<&str> {
+        self.inner.kept()
+    }
+
     fn called(&self) -> String {
         self.inner.called()
     }

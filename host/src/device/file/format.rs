@@ -3,7 +3,10 @@
 //! A server of raw images shows the bytes of a file as they are. A qcow2 of a disk of 100 GiB is then a disk of 200 KiB, and the first
 //! write to it destroys the image. A LUKS container is ciphertext to whoever was promised a disk.
 //!
-//! format.1  Only what a format's own text promises to be there is looked for, within the first block.
+//! format.1  Only what a format's own text promises to be there is looked for, within the first 8 KiB.
+//! format.2  A client writes a LUKS header or a partition table on its own disk for good reason: those are told, and no more. A GPT lies in
+//!           the second sector. One made for sectors of 4 KiB (an image of such a disk) is not found by clients that see 512 bytes, and the
+//!           disk seems empty.
 
 use std::fs;
 use std::os::unix::fs::FileExt;
@@ -23,7 +26,7 @@ const fn row(name: &'static str, says: &'static str, at: usize, begins: &'static
     Format { name, says, at, begins }
 }
 
-const FORMATS: [Format; 10] = [
+const FORMATS: [Format; 11] = [
     row("qcow2", "a qcow2 image", 0, b"QFI\xfb"),
     row("qed", "a QED image", 0, b"QED\0"),
     row("vmdk", "a VMDK image", 0, b"KDMV"),
@@ -34,34 +37,41 @@ const FORMATS: [Format; 10] = [
     row("vdi", "a VDI image", 64, b"\x7f\x10\xda\xbe"),
     row("parallels", "a Parallels image", 0, b"WithouFreSpacExt"),
     row("luks", "a LUKS container", 0, b"LUKS\xba\xbe"),
+    row("gpt", "a disk with a GPT for sectors of 4096 bytes", 4096, b"EFI PART"),
 ];
 
 /// The format that a file has, if it is none of bare bytes; `block`: what it is read in multiples of.
 pub(super) fn of(file: &fs::File, block: u32) -> Option<&'static Format> {
-    let mut memory = Pages::new(block.max(4096) as usize);
+    let mut memory = Pages::new(block.max(8192) as usize);
     // What cannot be read is told to those who read it.
     let read = file.read_at(memory.bytes_mut(), 0).unwrap_or(0);
     let head = &memory.bytes_mut()[..read];
-    FORMATS.iter().find(|format| head.get(format.at..).is_some_and(|rest| rest.starts_with(format.begins)))
+    let begins = |at: usize, begins| head.get(at..).is_some_and(|rest| rest.starts_with(begins));
+    let found = FORMATS.iter().find(|format| begins(format.at, format.begins));
+    found.filter(|format| format.name != "gpt" || block < 4096 && !begins(512, format.begins)) // format.2
 }
 
 impl Format {
-    /// Whether a client writes such a header on a disk of its own for good reason.
+    /// Whether a client writes such a header on a disk of its own for good reason (format.2).
     pub(super) fn may_be_a_clients(&self) -> bool {
-        self.name == "luks"
+        ["luks", "gpt"].contains(&self.name)
     }
 
-    /// Says what the file is, and what to do.
-    pub(super) fn tell(&self, path: &Path) {
+    /// What the file is, and what to do.
+    pub(super) fn tell(&self, path: &Path) -> String {
         let (says, path) = (self.says, path.display());
         let raw = format!("if these are the bytes that clients shall see: file:{path},format=raw");
         match self.name {
-            "luks" => tracing::warn!(
+            "luks" => format!(
                 "{path} is {says}, and clients see its ciphertext; open it (cryptsetup open {path} NAME) and serve /dev/mapper/NAME, or {raw}"
             ),
-            name => tracing::error!(
-                "{path} is {says}, of which clients see the bare bytes; it is served read-only, for a write would destroy it; convert it \
-                 (qemu-img convert -f {name} -O raw {path} NEW.img), or {raw}"
+            "gpt" => format!(
+                "{path} is {says}, and clients that see sectors of 512 do not find its partitions; serve it by a loop device (losetup -b 4096 -f \
+                 --show {path}), or {raw}"
+            ),
+            name => format!(
+                "{path} is {says}, of which clients see the bare bytes, and a write destroys it; convert it (qemu-img convert -f {name} -O raw \
+                 {path} NEW.img), or {raw}"
             ),
         }
     }
@@ -85,6 +95,11 @@ mod tests {
             assert_eq!(found(&bytes), Some(*name));
             bytes.rotate_right(1);
             assert_eq!(found(&bytes), None, "elsewhere it is data");
+            if *name == "gpt" {
+                bytes.rotate_left(1);
+                bytes[512..512 + begins.len()].copy_from_slice(begins);
+                assert_eq!(found(&bytes), None, "there is one for sectors of 512 bytes too");
+            }
         }
         for bare in [&[][..], b"QFI", &[0; 512], b"LUKS, a text"] {
             assert_eq!(found(bare), None);

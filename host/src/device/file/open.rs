@@ -9,9 +9,10 @@
 //!         that writes holds it from then on; one that reads only looks whether it is free, so that several can have it.
 //!         A killed server's ring holds its files a moment longer than the server lives, as with locks (file.3): so a device
 //!         that nobody is known to have is asked for again.
-//! open.4  A file that begins as an image of another format (a qcow2) is served read-only unless it is said to be raw
-//!         ([`format`](super::format)): a write would destroy it. It is not refused, for a tenant can write such a header on a disk of its
-//!         own, and all tenants would be without theirs at the server's next start. LUKS is told and no more: guests encrypt whole disks.
+//! open.4  A file that begins as an image of another format (a qcow2) is not written unless it is said to be raw
+//!         ([`format`](super::format)): a write would destroy it. A running server refuses to add it; a server that starts serves it read-only, for
+//!         a tenant can write such a header on a disk of its own, and all tenants would be without theirs. What guests write for good reason is told
+//!         and no more.
 
 use std::fs;
 use std::io;
@@ -32,8 +33,8 @@ pub(super) struct Opened {
     /// What all requests are multiples of, in bytes.
     pub(super) block: u32,
     pub(super) size: u64,
-    /// It is not written to, for the sake of what is in it (open.4).
-    pub(super) is_kept: bool,
+    /// Why it is not written to, for the sake of what is in it (open.4).
+    pub(super) kept: Option<String>,
     /// Why it is direct, or why not.
     pub(super) why: String,
 }
@@ -75,12 +76,13 @@ pub(super) fn open(
 ) -> Result<Opened, String> {
     let opened = open_somehow(place, kind, access, read_only)?;
     let Some(format) = format::of(&opened.file, opened.block).filter(|_| !access.is_raw) else { return Ok(opened) };
-    format.tell(place.path); // open.4
+    let told = format.tell(place.path);
     if read_only || format.may_be_a_clients() {
+        tracing::warn!("{told}");
         return Ok(opened);
     }
     drop(opened);
-    Ok(Opened { is_kept: true, ..open_somehow(place, kind, access, true)? })
+    Ok(Opened { kept: Some(told), ..open_somehow(place, kind, access, true)? }) // open.4
 }
 
 fn open_somehow(
@@ -114,7 +116,7 @@ fn open_somehow(
         let size = size_of(&file, kind)?;
         let block =
             if kind == FileKind::Block { sys::block_size(&file).unwrap_or(512).clamp(512, BLOCK_MOST) } else { 512 };
-        Ok(Opened { file, direct: false, block, size, is_kept: false, why })
+        Ok(Opened { file, direct: false, block, size, kept: None, why })
     };
     if direct == Direct::Off {
         return cached("direct=off".into());
@@ -123,7 +125,7 @@ fn open_somehow(
         Ok(file) => {
             let size = size_of(&file, kind)?;
             match direct_block(&file, kind, size) {
-                Ok((block, why)) => return Ok(Opened { file, direct: true, block, size, is_kept: false, why }),
+                Ok((block, why)) => return Ok(Opened { file, direct: true, block, size, kept: None, why }),
                 Err(why) => why,
             }
         }

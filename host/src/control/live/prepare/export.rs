@@ -68,6 +68,9 @@ impl Live {
     ) -> Result<usize, Why> {
         self.is_left(said)?;
         let device = said.backing.open(said.read_only, &self.roots)?;
+        if let Some(why) = device.kept() {
+            return Err(Why::No(format!("export \"{}\": {why}; read_only=true serves it as it is", said.name)));
+        }
         let file = match device.descriptor() {
             None => None,
             Some(_) => Some(draft.file(backend.files).ok_or_else(|| {
