@@ -184,7 +184,10 @@ impl<'a> Words<'a> {
         let names = self.edit.config.exports.iter().map(|export| &*export.name);
         keys.finish(&[]).map_err(|why| match there {
             Some(_) => why,
-            None => format!("there is no export {name:?}{}; {why}", suggestion(name, names)),
+            None => match suggestion(name, names) {
+                hint if hint.is_empty() => format!("there is no export {name:?}; {why}"),
+                hint => format!("there is no export {name:?}{hint}"),
+            },
         })?;
         let ExportKeys { said, group, faults: (path, faults), .. } = keyed;
         let (size, group) = (said.size, group.map(|path| self.edit.find_group(&path)).transpose()?);

@@ -105,6 +105,7 @@ pub(crate) fn parse(text: &str) -> Result<Address, String> {
             Err(format!("{FORM}, not {text:?}{hint}"))
         }
         _ if text.contains('/') => Err(format!("{FORM}; did you mean \"unix:{text}\"?")),
+        _ if text.parse::<u16>().is_ok() => Err(format!("{FORM}; did you mean \"tcp:127.0.0.1:{text}\"?")),
         _ => Err(format!("{FORM}, not {text:?}")),
     }
 }
@@ -287,6 +288,7 @@ mod tests {
             ("", "an address is unix:PATH or tcp:HOST:PORT, not \"\""),
             ("unix:", "an address is unix:PATH or tcp:HOST:PORT; the path is missing"),
             ("/run/a.sock", "an address is unix:PATH or tcp:HOST:PORT; did you mean \"unix:/run/a.sock\"?"),
+            ("10809", "an address is unix:PATH or tcp:HOST:PORT; did you mean \"tcp:127.0.0.1:10809\"?"),
             ("uinx:/a", "an address is unix:PATH or tcp:HOST:PORT, not \"uinx:/a\"; did you mean \"unix\"?"),
             (
                 "127.0.0.1:10809",

@@ -97,11 +97,14 @@ fn open_somehow(
         io::ErrorKind::ResourceBusy if !exclusive.is_empty() => in_use_message(place),
         io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem if !read_only => {
             let is_readable = open_patiently(place, OFlags::RDONLY).is_ok();
-            let read_only = if is_readable { "export it read-only, or " } else { "nor readable; " };
+            let (what, read_only) = match is_readable {
+                true => ("not writable", "export it read-only, or "),
+                false => ("neither readable nor writable", ""),
+            };
             let is_root = rustix::process::geteuid().is_root();
             let root =
                 if is_root { " (root without CAP_DAC_OVERRIDE is subject to them: keep_capabilities)" } else { "" };
-            format!("not writable ({error}); {read_only}change its permissions{root}")
+            format!("{what} ({error}); {read_only}change its permissions{root}")
         }
         _ => error.to_string(),
     };
