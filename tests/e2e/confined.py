@@ -135,7 +135,7 @@ def a_file_of_another_user_that_is_added_later_needs_a_capability_that_was_kept(
     first.stop()
     first.seen_to_end = True
     strict, kept = t.server("a=mem:1m"), t.server("a=mem:1m", args=["--keep-capability", "CAP_DAC_OVERRIDE"])
-    contains(strict.control("add", "export", f"b={image}", code=1), "not writable", "CAP_DAC_OVERRIDE")
+    contains(strict.control("add", "export", f"b={image}", code=1), "neither readable nor writable", "CAP_DAC_OVERRIDE")
     kept.control("add", "export", f"b={image}")
     kept.serves("b", MIB)
 

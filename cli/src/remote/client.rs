@@ -226,7 +226,9 @@ fn hint(error: &std::io::Error) -> &'static str {
         std::io::ErrorKind::PermissionDenied => {
             "; the socket's mode lets only its owner in (sudo, or serve --control unix:PATH,mode=0660,group=NAME)"
         }
-        _ => "; a server with --listen unix:NAME.sock answers at --control unix:NAME.control.sock (or FAIRLIFT_CONTROL)",
+        _ => {
+            "; a server with --listen unix:NAME.sock answers at --control unix:NAME.control.sock (or FAIRLIFT_CONTROL)"
+        }
     }
 }
 
