@@ -36,9 +36,7 @@
 //! `poll_finished` until `None`, `poll_wake` until `None`, then `poll_timeout`.
 
 use alloc::boxed::Box;
-use alloc::collections::{BTreeMap, VecDeque};
 use alloc::string::String;
-use alloc::vec::Vec;
 
 use slab::Slab;
 
@@ -51,8 +49,11 @@ mod events;
 mod flush_sequence;
 mod flushes;
 mod groups;
+mod in_device;
+mod intake;
 mod merge;
-mod objectives;
+mod promises;
+mod requests;
 mod settings;
 mod shortage;
 mod submit;
@@ -69,113 +70,25 @@ pub use waits::Figures;
 use contexts::Contexts;
 use groups::{Groups, StreamState};
 
-use crate::ceiling::{Ceilings, Rates};
+use crate::ceiling::Ceilings;
 use crate::flush;
 use crate::group::{ContextId, GroupId, StreamId};
 use crate::learn::idling_trial::Finding;
-use crate::list::{Linked, Links, List, NIL};
-use crate::objective::Objective;
+use crate::list::NIL;
 use crate::sched::{RequestId, Scheduler, Waiting};
 use crate::stats::Stats;
-use crate::table::Table;
 use crate::trace::{Action, Message, Note, Trace, TraceEvent};
 use crate::tunable;
-use crate::waits::{Clock, Stamp};
-use crate::{Bio, Duration, Extent, Instant, Op, Outcome, Tag};
+use crate::waits::Clock;
+use crate::{Bio, Extent, Instant, Op};
 
-use flush_sequence::Stage;
 use flushes::Flushes;
+use in_device::{InDevice, Patience};
+use intake::Intake;
+use promises::Promises;
+use requests::{BioState, Request, Requests, SegmentNode, State};
 use switch::Present;
 use tag_source::TagSource;
-
-/// Where a request is on its way.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum State {
-    /// In the plug, the scheduler, or the flush list.
-    Waiting,
-    /// In the device's hands, or on its way there.
-    InFlight(Tag),
-    /// In the device's hands, its bios already answered (queue.6).
-    TimedOut(Tag),
-}
-
-/// One operation on one extent, made of one or more contiguous bios.
-#[derive(Clone, Copy)]
-struct Request {
-    waiting: Waiting,
-    context: ContextId,
-    state: State,
-    dispatched: Instant,
-    /// What the clocks showed then.
-    stamp: Stamp,
-    /// Its segments, in sector order: the first, and those that joined it.
-    first: SegmentNode,
-    /// Where the last of them is in the table of segments; [`NIL`]: it is the first.
-    tail: u32,
-    segments: u32,
-    /// Which of the queue's schedulers dispatched it last ([`Present::generation`]).
-    generation: u32,
-    /// Its place in the list of requests in flight.
-    links: Links,
-}
-
-#[derive(Clone, Copy)]
-struct SegmentNode {
-    bio: u32,
-    next: u32,
-    /// In sectors, within the bio.
-    offset: u64,
-    sectors: u64,
-}
-
-impl SegmentNode {
-    /// What a request for no bio has.
-    const NONE: Self = Self { bio: NIL, next: NIL, offset: 0, sectors: 0 };
-}
-
-#[derive(Clone, Copy)]
-struct BioState {
-    bio: Bio,
-    context: ContextId,
-    /// When its client asked.
-    asked: Instant,
-    /// Up to when its time has been divided, and what the clocks showed then.
-    since: Instant,
-    stamp: Stamp,
-    stage: Stage,
-    /// Segments that have not ended, and one more while all of it, or a rest, waits to be cut.
-    remaining: u32,
-    outcome: Outcome,
-    timed_out: bool,
-}
-
-/// How long things may take in the device (queue.6).
-#[derive(Clone, Copy)]
-struct Patience {
-    io_timeout: Duration,
-    /// Nothing is late before this ([`Queue::handle_stall`]).
-    lenient_until: Instant,
-}
-
-impl Patience {
-    /// When it takes too long, if it began then.
-    #[inline]
-    fn late_at(self, since: Instant) -> Instant {
-        (since + self.io_timeout).max(self.lenient_until)
-    }
-
-    /// For how long a debt may hold up a flush (sequence.5).
-    fn quarter(self) -> Duration {
-        Duration::from_nanos(self.io_timeout.as_nanos() / 4)
-    }
-}
-
-impl Linked for Request {
-    #[inline]
-    fn links(&mut self) -> &mut Links {
-        &mut self.links
-    }
-}
 
 /// The queue of a disk. See the [module](self) for its rules and the order in which to call it.
 ///
@@ -228,31 +141,17 @@ pub struct Queue {
     settings: Settings,
     scheduler: Present,
     tags: TagSource,
-    requests: Table<Request>,
-    /// The segments of requests but for the first of each.
-    segments: Table<SegmentNode>,
-    bios: Table<BioState>,
+    requests: Requests,
     streams: Slab<StreamState>,
     contexts: Contexts,
-    plug: Vec<RequestId>,
+    intake: Intake,
     flushes: Flushes,
-    /// Bios, and what is left of them, that wait for room in the table of requests: first, if there is one, the bio that was cut into
-    /// more pieces than there were requests; then those whose first flush has ended (sequence.2).
-    parked: VecDeque<(u32, Waiting)>,
-    /// Requests in flight whose time has not run out, the oldest first.
-    dispatched: List,
-    /// After the device said "busy": no dispatch before this (queue.7).
-    busy_until: Option<Instant>,
+    device: InDevice,
     groups: Groups,
-    /// How often a stream or group went or moved.
-    moves: u64,
     clock: Clock,
     ceilings: Ceilings,
-    floors: BTreeMap<GroupId, Rates>,
-    objectives: BTreeMap<GroupId, Objective>,
-    seen: shortage::Seen,
+    promises: Promises,
     trace: Option<Trace>,
-    patience: Patience,
 }
 
 impl Queue {
@@ -279,30 +178,20 @@ impl Queue {
         assert!(settings.depth > 0, "nothing may be in flight");
         assert!(!settings.backings.is_empty(), "a disk has a backing");
         assert!(settings.backings.is_sorted_by_key(|backing| backing.start), "backings by rising start");
-        let requests = settings.nr_requests as usize;
-        let parts = settings.parts();
         Self {
             scheduler: Present::new(scheduler),
             tags: TagSource::new(&settings),
-            requests: Table::new(settings.rows()),
-            segments: Table::new(parts),
-            bios: Table::new(parts),
+            requests: Requests::new(&settings),
             streams: Slab::new(),
             contexts: Contexts::new(&settings),
-            plug: Vec::with_capacity(requests),
+            intake: Intake::new(&settings),
             flushes: Flushes::new(&settings),
-            parked: VecDeque::with_capacity(64),
-            dispatched: List::new(),
-            busy_until: None,
+            device: InDevice::new(&settings),
             groups: Groups::new(&settings.groups),
-            moves: 0,
             clock: Clock::default(),
             ceilings: Ceilings::new(&settings.groups),
-            floors: BTreeMap::new(),
-            objectives: BTreeMap::new(),
-            seen: shortage::Seen::default(),
+            promises: Promises::default(),
             trace: None,
-            patience: Patience { io_timeout: settings.io_timeout, lenient_until: Instant::ZERO },
             settings,
         }
     }
@@ -310,11 +199,11 @@ impl Queue {
     /// When to call [`Queue::handle_timeout`] and [`Queue::poll_dispatch`] though nothing else happened.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
-        let due = |id: u32| self.patience.late_at(self.requests[id].dispatched);
-        let overdue = self.dispatched.front().map(due);
-        let busy = self.busy_until.filter(|until| *until != Instant::MAX);
+        let due = |id: u32| self.device.patience.late_at(self.requests[id].dispatched);
+        let overdue = self.device.sent.front().map(due);
+        let busy = self.device.busy_until.filter(|until| *until != Instant::MAX);
         // While no tag is free, or the device is busy, asking the scheduler would change nothing.
-        let may_ask = self.busy_until.is_none() && !self.tags.lacks();
+        let may_ask = self.device.busy_until.is_none() && !self.tags.lacks();
         let held = self.scheduler.next_timeout().filter(|_| may_ask);
         [overdue, busy, held, self.flushes.due(), self.ceilings.due()].into_iter().flatten().min()
     }
@@ -378,16 +267,6 @@ impl Queue {
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.requests.len() - usize::from(self.tags.in_flight()) + self.flushes.waiting()
-    }
-
-    /// The segments of a request, in sector order.
-    fn segments_of(&self, request: &Request) -> impl Iterator<Item = SegmentNode> + '_ {
-        let mut next = (request.first.bio != NIL).then_some(request.first);
-        core::iter::from_fn(move || {
-            let segment = next?;
-            next = self.segments.get(segment.next).copied();
-            Some(segment)
-        })
     }
 
     /// Keeps the latest `bound` events from now on; 0 turns tracing off.

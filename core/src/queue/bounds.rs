@@ -23,16 +23,15 @@ impl Queue {
         self.tags.resize(&self.settings, depth);
         (self.settings.depth, self.settings.nr_requests) = (depth, nr_requests);
         self.contexts.resize(depth);
-        self.segments.grow_to(self.settings.parts());
-        self.bios.grow_to(self.settings.parts());
         self.make_room();
         self.made_room(now);
     }
 
     /// Makes the tables as large as the settings and the backings ask.
     pub(super) fn make_room(&mut self) {
-        self.requests.grow_to(self.settings.nr_requests as usize + self.flushes.backings());
-        self.plug.reserve((self.settings.nr_requests as usize).saturating_sub(self.plug.len()));
+        let requests = self.settings.nr_requests as usize;
+        self.requests.grow_to(requests + self.flushes.backings(), self.settings.parts());
+        self.intake.grow_to(requests);
         self.scheduler.resize(self.requests.capacity(), self.settings.depth);
     }
 }

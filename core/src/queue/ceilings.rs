@@ -63,13 +63,9 @@ impl Queue {
     /// If the group does not exist.
     pub fn set_floor(&mut self, now: Instant, id: GroupId, floor: Rates) {
         assert!(self.has_group(id), "no group {id:?}");
-        match floor.is_none() {
-            true => self.floors.remove(&id),
-            false => self.floors.insert(id, floor),
-        };
+        self.promises.set_floor(now, id, floor);
         self.scheduler.set_floor(now, id, &floor);
         self.ceilings.set_floor(now, id, &floor);
-        self.floors_changed(now);
     }
 
     /// The ceiling of a group [has changed](Budget::set): what waits for it may go earlier, or later. Does nothing for a group

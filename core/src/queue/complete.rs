@@ -8,9 +8,9 @@
 
 use super::flush_sequence::Stage;
 use super::waits::divide;
-use super::{BioState, Finished, NIL, Patience, Queue, Request, SegmentNode, State};
+use super::{BioState, Finished, NIL, Queue, Request, SegmentNode, State};
 use crate::group::ContextId;
-use crate::sched::{BUSY_DELAY, RequestId, Waiting};
+use crate::sched::{RequestId, Waiting};
 use crate::trace::Action;
 use crate::waits::Part;
 use crate::{Bio, Duration, Errno, Flags, Instant, Op, Outcome, Tag};
@@ -22,7 +22,7 @@ impl Queue {
     /// If `tag` is not in flight.
     pub fn handle_completion(&mut self, now: Instant, tag: Tag, outcome: Outcome) {
         let id = self.take_back(now, tag);
-        self.busy_until = None; // queue.7
+        self.device.busy_until = None; // queue.7
         if self.trace.is_some() {
             self.note_request(now, Action::Completed, id);
         }
@@ -32,15 +32,15 @@ impl Queue {
             self.end_segment(now, segment.bio, outcome, id);
             segment = match segment.next {
                 NIL => SegmentNode::NONE,
-                next => self.segments.remove(next),
+                next => self.requests.segments.remove(next),
             };
         }
         let request = self.requests.remove(id.0);
         if op != Op::Flush && matches!(request.state, State::InFlight(_)) {
             self.scheduler.tell_ended(now, &request, outcome == Outcome::Done); // queue.17
         }
-        if !self.floors.is_empty() {
-            self.look_at_floors(now, extent.bytes()); // queue.16
+        if self.promises.have_floors() {
+            self.promises.seen.count(now, extent.bytes(), self.scheduler.is_below_floor()); // queue.16
         }
         if self.groups.are_leaving() {
             self.let_go(now); // queue.11
@@ -87,17 +87,9 @@ impl Queue {
         if self.groups.are_leaving() {
             self.let_go(now); // queue.11
         }
-        self.busy_until = Some(Instant::MAX);
-        self.ask_busy_device(now);
+        self.device.busy_until = Some(Instant::MAX);
+        self.device.ask_again(now);
         self.note(now, Action::Requeued, waiting.op, waiting.extent, waiting.stream, waiting.group);
-    }
-
-    /// A busy device is asked again after a while, unless something is in flight that will end before (queue.7): what has taken too
-    /// long may never end.
-    fn ask_busy_device(&mut self, now: Instant) {
-        if self.busy_until == Some(Instant::MAX) && self.dispatched.front().is_none() {
-            self.busy_until = Some(now + BUSY_DELAY);
-        }
     }
 
     /// Where a request whose stream has moved since it was dispatched goes when the device turns it back (queue.9); whether that
@@ -119,16 +111,15 @@ impl Queue {
     /// The caller did not run for so long until `now`, and has not heard what devices have answered meanwhile: no request is late that became
     /// so in that time, nor in as much time again, at most `io_timeout` (queue.6). A caller that stands now and then puts nothing off for ever.
     pub fn handle_stall(&mut self, now: Instant, for_so_long: Duration) {
-        let Patience { io_timeout, lenient_until } = &mut self.patience;
-        *lenient_until = (*lenient_until).max(now + for_so_long.min(*io_timeout));
+        self.device.patience.extend(now, for_so_long);
     }
 
     /// It is `now`: whatever was to happen by then happens.
     pub fn handle_timeout(&mut self, now: Instant) {
-        let mut next = self.dispatched.front().unwrap_or(NIL);
+        let mut next = self.device.sent.front().unwrap_or(NIL);
         while next != NIL {
             let request = &mut self.requests[next];
-            if now < self.patience.late_at(request.dispatched) {
+            if now < self.device.patience.late_at(request.dispatched) {
                 break;
             }
             let id = next;
@@ -138,10 +129,10 @@ impl Queue {
                 request.state = State::TimedOut(tag);
                 let Waiting { op, flags, extent, stream, group, .. } = before.waiting;
                 let mut segment = (before.first.bio != NIL).then_some(before.first);
-                self.dispatched.remove(self.requests.rows_mut(), id);
+                self.device.sent.remove(self.requests.rows_mut(), id);
                 self.note(now, Action::TimedOut, op, extent, stream, group);
                 while let Some(SegmentNode { bio, next, .. }) = segment {
-                    segment = self.segments.get(next).copied();
+                    segment = self.requests.segments.get(next).copied();
                     self.time_out(now, bio);
                 }
                 if op == Op::Flush || flags.contains(Flags::AHEAD) {
@@ -153,7 +144,7 @@ impl Queue {
             }
         }
         self.time_out_flushes(now);
-        self.ask_busy_device(now);
+        self.device.ask_again(now);
         self.let_through(now); // queue.13
     }
 
@@ -166,7 +157,7 @@ impl Queue {
         self.groups.ends(&mut self.clock, &mut self.streams, &request.waiting);
         if let State::InFlight(_) = request.state {
             let links = request.links;
-            self.dispatched.unlink(self.requests.rows_mut(), links);
+            self.device.sent.unlink(self.requests.rows_mut(), links);
         }
         id
     }
@@ -185,7 +176,7 @@ impl Queue {
     /// A part of a bio has ended, with a request that has just left the device.
     #[inline(always)]
     fn end_segment(&mut self, now: Instant, number: u32, outcome: Outcome, id: RequestId) {
-        let row = &mut self.bios[number];
+        let row = &mut self.requests.bios[number];
         if outcome != Outcome::Done {
             row.outcome = row.outcome.and(outcome);
         }
@@ -197,41 +188,41 @@ impl Queue {
         let state = &mut self.streams[stream.0 as usize];
         // The time of one that has timed out was counted when it was told.
         if !row.timed_out {
-            divide(state.stats.times_mut(op), &self.clock, now, row, &self.requests[id.0]);
+            divide(state.stats.times_mut(op), &self.clock, now, row, &self.requests.rows[id.0]);
             if row.stage == (Stage::Data { durable: true }) && row.outcome == Outcome::Done {
                 (row.stage, row.since) = (Stage::Postflush, now);
                 return self.ask_flush(now, number);
             }
         }
         let (context, news) = (row.context, state.ended(now, row));
-        if !self.objectives.is_empty() {
+        if self.promises.have_latencies() {
             self.answered(now, number);
         }
-        self.bios.free(number);
+        self.requests.bios.free(number);
         self.contexts.tell(context, news);
     }
 
     /// A bio has ended.
     pub(super) fn end_bio(&mut self, now: Instant, number: u32) {
-        if !self.objectives.is_empty() {
+        if self.promises.have_latencies() {
             self.answered(now, number);
         }
-        let row = self.bios.remove(number);
+        let row = self.requests.bios.remove(number);
         let news = self.streams[row.bio.stream.0 as usize].ended(now, &row);
         self.contexts.tell(row.context, news);
     }
 
     pub(super) fn time_out(&mut self, now: Instant, number: u32) {
-        if !self.objectives.is_empty() {
+        if self.promises.have_latencies() {
             self.answered(now, number);
         }
-        let bio = &mut self.bios[number];
+        let bio = &mut self.requests.bios[number];
         if core::mem::replace(&mut bio.timed_out, true) {
             return; // another part of it was overdue already
         }
         let part = if matches!(bio.stage, Stage::Data { .. }) { Part::Device } else { Part::Flush };
         self.spent(now, number, part);
-        let BioState { bio: Bio { op, extent, stream, token, .. }, context, asked, .. } = self.bios[number];
+        let BioState { bio: Bio { op, extent, stream, token, .. }, context, asked, .. } = self.requests.bios[number];
         let (stats, outcome) = (&mut self.streams[stream.0 as usize].stats, Outcome::Failed(Errno::ETIMEDOUT));
         stats.ended(op, extent.bytes(), outcome, now.since(asked));
         self.contexts.tell(context, Finished::TimedOut(token));
@@ -240,7 +231,7 @@ impl Queue {
     /// A request is free again: the rest of a bio goes on, and contexts that were refused hear of it.
     #[inline]
     pub(super) fn made_room(&mut self, now: Instant) {
-        if self.parked.is_empty() {
+        if self.intake.parked.is_empty() {
             self.contexts.feed();
         } else {
             self.go_on(now);
@@ -251,12 +242,12 @@ impl Queue {
     #[cold]
     fn go_on(&mut self, now: Instant) {
         while self.has_room()
-            && let Some((number, left)) = self.parked.pop_front()
+            && let Some((number, left)) = self.intake.parked.pop_front()
         {
-            let done = self.bios[number].bio.extent.sectors - left.extent.sectors;
+            let done = self.requests.bios[number].bio.extent.sectors - left.extent.sectors;
             self.cut(now, left, number, done);
         }
-        if self.parked.is_empty() {
+        if self.intake.parked.is_empty() {
             self.contexts.feed();
         }
     }

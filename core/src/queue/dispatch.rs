@@ -23,9 +23,9 @@ impl Queue {
         if let Some(id) = self.contexts.next_granted(context) {
             return Some(self.granted(id));
         }
-        match self.busy_until {
+        match self.device.busy_until {
             Some(until) if now < until => return None, // queue.7
-            _ => self.busy_until = None,
+            _ => self.device.busy_until = None,
         }
         while self.has_work(flushes)
             && let Some(tag) = self.tags.next(&self.settings)
@@ -72,8 +72,8 @@ impl Queue {
     /// If `tag` is not in flight.
     pub fn segments(&self, tag: Tag) -> impl Iterator<Item = Segment> + '_ {
         let request = &self.requests[self.tags.owner(tag).0];
-        self.segments_of(request).map(|node| {
-            let token = self.bios[node.bio].bio.token;
+        self.requests.segments_of(request).map(|node| {
+            let token = self.requests.bios[node.bio].bio.token;
             Segment { token, offset: Bytes::of(node.offset), bytes: Bytes::of(node.sectors) }
         })
     }
@@ -100,14 +100,14 @@ impl Queue {
     /// Gives a request a tag and puts it among those in flight.
     #[inline(always)]
     fn start(&mut self, now: Instant, id: RequestId, tag: Tag) -> (ContextId, Dispatch) {
-        if self.bios.len() == 1 && self.requests[id.0].waiting.op == Op::Write {
+        if self.requests.bios.len() == 1 && self.requests[id.0].waiting.op == Op::Write {
             self.goes_ahead(now, id);
         }
         if self.trace.is_some() {
             self.note_request(now, Action::Dispatched, id);
         }
         self.tags.give(tag, id);
-        self.dispatched.push_back(self.requests.rows_mut(), id.0);
+        self.device.sent.push_back(self.requests.rows_mut(), id.0);
         let request = &mut self.requests[id.0];
         assert!(request.state == State::Waiting, "{id:?} was dispatched twice");
         request.state = State::InFlight(tag);

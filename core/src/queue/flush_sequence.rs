@@ -106,9 +106,9 @@ impl Queue {
     /// A flush, or a bio that is to be durable, begins with its first step; it has the flags that its requests have (sequence.2).
     #[inline(never)]
     pub(super) fn begin(&mut self, now: Instant, number: u32) {
-        let Bio { op, flags, extent, .. } = self.bios[number].bio;
+        let Bio { op, flags, extent, .. } = self.requests.bios[number].bio;
         let (stage, flags) = self.flushes.steps_of(op, flags, extent.start);
-        let state = &mut self.bios[number];
+        let state = &mut self.requests.bios[number];
         (state.stage, state.bio.flags) = (stage, flags);
         match stage {
             Stage::Data { .. } => self.begin_data(now, number),
@@ -120,7 +120,7 @@ impl Queue {
     #[inline(never)]
     pub(super) fn goes_ahead(&mut self, now: Instant, id: RequestId) {
         let Request { waiting, first, .. } = self.requests[id.0];
-        let BioState { bio, stage, .. } = &self.bios[first.bio];
+        let BioState { bio, stage, .. } = &self.requests.bios[first.bio];
         let settings = &self.settings.flush;
         let is_wanted =
             settings.ahead && settings.coordinate && self.streams[bio.stream.0 as usize].habit.is_followed();
@@ -144,7 +144,7 @@ impl Queue {
 
     /// All of a bio, as a request that waits.
     fn waiting_of(&self, number: u32) -> Waiting {
-        let Bio { op, flags, extent, stream, .. } = self.bios[number].bio;
+        let Bio { op, flags, extent, stream, .. } = self.requests.bios[number].bio;
         let Stream { group, priority, .. } = self.streams[stream.0 as usize].stream;
         Waiting { id: RequestId(NIL), op, flags, extent, stream, group, priority }
     }
@@ -152,7 +152,7 @@ impl Queue {
     /// A bio waits for a flush.
     pub(super) fn ask_flush(&mut self, now: Instant, number: u32) {
         let waiting = self.waiting_of(number);
-        let (context, at) = (self.bios[number].context, waiting.extent.start);
+        let (context, at) = (self.requests.bios[number].context, waiting.extent.start);
         if waiting.op == Op::Flush && !self.settings.flush.coordinate {
             let waiting = Waiting { extent: Extent::new(at, 0), ..waiting };
             let id = self.new_request(&waiting, context, SegmentNode { bio: number, ..SegmentNode::NONE });
@@ -170,8 +170,8 @@ impl Queue {
     }
 
     fn look(&mut self, now: Instant, index: usize) {
-        let Self { settings, scheduler, patience, .. } = self;
-        let woken = self.flushes.look(now, index, &settings.flush, scheduler, *patience);
+        let Self { settings, scheduler, device, .. } = self;
+        let woken = self.flushes.look(now, index, &settings.flush, scheduler, device.patience);
         self.contexts.wake(woken.0);
         self.tell_flushed(now, Self::flushed);
     }
@@ -194,11 +194,11 @@ impl Queue {
     pub(super) fn start_flush(&mut self, now: Instant, context: ContextId) -> Option<RequestId> {
         for step in 0..self.flushes.backings() {
             let Some(index) = self.flushes.take_ready(step) else { continue };
-            match self.flushes.start(now, index, context, &self.bios, self.patience) {
+            match self.flushes.start(now, index, context, &self.requests.bios, self.device.patience) {
                 Ok((start, bio)) => {
                     let (op, flags, extent) = (Op::Flush, Flags::NONE, Extent::new(start, 0));
                     let waiting = Waiting { op, flags, extent, ..self.waiting_of(bio) };
-                    return Some(self.new_request(&waiting, self.bios[bio].context, SegmentNode::NONE));
+                    return Some(self.new_request(&waiting, self.requests.bios[bio].context, SegmentNode::NONE));
                 }
                 Err(contexts) => {
                     self.contexts.wake(contexts.0);
@@ -263,7 +263,7 @@ impl Queue {
         let contexts = self.flushes.end(now, at, outcome);
         self.contexts.wake(contexts.0);
         if charge {
-            self.flushes.charge(now, at, time, &self.bios, &mut self.streams, &mut self.scheduler);
+            self.flushes.charge(now, at, time, &self.requests.bios, &mut self.streams, &mut self.scheduler);
         }
         self.look(now, self.flushes.backing_of(at));
         outcome
@@ -272,11 +272,11 @@ impl Queue {
     /// A flush has ended that a bio waited for.
     fn flushed(&mut self, now: Instant, number: u32, outcome: Outcome) {
         self.spent(now, number, Part::Flush);
-        let bio = &mut self.bios[number];
+        let bio = &mut self.requests.bios[number];
         match (bio.stage, outcome) {
             (Stage::Preflush { durable }, Outcome::Done) => {
                 bio.stage = Stage::Data { durable };
-                self.parked.push_back((number, self.waiting_of(number)));
+                self.intake.parked.push_back((number, self.waiting_of(number)));
             }
             (Stage::Preflush { .. } | Stage::Postflush, _) => {
                 bio.outcome = bio.outcome.and(outcome);
@@ -301,7 +301,7 @@ impl Queue {
         self.handle_flushes(now);
         if self.flushes.are_awaited() {
             for index in 0..self.flushes.backings() {
-                self.flushes.give_up(now, index, self.patience);
+                self.flushes.give_up(now, index, self.device.patience);
                 self.tell_flushed(now, |this, now, number, _| {
                     this.time_out(now, number);
                     this.end_bio(now, number);

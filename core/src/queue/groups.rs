@@ -138,6 +138,8 @@ pub(super) struct Groups {
     leaving: Vec<GroupId>,
     /// What was done in groups that are no more.
     gone: Stats,
+    /// How often a stream or group went or moved.
+    pub(super) moves: u64,
 }
 
 impl Groups {
@@ -340,7 +342,7 @@ impl Queue {
         if before == stream {
             return;
         }
-        self.moves += 1;
+        self.groups.moves += 1;
         if before.group != stream.group {
             if state.open > 0 {
                 state.count_active(now);
@@ -355,7 +357,7 @@ impl Queue {
                 request.follow(&stream);
             }
         }
-        for (_, left) in self.parked.iter_mut().filter(|(_, left)| left.stream == id) {
+        for left in self.intake.parked_of(id) {
             (left.group, left.priority) = (stream.group, stream.priority);
         }
         if before.group != stream.group {
@@ -373,7 +375,7 @@ impl Queue {
         let state = self.streams.remove(id.0 as usize);
         assert!(state.open == 0, "{id:?} is removed with {} bios open", state.open);
         self.scheduler.remove_stream(id);
-        self.moves += 1;
+        self.groups.moves += 1;
         self.groups.get_mut(state.stream.group).retired.add(&state.stats);
     }
 
@@ -473,13 +475,12 @@ impl Queue {
                 continue;
             }
             self.groups.leaving.remove(index);
-            self.moves += 1;
+            self.groups.moves += 1;
             let state = self.groups.states[usize::from(id.0)].take().expect("a group leaves once");
             while self.groups.states.pop_if(|last| last.is_none()).is_some() {}
             self.groups.gone.add(&state.retired);
             self.ceilings.remove_group(now, id);
-            self.floors.remove(&id);
-            self.objectives.remove(&id);
+            self.promises.remove_group(id);
             self.scheduler.remove_group(now, id);
         }
     }

@@ -15,7 +15,7 @@ impl Queue {
         context: ContextId,
         segment: SegmentNode,
     ) -> bool {
-        let Some(&id) = self.plug.last() else { return false };
+        let Some(&id) = self.intake.plug.last() else { return false };
         let last = &self.requests[id.0];
         let side = if last.waiting.extent.end() == piece.extent.start {
             Side::Back
@@ -33,10 +33,10 @@ impl Queue {
 
     /// Gives the batch to the scheduler, merging on the way.
     pub(super) fn unplug(&mut self, now: Instant) {
-        if self.plug.is_empty() {
+        if self.intake.plug.is_empty() {
             return;
         }
-        let mut plug = core::mem::take(&mut self.plug);
+        let mut plug = core::mem::take(&mut self.intake.plug);
         for id in plug.drain(..) {
             let request = &self.requests[id.0];
             let candidate =
@@ -55,7 +55,7 @@ impl Queue {
                 self.note_request(now, Action::Inserted, id);
             }
         }
-        self.plug = plug;
+        self.intake.plug = plug;
     }
 
     /// After a back merge: the request may now touch the one behind it.
@@ -100,7 +100,7 @@ impl Queue {
         side: Side,
         (first, tail, count): (SegmentNode, u32, u32),
     ) {
-        let request = &mut self.requests[id.0];
+        let request = &mut self.requests.rows[id.0];
         let (action, mut before, after) = match side {
             Side::Back => (Action::BackMerged, (request.first, request.tail), (first, tail)),
             Side::Front => {
@@ -109,10 +109,10 @@ impl Queue {
             }
         };
         // What comes after has a row for its first segment from now on.
-        let row = self.segments.insert(|_| after.0);
+        let row = self.requests.segments.insert(|_| after.0);
         match before.1 {
             NIL => before.0.next = row,
-            last => self.segments[last].next = row,
+            last => self.requests.segments[last].next = row,
         }
         request.first = before.0;
         request.tail = if after.1 == NIL { row } else { after.1 };

@@ -68,8 +68,14 @@ pub(super) struct Seen {
 }
 
 impl Seen {
+    /// Other floors: what was seen says nothing of them yet.
+    pub(super) fn begin(&mut self, now: Instant) {
+        *self = Self { since: now, ..Self::default() };
+    }
+
     /// A request ended; `below`: some group is below its floor, and waits.
-    fn count(&mut self, now: Instant, bytes: Bytes, below: bool) {
+    #[cold]
+    pub(super) fn count(&mut self, now: Instant, bytes: Bytes, below: bool) {
         if !below {
             (self.since, self.work) = (now, Work::default());
             return;
@@ -87,21 +93,10 @@ impl Seen {
 }
 
 impl Queue {
-    /// A request ended, on a disk with floors.
-    #[cold]
-    pub(super) fn look_at_floors(&mut self, now: Instant, bytes: Bytes) {
-        self.seen.count(now, bytes, self.scheduler.is_below_floor());
-    }
-
-    /// Other floors: what was seen says nothing of them yet.
-    pub(super) fn floors_changed(&mut self, now: Instant) {
-        self.seen = Seen { since: now, ..Seen::default() };
-    }
-
     /// Whether floors add up to more than the disk was seen to do (queue.16).
     #[must_use]
     pub fn floors_short(&self) -> Option<Shortage> {
-        let most = self.seen.most?;
+        let most = self.promises.seen.most?;
         let groups = self.groups.parents_first();
         let count = groups.iter().map(|(id, _)| usize::from(id.0) + 1).max().unwrap_or(0);
         let (mut is_used, mut below) = (vec![false; count], vec![Work::default(); count]);
@@ -113,7 +108,7 @@ impl Queue {
             let at = usize::from(id.0);
             if is_used[at] {
                 is_used[parent] = true;
-                let own = self.floors.get(&id).map(Work::of).unwrap_or_default().max(below[at]);
+                let own = self.promises.floor(id).map(Work::of).unwrap_or_default().max(below[at]);
                 below[parent].ios = below[parent].ios.saturating_add(own.ios);
                 below[parent].bytes = below[parent].bytes.saturating_add(own.bytes);
             }

@@ -58,7 +58,7 @@ impl Queue {
         }
         state.habit.note(bio.op);
         let Stream { group, priority, context } = state.stream;
-        let number = self.bios.insert(|_| BioState {
+        let number = self.requests.bios.insert(|_| BioState {
             bio: *bio,
             context,
             asked,
@@ -74,7 +74,7 @@ impl Queue {
             return self.begin(now, number);
         }
         let touches = |last: &RequestId| self.requests[last.0].waiting.extent.touches(extent);
-        if !self.settings.limits.fits(op, extent) || self.plug.last().is_some_and(touches) {
+        if !self.settings.limits.fits(op, extent) || self.intake.plug.last().is_some_and(touches) {
             return self.begin_data(now, number);
         }
         // Nearly always: it is a request as it is.
@@ -82,7 +82,7 @@ impl Queue {
         let first = SegmentNode { bio: number, next: NIL, offset: 0, sectors: extent.sectors };
         let waiting = Waiting { id: RequestId(NIL), op, flags, extent, stream, group, priority };
         let id = self.new_request(&waiting, context, first);
-        self.plug.push(id);
+        self.intake.plug.push(id);
     }
 
     #[inline]
@@ -111,18 +111,19 @@ impl Queue {
     #[inline]
     pub(super) fn has_room_for(&self, op: Op) -> bool {
         let needs_no_request = op == Op::Flush && self.settings.flush.coordinate;
-        self.bios.len() < self.settings.parts() && (self.parked.is_empty() && self.has_room() || needs_no_request)
+        self.requests.bios.len() < self.settings.parts()
+            && (self.intake.parked.is_empty() && self.has_room() || needs_no_request)
     }
 
     #[inline]
     pub(super) fn has_room(&self) -> bool {
         let requests = self.requests.len() - self.flushes.rows();
-        requests < self.settings.nr_requests as usize && requests + self.segments.len() < self.settings.parts()
+        requests < self.settings.nr_requests as usize && requests + self.requests.segments.len() < self.settings.parts()
     }
 
     /// Makes requests of what is left of a bio, `offset` sectors into it; keeps the rest if there are too few.
     pub(super) fn cut(&mut self, now: Instant, mut left: Waiting, bio: u32, mut offset: u64) {
-        let context = self.bios[bio].context;
+        let context = self.requests.bios[bio].context;
         while self.has_room() {
             let Extent { start, sectors } = left.extent;
             let first = self.settings.limits.first_cut(left.op, left.extent);
@@ -130,13 +131,13 @@ impl Queue {
                 return self.put(now, &left, context, bio, offset);
             }
             self.note(now, Action::Split, left.op, left.extent, left.stream, left.group);
-            self.bios[bio].remaining += 1;
+            self.requests.bios[bio].remaining += 1;
             let piece = Waiting { extent: Extent::new(start, first), ..left };
             self.put(now, &piece, context, bio, offset);
             offset += first;
             left.extent = Extent::new(piece.extent.end(), sectors - first);
         }
-        self.parked.push_front((bio, left));
+        self.intake.parked.push_front((bio, left));
     }
 
     /// Puts a piece of a bio into the plug, for which there is room.
@@ -145,7 +146,7 @@ impl Queue {
         if !self.merge_into_plug(now, piece, context, segment) {
             self.note(now, Action::Got, piece.op, piece.extent, piece.stream, piece.group);
             let id = self.new_request(piece, context, segment);
-            self.plug.push(id);
+            self.intake.plug.push(id);
         }
     }
 

@@ -148,12 +148,7 @@ impl Queue {
         for (id, group) in self.groups.parents_first() {
             next.set_group(now, id, group); // queue.12
         }
-        for (id, floor) in &self.floors {
-            next.set_floor(now, *id, floor);
-        }
-        for (id, objective) in &self.objectives {
-            next.set_latency(now, *id, Some(objective.target()));
-        }
+        self.promises.tell(now, &mut *next);
         for (id, state) in &self.streams {
             next.add_stream(StreamId(id as u32), &state.stream);
         }

@@ -63,7 +63,7 @@ impl Queue {
 
     /// A bio has spent its time since it was divided last on one thing.
     pub(super) fn spent(&mut self, now: Instant, number: u32, part: Part) {
-        let row = &mut self.bios[number];
+        let row = &mut self.requests.bios[number];
         let state = &mut self.streams[row.bio.stream.0 as usize];
         state.stats.times_mut(row.bio.op).spend(part, now.since(row.since));
         row.since = now;
@@ -89,7 +89,7 @@ impl Queue {
     /// How often a stream or group went or moved: figures that were told before and after such a change do not go together.
     #[must_use]
     pub const fn moves(&self) -> u64 {
-        self.moves
+        self.groups.moves
     }
 
     /// What streams have had, those whose number is in `numbers`; `None`: there are none from there on. All that is told is
@@ -135,19 +135,19 @@ impl Queue {
         let clock = self.clock;
         let mut all = Vec::new();
         // A bio is in the device if one of its requests is.
-        let mut requests = vec![NIL; self.bios.rows()];
+        let mut requests = vec![NIL; self.requests.bios.rows()];
         for (id, request) in self.requests.in_use() {
             if request.state != State::Waiting && request.waiting.op != Op::Flush {
                 all.push((request.waiting.group, Figures { in_flight: 1, ..Figures::default() }));
             }
-            for segment in self.segments_of(request) {
+            for segment in self.requests.segments_of(request) {
                 let known = &mut requests[segment.bio as usize];
                 if *known == NIL || request.state != State::Waiting {
                     *known = id;
                 }
             }
         }
-        for (number, row) in self.bios.in_use().filter(|(_, row)| !row.timed_out) {
+        for (number, row) in self.requests.bios.in_use().filter(|(_, row)| !row.timed_out) {
             let state = &self.streams[row.bio.stream.0 as usize];
             let request =
                 self.requests.get(requests[number as usize]).filter(|request| request.state != State::Waiting);

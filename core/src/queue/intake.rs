@@ -1,0 +1,32 @@
+//! What was taken in and is not at the scheduler: the plug, and bios that wait for room.
+
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+
+use super::Settings;
+use crate::group::StreamId;
+use crate::sched::{RequestId, Waiting};
+
+/// What is on its way to the scheduler.
+pub(super) struct Intake {
+    pub(super) plug: Vec<RequestId>,
+    /// Bios, and what is left of them, that wait for room in the table of requests: first, if there is one, the bio that was cut into
+    /// more pieces than there were requests; then those whose first flush has ended (sequence.2).
+    pub(super) parked: VecDeque<(u32, Waiting)>,
+}
+
+impl Intake {
+    pub(super) fn new(settings: &Settings) -> Self {
+        Self { plug: Vec::with_capacity(settings.nr_requests as usize), parked: VecDeque::with_capacity(64) }
+    }
+
+    /// So many requests may wait (queue.14).
+    pub(super) fn grow_to(&mut self, requests: usize) {
+        self.plug.reserve(requests.saturating_sub(self.plug.len()));
+    }
+
+    /// What is parked of a stream.
+    pub(super) fn parked_of(&mut self, id: StreamId) -> impl Iterator<Item = &mut Waiting> {
+        self.parked.iter_mut().map(|(_, left)| left).filter(move |left| left.stream == id)
+    }
+}

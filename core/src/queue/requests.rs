@@ -1,0 +1,128 @@
+//! What a queue holds: requests, the segments that they are made of, and the bios that those are parts of.
+
+use core::ops::{Deref, DerefMut};
+
+use super::Settings;
+use super::flush_sequence::Stage;
+use crate::group::ContextId;
+use crate::list::{Linked, Links, NIL};
+use crate::sched::Waiting;
+use crate::table::Table;
+use crate::waits::Stamp;
+use crate::{Bio, Instant, Outcome, Tag};
+
+/// Where a request is on its way.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum State {
+    /// In the plug, the scheduler, or the flush list.
+    Waiting,
+    /// In the device's hands, or on its way there.
+    InFlight(Tag),
+    /// In the device's hands, its bios already answered (queue.6).
+    TimedOut(Tag),
+}
+
+/// One operation on one extent, made of one or more contiguous bios.
+#[derive(Clone, Copy)]
+pub(super) struct Request {
+    pub(super) waiting: Waiting,
+    pub(super) context: ContextId,
+    pub(super) state: State,
+    pub(super) dispatched: Instant,
+    /// What the clocks showed then.
+    pub(super) stamp: Stamp,
+    /// Its segments, in sector order: the first, and those that joined it.
+    pub(super) first: SegmentNode,
+    /// Where the last of them is in the table of segments; [`NIL`]: it is the first.
+    pub(super) tail: u32,
+    pub(super) segments: u32,
+    /// Which of the queue's schedulers dispatched it last ([`Present::generation`](super::switch::Present::generation)).
+    pub(super) generation: u32,
+    /// Its place in the list of requests in flight.
+    pub(super) links: Links,
+}
+
+#[derive(Clone, Copy)]
+pub(super) struct SegmentNode {
+    pub(super) bio: u32,
+    pub(super) next: u32,
+    /// In sectors, within the bio.
+    pub(super) offset: u64,
+    pub(super) sectors: u64,
+}
+
+impl SegmentNode {
+    /// What a request for no bio has.
+    pub(super) const NONE: Self = Self { bio: NIL, next: NIL, offset: 0, sectors: 0 };
+}
+
+#[derive(Clone, Copy)]
+pub(super) struct BioState {
+    pub(super) bio: Bio,
+    pub(super) context: ContextId,
+    /// When its client asked.
+    pub(super) asked: Instant,
+    /// Up to when its time has been divided, and what the clocks showed then.
+    pub(super) since: Instant,
+    pub(super) stamp: Stamp,
+    pub(super) stage: Stage,
+    /// Segments that have not ended, and one more while all of it, or a rest, waits to be cut.
+    pub(super) remaining: u32,
+    pub(super) outcome: Outcome,
+    pub(super) timed_out: bool,
+}
+
+impl Linked for Request {
+    #[inline]
+    fn links(&mut self) -> &mut Links {
+        &mut self.links
+    }
+}
+
+/// The requests of a queue, and the tables of what they are made of.
+pub(super) struct Requests {
+    pub(super) rows: Table<Request>,
+    /// The segments of requests but for the first of each.
+    pub(super) segments: Table<SegmentNode>,
+    pub(super) bios: Table<BioState>,
+}
+
+impl Requests {
+    pub(super) fn new(settings: &Settings) -> Self {
+        let parts = settings.parts();
+        Self { rows: Table::new(settings.rows()), segments: Table::new(parts), bios: Table::new(parts) }
+    }
+
+    /// Makes room for so many requests, of so many parts (queue.14).
+    pub(super) fn grow_to(&mut self, requests: usize, parts: usize) {
+        self.rows.grow_to(requests);
+        self.segments.grow_to(parts);
+        self.bios.grow_to(parts);
+    }
+
+    /// The segments of a request, in sector order.
+    pub(super) fn segments_of(&self, request: &Request) -> impl Iterator<Item = SegmentNode> + '_ {
+        let mut next = (request.first.bio != NIL).then_some(request.first);
+        core::iter::from_fn(move || {
+            let segment = next?;
+            next = self.segments.get(segment.next).copied();
+            Some(segment)
+        })
+    }
+}
+
+impl Deref for Requests {
+    type Target = Table<Request>;
+
+    #[inline]
+    fn deref(&self) -> &Table<Request> {
+        &self.rows
+    }
+}
+
+impl DerefMut for Requests {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut Table<Request> {
+        &mut self.rows
+    }
+}
