@@ -33,7 +33,7 @@ def refusing(error, *calls):
 
 def said(server):
     """What `status` says of the engine, as JSON and as text."""
-    return json.loads(server.control("status", "--json"))["engine"], server.control("status")
+    return json.loads(server.control("status", "--json", "--seconds=0.1"))["engine"], server.control("status", "--seconds=0.1")
 
 
 @test(fairlift_only=True)

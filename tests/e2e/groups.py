@@ -2,10 +2,9 @@
 
 from types import SimpleNamespace
 
-from control import Control
+from control import Control, fio, fio_stops
 from harness import *
 from metrics import samples, scrape
-from nbdclient import READ
 
 TREE = """
     [disk.one]
@@ -99,36 +98,21 @@ def a_signal_that_did_something_once_does_not_end_the_server(t):
     equal(reads(server)["/gold"], 1, "what /gold has read, by the metrics")
 
 
-def load(server, export, connections, depth, length, stop):
-    """Keeps `depth` random reads under way on each of some connections, in a thread of its own, until told to stop."""
-
-    def one(number):
-        choose = random.Random(f"{SEED}/{export}/{number}")
-        with server.connect(export) as client:
-            ask = lambda: client.submit(READ, choose.randrange(length // 4096) * 4096, 4096)
-            for _ in range(depth):
-                ask()
-            while not stop.is_set():
-                equal(client.reply().error, 0, "a reply's error")
-                ask()
-            for _ in range(depth):
-                client.reply()
-            client.disconnect()
-
-    return [threading.Thread(target=one, args=(n,), daemon=True) for n in range(connections)]
+def load(t, server, export, connections, depth):
+    """Keeps `depth` random reads under way on each of some connections, until it is stopped."""
+    return fio(t, server, export, 600, "--rw=randread", "--verify=0", "--norandommap", "--size=100g", f"--numjobs={connections}", f"--iodepth={depth}")
 
 
-def done_while(server, first, then, stop, threads):
+def done_while(server, first, then, loads):
     """What each group reads while all read so many, after so many that do not count; and then all is stopped."""
     def read(count, before):
         while sum((done := {path: now - before.get(path, 0) for path, now in reads(server).items()}).values()) < count:
             time.sleep(0.2)
         return done
 
-    done = read(then, read(first, {}))
-    stop.set()
-    for thread in threads:
-        thread.join()
+    until(lambda: all(count > 100 for count in reads(server).values()), "all read")
+    done = read(then, read(first, reads(server)))
+    fio_stops(*loads)
     return done
 
 
@@ -145,12 +129,8 @@ def weights_hold(t, scheduler, settings=""):
         config += f'[group."/{name}"]\nweight = {weight}\n[export.{name}]\nbacking = "{SLOW}"\ndisk = "one"\n'
         config += f'group = "/{name}"\noffset = {number * PART}\nsize = {PART}\n'
     server = t.server(config=config)
-    stop = threading.Event()
-    threads = [thread for name in weights for thread in load(server, name, *loads[name], PART, stop)]
-    for thread in threads:
-        thread.start()
-
-    done = {path[1:]: count for path, count in done_while(server, 2000, 10_000, stop, threads).items()}
+    loads = [load(t, server, name, *loads[name]) for name in weights]
+    done = {path[1:]: count for path, count in done_while(server, 1000, 10_000, loads).items()}
     total = sum(done.values())
     for name, weight in weights.items():
         error = done[name] / total / (weight / 1000) - 1
@@ -193,12 +173,9 @@ def the_weights_of_the_example_config_act(t):
     config = example.replace('"mem:1g"', f'"{SLOW}"').replace('size = "512m"', 'size = "100g"')
     config = "".join(line for line in config.splitlines(True) if not line.startswith("control = "))  # beside the listener
     server = t.server(config=config)
-    stop = threading.Event()
     # Bob asks four times as much at once as Alice, who has three times his weight and always more waiting than the disk takes.
-    loads = [*load(server, "alice", 1, 128, PART, stop), *load(server, "bob", 4, 128, PART, stop)]
-    for thread in loads:
-        thread.start()
-    done = done_while(server, 2000, 8000, stop, loads)
+    loads = [load(t, server, "alice", 1, 128), load(t, server, "bob", 4, 128)]
+    done = done_while(server, 6000, 8000, loads)  # fair learns what reads cost in the first two seconds
     ratio = done["/tenants/alice"] / done["/tenants/bob"]
     assert 2.5 < ratio < 3.5, f"weights of 300 and 100 gave {ratio:.2f}: {done}"
 

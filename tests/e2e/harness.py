@@ -762,4 +762,4 @@ def main(words=None, jobs=None):
     chosen = [f for f in TESTS if not words or any(w.replace(" ", "_") in f"{Path(f.__code__.co_filename).stem}.{f.__name__}" for w in words)]
     if not chosen:
         sys.exit(f"no test's name holds {' or '.join(words)}")
-    sys.exit(run_tests(chosen, jobs or int(os.environ.get("JOBS") or min(4, (os.cpu_count() or 1) + 1))))
+    sys.exit(run_tests(chosen, jobs or int(os.environ.get("JOBS") or min(6, (os.cpu_count() or 1) + 3))))

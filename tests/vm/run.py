@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Runs the tests with a real Linux kernel: all, or those whose file or sentence holds one of the words given."""
 
+import os
 import sys
 from pathlib import Path
 
@@ -13,4 +14,5 @@ import linux_guest
 import no_uring
 import virtual_disk
 
-harness.main()
+# Emulation uses the processors all the time: hardly more at once than there are.
+harness.main(jobs=int(os.environ.get("JOBS") or min(4, (os.cpu_count() or 1) + 1)))
