@@ -242,11 +242,11 @@ const NO_ADDRESS: Option<&str> = Some("lists no address; leave the key out for t
 const NO_DIRECTORY: Option<&str> = Some("lists no directory; leave the key out to serve files from anywhere");
 
 pub(crate) const SERVER_ROWS: &[Row<Server>] = &[
-    server("listen", List(NO_ADDRESS, |server, text, at| Ok(server.listen.push(Placed { value: parse_place(text)?, at }))))
+    server("listen", List(NO_ADDRESS, |server, text, at| parse_place(text).map(|value| server.listen.push(Placed { value, at }))))
         .takes("`unix:PATH`, `tcp:HOST:PORT`, or a list of them; `,tls=…` after an address overrides `tls` for it")
         .usual("`unix:` in the run directory")
         .says("the addresses for clients"),
-    server("control", List(NO_ADDRESS, |server, text, at| Ok(server.control.push(Placed { value: parse_control(text)?, at }))))
+    server("control", List(NO_ADDRESS, |server, text, at| parse_control(text).map(|value| server.control.push(Placed { value, at }))))
         .takes("`unix:PATH[,mode=0660][,owner=NAME][,group=NAME][,read_only]`, `tcp:HOST:PORT,token=FILE`, `tcp:HOST:PORT,certificates=DIR`, `off`, or a list of places")
         .usual("beside the first unix socket")
         .says("where the server is looked at and changed while it runs, and who may; see `docs/control.md`"),
@@ -254,7 +254,7 @@ pub(crate) const SERVER_ROWS: &[Row<Server>] = &[
         .takes("`off`, `on` (if the client asks), `require`")
         .usual("`off`")
         .says("whether traffic is encrypted"),
-    server("tls_certificates", Text(|server, text| Ok(server.tls_certificates = Some(text.into()))))
+    server("tls_certificates", Text(|server, text| Ok(text.into()).map(|path| server.tls_certificates = Some(path))))
         .takes("a directory")
         .usual("none")
         .says("the directory with `server-cert.pem`, `server-key.pem` and, to verify clients, `ca-cert.pem`"),
