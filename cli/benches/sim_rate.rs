@@ -88,7 +88,7 @@ fn disk() -> Disk {
 fn through_the_engine(spec: &Spec, load: Load, runtime: Duration) -> f64 {
     let setup = Setup {
         disk: disk(),
-        groups: vec![Group::root()].into(),
+        groups: vec![Group::root()],
         bounds: Default::default(),
         backing: backing(spec),
         read_only: false,
