@@ -3,6 +3,7 @@
 #[path = "../anything/mod.rs"]
 mod anything;
 mod bounds;
+mod costs;
 mod exact;
 mod hardship;
 mod latency;

@@ -33,6 +33,10 @@
 //!              to be paid for before its next flush. The first took a fifth of what a real disk owes to a tenant that commits; with
 //!              the second a tenant that reads much hardly ever flushed.
 //!
+//! admission.6  A period goes on while a tenant has requests in the device of which none has ended, for [`LONG`] at most; then it had half of
+//!              one. Example: of 16 places a reader of 256 KiB has one, beside a reader of 4 KiB. One of its requests ends with a thousand
+//!              of the others, and in that period it had all that it was due: by that period alone it never had a second place.
+//!
 //! A tenant is a group with streams of its own; a stream in the root is one by itself.
 //!
 //! Integral control of shares by what was had: PARDA (Gulati et al., FAST 2009) for hosts of one array; the vrate and donations of
@@ -41,15 +45,19 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
+use super::cost::{Costs, KINDS, Shape};
 use super::depth::Depth;
 use super::entitlement::Entitlement;
-use crate::{Group, GroupId, Instant};
+use crate::time::ms;
+use crate::{Duration, Group, GroupId, Instant};
 
 /// Ends in a period: for each place, for each tenant, and at least (admission.1). Chosen: a correction has reached the device's answers
 /// by the end of the next period, and half of a small tenant's ends are more than chance.
 const LAPS: u32 = 4;
 const EACH: u32 = 16;
 const PERIOD: u32 = 64;
+/// How long a period goes on for a tenant of which nothing has ended in it (admission.6).
+const LONG: Duration = ms(100);
 /// How much of an error is corrected in a period, as an exponent (admission.2).
 /// From a simulation: with 0.3 an error is down to a tenth after seven periods, and answers in lumps move places by 2 %.
 const GAIN: f64 = 0.3;
@@ -107,9 +115,9 @@ struct Tenant {
     has_few: bool,
     places: f64,
     room: u32,
-    /// Its requests in the device, and the cost of the last that went there.
+    /// Its requests in the device, and what the last that went there is like.
     out: u32,
-    cost: u32,
+    last: Shape,
     is_held: bool,
     is_touched: bool,
     node: u32,
@@ -194,6 +202,11 @@ impl Tenant {
     /// Whether its requests wait for places, and not for one or two that it has not at the moment.
     fn waits(&self) -> bool {
         8 * self.waited > self.requests && self.places < NEARLY * f64::from(self.keeps())
+    }
+
+    /// Whether it has requests in the device, and none of them has ended in this period.
+    fn is_slow(&self) -> bool {
+        self.requests == 0 && self.out > 0
     }
 
     /// Whether it has nothing outstanding for most of a period of such a length.
@@ -319,9 +332,9 @@ impl Admission {
 
     /// A request of a tenant goes to the device. Answers whether its places are taken now.
     #[inline]
-    pub(super) fn sent(&mut self, id: TenantId, cost: u32) -> bool {
+    pub(super) fn sent(&mut self, id: TenantId, shape: Shape) -> bool {
         let tenant = &mut self.tenants[id.0 as usize];
-        (tenant.out, tenant.cost) = (tenant.out + 1, cost);
+        (tenant.out, tenant.last) = (tenant.out + 1, shape);
         tenant.is_held = !tenant.has_room();
         tenant.is_held
     }
@@ -349,9 +362,9 @@ impl Admission {
     }
 
     /// What a tenant may have missed while its requests were in the device: as much as these could have asked for.
-    pub(super) fn missed(&self, id: TenantId) -> u32 {
-        let Tenant { out, cost, .. } = self.tenants[id.0 as usize];
-        out.max(1).saturating_mul(cost).min(1 << 30)
+    pub(super) fn missed(&self, id: TenantId, costs: &Costs) -> u32 {
+        let Tenant { out, last, .. } = self.tenants[id.0 as usize];
+        out.max(1).saturating_mul(costs.price(last)).min(1 << 30)
     }
 
     /// A request of a tenant ended, of such a cost. Answers whether the period is over.
@@ -364,6 +377,16 @@ impl Admission {
         self.work += u64::from(cost);
         self.left = self.left.saturating_sub(1);
         self.left == 0
+    }
+
+    /// What is in the device, by kind: each tenant's is taken for what its last was.
+    pub(super) fn inside(&self, costs: &Costs) -> [u32; KINDS] {
+        let mut inside = [0; KINDS];
+        for at in &self.touched {
+            let tenant = &self.tenants[*at as usize];
+            inside[costs.kind(tenant.last)] += tenant.out;
+        }
+        inside
     }
 
     /// A tenant was charged for a flush (admission.5).
@@ -397,11 +420,26 @@ impl Admission {
     /// Ends a period, in which there were so many places, on a disk that does what `depth` says (admission.1 to admission.3).
     /// A period in which no time passed goes on.
     #[cold]
-    pub(super) fn end_period(&mut self, now: Instant, places: f64, depth: &Depth, bounds: Bounds) -> Option<Period> {
+    pub(super) fn end_period(
+        &mut self,
+        now: Instant,
+        places: f64,
+        depth: &Depth,
+        costs: &Costs,
+        bounds: Bounds,
+    ) -> Option<Period> {
         let length = now.since(self.start).as_nanos();
-        if length == 0 {
+        // admission.6
+        if length == 0 || length < LONG.as_nanos() && self.touched.iter().any(|at| self.tenants[*at as usize].is_slow())
+        {
             self.left = PERIOD;
             return None;
+        }
+        for at in &self.touched {
+            let tenant = &mut self.tenants[*at as usize];
+            if tenant.is_slow() {
+                (tenant.requests, tenant.served) = (1, u64::from(costs.price(tenant.last)) / 2);
+            }
         }
         let asked = self.entitle(now, length, depth);
         let (worst, is_exact) = self.correct(length, places);
@@ -531,12 +569,12 @@ impl Admission {
 
     /// Gives each tenant its places; while another depth is tried, so many times what they are that tenants fill that (admission.4).
     /// So many requests may be in the device in all.
-    pub(super) fn give(&mut self, trial: Option<f64>, limit: u32) {
+    pub(super) fn give(&mut self, trial: Option<f64>, limit: u32, costs: &Costs) {
         let times = trial.map_or(1.0, |depth| self.times(depth));
         for at in &self.touched {
             let tenant = &mut self.tenants[*at as usize];
             if tenant.due > 0.0 {
-                let whole = ((tenant.places * times + 0.5) as u32).max(1);
+                let whole = ((tenant.places * times * costs.trial(tenant.last) + 0.5) as u32).max(1);
                 // A tenant that may have all is not held: it would lose its place in the order for nothing.
                 tenant.room = if whole < limit { whole } else { u32::MAX };
             }
@@ -652,7 +690,10 @@ mod tests {
                     break;
                 }
             }
-            let period = self.tenants.end_period(self.now, self.places, &Depth::new(64), bounds).expect("time passed");
+            let period = self
+                .tenants
+                .end_period(self.now, self.places, &Depth::new(64), &Costs::new(None), bounds)
+                .expect("time passed");
             self.places = period.places;
             period
         }
@@ -824,21 +865,21 @@ mod tests {
         let _ = scene.period(&[(one, 1), (light, 1)], Bounds { most: 8.0, ..FREE });
         let give = |scene: &mut Scene, trial| {
             let mut released = Vec::new();
-            scene.tenants.give(trial, 8);
+            scene.tenants.give(trial, 8, &Costs::new(None));
             scene.tenants.release(&mut released);
             released
         };
         assert!(give(&mut scene, None).is_empty());
-        assert_eq!([(); 4].map(|()| scene.tenants.sent(one, COST)), [false, false, false, true]);
+        assert_eq!([(); 4].map(|()| scene.tenants.sent(one, Shape::default())), [false, false, false, true]);
         assert!(scene.tenants.is_held(one) && !scene.tenants.is_held(light));
         assert!(scene.tenants.has_room_again(one));
         assert!(!scene.tenants.has_room_again(one), "it has, and had");
-        let _ = [(); 2].map(|()| scene.tenants.sent(one, COST));
+        let _ = [(); 2].map(|()| scene.tenants.sent(one, Shape::default()));
         assert_eq!(give(&mut scene, Some(12.0)), [one], "with a greater depth there is more room");
         let _ = give(&mut scene, Some(1.0));
         assert!(!scene.tenants.is_held(one), "what is there already stays, and the next holds it");
-        assert!(scene.tenants.sent(one, COST));
-        assert!(scene.tenants.sent(light, COST), "one request always fits, and no more does");
+        assert!(scene.tenants.sent(one, Shape::default()));
+        assert!(scene.tenants.sent(light, Shape::default()), "one request always fits, and no more does");
         let mut released = Vec::new();
         scene.tenants.give_all();
         scene.tenants.release(&mut released);

@@ -7,73 +7,87 @@
 //! cost.1  A request costs what one of 4 KiB costs, and so much for each KiB beyond. Both differ for reads and writes; the first
 //!         also differs for a request near the end of the stream's last one, and for one far from it (16 MiB, as the kernel's
 //!         io.cost).
-//! cost.2  A window in which the disk was full is one equation: the time that passed is the sum of what ended, each at its
-//!         cost. A Kalman filter keeps the six coefficients that explain the windows best. It reckons in factors: a coefficient
-//!         that is a tenth of what is right is as wrong as one of ten times that. Where a load never tells two coefficients
-//!         apart, their ratio stays what it was.
-//! cost.3  A disk is faster or slower than it was thought as a whole, more often than in one coefficient alone: all coefficients
-//!         have an error in common ([`WHOLE`]), and each a smaller one of its own ([`EACH`]). So a load of one kind moves all of
-//!         them together, and only a load that changes its mixture moves one against another. How far windows deviate by
-//!         themselves is learned too ([`NOISE`]).
-//! cost.4  No coefficient is less than 1 ns, and a KiB costs a thousandth of a request at least: less could not be learned
-//!         again by a factor. A request costs at most a second.
+//! cost.2  A time in which the disk was full is one equation: the time that passed is the sum of what ended, each at its cost. The
+//!         coefficients are those that explain the last [`LAST`] equations best, all looked at anew with each that comes, and what those
+//!         before have told. They are reckoned in factors: a coefficient that is a tenth of what is right is as wrong as one of ten
+//!         times that. Where a load never tells two coefficients apart, their ratio stays what it was.
+//! cost.3  A disk is faster or slower than it was as a whole, more often than in one coefficient alone. So ratios are learned from
+//!         what two equations in a row differ by, and only if their mixtures do ([`CHANCE`]). How far equations deviate by themselves
+//!         is learned too ([`NOISE`]). What is in the device at an equation's ends is done by half, more or less: of an equation that is
+//!         short beside that little is believed, and one in which nothing ended of a kind that is in the device goes on.
+//! cost.4  No coefficient is less than 1 ns: less could not be learned again by a factor. A request costs at most a second.
 //! cost.5  Where no model is given, the first window tells the order of magnitude of all coefficients. A disk that takes 5 ms for
 //!         a read would otherwise take hundreds of windows to be known as one.
 //! cost.6  A load that never changes its mixture would leave a wrong model wrong: a reader and a writer that both want all they
 //!         can get are served in the ratio that the model says, in every window. So the kind of request whose cost is known least
-//!         beside the others' has a trial: it is charged as if it cost more in one window, by twice as much as its cost may be
-//!         off, and as much less in the next. Trials end when no cost may be off by more than [`SURE`]. A model that is wrong by
-//!         10 in one coefficient gives shares within 10 % after 4 s on a modelled disk of 60,000 requests a second.
+//!         beside the others' has a trial: it is charged as if it cost up to twice as much in one equation, and as much less in the
+//!         next, and whoever asks for it has as many times fewer places, then more. Between the two what was in the device before
+//!         leaves it. Both together leave shares what they are. Trials end when no cost may be off by more than [`SURE`].
 //! cost.7  A model that is given is where learning starts, and after [`TRUSTED`] of a full disk costs are learned anew, as if none
 //!         had been given, and what each depth brings, which is measured in costs, with them. Of a tenant whose requests are
 //!         thought cheap it is thought that it has all it wants: what it is charged changes nothing that it does, and no trial
 //!         tells what its requests cost. A virtual disk whose reads are thought ten times too cheap and whose writes ten times
 //!         too dear was held too full for its reader to have its share, however long it was looked at.
-//! cost.8  A disk may become another within a moment: its cache of writes is full, or a cloud's credit is used up. A window that is
-//!         off by more than [`SURPRISE`] deviations tells of that: all coefficients are doubted in common, by as much as it is off. On a
-//!         modelled NVMe disk that became five times slower when its cache was full, what the second window had more of was blamed:
-//!         4 KiB were thought to take as long as 256.
+//! cost.8  A disk may become another within a moment: its cache of writes is full, or a cloud's credit is used up. An equation that is
+//!         off by more than [`SURPRISE`] deviations tells of that: little of it is blamed on its mixture, and what is known of ratios is
+//!         doubted. On a modelled NVMe disk that became five times slower when its cache was full, what the second window had
+//!         more of was blamed: 4 KiB were thought to take as long as 256.
 //!
 //! Only ratios matter to shares. A model that is wrong by a factor throughout costs nothing.
 
+use alloc::collections::VecDeque;
+
 use crate::cost_model::Model;
+use crate::time::{ms, secs};
 use crate::{Duration, Extent, Op, Sector};
 
 /// How far from the end of the stream's last request a request is far, in sectors: 4096 pages, as in Linux's `blk-iocost`.
 const FAR: u64 = 4096 * 8;
-/// The deviation of a window's time that has nothing to do with what ended in it, at first, at least and at most: windows of
-/// some hundred requests differed by 5 to 15 % on a virtual disk under a steady load. It moves by one part in [`NOISES`] a window.
-const NOISE: [f64; 3] = [0.1, 0.01, 0.15];
-const NOISES: f64 = 16.0;
-/// How far off all coefficients may be by a common factor, and each by its own, at first, as a part: nothing is known of the
-/// disk's speed; of eight profiles of flash disks (docs/models-flash.md) the ratios differ by a factor of two or so.
-const WHOLE: f64 = 2.0;
-const EACH: f64 = 0.5;
-/// The same, from one window to the next: a virtual disk drifts by tens of percent within minutes, which are 10,000 windows.
-const WHOLE_DRIFT: f64 = 0.02;
-const EACH_DRIFT: f64 = 0.004;
-/// By how many deviations a window is off that tells of another disk (cost.8). Chosen.
+/// How many equations are looked at anew with each that comes. Chosen: from far off, what an equation says depends on all others.
+const LAST: usize = 32;
+/// Of what was told before, one part in so many is forgotten with each equation. Chosen: some 20 s; a virtual disk drifts within minutes.
+const MEMORY: f64 = 128.0;
+/// By what part the level of all coefficients follows an equation (cost.3). Chosen.
+const LEVEL: f64 = 0.25;
+/// The deviation of an equation that has nothing to do with what ended in it, at first, at least and at most: windows of
+/// some hundred requests differed by 5 to 15 % on a virtual disk under a steady load.
+const NOISE: [f64; 3] = [0.05, 0.01, 0.15];
+/// How far off each coefficient may be at first, as a part: of eight profiles of flash disks (docs/models-flash.md) the ratios differ
+/// by a factor of two or so.
+const EACH: f64 = 1.0;
+/// How often the coefficients are improved with each equation.
+const STEPS: usize = 3;
+/// By how many deviations an equation is off that tells of another disk (cost.8). Chosen.
 const SURPRISE: f64 = 3.0;
-/// By what part of the time a kind may take more or less in a window by chance, and in how many windows it is another one's
-/// usual part. Chosen.
+/// What is blamed on the disk as a whole in any case, as a logarithm. Chosen: from one equation to the next a mixture hardly changes so
+/// much that a cost which is wrong by a factor of eight shows by more.
+const JUMP: f64 = 0.6;
+/// By what part a kind may be more or less of an equation by chance. Chosen.
 const CHANCE: f64 = 0.05;
-const MEMORY: f64 = 16.0;
-/// By what part the cost of a kind of request may be off that has no trial, and the most by which a trial changes it (cost.6).
-/// Chosen: a part that shares may be off by, and at most twice the cost for one window.
-const SURE: f64 = 0.05;
-const TRIAL_MOST: f64 = 1.0;
+/// How long what makes an equation takes at least (cost.2). Chosen: a virtual disk does 64 times its depth in it. In 32 times the depth
+/// a kind that comes in bursts was found to cost a third of what it does.
+const EQUATION: Duration = ms(50);
+/// By how much an equation may deviate for what is in the device at its ends, squared, or else it becomes longer; and how long it is at
+/// most. Chosen.
+const FIRM: f64 = 0.005;
+const LONG: Duration = ms(300);
+/// By what part the cost of a kind of request may be off that has no trial, and how much a trial adds to its cost, at least and at most
+/// (cost.6). Chosen: with 0.05 four of twenty pairs of kinds were off by more than 15 % after 2 s, and with 0.03 none
+/// (`core/tests/fair/costs.rs`); less than half more is not told from chance.
+const SURE: f64 = 0.03;
+const TRIAL: [f64; 2] = [0.5, 1.0];
 /// The least part of the time that a kind takes which has a trial. Chosen: of a rarer one, a trial would tell little.
 const TRIAL_PART: f64 = 0.02;
 /// The most that a coefficient may be, in nanoseconds. Chosen: a second, more than any disk takes.
 const MOST: f64 = 1e9;
 /// For how long a given model is learned from (cost.7). Chosen: where none is given costs are right within 2 s on modelled flash disks.
-const TRUSTED: Duration = Duration::from_nanos(2_000_000_000);
+const TRUSTED: Duration = secs(2);
 /// How many coefficients there are.
 const COUNT: usize = 6;
 /// Sectors that a request costs nothing more for: the 4 KiB for which io.cost.model says its rates of requests.
 const FREE: u32 = 8;
 /// Kinds of requests (cost.6): read or write, near or far, small or large for what is read or written at present.
-const KINDS: usize = 8;
+pub(super) const KINDS: usize = 8;
 
 /// What a request is like, as far as its cost goes.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -125,11 +139,6 @@ impl Sum {
         }
     }
 
-    /// How many requests that were.
-    pub(super) fn requests(&self) -> u64 {
-        self.counts.iter().map(|count| u64::from(*count)).sum()
-    }
-
     /// How often each coefficient counts for a kind (KiB for the lengths).
     fn row(&self, kind: usize) -> [f64; COUNT] {
         let (first, far) = (if kind & WRITE > 0 { 3 } else { 0 }, usize::from(kind & DISTANT > 0));
@@ -174,14 +183,21 @@ pub(super) struct Costs {
     is_new: bool,
     /// For how long yet what was given is learned from; `None`: nothing was given, or no longer (cost.7).
     trusted: Option<Duration>,
-    /// The covariance of their relative errors.
-    p: [[f64; COUNT]; COUNT],
-    /// How far windows deviate by themselves, squared (cost.3).
+    /// What ended in the windows that make the next equation, and how long they were; and for how long what ends is of a trial before.
+    sum: Sum,
+    passed: Duration,
+    settles: Duration,
+    /// The last equations.
+    equations: VecDeque<Equation>,
+    /// What those before have told, as information: the coefficients, and how sure they were.
+    before: [f64; COUNT],
+    told: Matrix,
+    /// The covariance of the coefficients' relative errors.
+    p: Matrix,
+    /// How far equations deviate by themselves, squared (cost.3).
     noise: f64,
     /// More sectors beyond 4 KiB than so many are large, of reads and of writes.
     middle: [u32; 2],
-    /// The part of the time that each kind takes, on average.
-    usual: [f64; KINDS],
     /// The kind that has a trial, and its price, in 1,024ths of its cost; whether it is the second window of it (cost.6).
     trial: usize,
     price: u64,
@@ -202,22 +218,26 @@ impl Costs {
             None => [1000.0, 8000.0, 8000.0, 1000.0, 8000.0, 8000.0],
         };
         let theta = theta.map(|each: f64| each.max(1.0));
-        let p = [[0.0; COUNT]; COUNT];
+        let known = diagonal(1.0 / (EACH * EACH));
         let mut this = Self {
             theta,
             is_new: model.is_none(),
             trusted: model.map(|_| TRUSTED),
-            p,
+            sum: Sum::default(),
+            passed: Duration::ZERO,
+            settles: Duration::ZERO,
+            equations: VecDeque::with_capacity(LAST + 1),
+            before: theta,
+            told: known,
+            p: inverse(known),
             noise: NOISE[0] * NOISE[0],
-            middle: [u32::MAX; 2],
-            usual: [0.0; KINDS],
+            middle: [0; 2],
             trial: 0,
             price: PAR,
             is_second: false,
             base: [[1; 2]; 2],
             rate: [0; 2],
         };
-        this.doubt(WHOLE, EACH);
         this.tell();
         this
     }
@@ -226,17 +246,6 @@ impl Costs {
     pub(super) fn again(model: Option<Model>) -> Self {
         let this = Self::new(model);
         Self { trusted: this.trusted.or(Some(Duration::ZERO)), ..this }
-    }
-
-    /// The coefficients may be off by so much more, all by the same factor and each by its own (cost.3).
-    fn doubt(&mut self, whole: f64, each: f64) {
-        for n in 0..COUNT {
-            // What is never seen is not doubted more and more.
-            if self.p[n][n] < WHOLE * WHOLE + EACH * EACH {
-                self.p[n].iter_mut().for_each(|one| *one += whole * whole);
-                self.p[n][n] += each * each;
-            }
-        }
     }
 
     /// Which kind a request is of (cost.6).
@@ -266,67 +275,65 @@ impl Costs {
         (u64::from(cost) * self.price / PAR).clamp(1, 1 << 30) as u32
     }
 
-    /// The disk was full for so long, and this ended in that time (cost.2, cost.3).
-    pub(super) fn learn(&mut self, sum: &Sum, time: Duration) -> Told {
+    /// How many times as many places a tenant has whose requests are like this: as many as bring what they are charged (cost.6).
+    pub(super) fn trial(&self, shape: Shape) -> f64 {
+        if self.price == PAR || self.kind(shape) != self.trial { 1.0 } else { PAR as f64 / self.price as f64 }
+    }
+
+    /// Which prices are on trial, and by how much: another answer is another trial.
+    pub(super) fn on_trial(&self) -> (usize, u64) {
+        (self.trial, self.price)
+    }
+
+    /// The disk was full for so long, and this ended in that time (cost.2); what is in the device is asked for when it matters.
+    pub(super) fn learn(&mut self, sum: &Sum, time: Duration, inside: impl FnOnce(&Self) -> [u32; KINDS]) -> Told {
+        if self.settles > time {
+            self.settles = self.settles - time;
+            return Told::More;
+        }
+        self.settles = Duration::ZERO;
+        self.sum.extend(sum);
+        self.passed = self.passed + time;
+        if self.passed < EQUATION {
+            return Told::More;
+        }
+        let rows = core::array::from_fn(|kind| self.sum.row(kind));
+        let equation = Equation { rows, inside: inside(self), time: self.passed.as_nanos() as f64 };
+        let (variance, _) = equation.chance(&self.theta);
+        if variance > FIRM && (variance == f64::INFINITY || self.passed < LONG) {
+            return Told::More;
+        }
+        let before = self.price;
+        let (sum, passed) = (core::mem::take(&mut self.sum), core::mem::take(&mut self.passed));
+        let told = self.explain(&sum, &equation, passed);
+        if self.price != before {
+            self.settles = Duration::from_nanos(equation.lap() as u64);
+        }
+        told
+    }
+
+    fn explain(&mut self, sum: &Sum, equation: &Equation, time: Duration) -> Told {
         if let Some(left) = self.trusted {
             if left > time {
                 self.trusted = Some(left - time);
             } else {
                 *self = Self::new(None);
-                self.learn(sum, time);
+                self.explain(sum, equation, time);
                 return Told::Anew; // cost.7
             }
         }
-        for first in [0, 3] {
-            let least = self.theta[first + 1].min(self.theta[first + 2]) / 1024.0; // cost.4
-            self.theta[first] = self.theta[first].max(least);
-        }
-        // The time of each kind, by coefficient.
-        let mut times: [[f64; COUNT]; KINDS] = core::array::from_fn(|kind| sum.row(kind));
-        times.iter_mut().for_each(|row| (0..COUNT).for_each(|n| row[n] *= self.theta[n]));
-        let t = time.as_nanos() as f64;
-        let mut predicted: f64 = times.iter().flatten().sum();
-        if t <= 0.0 || predicted <= 0.0 {
+        let predicted: f64 = equation.costs(&self.theta).iter().flatten().sum();
+        if equation.time <= 0.0 || predicted <= 0.0 {
             return Told::More;
         }
         let mut learned = Told::More;
         if core::mem::take(&mut self.is_new) {
-            let greater = (t / predicted).clamp(1e-3, 1e3); // cost.5
-            self.theta = self.theta.map(|one| one * greater);
-            times.iter_mut().flatten().for_each(|one| *one *= greater);
-            predicted *= greater;
-            learned = Told::Scale(greater);
+            learned = Told::Scale(equation.time / predicted); // cost.5
+            self.scale(equation.time / predicted);
         }
-        self.doubt(WHOLE_DRIFT, EACH_DRIFT);
-        // What part of the time each coefficient makes up: by so much a relative error of it is one of the time.
-        let of_kinds = self.parts(&times, predicted);
-        let mut parts = [0.0; COUNT];
-        for (row, part) in times.iter().zip(of_kinds) {
-            let time: f64 = row.iter().sum();
-            (0..COUNT).for_each(|n| parts[n] += if time > 0.0 { part * row[n] / time } else { 0.0 });
-        }
-        // As a factor, nearly: 2 (r - 1) / (r + 1) is about ln r, and bounded.
-        let error = 2.0 * (t - predicted) / (t + predicted);
-        let mut known = self.times(&parts);
-        let mut doubt = dot(&parts, &known);
-        if error * error > SURPRISE * SURPRISE * (doubt + self.noise) {
-            self.doubt(error.abs(), 0.0);
-            known = self.times(&parts);
-            doubt = dot(&parts, &known);
-        }
-        let variance = doubt + self.noise;
-        for n in 0..COUNT {
-            let half = (known[n] / variance * error / 2.0).clamp(-0.75, 0.75);
-            self.theta[n] = (self.theta[n] * (1.0 + half) / (1.0 - half)).clamp(1.0, MOST); // cost.4
-            for m in 0..COUNT {
-                self.p[n][m] -= known[n] * known[m] / variance;
-            }
-        }
-        // What of the error was the window's own, as far as one can tell.
-        let own = self.noise / variance * error;
-        let own = own * own + self.noise * doubt / variance;
-        self.noise = (self.noise + (own - self.noise) / NOISES).clamp(NOISE[1] * NOISE[1], NOISE[2] * NOISE[2]);
-        self.try_price(&times, &parts);
+        self.takes_in(equation);
+        self.fit();
+        self.try_price(equation);
         for write in [false, true] {
             if let Some(middle) = sum.middle(write) {
                 self.middle[usize::from(write)] = middle;
@@ -336,40 +343,90 @@ impl Costs {
         learned
     }
 
-    /// What part of the time each kind takes. A window has a request more or less at each end than its time says, and what
-    /// came of a burst is in this window or in the next: a part that is usual but for [`CHANCE`] says nothing of costs, and
-    /// counts as what it is on average. That of a kind on trial was meant to change.
-    fn parts(&mut self, times: &[[f64; COUNT]; KINDS], all: f64) -> [f64; KINDS] {
-        let mut parts: [f64; KINDS] = core::array::from_fn(|kind| times[kind].iter().sum::<f64>() / all);
-        let usual = core::mem::replace(&mut self.usual, parts);
-        if usual == [0.0; KINDS] {
-            return parts;
-        }
-        for kind in 0..KINDS {
-            let off = parts[kind] - usual[kind];
-            self.usual[kind] = usual[kind] + off / MEMORY;
-            if parts[kind] > 0.0 && (kind != self.trial || self.price == PAR) {
-                parts[kind] = usual[kind] + off - off.clamp(-CHANCE, CHANCE);
-            }
-        }
-        let sum: f64 = parts.iter().sum();
-        parts.map(|part| part / sum)
+    /// All coefficients are so many times greater (cost.4).
+    fn scale(&mut self, times: f64) {
+        self.theta = self.theta.map(|one| (one * times).clamp(1.0, MOST));
+        self.before = self.before.map(|one| (one * times).clamp(1.0, MOST));
     }
 
-    /// `p` times a vector.
-    fn times(&self, vector: &[f64; COUNT]) -> [f64; COUNT] {
-        core::array::from_fn(|n| dot(&self.p[n], vector))
+    /// One more equation, and the first of more than [`LAST`] is one of those before.
+    fn takes_in(&mut self, equation: &Equation) {
+        if self.equations.len() == LAST {
+            let mut told = self.told.map(|row| row.map(|one| one * (1.0 - 1.0 / MEMORY)));
+            let mut towards = times(&told, &self.doubted());
+            (0..COUNT).for_each(|n| told[n][n] += 1.0 / (EACH * EACH * MEMORY));
+            self.pair(&self.equations[0], &self.equations[1]).add_to(&mut told, &mut towards);
+            let by = times(&inverse(told), &towards);
+            (self.told, self.before) = (told, moved(&self.theta, &by));
+            self.equations.pop_front();
+        }
+        if let Some(last) = self.equations.back()
+            && self.pair(last, equation).is_surprise()
+        {
+            // cost.8
+            self.told = self.told.map(|row| row.map(|one| one / 2.0));
+            (0..COUNT).for_each(|n| self.told[n][n] += 0.5 / (EACH * EACH));
+        }
+        self.equations.push_back(equation.clone());
+    }
+
+    /// What the second of two equations tells beside the first.
+    fn pair(&self, one: &Equation, next: &Equation) -> Tells {
+        let (before, after) = (one.beside(&self.theta), next.beside(&self.theta));
+        let mut parts = core::array::from_fn(|n| after.parts[n] - before.parts[n]);
+        let (edges, chances) = (one.chance(&self.theta), next.chance(&self.theta));
+        let moved = parts.iter().map(|part| part.abs()).sum::<f64>() / 2.0;
+        if moved < edges.1.max(chances.1) {
+            parts = [0.0; COUNT];
+        }
+        let variance = self.noise + edges.0 + chances.0;
+        let doubt = dot(&parts, &times(&self.p, &parts));
+        Tells {
+            off: after.off - before.off,
+            parts,
+            variance,
+            likely: (SURPRISE * SURPRISE * (variance + doubt)).min(JUMP * JUMP),
+        }
+    }
+
+    /// How far from what was told before the coefficients are, as factors.
+    fn doubted(&self) -> [f64; COUNT] {
+        core::array::from_fn(|n| ln(self.before[n] / self.theta[n]))
+    }
+
+    /// cost.2, cost.3
+    fn fit(&mut self) {
+        for _ in 0..STEPS {
+            let (mut told, mut towards) = (self.told, times(&self.told, &self.doubted()));
+            self.pairs().for_each(|tells| tells.add_to(&mut told, &mut towards));
+            self.p = inverse(told);
+            self.theta = moved(&self.theta, &times(&self.p, &towards));
+        }
+        let (mut all, mut count) = (NOISE[0] * NOISE[0] * 4.0, 4.0);
+        for Tells { off, variance, likely, .. } in self.pairs() {
+            (all, count) = (all + (off * off).min(likely) * self.noise / variance, count + 1.0);
+        }
+        self.noise = (all / count).clamp(NOISE[1] * NOISE[1], NOISE[2] * NOISE[2]);
+        let mut level = self.equations[0].beside(&self.theta).off;
+        self.equations.iter().for_each(|one| level += LEVEL * (one.beside(&self.theta).off - level));
+        self.scale(exp(level));
+    }
+
+    fn pairs(&self) -> impl Iterator<Item = Tells> {
+        self.equations.iter().zip(self.equations.range(1..)).map(|(one, next)| self.pair(one, next))
     }
 
     /// What is charged until the next equation (cost.6).
-    fn try_price(&mut self, times: &[[f64; COUNT]; KINDS], parts: &[f64; COUNT]) {
+    fn try_price(&mut self, equation: &Equation) {
         if core::mem::take(&mut self.is_second) {
             self.price = PAR * PAR / self.price;
             return;
         }
-        let all: f64 = times.iter().flatten().sum();
+        let costs = equation.costs(&self.theta);
+        let all: f64 = costs.iter().flatten().sum();
+        let parts = equation.beside(&self.theta).parts;
         let (mut most, mut off) = (0.0, 0.0);
-        for (kind, row) in times.iter().enumerate() {
+        for (kind, row) in costs.iter().enumerate() {
             let time: f64 = row.iter().sum();
             let part = time / all;
             if !(TRIAL_PART..=1.0 - TRIAL_PART).contains(&part) {
@@ -377,18 +434,19 @@ impl Costs {
             }
             // By what this kind's cost differs from that of all, and how sure that is.
             let beside: [f64; COUNT] = core::array::from_fn(|n| row[n] / time - parts[n]);
-            let doubt = dot(&beside, &self.times(&beside));
+            let doubt = dot(&beside, &times(&self.p, &beside));
             if doubt > SURE * SURE && part * doubt > most {
                 (most, off, self.trial) = (part * doubt, doubt, kind);
             }
         }
-        // The root of `off`, near enough for what is between SURE and TRIAL_MOST.
-        let mut by = TRIAL_MOST;
+        // The root of `off`, near enough for what is between SURE and 1.
+        let mut by = TRIAL[1];
         for _ in 0..4 {
             by = (by + off / by) / 2.0;
         }
         self.is_second = off > 0.0;
-        self.price = if self.is_second { (PAR as f64 * (1.0 + (2.0 * by).min(TRIAL_MOST))) as u64 } else { PAR };
+        self.price =
+            if self.is_second { (PAR as f64 * (1.0 + (2.0 * by).clamp(TRIAL[0], TRIAL[1]))) as u64 } else { PAR };
     }
 
     fn tell(&mut self) {
@@ -417,8 +475,148 @@ impl Costs {
 /// The price of a request that costs what it is thought to cost.
 const PAR: u64 = 1024;
 
+type Matrix = [[f64; COUNT]; COUNT];
+
+/// What ended in a time in which the disk was full (cost.2).
+#[derive(Clone, Debug)]
+struct Equation {
+    /// How often each coefficient counts, by kind.
+    rows: [[f64; COUNT]; KINDS],
+    /// What was in the device at its end.
+    inside: [u32; KINDS],
+    /// In nanoseconds.
+    time: f64,
+}
+
+impl Equation {
+    /// What all of each kind costs, by coefficient.
+    fn costs(&self, theta: &[f64; COUNT]) -> [[f64; COUNT]; KINDS] {
+        self.rows.map(|row| core::array::from_fn(|n| row[n] * theta[n]))
+    }
+
+    fn beside(&self, theta: &[f64; COUNT]) -> Level {
+        let costs = self.costs(theta);
+        let all: f64 = costs.iter().flatten().sum();
+        let parts = core::array::from_fn(|n| costs.iter().map(|row| row[n]).sum::<f64>() / all);
+        Level { off: ln(self.time / all), parts }
+    }
+
+    /// How often each kind counts.
+    fn count(&self, kind: usize) -> f64 {
+        self.rows[kind][1..3].iter().chain(&self.rows[kind][4..]).sum()
+    }
+
+    /// How long a request was in the device, of the kind that was there longest.
+    fn lap(&self) -> f64 {
+        let lap = |kind| self.time * f64::from(self.inside[kind]) / self.count(kind).max(1.0);
+        (0..KINDS).map(lap).fold(0.0, f64::max)
+    }
+
+    /// By how much it may be off, and its mixture by chance: the requests in the device at either end were done by half, more or less.
+    fn chance(&self, theta: &[f64; COUNT]) -> (f64, f64) {
+        let costs = self.costs(theta);
+        let all: f64 = costs.iter().flatten().sum();
+        let (mut variance, mut mixture) = (0.0, 0.0);
+        for (kind, row) in costs.iter().enumerate() {
+            let part = row.iter().sum::<f64>() / all;
+            let count = self.count(kind);
+            if self.inside[kind] > 0 && count == 0.0 {
+                return (f64::INFINITY, f64::INFINITY);
+            }
+            if count > 0.0 {
+                let edge = f64::from(self.inside[kind]) / (2.0 * count);
+                variance += part * part * edge * edge;
+                mixture += part * (1.0 - part).max(0.0) * (CHANCE + edge);
+            }
+        }
+        (variance, mixture / 2.0)
+    }
+}
+
+/// How long an equation took beside what coefficients say, as a factor; and which part of that time each coefficient makes up: by
+/// so much an error of it is one of the time.
+struct Level {
+    off: f64,
+    parts: [f64; COUNT],
+}
+
+/// What an equation tells of ratios, beside the one before: by how much its time and its parts are others. By how much it may be off, and what
+/// is likely at most, squared.
+struct Tells {
+    off: f64,
+    parts: [f64; COUNT],
+    variance: f64,
+    likely: f64,
+}
+
+impl Tells {
+    fn add_to(&self, told: &mut Matrix, towards: &mut [f64; COUNT]) {
+        let beyond = 1.0 + self.off * self.off / self.likely;
+        let variance = self.variance * beyond * beyond;
+        for n in 0..COUNT {
+            towards[n] += self.parts[n] * self.off / variance;
+            (0..COUNT).for_each(|m| told[n][m] += self.parts[n] * self.parts[m] / variance);
+        }
+    }
+
+    /// Whether it is off by more than its own deviation and that of the coefficients make likely.
+    fn is_surprise(&self) -> bool {
+        self.off * self.off > self.likely
+    }
+}
+
 fn dot(one: &[f64; COUNT], other: &[f64; COUNT]) -> f64 {
     one.iter().zip(other).map(|(a, b)| a * b).sum()
+}
+
+fn times(matrix: &Matrix, vector: &[f64; COUNT]) -> [f64; COUNT] {
+    core::array::from_fn(|n| dot(&matrix[n], vector))
+}
+
+fn diagonal(each: f64) -> Matrix {
+    core::array::from_fn(|n| core::array::from_fn(|m| if n == m { each } else { 0.0 }))
+}
+
+/// Of a positive definite matrix.
+fn inverse(mut of: Matrix) -> Matrix {
+    let mut inverse = diagonal(1.0);
+    for n in 0..COUNT {
+        let by = 1.0 / of[n][n];
+        of[n] = of[n].map(|one| one * by);
+        inverse[n] = inverse[n].map(|one| one * by);
+        for m in (0..COUNT).filter(|m| *m != n) {
+            let by = of[m][n];
+            for k in 0..COUNT {
+                of[m][k] -= by * of[n][k];
+                inverse[m][k] -= by * inverse[n][k];
+            }
+        }
+    }
+    inverse
+}
+
+/// Coefficients times such factors, given as logarithms; e at most at once (cost.4).
+fn moved(theta: &[f64; COUNT], by: &[f64; COUNT]) -> [f64; COUNT] {
+    core::array::from_fn(|n| (theta[n] * exp(by[n].clamp(-1.0, 1.0))).clamp(1.0, MOST))
+}
+
+/// The natural logarithm of a normal number above 0.
+fn ln(of: f64) -> f64 {
+    const MANTISSA: u64 = (1 << 52) - 1;
+    let (bits, one) = (of.to_bits(), 1.0_f64.to_bits());
+    let z = f64::from_bits(bits & MANTISSA | one);
+    let (z, exponent) = ((z - 1.0) / (z + 1.0), (bits >> 52) as f64 - 1023.0);
+    let square = z * z;
+    let series = 1.0 + square * (1.0 / 3.0 + square * (1.0 / 5.0 + square * (1.0 / 7.0 + square / 9.0)));
+    exponent * core::f64::consts::LN_2 + 2.0 * z * series
+}
+
+/// e to such a power, of what is not far from 0.
+fn exp(of: f64) -> f64 {
+    let mut part = of / 16.0;
+    part = (1.0 + part / 2.0 + part * part / 12.0) / (1.0 - part / 2.0 + part * part / 12.0);
+    (0..4).for_each(|_| part *= part);
+    part
 }
 
 #[cfg(test)]
@@ -481,7 +679,7 @@ mod tests {
         fn teach(&mut self, costs: &mut Costs, mix: Mix, windows: u32) {
             for _ in 0..windows {
                 let (sum, time) = self.window(mix);
-                costs.learn(&sum, time);
+                learn(costs, &sum, time);
             }
         }
 
@@ -510,11 +708,15 @@ mod tests {
         core::array::from_fn(|n| (0..KINDS).map(|kind| sum.row(kind)[n]).sum())
     }
 
+    fn learn(costs: &mut Costs, sum: &Sum, time: Duration) -> Told {
+        let rows = core::array::from_fn(|kind| sum.row(kind));
+        costs.explain(sum, &Equation { rows, inside: [0; KINDS], time: time.as_nanos() as f64 }, time)
+    }
+
     /// Starts where the coefficients are these.
     fn costs(theta: [f64; COUNT]) -> Costs {
         let mut costs = Costs::new(None);
-        (costs.theta, costs.p, costs.is_new) = (theta, [[0.0; COUNT]; COUNT], false);
-        costs.doubt(WHOLE, EACH);
+        (costs.theta, costs.before, costs.is_new) = (theta, theta, false);
         costs.tell();
         costs
     }
@@ -631,7 +833,7 @@ mod tests {
         let (mut learned, mut passed) = (alloc::vec::Vec::new(), Duration::ZERO);
         while passed < TRUSTED + TRUSTED {
             let (sum, time) = disk.window(MIXED);
-            learned.push((costs.learn(&sum, time), passed + time >= TRUSTED));
+            learned.push((learn(&mut costs, &sum, time), passed + time >= TRUSTED));
             passed = passed + time;
         }
         assert!(learned.iter().filter(|(one, _)| *one == Told::Anew).count() == 1);
@@ -639,7 +841,7 @@ mod tests {
         assert!(learned.iter().all(|(one, _)| !matches!(one, Told::Scale(_))), "the order of magnitude was known");
         let mut costs = Costs::again(None);
         let (sum, time) = disk.window(MIXED);
-        assert_eq!(costs.learn(&sum, time), Told::Anew, "what was measured in other costs is void");
+        assert_eq!(learn(&mut costs, &sum, time), Told::Anew, "what was measured in other costs is void");
     }
 
     /// cost.4: whatever the windows say, and whatever was given at first.
@@ -657,7 +859,7 @@ mod tests {
                 for _ in 0..40 {
                     let mix = [MIXED, SMALL_READS, Mix { writes: (1.0, 1.0), ..MIXED }][phase % 3];
                     let (sum, time) = disk.window(mix);
-                    costs.learn(&sum, time);
+                    learn(&mut costs, &sum, time);
                     let theta = costs.theta;
                     assert!(theta.iter().all(|one| (0.0..=MOST).contains(one)), "seed {seed}: {theta:?}");
                     let p = costs.p;
@@ -693,8 +895,8 @@ mod tests {
         let mut costs = Costs::new(None);
         let before = costs.theta;
         let (sum, _) = Disk::new(TRUE).window(MIXED);
-        costs.learn(&sum, Duration::ZERO);
-        costs.learn(&Sum::default(), Duration::from_nanos(1000));
+        learn(&mut costs, &sum, Duration::ZERO);
+        learn(&mut costs, &Sum::default(), Duration::from_nanos(1000));
         assert_eq!(costs.theta, before);
     }
 

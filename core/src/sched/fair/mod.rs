@@ -96,9 +96,6 @@ pub struct Fair {
     is_spoilt: bool,
     /// What ended in the present window.
     sum: Sum,
-    /// What ended in those that make the next equation of costs, and how long they were (cost.2).
-    equation: Sum,
-    equation_time: Duration,
     depth: Depth,
     /// What the device takes at once.
     depth_max: u32,
@@ -142,11 +139,6 @@ struct GroupState {
     covered: u64,
 }
 
-/// How many times the depth ends at least in the windows that make an equation. What ends in a window was partly served
-/// before it, and what is served in it ends partly later: a window of 8 times the depth counted a read and a write more for
-/// another that its time had nothing to do with, and a write of 8.5 reads was found to be 4.2 of them. With 32 times the depth
-/// a kind that comes in bursts was found to cost a third of what it does.
-const EDGE: u32 = 64;
 /// No queue.
 const NIL: u32 = u32::MAX;
 
@@ -174,8 +166,6 @@ impl Fair {
             costs: Costs::new(settings.cost_model),
             is_spoilt: false,
             sum: Sum::default(),
-            equation: Sum::default(),
-            equation_time: Duration::ZERO,
             depth: Depth::new(setup.depth.into()),
             depth_max: u32::from(setup.depth).max(1),
             limit: 0,
@@ -245,7 +235,7 @@ impl Fair {
     /// How a tenant's requests come into the order: what it missed while it had requests under way it is given back.
     fn arrival(&self, tenant: TenantId, is_present: bool) -> Arrival {
         match is_present {
-            true => Arrival::Present { credit: self.tenants.missed(tenant) },
+            true => Arrival::Present { credit: self.tenants.missed(tenant, &self.costs) },
             false => Arrival::New,
         }
     }
@@ -274,7 +264,7 @@ impl Fair {
         match all {
             true => self.tenants.give_all(),
             false => {
-                self.tenants.give(self.depth.trial(), self.limit);
+                self.tenants.give(self.depth.trial(), self.limit, &self.costs);
                 if let Some(guests) = self.guests {
                     self.tenants.make_room(guests, |group| self.latency.protects(self.looked, group)); // fair.12
                 }
@@ -318,7 +308,8 @@ impl Fair {
         queue.in_flight += 1;
         let group = queue.group;
         let charged = &mut self.shapes[id.0 as usize];
-        let cost = self.costs.price(charged.shape);
+        let shape = charged.shape;
+        let cost = self.costs.price(shape);
         charged.cost = cost;
         self.order.serve(cost.into());
         let state = &mut self.groups[usize::from(group.0)];
@@ -335,7 +326,7 @@ impl Fair {
             }
             self.floors.went(group, self.waitings.op(id).direction());
         }
-        let is_held = self.tenants.sent(tenant, cost) && !is_free;
+        let is_held = self.tenants.sent(tenant, shape) && !is_free;
         if is_held && is_group {
             self.order.throttle(order);
         }
@@ -376,7 +367,7 @@ impl Fair {
     fn learn(&mut self, now: Instant, tenant: TenantId, charged: Charged) {
         let Charged { shape, cost } = charged;
         self.sum.add(shape, self.costs.kind(shape));
-        let before = self.limit;
+        let (before, on_trial) = (self.limit, self.costs.on_trial());
         let worth = self.costs.of(shape);
         let ended = self.depth.ended(now, worth, self.in_flight + 1, self.waitings.len() as u32);
         match ended {
@@ -385,17 +376,13 @@ impl Fair {
             Ended::Full(time) => {
                 let sum = core::mem::take(&mut self.sum);
                 if !core::mem::take(&mut self.is_spoilt) {
-                    self.equation.extend(&sum);
-                    self.equation_time = self.equation_time + time;
-                    if self.equation.requests() >= u64::from(EDGE * before) {
-                        let sum = core::mem::take(&mut self.equation);
-                        match self.costs.learn(&sum, core::mem::take(&mut self.equation_time)) {
-                            Told::More => {}
-                            Told::Anew => self.measure_depths_anew(),
-                            Told::Scale(times) => {
-                                self.pace.rescale(times);
-                                self.tenants.rescale(times);
-                            }
+                    let tenants = &self.tenants;
+                    match self.costs.learn(&sum, time, |costs| tenants.inside(costs)) {
+                        Told::More => {}
+                        Told::Anew => self.measure_depths_anew(),
+                        Told::Scale(times) => {
+                            self.pace.rescale(times);
+                            self.tenants.rescale(times);
                         }
                     }
                 }
@@ -409,7 +396,9 @@ impl Fair {
                 least: self.depth.floor(part),
                 least_exact: self.depth.bend(part),
             };
-            let Some(period) = self.tenants.end_period(now, before.into(), &self.depth, bounds) else { return };
+            let Some(period) = self.tenants.end_period(now, before.into(), &self.depth, &self.costs, bounds) else {
+                return;
+            };
             if period.changed {
                 self.depth.review();
             }
@@ -418,7 +407,7 @@ impl Fair {
             return;
         }
         self.set_limit();
-        if is_over || self.limit != before {
+        if is_over || self.limit != before || self.costs.on_trial() != on_trial {
             self.give_places(false);
         }
     }
