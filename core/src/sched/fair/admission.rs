@@ -183,6 +183,14 @@ impl Tenant {
         self.since = now;
     }
 
+    /// A request of it ended, of such a cost.
+    #[inline]
+    fn ended(&mut self, cost: u32) {
+        self.served += u64::from(cost);
+        self.requests += 1;
+        self.waited += u32::from(self.open >= self.out);
+    }
+
     /// Whether it may have another request in the device.
     #[inline]
     fn has_room(&self) -> bool {
@@ -370,10 +378,7 @@ impl Admission {
     /// A request of a tenant ended, of such a cost. Answers whether the period is over.
     #[inline]
     pub(super) fn served(&mut self, id: TenantId, cost: u32) -> bool {
-        let tenant = &mut self.tenants[id.0 as usize];
-        tenant.served += u64::from(cost);
-        tenant.requests += 1;
-        tenant.waited += u32::from(tenant.open >= tenant.out);
+        self.tenants[id.0 as usize].ended(cost);
         self.work += u64::from(cost);
         self.left = self.left.saturating_sub(1);
         self.left == 0
@@ -438,7 +443,7 @@ impl Admission {
         for at in &self.touched {
             let tenant = &mut self.tenants[*at as usize];
             if tenant.is_slow() {
-                (tenant.requests, tenant.served) = (1, u64::from(costs.price(tenant.last)) / 2);
+                tenant.ended(costs.price(tenant.last) / 2);
             }
         }
         let asked = self.entitle(now, length, depth);
@@ -818,6 +823,32 @@ mod tests {
         let before = scene.now;
         let _ = scene.period(&parts, FREE);
         assert_eq!(scene.now.since(before), us(10 * 16 * 100));
+    }
+
+    /// admission.6: what a tenant had is known once something of it has ended, or after a while.
+    #[test]
+    fn a_period_goes_on_for_a_tenant_of_which_nothing_has_ended() {
+        let mut scene = Scene::new(16.0);
+        let [small, large] = scene.asking([100, 100], 16);
+        let costs = Costs::new(None);
+        assert!(!scene.tenants.sent(large, Shape { sectors: 512, ..Shape::default() }));
+        let mut ends = |scene: &mut Scene, tenant, cost| {
+            scene.now += us(10);
+            scene.tenants.served(tenant, cost)
+                && scene.tenants.end_period(scene.now, 16.0, &Depth::new(64), &costs, FREE).is_some()
+        };
+        assert!((0..1000).all(|_| !ends(&mut scene, small, COST)), "nothing of the other has ended");
+        assert!(!ends(&mut scene, large, 64 * COST));
+        let more = (0..).take_while(|_| !ends(&mut scene, small, COST)).count();
+        assert!(more < 64, "{more} more");
+        let [_, places] = scene.places([small, large]);
+        // And if nothing of it ends in [`LONG`], it had half of one: it is due more.
+        let until = scene.now + LONG + ms(1);
+        while scene.now < until {
+            let _ = ends(&mut scene, small, COST);
+        }
+        let [_, after] = scene.places([small, large]);
+        assert!(after > places, "{after} after {places}");
     }
 
     /// admission.5: the others are to have had what they are due of as much work, and what is owed has an end.
