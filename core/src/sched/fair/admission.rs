@@ -832,7 +832,7 @@ mod tests {
         let [small, large] = scene.asking([100, 100], 16);
         let costs = Costs::new(None);
         assert!(!scene.tenants.sent(large, Shape { sectors: 512, ..Shape::default() }));
-        let mut ends = |scene: &mut Scene, tenant, cost| {
+        let ends = |scene: &mut Scene, tenant, cost| {
             scene.now += us(10);
             scene.tenants.served(tenant, cost)
                 && scene.tenants.end_period(scene.now, 16.0, &Depth::new(64), &costs, FREE).is_some()
