@@ -69,7 +69,7 @@ const CHANCE: f64 = 0.05;
 const EQUATION: Duration = ms(50);
 /// By how much an equation may deviate for what is in the device at its ends, squared, or else it becomes longer; and how long it is at
 /// most. Chosen.
-const FIRM: f64 = 0.003;
+const FIRM: f64 = 0.004;
 const LONG: Duration = ms(300);
 /// By what part the cost of a kind of request may be off that has no trial, and how much a trial adds to its cost, at least and at most
 /// (cost.6). Chosen: with 0.05 four of twenty pairs of kinds were off by more than 15 % after 2 s, and with 0.03 none
