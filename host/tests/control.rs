@@ -118,11 +118,13 @@ fn said(config: &Config) -> (BTreeSet<String>, BTreeSet<String>, BTreeSet<String
     (groups.collect(), disks.collect(), exports.collect(), listeners.collect())
 }
 
+type Make = dyn Fn(&mut Edit) -> Result<(), String>;
+
 /// An edit, with what it is.
 #[derive(Clone)]
 struct Change {
     says: String,
-    edit: Arc<dyn Fn(&mut Edit) -> Result<(), String>>,
+    edit: Arc<Make>,
 }
 
 impl std::fmt::Debug for Change {

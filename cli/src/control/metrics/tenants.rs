@@ -137,6 +137,7 @@ type Described<F> = (&'static str, &'static str, F);
 type OfRow = fn(&TenantRow<'_>) -> Option<f64>;
 type OfGroup = fn(&GroupView) -> Duration;
 type OfStats = fn(&Stats, Op) -> u64;
+type OfBounds = fn(&Bounds) -> Rates;
 
 /// All of the tenants' metrics.
 pub(super) fn text(rows: &[TenantRow<'_>], bounds: &BTreeMap<String, Bounds>, format: Format) -> String {
@@ -209,7 +210,7 @@ fn of_tenants(rows: &[TenantRow<'_>], out: &mut Lines) {
 
 /// What binds groups, on all disks together.
 fn of_bounds(bounds: &BTreeMap<String, Bounds>, out: &mut Lines) {
-    let kinds: [Described<fn(&Bounds) -> Rates>; 2] = [
+    let kinds: [Described<OfBounds>; 2] = [
         ("fairlift_tenant_max", "The tenant's ceiling, in bytes or operations a second", |bounds| bounds.ceiling.max),
         ("fairlift_tenant_min", "The tenant's floor, in bytes or operations a second", |bounds| bounds.floor),
     ];
