@@ -55,6 +55,7 @@ def a_signal_to_end_is_the_commands_and_the_server_follows_it(t):
     until(lambda: os.path.exists(said) and Path(said).read_text(), "the command runs")
     process.kill()
     until(lambda: Path(said).read_text() == "gone\n", "the server has taken its socket away")
+    until(lambda: not descendants(os.getpid()), "both have ended")
 
 
 if __name__ == "__main__":
