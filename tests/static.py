@@ -55,7 +55,7 @@ def the_static_program_serves_in_a_root_that_holds_nothing_else(t):
         file.seek(4096)
         equal(file.read(65536), data(65536), "what was written, in the file")
     control = {**os.environ, "FAIRLIFT_CONTROL": "unix:/srv/s.control.sock"}
-    contains(t.run(*inside, "status", env=control), "alice.img")
+    contains(t.run(*inside, "status", env=control), "/alice")
     t.run(*inside, "set", "group", "/", "max=riops=1000", env=control)
     server.send_signal(signal.SIGTERM)
     equal(server.wait(20), 0, "its exit code")
