@@ -14,7 +14,9 @@
 //! cost.3  A disk is faster or slower than it was as a whole, more often than in one coefficient alone. So ratios are learned from
 //!         what two equations in a row differ by, and only if their mixtures do ([`CHANCE`]). How far equations deviate by themselves
 //!         is learned too ([`NOISE`]). What is in the device at an equation's ends is done by half, more or less: of an equation that is
-//!         short beside that little is believed, and one in which nothing ended of a kind that is in the device goes on.
+//!         short beside that little is believed, and one in which nothing ended of a kind that is in the device goes on. Nor is it of one
+//!         beside which flushes took much: what they took of the disk is reckoned, and whoever flushes writes. A tenant that commits
+//!         was found to write for a tenth of what others' reads cost, where both cost the same, and had 0.8 of a disk in place of half.
 //! cost.4  No coefficient is less than 1 ns: less could not be learned again by a factor. A request costs at most a second.
 //! cost.5  Where no model is given, the first window tells the order of magnitude of all coefficients. A disk that takes 5 ms for
 //!         a read would otherwise take hundreds of windows to be known as one.
@@ -22,7 +24,8 @@
 //!         can get are served in the ratio that the model says, in every window. So the kind of request whose cost is known least
 //!         beside the others' has a trial: it is charged as if it cost up to twice as much in one equation, and as much less in the
 //!         next, and whoever asks for it has as many times fewer places, then more. Between the two what was in the device before
-//!         leaves it. Both together leave shares what they are. Trials end when no cost may be off by more than [`SURE`].
+//!         leaves it. Both together leave shares what they are. Trials end when no cost may be off by more than [`SURE`], and there are none
+//!         while flushes take more than [`CHANCE`]: they would tell nothing.
 //! cost.7  A model that is given is where learning starts, and after [`TRUSTED`] of a full disk costs are learned anew, as if none
 //!         had been given, and what each depth brings, which is measured in costs, with them. Of a tenant whose requests are
 //!         thought cheap it is thought that it has all it wants: what it is charged changes nothing that it does, and no trial
@@ -183,9 +186,10 @@ pub(super) struct Costs {
     is_new: bool,
     /// For how long yet what was given is learned from; `None`: nothing was given, or no longer (cost.7).
     trusted: Option<Duration>,
-    /// What ended in the windows that make the next equation, and how long they were; and for how long what ends is of a trial before.
+    /// What ended in the windows that make the next equation, how long they were, and what flushes took beside that; and for how long what ends is of a trial before.
     sum: Sum,
     passed: Duration,
+    lost: Duration,
     settles: Duration,
     /// The last equations.
     equations: VecDeque<Equation>,
@@ -225,6 +229,7 @@ impl Costs {
             trusted: model.map(|_| TRUSTED),
             sum: Sum::default(),
             passed: Duration::ZERO,
+            lost: Duration::ZERO,
             settles: Duration::ZERO,
             equations: VecDeque::with_capacity(LAST + 1),
             before: theta,
@@ -286,25 +291,38 @@ impl Costs {
     }
 
     /// The disk was full for so long, and this ended in that time (cost.2); what is in the device is asked for when it matters.
-    pub(super) fn learn(&mut self, sum: &Sum, time: Duration, inside: impl FnOnce(&Self) -> [u32; KINDS]) -> Told {
+    /// Flushes took so much time beside that.
+    pub(super) fn learn(
+        &mut self,
+        sum: &Sum,
+        time: Duration,
+        lost: Duration,
+        inside: impl FnOnce(&Self) -> [u32; KINDS],
+    ) -> Told {
         if self.settles > time {
             self.settles = self.settles - time;
             return Told::More;
         }
         self.settles = Duration::ZERO;
         self.sum.extend(sum);
-        self.passed = self.passed + time;
+        (self.passed, self.lost) = (self.passed + time, self.lost + lost);
         if self.passed < EQUATION {
             return Told::More;
         }
         let rows = core::array::from_fn(|kind| self.sum.row(kind));
-        let equation = Equation { rows, inside: inside(self), time: self.passed.as_nanos() as f64 };
+        let equation = Equation {
+            rows,
+            inside: inside(self),
+            time: self.passed.as_nanos() as f64,
+            lost: self.lost.as_nanos() as f64,
+        };
         let (variance, _) = equation.chance(&self.theta);
         if variance > FIRM && (variance == f64::INFINITY || self.passed < LONG) {
             return Told::More;
         }
         let before = self.price;
         let (sum, passed) = (core::mem::take(&mut self.sum), core::mem::take(&mut self.passed));
+        self.lost = Duration::ZERO;
         let told = self.explain(&sum, &equation, passed);
         if self.price != before {
             self.settles = Duration::from_nanos(equation.lap() as u64);
@@ -391,7 +409,7 @@ impl Costs {
 
     /// How far from what was told before the coefficients are, as factors.
     fn doubted(&self) -> [f64; COUNT] {
-        core::array::from_fn(|n| ln(self.before[n] / self.theta[n]))
+        core::array::from_fn(|n| libm::log(self.before[n] / self.theta[n]))
     }
 
     /// cost.2, cost.3
@@ -409,7 +427,7 @@ impl Costs {
         self.noise = (all / count).clamp(NOISE[1] * NOISE[1], NOISE[2] * NOISE[2]);
         let mut level = self.equations[0].beside(&self.theta).off;
         self.equations.iter().for_each(|one| level += LEVEL * (one.beside(&self.theta).off - level));
-        self.scale(exp(level));
+        self.scale(libm::exp(level));
     }
 
     fn pairs(&self) -> impl Iterator<Item = Tells> {
@@ -420,6 +438,10 @@ impl Costs {
     fn try_price(&mut self, equation: &Equation) {
         if core::mem::take(&mut self.is_second) {
             self.price = PAR * PAR / self.price;
+            return;
+        }
+        if equation.flushed() > CHANCE {
+            self.price = PAR;
             return;
         }
         let costs = equation.costs(&self.theta);
@@ -439,14 +461,12 @@ impl Costs {
                 (most, off, self.trial) = (part * doubt, doubt, kind);
             }
         }
-        // The root of `off`, near enough for what is between SURE and 1.
-        let mut by = TRIAL[1];
-        for _ in 0..4 {
-            by = (by + off / by) / 2.0;
-        }
         self.is_second = off > 0.0;
-        self.price =
-            if self.is_second { (PAR as f64 * (1.0 + (2.0 * by).clamp(TRIAL[0], TRIAL[1]))) as u64 } else { PAR };
+        self.price = if self.is_second {
+            (PAR as f64 * (1.0 + (2.0 * libm::sqrt(off)).clamp(TRIAL[0], TRIAL[1]))) as u64
+        } else {
+            PAR
+        };
     }
 
     fn tell(&mut self) {
@@ -484,11 +504,17 @@ struct Equation {
     rows: [[f64; COUNT]; KINDS],
     /// What was in the device at its end.
     inside: [u32; KINDS],
-    /// In nanoseconds.
+    /// In nanoseconds; and what flushes took beside that.
     time: f64,
+    lost: f64,
 }
 
 impl Equation {
+    /// How much flushes took beside what it tells of.
+    fn flushed(&self) -> f64 {
+        self.lost / self.time
+    }
+
     /// What all of each kind costs, by coefficient.
     fn costs(&self, theta: &[f64; COUNT]) -> [[f64; COUNT]; KINDS] {
         self.rows.map(|row| core::array::from_fn(|n| row[n] * theta[n]))
@@ -498,7 +524,7 @@ impl Equation {
         let costs = self.costs(theta);
         let all: f64 = costs.iter().flatten().sum();
         let parts = core::array::from_fn(|n| costs.iter().map(|row| row[n]).sum::<f64>() / all);
-        Level { off: ln(self.time / all), parts }
+        Level { off: libm::log(self.time / all), parts }
     }
 
     /// How often each kind counts.
@@ -512,11 +538,11 @@ impl Equation {
         (0..KINDS).map(lap).fold(0.0, f64::max)
     }
 
-    /// By how much it may be off, and its mixture by chance: the requests in the device at either end were done by half, more or less.
+    /// By how much it may be off, and its mixture by chance: what flushes took is known by half, more or less, and the requests in the device at either end were done by half, more or less.
     fn chance(&self, theta: &[f64; COUNT]) -> (f64, f64) {
         let costs = self.costs(theta);
         let all: f64 = costs.iter().flatten().sum();
-        let (mut variance, mut mixture) = (0.0, 0.0);
+        let (mut variance, mut mixture) = (self.flushed() * self.flushed(), 0.0);
         for (kind, row) in costs.iter().enumerate() {
             let part = row.iter().sum::<f64>() / all;
             let count = self.count(kind);
@@ -597,26 +623,7 @@ fn inverse(mut of: Matrix) -> Matrix {
 
 /// Coefficients times such factors, given as logarithms; e at most at once (cost.4).
 fn moved(theta: &[f64; COUNT], by: &[f64; COUNT]) -> [f64; COUNT] {
-    core::array::from_fn(|n| (theta[n] * exp(by[n].clamp(-1.0, 1.0))).clamp(1.0, MOST))
-}
-
-/// The natural logarithm of a normal number above 0.
-fn ln(of: f64) -> f64 {
-    const MANTISSA: u64 = (1 << 52) - 1;
-    let (bits, one) = (of.to_bits(), 1.0_f64.to_bits());
-    let z = f64::from_bits(bits & MANTISSA | one);
-    let (z, exponent) = ((z - 1.0) / (z + 1.0), (bits >> 52) as f64 - 1023.0);
-    let square = z * z;
-    let series = 1.0 + square * (1.0 / 3.0 + square * (1.0 / 5.0 + square * (1.0 / 7.0 + square / 9.0)));
-    exponent * core::f64::consts::LN_2 + 2.0 * z * series
-}
-
-/// e to such a power, of what is not far from 0.
-fn exp(of: f64) -> f64 {
-    let mut part = of / 16.0;
-    part = (1.0 + part / 2.0 + part * part / 12.0) / (1.0 - part / 2.0 + part * part / 12.0);
-    (0..4).for_each(|_| part *= part);
-    part
+    core::array::from_fn(|n| (theta[n] * libm::exp(by[n].clamp(-1.0, 1.0))).clamp(1.0, MOST))
 }
 
 #[cfg(test)]
@@ -710,7 +717,7 @@ mod tests {
 
     fn learn(costs: &mut Costs, sum: &Sum, time: Duration) -> Told {
         let rows = core::array::from_fn(|kind| sum.row(kind));
-        costs.explain(sum, &Equation { rows, inside: [0; KINDS], time: time.as_nanos() as f64 }, time)
+        costs.explain(sum, &Equation { rows, inside: [0; KINDS], time: time.as_nanos() as f64, lost: 0.0 }, time)
     }
 
     /// Starts where the coefficients are these.

@@ -140,8 +140,8 @@ pub(super) enum Ended {
     Open,
     /// It is over, and says nothing; so is what was summed up for it.
     Void,
-    /// It is over: what ended in it takes a disk that does its best so long.
-    Full(Duration),
+    /// It is over: what ended in it takes a disk that does its best so long, beside what flushes took (depth.8).
+    Full { time: Duration, lost: Duration },
 }
 
 impl Depth {
@@ -388,7 +388,7 @@ impl Depth {
         let skip = if was_probe == self.probe { 0 } else { before.max(after) };
         self.window = Window { start: now, ..Window::new(before.max(after), skip) };
         match is_full && time > Duration::ZERO {
-            true => Ended::Full(Duration::from_nanos((nanos * part) as u64)),
+            true => Ended::Full { time: Duration::from_nanos((nanos * part) as u64), lost: Duration::from_nanos(lost) },
             false => Ended::Void,
         }
     }
@@ -728,7 +728,7 @@ mod tests {
                 now += ms(5);
                 depth.lost(now, ms(7), us(3500));
             }
-            if let Ended::Full(time) = depth.ended(now, 10_000, 32, 8) {
+            if let Ended::Full { time, .. } = depth.ended(now, 10_000, 32, 8) {
                 times.push(time);
             }
         }

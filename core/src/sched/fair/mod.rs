@@ -373,11 +373,11 @@ impl Fair {
         match ended {
             Ended::Open => {}
             Ended::Void => (self.sum, self.is_spoilt) = (Sum::default(), false),
-            Ended::Full(time) => {
+            Ended::Full { time, lost } => {
                 let sum = core::mem::take(&mut self.sum);
                 if !core::mem::take(&mut self.is_spoilt) {
                     let tenants = &self.tenants;
-                    match self.costs.learn(&sum, time, |costs| tenants.inside(costs)) {
+                    match self.costs.learn(&sum, time, lost, |costs| tenants.inside(costs)) {
                         Told::More => {}
                         Told::Anew => self.measure_depths_anew(),
                         Told::Scale(times) => {
