@@ -1,0 +1,134 @@
+//! Equations: what a time in which the disk was full tells of costs, and how sure that is (cost.2, cost.3).
+
+use super::{CHANCE, COUNT, KINDS, MOST};
+
+pub(super) type Matrix = [[f64; COUNT]; COUNT];
+
+/// What ended in a time in which the disk was full (cost.2).
+#[derive(Clone, Debug)]
+pub(super) struct Equation {
+    /// How often each coefficient counts, by kind.
+    pub(super) rows: [[f64; COUNT]; KINDS],
+    /// What was in the device at its end.
+    pub(super) inside: [u32; KINDS],
+    /// In nanoseconds; and what flushes took beside that.
+    pub(super) time: f64,
+    pub(super) lost: f64,
+}
+
+impl Equation {
+    /// How much flushes took beside what it tells of.
+    pub(super) fn flushed(&self) -> f64 {
+        self.lost / self.time
+    }
+
+    /// What all of each kind costs, by coefficient.
+    pub(super) fn costs(&self, theta: &[f64; COUNT]) -> [[f64; COUNT]; KINDS] {
+        self.rows.map(|row| core::array::from_fn(|n| row[n] * theta[n]))
+    }
+
+    pub(super) fn beside(&self, theta: &[f64; COUNT]) -> Level {
+        let costs = self.costs(theta);
+        let all: f64 = costs.iter().flatten().sum();
+        let parts = core::array::from_fn(|n| costs.iter().map(|row| row[n]).sum::<f64>() / all);
+        Level { off: libm::log(self.time / all), parts }
+    }
+
+    /// How often each kind counts.
+    pub(super) fn count(&self, kind: usize) -> f64 {
+        self.rows[kind][1..3].iter().chain(&self.rows[kind][4..]).sum()
+    }
+
+    /// How long a request was in the device, of the kind that was there longest.
+    pub(super) fn lap(&self) -> f64 {
+        let lap = |kind| self.time * f64::from(self.inside[kind]) / self.count(kind).max(1.0);
+        (0..KINDS).map(lap).fold(0.0, f64::max)
+    }
+
+    /// By how much it may be off, and its mixture by chance: what flushes took is known by half, more or less, and the requests in the device at either end were done by half, more or less.
+    pub(super) fn chance(&self, theta: &[f64; COUNT]) -> (f64, f64) {
+        let costs = self.costs(theta);
+        let all: f64 = costs.iter().flatten().sum();
+        let (mut variance, mut mixture) = (self.flushed() * self.flushed(), 0.0);
+        for (kind, row) in costs.iter().enumerate() {
+            let part = row.iter().sum::<f64>() / all;
+            let count = self.count(kind);
+            if self.inside[kind] > 0 && count == 0.0 {
+                return (f64::INFINITY, f64::INFINITY);
+            }
+            if count > 0.0 {
+                let edge = f64::from(self.inside[kind]) / (2.0 * count);
+                variance += part * part * edge * edge;
+                mixture += part * (1.0 - part).max(0.0) * (CHANCE + edge);
+            }
+        }
+        (variance, mixture / 2.0)
+    }
+}
+
+/// How long an equation took beside what coefficients say, as a factor; and which part of that time each coefficient makes up: by
+/// so much an error of it is one of the time.
+pub(super) struct Level {
+    pub(super) off: f64,
+    pub(super) parts: [f64; COUNT],
+}
+
+/// What an equation tells of ratios, beside the one before: by how much its time and its parts are others. By how much it may be off, and what
+/// is likely at most, squared.
+pub(super) struct Tells {
+    pub(super) off: f64,
+    pub(super) parts: [f64; COUNT],
+    pub(super) variance: f64,
+    pub(super) likely: f64,
+}
+
+impl Tells {
+    pub(super) fn add_to(&self, told: &mut Matrix, towards: &mut [f64; COUNT]) {
+        let beyond = 1.0 + self.off * self.off / self.likely;
+        let variance = self.variance * beyond * beyond;
+        for n in 0..COUNT {
+            towards[n] += self.parts[n] * self.off / variance;
+            (0..COUNT).for_each(|m| told[n][m] += self.parts[n] * self.parts[m] / variance);
+        }
+    }
+
+    /// Whether it is off by more than its own deviation and that of the coefficients make likely.
+    pub(super) fn is_surprise(&self) -> bool {
+        self.off * self.off > self.likely
+    }
+}
+
+pub(super) fn dot(one: &[f64; COUNT], other: &[f64; COUNT]) -> f64 {
+    one.iter().zip(other).map(|(a, b)| a * b).sum()
+}
+
+pub(super) fn times(matrix: &Matrix, vector: &[f64; COUNT]) -> [f64; COUNT] {
+    core::array::from_fn(|n| dot(&matrix[n], vector))
+}
+
+pub(super) fn diagonal(each: f64) -> Matrix {
+    core::array::from_fn(|n| core::array::from_fn(|m| if n == m { each } else { 0.0 }))
+}
+
+/// Of a positive definite matrix.
+pub(super) fn inverse(mut of: Matrix) -> Matrix {
+    let mut inverse = diagonal(1.0);
+    for n in 0..COUNT {
+        let by = 1.0 / of[n][n];
+        of[n] = of[n].map(|one| one * by);
+        inverse[n] = inverse[n].map(|one| one * by);
+        for m in (0..COUNT).filter(|m| *m != n) {
+            let by = of[m][n];
+            for k in 0..COUNT {
+                of[m][k] -= by * of[n][k];
+                inverse[m][k] -= by * inverse[n][k];
+            }
+        }
+    }
+    inverse
+}
+
+/// Coefficients times such factors, given as logarithms; e at most at once (cost.4).
+pub(super) fn moved(theta: &[f64; COUNT], by: &[f64; COUNT]) -> [f64; COUNT] {
+    core::array::from_fn(|n| (theta[n] * libm::exp(by[n].clamp(-1.0, 1.0))).clamp(1.0, MOST))
+}
