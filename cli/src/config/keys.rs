@@ -136,7 +136,7 @@ pub(crate) const DISK: Sort = Sort::new(
      that it was given), else the mount point of the file system (`srv-images`; of `/`: `root`), `ram`, `null`, the model, the \
      host or socket of another server, or the pool of Ceph. Two that would be called alike, as the RAM of two exports, have the name of an export \
      behind that, the first on the disk by the alphabet: `ram-alice`, `ram-bob`; so has one whose name a table of this file has. The order of \
-     exports makes no difference. One that is added to a running server leaves the others their names.",
+     exports makes no difference. An export that is added to a running server changes no other disk's name.",
     || all(DISK_ROWS),
 );
 
