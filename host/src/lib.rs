@@ -35,6 +35,6 @@ mod worker;
 
 pub use error::Error;
 pub use fairlift_threads::{flush, tags};
-pub use server::{Handle, Server};
+pub use server::{Foreign, Handle, Server};
 
 pub(crate) use fairlift_threads::{clock, outcome, sync};

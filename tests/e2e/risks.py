@@ -15,17 +15,31 @@ def refused(t, *arguments):
 
 
 @test(fairlift_only=True)
-def an_image_of_another_format_is_read_only_unless_it_is_said_to_be_raw(t):
+def an_image_of_another_format_is_refused_to_whoever_names_it_unless_it_is_said_to_be_raw(t):
     for name, at, magic in [("qcow2", 0, b"QFI\xfb"), ("vmdk", 0, b"KDMV"), ("vhdx", 0, b"vhdxfile"), ("luks", 0, b"LUKS\xba\xbe"), ("gpt", 4096, b"EFI PART")]:
         path, is_kept = t.image(name, MIB, (at, magic)), name not in ("luks", "gpt")
         for direct in "auto", "off":
-            server = t.server(f"a=file:{path},direct={direct}", "b=mem:1m")
+            one = f"a=file:{path},direct={direct}"
+            contains(refused(t, one, "b=mem:1m"), f"{path} is ", f"{path},format=raw; --read-only serves it as it is")
+            # A file may be read by a service where nobody is there to answer, and a client may have written the header: the others are served.
+            config = f"""
+                [export.a]
+                backing = "file:{path},direct={direct}"
+                [export.b]
+                backing = "mem:1m"
+                """
+            Path(t.path("check.toml")).write_text(config)
+            for words, what in [(["--config", t.path("check.toml")], "read-only" if is_kept else ""), ([one, "-r"], "")]:
+                said = t.run(BINARY, "serve", "--check", *words, "--listen", f"unix:{t.path('s')}")
+                contains(said, "warning: export", f"{path} is ", "; 1 warning")
+                equal("served read-only" in said, bool(what), "whether a check says that it is served read-only")
+            server = t.server(config=config)
             with server.connect("b") as beside:
                 beside.write(0, b"beside")
             with server.connect("a") as client:
                 equal(client.read(at, len(magic)), magic, "the bytes of the file")
                 equal(client.read_only, is_kept, f"whether {name} is read-only")
-            contains(server.log(), f"{path},format=raw", *(["served read-only", "qemu-img convert -f"] if is_kept else ["cryptsetup open" if name == "luks" else "losetup -b 4096"]))
+            contains(server.log(), "WARN", "export.a", f"{path},format=raw", *(["served read-only", "qemu-img convert -f"] if is_kept else ["cryptsetup open" if name == "luks" else "losetup -b 4096"]))
             server.stop()
     server = t.server("b=mem:1m", f"a=file:{t.path('qcow2')},format=raw")
     control = Control(t, server)
@@ -33,8 +47,12 @@ def an_image_of_another_format_is_read_only_unless_it_is_said_to_be_raw(t):
     with server.connect("a") as client:
         client.write(4096, b"raw")
     # One who adds it is there to answer, and the others are served.
-    contains(control.cli("add", "export", f"c={t.path('vmdk')}", code=1), "a VMDK image", "qemu-img convert -f vmdk", ",format=raw; read_only=true")
+    for name, *words in [("vmdk", "a VMDK image", "qemu-img convert -f vmdk"), ("luks", "a LUKS container"), ("gpt", "for sectors of 4096")]:
+        for more in [], ["--dry-run"]:
+            contains(control.cli("add", "export", f"c={t.path(name)}", *more, code=1), *words, ",format=raw; read_only=true")
     control.cli("add", "export", f"c={t.path('vmdk')}", "read_only=true")
+    # A disk with a table of its own for sectors of 512 bytes is what a disk image is.
+    control.cli("add", "export", f"e={t.image('mbr', MIB, (510, bytes([0x55, 0xAA])), (512, b'EFI PART'))}")
     control.cli("add", "export", f"d={t.path('vhdx')},format=raw")
     with server.connect("c") as one, server.connect("d") as other:
         equal((one.read_only, other.read_only), (True, False), "who may only read")

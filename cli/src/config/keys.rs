@@ -80,7 +80,7 @@ pub(crate) const EXPORT: Sort = Sort::new(
 pub(crate) const EXPORT_ROWS: &[Row<ExportKeys>] = &[
     export("backing", Put::Backing(|export, backing| export.said.backing = backing))
         .usual("required")
-        .says("the file, device, RAM, model, other server or Ceph image that holds the data; a block device that is mounted or held by another program is refused without `in_use=allow`, a file that another export writes to without `shared`; a file that begins as a qcow2, VMDK or VHDX image is read-only without `format=raw`"),
+        .says("the file, device, RAM, model, other server or Ceph image that holds the data; a block device that is mounted or held by another program is refused without `in_use=allow`, a file that another export writes to without `shared`; a file that begins as a qcow2, VMDK, VHDX or LUKS image is refused without `format=raw` by a reload and `add`; a start tells of it, and writes to no image of another format"),
     export("offset", Size(|export, bytes| export.said.offset = bytes))
         .usual("0")
         .says("where in the backing the export starts"),

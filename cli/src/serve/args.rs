@@ -31,7 +31,7 @@ pub(crate) struct ServeArgs {
     /// NAME is what clients ask for; without it, the export is named after the file or the model, "ram" or "null". A
     /// single export also answers to the empty name. Sizes count in powers of 1024: 512, 64k, 10g, 1t. A block device that
     /// is mounted, or held by another program, is refused unless `in_use=allow` follows it; a file that another export writes to
-    /// unless `shared` does. A qcow2, VMDK or VHDX image is read-only unless `format=raw` follows it.
+    /// unless `shared` does. A qcow2, VMDK, VHDX or LUKS image is refused unless `format=raw` follows it.
     #[arg(value_name = "NAME=BACKING", value_parser = parse_named)]
     pub(crate) exports: Vec<Named>,
 

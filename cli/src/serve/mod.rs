@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 
 use fairlift::config::{Address, Config, Disk, Tls};
 use fairlift::control::tenants;
-use fairlift::{Error, Handle, Server};
+use fairlift::{Error, Foreign, Handle, Server};
 use fairlift_core::GroupId;
 use tracing_subscriber::filter::LevelFilter;
 
@@ -77,11 +77,15 @@ fn attempt(flags: &ServeArgs) -> Result<(), Complaint> {
         let all = if begun.elapsed() < PATIENCE { prepared.check().err() } else { None };
         Complaint::Refused(not_started(all.unwrap_or_else(|| prepared.wrong(&[error]))))
     })?;
+    let foreign = prepared
+        .foreign(server.foreign())
+        .map_err(|mistakes| Complaint::Refused(not_started(prepared.all(mistakes))))?;
     let doors = prepared.open_control().map_err(|wrong| Complaint::Refused(not_started(wrong)))?;
     prepared
         .confinement
         .begin(&prepared.config)
         .map_err(|why| Complaint::Refused(not_started(prepared.cannot_keep(flags, why))))?;
+    prepared.lines(foreign).iter().for_each(|line| tracing::warn!("{line}"));
     run(flags, prepared, server, doors).map_err(|error| Complaint::Failed(error.to_string()))
 }
 
@@ -106,15 +110,42 @@ impl Prepared {
         let checked = tracing::subscriber::with_default(quiet, || Server::check(&self.config));
         let doors = self.control.iter().flatten().enumerate();
         let closed = doors.filter_map(|(number, at)| Some(self.no_control(number, &at.check().err()?)));
-        let mut mistakes = checked.as_ref().map_or_else(|errors| self.wrong(errors).mistakes, |_| Vec::new());
+        let checked = checked.map_err(|errors| self.wrong(&errors).mistakes);
+        let checked = checked.and_then(|(in_force, foreign)| Ok((in_force, self.foreign(&foreign)?)));
+        let mut mistakes = checked.as_ref().err().cloned().unwrap_or_default();
         mistakes.extend(closed);
         match checked {
-            Ok(in_force) if mistakes.is_empty() => {
-                let warnings = inert::warnings(&in_force, &self.places);
+            Ok((in_force, mut warnings)) if mistakes.is_empty() => {
+                warnings.extend(inert::warnings(&in_force, &self.places));
                 Ok((in_force, warnings))
             }
-            _ => Err(Wrong { source: self.source.clone(), mistakes }),
+            _ => Err(self.all(mistakes)),
         }
+    }
+
+    /// What is said of exports that begin as something else than a disk. A client can write such a header on its own disk: at a start from a
+    /// file, where often nobody is there to answer, that keeps no other tenant away. One who named the export in the command is refused.
+    fn foreign(&self, found: &[Foreign]) -> Result<Vec<Mistake>, Vec<Mistake>> {
+        let is_refused = |one: &&Foreign| {
+            let mut exports = self.config.exports.iter();
+            self.places.export(&one.export).at.is_none() && exports.any(|it| it.name == one.export && !it.read_only)
+        };
+        let refused: Vec<_> = found.iter().filter(is_refused).collect();
+        if refused.is_empty() {
+            let kept = |one: &Foreign| if one.is_kept { "it is served read-only: " } else { "" };
+            return Ok(found
+                .iter()
+                .map(|one| self.places.export(&one.export).says(kept(one).to_owned() + &one.why))
+                .collect());
+        }
+        let says = |one: &Foreign| {
+            self.places.export(&one.export).says(format!("{}; --read-only serves it as it is", one.why))
+        };
+        Err(refused.into_iter().map(says).collect())
+    }
+
+    fn all(&self, mistakes: Vec<Mistake>) -> Wrong {
+        Wrong { source: self.source.clone(), mistakes }
     }
 
     /// Why a place of control cannot be had.
@@ -126,16 +157,13 @@ impl Prepared {
 
     /// Listens for control.
     fn open_control(&self) -> Result<Vec<control::Opened>, Wrong> {
-        control::open(self.control.as_deref(), &self.config).map_err(|(number, why)| Wrong {
-            source: self.source.clone(),
-            mistakes: vec![self.no_control(number, &why)],
-        })
+        let opened = control::open(self.control.as_deref(), &self.config);
+        opened.map_err(|(number, why)| self.all(vec![self.no_control(number, &why)]))
     }
 
     /// Why a server of it does not start, with the places in the file.
     fn wrong(&self, errors: &[Error]) -> Wrong {
-        let mistakes = errors.iter().map(|error| self.places.locate(error)).collect();
-        Wrong { source: self.source.clone(), mistakes }
+        self.all(errors.iter().map(|error| self.places.locate(error)).collect())
     }
 
     /// Why a capability cannot be kept.
@@ -144,12 +172,12 @@ impl Prepared {
             true => self.places.server("keep_capabilities"),
             false => places::Said::in_flag("--keep-capability".into()),
         };
-        Wrong { source: self.source.clone(), mistakes: vec![said.says(why)] }
+        self.all(vec![said.says(why)])
     }
 
     /// What is wrong with it, a line each.
     fn lines(&self, mistakes: Vec<Mistake>) -> Vec<String> {
-        Wrong { source: self.source.clone(), mistakes }.lines()
+        self.all(mistakes).lines()
     }
 }
 

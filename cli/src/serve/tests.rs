@@ -46,6 +46,6 @@ fn a_socket_of_the_service_manager_is_announced_where_it_listens() {
 
 #[test]
 fn a_check_says_what_there_is() {
-    let in_force = Server::check(&config(&listening("unix:/x"))).unwrap();
+    let (in_force, _) = Server::check(&config(&listening("unix:/x"))).unwrap();
     assert_eq!(summary(&in_force, 0), "1 export, 1 disk, 1 group, 1 listener");
 }

@@ -35,7 +35,6 @@ impl Devices {
         // A backing that any of its exports may write is opened for writing.
         let read_only = export.read_only && !written.has(export);
         let device = export.backing.open(read_only, &self.roots)?;
-        device.kept().iter().for_each(|why| tracing::error!("served read-only: {why}"));
         if sharing != Sharing::Nothing {
             self.shared.insert(sharing, Arc::clone(&device));
         }

@@ -82,8 +82,8 @@ pub(crate) struct File {
     way: Way,
     trusted: bool,
     read_only: bool,
-    /// Why it is read-only for the sake of what is in it (open.4).
-    kept: Option<String>,
+    /// What it begins as, though nobody said that it is raw (open.4).
+    foreign: Option<String>,
     /// Cleared when the file system said that it cannot (file.5).
     can_punch: AtomicBool,
     can_zero_range: AtomicBool,
@@ -130,9 +130,8 @@ impl File {
         let path = place.path;
         let fail = |why: String| Error::Backing { what: format!("file:{}", path.display()), why };
         let kind = kind(place).map_err(fail)?;
-        let Opened { file, direct, block, size, kept, why } =
+        let Opened { file, direct, block, size, read_only, foreign, why } =
             open::open(place, kind, access, read_only).map_err(fail)?;
-        let read_only = read_only || kept.is_some();
         lock(&file, read_only).map_err(fail)?; // file.3
         let metadata = file.metadata().map_err(|error| fail(error.to_string()))?;
         let system = sys::file_system(&file).unwrap_or_default();
@@ -157,7 +156,7 @@ impl File {
             way,
             trusted,
             read_only,
-            kept,
+            foreign,
             can_punch: AtomicBool::new(true),
             can_zero_range: AtomicBool::new(true),
             faults: Faults::default(),
@@ -258,13 +257,13 @@ impl Device for File {
             rotational: self.rotational,
             volatile_cache: !self.in_ram(),
             fua: self.native_fua(),
-            read_only: self.kept.is_some(),
+            read_only: self.read_only,
             ..plain
         }
     }
 
-    fn kept(&self) -> Option<&str> {
-        self.kept.as_deref()
+    fn foreign(&self) -> Option<&str> {
+        self.foreign.as_deref()
     }
 
     fn called(&self) -> String {

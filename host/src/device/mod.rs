@@ -121,8 +121,8 @@ pub(crate) struct Fault {
 pub(crate) trait Device: Send + Sync {
     fn facts(&self) -> Facts;
 
-    /// Why it is read-only though it was to be written: for the sake of what is in it.
-    fn kept(&self) -> Option<&str> {
+    /// What it begins as that is no disk (a qcow2, a LUKS container), though nobody said that it is raw, and what to do.
+    fn foreign(&self) -> Option<&str> {
         None
     }
 

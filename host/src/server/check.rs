@@ -1,28 +1,56 @@
 //! Whether a server would start: all is opened and set up as it would be, and closed again.
 
+use std::sync::Arc;
+
 use super::{Server, workers};
 use crate::Error;
-use crate::config::Config;
+use crate::config::{self, Config};
 use crate::control::arrange::{Devices, Written, arrange, export};
-use crate::device::roots::Roots;
+use crate::device::{Device, roots::Roots};
 use crate::export::clients::Served;
 use crate::export::listen;
 use crate::kernel::ring::Choice;
 
+/// An export whose backing begins as something else than a disk (a qcow2, a LUKS container), though nobody said that it is raw.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Foreign {
+    /// The export's name.
+    pub export: String,
+    /// Whether it is served read-only for that reason alone: a write would destroy what is there.
+    pub is_kept: bool,
+    /// What it begins as, and what to do.
+    pub why: String,
+}
+
+/// Which of these exports show something else than a disk.
+pub(super) fn foreign(exports: &[config::Export], opened: &[Arc<dyn Device>]) -> Vec<Foreign> {
+    let found = |(export, device): (&config::Export, &Arc<dyn Device>)| {
+        let is_kept = device.facts().read_only && !export.read_only;
+        Some(Foreign { export: export.name.clone(), is_kept, why: device.foreign()?.to_owned() })
+    };
+    exports.iter().zip(opened).filter_map(found).collect()
+}
+
 impl Server {
+    /// What it serves that begins as something else than a disk.
+    #[must_use]
+    pub fn foreign(&self) -> &[Foreign] {
+        &self.foreign
+    }
+
     /// Whether [`Server::bind`] would succeed with this configuration now. Nothing is served and nothing is left behind; for
     /// that moment backings are opened and locked, so that a check fails beside a server that has them, as another server
     /// would.
     ///
-    /// Answers what would be in force: the same configuration, in which each export names its disk, and each disk has the
-    /// scheduler that suits its device.
+    /// Answers what would be in force (the same configuration, in which each export names its disk, and each disk has the
+    /// scheduler that suits its device), and what [`Server::foreign`] would be.
     ///
     /// # Errors
     /// All that would stop [`Server::bind`], as far as it can be told at once.
     ///
     /// # Panics
     /// If an index in the configuration points nowhere.
-    pub fn check(config: &Config) -> Result<Config, Vec<Error>> {
+    pub fn check(config: &Config) -> Result<(Config, Vec<Foreign>), Vec<Error>> {
         let mut errors = Vec::new();
         let engine = Choice::make(config.engine).map_err(|error| errors.push(error)).ok();
         errors.extend(config.listeners.iter().filter_map(|listener| listen::check(listener).err()));
@@ -50,6 +78,6 @@ impl Server {
         };
         let exports = config.exports.iter().zip(&opened).zip(&arranged.placed);
         errors.extend(exports.filter_map(|((one, device), place)| export(one, device, *place, 0).err()));
-        if errors.is_empty() { Ok(arranged.in_force) } else { Err(errors) }
+        if errors.is_empty() { Ok((arranged.in_force, foreign(&config.exports, &opened))) } else { Err(errors) }
     }
 }

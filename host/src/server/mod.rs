@@ -10,6 +10,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use fairlift_core::sched::Kind;
 use fairlift_core::{ContextId, GroupId, Sector};
 
+pub use check::Foreign;
+
 use crate::Error;
 use crate::clock;
 use crate::config::{Address, Config, Limits, Listener};
@@ -72,6 +74,7 @@ use crate::worker::{Backend, Worker};
 /// ```
 pub struct Server {
     shared: Arc<Shared>,
+    foreign: Vec<Foreign>,
 }
 
 /// Tells a running server what to do, from any thread.
@@ -376,6 +379,7 @@ impl Server {
         let mut devices = Devices::new(roots.clone());
         let written = Written::by(&config.exports);
         let opened: Vec<_> = config.exports.iter().map(|e| devices.open(e, &written)).collect::<Result<_, _>>()?;
+        let foreign = check::foreign(&config.exports, &opened);
         let arranged = arrange(&config, &opened, workers)?;
         let Arranged { disks, placed, disk_of_file, in_force } = arranged;
         if disk_of_file.len() > files as usize {
@@ -413,7 +417,7 @@ impl Server {
         }
         let live = Live::new(in_force, config.disks.len(), &exports, &backend, disk_of_file.len() as u32, roots);
         let shared = Shared { backend, served, live: Mutex::new(live), is_traced: Arc::default() };
-        Ok(Self { shared: Arc::new(shared) })
+        Ok(Self { shared: Arc::new(shared), foreign })
     }
 
     /// Where it listens: `unix:/run/fairlift.sock`, `tcp:127.0.0.1:10809`.

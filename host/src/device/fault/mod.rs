@@ -59,8 +59,8 @@ impl Device for BeforeDevice {
         Facts { flush: true, volatile_cache: true, ..self.inner.facts() }
     }
 
-    fn kept(&self) -> Option<&str> {
-        self.inner.kept()
+    fn foreign(&self) -> Option<&str> {
+        self.inner.foreign()
     }
 
     fn called(&self) -> String {

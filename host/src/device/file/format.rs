@@ -4,7 +4,7 @@
 //! write to it destroys the image. A LUKS container is ciphertext to whoever was promised a disk.
 //!
 //! format.1  Only what a format's own text promises to be there is looked for, within the first 8 KiB.
-//! format.2  A client writes a LUKS header or a partition table on its own disk for good reason: those are told, and no more. A GPT lies in
+//! format.2  A client writes a LUKS header or a partition table on its own disk for good reason: those can be written. A GPT lies in
 //!           the second sector. One made for sectors of 4 KiB (an image of such a disk) is not found by clients that see 512 bytes, and the
 //!           disk seems empty.
 

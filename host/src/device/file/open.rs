@@ -9,10 +9,9 @@
 //!         that writes holds it from then on; one that reads only looks whether it is free, so that several can have it.
 //!         A killed server's ring holds its files a moment longer than the server lives, as with locks (file.3): so a device
 //!         that nobody is known to have is asked for again.
-//! open.4  A file that begins as an image of another format (a qcow2) is not written unless it is said to be raw
-//!         ([`format`](super::format)): a write would destroy it. A running server refuses to add it; a server that starts serves it read-only, for
-//!         a tenant can write such a header on a disk of its own, and all tenants would be without theirs. What guests write for good reason is told
-//!         and no more.
+//! open.4  A file that begins as something else than a disk (a qcow2, a LUKS container) is told, unless it is said to be raw
+//!         ([`format`](super::format)). An image of another format is not written: a write would destroy it. A running server refuses to add either;
+//!         a start tells of them ([`Foreign`](crate::Foreign)), and who started it decides.
 
 use std::fs;
 use std::io;
@@ -33,8 +32,9 @@ pub(super) struct Opened {
     /// What all requests are multiples of, in bytes.
     pub(super) block: u32,
     pub(super) size: u64,
-    /// Why it is not written to, for the sake of what is in it (open.4).
-    pub(super) kept: Option<String>,
+    pub(super) read_only: bool,
+    /// What it begins as, though nobody said that it is raw, and what to do (open.4).
+    pub(super) foreign: Option<String>,
     /// Why it is direct, or why not.
     pub(super) why: String,
 }
@@ -76,13 +76,12 @@ pub(super) fn open(
 ) -> Result<Opened, String> {
     let opened = open_somehow(place, kind, access, read_only)?;
     let Some(format) = format::of(&opened.file, opened.block).filter(|_| !access.is_raw) else { return Ok(opened) };
-    let told = format.tell(place.path);
+    let foreign = Some(format.tell(place.path));
     if read_only || format.may_be_a_clients() {
-        tracing::warn!("{told}");
-        return Ok(opened);
+        return Ok(Opened { foreign, ..opened });
     }
     drop(opened);
-    Ok(Opened { kept: Some(told), ..open_somehow(place, kind, access, true)? }) // open.4
+    Ok(Opened { foreign, ..open_somehow(place, kind, access, true)? }) // open.4
 }
 
 fn open_somehow(
@@ -119,7 +118,7 @@ fn open_somehow(
         let size = size_of(&file, kind)?;
         let block =
             if kind == FileKind::Block { sys::block_size(&file).unwrap_or(512).clamp(512, BLOCK_MOST) } else { 512 };
-        Ok(Opened { file, direct: false, block, size, kept: None, why })
+        Ok(Opened { file, direct: false, block, size, read_only, foreign: None, why })
     };
     if direct == Direct::Off {
         return cached("direct=off".into());
@@ -128,7 +127,9 @@ fn open_somehow(
         Ok(file) => {
             let size = size_of(&file, kind)?;
             match direct_block(&file, kind, size) {
-                Ok((block, why)) => return Ok(Opened { file, direct: true, block, size, kept: None, why }),
+                Ok((block, why)) => {
+                    return Ok(Opened { file, direct: true, block, size, read_only, foreign: None, why });
+                }
                 Err(why) => why,
             }
         }

@@ -68,8 +68,11 @@ impl Live {
     ) -> Result<usize, Why> {
         self.is_left(said)?;
         let device = said.backing.open(said.read_only, &self.roots)?;
-        if let Some(why) = device.kept() {
-            return Err(Why::No(format!("export \"{}\": {why}; read_only=true serves it as it is", said.name)));
+        match device.foreign() {
+            Some(why) if !said.read_only => {
+                return Err(Why::No(format!("export \"{}\": {why}; read_only=true serves it as it is", said.name)));
+            }
+            why => why.iter().for_each(|why| tracing::warn!("{why}")),
         }
         let file = match device.descriptor() {
             None => None,
