@@ -16,10 +16,15 @@ pub fn suggestion<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> S
     if let Some(one) = begun {
         return format!("; did you mean \"{one}\"?");
     }
-    let near = known.into_iter().map(|one| (distance(word, one), one)).min();
+    // A path's root is no misspelt path.
+    let near = known
+        .into_iter()
+        .filter(|one| *one != "/")
+        .map(|one| (distance(word, one), one.len().abs_diff(word.len()), one))
+        .min();
     match near {
         // A third of the letters may differ: more is another word.
-        Some((steps, one)) if steps <= one.chars().count().max(word.chars().count()).div_ceil(3) => {
+        Some((steps, _, one)) if steps <= one.chars().count().max(word.chars().count()).div_ceil(3) => {
             format!("; did you mean \"{one}\"?")
         }
         _ => String::new(),
@@ -72,6 +77,8 @@ mod tests {
             assert_eq!(suggestion(word, known), hint, "{word}");
         }
         assert_eq!(suggestion("x", []), "");
+        assert_eq!(suggestion("/y", ["/", "/alice"]), "");
+        assert_eq!(suggestion("/y", ["/", "/x", "x", "/xy"]), "; did you mean \"/x\"?", "the one of its length");
     }
 
     #[test]

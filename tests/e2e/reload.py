@@ -125,10 +125,34 @@ def a_tunable_that_was_set_live_stays_unless_the_file_changes_it(t):
     knobs = lambda: {one["name"]: one["value"] for one in control.ask("GET", "/v1/disks/d")["tunables"]}
     control.cli("set", "disk", "d", "device_depth=7", "isolation_cost=9")
     said = control.ask("POST", "/v1/reload", {})["changes"]
-    equal(said, ['disk "d": isolation_cost = 5 (was 9)'], "what a reload of the same file changes")
+    equal(said, ['taken back: disk "d": isolation_cost = 5 (was 9)'], "what a reload of the same file changes")
     equal((knobs()["device_depth"], knobs()["isolation_cost"]), ("7", "5"), "the tunables after it")
     contains(reload(server, config(weight=200), "isolation_cost"), 'disk "d": isolation_cost = default (was 5)')
     equal(knobs()["device_depth"], "7", "what only a command has named")
+
+
+@test(fairlift_only=True)
+def what_a_command_has_changed_and_a_reload_takes_back_is_named(t):
+    text = """[export.alice]
+backing = "mem:1m"
+[export.bob]
+backing = "mem:1m"
+description = "{bob}"
+"""
+    server = t.server(config=text.format(bob="old"))
+    control = Control(t, server)
+    control.cli("set", "group", "/alice", "weight=300", "max=iops=300")
+    control.cli("remove", "export", "bob")
+    control.cli("add", "export", "carol=mem:1m")
+    control.cli("set", "group", "/carol", "weight=300")
+    back = ['taken back: group "/alice": weight 100 (was 300)', 'taken back: group "/alice": no limits (was max iops=300)', 'taken back: export "bob": added']
+    contains(control.cli("reload", "--dry-run"), *back)
+    contains(control.cli("reload"), *back)
+    contains(server.log(), *(f"reloaded: {one}" for one in back))
+    equal(control.ask("GET", "/v1/groups/carol")["weight"], 300, "the weight of a group that the file does not have")
+    said = control.cli("set", "group", "/alice", "weight=7") and reload(server, text.format(bob="new"), "reloaded: export")
+    contains(said, 'reloaded: export "bob": description "new"', 'reloaded: taken back: group "/alice": weight 100 (was 7)')
+    contains(control.cli("reload"), "nothing differs")
 
 
 @test(fairlift_only=True)

@@ -15,10 +15,11 @@
 //!          an export, or that are on a disk which it gives a scheduler without weights. A group is often made before its first
 //!          export: it is told of only where no disk of the server knows weights.
 //! inert.7  A latency of a group whose disks all have a scheduler that makes no room for one.
+//! inert.8  Exports of more RAM than the machine has: what clients write there is given out as they write, until nothing is left.
 
 use std::collections::BTreeSet;
 
-use fairlift::config::{Config, Disk, Export};
+use fairlift::config::{Backing, Config, Disk, Export};
 use fairlift::control::{Becomes, Of, Step};
 use fairlift_core::{Group, GroupId, sched};
 use fairlift_lab::suggestion;
@@ -37,7 +38,8 @@ pub(super) fn warnings(config: &Config, places: &Places) -> Vec<Mistake> {
     let disks = places.disks.iter().filter(|(name, _)| is_empty(name)); // inert.4
     let disks = disks.map(|(_, said)| said.says("no export is on this disk"));
     let small = places.disks.iter().filter_map(|(name, said)| Some(said.says(why_small(config, name)?)));
-    groups.chain(latencies).chain(disks).chain(small).collect()
+    let large = why_large(config).map(|(export, why)| places.export(export).says(why));
+    groups.chain(latencies).chain(disks).chain(small).chain(large).collect()
 }
 
 /// What cannot act of steps that were made, in the configuration that is in force then (inert.6).
@@ -70,7 +72,10 @@ pub(super) fn warnings_of(config: &Config, steps: &[Step]) -> Vec<String> {
     let asked = asked.into_iter().filter(|path| told.insert(*path));
     let weights = asked.filter_map(|path| Some((path, why_inert_now(config, path)?)));
     let latencies = latencies.into_iter().filter_map(|path| Some((path, why_late(config, path)?)));
-    weights.chain(latencies).map(|(path, why)| format!("group {path:?}: {why}")).collect()
+    let groups = weights.chain(latencies).map(|(path, why)| format!("group {path:?}: {why}"));
+    let comes = steps.iter().any(|step| matches!((&step.of, step.what), (Of::Export(_), Becomes::Comes)));
+    let large = comes.then(|| why_large(config)).flatten().map(|(export, why)| format!("export {export:?}: {why}"));
+    groups.chain(large).collect()
 }
 
 fn path_of<'a>(config: &'a Config, export: &Export) -> &'a str {
@@ -135,6 +140,26 @@ fn why_small(config: &Config, name: &str) -> Option<String> {
             "nr_requests is {asked}, which two connections can fill ({at_once}); weights decide among these requests only, so \
              raise it, or leave it out for {}",
             disk.scheduler.nr_requests(disk.depth.unwrap_or(0))
+        )
+    })
+}
+
+/// Which export has the most RAM, and why all that they have is too much (inert.8).
+fn why_large(config: &Config) -> Option<(&str, String)> {
+    let ram = config.exports.iter().filter_map(|export| match &export.backing {
+        Backing::Mem(ram) => Some((&*export.name, ram.size)),
+        _ => None,
+    });
+    let all = ram.clone().fold(0, |all: u64, (_, size)| all.saturating_add(size));
+    let machine = rustix::system::sysinfo();
+    let there = machine.totalram.saturating_mul(u64::from(machine.mem_unit));
+    let (largest, _) = ram.max_by_key(|(_, size)| *size)?;
+    (all > there).then(|| {
+        let gib = |bytes: u64| format!("{:.1} GiB", bytes as f64 / (1_u64 << 30) as f64);
+        let (all, there) = (gib(all), gib(there));
+        (
+            largest,
+            format!("exports have {all} of RAM, and this machine {there}: once clients have written as much, the kernel ends the server"),
         )
     })
 }
@@ -205,7 +230,7 @@ fn ancestors(config: &Config, group: GroupId) -> impl Iterator<Item = &Group> {
 mod tests {
     use std::path::Path;
 
-    use fairlift::control::{Edit, difference};
+    use fairlift::control::{Edit, Leave, difference};
 
     use super::super::args::ServeArgs;
     use super::super::plan::{Plan, plan};
@@ -249,6 +274,23 @@ mod tests {
 
     fn weight(group: &str) -> String {
         format!("[group.{group:?}]\nweight = 300\n")
+    }
+
+    /// inert.8
+    #[test]
+    fn more_ram_than_the_machine_has_is_told_of_the_largest_export() {
+        let text =
+            exports(&[("d", "/a"), ("d", "/b"), ("d", "/c")]).replacen("1m", "999t", 2).replacen("999t", "1t", 1)
+                + "[disk.d]\n";
+        assert!(
+            first(&text).starts_with("export.b: exports have 1024000.0 GiB of RAM, and this machine "),
+            "{}",
+            said(&text)
+        );
+        assert_eq!(said(&text.replace("999t", "1m").replace("1t", "1m")), "");
+        let (config, name) = (config_of(&text), "b".to_owned());
+        let told = told(&config, &[&move |edit| edit.remove_export(&name, Leave::Drain).unwrap()]);
+        assert!(told[0].starts_with("export \"b\": exports have"), "{told:?}");
     }
 
     /// The first line, without the place.

@@ -178,7 +178,14 @@ impl Places {
             Error::Listen { address, why } => {
                 let said = find(&self.listeners, address).or_else(|| find(&self.sockets, address));
                 let said = said.unwrap_or_else(|| Said::in_flag("--listen".into()));
-                said.says(format!("{address}: {why}"))
+                let cure = match why.ends_with("server is listening there") {
+                    true => format!(
+                        "; give this one a place of its own ({}), or see what that one serves (fairlift status)",
+                        said.key
+                    ),
+                    false => String::new(),
+                };
+                said.says(format!("{address}: {why}{cure}"))
             }
             other => Mistake::in_flag("", other.to_string()),
         }

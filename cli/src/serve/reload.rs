@@ -3,7 +3,8 @@
 //! reload.1  All of the difference is made, or nothing: a mistake in the file, a file that cannot be opened or a key that cannot
 //!           change while the server runs leaves everything as it was.
 //! reload.2  What was said when the file was read last is remembered, so that what was added otherwise stays.
-//! reload.3  A dry run tells the changes and warnings that a reload would.
+//! reload.3  What a command has changed since, and the file takes back, is told as such.
+//! reload.4  A dry run tells the changes and warnings that a reload would.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -164,7 +165,10 @@ impl ConfigFile for Reload {
             }
         };
         let locks = self.lock_anew(&prepared, locks, dry_run);
-        let changes = steps.iter().chain(&suited).map(Step::to_string).chain(locks).collect();
+        let by_file = difference(&last.config, &prepared.config.clone().into()).unwrap_or_default();
+        let is_new = |step: &Step| by_file.iter().any(|one| (&one.of, one.what) == (&step.of, step.what));
+        let told = |step: &Step| if is_new(step) { step.to_string() } else { format!("taken back: {step}") };
+        let changes = steps.iter().map(told).chain(suited.iter().map(Step::to_string)).chain(locks).collect();
         let warnings = prepared.lines(inert::warnings(&state.config, &prepared.places));
         if !dry_run {
             *last = Arc::new(prepared);
