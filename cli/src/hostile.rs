@@ -43,7 +43,7 @@ pub fn control(body: &str) {
     let served = &*SERVED;
     let Ok(asked) = serde_json::from_str::<Value>(body) else { return };
     let mut edit = Edit::from(served.clone());
-    match Words::new(&mut edit, Some(Path::new("/run"))).transaction(&asked) {
+    match Words::new(&mut edit, &crate::ways::Flags::default()).transaction(&asked) {
         Ok(()) => turns(served, &edit),
         Err(says) => tells(&says),
     }

@@ -13,6 +13,7 @@
 //! | [`blktrace`] | the binary format of traces |
 //! | [`config`] | the config file: its keys, and how it is read |
 //! | [`hostile`] | what reads a stranger's bytes, for the fuzz targets |
+//! | [`ways`] | the ways by which clients reach an export beside listeners: a row for each protocol |
 //! | [`words`] | what the words in flags and file mean, and what is wrong with them |
 //! | [`terminal`] | progress, and where reports go |
 
@@ -29,6 +30,7 @@ mod serve;
 mod show;
 mod terminal;
 mod ublk;
+mod ways;
 mod words;
 
 use std::process::ExitCode;

@@ -3,6 +3,7 @@
 //! Where it comes from (a TOML file, flags, a program) is the caller's business.
 
 mod copy_on_write;
+mod ways;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -20,6 +21,7 @@ pub use crate::device::roots::Root;
 pub use crate::device::said::*;
 pub use crate::kernel::ring::Engine;
 pub use copy_on_write::CopyOnWrite;
+pub use ways::{WayIn, Ways};
 
 /// All that a [`Server`](crate::Server) needs to know.
 #[derive(Clone, Debug)]
@@ -48,6 +50,14 @@ pub struct Config {
     /// The directories that the files of all backings must lie in, of exports that are added later as well; none: they may lie
     /// anywhere.
     pub roots: Vec<Root>,
+}
+
+impl Config {
+    /// Whether an export is a block device of this machine.
+    #[must_use]
+    pub fn has_block_devices(&self) -> bool {
+        self.exports.iter().any(|export| export.ways.iter().any(WayIn::is_block_device))
+    }
 }
 
 /// A scheduling domain: one device, one queue.
@@ -118,72 +128,8 @@ pub struct Export {
     pub priority: Priority,
     /// Whether clients may only read.
     pub read_only: bool,
-    /// A socket at which the front-end of a virtual machine (QEMU) finds it as a vhost-user block device; `None`: nowhere.
-    pub vhost_user: Option<PathBuf>,
-    /// Whether it is a block device of this machine (ublk), and what that is like; `None`: it is none.
-    pub ublk: Option<Ublk>,
-}
-
-/// An export as a block device of this machine, `/dev/ublkb0`.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Ublk {
-    /// Its number; `None`: the kernel chooses, or it is the one that a server before had for this export.
-    pub id: Option<u32>,
-    /// How many queues, 1 to 64; `None`: one for each worker. The kernel makes no more than it has CPUs.
-    pub queues: Option<u16>,
-    /// How many requests each queue may have, 1 to 4096; `None`: 128.
-    pub depth: Option<u16>,
-    /// Whether it is made without `CAP_SYS_ADMIN`, where a udev rule lets this user: such a device does not outlive its server, and no
-    /// partitions are looked for on it.
-    pub unprivileged: bool,
-    /// Whether it outlives a server that is killed, and waits for the next one. What is in RAM never does.
-    pub recover: bool,
-    /// Whether it is left to the next server when this one ends in order, too.
-    pub leave: bool,
-    /// Whether the device of that [`id`](Self::id) is taken over whichever export it was.
-    pub adopt: bool,
-    /// Whether the server goes on, with a warning, where the device cannot be had.
-    pub optional: bool,
-    /// Whether the kernel looks for partitions when the device starts.
-    pub partitions: bool,
-}
-
-impl Default for Ublk {
-    fn default() -> Self {
-        let (id, queues, depth, unprivileged, leave, adopt, optional) = Default::default();
-        Self { id, queues, depth, unprivileged, recover: true, leave, adopt, optional, partitions: true }
-    }
-}
-
-impl Ublk {
-    /// Whether it can be as it is said.
-    ///
-    /// # Errors
-    /// What is asked, and what is possible.
-    pub fn check(&self) -> Result<(), String> {
-        if self.queues.is_some_and(|queues| !(1..=64).contains(&queues)) {
-            return Err(format!("ublk: queues takes a number from 1 to 64, not {}", self.queues.unwrap_or(0)));
-        }
-        if self.depth.is_some_and(|depth| !(1..=4096).contains(&depth)) {
-            return Err(format!("ublk: depth takes a number from 1 to 4096, not {}", self.depth.unwrap_or(0)));
-        }
-        if self.id.is_some_and(|id| id >= 1 << 20) {
-            return Err(format!("ublk: id takes a number from 0 to {}, not {}", (1 << 20) - 1, self.id.unwrap_or(0)));
-        }
-        if self.leave && !self.recover {
-            return Err(
-                "ublk: leave needs recover: a device that does not outlive its server cannot be left to the next"
-                    .into(),
-            );
-        }
-        if self.leave && self.unprivileged {
-            return Err("ublk: the kernel leaves no unprivileged device to another server: leave cannot be".into());
-        }
-        if self.adopt && self.id.is_none() {
-            return Err("ublk: adopt needs id: which device is meant".into());
-        }
-        Ok(())
-    }
+    /// How clients reach it beside the [`listeners`](Config::listeners).
+    pub ways: Ways,
 }
 
 impl Export {
@@ -200,8 +146,7 @@ impl Export {
             group: GroupId::ROOT,
             priority: Priority::default(),
             read_only: false,
-            vhost_user: None,
-            ublk: None,
+            ways: Ways::default(),
         }
     }
 }

@@ -39,8 +39,7 @@ fn config(socket: &Path) -> Config {
         group: GroupId::ROOT,
         priority: Priority::default(),
         read_only: false,
-        vhost_user: None,
-        ublk: None,
+        ways: Default::default(),
     };
     Config {
         groups: vec![Group::root()].into(),

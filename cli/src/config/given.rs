@@ -109,7 +109,7 @@ impl Given {
     }
 
     /// What it stands for: of text, and of a number within a table of numbers and texts.
-    fn plain(&self) -> Option<String> {
+    pub(crate) fn plain(&self) -> Option<String> {
         match self {
             Self::Word(text) | Self::Text(text) => Some(text.clone()),
             Self::Number(..) => Some(self.show()),
@@ -229,23 +229,5 @@ impl Given {
     /// A latency; `None`: none.
     pub(crate) fn latency(&self) -> Result<Option<Duration>, String> {
         if self.is_word("none") { Ok(None) } else { self.auto(Self::some_time) }
-    }
-
-    /// What an export is as a block device; `None`: none.
-    pub(crate) fn ublk(&self) -> Result<Option<fairlift::config::Ublk>, String> {
-        match self {
-            Self::Switch(is) => Ok(is.then(Default::default)),
-            Self::Word(text) | Self::Text(text) => crate::words::ublk::parse(text),
-            Self::Table(table) => {
-                let word = |(word, value): &(String, Self)| {
-                    let switch = matches!(value, Self::Switch(_)).then(|| value.show());
-                    let text = switch.or_else(|| value.plain().filter(|_| !matches!(value, Self::Text(_))));
-                    (word.clone(), text.unwrap_or_else(|| "something else".into()))
-                };
-                let words: Vec<_> = table.iter().map(word).collect();
-                crate::words::ublk::read(words.iter().map(|(word, value)| (&**word, value.clone()))).map(Some)
-            }
-            _ => Err(format!("takes true, false or a table such as {{ queues = 2 }}, not {}", self.show())),
-        }
     }
 }

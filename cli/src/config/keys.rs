@@ -17,6 +17,7 @@ use super::row::Put::{self, *};
 use super::row::{Act, Key, Kind, Row, Sort, all};
 use super::section::Placed;
 use crate::control::parse_control;
+use crate::ways;
 use crate::words::place::{check_path, parse_engine, parse_place, parse_tls};
 use crate::words::scheduler::parse_scheduler;
 
@@ -25,7 +26,7 @@ pub(crate) fn keys(kind: Kind, act: Act) -> Vec<Key> {
     let all = match (kind, act) {
         (_, Act::Remove) => return all(NOW),
         (Kind::Group, _) => all(GROUP_ROWS),
-        (Kind::Export, _) => all(EXPORT_ROWS),
+        (Kind::Export, _) => export_keys(),
         (Kind::Disk, _) => all(DISK_ROWS),
         (Kind::Listener, _) => all(LISTENER_ROWS),
     };
@@ -74,9 +75,14 @@ pub(crate) const EXPORT: Sort = Sort::new(
     "export",
     "[export.NAME]",
     "An export is what clients connect to: a backing, or a range of one, under a name. A single export also answers to the empty name.",
-    || all(EXPORT_ROWS),
+    export_keys,
 );
 
+fn export_keys() -> Vec<Key> {
+    all(EXPORT_ROWS).into_iter().chain(all(ways::ROWS)).collect()
+}
+
+/// Those that are the same however clients reach it; [`ways::ROWS`] are the others.
 pub(crate) const EXPORT_ROWS: &[Row<ExportKeys>] = &[
     export("backing", Put::Backing(|export, backing| export.said.backing = backing))
         .usual("required")
@@ -106,14 +112,6 @@ pub(crate) const EXPORT_ROWS: &[Row<ExportKeys>] = &[
         .usual("false")
         .says("whether clients may only read")
         .live(),
-    export("vhost_user", Text(|export, path| Ok(path.into()).map(|path| export.said.vhost_user = Some(path))))
-        .takes("a path")
-        .usual("`--vhost-user` DIR with the export's name, else none")
-        .says("a socket at which a virtual machine finds the export as a vhost-user block device"),
-    export("ublk", Other(|export, given| given.ublk().map(|ublk| export.said.ublk = ublk)))
-        .takes("true, false, or a table of `id`, `queues`, `depth`, `unprivileged`, `recover`, `leave`, `optional`, `partitions`")
-        .usual("`--ublk`, else false")
-        .says("whether the export is a block device of this machine, /dev/ublkbN; see `docs/ublk.md`"),
     export("description", Text(|export, text| parse_description(text).map(|text| export.said.description = text)))
         .takes("text")
         .usual("none")
@@ -377,6 +375,7 @@ fn bound_concurrency(disk: &mut Disk, most: u64) {
 
 #[cfg(test)]
 mod tests {
+    use fairlift::config::Ways;
     use serde_json::{Value, json};
     use toml::de::DeTable;
 
@@ -423,7 +422,9 @@ mod tests {
         export("offset", "512", json!("512"));
         export("size", "\"1m\"", json!(1 << 20));
         export("ioprio", "\"rt/2\"", json!("rt/2"));
-        export("ublk", "{ queues = 2, recover = false }", json!({"queues": 2, "recover": false}));
+        let way = |key, toml, json| both(ways::ROWS, Ways::default, |ways| format!("{ways:?}"), key, toml, &json);
+        way("vhost_user", "\"/run/a\"", json!("/run/a"));
+        way("ublk", "{ queues = 2, recover = false }", json!({"queues": 2, "recover": false}));
     }
 
     #[test]

@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use fairlift::config::{self, Address, Backing, Engine, Limits, Tls, Ublk};
+use fairlift::config::{self, Address, Backing, Engine, Limits, Tls};
 use fairlift::confine::Capability;
 use fairlift_core::ceiling::Bounds;
 use fairlift_core::{Group, GroupId, sched};
@@ -23,6 +23,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use crate::control::ControlPlace;
+use crate::ways;
 use crate::words::groups::Tree;
 use crate::words::mistake::{Mistake, Source};
 use crate::words::place::ListenAt;
@@ -76,8 +77,8 @@ pub(crate) struct Export {
     pub(crate) at: Range<usize>,
     /// Where what holds the data is said.
     pub(crate) backing: Range<usize>,
-    /// Whether it is a block device of this machine, if that is said.
-    pub(crate) ublk: Option<Option<Ublk>>,
+    /// The keys of it that are written, and where their values are.
+    pub(crate) places: BTreeMap<String, Range<usize>>,
     /// Its name, and all else; its disk is an index in [`File::disks`].
     pub(crate) said: config::Export,
 }
@@ -288,7 +289,9 @@ impl Reading<'_> {
         let mut keys = ExportKeys::new(name);
         let before = self.mistakes.len();
         section.put(self.mistakes, EXPORT_ROWS, &mut keys);
-        let said = keys.said;
+        section.put(self.mistakes, ways::ROWS, &mut keys.said.ways);
+        let mut said = keys.said;
+        said.ways.root(self.dir);
         let is_wrong = self.mistakes[before..].iter().any(|mistake| mistake.key == join(&section.path, "backing"));
         let disk = section.take(self.mistakes, "disk", |given| find_disk(given.text()?, disks));
         let group = section.take(self.mistakes, "group", |given| groups.place(given.text()?));
@@ -303,7 +306,6 @@ impl Reading<'_> {
                 self.mistakes.push(section.mistake(key, value.span(), says));
             }
         }
-        let ublk = section.raw("ublk").map(|_| said.ublk);
         let said = config::Export {
             backing: self.rooted(said.backing),
             disk: disk.map(|placed| placed.value),
@@ -311,11 +313,9 @@ impl Reading<'_> {
                 Some(placed) => placed.value,
                 None => groups.own(name).unwrap_or(GroupId::ROOT), // there are too many, which is told of those that are said
             },
-            vhost_user: said.vhost_user.map(|path| self.dir.join(path)),
-            ublk: None,
             ..said
         };
-        Some(Export { at: section.at.clone(), backing, ublk, said })
+        Some(Export { at: section.at.clone(), backing, places: section.places(), said })
     }
 
     fn server(&mut self, document: &DeTable<'_>) -> Server {

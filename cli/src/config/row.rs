@@ -31,7 +31,7 @@ pub(crate) const KINDS: [(&str, Kind); 4] =
     [("group", Kind::Group), ("export", Kind::Export), ("disk", Kind::Disk), ("listener", Kind::Listener)];
 
 /// What a key takes, and where that is put.
-pub(super) enum Put<T> {
+pub(crate) enum Put<T> {
     Number(u64, u64, fn(&mut T, u64)),
     /// A number, or `auto`.
     Auto(u64, u64, fn(&mut T, Option<u64>)),
@@ -58,7 +58,7 @@ pub(super) enum Put<T> {
 }
 
 /// Puts one of a list.
-pub(super) type PutOne<T> = fn(&mut T, &str, Range<usize>) -> Result<(), String>;
+pub(crate) type PutOne<T> = fn(&mut T, &str, Range<usize>) -> Result<(), String>;
 
 /// A key, with what it does to a `T`.
 pub(crate) struct Row<T: 'static> {
@@ -101,36 +101,36 @@ impl Key {
 }
 
 impl<T> Row<T> {
-    pub(super) const fn new(name: &'static str, put: Put<T>) -> Self {
+    pub(crate) const fn new(name: &'static str, put: Put<T>) -> Self {
         Self { name, takes: "", default: "", says: "", put, places: [true, true], is_live: false }
     }
 
     /// What values it takes, where its type does not say all.
-    pub(super) const fn takes(mut self, takes: &'static str) -> Self {
+    pub(crate) const fn takes(mut self, takes: &'static str) -> Self {
         self.takes = takes;
         self
     }
 
     /// What holds where it is not written.
-    pub(super) const fn usual(mut self, default: &'static str) -> Self {
+    pub(crate) const fn usual(mut self, default: &'static str) -> Self {
         self.default = default;
         self
     }
 
     /// What it does, in a phrase.
-    pub(super) const fn says(mut self, says: &'static str) -> Self {
+    pub(crate) const fn says(mut self, says: &'static str) -> Self {
         self.says = says;
         self
     }
 
     /// It can be changed while the server runs.
-    pub(super) const fn live(mut self) -> Self {
+    pub(crate) const fn live(mut self) -> Self {
         self.is_live = true;
         self
     }
 
     /// Where it can be said: in the config file, of what is added.
-    pub(super) const fn only(mut self, in_file: bool, adds: bool) -> Self {
+    pub(crate) const fn only(mut self, in_file: bool, adds: bool) -> Self {
         self.places = [in_file, adds];
         self
     }

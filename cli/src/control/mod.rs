@@ -25,7 +25,6 @@ mod trace;
 mod why;
 mod words;
 
-use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
@@ -40,13 +39,14 @@ pub(crate) use words::{Words, parse_kind};
 
 pub(crate) use crate::config::keys::keys;
 pub(crate) use crate::config::row::{Act, KINDS, Kind};
+use crate::ways;
 
 /// What a server was started with: its config file, if it has one, and flags that act later.
 pub(crate) trait ConfigFile: Send + Sync {
     fn is_there(&self) -> bool;
 
-    /// Where exports that are added have their sockets for virtual machines (`--vhost-user`).
-    fn sockets(&self) -> Option<&Path>;
+    /// How clients reach exports that are added and do not say so.
+    fn ways(&self) -> &ways::Flags;
 
     /// What of it cannot act, a line each.
     fn warnings(&self, handle: &Handle) -> Vec<String>;

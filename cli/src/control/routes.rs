@@ -296,7 +296,7 @@ impl App {
         }
         let (file, keys) = (Arc::clone(&self.file), asked.keys);
         self.change(asked.who, asked.headers, dry_run, Some((kind, name.clone())), move |edit| {
-            Words::new(edit, file.sockets()).change(act, kind, &name, keys)
+            Words::new(edit, file.ways()).change(act, kind, &name, keys)
         })
         .await
     }
@@ -312,7 +312,7 @@ impl App {
         }
         let file = Arc::clone(&self.file);
         self.change(asked.who, asked.headers, dry_run, None, move |edit| {
-            Words::new(edit, file.sockets()).transaction(&list)
+            Words::new(edit, file.ways()).transaction(&list)
         })
         .await
     }

@@ -2,14 +2,15 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use fairlift::config::{Config, Disk, Export, Listener, Tls};
+use fairlift::config::{Config, Disk, Export, Listener, Tls, WayIn};
 use fairlift::control::view::{ClientView, DiskView};
 use fairlift::control::{Event, State, View};
 use fairlift_core::GroupId;
 use fairlift_core::ceiling::{Bounds, Ceiling, Rates};
 use serde_json::{Map, Value, json};
 
-use crate::words::{place, ublk};
+use crate::ways;
+use crate::words::place;
 
 fn path(config: &Config, group: GroupId) -> &str {
     &config.groups[usize::from(group.0)].path
@@ -57,7 +58,7 @@ pub(super) fn export(config: &Config, export: &Export, view: &View) -> Value {
     let bytes = view.exports.iter().find(|(name, _)| *name == export.name).map(|(_, bytes)| *bytes);
     let connections = view.clients.iter().filter(|client| client.export.as_ref() == Some(&export.name)).count();
     let block = view.block_devices.iter().find(|block| block.export == export.name);
-    json!({
+    let mut shown = json!({
         "name": export.name,
         "description": export.description,
         "backing": export.backing.about().written,
@@ -67,11 +68,13 @@ pub(super) fn export(config: &Config, export: &Export, view: &View) -> Value {
         "group": path(config, export.group),
         "ioprio": export.priority.to_string(),
         "read_only": export.read_only,
-        "vhost_user": export.vhost_user,
-        "ublk": export.ublk.as_ref().map(ublk::show),
         "block_device": block.map(|block| json!({"path": block.path, "link": block.link, "live": block.live, "recovered": block.recovered})),
         "connections": connections,
-    })
+    });
+    for row in ways::ROWS {
+        shown[row.name] = export.ways.find(row.name).map(WayIn::written).into();
+    }
+    shown
 }
 
 pub(super) fn disk(said: &Disk, view: &DiskView) -> Value {

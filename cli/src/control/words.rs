@@ -4,7 +4,6 @@
 //! is written. Numbers may be numbers or text (`"size": "10g"`), as in the config file.
 
 use std::collections::{BTreeSet, HashMap};
-use std::path::Path;
 
 use fairlift::config::{Backing, Config, Disk, Export, Listener, Tls};
 use fairlift::control::{Edit, Leave};
@@ -16,6 +15,7 @@ use crate::config::faults;
 use crate::config::given::Given;
 use crate::config::keys::{self, ExportKeys, GroupKeys};
 use crate::config::row::{Act, KINDS, Kind, Row};
+use crate::ways;
 use crate::words::groups::own_path;
 use crate::words::place;
 use crate::words::place::check_path;
@@ -40,13 +40,13 @@ pub(crate) struct Words<'a> {
     edit: &'a mut Edit,
     /// What was in force before it.
     before: Config,
-    /// Where exports that are added have their sockets for virtual machines.
-    sockets: Option<&'a Path>,
+    /// How clients reach exports that are added and do not say so.
+    ways: &'a ways::Flags,
 }
 
 impl<'a> Words<'a> {
-    pub(crate) fn new(edit: &'a mut Edit, sockets: Option<&'a Path>) -> Self {
-        Self { before: edit.config.clone(), edit, sockets }
+    pub(crate) fn new(edit: &'a mut Edit, ways: &'a ways::Flags) -> Self {
+        Self { before: edit.config.clone(), edit, ways }
     }
 
     /// A transaction: `[{"set": "group", "name": "/a", "weight": 300}, …]`.
@@ -152,6 +152,7 @@ impl<'a> Words<'a> {
         let mut keyed = ExportKeys::new(name);
         let has_backing = keys.keys.contains_key("backing");
         keys.put(keys::EXPORT_ROWS, &mut keyed)?;
+        let ways = keys.put(ways::ROWS, &mut keyed.said.ways)?;
         keys.finish(&[])?;
         if !has_backing {
             return Err(format!("export \"{name}\" needs a backing: {}", Backing::forms(" or ")));
@@ -164,11 +165,11 @@ impl<'a> Words<'a> {
             .try_for_each(|path| check_path(path))
             .map_err(|why| format!("backing: {why}"))?;
         said.backing = faults::settle(&said.backing).map_err(|why| format!("backing: {why}"))?;
-        match (&said.vhost_user, self.sockets) {
-            (Some(path), _) => check_path(path).map_err(|why| format!("vhost_user: {why}"))?,
-            (None, Some(directory)) => said.vhost_user = Some(place::socket_in(directory, name)?),
-            (None, None) => {}
+        for (way, path) in said.ways.iter().filter_map(|way| Some((way, way.path()?))) {
+            check_path(path).map_err(|why| format!("{}: {why}", way.key()))?;
         }
+        let wrong = self.ways.fill(name, |key| ways.contains(&key), true, &mut said.ways);
+        wrong.into_iter().map(|(_, why)| why).try_for_each(Err)?;
         // As in the config file: a group that an export names needs no word of its own.
         let group = group.unwrap_or_else(|| own_path(name));
         if self.edit.find_group(&group).is_err() {
@@ -309,6 +310,8 @@ impl Keys {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::args::{Cli, Command};
+    use clap::Parser as _;
     use fairlift::config::{Engine, Limits};
     use fairlift::control::{Step, difference};
     use serde_json::json;
@@ -331,7 +334,7 @@ mod tests {
 
     fn read(list: Value) -> Result<Vec<String>, String> {
         let mut edit = Edit::from(config());
-        Words::new(&mut edit, None).transaction(&list)?;
+        Words::new(&mut edit, &ways::Flags::default()).transaction(&list)?;
         Ok(difference(&config(), &edit).unwrap().iter().map(Step::to_string).collect())
     }
 
@@ -352,15 +355,18 @@ mod tests {
 
     #[test]
     fn an_export_has_its_socket_where_the_others_have_theirs_or_where_it_says() {
+        let line = ["fairlift", "serve", "--vhost-user", "/run/vm", "--ublk"];
+        let Command::Serve(flags) = Cli::try_parse_from(line).unwrap().command else { panic!("serve") };
         let add = |name: &str, more: Value| {
             let mut one = json!({"add": "export", "name": name, "backing": "mem:1m"});
             one.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
             let mut edit = Edit::from(config());
-            Words::new(&mut edit, Some("/run/vm".as_ref())).transaction(&json!([one]))?;
-            Ok::<_, String>(edit.config.exports[0].vhost_user.clone())
+            Words::new(&mut edit, &flags.ways).transaction(&json!([one]))?;
+            Ok::<_, String>(edit.config.exports[0].ways.iter().map(|way| (way.key(), way.written())).collect())
         };
-        assert_eq!(add("a", json!({})), Ok(Some("/run/vm/a".into())));
-        assert_eq!(add("a/b", json!({"vhost_user": "/run/b"})), Ok(Some("/run/b".into())));
+        let socket = |at: &str| Ok(vec![("vhost_user", at.to_owned())]);
+        assert_eq!(add("a", json!({})), socket("/run/vm/a"), "a block device is said of exports at the start");
+        assert_eq!(add("a/b", json!({"vhost_user": "/run/b"})), socket("/run/b"));
         assert!(add("a/b", json!({})).unwrap_err().contains("cannot have its name"));
     }
 

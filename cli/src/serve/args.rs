@@ -3,17 +3,18 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use fairlift::config::{Engine, Tls, Ublk};
+use fairlift::config::{Engine, Tls};
 use fairlift::confine::Capability;
 use fairlift_core::ceiling::Rates;
 use fairlift_core::{Duration, Group, sched};
 
 use super::log::Format;
 use crate::control::{ControlPlace, parse_control};
+use crate::ways;
 use crate::words::backing::{Named, parse_named};
 use crate::words::place::{self, ListenAt};
 use crate::words::scheduler::{parse_setting, scheduler_help, schedulers};
-use crate::words::{limits, ublk, units};
+use crate::words::{limits, units};
 
 /// Serve files, block devices and RAM to NBD clients
 ///
@@ -99,17 +100,9 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "NAME")]
     pub(crate) keep_capability: Vec<Capability>,
 
-    /// A directory for sockets of virtual machines: each export becomes a vhost-user block device at DIR/NAME
-    #[arg(long, value_name = "DIR")]
-    pub(crate) vhost_user: Option<PathBuf>,
-
-    /// Make each export a block device of this machine, /dev/ublkbN, also found as /dev/fairlift/NAME; its kernel module is ublk_drv
-    ///
-    /// OPTIONS, with commas between them: queues=N, depth=N, id=N (of a single export), unprivileged, recover=off, leave, optional.
-    /// A device whose export is a file outlives a server that is killed: started again in the same way, `fairlift serve` takes it over. It is
-    /// removed when the server ends, unless `leave` is given.
-    #[arg(long, value_name = "OPTIONS", num_args = 0..=1, require_equals = true, default_missing_value = "true", value_parser = ublk::parse_flag)]
-    pub(crate) ublk: Option<Ublk>,
+    /// How clients reach each export beside listeners.
+    #[command(flatten)]
+    pub(crate) ways: ways::Flags,
 
     /// Encryption: off, on (if the client asks) or require [default: off]
     #[arg(long, value_name = "off|on|require", value_parser = place::parse_tls)]

@@ -35,7 +35,7 @@ impl Confinement {
     pub(super) fn begin(&self, config: &Config) -> Result<(), String> {
         let mut keep = self.keep.clone();
         // Its devices are made, grow and go while it runs.
-        let has_block_devices = config.exports.iter().any(|export| export.ublk.is_some());
+        let has_block_devices = config.has_block_devices();
         if has_block_devices && Capability::SYS_ADMIN.is_there() {
             keep.push(Capability::SYS_ADMIN);
         }

@@ -19,7 +19,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use fairlift::config::{Address, Config, Disk, Tls};
+use fairlift::config::{Address, Config, Disk, Tls, WayIn};
 use fairlift::control::tenants;
 use fairlift::{Error, Foreign, Handle, Server};
 use fairlift_core::GroupId;
@@ -244,7 +244,7 @@ fn run(
 ) -> Result<(), Box<dyn std::error::Error>> {
     let handle = server.handle();
     let teach = flags.exports.is_empty() && flags.config.is_none() && flags.log != log::Format::Json;
-    let has_block_devices = prepared.config.exports.iter().any(|export| export.ublk.is_some());
+    let has_block_devices = prepared.config.has_block_devices();
     let control: Vec<_> = doors.iter().map(|door| &*door.at).collect();
     let mut said = announcement(&prepared.config, &server.addresses(), &control, teach);
     if flags.run.is_some() {
@@ -300,9 +300,8 @@ fn announcement(config: &Config, bound: &[String], control: &[&str], teach: bool
             let _ = writeln!(out, "serving {} ({}) at {uri}", export.name, export.backing.about().shown);
             first.get_or_insert(uri);
         }
-        if let Some(socket) = &export.vhost_user {
-            let backing = export.backing.about().shown;
-            let _ = writeln!(out, "serving {} ({backing}) to virtual machines at {}", export.name, socket.display());
+        for found in export.ways.iter().filter_map(WayIn::found) {
+            let _ = writeln!(out, "serving {} ({}) {found}", export.name, export.backing.about().shown);
         }
     }
     control.iter().for_each(|place| _ = writeln!(out, "control at {place}"));

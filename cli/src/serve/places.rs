@@ -2,15 +2,17 @@
 //! cannot act) is told with its line.
 
 use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use fairlift::Error;
+use fairlift::config::Export;
 use fairlift::control::Of;
 
 use super::args::ServeArgs;
 use crate::config::section::{Placed, join};
 use crate::config::{self, File};
 use crate::control::ControlPlace;
+use crate::ways;
 use crate::words::mistake::Mistake;
 use crate::words::place::{self, ListenAt};
 
@@ -49,7 +51,7 @@ pub(crate) struct Places {
     backings: Vec<(String, Said)>,
     /// By the address.
     listeners: Vec<(String, Said)>,
-    /// Sockets for virtual machines, by the address.
+    /// Where exports listen by ways of their own, by the address.
     sockets: Vec<(String, Said)>,
     /// The places of control, in their order.
     control: Vec<Said>,
@@ -71,16 +73,11 @@ impl Places {
             let said = table("export", &export.name, at);
             let key = format!("{}.backing", said.key);
             places.backings.push((export.backing.about().opened, Said { at: Some(backing.clone()), key }));
-            match &export.vhost_user {
-                Some(path) => places.socket(path, Said { key: format!("{}.vhost_user", said.key), ..said.clone() }),
-                None => places.socket_in(flags, &export.name),
-            }
             places.exports.push((export.name.clone(), said));
         }
         for named in &flags.exports {
             let said = Said::in_flag(format!("export {:?}", named.name));
             places.backings.push((named.backing.about().opened, said.clone()));
-            places.socket_in(flags, &named.name);
             places.exports.push((named.name.clone(), said));
         }
         if flags.listen.is_empty() {
@@ -104,13 +101,14 @@ impl Places {
         places
     }
 
-    fn socket(&mut self, path: &Path, said: Said) {
-        self.sockets.push((format!("unix:{}", path.display()), said));
-    }
-
-    fn socket_in(&mut self, flags: &ServeArgs, export: &str) {
-        if let Some(Ok(path)) = flags.vhost_user.as_ref().map(|directory| place::socket_in(directory, export)) {
-            self.socket(&path, Said::in_flag("--vhost-user".into()));
+    /// Where an export listens by ways of its own; `is_said`: whether it has the key itself.
+    pub(super) fn listens(&mut self, export: &Export, is_said: impl Fn(&str) -> bool) {
+        for (way, path) in export.ways.iter().filter_map(|way| Some((way, way.path()?))) {
+            let said = match (is_said(way.key()), self.export(&export.name)) {
+                (true, said) => Said { key: format!("{}.{}", said.key, way.key()), ..said },
+                (false, _) => Said::in_flag(ways::flag(way.key())),
+            };
+            self.sockets.push((format!("unix:{}", path.display()), said));
         }
     }
 

@@ -72,7 +72,7 @@ pub(crate) fn plan(
         server: Server::default(),
     });
     let mut places = Places::new(flags, &file);
-    let exports = exports(flags, &mut file, from_file, mistakes);
+    let exports = exports(flags, &mut file, from_file, &mut places, mistakes);
     weigh(flags, &mut file.groups, &exports, &mut places, mistakes);
     limit(flags, &file.groups, &exports, &mut file.bounds, mistakes);
     let (disks, disk_default) = disks(flags, &file, &exports, mistakes);
@@ -192,25 +192,28 @@ fn limit(
 }
 
 /// The exports (serve.1), with those on the command line in groups of their own and on the default disk (serve.5).
-fn exports(flags: &ServeArgs, file: &mut File, from_file: bool, mistakes: &mut Vec<Mistake>) -> Vec<Export> {
+fn exports(
+    flags: &ServeArgs,
+    file: &mut File,
+    from_file: bool,
+    places: &mut Places,
+    mistakes: &mut Vec<Mistake>,
+) -> Vec<Export> {
     let mut exports: Vec<Export> = Vec::new();
-    let in_directory = |name: &str, mistakes: &mut Vec<Mistake>| {
-        let refuse = |says| mistakes.push(Mistake::in_flag("--vhost-user", says));
-        place::socket_in(flags.vhost_user.as_ref()?, name).map_err(refuse).ok()
+    let mut add = |mut export: Export, is_said: &dyn Fn(&str) -> bool, mistakes: &mut Vec<Mistake>| {
+        let wrong = flags.ways.fill(&export.name, is_said, false, &mut export.ways);
+        mistakes.extend(wrong.into_iter().map(|(flag, says)| Mistake::in_flag(&flag, says)));
+        places.listens(&export, is_said);
+        exports.push(export);
     };
-    for config::Export { backing: at, ublk, said, .. } in &file.exports {
+    for config::Export { backing: at, places: keys, said, .. } in &file.exports {
         let backing = faults::settle(&said.backing).unwrap_or_else(|says| {
             let key = join("export", &said.name) + ".backing";
             mistakes.push(Mistake { at: Some(at.clone()), key, says });
             said.backing.clone()
         });
-        exports.push(Export {
-            backing,
-            read_only: said.read_only || flags.read_only,
-            vhost_user: said.vhost_user.clone().or_else(|| in_directory(&said.name, mistakes)),
-            ublk: ublk.clone().unwrap_or_else(|| flags.ublk.clone()),
-            ..said.clone()
-        });
+        let export = Export { backing, read_only: said.read_only || flags.read_only, ..said.clone() };
+        add(export, &|key| keys.contains_key(key), mistakes);
     }
     let usual = Named { name: "ram".into(), backing: Ram { size: 1 << 30 }.into() };
     let alone = (flags.exports.is_empty() && !from_file).then_some(&usual);
@@ -229,20 +232,19 @@ fn exports(flags: &ServeArgs, file: &mut File, from_file: bool, mistakes: &mut V
             let (first, second) = (first + 1, number + 1);
             refuse(format!("is defined twice (backings {first} and {second}); names must be unique: NAME=BACKING"));
         }
-        exports.push(Export {
+        let export = Export {
             read_only: flags.read_only,
-            vhost_user: in_directory(&named.name, mistakes),
-            ublk: flags.ublk.clone(),
             group: file.groups.own(&named.name).unwrap_or(GroupId::ROOT),
             ..Export::new(&named.name, backing)
-        });
+        };
+        add(export, &|_| false, mistakes);
     }
-    let ids = exports.iter().filter_map(|export| Some((export.ublk.as_ref()?.id?, &export.name)));
-    let mut taken: BTreeMap<u32, &String> = BTreeMap::new();
-    for (id, name) in ids {
-        if let Some(other) = taken.insert(id, name) {
-            let says = format!("exports {other:?} and {name:?} cannot both be /dev/ublkb{id}");
-            mistakes.push(Mistake::in_flag("ublk", says));
+    let mut taken = BTreeMap::new();
+    for (export, way) in exports.iter().flat_map(|export| export.ways.iter().map(move |way| (export, way))) {
+        let (name, Some(sole)) = (&export.name, way.sole()) else { continue };
+        if let Some(other) = taken.insert((way.key(), sole.clone()), name) {
+            let says = format!("exports {other:?} and {name:?} cannot both have {sole}");
+            mistakes.push(Mistake::in_flag(way.key(), says));
         }
     }
     if exports.is_empty() && mistakes.is_empty() {

@@ -6,7 +6,6 @@
 //! reload.3  What a command has changed since, and the file takes back, is told as such.
 //! reload.4  A dry run tells the changes and warnings that a reload would.
 
-use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use fairlift::Handle;
@@ -18,6 +17,7 @@ use super::places::Places;
 use super::{Prepared, inert, prepare};
 use crate::config::wanted::wanted;
 use crate::control::{ConfigFile, ControlAt, Endpoint, Locks, NotRead, ReadAgain};
+use crate::ways;
 use crate::words::mistake::Mistake;
 use crate::words::place;
 
@@ -133,8 +133,8 @@ impl ConfigFile for Reload {
         self.flags.config.is_some()
     }
 
-    fn sockets(&self) -> Option<&Path> {
-        self.flags.vhost_user.as_deref()
+    fn ways(&self) -> &ways::Flags {
+        &self.flags.ways
     }
 
     fn warnings(&self, handle: &Handle) -> Vec<String> {

@@ -7,7 +7,8 @@ use fairlift_core::sched::Kind;
 
 use super::tunables::{flush_rows, rows};
 use crate::config::EXAMPLE;
-use crate::config::keys::SORTS;
+use crate::config::keys::{EXPORT, SORTS, keys};
+use crate::config::row::{Act, Kind as Of};
 
 /// Compares a generated document with the file, or rewrites it: `UPDATE_DOCS=1 cargo test -p fairlift-cli`.
 fn check_document(name: &str, generated: &str) {
@@ -45,7 +46,10 @@ fn the_tunables_document_is_made_from_the_rows() {
 
 #[test]
 fn the_config_document_is_made_from_the_keys_and_the_example() {
-    let mut out = String::from(
+    let live: Vec<_> = keys(Of::Export, Act::Set).iter().map(|key| key.name).collect();
+    let fixed = EXPORT.keys().into_iter().filter(|key| !live.contains(&key.name)).map(|key| format!("`{}`", key.name));
+    let fixed = fixed.collect::<Vec<_>>().join(", ");
+    let mut out = format!(
         "# The config file\n\n`fairlift serve --config FILE` reads it; `--check` reports all mistakes in it, and exits. It is \
          TOML.\n\n\
          - Sizes are numbers of bytes, or text with `k`, `m`, `g`, `t`, `p` (also `ki`, `kib`, …): powers of 1024, as in fio. `kb` is \
@@ -54,11 +58,11 @@ fn the_config_document_is_made_from_the_keys_and_the_example() {
          - Relative paths start at the directory of the file.\n\
          - SIGHUP has a running server read the file again. All of the difference is made, or nothing, and the log says what has changed:\n  \
          weights, groups, exports, listeners, schedulers and their tunables, depths. Clients stay connected; those of an export that is gone\n  \
-         are answered, and leave. What cannot change while the server runs (`backing`, `offset`, `disk` and `vhost_user` of an export; `io_timeout`,\n  \
+         are answered, and leave. What cannot change while the server runs ({fixed} of an export; `io_timeout`,\n  \
          `shared_tags` and `concurrency` of a disk; the limits and `control` of the server) is refused with its line. What was added by\n  \
          other means stays. Certificates for clients of exports are read again; who is connected stays.\n\
          - Exports of the file and of the command line are served together; for other settings, the flag overrides the file.\n\
-         - Made from `cli/src/config/keys.rs` and `cli/src/config/example.toml` by `UPDATE_DOCS=1 cargo test -p fairlift-cli`; do not edit.\n",
+         - Made from `cli/src/config/keys.rs`, `cli/src/ways/` and `cli/src/config/example.toml` by `UPDATE_DOCS=1 cargo test -p fairlift-cli`; do not edit.\n",
     );
     for sort in SORTS {
         let _ = writeln!(out, "\n## `{}`\n\n{}\n", sort.header, sort.says);

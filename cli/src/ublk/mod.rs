@@ -3,13 +3,15 @@
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
-use fairlift::config::{Address, Ublk};
+use fairlift::config::Address;
+use fairlift::export::ublk::Ublk;
 use fairlift::export::ublk::orphans::{self, Orphan};
 use serde_json::json;
 
 use crate::serve::{self, ServeArgs};
 use crate::terminal::complaint::Complaint;
 use crate::terminal::output;
+use crate::ways::Flags;
 use crate::words::backing::{Named, parse_named};
 use crate::words::place::{self, ListenAt};
 use crate::words::units::show_size;
@@ -80,7 +82,7 @@ fn recover(id: u32, export: &Named, listen: Option<&ListenAt>) -> Result<ServeAr
     };
     Ok(ServeArgs {
         exports: vec![export.clone()],
-        ublk: Some(Ublk { id: Some(id), adopt: true, ..Ublk::default() }),
+        ways: Flags::of_block_device(Ublk { id: Some(id), adopt: true, ..Ublk::default() }),
         listen: vec![listen.cloned().map_or_else(own, Ok)?],
         ..ServeArgs::default()
     })

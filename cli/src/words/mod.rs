@@ -8,5 +8,4 @@ pub(crate) mod mistake;
 pub(crate) mod place;
 pub(crate) mod scheduler;
 pub(crate) mod secret;
-pub(crate) mod ublk;
 pub(crate) use fairlift_core::units;

@@ -29,19 +29,6 @@ pub(crate) fn parse_place(text: &str) -> Result<ListenAt, String> {
     Ok(ListenAt { address: parse(address)?, tls })
 }
 
-/// The socket of an export in a directory of such sockets.
-///
-/// # Errors
-/// No file can have the export's name.
-pub(crate) fn socket_in(directory: &Path, export: &str) -> Result<PathBuf, String> {
-    if export.contains('/') || [".", "..", ""].contains(&export) {
-        return Err(format!(
-            "the socket of export {export:?} cannot have its name; set export.\"{export}\".vhost_user in the config file"
-        ));
-    }
-    Ok(directory.join(export))
-}
-
 /// Reads whether traffic is encrypted.
 ///
 /// # Errors

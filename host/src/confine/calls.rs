@@ -193,7 +193,7 @@ const GROUPS: &[(&str, &[c_long])] = &[
     ),
 ];
 
-/// The same for a server that has block devices of this machine (ublk), or may come to have some: their links in /dev/fairlift.
+/// The same for a server that has block devices of this machine, or may come to have some: their links in /dev/fairlift.
 const BLOCK_DEVICES: &[c_long] = &[
     libc::SYS_mkdirat,
     libc::SYS_symlinkat,

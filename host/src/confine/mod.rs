@@ -32,7 +32,7 @@ use crate::kernel::ring;
 pub struct Capability(CapabilitySet);
 
 impl Capability {
-    /// What the kernel asks of whoever makes block devices (ublk), and takes them away.
+    /// What the kernel asks of whoever makes block devices, and takes them away.
     pub const SYS_ADMIN: Self = Self(CapabilitySet::SYS_ADMIN);
 
     /// Whether the calling thread has it.
@@ -98,7 +98,7 @@ fn names(set: CapabilitySet) -> Vec<Capability> {
 }
 
 /// Lets the process make the system calls that a server needs, and no others (confine.2). `block_devices`: it has block devices of this
-/// machine (ublk), or may come to have some.
+/// machine, or may come to have some.
 ///
 /// # Errors
 /// There is no list for this architecture, or the kernel takes no filter.

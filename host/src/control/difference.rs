@@ -363,17 +363,12 @@ impl Difference<'_> {
         let offset = export.offset;
         self.refuse_if(!offset.is_multiple_of(512), &of, "offset", || format!("takes a multiple of 512, not {offset}"));
         let others = || new.exports.iter().filter(|other| other.name != export.name);
-        if let Some(path) = &export.vhost_user
-            && let Some(other) = others().find(|other| other.vhost_user.as_ref() == Some(path))
-        {
-            let why = format!("export \"{}\" has the socket {} already", other.name, path.display());
-            self.refuse(&of, "vhost_user", why);
-        }
-        if let Some(ublk) = &export.ublk {
-            ublk.check().unwrap_or_else(|why| self.refuse(&of, "ublk", why));
-            let id = |export: &Export| export.ublk.as_ref().and_then(|ublk| ublk.id);
-            if let Some(other) = others().find(|other| id(export).is_some() && id(other) == id(export)) {
-                self.refuse(&of, "ublk", format!("export \"{}\" has the ublk device of that id already", other.name));
+        for way in export.ways.iter() {
+            way.check().unwrap_or_else(|why| self.refuse(&of, way.key(), why));
+            let sole = |export: &Export| export.ways.find(way.key())?.sole();
+            let Some(its) = way.sole() else { continue };
+            if let Some(other) = others().find(|other| sole(other).as_ref() == Some(&its)) {
+                self.refuse(&of, way.key(), format!("export \"{}\" has {its} already", other.name));
             }
         }
         self.step(
@@ -391,17 +386,14 @@ impl Difference<'_> {
         };
         let (from, to) = (disk(old, was), disk(new, is));
         let other_data = || "clients would find other data on the same disk".to_owned();
-        for (key, differs, why) in [
+        let ways = was.ways.differing(&is.ways);
+        let ways = ways.map(|way| (way.key(), true, format!("{} comes and goes with its export", way.makes())));
+        let fixed = [
             ("backing", !is_same(&was.backing, &is.backing), other_data()),
             ("offset", was.offset != is.offset, other_data()),
-            (
-                "vhost_user",
-                was.vhost_user != is.vhost_user,
-                "a socket for virtual machines comes and goes with its export".into(),
-            ),
-            ("ublk", was.ublk != is.ublk, "a block device comes and goes with its export".into()),
             ("disk", from != to, format!("cannot go from disk {from} to {to} while it is served")),
-        ] {
+        ];
+        for (key, differs, why) in fixed.into_iter().chain(ways) {
             self.refuse_if(differs, of, key, || to_make_it_anew(&why));
         }
         if let (Backing::Fault(was), Backing::Fault(now)) = (&was.backing, &is.backing)

@@ -108,14 +108,14 @@ impl Choice {
         }
     }
 
-    /// Whether drivers can be given commands, as ublk's is.
+    /// Whether a driver can be given commands.
     ///
     /// # Errors
-    /// They cannot: why.
-    pub(crate) fn drives(&self) -> Result<(), String> {
+    /// It cannot: why.
+    pub(crate) fn drives(&self, driver: &str) -> Result<(), String> {
         match self.now().0 {
             Kind::IoUring => Ok(()),
-            Kind::Poll => Err(format!("ublk needs io_uring, and here is engine={self}")),
+            Kind::Poll => Err(format!("{driver} needs io_uring, and here is engine={self}")),
         }
     }
 

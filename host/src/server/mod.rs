@@ -205,7 +205,7 @@ impl Handle {
         self.shared.upgrade().map_or((Vec::new(), 0), |shared| shared.served.service.events.after(after))
     }
 
-    /// Waits until the block devices of exports (ublk) that the server was started with are there; how they are. Empty: there are
+    /// Waits until the block devices of exports that the server was started with are there; how they are. Empty: there are
     /// none, or the server has ended.
     #[must_use]
     pub fn block_devices(&self) -> Vec<DeviceView> {

@@ -1,7 +1,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
-use fairlift::config::{Backing, Engine, Limits, Ram, Tls};
+use fairlift::config::{Backing, Engine, Limits, Ram, Tls, Ways};
 use fairlift::control::{Becomes, Edit, Of, Step, difference};
+use fairlift::export::vhost_user::GuestSocket;
 use fairlift_core::Priority;
 use fairlift_core::learn::concurrency;
 use fairlift_core::sched;
@@ -232,8 +233,8 @@ fn all_that_cannot_change_is_named() {
     new.exports[0].backing = Backing::from(Ram { size: 2 << 20 });
     (new.exports[0].offset, new.exports[0].size, new.exports[0].disk) = (512, Some(512), Some(1));
     (new.disks[0].shared_tags, new.disks[0].io_timeout) = (true, Some(secs(1)));
-    new.exports[0].vhost_user = Some("/run/a.sock".into());
-    let b = Export { name: "b".into(), vhost_user: None, ..new.exports[0].clone() };
+    new.exports[0].ways.set(GuestSocket("/run/a.sock".into()));
+    let b = Export { name: "b".into(), ways: Ways::default(), ..new.exports[0].clone() };
     new.exports.push(b);
     new.disks[0].concurrency = concurrency::Settings { most: 3, fixed: true };
     new.disks[0].depth = Some(7);
@@ -250,8 +251,8 @@ fn all_that_cannot_change_is_named() {
         (Of::Server, "tls_certificates"),
         (a.clone(), "backing"),
         (a.clone(), "offset"),
-        (a.clone(), "vhost_user"),
         (a.clone(), "disk"),
+        (a.clone(), "vhost_user"),
         (a, "size"),
         (d.clone(), "shared_tags"),
         (d.clone(), "io_timeout"),

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use clap::Parser as _;
+use fairlift::config::WayIn;
 use fairlift_core::ceiling::Rate;
 use fairlift_core::time::secs;
 use fairlift_core::{GroupId, Priority, PriorityClass};
@@ -61,10 +62,7 @@ fn the_example_is_right_and_means_what_it_says() {
 fn virtual_machines_find_exports_in_a_directory_unless_the_file_says_where() {
     let sockets = |text: &str, flags: &str| {
         let exports = planned(text, flags).unwrap().exports;
-        exports
-            .iter()
-            .map(|export| export.vhost_user.as_ref().map(|path| path.display().to_string()))
-            .collect::<Vec<_>>()
+        exports.iter().map(|export| export.ways.find("vhost_user").map(WayIn::written)).collect::<Vec<_>>()
     };
     let some = |path: &str| Some(path.to_owned());
     let named = "[export.a]\nbacking = \"mem:1m\"\nvhost_user = \"vm/a.sock\"\n";
@@ -188,7 +186,7 @@ fn each_kind_of_wrong_value_has_its_own_words() {
         ("description = [1]", "export.a.description: takes text in quotes, not a list"),
         (
             "wieght = 1",
-            "export.a.wieght: unknown key; [export.NAME] has backing, offset, size, disk, group, ioprio, read_only, vhost_user, ublk, description",
+            "export.a.wieght: unknown key; [export.NAME] has backing, offset, size, disk, group, ioprio, read_only, description, vhost_user, ublk",
         ),
         ("weight = 3", "export.a.weight: unknown key; that is a group's: [group.\"/a\"] weight = …"),
         ("[disk.d]\nio_timeout = 30", "disk.d.io_timeout: a time needs a unit: 30s, 30ms, 30us"),

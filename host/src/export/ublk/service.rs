@@ -8,7 +8,9 @@ use std::time::{Duration, Instant};
 
 use super::control::Control;
 use super::device::{BlockDevice, Newcomer};
-use super::front::Ublk;
+use super::front;
+use super::words::Ublk;
+use crate::config::WayIn as _;
 use crate::disk::engine::Engine;
 use crate::export::front::{OF_EVENT, OF_TICKET, Opening, Protocol};
 use crate::export::present::Newcomers;
@@ -133,7 +135,7 @@ impl Ublks {
 impl Protocol for Ublks {
     const NUMBER: u64 = NUMBER;
 
-    type Clients = Ublk;
+    type Clients = front::Ublk;
 
     fn new(service: &Arc<Service>) -> Self {
         Self {
@@ -149,21 +151,22 @@ impl Protocol for Ublks {
         }
     }
 
-    fn clients(self: &Arc<Self>, _engine: &mut Engine) -> io::Result<Ublk> {
-        Ok(Ublk::new(Arc::clone(self)))
+    fn clients(self: &Arc<Self>, _engine: &mut Engine) -> io::Result<front::Ublk> {
+        Ok(front::Ublk::new(Arc::clone(self)))
     }
 
     fn check(exports: &[config::Export], engine: &Choice) -> Vec<Error> {
-        let blocks = exports.iter().filter_map(|said| Some((said, said.ublk.as_ref().filter(|ublk| !ublk.optional)?)));
+        let blocks =
+            exports.iter().filter_map(|said| Some((said, said.ways.get::<Ublk>().filter(|ublk| !ublk.optional)?)));
         let checked = blocks.map(|(said, ublk)| {
-            let checked = ublk.check().and_then(|()| engine.drives()).and_then(|()| Control::open().map(|_| ()));
+            let checked = ublk.check().and_then(|()| engine.drives("ublk")).and_then(|()| Control::open().map(|_| ()));
             checked.map_err(|why| Error::Export { name: said.name.clone(), why })
         });
         checked.filter_map(Result::err).take(1).collect() // it is the same for all
     }
 
     fn is_in_the_way(&self, said: &config::Export) -> Option<String> {
-        said.ublk.as_ref()?;
+        said.ways.get::<Ublk>()?;
         let (leaving, list) = (lock(&self.leaving), lock(&self.list));
         let is_leaving = leaving.iter().any(|export| list.get(export).is_some_and(|device| device.name == said.name));
         is_leaving.then(|| format!("the block device of export \"{}\" is still being removed", said.name))
@@ -175,10 +178,11 @@ impl Protocol for Ublks {
         export: &Export,
         engine: &Choice,
     ) -> Result<Option<Opening>, Error> {
-        let Some(ublk) = &said.ublk else { return Ok(None) };
+        let Some(ublk) = said.ways.get::<Ublk>() else { return Ok(None) };
         let service = &self.service;
         let (request_max, workers) = (service.limits.request_max, service.notifiers.workers());
-        let made = engine.drives().and_then(|()| BlockDevice::make(ublk, &said.backing, export, request_max, workers));
+        let made =
+            engine.drives("ublk").and_then(|()| BlockDevice::make(ublk, &said.backing, export, request_max, workers));
         match made {
             Ok(mut device) => {
                 let ublks = Arc::clone(self);

@@ -8,6 +8,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::front::VhostUser;
+use super::words::GuestSocket;
 use crate::Error;
 use crate::config::{self, Address, Listener, Tls};
 use crate::disk::engine::Engine;
@@ -93,12 +94,12 @@ impl Protocol for Doors {
     }
 
     fn check(exports: &[config::Export], _engine: &Choice) -> Vec<Error> {
-        let sockets = exports.iter().filter_map(|export| export.vhost_user.as_deref());
-        sockets.filter_map(|socket| listen::check(&place(socket)).err()).collect()
+        let sockets = exports.iter().filter_map(|export| export.ways.get::<GuestSocket>());
+        sockets.filter_map(|socket| listen::check(&place(&socket.0)).err()).collect()
     }
 
     fn is_in_the_way(&self, said: &config::Export) -> Option<String> {
-        let address = place(said.vhost_user.as_deref()?).address;
+        let address = place(&said.ways.get::<GuestSocket>()?.0).address;
         let address = address.to_string();
         let is_left = self.leaving().iter().any(|door| door.listening.name == address);
         is_left.then(|| format!("{address} is still being left by a virtual machine"))
@@ -110,7 +111,7 @@ impl Protocol for Doors {
         _export: &Export,
         _engine: &Choice,
     ) -> Result<Option<Opening>, Error> {
-        let Some(path) = &said.vhost_user else { return Ok(None) };
+        let Some(GuestSocket(path)) = said.ways.get() else { return Ok(None) };
         let (listening, doors) = (Door::listen(path)?, Arc::clone(self));
         Ok(Some(Box::new(move |export| _ = doors.list().insert(export.id, Arc::new(Door::new(listening, export))))))
     }

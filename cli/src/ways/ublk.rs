@@ -1,0 +1,78 @@
+//! Block devices of this machine: `--ublk`, and the key `ublk` of an export.
+
+use clap::Args;
+use fairlift::config::Ways;
+use fairlift::export::ublk::Ublk;
+
+use super::Flags;
+use crate::config::given::Given;
+use crate::config::row::Put::Other;
+use crate::config::row::Row;
+
+pub(super) const ROW: Row<Ways> = Row::<Ways>::new("ublk", Other(put))
+    .takes("true, false, or a table of `id`, `queues`, `depth`, `unprivileged`, `recover`, `leave`, `optional`, `partitions`")
+    .usual("`--ublk`, else false")
+    .says("whether the export is a block device of this machine, /dev/ublkbN; see `docs/ublk.md`");
+
+fn put(ways: &mut Ways, given: &Given) -> Result<(), String> {
+    let said = match given {
+        Given::Switch(is) => is.then(Ublk::default),
+        Given::Word(text) | Given::Text(text) => Ublk::parse(text)?,
+        Given::Table(table) => {
+            let word = |(word, value): &(String, Given)| {
+                let switch = matches!(value, Given::Switch(_)).then(|| value.show());
+                let text = switch.or_else(|| value.plain().filter(|_| !matches!(value, Given::Text(_))));
+                format!("{word}={}", text.unwrap_or_else(|| "something else".into()))
+            };
+            Ublk::parse(&table.iter().map(word).collect::<Vec<_>>().join(","))?
+        }
+        _ => return Err(format!("takes true, false or a table such as {{ queues = 2 }}, not {}", given.show())),
+    };
+    said.into_iter().for_each(|ublk| ways.set(ublk));
+    Ok(())
+}
+
+#[derive(Clone, Default, Debug, Args)]
+#[group(skip)]
+pub(super) struct Flag {
+    /// Make each export a block device of this machine, /dev/ublkbN, also found as /dev/fairlift/NAME; its kernel module is ublk_drv
+    ///
+    /// OPTIONS, with commas between them: queues=N, depth=N, id=N (of a single export), unprivileged, recover=off, leave, optional.
+    /// A device whose export is a file outlives a server that is killed: started again in the same way, `fairlift serve` takes it over. It is
+    /// removed when the server ends, unless `leave` is given.
+    #[arg(long, value_name = "OPTIONS", num_args = 0..=1, require_equals = true, default_missing_value = "true", value_parser = parse_flag)]
+    ublk: Option<Ublk>,
+}
+
+impl super::Flag for Flag {
+    const IS_OF_ADDED: bool = false;
+
+    fn put(&self, _export: &str, to: &mut Ways) -> Result<(), String> {
+        self.ublk.iter().for_each(|ublk| to.set(ublk.clone()));
+        Ok(())
+    }
+}
+
+impl Flags {
+    /// Those of a server whose exports are this block device.
+    pub(crate) fn of_block_device(ublk: Ublk) -> Self {
+        Self { ublk: Flag { ublk: Some(ublk) }, ..Self::default() }
+    }
+}
+
+/// The words of the flag, which says that exports are block devices.
+fn parse_flag(text: &str) -> Result<Ublk, String> {
+    Ublk::parse(text)?
+        .ok_or_else(|| "takes words such as queues=2,leave, or nothing; leave the flag out for no block devices".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_flag_says_only_that_exports_are_block_devices() {
+        assert!(parse_flag("off").unwrap_err().contains("leave the flag out"));
+        assert_eq!(parse_flag("id=3").map(|ublk| ublk.id), Ok(Some(3)));
+    }
+}

@@ -1,0 +1,190 @@
+//! What an export says to be a block device of this machine: `true`, or words such as `id=3,queues=2`.
+
+use fairlift_core::suggestion;
+
+use crate::config::WayIn;
+
+/// An export as a block device of this machine, `/dev/ublkb0`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Ublk {
+    /// Its number; `None`: the kernel chooses, or it is the one that a server before had for this export.
+    pub id: Option<u32>,
+    /// How many queues, 1 to 64; `None`: one for each worker. The kernel makes no more than it has CPUs.
+    pub queues: Option<u16>,
+    /// How many requests each queue may have, 1 to 4096; `None`: 128.
+    pub depth: Option<u16>,
+    /// Whether it is made without `CAP_SYS_ADMIN`, where a udev rule lets this user: such a device does not outlive its server, and no
+    /// partitions are looked for on it.
+    pub unprivileged: bool,
+    /// Whether it outlives a server that is killed, and waits for the next one. What is in RAM never does.
+    pub recover: bool,
+    /// Whether it is left to the next server when this one ends in order, too.
+    pub leave: bool,
+    /// Whether the device of that [`id`](Self::id) is taken over whichever export it was.
+    pub adopt: bool,
+    /// Whether the server goes on, with a warning, where the device cannot be had.
+    pub optional: bool,
+    /// Whether the kernel looks for partitions when the device starts.
+    pub partitions: bool,
+}
+
+impl Default for Ublk {
+    fn default() -> Self {
+        let (id, queues, depth, unprivileged, leave, adopt, optional) = Default::default();
+        Self { id, queues, depth, unprivileged, recover: true, leave, adopt, optional, partitions: true }
+    }
+}
+
+impl Ublk {
+    /// The words, as they are written in flags and in the config file. (`adopt` is what takes over a device whose server has died.)
+    pub const WORDS: [&str; 8] =
+        ["id", "queues", "depth", "unprivileged", "recover", "leave", "optional", "partitions"];
+
+    /// Reads `true`, `false`, or words with commas between them; `None`: it is no block device.
+    ///
+    /// # Errors
+    /// What is not understood, and what would be.
+    pub fn parse(text: &str) -> Result<Option<Self>, String> {
+        match text {
+            "" | "true" | "on" => return Ok(Some(Self::default())),
+            "false" | "off" => return Ok(None),
+            _ => {}
+        }
+        let mut ublk = Self::default();
+        for word in text.split(',') {
+            let (word, value) = word.split_once('=').unwrap_or((word, "true"));
+            ublk.set(word.trim(), value.trim())?;
+        }
+        ublk.check().map_err(|why| why.strip_prefix("ublk: ").unwrap_or(&why).to_owned())?;
+        Ok(Some(ublk))
+    }
+
+    fn set(&mut self, word: &str, value: &str) -> Result<(), String> {
+        let number = |most: u32| {
+            let number = value.parse().ok().filter(|number| *number <= most);
+            number.ok_or_else(|| format!("{word} takes a number up to {most}, not \"{}\"", value.escape_debug()))
+        };
+        let switch = || match value {
+            "true" | "on" | "yes" | "1" => Ok(true),
+            "false" | "off" | "no" | "0" => Ok(false),
+            _ => Err(format!("{word} takes true or false, not \"{}\"", value.escape_debug())),
+        };
+        match word {
+            "id" => self.id = Some(number((1 << 20) - 1)?),
+            "queues" => self.queues = Some(number(64)? as u16),
+            "depth" => self.depth = Some(number(4096)? as u16),
+            "unprivileged" => self.unprivileged = switch()?,
+            "recover" => self.recover = switch()?,
+            "leave" => self.leave = switch()?,
+            "optional" => self.optional = switch()?,
+            "adopt" => self.adopt = switch()?,
+            "partitions" => self.partitions = switch()?,
+            _ => {
+                let hint = match suggestion(word, Self::WORDS) {
+                    hint if hint.is_empty() => format!("; there are {}", Self::WORDS.join(", ")),
+                    hint => hint,
+                };
+                return Err(format!("unknown word \"{}\"{hint}", word.escape_debug()));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl WayIn for Ublk {
+    fn key(&self) -> &'static str {
+        "ublk"
+    }
+
+    fn written(&self) -> String {
+        let Self { id, queues, depth, unprivileged, recover, leave, adopt, optional, partitions } = *self;
+        let number = |word: &str, number: Option<u32>| number.map(|number| format!("{word}={number}"));
+        let switch = |word: &str, is: bool| is.then(|| word.to_owned());
+        let all = [
+            number("id", id),
+            number("queues", queues.map(u32::from)),
+            number("depth", depth.map(u32::from)),
+            switch("unprivileged", unprivileged),
+            switch("recover=false", !recover),
+            switch("leave", leave),
+            switch("adopt", adopt),
+            switch("optional", optional),
+            switch("partitions=false", !partitions),
+        ];
+        let all: Vec<_> = all.into_iter().flatten().collect();
+        if all.is_empty() { "true".into() } else { all.join(",") }
+    }
+
+    fn makes(&self) -> &'static str {
+        "a block device"
+    }
+
+    fn check(&self) -> Result<(), String> {
+        if self.queues.is_some_and(|queues| !(1..=64).contains(&queues)) {
+            return Err(format!("ublk: queues takes a number from 1 to 64, not {}", self.queues.unwrap_or(0)));
+        }
+        if self.depth.is_some_and(|depth| !(1..=4096).contains(&depth)) {
+            return Err(format!("ublk: depth takes a number from 1 to 4096, not {}", self.depth.unwrap_or(0)));
+        }
+        if self.id.is_some_and(|id| id >= 1 << 20) {
+            return Err(format!("ublk: id takes a number from 0 to {}, not {}", (1 << 20) - 1, self.id.unwrap_or(0)));
+        }
+        if self.leave && !self.recover {
+            return Err(
+                "ublk: leave needs recover: a device that does not outlive its server cannot be left to the next"
+                    .into(),
+            );
+        }
+        if self.leave && self.unprivileged {
+            return Err("ublk: the kernel leaves no unprivileged device to another server: leave cannot be".into());
+        }
+        if self.adopt && self.id.is_none() {
+            return Err("ublk: adopt needs id: which device is meant".into());
+        }
+        Ok(())
+    }
+
+    fn sole(&self) -> Option<String> {
+        self.id.map(|id| format!("/dev/ublkb{id}"))
+    }
+
+    fn is_block_device(&self) -> bool {
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Result<Option<Ublk>, String> {
+        Ublk::parse(text)
+    }
+
+    #[test]
+    fn what_is_shown_is_what_was_said() {
+        for text in [
+            "true",
+            "id=3,queues=2,depth=64",
+            "unprivileged,recover=false",
+            "leave,optional",
+            "id=0,adopt",
+            "partitions=false",
+        ] {
+            assert_eq!(parse(text).unwrap().unwrap().written(), text);
+        }
+        assert_eq!([parse("false"), parse("off")], [Ok(None), Ok(None)]);
+        assert_eq!(parse(""), parse("true"));
+    }
+
+    #[test]
+    fn mistakes_say_what_is_possible() {
+        let why = |text| parse(text).unwrap_err();
+        assert!(why("queue=2").contains("did you mean \"queues\""), "{}", why("queue=2"));
+        assert!(why("nonsense").contains("there are id, queues"), "{}", why("nonsense"));
+        assert!(why("depth=0").contains("1 to 4096"), "{}", why("depth=0"));
+        assert!(why("queues=65").contains("up to 64"), "{}", why("queues=65"));
+        assert!(why("leave,recover=off").contains("leave needs recover"));
+        assert!(why("adopt").contains("needs id"));
+    }
+}
