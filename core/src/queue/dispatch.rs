@@ -15,7 +15,7 @@ impl Queue {
         if self.ceilings.len() > 0 {
             self.let_through(now); // queue.13
         }
-        let flushes = self.flushes.are_awaited();
+        let flushes = self.flushes.may_be_next();
         if flushes {
             self.look_at_flushes(now);
         }
@@ -30,10 +30,7 @@ impl Queue {
         while self.has_work(flushes)
             && let Some(tag) = self.tags.next(&self.settings)
         {
-            let mut flush = self.flushes.again.pop_front();
-            if flush.is_none() && flushes {
-                flush = self.start_flush(now, context);
-            }
+            let flush = if flushes { self.next_flush(now, context) } else { None };
             let id = match flush {
                 Some(id) => {
                     self.scheduler.flush_began(now); // queue.5

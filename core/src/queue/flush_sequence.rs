@@ -67,19 +67,16 @@ pub(super) struct Habit {
 }
 
 impl Habit {
-    /// It asks for something.
+    /// It flushes, or changes something.
     #[inline]
     pub(super) fn note(&mut self, op: Op) {
         if op == Op::Flush {
-            self.flushes();
-        } else if op != Op::Read {
-            self.writes();
+            if self.writes == 1 {
+                self.commits = (self.commits + 1).min(COMMITS);
+            }
+            self.writes = 0;
+            return;
         }
-    }
-
-    /// It writes.
-    #[inline]
-    fn writes(&mut self) {
         self.writes = (self.writes + 1).min(2);
         if self.writes > 1 {
             self.commits = 0;
@@ -89,14 +86,6 @@ impl Habit {
     /// Whether a flush will follow what it has written.
     pub(super) const fn is_followed(self) -> bool {
         self.commits == COMMITS && self.writes == 1
-    }
-
-    /// It flushes.
-    fn flushes(&mut self) {
-        if self.writes == 1 {
-            self.commits = (self.commits + 1).min(COMMITS);
-        }
-        self.writes = 0;
     }
 }
 
@@ -189,15 +178,19 @@ impl Queue {
         }
     }
 
-    /// A flush for the device, if one is to start: in this context if a bio of it waits for the flush (sequence.1).
+    /// A flush for the device, if one is to go: in this context if a bio of it waits for the flush (sequence.1).
     #[inline(never)]
-    pub(super) fn start_flush(&mut self, now: Instant, context: ContextId) -> Option<RequestId> {
+    pub(super) fn next_flush(&mut self, now: Instant, context: ContextId) -> Option<RequestId> {
+        if let Some(id) = self.flushes.again.pop_front() {
+            return Some(id);
+        }
         for step in 0..self.flushes.backings() {
             let Some(index) = self.flushes.take_ready(step) else { continue };
             match self.flushes.start(now, index, context, &self.requests.bios, self.device.patience) {
                 Ok((start, bio)) => {
                     let (op, flags, extent) = (Op::Flush, Flags::NONE, Extent::new(start, 0));
                     let waiting = Waiting { op, flags, extent, ..self.waiting_of(bio) };
+                    self.requests.of_flushes += 1;
                     return Some(self.new_request(&waiting, self.requests.bios[bio].context, SegmentNode::NONE));
                 }
                 Err(contexts) => {
@@ -260,6 +253,7 @@ impl Queue {
             }
             return self.flushes.end_alone(at, outcome);
         }
+        self.requests.of_flushes -= 1;
         let contexts = self.flushes.end(now, at, outcome);
         self.contexts.wake(contexts.0);
         if charge {

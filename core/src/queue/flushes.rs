@@ -99,8 +99,6 @@ pub(super) struct Flushes {
     pub(super) again: VecDeque<RequestId>,
     /// All that wait.
     waiters: usize,
-    /// Device flushes that have a row in the table of requests (sequence.1).
-    rows: usize,
     /// Bios whose flush has ended, how, and that are to be told: empty between calls.
     ended: Vec<(u32, Outcome)>,
     /// Which backing comes first when several want to flush.
@@ -119,7 +117,6 @@ impl Flushes {
             caches: settings.backings.iter().map(|backing| Cache::new(backing, &settings.flush)).collect(),
             again: VecDeque::with_capacity(16),
             waiters: 0,
-            rows: 0,
             ended: Vec::with_capacity(128),
             next_backing: 0,
             charged: Instant::ZERO,
@@ -176,10 +173,16 @@ impl Flushes {
         self.counts.asked += 1;
     }
 
-    /// Whether a bio waits for a flush: if none does, requests do not pass any of this file on their way out.
+    /// Whether a bio waits for a flush.
     #[inline]
     pub(super) const fn are_awaited(&self) -> bool {
         self.waiters > 0
+    }
+
+    /// Whether a flush may be the next request. It is all that a plain read asks of this file.
+    #[inline]
+    pub(super) fn may_be_next(&self) -> bool {
+        self.are_awaited() || !self.again.is_empty()
     }
 
     /// How many wait for a flush that has not started.
@@ -188,12 +191,6 @@ impl Flushes {
             return 0;
         }
         self.caches.iter().map(|cache| cache.waiters.len() - cache.sharing).sum()
-    }
-
-    /// Device flushes that have a row in the table of requests (sequence.1).
-    #[inline]
-    pub(super) const fn rows(&self) -> usize {
-        self.rows
     }
 
     pub(super) fn backings(&self) -> usize {
@@ -329,13 +326,11 @@ impl Flushes {
         self.counts.sent += 1;
         self.counts.waits += waited;
         self.next_backing = index + 1;
-        self.rows += 1;
         Ok((cache.start, bio))
     }
 
     /// The device has answered a flush that several may share: the contexts that are to look.
     pub(super) fn end(&mut self, now: Instant, at: Sector, outcome: Outcome) -> Contexts {
-        self.rows -= 1;
         self.counts.failed += u64::from(outcome != Outcome::Done);
         self.cache_mut(at).flush.with(|flush| flush.end(now, outcome))
     }

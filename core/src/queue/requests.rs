@@ -81,6 +81,8 @@ impl Linked for Request {
 
 /// The requests of a queue, and the tables of what they are made of.
 pub(super) struct Requests {
+    /// How many of them are flushes that have rows of their own (sequence.1).
+    pub(super) of_flushes: usize,
     pub(super) rows: Table<Request>,
     /// The segments of requests but for the first of each.
     pub(super) segments: Table<SegmentNode>,
@@ -90,7 +92,7 @@ pub(super) struct Requests {
 impl Requests {
     pub(super) fn new(settings: &Settings) -> Self {
         let parts = settings.parts();
-        Self { rows: Table::new(settings.rows()), segments: Table::new(parts), bios: Table::new(parts) }
+        Self { of_flushes: 0, rows: Table::new(settings.rows()), segments: Table::new(parts), bios: Table::new(parts) }
     }
 
     /// Makes room for so many requests, of so many parts (queue.14).

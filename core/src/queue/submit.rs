@@ -56,7 +56,9 @@ impl Queue {
         if let Some(part) = came {
             state.came(now, asked, part, bio.op);
         }
-        state.habit.note(bio.op);
+        if bio.op != Op::Read {
+            state.habit.note(bio.op);
+        }
         let Stream { group, priority, context } = state.stream;
         let number = self.requests.bios.insert(|_| BioState {
             bio: *bio,
@@ -117,7 +119,7 @@ impl Queue {
 
     #[inline]
     pub(super) fn has_room(&self) -> bool {
-        let requests = self.requests.len() - self.flushes.rows();
+        let requests = self.requests.len() - self.requests.of_flushes;
         requests < self.settings.nr_requests as usize && requests + self.requests.segments.len() < self.settings.parts()
     }
 
