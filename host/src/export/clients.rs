@@ -13,25 +13,25 @@ use crate::kernel::ring::{Choice, Completion};
 use crate::{Error, config};
 
 macro_rules! protocols {
-    ($($name:ident: $protocol:ty,)*) => {
+    ($($(#[$built:meta])* $name:ident: $protocol:ty,)*) => {
         /// What is served, and what all workers have of each protocol.
         pub(crate) struct Served {
             pub(crate) service: Arc<Service>,
-            $($name: Arc<$protocol>,)*
+            $($(#[$built])* $name: Arc<$protocol>,)*
         }
 
         impl Served {
             pub(crate) fn new(service: Arc<Service>) -> Self {
-                Self { $($name: Arc::new(<$protocol>::new(&service)),)* service }
+                Self { $($(#[$built])* $name: Arc::new(<$protocol>::new(&service)),)* service }
             }
 
             /// As [`Protocol::check`], of all.
             pub(crate) fn check(exports: &[config::Export], engine: &Choice) -> Vec<Error> {
-                [$(<$protocol>::check(exports, engine)),*].into_iter().flatten().collect()
+                [$($(#[$built])* <$protocol>::check(exports, engine)),*].into_iter().flatten().collect()
             }
 
             pub(crate) fn is_in_the_way(&self, said: &config::Export) -> Option<String> {
-                None$(.or_else(|| self.$name.is_in_the_way(said)))*
+                [$($(#[$built])* self.$name.is_in_the_way(said)),*].into_iter().find_map(|why| why)
             }
 
             pub(crate) fn prepare(
@@ -40,46 +40,46 @@ macro_rules! protocols {
                 export: &Export,
                 engine: &Choice,
             ) -> Result<Vec<Opening>, Error> {
-                Ok([$(self.$name.prepare(said, export, engine)?),*].into_iter().flatten().collect())
+                Ok([$($(#[$built])* self.$name.prepare(said, export, engine)?),*].into_iter().flatten().collect())
             }
 
             pub(crate) fn start(&self) {
-                $(self.$name.start();)*
+                $($(#[$built])* { self.$name.start(); })*
             }
 
             pub(crate) fn wait(&self, export: u64) -> Result<(), String> {
-                $(self.$name.wait(export)?;)*
+                $($(#[$built])* { self.$name.wait(export)?; })*
                 Ok(())
             }
 
             pub(crate) fn follow(&self, exports: &[Arc<Export>]) {
-                $(self.$name.follow(exports);)*
+                $($(#[$built])* { self.$name.follow(exports); })*
             }
 
             pub(crate) fn holder(&self, export: u64) -> Option<String> {
-                None$(.or_else(|| self.$name.holder(export)))*
+                [$($(#[$built])* self.$name.holder(export)),*].into_iter().find_map(|holder| holder)
             }
 
             pub(crate) fn leave(&self, export: u64) {
-                $(self.$name.leave(export);)*
+                $($(#[$built])* { self.$name.leave(export); })*
             }
 
             pub(crate) fn is_leaving(&self) -> bool {
-                false$( | self.$name.is_leaving())*
+                [$($(#[$built])* self.$name.is_leaving()),*].contains(&true)
             }
 
             pub(crate) fn devices(&self) -> Vec<DeviceView> {
-                [$(self.$name.devices()),*].concat()
+                [$($(#[$built])* self.$name.devices()),*].concat()
             }
 
             /// As [`devices`](Self::devices), once those that the server was started with are there.
             pub(crate) fn settled_devices(&self) -> Vec<DeviceView> {
-                $(self.$name.settle();)*
+                $($(#[$built])* { self.$name.settle(); })*
                 self.devices()
             }
 
             pub(crate) fn take_failure(&self) -> Option<Error> {
-                None$(.or_else(|| self.$name.take_failure()))*
+                [$($(#[$built])* self.$name.take_failure()),*].into_iter().find_map(|failure| failure)
             }
         }
 
@@ -90,7 +90,7 @@ macro_rules! protocols {
             changes_seen: u64,
             /// Since when we have been draining.
             draining: Option<Instant>,
-            $($name: <$protocol as Protocol>::Clients,)*
+            $($(#[$built])* $name: <$protocol as Protocol>::Clients,)*
         }
 
         impl Clients {
@@ -101,7 +101,7 @@ macro_rules! protocols {
             pub(crate) fn new(engine: &mut Engine, served: &Served) -> std::io::Result<Self> {
                 let service = Arc::clone(&served.service);
                 let changes_seen = service.changes();
-                Ok(Self { service, changes_seen, draining: None, $($name: served.$name.clients(engine)?,)* })
+                Ok(Self { service, changes_seen, draining: None, $($(#[$built])* $name: served.$name.clients(engine)?,)* })
             }
         }
 
@@ -112,58 +112,58 @@ macro_rules! protocols {
 
             fn completed(&mut self, engine: &mut Engine, now: Instant, what: u64, completion: &Completion) {
                 match what >> OF_EVENT {
-                    $(<$protocol>::NUMBER => self.$name.completed(engine, now, what, completion),)*
+                    $($(#[$built])* <$protocol>::NUMBER => self.$name.completed(engine, now, what, completion),)*
                     _ => unreachable!("a completion of no protocol: {what:#x}"),
                 }
             }
 
             /// There may be newcomers, other exports, or the order to drain.
             fn woken(&mut self, engine: &mut Engine, now: Instant) {
-                $(self.$name.woken(engine, now);)*
+                $($(#[$built])* { self.$name.woken(engine, now); })*
                 let changes = self.service.changes();
                 if std::mem::replace(&mut self.changes_seen, changes) != changes {
                     let exports = self.service.exports();
-                    $(self.$name.follow(engine, now, &exports);)*
+                    $($(#[$built])* { self.$name.follow(engine, now, &exports); })*
                 }
                 if self.draining.is_none() && self.service.draining.load(Ordering::Acquire) {
                     self.draining = Some(now);
-                    $(self.$name.drain(engine, now);)*
+                    $($(#[$built])* { self.$name.drain(engine, now); })*
                 }
             }
 
             fn look_at_clock(&mut self, engine: &mut Engine, now: Instant) {
-                $(self.$name.look_at_clock(engine, now);)*
+                $($(#[$built])* { self.$name.look_at_clock(engine, now); })*
             }
 
             #[inline(always)]
             fn news(&mut self, engine: &mut Engine, now: Instant, ticket: usize, news: News) {
                 match engine.owner(ticket) >> OF_TICKET {
-                    $(<$protocol>::NUMBER => self.$name.news(engine, now, ticket, news),)*
+                    $($(#[$built])* <$protocol>::NUMBER => self.$name.news(engine, now, ticket, news),)*
                     other => unreachable!("a request of protocol {other}"),
                 }
             }
 
             fn go_on(&mut self, engine: &mut Engine, now: Instant) -> bool {
-                false$( | self.$name.go_on(engine, now))*
+                [$($(#[$built])* self.$name.go_on(engine, now)),*].contains(&true)
             }
 
             fn arm(&mut self, engine: &mut Engine, now: Instant) {
-                $(self.$name.arm(engine, now);)*
+                $($(#[$built])* { self.$name.arm(engine, now); })*
                 if self.waits_for_memory() {
-                    $(self.$name.make_room(engine);)*
+                    $($(#[$built])* { self.$name.make_room(engine); })*
                 }
             }
 
             fn watch(&mut self, sleeps: bool) -> bool {
-                false$( | self.$name.watch(sleeps))*
+                [$($(#[$built])* self.$name.watch(sleeps)),*].contains(&true)
             }
 
             fn waits_for_memory(&self) -> bool {
-                false$( || self.$name.waits_for_memory())*
+                [$($(#[$built])* self.$name.waits_for_memory()),*].contains(&true)
             }
 
             fn poll_timeout(&self, now: Instant) -> Option<Instant> {
-                [$(self.$name.poll_timeout(now)),*].into_iter().flatten().min()
+                [$($(#[$built])* self.$name.poll_timeout(now)),*].into_iter().flatten().min()
             }
 
             fn gives_up_at(&self) -> Option<Instant> {
@@ -172,7 +172,7 @@ macro_rules! protocols {
             }
 
             fn is_over(&self, engine: &Engine) -> bool {
-                self.draining.is_some()$( && self.$name.is_over(engine))*
+                self.draining.is_some() && ![$($(#[$built])* self.$name.is_over(engine)),*].contains(&false)
             }
 
             fn finish(&mut self) {}
@@ -184,4 +184,9 @@ protocols! {
     nbd: nbd::service::Connections,
     vhost_user: vhost_user::service::Doors,
     ublk: ublk::service::Ublks,
+    #[cfg(test)]
+    first_sector: tests::Ears,
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,158 @@
+//! A protocol that answers one request: an export tells its first sector to a channel. It shows what a protocol needs, with its row.
+
+use std::io;
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
+use fairlift_core::sched::Kind;
+use fairlift_core::{Bio, Extent, Flags, Group, Instant, Op, Outcome, Sector, Stream, Token};
+
+use crate::disk::engine::{Engine, News};
+use crate::export::Export;
+use crate::export::front::{Clients, Front, OF_TICKET, Opening, Protocol};
+use crate::export::present::Newcomers;
+use crate::export::service::{Exports, Service};
+use crate::kernel::ring::{Choice, Completion};
+use crate::kernel::ticket::Memory;
+use crate::{Error, Server, config};
+
+/// What an export says for it: who is told.
+#[derive(Clone, Debug)]
+struct Listening(mpsc::Sender<Vec<u8>>);
+
+impl config::WayIn for Listening {
+    fn key(&self) -> &'static str {
+        "first_sector"
+    }
+
+    fn written(&self) -> String {
+        "true".into()
+    }
+
+    fn makes(&self) -> &'static str {
+        "an ear"
+    }
+}
+
+type Ear = (Arc<Export>, Listening);
+
+/// Those that are to be told, of a server.
+pub(super) struct Ears(Newcomers<Ear>);
+
+/// Those of a worker: that of a request has the request's number.
+pub(super) struct Told {
+    all: Arc<Ears>,
+    ears: Vec<Ear>,
+}
+
+impl Protocol for Ears {
+    const NUMBER: u64 = 15;
+
+    type Clients = Told;
+
+    fn new(service: &Arc<Service>) -> Self {
+        Self(Newcomers::new(service.notifiers.workers()))
+    }
+
+    fn clients(self: &Arc<Self>, _engine: &mut Engine) -> io::Result<Told> {
+        Ok(Told { all: Arc::clone(self), ears: Vec::new() })
+    }
+
+    fn prepare(
+        self: &Arc<Self>,
+        said: &config::Export,
+        _export: &Export,
+        _engine: &Choice,
+    ) -> Result<Option<Opening>, Error> {
+        let Some(ear) = said.ways.get::<Listening>().cloned() else { return Ok(None) };
+        let all = Arc::clone(self);
+        Ok(Some(Box::new(move |export| all.0.send(all.0.place(), (Arc::clone(export), ear)))))
+    }
+
+    fn leave(self: &Arc<Self>, _export: u64) {}
+}
+
+impl Front for Told {
+    const ASKS_BY_ITSELF: bool = false;
+
+    type Done = ();
+
+    fn completed(&mut self, _engine: &mut Engine, _now: Instant, what: u64, _completion: &Completion) {
+        unreachable!("it asks the kernel for nothing: {what}")
+    }
+
+    fn woken(&mut self, _engine: &mut Engine, _now: Instant) {}
+
+    fn look_at_clock(&mut self, engine: &mut Engine, _now: Instant) {
+        for (export, ear) in self.all.0.take(engine.context) {
+            let memory = Memory::Pool(engine.pool.get(Sector::SIZE as usize).expect("nobody else has memory"));
+            let ticket = engine.admit(Ears::NUMBER << OF_TICKET | self.ears.len() as u64, memory);
+            let (group, priority, context) = (export.group, export.priority, engine.context);
+            let stream = engine.add_stream(export.disk, Stream { group, priority, context });
+            let (extent, flags) = (Extent::new(export.start, 1), Flags::NONE);
+            engine.submit(export.disk, Bio { op: Op::Read, flags, extent, stream, token: Token(ticket as u64) });
+            self.ears.push((export, ear));
+        }
+    }
+
+    fn news(&mut self, engine: &mut Engine, _now: Instant, ticket: usize, news: News) {
+        assert_eq!(news, News::Ended(Outcome::Done));
+        let number = engine.owner(ticket) & !(Ears::NUMBER << OF_TICKET);
+        let (_, Listening(ear)) = &self.ears[number as usize];
+        let Memory::Pool(buffer) = engine.memory(ticket) else { panic!("it was given a buffer") };
+        ear.send(buffer.bytes().to_vec()).unwrap();
+        engine.release(ticket);
+    }
+
+    fn go_on(&mut self, _engine: &mut Engine, _now: Instant) -> bool {
+        false
+    }
+
+    fn arm(&mut self, _engine: &mut Engine, _now: Instant) {}
+
+    fn waits_for_memory(&self) -> bool {
+        false
+    }
+
+    fn is_over(&self, engine: &Engine) -> bool {
+        engine.open() == 0
+    }
+
+    fn finish(&mut self) {}
+}
+
+impl Clients for Told {
+    fn follow(&mut self, _engine: &mut Engine, _now: Instant, _exports: &Exports) {}
+
+    fn drain(&mut self, _engine: &mut Engine, _now: Instant) {}
+}
+
+#[test]
+fn a_protocol_is_served_by_its_row_and_nothing_else() {
+    let path = std::env::temp_dir().join(format!("fairlift-row-{}", std::process::id()));
+    let content: Vec<u8> = (0..4096_u32).map(|byte| (byte % 251) as u8).collect();
+    std::fs::write(&path, &content).unwrap();
+    let (tell, hear) = mpsc::channel();
+    let ways = config::Ways::default().with(Listening(tell));
+    let export = config::Export { ways, offset: 512, ..config::Export::new("a", config::FileAt::new(&path)) };
+    let server = Server::bind(config::Config {
+        groups: vec![Group::root()].into(),
+        bounds: Default::default(),
+        disks: Default::default(),
+        disk_default: config::Disk::new("default", Kind::MqDeadline),
+        exports: vec![export].into(),
+        listeners: Vec::new(),
+        workers: Some(2),
+        engine: config::Engine::Auto,
+        limits: config::Limits::default(),
+        tls: None,
+        roots: Vec::new(),
+    });
+    let server = server.unwrap();
+    let handle = server.handle();
+    let serving = std::thread::spawn(move || server.run());
+    assert_eq!(hear.recv_timeout(Duration::from_secs(20)).unwrap(), content[512..1024]);
+    handle.drain();
+    serving.join().unwrap().unwrap();
+    std::fs::remove_file(path).unwrap();
+}
