@@ -54,7 +54,7 @@ impl Load {
         settings.groups.extend((0..groups).map(|n| Group {
             path: format!("/g{n}"),
             parent: Some(GroupId::ROOT),
-            weight: 100 * (1 + n % 8),
+            weight: Weight::new(100 * (1 + n % 8)),
         }));
         // Words of this bench, and then tunables.
         settings.character.rotational = set.contains(&"rotational=1");

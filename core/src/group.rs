@@ -1,6 +1,9 @@
 //! What shares the device: groups with weights, and the streams in them.
 
+use alloc::format;
 use alloc::string::String;
+use core::fmt;
+use core::str::FromStr;
 
 /// A node of the weight tree, by its place in the configuration. `GroupId(0)` is the root, `/`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
@@ -26,20 +29,70 @@ pub struct Group {
     pub path: String,
     /// The node above; `None` for the root alone.
     pub parent: Option<GroupId>,
-    /// Its share among its siblings, 1 to 1000.
-    pub weight: u16,
+    /// Its share among its siblings.
+    pub weight: Weight,
 }
 
 impl Group {
-    /// The weight of a group for which none is given: the kernel's default (`io.weight`, `io.bfq.weight`).
-    pub const WEIGHT_DEFAULT: u16 = 100;
-    /// The largest weight: BFQ's in the kernel.
-    pub const WEIGHT_MAX: u16 = 1000;
-
     /// The root group.
     #[must_use]
     pub fn root() -> Self {
-        Self { path: String::from("/"), parent: None, weight: Self::WEIGHT_DEFAULT }
+        Self { path: String::from("/"), parent: None, weight: Weight::DEFAULT }
+    }
+}
+
+/// A group's share among its siblings: a number from 1 to 1000, as BFQ's in the kernel.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Weight(u16);
+
+impl Weight {
+    /// The weight of a group for which none is given: the kernel's default (`io.weight`, `io.bfq.weight`).
+    pub const DEFAULT: Self = Self(100);
+    /// The largest.
+    pub const MAX: Self = Self(1000);
+
+    /// A weight that is known to be one.
+    ///
+    /// # Panics
+    /// It is none.
+    #[must_use]
+    pub const fn new(weight: u16) -> Self {
+        assert!(1 <= weight && weight <= Self::MAX.0, "a weight is a number from 1 to 1000");
+        Self(weight)
+    }
+
+    /// The number.
+    #[must_use]
+    pub const fn get(self) -> u16 {
+        self.0
+    }
+}
+
+/// As somebody writes it.
+impl FromStr for Weight {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let number = text.parse().ok().filter(|number| (1..=Self::MAX.0).contains(number));
+        number.map(Self).ok_or_else(|| format!("a weight is a number from 1 to {}, not {text:?}", Self::MAX))
+    }
+}
+
+impl fmt::Display for Weight {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl From<Weight> for f64 {
+    fn from(weight: Weight) -> Self {
+        weight.0.into()
+    }
+}
+
+impl From<Weight> for u32 {
+    fn from(weight: Weight) -> Self {
+        weight.0.into()
     }
 }
 

@@ -58,7 +58,7 @@ pub mod tunable;
 pub mod units;
 pub mod waits;
 
-pub use group::{ContextId, Group, GroupId, Priority, PriorityClass, Stream, StreamId};
+pub use group::{ContextId, Group, GroupId, Priority, PriorityClass, Stream, StreamId, Weight};
 pub use limits::Limits;
 pub use queue::{Dispatch, Finished, Queue, Refused};
 pub use request::{Bio, Bytes, Direction, Errno, Extent, Flags, Op, Outcome, Sector, Token};

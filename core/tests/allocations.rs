@@ -26,7 +26,11 @@ struct Load {
 
 impl Load {
     fn new(kind: Kind, rotational: bool) -> Self {
-        let group = |n: u16, parent| Group { path: format!("/{n}"), parent: Some(GroupId(parent)), weight: 100 * n };
+        let group = |n: u16, parent| Group {
+            path: format!("/{n}"),
+            parent: Some(GroupId(parent)),
+            weight: Weight::new(100 * n),
+        };
         let mut settings = Settings::new(kind, Limits::new(1 << 24));
         settings.groups = vec![Group::root(), group(1, 0), group(2, 0), group(3, 1), group(4, 1), group(5, 4)];
         settings.character.rotational = rotational;
@@ -117,7 +121,7 @@ fn streams_and_groups_that_come_and_go_leave_no_memory_behind() {
     for kind in Kind::ALL {
         let mut load = Load::new(kind, false);
         let mut round = |n: u16| {
-            let group = Group { path: "/x".into(), parent: Some(GroupId(n % 5)), weight: 1 + n % 1000 };
+            let group = Group { path: "/x".into(), parent: Some(GroupId(n % 5)), weight: Weight::new(1 + n % 1000) };
             let id = load.queue.add_group(load.now, group);
             let stream = Stream { group: id, priority: Priority::default(), context: CONTEXT };
             let one = load.queue.add_stream(stream);

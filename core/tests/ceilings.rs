@@ -9,7 +9,7 @@ use fairlift_core::sched::Kind;
 use fairlift_core::time::{ms, secs, us};
 use fairlift_core::{
     Bio, ContextId, Direction, Duration, Extent, Finished, Flags, Group, GroupId, Instant, Limits, Op, Outcome,
-    Priority, Queue, Sector, Stream, StreamId, Token,
+    Priority, Queue, Sector, Stream, StreamId, Token, Weight,
 };
 use proptest::prelude::*;
 
@@ -34,7 +34,7 @@ impl Sim {
         let group = |(at, (parent, weight)): (usize, &(u16, u16))| Group {
             path: format!("/{}", at + 1),
             parent: Some(GroupId(*parent)),
-            weight: *weight,
+            weight: Weight::new(*weight),
         };
         settings.groups.extend(groups.iter().enumerate().map(group));
         Self {
@@ -154,7 +154,7 @@ fn a_parent_binds_its_children_and_they_share_what_it_has_by_weight() {
     sim.ask(streams[2], Op::Write, 8);
     assert!(sim.turn().contains(&streams[2]));
     // What one leaves, the other has.
-    sim.queue.set_weight(sim.now, GroupId(2), 1);
+    sim.queue.set_weight(sim.now, GroupId(2), Weight::new(1));
     sim.saturate(&all[..2], at(5));
     assert!(sim.count(streams[0], at(4), at(5)) < 50);
 }
@@ -223,7 +223,7 @@ fn writes_pass_reads_that_wait_and_flushes_pass_all() {
 #[test]
 fn bios_count_as_they_were_asked() {
     let mut settings = Settings::new(Kind::MqDeadline, Limits { rw_max: 64, ..Limits::new(1 << 30) });
-    settings.groups.push(Group { path: "/a".into(), parent: Some(GroupId::ROOT), weight: 100 });
+    settings.groups.push(Group { path: "/a".into(), parent: Some(GroupId::ROOT), weight: Weight::new(100) });
     let mut queue = Queue::new(settings);
     let budget = Arc::new(Budget::new(&max(Rate::Iops, 1000)));
     queue.set_ceiling(Instant::ZERO, GroupId(1), Some(Arc::clone(&budget)));

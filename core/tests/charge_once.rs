@@ -19,7 +19,7 @@ fn parts(kind: Kind, op: Op, sectors: u64, takes: Duration, alone: Duration) -> 
     let mut settings = Settings { depth: 8, ..Settings::new(kind, Limits::new(1 << 30)) };
     settings.character = Character { rotational: true, volatile_cache: false };
     for path in ["/a", "/b"] {
-        settings.groups.push(Group { path: path.into(), parent: Some(GroupId::ROOT), weight: 100 });
+        settings.groups.push(Group { path: path.into(), parent: Some(GroupId::ROOT), weight: Weight::new(100) });
     }
     let mut queue = Queue::new(settings);
     let stream = |group| Stream { group: GroupId(group), priority: Priority::default(), context: C0 };

@@ -9,7 +9,7 @@ use fairlift_core::sched::Kind;
 use fairlift_core::time::{ms, us};
 use fairlift_core::{
     Bio, ContextId, Duration, Extent, Finished, Flags, Group, GroupId, Instant, Limits, Op, Outcome, Priority, Queue,
-    Sector, Stream, StreamId, Token,
+    Sector, Stream, StreamId, Token, Weight,
 };
 use proptest::prelude::*;
 
@@ -112,7 +112,7 @@ impl Sim {
         settings.groups.extend((1..GROUPS).map(|id| Group {
             path: format!("/{id}"),
             parent: Some(GroupId(PARENTS[id - 1])),
-            weight: said[id].weight,
+            weight: Weight::new(said[id].weight),
         }));
         let mut queue = Queue::new(settings);
         queue.set_tunable("device_depth", &DEPTH.to_string()).unwrap();

@@ -22,7 +22,7 @@ fn at(millis: u64) -> Instant {
 }
 
 fn group(path: &str, parent: GroupId) -> Group {
-    Group { path: path.into(), parent: Some(parent), weight: 100 }
+    Group { path: path.into(), parent: Some(parent), weight: Weight::new(100) }
 }
 
 fn stream(group: GroupId) -> Stream {
@@ -229,7 +229,7 @@ fn a_scheduler_that_takes_over_sees_the_groups_and_streams_that_there_are() {
     queue.remove_group(at(0), c).unwrap();
     let low = queue.add_group(at(0), group("/d/e", high));
     assert!(low < high);
-    queue.set_weight(at(0), high, 300);
+    queue.set_weight(at(0), high, Weight::new(300));
     queue.change_stream(at(0), s, Stream { priority: IDLE, ..stream(low) });
     queue.remove_group(at(0), A).unwrap();
 
@@ -281,16 +281,26 @@ fn a_change_that_changes_nothing_is_not_told() {
     let (mut queue, told) = queue(Kind::None, 1);
     let s = queue.add_stream(stream(A));
     queue.change_stream(at(0), s, stream(A));
-    queue.set_weight(at(0), A, 100);
+    queue.set_weight(at(0), A, Weight::new(100));
     assert!(news(&told).is_empty());
-    queue.set_weight(at(0), A, 1000);
+    queue.set_weight(at(0), A, Weight::new(1000));
     assert_eq!(news(&told), ["group /a of weight 1000"]);
 }
 
 #[test]
-#[should_panic(expected = "a weight is 1 to 1000, not 1001")]
+#[should_panic(expected = "a weight is a number from 1 to 1000")]
 fn a_weight_out_of_range_is_our_own_mistake() {
-    queue(Kind::None, 1).0.set_weight(at(0), A, 1001);
+    let _ = Weight::new(1001);
+}
+
+#[test]
+fn a_weight_that_is_written_is_a_number_from_1_to_1000() {
+    let read = |text: &str| text.parse().map(Weight::get);
+    assert_eq!(["1", "300", "1000"].map(read), [Ok(1), Ok(300), Ok(1000)]);
+    for wrong in ["0", "1001", "-1", "x", ""] {
+        assert_eq!(read(wrong), Err(format!("a weight is a number from 1 to 1000, not {wrong:?}")));
+    }
+    assert_eq!(Weight::new(300).to_string(), "300");
 }
 
 #[test]
@@ -409,8 +419,8 @@ impl Run {
             }
             36 => {
                 let (id, weight) = (self.some_group(), 1 + self.random.below(1000) as u16);
-                self.queue.set_weight(self.now, id, weight);
-                self.groups.get_mut(&id).unwrap().weight = weight;
+                self.queue.set_weight(self.now, id, Weight::new(weight));
+                self.groups.get_mut(&id).unwrap().weight = Weight::new(weight);
             }
             37..=38 => self.remove_group(),
             39 => {

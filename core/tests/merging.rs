@@ -73,7 +73,8 @@ fn stream(group: u16, level: u8) -> Stream {
 
 impl Run {
     fn new(rotational: bool) -> Self {
-        let group = |path: &str, weight| Group { path: path.into(), parent: Some(GroupId::ROOT), weight };
+        let group =
+            |path: &str, weight| Group { path: path.into(), parent: Some(GroupId::ROOT), weight: Weight::new(weight) };
         let groups = [Group::root(), group("/a", 100), group("/b", 300)];
         let character = fairlift_core::model::Character { rotational, volatile_cache: false };
         let setup = Setup { depth: DEPTH, groups: &groups, character, ..Setup::new(CAPACITY) };

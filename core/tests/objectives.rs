@@ -6,7 +6,7 @@ use fairlift_core::sched::Kind;
 use fairlift_core::time::{ms, secs};
 use fairlift_core::{
     Bio, ContextId, Duration, Extent, Finished, Flags, Group, GroupId, Instant, Limits, Op, Outcome, Priority, Queue,
-    Sector, Stream, Token,
+    Sector, Stream, Token, Weight,
 };
 
 const C0: ContextId = ContextId(0);
@@ -22,8 +22,9 @@ impl Sim {
     fn new(kind: Kind) -> Self {
         let mut queue = Queue::new(Settings::new(kind, Limits::new(1 << 21)));
         let now = Instant::ZERO + secs(5);
-        let mut add =
-            |path: &str, parent| queue.add_group(now, Group { path: path.into(), parent: Some(parent), weight: 100 });
+        let mut add = |path: &str, parent| {
+            queue.add_group(now, Group { path: path.into(), parent: Some(parent), weight: Weight::new(100) })
+        };
         let t = add("/t", GroupId::ROOT);
         let groups = [t, add("/t/a", t), add("/b", GroupId::ROOT)];
         Self { queue, now, groups }

@@ -110,7 +110,7 @@ fn neighbours_of_different_groups_stay_apart_and_so_do_a_durable_write_and_a_pla
     let (mut queue, s) = queue(|settings| {
         settings.scheduler = Kind::MqDeadline;
         settings.backings[0].fua = true;
-        settings.groups.push(Group { path: "/a".into(), parent: Some(GroupId::ROOT), weight: 100 });
+        settings.groups.push(Group { path: "/a".into(), parent: Some(GroupId::ROOT), weight: Weight::new(100) });
     });
     let other = queue.add_stream(Stream { group: GroupId(1), ..stream(C0) });
     let durable = |start| Bio { flags: Flags::FUA, ..bio(Op::Write, s, start, 8, start) };
@@ -608,7 +608,7 @@ fairlift_lab::proptest! {
     ) {
         let run = || {
             let limits = Limits { rw_max, boundary, segments_max, discard_max: 100, ..Limits::new(5000) };
-            let group = |path: &str, weight| Group { path: path.into(), parent: Some(GroupId::ROOT), weight };
+            let group = |path: &str, weight| Group { path: path.into(), parent: Some(GroupId::ROOT), weight: Weight::new(weight) };
             let groups = vec![Group::root(), group("/a", 100), group("/b", 700)];
             let nr_requests = u32::from(depth) + extra;
             let settings = Settings { depth, nr_requests, nomerges, groups, ..Settings::new(kind, limits) };
@@ -648,7 +648,7 @@ fairlift_lab::proptest! {
                         world.queue().change_stream(now, streams[random.below(4) as usize], place);
                     }
                     4 => world.queue().set_scheduler(now, Kind::ALL[random.below(Kind::ALL.len() as u64) as usize]),
-                    5 => world.queue().set_weight(now, GroupId(1), 1 + random.below(1000) as u16),
+                    5 => world.queue().set_weight(now, GroupId(1), Weight::new(1 + random.below(1000) as u16)),
                     6 | 7 => {
                         (depth, before) = (1 + random.below(30) as u16, world.queue().in_flight());
                         world.queue().set_bounds(now, depth, u32::from(depth) + random.below(30) as u32);

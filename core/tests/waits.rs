@@ -21,7 +21,7 @@ fn at(millis: u64) -> Instant {
 /// A queue with a stream in each of two groups, and two in the root.
 fn queue(kind: Kind, change: impl FnOnce(&mut Settings)) -> (Queue, Vec<StreamId>) {
     let mut settings = Settings::new(kind, Limits::new(1 << 40));
-    let group = |path: &str| Group { path: path.into(), parent: Some(GroupId::ROOT), weight: 100 };
+    let group = |path: &str| Group { path: path.into(), parent: Some(GroupId::ROOT), weight: Weight::new(100) };
     settings.groups.extend([group("/alice"), group("/bob")]);
     settings.flush.group_commit = 0;
     change(&mut settings);

@@ -110,7 +110,7 @@ fuzz_target!(|bytes: &[u8]| {
                         let group = Group {
                             path: format!("/{which}"),
                             parent: Some(groups[nth]),
-                            weight: 1 + u16::from(which),
+                            weight: Weight::new(1 + u16::from(which)),
                         };
                         groups.push(queue.add_group(now, group));
                     }
@@ -119,7 +119,7 @@ fuzz_target!(|bytes: &[u8]| {
                             groups.swap_remove(nth);
                         }
                     }
-                    16..=21 => queue.set_weight(now, groups[nth], 1 + u16::from(which)),
+                    16..=21 => queue.set_weight(now, groups[nth], Weight::new(1 + u16::from(which))),
                     22..=23 => {
                         let depth = 1 + u16::from(which & 15);
                         queue.set_bounds(now, depth, u32::from(depth) + u32::from(which >> 4));

@@ -8,7 +8,7 @@ use fairlift::config::{Disk, Engine, Null};
 use fairlift_core::program::{Ask, Meter, Program};
 use fairlift_core::sched::Kind;
 use fairlift_core::time::ms;
-use fairlift_core::{Duration, Extent, Flags, Group, GroupId, Instant, Op, Outcome, Priority, Sector};
+use fairlift_core::{Duration, Extent, Flags, Group, GroupId, Instant, Op, Outcome, Priority, Sector, Weight};
 
 const SECTORS: u64 = 8;
 const BLOCKS: u64 = 1 << 17;
@@ -46,7 +46,8 @@ impl Program for Reader {
 /// Reads a second.
 fn rate(kind: Kind, depth: u32, workers: u64) -> f64 {
     let size = 64 * BLOCKS * SECTORS * Sector::SIZE;
-    let group = |number: u64| Group { path: format!("/{number}"), parent: Some(GroupId::ROOT), weight: 100 };
+    let group =
+        |number: u64| Group { path: format!("/{number}"), parent: Some(GroupId::ROOT), weight: Weight::new(100) };
     let setup = Setup {
         disk: Disk::new("d", kind),
         groups: std::iter::once(Group::root()).chain((1..=workers).map(group)).collect(),

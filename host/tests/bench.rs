@@ -10,7 +10,7 @@ use fairlift_core::model::{Character, Model, ModelCompletion, ModelRequest, Work
 use fairlift_core::program::{Ask, Meter, Program};
 use fairlift_core::time::{ms, secs};
 use fairlift_core::{
-    Duration, Errno, Extent, Flags, Group, GroupId, Instant, Limits, Op, Outcome, Priority, Sector, sched,
+    Duration, Errno, Extent, Flags, Group, GroupId, Instant, Limits, Op, Outcome, Priority, Sector, Weight, sched,
 };
 
 /// Keeps so many asks under way, one after the other over its part of the disk.
@@ -88,7 +88,7 @@ fn job(group: u16, walker: Walker) -> (Job, Arc<Seen>, u32) {
 }
 
 fn setup(backing: Backing, scheduler: sched::Kind, workers: usize) -> Setup {
-    let group = |path: &str| Group { path: path.into(), parent: Some(GroupId::ROOT), weight: 100 };
+    let group = |path: &str| Group { path: path.into(), parent: Some(GroupId::ROOT), weight: Weight::new(100) };
     Setup {
         disk: Disk { io_timeout: Some(secs(5)), ..Disk::new("test", scheduler) },
         groups: vec![Group::root(), group("/a"), group("/b")],

@@ -8,7 +8,9 @@ use fairlift_core::model::Model;
 use fairlift_core::queue::Settings;
 use fairlift_core::sched::Kind;
 use fairlift_core::time::{secs, us};
-use fairlift_core::{ContextId, Duration, Group, GroupId, Instant, Limits, Op, Priority, Queue, Sector, Stream};
+use fairlift_core::{
+    ContextId, Duration, Group, GroupId, Instant, Limits, Op, Priority, Queue, Sector, Stream, Weight,
+};
 use fairlift_lab::iostest::{Modelled, Plan, Runner};
 use fairlift_lab::model::Spec;
 use fairlift_lab::program::{Direct, Pattern, Region, direct};
@@ -96,7 +98,11 @@ fn report(name: &str, (requests, simulated, elapsed): (u64, Duration, f64)) {
 fn table(name: &str, workload: &str, jobs: u32) {
     let mut groups = vec![Group::root()];
     for index in 1..=8 {
-        groups.push(Group { path: format!("/g{index}"), parent: Some(GroupId::ROOT), weight: 100 * index });
+        groups.push(Group {
+            path: format!("/g{index}"),
+            parent: Some(GroupId::ROOT),
+            weight: Weight::new(100 * index),
+        });
     }
     let workloads = vec![Workload::named(workload).expect("built in")];
     let plan = Plan { groups, workloads, jobs: vec![jobs], runtime: secs(30), ..Plan::default() };

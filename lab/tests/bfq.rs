@@ -2,7 +2,7 @@
 
 use fairlift_core::sched::Kind;
 use fairlift_core::time::{ms, secs};
-use fairlift_core::{Duration, Group, GroupId};
+use fairlift_core::{Duration, Group, GroupId, Weight};
 use fairlift_lab::iostest::{Modelled, Plan, Runner};
 use fairlift_lab::model::Spec;
 use fairlift_lab::workload::Workload;
@@ -10,7 +10,7 @@ use fairlift_lab::workload::Workload;
 /// Eight groups of weight 100 to 800 for two minutes on a lone disk: by how much shares are off at most, and the longest time
 /// for which a group was left unserved.
 fn eight_groups(slice_idle: &str, workload: &str, jobs: u32, iodepth: u32) -> (f64, Duration) {
-    let of = |at: u16| Group { path: format!("/g{at}"), parent: Some(GroupId::ROOT), weight: 100 * at };
+    let of = |at: u16| Group { path: format!("/g{at}"), parent: Some(GroupId::ROOT), weight: Weight::new(100 * at) };
     let plan = Plan {
         groups: std::iter::once(Group::root()).chain((1..=8).map(of)).collect(),
         workloads: vec![Workload::named(workload).unwrap()],

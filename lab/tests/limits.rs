@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use fairlift_core::ceiling::{Bounds, Ceiling, Rate, Rates};
 use fairlift_core::sched::Kind;
 use fairlift_core::time::secs;
-use fairlift_core::{Group, GroupId};
+use fairlift_core::{Group, GroupId, Weight};
 use fairlift_lab::iostest::{Measured, Modelled, Plan, Runner};
 use fairlift_lab::model::Spec;
 use fairlift_lab::workload::Workload;
@@ -18,7 +18,7 @@ fn seconds(measured: &Measured, slots: usize) -> Vec<Vec<u64>> {
 }
 
 fn group(path: &str, parent: u16, weight: u16) -> Group {
-    Group { path: path.into(), parent: Some(GroupId(parent)), weight }
+    Group { path: path.into(), parent: Some(GroupId(parent)), weight: Weight::new(weight) }
 }
 
 /// Random reads of 4 KiB in each leaf for so many seconds.

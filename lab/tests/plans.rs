@@ -3,7 +3,7 @@
 use fairlift_core::queue::Settings;
 use fairlift_core::sched::Kind;
 use fairlift_core::time::{ms, us};
-use fairlift_core::{ContextId, Group, GroupId, Instant, Op, Priority, Queue, Sector, Stream};
+use fairlift_core::{ContextId, Group, GroupId, Instant, Op, Priority, Queue, Sector, Stream, Weight};
 use fairlift_lab::World;
 use fairlift_lab::iostest::{Case, Measured, Modelled, Placement, Plan};
 use fairlift_lab::model::Spec;
@@ -19,7 +19,7 @@ fn tree(weights: &[u16]) -> Vec<Group> {
     let leaf = |(index, weight): (usize, &u16)| Group {
         path: format!("/g{}", index + 1),
         parent: Some(GroupId::ROOT),
-        weight: *weight,
+        weight: Weight::new(*weight),
     };
     std::iter::once(Group::root()).chain(weights.iter().enumerate().map(leaf)).collect()
 }

@@ -18,7 +18,7 @@ use fairlift_core::queue::Segment;
 use fairlift_core::sched::Kind;
 use fairlift_core::{
     Bio, ContextId, Dispatch, Extent, Finished, Flags, GroupId, Instant, Op, Outcome, Queue, Refused, Sector, Stream,
-    StreamId, Tag,
+    StreamId, Tag, Weight,
 };
 
 use fairlift_lab::Random;
@@ -121,7 +121,7 @@ impl Subject for Queue {
             }
             1 => {
                 let group = GroupId(random.below(self.groups().count() as u64) as u16);
-                self.set_weight(now, group, 1 + random.below(1000) as u16);
+                self.set_weight(now, group, Weight::new(1 + random.below(1000) as u16));
             }
             _ => {
                 let depth = 1 + random.below(16) as u16;

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use fairlift::config::{Disk, Export, Faults, Null, Tls};
 use fairlift_core::ceiling::Bounds;
 use fairlift_core::learn::concurrency;
-use fairlift_core::{Duration, Group, Priority, sched};
+use fairlift_core::{Duration, Priority, Weight, sched};
 
 use super::Server;
 use super::faults::read_file;
@@ -63,7 +63,7 @@ impl ExportKeys {
 
 /// What is said of a group.
 pub(crate) struct GroupKeys {
-    pub(crate) weight: u16,
+    pub(crate) weight: Weight,
     pub(crate) bounds: Bounds,
 }
 
@@ -189,7 +189,7 @@ pub(crate) const GROUP: Sort = Sort::new(
 );
 
 pub(crate) const GROUP_ROWS: &[Row<GroupKeys>] = &[
-    group("weight", Number(1, Group::WEIGHT_MAX as u64, |group, weight| group.weight = weight as u16))
+    group("weight", Number(1, Weight::MAX.get() as u64, |group, weight| group.weight = Weight::new(weight as u16)))
         .usual("100")
         .says("the group's share relative to its siblings")
         .live(),
@@ -375,6 +375,8 @@ fn bound_concurrency(disk: &mut Disk, most: u64) {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use fairlift::config::Ways;
     use serde_json::{Value, json};
     use toml::de::DeTable;
@@ -406,7 +408,7 @@ mod tests {
         disk("io_timeout", "\"2s\"", json!("2000ms"));
         disk("concurrency", "8", json!(8));
         disk("concurrency_max", "8", json!(8));
-        let new = || GroupKeys { weight: 100, bounds: Bounds::default() };
+        let new = || GroupKeys { weight: Weight::DEFAULT, bounds: Bounds::default() };
         let group = |key, toml, json| {
             both(GROUP_ROWS, new, |group| format!("{} {:?}", group.weight, group.bounds), key, toml, &json);
         };
@@ -425,6 +427,12 @@ mod tests {
         let way = |key, toml, json| both(ways::ROWS, Ways::default, |ways| format!("{ways:?}"), key, toml, &json);
         way("vhost_user", "\"/run/a\"", json!("/run/a"));
         way("ublk", "{ queues = 2, recover = false }", json!({"queues": 2, "recover": false}));
+    }
+
+    #[test]
+    fn the_keys_that_can_be_set_of_an_export_are_those_that_a_server_can_change() {
+        let said = keys(Kind::Export, Act::Set).into_iter().map(|key| key.name).collect::<BTreeSet<_>>();
+        assert_eq!(said, fairlift::control::live_keys_of_exports().collect());
     }
 
     #[test]

@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use fairlift::config::{self, Address, Backing, Engine, Limits, Tls};
 use fairlift::confine::Capability;
 use fairlift_core::ceiling::Bounds;
-use fairlift_core::{Group, GroupId, sched};
+use fairlift_core::{GroupId, Weight, sched};
 use fairlift_lab::suggestion;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
@@ -247,7 +247,7 @@ impl Reading<'_> {
         groups: &mut Tree,
         bounds: &mut BTreeMap<String, Bounds>,
     ) -> Option<Placed<String>> {
-        let mut said = GroupKeys { weight: Group::WEIGHT_DEFAULT, bounds: Bounds::default() };
+        let mut said = GroupKeys { weight: Weight::DEFAULT, bounds: Bounds::default() };
         section.put(self.mistakes, GROUP_ROWS, &mut said);
         let root = if section.name == "/" { said.bounds.check_root() } else { Ok(()) };
         match root.and_then(|()| said.bounds.check()) {

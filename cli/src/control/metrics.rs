@@ -168,7 +168,8 @@ impl Looks {
 
 /// The tenants of each disk.
 fn rows<'a>(state: &State, view: &'a View, looks: &Looks) -> Vec<TenantRow<'a>> {
-    let weights: BTreeMap<&str, u16> = state.config.groups.iter().map(|group| (&*group.path, group.weight)).collect();
+    let weights: BTreeMap<&str, u16> =
+        state.config.groups.iter().map(|group| (&*group.path, group.weight.get())).collect();
     let of_disk = |(disk, shares): (&'a DiskView, BTreeMap<&'a str, Share>)| {
         let there = disk.groups.iter().filter(|group| group.figures.streams > 0);
         let entitled = shares::by_weight(state, there.map(|group| &*group.path));

@@ -31,7 +31,7 @@ use fairlift_core::ceiling::{Rate, Rates};
 use fairlift_core::cost_model::Model;
 use fairlift_core::stats::{Counters, Histogram};
 use fairlift_core::waits::Part;
-use fairlift_core::{Group, Op};
+use fairlift_core::{Op, Weight};
 
 use super::did::{Did, seconds};
 
@@ -272,7 +272,7 @@ fn divide<'a>(
     for (path, want) in wants {
         if let Some(above) = numbers.get(path) {
             leaves.push((*path, want, tree.len(), *above));
-            let weight = Group::WEIGHT_DEFAULT.into();
+            let weight = Weight::DEFAULT.into();
             tree.push(Claim { above: Some(*above), weight, most: want.most, ..Claim::default() });
         }
     }
@@ -348,10 +348,14 @@ fn fill(tree: &mut [Claim], below: &[usize], group: usize) {
 mod tests {
     use super::*;
     use fairlift::config::{Config, Disk, Engine, Limits};
-    use fairlift_core::{GroupId, sched};
+    use fairlift_core::{Group, GroupId, sched};
 
     fn state() -> State {
-        let group = |path: &str, parent, weight| Group { path: path.into(), parent: Some(GroupId(parent)), weight };
+        let group = |path: &str, parent, weight| Group {
+            path: path.into(),
+            parent: Some(GroupId(parent)),
+            weight: Weight::new(weight),
+        };
         let groups =
             vec![Group::root(), group("/t", 0, 300), group("/t/a", 1, 300), group("/t/b", 1, 100), group("/u", 0, 100)];
         let config = Config {

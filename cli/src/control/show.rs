@@ -132,7 +132,7 @@ pub(super) fn group(config: &Config, at: usize) -> Value {
     let here = |export: &&Export| usize::from(export.group.0) == at;
     let mut shown = json!({
         "path": group.path,
-        "weight": group.weight,
+        "weight": group.weight.get(),
         "exports": config.exports.iter().filter(here).map(|export| &export.name).collect::<Vec<_>>(),
     });
     bounds(config, &group.path, &mut shown);

@@ -129,7 +129,7 @@ fn quantile(took: &Histogram, per_mille: u32) -> Option<f64> {
 }
 
 fn weights(state: &State) -> BTreeMap<&str, u16> {
-    state.config.groups.iter().map(|group| (&*group.path, group.weight)).collect()
+    state.config.groups.iter().map(|group| (&*group.path, group.weight.get())).collect()
 }
 
 /// The exports of each disk, by group.

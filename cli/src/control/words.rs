@@ -7,7 +7,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use fairlift::config::{Backing, Config, Disk, Export, Listener, Tls};
 use fairlift::control::{Edit, Leave};
-use fairlift_core::{Group, GroupId, flush, sched};
+use fairlift_core::{Group, GroupId, Weight, flush, sched};
 use fairlift_lab::suggestion;
 use serde_json::{Map, Value};
 
@@ -81,7 +81,7 @@ impl<'a> Words<'a> {
             path(&before, export.group) == own && now.get(&export.name) != Some(&own)
         };
         for own in before.exports.iter().filter(left).map(|export| own_path(&export.name)) {
-            let is_plain = |group: &Group| group.path == own && group.weight == Group::WEIGHT_DEFAULT;
+            let is_plain = |group: &Group| group.path == own && group.weight == Weight::DEFAULT;
             if edit.config.groups.iter().any(is_plain) && !edit.config.bounds.contains_key(&own) {
                 let _ = edit.remove_group(&own); // or something is in it
             }
@@ -136,7 +136,7 @@ impl<'a> Words<'a> {
 
     fn group(&mut self, act: Act, name: &str, mut keys: Keys) -> Result<(), String> {
         let Config { groups, bounds, .. } = &self.edit.config;
-        let weight = groups.iter().find(|group| group.path == name).map_or(Group::WEIGHT_DEFAULT, |group| group.weight);
+        let weight = groups.iter().find(|group| group.path == name).map_or(Weight::DEFAULT, |group| group.weight);
         let mut said = GroupKeys { weight, bounds: bounds.get(name).copied().unwrap_or_default() };
         keys.put(keys::GROUP_ROWS, &mut said)?;
         keys.finish(&[])?;

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use fairlift_core::{Duration, sched};
+use fairlift_core::{Duration, Weight, sched};
 use fairlift_lab::workload::{Workload, tenants};
 
 use crate::terminal::columns::pairs;
@@ -78,8 +78,8 @@ pub(crate) struct IostestArgs {
     pub(crate) nrgrp: Option<u16>,
 
     /// The weights of the groups, 1 to 1000 [default: 100, 200, ...; from the tenth group on 1000]
-    #[arg(long, value_name = "W,W", value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..=1000))]
-    pub(crate) weights: Vec<u16>,
+    #[arg(long, value_name = "W,W", value_delimiter = ',')]
+    pub(crate) weights: Vec<Weight>,
 
     /// Take the tree of groups from the [group."/PATH"] tables of a config file; the jobs run in its leaves
     #[arg(long, value_name = "FILE", conflicts_with_all = ["nrgrp", "weights"])]

@@ -12,7 +12,7 @@ use fairlift::bench::{ASK_MAX, capacity};
 use fairlift::config::Backing;
 use fairlift_core::ceiling::Bounds;
 use fairlift_core::time::secs;
-use fairlift_core::{Duration, Group, Sector, sched};
+use fairlift_core::{Duration, Group, Sector, Weight, sched};
 use fairlift_lab::iostest::{Case, Modelled, Plan, Runner as _};
 use fairlift_lab::model::Spec;
 use fairlift_lab::result::Results;
@@ -403,8 +403,9 @@ fn groups(flags: &IostestArgs, note: &mut impl FnMut(&str, String)) -> Option<(V
         note("--weights", format!("{weights} given for {groups} (--nrgrp); give one weight for each group"));
         return None;
     }
-    let usual = (1..=number).map(|place| Group::WEIGHT_MAX.min(u16::try_from(place * 100).unwrap_or(u16::MAX)));
-    let weights: Vec<u16> = if given > 0 { flags.weights.clone() } else { usual.collect() };
+    let usual =
+        (1..=number).map(|place| Weight::new(Weight::MAX.get().min(u16::try_from(place * 100).unwrap_or(u16::MAX))));
+    let weights: Vec<Weight> = if given > 0 { flags.weights.clone() } else { usual.collect() };
     let mut tree = Tree::new();
     for (place, weight) in weights.into_iter().enumerate() {
         match tree.place(&format!("/g{}", place + 1)) {

@@ -6,7 +6,7 @@ use clap::Args;
 use fairlift::config::{Engine, Tls};
 use fairlift::confine::Capability;
 use fairlift_core::ceiling::Rates;
-use fairlift_core::{Duration, Group, sched};
+use fairlift_core::{Duration, Weight, sched};
 
 use super::log::Format;
 use crate::control::{ControlPlace, parse_control};
@@ -60,7 +60,7 @@ pub(crate) struct ServeArgs {
     /// Each export that names no group has one of its own, /NAME. Of another this sets the weight of its group; a NAME that
     /// starts with / is that of a group.
     #[arg(long, value_name = "NAME=N", value_parser = parse_weight)]
-    pub(crate) weight: Vec<(String, u16)>,
+    pub(crate) weight: Vec<(String, Weight)>,
 
     /// Limit what an export does in a second: alice=riops=3000 or "alice=riops=3000 wbps=50m"; of rbps, wbps, riops, wiops, bps
     /// and iops; may be given several times [default: no limit]
@@ -163,12 +163,9 @@ fn parse_max(text: &str) -> Result<(String, Rates), String> {
     Ok((name.to_owned(), limits::parse(rates)?))
 }
 
-fn parse_weight(text: &str) -> Result<(String, u16), String> {
+fn parse_weight(text: &str) -> Result<(String, Weight), String> {
     let (name, weight) = text.rsplit_once('=').ok_or("a weight has the form NAME=N, as in alice=300")?;
-    let number = weight.parse().ok().filter(|number| (1..=Group::WEIGHT_MAX).contains(number));
-    let number =
-        number.ok_or_else(|| format!("a weight is a number from 1 to {}, not {weight:?}", Group::WEIGHT_MAX))?;
-    Ok((name.into(), number))
+    Ok((name.into(), weight.parse()?))
 }
 
 fn parse_timeout(text: &str) -> Result<Duration, String> {

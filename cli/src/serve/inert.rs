@@ -21,7 +21,7 @@ use std::collections::BTreeSet;
 
 use fairlift::config::{Backing, Config, Disk, Export};
 use fairlift::control::{Becomes, Of, Step};
-use fairlift_core::{Group, GroupId, sched};
+use fairlift_core::{Group, GroupId, Weight, sched};
 use fairlift_lab::suggestion;
 
 use super::places::Places;
@@ -86,7 +86,7 @@ fn path_of<'a>(config: &'a Config, export: &Export) -> &'a str {
 fn weighed_above<'a>(config: &'a Config, path: &str) -> impl Iterator<Item = &'a str> + use<'a> {
     let group = config.groups.iter().position(|group| group.path == path).unwrap_or(0);
     let all = ancestors(config, GroupId(group as u16));
-    all.filter(|group| group.weight != Group::WEIGHT_DEFAULT).map(|group| group.path.as_str())
+    all.filter(|group| group.weight != Weight::DEFAULT).map(|group| group.path.as_str())
 }
 
 /// Why the weight of a group cannot act, where its first export may still come.
@@ -178,7 +178,7 @@ fn why_inert(config: &Config, path: &str) -> Option<String> {
         };
         return Some(format!("no export is in this group{hint}")); // inert.1
     }
-    if config.bounds.contains_key(path) && group.weight == Group::WEIGHT_DEFAULT {
+    if config.bounds.contains_key(path) && group.weight == Weight::DEFAULT {
         return None;
     }
     let rivals: Vec<_> = exports_below(config, &parent.path).filter(|(_, at)| !is_below(&at.path, path)).collect();
@@ -191,7 +191,7 @@ fn why_inert(config: &Config, path: &str) -> Option<String> {
         return Some(no_weights(&config.disks[*first]));
     }
     // The weight that all have promises nothing where nobody shares; where somebody does, it promises an equal part.
-    if group.weight == Group::WEIGHT_DEFAULT {
+    if group.weight == Weight::DEFAULT {
         return None;
     }
     let own: Vec<_> = own.into_iter().map(|disk| format!("{:?}", name(disk))).collect();
@@ -426,12 +426,12 @@ f.toml:10:8: warning: group.\"/tenants/alcie\": no export is in this group; did 
             vec![format!("group {group:?}: its weight has no effect: {why}")]
         };
         let no_group = |edit: &mut Edit| edit.remove_group("/new").unwrap();
-        let weighed = |path: &'static str| move |edit: &mut Edit| edit.set_weight(path, 77).unwrap();
+        let weighed = |path: &'static str| move |edit: &mut Edit| edit.set_weight(path, Weight::new(77)).unwrap();
         let elsewhere = |name: &'static str| move |edit: &mut Edit| edit.export(name).unwrap().group = GroupId::ROOT;
         let turn = |kind| move |edit: &mut Edit| edit.disk("d").unwrap().scheduler = kind;
         let with = |config: &Config, weight| {
             let mut edit = Edit::from(config.clone());
-            edit.set_weight("/new", weight).unwrap();
+            edit.set_weight("/new", Weight::new(weight)).unwrap();
             edit.config
         };
         // A group without exports, in which one may come: only where no disk knows weights.

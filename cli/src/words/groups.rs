@@ -1,7 +1,7 @@
 //! The weight tree: groups by path, each with its parents.
 
 use fairlift::control::check_path;
-use fairlift_core::{Group, GroupId};
+use fairlift_core::{Group, GroupId, Weight};
 
 /// The groups so far; a parent comes before its children.
 #[derive(Clone, Debug)]
@@ -27,7 +27,7 @@ impl Tree {
             _ => GroupId::ROOT,
         };
         let id = u16::try_from(self.0.len()).map_err(|_| "there are at most 65535 groups")?;
-        self.0.push(Group { path: path.into(), parent: Some(parent), weight: Group::WEIGHT_DEFAULT });
+        self.0.push(Group { path: path.into(), parent: Some(parent), weight: Weight::DEFAULT });
         Ok(GroupId(id))
     }
 
@@ -56,7 +56,7 @@ impl Tree {
     }
 
     /// Gives a group its weight.
-    pub(crate) fn weigh(&mut self, group: GroupId, weight: u16) {
+    pub(crate) fn weigh(&mut self, group: GroupId, weight: Weight) {
         self.0[usize::from(group.0)].weight = weight;
     }
 
@@ -95,9 +95,9 @@ mod tests {
         assert_eq!(tree.place("/tenants/alice"), Ok(alice), "naming it again is no new group");
         tree.place("/tenants/bob").unwrap();
         assert_eq!(tree.place("/"), Ok(GroupId::ROOT));
-        tree.weigh(alice, 300);
+        tree.weigh(alice, Weight::new(300));
         let shown: Vec<_> =
-            tree.into_groups().into_iter().map(|g| (g.path, g.parent.map(|parent| parent.0), g.weight)).collect();
+            tree.into_groups().into_iter().map(|g| (g.path, g.parent.map(|parent| parent.0), g.weight.get())).collect();
         let group = |path: &str, parent, weight| (path.to_owned(), parent, weight);
         assert_eq!(
             shown,

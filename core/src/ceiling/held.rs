@@ -17,7 +17,7 @@ use core::cmp::Reverse;
 use super::{Budget, Rates};
 use crate::floors::{Floors, Order};
 use crate::time::ms;
-use crate::{Bio, Bytes, ContextId, Direction, Duration, Group, GroupId, Instant, Op, StreamId};
+use crate::{Bio, Bytes, ContextId, Direction, Duration, Group, GroupId, Instant, Op, StreamId, Weight};
 
 /// What waits for a ceiling is let through at most so often, and then all that may go: a worker is not woken for each of 100,000
 /// I/Os a second. Chosen: a fifth of the tolerance, within which nothing is lost by it, and three I/Os of 3,000 a second.
@@ -390,7 +390,7 @@ impl Ceilings {
         }
         let line = self.line(id, way);
         line.clock = line.own_had;
-        line.own_had += cost / u128::from(Group::WEIGHT_DEFAULT);
+        line.own_had += cost / u128::from(Weight::DEFAULT.get());
         let mut at = id;
         while let Some(parent) = self.node(at).parent {
             let weight = u128::from(self.node(at).weights[way]);

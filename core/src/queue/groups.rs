@@ -20,7 +20,7 @@ use slab::Slab;
 use super::flush_sequence::Habit;
 use super::{BioState, Finished, Queue, Request, State};
 use crate::cost_model::Model;
-use crate::group::{Group, GroupId, Stream, StreamId};
+use crate::group::{Group, GroupId, Stream, StreamId, Weight};
 use crate::sched::Waiting;
 use crate::stats::Stats;
 use crate::waits::{Clock, Part, Share, Stamp};
@@ -154,7 +154,6 @@ impl Groups {
     }
 
     fn add(&mut self, id: GroupId, group: Group) {
-        check_weight(group.weight);
         match group.parent {
             Some(parent) => assert!(self.get(parent).is_some(), "{} has no parent {parent:?}", group.path),
             None => assert!(self.states.is_empty(), "{} has no parent, and is not the root", group.path),
@@ -271,10 +270,6 @@ impl Groups {
     pub(super) fn are_leaving(&self) -> bool {
         !self.leaving.is_empty()
     }
-}
-
-fn check_weight(weight: u16) {
-    assert!((1..=Group::WEIGHT_MAX).contains(&weight), "a weight is 1 to {}, not {weight}", Group::WEIGHT_MAX);
 }
 
 /// Why a group was not removed: a stream or a group is in it.
@@ -421,9 +416,8 @@ impl Queue {
     /// Gives a group another weight; works under load. The root has no siblings: its weight means nothing.
     ///
     /// # Panics
-    /// If the weight is out of range or the group does not exist.
-    pub fn set_weight(&mut self, now: Instant, id: GroupId, weight: u16) {
-        check_weight(weight);
+    /// If the group does not exist.
+    pub fn set_weight(&mut self, now: Instant, id: GroupId, weight: Weight) {
         let group = &mut self.groups.get_mut(id).group;
         if core::mem::replace(&mut group.weight, weight) != weight {
             self.ceilings.set_group(id, group);

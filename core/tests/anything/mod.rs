@@ -11,6 +11,7 @@ use fairlift_core::time::{ms, secs, us};
 use fairlift_core::tunable::Range;
 use fairlift_core::{
     ContextId, Duration, Extent, Flags, Group, GroupId, Instant, Op, Priority, PriorityClass, Sector, Stream, StreamId,
+    Weight,
 };
 use proptest::prelude::*;
 
@@ -260,14 +261,14 @@ impl Run {
             Step::AddGroup { parent, weight } if self.groups.len() < 9 => {
                 let id = (0..).find(|id| !self.groups.contains_key(id)).unwrap();
                 let parent = Some(GroupId(Self::nth(&self.groups, parent).unwrap()));
-                let group = Group { path: format!("/{id}"), parent, weight };
+                let group = Group { path: format!("/{id}"), parent, weight: Weight::new(weight) };
                 self.scheduler.set_group(self.now, GroupId(id), &group);
                 self.groups.insert(id, group);
             }
             Step::Weigh { group, weight } => {
                 let id = Self::nth(&self.groups, group).unwrap();
                 let group = self.groups.get_mut(&id).unwrap();
-                group.weight = weight;
+                group.weight = Weight::new(weight);
                 self.scheduler.set_group(self.now, GroupId(id), group);
             }
             Step::RemoveGroup { nth } => {

@@ -12,6 +12,7 @@ use fairlift_core::time::{ms, secs, us};
 use fairlift_core::trace::Note;
 use fairlift_core::{
     ContextId, Duration, Extent, Flags, Group, GroupId, Instant, Op, Priority, PriorityClass, Sector, Stream, StreamId,
+    Weight,
 };
 use fairlift_lab::Random;
 use fairlift_lab::repeat::{asked, seeds};
@@ -23,8 +24,11 @@ const CAPACITY: usize = 512;
 const HOLD_MAX: Duration = ms(40);
 
 fn groups(weights: &[u16]) -> Vec<Group> {
-    let of =
-        |(at, weight): (usize, &u16)| Group { path: format!("/g{at}"), parent: Some(GroupId::ROOT), weight: *weight };
+    let of = |(at, weight): (usize, &u16)| Group {
+        path: format!("/g{at}"),
+        parent: Some(GroupId::ROOT),
+        weight: Weight::new(*weight),
+    };
     std::iter::once(Group::root()).chain(weights.iter().enumerate().map(of)).collect()
 }
 
@@ -277,7 +281,7 @@ fn churn(seed: u64, rotational: bool) -> u64 {
             92 => {
                 let id = 1 + random.below(3) as u16;
                 let weight = 1 + random.below(1000) as u16;
-                let group = Group { weight, ..tree[usize::from(id)].clone() };
+                let group = Group { weight: Weight::new(weight), ..tree[usize::from(id)].clone() };
                 bench.bfq.set_group(bench.now, GroupId(id), &group);
             }
             93 => {
@@ -285,7 +289,7 @@ fn churn(seed: u64, rotational: bool) -> u64 {
                 if extra.remove(&id) {
                     bench.bfq.remove_group(bench.now, GroupId(id));
                 } else {
-                    let group = Group { path: format!("/x{id}"), parent: Some(GroupId(1)), weight: 50 };
+                    let group = Group { path: format!("/x{id}"), parent: Some(GroupId(1)), weight: Weight::new(50) };
                     bench.bfq.set_group(bench.now, GroupId(id), &group);
                     extra.insert(id);
                 }

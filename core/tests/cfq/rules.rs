@@ -8,6 +8,7 @@ use fairlift_core::time::{ms, secs, us};
 use fairlift_core::trace::Note;
 use fairlift_core::{
     ContextId, Duration, Extent, Flags, Group, GroupId, Instant, Op, Priority, PriorityClass, Sector, Stream, StreamId,
+    Weight,
 };
 
 use crate::sim::{DISK, Device, FLASH, Sim};
@@ -77,7 +78,7 @@ fn a_stream_that_sends_all_at_once_and_asks_again_leaves_others_their_turns() {
     let mut cfq = Cfq::new(&setup, Settings { slice_idle: Some(Duration::ZERO), ..Settings::default() });
     cfq.set("group_idle", "0").unwrap();
     for number in 0..2 {
-        let group = Group { path: format!("/{number}"), parent: Some(ROOT), weight: 100 };
+        let group = Group { path: format!("/{number}"), parent: Some(ROOT), weight: Weight::new(100) };
         cfq.set_group(at(0), GroupId(number + 1), &group);
         let stream = Stream { group: GroupId(number + 1), priority: Priority::default(), context: ContextId(0) };
         cfq.add_stream(StreamId(number.into()), &stream);
@@ -566,8 +567,8 @@ fn reads_and_writes_that_wait_move_with_their_stream_and_those_of_others_stay() 
     }
     sim.cfq.change_stream(sim.now, StreamId(0), &Stream { group: new, ..sim.streams[0] });
     // Served and gone: the other stream's write, then its group.
-    sim.cfq.set_group(sim.now, new, &Group { weight: 1, ..sim.groups[2].clone() });
-    sim.cfq.set_group(sim.now, old, &Group { weight: 1000, ..sim.groups[1].clone() });
+    sim.cfq.set_group(sim.now, new, &Group { weight: Weight::new(1), ..sim.groups[2].clone() });
+    sim.cfq.set_group(sim.now, old, &Group { weight: Weight::new(1000), ..sim.groups[1].clone() });
     for _ in 0..3 {
         let Next::Request(id) = sim.cfq.dispatch(sim.now) else { panic!("all of them go") };
         let request = requests[id.0 as usize];

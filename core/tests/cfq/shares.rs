@@ -2,7 +2,7 @@
 
 use fairlift_core::sched::traits::*;
 use fairlift_core::time::{ms, secs, us};
-use fairlift_core::{Duration, Flags, Group, GroupId, Op, PriorityClass, StreamId};
+use fairlift_core::{Duration, Flags, Group, GroupId, Op, PriorityClass, StreamId, Weight};
 
 use crate::sim::{DISK, FLASH, Sim, assert_shares};
 
@@ -125,7 +125,7 @@ fn a_new_weight_counts_from_then_on() {
     sim.reader(one, 64);
     sim.reader(other, 64);
     assert_shares(&sim.run(ms(400)), &[1, 1], 1.0);
-    sim.cfq.set_group(sim.now, other, &Group { weight: 400, ..sim.groups[2].clone() });
+    sim.cfq.set_group(sim.now, other, &Group { weight: Weight::new(400), ..sim.groups[2].clone() });
     assert_shares(&sim.run(ms(400)), &[1, 4], 1.0);
 }
 

@@ -7,6 +7,7 @@ use fairlift_core::sched::{Next, RequestId, Served, Setup, Waiting};
 use fairlift_core::time::ms;
 use fairlift_core::{
     ContextId, Duration, Extent, Flags, Group, GroupId, Instant, Op, Priority, PriorityClass, Sector, Stream, StreamId,
+    Weight,
 };
 
 /// How long things take.
@@ -115,7 +116,7 @@ impl Sim {
 
     pub(crate) fn group(&mut self, parent: GroupId, weight: u16) -> GroupId {
         let id = GroupId(self.groups.len() as u16);
-        let group = Group { path: format!("/{}", id.0), parent: Some(parent), weight };
+        let group = Group { path: format!("/{}", id.0), parent: Some(parent), weight: Weight::new(weight) };
         self.cfq.set_group(self.now, id, &group);
         self.groups.push(group);
         id

@@ -7,6 +7,7 @@ use fairlift_core::sched::{Next, RequestId, Served, Setup, Waiting};
 use fairlift_core::time::{ms, us};
 use fairlift_core::{
     ContextId, Duration, Extent, Flags, Group, GroupId, Instant, Op, Priority, PriorityClass, Sector, Stream, StreamId,
+    Weight,
 };
 
 /// 4 µs a request and 500 ns a sector, whatever it does.
@@ -38,7 +39,7 @@ impl Hand {
 
     pub(crate) fn group(&mut self, parent: GroupId, weight: u16) -> GroupId {
         let id = GroupId(self.groups.len() as u16);
-        let group = Group { path: format!("/{}", id.0), parent: Some(parent), weight };
+        let group = Group { path: format!("/{}", id.0), parent: Some(parent), weight: Weight::new(weight) };
         self.fair.set_group(self.now, id, &group);
         self.groups.push(group);
         id
@@ -433,7 +434,7 @@ fn a_new_weight_holds_from_the_next_request_on() {
     let _ = [one, other].map(|tenant| hand.reads(tenant, 1000));
     hand.order(100);
     for weight in [300, 100, 900, 50] {
-        hand.groups[1].weight = weight;
+        hand.groups[1].weight = Weight::new(weight);
         hand.fair.set_group(hand.now, GroupId(1), &hand.groups[1]);
         let order = hand.order(200);
         let part = 200.0 * f64::from(weight) / f64::from(weight + 100);

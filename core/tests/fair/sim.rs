@@ -8,7 +8,7 @@ use fairlift_core::sched::traits::*;
 use fairlift_core::sched::{Next, RequestId, Served, Setup, Waiting};
 use fairlift_core::time::us;
 use fairlift_core::{
-    ContextId, Duration, Extent, Flags, Group, GroupId, Instant, Op, Priority, Sector, Stream, StreamId,
+    ContextId, Duration, Extent, Flags, Group, GroupId, Instant, Op, Priority, Sector, Stream, StreamId, Weight,
 };
 use fairlift_lab::Random;
 
@@ -168,7 +168,7 @@ impl Sim {
 
     pub(crate) fn group(&mut self, parent: GroupId, weight: u16) -> GroupId {
         let id = GroupId(self.groups.len() as u16);
-        let group = Group { path: format!("/{}", id.0), parent: Some(parent), weight };
+        let group = Group { path: format!("/{}", id.0), parent: Some(parent), weight: Weight::new(weight) };
         self.fair.set_group(self.now, id, &group);
         self.groups.push(group);
         id
@@ -176,7 +176,7 @@ impl Sim {
 
     pub(crate) fn weigh(&mut self, group: GroupId, weight: u16) {
         let at = usize::from(group.0);
-        self.groups[at].weight = weight;
+        self.groups[at].weight = Weight::new(weight);
         self.fair.set_group(self.now, group, &self.groups[at]);
     }
 

@@ -171,7 +171,7 @@ fn a_flush_that_never_ends_makes_no_discards_free() {
         let (mut queue, s) = with_habit(|settings| {
             settings.io_timeout = secs(30);
             settings.scheduler = Kind::Fair;
-            let group = |path: &str| Group { path: path.into(), parent: Some(GroupId::ROOT), weight: 100 };
+            let group = |path: &str| Group { path: path.into(), parent: Some(GroupId::ROOT), weight: Weight::new(100) };
             settings.groups.extend(["/reads", "/discards"].map(group));
         });
         queue.set_tunable("device_depth", "2").unwrap();
@@ -259,7 +259,7 @@ fn a_durable_write_that_is_turned_back_or_moves_or_outlives_its_scheduler_leaves
     ];
     for (number, act) in acts.iter().enumerate() {
         let (mut queue, s) = with_habit(|settings| {
-            settings.groups.push(Group { path: "/a".into(), parent: Some(GroupId::ROOT), weight: 100 });
+            settings.groups.push(Group { path: "/a".into(), parent: Some(GroupId::ROOT), weight: Weight::new(100) });
         });
         ask(&mut queue, at(90), Op::Write, Flags::NONE, s[0], 90).unwrap();
         let write = next(&mut queue, at(90));

@@ -314,7 +314,7 @@ fn charged(charge: bool, change: impl FnOnce(&mut Settings)) -> (Queue, Vec<Stre
         change(settings);
         settings.flush.charge = charge;
         for path in ["/a", "/b"] {
-            settings.groups.push(Group { path: path.into(), parent: Some(GroupId::ROOT), weight: 100 });
+            settings.groups.push(Group { path: path.into(), parent: Some(GroupId::ROOT), weight: Weight::new(100) });
         }
     });
     let charges = Charges::default();
@@ -335,7 +335,7 @@ fn in_debt(charge: bool) -> (Queue, Vec<StreamId>, Ahead) {
     let settings = settings(|settings| {
         (settings.flush.charge, settings.io_timeout) = (charge, secs(30));
         for path in ["/a", "/b"] {
-            settings.groups.push(Group { path: path.into(), parent: Some(GroupId::ROOT), weight: 100 });
+            settings.groups.push(Group { path: path.into(), parent: Some(GroupId::ROOT), weight: Weight::new(100) });
         }
     });
     let (queue, streams, ahead) = with_debts(settings, &Charges::default());

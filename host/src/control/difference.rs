@@ -12,9 +12,10 @@ use std::sync::Arc;
 use fairlift_core::sched::Setup;
 use fairlift_core::tunable;
 use fairlift_core::units::show_size;
-use fairlift_core::{Group, GroupId, flush, sched};
+use fairlift_core::{Group, Weight, flush, sched};
 
 use super::edit::{Edit, check_path, unknown};
+use super::keys;
 use super::tenants::tunables;
 use crate::config::{Backing, Config, Disk, Export, Tls};
 use crate::export::Leave;
@@ -179,10 +180,6 @@ fn by_name<T>(all: &[T], name: impl Fn(&T) -> &String) -> HashMap<&str, &T> {
     all.iter().map(|one| (name(one).as_str(), one)).collect()
 }
 
-fn path(config: &Config, group: GroupId) -> &str {
-    &config.groups[usize::from(group.0)].path
-}
-
 struct Difference<'a> {
     edit: &'a Edit,
     steps: Vec<Step>,
@@ -264,11 +261,9 @@ impl Difference<'_> {
                 }
                 if group.parent.is_none() {
                     self.refuse(&of, "weight", "the root has no siblings, so that a weight of it would mean nothing");
-                } else if !(1..=Group::WEIGHT_MAX).contains(&weight) {
-                    self.refuse(&of, "weight", format!("takes a number from 1 to {}, not {weight}", Group::WEIGHT_MAX));
                 }
                 match was {
-                    Some(was) => self.turns(&of, "weight", (&was, &weight), u16::to_string),
+                    Some(was) => self.turns(&of, "weight", (&was, &weight), Weight::to_string),
                     None => {
                         check_path(&group.path).unwrap_or_else(|why| self.refuse(&of, "path", why));
                         self.step(of, Becomes::Comes, format!("added, weight {weight}"));
@@ -374,7 +369,7 @@ impl Difference<'_> {
         self.step(
             of,
             Becomes::Comes,
-            format!("added, {}, group {:?}", export.backing.about().shown, path(new, export.group)),
+            format!("added, {}, group {:?}", export.backing.about().shown, keys::group(new, export)),
         );
     }
 
@@ -393,46 +388,18 @@ impl Difference<'_> {
             ("offset", was.offset != is.offset, other_data()),
             ("disk", from != to, format!("cannot go from disk {from} to {to} while it is served")),
         ];
-        for (key, differs, why) in fixed.into_iter().chain(ways) {
+        let shrinks = is.size.zip(was.size).filter(|(is, was)| is < was);
+        let shrinks = shrinks.map(|(is, was)| format!("cannot shrink from {} to {}", show_size(was), show_size(is)));
+        let shrinks = shrinks.map(|why| ("size", true, why));
+        for (key, differs, why) in fixed.into_iter().chain(ways).chain(shrinks) {
             self.refuse_if(differs, of, key, || to_make_it_anew(&why));
         }
-        if let (Backing::Fault(was), Backing::Fault(now)) = (&was.backing, &is.backing)
-            && (&was.path, &was.faults) != (&now.path, &now.faults)
-        {
-            self.faults(of, is);
-        }
-        match (was.size, is.size) {
-            (Some(before), Some(now)) if now < before => {
-                let why = format!("cannot shrink from {} to {}", show_size(before), show_size(now));
-                self.refuse(of, "size", to_make_it_anew(&why));
-            }
-            (before, now) if before != now => self.grows(of, now),
-            _ => {}
-        }
-        self.turns(of, "group", (&path(old, was.group), &path(new, is.group)), |path| format!("{path:?}"));
-        self.turns(of, "ioprio", (&was.priority, &is.priority), ToString::to_string);
-        if was.read_only != is.read_only {
-            let says = if is.read_only { "read-only now" } else { "can be written now" };
-            self.step(of.clone(), Becomes::Key("read_only"), says);
-        }
-        if was.description != is.description {
-            self.step(of.clone(), Becomes::Key("description"), format!("description {:?}", is.description));
+        for row in keys::OF_EXPORT.iter().filter(|row| (row.differs)((old, was), (new, is))) {
+            self.step(of.clone(), Becomes::Key(row.key), (row.says)((old, was), (new, is)));
         }
         if self.steps.len() > steps {
             self.check_export(of, is);
         }
-    }
-
-    fn grows(&mut self, of: &Of, size: Option<u64>) {
-        let says = format!("size {}", size.map_or_else(|| "up to the end".to_owned(), show_size));
-        self.step(of.clone(), Becomes::Key("size"), says);
-    }
-
-    fn faults(&mut self, of: &Of, export: &Export) {
-        let Backing::Fault(fault) = &export.backing else { return };
-        let (path, rules) = (fault.path.display(), fault.faults.rules.len());
-        let says = format!("faults of {path}, {rules} rule{}", if rules == 1 { "" } else { "s" });
-        self.step(of.clone(), Becomes::Key("faults"), says);
     }
 
     /// What is looked at anew, though it is said already.
@@ -447,10 +414,8 @@ impl Difference<'_> {
                 continue;
             }
             let Some(export) = new.exports.iter().find(|export| export.name == *name) else { continue };
-            match *key {
-                "size" => self.grows(&of, export.size),
-                _ => self.faults(&of, export),
-            }
+            let row = keys::OF_EXPORT.iter().find(|row| row.key == *key).expect("a key that can change");
+            self.step(of, Becomes::Key(row.key), (row.says)((new, export), (new, export)));
         }
     }
 }

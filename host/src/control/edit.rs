@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use fairlift_core::ceiling::Bounds;
-use fairlift_core::{Group, GroupId, suggestion};
+use fairlift_core::{Group, GroupId, Weight, suggestion};
 
 use crate::config::{Backing, Config, Disk, Export, Faults, Listener};
 pub use crate::export::Leave;
@@ -71,7 +71,7 @@ impl Edit {
             return Err(format!("there are at most {GROUPS} groups"));
         }
         for part in missing {
-            groups.push(Group { path: part.to_owned(), parent: Some(parent), weight: Group::WEIGHT_DEFAULT });
+            groups.push(Group { path: part.to_owned(), parent: Some(parent), weight: Weight::DEFAULT });
             parent = GroupId((groups.len() - 1) as u16);
         }
         Ok(parent)
@@ -81,7 +81,7 @@ impl Edit {
     ///
     /// # Errors
     /// There is none of that path.
-    pub fn set_weight(&mut self, path: &str, weight: u16) -> Result<(), String> {
+    pub fn set_weight(&mut self, path: &str, weight: Weight) -> Result<(), String> {
         let at = self.find_group(path)?;
         self.config.groups[usize::from(at.0)].weight = weight;
         Ok(())

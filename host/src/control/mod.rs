@@ -6,6 +6,7 @@
 pub(crate) mod arrange;
 mod difference;
 mod edit;
+mod keys;
 pub(crate) mod live;
 pub(crate) mod naming;
 mod state;
@@ -16,6 +17,7 @@ pub mod view;
 pub use crate::events::{self, Event};
 pub use difference::{Becomes, FROM_START_TO_END, Impossible, Of, Step, difference};
 pub use edit::{Edit, Leave, check_path};
+pub use keys::live_keys_of_exports;
 pub use state::{Made, Refused, State};
 pub use tenants::{check_floors, settle, tenants};
 pub use trace::Trace;

@@ -302,7 +302,7 @@ impl Disk {
 #[cfg(test)]
 mod tests {
     use fairlift_core::model::{Character, Model, ModelCompletion, ModelRequest, Work};
-    use fairlift_core::{Bio, Errno, Extent, Flags, Limits, Op, Priority, Sector, Stream, Token};
+    use fairlift_core::{Bio, Errno, Extent, Flags, Limits, Op, Priority, Sector, Stream, Token, Weight};
 
     use super::*;
     use crate::config::{Backing, Factory, Sim};
@@ -425,8 +425,12 @@ mod tests {
     #[test]
     fn a_disk_that_nobody_uses_has_no_queue_and_begins_with_what_was_changed_until_then() {
         let (disk, now, alice) = (unused(&config::Disk::new("d", Kind::MqDeadline)), Instant::ZERO, GroupId(1));
-        disk.add_group(now, alice, &Group { path: "/alice".into(), parent: Some(GroupId::ROOT), weight: 100 });
-        disk.set_weight(now, alice, 300);
+        disk.add_group(
+            now,
+            alice,
+            &Group { path: "/alice".into(), parent: Some(GroupId::ROOT), weight: Weight::new(100) },
+        );
+        disk.set_weight(now, alice, Weight::new(300));
         schedule(&disk, Kind::Fair);
         turn(&disk, |settings| settings.set.push(("isolation_cost".into(), "5".into())));
         let read_expire = vec![("read_expire".into(), "5ms".into())];
@@ -438,7 +442,7 @@ mod tests {
         let settings = queue.settings();
         assert_eq!((settings.scheduler, settings.depth), (Kind::Fair, 7));
         assert_eq!(queue.tunable("isolation_cost").as_deref(), Some("5"));
-        assert_eq!(queue.groups().find(|(id, _)| *id == alice).map(|(_, group)| group.weight), Some(300));
+        assert_eq!(queue.groups().find(|(id, _)| *id == alice).map(|(_, group)| group.weight.get()), Some(300));
     }
 
     /// handover.3

@@ -38,7 +38,7 @@ use fairlift_core::stats::Stats;
 use fairlift_core::trace::TraceEvent;
 use fairlift_core::tunable;
 use fairlift_core::waits::Doing;
-use fairlift_core::{ContextId, Duration, Errno, Group, GroupId, Instant, Limits, Op, Queue, Sector};
+use fairlift_core::{ContextId, Duration, Errno, Group, GroupId, Instant, Limits, Op, Queue, Sector, Weight};
 
 use crate::Error;
 use crate::config;
@@ -406,7 +406,7 @@ impl Disk {
     }
 
     /// Gives a group another weight.
-    pub(crate) fn set_weight(&self, now: Instant, id: GroupId, weight: u16) {
+    pub(crate) fn set_weight(&self, now: Instant, id: GroupId, weight: Weight) {
         let mut state = self.state();
         for queues in state.all() {
             queues.each().for_each(|mut queue| queue.set_weight(now, id, weight));

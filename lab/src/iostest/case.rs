@@ -105,10 +105,6 @@ impl Plan {
         if self.groups.first().is_none_or(|root| root.parent.is_some()) {
             return fail("the weight tree has no root".into());
         }
-        if let Some(group) = self.groups.iter().find(|group| !(1..=Group::WEIGHT_MAX).contains(&group.weight)) {
-            let (path, weight, max) = (&group.path, group.weight, Group::WEIGHT_MAX);
-            return fail(format!("{path}: a weight is a number from 1 to {max}, not {weight}"));
-        }
         if let Some(block) = self.block_size
             && (block == 0 || !u64::from(block).is_multiple_of(Sector::SIZE))
         {

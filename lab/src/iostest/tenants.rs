@@ -197,6 +197,7 @@ pub fn max_min(whole: f64, wants: &[(f64, f64)]) -> Vec<f64> {
 
 #[cfg(test)]
 mod tests {
+    use fairlift_core::Weight;
     use proptest::prelude::*;
 
     use super::*;
@@ -220,7 +221,11 @@ mod tests {
     /// entitlement.3
     #[test]
     fn a_group_divides_what_it_has_among_those_below_it() {
-        let group = |path: &str, parent, weight| Group { path: path.into(), parent: Some(GroupId(parent)), weight };
+        let group = |path: &str, parent, weight| Group {
+            path: path.into(),
+            parent: Some(GroupId(parent)),
+            weight: Weight::new(weight),
+        };
         let groups = [
             Group::root(),
             group("/a", 0, 300),

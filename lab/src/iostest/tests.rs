@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use super::*;
 use crate::model::Spec;
+use fairlift_core::Weight;
 use fairlift_core::ceiling::{Bounds, Ceiling, Rate, Rates};
 use fairlift_core::model::Work;
 use fairlift_core::program::Meter;
@@ -45,7 +46,7 @@ fn tree(weights: &[u16]) -> Vec<Group> {
     let leaf = |(index, weight): (usize, &u16)| Group {
         path: format!("/g{}", index + 1),
         parent: Some(GroupId::ROOT),
-        weight: *weight,
+        weight: Weight::new(*weight),
     };
     std::iter::once(Group::root()).chain(weights.iter().enumerate().map(leaf)).collect()
 }
@@ -522,7 +523,7 @@ fn near(a: f64, b: f64) -> bool {
 #[test]
 fn shares_are_compared_with_the_weights_of_the_tree() {
     // /a (weight 300) has two leaves of 100 and 200; /b has weight 100: they are entitled to 1/4, 2/4 and 1/4.
-    let node = |path: &str, parent, weight| Group { path: path.into(), parent, weight };
+    let node = |path: &str, parent, weight| Group { path: path.into(), parent, weight: Weight::new(weight) };
     let groups = vec![
         Group::root(),
         node("/a", Some(GroupId::ROOT), 300),

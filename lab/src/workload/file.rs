@@ -5,7 +5,7 @@ use std::fmt;
 use std::ops::Range;
 
 use fairlift_core::tunable::{parse_duration, parse_size};
-use fairlift_core::{Group, GroupId, Op, Sector};
+use fairlift_core::{Group, GroupId, Op, Sector, Weight};
 use serde::Deserialize;
 use toml::Spanned;
 
@@ -215,7 +215,7 @@ fn situation(name: &Spanned<String>, raw: RawWorkload) -> Result<Workload, Probl
         if raw.share.is_some() || raw.once.is_some() || raw.iodepth.is_none() {
             return Err((at, "a tenant needs an iodepth, and takes neither share nor once".into()));
         }
-        let weight = raw.weight.as_ref().map_or(Ok(Group::WEIGHT_DEFAULT), weight)?;
+        let weight = raw.weight.as_ref().map_or(Ok(Weight::DEFAULT), weight)?;
         let mut role = role(raw)?;
         if !matches!(role.does, Does::Direct(..)) {
             return Err((at, "a tenant is direct-read or direct-write".into()));
@@ -249,9 +249,8 @@ fn situation(name: &Spanned<String>, raw: RawWorkload) -> Result<Workload, Probl
     Ok(Workload { name: name.get_ref().clone(), about: raw.about, roles, groups })
 }
 
-fn weight(given: &Spanned<i64>) -> Result<u16, Problem> {
-    let weight = u16::try_from(*given.get_ref()).ok().filter(|weight| (1..=Group::WEIGHT_MAX).contains(weight));
-    weight.ok_or_else(|| (given.span(), format!("a weight is a number from 1 to {}", Group::WEIGHT_MAX)))
+fn weight(given: &Spanned<i64>) -> Result<Weight, Problem> {
+    given.get_ref().to_string().parse().map_err(|why| (given.span(), why))
 }
 
 /// The group of that path, made with its parents if it is not there yet.
@@ -265,7 +264,7 @@ fn group_at(groups: &mut Vec<Group>, path: &str) -> Result<GroupId, String> {
         Some((above, _)) => group_at(groups, above)?,
     };
     let id = u16::try_from(groups.len()).map_err(|_| "there are at most 65535 groups")?;
-    groups.push(Group { path: path.into(), parent: Some(parent), weight: Group::WEIGHT_DEFAULT });
+    groups.push(Group { path: path.into(), parent: Some(parent), weight: Weight::DEFAULT });
     Ok(GroupId(id))
 }
 
@@ -460,7 +459,7 @@ tenants = [
 "#,
         );
         let [office] = &read.unwrap()[..] else { panic!("one") };
-        let weights: Vec<_> = office.groups.iter().map(|group| (group.path.as_str(), group.weight)).collect();
+        let weights: Vec<_> = office.groups.iter().map(|group| (group.path.as_str(), group.weight.get())).collect();
         assert_eq!(weights, [("/", 100), ("/web", 300), ("/web/a", 100), ("/t2", 50)]);
         let says: Vec<_> = office.roles.iter().map(|role| (role.name.as_str(), role.says())).collect();
         assert_eq!(says, [("/web/a", "randread 4k x8".to_string()), ("/t2", "write 16k x4 flush_every=1".to_string())]);

@@ -56,7 +56,8 @@ mod tests {
         };
         assert_eq!(of("commits-beside-readers"), ["randwrite 4k x4 flush_every=1", "randread 4k x64"]);
         assert_eq!(of("small-beside-writer"), ["randread 4k x1", "randwrite 1m x8"]);
-        let weights: Vec<u16> = named("writers-large").unwrap().groups[1..].iter().map(|one| one.weight).collect();
+        let weights: Vec<u16> =
+            named("writers-large").unwrap().groups[1..].iter().map(|one| one.weight.get()).collect();
         assert_eq!(weights, [100, 200, 300, 400]);
         assert_eq!(named("three-levels").unwrap().groups.len(), 1 + 6 + 6);
     }

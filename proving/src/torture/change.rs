@@ -36,7 +36,7 @@ impl Bench<'_> {
                 return Some(Count::Switches);
             }
             Change::Weight { group, weight } => {
-                let group = self.group(group);
+                let (group, weight) = (self.group(group), fairlift_core::Weight::new(weight));
                 let before = self.lanes[0].queue.groups().find(|(id, _)| *id == group).map(|(_, group)| group.weight);
                 self.lanes.iter_mut().for_each(|lane| lane.queue.set_weight(now, group, weight));
                 before != Some(weight)

@@ -2,7 +2,7 @@
 
 use fairlift_core::queue::{Backing, Settings};
 use fairlift_core::sched::Kind;
-use fairlift_core::{Group, GroupId, Limits, Queue, Sector};
+use fairlift_core::{Group, GroupId, Limits, Queue, Sector, Weight};
 
 use super::Tried;
 use super::tally::{Broken, Count, Tally};
@@ -46,7 +46,8 @@ impl PowerRun {
             segments_max: one_of(&[1, 2, 16]) as u16,
             ..Limits::new(run.sectors())
         };
-        let child = |number| Group { path: format!("/{number}"), parent: Some(GroupId::ROOT), weight: 100 };
+        let child =
+            |number| Group { path: format!("/{number}"), parent: Some(GroupId::ROOT), weight: Weight::new(100) };
         let groups = std::iter::once(Group::root()).chain((1..run.groups).map(child)).collect();
         let backing = |number| Backing { start: Sector(number * run.place), fua: run.fua, ..Backing::default() };
         let depth = one_of(&[1, 2, 6, 16]) as u16;

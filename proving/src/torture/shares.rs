@@ -19,7 +19,7 @@ use fairlift_core::sched::Kind;
 use fairlift_core::time::{ms, secs, us};
 use fairlift_core::{
     Bio, ContextId, Duration, Extent, Finished, Flags, Group, GroupId, Instant, Limits, Op, Outcome, Priority, Queue,
-    Sector, Stream, StreamId, Tag, Token,
+    Sector, Stream, StreamId, Tag, Token, Weight,
 };
 
 use super::Tried;
@@ -229,7 +229,7 @@ fn seconds(time: Duration) -> f64 {
 fn groups(random: &mut Random, theme: Theme) -> Vec<Group> {
     let mut groups = vec![Group::root()];
     let add = |groups: &mut Vec<Group>, parent, weight| {
-        groups.push(Group { path: format!("/{}", groups.len()), parent: Some(parent), weight });
+        groups.push(Group { path: format!("/{}", groups.len()), parent: Some(parent), weight: Weight::new(weight) });
         GroupId(groups.len() as u16 - 1)
     };
     let most = if theme == Theme::Ceilings { 1 } else { 4 };
@@ -347,13 +347,13 @@ impl<'a> Run<'a> {
     /// Each tenant has its weight's part of the requests, in each period.
     fn weights(&mut self, requests: u64) -> Result {
         let (setup, bound) = (self.setup, self.setup.bound());
-        let mut weights: Vec<u16> = setup.queue.groups.iter().map(|group| group.weight).collect();
+        let mut weights: Vec<u16> = setup.queue.groups.iter().map(|group| group.weight.get()).collect();
         let mut left = requests;
         for period in 0..setup.periods {
             if period > 0 {
                 for (id, weight) in weights.iter_mut().enumerate().skip(1) {
                     *weight = one_of(&mut self.random, WEIGHTS);
-                    self.queue.set_weight(self.now, GroupId(id as u16), *weight);
+                    self.queue.set_weight(self.now, GroupId(id as u16), Weight::new(*weight));
                 }
                 self.tally.one(Count::Changes);
             }
@@ -387,7 +387,7 @@ impl<'a> Run<'a> {
     /// The tenant that flushes has no more than its part of the disk's time, flushes included.
     fn flushes(&mut self, requests: u64) -> Result {
         let setup = self.setup;
-        let weights: Vec<u16> = setup.queue.groups.iter().map(|group| group.weight).collect();
+        let weights: Vec<u16> = setup.queue.groups.iter().map(|group| group.weight.get()).collect();
         let due = setup.dues(&weights)[0];
         // What a flush is worth is learned, of one or two seconds (pace.2).
         let learned = self.now + secs(3);
@@ -458,7 +458,7 @@ impl<'a> Run<'a> {
     /// A tenant has its ceiling, no less and no more, whatever else is changed; a ceiling of the other direction is none.
     fn ceilings(&mut self, requests: u64) -> Result {
         let setup = self.setup;
-        let weights: Vec<u16> = setup.queue.groups.iter().map(|group| group.weight).collect();
+        let weights: Vec<u16> = setup.queue.groups.iter().map(|group| group.weight.get()).collect();
         let (group, streams) = setup.tenants[0];
         // Some are far apart: a request is owed for longer than a change takes to come.
         let least = setup.dues(&weights)[0].min(1.0 / setup.tenants.len() as f64) * setup.rate();

@@ -7,7 +7,7 @@ use fairlift_core::model::{Character, Model};
 use fairlift_core::queue::{Backing, Settings};
 use fairlift_core::sched::Kind;
 use fairlift_core::time::{ms, secs, us};
-use fairlift_core::{Duration, Group, GroupId, Limits, Op, Sector};
+use fairlift_core::{Duration, Group, GroupId, Limits, Op, Sector, Weight};
 
 use fairlift_lab::Random;
 use fairlift_lab::model::{Spec, profiles};
@@ -253,7 +253,7 @@ fn groups(random: &mut Random) -> Vec<Group> {
     for number in 1..=one_of(random, &[0, 1, 3, 8]) {
         let parent = random.below(groups.len() as u64) as u16;
         let weight = one_of(random, &[1, 100, 250, 1000]);
-        groups.push(Group { path: format!("/{number}"), parent: Some(GroupId(parent)), weight });
+        groups.push(Group { path: format!("/{number}"), parent: Some(GroupId(parent)), weight: Weight::new(weight) });
     }
     groups
 }

@@ -6,7 +6,7 @@ mod coordinator;
 use coordinator::{Bug, Coordinator};
 use fairlift_core::queue::{Backing, Settings};
 use fairlift_core::sched::Kind;
-use fairlift_core::{Group, GroupId, Limits, Queue, Sector};
+use fairlift_core::{Group, GroupId, Limits, Queue, Sector, Weight};
 use fairlift_lab::repeat::{asked, seeds};
 use fairlift_proving::power_cut::exhaustive::RequestKind;
 use fairlift_proving::power_cut::random::{self, Faults};
@@ -18,7 +18,7 @@ fn settings_of(run: &random::Settings) -> Settings {
     // No request goes to two backings: the server has a gap between them (disk.1), here is none.
     let limits = Limits { rw_max: 4, boundary: run.place, ..Limits::new(run.sectors()) };
     let kind = [Kind::None, Kind::MqDeadline][run.seed as usize % 2];
-    let child = |number| Group { path: format!("/{number}"), parent: Some(GroupId::ROOT), weight: 100 };
+    let child = |number| Group { path: format!("/{number}"), parent: Some(GroupId::ROOT), weight: Weight::new(100) };
     let groups = std::iter::once(Group::root()).chain((1..run.groups).map(child)).collect();
     let backing = |number| Backing { start: Sector(number * run.place), fua: run.fua, ..Backing::default() };
     let mut settings = Settings {

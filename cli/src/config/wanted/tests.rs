@@ -3,10 +3,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use fairlift::config::{Backing, Engine, Limits, Ram, Tls, Ways};
 use fairlift::control::{Becomes, Edit, Of, Step, difference};
 use fairlift::export::vhost_user::GuestSocket;
-use fairlift_core::Priority;
 use fairlift_core::learn::concurrency;
 use fairlift_core::sched;
 use fairlift_core::time::secs;
+use fairlift_core::{Priority, Weight};
 use fairlift_lab::repeat::seeds;
 
 use super::*;
@@ -79,7 +79,7 @@ fn random_config(random: &mut Random) -> Config {
             continue;
         }
         let parent = group_of(&config, path.rsplit_once('/').unwrap().0);
-        config.groups.push(Group { path: path.into(), parent, weight: random.pick(&[100, 100, 7, 1000]) });
+        config.groups.push(Group { path: path.into(), parent, weight: Weight::new(random.pick(&[100, 100, 7, 1000])) });
     }
     for at in 0..6_usize {
         let named = config.disks.iter().position(|disk| disk.name == format!("d{}", at % 5));
@@ -178,11 +178,11 @@ fn what_was_added_otherwise_stays_and_what_the_file_says_is_in_force() {
         // While the server ran, things of other names were added, and weights changed.
         let mut edit = Edit::from(was.clone());
         edit.add_group("/live/below").unwrap();
-        edit.set_weight("/live", 5).unwrap();
+        edit.set_weight("/live", Weight::new(5)).unwrap();
         edit.add_listener(listener("tcp:127.0.0.1:99")).unwrap();
         edit.add_disk(disk("other", sched::Kind::Cfq)).unwrap();
         edit.add_export(Export::new("live", Ram { size: 1 << 20 }), Some("other"), "/live/below").unwrap();
-        was.groups.iter().skip(1).for_each(|one| edit.set_weight(&one.path, 9).unwrap());
+        was.groups.iter().skip(1).for_each(|one| edit.set_weight(&one.path, Weight::new(9)).unwrap());
         let now = edit.config;
         let wanted = wanted(&now, &was, &new, |_| false);
         difference(&now, &wanted.clone().into()).unwrap();

@@ -30,7 +30,7 @@ fn planned(flags: &str) -> Result<Measurement, String> {
 }
 
 fn weights(asked: &Measurement) -> Vec<(&str, u16)> {
-    asked.plan.groups.iter().map(|group| (group.path.as_str(), group.weight)).collect()
+    asked.plan.groups.iter().map(|group| (group.path.as_str(), group.weight.get())).collect()
 }
 
 /// The command of 2010, but for its `-c`.
@@ -166,7 +166,10 @@ fn each_mistake_has_its_own_words() {
             "sim:sata-7200 --nrgrp 2 --weights 1",
             "--weights: 1 weight is given for 2 groups (--nrgrp); give one weight for each group",
         ),
-        ("sim:sata-7200 --weights 0", "invalid value '0' for '--weights <W,W>': 0 is not in 1..=1000"),
+        (
+            "sim:sata-7200 --weights 0",
+            "invalid value '0' for '--weights <W,W>': a weight is a number from 1 to 1000, not \"0\"",
+        ),
         ("sim:sata-7200 -m 0", "invalid value '0' for '--max-jobs <MAXJOBS>': 0 is not in 1..=1024"),
         ("sim:sata-7200 --jobs 1,0", "invalid value '0' for '--jobs <N,N>': 0 is not in 1..=1024"),
         ("sim:sata-7200 --nrgrp 0", "invalid value '0' for '--nrgrp <N>': 0 is not in 1..=1000"),

@@ -6,7 +6,7 @@ use clap::Parser as _;
 use fairlift::config::WayIn;
 use fairlift_core::ceiling::Rate;
 use fairlift_core::time::secs;
-use fairlift_core::{GroupId, Priority, PriorityClass};
+use fairlift_core::{GroupId, Priority, PriorityClass, Weight};
 
 use super::*;
 use crate::args::{Cli, Command};
@@ -41,7 +41,7 @@ fn refuses(text: &str, expected: &str) {
 #[test]
 fn the_example_is_right_and_means_what_it_says() {
     let config = planned(EXAMPLE, "").unwrap();
-    let groups: Vec<_> = config.groups.iter().map(|group| (group.path.as_str(), group.weight)).collect();
+    let groups: Vec<_> = config.groups.iter().map(|group| (group.path.as_str(), group.weight.get())).collect();
     assert_eq!(groups, [("/", 100), ("/tenants", 100), ("/tenants/alice", 300), ("/tenants/bob", 100)]);
     let [alice, bob] = &config.exports[..] else { panic!("two exports") };
     assert_eq!((alice.name.as_str(), alice.disk, alice.group, alice.read_only), ("alice", Some(0), GroupId(2), false));
@@ -84,7 +84,7 @@ fn the_design_documents_file_is_taken() {
         image.display()
     );
     let config = planned(&text, "").unwrap();
-    assert_eq!(config.groups[2].weight, 300);
+    assert_eq!(config.groups[2].weight.get(), 300);
 }
 
 #[test]
@@ -465,7 +465,7 @@ fn each_export_is_a_tenant_and_weights_on_the_command_line_are_their_groups() {
         let config = planned(text, &format!("--listen unix:/x {flags}")).unwrap();
         let group = |export: &Export| {
             let group = &config.groups[usize::from(export.group.0)];
-            (export.name.clone(), group.path.clone(), group.weight)
+            (export.name.clone(), group.path.clone(), group.weight.get())
         };
         (config.exports.iter().map(group).collect::<Vec<_>>(), config.disk_default.scheduler)
     };
@@ -484,7 +484,10 @@ fn each_export_is_a_tenant_and_weights_on_the_command_line_are_their_groups() {
     let (found, _) = groups(text, "--weight a=9 --weight b=8 d=mem:1m");
     assert_eq!(found, all(&[("a", "/t/a", 9), ("b", "/b", 8), ("c", "/c", 100), ("d", "/d", 100)]));
     let config = planned(text, "--listen unix:/x --weight /t=3 --weight /t=4").unwrap();
-    assert_eq!(config.groups[1], fairlift_core::Group { path: "/t".into(), parent: Some(GroupId::ROOT), weight: 4 });
+    assert_eq!(
+        config.groups[1],
+        fairlift_core::Group { path: "/t".into(), parent: Some(GroupId::ROOT), weight: Weight::new(4) }
+    );
 
     let refuses = |flags: &str| planned(text, &format!("--listen unix:/x {flags}")).unwrap_err();
     assert_eq!(

@@ -177,7 +177,7 @@ pub(super) struct Groups {
 impl Groups {
     /// The root alone.
     pub(super) fn new() -> Self {
-        let rows = alloc::vec![Group::new(NIL, crate::Group::WEIGHT_DEFAULT)];
+        let rows = alloc::vec![Group::new(NIL, crate::Weight::DEFAULT.get())];
         Self { rows, nodes: Nodes::new(1), ready: Tree::new(), expected: Tree::new(), floor: 0, even: 0 }
     }
 

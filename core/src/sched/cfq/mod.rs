@@ -196,7 +196,7 @@ impl Cfq {
             counts: Counts::default(),
         };
         for (id, group) in (0..).zip(setup.groups) {
-            this.groups.set(id, group.parent.map(|parent| parent.0), group.weight);
+            this.groups.set(id, group.parent.map(|parent| parent.0), group.weight.get());
         }
         this.idle = this.slice_idle();
         this.iops = this.is_iops();
@@ -520,7 +520,7 @@ impl Membership for Cfq {
 
     fn set_group(&mut self, now: Instant, id: GroupId, group: &Group) {
         self.now = now;
-        self.groups.set(id.0, group.parent.map(|parent| parent.0), group.weight);
+        self.groups.set(id.0, group.parent.map(|parent| parent.0), group.weight.get());
     }
 
     fn remove_group(&mut self, now: Instant, id: GroupId) {

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use fairlift_core::ceiling::Bounds;
-use fairlift_core::{Group, GroupId, flush};
+use fairlift_core::{Group, GroupId, Weight, flush};
 
 use super::{Live, Opened};
 use crate::Error;
@@ -63,7 +63,7 @@ pub(super) enum Prepared {
     },
     SetWeight {
         id: GroupId,
-        weight: u16,
+        weight: Weight,
     },
     SetBounds {
         id: GroupId,

@@ -1,4 +1,5 @@
 use super::*;
+use crate::Weight;
 use crate::time::us;
 
 /// What a request costs.
@@ -19,7 +20,7 @@ impl Scene {
 
     fn group(&mut self, parent: u16, weight: u16) -> TenantId {
         self.groups += 1;
-        let group = Group { path: "/x".into(), parent: Some(GroupId(parent)), weight };
+        let group = Group { path: "/x".into(), parent: Some(GroupId(parent)), weight: Weight::new(weight) };
         self.tenants.set_group(GroupId(self.groups), &group);
         self.tenants.add(GroupId(self.groups), None)
     }
@@ -132,7 +133,7 @@ fn another_weight_moves_places_at_once() {
     let _ = scene.period(&parts, bounds);
     let _ = scene.period(&parts, bounds);
     for (group, weight) in [(1, 100), (2, 300)] {
-        let group_of = Group { path: "/x".into(), parent: Some(GroupId::ROOT), weight };
+        let group_of = Group { path: "/x".into(), parent: Some(GroupId::ROOT), weight: Weight::new(weight) };
         scene.tenants.set_group(GroupId(group), &group_of);
     }
     let _ = scene.period(&parts, bounds);
