@@ -373,18 +373,6 @@ impl Flush {
         round.0 <= self.started
     }
 
-    /// How many wait for a flush that has not started.
-    #[must_use]
-    pub const fn waiting(&self) -> u32 {
-        self.waiting
-    }
-
-    /// How many share the one under way.
-    #[must_use]
-    pub const fn sharing(&self) -> u32 {
-        self.sharing
-    }
-
     /// What a flush failed with that nobody has taken note of since (flush.7).
     #[must_use]
     pub const fn lost(&self) -> Option<Errno> {
@@ -400,12 +388,6 @@ impl Flush {
     #[must_use]
     pub const fn counts(&self) -> Counts {
         self.counts
-    }
-
-    /// What can be turned, as it is.
-    #[must_use]
-    pub const fn settings(&self) -> &Settings {
-        &self.settings
     }
 
     /// Sets something; works under load. What a flush failed with is forgotten if failures are not to be remembered.

@@ -178,12 +178,6 @@ impl<J> Helpers<J> {
         Some((Source(source), job))
     }
 
-    /// Whether [`start`](Self::start) would answer with a job.
-    #[must_use]
-    pub fn has_work(&self) -> bool {
-        self.round_robin.iter().any(|source| self.may_start(*source))
-    }
-
     /// A job of so many sectors ended.
     ///
     /// # Panics
@@ -258,7 +252,7 @@ mod tests {
         assert_eq!(out.iter().map(|(_, n)| *n).collect::<Vec<_>>(), [0, 1, 2]);
         helpers.ended(Instant::ZERO, out[1].0, 8);
         assert_eq!(helpers.start().map(|(_, n)| n), Some(3));
-        assert!(!helpers.has_work());
+        assert!(helpers.start().is_none());
     }
 
     /// helpers.3

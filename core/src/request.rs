@@ -151,12 +151,6 @@ impl Sector {
     /// `log2` of [`Sector::SIZE`].
     pub const SHIFT: u32 = 9;
 
-    /// The sector that starts at byte `offset`, or `None` if none does.
-    #[must_use]
-    pub const fn from_bytes(offset: u64) -> Option<Self> {
-        if offset.is_multiple_of(Self::SIZE) { Some(Self(offset / Self::SIZE)) } else { None }
-    }
-
     /// The byte offset at which the sector starts.
     ///
     /// # Panics

@@ -36,25 +36,7 @@ pub enum Action {
     TimedOut,
 }
 
-impl Action {
-    /// blktrace's letter.
-    #[must_use]
-    pub const fn letter(self) -> char {
-        match self {
-            Self::Queued => 'Q',
-            Self::Split => 'X',
-            Self::BackMerged => 'M',
-            Self::FrontMerged => 'F',
-            Self::Got => 'G',
-            Self::Slept => 'S',
-            Self::Inserted => 'I',
-            Self::Dispatched => 'D',
-            Self::Requeued => 'R',
-            Self::Completed => 'C',
-            Self::TimedOut => 'T',
-        }
-    }
-}
+impl Action {}
 
 /// Something that happened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -137,12 +137,6 @@ impl Tree {
         Self { root: NIL }
     }
 
-    /// Whether no slot is in it.
-    #[must_use]
-    pub const fn is_empty(&self) -> bool {
-        self.root == NIL
-    }
-
     /// The slot with the lowest key.
     #[must_use]
     pub fn first(&self, nodes: &Nodes) -> Option<u32> {
@@ -159,12 +153,6 @@ impl Tree {
     #[must_use]
     pub fn first_at_or_after(&self, nodes: &Nodes, key: u64) -> Option<u32> {
         self.around(nodes, key).1
-    }
-
-    /// The last slot whose key is `key` or lower.
-    #[must_use]
-    pub fn last_at_or_before(&self, nodes: &Nodes, key: u64) -> Option<u32> {
-        self.part(nodes, |other| other <= key).0
     }
 
     /// The last slot whose key is lower than `key`, and the first whose key is not: both neighbours in one way down.
@@ -311,14 +299,12 @@ mod tests {
         let (tree, nodes) = tree(&[7, 7, 3, 7, 9, 7]);
         assert_eq!(in_order(&tree, &nodes), [2, 0, 1, 3, 5, 4]);
         assert_eq!(tree.first_at_or_after(&nodes, 7), Some(0), "the first of the equals");
-        assert_eq!(tree.last_at_or_before(&nodes, 7), Some(5), "the last of the equals");
         assert_eq!(tree.around(&nodes, 7), (Some(2), Some(0)), "what is before the equals, and their first");
     }
 
     #[test]
     fn an_empty_tree_has_no_first_last_or_neighbour() {
         let (tree, nodes) = tree(&[]);
-        assert!(tree.is_empty());
         assert_eq!((tree.first(&nodes), tree.last(&nodes), tree.around(&nodes, 5)), (None, None, (None, None)));
     }
 
@@ -340,7 +326,7 @@ mod tests {
                     assert!(!nodes.contains(slot));
                     check(&tree, &nodes);
                 }
-                assert!(tree.is_empty());
+                assert_eq!(tree.first(&nodes), None);
             }
         }
     }

@@ -156,11 +156,9 @@ enum Field<S> {
     Switch(fn(&mut S) -> &mut bool),
     /// By its place in the list.
     Choice(fn(&mut S) -> &mut u8),
-    /// As a length of time, but a bare number counts microseconds, and so it is shown.
-    Micros(fn(&mut S) -> &mut Duration),
     /// `None` is `auto`.
     AutoDuration(fn(&mut S) -> &mut Option<Duration>),
-    /// The same, in microseconds.
+    /// The same, but a bare number counts microseconds, and so it is shown.
     AutoMicros(fn(&mut S) -> &mut Option<Duration>),
     /// `None` is `auto`.
     AutoCostModel(fn(&mut S) -> &mut Option<Model>),
@@ -188,16 +186,6 @@ impl<S> Tunable<S> {
         says: &'static str,
     ) -> Self {
         Self { info: TunableInfo { name, range: Range::Count(min, max), says }, field: Field::Count(field) }
-    }
-
-    /// A length of time as a number of microseconds: a second name for one of [`Tunable::duration`], as the kernel has.
-    pub const fn micros(
-        name: &'static str,
-        (min, max): (u32, u32),
-        field: fn(&mut S) -> &mut Duration,
-        says: &'static str,
-    ) -> Self {
-        Self { info: TunableInfo { name, range: Range::Count(min, max), says }, field: Field::Micros(field) }
     }
 
     /// A length of time from `min` to `max`, or `auto`: the field is `None` then.
@@ -266,7 +254,6 @@ pub fn get<S: Clone>(rows: &[Tunable<S>], settings: &S, name: &str) -> Option<St
         Field::Duration(field) => field(&mut settings).to_string(),
         Field::Count(field) => field(&mut settings).to_string(),
         Field::Switch(field) => u8::from(*field(&mut settings)).to_string(),
-        Field::Micros(field) => (field(&mut settings).as_nanos() / 1000).to_string(),
         Field::AutoDuration(field) => field(&mut settings).map_or_else(|| AUTO.into(), |time| time.to_string()),
         Field::AutoMicros(field) => match field(&mut settings) {
             Some(time) => (time.as_nanos() / 1000).to_string(),
@@ -298,10 +285,6 @@ pub fn set<S>(rows: &[Tunable<S>], settings: &mut S, name: &str, value: &str) ->
         (Field::Count(field), Range::Count(min, max)) => {
             let count = value.trim().parse().ok().filter(|count| (min..=max).contains(count)).ok_or_else(bad)?;
             *field(settings) = count;
-        }
-        (Field::Micros(field), Range::Count(min, max)) => {
-            let count = value.trim().parse().ok().filter(|count| (min..=max).contains(count)).ok_or_else(bad)?;
-            *field(settings) = us(count.into());
         }
         (Field::AutoDuration(field), Range::AutoDuration(..)) if value.trim() == AUTO => *field(settings) = None,
         (Field::AutoDuration(field), Range::AutoDuration(min, max)) => {
@@ -438,6 +421,7 @@ mod tests {
         batch: u32,
         front: bool,
         merge: u8,
+        idle: Option<Duration>,
     }
 
     const ROWS: [Tunable<Settings>; 5] = [
@@ -445,11 +429,11 @@ mod tests {
         Tunable::count("batch", (1, 100), |s| &mut s.batch, "how many at once"),
         Tunable::switch("front", |s| &mut s.front, "whether to look in front"),
         Tunable::choice("merge", &["auto", "on", "off"], |s| &mut s.merge, "whether to merge"),
-        Tunable::micros("expire_us", (1, 60_000_000), |s| &mut s.expire, "how long one may wait, in µs"),
+        Tunable::auto_micros("idle_us", (0, 1_000_000), |s| &mut s.idle, "how long to idle, in µs"),
     ];
 
     fn settings() -> Settings {
-        Settings { expire: ms(500), batch: 16, front: true, merge: 0 }
+        Settings { expire: ms(500), batch: 16, front: true, merge: 0, idle: None }
     }
 
     #[test]
@@ -472,15 +456,15 @@ mod tests {
     }
 
     #[test]
-    fn one_of_several_words_is_chosen_by_the_word_and_microseconds_are_a_second_name() {
+    fn one_of_several_words_is_chosen_by_the_word_and_a_bare_number_counts_microseconds_where_the_name_says_so() {
         let mut s = settings();
         set(&ROWS, &mut s, "merge", "off").unwrap();
         assert_eq!((s.merge, get(&ROWS, &s, "merge").unwrap().as_str()), (2, "off"));
         let refused = set(&ROWS, &mut s, "merge", "maybe").unwrap_err().to_string();
         assert_eq!(refused, "merge takes one of auto, on, off, not \"maybe\"");
-        set(&ROWS, &mut s, "expire_us", "1500").unwrap();
-        assert_eq!(s.expire, us(1500));
-        assert_eq!(get(&ROWS, &s, "expire_us").unwrap(), "1500");
+        set(&ROWS, &mut s, "idle_us", "1500").unwrap();
+        assert_eq!(s.idle, Some(us(1500)));
+        assert_eq!(get(&ROWS, &s, "idle_us").unwrap(), "1500");
     }
 
     #[test]
@@ -495,7 +479,7 @@ mod tests {
         assert_eq!(out(set(&ROWS, &mut s, "front", "maybe")), "front takes 0 or 1, not \"maybe\"");
         assert_eq!(
             out(set(&ROWS, &mut s, "quantum", "1")),
-            "unknown tunable \"quantum\": this scheduler has expire, batch, front, merge, expire_us"
+            "unknown tunable \"quantum\": this scheduler has expire, batch, front, merge, idle_us"
         );
         assert_eq!((s.expire, s.batch, s.front), (ms(500), 16, true), "a refused value changes nothing");
     }

@@ -10,7 +10,6 @@ use proptest::prelude::*;
 enum Step {
     Get,
     GetShallow(usize),
-    GetBatch(usize),
     Put(usize),
     PutNow(usize),
     PutBatch(usize),
@@ -21,7 +20,6 @@ fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         6 => Just(Step::Get),
         2 => (1usize..300).prop_map(Step::GetShallow),
-        1 => (0usize..20).prop_map(Step::GetBatch),
         4 => any::<usize>().prop_map(Step::Put),
         2 => any::<usize>().prop_map(Step::PutNow),
         1 => (1usize..20).prop_map(Step::PutBatch),
@@ -69,13 +67,6 @@ fairlift_lab::proptest! {
                     }
                     if out.is_empty() {
                         prop_assert_eq!(map.free_count(Some(shallow)), shallow);
-                    }
-                }
-                Step::GetBatch(most) => {
-                    let batch: Vec<_> = map.get_batch(hint, most).collect();
-                    prop_assert!(batch.len() <= most && (!batch.is_empty() || most == 0 || free == 0));
-                    for tag in batch {
-                        prop_assert!(usize::from(tag.0) < depth && out.insert(tag.0), "{:?}", tag);
                     }
                 }
                 Step::Put(n) => {

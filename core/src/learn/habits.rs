@@ -111,8 +111,6 @@ impl Seek {
     pub const ROTATIONAL: Self = Self { far: 801, large: u64::MAX };
     /// On flash distance costs nothing, but many small requests do: far, and smaller than 32 KiB; the kernel's BFQ.
     pub const FLASH: Self = Self { far: 801, large: 64 };
-    /// The same without looking at distance; the kernel's CFQ.
-    pub const FLASH_SMALL: Self = Self { far: 0, large: 64 };
 }
 
 /// Where a stream's last 32 requests were (habits.4, habits.5).
@@ -166,23 +164,6 @@ impl Seekiness {
     #[must_use]
     pub const fn is_seeky(&self, limit: u32) -> bool {
         self.seeks() > limit
-    }
-
-    /// Whether all of the last 32 requests were seeks.
-    #[must_use]
-    pub const fn is_totally_seeky(&self) -> bool {
-        self.history == u32::MAX
-    }
-
-    /// Where the last request ended.
-    #[must_use]
-    pub fn last_end(&self) -> Option<Sector> {
-        (self.last_end != Self::NOWHERE).then_some(self.last_end)
-    }
-
-    /// Forgets the habit, and keeps the place.
-    pub const fn forget(&mut self) {
-        self.history = 0;
     }
 }
 
@@ -295,9 +276,6 @@ mod tests {
             assert_eq!(seeks.arrived(extent(1 << 30, sectors), Seek::FLASH), flash, "{sectors} sectors on flash");
             assert_eq!(seeks.arrived(extent(1 << 20, sectors), Seek::ROTATIONAL), rotational, "{sectors} on a disk");
         }
-        let mut seeks = Seekiness::new();
-        seeks.arrived(extent(0, 8), Seek::FLASH_SMALL);
-        assert!(seeks.arrived(extent(8, 8), Seek::FLASH_SMALL), "small, and that is all that is asked");
     }
 
     /// habits.4
@@ -305,10 +283,10 @@ mod tests {
     fn the_history_holds_32_requests() {
         let mut seeks = Seekiness::new();
         for round in 0..33 {
-            assert!(!seeks.is_totally_seeky(), "after {round} requests, the first of which was no seek");
+            assert!(!seeks.is_seeky(31), "after {round} requests, the first of which was no seek");
             seeks.arrived(extent(round % 2 * 100_000, 8), Seek::ROTATIONAL);
         }
-        assert!(seeks.is_totally_seeky());
+        assert!(seeks.is_seeky(31));
         for round in 0..12 {
             seeks.arrived(extent(8 * (round + 1), 8), Seek::ROTATIONAL);
         }

@@ -235,12 +235,6 @@ impl RequestTable {
         row.state = State::Elsewhere;
     }
 
-    /// Whether a request is at the device.
-    #[must_use]
-    pub fn is_out(&self, id: RequestId) -> bool {
-        self.row(id).state == State::Out
-    }
-
     /// Whether a request waits in a list.
     #[must_use]
     pub fn is_in_list(&self, id: RequestId) -> bool {
@@ -339,12 +333,6 @@ impl RequestList {
     #[must_use]
     pub fn oldest(&self) -> Option<RequestId> {
         self.aged.front().map(RequestId)
-    }
-
-    /// The request that came last.
-    #[must_use]
-    pub fn youngest(&self) -> Option<RequestId> {
-        self.aged.back().map(RequestId)
     }
 
     /// What goes next for a head that is at `from` (list.3).

@@ -46,46 +46,6 @@ impl Hint {
     }
 }
 
-/// Some of the bits of one word: what [`Bitmap::get_batch`] took. Iterating gives the tags, the lowest first.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Batch {
-    first: usize,
-    bits: usize,
-}
-
-impl Batch {
-    /// How many tags are left in it.
-    #[must_use]
-    pub const fn len(&self) -> usize {
-        self.bits.count_ones() as usize
-    }
-
-    /// Whether none is left.
-    #[must_use]
-    pub const fn is_empty(&self) -> bool {
-        self.bits == 0
-    }
-}
-
-impl Iterator for Batch {
-    type Item = Tag;
-
-    fn next(&mut self) -> Option<Tag> {
-        if self.bits == 0 {
-            return None;
-        }
-        let bit = self.bits.trailing_zeros() as usize;
-        self.bits &= self.bits - 1;
-        Some(Tag((self.first + bit) as u16))
-    }
-
-    fn size_hint(&self) -> (usize, Option<usize>) {
-        (self.len(), Some(self.len()))
-    }
-}
-
-impl ExactSizeIterator for Batch {}
-
 /// On a cache line of its own: 128 bytes, because processors fetch lines in pairs.
 #[repr(align(128))]
 struct CacheLine(AtomicUsize);
@@ -262,23 +222,6 @@ impl Bitmap {
         (None, freed)
     }
 
-    /// Takes up to `most` free tags of one word, in one step; may be fewer than there are, and none if none is free. In
-    /// round-robin order too it begins at the hint.
-    pub fn get_batch(&self, hint: &mut Hint, most: usize) -> Batch {
-        let words = self.words.len();
-        let mut index = (hint.0 >> self.shift) % words;
-        for _ in 0..words {
-            let first = index << self.shift;
-            let bits = self.words[index].take_some(most);
-            if bits != 0 {
-                hint.0 = first + bits.trailing_zeros() as usize;
-                return Batch { first, bits };
-            }
-            index = if index + 1 == words { 0 } else { index + 1 };
-        }
-        Batch { first: 0, bits: 0 }
-    }
-
     /// Returns a tag.
     ///
     /// # Panics
@@ -360,7 +303,7 @@ impl Bitmap {
     /// The tags that are out, in rising order: each that is out all the while, and none that is free all the while, save
     /// one that goes from returned to free just then (bitmap.4).
     pub fn busy(&self) -> impl Iterator<Item = Tag> {
-        self.words.iter().enumerate().flat_map(|(index, word)| Batch { first: index << self.shift, bits: word.busy() })
+        (0..self.capacity as u16).map(Tag).filter(|tag| self.is_busy(*tag))
     }
 
     /// How many tags are out.
@@ -472,31 +415,6 @@ impl Word {
         self.keep(1 << bit)
     }
 
-    /// Takes up to `most` bits, the lowest first.
-    fn take_some(&self, most: usize) -> usize {
-        loop {
-            let usable = self.held.usable.load(Ordering::SeqCst);
-            let free = lowest(!self.held.bits.load(Ordering::SeqCst) & usable, most);
-            let mine = if free != 0 {
-                // Others may have taken some of them meanwhile: what was clear is ours (bitmap.1).
-                free & !self.held.bits.fetch_or(free, Ordering::SeqCst)
-            } else if most > 0 && self.returned.0.load(Ordering::SeqCst) & usable != 0 {
-                let returned = self.returned.0.swap(0, Ordering::SeqCst);
-                let mine = lowest(returned & usable, most);
-                self.free(returned & !mine);
-                mine
-            } else {
-                return 0;
-            };
-            agree();
-            let above = mine & !self.held.usable.load(Ordering::SeqCst); // bitmap.5
-            self.free(above);
-            if mine != above {
-                return mine & !above;
-            }
-        }
-    }
-
     /// Makes bits free that are ours; answers whether there were any.
     fn free(&self, bits: usize) -> bool {
         if bits != 0 {
@@ -526,18 +444,6 @@ fn choose(free: usize, from: usize, around: bool) -> Option<u32> {
     let ahead = free & usize::MAX << from;
     let from_there = if ahead == 0 && around { free } else { ahead };
     (from_there != 0).then(|| from_there.trailing_zeros())
-}
-
-/// The lowest `most` bits of `bits`.
-fn lowest(mut bits: usize, most: usize) -> usize {
-    if bits.count_ones() as usize <= most {
-        return bits;
-    }
-    let all = bits;
-    for _ in 0..most {
-        bits &= bits - 1;
-    }
-    all & !bits
 }
 
 /// How full it is, a word at a time: `Bitmap { depth: 6, busy: 3, words: "#.|#.|#." }`.

@@ -28,7 +28,7 @@ mod wake;
 
 use core::fmt;
 
-pub use bitmap::{Batch, Bitmap, Hint};
+pub use bitmap::{Bitmap, Hint};
 pub use share::{Share, Users};
 pub use wake::{Quota, WAIT_QUEUES, Wakes, Wakeups, wake_batch};
 

@@ -24,12 +24,6 @@ impl FairQueue {
         (self.in_service != NIL).then_some(Leaf(self.in_service))
     }
 
-    /// Sectors charged to the queue in service since its slot began.
-    #[must_use]
-    pub fn slot_service(&self) -> u64 {
-        if self.in_service == NIL { 0 } else { self.entities.at(self.in_service).service + self.unsettled }
-    }
-
     /// Whether a queue waits or is in service.
     #[must_use]
     pub fn is_backlogged(&self, leaf: Leaf) -> bool {
@@ -71,32 +65,6 @@ impl FairQueue {
     #[must_use]
     pub fn group_of(&self, leaf: Leaf) -> GroupId {
         self.leaf(leaf).parent
-    }
-
-    /// The group above; `None` of the root.
-    #[must_use]
-    pub fn parent_of(&self, group: GroupId) -> Option<GroupId> {
-        let slot = self.group(group).entity;
-        (slot != NIL).then(|| self.entities.at(slot).parent)
-    }
-
-    /// The class of a queue.
-    #[must_use]
-    pub fn class_of(&self, leaf: Leaf) -> PriorityClass {
-        self.leaf(leaf).class
-    }
-
-    /// The weight of a queue.
-    #[must_use]
-    pub fn weight_of(&self, leaf: Leaf) -> u32 {
-        self.leaf(leaf).weight
-    }
-
-    /// The weight of a group; `None` of the root.
-    #[must_use]
-    pub fn group_weight(&self, group: GroupId) -> Option<u32> {
-        let slot = self.group(group).entity;
-        (slot != NIL).then(|| self.entities.at(slot).weight)
     }
 
     /// The part of all service that a queue, if it is backlogged, is entitled to while those that are backlogged now are: in
