@@ -62,17 +62,17 @@ mod tag_source;
 mod waits;
 
 pub use events::{Dispatch, Finished, Refused, Segment};
-pub use groups::GroupInUse;
+pub use flushes::Flushes;
+pub use groups::{GroupInUse, Groups, StreamState};
 pub use settings::{Backing, Settings, SharedTags};
 pub use shortage::Shortage;
 pub use waits::Figures;
 
 use contexts::Contexts;
-use groups::{Groups, StreamState};
 
 use crate::ceiling::Ceilings;
 use crate::flush;
-use crate::group::{ContextId, GroupId, StreamId};
+use crate::group::ContextId;
 use crate::learn::idling_trial::Finding;
 use crate::list::NIL;
 use crate::sched::{RequestId, Scheduler, Waiting};
@@ -80,9 +80,8 @@ use crate::stats::Stats;
 use crate::trace::{Action, Message, Note, Trace, TraceEvent};
 use crate::tunable;
 use crate::waits::Clock;
-use crate::{Bio, Extent, Instant, Op};
+use crate::{Instant, Op};
 
-use flushes::Flushes;
 use in_device::{InDevice, Patience};
 use intake::Intake;
 use promises::Promises;
@@ -216,6 +215,11 @@ impl Queue {
         &self.settings
     }
 
+    /// The flushes of its backings.
+    pub const fn flushes(&mut self) -> &mut Flushes {
+        &mut self.flushes
+    }
+
     /// The present value of a tunable of the scheduler or of the queue ([`flush::Settings::INFO`]).
     #[must_use]
     pub fn tunable(&self, name: &str) -> Option<String> {
@@ -223,7 +227,7 @@ impl Queue {
         own.or_else(|| self.scheduler.get(name))
     }
 
-    /// Sets a tunable of the scheduler or of the queue; works under load.
+    /// Sets a tunable of the scheduler, or one of the queue for all queues that share its flushes; works under load.
     ///
     /// # Errors
     /// There is no such tunable, or the value is malformed or out of range.
@@ -231,24 +235,18 @@ impl Queue {
         if !flush::Settings::INFO.iter().any(|info| info.name == name) {
             return self.scheduler.set(name, value);
         }
-        let mut settings = self.settings.flush.clone();
-        tunable::set(flush::Settings::TUNABLES, &mut settings, name, value)?;
-        self.set_flush(settings);
+        tunable::set(flush::Settings::TUNABLES, &mut self.settings.flush, name, value)?;
+        self.flushes.set(&self.settings.flush);
         Ok(())
     }
 
     /// Tells what was counted beside [`Queue::stats`], each by name: `merges`, the bios that joined another's request, and
     /// what the scheduler counts since it was chosen ([`Report::counters`](crate::sched::Report::counters)).
     pub fn counters(&self, tell: &mut dyn FnMut(&'static str, u64)) {
-        tell("merges", self.merges());
+        let merges = |stats: &Stats| Op::ALL.iter().map(|op| stats.of(*op).merges).sum::<u64>();
+        tell("merges", merges(self.groups.gone()) + self.all_stats().map(merges).sum::<u64>());
         self.flushes.tell(tell);
         self.scheduler.counters(tell);
-    }
-
-    /// Bios that joined another's request.
-    fn merges(&self) -> u64 {
-        let of = |stats: &Stats| Op::ALL.iter().map(|op| stats.of(*op).merges).sum::<u64>();
-        of(self.groups.gone()) + self.all_stats().map(of).sum::<u64>()
     }
 
     /// Requests in flight.
@@ -290,45 +288,31 @@ impl Queue {
         }
     }
 
-    /// Whether events are kept.
-    #[must_use]
-    pub const fn is_traced(&self) -> bool {
-        self.trace.is_some()
+    /// The events that are kept, if any are.
+    pub const fn trace(&mut self) -> Option<&mut Trace> {
+        self.trace.as_mut()
     }
 
-    /// How many events nobody took in time, since this was asked last.
-    pub fn take_lost(&mut self) -> u64 {
-        self.trace.as_mut().map_or(0, Trace::take_lost)
-    }
-
-    /// The oldest event that was kept.
-    pub fn poll_trace(&mut self) -> Option<TraceEvent> {
-        self.trace.as_mut()?.pop()
-    }
-
+    /// Keeps what happened to a request, or to a bio as it waits, where events are kept.
     #[inline]
-    fn note(&mut self, at: Instant, action: Action, op: Op, extent: Extent, stream: StreamId, group: GroupId) {
+    fn note(&mut self, at: Instant, action: Action, request: &Waiting) {
         if self.trace.is_some() {
-            self.keep(at, action, op, extent, stream, group);
+            self.keep(at, action, request);
         }
     }
 
-    /// As [`Queue::note`], of a request.
-    #[cold]
+    /// As [`Queue::note`], of what is in the table.
+    #[inline]
     fn note_request(&mut self, at: Instant, action: Action, id: RequestId) {
-        let Waiting { op, extent, stream, group, .. } = self.requests[id.0].waiting;
-        self.note(at, action, op, extent, stream, group);
-    }
-
-    /// As [`Queue::note`], of a bio.
-    #[cold]
-    fn note_bio(&mut self, at: Instant, action: Action, bio: &Bio) {
-        let group = self.streams[bio.stream.0 as usize].stream.group;
-        self.note(at, action, bio.op, bio.extent, bio.stream, group);
+        if self.trace.is_some() {
+            let waiting = self.requests[id.0].waiting;
+            self.keep(at, action, &waiting);
+        }
     }
 
     #[cold]
-    fn keep(&mut self, at: Instant, action: Action, op: Op, extent: Extent, stream: StreamId, group: GroupId) {
+    fn keep(&mut self, at: Instant, action: Action, request: &Waiting) {
+        let Waiting { op, extent, stream, group, .. } = *request;
         let context = self.streams.get(stream.0 as usize).map_or(ContextId(0), |state| state.stream.context);
         if let Some(trace) = &mut self.trace {
             trace.push(TraceEvent { at, action, op, extent, stream, group, context });

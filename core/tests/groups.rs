@@ -87,12 +87,12 @@ fn what_waits_of_a_stream_moves_with_it_wherever_it_waits() {
     let discard = Bio { op: Op::Discard, extent: Extent::new(Sector(1000), 8 * 5), ..read(s, 0, 3) };
     queue.submit(at(0), discard).unwrap();
     queue.change_stream(at(1), s, stream(B));
-    while queue.poll_trace().is_some() {}
+    while queue.trace().unwrap().pop().is_some() {}
     queue.handle_completion(at(2), out[0].1, Outcome::Done);
     while let Some(next) = queue.poll_dispatch(at(2), C0) {
         queue.handle_completion(at(2), next.tag, Outcome::Done);
     }
-    let events: Vec<_> = std::iter::from_fn(|| queue.poll_trace()).collect();
+    let events: Vec<_> = std::iter::from_fn(|| queue.trace()?.pop()).collect();
     let group_of = |action| events.iter().filter(|e| e.action == action).map(|e| e.group).collect::<Vec<_>>();
     assert_eq!(group_of(trace::Action::Dispatched), [B; 7], "a flush, a read and five discards");
     assert_eq!(group_of(trace::Action::Completed)[..2], [A, B], "what was in flight ends where it was charged");
@@ -145,7 +145,7 @@ fn what_ended_before_a_move_counts_for_the_group_of_then() {
     }
     let done = |queue: &Queue| [A, B].map(|group| queue.group_stats(group).of(Op::Read).ops);
     assert_eq!(done(&queue), [3, 2]);
-    assert_eq!(queue.stream_stats(s).of(Op::Read).ops, 5, "the stream did all of it");
+    assert_eq!(queue.stream(s).stats().of(Op::Read).ops, 5, "the stream did all of it");
     queue.change_stream(at(2), s, stream(A));
     assert_eq!(done(&queue), [3, 2], "and it takes nothing along when it goes back");
     queue.remove_stream(s);
@@ -188,7 +188,7 @@ fn a_removed_group_goes_when_its_last_request_has_ended_and_its_number_comes_bac
     let out = starts(&mut queue, at(0));
     queue.change_stream(at(1), s, stream(B));
     queue.remove_group(at(1), A).unwrap();
-    assert_eq!(queue.groups().map(|(id, _)| id).collect::<Vec<_>>(), [GroupId::ROOT, B]);
+    assert_eq!(queue.groups().iter().map(|(id, _)| id).collect::<Vec<_>>(), [GroupId::ROOT, B]);
     assert_eq!(queue.add_group(at(1), group("/c", B)), GroupId(3), "its number is not free yet");
     queue.handle_completion(at(2), out[0].1, Outcome::Done);
     news(&told);
@@ -236,7 +236,7 @@ fn a_scheduler_that_takes_over_sees_the_groups_and_streams_that_there_are() {
     let told = switch(&mut queue, at(1), Kind::MqDeadline);
     let groups = ["group /a of weight 100", "group /d of weight 300", "group /d/e of weight 100"];
     assert_eq!(news(&told), groups);
-    assert_eq!(queue.stream(s).group, low);
+    assert_eq!(queue.stream(s).stream().group, low);
     queue.handle_completion(at(2), out[0].1, Outcome::Done);
     assert_eq!(news(&told), ["group /a gone"], "and not of what the scheduler before it had dispatched");
 }
@@ -345,7 +345,7 @@ impl Run {
     fn new(seed: u64, depth: u16) -> Self {
         let mut random = Random::new(seed);
         let (queue, told) = queue(pick(&mut random, &Kind::ALL), depth);
-        let groups: BTreeMap<_, _> = queue.groups().map(|(id, group)| (id, group.clone())).collect();
+        let groups: BTreeMap<_, _> = queue.groups().iter().map(|(id, group)| (id, group.clone())).collect();
         let ended = groups.keys().map(|id| (*id, 0)).collect();
         Self {
             queue,
@@ -494,7 +494,7 @@ impl Run {
 
     /// What can be asked of the queue is what the model knows.
     fn compare(&self) {
-        let groups: BTreeMap<_, _> = self.queue.groups().map(|(id, group)| (id, group.clone())).collect();
+        let groups: BTreeMap<_, _> = self.queue.groups().iter().map(|(id, group)| (id, group.clone())).collect();
         assert_eq!(groups, self.groups);
         for (id, ended) in &self.ended {
             assert_eq!(ops(&self.queue.group_stats(*id)), *ended, "bios that ended in {id:?}");
@@ -503,7 +503,7 @@ impl Run {
         assert!(by_group.iter().map(|(id, _, stats)| (id, ops(stats))).eq(self.ended.iter().map(|(id, n)| (id, *n))));
         assert_eq!(ops(&self.queue.stats()), self.gone + self.ended.values().sum::<u64>());
         for (id, (stream, _)) in &self.streams {
-            assert_eq!(self.queue.stream(*id), *stream);
+            assert_eq!(self.queue.stream(*id).stream(), *stream);
         }
     }
 
@@ -546,11 +546,11 @@ fairlift_lab::proptest! {
         let ids: Vec<_> = run.streams.keys().copied().collect();
         ids.into_iter().for_each(|id| run.queue.remove_stream(id));
         // With nobody in them, all groups go, from the leaves up.
-        while run.queue.groups().count() > 1 {
-            let ids: Vec<_> = run.queue.groups().map(|(id, _)| id).collect();
+        while run.queue.groups().iter().count() > 1 {
+            let ids: Vec<_> = run.queue.groups().iter().map(|(id, _)| id).collect();
             let before = ids.len();
             ids.into_iter().for_each(|id| drop(run.queue.remove_group(run.now, id)));
-            assert!(run.queue.groups().count() < before);
+            assert!(run.queue.groups().iter().count() < before);
         }
     }
 }

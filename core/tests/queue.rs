@@ -74,7 +74,7 @@ fn neighbours_in_a_batch_become_one_request_in_sector_order() {
     let segments: Vec<_> = queue.segments(whole.tag).collect();
     let expected = [0, 1, 2].map(|token| Segment { token: Token(token), offset: Bytes(0), bytes: Bytes(4096) });
     assert_eq!(segments, expected);
-    assert_eq!(queue.stream_stats(s).of(Op::Write).merges, 2);
+    assert_eq!(queue.stream(s).stats().of(Op::Write).merges, 2);
     let mut counters = Vec::new();
     queue.counters(&mut |name, count| counters.push((name, count)));
     assert_eq!(counters, [("merges", 2)]);
@@ -566,7 +566,7 @@ fn a_trace_tells_the_way_of_a_bio() {
     queue.submit(at(0), bio(Op::Read, s, 0, 8, 1)).unwrap();
     let request = queue.poll_dispatch(at(1), C0).unwrap();
     queue.handle_completion(at(2), request.tag, Outcome::Done);
-    let actions: Vec<_> = std::iter::from_fn(|| queue.poll_trace()).map(|event| event.action).collect();
+    let actions: Vec<_> = std::iter::from_fn(|| queue.trace()?.pop()).map(|event| event.action).collect();
     let way = [Action::Queued, Action::Got, Action::Inserted, Action::Dispatched, Action::Completed];
     assert_eq!(actions, way);
 }

@@ -52,7 +52,7 @@ fn figures(queue: &mut Queue, now: Instant) -> BTreeMap<GroupId, Figures> {
 
 /// All that a stream's bios have spent, of those that ended.
 fn times(queue: &Queue, stream: StreamId) -> Times {
-    queue.stream_stats(stream).all_times()
+    queue.stream(stream).stats().all_times()
 }
 
 fn one_part(queue: &Queue, stream: StreamId, parts: &[(Part, u64)]) {
@@ -109,7 +109,7 @@ fn a_flush_of_a_neighbour_is_named_in_the_device_and_before() {
     one_part(&queue, s[ALICE], &[(Part::Device, 2 + 1 + 3), (Part::Flush, 7 + 6)]);
     one_part(&queue, s[BOB], &[(Part::Flush, 7)]);
     assert_eq!(queue.doing(at(12)).flushing, ms(7));
-    let flushed = |stream: usize| queue.stream_stats(s[stream]).time_flushed();
+    let flushed = |stream: usize| queue.stream(s[stream]).stats().time_flushed();
     assert_eq!((flushed(ALICE), flushed(BOB)), (Duration::ZERO, ms(7)), "who asked for it is charged");
 }
 
@@ -123,7 +123,7 @@ fn what_begins_near_the_end_of_the_last_is_counted() {
         queue.submit(at(0), bio).unwrap();
         let next = queue.poll_dispatch(at(0), C0).unwrap();
         queue.handle_completion(at(1), next.tag, Outcome::Done);
-        queue.stream_stats(s[stream]).of(Op::Read).near
+        queue.stream(s[stream]).stats().of(Op::Read).near
     };
     assert_eq!(read(ALICE, 100_000), 0);
     assert_eq!((read(ALICE, 100_008), read(BOB, 100_016), read(ALICE, 100_016 + 4096 * 8)), (1, 0, 2));
@@ -157,9 +157,9 @@ fn what_a_bio_waited_before_the_queue_and_after_it_counts() {
     queue.submit_late(at(5), at(2), Part::Memory, bio).unwrap();
     let next = queue.poll_dispatch(at(5), C0).unwrap();
     queue.handle_completion(at(6), next.tag, Outcome::Done);
-    queue.replied(s[0], Op::Read, ms(9));
+    queue.stream_mut(s[0]).replied(Op::Read, ms(9));
     one_part(&queue, s[0], &[(Part::Memory, 3), (Part::Device, 1), (Part::Reply, 9)]);
-    let stats = queue.stream_stats(s[0]);
+    let stats = queue.stream(s[0]).stats();
     assert!(stats.latency(Op::Read).unwrap().quantile(500) >= ms(4), "what it waited before counts");
 }
 
@@ -194,7 +194,7 @@ fn what_was_told_of_a_group_never_falls() {
     assert_eq!(alice(&mut queue, at(20)), (10, 10), "it ended at a worker that had read its clock before");
     read(&mut queue, at(20), s[ALICE], 2);
     let two = queue.poll_dispatch(at(20), C0).unwrap();
-    let stream = Stream { group: GroupId(2), ..queue.stream(s[ALICE]) };
+    let stream = Stream { group: GroupId(2), ..queue.stream(s[ALICE]).stream() };
     queue.change_stream(at(25), s[ALICE], stream);
     assert_eq!(alice(&mut queue, at(27)).0, 15, "what it did in her group is hers");
     queue.handle_completion(at(30), two.tag, Outcome::Done);
@@ -212,11 +212,11 @@ fn a_bio_that_waits_outside_has_time_too() {
     let extent = Extent::new(Sector(0), 8);
     let bio = Bio { op: Op::Read, flags: Flags::NONE, extent, stream: s[ALICE], token: Token(2) };
     assert_eq!(queue.submit_late(at(3), at(2), Part::Room, bio), Err(Refused::Full));
-    queue.waits_outside(s[ALICE], Op::Read, at(2));
+    queue.stream_mut(s[ALICE]).waits_outside(Op::Read, at(2));
     let alice = &figures(&mut queue, at(7))[&GroupId(1)];
     assert_eq!((alice.open, alice.stats.time_active(), alice.under_way.all_times().of(Part::Room)), (1, ms(5), ms(5)));
     queue.handle_completion(at(8), one.tag, Outcome::Done);
-    queue.comes_in(at(9), s[ALICE], Op::Read, at(2));
+    queue.stream_mut(s[ALICE]).comes_in(at(9), Op::Read, at(2));
     queue.submit_late(at(9), at(2), Part::Room, bio).unwrap();
     let two = queue.poll_dispatch(at(9), C0).unwrap();
     queue.handle_completion(at(10), two.tag, Outcome::Done);
@@ -281,7 +281,7 @@ proptest! {
                     let one = in_device.remove(nth % in_device.len());
                     queue.handle_completion(now, one.tag, if ok { Outcome::Done } else { Outcome::Failed(Errno::EIO) });
                     if !ok {
-                        queue.acknowledge_flush_error(Sector(0));
+                        queue.flushes().acknowledge(Sector(0));
                     }
                 }
                 Step::TurnBack { nth } if !in_device.is_empty() => {

@@ -100,7 +100,7 @@ fuzz_target!(|bytes: &[u8]| {
                 let group = groups[usize::from(what >> 3) % groups.len()];
                 let id = streams[usize::from(whom & 7) % streams.len()];
                 let priority = Priority { class: class[usize::from(whom >> 3) % 3], level: whom >> 5 };
-                queue.change_stream(now, id, Stream { group, priority, ..queue.stream(id) });
+                queue.change_stream(now, id, Stream { group, priority, ..queue.stream(id).stream() });
             }
             9 => {
                 let Some(which) = byte() else { break };

@@ -120,7 +120,7 @@ impl Subject for Queue {
                 hold_never(self);
             }
             1 => {
-                let group = GroupId(random.below(self.groups().count() as u64) as u16);
+                let group = GroupId(random.below(self.groups().iter().count() as u64) as u16);
                 self.set_weight(now, group, Weight::new(1 + random.below(1000) as u16));
             }
             _ => {

@@ -15,18 +15,14 @@ use crate::waits::Part;
 use crate::{Bio, Instant, Op};
 
 impl Queue {
-    /// Whether no ceiling holds a bio, which is charged for then.
-    pub(super) fn is_admitted(&mut self, now: Instant, bio: &Bio) -> bool {
-        let Stream { group, .. } = self.streams[bio.stream.0 as usize].stream;
-        bio.op == Op::Flush || self.ceilings.admit(now, group, bio)
-    }
-
     /// A ceiling holds a bio back, which waits for it.
     #[cold]
     pub(super) fn hold_back(&mut self, now: Instant, asked: Instant, part: Part, bio: &Bio) {
-        let Stream { group, context, .. } = self.streams[bio.stream.0 as usize].stream;
-        self.note_bio(now, Action::Queued, bio);
-        self.streams[bio.stream.0 as usize].came(now, asked, part, bio.op);
+        let state = &mut self.streams[bio.stream.0 as usize];
+        let Stream { group, context, .. } = state.stream;
+        state.came(now, asked, part, bio.op);
+        let waiting = state.waiting(bio);
+        self.note(now, Action::Queued, &waiting);
         self.ceilings.hold(now, group, HeldBio { bio: *bio, context, asked, since: now });
     }
 
@@ -52,7 +48,7 @@ impl Queue {
     /// # Panics
     /// If the group does not exist.
     pub fn set_ceiling(&mut self, now: Instant, id: GroupId, budget: Option<Arc<Budget>>) {
-        assert!(self.has_group(id), "no group {id:?}");
+        assert!(self.groups.has(id), "no group {id:?}");
         self.ceilings.set_budget(now, id, budget);
     }
 
@@ -62,7 +58,7 @@ impl Queue {
     /// # Panics
     /// If the group does not exist.
     pub fn set_floor(&mut self, now: Instant, id: GroupId, floor: Rates) {
-        assert!(self.has_group(id), "no group {id:?}");
+        assert!(self.groups.has(id), "no group {id:?}");
         self.promises.set_floor(now, id, floor);
         self.scheduler.set_floor(now, id, &floor);
         self.ceilings.set_floor(now, id, &floor);
@@ -71,7 +67,7 @@ impl Queue {
     /// The ceiling of a group [has changed](Budget::set): what waits for it may go earlier, or later. Does nothing for a group
     /// that is not there.
     pub fn ceiling_changed(&mut self, now: Instant, id: GroupId) {
-        if self.has_group(id) {
+        if self.groups.has(id) {
             self.ceilings.look_again(now, id);
         }
     }

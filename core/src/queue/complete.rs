@@ -23,11 +23,16 @@ impl Queue {
     pub fn handle_completion(&mut self, now: Instant, tag: Tag, outcome: Outcome) {
         let id = self.take_back(now, tag);
         self.device.busy_until = None; // queue.7
-        if self.trace.is_some() {
-            self.note_request(now, Action::Completed, id);
-        }
+        self.note_request(now, Action::Completed, id);
         let Request { waiting: Waiting { op, extent, .. }, first: mut segment, .. } = self.requests[id.0];
-        let outcome = if op == Op::Read { outcome } else { self.wrote(now, id, outcome) };
+        let outcome = match op {
+            Op::Read => outcome,
+            Op::Flush => self.flush_ended(now, id, outcome),
+            _ => {
+                self.wrote(now, id, outcome);
+                outcome
+            }
+        };
         while segment.bio != NIL {
             self.end_segment(now, segment.bio, outcome, id);
             segment = match segment.next {
@@ -46,16 +51,6 @@ impl Queue {
             self.let_go(now); // queue.11
         }
         self.made_room(now);
-    }
-
-    /// A request has ended that was no read: how for its bios.
-    #[inline(never)] // a read passes it by, and is shorter for it
-    fn wrote(&mut self, now: Instant, id: RequestId, outcome: Outcome) -> Outcome {
-        if self.requests[id.0].waiting.op == Op::Flush {
-            return self.flush_ended(now, id, outcome);
-        }
-        self.note_written(now, id, outcome);
-        outcome
     }
 
     /// The device could not take the request that holds `tag` now; it will be offered again (queue.7).
@@ -89,7 +84,7 @@ impl Queue {
         }
         self.device.busy_until = Some(Instant::MAX);
         self.device.ask_again(now);
-        self.note(now, Action::Requeued, waiting.op, waiting.extent, waiting.stream, waiting.group);
+        self.note(now, Action::Requeued, &waiting);
     }
 
     /// Where a request whose stream has moved since it was dispatched goes when the device turns it back (queue.9); whether that
@@ -127,10 +122,10 @@ impl Queue {
             if let State::InFlight(tag) = request.state {
                 let before = *request;
                 request.state = State::TimedOut(tag);
-                let Waiting { op, flags, extent, stream, group, .. } = before.waiting;
+                let Waiting { op, flags, .. } = before.waiting;
                 let mut segment = (before.first.bio != NIL).then_some(before.first);
                 self.device.sent.remove(self.requests.rows_mut(), id);
-                self.note(now, Action::TimedOut, op, extent, stream, group);
+                self.note(now, Action::TimedOut, &before.waiting);
                 while let Some(SegmentNode { bio, next, .. }) = segment {
                     segment = self.requests.segments.get(next).copied();
                     self.time_out(now, bio);
@@ -241,7 +236,7 @@ impl Queue {
     /// What had no room, or had to wait for a flush, goes on as far as there is room now.
     #[cold]
     fn go_on(&mut self, now: Instant) {
-        while self.has_room()
+        while self.requests.have_room(&self.settings)
             && let Some((number, left)) = self.intake.parked.pop_front()
         {
             let done = self.requests.bios[number].bio.extent.sectors - left.extent.sectors;

@@ -17,11 +17,15 @@ impl Queue {
         }
         let flushes = self.flushes.may_be_next();
         if flushes {
-            self.look_at_flushes(now);
+            self.handle_flushes(now);
         }
         self.unplug(now);
         if let Some(id) = self.contexts.next_granted(context) {
-            return Some(self.granted(id));
+            let request = &self.requests[id.0];
+            let (State::InFlight(tag) | State::TimedOut(tag)) = request.state else {
+                panic!("{id:?} was granted without a tag")
+            };
+            return Some(request.dispatch(tag));
         }
         match self.device.busy_until {
             Some(until) if now < until => return None, // queue.7
@@ -52,15 +56,6 @@ impl Queue {
             self.contexts.grant(owner, id); // queue.4
         }
         None // queue.2
-    }
-
-    /// A request that has a tag already.
-    fn granted(&self, id: RequestId) -> Dispatch {
-        let request = &self.requests[id.0];
-        let (State::InFlight(tag) | State::TimedOut(tag)) = request.state else {
-            panic!("{id:?} was granted without a tag")
-        };
-        request.dispatch(tag)
     }
 
     /// The memory of a request in flight, in sector order.
@@ -100,9 +95,7 @@ impl Queue {
         if self.requests.bios.len() == 1 && self.requests[id.0].waiting.op == Op::Write {
             self.goes_ahead(now, id);
         }
-        if self.trace.is_some() {
-            self.note_request(now, Action::Dispatched, id);
-        }
+        self.note_request(now, Action::Dispatched, id);
         self.tags.give(tag, id);
         self.device.sent.push_back(self.requests.rows_mut(), id.0);
         let request = &mut self.requests[id.0];

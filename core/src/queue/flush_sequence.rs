@@ -37,11 +37,10 @@
 
 use super::settings::Backing;
 use super::{BioState, NIL, Queue, Request, RequestId, SegmentNode};
-use crate::flush;
-use crate::group::{ContextId, Stream};
+use crate::group::ContextId;
 use crate::sched::Waiting;
 use crate::waits::Part;
-use crate::{Bio, Duration, Errno, Extent, Flags, Instant, Limits, Op, Outcome, Sector};
+use crate::{Bio, Duration, Extent, Flags, Instant, Limits, Op, Outcome, Sector};
 
 /// How far a bio is (sequence.2).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -95,12 +94,15 @@ impl Queue {
     /// A flush, or a bio that is to be durable, begins with its first step; it has the flags that its requests have (sequence.2).
     #[inline(never)]
     pub(super) fn begin(&mut self, now: Instant, number: u32) {
-        let Bio { op, flags, extent, .. } = self.requests.bios[number].bio;
+        let Bio { op, flags, extent, stream, .. } = self.requests.bios[number].bio;
         let (stage, flags) = self.flushes.steps_of(op, flags, extent.start);
         let state = &mut self.requests.bios[number];
         (state.stage, state.bio.flags) = (stage, flags);
         match stage {
-            Stage::Data { .. } => self.begin_data(now, number),
+            Stage::Data { .. } => {
+                let waiting = self.streams[stream.0 as usize].waiting(&state.bio);
+                self.cut(now, waiting, number, 0);
+            }
             Stage::Preflush { .. } | Stage::Postflush => self.ask_flush(now, number), // queue.5
         }
     }
@@ -124,39 +126,20 @@ impl Queue {
         }
     }
 
-    /// A bio goes on with its data, as soon as there is room for its requests.
-    #[inline(never)]
-    pub(super) fn begin_data(&mut self, now: Instant, number: u32) {
-        let waiting = self.waiting_of(number);
-        self.cut(now, waiting, number, 0);
-    }
-
-    /// All of a bio, as a request that waits.
-    fn waiting_of(&self, number: u32) -> Waiting {
-        let Bio { op, flags, extent, stream, .. } = self.requests.bios[number].bio;
-        let Stream { group, priority, .. } = self.streams[stream.0 as usize].stream;
-        Waiting { id: RequestId(NIL), op, flags, extent, stream, group, priority }
-    }
-
     /// A bio waits for a flush.
     pub(super) fn ask_flush(&mut self, now: Instant, number: u32) {
-        let waiting = self.waiting_of(number);
-        let (context, at) = (self.requests.bios[number].context, waiting.extent.start);
+        let BioState { bio, context, .. } = &self.requests.bios[number];
+        let waiting = self.streams[bio.stream.0 as usize].waiting(bio);
+        let (context, at) = (*context, waiting.extent.start);
         if waiting.op == Op::Flush && !self.settings.flush.coordinate {
             let waiting = Waiting { extent: Extent::new(at, 0), ..waiting };
-            let id = self.new_request(&waiting, context, SegmentNode { bio: number, ..SegmentNode::NONE });
+            let id = self.requests.add(&waiting, context, SegmentNode { bio: number, ..SegmentNode::NONE });
             return self.flushes.again.push_back(id);
         }
         self.flushes.ask(now, at, number, context, waiting.group);
     }
 
     // ---- to the device ----
-
-    /// Takes in which flushes have ended, of other queues' too, and which are to start.
-    #[inline(never)]
-    pub(super) fn look_at_flushes(&mut self, now: Instant) {
-        (0..self.flushes.backings()).for_each(|index| self.look(now, index));
-    }
 
     fn look(&mut self, now: Instant, index: usize) {
         let Self { settings, scheduler, device, .. } = self;
@@ -189,9 +172,10 @@ impl Queue {
             match self.flushes.start(now, index, context, &self.requests.bios, self.device.patience) {
                 Ok((start, bio)) => {
                     let (op, flags, extent) = (Op::Flush, Flags::NONE, Extent::new(start, 0));
-                    let waiting = Waiting { op, flags, extent, ..self.waiting_of(bio) };
+                    let BioState { bio, context, .. } = self.requests.bios[bio];
+                    let waiting = Waiting { op, flags, extent, ..self.streams[bio.stream.0 as usize].waiting(&bio) };
                     self.requests.of_flushes += 1;
-                    return Some(self.new_request(&waiting, self.requests.bios[bio].context, SegmentNode::NONE));
+                    return Some(self.requests.add(&waiting, context, SegmentNode::NONE));
                 }
                 Err(contexts) => {
                     self.contexts.wake(contexts.0);
@@ -205,7 +189,8 @@ impl Queue {
     // ---- on the way out ----
 
     /// A write, discard or write of zeroes has ended in the device; its bios have not been told.
-    pub(super) fn note_written(&mut self, now: Instant, id: RequestId, outcome: Outcome) {
+    #[inline(never)] // a read passes it by, and is shorter for it
+    pub(super) fn wrote(&mut self, now: Instant, id: RequestId, outcome: Outcome) {
         let Waiting { flags, extent, .. } = self.requests[id.0].waiting;
         let alone = self.flushes.wrote(extent.start, flags, outcome);
         if flags.contains(Flags::AHEAD) {
@@ -270,7 +255,8 @@ impl Queue {
         match (bio.stage, outcome) {
             (Stage::Preflush { durable }, Outcome::Done) => {
                 bio.stage = Stage::Data { durable };
-                self.intake.parked.push_back((number, self.waiting_of(number)));
+                let waiting = self.streams[bio.bio.stream.0 as usize].waiting(&bio.bio);
+                self.intake.parked.push_back((number, waiting));
             }
             (Stage::Preflush { .. } | Stage::Postflush, _) => {
                 bio.outcome = bio.outcome.and(outcome);
@@ -310,14 +296,8 @@ impl Queue {
     /// request ([`Queue::poll_dispatch`] does it too).
     pub fn handle_flushes(&mut self, now: Instant) {
         if self.flushes.are_awaited() {
-            self.look_at_flushes(now);
+            (0..self.flushes.backings()).for_each(|index| self.look(now, index));
         }
-    }
-
-    /// Changes how flushes are treated, of all queues that share them; works under load.
-    pub fn set_flush(&mut self, settings: flush::Settings) {
-        self.flushes.set(&settings);
-        self.settings.flush = settings;
     }
 
     /// Adds a backing to the disk, whose limits are from now on these; works under load.
@@ -342,16 +322,6 @@ impl Queue {
     pub fn set_limits(&mut self, limits: Limits) {
         assert!(limits.block > 0 && limits.rw_max > 0 && limits.segments_max > 0);
         self.settings.limits = limits;
-    }
-
-    /// What a flush of the backing at `at` failed with that nobody has taken note of: its flushes go on failing.
-    pub fn flush_error(&mut self, at: Sector) -> Option<Errno> {
-        self.flushes.error(at)
-    }
-
-    /// The operator has taken note that what was written to the backing at `at` may be lost: its flushes succeed again.
-    pub fn acknowledge_flush_error(&mut self, at: Sector) {
-        self.flushes.acknowledge(at);
     }
 }
 

@@ -92,7 +92,7 @@ impl Cache {
 }
 
 /// The flushes of all backings.
-pub(super) struct Flushes {
+pub struct Flushes {
     /// The backings, by rising start.
     caches: Vec<Cache>,
     /// Flushes that pass the scheduler by and are next: those that are not coordinated, and those that were requeued.
@@ -447,12 +447,13 @@ impl Flushes {
         assert!(self.caches.remove(at).waiters.is_empty(), "a backing is removed while somebody waits for its flush");
     }
 
-    /// What a flush of the backing at `at` failed with that nobody has taken note of.
-    pub(super) fn error(&mut self, at: Sector) -> Option<Errno> {
+    /// What a flush of the backing at `at` failed with that nobody has taken note of: its flushes go on failing.
+    pub fn error(&mut self, at: Sector) -> Option<Errno> {
         self.cache_mut(at).flush.with(|flush| flush.lost())
     }
 
-    pub(super) fn acknowledge(&mut self, at: Sector) {
+    /// The operator has taken note that what was written to the backing at `at` may be lost: its flushes succeed again.
+    pub fn acknowledge(&mut self, at: Sector) {
         self.cache_mut(at).flush.with(Flush::acknowledge);
     }
 }

@@ -21,13 +21,14 @@ use super::flush_sequence::Habit;
 use super::{BioState, Finished, Queue, Request, State};
 use crate::cost_model::Model;
 use crate::group::{Group, GroupId, Stream, StreamId, Weight};
-use crate::sched::Waiting;
+use crate::list::NIL;
+use crate::sched::{RequestId, Waiting};
 use crate::stats::Stats;
 use crate::waits::{Clock, Part, Share, Stamp};
 use crate::{Bio, Instant, Op, Sector};
 
 /// A stream, as the queue knows it.
-pub(super) struct StreamState {
+pub struct StreamState {
     pub(super) stream: Stream,
     /// What it has done in the group it is in.
     pub(super) stats: Stats,
@@ -63,6 +64,30 @@ impl StreamState {
             counted: Instant::ZERO,
             outside: [(0, 0); Op::COUNT],
         }
+    }
+
+    /// What it is.
+    #[must_use]
+    pub const fn stream(&self) -> Stream {
+        self.stream
+    }
+
+    /// What it has done, whatever group it was in.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        let mut sum = self.stats.clone();
+        if let Some(before) = &self.before {
+            sum.add(before);
+        }
+        sum
+    }
+
+    /// All of a bio of it, as a request that waits.
+    #[inline]
+    pub(super) fn waiting(&self, bio: &Bio) -> Waiting {
+        let Bio { op, flags, extent, stream, .. } = *bio;
+        let Stream { group, priority, .. } = self.stream;
+        Waiting { id: RequestId(NIL), op, flags, extent, stream, group, priority }
     }
 
     /// A bio has come that was asked for then.
@@ -130,7 +155,7 @@ pub(super) struct GroupState {
 
 /// The groups of a queue.
 #[derive(Default)]
-pub(super) struct Groups {
+pub struct Groups {
     states: Vec<Option<GroupState>>,
     /// The clocks of the groups, by their numbers.
     pub(super) shares: Vec<Share>,
@@ -138,7 +163,6 @@ pub(super) struct Groups {
     leaving: Vec<GroupId>,
     /// What was done in groups that are no more.
     gone: Stats,
-    /// How often a stream or group went or moved.
     pub(super) moves: u64,
 }
 
@@ -166,6 +190,23 @@ impl Groups {
         self.shares[at] = Share::default();
         let state = GroupState { group, retired: Stats::default(), is_leaving: false };
         assert!(self.states[at].replace(state).is_none(), "{id:?} is taken");
+    }
+
+    /// Those that there are, in the order of their numbers.
+    pub fn iter(&self) -> impl Iterator<Item = (GroupId, &Group)> {
+        self.all().filter(|(_, state)| !state.is_leaving).map(|(id, state)| (id, &state.group))
+    }
+
+    /// Whether a group has this number, or had and waits for its last requests (queue.11).
+    #[must_use]
+    pub fn has(&self, id: GroupId) -> bool {
+        self.states.get(usize::from(id.0)).is_some_and(Option::is_some)
+    }
+
+    /// How often a stream or group went or moved: figures that were told before and after such a change do not go together.
+    #[must_use]
+    pub const fn moves(&self) -> u64 {
+        self.moves
     }
 
     /// All that there are, those included that leave.
@@ -374,13 +415,21 @@ impl Queue {
         self.groups.get_mut(state.stream.group).retired.add(&state.stats);
     }
 
-    /// A stream as it is now.
+    /// A stream as it is now, and what it has done.
     ///
     /// # Panics
     /// If it does not exist.
     #[must_use]
-    pub fn stream(&self, id: StreamId) -> Stream {
-        self.streams[id.0 as usize].stream
+    pub fn stream(&self, id: StreamId) -> &StreamState {
+        &self.streams[id.0 as usize]
+    }
+
+    /// A stream, to be told what the queue cannot see of its bios.
+    ///
+    /// # Panics
+    /// If it does not exist.
+    pub fn stream_mut(&mut self, id: StreamId) -> &mut StreamState {
+        &mut self.streams[id.0 as usize]
     }
 
     // ---- groups ----
@@ -399,18 +448,12 @@ impl Queue {
     /// Adds a group under a number that the caller chose: several queues can so know it by the same one.
     ///
     /// # Panics
-    /// If its weight is out of range, its parent does not exist, or [another group has the number](Self::has_group).
+    /// If its weight is out of range, its parent does not exist, or [another group has the number](Groups::has).
     pub fn add_group_at(&mut self, now: Instant, id: GroupId, group: Group) {
         assert!(group.parent.is_some(), "{} has no parent: the root is there already", group.path);
         self.ceilings.set_group(id, &group);
         self.groups.add(id, group);
         self.scheduler.set_group(now, id, &self.groups.get_mut(id).group);
-    }
-
-    /// Whether a group has this number, or had and waits for its last requests (queue.11).
-    #[must_use]
-    pub fn has_group(&self, id: GroupId) -> bool {
-        self.groups.states.get(usize::from(id.0)).is_some_and(Option::is_some)
     }
 
     /// Gives a group another weight; works under load. The root has no siblings: its weight means nothing.
@@ -434,7 +477,7 @@ impl Queue {
     /// If it does not exist.
     pub fn remove_group(&mut self, now: Instant, id: GroupId) -> Result<(), GroupInUse> {
         let streams = self.streams.iter().filter(|(_, state)| state.stream.group == id).count();
-        let below = self.groups().filter(|(_, group)| group.parent == Some(id));
+        let below = self.groups.iter().filter(|(_, group)| group.parent == Some(id));
         let groups: Vec<String> = below.map(|(_, group)| group.path.clone()).collect();
         let state = self.groups.get_mut(id);
         if id == GroupId::ROOT || streams > 0 || !groups.is_empty() {
@@ -452,9 +495,10 @@ impl Queue {
         self.streams.iter().any(|(_, state)| state.stream.group == id)
     }
 
-    /// The groups that there are, in the order of their numbers.
-    pub fn groups(&self) -> impl Iterator<Item = (GroupId, &Group)> {
-        self.groups.all().filter(|(_, state)| !state.is_leaving).map(|(id, state)| (id, &state.group))
+    /// The groups that there are.
+    #[must_use]
+    pub const fn groups(&self) -> &Groups {
+        &self.groups
     }
 
     /// Groups that were removed go if nothing of theirs is in flight any more (queue.11).
@@ -481,20 +525,6 @@ impl Queue {
 
     // ---- what they have done ----
 
-    /// What a stream has done, whatever group it was in.
-    ///
-    /// # Panics
-    /// If it does not exist.
-    #[must_use]
-    pub fn stream_stats(&self, id: StreamId) -> Stats {
-        let state = &self.streams[id.0 as usize];
-        let mut sum = state.stats.clone();
-        if let Some(before) = &state.before {
-            sum.add(before);
-        }
-        sum
-    }
-
     /// What streams have done in a group, those included that were removed or have moved away (queue.10); groups below it count
     /// for themselves.
     ///
@@ -513,7 +543,7 @@ impl Queue {
     /// As [`Queue::group_stats`], for all groups at once, in the order of their numbers.
     #[must_use]
     pub fn stats_by_group(&self) -> Vec<(GroupId, &Group, Stats)> {
-        let mut all: Vec<_> = self.groups().map(|(id, group)| (id, group, Stats::default())).collect();
+        let mut all: Vec<_> = self.groups.iter().map(|(id, group)| (id, group, Stats::default())).collect();
         for (id, _, sum) in &mut all {
             sum.add(&self.groups.state(*id).retired);
         }

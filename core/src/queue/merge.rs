@@ -1,6 +1,6 @@
 //! Merge: what touches becomes one request, in the plug and in the scheduler (queue.3, queue.4).
 
-use super::{NIL, Queue, Request, SegmentNode};
+use super::{NIL, Queue, Request, SegmentNode, Settings};
 use crate::group::ContextId;
 use crate::sched::{RequestId, Side, Waiting};
 use crate::trace::Action;
@@ -24,7 +24,7 @@ impl Queue {
         } else {
             return false;
         };
-        if last.waiting.stream != piece.stream || !self.may_merge(last, piece, context, 1) {
+        if last.waiting.stream != piece.stream || !self.settings.allow_merge(last, piece, context, 1) {
             return false;
         }
         self.join(now, id, piece, side, (segment, NIL, 1));
@@ -42,7 +42,12 @@ impl Queue {
             let candidate =
                 if self.settings.nomerges { None } else { self.scheduler.merge_candidate(&request.waiting) };
             if let Some((kept, side)) = candidate
-                && self.may_merge(&self.requests[kept.0], &request.waiting, request.context, request.segments)
+                && self.settings.allow_merge(
+                    &self.requests[kept.0],
+                    &request.waiting,
+                    request.context,
+                    request.segments,
+                )
             {
                 self.absorb(now, kept, id, side);
                 let waiting = self.requests[kept.0].waiting;
@@ -51,9 +56,7 @@ impl Queue {
                 continue;
             }
             self.scheduler.insert(now, &request.waiting);
-            if self.trace.is_some() {
-                self.note_request(now, Action::Inserted, id);
-            }
+            self.note_request(now, Action::Inserted, id);
         }
         self.intake.plug = plug;
     }
@@ -64,24 +67,11 @@ impl Queue {
         let waiting = self.requests[kept.0].waiting;
         let Some(gone) = self.scheduler.neighbour_after(&waiting) else { return };
         let behind = &self.requests[gone.0];
-        if self.may_merge(&self.requests[kept.0], &behind.waiting, behind.context, behind.segments) {
+        if self.settings.allow_merge(&self.requests[kept.0], &behind.waiting, behind.context, behind.segments) {
             self.absorb(now, kept, gone, Side::Back);
             let waiting = self.requests[kept.0].waiting;
             self.scheduler.absorbed(&waiting, gone);
         }
-    }
-
-    /// Whether `piece`, of so many segments, may become part of `request` (queue.4 and the limits).
-    pub(super) fn may_merge(&self, request: &Request, piece: &Waiting, context: ContextId, segments: u32) -> bool {
-        let kept = &request.waiting;
-        let whole = Extent::new(kept.extent.start.min(piece.extent.start), kept.extent.sectors + piece.extent.sectors);
-        !self.settings.nomerges
-            && kept.op == piece.op
-            && kept.flags == piece.flags
-            && kept.group == piece.group
-            && kept.priority == piece.priority
-            && request.context == context
-            && self.settings.limits.allow(kept.op, whole, request.segments + segments)
     }
 
     /// Makes a request part of another.
@@ -119,6 +109,21 @@ impl Queue {
         request.segments += count;
         request.waiting.extent.sectors += piece.extent.sectors;
         self.streams[piece.stream.0 as usize].stats.merged(piece.op);
-        self.note(now, action, piece.op, piece.extent, piece.stream, piece.group);
+        self.note(now, action, piece);
+    }
+}
+
+impl Settings {
+    /// Whether `piece`, of so many segments, may become part of `request` (queue.4 and the limits).
+    fn allow_merge(&self, request: &Request, piece: &Waiting, context: ContextId, segments: u32) -> bool {
+        let kept = &request.waiting;
+        let whole = Extent::new(kept.extent.start.min(piece.extent.start), kept.extent.sectors + piece.extent.sectors);
+        !self.nomerges
+            && kept.op == piece.op
+            && kept.flags == piece.flags
+            && kept.group == piece.group
+            && kept.priority == piece.priority
+            && request.context == context
+            && self.limits.allow(kept.op, whole, request.segments + segments)
     }
 }

@@ -69,7 +69,7 @@ impl Queue {
     /// # Panics
     /// If the group does not exist.
     pub fn set_latency(&mut self, now: Instant, id: GroupId, target: Option<Duration>) {
-        assert!(self.has_group(id), "no group {id:?}");
+        assert!(self.groups.has(id), "no group {id:?}");
         if self.promises.latencies.get(&id).map(Objective::target) == target {
             return;
         }

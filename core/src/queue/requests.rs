@@ -6,7 +6,7 @@ use super::Settings;
 use super::flush_sequence::Stage;
 use crate::group::ContextId;
 use crate::list::{Linked, Links, NIL};
-use crate::sched::Waiting;
+use crate::sched::{RequestId, Waiting};
 use crate::table::Table;
 use crate::waits::Stamp;
 use crate::{Bio, Instant, Outcome, Tag};
@@ -100,6 +100,30 @@ impl Requests {
         self.rows.grow_to(requests);
         self.segments.grow_to(parts);
         self.bios.grow_to(parts);
+    }
+
+    /// Whether there is room for one more that is not of a flush.
+    #[inline]
+    pub(super) fn have_room(&self, settings: &Settings) -> bool {
+        let of_bios = self.len() - self.of_flushes;
+        of_bios < settings.nr_requests as usize && of_bios + self.segments.len() < settings.parts()
+    }
+
+    /// Adds a request of one segment, or of none, that waits.
+    #[inline(always)]
+    pub(super) fn add(&mut self, waiting: &Waiting, context: ContextId, first: SegmentNode) -> RequestId {
+        RequestId(self.insert(|id| Request {
+            waiting: Waiting { id: RequestId(id), ..*waiting },
+            context,
+            state: State::Waiting,
+            dispatched: Instant::ZERO,
+            stamp: Stamp::default(),
+            segments: 1,
+            first,
+            tail: NIL,
+            generation: 0,
+            links: Links::NONE,
+        }))
     }
 
     /// The segments of a request, in sector order.

@@ -1,12 +1,11 @@
 //! Submit: a bio is checked, taken in, and cut into requests.
 
 use super::flush_sequence::Stage;
-use super::{BioState, NIL, Queue, Refused, Request, SegmentNode, State};
+use super::{BioState, NIL, Queue, Refused, SegmentNode, Settings};
 use crate::group::{ContextId, Stream};
-use crate::list::Links;
 use crate::sched::{RequestId, Waiting};
 use crate::trace::Action;
-use crate::waits::{Part, Stamp};
+use crate::waits::Part;
 use crate::{Bio, Extent, Flags, Instant, Limits, Op, Outcome};
 
 impl Queue {
@@ -26,16 +25,19 @@ impl Queue {
     /// # Errors
     /// As [`Queue::submit`].
     pub fn submit_late(&mut self, now: Instant, asked: Instant, part: Part, bio: Bio) -> Result<(), Refused> {
-        self.check(&bio)?;
+        self.settings.check(&bio)?;
         if !self.has_room_for(bio.op) {
             return Err(self.refuse(now, &bio));
         }
-        if self.ceilings.are_some() && !self.is_admitted(now, &bio) {
+        if self.ceilings.are_some()
+            && bio.op != Op::Flush
+            && !self.ceilings.admit(now, self.streams[bio.stream.0 as usize].stream.group, &bio)
+        {
             self.hold_back(now, asked, part, &bio); // queue.13
             return Ok(());
         }
         if self.trace.is_some() {
-            self.note_bio(now, Action::Queued, &bio);
+            self.note(now, Action::Queued, &self.streams[bio.stream.0 as usize].waiting(&bio));
         }
         self.take_in(now, asked, Some(part), &bio);
         Ok(())
@@ -43,8 +45,9 @@ impl Queue {
 
     #[cold]
     fn refuse(&mut self, now: Instant, bio: &Bio) -> Refused {
-        self.contexts.starve(1 << self.streams[bio.stream.0 as usize].stream.context.0);
-        self.note_bio(now, Action::Slept, bio);
+        let state = &self.streams[bio.stream.0 as usize];
+        self.contexts.starve(1 << state.stream.context.0);
+        self.note(now, Action::Slept, &state.waiting(bio));
         Refused::Full
     }
 
@@ -77,36 +80,15 @@ impl Queue {
         }
         let touches = |last: &RequestId| self.requests[last.0].waiting.extent.touches(extent);
         if !self.settings.limits.fits(op, extent) || self.intake.plug.last().is_some_and(touches) {
-            return self.begin_data(now, number);
+            let waiting = self.streams[stream.0 as usize].waiting(bio);
+            return self.cut(now, waiting, number, 0);
         }
         // Nearly always: it is a request as it is.
-        self.note(now, Action::Got, op, extent, stream, group);
         let first = SegmentNode { bio: number, next: NIL, offset: 0, sectors: extent.sectors };
         let waiting = Waiting { id: RequestId(NIL), op, flags, extent, stream, group, priority };
-        let id = self.new_request(&waiting, context, first);
+        let id = self.requests.add(&waiting, context, first);
+        self.note_request(now, Action::Got, id);
         self.intake.plug.push(id);
-    }
-
-    #[inline]
-    pub(super) fn check(&self, bio: &Bio) -> Result<(), Refused> {
-        let Limits { capacity, block, .. } = self.settings.limits;
-        let extent = bio.extent;
-        if bio.op == Op::Flush {
-            return Ok(());
-        }
-        if extent.sectors == 0 {
-            return Err(Refused::Empty);
-        }
-        if extent.start.0.checked_add(extent.sectors).is_none_or(|end| end > capacity) {
-            return Err(Refused::BeyondEnd { extent, capacity });
-        }
-        if !self.settings.limits.aligned(extent) {
-            return Err(Refused::Unaligned { extent, block });
-        }
-        if !bio.op.has_payload() && self.settings.limits.max(bio.op) == 0 {
-            return Err(Refused::Unsupported(bio.op));
-        }
-        Ok(())
     }
 
     /// Whether a bio can be taken in (sequence.1).
@@ -114,25 +96,19 @@ impl Queue {
     pub(super) fn has_room_for(&self, op: Op) -> bool {
         let needs_no_request = op == Op::Flush && self.settings.flush.coordinate;
         self.requests.bios.len() < self.settings.parts()
-            && (self.intake.parked.is_empty() && self.has_room() || needs_no_request)
-    }
-
-    #[inline]
-    pub(super) fn has_room(&self) -> bool {
-        let requests = self.requests.len() - self.requests.of_flushes;
-        requests < self.settings.nr_requests as usize && requests + self.requests.segments.len() < self.settings.parts()
+            && (self.intake.parked.is_empty() && self.requests.have_room(&self.settings) || needs_no_request)
     }
 
     /// Makes requests of what is left of a bio, `offset` sectors into it; keeps the rest if there are too few.
     pub(super) fn cut(&mut self, now: Instant, mut left: Waiting, bio: u32, mut offset: u64) {
         let context = self.requests.bios[bio].context;
-        while self.has_room() {
+        while self.requests.have_room(&self.settings) {
             let Extent { start, sectors } = left.extent;
             let first = self.settings.limits.first_cut(left.op, left.extent);
             if first == sectors {
                 return self.put(now, &left, context, bio, offset);
             }
-            self.note(now, Action::Split, left.op, left.extent, left.stream, left.group);
+            self.note(now, Action::Split, &left);
             self.requests.bios[bio].remaining += 1;
             let piece = Waiting { extent: Extent::new(start, first), ..left };
             self.put(now, &piece, context, bio, offset);
@@ -146,25 +122,34 @@ impl Queue {
     fn put(&mut self, now: Instant, piece: &Waiting, context: ContextId, bio: u32, offset: u64) {
         let segment = SegmentNode { bio, next: NIL, offset, sectors: piece.extent.sectors };
         if !self.merge_into_plug(now, piece, context, segment) {
-            self.note(now, Action::Got, piece.op, piece.extent, piece.stream, piece.group);
-            let id = self.new_request(piece, context, segment);
+            self.note(now, Action::Got, piece);
+            let id = self.requests.add(piece, context, segment);
             self.intake.plug.push(id);
         }
     }
+}
 
-    #[inline(always)]
-    pub(super) fn new_request(&mut self, waiting: &Waiting, context: ContextId, first: SegmentNode) -> RequestId {
-        RequestId(self.requests.insert(|id| Request {
-            waiting: Waiting { id: RequestId(id), ..*waiting },
-            context,
-            state: State::Waiting,
-            dispatched: Instant::ZERO,
-            stamp: Stamp::default(),
-            segments: 1,
-            first,
-            tail: NIL,
-            generation: 0,
-            links: Links::NONE,
-        }))
+impl Settings {
+    /// Whether the device can do a bio.
+    #[inline]
+    fn check(&self, bio: &Bio) -> Result<(), Refused> {
+        let Limits { capacity, block, .. } = self.limits;
+        let extent = bio.extent;
+        if bio.op == Op::Flush {
+            return Ok(());
+        }
+        if extent.sectors == 0 {
+            return Err(Refused::Empty);
+        }
+        if extent.start.0.checked_add(extent.sectors).is_none_or(|end| end > capacity) {
+            return Err(Refused::BeyondEnd { extent, capacity });
+        }
+        if !self.limits.aligned(extent) {
+            return Err(Refused::Unaligned { extent, block });
+        }
+        if !bio.op.has_payload() && self.limits.max(bio.op) == 0 {
+            return Err(Refused::Unsupported(bio.op));
+        }
+        Ok(())
     }
 }

@@ -7,7 +7,7 @@ use core::ops::Range;
 use super::flush_sequence::Stage;
 use super::groups::StreamState;
 use super::{BioState, NIL, Queue, Request, State};
-use crate::group::{GroupId, StreamId};
+use crate::group::GroupId;
 use crate::stats::Stats;
 use crate::waits::{Clock, Doing, Part, Times};
 use crate::{Duration, Flags, Instant, Op};
@@ -41,12 +41,11 @@ impl Figures {
     }
 }
 
-impl Queue {
-    /// A bio that was [refused](super::Refused::Full) waits outside: its stream has asked for it at `asked`.
-    pub fn waits_outside(&mut self, stream: StreamId, op: Op, asked: Instant) {
-        let state = &mut self.streams[stream.0 as usize];
-        state.opened(asked);
-        let (count, sum) = &mut state.outside[op as usize];
+impl StreamState {
+    /// A bio that was [refused](super::Refused::Full) waits outside: the stream has asked for it at `asked`.
+    pub fn waits_outside(&mut self, op: Op, asked: Instant) {
+        self.opened(asked);
+        let (count, sum) = &mut self.outside[op as usize];
         (*count, *sum) = (*count + 1, sum.wrapping_add(asked.as_nanos()));
     }
 
@@ -54,13 +53,19 @@ impl Queue {
     ///
     /// # Panics
     /// If none waits.
-    pub fn comes_in(&mut self, now: Instant, stream: StreamId, op: Op, asked: Instant) {
-        let state = &mut self.streams[stream.0 as usize];
-        let (count, sum) = &mut state.outside[op as usize];
+    pub fn comes_in(&mut self, now: Instant, op: Op, asked: Instant) {
+        let (count, sum) = &mut self.outside[op as usize];
         (*count, *sum) = (*count - 1, sum.wrapping_sub(asked.as_nanos()));
-        state.closed(now);
+        self.closed(now);
     }
 
+    /// The replies to bios that had ended were sent, after so much time in all.
+    pub fn replied(&mut self, op: Op, time: Duration) {
+        self.stats.times_mut(op).spend(Part::Reply, time);
+    }
+}
+
+impl Queue {
     /// A bio has spent its time since it was divided last on one thing.
     pub(super) fn spent(&mut self, now: Instant, number: u32, part: Part) {
         let row = &mut self.requests.bios[number];
@@ -71,25 +76,11 @@ impl Queue {
         row.stamp = self.clock.stamp(self.groups.share(state));
     }
 
-    /// The replies to bios of a stream that had ended were sent, after so much time in all.
-    ///
-    /// # Panics
-    /// If the stream does not exist.
-    pub fn replied(&mut self, stream: StreamId, op: Op, time: Duration) {
-        self.streams[stream.0 as usize].stats.times_mut(op).spend(Part::Reply, time);
-    }
-
     /// What the disk has been doing.
     #[must_use]
     pub fn doing(&mut self, now: Instant) -> Doing {
         self.clock.go_on(now);
         self.clock.doing()
-    }
-
-    /// How often a stream or group went or moved: figures that were told before and after such a change do not go together.
-    #[must_use]
-    pub const fn moves(&self) -> u64 {
-        self.groups.moves
     }
 
     /// What streams have had, those whose number is in `numbers`; `None`: there are none from there on. All that is told is

@@ -222,12 +222,12 @@ fn a_stuck_flush_that_fails_in_the_end_is_remembered() {
     queue.handle_timeout(at(30_000));
     news(&mut queue);
     queue.handle_completion(at(31_000), stuck.tag, Outcome::Failed(Errno::EIO));
-    assert_eq!(queue.flush_error(Sector(0)), Some(Errno::EIO));
+    assert_eq!(queue.flushes().error(Sector(0)), Some(Errno::EIO));
     flush(&mut queue, at(32_000), s[0], 2);
     let again = next(&mut queue, at(32_000));
     queue.handle_completion(at(33_000), again.tag, DONE);
     assert_eq!(news(&mut queue), [Finished::Done(Token(2), Outcome::Failed(Errno::EIO))]);
-    queue.acknowledge_flush_error(Sector(0));
+    queue.flushes().acknowledge(Sector(0));
     flush(&mut queue, at(34_000), s[0], 3);
     let last = queue.poll_dispatch(at(34_000), C0);
     if let Some(last) = last {
@@ -499,13 +499,13 @@ fn a_failed_flush_is_remembered_though_flushes_are_not_coordinated() {
     flush(&mut queue, at(0), s[0], 1);
     let one = next(&mut queue, at(0));
     queue.handle_completion(at(1), one.tag, Outcome::Failed(Errno::EIO));
-    assert_eq!(queue.flush_error(Sector(0)), Some(Errno::EIO));
+    assert_eq!(queue.flushes().error(Sector(0)), Some(Errno::EIO));
     flush(&mut queue, at(2), s[0], 2);
     let two = next(&mut queue, at(2));
     queue.handle_completion(at(3), two.tag, DONE);
     let failed = |token| Finished::Done(Token(token), Outcome::Failed(Errno::EIO));
     assert_eq!(news(&mut queue), [failed(1), failed(2)]);
-    queue.acknowledge_flush_error(Sector(0));
+    queue.flushes().acknowledge(Sector(0));
     flush(&mut queue, at(4), s[0], 3);
     let three = next(&mut queue, at(4));
     queue.handle_completion(at(5), three.tag, DONE);

@@ -212,7 +212,7 @@ impl Engine {
         let mut queue = side.queues.of(self.context);
         side.exchange.tell_replies(&mut queue);
         let Member { id, before: mut stats, .. } = side.exchange.streams.remove(stream.0 as usize);
-        stats.add(&queue.stream_stats(id));
+        stats.add(&queue.stream(id).stats());
         queue.remove_stream(id);
         drop(queue);
         self.mark(disk); // the disk may have been held idle for it
@@ -593,7 +593,7 @@ impl Side {
             self.exchange.forget_backlog(&mut old.of(context));
             for (_, Member { stream, id, before }) in &mut self.exchange.streams {
                 let mut old = old.of(context);
-                before.add(&old.stream_stats(*id));
+                before.add(&old.stream(*id).stats());
                 old.remove_stream(*id);
                 *id = self.queues.of(context).add_stream(*stream);
             }

@@ -114,7 +114,7 @@ impl Exchange {
     #[inline]
     pub(super) fn tell_replies(&mut self, queue: &mut Queue) {
         for (stream, op, time) in self.replied.drain(..) {
-            queue.replied(self.streams[stream.0 as usize].id, op, time);
+            queue.stream_mut(self.streams[stream.0 as usize].id).replied(op, time);
         }
     }
 
@@ -139,7 +139,7 @@ impl Exchange {
                 }
             }
             if self.told > 0 {
-                queue.comes_in(now, stream, op, at);
+                queue.stream_mut(stream).comes_in(now, op, at);
                 self.told -= 1;
             }
             self.backlog.pop_front();
@@ -151,7 +151,7 @@ impl Exchange {
     #[inline]
     pub(super) fn tell_backlog(&mut self, queue: &mut Queue) {
         for Asked { bio, at, .. } in self.backlog.range(self.told..) {
-            queue.waits_outside(self.streams[bio.stream.0 as usize].id, bio.op, *at);
+            queue.stream_mut(self.streams[bio.stream.0 as usize].id).waits_outside(bio.op, *at);
         }
         self.told = self.backlog.len();
     }
@@ -160,7 +160,7 @@ impl Exchange {
     #[cold]
     pub(super) fn forget_backlog(&mut self, queue: &mut Queue) {
         for Asked { bio, at, .. } in self.backlog.range(..std::mem::take(&mut self.told)) {
-            queue.comes_in(*at, self.streams[bio.stream.0 as usize].id, bio.op, *at);
+            queue.stream_mut(self.streams[bio.stream.0 as usize].id).comes_in(*at, bio.op, *at);
         }
     }
 

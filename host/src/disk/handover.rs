@@ -287,7 +287,7 @@ impl Disk {
         }
         for place in state.places.iter().filter(|place| !place.is_free) {
             // A queue that was alone had a state of its own, unless it was handed over before.
-            let lost = old.of(ContextId(0)).flush_error(place.start);
+            let lost = old.of(ContextId(0)).flushes().error(place.start);
             place.flush.with(&mut |flush| {
                 if let (Some(errno), None) = (lost, flush.lost()) {
                     flush.ended_alone(Outcome::Failed(errno)); // handover.5
@@ -442,7 +442,7 @@ mod tests {
         let settings = queue.settings();
         assert_eq!((settings.scheduler, settings.depth), (Kind::Fair, 7));
         assert_eq!(queue.tunable("isolation_cost").as_deref(), Some("5"));
-        assert_eq!(queue.groups().find(|(id, _)| *id == alice).map(|(_, group)| group.weight.get()), Some(300));
+        assert_eq!(queue.groups().iter().find(|(id, _)| *id == alice).map(|(_, group)| group.weight.get()), Some(300));
     }
 
     /// handover.3

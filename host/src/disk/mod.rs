@@ -35,7 +35,7 @@ use fairlift_core::objective::Standing;
 use fairlift_core::queue::Shortage;
 use fairlift_core::queue::{Backing, Figures, Settings};
 use fairlift_core::stats::Stats;
-use fairlift_core::trace::TraceEvent;
+use fairlift_core::trace::{Trace, TraceEvent};
 use fairlift_core::tunable;
 use fairlift_core::waits::Doing;
 use fairlift_core::{ContextId, Duration, Errno, Group, GroupId, Instant, Limits, Op, Queue, Sector, Weight};
@@ -148,7 +148,7 @@ impl Disk {
         let state = self.state();
         let mut queue = state.queues.as_ref()?.of(ContextId(0));
         (state.places.iter())
-            .find_map(|place| Some((Arc::clone(place.device.as_ref()?), queue.flush_error(place.start)?)))
+            .find_map(|place| Some((Arc::clone(place.device.as_ref()?), queue.flushes().error(place.start)?)))
     }
 
     /// Takes note of all flush errors: later flushes succeed if the devices say so. Answers which were remembered.
@@ -158,8 +158,8 @@ impl Disk {
         for mut queue in state.queues.iter().flat_map(|queues| queues.each()) {
             for (place, device) in state.places.iter().filter_map(|place| Some((place, place.device.as_ref()?))) {
                 // Queues of several workers share what they remember: the first finds it.
-                if let Some(errno) = queue.flush_error(place.start) {
-                    queue.acknowledge_flush_error(place.start);
+                if let Some(errno) = queue.flushes().error(place.start) {
+                    queue.flushes().acknowledge(place.start);
                     noted.push((Arc::clone(device), errno));
                 }
             }
@@ -198,7 +198,7 @@ impl Disk {
     /// Lets each queue keep so many events, those that do already included if it is 0.
     pub(crate) fn set_trace(&self, bound: usize) {
         self.for_each_queue(|mut queue| {
-            if bound == 0 || !queue.is_traced() {
+            if bound == 0 || queue.trace().is_none() {
                 queue.set_trace(bound);
             }
         });
@@ -212,8 +212,8 @@ impl Disk {
             // What comes while it is taken is for the next time.
             for _ in 0..EVENTS.div_ceil(most) {
                 let mut queue = queues.nth(number);
-                let events: Vec<TraceEvent> = std::iter::from_fn(|| queue.poll_trace()).take(most).collect();
-                lost += queue.take_lost();
+                let events: Vec<TraceEvent> = std::iter::from_fn(|| queue.trace()?.pop()).take(most).collect();
+                lost += queue.trace().map_or(0, Trace::take_lost);
                 drop(queue);
                 let are_more = events.len() == most;
                 events.into_iter().for_each(&mut *tell);
@@ -402,7 +402,7 @@ impl Disk {
     pub(crate) fn has_group(&self, id: GroupId) -> bool {
         let state = self.state();
         let said = state.groups.iter().any(|(one, _)| *one == id);
-        said || state.all().any(|queues| queues.each().any(|queue| queue.has_group(id)))
+        said || state.all().any(|queues| queues.each().any(|queue| queue.groups().has(id)))
     }
 
     /// Gives a group another weight.
@@ -484,9 +484,9 @@ const LOOKS: usize = 4;
 /// What each group has had through a queue.
 fn figures_of<'a>(now: Instant, queue: impl Fn() -> MutexGuard<'a, Queue>) -> Vec<(GroupId, Figures)> {
     for _ in 1..LOOKS {
-        let before = queue().moves();
+        let before = queue().groups().moves();
         let all = collect_figures(now, &queue);
-        if queue().moves() == before {
+        if queue().groups().moves() == before {
             return all;
         }
     }

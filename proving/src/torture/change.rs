@@ -37,18 +37,19 @@ impl Bench<'_> {
             }
             Change::Weight { group, weight } => {
                 let (group, weight) = (self.group(group), fairlift_core::Weight::new(weight));
-                let before = self.lanes[0].queue.groups().find(|(id, _)| *id == group).map(|(_, group)| group.weight);
+                let before =
+                    self.lanes[0].queue.groups().iter().find(|(id, _)| *id == group).map(|(_, group)| group.weight);
                 self.lanes.iter_mut().for_each(|lane| lane.queue.set_weight(now, group, weight));
                 before != Some(weight)
             }
             Change::AddGroup { parent, weight } => {
-                if self.lanes[0].queue.groups().count() >= GROUPS_MAX {
+                if self.lanes[0].queue.groups().iter().count() >= GROUPS_MAX {
                     return None;
                 }
                 self.groups_made += 1;
                 let group = new_group(self.group(parent), weight, self.groups_made);
                 // A group that was removed may be on its way out of one queue, and gone from another.
-                let is_free = |id: &u16| self.lanes.iter().all(|lane| !lane.queue.has_group(GroupId(*id)));
+                let is_free = |id: &u16| self.lanes.iter().all(|lane| !lane.queue.groups().has(GroupId(*id)));
                 let id = (1..).find(is_free).map(GroupId)?;
                 self.lanes.iter_mut().for_each(|lane| lane.queue.add_group_at(now, id, group.clone()));
                 true
@@ -56,7 +57,8 @@ impl Bench<'_> {
             Change::RemoveGroup(group) => {
                 let group = self.group(group);
                 let is_used = self.lanes.iter().any(|lane| {
-                    lane.queue.has_streams(group) || lane.queue.groups().any(|(_, other)| other.parent == Some(group))
+                    lane.queue.has_streams(group)
+                        || lane.queue.groups().iter().any(|(_, other)| other.parent == Some(group))
                 });
                 if group == GroupId::ROOT || is_used {
                     return None;
@@ -126,8 +128,8 @@ impl Bench<'_> {
                 let mut was_lost = false;
                 for lane in &mut self.lanes {
                     for at in [0, 2 << self.setup.stride].map(Sector) {
-                        was_lost |= lane.queue.flush_error(at).is_some();
-                        lane.queue.acknowledge_flush_error(at);
+                        was_lost |= lane.queue.flushes().error(at).is_some();
+                        lane.queue.flushes().acknowledge(at);
                     }
                 }
                 was_lost
@@ -160,15 +162,15 @@ impl Bench<'_> {
 
     /// A group that is there, by any number.
     fn group(&self, number: u64) -> GroupId {
-        let count = self.lanes[0].queue.groups().count() as u64;
-        let nth = self.lanes[0].queue.groups().nth((number % count) as usize);
+        let count = self.lanes[0].queue.groups().iter().count() as u64;
+        let nth = self.lanes[0].queue.groups().iter().nth((number % count) as usize);
         nth.map_or(GroupId::ROOT, |(id, _)| id)
     }
 
     /// A group and those above it.
     pub(super) fn path(&self, group: GroupId) -> Vec<GroupId> {
         let parent = |id: GroupId| {
-            self.lanes[0].queue.groups().find(|(other, _)| *other == id).and_then(|(_, group)| group.parent)
+            self.lanes[0].queue.groups().iter().find(|(other, _)| *other == id).and_then(|(_, group)| group.parent)
         };
         std::iter::successors(Some(group), |id| parent(*id)).collect()
     }
