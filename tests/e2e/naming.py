@@ -36,9 +36,9 @@ def a_disk_that_nobody_named_is_called_after_what_is_below_in_any_order_and_ever
     until(lambda: f"disk {name}: " in server.log(), "the log names it")
     contains(control.cli("set", "disk", "nowhere", "scheduler=bfq", code=1), f"there are {name}")
     # What comes later is told apart by its export, and what is there keeps its name.
-    contains(control.cli("add", "export", "carol=mem:1m"), "disk: ram")
+    contains(control.cli("add", "export", "carol=mem:1m"), "disk: ram-carol")
     contains(control.cli("add", "export", "dave=mem:1m"), "disk: ram-dave")
-    contains(control.cli("add", "export", "eve=sim:sata-7200,size=1g"), "disk: sata-7200")
+    contains(control.cli("add", "export", "eve=sim:sata-7200,size=1g"), "disk: sata-7200-eve")
 
 
 @test(fairlift_only=True)
@@ -47,7 +47,13 @@ def disks_that_would_be_called_alike_are_told_apart_by_their_exports(t):
     for exports in [("b=mem:1m", "a=mem:1m", "c=null:1m"), ("c=null:1m", "a=mem:1m", "b=mem:1m")]:
         control = Control(t, t.server(*exports))
         found.append({export["name"]: export["disk"] for export in control.ask("GET", "/v1/exports")})
-    equal(found, [dict(a="ram-a", b="ram-b", c="null")] * 2, "the disk of each export")
+    equal(found, [dict(a="ram-a", b="ram-b", c="null-c")] * 2, "the disk of each export")
+    # One more changes none of the others, added or there at the next start.
+    for exports in [("a=mem:1m",), ("a=mem:1m", "ram=mem:1m", "aa=mem:1m")]:
+        control = Control(t, t.server(*exports))
+        control.cli("add", "export", "0=mem:1m")
+        found = {export["name"]: export["disk"] for export in control.ask("GET", "/v1/exports")}
+        equal((found["a"], found["0"], found.get("ram", "ram")), ("ram-a", "ram-0", "ram"), "the disks of exports with others")
     image = t.image("a.img", MIB)
     server = t.server(f"a={image}")
     name = Control(t, server).ask("GET", "/v1/disks")[0]["name"]

@@ -94,6 +94,26 @@ def a_second_signal_ends_the_server_at_once(t):
 
 
 @test(fairlift_only=True)
+def two_signals_at_once_are_one_and_nothing_in_flight_is_lost(t):
+    """`timeout` sends its signal to a process and then to its group."""
+    below, server = hanging(t)
+    with server.connect("disk") as client:
+        client.submit(WRITE, 0, 4096, bytes(4096))
+        until(lambda: in_flight(server) == 1, "it is in flight")
+        stand_still(t, server.process)  # so that it hears of both at once
+        server.process.send_signal(signal.SIGINT)
+        server.process.send_signal(signal.SIGTERM)
+        server.process.send_signal(signal.SIGCONT)
+        until(lambda: "draining" in server.log(), "it has heard that it is to end")
+        equal(server.process.poll(), None, "the exit code while a request is in flight")
+        below.send_signal(signal.SIGCONT)
+        equal(client.reply().error, 0, "the error of what was in flight")
+        equal(client.wait_for_close(10), 0, "bytes after the last reply")
+    server.ended(0)
+    assert "stopped at once" not in server.log(), "both signals counted"
+
+
+@test(fairlift_only=True)
 def a_client_that_takes_no_replies_holds_up_the_end_for_a_bounded_time(t):
     server = t.server("disk=mem:64M")
     with server.connect("disk") as client:

@@ -132,9 +132,10 @@ pub(crate) const DISK: Sort = Sort::new(
     "A disk is a scheduling domain: the exports that share one physical device, and the one queue that arbitrates among them.\n\n\
      A disk that nobody names is called after what is below it: the block device as the kernel calls it (`vda`; a logical volume by the name \
      that it was given), else the mount point of the file system (`srv-images`; of `/`: `root`), `ram`, `null`, the model, the \
-     host or socket of another server, or the pool of Ceph. Two that would be called alike, as the RAM of two exports, have the name of an export \
-     behind that, the first on the disk by the alphabet: `ram-alice`, `ram-bob`; so has one whose name a table of this file has. The order of \
-     exports makes no difference. An export that is added to a running server changes no other disk's name.",
+     host or socket of another server, or the pool of Ceph. What is one export's alone, as RAM and a model are, has the name of the export \
+     behind that: `ram-alice`; but an export `ram` has the disk `ram`. So have two others that would be called alike, of the first export by the alphabet, and one \
+     whose name a table of this file has. Neither the order of exports nor one more of them changes a name, now or at the next start; two file systems that would \
+     be called alike are told apart once both are there.",
     || all(DISK_ROWS),
 );
 

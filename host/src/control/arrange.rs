@@ -117,7 +117,13 @@ pub(crate) fn arrange(config: &Config, opened: &[Arc<dyn Device>], workers: usiz
         first.entry(*disk).and_modify(|first| *first = (*first).min(&export.name)).or_insert(&export.name);
     }
     let (named, made) = in_force.disks.split_at_mut(config.disks.len());
-    let called: Vec<_> = (named.len()..).zip(&*made).map(|(disk, made)| (made.name.clone(), first[&disk])).collect();
+    let homes: HashSet<_> = homes.into_values().collect();
+    let called = |(disk, made): (usize, &config::Disk)| naming::Called {
+        device: made.name.clone(),
+        is_alone: !homes.contains(&disk),
+        export: first[&disk],
+    };
+    let called: Vec<_> = (named.len()..).zip(&*made).map(called).collect();
     let names = naming::names(named.iter().map(|disk| &*disk.name).collect(), &called);
     made.iter_mut().zip(names).for_each(|(made, name)| made.name = name);
     check_shared(config.exports.iter().zip(opened))?;

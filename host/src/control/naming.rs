@@ -1,27 +1,40 @@
 //! Naming: what a disk is called that nobody named.
 //!
 //! naming.1  A disk is called as its device is ([`Device::called`](crate::device::Device::called)): `vda`, `srv`, `ram`. The order of exports makes no difference.
-//! naming.2  Where two would be called alike (the RAM of two exports), or a disk of that name is there, the name of an export comes behind
-//!           it, the first by the alphabet that is on the disk: `ram-alice`, `ram-bob`.
+//! naming.2  What is one export's alone (RAM, a model) is called after both: `ram-alice`, or `ram` if the export is called so too. So another export,
+//!           which comes later or is there at the next start, changes no name. Where two others would be called alike, or a disk of that name is
+//!           there, the name of an export comes behind as well, the first by the alphabet that is on the disk.
 //! naming.3  A name is one word that no shell takes apart.
 
 use std::collections::{BTreeSet, HashMap};
 
-/// Names for disks whose devices are called so, each with the first of its exports, beside disks that have names.
-pub(crate) fn names(taken: BTreeSet<&str>, disks: &[(String, &str)]) -> Vec<String> {
+/// What a disk is called after.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) struct Called<'a> {
+    /// What its device is called.
+    pub(crate) device: String,
+    /// Whether no other export can be on it unless it is named.
+    pub(crate) is_alone: bool,
+    /// The first of its exports.
+    pub(crate) export: &'a str,
+}
+
+/// Names for disks that are called after these, beside disks that have names.
+pub(crate) fn names(taken: BTreeSet<&str>, disks: &[Called<'_>]) -> Vec<String> {
     let or_disk = |word: String| if word.is_empty() { "disk".to_owned() } else { word };
-    let called: Vec<_> = disks.iter().map(|(called, _)| or_disk(word(called))).collect();
+    let called: Vec<_> = disks.iter().map(|one| or_disk(word(&one.device))).collect();
     let mut alike: HashMap<&str, usize> = HashMap::new();
-    called.iter().for_each(|called| *alike.entry(called).or_default() += 1);
+    let has_export = |at: usize| disks[at].is_alone && word(disks[at].export) != called[at];
+    (0..disks.len()).filter(|at| !has_export(*at)).for_each(|at| *alike.entry(&called[at]).or_default() += 1);
     let mut given: BTreeSet<String> = BTreeSet::new();
     let mut names = called.clone();
     let mut order: Vec<_> = (0..disks.len()).collect();
-    order.sort_by_key(|at| disks[*at].1);
+    order.sort_by_key(|at| disks[*at].export);
     for at in order {
         let called = &*called[at];
         let mut name = called.to_owned();
-        if alike[called] > 1 || taken.contains(called) {
-            let export = word(disks[at].1);
+        if has_export(at) || alike[called] > 1 || taken.contains(called) {
+            let export = word(disks[at].export);
             let long = if export.is_empty() { name } else { format!("{name}-{export}") };
             let is_free =
                 |name: &String| !taken.contains(&**name) && !given.contains(name) && !alike.contains_key(&**name);
@@ -48,19 +61,26 @@ mod tests {
 
     use super::*;
 
-    fn called(taken: &[&str], disks: &[(&str, &str)]) -> Vec<String> {
-        let disks: Vec<_> = disks.iter().map(|(called, export)| ((*called).to_owned(), *export)).collect();
+    fn called(taken: &[&str], disks: &[(&'static str, &'static str)]) -> Vec<String> {
+        let called = |(device, export): &(&'static str, &'static str)| Called {
+            device: (*device).into(),
+            is_alone: *device == "ram",
+            export,
+        };
+        let disks: Vec<_> = disks.iter().map(called).collect();
         names(taken.iter().copied().collect(), &disks)
     }
 
     /// naming.1, naming.2
     #[test]
     fn a_disk_is_called_as_its_device_and_where_two_would_be_called_alike_an_export_tells_them_apart() {
-        assert_eq!(called(&["ssd"], &[("vda", "b"), ("ram", "a")]), ["vda", "ram"]);
+        assert_eq!(called(&["ssd"], &[("vda", "b"), ("ram", "a")]), ["vda", "ram-a"], "it is so without a second, too");
+        assert_eq!(called(&[], &[("ram", "ram"), ("ram", "a"), ("vda", "vda")]), ["ram", "ram-a", "vda"]);
+        assert_eq!(called(&[], &[("srv", "b"), ("srv", "a")]), ["srv-b", "srv-a"]);
         assert_eq!(called(&[], &[("ram", "bob"), ("vda", "x"), ("ram", "alice")]), ["ram-bob", "vda", "ram-alice"]);
         assert_eq!(called(&["vda"], &[("vda", "b")]), ["vda-b"]);
         assert_eq!(called(&["vda", "vda-b"], &[("vda", "b")]), ["vda-b-2"]);
-        assert_eq!(called(&[], &[("ram", ""), ("ram", "a")]), ["ram-2", "ram-a"], "an export without a name");
+        assert_eq!(called(&[], &[("ram", ""), ("ram", "a")]), ["ram", "ram-a"], "an export without a name");
         assert_eq!(called(&[], &[("ram", "a"), ("ram", "b"), ("ram-a", "c")]), ["ram-a-2", "ram-b", "ram-a"]);
     }
 

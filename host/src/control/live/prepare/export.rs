@@ -120,7 +120,9 @@ impl Live {
     /// Puts a device on a disk of its own, which goes with its last export.
     fn put_alone(&self, backend: &Backend, draft: &mut Draft, export: &str, device: &Registered) -> Result<usize, Why> {
         let taken = draft.config.disks.iter().map(|disk| &*disk.name).collect();
-        let name = naming::names(taken, &[(device.0.called(), export)]).remove(0);
+        let is_alone = device.0.facts().home.is_none();
+        let called = naming::Called { device: device.0.called(), is_alone, export };
+        let name = naming::names(taken, &[called]).remove(0);
         let usual = &draft.config.disk_default;
         let mut settings = config::Disk { name: name.clone(), ..usual.clone() };
         // Its second tenant is seen when all changes are made.
