@@ -112,7 +112,10 @@ def a_client_that_asks_for_nothing(t):
 def a_client_that_pauses(t):
     server = t.server(config=tenants('scheduler = "fair"', alice="mem:1g"))
     Load(t, server, "alice", pause=0.51)  # a pause ends a little before it is heard, and later where the client waits for a CPU
-    said = why(t, server, "client", "the client itself", "it pauses 5", "ms between operations", seconds=3)
+    said = why(t, server, "client", "the client itself", "it pauses ", "ms between operations", seconds=3)
+    pause = float(re.search(r"it pauses ([\d.]+) ms", said["says"])[1])
+    if not 400 < pause < 700:
+        raise AssertionError(f"a pause of half a second is told as {pause} ms")
     if not 1 < said["iops"] <= 2:
         raise AssertionError(f"a pause of half a second makes less than two a second, not {said['iops']}")
 
