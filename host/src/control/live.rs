@@ -34,6 +34,7 @@ use crate::device::roots::Roots;
 use crate::device::{Device, Fault, Sharing};
 use crate::export::Export;
 use crate::export::clients::Served;
+use crate::export::front::Opening;
 use crate::export::listen::Listening;
 use crate::export::service::{Client, Service};
 use crate::worker::Backend;
@@ -95,6 +96,19 @@ struct Leaving {
     disks: Vec<usize>,
     listeners: Vec<Arc<Listening>>,
 }
+
+/// A transaction in its second half (live.1).
+struct Making<'a> {
+    live: &'a mut Live,
+    backend: &'a Backend,
+    served: &'a Served,
+    /// Exports as they will be published, and what opens those that are new.
+    list: Vec<Arc<Export>>,
+    openings: Vec<(Opening, Arc<Export>)>,
+}
+
+/// What is done in the second half of a transaction: it cannot fail.
+type Prepared = Box<dyn FnOnce(&mut Making<'_>)>;
 
 impl Leaving {
     fn is_something(&self) -> bool {

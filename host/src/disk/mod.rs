@@ -47,7 +47,6 @@ use crate::disk::blocks::Blocks;
 use crate::disk::gauge::Gauge;
 pub(crate) use disks::Disks;
 use disks::{Bound, GroupBounds};
-pub(crate) use handover::Possible;
 use handover::State;
 pub(crate) use place::{Place, Registered};
 use place::{limits, put};

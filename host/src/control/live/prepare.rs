@@ -6,19 +6,18 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use fairlift_core::ceiling::Bounds;
-use fairlift_core::{Group, GroupId, Weight, flush};
+use fairlift_core::{Group, GroupId, flush};
 
-use super::{Live, Opened};
+use super::{Live, Making, Opened, Prepared};
 use crate::Error;
 use crate::clock;
-use crate::config::{self, Address, Backing, Config, Faults};
+use crate::config::{self, Address, Backing, Config};
 use crate::control::difference::{Becomes, Of, Step, difference};
 use crate::control::edit::{Edit, Leave};
 use crate::control::{arrange, tenants};
-use crate::disk::{Disk, Possible, Registered};
+use crate::disk::{Disk, Registered};
 use crate::export::Export;
 use crate::export::clients::Served;
-use crate::export::front::Opening;
 use crate::export::listen::{self, Listening};
 use crate::worker::Backend;
 
@@ -39,68 +38,6 @@ impl From<Error> for Why {
     fn from(error: Error) -> Self {
         Self::No(error.to_string())
     }
-}
-
-/// What is done in the second half of a transaction.
-pub(super) enum Prepared {
-    SetDisk {
-        number: usize,
-        disk: Arc<Disk>,
-    },
-    /// A device goes to a disk that has others; it is the one of that number among those that were opened.
-    Put {
-        opened: usize,
-    },
-    RemoveDisk {
-        number: usize,
-    },
-    AddGroup {
-        id: GroupId,
-        group: Group,
-    },
-    RemoveGroup {
-        id: GroupId,
-    },
-    SetWeight {
-        id: GroupId,
-        weight: Weight,
-    },
-    SetBounds {
-        id: GroupId,
-        bounds: Bounds,
-    },
-    /// A disk has another scheduler, other tunables or bounds.
-    Turn {
-        disk: Arc<Disk>,
-        to: Possible,
-    },
-    Export {
-        export: Export,
-        opened: usize,
-        /// What opens it to those who do not come by listeners.
-        openings: Vec<Opening>,
-    },
-    /// The export of that name becomes another one of the same life.
-    Become {
-        name: String,
-        to: Box<dyn FnOnce(&mut Export)>,
-    },
-    RemoveExport {
-        name: String,
-        how: Leave,
-    },
-    Grown {
-        opened: usize,
-    },
-    Faults {
-        opened: usize,
-        faults: Faults,
-    },
-    Listen(Listening),
-    Leave {
-        address: String,
-    },
-    Certificate(Arc<rustls::ServerConfig>),
 }
 
 /// What a transaction has worked out so far.
@@ -127,6 +64,8 @@ pub(super) struct Draft {
     /// Disks that get the scheduler that their tenants need.
     pub(super) suited: Vec<Step>,
     pub(super) prepared: Vec<Prepared>,
+    /// Whether workers have to look at what was done.
+    pub(super) wakes: bool,
 }
 
 impl Live {
@@ -157,6 +96,7 @@ impl Live {
             steps: Vec::new(),
             suited: Vec::new(),
             prepared: Vec::new(),
+            wakes: false,
         };
         for step in &steps {
             self.prepare((backend, served), &mut draft, (step, edit), dry_run).map_err(|why| (step.of.clone(), why))?;
@@ -190,22 +130,26 @@ impl Live {
             (Of::Group(path), Becomes::Comes) => draft.add_group(backend, path)?,
             (Of::Group(path), Becomes::Goes) => {
                 let id = draft.groups.remove(path).expect("the step is about it");
-                draft.prepared.push(Prepared::SetBounds { id, bounds: Bounds::default() });
-                draft.prepared.push(Prepared::RemoveGroup { id });
+                draft.set_bounds(id, Bounds::default());
+                draft.then(move |making| making.live.leaving.groups.push(id));
             }
             (Of::Group(path), Becomes::Key("weight")) => {
                 let group = draft.config.groups.iter().find(|group| group.path == *path).expect("the step is about it");
-                draft.prepared.push(Prepared::SetWeight { id: draft.groups[path], weight: group.weight });
+                let (id, weight) = (draft.groups[path], group.weight);
+                // What queues have for workers by another weight comes with the ends of requests: nobody is woken.
+                draft.prepared.push(Box::new(move |making| {
+                    making.backend.disks.all().iter().for_each(|(_, disk)| disk.set_weight(clock::now(), id, weight));
+                }));
             }
             (Of::Group(path), Becomes::Key(_)) => {
                 let bounds = draft.config.bounds.get(path).copied().unwrap_or_default();
-                draft.prepared.push(Prepared::SetBounds { id: draft.groups[path], bounds });
+                draft.set_bounds(draft.groups[path], bounds);
             }
             (Of::Disk(name), Becomes::Comes) => self.add_disk(backend, draft, name)?,
             (Of::Disk(name), Becomes::Goes) => {
                 let number = draft.disks.remove(name).expect("the step is about it");
                 draft.made.remove(name);
-                draft.prepared.push(Prepared::RemoveDisk { number });
+                draft.then(move |making| making.live.leaving.disks.push(number));
             }
             (Of::Disk(name), Becomes::Key(_)) => _ = draft.turned.insert(name.clone()),
             (Of::Export(name), Becomes::Comes) => self.add_export((backend, served), draft, name, dry_run)?,
@@ -216,12 +160,24 @@ impl Live {
                 }
                 draft.shows.remove(name);
                 draft.list.retain(|there| there.name != *name);
-                draft.prepared.push(Prepared::RemoveExport { name: name.clone(), how });
+                let name = name.clone();
+                draft.then(move |making| making.remove_export(&name, how));
             }
             (Of::Export(name), Becomes::Key(key)) => draft.turn_export(backend, name, key)?,
-            (Of::Listener(address), Becomes::Goes) => draft.prepared.push(Prepared::Leave { address: address.clone() }),
+            (Of::Listener(address), Becomes::Goes) => {
+                let address = address.clone();
+                draft.then(move |making| {
+                    let service = &making.served.service;
+                    making.live.leaving.listeners.extend(service.listeners.remove(&address));
+                    service.changed();
+                });
+            }
             (Of::Listener(address), _) => self.add_listener(draft, address, dry_run)?,
-            (Of::Server, _) => draft.prepared.extend(draft.config.tls.clone().map(Prepared::Certificate)),
+            (Of::Server, _) => {
+                if let Some(tls) = draft.config.tls.clone() {
+                    draft.then(move |making| making.served.service.listeners.set_tls(tls));
+                }
+            }
         }
         Ok(())
     }
@@ -241,7 +197,11 @@ impl Live {
         {
             *address = bound; // With port 0 the kernel chose one.
         }
-        draft.prepared.push(Prepared::Listen(listening));
+        draft.then(move |making| {
+            making.served.service.listeners.add(listening, making.live.listeners_made);
+            making.served.service.changed();
+            making.live.listeners_made += 1;
+        });
         Ok(())
     }
 
@@ -251,7 +211,7 @@ impl Live {
         let disk = self.new_disk(backend, draft, said, None)?;
         draft.disks.insert(disk.name.clone(), number);
         draft.new_disks.insert(number, Arc::clone(&disk));
-        draft.prepared.push(Prepared::SetDisk { number, disk });
+        draft.then(move |making| making.set_disk(number, disk));
         Ok(())
     }
 
@@ -310,6 +270,16 @@ impl Draft {
         })
     }
 
+    /// In the second half.
+    pub(super) fn then(&mut self, step: impl FnOnce(&mut Making<'_>) + 'static) {
+        self.prepared.push(Box::new(step));
+        self.wakes = true;
+    }
+
+    fn set_bounds(&mut self, id: GroupId, bounds: Bounds) {
+        self.then(move |making| making.backend.disks.set_bounds(clock::now(), id, &bounds));
+    }
+
     /// A group, after its parents.
     fn add_group(&mut self, backend: &Backend, path: &str) -> Result<(), Why> {
         let id = free_group(backend, &self.taken).ok_or("no number is free for another group".to_owned())?;
@@ -318,7 +288,7 @@ impl Draft {
         let group = Group { parent: said.parent.map(above), ..said };
         self.taken.insert(id);
         self.groups.insert(group.path.clone(), id);
-        self.prepared.push(Prepared::AddGroup { id, group });
+        self.then(move |making| making.add_group(id, &group));
         Ok(())
     }
 
@@ -350,7 +320,7 @@ impl Draft {
             let Some(said) = self.config.disks.iter().find(|said| said.name == name) else { continue };
             let disk = self.disk(backend, &name);
             let to = disk.check(said).map_err(|why| (Of::Disk(name), Why::No(why)))?;
-            self.prepared.push(Prepared::Turn { disk, to });
+            self.then(move |_| disk.turn(clock::now(), to));
         }
         Ok(())
     }
@@ -363,7 +333,7 @@ impl Draft {
             "faults" => {
                 if let Backing::Fault(fault) = said.backing {
                     let opened = self.shown(name);
-                    self.prepared.push(Prepared::Faults { opened, faults: fault.faults });
+                    self.then(move |making| making.live.opened[opened].device.set_faults(&fault.faults));
                 }
             }
             "group" => {
@@ -415,7 +385,7 @@ impl Draft {
                  export and add it again"
             )));
         }
-        self.prepared.push(Prepared::Grown { opened });
+        self.then(move |making| making.grown(opened));
         self.becomes(export, move |export| export.size = size);
         Ok(())
     }
@@ -454,7 +424,8 @@ impl Draft {
     }
 
     fn becomes(&mut self, export: &str, to: impl FnOnce(&mut Export) + 'static) {
-        self.prepared.push(Prepared::Become { name: export.to_owned(), to: Box::new(to) });
+        let name = export.to_owned();
+        self.then(move |making| making.turn_export(&name, to));
     }
 
     /// Disks that nobody named go with their last export.

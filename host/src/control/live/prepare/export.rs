@@ -6,7 +6,7 @@ use fairlift_core::Sector;
 use fairlift_core::sched::Kind;
 
 use super::super::{Live, Opened};
-use super::{Draft, Prepared, Why};
+use super::{Draft, Why};
 use crate::config;
 use crate::control::{arrange, naming};
 use crate::device::{Backing, Device, Sharing};
@@ -54,7 +54,7 @@ impl Live {
             false => served.prepare(&placed, &export, &backend.engine),
         }?;
         draft.shows.insert(name.to_owned(), opened);
-        draft.prepared.push(Prepared::Export { export, opened, openings });
+        draft.then(move |making| making.add_export(export, opened, openings));
         Ok(())
     }
 
@@ -180,7 +180,8 @@ impl Draft {
         let put = self.put.entry(number).or_default();
         put.push(device);
         disk.could_take(put)?;
-        self.prepared.push(Prepared::Put { opened: self.opened.len() });
+        let opened = self.opened.len();
+        self.then(move |making| making.put(opened));
         Ok(number)
     }
 
@@ -188,7 +189,7 @@ impl Draft {
     fn set_disk(&mut self, number: usize, disk: Arc<Disk>) {
         self.put.insert(number, Vec::new());
         self.new_disks.insert(number, Arc::clone(&disk));
-        self.prepared.push(Prepared::SetDisk { number, disk });
+        self.then(move |making| making.set_disk(number, disk));
     }
 }
 
