@@ -294,6 +294,25 @@ def a_guest_is_called_when_a_server_takes_its_rings_up(t):
 
 
 @test(fairlift_only=True)
+def what_a_firmware_has_left_of_a_ring_takes_no_disk_away(t):
+    """The server comes to the ring when a kernel already has its memory; QEMU hands the kick over with a kick of its own."""
+    server, sockets = serve(t, "disk=mem:1M")
+    with FrontEnd(sockets / "disk") as guest:
+        ring = guest.rings[0]
+        ring.stop()
+        ring.word(ring.available + 2).value = 60_000
+        ring.kick()
+        ring.call_fd = os.eventfd(0, os.EFD_NONBLOCK)
+        ring.start()
+        assert select.select([ring.call_fd], [], [], 10)[0], "the ring is not taken up"
+        equal(ring.stop(), 0, "where the ring stopped")
+        ring.word(ring.available + 2).value = ring.next
+        ring.start()
+        guest.read(0, SECTOR)
+        equal((ring.status, device_lines(server)), (OK, []), "the status of a read after that, and what is said of the device")
+
+
+@test(fairlift_only=True)
 def a_ring_that_is_stopped_has_nothing_under_way_and_goes_on_where_it_was(t):
     server, sockets = serve(t, "slow=null:1M,delay=1s")
     with FrontEnd(sockets / "slow") as guest:

@@ -221,7 +221,7 @@ impl FrontEnd {
         let (number, seat) = self.seat(ring)?;
         seat.enabled = on;
         if let Some(ring) = &mut seat.ring {
-            ring.look = true;
+            ring.has_more();
         }
         self.start(engine, number)
     }

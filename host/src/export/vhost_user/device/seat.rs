@@ -30,14 +30,22 @@ pub(super) struct Kick {
     pub(super) polled: Option<OwnedFd>,
     /// The poll was taken back.
     pub(super) cancelled: bool,
+    /// It was heard once: the first time may not have been the guest (ring.5).
+    heard: bool,
 }
 
 impl Kick {
     pub(super) fn set(&mut self, engine: &mut Engine, event: UserData, fd: Option<OwnedFd>) {
         self.wanted = fd;
+        self.heard = false;
         if self.polled.is_some() && !std::mem::replace(&mut self.cancelled, true) {
             engine.ring.cancel(event.pack());
         }
+    }
+
+    /// Whether it is the guest that kicked.
+    pub(super) const fn hear(&mut self) -> bool {
+        std::mem::replace(&mut self.heard, true)
     }
 
     pub(super) fn is_set(&self) -> bool {
