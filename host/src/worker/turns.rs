@@ -24,7 +24,7 @@ pub(crate) struct Turns {
     looked: AtomicU64,
     /// The longest that was told of it having run, in nanoseconds: the kernel counts a turn later than it is known what of it was looking.
     told: AtomicU64,
-    /// When its next turn is due, in nanoseconds; 0: whenever something happens.
+    /// When its next turn is due, or the one that it is in began, in nanoseconds; 0: it comes whenever something happens.
     due: AtomicU64,
 }
 
@@ -74,7 +74,13 @@ impl Turns {
         self.due.store(due.map_or(0, Instant::as_nanos), Ordering::Relaxed);
     }
 
-    /// How late the next turn is at `now` of the worker that is latest.
+    /// It is in a turn, since then: what it gives to devices in it has no other sign that it stands still.
+    #[inline]
+    pub(crate) fn begins(&self, now: Instant) {
+        self.waits(Some(now));
+    }
+
+    /// How late at `now` the worker is that is latest: its next turn, or the end of the one that it is in.
     pub(crate) fn latest(rows: &[Self], now: Instant) -> Duration {
         let dues = rows.iter().map(|row| row.due.load(Ordering::Relaxed)).filter(|due| *due > 0);
         dues.map(|due| now.since(Instant::from_nanos(due))).max().unwrap_or(Duration::ZERO)
@@ -130,6 +136,8 @@ mod tests {
         rows[1].waits(Some(now + us(2)));
         rows[2].waits(Some(now + us(3)));
         assert_eq!((Turns::latest(&rows, now), Turns::latest(&rows, now + us(5))), (Duration::ZERO, us(3)));
+        rows[0].begins(Instant::ZERO + us(1));
+        assert_eq!(Turns::latest(&rows, now), us(4), "it stands still in a turn");
         rows.iter().for_each(|row| row.waits(None));
         assert_eq!(Turns::latest(&rows, Instant::MAX), Duration::ZERO);
     }
