@@ -39,7 +39,7 @@ use clap::Parser as _;
 
 use crate::args::{Cli, Command, refusal};
 use crate::config::EXAMPLE;
-use crate::terminal::complaint::Complaint;
+use crate::terminal::complaint::{self, Complaint};
 use crate::terminal::output;
 
 /// What `fairlift version` says.
@@ -80,8 +80,5 @@ pub fn run() -> ExitCode {
         Command::Man { directory } => show::man(directory.as_deref()).and_then(|page| output::print(&page)),
         Command::Units { directory } => show::units(directory.as_deref()).and_then(|unit| output::print(&unit)),
     };
-    match shown {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => Complaint::Failed(error.to_string()).tell(""),
-    }
+    complaint::done(shown)
 }

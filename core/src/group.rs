@@ -1,7 +1,9 @@
 //! What shares the device: groups with weights, and the streams in them.
 
+use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::String;
+use alloc::vec::Vec;
 use core::fmt;
 use core::str::FromStr;
 
@@ -38,6 +40,30 @@ impl Group {
     #[must_use]
     pub fn root() -> Self {
         Self { path: String::from("/"), parent: None, weight: Weight::DEFAULT }
+    }
+
+    /// The group of a path in a tree, made with its parents and the default weight if it is not there yet.
+    ///
+    /// # Errors
+    /// There would be more than `most`.
+    pub fn place(tree: &mut Vec<Self>, path: &str, most: usize) -> Result<GroupId, String> {
+        let above = tree.iter().enumerate().filter(|(_, group)| path.starts_with(&group.path));
+        let known: BTreeMap<&str, GroupId> = above.map(|(at, group)| (&*group.path, GroupId(at as u16))).collect();
+        let (mut place, mut missing) = (GroupId::ROOT, Vec::new());
+        for end in path.match_indices('/').skip(1).map(|(at, _)| at).chain([path.len()]) {
+            match known.get(&path[..end]) {
+                Some(there) => place = *there,
+                None => missing.push(&path[..end]),
+            }
+        }
+        if tree.len() + missing.len() > most {
+            return Err(format!("there are at most {most} groups"));
+        }
+        for part in missing {
+            tree.push(Self { path: part.into(), parent: Some(place), weight: Weight::DEFAULT });
+            place = GroupId((tree.len() - 1) as u16);
+        }
+        Ok(place)
     }
 }
 

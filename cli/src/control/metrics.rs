@@ -27,7 +27,7 @@ use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::{Registry, Unit};
 
-use super::did::Did;
+use super::did::{Did, seconds};
 use super::shares::{self, Share};
 use tenants::TenantRow;
 
@@ -240,10 +240,6 @@ impl Metric<'_> {
     fn gauge(&mut self, labels: &[(&str, &str)], value: f64) -> Said {
         self.0.encode_family(&labels)?.encode_gauge(&value)
     }
-}
-
-fn seconds(time: Duration) -> f64 {
-    time.as_nanos() as f64 / 1e9
 }
 
 /// How a metric begins: its name, what it says, its unit and kind.

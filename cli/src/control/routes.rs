@@ -365,13 +365,7 @@ impl App {
 
     /// The server at two moments, `seconds` of the query apart, and what is in force at the second.
     async fn look_twice(&self, query: &BTreeMap<String, String>) -> Result<(State, View, View), Failure> {
-        let seconds: f64 = match query.get("seconds").map(|text| (text, text.parse())) {
-            None => 1.0,
-            Some((_, Ok(seconds))) if (0.05..=60.0).contains(&seconds) => seconds,
-            Some((text, _)) => {
-                return Err(bad(format!("seconds takes a number from 0.05 to 60, not \"{}\"", text.escape_debug())));
-            }
-        };
+        let seconds = seconds(query, 1.0, 60.0)?;
         let handle = self.handle.clone();
         let before = ask(move || handle.view(true)).await?.ok_or(Refused::Ended)?;
         tokio::time::sleep(Duration::from_secs_f64(seconds)).await;
@@ -381,13 +375,7 @@ impl App {
     }
 
     fn trace(self, query: &BTreeMap<String, String>) -> Answer {
-        let seconds: f64 = match query.get("seconds").map(|text| (text, text.parse())) {
-            None => 5.0,
-            Some((_, Ok(seconds))) if (0.05..=3600.0).contains(&seconds) => seconds,
-            Some((text, _)) => {
-                return Err(bad(format!("seconds takes a number from 0.05 to 3600, not \"{}\"", text.escape_debug())));
-            }
-        };
+        let seconds = seconds(query, 5.0, 3600.0)?;
         let state = self.handle.state().ok_or(Refused::Ended)?;
         let trace = self.handle.trace();
         let trace = trace.ok_or_else(|| Failure(StatusCode::CONFLICT, "a trace is being taken already".into()))?;
@@ -523,6 +511,13 @@ impl App {
         let (version, value) = ask(work).await??;
         Ok(tagged(json_response(&value), version))
     }
+}
+
+/// What a query says for `seconds`.
+fn seconds(query: &BTreeMap<String, String>, usual: f64, most: f64) -> Result<f64, Failure> {
+    let Some(text) = query.get("seconds") else { return Ok(usual) };
+    let seconds = text.parse().ok().filter(|seconds| (0.05..=most).contains(seconds));
+    seconds.ok_or_else(|| bad(format!("seconds takes a number from 0.05 to {most}, not \"{}\"", text.escape_debug())))
 }
 
 fn tagged(mut response: Response, version: u64) -> Response {

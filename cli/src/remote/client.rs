@@ -101,11 +101,11 @@ impl Server {
         })
     }
 
-    /// Asks, and hands on the bytes of the answer as they come.
+    /// Asks, and hands on the bytes of the answer as they come, as long as `take` wants more.
     ///
     /// # Errors
     /// There is no server, it says why not, or `take` does.
-    pub(crate) fn fetch(&self, path: &str, mut take: impl FnMut(&[u8]) -> Result<(), String>) -> Result<(), String> {
+    pub(crate) fn fetch(&self, path: &str, mut take: impl FnMut(&[u8]) -> Result<bool, String>) -> Result<(), String> {
         run(async {
             let response = self.send(Method::GET, path, None, None).await?;
             let status = response.status();
@@ -117,34 +117,28 @@ impl Server {
             }
             while let Some(frame) = body.frame().await {
                 let frame = frame.map_err(|error| self.lost(&error))?;
-                if let Ok(bytes) = frame.into_data() {
-                    take(&bytes)?;
+                if let Ok(bytes) = frame.into_data()
+                    && !take(&bytes)?
+                {
+                    break;
                 }
             }
             Ok(())
         })
     }
 
-    /// Asks, and shows the lines of the answer as they come.
+    /// Asks, and shows the lines of the answer as they come, as long as `line` wants more.
     pub(crate) fn follow(&self, path: &str, mut line: impl FnMut(&str) -> bool) -> Result<(), String> {
-        run(async {
-            let response = self.send(Method::GET, path, None, None).await?;
-            if !response.status().is_success() {
-                return Err(format!("{}: {}", self.shown, response.status()));
-            }
-            let (mut body, mut text) = (response.into_body(), String::new());
-            while let Some(frame) = body.frame().await {
-                let frame = frame.map_err(|error| self.lost(&error))?;
-                let Ok(bytes) = frame.into_data() else { continue };
-                text += &String::from_utf8_lossy(&bytes);
-                while let Some(end) = text.find('\n') {
-                    let whole: String = text.drain(..=end).collect();
-                    if !line(whole.trim_end()) {
-                        return Ok(());
-                    }
+        let mut text = String::new();
+        self.fetch(path, |bytes| {
+            text += &String::from_utf8_lossy(bytes);
+            while let Some(end) = text.find('\n') {
+                let whole: String = text.drain(..=end).collect();
+                if !line(whole.trim_end()) {
+                    return Ok(false);
                 }
             }
-            Ok(())
+            Ok(true)
         })
     }
 

@@ -24,7 +24,7 @@ use client::{Answer, Server};
 pub(crate) use trace::Taken;
 
 use crate::control::{Kind, parse_kind};
-use crate::terminal::complaint::Complaint;
+use crate::terminal::complaint::{self, Complaint};
 use crate::terminal::output;
 use crate::words::backing;
 use fairlift::config::Backing;
@@ -43,26 +43,24 @@ fn show(at: &At, shown: Shown) -> ExitCode {
             return Complaint::Failed(why).tell("");
         }
     };
-    match output::print(text.as_bytes()) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => Complaint::Failed(error.to_string()).tell(""),
-    }
+    complaint::done(output::print(text.as_bytes()))
+}
+
+/// Asks one thing, and shows the answer as `told` tells it to people.
+fn ask(at: &At, method: Method, path: &str, told: impl FnOnce(&Value) -> String) -> ExitCode {
+    let asked = Server::find(at).and_then(|server| server.ask(method, path, None, None));
+    show(at, asked.map(|Answer { value, .. }| (told(&value), value)))
 }
 
 pub(crate) fn status(args: &StatusArgs) -> ExitCode {
-    let asked = Server::find(&args.at)
-        .and_then(|server| server.ask(Method::GET, &format!("/v1/status?seconds={}", args.seconds), None, None));
-    show(&args.at, asked.map(|Answer { value, .. }| (tables::status(&value), value)))
+    ask(&args.at, Method::GET, &format!("/v1/status?seconds={}", args.seconds), tables::status)
 }
 
 pub(crate) fn top(args: &TopArgs) -> ExitCode {
     if args.once || args.at.json {
         return show(&args.at, top::once(args));
     }
-    match top::watch(args) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(why) => Complaint::Failed(why).tell(""),
-    }
+    complaint::done(top::watch(args))
 }
 
 pub(crate) fn why(args: &WhyArgs) -> ExitCode {
@@ -74,9 +72,7 @@ pub(crate) fn why(args: &WhyArgs) -> ExitCode {
         }
         Some(export) => (format!("/v1/why/{}?", encoded(export, false)), tables::why),
     };
-    let path = format!("{path}seconds={}", args.seconds);
-    let asked = Server::find(&args.at).and_then(|server| server.ask(Method::GET, &path, None, None));
-    show(&args.at, asked.map(|Answer { value, .. }| (told(&value), value)))
+    ask(&args.at, Method::GET, &format!("{path}seconds={}", args.seconds), told)
 }
 
 pub(crate) fn trace(args: &TraceArgs) -> ExitCode {
@@ -84,7 +80,8 @@ pub(crate) fn trace(args: &TraceArgs) -> ExitCode {
     let take = || {
         let server = Server::find(&args.at)?;
         let mut taken = Taken::default();
-        server.fetch(&format!("/v1/trace?seconds={}{export}", args.seconds), |bytes| taken.add(bytes))?;
+        server
+            .fetch(&format!("/v1/trace?seconds={}{export}", args.seconds), |bytes| taken.add(bytes).map(|()| true))?;
         let written = taken.write(&args.output).map_err(|error| format!("{}: {error}", args.output.display()))?;
         let value = json!({"events": taken.events(), "lost": taken.lost(), "files": written});
         let lost = if taken.lost() > 0 { format!(", {} were lost", taken.lost()) } else { String::new() };
@@ -156,12 +153,10 @@ pub(crate) fn remove(args: &RemoveArgs) -> ExitCode {
 }
 
 pub(crate) fn acknowledge(args: &AcknowledgeArgs) -> ExitCode {
-    let asked = Server::find(&args.at).and_then(|server| server.ask(Method::POST, "/v1/acknowledge", None, None));
-    let told = |value: &Value| match value["acknowledged"].as_u64() {
+    ask(&args.at, Method::POST, "/v1/acknowledge", |value| match value["acknowledged"].as_u64() {
         Some(0) => "no flush has failed\n".to_owned(),
         errors => format!("flush errors acknowledged: {}\n", errors.unwrap_or_default()),
-    };
-    show(&args.at, asked.map(|Answer { value, .. }| (told(&value), value)))
+    })
 }
 
 pub(crate) fn reload(args: &ReloadArgs) -> ExitCode {
@@ -181,10 +176,7 @@ pub(crate) fn events(args: &EventsArgs) -> ExitCode {
             output::print(format!("{shown}\n").as_bytes()).is_ok()
         })
     };
-    match follow() {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(why) => Complaint::Failed(why).tell(""),
-    }
+    complaint::done(follow())
 }
 
 fn change(how: &How, method: Method, path: &str, keys: Map<String, Value>) -> Shown {

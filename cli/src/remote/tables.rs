@@ -5,6 +5,13 @@ use std::fmt::Write as _;
 use fairlift_lab::report::printable;
 use serde_json::{Map, Value};
 
+use crate::terminal::columns::table;
+
+/// Names to the left, numbers to the right.
+fn is_name(at: usize, head: &str) -> bool {
+    at < 2 || head == "LIMITS"
+}
+
 /// One screen: disks, then tenants.
 pub(super) fn status(value: &Value) -> String {
     let mut out = String::new();
@@ -19,7 +26,7 @@ pub(super) fn status(value: &Value) -> String {
             rate(&disk["bps"]),
         ]
     });
-    table(&mut out, &["DISK", "SCHEDULER", "IN FLIGHT", "WAITING", "MB/s"], disks.collect());
+    table(&mut out, &["DISK", "SCHEDULER", "IN FLIGHT", "WAITING", "MB/s"], &disks.collect::<Vec<_>>(), is_name);
     let tenants = tenants.iter().map(|tenant| {
         vec![
             text(&tenant["path"]),
@@ -58,7 +65,7 @@ pub(super) fn status(value: &Value) -> String {
     let mut rows: Vec<Vec<String>> = tenants.collect();
     let shown = if rows.iter().all(|row| row[heads.len() - 1].is_empty()) { heads.len() - 1 } else { heads.len() };
     rows.iter_mut().for_each(|row| row.truncate(shown));
-    table(&mut out, &heads[..shown], rows);
+    table(&mut out, &heads[..shown], &rows, is_name);
     let connections = value["connections"].as_u64().unwrap_or_default();
     let plural = if connections == 1 { "" } else { "s" };
     let _ = write!(out, "\n{connections} connection{plural}, config version {}", text(&value["version"]));
@@ -221,27 +228,6 @@ pub(super) fn event(event: &Value) -> String {
     let rest = all.iter().filter(|(name, _)| !["number", "at", "event"].contains(&name.as_str()));
     let rest: Vec<_> = rest.map(|(name, value)| format!("{name}={}", text(value))).collect();
     format!("{} {} {}", text(&event["number"]), text(&event["event"]), rest.join(" "))
-}
-
-fn table(out: &mut String, heads: &[&str], rows: Vec<Vec<String>>) {
-    let width = |at: usize| {
-        rows.iter().map(|row| row[at].chars().count()).chain([heads[at].chars().count()]).max().unwrap_or(0)
-    };
-    let widths: Vec<_> = (0..heads.len()).map(width).collect();
-    let mut line = |cells: &[String]| {
-        let mut text = String::new();
-        for (at, (cell, width)) in cells.iter().zip(&widths).enumerate() {
-            // Names to the left, numbers to the right.
-            let _ = if at < 2 || heads[at] == "LIMITS" {
-                write!(text, "{cell:<width$}  ")
-            } else {
-                write!(text, "{cell:>width$}  ")
-            };
-        }
-        let _ = writeln!(out, "{}", text.trim_end());
-    };
-    line(&heads.iter().map(|head| (*head).to_owned()).collect::<Vec<_>>());
-    rows.iter().for_each(|row| line(row));
 }
 
 /// A plain value, without control characters that could move the cursor.

@@ -44,6 +44,26 @@ pub(crate) fn pairs(out: &mut String, rows: &[(&str, &str)]) {
     }
 }
 
+/// Rows below their heads: the cells of some columns to the left, as names are, of the others to the right, as numbers.
+pub(crate) fn table(out: &mut String, heads: &[&str], rows: &[Vec<String>], is_left: impl Fn(usize, &str) -> bool) {
+    let width = |at: usize| {
+        rows.iter().map(|row| row[at].chars().count()).chain([heads[at].chars().count()]).max().unwrap_or(0)
+    };
+    let widths: Vec<_> = (0..heads.len()).map(width).collect();
+    let mut line = |cells: &[String]| {
+        let mut text = String::new();
+        for (at, (cell, width)) in cells.iter().zip(&widths).enumerate() {
+            let _ = match is_left(at, heads[at]) {
+                true => write!(text, "{cell:<width$}  "),
+                false => write!(text, "{cell:>width$}  "),
+            };
+        }
+        let _ = writeln!(out, "{}", text.trim_end());
+    };
+    line(&heads.iter().map(|head| (*head).to_owned()).collect::<Vec<_>>());
+    rows.iter().for_each(|row| line(row));
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

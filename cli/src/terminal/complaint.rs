@@ -6,6 +6,14 @@ use std::process::ExitCode;
 
 use crate::words::mistake::{Mistake, Severity, render};
 
+/// The exit status of what was done, or has failed and says why.
+pub(crate) fn done(result: Result<(), impl ToString>) -> ExitCode {
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => Complaint::Failed(why.to_string()).tell(""),
+    }
+}
+
 /// Why a command ends without having done what it was asked.
 #[derive(Debug)]
 pub(crate) enum Complaint {

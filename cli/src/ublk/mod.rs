@@ -9,8 +9,7 @@ use fairlift::export::ublk::orphans::{self, Orphan};
 use serde_json::json;
 
 use crate::serve::{self, ServeArgs};
-use crate::terminal::complaint::Complaint;
-use crate::terminal::output;
+use crate::terminal::{columns, complaint, output};
 use crate::ways::Flags;
 use crate::words::backing::{Named, parse_named};
 use crate::words::place::{self, ListenAt};
@@ -64,11 +63,7 @@ pub(crate) fn ublk(args: &UblkArgs) -> ExitCode {
         },
         What::Remove { id, force } => orphans::remove(*id, *force).map(|()| format!("removed /dev/ublkb{id}\n")),
     };
-    match done.map(|text| output::print(text.as_bytes())) {
-        Ok(Ok(())) => ExitCode::SUCCESS,
-        Ok(Err(error)) => Complaint::Failed(error.to_string()).tell(""),
-        Err(why) => Complaint::Failed(why).tell(""),
-    }
+    complaint::done(done.and_then(|text| output::print(text.as_bytes()).map_err(|error| error.to_string())))
 }
 
 /// A server of that device alone.
@@ -97,16 +92,13 @@ fn table(all: &[Orphan]) -> String {
         };
         let name = one.name.clone().unwrap_or_else(|| if one.is_ours { "?" } else { "(not Fairlift's)" }.into());
         let size = one.size.map_or_else(|| "?".into(), show_size);
-        [one.path.clone(), name, size, format!("{}x{}", one.queues.0, one.queues.1), one.state.to_owned(), server]
+        let queues = format!("{}x{}", one.queues.0, one.queues.1);
+        vec![one.path.clone(), name, size, queues, one.state.to_owned(), server]
     });
-    let head = ["device", "export", "size", "queues", "state", "server"].map(str::to_owned);
-    let rows: Vec<_> = std::iter::once(head).chain(rows).collect();
-    let widths: Vec<_> = (0..6).map(|at| rows.iter().map(|row| row[at].chars().count()).max().unwrap_or(0)).collect();
-    let line = |row: &[String; 6]| {
-        let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}"));
-        cells.collect::<Vec<_>>().join("  ").trim_end().to_owned() + "\n"
-    };
-    rows.iter().map(line).collect()
+    let mut out = String::new();
+    let heads = ["device", "export", "size", "queues", "state", "server"];
+    columns::table(&mut out, &heads, &rows.collect::<Vec<_>>(), |_, _| true);
+    out
 }
 
 fn as_json(all: &[Orphan]) -> String {

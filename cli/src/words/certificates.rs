@@ -49,14 +49,7 @@ pub(crate) fn load(dir: &Path, verify_peer: bool) -> Result<Certificate, String>
 /// # Errors
 /// A file is missing or malformed, or certificate and key do not belong together.
 pub(crate) fn load_client(dir: &Path) -> Result<Arc<ClientConfig>, String> {
-    let mut files = Files { dir, digest: digest::Context::new(&digest::SHA256) };
-    let (chain, key) = (files.certificates("client-cert.pem")?, files.key("client-key.pem")?);
-    let builder = ClientConfig::builder_with_provider(provider())
-        .with_safe_default_protocol_versions()
-        .map_err(|error| format!("cannot set up TLS: {error}"))?
-        .with_root_certificates(files.roots("ca-cert.pem")?);
-    let built = builder.with_client_auth_cert(chain, key);
-    built.map(Arc::new).map_err(|error| files.do_not_fit(error, "client-cert.pem", "client-key.pem"))
+    client(dir, true)
 }
 
 /// Reads `ca-cert.pem` in `dir`, whose servers are trusted, and `client-cert.pem` and `client-key.pem` if they are there.
@@ -64,15 +57,21 @@ pub(crate) fn load_client(dir: &Path) -> Result<Arc<ClientConfig>, String> {
 /// # Errors
 /// As [`load_client`].
 pub(crate) fn load_trusting(dir: &Path) -> Result<Arc<ClientConfig>, String> {
-    if dir.join("client-cert.pem").exists() {
-        return load_client(dir);
-    }
+    client(dir, dir.join("client-cert.pem").exists())
+}
+
+fn client(dir: &Path, shows_its_own: bool) -> Result<Arc<ClientConfig>, String> {
     let mut files = Files { dir, digest: digest::Context::new(&digest::SHA256) };
+    let own =
+        shows_its_own.then(|| Ok::<_, String>((files.certificates("client-cert.pem")?, files.key("client-key.pem")?)));
+    let own = own.transpose()?;
     let builder = ClientConfig::builder_with_provider(provider())
         .with_safe_default_protocol_versions()
         .map_err(|error| format!("cannot set up TLS: {error}"))?
         .with_root_certificates(files.roots("ca-cert.pem")?);
-    Ok(Arc::new(builder.with_no_client_auth()))
+    let Some((chain, key)) = own else { return Ok(Arc::new(builder.with_no_client_auth())) };
+    let built = builder.with_client_auth_cert(chain, key);
+    built.map(Arc::new).map_err(|error| files.do_not_fit(error, "client-cert.pem", "client-key.pem"))
 }
 
 fn provider() -> Arc<CryptoProvider> {

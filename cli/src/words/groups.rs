@@ -3,6 +3,9 @@
 use fairlift::control::check_path;
 use fairlift_core::{Group, GroupId, Weight};
 
+/// As many as have numbers.
+const GROUPS: usize = u16::MAX as usize;
+
 /// The groups so far; a parent comes before its children.
 #[derive(Clone, Debug)]
 pub(crate) struct Tree(Vec<Group>);
@@ -19,16 +22,7 @@ impl Tree {
     /// The path is malformed, or there are more groups than can be counted.
     pub(crate) fn place(&mut self, path: &str) -> Result<GroupId, String> {
         check_path(path)?;
-        if let Some(place) = self.0.iter().position(|group| group.path == path) {
-            return u16::try_from(place).map(GroupId).map_err(|_| "there are at most 65535 groups".into());
-        }
-        let parent = match path.rsplit_once('/') {
-            Some((above, _)) if !above.is_empty() => self.place(above)?,
-            _ => GroupId::ROOT,
-        };
-        let id = u16::try_from(self.0.len()).map_err(|_| "there are at most 65535 groups")?;
-        self.0.push(Group { path: path.into(), parent: Some(parent), weight: Weight::DEFAULT });
-        Ok(GroupId(id))
+        Group::place(&mut self.0, path, GROUPS)
     }
 
     /// The group of an export that names none: one of its own, called after it.

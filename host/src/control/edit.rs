@@ -50,31 +50,10 @@ impl Edit {
     /// It is there already, or there are too many.
     pub fn add_group(&mut self, path: &str) -> Result<GroupId, String> {
         check_path(path)?;
-        let groups = &mut self.config.groups;
-        let mut known: BTreeMap<&str, GroupId> = BTreeMap::new();
-        for (at, group) in groups.iter().enumerate() {
-            if path.starts_with(&group.path) {
-                known.insert(&group.path, GroupId(at as u16));
-            }
-        }
-        if known.contains_key(path) {
+        if self.config.groups.iter().any(|group| group.path == path) {
             return Err(format!("there is a group \"{path}\" already"));
         }
-        let (mut parent, mut missing) = (GroupId::ROOT, Vec::new());
-        for end in path.match_indices('/').skip(1).map(|(at, _)| at).chain([path.len()]) {
-            match known.get(&path[..end]) {
-                Some(there) => parent = *there,
-                None => missing.push(&path[..end]),
-            }
-        }
-        if groups.len() + missing.len() > GROUPS {
-            return Err(format!("there are at most {GROUPS} groups"));
-        }
-        for part in missing {
-            groups.push(Group { path: part.to_owned(), parent: Some(parent), weight: Weight::DEFAULT });
-            parent = GroupId((groups.len() - 1) as u16);
-        }
-        Ok(parent)
+        Group::place(&mut self.config.groups, path, GROUPS)
     }
 
     /// Gives a group another weight.

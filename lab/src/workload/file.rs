@@ -5,7 +5,7 @@ use std::fmt;
 use std::ops::Range;
 
 use fairlift_core::tunable::{parse_duration, parse_size};
-use fairlift_core::{Group, GroupId, Op, Sector, Weight};
+use fairlift_core::{Group, Op, Sector, Weight};
 use serde::Deserialize;
 use toml::Spanned;
 
@@ -226,7 +226,10 @@ fn situation(name: &Spanned<String>, raw: RawWorkload) -> Result<Workload, Probl
         if roles.iter().any(is_near) {
             return Err((at, format!("a tenant needs a group of its own: {path} has another tenant")));
         }
-        let leaf = group_at(&mut groups, &path).map_err(|says| (at, says))?;
+        if path.split('/').skip(1).any(str::is_empty) {
+            return Err((at, format!("\"{path}\" is not a group's path, such as \"/a\" or \"/a/b\"")));
+        }
+        let leaf = Group::place(&mut groups, &path, usize::from(u16::MAX)).map_err(|says| (at, says))?;
         groups[usize::from(leaf.0)].weight = weight;
         role.name = path.clone();
         role.group = Some(path);
@@ -251,21 +254,6 @@ fn situation(name: &Spanned<String>, raw: RawWorkload) -> Result<Workload, Probl
 
 fn weight(given: &Spanned<i64>) -> Result<Weight, Problem> {
     given.get_ref().to_string().parse().map_err(|why| (given.span(), why))
-}
-
-/// The group of that path, made with its parents if it is not there yet.
-fn group_at(groups: &mut Vec<Group>, path: &str) -> Result<GroupId, String> {
-    if let Some(place) = groups.iter().position(|group| group.path == path) {
-        return Ok(GroupId(place as u16));
-    }
-    let parent = match path.rsplit_once('/') {
-        Some((_, "")) | None => return Err(format!("\"{path}\" is not a group's path, such as \"/a\" or \"/a/b\"")),
-        Some(("", _)) => GroupId::ROOT,
-        Some((above, _)) => group_at(groups, above)?,
-    };
-    let id = u16::try_from(groups.len()).map_err(|_| "there are at most 65535 groups")?;
-    groups.push(Group { path: path.into(), parent: Some(parent), weight: Weight::DEFAULT });
-    Ok(GroupId(id))
 }
 
 fn role(raw: RawRole) -> Result<Role, Problem> {
@@ -477,7 +465,7 @@ tenants = [
             (format!("{{ {reader}, group = \"/a\" }}, {{ {reader}, group = \"/a\" }}"), "/a has another tenant"),
             (format!("{{ {reader}, group = \"/a\" }}, {{ {reader}, group = \"/a/b\" }}"), "/a/b has another tenant"),
             (format!("{{ {reader}, group = \"/a/b\" }}, {{ {reader}, group = \"/a\" }}"), "/a has another tenant"),
-            (format!("{{ {reader}, group = \"/a//b\" }}"), "\"/a/\" is not a group's path"),
+            (format!("{{ {reader}, group = \"/a//b\" }}"), "\"/a//b\" is not a group's path"),
         ] {
             let why = Workload::read(&format!("[x]\ntenants = [{tenants}]")).unwrap_err();
             assert!(why.place.0 == 2 && why.says.contains(says), "{tenants}: {why}");

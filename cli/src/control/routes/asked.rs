@@ -158,33 +158,7 @@ pub(super) async fn keys(body: Body) -> Result<Map<String, Value>, Failure> {
 
 /// The parts of a query, decoded.
 fn query(text: &str) -> BTreeMap<String, String> {
-    let decode = |text: &str| {
-        let mut bytes = Vec::with_capacity(text.len());
-        let mut rest = text.as_bytes();
-        while let Some((first, after)) = rest.split_first() {
-            let hex = |at: usize| after.get(at).and_then(|digit| (*digit as char).to_digit(16));
-            match (first, hex(0), hex(1)) {
-                (b'%', Some(high), Some(low)) => {
-                    bytes.push((high * 16 + low) as u8);
-                    rest = &after[2..];
-                }
-                (b'+', ..) => {
-                    bytes.push(b' ');
-                    rest = after;
-                }
-                _ => {
-                    bytes.push(*first);
-                    rest = after;
-                }
-            }
-        }
-        String::from_utf8_lossy(&bytes).into_owned()
-    };
-    let parts = text.split('&').filter(|part| !part.is_empty());
-    parts
-        .map(|part| part.split_once('=').unwrap_or((part, "")))
-        .map(|(key, value)| (decode(key), decode(value)))
-        .collect()
+    form_urlencoded::parse(text.as_bytes()).into_owned().collect()
 }
 
 #[cfg(test)]
