@@ -16,7 +16,9 @@ use crate::time::{ms, secs, us};
 /// Declares settings, each knob once: what it does, its field, its default, what values it takes.
 ///
 /// What stands above a field is what the field's documentation, the command line and `docs/tunables.md` say of the knob. Its name
-/// is the field's, unless another follows `as`. A second name, as the kernel's in microseconds, follows `also`.
+/// is the field's, unless another follows `as`. A second name, as the kernel's in microseconds, follows `also`. What is no knob of
+/// its own follows `..`, last.
+#[macro_export]
 macro_rules! settings {
     (
         $(#[$meta:meta])*
@@ -26,16 +28,18 @@ macro_rules! settings {
                 pub $field:ident: $type:ty $(as $name:literal)? = $default:expr, $kind:ident $(($($range:tt)*))?
                 $(, also $alias:literal $alias_kind:ident ($($alias_range:tt)*) $alias_says:literal)?;
             )+
+            $(.. $(#[doc = $rest_says:literal])+ pub $rest:ident: $rest_type:ty = $rest_default:expr;)?
         }
     ) => {
         $(#[$meta])*
         pub struct Settings {
             $($(#[doc = $says])+ pub $field: $type,)+
+            $($(#[doc = $rest_says])+ pub $rest: $rest_type,)?
         }
 
         impl Default for Settings {
             fn default() -> Self {
-                Self { $($field: $default,)+ }
+                Self { $($field: $default,)+ $($rest: $rest_default,)? }
             }
         }
 
@@ -68,7 +72,7 @@ macro_rules! settings {
         $crate::tunable::Tunable::$kind($name, ($($range)+), |s: &mut Settings| &mut s.$field, $says.trim_ascii_start())
     };
 }
-pub(crate) use settings;
+pub use settings;
 
 /// Lets the knobs of a scheduler be read and set, which has its [`settings!`] in the field `settings`. A method that is named
 /// hears which knob was set.

@@ -18,127 +18,65 @@ mod segments;
 
 use fairlift_core::model::{Character, Model, ModelCompletion, ModelRequest, Work};
 use fairlift_core::time::{ms, secs, us};
-use fairlift_core::tunable::{self, Tunable, TunableInfo};
-use fairlift_core::{Duration, Instant, Limits};
+use fairlift_core::{Duration, Instant, Limits, settings};
 
 pub(super) use drive::Drive;
 
 use super::{Busy, show_size};
 use crate::Random;
 
-/// Its numbers.
-#[derive(Clone, Debug)]
-pub struct Settings {
-    /// Revolutions in a minute.
-    pub rpm: u32,
-    /// Surfaces.
-    pub heads: u32,
-    /// Zones of equally many tracks, with equally many sectors on each track.
-    pub zones: u32,
-    /// What is read in a row at the outer edge, in units of 1000 bytes in a second.
-    pub rate_outer: u32,
-    /// The same at the inner edge.
-    pub rate_inner: u32,
-    /// From the end of a track to the start of the next.
-    pub track_switch: Duration,
-    /// A seek to the next cylinder.
-    pub seek_track: Duration,
-    /// A seek on average over all pairs of cylinders.
-    pub seek_average: Duration,
-    /// A seek from edge to edge.
-    pub seek_full: Duration,
-    /// How much longer the arm must settle before a write.
-    pub write_settle: Duration,
-    /// What the drive itself needs for a command.
-    pub overhead: Duration,
-    /// The link, in units of 1000 bytes in a second.
-    pub interface: u32,
-    /// Memory for reads and writes, in KiB: half of it holds read segments, the other half writes.
-    pub cache: u32,
-    /// How many streams the read cache follows.
-    pub cache_segments: u32,
-    /// How far the head reads on while nothing else is to do, in KiB.
-    pub read_ahead: u32,
-    /// How far it reads on for a sequential reader though others wait, in KiB.
-    pub read_ahead_min: u32,
-    /// Whether a write ends when it is in memory.
-    pub write_cache: bool,
-    /// Commands that the drive holds and orders; 1: one after the other.
-    pub ncq: u32,
-    /// How much longer than expected the drive allows a seek to take when it chooses, in percent.
-    pub ncq_margin: u32,
-    /// After what time a command is no longer passed over.
-    pub ncq_age: Duration,
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        Self {
-            rpm: 7200,
-            heads: 10,
-            zones: 30,
-            rate_outer: 64_800,
-            rate_inner: 31_000,
-            track_switch: us(1480),
-            seek_track: us(800),
-            seek_average: us(8500),
-            seek_full: ms(21),
-            write_settle: us(500),
-            overhead: us(300),
-            interface: 300_000,
-            cache: 16 * 1024,
-            cache_segments: 16,
-            read_ahead: 512,
-            read_ahead_min: 352,
-            write_cache: true,
-            ncq: 32,
-            ncq_margin: 0,
-            ncq_age: ms(500),
-        }
-    }
-}
-
 /// What rates and sizes may be set to. Chosen: beyond any disk of its kind on either side, without overflow in a run.
 pub(super) const RATE: (u32, u32) = (100, 4_000_000);
 pub(super) const KIB: (u32, u32) = (0, 4 << 20);
 
-/// The rows of a disk's parameters: of `$disk`, which is reached from `$s`; more rows may go before them.
-macro_rules! rows {
-    ($s:ident => $disk:expr; $($more:expr;)*) => {
-        [
-            $($more,)*
-            Tunable::count("rpm", (60, 60_000), |$s| &mut $disk.rpm, "revolutions in a minute"),
-            Tunable::count("heads", (1, 64), |$s| &mut $disk.heads, "surfaces"),
-            Tunable::count("zones", (1, 256), |$s| &mut $disk.zones, "zones of equally many tracks"),
-            Tunable::count("rate_outer", RATE, |$s| &mut $disk.rate_outer, "sequential rate at the outer edge, in 1000 bytes/s"),
-            Tunable::count("rate_inner", RATE, |$s| &mut $disk.rate_inner, "sequential rate at the inner edge, in 1000 bytes/s"),
-            Tunable::duration("track_switch", (us(0), ms(100)), |$s| &mut $disk.track_switch, "from the end of a track to the start of the next"),
-            Tunable::duration("seek_track", (us(0), secs(1)), |$s| &mut $disk.seek_track, "a seek to the next cylinder"),
-            Tunable::duration("seek_average", (us(0), secs(1)), |$s| &mut $disk.seek_average, "a seek on average over all pairs of cylinders"),
-            Tunable::duration("seek_full", (us(0), secs(1)), |$s| &mut $disk.seek_full, "a seek from edge to edge"),
-            Tunable::duration("write_settle", (us(0), ms(100)), |$s| &mut $disk.write_settle, "how much longer the arm settles before a write"),
-            Tunable::duration("overhead", (us(0), ms(100)), |$s| &mut $disk.overhead, "what the drive itself needs for a command"),
-            Tunable::count("interface", (1000, 100_000_000), |$s| &mut $disk.interface, "the link, in 1000 bytes/s"),
-            Tunable::count("cache", (64, 16 << 20), |$s| &mut $disk.cache, "memory in KiB: half for reads, half for writes"),
-            Tunable::count("cache_segments", (1, 1024), |$s| &mut $disk.cache_segments, "streams that the read cache follows"),
-            Tunable::count("read_ahead", KIB, |$s| &mut $disk.read_ahead, "KiB that the head reads on while nothing else is to do"),
-            Tunable::count("read_ahead_min", KIB, |$s| &mut $disk.read_ahead_min, "KiB that it reads on for a sequential reader though others wait"),
-            Tunable::switch("write_cache", |$s| &mut $disk.write_cache, "whether a write ends when it is in memory"),
-            Tunable::count("ncq", (1, 256), |$s| &mut $disk.ncq, "commands that the drive holds and orders; 1: one after the other"),
-            Tunable::count("ncq_margin", (0, 100), |$s| &mut $disk.ncq_margin, "how much longer than expected the drive allows a seek to take when it chooses, in percent"),
-            Tunable::duration("ncq_age", (us(0), secs(60)), |$s| &mut $disk.ncq_age, "after what time a command is no longer passed over"),
-        ]
-    };
+settings! {
+    /// Its numbers.
+    #[derive(Clone, Debug)]
+    pub struct Settings {
+        /// revolutions in a minute
+        pub rpm: u32 = 7200, count(60, 60_000);
+        /// surfaces
+        pub heads: u32 = 10, count(1, 64);
+        /// zones of equally many tracks
+        pub zones: u32 = 30, count(1, 256); // with equally many sectors on each track
+        /// sequential rate at the outer edge, in 1000 bytes/s
+        pub rate_outer: u32 = 64_800, count(RATE);
+        /// sequential rate at the inner edge, in 1000 bytes/s
+        pub rate_inner: u32 = 31_000, count(RATE);
+        /// from the end of a track to the start of the next
+        pub track_switch: Duration = us(1480), duration(us(0), ms(100));
+        /// a seek to the next cylinder
+        pub seek_track: Duration = us(800), duration(us(0), secs(1));
+        /// a seek on average over all pairs of cylinders
+        pub seek_average: Duration = us(8500), duration(us(0), secs(1));
+        /// a seek from edge to edge
+        pub seek_full: Duration = ms(21), duration(us(0), secs(1));
+        /// how much longer the arm settles before a write
+        pub write_settle: Duration = us(500), duration(us(0), ms(100));
+        /// what the drive itself needs for a command
+        pub overhead: Duration = us(300), duration(us(0), ms(100));
+        /// the link, in 1000 bytes/s
+        pub interface: u32 = 300_000, count(1000, 100_000_000);
+        /// memory in KiB: half for reads, half for writes
+        pub cache: u32 = 16 * 1024, count(64, 16 << 20);
+        /// streams that the read cache follows
+        pub cache_segments: u32 = 16, count(1, 1024);
+        /// KiB that the head reads on while nothing else is to do
+        pub read_ahead: u32 = 512, count(KIB);
+        /// KiB that it reads on for a sequential reader though others wait
+        pub read_ahead_min: u32 = 352, count(KIB);
+        /// whether a write ends when it is in memory
+        pub write_cache: bool = true, switch;
+        /// commands that the drive holds and orders; 1: one after the other
+        pub ncq: u32 = 32, count(1, 256);
+        /// how much longer than expected the drive allows a seek to take when it chooses, in percent
+        pub ncq_margin: u32 = 0, count(0, 100);
+        /// after what time a command is no longer passed over
+        pub ncq_age: Duration = ms(500), duration(us(0), secs(60));
+    }
 }
-pub(super) use rows;
 
 impl Settings {
-    /// What can be changed.
-    pub const TUNABLES: &[Tunable<Self>] = &Self::ROWS;
-    /// The same, described.
-    pub const INFO: &[TunableInfo] = &tunable::infos(&Self::ROWS);
-    const ROWS: [Tunable<Self>; 20] = rows![s => s;];
-
     /// Sectors of a read segment.
     fn segment_sectors(&self) -> u64 {
         u64::from(self.cache / self.cache_segments)

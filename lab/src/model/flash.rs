@@ -50,7 +50,7 @@ pub(super) const PROFILES: &[Profile] = &[
         name: "virtio-ssd",
         about: "the disk of a virtual machine: flash behind a host that answers in lumps (virtio-blk)",
         size: 1 << 40,
-        settings: || Settings::Virtio(virtio_ssd()),
+        settings: || Settings::Virtio(virtio::Settings::default()),
     },
 ];
 
@@ -233,18 +233,5 @@ fn nvme_consumer() -> ssd::Settings {
         read_ahead: 512,        // E
         overprovision: 70,      // E: 2 TiB of flash for 2 TB, less the one-bit area
         ..ssd::Settings::default()
-    }
-}
-
-/// The virtio disk of a small virtual machine, through ext4 and direct I/O; the host and its flash are not known.
-fn virtio_ssd() -> virtio::Settings {
-    virtio::Settings {
-        base: us(84),   // F: 4 KiB reads at depth 1 and 8
-        request: us(7), // F: the same at depth 8 and 64
-        kib: ns(500),   // F: 64 KiB writes at depth 8
-        flush: us(10), // E: 5,262 commits a second through a server (docs/measured/flush.md), where two requests take 186 µs
-        lump: 85,      // M: what was seen with 128 requests outstanding; a ring of 256 has room for 85 of three entries
-        jitter: 10,    // E
-        depth: 128,    // E: what Linux sends to a ring of 256
     }
 }

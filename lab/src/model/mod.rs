@@ -134,15 +134,15 @@ impl Spec {
 }
 
 impl Settings {
-    /// What can be changed.
+    /// What can be changed; of an array its own, then what is of each of its disks.
     #[must_use]
-    pub fn infos(&self) -> &'static [TunableInfo] {
+    pub fn infos(&self) -> Vec<TunableInfo> {
         match self {
-            Self::HardDisk(_) => disk::Settings::INFO,
-            Self::Raid(_) => raid::Settings::INFO,
-            Self::Ssd(_) => ssd::Settings::INFO,
-            Self::Virtio(_) => virtio::Settings::INFO,
-            Self::Networked(_) => networked::Settings::INFO,
+            Self::HardDisk(_) => disk::Settings::INFO.to_vec(),
+            Self::Raid(_) => [raid::Settings::INFO, disk::Settings::INFO].concat(),
+            Self::Ssd(_) => ssd::Settings::INFO.to_vec(),
+            Self::Virtio(_) => virtio::Settings::INFO.to_vec(),
+            Self::Networked(_) => networked::Settings::INFO.to_vec(),
         }
     }
 
@@ -151,7 +151,8 @@ impl Settings {
     pub fn get(&self, name: &str) -> Option<String> {
         match self {
             Self::HardDisk(settings) => tunable::get(disk::Settings::TUNABLES, settings, name),
-            Self::Raid(settings) => tunable::get(raid::Settings::TUNABLES, settings, name),
+            Self::Raid(settings) => tunable::get(raid::Settings::TUNABLES, settings, name)
+                .or_else(|| tunable::get(disk::Settings::TUNABLES, &settings.disk, name)),
             Self::Ssd(settings) => tunable::get(ssd::Settings::TUNABLES, settings, name),
             Self::Virtio(settings) => tunable::get(virtio::Settings::TUNABLES, settings, name),
             Self::Networked(settings) => tunable::get(networked::Settings::TUNABLES, settings, name),
@@ -165,6 +166,9 @@ impl Settings {
     pub fn set(&mut self, name: &str, value: &str) -> Result<(), tunable::Error> {
         match self {
             Self::HardDisk(settings) => tunable::set(disk::Settings::TUNABLES, settings, name, value),
+            Self::Raid(settings) if disk::Settings::INFO.iter().any(|info| info.name == name) => {
+                tunable::set(disk::Settings::TUNABLES, &mut settings.disk, name, value)
+            }
             Self::Raid(settings) => tunable::set(raid::Settings::TUNABLES, settings, name, value),
             Self::Ssd(settings) => tunable::set(ssd::Settings::TUNABLES, settings, name, value),
             Self::Virtio(settings) => tunable::set(virtio::Settings::TUNABLES, settings, name, value),

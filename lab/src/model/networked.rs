@@ -26,8 +26,7 @@ use std::collections::{BinaryHeap, VecDeque};
 
 use fairlift_core::model::{Character, Model, ModelCompletion, ModelRequest, Work};
 use fairlift_core::time::{ms, secs, us};
-use fairlift_core::tunable::{self, Tunable, TunableInfo};
-use fairlift_core::{Duration, Instant, Limits, Op, Outcome, Sector};
+use fairlift_core::{Duration, Instant, Limits, Op, Outcome, Sector, settings};
 
 use super::Busy;
 use super::{Profile, Settings as Any};
@@ -43,89 +42,44 @@ pub(super) const PROFILES: &[Profile] = &[Profile {
     name: "rbd-3x",
     about: "an image of a Ceph cluster of 60 NVMe drives with three replicas, as one client sees it",
     size: 1 << 40,
-    settings: || {
-        Any::Networked(Settings {
-            connections: 1,
-            link: us(10),                   // E: 100,000 requests a second of one client
-            kib: Duration::from_nanos(350), // E: 25 Gb/s
-            window: 1024,                   // D: objecter_inflight_ops
-            way: us(50),                    // E: half of a round trip within a data centre
-            read: us(200),                  // E
-            write: us(330),                 // F: "sub 0.5ms average latency" of synchronous 4 KiB writes
-            flush: us(10),                  // E: nothing is in a cache
-            osds: 60,                       // M
-            at_once: 15,                    // F: 4.4 million random reads a second
-            spread: 20,                     // F: "sub 0.5ms 99% latency"
-            tail: 1000,                     // F: "sub 0.8ms 99.9% latency"
-            tail_time: us(300),             // F: the same
-            stall_every: secs(0),           // none, unless it is asked for
-            stall: secs(20), // D: osd_heartbeat_grace, after which a daemon that is away is taken for dead
-        })
-    },
+    settings: || Any::Networked(Settings::default()),
 }];
 
-/// Its numbers.
-#[derive(Clone, Debug)]
-pub struct Settings {
-    /// Of the client's connections, how many there are.
-    pub connections: u32,
-    /// Of a connection, for a request, whatever its length.
-    pub link: Duration,
-    /// Of a connection, for a KiB of payload.
-    pub kib: Duration,
-    /// Requests under way, at most.
-    pub window: u32,
-    /// Through the network, once.
-    pub way: Duration,
-    /// Of a daemon, for a read.
-    pub read: Duration,
-    /// Of a daemon, for a write.
-    pub write: Duration,
-    /// Of a flush.
-    pub flush: Duration,
-    /// Daemons.
-    pub osds: u32,
-    /// Requests that a daemon works on at a time.
-    pub at_once: u32,
-    /// Per cent of a daemon's time that are left to chance.
-    pub spread: u32,
-    /// One in so many requests is late; 0: none.
-    pub tail: u32,
-    /// By how much.
-    pub tail_time: Duration,
-    /// How often a daemon is away; 0: never.
-    pub stall_every: Duration,
-    /// For how long.
-    pub stall: Duration,
-}
-
-impl Settings {
-    /// What can be changed.
-    pub const TUNABLES: &[Tunable<Self>] = &Self::ROWS;
-    /// The same, described.
-    pub const INFO: &[TunableInfo] = &tunable::infos(&Self::ROWS);
-    const ROWS: [Tunable<Self>; 15] = [
-        Tunable::count("connections", (1, 64), |s| &mut s.connections, "connections of the client"),
-        Tunable::duration("link", (us(0), ms(10)), |s| &mut s.link, "a connection, for a request"),
-        Tunable::duration("kib", (us(0), ms(1)), |s| &mut s.kib, "a connection, for a KiB of payload"),
-        Tunable::count("window", (1, 65_535), |s| &mut s.window, "requests under way, at most"),
-        Tunable::duration("way", (us(0), secs(1)), |s| &mut s.way, "the network, once"),
-        Tunable::duration("read", (us(0), secs(1)), |s| &mut s.read, "a daemon, for a read"),
-        Tunable::duration("write", (us(0), secs(1)), |s| &mut s.write, "a daemon, for a write"),
-        Tunable::duration("flush", (us(0), secs(1)), |s| &mut s.flush, "a flush"),
-        Tunable::count("osds", (1, 10_000), |s| &mut s.osds, "daemons"),
-        Tunable::count("at_once", (1, 1024), |s| &mut s.at_once, "requests that a daemon works on at a time"),
-        Tunable::count("spread", (0, 100), |s| &mut s.spread, "per cent of a daemon's time that are left to chance"),
-        Tunable::count("tail", (0, 1_000_000), |s| &mut s.tail, "one in so many requests is late; 0: none"),
-        Tunable::duration("tail_time", (us(0), secs(10)), |s| &mut s.tail_time, "by how much it is"),
-        Tunable::duration(
-            "stall_every",
-            (us(0), secs(3600)),
-            |s| &mut s.stall_every,
-            "how often a daemon is away; 0: never",
-        ),
-        Tunable::duration("stall", (us(0), secs(600)), |s| &mut s.stall, "for how long it is"),
-    ];
+settings! {
+    /// Its numbers. By default those of `rbd-3x`.
+    #[derive(Clone, Debug)]
+    pub struct Settings {
+        /// connections of the client
+        pub connections: u32 = 1, count(1, 64);
+        /// a connection, for a request
+        pub link: Duration = us(10), duration(us(0), ms(10)); // E: 100,000 requests a second of one client
+        /// a connection, for a KiB of payload
+        pub kib: Duration = Duration::from_nanos(350), duration(us(0), ms(1)); // E: 25 Gb/s
+        /// requests under way, at most
+        pub window: u32 = 1024, count(1, 65_535); // D: objecter_inflight_ops
+        /// the network, once
+        pub way: Duration = us(50), duration(us(0), secs(1)); // E: half of a round trip within a data centre
+        /// a daemon, for a read
+        pub read: Duration = us(200), duration(us(0), secs(1)); // E
+        /// a daemon, for a write
+        pub write: Duration = us(330), duration(us(0), secs(1)); // F: "sub 0.5ms average latency" of synchronous 4 KiB writes
+        /// a flush
+        pub flush: Duration = us(10), duration(us(0), secs(1)); // E: nothing is in a cache
+        /// daemons
+        pub osds: u32 = 60, count(1, 10_000); // M
+        /// requests that a daemon works on at a time
+        pub at_once: u32 = 15, count(1, 1024); // F: 4.4 million random reads a second
+        /// per cent of a daemon's time that are left to chance
+        pub spread: u32 = 20, count(0, 100); // F: "sub 0.5ms 99% latency"
+        /// one in so many requests is late; 0: none
+        pub tail: u32 = 1000, count(0, 1_000_000); // F: "sub 0.8ms 99.9% latency"
+        /// by how much it is
+        pub tail_time: Duration = us(300), duration(us(0), secs(10)); // F: the same
+        /// how often a daemon is away; 0: never
+        pub stall_every: Duration = secs(0), duration(us(0), secs(3600)); // none, unless it is asked for
+        /// for how long it is
+        pub stall: Duration = secs(20), duration(us(0), secs(600)); // D: osd_heartbeat_grace, after which a daemon that is away is taken for dead
+    }
 }
 
 /// A daemon.

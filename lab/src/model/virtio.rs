@@ -23,46 +23,34 @@ use std::collections::VecDeque;
 
 use fairlift_core::model::{Character, Model, ModelCompletion, ModelRequest, Work};
 use fairlift_core::time::{ms, secs, us};
-use fairlift_core::tunable::{self, Tunable, TunableInfo};
-use fairlift_core::{Duration, Flags, Instant, Limits, Op, Outcome, Sector};
+use fairlift_core::{Duration, Flags, Instant, Limits, Op, Outcome, Sector, settings};
 
 use super::Busy;
 use crate::Random;
 
-/// Its numbers. A profile says where each of its own is from (`flash.rs`).
-#[derive(Clone, Debug)]
-pub struct Settings {
-    /// Of a lump, whatever is in it.
-    pub base: Duration,
-    /// Of a request, whatever its length.
-    pub request: Duration,
-    /// Of a KiB of payload.
-    pub kib: Duration,
-    /// Of a flush or a FUA write, besides.
-    pub flush: Duration,
-    /// Requests of a lump, at most.
-    pub lump: u32,
-    /// Per cent by which a lump's time differs, at most.
-    pub jitter: u32,
-    /// Requests that the driver in the virtual machine has in the disk at once.
-    pub depth: u32,
+settings! {
+    /// Its numbers, by default those of `virtio-ssd`, with sources as in `flash.rs`: the virtio disk of a small virtual machine, through ext4
+    /// and direct I/O; the host and its flash are not known.
+    #[derive(Clone, Debug)]
+    pub struct Settings {
+        /// a lump, whatever is in it
+        pub base: Duration = us(84), duration(us(0), ms(10)); // F: 4 KiB reads at depth 1 and 8
+        /// a request, whatever its length
+        pub request: Duration = us(7), duration(us(0), ms(10)); // F: the same at depth 8 and 64
+        /// a KiB that is read or written
+        pub kib: Duration = Duration::from_nanos(500), duration(us(0), ms(1)); // F: 64 KiB writes at depth 8
+        /// a flush, besides
+        pub flush: Duration = us(10), duration(us(0), secs(1)); // E: 5,262 commits a second through a server (docs/measured/flush.md), where two requests take 186 µs
+        /// requests that are answered at once, at most
+        pub lump: u32 = 85, count(1, 65_535); // M: what was seen with 128 requests outstanding; a ring of 256 has room for 85 of three entries
+        /// per cent by which the time of a lump differs
+        pub jitter: u32 = 10, count(0, 90); // E
+        /// requests that the driver sends at once
+        pub depth: u32 = 128, count(1, 1023); // E: what Linux sends to a ring of 256
+    }
 }
 
 impl Settings {
-    /// What can be changed.
-    pub const TUNABLES: &[Tunable<Self>] = &Self::ROWS;
-    /// The same, described.
-    pub const INFO: &[TunableInfo] = &tunable::infos(&Self::ROWS);
-    const ROWS: [Tunable<Self>; 7] = [
-        Tunable::duration("base", (us(0), ms(10)), |s| &mut s.base, "a lump, whatever is in it"),
-        Tunable::duration("request", (us(0), ms(10)), |s| &mut s.request, "a request, whatever its length"),
-        Tunable::duration("kib", (us(0), ms(1)), |s| &mut s.kib, "a KiB that is read or written"),
-        Tunable::duration("flush", (us(0), secs(1)), |s| &mut s.flush, "a flush, besides"),
-        Tunable::count("lump", (1, 65_535), |s| &mut s.lump, "requests that are answered at once, at most"),
-        Tunable::count("jitter", (0, 90), |s| &mut s.jitter, "per cent by which the time of a lump differs"),
-        Tunable::count("depth", (1, 1023), |s| &mut s.depth, "requests that the driver sends at once"),
-    ];
-
     /// What a request adds to the time of its lump: lump.2, lump.4.
     fn cost(&self, asked: &ModelRequest) -> u64 {
         let payload = if asked.op.has_payload() { asked.extent.sectors * Sector::SIZE } else { 0 };
