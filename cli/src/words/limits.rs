@@ -72,7 +72,7 @@ pub(crate) fn parse_seconds(text: &str) -> Result<Duration, String> {
 /// # Errors
 /// What is wrong.
 fn parse_all(text: &str, mut seconds: Option<&mut Duration>) -> Result<Rates, String> {
-    const FORM: &str = "limits have the form riops=3000 wbps=50m, of rbps, wbps, bps, riops, wiops and iops";
+    const FORM: &str = "limits have the form riops=3000 wbps=50m, of rbps, wbps, bps, riops, wiops and iops, or none";
     let mut rates = Rates::NONE;
     let mut words = text.split([' ', ',']).filter(|word| !word.is_empty()).peekable();
     if words.peek().is_none() {
@@ -131,10 +131,10 @@ mod tests {
     #[test]
     fn what_is_no_limit_is_refused_with_a_reason() {
         for (text, why) in [
-            ("", "limits have the form riops=3000 wbps=50m, of rbps, wbps, bps, riops, wiops and iops"),
+            ("", "limits have the form riops=3000 wbps=50m, of rbps, wbps, bps, riops, wiops and iops, or none"),
             (
                 "3000",
-                "limits have the form riops=3000 wbps=50m, of rbps, wbps, bps, riops, wiops and iops, not \"3000\"",
+                "limits have the form riops=3000 wbps=50m, of rbps, wbps, bps, riops, wiops and iops, or none, not \"3000\"",
             ),
             ("riop=1", "unknown limit \"riop\"; did you mean \"riops\"?"),
             ("seconds=5", "unknown limit \"seconds\"; there are rbps, wbps, riops, wiops, bps, iops"),

@@ -221,7 +221,7 @@ fn each_kind_of_wrong_value_has_its_own_words() {
         ),
         (
             "[group.\"/a\"]\nmax = \"3000\"",
-            "group.\"/a\".max: limits have the form riops=3000 wbps=50m, of rbps, wbps, bps, riops, wiops and iops, not \"3000\"",
+            "group.\"/a\".max: limits have the form riops=3000 wbps=50m, of rbps, wbps, bps, riops, wiops and iops, or none, not \"3000\"",
         ),
         (
             "[group.\"/a\"]\nburst = { iops = 10 }",
