@@ -67,8 +67,8 @@ pub(crate) struct GroupKeys {
     pub(crate) bounds: Bounds,
 }
 
-/// What NBD allows for a name, and a description.
-pub(crate) const NAME_MAX: usize = 4096;
+/// What NBD allows for a description.
+const DESCRIPTION_MAX: usize = 4096;
 
 /// What clients connect to.
 pub(crate) const EXPORT: Sort = Sort::new(
@@ -353,7 +353,7 @@ fn parse_priority(text: &str) -> Result<Priority, String> {
 }
 
 fn parse_description(text: &str) -> Result<String, String> {
-    if text.len() > NAME_MAX { Err(format!("takes at most {NAME_MAX} bytes")) } else { Ok(text.into()) }
+    if text.len() > DESCRIPTION_MAX { Err(format!("takes at most {DESCRIPTION_MAX} bytes")) } else { Ok(text.into()) }
 }
 
 fn parse_faults(text: &str) -> Result<(PathBuf, Faults), String> {

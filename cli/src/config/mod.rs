@@ -16,6 +16,7 @@ use std::path::{Path, PathBuf};
 
 use fairlift::config::{self, Address, Backing, Engine, Limits, Tls};
 use fairlift::confine::Capability;
+use fairlift::control::check_name;
 use fairlift_core::ceiling::Bounds;
 use fairlift_core::{GroupId, Weight, sched};
 use fairlift_lab::suggestion;
@@ -29,8 +30,7 @@ use crate::words::mistake::{Mistake, Source};
 use crate::words::place::ListenAt;
 use crate::words::{place, units};
 use keys::{
-    DISK, DISK_ROWS, EXPORT, EXPORT_ROWS, ExportKeys, GROUP, GROUP_ROWS, GroupKeys, NAME_MAX, SERVER, SERVER_ROWS,
-    SORTS,
+    DISK, DISK_ROWS, EXPORT, EXPORT_ROWS, ExportKeys, GROUP, GROUP_ROWS, GroupKeys, SERVER, SERVER_ROWS, SORTS,
 };
 use row::Sort;
 use section::{Placed, Section, join, show};
@@ -279,7 +279,7 @@ impl Reading<'_> {
 
     fn export(&mut self, section: &Section<'_>, disks: &[Disk], groups: &mut Tree) -> Option<Export> {
         let name = section.name.as_str();
-        if let Err(says) = check_name(name) {
+        if let Err(says) = check_name("an export", name) {
             self.note(section.at.clone(), &section.path, says);
         }
         if section.raw("backing").is_none() {
@@ -375,20 +375,6 @@ fn rooted_at(address: Address, dir: &Path) -> Result<Address, String> {
         }
         other => Ok(other),
     }
-}
-
-/// Whether clients can ask for an export of that name.
-///
-/// # Errors
-/// The protocol cannot carry it.
-pub(crate) fn check_name(name: &str) -> Result<(), String> {
-    if name.len() > NAME_MAX {
-        return Err(format!("an export's name has at most {NAME_MAX} bytes"));
-    }
-    if name.chars().any(char::is_control) {
-        return Err("an export's name has no control characters".into());
-    }
-    Ok(())
 }
 
 fn find_disk(name: &str, disks: &[Disk]) -> Result<usize, String> {

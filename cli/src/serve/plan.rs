@@ -14,7 +14,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use fairlift::config::{Address, Config, Disk, Export, Limits, Listener, Ram, Root, Tls};
-use fairlift::control::check_floors;
+use fairlift::control::{check_floors, check_name};
 use fairlift_core::ceiling::{Bounds, Ceiling};
 use fairlift_core::{GroupId, sched};
 
@@ -23,7 +23,7 @@ use super::confine::Confinement;
 use super::places::{Places, Said};
 use crate::config::faults;
 use crate::config::section::{Placed, join};
-use crate::config::{self, File, Server, check_name};
+use crate::config::{self, File, Server};
 use crate::control::ControlAt;
 use crate::words::backing::Named;
 use crate::words::certificates::{self, Certificate};
@@ -219,7 +219,7 @@ fn exports(
     let alone = (flags.exports.is_empty() && !from_file).then_some(&usual);
     for (number, named) in flags.exports.iter().chain(alone).enumerate() {
         let mut refuse = |says| mistakes.push(Mistake::in_flag(&format!("export {:?}", named.name), says));
-        if let Err(says) = check_name(&named.name) {
+        if let Err(says) = check_name("an export", &named.name) {
             refuse(says);
         }
         let backing = faults::settle(&named.backing).unwrap_or_else(|says| {

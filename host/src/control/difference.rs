@@ -290,7 +290,7 @@ impl Difference<'_> {
 
     fn check_disk(&mut self, disk: &Disk) {
         let of = Of::Disk(disk.name.clone());
-        check_name(&disk.name).unwrap_or_else(|why| self.refuse(&of, "name", why));
+        check_name("a disk", &disk.name).unwrap_or_else(|why| self.refuse(&of, "name", why));
         let depth = disk.depth.filter(|depth| !(1..=4096).contains(depth));
         self.refuse_if(depth.is_some(), &of, "depth", || {
             format!("takes a number from 1 to 4096, not {}", depth.unwrap_or(0))
@@ -353,7 +353,7 @@ impl Difference<'_> {
 
     fn export_comes(&mut self, new: &Config, export: &Export) {
         let of = Of::Export(export.name.clone());
-        check_name(&export.name).unwrap_or_else(|why| self.refuse(&of, "name", why));
+        check_name("an export", &export.name).unwrap_or_else(|why| self.refuse(&of, "name", why));
         self.check_export(&of, export);
         let offset = export.offset;
         self.refuse_if(!offset.is_multiple_of(512), &of, "offset", || format!("takes a multiple of 512, not {offset}"));
@@ -449,9 +449,13 @@ fn check_knob(scheduler: sched::Kind, knob: &str, value: &str) -> Result<(), Str
     scheduler.build(&Setup::new(1)).set(knob, value).map_err(|error| error.to_string())
 }
 
-fn check_name(name: &str) -> Result<(), String> {
+/// Whether an export or a disk can have that name: NBD carries no longer one.
+///
+/// # Errors
+/// What the name of `whose` has.
+pub fn check_name(whose: &str, name: &str) -> Result<(), String> {
     if name.len() > 4096 {
-        return Err(format!("has at most 4096 bytes, not {}", name.len()));
+        return Err(format!("{whose}'s name has at most 4096 bytes"));
     }
-    if name.chars().any(char::is_control) { Err("has no control characters".into()) } else { Ok(()) }
+    if name.chars().any(char::is_control) { Err(format!("{whose}'s name has no control characters")) } else { Ok(()) }
 }

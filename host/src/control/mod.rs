@@ -15,7 +15,7 @@ pub mod trace;
 pub mod view;
 
 pub use crate::events::{self, Event};
-pub use difference::{Becomes, FROM_START_TO_END, Impossible, Of, Step, difference};
+pub use difference::{Becomes, FROM_START_TO_END, Impossible, Of, Step, check_name, difference};
 pub use edit::{Edit, Leave, check_path};
 pub use keys::live_keys_of_exports;
 pub use state::{Made, Refused, State};
