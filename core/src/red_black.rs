@@ -35,7 +35,6 @@ pub(crate) trait Nodes {
         slot != NIL && self.has_red(slot)
     }
 
-    /// On which side of `parent` its child `slot` is.
     #[inline]
     fn side_of(&self, slot: u32, parent: u32) -> usize {
         usize::from(self.child(parent, RIGHT) == slot)

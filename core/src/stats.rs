@@ -265,7 +265,6 @@ impl Histogram {
         counted.map(|(bucket, count)| (Self::end(bucket), *count))
     }
 
-    /// Where a bucket ends.
     const fn end(bucket: usize) -> Duration {
         let (octave, eighth) = (bucket as u32 / 8 + Self::LOWEST_BIT, bucket as u64 % 8);
         Duration::from_nanos((9 + eighth) << (octave - 3))

@@ -72,7 +72,6 @@ impl Covered {
     }
 }
 
-/// What the disk has.
 #[derive(Clone, Copy)]
 struct InDisk {
     since: Instant,

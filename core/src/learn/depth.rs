@@ -182,7 +182,6 @@ impl Depth {
         self.base
     }
 
-    /// How many trials there were.
     pub(crate) const fn trials(&self) -> u64 {
         self.trials
     }

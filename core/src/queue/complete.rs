@@ -197,7 +197,6 @@ impl Queue {
         self.contexts.tell(context, news);
     }
 
-    /// A bio has ended.
     pub(super) fn end_bio(&mut self, now: Instant, number: u32) {
         if self.promises.have_latencies() {
             self.answered(now, number);

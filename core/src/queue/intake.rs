@@ -25,7 +25,6 @@ impl Intake {
         self.plug.reserve(requests.saturating_sub(self.plug.len()));
     }
 
-    /// What is parked of a stream.
     pub(super) fn parked_of(&mut self, id: StreamId) -> impl Iterator<Item = &mut Waiting> {
         self.parked.iter_mut().map(|(_, left)| left).filter(move |left| left.stream == id)
     }

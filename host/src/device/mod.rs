@@ -202,7 +202,6 @@ pub(crate) trait Device: Send + Sync {
         true
     }
 
-    /// Whether it is RAM.
     fn is_in_ram(&self) -> bool {
         false
     }

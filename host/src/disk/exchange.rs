@@ -47,7 +47,6 @@ pub(super) struct Exchange {
 /// News of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum News {
-    /// It ended.
     Ended(Outcome),
     /// It failed; its memory is not free yet.
     TimedOut,
@@ -110,7 +109,6 @@ impl Exchange {
         came
     }
 
-    /// Tells the queue how long replies took.
     #[inline]
     pub(super) fn tell_replies(&mut self, queue: &mut Queue) {
         for (stream, op, time) in self.replied.drain(..) {

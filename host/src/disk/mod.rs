@@ -284,7 +284,6 @@ impl Disk {
 
     // ---- what is on it ----
 
-    /// The devices on it.
     pub(crate) fn devices(&self) -> Vec<Arc<dyn Device>> {
         self.places().iter().filter_map(|place| place.device.clone()).collect()
     }
@@ -377,7 +376,6 @@ impl Disk {
         true
     }
 
-    /// Whether there is room for so many bytes of a device.
     pub(crate) fn has_room(&self, device: &Arc<dyn Device>, bytes: u64) -> bool {
         let here = |place: &Place| place.device.as_ref().is_some_and(|there| Arc::ptr_eq(there, device));
         self.places().iter().find(|place| here(place)).is_none_or(|place| bytes / Sector::SIZE <= place.room)

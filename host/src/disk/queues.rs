@@ -80,7 +80,6 @@ impl Queues {
         true
     }
 
-    /// The queue that a context uses.
     #[inline]
     pub(crate) fn of(&self, context: ContextId) -> MutexGuard<'_, Queue> {
         self.lock(&self.list[usize::from(context.0) % self.list.len()])

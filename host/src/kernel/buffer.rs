@@ -78,7 +78,6 @@ enum Home {
 unsafe impl Send for Buffer {}
 
 impl Buffer {
-    /// The bytes.
     pub(crate) fn bytes(&self) -> &[u8] {
         // SAFETY: `start` is valid for `len` bytes, initialised (zeroed at allocation), until `put` or drop; the
         // worker hands out no `&mut` while it reads, because both go through the borrow of `self`. While the kernel

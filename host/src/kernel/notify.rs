@@ -116,7 +116,6 @@ impl Notifiers {
         Bell { notifiers: Arc::clone(self), worker }
     }
 
-    /// How many workers there are.
     pub(crate) fn workers(&self) -> usize {
         self.0.len()
     }

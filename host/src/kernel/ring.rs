@@ -402,7 +402,6 @@ impl Completion {
         (self.flags & BUFFER != 0).then_some((self.flags >> 16) as u16)
     }
 
-    /// Whether the socket was seen to have more.
     #[inline]
     pub(crate) fn socket_has_more(&self) -> bool {
         self.flags & SOCKET_HAS_MORE != 0

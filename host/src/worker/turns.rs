@@ -48,7 +48,6 @@ pub struct Worked {
 }
 
 impl Turns {
-    /// So many rows.
     pub(crate) fn rows(workers: usize) -> Arc<[Self]> {
         (0..workers).map(|_| Self::default()).collect()
     }

@@ -77,12 +77,10 @@ settings! {
 }
 
 impl Settings {
-    /// Sectors of a read segment.
     fn segment_sectors(&self) -> u64 {
         u64::from(self.cache / self.cache_segments)
     }
 
-    /// Sectors of the write cache.
     fn write_cache_sectors(&self) -> u64 {
         u64::from(self.cache)
     }

@@ -82,7 +82,6 @@ settings! {
     }
 }
 
-/// A daemon.
 #[derive(Clone, Default)]
 struct Daemon {
     /// When each of those that it works on ends; at most `at_once`.

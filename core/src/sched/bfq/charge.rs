@@ -95,7 +95,6 @@ impl Charges {
         }
     }
 
-    /// A flush begins.
     pub(super) fn flush_begins(&mut self, now: Instant, in_flight: u32) {
         self.pace.begins(now, in_flight);
         for group in &mut self.groups {

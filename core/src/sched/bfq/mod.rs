@@ -138,7 +138,6 @@ impl Queue {
     }
 }
 
-/// What a group has.
 #[derive(Clone, Debug)]
 struct GroupState {
     /// Async queues by class and level.

@@ -17,7 +17,6 @@ pub(super) enum End {
 }
 
 impl Bfq {
-    /// Ends the turn that there is.
     pub(super) fn end_turn(&mut self, now: Instant, end: End) {
         let turn = &self.turn.take().expect("a turn that ends has begun");
         let q = turn.queue;

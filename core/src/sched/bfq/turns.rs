@@ -95,7 +95,6 @@ impl Turns {
         self.budgets.gave(&self.rate, settings.timeout_sync);
     }
 
-    /// The settings have changed.
     pub(super) fn settings_changed(&mut self, settings: &Settings) {
         self.budgets.set_max(settings.max_budget.into());
         self.budgets.follow(&self.rate, settings.timeout_sync);

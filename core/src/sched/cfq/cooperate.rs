@@ -20,7 +20,6 @@ const CLOSE: u64 = 8192;
 const LOOKS: usize = 8;
 
 impl Cfq {
-    /// Whether a place is close to the head.
     pub(super) fn is_close(&self, place: Sector) -> bool {
         place.0.abs_diff(self.head.0) <= CLOSE
     }

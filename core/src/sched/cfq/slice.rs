@@ -60,7 +60,6 @@ pub(super) struct Slice {
 /// What becomes of the present turn.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Keep {
-    /// It sends.
     Send,
     /// It is waited for: by when it should ask, or until something ends.
     Wait(Option<Instant>),

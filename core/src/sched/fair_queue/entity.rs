@@ -24,7 +24,6 @@ pub struct FairQueue {
     pub(super) in_service: u32,
     /// Sectors that it was served and that V does not show yet.
     pub(super) unsettled: u64,
-    /// Backlogged queues of each class.
     pub(super) backlogged: [u32; PriorityClass::COUNT],
     /// Groups with a backlogged queue of their own.
     pub(super) backlogged_groups: u32,

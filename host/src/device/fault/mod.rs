@@ -31,7 +31,6 @@ use judge::Judge;
 use lane::BeforeFaults;
 use words::{Faults, Faulty};
 
-/// A device, and what stands before it.
 pub(super) struct BeforeDevice {
     inner: Arc<dyn Device>,
     name: String,

@@ -42,7 +42,6 @@ pub(super) struct Here {
     pub(super) is_full: bool,
 }
 
-/// What is asked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Ask {
     Op(Op),

@@ -87,7 +87,6 @@ pub(super) enum Look {
     Later,
 }
 
-/// A connection.
 pub(super) struct Connection {
     pub(super) slot: usize,
     pub(super) birth: Birth,

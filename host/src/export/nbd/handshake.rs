@@ -122,7 +122,6 @@ impl Handshake {
     /// have that sixteen times.
     pub const LIST_COST: u32 = 16;
 
-    /// How many options the client has asked for.
     pub(super) const fn options_asked(&self) -> u32 {
         self.options
     }

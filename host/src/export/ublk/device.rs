@@ -97,7 +97,6 @@ fn mark(name: &str, backing: &Backing, offset: u64) -> u64 {
     MARK | (hash ^ (hash >> 48)) & !(u64::MAX << 48)
 }
 
-/// Whether a mark is one of ours.
 pub(super) const fn is_ours(mark: u64) -> bool {
     mark >> 48 == MARK >> 48
 }

@@ -50,7 +50,6 @@ fn lock<T>(what: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Ublks {
-    /// The device of an export.
     fn of(&self, export: u64) -> Option<Arc<BlockDevice>> {
         lock(&self.list).get(&export).cloned()
     }

@@ -37,7 +37,6 @@ const CALLS: u32 = 256;
 /// Why a device ends whose guest has lost its memory.
 const CUT: &str = "the file of its guest's memory was cut short";
 
-/// A front-end that is connected.
 pub(super) struct FrontEnd {
     export: Arc<Export>,
     /// By which it came.

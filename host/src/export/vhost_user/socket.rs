@@ -29,7 +29,6 @@ pub(super) struct Message {
 /// Why there is no message.
 #[derive(Debug)]
 pub(super) enum Nothing {
-    /// Not yet.
     NotYet,
     /// The front-end has closed its end.
     Closed,

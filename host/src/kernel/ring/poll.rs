@@ -244,7 +244,6 @@ impl Poll {
 
     // ---- epoll ----
 
-    /// Watches what a call waits for.
     fn wait(&mut self, call: Call, data: u64) {
         if let Err(error) = self.watch(call, data) {
             self.done.push_back(Completion::ended(data, -error.raw_os_error()));

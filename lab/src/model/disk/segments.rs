@@ -90,7 +90,6 @@ impl Segments {
         }
     }
 
-    /// The segment that was used last.
     pub(super) fn last_used(&self) -> Option<usize> {
         let last = self.segments.iter().enumerate().max_by_key(|(_, segment)| segment.used)?;
         (last.1.start < last.1.end).then_some(last.0)

@@ -27,7 +27,6 @@ struct Stream {
     waiting: Vec<(usize, u64, u64)>,
 }
 
-/// All streams.
 #[derive(Debug)]
 pub(super) struct Streams {
     streams: Vec<Stream>,
