@@ -207,7 +207,6 @@ fn what_cannot_be_is_refused_before_anything_runs() {
         (Plan { runtime: Duration::ZERO, ..good.clone() }, "a runtime of 0s is too short to measure"),
         (Plan { iodepth: 0, ..good.clone() }, "iodepth takes a number from 1 to 4096, not 0"),
         (Plan { groups: Vec::new(), ..good.clone() }, "the weight tree has no root"),
-        (Plan { groups: tree(&[100, 0]), ..good.clone() }, "/g2: a weight is a number from 1 to 1000, not 0"),
         (Plan { block_size: Some(1000), ..good.clone() }, "a block size is a multiple of 512 bytes, not 1000"),
         (Plan { file_size: 5000, ..good.clone() }, "a file size is a multiple of 4096 bytes, not 5000"),
         (
