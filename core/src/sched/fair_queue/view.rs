@@ -61,12 +61,6 @@ impl FairQueue {
         self.group(group).backlogged
     }
 
-    /// The group of a queue.
-    #[must_use]
-    pub fn group_of(&self, leaf: Leaf) -> GroupId {
-        self.leaf(leaf).parent
-    }
-
     /// The part of all service that a queue, if it is backlogged, is entitled to while those that are backlogged now are: in
     /// parts of 65,536, rounded up. Throttled groups above it count as if they were not throttled.
     #[must_use]
@@ -150,32 +144,6 @@ impl FairQueue {
     #[must_use]
     pub fn budget_of(&self, leaf: Leaf) -> u32 {
         self.leaf(leaf).budget
-    }
-
-    /// The child of their nearest common group that each of two queues is in, or is: their weights are what the two share
-    /// by.
-    #[must_use]
-    pub fn siblings_above(&self, one: Leaf, other: Leaf) -> (u32, u32) {
-        let depth = |leaf: Leaf| {
-            let (mut depth, mut slot) = (0_u32, leaf.0);
-            while slot != NIL {
-                (depth, slot) = (depth + 1, self.group(self.entities.at(slot).parent).entity);
-            }
-            depth
-        };
-        let above = |slot: u32| self.group(self.entities.at(slot).parent).entity;
-        let (mut a, mut b) = (one.0, other.0);
-        let (mut depth_a, mut depth_b) = (depth(one), depth(other));
-        while depth_a > depth_b {
-            (a, depth_a) = (above(a), depth_a - 1);
-        }
-        while depth_b > depth_a {
-            (b, depth_b) = (above(b), depth_b - 1);
-        }
-        while self.entities.at(a).parent != self.entities.at(b).parent {
-            (a, b) = (above(a), above(b));
-        }
-        (self.entities.at(a).weight, self.entities.at(b).weight)
     }
 
     /// The queue that would be served next if the one in service went idle now, or, if none is in service, at all (wfq.13).
