@@ -55,6 +55,10 @@ impl<'d> Section<'d> {
                     let group = group.map_or_else(|| own_path(name), str::to_owned);
                     format!("; that is a group's: [group.{group:?}] {} = …", key.get_ref())
                 }
+                // What other servers call it.
+                _ if sort.header == "[export.NAME]" && ["path", "file", "image"].contains(&&**key.get_ref()) => {
+                    "; did you mean \"backing\"?".into()
+                }
                 hint if hint.is_empty() => format!("; {} has {}", sort.header, known().collect::<Vec<_>>().join(", ")),
                 hint => hint,
             };

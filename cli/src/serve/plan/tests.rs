@@ -183,6 +183,7 @@ fn each_kind_of_wrong_value_has_its_own_words() {
             "disk = \"ssd1\"\n[disk.ssd0]",
             "export.a.disk: unknown disk \"ssd1\": the file has ssd0; did you mean \"ssd0\"?",
         ),
+        ("path = \"a.img\"", "export.a.path: unknown key; did you mean \"backing\"?"),
         ("description = [1]", "export.a.description: takes text in quotes, not a list"),
         (
             "wieght = 1",
