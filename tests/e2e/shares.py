@@ -94,7 +94,7 @@ def beside_alone(t, backings, sizes, due={"/alice": 0.5, "/bob": 0.5}):
 
 @test(fairlift_only=True, seconds=90)
 def every_view_says_the_same_of_a_disk_bound_by_bandwidth(t):
-    beside_alone(t, (BANDWIDTH, BANDWIDTH), {"alice": "4k", "bob": "256k"})
+    beside_alone(t, (BANDWIDTH, BANDWIDTH), {"alice": "16k", "bob": "256k"})
 
 
 @test(fairlift_only=True, seconds=90)
