@@ -125,12 +125,12 @@ use tag_source::TagSource;
 ///
 /// ```
 /// use fairlift_core::queue::Settings;
-/// use fairlift_core::{Group, Weight, GroupId, Instant, Limits, Queue, sched::Kind};
+/// use fairlift_core::{Group, GroupId, Instant, Limits, Queue, Weight, sched::Kind};
 ///
 /// let mut queue = Queue::new(Settings::new(Kind::Fair, Limits::new(1 << 21)));
 /// let root = Some(GroupId::ROOT);
 /// let alice = queue.add_group(Instant::ZERO, Group { path: "/alice".into(), parent: root, weight: Weight::new(300) });
-/// queue.set_weight(Instant::ZERO, alice, 100);
+/// queue.set_weight(Instant::ZERO, alice, Weight::DEFAULT);
 /// queue.set_tunable("isolation_cost", "5")?;
 /// queue.set_scheduler(Instant::ZERO, Kind::Bfq);
 /// assert_eq!(queue.tunable("slice_idle").as_deref(), Some("auto"));
