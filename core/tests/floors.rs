@@ -196,8 +196,9 @@ fn said() -> impl Strategy<Value = Said> {
 }
 
 proptest! {
-    // The seed is given: of 168 runs at seeds of their own three had 71 to 73 % of the disk where 81 are asked for, most with tenants at their
-    // ceilings, and one a part that was off. That is to be mended in `fair`, and then the seed goes.
+    // The seed is given: of 30 runs at seeds of their own one had 78 % of the disk where 81 are asked for. A tenant at its ceiling does as many
+    // requests in any second, so that their number tells how long a second was: its kind is taken for what all of the time went to, and the
+    // trials that would find out otherwise keep places empty. That is to be mended in `fair`, and then the seed goes.
     #![proptest_config(ProptestConfig { max_shrink_iters: 0, rng_seed: proptest::test_runner::RngSeed::Fixed(1), failure_persistence: None, ..ProptestConfig::with_cases(if cfg!(debug_assertions) { 30 } else { 500 }) })]
 
     /// floor.1 to floor.5, ceiling.1 to ceiling.3: in no window of any length is a group below its floor while the disk could,
@@ -275,7 +276,7 @@ proptest! {
 /// quarter of its work for half a second.
 #[test]
 fn a_disk_whose_costs_are_learned_is_kept_busy_meanwhile() {
-    let mut sim = Sim::new(&[Said { weight: 100, floor: 0.0, ceiling: 0.0 }; GROUPS]);
+    let mut sim = Sim::new(&[PLAIN; GROUPS]);
     for n in 1..=8 {
         let (from, until) = (sim.now, Instant::ZERO + ms(n * 250));
         sim.run(&[true; GROUPS], until);
@@ -284,10 +285,46 @@ fn a_disk_whose_costs_are_learned_is_kept_busy_meanwhile() {
     }
 }
 
+const PLAIN: Said = Said { weight: 100, floor: 0.0, ceiling: 0.0 };
+
+/// admission.1, admission.2: three quarters of the disk were done for the others, or all of it, from one period to the next: at times the tenant
+/// waited for places, and was due more than its ceiling lets through; then places were kept for it that it could not fill.
+#[test]
+fn a_tenant_at_its_ceiling_costs_the_others_nothing() {
+    let mut said = [PLAIN; GROUPS];
+    (said[1].weight, said[2].weight, said[3].weight, said[4].weight) = (200, 50, 400, 50);
+    (said[3].ceiling, said[5].weight, said[6].weight) = (1600.0, 400, 50);
+    let mut sim = Sim::new(&said);
+    let mut asks = [true; GROUPS];
+    asks[7] = false;
+    let (from, until) = (Instant::ZERO + ms(2000), Instant::ZERO + ms(4000));
+    sim.run(&asks, until);
+    let done = sim.count(0, from, until) / 2.0;
+    assert!(done >= 0.93 * CAPACITY, "{done} a second");
+    let capped = sim.count(3, from, until) / 2.0;
+    assert!((capped - 1600.0).abs() < 20.0, "{capped} a second of 1600");
+}
+
+/// admission.1: for more than 2 s the disk did a tenth of what it can, as a period was as many ends as all had places.
+#[test]
+fn when_tenants_with_most_places_go_the_others_have_the_disk_within_half_a_second() {
+    let mut said = [PLAIN; GROUPS];
+    (said[1].weight, said[2].weight, said[3].weight, said[5].weight, said[6].weight) = (400, 400, 50, 50, 400);
+    let mut sim = Sim::new(&said);
+    let mut asks = [true; GROUPS];
+    sim.run(&asks, Instant::ZERO + ms(2500));
+    asks.fill(false);
+    asks[5] = true;
+    let (from, until) = (Instant::ZERO + ms(3000), Instant::ZERO + ms(3500));
+    sim.run(&asks, until);
+    let done = 2.0 * sim.count(0, from, until);
+    assert!(done >= 0.9 * CAPACITY, "{done} a second");
+}
+
 /// floor.1: a group that reads alone is not below its floor of writes.
 #[test]
 fn a_floor_of_writes_lets_no_reads_go_first() {
-    let mut said = [Said { weight: 100, floor: 0.0, ceiling: 0.0 }; GROUPS];
+    let mut said = [PLAIN; GROUPS];
     (said[1].weight, said[2].weight) = (100, 300);
     let mut sim = Sim::new(&said);
     sim.queue.set_floor(sim.now, GroupId(1), Rates::NONE.with(Rate::Wiops, 500));
@@ -317,7 +354,7 @@ fn a_floor_is_met_in_more_places_than_the_weight_brings() {
 /// floor.5: four tenants that ask now and then have four of 32 places kept for them, and a floor is more than the other 28 bring.
 #[test]
 fn a_floor_is_met_in_places_that_are_kept_for_others() {
-    let mut said = [Said { weight: 100, floor: 0.0, ceiling: 0.0 }; GROUPS];
+    let mut said = [PLAIN; GROUPS];
     said[1].floor = 1850.0;
     let mut sim = Sim::new(&said);
     sim.queue.set_tunable("device_depth", "32").unwrap(); // 2000 a second
@@ -336,7 +373,7 @@ fn a_floor_is_met_in_places_that_are_kept_for_others() {
 /// that cannot, of groups that have streams here.
 #[test]
 fn floors_that_are_more_than_the_disk_does_are_told_with_both_figures() {
-    let mut said = [Said { weight: 100, floor: 0.0, ceiling: 0.0 }; GROUPS];
+    let mut said = [PLAIN; GROUPS];
     (said[1].floor, said[5].floor, said[6].floor, said[4].floor) = (2000.0, 1000.0, 1500.0, 2000.0);
     let (now, mut sim) = (Instant::ZERO, Sim::new(&said));
     let asks = [true; GROUPS];

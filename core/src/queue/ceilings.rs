@@ -23,6 +23,7 @@ impl Queue {
         state.came(now, asked, part, bio.op);
         let waiting = state.waiting(bio);
         self.note(now, Action::Queued, &waiting);
+        self.scheduler.limited(bio.stream, group);
         self.ceilings.hold(now, group, HeldBio { bio: *bio, context, asked, since: now });
     }
 

@@ -97,6 +97,9 @@ pub trait Membership {
         false
     }
 
+    /// A ceiling holds a request of a stream in this group back, until it is inserted: that the stream has less than it might is due to that.
+    fn limited(&mut self, _id: StreamId, _group: GroupId) {}
+
     /// Of the reads and writes of a group, and of those below it, 99 of 100 are to be answered in so much time, as far as others can
     /// make room for it; `None`: nothing is said. A scheduler that takes over is told of it after the group. Only where
     /// [`Kind::keeps_latency`](super::Kind::keeps_latency).

@@ -8,14 +8,18 @@
 //! its 64 reads are on their way at any time. The loop takes places from the second until the first has 75 %. The first's empty
 //! places stay empty, and the disk stays busy.
 //!
-//! admission.1  A period is [`LAPS`] times as many ends as there are places, more where there are more tenants. In a period a tenant
+//! admission.1  A period is [`LAPS`] times as many ends as there are places, more where there are more tenants; of those that are there. Example:
+//!              a disk does 8,000 reads a second with 128 in it, and tenants with 116 of these places go. With the other 12, what
+//!              would have been a period of all is 700 ms. In a period a tenant
 //!              had a part of what ended, in the disk's time, and is due a part (`entitlement`). What a tenant can use is what the
 //!              disk does with as many requests as it keeps outstanding ([`Depth::does`]); if nothing of it waited, at most
-//!              twice what it had. A tenant that seldom has anything outstanding is due what it had.
+//!              twice what it had. A tenant that seldom has anything outstanding is due what it had; so is one that its ceiling keeps
+//!              below its weight's part: nobody's fewer places would bring it more.
 //! admission.2  At the end of a period the places of a tenant are multiplied by (due ÷ had)^[`GAIN`]: integral control, so what
 //!              remains of an error is corrected again. If it is due more than before, because a weight was changed or another
 //!              tenant has gone, its places are multiplied by that first. Places that a tenant does not fill do not become more.
-//!              A tenant has one place at least. One that is new has no bound until the first period ends.
+//!              A tenant has one place at least. One that is new has no bound until the first period ends, and one that its ceiling
+//!              keeps below its part has none: the ceiling is one.
 //! admission.3  Weights divide the places; throughput and `isolation_cost` bound their sum. It is no more than throughput needs
 //!              ([`Depth::wanted`]), and while nobody needs less it grows to that. A tenant of which nothing waits, and that has less
 //!              than it is due, needs less: others lose places by admission.2, and it cannot gain any. Where it could do its weight's part
@@ -122,6 +126,9 @@ struct Tenant {
     last: Shape,
     is_held: bool,
     is_touched: bool,
+    /// In so many periods from this one on it counts as held back by a ceiling; and whether that keeps it below its part.
+    limited: u8,
+    is_capped: bool,
     node: u32,
 }
 
@@ -141,6 +148,7 @@ pub(super) struct Admission {
     entitlement: Entitlement,
     /// How many asked in the period before.
     before: usize,
+    /// Ends until it is looked whether the period is over.
     left: u32,
     start: Instant,
     /// Tenants that have something outstanding.
@@ -219,9 +227,10 @@ impl Tenant {
         self.requests == 0 && self.out > 0
     }
 
-    /// Whether it has nothing outstanding for most of a period of such a length.
-    fn is_seldom(&self, length: u64) -> bool {
-        4 * self.present < length
+    /// Whether its clients or its ceiling bound it: it has nothing outstanding for most of a period of such a length, or its ceiling keeps it
+    /// below its part.
+    fn is_content(&self, length: u64) -> bool {
+        4 * self.present < length || self.is_capped
     }
 
     /// admission.2: its places, of `all`, now that it is due so much.
@@ -332,7 +341,10 @@ impl Admission {
         let tenant = &mut self.tenants[id.0 as usize];
         tenant.passes(now);
         tenant.open -= 1;
-        self.present -= u32::from(tenant.open == 0);
+        if tenant.open == 0 {
+            self.present -= 1;
+            self.left = self.left.min(EACH);
+        }
     }
 
     /// Two requests of a tenant are one now.
@@ -377,7 +389,7 @@ impl Admission {
         out.max(1).saturating_mul(costs.price(last)).min(1 << 30)
     }
 
-    /// A request of a tenant ended, of such a cost. Answers whether the period is over.
+    /// A request of a tenant ended, of such a cost. Answers whether the period may be over.
     #[inline]
     pub(super) fn served(&mut self, id: TenantId, cost: u32) -> bool {
         self.tenants[id.0 as usize].ended(cost);
@@ -394,6 +406,11 @@ impl Admission {
             inside[costs.kind(tenant.last)] += tenant.out;
         }
         inside
+    }
+
+    /// A ceiling holds a request of a tenant back. Counts in the next period too, for of those that it lets through some may come together.
+    pub(super) fn limited(&mut self, id: TenantId) {
+        self.tenants[id.0 as usize].limited = 2;
     }
 
     /// A tenant was charged for a flush (admission.5).
@@ -425,7 +442,7 @@ impl Admission {
     }
 
     /// Ends a period, in which there were so many places, on a disk that does what `depth` says (admission.1 to admission.3).
-    /// A period in which no time passed goes on.
+    /// One that is not over yet goes on, and so does one in which no time passed.
     #[cold]
     pub(super) fn end_period(
         &mut self,
@@ -436,13 +453,23 @@ impl Admission {
         bounds: Bounds,
     ) -> Option<Period> {
         let length = now.since(self.start).as_nanos();
+        let (mut all, mut work, mut theirs, mut there) = (0, 0, 0.0, 0);
+        for one in self.touched.iter().map(|at| &self.tenants[*at as usize]) {
+            (all, work) = (all + u64::from(one.requests), work + one.served);
+            // Where a disk answers all at once, a tenant has nothing outstanding for a moment.
+            if one.open > 0 || 4 * now.since(one.since).as_nanos() <= length {
+                (theirs, there) = (theirs + one.places, there + 1);
+            }
+        }
+        let least = if 2.0 * theirs < places { EACH } else { PERIOD };
+        self.left = least.max(there);
+        if all < least.max(LAPS * theirs as u32).max(EACH * there).into() {
+            return None;
+        }
         // admission.6
-        let ended = self.touched.iter().map(|at| &self.tenants[*at as usize]);
-        let (all, work) = ended.fold((0, 0), |sum, one| (sum.0 + u64::from(one.requests), sum.1 + one.served));
         let is_slow = |one: &Tenant| one.is_slow() && u64::from(costs.price(one.last)) * all > LARGE * work;
         if length == 0 || length < LONG.as_nanos() && self.touched.iter().any(|at| is_slow(&self.tenants[*at as usize]))
         {
-            self.left = PERIOD;
             return None;
         }
         for at in &self.touched {
@@ -458,7 +485,7 @@ impl Admission {
         // Where many tenants ask now and then, it is always others.
         let changed = 8 * self.before.abs_diff(asked as usize) > self.before;
         self.before = asked as usize;
-        self.begin_period(now, places);
+        self.begin_period(now);
         Some(Period { places, all, is_pressed, asked, changed })
     }
 
@@ -491,7 +518,8 @@ impl Admission {
         for at in &*touched {
             let tenant = &mut tenants[*at as usize];
             if tenant.requests > 0 {
-                let most = match (tenant.waits(), tenant.is_seldom(length)) {
+                tenant.is_capped = tenant.limited > 0 && (tenant.had <= tenant.share || !tenant.waits());
+                let most = match (tenant.waits(), tenant.is_content(length)) {
                     (_, true) => tenant.had,
                     (false, false) => 2.0 * tenant.had,
                     (true, false) => f64::INFINITY,
@@ -517,11 +545,15 @@ impl Admission {
             let tenant = &mut self.tenants[*at as usize];
             if tenant.requests > 0 {
                 let due = self.entitlement.part(tenant.node) / whole;
-                if !tenant.waits() && !tenant.is_seldom(length) {
+                if !tenant.waits() && !tenant.is_content(length) {
                     worst = worst.min(tenant.had / due);
                     is_exact &= tenant.has_few || tenant.had >= due;
                 }
-                tenant.places = tenant.corrected(due, places);
+                // One that is capped has as many as it fills.
+                tenant.places = match tenant.is_capped {
+                    true => (tenant.opens as f64 / length as f64).max(LEAST),
+                    false => tenant.corrected(due, places),
+                };
                 tenant.due = due;
             }
         }
@@ -561,11 +593,12 @@ impl Admission {
         sums
     }
 
-    fn begin_period(&mut self, now: Instant, places: f64) {
+    fn begin_period(&mut self, now: Instant) {
         let tenants = &mut self.tenants;
         self.touched.retain(|at| {
             let tenant = &mut tenants[*at as usize];
             (tenant.present, tenant.served, tenant.requests, tenant.waited, tenant.opens) = (0, 0, 0, 0, 0);
+            tenant.limited = tenant.limited.saturating_sub(1);
             tenant.most_before = core::mem::replace(&mut tenant.most, tenant.open);
             tenant.is_touched = tenant.open > 0 || tenant.most_before > 0;
             if !tenant.is_touched {
@@ -573,7 +606,6 @@ impl Admission {
             }
             tenant.is_touched
         });
-        self.left = PERIOD.max(LAPS * places as u32).max(EACH * self.before as u32);
         self.start = now;
     }
 
@@ -586,7 +618,7 @@ impl Admission {
             if tenant.due > 0.0 {
                 let whole = ((tenant.places * times * costs.trial(tenant.last) + 0.5) as u32).max(1);
                 // A tenant that may have all is not held: it would lose its place in the order for nothing.
-                tenant.room = if whole < limit { whole } else { u32::MAX };
+                tenant.room = if whole < limit && !tenant.is_capped { whole } else { u32::MAX };
             }
         }
     }

@@ -98,6 +98,11 @@ impl Membership for Fair {
         }
     }
 
+    fn limited(&mut self, id: StreamId, group: GroupId) {
+        let q = self.homes[id.0 as usize];
+        self.tenants.limited(self.tenant(q, group));
+    }
+
     fn set_latency(&mut self, now: Instant, id: GroupId, target: Option<Duration>) {
         self.latency.set(id, target);
         self.make_room(now);
