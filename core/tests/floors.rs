@@ -305,22 +305,6 @@ fn a_tenant_at_its_ceiling_costs_the_others_nothing() {
     assert!((capped - 1600.0).abs() < 20.0, "{capped} a second of 1600");
 }
 
-/// admission.1: for more than 2 s the disk did a tenth of what it can, as a period was as many ends as all had places.
-#[test]
-fn when_tenants_with_most_places_go_the_others_have_the_disk_within_half_a_second() {
-    let mut said = [PLAIN; GROUPS];
-    (said[1].weight, said[2].weight, said[3].weight, said[5].weight, said[6].weight) = (400, 400, 50, 50, 400);
-    let mut sim = Sim::new(&said);
-    let mut asks = [true; GROUPS];
-    sim.run(&asks, Instant::ZERO + ms(2500));
-    asks.fill(false);
-    asks[5] = true;
-    let (from, until) = (Instant::ZERO + ms(3000), Instant::ZERO + ms(3500));
-    sim.run(&asks, until);
-    let done = 2.0 * sim.count(0, from, until);
-    assert!(done >= 0.9 * CAPACITY, "{done} a second");
-}
-
 /// floor.1: a group that reads alone is not below its floor of writes.
 #[test]
 fn a_floor_of_writes_lets_no_reads_go_first() {

@@ -22,23 +22,62 @@ fn assert_short_waits(sim: &Sim) {
 }
 
 #[test]
-fn weights_may_change_ten_times_a_second() {
-    let mut sim = Sim::new(DISK, 64, &[]);
-    for _ in 0..4 {
-        sim.tenant(100, 32);
-    }
-    sim.begin_all();
-    sim.run(secs(1));
-    let weights = [[1, 1000, 100, 100], [1000, 1, 100, 100], [100, 100, 1, 1000], [100, 100, 1000, 1]];
-    let mut all = [0; 4];
-    for turn in 0..40 {
-        for (n, weight) in weights[turn % 4].into_iter().enumerate() {
-            sim.weigh(GroupId(n as u16 + 1), weight);
+fn weights_may_change_a_hundred_times_a_second() {
+    for (turns, each) in [(40, ms(100)), (400, ms(10))] {
+        let mut sim = Sim::new(DISK, 64, &[]);
+        for _ in 0..4 {
+            sim.tenant(100, 32);
         }
-        sim.run(ms(100)).iter().zip(&mut all).for_each(|(got, all)| *all += got);
+        sim.begin_all();
+        sim.run(secs(1));
+        let weights = [[1, 1000, 100, 100], [1000, 1, 100, 100], [100, 100, 1, 1000], [100, 100, 1000, 1]];
+        let mut all = [0; 4];
+        for turn in 0..turns {
+            for (n, weight) in weights[turn % 4].into_iter().enumerate() {
+                sim.weigh(GroupId(n as u16 + 1), weight);
+            }
+            sim.run(each).iter().zip(&mut all).for_each(|(got, all)| *all += got);
+        }
+        // Each had the same weights, in turn.
+        assert_shares(&all, &[1; 4], 10.0);
+        assert_short_waits(&sim);
+        finish(&mut sim);
     }
-    // Each had the same weights, in turn.
-    assert_shares(&all, &[1; 4], 10.0);
+}
+
+/// It has most of the disk while the other one pauses (its places are few until a period is over), and no credit for having waited: beside each other both have a half at once.
+#[test]
+fn a_tenant_may_ask_only_while_another_pauses() {
+    let mut sim = Sim::new(DISK, 64, &[]);
+    let (steady, shy) = (sim.tenant(100, 32), sim.tenant(100, 32));
+    let alone = {
+        let mut sim = Sim::new(DISK, 64, &[]);
+        sim.tenant(100, 32);
+        sim.begin_all();
+        sim.run(secs(1));
+        sim.run(ms(500))[0] as f64 * 2.0
+    };
+    let turn = |sim: &mut Sim, client: usize, time| {
+        sim.clients[client].stops = Instant::MAX;
+        sim.begin(client);
+        let done = sim.run(time)[client];
+        sim.clients[client].stops = sim.now;
+        sim.run(ms(3)); // what is under way ends
+        assert_eq!(sim.clients[client].inside, 0);
+        done
+    };
+    let mut in_pauses = 0;
+    for _ in 0..50 {
+        turn(&mut sim, steady, ms(50));
+        in_pauses += turn(&mut sim, shy, ms(20));
+    }
+    assert!(in_pauses as f64 >= 0.75 * alone, "{in_pauses} in 1 s of pauses, and {alone} a second alone");
+    for client in [steady, shy] {
+        sim.clients[client].stops = Instant::MAX;
+        sim.begin(client);
+    }
+    let both = sim.run(ms(500));
+    assert_shares(&both, &[1, 1], 10.0);
     assert_short_waits(&sim);
     finish(&mut sim);
 }

@@ -8,9 +8,7 @@
 //! its 64 reads are on their way at any time. The loop takes places from the second until the first has 75 %. The first's empty
 //! places stay empty, and the disk stays busy.
 //!
-//! admission.1  A period is [`LAPS`] times as many ends as there are places, more where there are more tenants; of those that are there. Example:
-//!              a disk does 8,000 reads a second with 128 in it, and tenants with 116 of these places go. With the other 12, what
-//!              would have been a period of all is 700 ms. In a period a tenant
+//! admission.1  A period is [`LAPS`] times as many ends as there are places, more where there are more tenants. In a period a tenant
 //!              had a part of what ended, in the disk's time, and is due a part (`entitlement`). What a tenant can use is what the
 //!              disk does with as many requests as it keeps outstanding ([`Depth::does`]); if nothing of it waited, at most
 //!              twice what it had. A tenant that seldom has anything outstanding is due what it had; so is one that its ceiling keeps
@@ -148,7 +146,6 @@ pub(super) struct Admission {
     entitlement: Entitlement,
     /// How many asked in the period before.
     before: usize,
-    /// Ends until it is looked whether the period is over.
     left: u32,
     start: Instant,
     /// Tenants that have something outstanding.
@@ -341,10 +338,7 @@ impl Admission {
         let tenant = &mut self.tenants[id.0 as usize];
         tenant.passes(now);
         tenant.open -= 1;
-        if tenant.open == 0 {
-            self.present -= 1;
-            self.left = self.left.min(EACH);
-        }
+        self.present -= u32::from(tenant.open == 0);
     }
 
     /// Two requests of a tenant are one now.
@@ -453,23 +447,13 @@ impl Admission {
         bounds: Bounds,
     ) -> Option<Period> {
         let length = now.since(self.start).as_nanos();
-        let (mut all, mut work, mut theirs, mut there) = (0, 0, 0.0, 0);
-        for one in self.touched.iter().map(|at| &self.tenants[*at as usize]) {
-            (all, work) = (all + u64::from(one.requests), work + one.served);
-            // Where a disk answers all at once, a tenant has nothing outstanding for a moment.
-            if one.open > 0 || 4 * now.since(one.since).as_nanos() <= length {
-                (theirs, there) = (theirs + one.places, there + 1);
-            }
-        }
-        let least = if 2.0 * theirs < places { EACH } else { PERIOD };
-        self.left = least.max(there);
-        if all < least.max(LAPS * theirs as u32).max(EACH * there).into() {
-            return None;
-        }
         // admission.6
+        let ended = self.touched.iter().map(|at| &self.tenants[*at as usize]);
+        let (all, work) = ended.fold((0, 0), |sum, one| (sum.0 + u64::from(one.requests), sum.1 + one.served));
         let is_slow = |one: &Tenant| one.is_slow() && u64::from(costs.price(one.last)) * all > LARGE * work;
         if length == 0 || length < LONG.as_nanos() && self.touched.iter().any(|at| is_slow(&self.tenants[*at as usize]))
         {
+            self.left = PERIOD;
             return None;
         }
         for at in &self.touched {
@@ -485,7 +469,7 @@ impl Admission {
         // Where many tenants ask now and then, it is always others.
         let changed = 8 * self.before.abs_diff(asked as usize) > self.before;
         self.before = asked as usize;
-        self.begin_period(now);
+        self.begin_period(now, places);
         Some(Period { places, all, is_pressed, asked, changed })
     }
 
@@ -593,7 +577,7 @@ impl Admission {
         sums
     }
 
-    fn begin_period(&mut self, now: Instant) {
+    fn begin_period(&mut self, now: Instant, places: f64) {
         let tenants = &mut self.tenants;
         self.touched.retain(|at| {
             let tenant = &mut tenants[*at as usize];
@@ -606,6 +590,7 @@ impl Admission {
             }
             tenant.is_touched
         });
+        self.left = PERIOD.max(LAPS * places as u32).max(EACH * self.before as u32);
         self.start = now;
     }
 
