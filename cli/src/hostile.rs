@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::sync::LazyLock;
 
+use clap::{Args as _, FromArgMatches as _};
 use fairlift::config::Config;
 use fairlift::control::{Edit, difference};
 use serde_json::Value;
@@ -11,6 +12,7 @@ use crate::config::read;
 use crate::control::Words;
 use crate::remote::Taken;
 use crate::serve::{ServeArgs, plan};
+use crate::ways::Flags;
 use crate::words::mistake::{Mistake, Severity, Source, render};
 
 /// The configuration that changes are made of.
@@ -23,6 +25,12 @@ export.alice = { backing = "null:1g", disk = "ssd", group = "/tenants/alice", io
 export.bob = { backing = "mem:1g", disk = "nvme", group = "/tenants/bob" }
 server.listen = "unix:fairlift.sock"
 "#;
+
+/// Its flags: exports that are added have a socket for virtual machines, named after them.
+static FLAGS: LazyLock<Flags> = LazyLock::new(|| {
+    let said = Flags::augment_args(clap::Command::new("serve")).get_matches_from(["serve", "--vhost-user", "/run"]);
+    Flags::from_arg_matches(&said).expect("they are its own")
+});
 
 /// Two config files, one after the other (`%%` on a line parts them), as a server reads them at its start and then again.
 ///
@@ -43,7 +51,7 @@ pub fn control(body: &str) {
     let served = &*SERVED;
     let Ok(asked) = serde_json::from_str::<Value>(body) else { return };
     let mut edit = Edit::from(served.clone());
-    match Words::new(&mut edit, &crate::ways::Flags::default()).transaction(&asked) {
+    match Words::new(&mut edit, &FLAGS).transaction(&asked) {
         Ok(()) => turns(served, &edit),
         Err(says) => tells(&says),
     }

@@ -36,8 +36,6 @@ pub enum Action {
     TimedOut,
 }
 
-impl Action {}
-
 /// Something that happened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TraceEvent {

@@ -87,7 +87,7 @@ def beside_alone(t, backings, sizes, due={"/alice": 0.5, "/bob": 0.5}):
     print({path: (part, found[path]["had"], found[path]["share"], found[path]["use"]) for path, part in parts.items()})
     for path, part in parts.items():
         true, had = part / sum(parts.values()), found[path]["had"] / sum(tenant["had"] for tenant in found.values())
-        if abs(true - had) > 0.15:
+        if due and abs(true - had) > 0.15:  # a real disk does not do the same twice
             raise AssertionError(f"{path} had {had:.2f} by the view, and {true:.2f} beside what each does alone: {found}")
     end(*loads)
 

@@ -33,30 +33,36 @@ pub(crate) fn watch(handle: Handle, reload: Arc<Reload>) -> io::Result<Watch> {
     let mut handle = Some(handle);
     let mut since = Instant::now();
     let watch = move || {
-        for signal in signals.forever() {
-            if [SIGUSR1, SIGUSR2].contains(&signal) {
-                tracing::warn!("SIGUSR1 and SIGUSR2 do nothing: fairlift status, fairlift acknowledge");
-                continue;
-            }
-            // Without a file it means what it means to any program: whoever started it is gone.
-            if signal == SIGHUP && reload.is_there() {
-                if let Some(handle) = &handle {
-                    read_again(handle, &reload);
-                }
-                continue;
-            }
-            // The handle goes after its one use: it would keep the server's sockets alive.
-            let Some(handle) = handle.take() else {
-                if since.elapsed() < SAME {
+        loop {
+            let mut is_first = false;
+            for signal in signals.wait() {
+                if [SIGUSR1, SIGUSR2].contains(&signal) {
+                    tracing::warn!("SIGUSR1 and SIGUSR2 do nothing: fairlift status, fairlift acknowledge");
                     continue;
                 }
-                tracing::warn!("stopped at once; writes that were not flushed may be lost");
-                std::process::exit(128 + signal);
-            };
-            tracing::info!("draining: finishing requests in flight (a second signal stops at once)");
-            super::systemd::stopping();
-            handle.drain();
-            since = Instant::now();
+                // Without a file it means what it means to any program: whoever started it is gone.
+                if signal == SIGHUP && reload.is_there() {
+                    if let Some(handle) = &handle {
+                        read_again(handle, &reload);
+                    }
+                    continue;
+                }
+                // The handle goes after its one use: it would keep the server's sockets alive.
+                let Some(handle) = handle.take() else {
+                    if is_first || since.elapsed() < SAME {
+                        continue;
+                    }
+                    tracing::warn!("stopped at once; writes that were not flushed may be lost");
+                    std::process::exit(128 + signal);
+                };
+                tracing::info!("draining: finishing requests in flight (a second signal stops at once)");
+                super::systemd::stopping();
+                handle.drain();
+                (is_first, since) = (true, Instant::now());
+            }
+            if signals.is_closed() {
+                return;
+            }
         }
     };
     let thread = std::thread::Builder::new().name("signals".into()).spawn(watch)?;

@@ -19,6 +19,13 @@ fn put(ways: &mut Ways, given: &Given) -> Result<(), String> {
         Given::Switch(is) => is.then(Ublk::default),
         Given::Word(text) | Given::Text(text) => Ublk::parse(text)?,
         Given::Table(table) => {
+            // Each is one word, and its value one.
+            let is_odd = |text: &str| text.contains([',', '=']);
+            if let Some((word, value)) =
+                table.iter().find(|(word, value)| is_odd(word) || value.plain().is_some_and(|text| is_odd(&text)))
+            {
+                return Err(format!("{word} = {}: takes one word for each", value.show()));
+            }
             let word = |(word, value): &(String, Given)| {
                 let switch = matches!(value, Given::Switch(_)).then(|| value.show());
                 let text = switch.or_else(|| value.plain().filter(|_| !matches!(value, Given::Text(_))));

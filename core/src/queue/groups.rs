@@ -437,7 +437,7 @@ impl Queue {
     /// Adds a group; its number is the lowest that no group has, and may be one that another group had.
     ///
     /// # Panics
-    /// If its weight is out of range, its parent does not exist, or there are 65,536 groups.
+    /// If its parent does not exist, or there are 65,536 groups.
     pub fn add_group(&mut self, now: Instant, group: Group) -> GroupId {
         let free = self.groups.states.iter().position(Option::is_none).unwrap_or(self.groups.states.len());
         let id = GroupId(u16::try_from(free).expect("there are at most 65,536 groups"));
@@ -448,7 +448,7 @@ impl Queue {
     /// Adds a group under a number that the caller chose: several queues can so know it by the same one.
     ///
     /// # Panics
-    /// If its weight is out of range, its parent does not exist, or [another group has the number](Groups::has).
+    /// If its parent does not exist, or [another group has the number](Groups::has).
     pub fn add_group_at(&mut self, now: Instant, id: GroupId, group: Group) {
         assert!(group.parent.is_some(), "{} has no parent: the root is there already", group.path);
         self.ceilings.set_group(id, &group);

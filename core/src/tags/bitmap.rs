@@ -303,7 +303,7 @@ impl Bitmap {
     /// The tags that are out, in rising order: each that is out all the while, and none that is free all the while, save
     /// one that goes from returned to free just then (bitmap.4).
     pub fn busy(&self) -> impl Iterator<Item = Tag> {
-        (0..self.capacity as u16).map(Tag).filter(|tag| self.is_busy(*tag))
+        (0..self.capacity).map(|number| Tag(number as u16)).filter(|tag| self.is_busy(*tag))
     }
 
     /// How many tags are out.

@@ -103,6 +103,15 @@ fn a_smaller_depth_holds_when_the_last_tag_above_it_is_back() {
     assert_eq!(take_all(&map, &mut hint).len(), 2);
 }
 
+#[test]
+fn the_largest_map_knows_which_of_its_tags_are_out() {
+    let map = Bitmap::new(DEPTH_MAX).unwrap();
+    let all = take_all(&map, &mut Hint::default());
+    assert_eq!((all.len(), map.busy().count()), (DEPTH_MAX, DEPTH_MAX));
+    map.resize(1).unwrap();
+    assert!(!map.is_settled());
+}
+
 /// bitmap.6
 #[test]
 fn who_is_held_to_a_shallow_depth_takes_no_more_than_that_spread_over_the_words() {

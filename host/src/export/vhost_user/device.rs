@@ -193,7 +193,7 @@ impl FrontEnd {
     /// A ring was kicked; the kernel polls it no more if there is no `more`.
     pub(super) fn kicked(&mut self, engine: &mut Engine, ring: usize, result: i32, more: bool) {
         let seat = &mut self.seats[ring];
-        let by_guest = seat.kick.hear();
+        let by_guest = seat.kick.hear(result);
         if let Some(ring) = &mut seat.ring {
             ring.look |= by_guest || ring.has_more();
         }

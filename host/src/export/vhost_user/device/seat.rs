@@ -43,9 +43,9 @@ impl Kick {
         }
     }
 
-    /// Whether it is the guest that kicked.
-    pub(super) const fn hear(&mut self) -> bool {
-        std::mem::replace(&mut self.heard, true)
+    /// The kernel says so of it; whether it is the guest that kicked.
+    pub(super) const fn hear(&mut self, result: i32) -> bool {
+        result >= 0 && !self.cancelled && std::mem::replace(&mut self.heard, true)
     }
 
     pub(super) fn is_set(&self) -> bool {
@@ -68,5 +68,20 @@ impl Kick {
         if !std::mem::take(&mut self.cancelled) {
             self.wanted = fd;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// ring.5: what was polled before may be heard after the new one was said, as it is cancelled or earlier.
+    #[test]
+    fn the_first_kick_of_a_descriptor_is_not_taken_for_the_guests() {
+        let mut kick = Kick { cancelled: true, ..Kick::default() };
+        assert!(!kick.hear(1) && !kick.hear(-libc::ECANCELED));
+        kick.ended();
+        assert!(!kick.hear(1), "QEMU's own");
+        assert!(kick.hear(1) && kick.hear(1));
     }
 }
