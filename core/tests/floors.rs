@@ -196,9 +196,8 @@ fn said() -> impl Strategy<Value = Said> {
 }
 
 proptest! {
-    // The seed is given: of 30 runs at seeds of their own one had 78 % of the disk where 81 are asked for. A tenant at its ceiling does as many
-    // requests in any second, so that their number tells how long a second was: its kind is taken for what all of the time went to, and the
-    // trials that would find out otherwise keep places empty. That is to be mended in `fair`, and then the seed goes.
+    // The seed is given: of 64 runs at seeds of their own two failed, with 23 % of the disk at the worst. Where tenants with most of the places go, the
+    // others wait for these (docs/tried.md, "Periods of those that are there"). That is to be mended in `fair`, and then the seed goes.
     #![proptest_config(ProptestConfig { max_shrink_iters: 0, rng_seed: proptest::test_runner::RngSeed::Fixed(1), failure_persistence: None, ..ProptestConfig::with_cases(if cfg!(debug_assertions) { 30 } else { 500 }) })]
 
     /// floor.1 to floor.5, ceiling.1 to ceiling.3: in no window of any length is a group below its floor while the disk could,
