@@ -39,7 +39,7 @@ flushes() { awk '{print $16}' /sys/block/vda/stat; }
 count() { sleep 1; before=$(flushes); "$@" >/dev/null 2>&1; echo "flushes below, of $what: $(($(flushes) - before))"; }
 what="10 fsyncs" count sh -c 'for i in $(seq 10); do dd if=/tmp/some of=/dev/ublkb0 bs=4k count=1 seek=$i conv=fsync,notrunc; done'
 what="10 writes with FUA" count fio --name=fua --filename=/dev/ublkb0 --direct=1 --sync=dsync --rw=write --bs=4k --size=40k
-what="10 writes" count dd if=/tmp/some of=/dev/ublkb0 bs=4k count=10 oflag=direct
+what="40 writes" count dd if=/tmp/some of=/dev/ublkb0 bs=4k count=40 oflag=direct
 dev=/dev/ublkb0 sys=/sys/block/ublkb0
 . /live
 mount -t ext4 /dev/ublkb0 /mnt
