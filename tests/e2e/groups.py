@@ -127,12 +127,16 @@ def weights_hold(t, scheduler, settings=""):
     server = t.server(config=config)
     loads = [load(t, server, name, *loads[name]) for name in weights]
     done_while(server, 1000)
-    done = {path[1:]: count for path, count in done_while(server, 10_000).items()}
+
+    def look():
+        done = {path[1:]: count for path, count in done_while(server, 10_000).items()}
+        total = sum(done.values())
+        for name, weight in weights.items():
+            error = done[name] / total / (weight / 1000) - 1
+            assert abs(error) < 0.15, f"/{name} of weight {weight} has {done[name] / total:.3f}: {done}"
+
+    again(look)
     fio_stops(*loads)
-    total = sum(done.values())
-    for name, weight in weights.items():
-        error = done[name] / total / (weight / 1000) - 1
-        assert abs(error) < 0.15, f"/{name} of weight {weight} has {done[name] / total:.3f}: {done}"
 
 
 PART = 100 << 30

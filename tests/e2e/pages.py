@@ -3,7 +3,8 @@
 P1  The `sh` blocks of a page run in order, in one shell that ends at the first error, in an empty directory, with `fairlift` on the
     PATH. A person pauses between them, and so does the test: until the server listens that the block started.
 P2  A `text` block is what the block before it printed, or part of it: each of its lines occurs, numbers and spaces apart; parts of a
-    hundred are within NEAR of what was printed. PATH stands for the directory. $PORT is a free port.
+    hundred are within NEAR of what was printed. PATH stands for the directory. $PORT is a free port. On a busy machine a client may have
+    no processor for a second, and then less of the disk than it is due: where nothing but parts is wrong, the page is run again.
 P3  `console` blocks need root, a kernel module, or a screen: they are not run.
 P4  Links between pages lead somewhere.
 """
@@ -28,11 +29,23 @@ def near(line, other):
     return shape(line) == shape(other) and all(abs(one - two) <= NEAR for one, two in zip(parts(line), parts(other)))
 
 
+class OtherParts(AssertionError):
+    """A line has the words and numbers that it is to have, and its parts of a hundred are others."""
+
+
 def run_page(t, page):
     tools = t.path("bin")
     os.mkdir(tools)
     os.symlink(BINARY, f"{tools}/fairlift")
     os.symlink("/usr/bin/python3", f"{tools}/python3")  # nbdsh's, whatever else is called so
+    for _ in range(2):
+        with contextlib.suppress(OtherParts):
+            return run_in_order(t, page, tools)
+    return run_in_order(t, page, tools)
+
+
+def run_in_order(t, page, tools):
+    shutil.rmtree(t.path("page"), ignore_errors=True)
     os.mkdir(t.path("page"))
     script, wanted = ["set -euo pipefail", "set -m"], []
     for kind, text in BLOCK.findall(page.read_text()):
@@ -50,7 +63,9 @@ def run_page(t, page):
     for number, (lines, out) in enumerate(zip(wanted, printed)):
         got = [line.replace(t.path("page"), "PATH") for line in out.splitlines()]
         for line in filter(shape, lines):
-            assert any(near(line, one) for one in got), f"{page.name}, block {number + 1}: wanted a line like {line!r}, got:\n{out}"
+            if not any(near(line, one) for one in got):
+                wrong = OtherParts if shape(line) in map(shape, got) else AssertionError
+                raise wrong(f"{page.name}, block {number + 1}: wanted a line like {line!r}, got:\n{out}")
     return len(wanted)
 
 
@@ -59,7 +74,7 @@ def page_test(page):
         assert run_page(t, page) or page.name == "embed.md", f"{page.name} has no command"
 
     runs.__name__ = f"the_page_{page.stem}_does_what_it_says"
-    return test(runs, seconds=120, fairlift_only=True)
+    return test(runs, seconds=240 if page.stem == "learn" else 120, fairlift_only=True)
 
 
 for page in PAGES:
