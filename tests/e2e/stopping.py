@@ -148,7 +148,7 @@ def the_end_under_load_loses_nothing_that_was_answered(t):
                     answered[block] = payload
 
         def stop(server=server):
-            time.sleep(0.2)
+            until(lambda: {block // 512 for block in list(answered)} == {0, 1, 2, 3}, "each client has been answered")
             server.process.send_signal(signal.SIGTERM)
 
         at_once(stop, *(lambda n=n: load(n) for n in range(4)))

@@ -27,7 +27,8 @@ truncate -s 4M /tmp/image
 dd if=/dev/ublkb0 of=/dev/null bs=64k count=1 skip=512 iflag=direct 2>&1 | grep -oi '[a-z/]* error$' | sed 's/^/behind the end: /'
 dd if=/dev/ublkb0 of=/dev/null bs=64k count=1 iflag=direct 2>/dev/null && echo "before it: read"
 truncate -s 128M /tmp/image
-order set export alice size=auto; sleep 1
+order set export alice size=auto
+until grep -q "keeps its size" /tmp/server.log; do sleep 0.1; done
 grep "keeps its size" /tmp/server.log | head -1
 stop
 echo "left: $(left)"

@@ -44,6 +44,7 @@ serve alice=file:/tmp/image --ublk=queues=1
 kill -9 $server; wait $server || true
 until_is 0 quiesced
 dd if=/dev/ublkb0 of=/dev/null bs=4k count=1 iflag=direct 2>/tmp/dd & waits=$!
+until grep -q "^State:.*D" /proc/$waits/status; do sleep 0.1; done
 sleep 1; kill -0 $waits && echo "orphan: a read waits"
 orders ublk remove 0
 wait $waits && false || echo "orphan: the read fails: $(grep -oi '[a-z/]* error$' /tmp/dd)"
@@ -106,7 +107,8 @@ printf '\000\000\002\000\203\000\002\000\010\000\000\000\000\020\000\000' | dd o
 printf '\125\252' | dd of=/tmp/image bs=1 seek=510 conv=notrunc 2>/dev/null
 serve alice=file:/tmp/image --ublk
 echo "partitions: $(ls -d /dev/ublkb0p* | wc -l) of $(cat /sys/block/ublkb0/ublkb0p1/size) sectors"
-truncate -s 128M /tmp/image; orders set export alice size=auto >/dev/null; sleep 1
+truncate -s 128M /tmp/image; orders set export alice size=auto >/dev/null
+until grep -q "keeps its size" /tmp/server.log; do sleep 0.1; done
 grep "keeps its size" /tmp/server.log | tail -1
 stop
 orders serve alice=file:/tmp/image --ublk=partitions=false && false || true

@@ -21,8 +21,8 @@ before=$(awk '{print $16}' $sys/stat)
 dd if=/dev/urandom of=$dev bs=4k count=8 seek=8192 oflag=direct conv=fsync 2>/dev/null
 echo "flushes of the guest in between: $(($(awk '{print $16}' $sys/stat) - before))"
 
-# Every fsync of the guest, with a write cache and without: the host counts what arrives below the server at each GUEST-COUNT.
-count() { sync; echo "GUEST-COUNT $1" >/dev/ttyS0; sleep 2; }
+# Every fsync of the guest, with a write cache and without: the host counts what arrives below the server at each GUEST-COUNT, and says so.
+count() { sync; echo "GUEST-COUNT $1" >/dev/ttyS0; until [ -e /host/counted.$1 ]; do sleep 0.1; done; }
 count start
 for i in $(seq 10); do dd if=/dev/urandom of=/dev/vdc bs=4k count=1 seek=$i conv=fsync,notrunc 2>/dev/null; done
 count fsyncs

@@ -62,7 +62,9 @@ def a_linux_guest_lives_on_a_vhost_user_disk_with_a_ring_for_each_cpu(t):
 
     def count(said):
         for point in re.findall(r"GUEST-COUNT (\w+)", said()):
-            told.setdefault(point, below.told())
+            if point not in told:
+                told[point] = below.told()
+                (root / f"counted.{point}").touch()
 
     console = boot_somehow(t, unpacked, "disks=0/disk", devices, cpus=CPUS, meanwhile=count)
     contains(console, "GUEST-RESULT disk rc=0", f"size={SIZE // 512} write_cache=write back serial=disk rings={CPUS}",
@@ -122,7 +124,9 @@ def a_guests_disk_grows_and_is_taken_away_and_comes_back_while_the_guest_runs(t)
     sockets.mkdir()
     server = t.server(f"disk=file:{image}", args=["--vhost-user", sockets])
     device = {"driver": "vhost-user-blk-pci", "id": "d0", "chardev": "c0", "num-queues": CPUS, "bus": "rp0"}
-    done, connected = set(), lambda: server.log().count("a front-end has connected") - server.log().count("the front-end has left")
+    done, met = set(), lambda: server.log().count("a front-end has connected")
+    connected = lambda: met() - server.log().count("the front-end has left")
+    at_first = []
 
     def change(said):
         for step in re.findall(r"GUEST-(GROW|UNPLUG|PLUG)", said()):
@@ -130,6 +134,7 @@ def a_guests_disk_grows_and_is_taken_away_and_comes_back_while_the_guest_runs(t)
                 continue
             done.add(step)
             if step == "GROW":
+                at_first.append(met())
                 os.truncate(image, 2 * 64 * MIB)
                 server.control("set", "export", "disk", "size=auto")
                 continue
@@ -155,7 +160,8 @@ def a_guests_disk_grows_and_is_taken_away_and_comes_back_while_the_guest_runs(t)
     contains(console, "GUEST-RESULT disk rc=0", f"grown: from {sectors} to {2 * sectors}", "unplugged under load",
              f"plugged in again: size={2 * sectors} rings={CPUS}")
     assert "vhost-user: the device is broken off" not in server.log()
-    equal(server.log().count("a front-end has connected"), 2, "front-ends that have connected")
+    # An emulator that failed before there was a guest had connected too.
+    equal(met() - at_first[0], 1, "front-ends that have connected since the guest has run")
     t.run("e2fsck", "-fn", image)
 
 
