@@ -134,7 +134,10 @@ fn what_is_typed_wrong_is_status_2_and_says_what_is_possible_in_one_style() {
         ("models sata-720", "unknown model \"sim:sata-720\""),
         ("completions", "for which shell? There is bash, elvish, fish, powershell, zsh"),
         ("completions foo", "foo: unknown shell; there are bash, elvish, fish, powershell, zsh"),
-        ("add carol=mem:64m x", "carol=mem:64m: unknown kind; there are group, export, disk, listener"),
+        (
+            "add carol=mem:64m group=/t",
+            "carol=mem:64m: unknown kind; there are group, export, disk, listener; did you mean `fairlift add export carol=mem:64m group=/t`?",
+        ),
         (
             "serve --listen :10898",
             "--listen :10898: an address is unix:PATH or tcp:HOST:PORT, not \":10898\"; did you mean \"tcp:127.0.0.1:10898\"?",

@@ -76,6 +76,8 @@ impl Weight {
     pub const DEFAULT: Self = Self(100);
     /// The largest.
     pub const MAX: Self = Self(1000);
+    /// What the number means, for those who typed something else.
+    pub const MEANS: &str = "its ratio to the weights beside it counts: 300 beside 100 is 3:1";
 
     /// A weight that is known to be one.
     ///
@@ -100,7 +102,9 @@ impl FromStr for Weight {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let number = text.parse().ok().filter(|number| (1..=Self::MAX.0).contains(number));
-        number.map(Self).ok_or_else(|| format!("a weight is a number from 1 to {}, not {text:?}", Self::MAX))
+        number
+            .map(Self)
+            .ok_or_else(|| format!("a weight is a number from 1 to {}, not {text:?}; {}", Self::MAX, Self::MEANS))
     }
 }
 

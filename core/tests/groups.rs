@@ -298,7 +298,7 @@ fn a_weight_that_is_written_is_a_number_from_1_to_1000() {
     let read = |text: &str| text.parse().map(Weight::get);
     assert_eq!(["1", "300", "1000"].map(read), [Ok(1), Ok(300), Ok(1000)]);
     for wrong in ["0", "1001", "-1", "x", ""] {
-        assert_eq!(read(wrong), Err(format!("a weight is a number from 1 to 1000, not {wrong:?}")));
+        assert_eq!(read(wrong), Err(format!("a weight is a number from 1 to 1000, not {wrong:?}; {}", Weight::MEANS)));
     }
     assert_eq!(Weight::new(300).to_string(), "300");
 }

@@ -80,6 +80,9 @@ def a_file_with_one_mistake_changes_nothing_and_is_told_with_its_line(t):
         reload(server, text, "ERROR", *words)
         equal(exports(t, server), {"a": MIB}, "the exports")
     contains(server.log(), "not reloaded: nothing has changed")
+    Path(path).write_text(config(weight="150%"))
+    for flag in ([], ["--dry-run"]):
+        contains(Control(t, server).cli("reload", *flag, code=1), f"error: {path}:10:10: weight takes 1 to 1000", "\n  10 | weight = 150%\n     |          ^")
     os.unlink(path)
     before = len(server.log())
     server.process.send_signal(signal.SIGHUP)

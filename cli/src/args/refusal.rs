@@ -7,6 +7,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use fairlift_lab::suggestion;
 
 use super::Cli;
+use crate::remote::meant;
 use crate::terminal::complaint::Complaint;
 use crate::words::mistake::{Mistake, Severity, render};
 
@@ -79,7 +80,11 @@ fn explain(error: &clap::Error) -> Mistake {
                 (Some(why), _) => why.to_string(),
                 (None, Some(known)) if argument.starts_with(['<', '[']) => {
                     let what = argument.trim_matches(['<', '>', '[', ']', '.']).to_lowercase();
-                    format!("unknown {what}; there are {known}{}", suggestion(&value, known.split(", ")))
+                    let hint = match suggestion(&value, known.split(", ")) {
+                        hint if hint.is_empty() && what == "kind" => meant(&value),
+                        hint => hint,
+                    };
+                    format!("unknown {what}; there are {known}{hint}")
                 }
                 (None, Some(known)) => {
                     let is = if value.is_empty() { "needs a value" } else { "is unknown" };

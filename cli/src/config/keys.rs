@@ -193,6 +193,7 @@ pub(crate) const GROUP_ROWS: &[Row<GroupKeys>] = &[
     group("weight", Number(1, Weight::MAX.get() as u64, |group, weight| group.weight = Weight::new(weight as u16)))
         .usual("100")
         .says("the group's share relative to its siblings")
+        .means(Weight::MEANS)
         .live(),
     group("max", Rates(|group| &mut group.bounds.ceiling.max))
         .takes("a table of `rbps`, `wbps`, `riops`, `wiops`, `bps`, `iops`, or text such as `\"riops=3000 wbps=50m\"`")

@@ -32,7 +32,7 @@ use crate::words::{place, units};
 use keys::{
     DISK, DISK_ROWS, EXPORT, EXPORT_ROWS, ExportKeys, GROUP, GROUP_ROWS, GroupKeys, SERVER, SERVER_ROWS, SORTS,
 };
-use row::Sort;
+use row::{Key, Sort};
 use section::{Placed, Section, join, show};
 
 /// The example config file, which explains itself.
@@ -136,10 +136,23 @@ pub(crate) fn read(source: &Source, dir: &Path, mistakes: &mut Vec<Mistake>) -> 
     mistakes.extend(errors.iter().map(|error| Mistake {
         at: Some(error.span().unwrap_or(0..0)),
         key: String::new(),
-        says: error.message().trim().replace('\n', ", "),
+        says: match (error.message().trim(), wants(&source.text, error.span().unwrap_or(0..0).start)) {
+            (says, Some(wants)) if says.starts_with("string values must be quoted") => wants, // quotes would not help
+            (says, _) => says.replace('\n', ", "),
+        },
     }));
     mistakes.append(&mut found);
     file
+}
+
+/// What the key takes, a number or a switch, whose value is at a place that is no TOML, as in `weight = 150%`.
+fn wants(text: &str, at: usize) -> Option<String> {
+    let before = text.get(..at)?;
+    let line = before.rsplit('\n').next()?;
+    let name = line.split_once('=')?.0.trim();
+    let header = before.lines().rev().find_map(|line| line.trim_start().strip_prefix('['))?;
+    let sort = SORTS.iter().find(|sort| header.split(['.', ']']).next() == Some(sort.name))?;
+    sort.keys().iter().find(|key| key.name == name && key.is_plain()).map(Key::wants)
 }
 
 struct Reading<'a> {

@@ -66,6 +66,8 @@ pub(crate) struct Row<T: 'static> {
     takes: &'static str,
     default: &'static str,
     says: &'static str,
+    /// What a number means, for those who gave something else.
+    means: &'static str,
     put: Put<T>,
     /// It is in the config file; what is added can have it.
     places: [bool; 2],
@@ -83,6 +85,8 @@ pub(crate) struct Key {
     pub(crate) default: &'static str,
     /// What it does, in a phrase.
     pub(crate) says: &'static str,
+    /// What a number means.
+    means: &'static str,
     /// The type of its values, for OpenAPI.
     pub(crate) schema: Value,
     /// Words that it takes.
@@ -93,16 +97,26 @@ pub(crate) struct Key {
 }
 
 impl Key {
+    /// Whether it takes no text, but a number, true or false.
+    pub(super) fn is_plain(&self) -> bool {
+        ["integer", "boolean"].iter().any(|kind| self.schema["type"] == *kind)
+    }
+
+    /// What it takes, for those who gave what nothing takes.
+    pub(super) fn wants(&self) -> String {
+        explained(format!("{} takes {}", self.name, self.takes), self.means)
+    }
+
     /// One of a file of which others tell what its keys mean.
     pub(super) fn named(name: &'static str) -> Self {
         let (takes, words, schema) = (String::new(), Vec::new(), Value::Null);
-        Self { name, takes, default: "", says: "", schema, words, in_file: true, acts: [false; 2] }
+        Self { name, takes, default: "", says: "", means: "", schema, words, in_file: true, acts: [false; 2] }
     }
 }
 
 impl<T> Row<T> {
     pub(crate) const fn new(name: &'static str, put: Put<T>) -> Self {
-        Self { name, takes: "", default: "", says: "", put, places: [true, true], is_live: false }
+        Self { name, takes: "", default: "", says: "", means: "", put, places: [true, true], is_live: false }
     }
 
     /// What values it takes, where its type does not say all.
@@ -120,6 +134,12 @@ impl<T> Row<T> {
     /// What it does, in a phrase.
     pub(crate) const fn says(mut self, says: &'static str) -> Self {
         self.says = says;
+        self
+    }
+
+    /// What its number means, for those who gave something else.
+    pub(crate) const fn means(mut self, means: &'static str) -> Self {
+        self.means = means;
         self
     }
 
@@ -141,7 +161,9 @@ impl<T> Row<T> {
     /// What is wrong with it.
     pub(crate) fn put(&self, to: &mut T, given: &Given) -> Result<(), Amiss> {
         match self.put {
-            Put::Number(least, most, put) => put(to, given.number(least..=most)?),
+            Put::Number(least, most, put) => {
+                put(to, given.number(least..=most).map_err(|says| explained(says, self.means))?);
+            }
             Put::Auto(least, most, put) => put(to, given.auto(|given| given.number(least..=most))?),
             Put::Switch(put) => put(to, given.switch()?),
             Put::Size(put) => put(to, given.sectors()?),
@@ -186,8 +208,8 @@ impl<T> Row<T> {
     fn key(&self) -> Key {
         let (takes, schema, words) = self.kind();
         let takes = if self.takes.is_empty() { takes } else { self.takes.into() };
-        let &Self { name, default, says, places: [in_file, _], .. } = self;
-        Key { name, takes, default, says, schema, words, in_file, acts: self.acts() }
+        let &Self { name, default, says, means, places: [in_file, _], .. } = self;
+        Key { name, takes, default, says, means, schema, words, in_file, acts: self.acts() }
     }
 
     /// What it takes by its type: in words, as a schema, and words to choose from.
@@ -222,6 +244,11 @@ impl<T> Row<T> {
             Put::List(..) | Put::Elsewhere => ("text".into(), json!({"type": "object"}), vec![]),
         }
     }
+}
+
+/// What is wrong with a value, and what would have been meant by a right one.
+fn explained(says: String, means: &str) -> String {
+    if means.is_empty() { says } else { format!("{says}; {means}") }
 }
 
 pub(super) fn all<T>(rows: &[Row<T>]) -> Vec<Key> {

@@ -40,6 +40,7 @@ pub(crate) use words::{Words, parse_kind};
 pub(crate) use crate::config::keys::keys;
 pub(crate) use crate::config::row::{Act, KINDS, Kind};
 use crate::ways;
+use crate::words::mistake::Wrong;
 
 /// What a server was started with: its config file, if it has one, and flags that act later.
 pub(crate) trait ConfigFile: Send + Sync {
@@ -71,8 +72,8 @@ pub(crate) struct ReadAgain {
 /// Why a file was not read again; nothing has changed then.
 #[derive(Debug)]
 pub(crate) enum NotRead {
-    /// What is wrong with the file, a line each.
-    Wrong(Vec<String>),
+    /// What is wrong with the file.
+    Wrong(Wrong),
     Refused(Refused),
 }
 
@@ -86,7 +87,7 @@ impl NotRead {
     /// For people, a line each.
     pub(crate) fn lines(self) -> Vec<String> {
         match self {
-            Self::Wrong(lines) => lines,
+            Self::Wrong(wrong) => wrong.lines(),
             Self::Refused(refused) => vec![refused.to_string()],
         }
     }

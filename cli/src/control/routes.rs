@@ -450,7 +450,7 @@ impl App {
             let ReadAgain { changes, warnings } =
                 self.file.read_again(&self.handle, asked, dry_run).map_err(|why| match why {
                     NotRead::Refused(refused) => refused.into(),
-                    NotRead::Wrong(lines) => bad(lines.join("\n")),
+                    NotRead::Wrong(wrong) => bad(wrong.answer()),
                 })?;
             let version = self.handle.state().ok_or(Refused::Ended)?.version;
             if !dry_run && !changes.is_empty() {

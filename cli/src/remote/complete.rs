@@ -37,12 +37,17 @@ fn candidates(all: Vec<String>) -> Vec<CompletionCandidate> {
 }
 
 /// The words of the command line so far, and which of them is completed.
-struct Typed {
-    words: Vec<String>,
+pub(super) struct Typed {
+    pub(super) words: Vec<String>,
     at: usize,
 }
 
 impl Typed {
+    /// All words of a command.
+    pub(super) fn new(words: Vec<String>) -> Self {
+        Self { at: words.len(), words }
+    }
+
     /// As the shell's script passes them, behind `--`.
     fn now() -> Self {
         let words: Vec<_> = std::env::args().skip_while(|word| word != "--").skip(1).collect();
@@ -72,7 +77,8 @@ impl Typed {
         self.server()?.ask_within(PATIENCE, Method::GET, path).ok().map(|answer| answer.value)
     }
 
-    fn names(&self, kind: Kind) -> Vec<String> {
+    /// What the server has of a kind; empty: no server answers.
+    pub(super) fn names(&self, kind: Kind) -> Vec<String> {
         let (path, key) = match kind {
             Kind::Export => ("/v1/exports", "name"),
             Kind::Disk => ("/v1/disks", "name"),

@@ -6,6 +6,7 @@
 mod args;
 mod client;
 mod complete;
+mod meant;
 mod tables;
 mod top;
 mod trace;
@@ -21,6 +22,7 @@ pub(crate) use args::{
 };
 use args::{At, How};
 use client::{Answer, Server};
+pub(crate) use meant::meant;
 pub(crate) use trace::Taken;
 
 use crate::control::{Kind, parse_kind};

@@ -29,7 +29,7 @@ use crate::config;
 use crate::control;
 use crate::terminal::complaint::Complaint;
 use crate::terminal::output;
-use crate::words::mistake::{Mistake, Severity, Source, render};
+use crate::words::mistake::{Mistake, Severity, Source, Wrong, render};
 use crate::words::place;
 pub(crate) use args::ServeArgs;
 use confine::Confinement;
@@ -55,8 +55,15 @@ pub(crate) fn serve(flags: &ServeArgs) -> ExitCode {
 /// A start that has failed after so long has waited for a lock. Chosen: half of what the lock of a file is waited for.
 const PATIENCE: Duration = Duration::from_secs(5);
 
+/// What is said to a check or a start of a file beside the server that may have it.
+const BESIDE: &str = "\nif that server has this file: `fairlift reload --dry-run` checks it there, and says what a reload would change\n";
+
 fn attempt(flags: &ServeArgs) -> Result<(), Complaint> {
-    let not_started = |wrong: Wrong| wrong.shown("the server was not started");
+    let not_started = |wrong: Wrong| {
+        let is_beside = |mistake: &Mistake| flags.config.is_some() && mistake.says.contains("another server");
+        let hint = if wrong.mistakes.iter().any(is_beside) { BESIDE } else { "" };
+        wrong.shown("the server was not started") + hint
+    };
     let inherited = systemd::inherited().map(|sockets| sockets.into_iter().map(Arc::new).collect());
     let prepared =
         prepare(flags, inherited).map_err(|wrong| match wrong.mistakes.iter().all(|one| one.at.is_some()) {
@@ -178,29 +185,6 @@ impl Prepared {
     /// What is wrong with it, a line each.
     fn lines(&self, mistakes: Vec<Mistake>) -> Vec<String> {
         self.all(mistakes).lines()
-    }
-}
-
-/// What is wrong with flags and file.
-#[derive(Debug)]
-struct Wrong {
-    source: Option<Source>,
-    mistakes: Vec<Mistake>,
-}
-
-impl Wrong {
-    /// For a person, and what follows if it is more than one thing.
-    fn shown(&self, so: &str) -> String {
-        let mut shown = render(Severity::Error, self.source.as_ref(), &self.mistakes);
-        if self.mistakes.len() > 1 {
-            let _ = writeln!(shown, "{} mistakes; {so}", self.mistakes.len());
-        }
-        shown
-    }
-
-    /// For a log, a line each.
-    fn lines(&self) -> Vec<String> {
-        self.mistakes.iter().map(|mistake| mistake.line(self.source.as_ref())).collect()
     }
 }
 

@@ -18,7 +18,7 @@ use super::{Prepared, inert, prepare};
 use crate::config::wanted::wanted;
 use crate::control::{ConfigFile, ControlAt, Endpoint, Locks, NotRead, ReadAgain};
 use crate::ways;
-use crate::words::mistake::Mistake;
+use crate::words::mistake::{Mistake, Wrong};
 use crate::words::place;
 
 /// What it takes to read the file again.
@@ -44,14 +44,15 @@ impl Reload {
     /// Reads the file: what there is to be.
     fn read(&self, handle: &Handle, last: &Prepared, version: Option<u64>) -> Result<Read, NotRead> {
         if !self.is_there() {
-            return Err(NotRead::Wrong(vec!["the server was started without a config file (--config FILE)".into()]));
+            let says = "the server was started without a config file (--config FILE)";
+            return Err(NotRead::Wrong(Wrong { source: None, mistakes: vec![Mistake::in_flag("", says)] }));
         }
         // The service manager hands its sockets over once.
         let inherited = last.config.listeners.iter().filter_map(|listener| match &listener.address {
             Address::Inherited(socket) => Some(socket.clone()),
             _ => None,
         });
-        let prepared = prepare(&self.flags, Ok(inherited.collect())).map_err(|wrong| NotRead::Wrong(wrong.lines()))?;
+        let prepared = prepare(&self.flags, Ok(inherited.collect())).map_err(NotRead::Wrong)?;
         let (now, view) = handle.state().zip(handle.view(false)).ok_or(Refused::Ended)?;
         if let Some(asked) = version.filter(|asked| *asked != now.version) {
             return Err(Refused::Version { asked, now: now.version }.into());
@@ -77,7 +78,7 @@ impl Reload {
             let locks = locks.into_iter().filter_map(Result::ok).collect();
             return Ok(Read { wanted: Some(wanted).filter(|_| !steps.is_empty()), locks, prepared, now });
         }
-        Err(NotRead::Wrong(prepared.lines(mistakes)))
+        Err(NotRead::Wrong(prepared.all(mistakes)))
     }
 
     /// Lets tokens and certificates of control be those that the files have now: a line for each that is another.
@@ -158,7 +159,7 @@ impl ConfigFile for Reload {
                 };
                 handle.change(put, Some(now.version), dry_run).map_err(|refused| match refused {
                     Refused::Change { of, why } => {
-                        NotRead::Wrong(prepared.lines(vec![refused_change(&of, &why, &prepared.places)]))
+                        NotRead::Wrong(prepared.all(vec![refused_change(&of, &why, &prepared.places)]))
                     }
                     other => other.into(),
                 })?

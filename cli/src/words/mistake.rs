@@ -65,6 +65,45 @@ impl Mistake {
             _ => self.message(),
         }
     }
+
+    /// The line of the file, and a mark below what is meant; empty: it is not in the file.
+    fn excerpt(&self, source: Option<&Source>) -> String {
+        let Some((source, at)) = source.zip(self.at.as_ref()) else { return String::new() };
+        let place = Position::of(&source.text, at);
+        let margin = " ".repeat(place.line.to_string().len());
+        format!("  {} | {}\n  {margin} | {}\n", place.line, place.shown, place.marks)
+    }
+}
+
+/// What is wrong with flags and file.
+#[derive(Debug)]
+pub(crate) struct Wrong {
+    pub(crate) source: Option<Source>,
+    pub(crate) mistakes: Vec<Mistake>,
+}
+
+impl Wrong {
+    /// For a person, and what follows if it is more than one thing.
+    pub(crate) fn shown(&self, so: &str) -> String {
+        let mut shown = render(Severity::Error, self.source.as_ref(), &self.mistakes);
+        if self.mistakes.len() > 1 {
+            let _ = writeln!(shown, "{} mistakes; {so}", self.mistakes.len());
+        }
+        shown
+    }
+
+    /// For a log, a line each.
+    pub(crate) fn lines(&self) -> Vec<String> {
+        self.mistakes.iter().map(|mistake| mistake.line(self.source.as_ref())).collect()
+    }
+
+    /// For a person far away, who is told that it is an error.
+    pub(crate) fn answer(&self) -> String {
+        let one =
+            |mistake: &Mistake| mistake.line(self.source.as_ref()) + "\n" + &mistake.excerpt(self.source.as_ref());
+        let all: String = self.mistakes.iter().map(one).collect();
+        all.trim_end().to_owned()
+    }
 }
 
 /// Shows mistakes in the order of the file, those in flags first, each with its line:
@@ -81,15 +120,14 @@ pub(crate) fn render(severity: Severity, source: Option<&Source>, mistakes: &[Mi
     let mut out = String::new();
     for mistake in sorted {
         let message = mistake.message();
-        let (Some(source), Some(at)) = (source, &mistake.at) else {
-            let _ = writeln!(out, "{severity}: {message}");
-            continue;
+        let _ = match source.zip(mistake.at.as_ref()) {
+            None => writeln!(out, "{severity}: {message}"),
+            Some((source, at)) => {
+                let place = Position::of(&source.text, at);
+                writeln!(out, "{}:{}:{}: {severity}: {message}", source.name, place.line, place.column)
+            }
         };
-        let place = Position::of(&source.text, at);
-        let _ = writeln!(out, "{}:{}:{}: {severity}: {message}", source.name, place.line, place.column);
-        let margin = " ".repeat(place.line.to_string().len());
-        let _ = writeln!(out, "  {} | {}", place.line, place.shown);
-        let _ = writeln!(out, "  {margin} | {}", place.marks);
+        out += &mistake.excerpt(source);
     }
     out
 }

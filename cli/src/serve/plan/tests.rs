@@ -149,7 +149,7 @@ f.toml:6:9: error: disk.ssd0.depth: takes a number from 1 to 4096, not 0
 f.toml:8:9: error: disk.ssd0.set.slice_idle: slice_idle belongs to bfq and cfq; scheduler none has no tunables of its own; every scheduler has flush_coordinate, flush_company, flush_company_min, flush_remember, flush_ahead, charge_flushes
   8 | set = { slice_idle = 1 }
     |         ^^^^^^^^^^
-f.toml:11:10: error: group.\"/t\".weight: takes a number from 1 to 1000, not 1001
+f.toml:11:10: error: group.\"/t\".weight: takes a number from 1 to 1000, not 1001; its ratio to the weights beside it counts: 300 beside 100 is 3:1
   11 | weight = 1001
      |          ^^^^
 f.toml:13:2: error: sever: unknown table; did you mean \"server\"?
@@ -190,6 +190,12 @@ fn each_kind_of_wrong_value_has_its_own_words() {
             "export.a.wieght: unknown key; [export.NAME] has backing, offset, size, disk, group, ioprio, read_only, description, vhost_user, ublk",
         ),
         ("weight = 3", "export.a.weight: unknown key; that is a group's: [group.\"/a\"] weight = …"),
+        (
+            "[group.\"/a\"]\nweight = 150%",
+            "weight takes 1 to 1000; its ratio to the weights beside it counts: 300 beside 100 is 3:1",
+        ),
+        ("read_only = yes", "read_only takes true or false"),
+        ("description = yes", "string values must be quoted, expected literal string"),
         ("[disk.d]\nio_timeout = 30", "disk.d.io_timeout: a time needs a unit: 30s, 30ms, 30us"),
         ("[disk.d]\nio_timeout = \"0s\"", "disk.d.io_timeout: the time must be longer than 0"),
         ("[disk.d]\nset = \"x\"", "disk.d.set: takes a table such as { read_expire = \"20ms\" }, not \"x\""),

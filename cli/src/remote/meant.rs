@@ -1,0 +1,90 @@
+//! A name that was typed without its kind, as in `fairlift set alice weight=100`: the command that was probably meant, with the kinds of
+//! which the running server has that name.
+
+use super::complete::Typed;
+use crate::control::{Act, KINDS, Kind, keys, parse_place};
+use crate::terminal::output::quoted;
+
+/// What follows `unknown kind; there are …`. Empty: nobody knows.
+pub(crate) fn meant(name: &str) -> String {
+    let typed = Typed::new(std::env::args().collect());
+    let all = commands(&typed.words, name, |kind| typed.names(kind));
+    if all.is_empty() { String::new() } else { format!("; did you mean `{}`?", all.join("` or `")) }
+}
+
+/// The commands that the words may be, where `names` tells what there is of a kind.
+fn commands(words: &[String], name: &str, names: impl Fn(Kind) -> Vec<String>) -> Vec<String> {
+    let at = words.iter().position(|word| word == name).unwrap_or(words.len());
+    let is_verb = |word: &&String| ["add", "get", "remove", "set"].contains(&word.as_str());
+    let Some(verb) = words[..at].iter().find(is_verb) else { return Vec::new() };
+    let keys_typed: Vec<&str> = words[at + 1..].iter().filter_map(|word| Some(word.split_once('=')?.0)).collect();
+    let has_keys = |kind: Kind| {
+        let known = keys(kind, Act::Set);
+        keys_typed.iter().all(|typed| known.iter().any(|key| key.name == *typed))
+    };
+    let mut found: Vec<(&str, Kind, String)> = match verb.as_str() {
+        "add" => to_add(name).map(|(word, kind)| (word, kind, name.to_owned())).into_iter().collect(),
+        _ => KINDS
+            .into_iter()
+            .flat_map(|(word, kind)| named(name, names(kind)).map(move |it| (word, kind, it)))
+            .collect(),
+    };
+    if verb == "set" {
+        found.retain(|(_, kind, _)| *kind != Kind::Listener); // which has nothing to set
+        if found.iter().any(|(_, kind, _)| has_keys(*kind)) {
+            found.retain(|(_, kind, _)| has_keys(*kind));
+        }
+    }
+    let rest = words[at.min(words.len() - 1) + 1..].iter().map(|word| quoted(word));
+    let rest: String = rest.map(|word| format!(" {word}")).collect();
+    found.into_iter().map(|(word, _, name)| format!("fairlift {verb} {word} {}{rest}", quoted(&name))).collect()
+}
+
+/// The kind that is added under such a name.
+fn to_add(name: &str) -> Option<(&'static str, Kind)> {
+    let kind = match () {
+        () if name.starts_with('/') => Kind::Group,
+        () if parse_place(name).is_ok() => Kind::Listener,
+        () if name.contains('=') => Kind::Export,
+        () => return None,
+    };
+    KINDS.into_iter().find(|(_, one)| *one == kind)
+}
+
+/// Those of a kind that have the name; a group by the last part of its path too.
+fn named(name: &str, all: Vec<String>) -> impl Iterator<Item = String> {
+    let name = name.to_owned();
+    all.into_iter().filter(move |one| *one == name || (one.starts_with('/') && one.rsplit('/').next() == Some(&name)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_without_its_kind_is_looked_for_among_all_kinds() {
+        let names = |kind: Kind| match kind {
+            Kind::Group => vec!["/".into(), "/alice".into(), "/t/bob".into()],
+            Kind::Export => vec!["alice".into(), "bob".into()],
+            Kind::Disk => vec!["vda".into()],
+            Kind::Listener => vec!["unix:a.sock".into()],
+        };
+        let told = |line: &str, name: &str| {
+            let words: Vec<_> = line.split(' ').map(str::to_owned).collect();
+            commands(&words, name, names).join(" or ")
+        };
+        assert_eq!(told("fairlift set alice weight=1", "alice"), "fairlift set group /alice weight=1", "a group's key");
+        assert_eq!(told("fairlift set bob weight=1", "bob"), "fairlift set group /t/bob weight=1");
+        assert_eq!(told("fairlift set alice size=auto", "alice"), "fairlift set export alice size=auto");
+        assert_eq!(told("fairlift set vda device_depth=3", "vda"), "fairlift set disk vda device_depth=3");
+        assert_eq!(told("fairlift get alice", "alice"), "fairlift get group /alice or fairlift get export alice");
+        assert_eq!(told("fairlift remove unix:a.sock", "unix:a.sock"), "fairlift remove listener unix:a.sock");
+        assert_eq!(told("fairlift set alise weight=1", "alise"), "");
+        assert_eq!(
+            told("fairlift add carol=c.img group=/t", "carol=c.img"),
+            "fairlift add export carol=c.img group=/t"
+        );
+        assert_eq!(told("fairlift add /t/dave", "/t/dave"), "fairlift add group /t/dave");
+        assert_eq!(told("fairlift add tcp:127.0.0.1:1", "tcp:127.0.0.1:1"), "fairlift add listener tcp:127.0.0.1:1");
+    }
+}
