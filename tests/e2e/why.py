@@ -92,6 +92,7 @@ def all_tenants_and_one_by_its_path(t):
     time.sleep(0.3)
     spare = next(disk["name"] for disk in control.ask("GET", "/v1/disks") if disk["name"] != "d")
     said = control.cli("why").splitlines()
+    equal(re.sub(r"[\d.]+", "N", said.pop(0)), "nobody is short of its due, over N s", "the first line")
     equal(sorted(line.split(":")[0] for line in said), sorted(["/alice on d", f"/alice on {spare}", "/bob on d"]), "the tenants")
     contains(next(line for line in said if line.startswith("/bob")), "the device: ")
     one = control.cli("why", "/bob")
@@ -168,7 +169,7 @@ def a_neighbour_of_more_weight(t):
     server = t.server(config=tenants('scheduler = "fair"\ndepth = 1', weights=(100, 900)))
     Load(t, server, "bob", 16)
     Load(t, server, "alice", 4)
-    why(t, server, "others", "behind /bob, which had", "was due 10 % (weight)", "what helps: more weight", seconds=2)
+    why(t, server, "others", "behind /bob, which had", "was due 10 % (weight)", "it had its due, and has more by: more weight", seconds=2)
 
 
 SERIAL = "sim:ssd-2010,link=10,size=64m"  # 610 reads of 16 KiB a second, as many of them as may be in it
@@ -192,7 +193,7 @@ def behind_bob(t, alice, bob, *words, scheduler="fair", sizes=(16 * KIB, 16 * KI
 
 @test(fairlift_only=True)
 def a_neighbour_whose_requests_are_in_the_device(t):
-    behind_bob(t, 8, 32, "what helps: more weight, a lower device_depth, or a latency for it")
+    behind_bob(t, 8, 32, ": more weight, a lower device_depth, or a latency for it")
 
 
 @test(fairlift_only=True)

@@ -21,6 +21,8 @@
 //!          that the [`FASTEST`] took since the start.
 //! share.6  What waits for the disk waits behind its own tenant's requests and behind others', as the queue has counted it: by requests. Where
 //!          costs are known each counts by what it takes of the disk: a request of 256 KiB holds the others up for longer than one of 4 KiB.
+//! share.7  A tenant is short that had less than [`SHORT`] of its due, if most of its time is a wait that others or the disk's scheduler make.
+//!          A wait of its own making is none: for its client, for its other requests, at a ceiling, or in a device that others do not slow.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -43,6 +45,9 @@ const WAITS: f64 = 0.5;
 const FASTEST: u64 = 8;
 /// A ceiling holds a tenant whose operations spend such a part of their time there. Chosen.
 const HELD: f64 = 0.1;
+
+/// A tenant with less than this part of its due is short. Chosen, as in the alert `FairliftTenantShort`.
+const SHORT: f64 = 0.8;
 
 /// What a tenant had, and what it was due, as parts of the disk's time.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -84,6 +89,16 @@ impl Share {
     /// What it had ÷ what it was due; `None`: nothing was due, for the disk took no time.
     pub(super) fn score(&self) -> Option<f64> {
         (self.due > 0.0).then(|| self.had / self.due)
+    }
+
+    /// share.7: of a tenant that did this, in a look of so many seconds.
+    pub(super) fn is_short(self, did: &Did, length: f64) -> bool {
+        let pauses = 1.0 - did.active_part(length);
+        let most = did.parts(length, Some(self)).max_by(|one, two| one.1.total_cmp(&two.1));
+        let is_made = |(part, share): (Part, f64)| {
+            share > pauses && matches!(part, Part::Others | Part::Flush | Part::Idling | Part::Room)
+        };
+        self.score().is_some_and(|score| score < SHORT) && most.is_some_and(is_made)
     }
 }
 
@@ -442,6 +457,25 @@ mod tests {
         assert_eq!(most(&[(Part::Device, 900)], Some(2)), (0.45, false));
         assert_eq!(most(&[(Part::Device, 8000), (Part::Limit, 4000)], Some(16)), (0.2, true), "a ceiling holds it");
         assert_eq!(most(&[(Part::Device, 8000), (Part::Limit, 400)], Some(16)), (0.5, false), "hardly");
+    }
+
+    /// share.7
+    #[test]
+    fn a_tenant_is_short_of_its_due_where_others_make_it_wait() {
+        let is_short = |parts: &[(Part, u64)], had, behind| {
+            let mut did = Did { active: 1.0, streams: 1, ..Did::default() };
+            parts.iter().for_each(|(part, millis)| did.times.spend(*part, fairlift_core::time::ms(*millis)));
+            Share { had, due: 0.5, by: By::Weight, behind, costs: 1.0 }.is_short(&did, 1.0)
+        };
+        assert!(is_short(&[(Part::Others, 8000), (Part::Device, 1000)], 0.3, 0.0));
+        assert!(!is_short(&[(Part::Others, 8000), (Part::Device, 1000)], 0.45, 0.0), "it had nearly all of it");
+        assert!(!is_short(&[(Part::Device, 8000)], 0.3, 0.0), "the device is slow");
+        assert!(is_short(&[(Part::Device, 8000)], 0.3, 0.7), "the device is busy with others");
+        assert!(!is_short(&[(Part::Own, 8000)], 0.3, 0.0));
+        let pausing = Share { had: 0.3, due: 0.5, by: By::Weight, behind: 0.0, costs: 1.0 };
+        let mut did = Did { active: 0.3, streams: 1, ..Did::default() };
+        did.times.spend(Part::Others, fairlift_core::time::ms(300));
+        assert!(!pausing.is_short(&did, 1.0), "its client pauses most of the time");
     }
 
     /// share.5: 32 requests in the device, 8 of them alice's.

@@ -23,7 +23,7 @@ use fairlift_core::waits::Part;
 use serde_json::{Value, json};
 
 use super::did::{self, All, Did, seconds};
-use super::shares::{self, ONE, Share};
+use super::shares::{self, By, ONE, Share};
 use super::show;
 
 /// From this part of its time on a worker counts as having none left.
@@ -133,6 +133,7 @@ impl Look<'_> {
             "due": self.share().map(|share| share.due),
             "due_by": self.share().map(|share| share.by.name()),
             "score": self.share().as_ref().and_then(Share::score),
+            "short": self.is_short(&did),
             "iops": did.ops as f64 / self.seconds,
             "bps": did.bytes as f64 / self.seconds,
             "outstanding": outstanding,
@@ -176,6 +177,10 @@ impl Look<'_> {
     /// What the tenant had of the disk, and was due.
     fn share(&self) -> Option<Share> {
         self.on_disk.shares.get(self.tenant).copied()
+    }
+
+    fn is_short(&self, did: &Did) -> bool {
+        self.share().is_some_and(|share| share.is_short(did, self.seconds))
     }
 
     /// What a group did on the disk between the looks.
@@ -369,7 +374,9 @@ impl Look<'_> {
             true if is_inside => "more weight, a lower device_depth, or a latency for it",
             true => "more weight, or a ceiling for the other",
         };
-        let _ = write!(says, "; what helps: {helps}");
+        // One that asks for no more than it gets is due what it had, however long that takes.
+        let of = if self.is_short(did) || by == By::Demand { "what helps" } else { "it had its due, and has more by" };
+        let _ = write!(says, "; {of}: {helps}");
         says
     }
 

@@ -68,7 +68,9 @@ pub(super) fn status(value: &Value) -> String {
     table(&mut out, &heads[..shown], &rows, is_name);
     let connections = value["connections"].as_u64().unwrap_or_default();
     let plural = if connections == 1 { "" } else { "s" };
-    let _ = write!(out, "\n{connections} connection{plural}, config version {}", text(&value["version"]));
+    let length = seconds(value);
+    let _ =
+        write!(out, "\nover {length}; {connections} connection{plural}, config version {}", text(&value["version"]));
     match value["engine"].as_str() {
         Some("io_uring") | None => out.push('\n'),
         Some(engine) => drop(writeln!(out, ", engine={engine}")),
@@ -106,12 +108,31 @@ pub(super) fn short(number: f64) -> String {
     }
 }
 
-/// The cause of each tenant, a line each.
+/// For how long was looked.
+fn seconds(value: &Value) -> String {
+    format!("{:.1} s", value["seconds"].as_f64().unwrap_or_default())
+}
+
+/// Who had less than its due, and for how long was looked; then the cause of each tenant, a line each.
 pub(super) fn why_each(value: &Value) -> String {
-    let all = value.as_array().into_iter().flatten();
-    let lines = all.map(|one| format!("{} on {}: {}\n", text(&one["tenant"]), text(&one["disk"]), text(&one["says"])));
-    let lines = lines.collect::<String>();
-    if lines.is_empty() { "there is no tenant: no export is served\n".into() } else { lines }
+    let all: Vec<_> = value.as_array().into_iter().flatten().collect();
+    let Some(first) = all.first() else { return "there is no tenant: no export is served\n".into() };
+    let short = all.iter().filter(|one| one["short"] == true);
+    let short: Vec<_> = short.map(|one| format!("{} {}", text(&one["tenant"]), had_of(one))).collect();
+    let mut out = match &*short {
+        [] => format!("nobody is short of its due, over {}\n", seconds(first)),
+        all => format!("short of what it was due, over {}: {}\n", seconds(first), all.join("; ")),
+    };
+    for one in all {
+        let _ = writeln!(out, "{} on {}: {}", text(&one["tenant"]), text(&one["disk"]), text(&one["says"]));
+    }
+    out
+}
+
+/// What a tenant had, and was due.
+fn had_of(one: &Value) -> String {
+    let (had, due) = (percent(&one["had"]), percent(&one["due"]));
+    format!("had {had} of {} and was due {due} by {}", text(&one["disk"]), text(&one["due_by"]))
 }
 
 /// All that is known of a tenant, for each of its disks.
@@ -125,9 +146,16 @@ pub(super) fn why(value: &Value) -> String {
     why_of("export", value)
 }
 
-/// The cause in a line, then the other parts of the time, the largest first, and what the tenant does.
+/// Whether the tenant had its due, and for how long was looked; the cause in a line, the other parts of the time, the largest first,
+/// and what the tenant does.
 fn why_of(name: &str, value: &Value) -> String {
     let mut out = String::new();
+    let (tenant, length) = (text(&value["tenant"]), seconds(value));
+    let _ = match (value["due"].is_null(), value["short"] == true) {
+        (true, _) => writeln!(out, "{tenant} asked for nothing of {}, over {length}", text(&value["disk"])),
+        (_, true) => writeln!(out, "{tenant} is short: it {}, over {length}", had_of(value)),
+        (_, false) => writeln!(out, "{tenant} is not short: it {}, over {length}", had_of(value)),
+    };
     let _ = writeln!(out, "{}: {}", text(&value[name]), text(&value["says"]));
     for cause in value["causes"].as_array().into_iter().flatten().skip(1) {
         let _ = writeln!(out, "  {:>4}  {}", percent(&cause["part"]), text(&cause["says"]));
@@ -140,12 +168,10 @@ fn why_of(name: &str, value: &Value) -> String {
     let limits = limits.map_or_else(String::new, |limits| format!("; {limits}"));
     let _ = writeln!(
         out,
-        "({} on {}: {} operations and {} MB a second, {outstanding:.1} outstanding, over {:.1} s{limits})",
-        text(&value["tenant"]),
+        "({tenant} on {}: {} operations and {} MB a second, {outstanding:.1} outstanding{limits})",
         text(&value["disk"]),
         whole(&value["iops"]),
         rate(&value["bps"]),
-        value["seconds"].as_f64().unwrap_or_default(),
     );
     out
 }
@@ -267,14 +293,14 @@ mod tests {
     #[test]
     fn status_is_one_screen() {
         let value = json!({
-            "version": 3, "connections": 2, "flush_errors": 1, "engine": "poll (io_uring: EPERM)",
+            "version": 3, "seconds": 1.04, "connections": 2, "flush_errors": 1, "engine": "poll (io_uring: EPERM)",
             "disks": [{"name": "ssd0", "scheduler": "fair", "in_flight": 5, "depth": 32, "waiting": 7, "bps": 1.5e6}],
             "tenants": [{"path": "/a", "disk": "ssd0", "weight": 300, "had": 0.75, "due": 0.5, "due_by": "max", "score": 1.5,
                 "iops": 10.4, "bps": 1.5e6, "p50_us": 90.0, "p99_us": 1500.0, "in_flight": 5, "waiting": 7,
                 "max": {"riops": 28_000, "wbps": 500}, "min": {"iops": 5}, "latency_target_us": 2000.0}],
         });
         let shown = status(&value);
-        let foot = "\n2 connections, config version 3, engine=poll (io_uring: EPERM)\n";
+        let foot = "\nover 1.0 s; 2 connections, config version 3, engine=poll (io_uring: EPERM)\n";
         for part in [
             "ssd0  fair",
             "5/32",
@@ -303,11 +329,22 @@ mod tests {
                 "seconds": 1.0, "outstanding": 2.0})
         };
         let all = json!([one("/a", "d"), one("/b", "d"), one("/b", "e")]);
-        assert_eq!(why_each(&all), "/a on d: it waits\n/b on d: it waits\n/b on e: it waits\n");
+        let lines = "/a on d: it waits\n/b on d: it waits\n/b on e: it waits\n";
+        assert_eq!(why_each(&all), format!("nobody is short of its due, over 1.0 s\n{lines}"));
+        let mut wronged = all.clone();
+        [("short", json!(true)), ("had", json!(0.123)), ("due", json!(0.5)), ("due_by", json!("weight"))]
+            .into_iter()
+            .for_each(|(key, value)| wronged[1][key] = value);
+        let head = "short of what it was due, over 1.0 s: /b had 12.3% of d and was due 50.0% by weight\n";
+        assert_eq!(why_each(&wronged), format!("{head}{lines}"));
+        let head = "/b is short: it had 12.3% of d and was due 50.0% by weight, over 1.0 s\n/b: it waits\n";
+        assert!(why_tenant(&wronged).contains(head), "{}", why_tenant(&wronged));
+        wronged[1]["short"] = json!(false);
+        assert!(why_tenant(&wronged).contains("/b is not short: it had 12.3% of d"), "{}", why_tenant(&wronged));
         let shown = why_tenant(&json!([one("/b", "d"), one("/b", "e")]));
         assert_eq!(shown.matches("/b: it waits\n(/b on ").count(), 2, "{shown}");
         assert!(why_each(&json!([])).contains("no export") && why_tenant(&json!([])).contains("no export"));
-        assert!(why(&one("/a", "d")).starts_with("x: it waits"));
+        assert!(why(&one("/a", "d")).starts_with("/a asked for nothing of d, over 1.0 s\nx: it waits"));
     }
 
     #[test]

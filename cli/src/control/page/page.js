@@ -171,8 +171,7 @@ function showTenants() {
   });
   for (const row of rows) {
     const tenant = tenants.get(row.dataset.key), bar = row.querySelector(".bar"), [cause, part] = waits(tenant);
-    const short_ = tenant.score != null && tenant.score < 0.8 && ["others", "flush", "idling", "room"].includes(cause);
-    row.className = short_ ? "short" : tenant.due == null ? "quiet" : "";
+    row.className = tenant.short ? "short" : tenant.due == null ? "quiet" : "";
     tell(row.cells[0], tenant.path);
     tell(row.cells[1], tenant.disk);
     width(bar.firstChild, tenant.had);

@@ -47,6 +47,8 @@ pub(super) struct TenantRow {
     /// What decides what is due.
     by: String,
     score: Option<f64>,
+    /// It had less than it was due because of others.
+    pub(super) is_short: bool,
     iops: f64,
     bps: f64,
     p99: Option<f64>,
@@ -68,17 +70,13 @@ impl TenantRow {
             due: number("due"),
             by: tenant["due_by"].as_str().map_or_else(|| "-".into(), str::to_owned),
             score: number("score"),
+            is_short: tenant["short"] == true,
             iops: number("iops").unwrap_or_default(),
             bps: number("bps").unwrap_or_default(),
             p99: number("p99_us"),
             waits: waits.max_by(|one, two| one.1.total_cmp(&two.1)),
             limits: tables::limits(tenant),
         }
-    }
-
-    /// Whether it had less than it was due, and wants more.
-    pub(super) fn is_short(&self) -> bool {
-        self.score.is_some_and(|score| score < 0.8) && self.waits.as_ref().is_some_and(|(cause, _)| cause != "client")
     }
 
     pub(super) fn holds(&self, text: &str) -> bool {

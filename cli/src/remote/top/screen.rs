@@ -232,7 +232,7 @@ impl Top {
         // The line that is chosen is on the screen.
         let first = at.map_or(0, |at| (at + 1).saturating_sub(self.page));
         for (number, row) in self.rows.iter().enumerate().skip(first).take(self.page) {
-            let style = match (Some(number) == at, row.is_short()) {
+            let style = match (Some(number) == at, row.is_short) {
                 (true, _) => reversed,
                 (false, true) => bold,
                 (false, false) => Style::new(),
