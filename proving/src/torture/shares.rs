@@ -8,26 +8,23 @@
 //!     wrong by a part of a hundred leaves the bound sooner or later, and noise does not.
 //! shares.3  A run has one [`Theme`]: weights that change between periods, floors, ceilings, or a tenant that flushes.
 
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
 use std::sync::Arc;
 
 use fairlift_core::ceiling::{Budget, Ceiling, Rate, Rates};
-use fairlift_core::model::Character;
+use fairlift_core::model::{Character, Model};
 use fairlift_core::queue::Settings;
 use fairlift_core::sched::Kind;
 use fairlift_core::time::{ms, secs, us};
 use fairlift_core::{
-    Bio, ContextId, Duration, Extent, Finished, Flags, Group, GroupId, Instant, Limits, Op, Outcome, Priority, Queue,
-    Sector, Stream, StreamId, Tag, Token, Weight,
+    ContextId, Duration, Group, GroupId, Instant, Limits, Op, Outcome, Priority, Queue, Sector, Stream, Weight,
 };
 
 use super::Tried;
 use super::swarm::one_of;
 use super::tally::{Broken, Count, Tally};
-use fairlift_lab::Random;
-
-const C0: ContextId = ContextId(0);
+use fairlift_lab::program::direct::{Direct, Settings as Asks};
+use fairlift_lab::program::{Pattern, Region};
+use fairlift_lab::{Random, Timed, World};
 
 /// What a run is about (shares.3).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -211,12 +208,30 @@ impl SharesRun {
         }
     }
 
+    /// The disk: a flush has it alone.
+    fn disk(&self) -> Box<dyn Model> {
+        let (service, flush, mut free) = (self.service, self.flush, vec![Instant::ZERO; self.channels]);
+        Box::new(Timed::new(self.queue.limits, move |now, asked, _| {
+            let ends = if asked.op == Op::Flush {
+                let ends = free.iter().copied().max().unwrap_or(now).max(now) + flush;
+                free.fill(ends);
+                ends
+            } else {
+                let channel = free.iter_mut().min().expect("a disk has channels");
+                *channel = (*channel).max(now) + service;
+                *channel
+            };
+            (ends.since(now), Outcome::Done)
+        }))
+    }
+
     /// The run, until so many requests went to the disk.
     pub(super) fn go(&self, requests: u64) -> Tried {
         let mut run = Run::new(self);
         let result = run.go(requests);
         run.tally.one(Count::Runs);
-        run.tally.add(Count::Millis, run.now.as_nanos() / 1_000_000);
+        run.tally.add(Count::Ios, run.world.model().work().requests);
+        run.tally.add(Count::Millis, run.world.now().as_nanos() / 1_000_000);
         (run.tally, result)
     }
 }
@@ -266,27 +281,16 @@ impl Stand {
     }
 }
 
-/// A client's stream.
-struct Asker {
-    tenant: usize,
-    stream: StreamId,
-    open: u32,
-    keeps: u32,
-    /// It writes and flushes, in turns: whether it has written.
-    commits: Option<bool>,
-}
-
 struct Run<'a> {
     setup: &'a SharesRun,
     tally: Tally,
     random: Random,
-    queue: Queue,
-    now: Instant,
-    askers: Vec<Asker>,
-    /// When each channel is free, and what is in the disk.
-    free: Vec<Instant>,
-    inside: BinaryHeap<Reverse<(Instant, Tag)>>,
+    world: World,
+    /// By stream: whose it is.
+    tenants: Vec<usize>,
     stands: Vec<Stand>,
+    /// Of what the world has dispatched, how much was looked at.
+    seen: usize,
     sent: u64,
     /// Time of the disk that flushes took.
     flushed: Duration,
@@ -297,31 +301,34 @@ type Result = std::result::Result<(), Broken>;
 impl<'a> Run<'a> {
     fn new(setup: &'a SharesRun) -> Self {
         let first = Settings { scheduler: setup.before.unwrap_or(setup.kind), ..setup.queue.clone() };
-        let mut queue = Queue::new(first);
-        let mut askers = Vec::new();
+        let mut world = World::new(Queue::new(first), setup.disk());
+        world.check().seed(setup.seed);
+        world.remember();
+        let mut tenants = Vec::new();
         for (tenant, (group, count)) in setup.tenants.iter().enumerate() {
-            let mut add = |keeps, commits| {
-                let stream = queue.add_stream(Stream { group: *group, priority: Priority::default(), context: C0 });
-                askers.push(Asker { tenant, stream, open: 0, keeps, commits });
+            let mut add = |asks| {
+                let stream = Stream { group: *group, priority: Priority::default(), context: ContextId(0) };
+                let file = Region { start: Sector(0), bytes: 1 << 40 };
+                world.add(stream, Box::new(Direct::new(asks, file, setup.seed ^ (tenants.len() as u64) << 32)));
+                tenants.push(tenant);
             };
+            let asks = |op, depth| Asks::new(op, Pattern::Random, setup.sectors * Sector::SIZE, depth);
             let flushes = setup.theme == Theme::Flushes && tenant == 0;
             if setup.reads || !flushes {
-                (0..*count).for_each(|_| add(u32::from(setup.queue.depth) + 4, None));
+                (0..*count).for_each(|_| add(asks(setup.op, u32::from(setup.queue.depth) + 4)));
             }
             if flushes {
-                (0..4).for_each(|_| add(1, Some(false)));
+                (0..4).for_each(|_| add(Asks { flush_every: 1, ..asks(Op::Write, 1) }));
             }
         }
         Self {
             setup,
             tally: Tally::default(),
             random: Random::new(setup.seed ^ 0x6469_736b),
-            queue,
-            now: Instant::ZERO,
-            askers,
-            free: vec![Instant::ZERO; setup.channels],
-            inside: BinaryHeap::new(),
+            world,
+            tenants,
             stands: vec![Stand::default(); setup.tenants.len()],
+            seen: 0,
             sent: 0,
             flushed: Duration::ZERO,
         }
@@ -331,10 +338,11 @@ impl<'a> Run<'a> {
         let setup = self.setup;
         if setup.before.is_some() {
             self.serve(200, |_, _| Ok(()))?;
-            self.queue.set_scheduler(self.now, setup.kind);
+            let now = self.world.now();
+            self.world.queue().set_scheduler(now, setup.kind);
         }
         for (name, value) in &setup.knobs {
-            self.queue.set_tunable(name, value).unwrap_or_else(|error| panic!("{name}={value}: {error}"));
+            self.world.queue().set_tunable(name, value).unwrap_or_else(|error| panic!("{name}={value}: {error}"));
         }
         match setup.theme {
             Theme::Weights => self.weights(requests),
@@ -351,9 +359,10 @@ impl<'a> Run<'a> {
         let mut left = requests;
         for period in 0..setup.periods {
             if period > 0 {
+                let now = self.world.now();
                 for (id, weight) in weights.iter_mut().enumerate().skip(1) {
                     *weight = one_of(&mut self.random, WEIGHTS);
-                    self.queue.set_weight(self.now, GroupId(id as u16), Weight::new(*weight));
+                    self.world.queue().set_weight(now, GroupId(id as u16), Weight::new(*weight));
                 }
                 self.tally.one(Count::Changes);
             }
@@ -390,10 +399,10 @@ impl<'a> Run<'a> {
         let weights: Vec<u16> = setup.queue.groups.iter().map(|group| group.weight.get()).collect();
         let due = setup.dues(&weights)[0];
         // What a flush is worth is learned, of one or two seconds (pace.2).
-        let learned = self.now + secs(3);
+        let learned = self.world.now() + secs(3);
         let mut count = (0_u64, 0_u64, Duration::ZERO);
         self.serve(requests, |run, tenant| {
-            if run.now < learned {
+            if run.world.now() < learned {
                 count.2 = run.flushed;
                 return Ok(());
             }
@@ -430,15 +439,15 @@ impl<'a> Run<'a> {
         let part = 0.7 / setup.tenants.len() as f64;
         let floors: Vec<f64> =
             setup.tenants.iter().map(|_| (part * self.random.below(3) as f64 / 2.0 * rate).floor()).collect();
+        let since = self.world.now();
         for ((group, _), floor) in setup.tenants.iter().zip(&floors) {
-            self.queue.set_floor(self.now, *group, Rates::NONE.with(Rate::Iops, *floor as u64));
+            self.world.queue().set_floor(since, *group, Rates::NONE.with(Rate::Iops, *floor as u64));
         }
-        let since = self.now;
         // A tenth of a second of it, and what the disk has.
         let room = |floor: f64| floor * 0.1 + 2.0 * f64::from(setup.queue.depth) + 2.0;
         self.serve(requests, |run, tenant| {
             run.stands[tenant].got += 1;
-            let time = seconds(run.now.since(since));
+            let time = seconds(run.world.now().since(since));
             for (stand, floor) in run.stands.iter_mut().zip(&floors) {
                 let lag = floor * time - stand.got as f64;
                 stand.low = stand.low.min(lag);
@@ -468,14 +477,15 @@ impl<'a> Run<'a> {
         let ceiling = |amount: u64| Ceiling::of(Rates::NONE.with(own, amount).with(other, 1));
         let mut amount = one_of(&mut self.random, &amounts);
         let budget = Arc::new(Budget::new(&ceiling(amount)));
-        self.queue.set_ceiling(self.now, group, Some(Arc::clone(&budget)));
+        let now = self.world.now();
+        self.world.queue().set_ceiling(now, group, Some(Arc::clone(&budget)));
         // What was asked before there was a ceiling, what is in the disk, and what the ceiling lets through at once.
         let most = amounts[2] as f64;
         let room = f64::from(2 + streams) * f64::from(setup.queue.depth + 4) + most * 0.012 + 4.0;
-        let (mut since, mut due, mut next) = (self.now, 0.0, self.now + pause);
+        let (mut since, mut due, mut next) = (now, 0.0, now + pause);
         self.serve(requests, |run, tenant| {
             run.stands[tenant].got += 1;
-            let now = run.now;
+            let now = run.world.now();
             due += amount as f64 * seconds(now.since(since));
             since = now;
             let moved = run.stands[0].moves(due);
@@ -490,7 +500,7 @@ impl<'a> Run<'a> {
             if now >= next {
                 amount = one_of(&mut run.random, &amounts);
                 budget.set(now, &ceiling(amount));
-                run.queue.ceiling_changed(now, group);
+                run.world.queue().ceiling_changed(now, group);
                 run.tally.one(Count::Changes);
                 next = now + pause;
             }
@@ -503,102 +513,38 @@ impl<'a> Run<'a> {
     fn serve(&mut self, requests: u64, mut tell: impl FnMut(&mut Self, usize) -> Result) -> Result {
         let until = self.sent + requests;
         while self.sent < until {
-            self.ask();
-            while let Some(dispatch) = self.queue.poll_dispatch(self.now, C0) {
-                let asker = self.askers.iter().position(|asker| asker.stream == dispatch.stream);
-                let tenant = self.askers[asker.expect("a client asked")].tenant;
-                let ends = self.begins(dispatch.op);
-                self.inside.push(Reverse((ends, dispatch.tag)));
+            if self.world.step().is_none() {
+                return Err(Broken::new("L1", "all tenants wait, and nothing is to happen"));
+            }
+            self.fits()?;
+            while let Some(dispatch) = self.world.dispatched().get(self.seen).copied() {
+                self.seen += 1;
                 self.tally.one(Count::Requests);
                 if dispatch.op == Op::Flush {
                     self.flushed = self.flushed + self.setup.flush;
                     continue;
                 }
-                self.fits()?;
                 self.sent += 1;
-                tell(self, tenant)?;
-            }
-            while let Some(news) = self.queue.poll_finished(C0) {
-                self.finished(news)?;
-            }
-            while self.queue.poll_wake().is_some() {}
-            if self.askers.iter().any(|asker| asker.open < asker.keeps) {
-                continue;
-            }
-            let next =
-                [self.inside.peek().map(|Reverse((at, _))| *at), self.queue.poll_timeout()].into_iter().flatten().min();
-            let Some(next) = next else {
-                return Err(Broken::new("L1", "all tenants wait, and nothing is to happen"));
-            };
-            self.now = self.now.max(next);
-            while let Some(&Reverse((at, tag))) = self.inside.peek()
-                && at <= self.now
-            {
-                self.inside.pop();
-                self.queue.handle_completion(self.now, tag, Outcome::Done);
-            }
-            self.queue.handle_timeout(self.now);
-        }
-        Ok(())
-    }
-
-    /// A client that has fewer requests open than it keeps asks for more.
-    fn ask(&mut self) {
-        for number in 0..self.askers.len() {
-            while self.askers[number].open < self.askers[number].keeps {
-                let start = self.random.below(1 << 20) * 2048;
-                let asker = &mut self.askers[number];
-                let op = match &mut asker.commits {
-                    None => self.setup.op,
-                    Some(has_written) => {
-                        *has_written = !*has_written;
-                        if *has_written { Op::Write } else { Op::Flush }
-                    }
-                };
-                let extent =
-                    if op == Op::Flush { Extent::NONE } else { Extent::new(Sector(start), self.setup.sectors) };
-                let flags = if op == Op::Write { Flags::SYNC } else { Flags::NONE };
-                let bio = Bio { op, flags, extent, stream: asker.stream, token: Token(number as u64) };
-                asker.open += 1;
-                self.queue.submit(self.now, bio).expect("there is room for all that is open");
+                tell(self, self.tenants[dispatch.stream.0 as usize])?;
             }
         }
-    }
-
-    /// A request goes to the disk: when it ends. A flush has the disk alone.
-    fn begins(&mut self, op: Op) -> Instant {
-        if op == Op::Flush {
-            let ends = self.free.iter().copied().max().unwrap_or(self.now).max(self.now) + self.setup.flush;
-            self.free.fill(ends);
-            return ends;
+        // A flush behind the debts of its tenant waits for a quarter of io_timeout, and no disk hangs here.
+        match (0..self.tenants.len()).find_map(|asker| self.world.program(asker).meter().why) {
+            Some(why) => Err(Broken::new("L4", format!("{why} on a disk on which nothing goes wrong"))),
+            None => Ok(()),
         }
-        let channel = self.free.iter_mut().min().expect("a disk has channels");
-        *channel = (*channel).max(self.now) + self.setup.service;
-        *channel
     }
 
     /// There is no more in the disk than `fair` was told, whoever dispatched it.
-    fn fits(&self) -> Result {
-        let told = told_depth(&self.setup.knobs).filter(|_| self.queue.settings().scheduler == Kind::Fair);
-        let flushes = self.setup.theme == Theme::Flushes;
-        match told.filter(|_| !flushes) {
-            Some(most) if self.queue.in_flight() > most => {
-                let says = format!("{} requests are in the disk, and device_depth is {most}", self.queue.in_flight());
+    fn fits(&mut self) -> Result {
+        let queue = self.world.queue();
+        let is_told = queue.settings().scheduler == Kind::Fair && self.setup.theme != Theme::Flushes;
+        match told_depth(&self.setup.knobs).filter(|_| is_told) {
+            Some(most) if queue.in_flight() > most => {
+                let says = format!("{} requests are in the disk, and device_depth is {most}", queue.in_flight());
                 Err(Broken::new("W1", says))
             }
             _ => Ok(()),
-        }
-    }
-
-    fn finished(&mut self, news: Finished) -> Result {
-        match news {
-            Finished::Done(Token(number), Outcome::Done) => {
-                self.askers[number as usize].open -= 1;
-                self.tally.one(Count::Ios);
-                Ok(())
-            }
-            // A flush behind the debts of its tenant waits for a quarter of io_timeout, and no disk hangs here.
-            other => Err(Broken::new("L4", format!("{other:?} on a disk on which nothing goes wrong"))),
         }
     }
 }
