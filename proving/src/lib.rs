@@ -15,5 +15,6 @@
 #![forbid(unsafe_code)]
 
 pub mod power_cut;
+mod tally;
 pub mod torture;
 mod turns;

@@ -30,7 +30,6 @@ mod shares;
 mod shrink;
 mod step;
 mod swarm;
-mod tally;
 mod watch;
 
 use bench::Bench;
@@ -38,7 +37,7 @@ use step::ProgramStep;
 use swarm::Setup;
 
 pub use shrink::{Small, shrink};
-pub use tally::{Broken, Count, Tally};
+pub use crate::tally::{Broken, Count, Tally};
 
 /// A promise, and what of a [`Tally`] says how much it was tried.
 #[derive(Clone, Copy, Debug)]

@@ -24,7 +24,7 @@ use super::meters::Meters;
 use super::sectors::Sectors;
 use super::step::{Act, Fate, ProgramStep};
 use super::swarm::{REGION, REGIONS, Setup};
-use super::tally::{Broken, Count, Tally};
+use crate::tally::{Broken, Count, Tally};
 use crate::power_cut::workers::with_shared_flushes;
 use crate::turns::{self, Worker};
 use fairlift_lab::check::Check;

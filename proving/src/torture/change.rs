@@ -8,7 +8,7 @@ use fairlift_core::{Duration, GroupId, Sector, Stream};
 
 use super::bench::{Bench, may_switch};
 use super::step::{Change, new_group};
-use super::tally::Count;
+use crate::tally::Count;
 
 /// Groups of a run, at most.
 const GROUPS_MAX: usize = 12;

@@ -14,7 +14,7 @@ use fairlift_core::{
 };
 
 use super::Tried;
-use super::tally::{Broken, Count, Tally};
+use crate::tally::{Broken, Count, Tally};
 use fairlift_lab::Random;
 
 /// Requests that wait or are at the device.

@@ -5,7 +5,7 @@ use fairlift_core::sched::Kind;
 use fairlift_core::{Group, GroupId, Limits, Queue, Sector, Weight};
 
 use super::Tried;
-use super::tally::{Broken, Count, Tally};
+use crate::tally::{Broken, Count, Tally};
 use crate::power_cut::random::{self, Faults};
 use crate::power_cut::workers::Workers;
 use crate::power_cut::{OnFailure, Report, hold_never};

@@ -21,7 +21,7 @@ use fairlift_core::{
 
 use super::Tried;
 use super::swarm::one_of;
-use super::tally::{Broken, Count, Tally};
+use crate::tally::{Broken, Count, Tally};
 use fairlift_lab::program::direct::{Direct, Settings as Asks};
 use fairlift_lab::program::{Pattern, Region};
 use fairlift_lab::{Random, Timed, World};

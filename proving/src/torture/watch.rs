@@ -8,7 +8,7 @@ use super::device::Given;
 use super::sectors::Found;
 use super::step::{Fate, Lie};
 use super::swarm::REGION;
-use super::tally::{Broken, Count};
+use crate::tally::{Broken, Count};
 
 type Result<T = ()> = std::result::Result<T, Broken>;
 

@@ -85,7 +85,7 @@ impl Tally {
     }
 
     /// One more.
-    pub(super) const fn one(&mut self, count: Count) {
+    pub(crate) const fn one(&mut self, count: Count) {
         self.add(count, 1);
     }
 
@@ -118,7 +118,7 @@ pub struct Broken {
 }
 
 impl Broken {
-    pub(super) fn new(promise: &'static str, says: impl Into<String>) -> Self {
+    pub(crate) fn new(promise: &'static str, says: impl Into<String>) -> Self {
         Self { promise, says: says.into() }
     }
 }
