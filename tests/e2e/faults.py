@@ -144,31 +144,34 @@ def a_full_ext4_is_told_to_who_wrote_and_others_go_on(t):
     fills_up(t, small_ext4(t))
 
 
-def failing_device(t, number=0):
-    """A file on a device whose faults are switched on by making a file; returns the path and the switches."""
+def failing_device(t):
+    """A file on a device below the kernel, which is another server's, and a function that gives that device other faults."""
     if not os.access("/dev/fuse", os.R_OK | os.W_OK):
         t.skip("there is no /dev/fuse to put a failing device under the file")
-    below, mount = t.path(f"below{number}"), t.path(f"fuse{number}")
+    rules, mount = Path(t.path("rules.toml")), t.path("fuse")
+    rules.touch()
     os.mkdir(mount)
-    reads, writes = t.path(f"reads{number}"), t.path(f"writes{number}")
-    t.start("nbdkit", "-f", "-U", below, "--filter=error", "memory", "8M", "error=EIO",
-            "error-pread-rate=100%", f"error-pread-file={reads}", "error-pwrite-rate=100%", f"error-pwrite-file={writes}",
-            "error-zero-rate=100%", f"error-zero-file={writes}", "error-trim-rate=100%", f"error-trim-file={writes}")
-    until_listening(below, "nbdkit")
-    t.start("nbdfuse", mount, f"nbd+unix:///?socket={below}")
+    device = t.server(config='[export.device]\nbacking = "fault:rules.toml,inner=mem:8M"\n')
+    device.seen_to_end = True  # it goes after the server whose device it is, and a flush that failed is no mistake
+    t.start("nbdfuse", mount, device.uri("device"))
     t.defer(subprocess.run, ["umount", "-l", mount], -1, None, None, None, subprocess.DEVNULL)
     until(lambda: os.path.exists(f"{mount}/nbd"), "nbdfuse shows its file")
-    return f"{mount}/nbd", Path(reads), Path(writes)
+
+    def fails(*ops):
+        rules.write_text(f'[[fault]]\nop = {list(ops)}\nerror = "EIO"\n' if ops else "")
+        device.control("reload")
+
+    return f"{mount}/nbd", fails
 
 
 @test(fairlift_only=True)
 def an_io_error_reaches_exactly_who_asked_and_passes_when_the_device_recovers(t):
-    file, fail_reads, fail_writes = failing_device(t)
+    file, fails = failing_device(t)
     server = t.server(f"disk=file:{file}", "good=mem:1M")
     with server.connect("disk") as client, server.connect("good") as other:
         client.write(0, data(MIB))
         client.flush()
-        fail_reads.touch()
+        fails("read")
         with refused(EIO):
             client.read(0, 4096)
         with refused(EIO):
@@ -176,55 +179,46 @@ def an_io_error_reaches_exactly_who_asked_and_passes_when_the_device_recovers(t)
         other.write(0, data(4096))
         equal(other.read(0, 4096), data(4096), "what goes on elsewhere")
         client.write(2 * MIB, data(4096))
-        fail_reads.unlink()
+        fails()
         assert client.read(0, MIB) == data(MIB), "after the device recovered"
         equal(client.read(2 * MIB, 4096), data(4096), "what was written while reads failed")
-        fail_writes.touch()
+        fails("write", "zeroes", "discard")
         with refused(EIO):
             client.write(0, bytes(4096))
         with refused(EIO):
             client.zero(MIB, 64 * KIB)
         assert client.read(0, MIB) == data(MIB), "what a failed write has changed"
-        fail_writes.unlink()
+        fails()
         client.write(0, data(4096, 2))
         equal(client.read(0, 4096), data(4096, 2), "what was written after the device recovered")
         # A mix in flight at once: every read fails, every write succeeds, each under its own cookie.
-        fail_reads.touch()
+        fails("read")
         kinds = {client.submit(READ, n * 4096, 4096): EIO for n in range(20)}
         kinds |= {client.submit(WRITE, 3 * MIB + n * 4096, 4096, data(4096, n)): 0 for n in range(20)}
         for _ in range(40):
             reply = client.reply()
             equal(reply.error, kinds.pop(reply.cookie), "the answer in a mix")
-        fail_reads.unlink()
+        fails()
         equal(client.read(3 * MIB + 19 * 4096, 4096), data(4096, 19), "a write amid failing reads")
 
 
 @test(fairlift_only=True)
 def a_failed_flush_is_told_to_everyone_whom_it_covers(t):
     """Neither a flush nor a write with FUA may claim success when the device below could not flush."""
-    image = t.image("image", 2 * MIB)
-    if not os.access("/dev/fuse", os.R_OK | os.W_OK):
-        t.skip("there is no /dev/fuse to put a failing device under the file")
-    below, mount = t.path("below"), t.path("fuse")
-    os.mkdir(mount)
-    t.start(sys.executable, ROOT / "tests/e2e/volatile_disk.py", below, image, SEED, env={**os.environ, "FAIL_FLUSH": t.path("fail")})
-    until(lambda: os.path.exists(below), "the disk listens")
-    t.start("nbdfuse", mount, f"nbd+unix:///?socket={below}")
-    t.defer(subprocess.run, ["umount", "-l", mount], -1, None, None, None, subprocess.DEVNULL)
-    until(lambda: os.path.exists(f"{mount}/nbd"), "nbdfuse shows its file")
-    server = t.server(f"disk=file:{mount}/nbd", "good=mem:1M")
+    file, fails = failing_device(t)
+    server = t.server(f"disk=file:{file}", "good=mem:1M")
     with server.connect("disk") as one, server.connect("disk") as two:
         one.write(0, data(4096))
         one.flush()
         one.write(8192, data(4096))
-        Path(t.path("fail")).touch()
+        fails("flush")
         cookies = [(client, client.submit(nbdclient.FLUSH)) for client in (one, two, one, two)]
         for client, _ in cookies:
             equal(client.reply().error, EIO, "the answer to a flush that failed")
         with refused(EIO):
             two.write(4096, data(4096), nbdclient.FUA)
         server.serves("good")
-        os.unlink(t.path("fail"))
+        fails()
     # The last flush, at the end, succeeds again or is told: but the server says so itself.
     server.process.send_signal(signal.SIGTERM)
     assert server.ended() in (0, 1), "the server's end after a failed flush"
