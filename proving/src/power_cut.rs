@@ -15,10 +15,9 @@
 //! [`random`] runs many clients for long, by seed; [`exhaustive`] runs few requests in every order.
 
 use fairlift_core::queue::Segment;
-use fairlift_core::sched::Kind;
 use fairlift_core::{
-    Bio, ContextId, Dispatch, Extent, Finished, Flags, GroupId, Instant, Op, Outcome, Queue, Refused, Sector, Stream,
-    StreamId, Tag, Weight,
+    Bio, ContextId, Dispatch, Extent, Finished, Flags, Instant, Op, Outcome, Refused, Sector, Stream, StreamId, Tag,
+    Token,
 };
 
 use fairlift_lab::Random;
@@ -29,138 +28,39 @@ pub mod oracle;
 pub mod random;
 pub mod workers;
 
+pub use crate::tally::{Count, Tally};
 pub use media::{Landing, Media, OnFailure, Piece, Stamp};
 pub use oracle::Oracle;
 
 /// What is put to the test: the queue, or something that stands before it and breaks its promises.
 ///
-/// The functions are those of [`Queue`]; some are told whose turn it is, since workers may have a queue each.
+/// The functions are those of [`Queue`](fairlift_core::Queue); some are told whose turn it is, since workers may have a queue each.
 pub trait Subject {
-    /// See [`Queue::add_stream`].
+    /// See [`add_stream`](fairlift_core::Queue::add_stream).
     fn add_stream(&mut self, stream: Stream) -> StreamId;
-    /// See [`Queue::submit`].
+    /// See [`submit`](fairlift_core::Queue::submit).
     ///
     /// # Errors
     /// [`Refused`], and nothing has changed.
     fn submit(&mut self, now: Instant, bio: Bio) -> Result<(), Refused>;
-    /// See [`Queue::poll_dispatch`].
+    /// See [`poll_dispatch`](fairlift_core::Queue::poll_dispatch).
     fn poll_dispatch(&mut self, now: Instant, context: ContextId) -> Option<Dispatch>;
-    /// See [`Queue::segments`].
+    /// See [`segments`](fairlift_core::Queue::segments).
     fn segments(&self, tag: Tag) -> Vec<Segment>;
-    /// See [`Queue::handle_completion`].
+    /// See [`handle_completion`](fairlift_core::Queue::handle_completion).
     fn handle_completion(&mut self, now: Instant, tag: Tag, outcome: Outcome);
-    /// See [`Queue::handle_busy`].
+    /// See [`handle_busy`](fairlift_core::Queue::handle_busy).
     fn handle_busy(&mut self, now: Instant, tag: Tag);
-    /// See [`Queue::handle_timeout`].
+    /// See [`handle_timeout`](fairlift_core::Queue::handle_timeout).
     fn handle_timeout(&mut self, now: Instant, context: ContextId);
-    /// See [`Queue::poll_finished`].
+    /// See [`poll_finished`](fairlift_core::Queue::poll_finished).
     fn poll_finished(&mut self, context: ContextId) -> Option<Finished>;
-    /// See [`Queue::poll_wake`].
+    /// See [`poll_wake`](fairlift_core::Queue::poll_wake).
     fn poll_wake(&mut self, context: ContextId) -> Option<ContextId>;
-    /// See [`Queue::poll_timeout`].
+    /// See [`poll_timeout`](fairlift_core::Queue::poll_timeout).
     fn poll_timeout(&self, context: ContextId) -> Option<Instant>;
     /// An operator changes something, by chance; nothing, if the subject has nothing to change.
     fn change(&mut self, _now: Instant, _random: &mut Random) {}
-}
-
-/// The disk is never held idle: that would look like one that nobody woke.
-pub fn hold_never(queue: &mut Queue) {
-    for name in ["slice_idle", "group_idle"] {
-        if queue.tunable(name).is_some() {
-            queue.set_tunable(name, "0").unwrap_or_else(|error| panic!("{error}"));
-        }
-    }
-}
-
-impl Subject for Queue {
-    fn add_stream(&mut self, stream: Stream) -> StreamId {
-        self.add_stream(stream)
-    }
-
-    fn submit(&mut self, now: Instant, bio: Bio) -> Result<(), Refused> {
-        self.submit(now, bio)
-    }
-
-    fn poll_dispatch(&mut self, now: Instant, context: ContextId) -> Option<Dispatch> {
-        self.poll_dispatch(now, context)
-    }
-
-    fn segments(&self, tag: Tag) -> Vec<Segment> {
-        self.segments(tag).collect()
-    }
-
-    fn handle_completion(&mut self, now: Instant, tag: Tag, outcome: Outcome) {
-        self.handle_completion(now, tag, outcome);
-    }
-
-    fn handle_busy(&mut self, now: Instant, tag: Tag) {
-        self.handle_busy(now, tag);
-    }
-
-    fn handle_timeout(&mut self, now: Instant, _context: ContextId) {
-        self.handle_timeout(now);
-    }
-
-    fn poll_finished(&mut self, context: ContextId) -> Option<Finished> {
-        self.poll_finished(context)
-    }
-
-    fn poll_wake(&mut self, _context: ContextId) -> Option<ContextId> {
-        self.poll_wake()
-    }
-
-    fn poll_timeout(&self, _context: ContextId) -> Option<Instant> {
-        self.poll_timeout()
-    }
-
-    fn change(&mut self, now: Instant, random: &mut Random) {
-        match random.below(3) {
-            0 => {
-                self.set_scheduler(now, Kind::ALL[random.below(Kind::ALL.len() as u64) as usize]);
-                hold_never(self);
-            }
-            1 => {
-                let group = GroupId(random.below(self.groups().iter().count() as u64) as u16);
-                self.set_weight(now, group, Weight::new(1 + random.below(1000) as u16));
-            }
-            _ => {
-                let depth = 1 + random.below(16) as u16;
-                self.set_bounds(now, depth, u32::from(depth) + random.below(32) as u32);
-            }
-        }
-    }
-}
-
-/// What was looked at, and how much happened.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct Report {
-    /// Instants at which the power could have failed, each judged for all that the disk could have held.
-    pub cuts: u64,
-    /// Bios that ended.
-    pub bios: u64,
-    /// Flushes that clients were told to have ended well.
-    pub flushes: u64,
-    /// Flushes given to the disk.
-    pub device_flushes: u64,
-    /// Writes that were made durable ahead of the flush that would ask for it.
-    pub ahead: u64,
-    /// Flushes of the disk that failed.
-    pub failed_flushes: u64,
-    /// Changes of the scheduler, of weights and of the depth.
-    pub changes: u64,
-}
-
-impl Report {
-    /// Adds what another run did.
-    pub const fn add(&mut self, other: &Self) {
-        self.cuts += other.cuts;
-        self.bios += other.bios;
-        self.flushes += other.flushes;
-        self.device_flushes += other.device_flushes;
-        self.ahead += other.ahead;
-        self.failed_flushes += other.failed_flushes;
-        self.changes += other.changes;
-    }
 }
 
 /// The oracle, the disk, and what both hear of.
@@ -171,7 +71,7 @@ struct Bench {
     place: u64,
     /// Whether the disk knows FUA, which is for writes alone; else it takes no notice.
     fua: bool,
-    report: Report,
+    tally: Tally,
     /// What the disk and the oracle knew at the last cut: to cut again before either knows more is the same cut.
     cut_at: Option<(u64, u64)>,
 }
@@ -180,7 +80,7 @@ impl Bench {
     fn new(places: u64, place: u64, on_failure: OnFailure, seed: u64) -> Self {
         let sectors = places * place;
         let (media, oracle) = (Media::new(sectors, on_failure, seed), Oracle::new(sectors));
-        Self { media, oracle, place, fua: true, report: Report::default(), cut_at: None }
+        Self { media, oracle, place, fua: true, tally: Tally::default(), cut_at: None }
     }
 
     /// The sectors that a flush at `start` is for.
@@ -188,20 +88,47 @@ impl Bench {
         Extent::new(Sector(start.0 - start.0 % self.place), self.place)
     }
 
+    /// A client asks: what of. A flush is for the whole of a device.
+    fn asked(&mut self, op: Op, flags: Flags, extent: Extent, stream: StreamId) -> Bio {
+        let range = if op == Op::Flush { self.range(extent.start) } else { extent };
+        let token = Token(self.oracle.asked(op, flags, range));
+        let extent = if op == Op::Flush { Extent::new(range.start, 0) } else { extent };
+        Bio { op, flags, extent, stream, token }
+    }
+
     /// The disk is given a request.
-    fn given(&mut self, dispatch: &Dispatch, segments: &[Segment], starts: impl Fn(u64) -> Sector) {
+    fn given(&mut self, dispatch: &Dispatch, segments: &[Segment]) {
         let Dispatch { tag, op, flags, extent, .. } = *dispatch;
         let pieces = segments.iter().map(|segment| {
-            let start = starts(segment.token.0).0 + segment.offset.sectors();
+            let start = self.oracle.extent(segment.token.0).start.0 + segment.offset.sectors();
             Piece { extent: Extent::new(Sector(start), segment.bytes.sectors()), stamp: segment.token.0 }
         });
         let pieces: Vec<_> = if matches!(op, Op::Read | Op::Flush) { Vec::new() } else { pieces.collect() };
         for piece in &pieces {
             self.oracle.given(piece.stamp, self.range(piece.extent.start));
         }
-        self.report.device_flushes += u64::from(op == Op::Flush);
         let fua = self.fua && op == Op::Write && flags.contains(Flags::FUA);
         self.media.submit(u64::from(tag.0), op, fua, self.range(extent.start), pieces);
+        if flags.contains(Flags::FUA) && segments.iter().all(|segment| !self.oracle.has_fua(segment.token.0)) {
+            self.tally.one(Count::Ahead);
+            self.media.holds_flush(tag.0.into());
+        }
+    }
+
+    /// The disk ends a request.
+    fn ends(&mut self, tag: Tag, outcome: Outcome, landing: Landing) -> Result<(), String> {
+        let is_failed_flush = outcome != Outcome::Done && self.media.is_flush(tag.0.into());
+        self.tally.add(Count::FailedFlushes, is_failed_flush.into());
+        self.media.end(tag.0.into(), outcome, landing);
+        self.cut()
+    }
+
+    /// A client hears how a bio ended.
+    fn heard(&mut self, token: Token, outcome: Outcome) {
+        self.tally.one(Count::Ios);
+        let flushes = self.oracle.answered_flushes();
+        self.oracle.ended(token.0, outcome);
+        self.tally.add(Count::Flushes, self.oracle.answered_flushes() - flushes);
     }
 
     /// The power could fail here.
@@ -210,7 +137,7 @@ impl Bench {
         if self.cut_at.replace(known) == Some(known) {
             return Ok(());
         }
-        self.report.cuts += 1;
+        self.tally.one(Count::Cuts);
         for sector in 0..self.media.sectors() {
             for found in self.media.possible(sector) {
                 self.oracle.judge(sector, found)?; // cut.1

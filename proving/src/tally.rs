@@ -70,12 +70,14 @@ counts! {
     Flushes = "flushes",
     /// Flushes of the disk that failed while its power could: those of other suites are among the errors.
     FailedFlushes = "failed flushes",
+    /// Writes that were made durable ahead of the flush that would ask for it.
+    Ahead = "writes durable ahead",
     /// Decisions that were compared with the rules of `mq-deadline`.
     Decisions = "decisions compared",
 }
 
 /// Counts, by what is counted.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
 pub struct Tally([u64; Count::ALL.len()]);
 
 impl Tally {
@@ -105,6 +107,13 @@ impl Tally {
     pub fn faults(&self) -> u64 {
         use Count::{Aborts, Busy, Delays, Errors, FailedFlushes, Hangs, Lies};
         [Errors, Delays, Hangs, Busy, Lies, Aborts, FailedFlushes].into_iter().map(|count| self.get(count)).sum()
+    }
+}
+
+impl fmt::Debug for Tally {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let counted = Count::ALL.into_iter().filter(|count| self.get(*count) > 0);
+        f.debug_map().entries(counted.map(|count| (count, self.get(count)))).finish()
     }
 }
 

@@ -36,8 +36,8 @@ use bench::Bench;
 use step::ProgramStep;
 use swarm::Setup;
 
-pub use shrink::{Small, shrink};
 pub use crate::tally::{Broken, Count, Tally};
+pub use shrink::{Small, shrink};
 
 /// A promise, and what of a [`Tally`] says how much it was tried.
 #[derive(Clone, Copy, Debug)]

@@ -7,11 +7,10 @@
 //! exhaustive.4  The power may fail after every step.
 
 use fairlift_core::{
-    Bio, ContextId, Dispatch, Errno, Extent, Finished, Flags, GroupId, Instant, Op, Outcome, Priority, Sector, Stream,
-    Tag, Token,
+    ContextId, Dispatch, Errno, Extent, Finished, Flags, GroupId, Instant, Op, Outcome, Priority, Sector, Stream,
 };
 
-use super::{Bench, Landing, OnFailure, Report, Subject};
+use super::{Bench, Landing, OnFailure, Subject, Tally};
 
 /// The requests of which sequences are made, on three sectors.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -58,15 +57,15 @@ pub struct Searched {
     /// Orders of events, over all sequences.
     pub orders: u64,
     /// What happened in all of them.
-    pub report: Report,
+    pub tally: Tally,
 }
 
 impl Searched {
     /// Adds what another search did.
-    pub const fn add(&mut self, other: &Self) {
+    pub fn add(&mut self, other: &Self) {
         self.sequences += other.sequences;
         self.orders += other.orders;
-        self.report.add(&other.report);
+        self.tally.add_all(&other.tally);
     }
 }
 
@@ -92,7 +91,7 @@ pub fn run<S: Subject>(
                 let mut order = Interleaving::new(&sequence, askers << 1, on_failure, subject());
                 let result = order.go(&mut choices);
                 searched.orders += 1;
-                searched.report.add(&order.bench.report);
+                searched.tally.add_all(&order.bench.tally);
                 if let Err(says) = result {
                     return Err(format!("{sequence:?} asked by {:?}: {says}; {:?}", order.askers(), order.happened));
                 }
@@ -248,7 +247,6 @@ impl<'a, S: Subject> Interleaving<'a, S> {
             Choice::Ended(dispatch, landing) => self.end(&dispatch, Outcome::Done, landing)?,
             Choice::Failed(dispatch) => {
                 self.may_fail = false;
-                self.bench.report.failed_flushes += 1;
                 self.end(&dispatch, Outcome::Failed(Errno::EIO), Landing::Last)?;
             }
             Choice::TimePassed(at) => {
@@ -262,19 +260,15 @@ impl<'a, S: Subject> Interleaving<'a, S> {
     fn ask(&mut self) -> Result<(), String> {
         let place = self.asked;
         let (op, flags, extent) = self.sequence[place].asks();
-        let range = if op == Op::Flush { self.bench.range(Sector(0)) } else { extent };
-        let stamp = self.bench.oracle.asked(op, flags, range);
-        let stream = self.streams[self.asker(place)];
-        let bio = Bio { op, flags, extent, stream, token: Token(stamp) };
+        let bio = self.bench.asked(op, flags, extent, self.streams[self.asker(place)]);
         self.asked += 1;
         self.subject.submit(self.now, bio).map_err(|refused| format!("{bio:?} is refused: {refused}"))
     }
 
     fn end(&mut self, dispatch: &Dispatch, outcome: Outcome, landing: Landing) -> Result<(), String> {
         self.under_way.retain(|other| other.tag != dispatch.tag);
-        self.bench.media.end(dispatch.tag.0.into(), outcome, landing);
-        self.bench.cut()?;
-        self.subject.handle_completion(self.now, Tag(dispatch.tag.0), outcome);
+        self.bench.ends(dispatch.tag, outcome, landing)?;
+        self.subject.handle_completion(self.now, dispatch.tag, outcome);
         Ok(())
     }
 
@@ -284,9 +278,7 @@ impl<'a, S: Subject> Interleaving<'a, S> {
             asks_again = false;
             for context in [ContextId(0), ContextId(1)] {
                 while let Some(dispatch) = self.subject.poll_dispatch(self.now, context) {
-                    let segments = self.subject.segments(dispatch.tag);
-                    let sequence = self.sequence;
-                    self.bench.given(&dispatch, &segments, |token| sequence[token as usize - 1].asks().2.start);
+                    self.bench.given(&dispatch, &self.subject.segments(dispatch.tag));
                     self.under_way.push(dispatch);
                     asks_again = true;
                 }
@@ -295,9 +287,7 @@ impl<'a, S: Subject> Interleaving<'a, S> {
                     if std::mem::replace(&mut self.over[token.0 as usize - 1], true) {
                         return Err(format!("request {} ends twice", token.0)); // cut.2
                     }
-                    self.bench.report.bios += 1;
-                    self.bench.oracle.ended(token.0, outcome);
-                    self.bench.report.flushes = self.bench.oracle.answered_flushes();
+                    self.bench.heard(token, outcome);
                     self.bench.cut()?;
                     asks_again = true;
                 }

@@ -58,6 +58,16 @@ impl Oracle {
         self.clock
     }
 
+    /// What a bio is for.
+    pub(super) fn extent(&self, stamp: Stamp) -> Extent {
+        self.known[stamp as usize - 1].extent
+    }
+
+    /// Whether it was asked to be durable at once.
+    pub(super) fn has_fua(&self, stamp: Stamp) -> bool {
+        self.known[stamp as usize - 1].fua
+    }
+
     /// A client asks. For a flush `extent` is all that it is for. The answer is the bio's stamp.
     pub fn asked(&mut self, op: Op, flags: Flags, extent: Extent) -> Stamp {
         self.clock += 1;

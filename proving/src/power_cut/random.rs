@@ -5,11 +5,11 @@ use std::collections::BinaryHeap;
 
 use fairlift_core::time::{ms, secs, us};
 use fairlift_core::{
-    Bio, ContextId, Duration, Errno, Extent, Finished, Flags, GroupId, Instant, Op, Outcome, Priority, Refused, Sector,
-    Stream, StreamId, Tag, Token,
+    ContextId, Duration, Errno, Extent, Finished, Flags, GroupId, Instant, Op, Outcome, Priority, Refused, Sector,
+    Stream, StreamId, Tag,
 };
 
-use super::{Bench, Landing, OnFailure, Report, Stamp, Subject};
+use super::{Bench, Count, Landing, OnFailure, Stamp, Subject, Tally};
 use crate::turns::{self, Worker};
 use fairlift_lab::Random;
 
@@ -125,8 +125,6 @@ struct Open {
     client: usize,
     life: u32,
     op: Op,
-    fua: bool,
-    start: Sector,
     /// Flushes of the disk that had failed when it was asked for (cut.3).
     failures: u64,
     is_overdue: bool,
@@ -137,12 +135,12 @@ struct Open {
 ///
 /// # Errors
 /// The promise that is broken, with the seed and the time.
-pub fn run(settings: &Settings, subject: &mut dyn Subject) -> Result<Report, String> {
+pub fn run(settings: &Settings, subject: &mut dyn Subject) -> Result<Tally, String> {
     let mut run = Trial::new(settings, subject);
     match run.go() {
-        Ok(()) => Ok(run.bench.report),
+        Ok(()) => Ok(run.bench.tally),
         Err(says) => {
-            let cuts = run.bench.report.cuts;
+            let cuts = run.bench.tally.get(Count::Cuts);
             Err(format!("seed {}, cut {cuts} at {:?}: {says}", settings.seed, run.now))
         }
     }
@@ -268,7 +266,7 @@ impl<'a> Trial<'a> {
         }
         if self.settings.changes > 0 && self.random.below(1000) < self.settings.changes {
             self.subject.change(self.now, &mut self.random);
-            self.bench.report.changes += 1;
+            self.bench.tally.one(Count::Changes);
             self.bench.cut()?;
             (0..self.settings.contexts).for_each(|other| self.wake(ContextId(other)));
         }
@@ -285,14 +283,7 @@ impl<'a> Trial<'a> {
                 self.subject.handle_busy(self.now, dispatch.tag);
                 continue;
             }
-            let segments = self.subject.segments(dispatch.tag);
-            let open = &self.open;
-            let asked = |token| &open[token as usize - 1];
-            self.bench.given(&dispatch, &segments, |token| asked(token).start);
-            if dispatch.flags.contains(Flags::FUA) && segments.iter().all(|segment| !asked(segment.token.0).fua) {
-                self.bench.report.ahead += 1;
-                self.bench.media.holds_flush(dispatch.tag.0.into());
-            }
+            self.bench.given(&dispatch, &self.subject.segments(dispatch.tag));
             self.schedule(dispatch.op, dispatch.tag, context);
             self.bench.cut()?;
         }
@@ -312,32 +303,19 @@ impl<'a> Trial<'a> {
 
     fn ask_once(&mut self, index: usize) -> Result<(), String> {
         let (op, flags, extent) = self.choose(index);
-        let start = extent.start;
-        let range = if op == Op::Flush { self.bench.range(start) } else { extent };
-        let stamp = self.bench.oracle.asked(op, flags, range);
-        let extent = if op == Op::Flush { Extent::new(range.start, 0) } else { extent };
         let Client { stream, life, .. } = self.clients[index];
-        let bio = Bio { op, flags, extent, stream, token: Token(stamp) };
+        let bio = self.bench.asked(op, flags, extent, stream);
         match self.subject.submit(self.now, bio) {
             Ok(()) => {}
             Err(Refused::Full) => {
-                self.bench.oracle.refused(stamp);
+                self.bench.oracle.refused(bio.token.0);
                 self.clients[index].is_refused = true;
                 return Ok(());
             }
             Err(refused) => return Err(format!("{bio:?} is refused: {refused}")),
         }
         let failures = self.failures;
-        self.open.push(Open {
-            client: index,
-            life,
-            op,
-            fua: flags.contains(Flags::FUA),
-            start,
-            failures,
-            is_overdue: false,
-            is_over: false,
-        });
+        self.open.push(Open { client: index, life, op, failures, is_overdue: false, is_over: false });
         self.left += 1;
         self.bench.cut()?;
         let pause = if self.random.below(3) == 0 { us(self.random.below(400)) } else { Duration::ZERO };
@@ -414,12 +392,8 @@ impl<'a> Trial<'a> {
         {
             self.ends.pop();
             let outcome = if fails { Outcome::Failed(Errno::EIO) } else { Outcome::Done };
-            if fails {
-                self.failures += 1;
-                self.bench.report.failed_flushes += u64::from(self.bench.media.is_flush(tag.into()));
-            }
-            self.bench.media.end(tag.into(), outcome, Landing::Anywhere);
-            self.bench.cut()?;
+            self.failures += u64::from(fails);
+            self.bench.ends(Tag(tag), outcome, Landing::Anywhere)?;
             self.contexts[usize::from(context)].ended.push((Tag(tag), outcome));
             self.wake(ContextId(context));
         }
@@ -447,14 +421,12 @@ impl<'a> Trial<'a> {
         }
         open.is_over = true;
         self.left -= 1;
-        self.bench.report.bios += 1;
         let remembers = self.settings.faults.remembers && self.failures > 0;
         let is_unprovoked = self.failures == open.failures && outcome != Outcome::Failed(Errno::ETIMEDOUT);
         if open.op == Op::Flush && outcome != Outcome::Done && is_unprovoked && !remembers {
             return Err(format!("flush {} ends with {outcome:?}, but no flush failed since", token.0)); // cut.3
         }
-        self.bench.oracle.ended(token.0, outcome);
-        self.bench.report.flushes = self.bench.oracle.answered_flushes();
+        self.bench.heard(token, outcome);
         Ok(())
     }
 }

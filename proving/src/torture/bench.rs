@@ -24,8 +24,8 @@ use super::meters::Meters;
 use super::sectors::Sectors;
 use super::step::{Act, Fate, ProgramStep};
 use super::swarm::{REGION, REGIONS, Setup};
-use crate::tally::{Broken, Count, Tally};
 use crate::power_cut::workers::with_shared_flushes;
+use crate::tally::{Broken, Count, Tally};
 use crate::turns::{self, Worker};
 use fairlift_lab::check::Check;
 

@@ -2,13 +2,13 @@
 
 use fairlift_core::queue::{Backing, Settings};
 use fairlift_core::sched::Kind;
-use fairlift_core::{Group, GroupId, Limits, Queue, Sector, Weight};
+use fairlift_core::{Group, GroupId, Limits, Sector, Weight};
 
 use super::Tried;
-use crate::tally::{Broken, Count, Tally};
+use crate::power_cut::OnFailure;
 use crate::power_cut::random::{self, Faults};
 use crate::power_cut::workers::Workers;
-use crate::power_cut::{OnFailure, Report, hold_never};
+use crate::tally::{Broken, Count, Tally};
 use fairlift_lab::Random;
 
 /// What a run is made of, and the queue of it.
@@ -90,32 +90,15 @@ impl PowerRun {
     /// The run, until so many bios were asked for.
     pub(super) fn go(&self, bios: u64) -> Tried {
         let run = random::Settings { bios, ..self.run };
-        let result = if self.are_many {
-            random::run(&run, &mut Workers::new(&self.queue))
-        } else {
-            let mut queue = Queue::new(self.queue.clone());
-            hold_never(&mut queue);
-            random::run(&run, &mut queue)
-        };
-        let mut tally = Tally::default();
-        match result {
-            Ok(report) => {
-                let Report { cuts, bios, flushes, failed_flushes, changes, .. } = report;
-                for (count, more) in [
-                    (Count::Runs, 1),
-                    (Count::Cuts, cuts),
-                    (Count::Ios, bios),
-                    (Count::Flushes, flushes),
-                    (Count::FailedFlushes, failed_flushes),
-                    (Count::Changes, changes),
-                ] {
-                    tally.add(count, more);
-                }
+        let mut subject = if self.are_many { Workers::apart(&self.queue) } else { Workers::together(&self.queue) };
+        match random::run(&run, &mut subject) {
+            Ok(mut tally) => {
+                tally.one(Count::Runs);
                 (tally, Ok(()))
             }
             Err(says) => {
                 let promise = if self.run.faults.remembers { "D2" } else { "D1" };
-                (tally, Err(Broken::new(promise, says)))
+                (Tally::default(), Err(Broken::new(promise, says)))
             }
         }
     }

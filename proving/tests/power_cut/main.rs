@@ -6,12 +6,12 @@ mod coordinator;
 use coordinator::{Bug, Coordinator};
 use fairlift_core::queue::{Backing, Settings};
 use fairlift_core::sched::Kind;
-use fairlift_core::{Group, GroupId, Limits, Queue, Sector, Weight};
+use fairlift_core::{Group, GroupId, Limits, Sector, Weight};
 use fairlift_lab::repeat::{asked, seeds};
 use fairlift_proving::power_cut::exhaustive::RequestKind;
 use fairlift_proving::power_cut::random::{self, Faults};
 use fairlift_proving::power_cut::workers::Workers;
-use fairlift_proving::power_cut::{OnFailure, Report, Subject, exhaustive};
+use fairlift_proving::power_cut::{Count, OnFailure, Subject, Tally, exhaustive};
 
 /// What a queue for such a run is made from: so few requests that clients are turned away now and then.
 fn settings_of(run: &random::Settings) -> Settings {
@@ -46,12 +46,12 @@ fn shape(seed: u64, faults: Faults) -> random::Settings {
 }
 
 /// Under `none` each worker has a queue of its own; else one is for all. The lone queue under `none` is tried too.
-fn run(run: &random::Settings) -> Result<Report, String> {
+fn run(run: &random::Settings) -> Result<Tally, String> {
     let settings = settings_of(run);
     if settings.scheduler == Kind::None && !run.seed.is_multiple_of(3) {
-        random::run(run, &mut Workers::new(&settings))
+        random::run(run, &mut Workers::apart(&settings))
     } else {
-        random::run(run, &mut Queue::new(settings))
+        random::run(run, &mut Workers::together(&settings))
     }
 }
 
@@ -59,10 +59,10 @@ fn run(run: &random::Settings) -> Result<Report, String> {
 const SEEDS: std::ops::Range<u64> = 0..48;
 
 /// The sum of runs, in which every promise was kept, and how many there were.
-fn runs(faults: Faults) -> (Report, u64) {
-    let (mut sum, mut count) = (Report::default(), 0);
+fn runs(faults: Faults) -> (Tally, u64) {
+    let (mut sum, mut count) = (Tally::default(), 0);
     for seed in seeds(SEEDS) {
-        sum.add(&run(&shape(seed, faults)).unwrap_or_else(|broken| panic!("{broken}")));
+        sum.add_all(&run(&shape(seed, faults)).unwrap_or_else(|broken| panic!("{broken}")));
         count += 1;
     }
     println!("{sum:?}");
@@ -71,15 +71,16 @@ fn runs(faults: Faults) -> (Report, u64) {
 
 #[test]
 fn what_was_promised_survives_a_power_cut_at_any_instant() {
-    let (report, count) = runs(Faults::NONE);
-    let is_much = report.cuts > 1000 * count && report.flushes > 100 * count && report.ahead > count;
-    assert!(is_much || asked().is_some(), "too little was tried: {report:?}");
+    let (tally, count) = runs(Faults::NONE);
+    let least = [(Count::Cuts, 1000), (Count::Flushes, 100), (Count::Ahead, 1)];
+    let is_much = least.into_iter().all(|(what, each)| tally.get(what) > each * count);
+    assert!(is_much || asked().is_some(), "too little was tried: {tally:?}");
 }
 
 #[test]
 fn what_was_promised_survives_although_requests_fail_hang_and_are_turned_away_and_clients_go() {
-    let (report, count) = runs(Faults::SOME);
-    assert!(report.failed_flushes > 3 * count || asked().is_some(), "too little went wrong: {report:?}");
+    let (tally, count) = runs(Faults::SOME);
+    assert!(tally.get(Count::FailedFlushes) > 3 * count || asked().is_some(), "too little went wrong: {tally:?}");
 }
 
 /// A disk that drops what a failed flush should have covered, and then says that all is well: no flush may be trusted.
@@ -88,8 +89,9 @@ const FORGETFUL: Faults =
 
 #[test]
 fn what_a_failed_flush_has_lost_is_never_told_to_be_durable() {
-    let (report, _) = runs(FORGETFUL);
-    assert!(report.failed_flushes > 0 && report.flushes > 0 || asked().is_some(), "{report:?}");
+    let (tally, _) = runs(FORGETFUL);
+    let both = [Count::FailedFlushes, Count::Flushes].into_iter().all(|what| tally.get(what) > 0);
+    assert!(both || asked().is_some(), "{tally:?}");
 }
 
 #[test]
@@ -100,7 +102,7 @@ fn a_queue_that_does_not_remember_a_failed_flush_is_found_on_a_disk_that_forgets
 }
 
 /// Run by run without faults, and with some.
-fn coordinated(seed: u64, bug: Option<Bug>) -> Result<Report, String> {
+fn coordinated(seed: u64, bug: Option<Bug>) -> Result<Tally, String> {
     let faults = if seed.is_multiple_of(2) { Faults::NONE } else { Faults::SOME };
     let run = random::Settings { fua: true, preflush: false, ..shape(seed * 7, faults) };
     let settings = Settings { nr_requests: 1024, ..settings_of(&run) };
@@ -123,6 +125,10 @@ fn every_bug_of_a_coordinator_is_found() {
     }
 }
 
+fn together(settings: Settings) -> Workers {
+    Workers::together(&settings)
+}
+
 /// All sequences of three requests of any kind, and of four writes and flushes, in every order.
 fn every_order<S: Subject>(
     on_failure: OnFailure,
@@ -143,13 +149,13 @@ fn every_order<S: Subject>(
 
 #[test]
 fn every_order_of_few_requests_keeps_the_promises() {
-    let searched = every_order(OnFailure::Keeps, Queue::new).unwrap_or_else(|broken| panic!("{broken}"));
+    let searched = every_order(OnFailure::Keeps, together).unwrap_or_else(|broken| panic!("{broken}"));
     assert_eq!(searched.sequences, 6 + 36 * 2 + 216 * 4 + 16 * 8);
 }
 
 #[test]
 fn every_order_of_few_requests_keeps_them_on_a_disk_that_forgets() {
-    every_order(OnFailure::Forgets, Queue::new).unwrap_or_else(|broken| panic!("{broken}"));
+    every_order(OnFailure::Forgets, together).unwrap_or_else(|broken| panic!("{broken}"));
 }
 
 #[test]
