@@ -8,6 +8,8 @@ use std::hash::{BuildHasherDefault, Hasher};
 
 use fairlift_core::Extent;
 
+use crate::random::mix;
+
 /// What is known of a watched sector that was written.
 #[derive(Clone, Copy, Default)]
 struct Version {
@@ -100,13 +102,6 @@ fn watched(seed: u64, every: u64, extent: Extent, mut each: impl FnMut(u64)) {
             each(sector);
         }
     }
-}
-
-/// Spreads a number over 64 bits (the finisher of SplitMix64).
-const fn mix(mut z: u64) -> u64 {
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
 }
 
 /// Hashes a sector's number.

@@ -9,6 +9,7 @@
 //! nand.4  The page that a die read last stays in its register: more of it needs no array read.
 
 use super::Settings;
+use crate::random::{GOLDEN, mix};
 
 /// What a die does besides reading.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -95,7 +96,7 @@ impl Nand {
     pub(super) fn read(&mut self, at: u64, page: u64) -> (u64, u32) {
         let dies = self.dies.len() as u64;
         let row = page / dies;
-        let chance = mix(row ^ self.seed);
+        let chance = mix((row ^ self.seed).wrapping_mul(GOLDEN));
         let mut number = page - row * dies + (((chance >> 32) * dies) >> 32); // nand.1
         if number >= dies {
             number -= dies;
@@ -206,14 +207,6 @@ impl Die {
         self.read_end = start + time;
         self.read_end
     }
-}
-
-/// Bits that look like chance: the finish of SplitMix64.
-const fn mix(of: u64) -> u64 {
-    let z = of.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
 }
 
 #[cfg(test)]
