@@ -12,7 +12,8 @@ use crate::terminal::complaint::Complaint;
 use crate::words::mistake::{Mistake, Severity, render};
 
 /// Flags that people know from other servers, and what they are here.
-const ELSEWHERE: [(&[&str], &str); 7] = [
+const ELSEWHERE: [(&[&str], &str); 8] = [
+    (&["--version", "-V"], "`fairlift version` says it"),
     (
         &["--weights", "--share", "--shares"],
         "--weight NAME=N gives one export its weight, and may be given several times",

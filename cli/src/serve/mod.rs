@@ -92,8 +92,9 @@ fn attempt(flags: &ServeArgs) -> Result<(), Complaint> {
         .confinement
         .begin(&prepared.config)
         .map_err(|why| Complaint::Refused(not_started(prepared.cannot_keep(flags, why))))?;
-    prepared.lines(foreign).iter().for_each(|line| tracing::warn!("{line}"));
-    run(flags, prepared, server, doors).map_err(|error| Complaint::Failed(error.to_string()))
+    let foreign: Vec<_> = server.foreign().iter().map(|one| one.export.clone()).zip(prepared.lines(foreign)).collect();
+    foreign.iter().for_each(|(_, line)| tracing::warn!("{line}"));
+    run(flags, prepared, server, doors, foreign).map_err(|error| Complaint::Failed(error.to_string()))
 }
 
 /// What flags and file say, and where.
@@ -225,6 +226,7 @@ fn run(
     prepared: Prepared,
     server: Server,
     doors: Vec<control::Opened>,
+    foreign: Vec<(String, String)>,
 ) -> Result<(), Box<dyn std::error::Error>> {
     let handle = server.handle();
     let teach = flags.exports.is_empty() && flags.config.is_none() && flags.log != log::Format::Json;
@@ -235,7 +237,7 @@ fn run(
         captive::tell(&prepared.config, &server.addresses(), control.first().copied());
         said.clear(); // What is printed is the command's.
     }
-    let reload = Arc::new(Reload::new(flags.clone(), Arc::new(prepared), control::places(&doors)));
+    let reload = Arc::new(Reload::new(flags.clone(), Arc::new(prepared), control::places(&doors), foreign));
     handle.state().iter().flat_map(|state| tenants_of(&state.config)).for_each(|line| tracing::info!("{line}"));
     reload.warnings(&handle).iter().for_each(|warning| tracing::warn!("{warning}"));
     let _control = control::start(doors, handle.clone(), Arc::clone(&reload) as Arc<dyn control::ConfigFile>)?;

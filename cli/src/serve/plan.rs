@@ -244,7 +244,11 @@ fn exports(
         let (name, Some(sole)) = (&export.name, way.sole()) else { continue };
         if let Some(other) = taken.insert((way.key(), sole.clone()), name) {
             let says = format!("exports {other:?} and {name:?} cannot both have {sole}");
-            mistakes.push(Mistake::in_flag(way.key(), says));
+            let in_file = file.exports.iter().find(|export| export.said.name == *name);
+            mistakes.push(match in_file.and_then(|export| export.places.get(way.key())) {
+                Some(at) => Mistake { at: Some(at.clone()), key: join(&join("export", name), way.key()), says },
+                None => Mistake::in_flag(way.key(), says),
+            });
         }
     }
     if exports.is_empty() && mistakes.is_empty() {

@@ -9,7 +9,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use fairlift::Handle;
-use fairlift::config::{Address, Config};
+use fairlift::config::{Address, Backing, Config};
 use fairlift::control::{Edit, FROM_START_TO_END, Impossible, Made, Of, Refused, State, Step, View, difference};
 
 use super::args::ServeArgs;
@@ -26,14 +26,23 @@ pub(crate) struct Reload {
     flags: ServeArgs,
     /// The places of control, in the order in which they were said.
     doors: Vec<Arc<Endpoint>>,
+    /// The exports that began as something else than a disk at the start, what was in them, and what was told.
+    foreign: Vec<(String, Option<Backing>, String)>,
     /// What was said last.
     last: Mutex<Arc<Prepared>>,
 }
 
 impl Reload {
     /// Of a server that was started with these.
-    pub(super) fn new(flags: ServeArgs, prepared: Arc<Prepared>, doors: Vec<Arc<Endpoint>>) -> Self {
-        Self { flags, doors, last: Mutex::new(prepared) }
+    pub(super) fn new(
+        flags: ServeArgs,
+        prepared: Arc<Prepared>,
+        doors: Vec<Arc<Endpoint>>,
+        foreign: Vec<(String, String)>,
+    ) -> Self {
+        let foreign = foreign.into_iter().map(|(name, line)| (backing(&prepared.config, &name), name, line));
+        let foreign = foreign.map(|(backing, name, line)| (name, backing, line)).collect();
+        Self { flags, doors, foreign, last: Mutex::new(prepared) }
     }
 
     fn last(&self) -> MutexGuard<'_, Arc<Prepared>> {
@@ -140,7 +149,10 @@ impl ConfigFile for Reload {
 
     fn warnings(&self, handle: &Handle) -> Vec<String> {
         let last = self.last().clone();
-        handle.state().map_or_else(Vec::new, |now| last.lines(inert::warnings(&now.config, &last.places)))
+        let Some(now) = handle.state() else { return Vec::new() };
+        let is_there = |(name, of, _): &&(String, Option<Backing>, String)| backing(&now.config, name) == *of;
+        let foreign = self.foreign.iter().filter(is_there).map(|(_, _, line)| line.clone());
+        last.lines(inert::warnings(&now.config, &last.places)).into_iter().chain(foreign).collect()
     }
 
     fn warnings_of(&self, config: &Config, steps: &[Step]) -> Vec<String> {
@@ -187,6 +199,11 @@ fn wanted_of(now: &Config, view: &View, last: &Prepared, prepared: &Prepared) ->
         wanted.tls.clone_from(&now.tls);
     }
     wanted
+}
+
+/// The backing of an export.
+fn backing(config: &Config, name: &str) -> Option<Backing> {
+    config.exports.iter().find(|export| export.name == name).map(|export| export.backing.clone())
 }
 
 fn mistake(one: &Impossible, places: &Places) -> Mistake {

@@ -194,6 +194,10 @@ fn each_kind_of_wrong_value_has_its_own_words() {
             "[group.\"/a\"]\nweight = 150%",
             "weight takes 1 to 1000; its ratio to the weights beside it counts: 300 beside 100 is 3:1",
         ),
+        (
+            "vhost_user = \"/x\"\n[export.b]\nbacking = \"mem:1m\"\nvhost_user = \"/x\"",
+            "export.b.vhost_user: exports \"a\" and \"b\" cannot both have the socket /x",
+        ),
         ("read_only = yes", "read_only takes true or false"),
         ("description = yes", "string values must be quoted, expected literal string"),
         ("[disk.d]\nio_timeout = 30", "disk.d.io_timeout: a time needs a unit: 30s, 30ms, 30us"),
