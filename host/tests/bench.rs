@@ -129,26 +129,39 @@ impl Drop for Dir {
     }
 }
 
-/// Two readers and a writer with three asks under way each; what they saw must be what was measured.
-fn three_walkers(go: impl FnOnce(Vec<Job>) -> Measured) -> Measured {
-    let walkers = [
-        job(1, walker(Op::Read, 3, 0, 8192)),
-        job(2, walker(Op::Read, 3, 8192, 8192)),
-        job(2, walker(Op::Write, 3, 16384, 8192)),
-    ];
-    let (mut jobs, mut seen) = (Vec::new(), Vec::new());
-    for (job, saw, depth) in walkers {
-        jobs.push(job);
-        seen.push((saw, depth));
+/// Runs programs for longer and longer, until each has had an answer: while others flush the disk, a write to it may take seconds. What was
+/// measured, and what each saw, with its depth.
+fn until_each_is_answered(
+    walkers: impl Fn() -> Vec<(Job, Arc<Seen>, u32)>,
+    go: impl Fn(Duration, Vec<Job>) -> Measured,
+) -> (Measured, Vec<(Arc<Seen>, u32)>) {
+    for time in [ms(200), secs(1), secs(5), secs(20)] {
+        let (jobs, seen): (Vec<_>, Vec<_>) = walkers().into_iter().map(|(job, saw, depth)| (job, (saw, depth))).unzip();
+        let measured = go(time, jobs);
+        if seen.iter().all(|(seen, _)| seen.ended.load(Ordering::Relaxed) > 0) {
+            return (measured, seen);
+        }
     }
-    let measured = go(jobs);
+    panic!("a program has had no answer in 20 s");
+}
+
+/// Two readers and a writer with three asks under way each; what they saw must be what was measured.
+fn three_walkers(go: impl Fn(Duration, Vec<Job>) -> Measured) -> Measured {
+    let walkers = || {
+        vec![
+            job(1, walker(Op::Read, 3, 0, 8192)),
+            job(2, walker(Op::Read, 3, 8192, 8192)),
+            job(2, walker(Op::Write, 3, 16384, 8192)),
+        ]
+    };
+    let (measured, seen) = until_each_is_answered(walkers, go);
     assert_eq!(measured.meters.len(), 3);
     assert_eq!(measured.meters.iter().map(|(group, _)| group.0).collect::<Vec<_>>(), [1, 2, 2]);
     for ((_, meter), (seen, depth)) in measured.meters.iter().zip(&seen) {
         let (asked, ended) = (seen.asked.load(Ordering::Relaxed), seen.ended.load(Ordering::Relaxed));
         assert_eq!(meter.operations, ended, "an end counted twice, or not");
         assert_eq!((meter.failed, meter.latency.len()), (0, ended));
-        assert!(ended > 0 && asked - ended <= u64::from(*depth), "{asked} asked, {ended} ended");
+        assert!(asked - ended <= u64::from(*depth), "{asked} asked, {ended} ended");
         assert_eq!(meter.bytes, ended * BLOCK * Sector::SIZE);
     }
     let bytes = |group| measured.meters.iter().filter(|(of, _)| of.0 == group).map(|(_, m)| m.bytes).sum::<u64>();
@@ -162,9 +175,12 @@ fn three_walkers(go: impl FnOnce(Vec<Job>) -> Measured) -> Measured {
 #[test]
 fn what_programs_get_from_ram_is_counted_once_whatever_the_scheduler() {
     for (scheduler, workers) in [(sched::Kind::None, 2), (sched::Kind::MqDeadline, 2), (sched::Kind::None, 1)] {
-        let setup = setup(Backing::from(Ram { size: 16 << 20 }), scheduler, workers);
-        let measured = three_walkers(|jobs| run(&setup, jobs, &mut never).unwrap());
-        assert_eq!((measured.runtime, measured.timeline.len()), (ms(200), 4));
+        let setup = |runtime| Setup { runtime, ..setup(Backing::from(Ram { size: 16 << 20 }), scheduler, workers) };
+        let measured = three_walkers(|time, jobs| {
+            let measured = run(&setup(time), jobs, &mut never).unwrap();
+            assert_eq!((measured.runtime, measured.timeline.len()), (time, 4));
+            measured
+        });
         assert!(measured.work.requests > 0);
     }
 }
@@ -172,28 +188,27 @@ fn what_programs_get_from_ram_is_counted_once_whatever_the_scheduler() {
 #[test]
 fn programs_on_a_file_get_the_same_through_the_queue_and_without_it() {
     let dir = Dir::new("file");
-    let setup = setup(image(&dir.0), sched::Kind::MqDeadline, 2);
-    assert_eq!(capacity(&setup.backing).unwrap(), 16 << 20);
-    let queued = three_walkers(|jobs| run(&setup, jobs, &mut never).unwrap());
-    let raw = three_walkers(|jobs| run_raw(&setup, jobs, &mut never).unwrap());
-    for work in [queued.work, raw.work] {
+    let setup = |runtime| Setup { runtime, ..setup(image(&dir.0), sched::Kind::MqDeadline, 2) };
+    assert_eq!(capacity(&setup(ms(200)).backing).unwrap(), 16 << 20);
+    let queued = three_walkers(|time, jobs| run(&setup(time), jobs, &mut never).unwrap());
+    let raw = three_walkers(|time, jobs| run_raw(&setup(time), jobs, &mut never).unwrap());
+    for Measured { work, runtime, .. } in [queued, raw] {
         assert!(work.requests > 0);
-        let seconds = secs(1).as_nanos();
-        assert!(work.busy <= seconds && work.depth_time <= 9 * seconds, "{work:?}: at most nine are under way");
+        let most = 5 * runtime.as_nanos();
+        assert!(work.busy <= most && work.depth_time <= 9 * most, "{work:?}: at most nine are under way");
     }
 }
 
 #[test]
 fn flushes_and_durable_writes_end_on_every_path() {
     let dir = Dir::new("flush");
-    let setup = setup(image(&dir.0), sched::Kind::None, 1);
     for raw in [false, true] {
-        let durable = Walker { flags: Flags::FUA, ..walker(Op::Write, 1, 0, 8192) };
-        let (flusher, flushed, _) = job(0, walker(Op::Flush, 1, 0, 8192));
-        let (writer, written, _) = job(0, durable);
-        let jobs = vec![flusher, writer];
-        let measured = if raw { run_raw(&setup, jobs, &mut never) } else { run(&setup, jobs, &mut never) }.unwrap();
-        assert!(flushed.ended.load(Ordering::Relaxed) > 0 && written.ended.load(Ordering::Relaxed) > 0);
+        let durable = || Walker { flags: Flags::FUA, ..walker(Op::Write, 1, 0, 8192) };
+        let walkers = || vec![job(0, walker(Op::Flush, 1, 0, 8192)), job(0, durable())];
+        let (measured, _) = until_each_is_answered(walkers, |runtime, jobs| {
+            let setup = Setup { runtime, ..setup(image(&dir.0), sched::Kind::None, 1) };
+            if raw { run_raw(&setup, jobs, &mut never) } else { run(&setup, jobs, &mut never) }.unwrap()
+        });
         assert_eq!(measured.meters[0].1.failed + measured.meters[1].1.failed, 0);
         assert!(measured.work.flushes > 0 && measured.work.flushes < measured.work.requests, "{:?}", measured.work);
     }
@@ -244,17 +259,17 @@ fn stop_ends_a_long_run_early_and_what_was_done_until_then_counts() {
     let dir = Dir::new("stop");
     for raw in [false, true] {
         let setup = Setup { runtime: secs(3600), slots: 3600, ..setup(image(&dir.0), sched::Kind::None, 2) };
-        let start = std::time::Instant::now();
-        let mut heard = Vec::new();
-        let mut stop = |ran| {
-            heard.push(ran);
-            start.elapsed().as_millis() > 100
-        };
-        let measured = three_walkers(|jobs| {
-            if raw { run_raw(&setup, jobs, &mut stop) } else { run(&setup, jobs, &mut stop) }.unwrap()
+        let measured = three_walkers(|time, jobs| {
+            let mut heard = Vec::new();
+            let mut stop = |ran| {
+                heard.push(ran);
+                ran >= time
+            };
+            let measured = if raw { run_raw(&setup, jobs, &mut stop) } else { run(&setup, jobs, &mut stop) }.unwrap();
+            assert!(heard.is_sorted() && heard.last().is_some_and(|ran| *ran >= time), "raw={raw}: {heard:?}");
+            measured
         });
         assert!(measured.runtime < secs(600), "{}", measured.runtime);
-        assert!(heard.is_sorted() && heard.last().is_some_and(|ran| *ran >= ms(50)), "raw={raw}: {heard:?}");
         assert!(measured.timeline.len() < 600, "only slots that began are told");
     }
 }
@@ -310,7 +325,7 @@ fn a_model_takes_its_time_and_its_limits_hold() {
     // Those that share by weight may leave the writer waiting for longer than this runs.
     for scheduler in [sched::Kind::None, sched::Kind::MqDeadline] {
         let setup = Setup { runtime: ms(500), ..setup(backing.clone(), scheduler, 2) };
-        let measured = three_walkers(|jobs| run(&setup, jobs, &mut never).unwrap());
+        let measured = three_walkers(|_, jobs| run(&setup, jobs, &mut never).unwrap());
         assert!((1..=50).contains(&measured.work.requests), "{:?} in 500 ms", measured.work);
         assert_eq!(measured.unserved.len(), setup.groups.len());
         assert!(measured.unserved.iter().max() >= Some(&ms(10)), "{:?}", measured.unserved);

@@ -453,7 +453,8 @@ fn exports_come_and_go_and_others_clients_stay() {
 #[test]
 fn a_removal_answers_what_was_asked_and_one_at_once_does_not() {
     let running = Running::start("cut");
-    for (how, milliseconds) in [(Leave::Drain, 300), (Leave::Cut, 5000)] {
+    // Long enough for a test that has no processor for a while to see the request in the disk.
+    for (how, milliseconds) in [(Leave::Drain, 3000), (Leave::Cut, 5000)] {
         let delay = fairlift_core::Duration::from_nanos(milliseconds * 1_000_000);
         running.apply(&[add(Export::new("slow", Null { size: MIB, delay }), None, "/")]);
         let mut client = Client::connect(&running.socket, "slow", 0, 1).unwrap();
@@ -603,7 +604,7 @@ fn values(kind: Kind, info: &TunableInfo) -> Vec<String> {
 #[test]
 fn a_success_is_done_and_a_refusal_changes_nothing() {
     let running = Running::start("done");
-    let delay = fairlift_core::Duration::from_nanos(400_000_000);
+    let delay = fairlift_core::Duration::from_nanos(1_500_000_000);
     let slow = Export::new("slow", Null { size: MIB, delay });
     running.apply(&[add_disk(disk("s", Kind::None)), add(slow, Some("s"), "/")]);
     let mut client = Client::connect(&running.socket, "slow", 0, 1).unwrap();
