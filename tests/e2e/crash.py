@@ -108,7 +108,8 @@ def what_fio_was_told_to_be_durable_survives_kill_9_and_power_cuts(t):
         server.kill()
         cut()
         print(f"cycle {cycle}: {counts}", flush=True)
-    assert told > 50 * CYCLES, f"only {told} writes were durable: the load was too small to mean anything"
+    # Sixty flushes were answered in each life; of a job whose flush was under way at the end nothing is counted.
+    assert told > 10 * CYCLES, f"only {told} writes were durable: the load was too small to mean anything"
     print(f"{told} durable writes in {CYCLES} crashes")
 
 
@@ -128,16 +129,23 @@ class FileSystem:
         if not out.startswith("/dev/"):
             t.skip(f"no loop device to be had: {out}")
         self.loop = out
-        t.defer(subprocess.run, ["losetup", "-d", out], -1, None, None, None, subprocess.DEVNULL)
+        t.defer(self.let_go)
         if make:
             t.run("mkfs.ext4", "-q", "-F", "-J", "size=4", out)
         t.run("mount", "-t", "ext4", out, self.mount)
         t.defer(subprocess.run, ["umount", "-l", self.mount], -1, None, None, None, subprocess.DEVNULL)
 
+    def let_go(self):
+        """Once: after that a loop device of this number may be another test's."""
+        if self.loop:
+            subprocess.run(["losetup", "-d", self.loop], stderr=subprocess.DEVNULL)
+            self.loop = None
+
     def detach(self):
         """In order, or what is left of it after a crash."""
-        for command in ["umount", self.mount], ["losetup", "-d", self.loop], ["umount", "-l", self.fuse]:
-            until(lambda: subprocess.run(command, capture_output=True).returncode == 0 or command[1] == "-d", " ".join(command))
+        until(lambda: subprocess.run(["umount", self.mount], capture_output=True).returncode == 0, f"umount {self.mount}")
+        self.let_go()
+        until(lambda: subprocess.run(["umount", "-l", self.fuse], capture_output=True).returncode == 0, f"umount {self.fuse}")
         end(self.process)
 
 
