@@ -10,7 +10,8 @@ A test is a function whose name is the sentence it proves:
                 client.read(1 << 20, 512)
 
 H1  Each test runs in a process of its own, with its own directory under $TMPDIR, and at most `seconds` long.
-H2  What a test starts ends with it. A process that is still there afterwards fails the test (and is ended).
+H2  What a test starts ends with it. A process that is still there afterwards fails the test (and is ended); what was killed, and a tracer whose
+    program has ended, have a moment to go.
 H3  At its end, each server that the test has not ended itself must still live, and must stop by SIGTERM with exit
     code 0, without a word of panic in its log, without a request that waited for nothing (the watchdog's line), and
     without a system call that its filter refused.
@@ -672,6 +673,9 @@ class Run:
         signal.alarm(30)
         try:
             trouble = t.finish(verdict == "passed")
+            moment = time.monotonic() + 2
+            while descendants(os.getpid()) and time.monotonic() < moment:
+                time.sleep(0.02)
             left = end_descendants(os.getpid())
             if left:
                 trouble.append(f"left running: {', '.join(f'{pid} {name}' for pid, name in left)}")

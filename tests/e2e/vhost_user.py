@@ -169,7 +169,7 @@ def an_export_that_is_added_has_a_socket_until_it_is_removed(t):
     control, place = server.control, t.path("elsewhere")
     base = server.fds_at_rest()
     for _ in range(3):
-        control("add", "export", "late=null:1m,delay=500ms")
+        control("add", "export", "late=null:1m,delay=1s")
         equal(os.stat(sockets / "late").st_mode & 0o777, 0o600, "the socket's mode")
         guest = FrontEnd(sockets / "late")
         equal(guest.read(0, SECTOR), bytes(SECTOR), "what the guest reads")
