@@ -70,7 +70,7 @@ impl Load {
             }
             if let Some(amount) = amount("ceiling") {
                 let budget = Budget::new(&Ceiling::of(Rates::NONE.with(Rate::Riops, amount)));
-                queue.set_ceiling(Instant::ZERO, id, Some(Arc::new(budget)));
+                queue.ceilings().set(Instant::ZERO, id, Some(Arc::new(budget)));
             }
         }
         let stream = |n: usize| {

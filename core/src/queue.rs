@@ -30,15 +30,14 @@
 //!          or after [`BUSY_DELAY`](crate::sched::BUSY_DELAY) if nothing is in flight, or nothing but what has taken too long.
 //!
 //! Ceilings of groups: queue.13 in `queue/ceilings.rs`. Streams and groups that come, change and go: queue.8–11 in `queue/groups.rs`. Another scheduler: queue.12 in `queue/switch.rs`. Another depth: queue.14 in `queue/bounds.rs`.
-//! A stage owns its state and is asked: tags in `queue/tag_source.rs`, what contexts have to fetch in `queue/contexts.rs`.
+//! A stage owns its state and is asked. From outside: [`Queue::groups`] (and the streams in them), [`Queue::flushes`],
+//! [`Queue::ceilings`], [`Queue::trace`]. Within: tags in `queue/tag_source.rs`, what contexts have to fetch in `queue/contexts.rs`.
 //!
 //! A round of a context: `handle_completion` for all that has ended, `submit` for all that is new, `poll_dispatch` until `None`,
 //! `poll_finished` until `None`, `poll_wake` until `None`, then `poll_timeout`.
 
 use alloc::boxed::Box;
 use alloc::string::String;
-
-use slab::Slab;
 
 mod bounds;
 mod ceilings;
@@ -61,7 +60,7 @@ mod switch;
 mod tag_source;
 mod waits;
 
-pub use events::{Dispatch, Finished, Refused, Segment};
+pub use events::{Dispatch, Finished, Load, Refused, Segment};
 pub use flushes::Flushes;
 pub use groups::{GroupInUse, Groups, StreamState};
 pub use settings::{Backing, Settings, SharedTags};
@@ -77,9 +76,8 @@ use crate::learn::idling_trial::Finding;
 use crate::list::NIL;
 use crate::sched::{RequestId, Scheduler, Waiting};
 use crate::stats::Stats;
-use crate::trace::{Action, Message, Note, Trace, TraceEvent};
+use crate::trace::{Action, Note, Trace, TraceEvent};
 use crate::tunable;
-use crate::waits::Clock;
 use crate::{Instant, Op};
 
 use in_device::{InDevice, Patience};
@@ -141,16 +139,14 @@ pub struct Queue {
     scheduler: Present,
     tags: TagSource,
     requests: Requests,
-    streams: Slab<StreamState>,
     contexts: Contexts,
     intake: Intake,
     flushes: Flushes,
     device: InDevice,
     groups: Groups,
-    clock: Clock,
     ceilings: Ceilings,
     promises: Promises,
-    trace: Option<Trace>,
+    trace: Trace,
 }
 
 impl Queue {
@@ -181,16 +177,14 @@ impl Queue {
             scheduler: Present::new(scheduler),
             tags: TagSource::new(&settings),
             requests: Requests::new(&settings),
-            streams: Slab::new(),
             contexts: Contexts::new(&settings),
             intake: Intake::new(&settings),
             flushes: Flushes::new(&settings),
             device: InDevice::new(&settings),
             groups: Groups::new(&settings.groups),
-            clock: Clock::default(),
             ceilings: Ceilings::new(&settings.groups),
             promises: Promises::default(),
-            trace: None,
+            trace: Trace::default(),
             settings,
         }
     }
@@ -240,19 +234,18 @@ impl Queue {
         Ok(())
     }
 
-    /// Tells what was counted beside [`Queue::stats`], each by name: `merges`, the bios that joined another's request, and
+    /// Tells what was counted beside [`Groups::stats`], each by name: `merges`, the bios that joined another's request, and
     /// what the scheduler counts since it was chosen ([`Report::counters`](crate::sched::Report::counters)).
     pub fn counters(&self, tell: &mut dyn FnMut(&'static str, u64)) {
         let merges = |stats: &Stats| Op::ALL.iter().map(|op| stats.of(*op).merges).sum::<u64>();
-        tell("merges", merges(self.groups.gone()) + self.all_stats().map(merges).sum::<u64>());
+        tell("merges", self.groups.all_stats().map(merges).sum());
         self.flushes.tell(tell);
         self.scheduler.counters(tell);
     }
 
-    /// Requests in flight.
-    #[must_use]
-    pub const fn in_flight(&self) -> u16 {
-        self.tags.in_flight()
+    /// The bios that wait for the ceilings of groups.
+    pub const fn ceilings(&mut self) -> &mut Ceilings {
+        &mut self.ceilings
     }
 
     /// Whether there is something for a context to fetch, from [`Queue::poll_dispatch`] or [`Queue::poll_finished`].
@@ -261,61 +254,49 @@ impl Queue {
         self.contexts.has_news(context)
     }
 
-    /// Requests that wait for the device, and bios that wait for a flush that has not started.
+    /// How much there is to do.
     #[must_use]
-    pub fn waiting(&self) -> usize {
-        self.requests.len() - usize::from(self.tags.in_flight()) + self.flushes.waiting()
+    pub fn load(&self) -> Load {
+        let in_flight = self.tags.in_flight();
+        let waiting = self.requests.len() - usize::from(in_flight) + self.flushes.waiting();
+        Load { in_flight, waiting, held: self.ceilings.len(), lacks_tag: self.tags.lacks() }
     }
 
     /// Keeps the latest `bound` events from now on; 0 turns tracing off.
     pub fn set_trace(&mut self, bound: usize) {
-        self.trace = (bound > 0).then(|| Trace::new(bound));
+        self.trace = Trace::new(bound);
         self.scheduler.set_tracing(bound > 0);
-    }
-
-    /// The oldest message of the scheduler that was kept.
-    pub fn poll_message(&mut self) -> Option<Message> {
-        self.scheduler.poll_message()
     }
 
     /// What its scheduler decided about holding the device idle (`slice_idle=auto`) since this was asked last; other messages
     /// that were kept are lost.
     pub fn take_findings(&mut self, tell: &mut dyn FnMut(Finding)) {
-        while let Some(message) = self.poll_message() {
+        while let Some(message) = self.scheduler.poll_message() {
             if let Note::Compared(finding) = message.note {
                 tell(finding);
             }
         }
     }
 
-    /// The events that are kept, if any are.
-    pub const fn trace(&mut self) -> Option<&mut Trace> {
-        self.trace.as_mut()
+    /// The events that are kept.
+    pub const fn trace(&mut self) -> &mut Trace {
+        &mut self.trace
     }
+}
 
+impl Trace {
     /// Keeps what happened to a request, or to a bio as it waits, where events are kept.
     #[inline]
-    fn note(&mut self, at: Instant, action: Action, request: &Waiting) {
-        if self.trace.is_some() {
-            self.keep(at, action, request);
-        }
-    }
-
-    /// As [`Queue::note`], of what is in the table.
-    #[inline]
-    fn note_request(&mut self, at: Instant, action: Action, id: RequestId) {
-        if self.trace.is_some() {
-            let waiting = self.requests[id.0].waiting;
-            self.keep(at, action, &waiting);
+    fn note(&mut self, groups: &Groups, at: Instant, action: Action, request: &Waiting) {
+        if self.is_on() {
+            self.keep(groups, at, action, request);
         }
     }
 
     #[cold]
-    fn keep(&mut self, at: Instant, action: Action, request: &Waiting) {
+    fn keep(&mut self, groups: &Groups, at: Instant, action: Action, request: &Waiting) {
         let Waiting { op, extent, stream, group, .. } = *request;
-        let context = self.streams.get(stream.0 as usize).map_or(ContextId(0), |state| state.stream.context);
-        if let Some(trace) = &mut self.trace {
-            trace.push(TraceEvent { at, action, op, extent, stream, group, context });
-        }
+        let context = groups.streams.get(stream.0 as usize).map_or(ContextId(0), |state| state.stream.context);
+        self.push(TraceEvent { at, action, op, extent, stream, group, context });
     }
 }

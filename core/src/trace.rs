@@ -182,8 +182,8 @@ impl fmt::Display for Note {
     }
 }
 
-/// The latest events, up to a bound.
-#[derive(Debug)]
+/// The latest events, up to a bound; none where it is 0.
+#[derive(Default, Debug)]
 pub struct Trace {
     events: VecDeque<TraceEvent>,
     bound: usize,
@@ -197,7 +197,13 @@ impl Trace {
         Self { events: VecDeque::with_capacity(bound), bound, lost: 0 }
     }
 
-    /// Adds an event; the oldest goes if there is no room.
+    /// Whether it keeps any.
+    #[must_use]
+    pub const fn is_on(&self) -> bool {
+        self.bound > 0
+    }
+
+    /// Adds an event, where it keeps any; the oldest goes if there is no room.
     pub fn push(&mut self, event: TraceEvent) {
         if self.events.len() == self.bound {
             self.events.pop_front();

@@ -105,11 +105,11 @@ fn once_warm_no_request_allocates_whatever_the_scheduler() {
     for (kind, rotational) in Kind::ALL.into_iter().flat_map(|kind| [(kind, true), (kind, false)]) {
         let mut load = Load::new(kind, rotational);
         (0..20_000).for_each(|_| load.turn());
-        let done = load.queue.stats().of(Op::Read).ops;
+        let done = load.queue.groups().stats().of(Op::Read).ops;
         let before = counting::calls();
         (0..20_000).for_each(|_| load.turn());
         let calls = counting::calls() - before;
-        let reads = load.queue.stats().of(Op::Read).ops - done;
+        let reads = load.queue.groups().stats().of(Op::Read).ops - done;
         assert!(reads > 5_000, "{} did no more than {reads} reads", kind.name());
         assert_eq!(calls, 0, "{} allocates, rotational: {rotational}", kind.name());
     }

@@ -53,7 +53,7 @@ impl Sim {
 
     fn limit(&mut self, group: u16, ceiling: Ceiling) {
         let budget = Arc::new(Budget::new(&ceiling));
-        self.queue.set_ceiling(self.now, GroupId(group), Some(Arc::clone(&budget)));
+        self.queue.ceilings().set(self.now, GroupId(group), Some(Arc::clone(&budget)));
         self.budgets.insert(group, budget);
     }
 
@@ -130,7 +130,7 @@ fn a_ceiling_holds_under_every_scheduler_and_without_long_gaps() {
             }
             let gap = sim.gone.windows(2).map(|two| two[1].0.since(two[0].0)).max().unwrap();
             assert!(gap <= ms(1), "{} at depth {depth}: {gap}", kind.name());
-            let held = sim.queue.group_stats(GroupId(1)).time_held();
+            let held = sim.queue.groups().stats_of(GroupId(1)).time_held();
             assert!(held.bios > 2900 && held.time > secs(2), "{held:?}");
         }
     }
@@ -214,9 +214,8 @@ fn writes_pass_reads_that_wait_and_flushes_pass_all() {
     sim.turn();
     let went: Vec<_> = sim.gone.iter().map(|(.., op, _)| *op).collect();
     assert_eq!(went, [Op::Read, Op::Write, Op::Flush]);
-    assert_eq!(sim.queue.held().len(), 1);
-    let held = sim.queue.held()[0];
-    assert_eq!((held.group, held.by, held.bios, held.since), (GroupId(1), GroupId(1), 4, Instant::ZERO));
+    let held: Vec<_> = sim.queue.ceilings().each().map(|(id, held)| (id, held.bio.op, held.since)).collect();
+    assert_eq!(held, [(GroupId(1), Op::Read, Instant::ZERO); 4]);
 }
 
 /// ceiling.4: what is merged, cut or carries no data counts as it was asked.
@@ -226,7 +225,7 @@ fn bios_count_as_they_were_asked() {
     settings.groups.push(Group { path: "/a".into(), parent: Some(GroupId::ROOT), weight: Weight::new(100) });
     let mut queue = Queue::new(settings);
     let budget = Arc::new(Budget::new(&max(Rate::Iops, 1000)));
-    queue.set_ceiling(Instant::ZERO, GroupId(1), Some(Arc::clone(&budget)));
+    queue.ceilings().set(Instant::ZERO, GroupId(1), Some(Arc::clone(&budget)));
     let stream = queue.add_stream(Stream { group: GroupId(1), priority: Priority::default(), context: C0 });
     let mut submit = |op, start, sectors| {
         let extent = Extent::new(Sector(start), sectors);
@@ -262,14 +261,14 @@ fn a_ceiling_that_changes_holds_at_once() {
     (0..64).for_each(|_| sim.ask(stream, Op::Read, 8));
     assert_eq!(sim.turn().len(), 1);
     sim.budgets[&1].set(sim.now, &max(Rate::Iops, 1000));
-    sim.queue.ceiling_changed(sim.now, GroupId(1));
+    sim.queue.ceilings().look_again(sim.now, GroupId(1));
     sim.saturate(&[(stream, Op::Read, 8)], at(1));
     assert!(sim.gone.len().abs_diff(1000) < 10, "{}", sim.gone.len());
     sim.turn();
-    sim.queue.set_ceiling(sim.now, GroupId(1), None);
+    sim.queue.ceilings().set(sim.now, GroupId(1), None);
     sim.turn();
     assert!(sim.asked.is_empty());
-    assert!(sim.queue.held().is_empty() && sim.queue.poll_timeout().is_none());
+    assert!(sim.queue.load().held == 0 && sim.queue.poll_timeout().is_none());
 }
 
 /// queue.8, queue.13: what waits goes along with its stream; at the end it goes at once; a worker can have it back.
@@ -292,7 +291,7 @@ fn what_waits_can_be_moved_let_go_and_taken_back() {
         sim.queue.submit(sim.now, bio).unwrap();
     }
     assert_eq!(sim.turn().len(), 0);
-    sim.queue.lift_ceilings(sim.now);
+    sim.queue.ceilings().lift(sim.now);
     assert_eq!(sim.turn(), [two, two, two]);
     sim.queue.remove_stream(two);
 }
@@ -435,8 +434,8 @@ proptest! {
                     if blocked {
                         free_since.remove(&key);
                     } else {
-                        let held = sim.queue.held();
-                        let waits = held.iter().any(|held| (held.group, held.direction) == (GroupId(group), direction) && sim.now.since(since.max(held.since)) > ms(1));
+                        let held: Vec<_> = sim.queue.ceilings().each().collect();
+                        let waits = held.iter().any(|(id, held)| (*id, held.bio.op.direction()) == (GroupId(group), direction) && sim.now.since(since.max(held.since)) > ms(1));
                         assert!(!waits, "{group} waits for nothing at {:?}: {held:?}", sim.now);
                     }
                 }
@@ -459,9 +458,9 @@ proptest! {
                 }
             }
         }
-        sim.queue.lift_ceilings(sim.now);
+        sim.queue.ceilings().lift(sim.now);
         sim.turn();
         prop_assert!(sim.asked.is_empty(), "all ends");
-        prop_assert!(sim.queue.held().is_empty());
+        prop_assert_eq!(sim.queue.load().held, 0);
     }
 }

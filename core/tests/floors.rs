@@ -119,7 +119,7 @@ impl Sim {
         for (id, said) in said.iter().enumerate() {
             let rates = |rate: f64| Rates::NONE.with(Rate::Iops, rate as u64);
             let budget = (said.ceiling > 0.0).then(|| Arc::new(Budget::new(&Ceiling::of(rates(said.ceiling)))));
-            queue.set_ceiling(Instant::ZERO, GroupId(id as u16), budget);
+            queue.ceilings().set(Instant::ZERO, GroupId(id as u16), budget);
             queue.set_floor(Instant::ZERO, GroupId(id as u16), rates(said.floor));
         }
         let streams = LEAVES

@@ -472,7 +472,8 @@ fn run_queues(seed: u64, count: usize) {
     }
     let open = runner.open.iter().flatten().count();
     assert_eq!(open, 0, "seed {seed}: {open} never ended");
-    let left: usize = runner.queues.iter().map(|queue| queue.waiting() + usize::from(queue.in_flight())).sum();
+    let left: usize =
+        runner.queues.iter().map(|queue| queue.load().waiting + usize::from(queue.load().in_flight)).sum();
     assert_eq!(left, 0, "seed {seed}");
 }
 

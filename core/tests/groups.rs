@@ -52,7 +52,7 @@ fn switch(queue: &mut Queue, now: Instant, kind: Kind) -> Told {
     let groups = &queue.settings().groups[..1];
     let setup = sched::Setup { groups, ..queue.settings().setup() };
     let witness = Witness::new(kind, &setup, &told);
-    queue.replace_scheduler(now, Box::new(witness));
+    queue.take_over(now, kind, Box::new(witness));
     told
 }
 
@@ -87,12 +87,12 @@ fn what_waits_of_a_stream_moves_with_it_wherever_it_waits() {
     let discard = Bio { op: Op::Discard, extent: Extent::new(Sector(1000), 8 * 5), ..read(s, 0, 3) };
     queue.submit(at(0), discard).unwrap();
     queue.change_stream(at(1), s, stream(B));
-    while queue.trace().unwrap().pop().is_some() {}
+    while queue.trace().pop().is_some() {}
     queue.handle_completion(at(2), out[0].1, Outcome::Done);
     while let Some(next) = queue.poll_dispatch(at(2), C0) {
         queue.handle_completion(at(2), next.tag, Outcome::Done);
     }
-    let events: Vec<_> = std::iter::from_fn(|| queue.trace()?.pop()).collect();
+    let events: Vec<_> = std::iter::from_fn(|| queue.trace().pop()).collect();
     let group_of = |action| events.iter().filter(|e| e.action == action).map(|e| e.group).collect::<Vec<_>>();
     assert_eq!(group_of(trace::Action::Dispatched), [B; 7], "a flush, a read and five discards");
     assert_eq!(group_of(trace::Action::Completed)[..2], [A, B], "what was in flight ends where it was charged");
@@ -143,14 +143,14 @@ fn what_ended_before_a_move_counts_for_the_group_of_then() {
         let out = starts(&mut queue, at(0));
         queue.handle_completion(at(1), out[0].1, Outcome::Done);
     }
-    let done = |queue: &Queue| [A, B].map(|group| queue.group_stats(group).of(Op::Read).ops);
+    let done = |queue: &Queue| [A, B].map(|group| queue.groups().stats_of(group).of(Op::Read).ops);
     assert_eq!(done(&queue), [3, 2]);
-    assert_eq!(queue.stream(s).stats().of(Op::Read).ops, 5, "the stream did all of it");
+    assert_eq!(queue.groups().stream(s).stats().of(Op::Read).ops, 5, "the stream did all of it");
     queue.change_stream(at(2), s, stream(A));
     assert_eq!(done(&queue), [3, 2], "and it takes nothing along when it goes back");
     queue.remove_stream(s);
     assert_eq!(done(&queue), [3, 2]);
-    assert_eq!(queue.stats().latency(Op::Read).unwrap().len(), 5);
+    assert_eq!(queue.groups().stats().latency(Op::Read).unwrap().len(), 5);
 }
 
 /// queue.11
@@ -195,8 +195,8 @@ fn a_removed_group_goes_when_its_last_request_has_ended_and_its_number_comes_bac
     queue.handle_busy(at(3), out[1].1);
     assert_eq!(news(&told), ["request of stream 0 in group 1 failed", "group /a gone"]);
     assert_eq!(queue.add_group(at(4), group("/c/d", GroupId(3))), A, "now it is");
-    assert_eq!(queue.group_stats(A).of(Op::Read).ops, 0, "what another did is not the new group's");
-    assert_eq!(queue.stats().of(Op::Read).ops, 1);
+    assert_eq!(queue.groups().stats_of(A).of(Op::Read).ops, 0, "what another did is not the new group's");
+    assert_eq!(queue.groups().stats().of(Op::Read).ops, 1);
 }
 
 /// queue.11
@@ -236,7 +236,7 @@ fn a_scheduler_that_takes_over_sees_the_groups_and_streams_that_there_are() {
     let told = switch(&mut queue, at(1), Kind::MqDeadline);
     let groups = ["group /a of weight 100", "group /d of weight 300", "group /d/e of weight 100"];
     assert_eq!(news(&told), groups);
-    assert_eq!(queue.stream(s).stream().group, low);
+    assert_eq!(queue.groups().stream(s).stream().group, low);
     queue.handle_completion(at(2), out[0].1, Outcome::Done);
     assert_eq!(news(&told), ["group /a gone"], "and not of what the scheduler before it had dispatched");
 }
@@ -266,7 +266,7 @@ fn a_scheduler_hears_of_no_end_that_another_began() {
             assert!(!news.iter().any(|line| line.starts_with("request")), "{}: {news:?}", kind.name());
         }
         let mut now = at(6);
-        while queue.waiting() > 0 {
+        while queue.load().waiting > 0 {
             for (_, tag) in starts(&mut queue, now) {
                 queue.handle_completion(now, tag, Outcome::Done);
             }
@@ -497,13 +497,13 @@ impl Run {
         let groups: BTreeMap<_, _> = self.queue.groups().iter().map(|(id, group)| (id, group.clone())).collect();
         assert_eq!(groups, self.groups);
         for (id, ended) in &self.ended {
-            assert_eq!(ops(&self.queue.group_stats(*id)), *ended, "bios that ended in {id:?}");
+            assert_eq!(ops(&self.queue.groups().stats_of(*id)), *ended, "bios that ended in {id:?}");
         }
-        let by_group = self.queue.stats_by_group();
+        let by_group = self.queue.groups().stats_by_group();
         assert!(by_group.iter().map(|(id, _, stats)| (id, ops(stats))).eq(self.ended.iter().map(|(id, n)| (id, *n))));
-        assert_eq!(ops(&self.queue.stats()), self.gone + self.ended.values().sum::<u64>());
+        assert_eq!(ops(&self.queue.groups().stats()), self.gone + self.ended.values().sum::<u64>());
         for (id, (stream, _)) in &self.streams {
-            assert_eq!(self.queue.stream(*id).stream(), *stream);
+            assert_eq!(self.queue.groups().stream(*id).stream(), *stream);
         }
     }
 
@@ -521,7 +521,7 @@ impl Run {
             self.now += ms(1);
         }
         assert!(self.open.is_empty(), "{} bios never end", self.open.len());
-        assert_eq!((self.queue.in_flight(), self.queue.waiting()), (0, 0));
+        assert_eq!((self.queue.load().in_flight, self.queue.load().waiting), (0, 0));
     }
 }
 

@@ -43,8 +43,8 @@ fn read(queue: &mut Queue, now: Instant, stream: StreamId, token: u64) {
 /// What each group has had, of a few streams and groups at a time.
 fn figures(queue: &mut Queue, now: Instant) -> BTreeMap<GroupId, Figures> {
     let mut all = queue.figures_of_requests(now);
-    all.extend((0..).map_while(|from| queue.figures_of_streams(now, from..from + 1)).flatten());
-    all.extend((0..).step_by(2).map_while(|from| queue.figures_of_groups(now, from..from + 2)).flatten());
+    all.extend((0..).map_while(|from| queue.groups_mut().figures_of_streams(now, from..from + 1)).flatten());
+    all.extend((0..).step_by(2).map_while(|from| queue.groups_mut().figures_of_groups(now, from..from + 2)).flatten());
     let mut sums = BTreeMap::<GroupId, Figures>::new();
     all.iter().for_each(|(id, figures)| sums.entry(*id).or_default().add(figures));
     sums
@@ -52,7 +52,7 @@ fn figures(queue: &mut Queue, now: Instant) -> BTreeMap<GroupId, Figures> {
 
 /// All that a stream's bios have spent, of those that ended.
 fn times(queue: &Queue, stream: StreamId) -> Times {
-    queue.stream(stream).stats().all_times()
+    queue.groups().stream(stream).stats().all_times()
 }
 
 fn one_part(queue: &Queue, stream: StreamId, parts: &[(Part, u64)]) {
@@ -108,8 +108,8 @@ fn a_flush_of_a_neighbour_is_named_in_the_device_and_before() {
     // The first: 2 before the flush, 7 in it, 1 after; the second: 6 in the flush, then 3 in the device.
     one_part(&queue, s[ALICE], &[(Part::Device, 2 + 1 + 3), (Part::Flush, 7 + 6)]);
     one_part(&queue, s[BOB], &[(Part::Flush, 7)]);
-    assert_eq!(queue.doing(at(12)).flushing, ms(7));
-    let flushed = |stream: usize| queue.stream(s[stream]).stats().time_flushed();
+    assert_eq!(queue.groups_mut().doing(at(12)).flushing, ms(7));
+    let flushed = |stream: usize| queue.groups().stream(s[stream]).stats().time_flushed();
     assert_eq!((flushed(ALICE), flushed(BOB)), (Duration::ZERO, ms(7)), "who asked for it is charged");
 }
 
@@ -123,7 +123,7 @@ fn what_begins_near_the_end_of_the_last_is_counted() {
         queue.submit(at(0), bio).unwrap();
         let next = queue.poll_dispatch(at(0), C0).unwrap();
         queue.handle_completion(at(1), next.tag, Outcome::Done);
-        queue.stream(s[stream]).stats().of(Op::Read).near
+        queue.groups().stream(s[stream]).stats().of(Op::Read).near
     };
     assert_eq!(read(ALICE, 100_000), 0);
     assert_eq!((read(ALICE, 100_008), read(BOB, 100_016), read(ALICE, 100_016 + 4096 * 8)), (1, 0, 2));
@@ -157,9 +157,9 @@ fn what_a_bio_waited_before_the_queue_and_after_it_counts() {
     queue.submit_late(at(5), at(2), Part::Memory, bio).unwrap();
     let next = queue.poll_dispatch(at(5), C0).unwrap();
     queue.handle_completion(at(6), next.tag, Outcome::Done);
-    queue.stream_mut(s[0]).replied(Op::Read, ms(9));
+    queue.groups_mut().stream_mut(s[0]).replied(Op::Read, ms(9));
     one_part(&queue, s[0], &[(Part::Memory, 3), (Part::Device, 1), (Part::Reply, 9)]);
-    let stats = queue.stream(s[0]).stats();
+    let stats = queue.groups().stream(s[0]).stats();
     assert!(stats.latency(Op::Read).unwrap().quantile(500) >= ms(4), "what it waited before counts");
 }
 
@@ -194,7 +194,7 @@ fn what_was_told_of_a_group_never_falls() {
     assert_eq!(alice(&mut queue, at(20)), (10, 10), "it ended at a worker that had read its clock before");
     read(&mut queue, at(20), s[ALICE], 2);
     let two = queue.poll_dispatch(at(20), C0).unwrap();
-    let stream = Stream { group: GroupId(2), ..queue.stream(s[ALICE]).stream() };
+    let stream = Stream { group: GroupId(2), ..queue.groups().stream(s[ALICE]).stream() };
     queue.change_stream(at(25), s[ALICE], stream);
     assert_eq!(alice(&mut queue, at(27)).0, 15, "what it did in her group is hers");
     queue.handle_completion(at(30), two.tag, Outcome::Done);
@@ -212,11 +212,11 @@ fn a_bio_that_waits_outside_has_time_too() {
     let extent = Extent::new(Sector(0), 8);
     let bio = Bio { op: Op::Read, flags: Flags::NONE, extent, stream: s[ALICE], token: Token(2) };
     assert_eq!(queue.submit_late(at(3), at(2), Part::Room, bio), Err(Refused::Full));
-    queue.stream_mut(s[ALICE]).waits_outside(Op::Read, at(2));
+    queue.groups_mut().stream_mut(s[ALICE]).waits_outside(Op::Read, at(2));
     let alice = &figures(&mut queue, at(7))[&GroupId(1)];
     assert_eq!((alice.open, alice.stats.time_active(), alice.under_way.all_times().of(Part::Room)), (1, ms(5), ms(5)));
     queue.handle_completion(at(8), one.tag, Outcome::Done);
-    queue.stream_mut(s[ALICE]).comes_in(at(9), Op::Read, at(2));
+    queue.groups_mut().stream_mut(s[ALICE]).comes_in(at(9), Op::Read, at(2));
     queue.submit_late(at(9), at(2), Part::Room, bio).unwrap();
     let two = queue.poll_dispatch(at(9), C0).unwrap();
     queue.handle_completion(at(10), two.tag, Outcome::Done);

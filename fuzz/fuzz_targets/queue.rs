@@ -100,7 +100,7 @@ fuzz_target!(|bytes: &[u8]| {
                 let group = groups[usize::from(what >> 3) % groups.len()];
                 let id = streams[usize::from(whom & 7) % streams.len()];
                 let priority = Priority { class: class[usize::from(whom >> 3) % 3], level: whom >> 5 };
-                queue.change_stream(now, id, Stream { group, priority, ..queue.stream(id).stream() });
+                queue.change_stream(now, id, Stream { group, priority, ..queue.groups().stream(id).stream() });
             }
             9 => {
                 let Some(which) = byte() else { break };
@@ -144,11 +144,11 @@ fuzz_target!(|bytes: &[u8]| {
             }
         }
         fetch(&mut queue, &mut open);
-        if in_flight.is_empty() && queue.waiting() == 0 {
+        if in_flight.is_empty() && queue.load().waiting == 0 {
             break;
         }
     }
     assert!(open.is_empty(), "{} bios never ended", open.len());
     assert!(held.is_empty(), "{} bios that timed out were never released", held.len());
-    assert_eq!((queue.in_flight(), queue.waiting()), (0, 0));
+    assert_eq!((queue.load().in_flight, queue.load().waiting), (0, 0));
 });

@@ -282,15 +282,15 @@ impl Check {
 
     /// A turn is over: everybody has spoken, and the disk has what it may have.
     pub fn settled(&mut self, now: Instant, queue: &Queue, timeout: Option<Instant>, someone_waits: bool) {
-        if queue.in_flight() > 0 {
+        if queue.load().in_flight > 0 {
             self.held_since = None;
             return;
         }
-        if queue.waiting() == 0 && queue.held_bios() > 0 {
+        if queue.load().waiting == 0 && queue.load().held > 0 {
             self.held_since = None; // by ceilings, which may leave the disk idle
             return;
         }
-        self.idle(now, queue.waiting(), timeout, someone_waits);
+        self.idle(now, queue.load().waiting, timeout, someone_waits);
     }
 
     /// The disk has nothing to do.

@@ -106,7 +106,7 @@ impl Budget {
     }
 
     /// Another ceiling, from now on (ceiling.9). Queues in which bios wait for it are to
-    /// [look again](crate::Queue::ceiling_changed).
+    /// [look again](super::Ceilings::look_again).
     pub fn set(&self, now: Instant, ceiling: &Ceiling) {
         let Ceiling { max, burst, length } = ceiling;
         let mut binding = [0, 0];

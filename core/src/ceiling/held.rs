@@ -28,26 +28,13 @@ const PLACES: u32 = 32;
 
 /// A bio that waits.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct HeldBio {
-    pub(crate) bio: Bio,
+pub struct HeldBio {
+    /// What was asked.
+    pub bio: Bio,
     pub(crate) context: ContextId,
     /// When its client asked.
     pub(crate) asked: Instant,
-    pub(crate) since: Instant,
-}
-
-/// What a ceiling holds of a group.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Holding {
-    /// The group whose streams asked.
-    pub group: GroupId,
-    /// The group whose ceiling holds it: itself, or one above it.
-    pub by: GroupId,
-    /// Which way they go.
-    pub direction: Direction,
-    /// How many bios wait.
-    pub bios: u32,
-    /// Since when the oldest of them does.
+    /// Since when it waits.
     pub since: Instant,
 }
 
@@ -126,7 +113,7 @@ impl Order for Lines<'_> {
 
 /// The ceilings of a queue's groups, and what waits for them.
 #[derive(Default, Debug)]
-pub(crate) struct Ceilings {
+pub struct Ceilings {
     nodes: Vec<Option<GroupLines>>,
     /// Floors of groups that wait for a ceiling above them.
     floors: Floors,
@@ -199,14 +186,17 @@ impl Ceilings {
 
     /// A group went, in which nothing waits.
     pub(crate) fn remove_group(&mut self, now: Instant, id: GroupId) {
-        self.set_budget(now, id, None);
+        self.set(now, id, None);
         self.set_floor(now, id, &Rates::NONE);
         self.floors.remove_group(id);
         self.nodes[usize::from(id.0)] = None;
     }
 
-    /// Gives a group a ceiling, or none.
-    pub(crate) fn set_budget(&mut self, now: Instant, id: GroupId, budget: Option<Arc<Budget>>) {
+    /// Gives a group a ceiling, whose state other queues may share (ceiling.8), or none; works under load.
+    ///
+    /// # Panics
+    /// If the group does not exist.
+    pub fn set(&mut self, now: Instant, id: GroupId, budget: Option<Arc<Budget>>) {
         self.look_again(now, id); // nobody waits for the old one
         let is_some = budget.is_some();
         let was_some = core::mem::replace(&mut self.node_mut(id).budget, budget).is_some();
@@ -221,8 +211,12 @@ impl Ceilings {
         }
     }
 
-    /// The ceiling of a group has changed: what sleeps may go, or sleeps for another while.
-    pub(crate) fn look_again(&mut self, now: Instant, id: GroupId) {
+    /// The ceiling of a group [has changed](Budget::set): what sleeps may go, or sleeps for another while. Does nothing for a group
+    /// that is not there.
+    pub fn look_again(&mut self, now: Instant, id: GroupId) {
+        if self.nodes.get(usize::from(id.0)).is_none_or(Option::is_none) {
+            return;
+        }
         self.changes += 1;
         for way in 0..2 {
             if let State::Asleep(due) = self.line(id, way).state {
@@ -241,8 +235,8 @@ impl Ceilings {
         (node.bound, node.looked) = (bound, changes);
     }
 
-    /// Nothing is held from now on: the server ends.
-    pub(crate) fn lift(&mut self, now: Instant) {
+    /// No ceiling holds anything any more: nobody wants to wait for those who asked until the end.
+    pub fn lift(&mut self, now: Instant) {
         self.lifted = true;
         while let Some(Reverse((due, id, way))) = self.asleep.pop() {
             self.wake_if_asleep(now, due, id, way);
@@ -438,24 +432,8 @@ impl Ceilings {
         }
     }
 
-    /// What waits, by group.
-    pub(crate) fn holdings(&self) -> Vec<Holding> {
-        let mut all = Vec::new();
-        for (at, node) in self.nodes.iter().enumerate().filter_map(|(at, node)| Some((at, node.as_ref()?))) {
-            let group = GroupId(at as u16);
-            for (way, direction) in Direction::ALL.into_iter().enumerate() {
-                let Some(oldest) = node.lines[way].own.front() else { continue };
-                let up = |id: &GroupId| self.node(*id).parent;
-                let is_asleep = |id: &GroupId| matches!(self.node(*id).lines[way].state, State::Asleep(_));
-                let by = core::iter::successors(Some(group), up).find(is_asleep).unwrap_or(group);
-                all.push(Holding { group, by, direction, bios: node.lines[way].own.len() as u32, since: oldest.since });
-            }
-        }
-        all
-    }
-
     /// All that is held, with the groups whose streams asked.
-    pub(crate) fn each(&self) -> impl Iterator<Item = (GroupId, &HeldBio)> {
+    pub fn each(&self) -> impl Iterator<Item = (GroupId, &HeldBio)> {
         let nodes = (0..).map(GroupId).zip(&self.nodes).filter_map(|(id, node)| Some((id, node.as_ref()?)));
         nodes.flat_map(|(id, node)| node.lines.iter().flat_map(|line| &line.own).map(move |held| (id, held)))
     }

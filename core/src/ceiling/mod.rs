@@ -31,6 +31,5 @@ mod held;
 mod rates;
 
 pub use budget::{Budget, TOLERANCE};
-pub use held::Holding;
-pub(crate) use held::{Ceilings, HeldBio};
+pub use held::{Ceilings, HeldBio};
 pub use rates::{Bounds, Ceiling, Rate, Rates, Wrong};

@@ -4,11 +4,10 @@
 //!     scheduler, and takes part in no merge. Let through, it goes on as if it had been submitted then; but how long it took is
 //!     counted from when it was. So a group that is held takes no room from others.
 
-use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use super::Queue;
-use crate::ceiling::{Budget, HeldBio, Holding, Rates};
+use crate::ceiling::{HeldBio, Rates};
 use crate::group::{ContextId, GroupId, Stream};
 use crate::trace::Action;
 use crate::waits::Part;
@@ -18,11 +17,10 @@ impl Queue {
     /// A ceiling holds a bio back, which waits for it.
     #[cold]
     pub(super) fn hold_back(&mut self, now: Instant, asked: Instant, part: Part, bio: &Bio) {
-        let state = &mut self.streams[bio.stream.0 as usize];
+        let state = self.groups.stream_mut(bio.stream);
         let Stream { group, context, .. } = state.stream;
         state.came(now, asked, part, bio.op);
-        let waiting = state.waiting(bio);
-        self.note(now, Action::Queued, &waiting);
+        self.trace.note(&self.groups, now, Action::Queued, &self.groups.waiting(bio));
         self.scheduler.limited(bio.stream, group);
         self.ceilings.hold(now, group, HeldBio { bio: *bio, context, asked, since: now });
     }
@@ -37,20 +35,11 @@ impl Queue {
                 return;
             }
             let Some(HeldBio { bio, asked, since, .. }) = self.ceilings.next(now) else { return };
-            let stats = &mut self.streams[bio.stream.0 as usize].stats;
+            let stats = &mut self.groups.stream_mut(bio.stream).stats;
             stats.held(now.since(since));
             stats.times_mut(bio.op).spend(Part::Limit, now.since(since));
             self.take_in(now, asked, None, &bio);
         }
-    }
-
-    /// Gives a group a ceiling, whose state other queues may share (ceiling.8), or none; works under load.
-    ///
-    /// # Panics
-    /// If the group does not exist.
-    pub fn set_ceiling(&mut self, now: Instant, id: GroupId, budget: Option<Arc<Budget>>) {
-        assert!(self.groups.has(id), "no group {id:?}");
-        self.ceilings.set_budget(now, id, budget);
     }
 
     /// Gives a group a floor, or none ([`Rates::NONE`]); works under load. The scheduler keeps it, if
@@ -65,31 +54,6 @@ impl Queue {
         self.ceilings.set_floor(now, id, &floor);
     }
 
-    /// The ceiling of a group [has changed](Budget::set): what waits for it may go earlier, or later. Does nothing for a group
-    /// that is not there.
-    pub fn ceiling_changed(&mut self, now: Instant, id: GroupId) {
-        if self.groups.has(id) {
-            self.ceilings.look_again(now, id);
-        }
-    }
-
-    /// No ceiling holds anything any more: nobody wants to wait for those who asked until the end.
-    pub fn lift_ceilings(&mut self, now: Instant) {
-        self.ceilings.lift(now);
-    }
-
-    /// How many bios ceilings hold now.
-    #[must_use]
-    pub const fn held_bios(&self) -> usize {
-        self.ceilings.len()
-    }
-
-    /// What ceilings hold now, by group and direction, for people who watch.
-    #[must_use]
-    pub fn held(&self) -> Vec<Holding> {
-        self.ceilings.holdings()
-    }
-
     /// Takes back what ceilings hold of a context, as if it had not been submitted: the oldest of each group first.
     pub fn take_held(&mut self, context: ContextId) -> Vec<Bio> {
         if self.ceilings.len() == 0 {
@@ -97,6 +61,6 @@ impl Queue {
         }
         let held = self.ceilings.take_back(|held| held.context == context);
         let bios = held.into_iter().map(|(_, held)| held.bio);
-        bios.inspect(|bio| self.streams[bio.stream.0 as usize].open -= 1).collect()
+        bios.inspect(|bio| self.groups.stream_mut(bio.stream).open -= 1).collect()
     }
 }

@@ -23,8 +23,9 @@ impl Queue {
     pub fn handle_completion(&mut self, now: Instant, tag: Tag, outcome: Outcome) {
         let id = self.take_back(now, tag);
         self.device.busy_until = None; // queue.7
-        self.note_request(now, Action::Completed, id);
-        let Request { waiting: Waiting { op, extent, .. }, first: mut segment, .. } = self.requests[id.0];
+        let request = &self.requests[id.0];
+        self.trace.note(&self.groups, now, Action::Completed, &request.waiting);
+        let Request { waiting: Waiting { op, extent, .. }, first: mut segment, .. } = *request;
         let outcome = match op {
             Op::Read => outcome,
             Op::Flush => self.flush_ended(now, id, outcome),
@@ -70,7 +71,13 @@ impl Queue {
         request.state = State::Waiting;
         let (waiting, generation) = (request.waiting, request.generation);
         match waiting.op {
-            Op::Flush => self.requeue_flush(id),
+            Op::Flush => {
+                // Those that shared it may all have timed out and gone meanwhile.
+                if let Some(state) = self.groups.streams.get(waiting.stream.0 as usize) {
+                    request.follow(&state.stream);
+                }
+                self.flushes.again.push_front(id);
+            }
             _ if self.requeue_elsewhere(now, id) => {} // queue.9
             _ if generation == self.scheduler.generation() => self.scheduler.requeue(now, &waiting),
             _ => {
@@ -84,14 +91,14 @@ impl Queue {
         }
         self.device.busy_until = Some(Instant::MAX);
         self.device.ask_again(now);
-        self.note(now, Action::Requeued, &waiting);
+        self.trace.note(&self.groups, now, Action::Requeued, &waiting);
     }
 
     /// Where a request whose stream has moved since it was dispatched goes when the device turns it back (queue.9); whether that
     /// is so.
     pub(super) fn requeue_elsewhere(&mut self, now: Instant, id: RequestId) -> bool {
         let request = &mut self.requests[id.0];
-        let stream = self.streams[request.waiting.stream.0 as usize].stream;
+        let stream = self.groups.stream(request.waiting.stream).stream;
         if (request.waiting.group, request.waiting.priority) == (stream.group, stream.priority) {
             return false;
         }
@@ -125,7 +132,7 @@ impl Queue {
                 let Waiting { op, flags, .. } = before.waiting;
                 let mut segment = (before.first.bio != NIL).then_some(before.first);
                 self.device.sent.remove(self.requests.rows_mut(), id);
-                self.note(now, Action::TimedOut, &before.waiting);
+                self.trace.note(&self.groups, now, Action::TimedOut, &before.waiting);
                 while let Some(SegmentNode { bio, next, .. }) = segment {
                     segment = self.requests.segments.get(next).copied();
                     self.time_out(now, bio);
@@ -147,9 +154,8 @@ impl Queue {
     #[inline(always)]
     pub(super) fn take_back(&mut self, now: Instant, tag: Tag) -> RequestId {
         let id = self.tags.take_back(&self.settings, tag);
-        self.clock.go_on(now);
         let request = &self.requests[id.0];
-        self.groups.ends(&mut self.clock, &mut self.streams, &request.waiting);
+        self.groups.ends(now, &request.waiting);
         if let State::InFlight(_) = request.state {
             let links = request.links;
             self.device.sent.unlink(self.requests.rows_mut(), links);
@@ -180,44 +186,38 @@ impl Queue {
             return;
         }
         let Bio { op, stream, .. } = row.bio;
-        let state = &mut self.streams[stream.0 as usize];
+        let state = &mut self.groups.streams[stream.0 as usize];
         // The time of one that has timed out was counted when it was told.
         if !row.timed_out {
-            divide(state.stats.times_mut(op), &self.clock, now, row, &self.requests.rows[id.0]);
+            divide(state.stats.times_mut(op), &self.groups.clock, now, row, &self.requests.rows[id.0]);
             if row.stage == (Stage::Data { durable: true }) && row.outcome == Outcome::Done {
                 (row.stage, row.since) = (Stage::Postflush, now);
                 return self.ask_flush(now, number);
             }
         }
         let (context, news) = (row.context, state.ended(now, row));
-        if self.promises.have_latencies() {
-            self.answered(now, number);
-        }
+        self.promises.answered(now, row, &self.groups, &mut self.scheduler);
         self.requests.bios.free(number);
         self.contexts.tell(context, news);
     }
 
     pub(super) fn end_bio(&mut self, now: Instant, number: u32) {
-        if self.promises.have_latencies() {
-            self.answered(now, number);
-        }
         let row = self.requests.bios.remove(number);
-        let news = self.streams[row.bio.stream.0 as usize].ended(now, &row);
+        self.promises.answered(now, &row, &self.groups, &mut self.scheduler);
+        let news = self.groups.stream_mut(row.bio.stream).ended(now, &row);
         self.contexts.tell(row.context, news);
     }
 
     pub(super) fn time_out(&mut self, now: Instant, number: u32) {
-        if self.promises.have_latencies() {
-            self.answered(now, number);
-        }
         let bio = &mut self.requests.bios[number];
+        self.promises.answered(now, bio, &self.groups, &mut self.scheduler);
         if core::mem::replace(&mut bio.timed_out, true) {
             return; // another part of it was overdue already
         }
         let part = if matches!(bio.stage, Stage::Data { .. }) { Part::Device } else { Part::Flush };
-        self.spent(now, number, part);
-        let BioState { bio: Bio { op, extent, stream, token, .. }, context, asked, .. } = self.requests.bios[number];
-        let (stats, outcome) = (&mut self.streams[stream.0 as usize].stats, Outcome::Failed(Errno::ETIMEDOUT));
+        self.groups.spent(now, bio, part);
+        let BioState { bio: Bio { op, extent, stream, token, .. }, context, asked, .. } = *bio;
+        let (stats, outcome) = (&mut self.groups.stream_mut(stream).stats, Outcome::Failed(Errno::ETIMEDOUT));
         stats.ended(op, extent.bytes(), outcome, now.since(asked));
         self.contexts.tell(context, Finished::TimedOut(token));
     }

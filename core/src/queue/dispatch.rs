@@ -43,7 +43,7 @@ impl Queue {
                 None => match self.scheduler.dispatch(now) {
                     Next::Request(id) => id,
                     next @ (Next::Idle { .. } | Next::Nothing) => {
-                        self.clock.set_idling(matches!(next, Next::Idle { .. }));
+                        self.groups.clock.set_idling(matches!(next, Next::Idle { .. }));
                         self.tags.put_back(&self.settings, tag);
                         return None;
                     }
@@ -70,15 +70,6 @@ impl Queue {
         })
     }
 
-    /// Whether a request may wait that only a tag is missing for.
-    ///
-    /// Where tags are [shared](super::Settings::tags), their owner then asks to be woken when one comes back, and
-    /// [`Queue::poll_dispatch`] is to be called once more after that: one may have come back before.
-    #[must_use]
-    pub const fn lacks_tag(&self) -> bool {
-        self.tags.lacks()
-    }
-
     /// Whether a request waits at all: a context without one does not ask for a tag.
     #[inline]
     pub(super) fn has_work(&mut self, flushes: bool) -> bool {
@@ -95,16 +86,15 @@ impl Queue {
         if self.requests.bios.len() == 1 && self.requests[id.0].waiting.op == Op::Write {
             self.goes_ahead(now, id);
         }
-        self.note_request(now, Action::Dispatched, id);
         self.tags.give(tag, id);
         self.device.sent.push_back(self.requests.rows_mut(), id.0);
         let request = &mut self.requests[id.0];
+        self.trace.note(&self.groups, now, Action::Dispatched, &request.waiting);
         assert!(request.state == State::Waiting, "{id:?} was dispatched twice");
         request.state = State::InFlight(tag);
         request.dispatched = now;
         request.generation = self.scheduler.generation();
-        self.clock.go_on(now);
-        request.stamp = self.groups.begins(&mut self.clock, &mut self.streams, &request.waiting);
+        request.stamp = self.groups.begins(now, &request.waiting);
         (request.context, request.dispatch(tag))
     }
 }

@@ -1,4 +1,4 @@
-//! What a queue tells: what the device shall do, how a bio ended, and why one was refused.
+//! What a queue tells: what the device shall do, how a bio ended, why one was refused, and how much there is to do.
 
 use core::fmt;
 
@@ -29,6 +29,22 @@ pub struct Segment {
     pub offset: Bytes,
     /// How long it is.
     pub bytes: Bytes,
+}
+
+/// How much a queue has to do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Load {
+    /// Requests in flight.
+    pub in_flight: u16,
+    /// Requests that wait for the device, and bios that wait for a flush that has not started.
+    pub waiting: usize,
+    /// Bios that ceilings hold.
+    pub held: usize,
+    /// Whether a request may wait that only a tag is missing for.
+    ///
+    /// Where tags are [shared](super::Settings::tags), their owner then asks to be woken when one comes back, and
+    /// [`Queue::poll_dispatch`](super::Queue::poll_dispatch) is to be called once more after that: one may have come back before.
+    pub lacks_tag: bool,
 }
 
 /// News of a bio.

@@ -40,7 +40,7 @@ use super::{BioState, NIL, Queue, Request, RequestId, SegmentNode};
 use crate::group::ContextId;
 use crate::sched::Waiting;
 use crate::waits::Part;
-use crate::{Bio, Duration, Extent, Flags, Instant, Limits, Op, Outcome, Sector};
+use crate::{Bio, Duration, Extent, Flags, Instant, Limits, Op, Outcome};
 
 /// How far a bio is (sequence.2).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -94,13 +94,13 @@ impl Queue {
     /// A flush, or a bio that is to be durable, begins with its first step; it has the flags that its requests have (sequence.2).
     #[inline(never)]
     pub(super) fn begin(&mut self, now: Instant, number: u32) {
-        let Bio { op, flags, extent, stream, .. } = self.requests.bios[number].bio;
+        let Bio { op, flags, extent, .. } = self.requests.bios[number].bio;
         let (stage, flags) = self.flushes.steps_of(op, flags, extent.start);
         let state = &mut self.requests.bios[number];
         (state.stage, state.bio.flags) = (stage, flags);
         match stage {
             Stage::Data { .. } => {
-                let waiting = self.streams[stream.0 as usize].waiting(&state.bio);
+                let waiting = self.groups.waiting(&state.bio);
                 self.cut(now, waiting, number, 0);
             }
             Stage::Preflush { .. } | Stage::Postflush => self.ask_flush(now, number), // queue.5
@@ -113,8 +113,7 @@ impl Queue {
         let Request { waiting, first, .. } = self.requests[id.0];
         let BioState { bio, stage, .. } = &self.requests.bios[first.bio];
         let settings = &self.settings.flush;
-        let is_wanted =
-            settings.ahead && settings.coordinate && self.streams[bio.stream.0 as usize].habit.is_followed();
+        let is_wanted = settings.ahead && settings.coordinate && self.groups.stream(bio.stream).habit.is_followed();
         let is_all_of_it = bio.extent.sectors == waiting.extent.sectors && *stage == Stage::Data { durable: false };
         if is_wanted
             && is_all_of_it
@@ -129,7 +128,7 @@ impl Queue {
     /// A bio waits for a flush.
     pub(super) fn ask_flush(&mut self, now: Instant, number: u32) {
         let BioState { bio, context, .. } = &self.requests.bios[number];
-        let waiting = self.streams[bio.stream.0 as usize].waiting(bio);
+        let waiting = self.groups.waiting(bio);
         let (context, at) = (*context, waiting.extent.start);
         if waiting.op == Op::Flush && !self.settings.flush.coordinate {
             let waiting = Waiting { extent: Extent::new(at, 0), ..waiting };
@@ -145,15 +144,32 @@ impl Queue {
         let Self { settings, scheduler, device, .. } = self;
         let woken = self.flushes.look(now, index, &settings.flush, scheduler, device.patience);
         self.contexts.wake(woken.0);
-        self.tell_flushed(now, Self::flushed);
+        self.tell_flushed(now, false);
     }
 
-    /// Tells bios that their flush has ended, or took too long.
-    fn tell_flushed(&mut self, now: Instant, tell: impl Fn(&mut Self, Instant, u32, Outcome)) {
+    /// Tells bios that their flush has ended, or that it took too long.
+    fn tell_flushed(&mut self, now: Instant, is_late: bool) {
         let mut ended = self.flushes.take_ended();
         let some = !ended.is_empty();
-        for (bio, outcome) in ended.drain(..) {
-            tell(self, now, bio, outcome);
+        for (number, outcome) in ended.drain(..) {
+            if is_late {
+                self.time_out(now, number);
+                self.end_bio(now, number);
+                continue;
+            }
+            let bio = &mut self.requests.bios[number];
+            self.groups.spent(now, bio, Part::Flush);
+            match (bio.stage, outcome) {
+                (Stage::Preflush { durable }, Outcome::Done) => {
+                    bio.stage = Stage::Data { durable };
+                    self.intake.parked.push_back((number, self.groups.waiting(&bio.bio)));
+                }
+                (Stage::Preflush { .. } | Stage::Postflush, _) => {
+                    bio.outcome = bio.outcome.and(outcome);
+                    self.end_bio(now, number);
+                }
+                (Stage::Data { .. }, _) => unreachable!("a bio whose data is under way waits for no flush"),
+            }
         }
         self.flushes.told(ended);
         if some {
@@ -173,7 +189,7 @@ impl Queue {
                 Ok((start, bio)) => {
                     let (op, flags, extent) = (Op::Flush, Flags::NONE, Extent::new(start, 0));
                     let BioState { bio, context, .. } = self.requests.bios[bio];
-                    let waiting = Waiting { op, flags, extent, ..self.streams[bio.stream.0 as usize].waiting(&bio) };
+                    let waiting = Waiting { op, flags, extent, ..self.groups.waiting(&bio) };
                     self.requests.of_flushes += 1;
                     return Some(self.requests.add(&waiting, context, SegmentNode::NONE));
                 }
@@ -234,7 +250,7 @@ impl Queue {
         if !request.is_coordinated_flush() {
             if charge {
                 self.scheduler.charge(now, stream, group, time);
-                self.streams[stream.0 as usize].stats.charged(time);
+                self.groups.stream_mut(stream).stats.charged(time);
             }
             return self.flushes.end_alone(at, outcome);
         }
@@ -242,38 +258,10 @@ impl Queue {
         let contexts = self.flushes.end(now, at, outcome);
         self.contexts.wake(contexts.0);
         if charge {
-            self.flushes.charge(now, at, time, &self.requests.bios, &mut self.streams, &mut self.scheduler);
+            self.flushes.charge(now, at, time, &self.requests.bios, &mut self.groups, &mut self.scheduler);
         }
         self.look(now, self.flushes.backing_of(at));
         outcome
-    }
-
-    /// A flush has ended that a bio waited for.
-    fn flushed(&mut self, now: Instant, number: u32, outcome: Outcome) {
-        self.spent(now, number, Part::Flush);
-        let bio = &mut self.requests.bios[number];
-        match (bio.stage, outcome) {
-            (Stage::Preflush { durable }, Outcome::Done) => {
-                bio.stage = Stage::Data { durable };
-                let waiting = self.streams[bio.bio.stream.0 as usize].waiting(&bio.bio);
-                self.intake.parked.push_back((number, waiting));
-            }
-            (Stage::Preflush { .. } | Stage::Postflush, _) => {
-                bio.outcome = bio.outcome.and(outcome);
-                self.end_bio(now, number);
-            }
-            (Stage::Data { .. }, _) => unreachable!("a bio whose data is under way waits for no flush"),
-        }
-    }
-
-    /// The device has turned back a flush: it goes again, for its stream as it is now. Those that shared it may all have
-    /// timed out and gone meanwhile.
-    pub(super) fn requeue_flush(&mut self, id: RequestId) {
-        let request = &mut self.requests[id.0];
-        if let Some(state) = self.streams.get(request.waiting.stream.0 as usize) {
-            request.follow(&state.stream);
-        }
-        self.flushes.again.push_front(id);
     }
 
     /// Tells bios that have waited too long (sequence.3).
@@ -282,10 +270,7 @@ impl Queue {
         if self.flushes.are_awaited() {
             for index in 0..self.flushes.backings() {
                 self.flushes.give_up(now, index, self.device.patience);
-                self.tell_flushed(now, |this, now, number, _| {
-                    this.time_out(now, number);
-                    this.end_bio(now, number);
-                });
+                self.tell_flushed(now, true);
             }
         }
     }
@@ -308,14 +293,6 @@ impl Queue {
         self.flushes.add(backing, &self.settings.flush);
         self.make_room();
         self.set_limits(limits);
-    }
-
-    /// Takes a backing from the disk; works under load.
-    ///
-    /// # Panics
-    /// If a bio waits for a flush of it. No other bio of it may be under way either.
-    pub fn remove_backing(&mut self, start: Sector) {
-        self.flushes.remove(start);
     }
 
     /// Changes what the device can take: a backing has grown, or another one has come. What waits keeps its size.

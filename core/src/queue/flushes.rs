@@ -6,15 +6,13 @@ use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use slab::Slab;
-
 use super::flush_sequence::Stage;
-use super::groups::StreamState;
+use super::groups::Groups;
 use super::settings::Backing;
 use super::switch::Present;
 use super::{BioState, Patience, RequestId, Settings};
 use crate::flush::{self, Contexts, Counts, Dirty, Flush, Round, SharedFlush, Start};
-use crate::group::{ContextId, GroupId, StreamId};
+use crate::group::{ContextId, GroupId};
 use crate::table::Table;
 use crate::{Duration, Errno, Flags, Instant, Op, Outcome, Sector};
 
@@ -383,29 +381,28 @@ impl Flushes {
         at: Sector,
         time: Duration,
         bios: &Table<BioState>,
-        streams: &mut Slab<StreamState>,
+        groups: &mut Groups,
         scheduler: &mut Present,
     ) {
         let (index, sharers) = (self.backing_of(at), &mut self.sharers);
         let cache = &self.caches[index];
         let stream = |waiter: &Waiter| bios[waiter.bio].bio.stream;
-        let group = |streams: &Slab<StreamState>, stream: StreamId| streams[stream.0 as usize].stream.group;
-        let mut groups: u64 = 0;
+        let group = |groups: &Groups, waiter: &Waiter| groups.stream(stream(waiter)).stream.group;
+        let mut count: u64 = 0;
         for waiter in cache.waiters.iter().take(cache.sharing) {
-            let group = usize::from(group(streams, stream(waiter)).0);
+            let group = usize::from(group(groups, waiter).0);
             sharers.resize(sharers.len().max(group + 1), 0);
-            groups += u64::from(sharers[group] == 0);
+            count += u64::from(sharers[group] == 0);
             sharers[group] += 1;
         }
         for waiter in cache.waiters.iter().take(cache.sharing) {
-            let stream = stream(waiter);
-            let group = group(streams, stream);
-            let part = Duration::from_nanos(time.as_nanos() / groups / u64::from(sharers[usize::from(group.0)]));
+            let (stream, group) = (stream(waiter), group(groups, waiter));
+            let part = Duration::from_nanos(time.as_nanos() / count / u64::from(sharers[usize::from(group.0)]));
             scheduler.charge(now, stream, group, part);
-            streams[stream.0 as usize].stats.charged(part);
+            groups.stream_mut(stream).stats.charged(part);
         }
         for waiter in cache.waiters.iter().take(cache.sharing) {
-            sharers[usize::from(group(streams, stream(waiter)).0)] = 0;
+            sharers[usize::from(group(groups, waiter).0)] = 0;
         }
     }
 
@@ -440,9 +437,11 @@ impl Flushes {
         self.caches.insert(at, Cache::new(backing, settings));
     }
 
+    /// Takes a backing from the disk; works under load.
+    ///
     /// # Panics
-    /// If no backing starts there, or a bio waits for a flush of it.
-    pub(super) fn remove(&mut self, start: Sector) {
+    /// If no backing starts there, or a bio waits for a flush of it. No other bio of it may be under way either.
+    pub fn remove(&mut self, start: Sector) {
         let at = self.caches.iter().position(|cache| cache.start == start).expect("a backing that is removed is there");
         assert!(self.caches.remove(at).waiters.is_empty(), "a backing is removed while somebody waits for its flush");
     }

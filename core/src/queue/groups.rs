@@ -82,14 +82,6 @@ impl StreamState {
         sum
     }
 
-    /// All of a bio of it, as a request that waits.
-    #[inline]
-    pub(super) fn waiting(&self, bio: &Bio) -> Waiting {
-        let Bio { op, flags, extent, stream, .. } = *bio;
-        let Stream { group, priority, .. } = self.stream;
-        Waiting { id: RequestId(NIL), op, flags, extent, stream, group, priority }
-    }
-
     /// A bio has come that was asked for then.
     #[inline]
     pub(super) fn opened(&mut self, asked: Instant) {
@@ -148,22 +140,24 @@ impl StreamState {
 pub(super) struct GroupState {
     group: Group,
     /// What streams had done in it that were removed or have moved away.
-    retired: Stats,
+    pub(super) retired: Stats,
     /// It was removed, and waits for its last requests (queue.11).
     is_leaving: bool,
 }
 
-/// The groups of a queue.
+/// The groups of a queue, the streams in them, and the clocks of what both have had.
 #[derive(Default)]
 pub struct Groups {
-    states: Vec<Option<GroupState>>,
+    pub(super) streams: Slab<StreamState>,
+    pub(super) states: Vec<Option<GroupState>>,
+    pub(super) clock: Clock,
     /// The clocks of the groups, by their numbers.
     pub(super) shares: Vec<Share>,
     /// Those that were removed and wait for their last requests, in that order: what is below another comes before it.
     leaving: Vec<GroupId>,
     /// What was done in groups that are no more.
     gone: Stats,
-    pub(super) moves: u64,
+    moves: u64,
 }
 
 impl Groups {
@@ -226,7 +220,7 @@ impl Groups {
     }
 
     /// A group that streams can be in.
-    fn get(&self, id: GroupId) -> Option<&GroupState> {
+    pub(super) fn get(&self, id: GroupId) -> Option<&GroupState> {
         self.states.get(usize::from(id.0))?.as_ref().filter(|state| !state.is_leaving)
     }
 
@@ -240,18 +234,11 @@ impl Groups {
         &self.state(GroupId::ROOT).group
     }
 
-    /// The clock of a stream's tenant.
-    #[inline]
-    pub(super) fn share<'a>(&'a self, state: &'a StreamState) -> &'a Share {
-        match state.stream.group {
-            GroupId::ROOT => &state.share, // waits.4
-            GroupId(group) => &self.shares[usize::from(group)],
-        }
-    }
-
-    /// A request goes to the device, and the clock has [gone on](Clock::go_on): what the clocks show its tenant.
+    /// A request goes to the device: what the clocks show its tenant.
     #[inline(always)]
-    pub(super) fn begins(&mut self, clock: &mut Clock, streams: &mut Slab<StreamState>, request: &Waiting) -> Stamp {
+    pub(super) fn begins(&mut self, now: Instant, request: &Waiting) -> Stamp {
+        let Self { clock, streams, .. } = self;
+        clock.go_on(now);
         if request.op == Op::Flush {
             clock.flush_begins();
             return Stamp::default();
@@ -267,9 +254,11 @@ impl Groups {
         clock.stamp(own)
     }
 
-    /// A request comes back from the device, and the clock has [gone on](Clock::go_on).
+    /// A request comes back from the device.
     #[inline(always)]
-    pub(super) fn ends(&mut self, clock: &mut Clock, streams: &mut Slab<StreamState>, request: &Waiting) {
+    pub(super) fn ends(&mut self, now: Instant, request: &Waiting) {
+        let Self { clock, streams, .. } = self;
+        clock.go_on(now);
         if request.op == Op::Flush {
             return clock.flush_ends();
         }
@@ -280,19 +269,42 @@ impl Groups {
         }
     }
 
-    /// What was done in groups that are no more.
-    pub(super) fn gone(&self) -> &Stats {
-        &self.gone
+    /// A stream as it is now, and what it has done.
+    ///
+    /// # Panics
+    /// If it does not exist.
+    #[must_use]
+    #[inline]
+    pub fn stream(&self, id: StreamId) -> &StreamState {
+        &self.streams[id.0 as usize]
     }
 
-    /// What streams had done in a group that are in it no more.
-    pub(super) fn retired(&self, id: GroupId) -> Option<&Stats> {
-        self.get(id).map(|state| &state.retired)
+    /// A stream, to be told what the queue cannot see of its bios.
+    ///
+    /// # Panics
+    /// If it does not exist.
+    #[inline]
+    pub fn stream_mut(&mut self, id: StreamId) -> &mut StreamState {
+        &mut self.streams[id.0 as usize]
     }
 
-    /// A number that all groups' are below.
-    pub(super) fn bound(&self) -> usize {
-        self.states.len()
+    /// All of a bio, as a request that waits.
+    #[inline]
+    pub(super) fn waiting(&self, bio: &Bio) -> Waiting {
+        let Bio { op, flags, extent, stream, .. } = *bio;
+        let Stream { group, priority, .. } = self.stream(stream).stream;
+        Waiting { id: RequestId(NIL), op, flags, extent, stream, group, priority }
+    }
+
+    /// The streams in a group.
+    fn streams_of(&self, id: GroupId) -> impl Iterator<Item = &StreamState> {
+        self.streams.iter().map(|(_, state)| state).filter(move |state| state.stream.group == id)
+    }
+
+    /// Whether a stream is in a group.
+    #[must_use]
+    pub fn has_streams(&self, id: GroupId) -> bool {
+        self.streams_of(id).next().is_some()
     }
 
     /// All but the root, those included that leave, each after the one it is in.
@@ -310,6 +322,56 @@ impl Groups {
     #[inline]
     pub(super) fn are_leaving(&self) -> bool {
         !self.leaving.is_empty()
+    }
+
+    // ---- what they have done ----
+
+    /// What streams have done in a group, those included that were removed or have moved away (queue.10); groups below it count
+    /// for themselves.
+    ///
+    /// # Panics
+    /// If it does not exist.
+    #[must_use]
+    pub fn stats_of(&self, id: GroupId) -> Stats {
+        let state = self.get(id).unwrap_or_else(|| panic!("no group {id:?}"));
+        let mut sum = state.retired.clone();
+        self.streams_of(id).for_each(|state| sum.add(&state.stats));
+        sum
+    }
+
+    /// As [`Groups::stats_of`], for all groups at once, in the order of their numbers.
+    #[must_use]
+    pub fn stats_by_group(&self) -> Vec<(GroupId, &Group, Stats)> {
+        let mut all: Vec<_> = self.iter().map(|(id, group)| (id, group, self.state(id).retired.clone())).collect();
+        for (_, state) in &self.streams {
+            let at = all.binary_search_by_key(&state.stream.group, |(id, ..)| *id).expect("a stream is in a group");
+            all[at].2.add(&state.stats);
+        }
+        all
+    }
+
+    /// What all have done.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        let mut sum = Stats::default();
+        self.all_stats().for_each(|stats| sum.add(stats));
+        sum
+    }
+
+    /// What groups and streams have done that there are or were.
+    pub(super) fn all_stats(&self) -> impl Iterator<Item = &Stats> {
+        let retired = self.all().map(|(_, state)| &state.retired);
+        let streams = self.streams.iter().map(|(_, state)| &state.stats);
+        core::iter::once(&self.gone).chain(retired).chain(streams)
+    }
+}
+
+/// The clock of a stream's tenant, of those of the groups.
+#[inline]
+pub(super) fn share<'a>(groups: &'a [Share], state: &'a StreamState) -> &'a Share {
+    match state.stream.group {
+        GroupId::ROOT => &state.share, // waits.4
+        GroupId(group) => &groups[usize::from(group)],
     }
 }
 
@@ -361,7 +423,7 @@ impl Queue {
         assert!(self.groups.get(stream.group).is_some(), "no group {:?}", stream.group);
         assert!(stream.context.0 < self.settings.contexts, "no context {:?}", stream.context);
         let state = StreamState::new(stream);
-        let id = StreamId(self.streams.insert(state) as u32);
+        let id = StreamId(self.groups.streams.insert(state) as u32);
         self.scheduler.add_stream(id, &stream);
         id
     }
@@ -372,7 +434,7 @@ impl Queue {
     /// If the stream or its new group does not exist, or the context is not the one that it has: its requests stay in it.
     pub fn change_stream(&mut self, now: Instant, id: StreamId, stream: Stream) {
         assert!(self.groups.get(stream.group).is_some(), "no group {:?}", stream.group);
-        let state = &mut self.streams[id.0 as usize];
+        let state = &mut self.groups.streams[id.0 as usize];
         let before = core::mem::replace(&mut state.stream, stream);
         assert!(before.context == stream.context, "{id:?} is of {:?} and stays there", before.context);
         if before == stream {
@@ -384,8 +446,8 @@ impl Queue {
                 state.count_active(now);
             }
             let done = core::mem::take(&mut state.stats);
-            self.groups.get_mut(before.group).retired.add(&done); // queue.10
             state.before.get_or_insert_default().add(&done);
+            self.groups.get_mut(before.group).retired.add(&done); // queue.10
         }
         // Rows that are not in use may be changed too: all of a row is written when it is taken.
         for request in self.requests.rows_mut() {
@@ -408,28 +470,11 @@ impl Queue {
     /// # Panics
     /// If a bio of it has not ended.
     pub fn remove_stream(&mut self, id: StreamId) {
-        let state = self.streams.remove(id.0 as usize);
+        let state = self.groups.streams.remove(id.0 as usize);
         assert!(state.open == 0, "{id:?} is removed with {} bios open", state.open);
         self.scheduler.remove_stream(id);
         self.groups.moves += 1;
         self.groups.get_mut(state.stream.group).retired.add(&state.stats);
-    }
-
-    /// A stream as it is now, and what it has done.
-    ///
-    /// # Panics
-    /// If it does not exist.
-    #[must_use]
-    pub fn stream(&self, id: StreamId) -> &StreamState {
-        &self.streams[id.0 as usize]
-    }
-
-    /// A stream, to be told what the queue cannot see of its bios.
-    ///
-    /// # Panics
-    /// If it does not exist.
-    pub fn stream_mut(&mut self, id: StreamId) -> &mut StreamState {
-        &mut self.streams[id.0 as usize]
     }
 
     // ---- groups ----
@@ -476,7 +521,7 @@ impl Queue {
     /// # Panics
     /// If it does not exist.
     pub fn remove_group(&mut self, now: Instant, id: GroupId) -> Result<(), GroupInUse> {
-        let streams = self.streams.iter().filter(|(_, state)| state.stream.group == id).count();
+        let streams = self.groups.streams_of(id).count();
         let below = self.groups.iter().filter(|(_, group)| group.parent == Some(id));
         let groups: Vec<String> = below.map(|(_, group)| group.path.clone()).collect();
         let state = self.groups.get_mut(id);
@@ -489,16 +534,15 @@ impl Queue {
         Ok(())
     }
 
-    /// Whether a stream is in a group.
-    #[must_use]
-    pub fn has_streams(&self, id: GroupId) -> bool {
-        self.streams.iter().any(|(_, state)| state.stream.group == id)
-    }
-
-    /// The groups that there are.
+    /// The groups that there are, and the streams in them.
     #[must_use]
     pub const fn groups(&self) -> &Groups {
         &self.groups
+    }
+
+    /// The same, to be told something, or to be asked for what has gone on up to now.
+    pub const fn groups_mut(&mut self) -> &mut Groups {
+        &mut self.groups
     }
 
     /// Groups that were removed go if nothing of theirs is in flight any more (queue.11).
@@ -521,51 +565,6 @@ impl Queue {
             self.promises.remove_group(id);
             self.scheduler.remove_group(now, id);
         }
-    }
-
-    // ---- what they have done ----
-
-    /// What streams have done in a group, those included that were removed or have moved away (queue.10); groups below it count
-    /// for themselves.
-    ///
-    /// # Panics
-    /// If it does not exist.
-    #[must_use]
-    pub fn group_stats(&self, id: GroupId) -> Stats {
-        let state = self.groups.get(id).unwrap_or_else(|| panic!("no group {id:?}"));
-        let mut sum = state.retired.clone();
-        for (_, state) in self.streams.iter().filter(|(_, state)| state.stream.group == id) {
-            sum.add(&state.stats);
-        }
-        sum
-    }
-
-    /// As [`Queue::group_stats`], for all groups at once, in the order of their numbers.
-    #[must_use]
-    pub fn stats_by_group(&self) -> Vec<(GroupId, &Group, Stats)> {
-        let mut all: Vec<_> = self.groups.iter().map(|(id, group)| (id, group, Stats::default())).collect();
-        for (id, _, sum) in &mut all {
-            sum.add(&self.groups.state(*id).retired);
-        }
-        for (_, state) in &self.streams {
-            let at = all.binary_search_by_key(&state.stream.group, |(id, ..)| *id).expect("a stream is in a group");
-            all[at].2.add(&state.stats);
-        }
-        all
-    }
-
-    /// What all have done.
-    #[must_use]
-    pub fn stats(&self) -> Stats {
-        let mut sum = self.groups.gone.clone();
-        self.all_stats().for_each(|stats| sum.add(stats));
-        sum
-    }
-
-    /// What groups and streams that there are have done.
-    pub(super) fn all_stats(&self) -> impl Iterator<Item = &Stats> {
-        let retired = self.groups.all().map(|(_, state)| &state.retired);
-        retired.chain(self.streams.iter().map(|(_, state)| &state.stats))
     }
 }
 

@@ -56,7 +56,7 @@ impl Queue {
                 continue;
             }
             self.scheduler.insert(now, &request.waiting);
-            self.note_request(now, Action::Inserted, id);
+            self.trace.note(&self.groups, now, Action::Inserted, &request.waiting);
         }
         self.intake.plug = plug;
     }
@@ -108,8 +108,8 @@ impl Queue {
         request.tail = if after.1 == NIL { row } else { after.1 };
         request.segments += count;
         request.waiting.extent.sectors += piece.extent.sectors;
-        self.streams[piece.stream.0 as usize].stats.merged(piece.op);
-        self.note(now, action, piece);
+        self.groups.stream_mut(piece.stream).stats.merged(piece.op);
+        self.trace.note(&self.groups, now, action, piece);
     }
 }
 

@@ -4,7 +4,7 @@
 use alloc::collections::BTreeMap;
 
 use super::shortage::Seen;
-use super::{BioState, Queue};
+use super::{BioState, Groups, Present, Queue};
 use crate::ceiling::Rates;
 use crate::group::GroupId;
 use crate::objective::{Objective, Standing};
@@ -45,9 +45,29 @@ impl Promises {
         !self.floors.is_empty()
     }
 
+    /// A bio has ended, or its time has run out.
     #[inline]
-    pub(super) fn have_latencies(&self) -> bool {
-        !self.latencies.is_empty()
+    pub(super) fn answered(&mut self, now: Instant, bio: &BioState, groups: &Groups, scheduler: &mut Present) {
+        if !self.latencies.is_empty() {
+            self.look(now, bio, groups, scheduler);
+        }
+    }
+
+    #[cold]
+    fn look(&mut self, now: Instant, bio: &BioState, groups: &Groups, scheduler: &mut Present) {
+        let BioState { bio: Bio { op, stream, .. }, asked, timed_out, .. } = *bio;
+        if timed_out || !matches!(op, Op::Read | Op::Write) {
+            return;
+        }
+        let mut at = Some(groups.stream(stream).stream.group);
+        while let Some(id) = at {
+            if let Some(objective) = self.latencies.get_mut(&id) {
+                let latency = now.since(asked);
+                objective.answered(now, latency);
+                scheduler.answered(now, id, latency);
+            }
+            at = groups.parent(id);
+        }
     }
 
     /// Tells another scheduler all of it.
@@ -83,23 +103,5 @@ impl Queue {
     /// How the latencies of groups are kept.
     pub fn objectives(&self, now: Instant) -> impl Iterator<Item = (GroupId, Standing)> + '_ {
         self.promises.latencies.iter().map(move |(id, one)| (*id, one.standing(now, self.scheduler.room(now, *id))))
-    }
-
-    /// A bio has ended, or its time has run out, where groups have latencies.
-    #[cold]
-    pub(super) fn answered(&mut self, now: Instant, number: u32) {
-        let BioState { bio: Bio { op, stream, .. }, asked, timed_out, .. } = self.requests.bios[number];
-        if timed_out || !matches!(op, Op::Read | Op::Write) {
-            return;
-        }
-        let mut at = Some(self.streams[stream.0 as usize].stream.group);
-        while let Some(id) = at {
-            if let Some(objective) = self.promises.latencies.get_mut(&id) {
-                let latency = now.since(asked);
-                objective.answered(now, latency);
-                self.scheduler.answered(now, id, latency);
-            }
-            at = self.groups.parent(id);
-        }
     }
 }

@@ -100,7 +100,7 @@ impl Queue {
         let groups = self.groups.parents_first();
         let count = groups.iter().map(|(id, _)| usize::from(id.0) + 1).max().unwrap_or(0);
         let (mut is_used, mut below) = (vec![false; count], vec![Work::default(); count]);
-        for (_, state) in &self.streams {
+        for (_, state) in &self.groups.streams {
             is_used[usize::from(state.stream.group.0)] = true;
         }
         for (id, group) in groups.into_iter().rev() {

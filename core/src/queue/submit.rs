@@ -1,8 +1,9 @@
 //! Submit: a bio is checked, taken in, and cut into requests.
 
 use super::flush_sequence::Stage;
+use super::groups::share;
 use super::{BioState, NIL, Queue, Refused, SegmentNode, Settings};
-use crate::group::{ContextId, Stream};
+use crate::group::Stream;
 use crate::sched::{RequestId, Waiting};
 use crate::trace::Action;
 use crate::waits::Part;
@@ -27,35 +28,29 @@ impl Queue {
     pub fn submit_late(&mut self, now: Instant, asked: Instant, part: Part, bio: Bio) -> Result<(), Refused> {
         self.settings.check(&bio)?;
         if !self.has_room_for(bio.op) {
-            return Err(self.refuse(now, &bio));
+            self.contexts.starve(1 << self.groups.stream(bio.stream).stream.context.0);
+            self.trace.note(&self.groups, now, Action::Slept, &self.groups.waiting(&bio));
+            return Err(Refused::Full);
         }
         if self.ceilings.are_some()
             && bio.op != Op::Flush
-            && !self.ceilings.admit(now, self.streams[bio.stream.0 as usize].stream.group, &bio)
+            && !self.ceilings.admit(now, self.groups.stream(bio.stream).stream.group, &bio)
         {
             self.hold_back(now, asked, part, &bio); // queue.13
             return Ok(());
         }
-        if self.trace.is_some() {
-            self.note(now, Action::Queued, &self.streams[bio.stream.0 as usize].waiting(&bio));
+        if self.trace.is_on() {
+            self.trace.note(&self.groups, now, Action::Queued, &self.groups.waiting(&bio));
         }
         self.take_in(now, asked, Some(part), &bio);
         Ok(())
     }
 
-    #[cold]
-    fn refuse(&mut self, now: Instant, bio: &Bio) -> Refused {
-        let state = &self.streams[bio.stream.0 as usize];
-        self.contexts.starve(1 << state.stream.context.0);
-        self.note(now, Action::Slept, &state.waiting(bio));
-        Refused::Full
-    }
-
     /// Takes in a bio for which there is room, and which has just come and waited for `came`, or has waited for a ceiling.
     #[inline(always)]
     pub(super) fn take_in(&mut self, now: Instant, asked: Instant, came: Option<Part>, bio: &Bio) {
-        self.clock.go_on(now);
-        let state = &mut self.streams[bio.stream.0 as usize];
+        self.groups.clock.go_on(now);
+        let state = &mut self.groups.streams[bio.stream.0 as usize];
         if let Some(part) = came {
             state.came(now, asked, part, bio.op);
         }
@@ -68,7 +63,7 @@ impl Queue {
             context,
             asked,
             since: now,
-            stamp: self.clock.stamp(self.groups.share(state)),
+            stamp: self.groups.clock.stamp(share(&self.groups.shares, state)),
             stage: Stage::Data { durable: false },
             remaining: 1,
             outcome: Outcome::Done,
@@ -80,14 +75,16 @@ impl Queue {
         }
         let touches = |last: &RequestId| self.requests[last.0].waiting.extent.touches(extent);
         if !self.settings.limits.fits(op, extent) || self.intake.plug.last().is_some_and(touches) {
-            let waiting = self.streams[stream.0 as usize].waiting(bio);
+            let waiting = self.groups.waiting(bio);
             return self.cut(now, waiting, number, 0);
         }
         // Nearly always: it is a request as it is.
         let first = SegmentNode { bio: number, next: NIL, offset: 0, sectors: extent.sectors };
         let waiting = Waiting { id: RequestId(NIL), op, flags, extent, stream, group, priority };
         let id = self.requests.add(&waiting, context, first);
-        self.note_request(now, Action::Got, id);
+        if self.trace.is_on() {
+            self.trace.note(&self.groups, now, Action::Got, &self.requests[id.0].waiting);
+        }
         self.intake.plug.push(id);
     }
 
@@ -105,27 +102,23 @@ impl Queue {
         while self.requests.have_room(&self.settings) {
             let Extent { start, sectors } = left.extent;
             let first = self.settings.limits.first_cut(left.op, left.extent);
-            if first == sectors {
-                return self.put(now, &left, context, bio, offset);
+            if first < sectors {
+                self.trace.note(&self.groups, now, Action::Split, &left);
+                self.requests.bios[bio].remaining += 1;
             }
-            self.note(now, Action::Split, &left);
-            self.requests.bios[bio].remaining += 1;
             let piece = Waiting { extent: Extent::new(start, first), ..left };
-            self.put(now, &piece, context, bio, offset);
+            let segment = SegmentNode { bio, next: NIL, offset, sectors: first };
+            if !self.merge_into_plug(now, &piece, context, segment) {
+                self.trace.note(&self.groups, now, Action::Got, &piece);
+                self.intake.plug.push(self.requests.add(&piece, context, segment));
+            }
+            if first == sectors {
+                return;
+            }
             offset += first;
             left.extent = Extent::new(piece.extent.end(), sectors - first);
         }
         self.intake.parked.push_front((bio, left));
-    }
-
-    /// Puts a piece of a bio into the plug, for which there is room.
-    fn put(&mut self, now: Instant, piece: &Waiting, context: ContextId, bio: u32, offset: u64) {
-        let segment = SegmentNode { bio, next: NIL, offset, sectors: piece.extent.sectors };
-        if !self.merge_into_plug(now, piece, context, segment) {
-            self.note(now, Action::Got, piece);
-            let id = self.requests.add(piece, context, segment);
-            self.intake.plug.push(id);
-        }
     }
 }
 

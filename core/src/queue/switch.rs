@@ -132,31 +132,24 @@ impl Queue {
         Setup { groups, capacity: self.requests.capacity(), ..self.settings.setup() }
     }
 
-    /// As [`Queue::set_scheduler`], with a scheduler of that kind that was made from [`Queue::setup`]: making one takes longer
-    /// than this, and need not keep the queue's users waiting. Answers the one before.
+    /// As [`Queue::set_scheduler`], with a scheduler that was made from [`Queue::setup`]: making one takes longer than this, and need
+    /// not keep the queue's users waiting. It may be the caller's own: `kind` only names it. Answers the one before.
     pub fn take_over(&mut self, now: Instant, kind: Kind, mut next: Box<dyn Scheduler>) -> Box<dyn Scheduler> {
-        self.scheduler.hand_on(self.settings.scheduler, kind, &mut *next);
-        let old = self.replace_scheduler(now, next);
-        self.settings.scheduler = kind;
-        old
-    }
-
-    /// As [`Queue::set_scheduler`], with a scheduler of the caller's own, which was told of no group but the root and is
-    /// made for at least `nr_requests` requests. Answers the one before.
-    pub fn replace_scheduler(&mut self, now: Instant, mut next: Box<dyn Scheduler>) -> Box<dyn Scheduler> {
+        let before = core::mem::replace(&mut self.settings.scheduler, kind);
+        self.scheduler.hand_on(before, kind, &mut *next);
         self.unplug(now);
         for (id, group) in self.groups.parents_first() {
             next.set_group(now, id, group); // queue.12
         }
         self.promises.tell(now, &mut *next);
-        for (id, state) in &self.streams {
+        for (id, state) in &self.groups.streams {
             next.add_stream(StreamId(id as u32), &state.stream);
         }
-        next.set_tracing(self.trace.is_some());
+        next.set_tracing(self.trace.is_on());
         while let Some(id) = self.scheduler.drain(now) {
             next.insert(now, &self.requests[id.0].waiting);
         }
-        assert!(self.scheduler.is_empty(), "{} kept requests to itself", self.settings.scheduler.name());
+        assert!(self.scheduler.is_empty(), "{} kept requests to itself", before.name());
         let sent = self.tags.owners().map(|id| &self.requests[id.0]);
         let is_awaited =
             |request: &&Request| request.waiting.op != Op::Flush && matches!(request.state, State::InFlight(_));

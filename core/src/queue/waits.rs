@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use core::ops::Range;
 
 use super::flush_sequence::Stage;
-use super::groups::StreamState;
+use super::groups::{Groups, StreamState, share};
 use super::{BioState, NIL, Queue, Request, State};
 use crate::group::GroupId;
 use crate::stats::Stats;
@@ -63,17 +63,28 @@ impl StreamState {
     pub fn replied(&mut self, op: Op, time: Duration) {
         self.stats.times_mut(op).spend(Part::Reply, time);
     }
+
+    /// What it has had, and what its bios have waited outside.
+    pub(super) fn figures(&self, now: Instant) -> Figures {
+        let (stats, mut under_way) = (self.stats.clone(), Stats::default());
+        for (op, (count, sum)) in Op::ALL.into_iter().zip(self.outside).filter(|(_, (count, _))| *count > 0) {
+            let mut times = Times::default();
+            let time = u64::from(count).wrapping_mul(now.as_nanos()).wrapping_sub(sum);
+            times.spend(Part::Room, Duration::from_nanos(time));
+            under_way.spent(op, &times);
+        }
+        Figures { stats, under_way, streams: 1, open: self.open, ..Figures::default() }
+    }
 }
 
-impl Queue {
+impl Groups {
     /// A bio has spent its time since it was divided last on one thing.
-    pub(super) fn spent(&mut self, now: Instant, number: u32, part: Part) {
-        let row = &mut self.requests.bios[number];
+    pub(super) fn spent(&mut self, now: Instant, row: &mut BioState, part: Part) {
         let state = &mut self.streams[row.bio.stream.0 as usize];
         state.stats.times_mut(row.bio.op).spend(part, now.since(row.since));
         row.since = now;
         self.clock.go_on(now);
-        row.stamp = self.clock.stamp(self.groups.share(state));
+        row.stamp = self.clock.stamp(share(&self.shares, state));
     }
 
     /// What the disk has been doing.
@@ -88,42 +99,37 @@ impl Queue {
     #[must_use]
     pub fn figures_of_streams(&mut self, now: Instant, numbers: Range<usize>) -> Option<Vec<(GroupId, Figures)>> {
         let end = numbers.end.min(self.streams.capacity());
-        let figures = |state: &StreamState| Figures {
-            stats: state.stats.clone(),
-            under_way: outside(state, now),
-            streams: 1,
-            open: state.open,
-            ..Figures::default()
-        };
         let told = |number| {
             let state = self.streams.get_mut(number)?;
             if state.open > 0 {
                 state.count_active(now);
             }
-            Some((state.stream.group, figures(state)))
+            Some((state.stream.group, state.figures(now)))
         };
         (numbers.start < end).then(|| (numbers.start..end).filter_map(told).collect())
     }
 
-    /// What groups have had by themselves, and streams in them that are in them no more; as [`Queue::figures_of_streams`].
+    /// What groups have had by themselves, and streams in them that are in them no more; as [`Groups::figures_of_streams`].
     #[must_use]
     pub fn figures_of_groups(&mut self, now: Instant, numbers: Range<usize>) -> Option<Vec<(GroupId, Figures)>> {
         self.clock.go_on(now);
-        let end = numbers.end.min(self.groups.bound());
+        let end = numbers.end.min(self.states.len());
         let told = |number: usize| {
-            let (id, had) = (GroupId(number as u16), self.groups.shares[number].had(&self.clock));
-            let stats = self.groups.retired(id)?.clone();
+            let (id, had) = (GroupId(number as u16), self.shares[number].had(&self.clock));
+            let stats = self.get(id)?.retired.clone();
             Some((id, Figures { stats, had, ..Figures::default() }))
         };
         (numbers.start < end).then(|| (numbers.start..end).filter_map(told).collect())
     }
+}
 
+impl Queue {
     /// What bios that have not ended have spent their time on, and how many requests the device has, by group. It looks at all
     /// requests, for people who watch.
     #[must_use]
     pub fn figures_of_requests(&mut self, now: Instant) -> Vec<(GroupId, Figures)> {
-        self.clock.go_on(now);
-        let clock = self.clock;
+        let Groups { clock, shares, streams, .. } = &mut self.groups;
+        clock.go_on(now);
         let mut all = Vec::new();
         // A bio is in the device if one of its requests is.
         let mut requests = vec![NIL; self.requests.bios.rows()];
@@ -139,15 +145,15 @@ impl Queue {
             }
         }
         for (number, row) in self.requests.bios.in_use().filter(|(_, row)| !row.timed_out) {
-            let state = &self.streams[row.bio.stream.0 as usize];
+            let state = &streams[row.bio.stream.0 as usize];
             let request =
                 self.requests.get(requests[number as usize]).filter(|request| request.state != State::Waiting);
             let mut times = Times::default();
             match (row.stage, request) {
                 (Stage::Preflush { .. } | Stage::Postflush, _) => times.spend(Part::Flush, now.since(row.since)),
-                (Stage::Data { .. }, Some(request)) => divide(&mut times, &clock, now, row, request),
+                (Stage::Data { .. }, Some(request)) => divide(&mut times, clock, now, row, request),
                 (Stage::Data { .. }, None) => {
-                    let stamp = clock.stamp(self.groups.share(state));
+                    let stamp = clock.stamp(share(shares, state));
                     Clock::divide_wait(&mut times, now.since(row.since), &row.stamp, &stamp);
                 }
             }
@@ -162,18 +168,6 @@ impl Queue {
         }
         all
     }
-}
-
-/// What bios of a stream have waited outside.
-fn outside(state: &StreamState, now: Instant) -> Stats {
-    let mut stats = Stats::default();
-    for (op, (count, sum)) in Op::ALL.into_iter().zip(state.outside).filter(|(_, (count, _))| *count > 0) {
-        let mut times = Times::default();
-        let time = u64::from(count).wrapping_mul(now.as_nanos()).wrapping_sub(sum);
-        times.spend(Part::Room, Duration::from_nanos(time));
-        stats.spent(op, &times);
-    }
-    stats
 }
 
 /// Divides the time of a bio's data: it waited for its last request to go to the device, and then for the device.

@@ -158,7 +158,7 @@ fn a_write_that_waits_for_its_turn_holds_no_flush_up() {
     ask(&mut queue, at(90), Op::Read, Flags::NONE, s[1], 93).unwrap();
     queue.handle_completion(at(91), read.tag, DONE);
     while let Some(dispatch) = queue.poll_dispatch(at(91), C0) {
-        assert!(!is_durable(dispatch.flags) || queue.waiting() == 0, "{dispatch:?}");
+        assert!(!is_durable(dispatch.flags) || queue.load().waiting == 0, "{dispatch:?}");
         queue.handle_completion(at(91), dispatch.tag, DONE);
     }
     assert_eq!(news(&mut queue).len(), 3);

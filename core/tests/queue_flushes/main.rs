@@ -71,7 +71,7 @@ fn a_thousand_flushes_are_one_though_there_is_one_request_and_one_tag() {
     assert_eq!((one.op, queue.poll_dispatch(at(0), C0)), (Op::Flush, None));
     queue.handle_completion(at(5), one.tag, DONE);
     assert_eq!(news(&mut queue), (0..1000).map(done).collect::<Vec<_>>());
-    assert_eq!((queue.in_flight(), queue.waiting()), (0, 0));
+    assert_eq!((queue.load().in_flight, queue.load().waiting), (0, 0));
 }
 
 /// sequence.1
@@ -174,7 +174,7 @@ fn a_stuck_flush_is_told_of_and_no_other_starts_before_the_device_has_answered()
     assert_eq!((queue.poll_timeout(), queue.poll_dispatch(at(30_000), C0)), (Some(at(40_000)), None));
     queue.handle_timeout(at(40_000));
     assert_eq!(news(&mut queue), [Finished::TimedOut(Token(2)), Finished::Released(Token(2))]);
-    assert_eq!(queue.stats().of(Op::Flush).failed, 2);
+    assert_eq!(queue.groups().stats().of(Op::Flush).failed, 2);
     queue.handle_completion(at(50_000), stuck.tag, DONE);
     // It did end well, and nothing has been written since it began: so the last one has nothing to do.
     assert_eq!((news(&mut queue), queue.poll_dispatch(at(50_000), C0)), (vec![done(3)], None));

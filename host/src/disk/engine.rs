@@ -212,7 +212,7 @@ impl Engine {
         let mut queue = side.queues.of(self.context);
         side.exchange.tell_replies(&mut queue);
         let Member { id, before: mut stats, .. } = side.exchange.streams.remove(stream.0 as usize);
-        stats.add(&queue.stream(id).stats());
+        stats.add(&queue.groups().stream(id).stats());
         queue.remove_stream(id);
         drop(queue);
         self.mark(disk); // the disk may have been held idle for it
@@ -350,7 +350,7 @@ impl Engine {
 
     /// The server ends: what ceilings hold goes at once.
     pub(crate) fn lift_ceilings(&self, now: Instant) {
-        self.sides.iter().for_each(|side| side.queues.of(self.context).lift_ceilings(now));
+        self.sides.iter().for_each(|side| side.queues.of(self.context).ceilings().lift(now));
     }
 
     /// The worker did not run for so long until `now`, though it was to: no request counts as late that became so meanwhile.
@@ -593,7 +593,7 @@ impl Side {
             self.exchange.forget_backlog(&mut old.of(context));
             for (_, Member { stream, id, before }) in &mut self.exchange.streams {
                 let mut old = old.of(context);
-                before.add(&old.stream(*id).stats());
+                before.add(&old.groups().stream(*id).stats());
                 old.remove_stream(*id);
                 *id = self.queues.of(context).add_stream(*stream);
             }

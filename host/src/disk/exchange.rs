@@ -112,7 +112,7 @@ impl Exchange {
     #[inline]
     pub(super) fn tell_replies(&mut self, queue: &mut Queue) {
         for (stream, op, time) in self.replied.drain(..) {
-            queue.stream_mut(self.streams[stream.0 as usize].id).replied(op, time);
+            queue.groups_mut().stream_mut(self.streams[stream.0 as usize].id).replied(op, time);
         }
     }
 
@@ -137,7 +137,7 @@ impl Exchange {
                 }
             }
             if self.told > 0 {
-                queue.stream_mut(stream).comes_in(now, op, at);
+                queue.groups_mut().stream_mut(stream).comes_in(now, op, at);
                 self.told -= 1;
             }
             self.backlog.pop_front();
@@ -149,7 +149,7 @@ impl Exchange {
     #[inline]
     pub(super) fn tell_backlog(&mut self, queue: &mut Queue) {
         for Asked { bio, at, .. } in self.backlog.range(self.told..) {
-            queue.stream_mut(self.streams[bio.stream.0 as usize].id).waits_outside(bio.op, *at);
+            queue.groups_mut().stream_mut(self.streams[bio.stream.0 as usize].id).waits_outside(bio.op, *at);
         }
         self.told = self.backlog.len();
     }
@@ -158,7 +158,7 @@ impl Exchange {
     #[cold]
     pub(super) fn forget_backlog(&mut self, queue: &mut Queue) {
         for Asked { bio, at, .. } in self.backlog.range(..std::mem::take(&mut self.told)) {
-            queue.stream_mut(self.streams[bio.stream.0 as usize].id).comes_in(*at, bio.op, *at);
+            queue.groups_mut().stream_mut(self.streams[bio.stream.0 as usize].id).comes_in(*at, bio.op, *at);
         }
     }
 
@@ -189,7 +189,7 @@ impl Exchange {
                 self.requests.push(Request { tag, op, flags, at, bytes: extent.bytes().get(), place, segments });
                 goes_on = self.tag_wait.as_mut().is_none_or(TagWait::took);
             }
-            if !self.tag_wait.as_mut().is_some_and(|wait| wait.wait(queue.lacks_tag())) {
+            if !self.tag_wait.as_mut().is_some_and(|wait| wait.wait(queue.load().lacks_tag)) {
                 break;
             }
         }
@@ -224,7 +224,8 @@ impl Exchange {
     pub(super) fn look_ahead(&mut self, queue: &Queue, now: Instant) {
         self.timeout = queue.poll_timeout();
         if let Some(wait) = &mut self.tag_wait {
-            let idle = wait.end(now, queue.in_flight() == 0 && queue.waiting() == 0);
+            let load = queue.load();
+            let idle = wait.end(now, load.in_flight == 0 && load.waiting == 0);
             self.timeout = self.timeout.into_iter().chain(idle).min();
         }
     }

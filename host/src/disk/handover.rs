@@ -72,13 +72,15 @@ pub(super) struct Past {
 impl Past {
     fn add(&mut self, queues: &Queues) {
         for mut queue in queues.each() {
-            add_stats(&mut self.stats, queue.stats_by_group());
+            add_stats(&mut self.stats, queue.groups().stats_by_group());
             // Nothing is in it: its clocks stand still.
-            for (id, figures) in queue.figures_of_groups(Instant::ZERO, 0..usize::MAX).into_iter().flatten() {
+            for (id, figures) in
+                queue.groups_mut().figures_of_groups(Instant::ZERO, 0..usize::MAX).into_iter().flatten()
+            {
                 let had = self.had.entry(id).or_default();
                 *had = *had + figures.had;
             }
-            self.doing = self.doing + queue.doing(Instant::ZERO);
+            self.doing = self.doing + queue.groups_mut().doing(Instant::ZERO);
             queue.counters(&mut |name, count| *self.counts.entry(name).or_default() += count);
         }
     }

@@ -32,10 +32,9 @@ use fairlift_core::learn::concurrency;
 use fairlift_core::learn::idling_trial::Finding;
 use fairlift_core::model::Character;
 use fairlift_core::objective::Standing;
-use fairlift_core::queue::Shortage;
-use fairlift_core::queue::{Backing, Figures, Settings};
+use fairlift_core::queue::{Backing, Figures, Load, Settings, Shortage};
 use fairlift_core::stats::Stats;
-use fairlift_core::trace::{Trace, TraceEvent};
+use fairlift_core::trace::TraceEvent;
 use fairlift_core::tunable;
 use fairlift_core::waits::Doing;
 use fairlift_core::{ContextId, Duration, Errno, Group, GroupId, Instant, Limits, Op, Queue, Sector, Weight};
@@ -197,7 +196,7 @@ impl Disk {
     /// Lets each queue keep so many events, those that do already included if it is 0.
     pub(crate) fn set_trace(&self, bound: usize) {
         self.for_each_queue(|mut queue| {
-            if bound == 0 || queue.trace().is_none() {
+            if bound == 0 || !queue.trace().is_on() {
                 queue.set_trace(bound);
             }
         });
@@ -211,8 +210,8 @@ impl Disk {
             // What comes while it is taken is for the next time.
             for _ in 0..EVENTS.div_ceil(most) {
                 let mut queue = queues.nth(number);
-                let events: Vec<TraceEvent> = std::iter::from_fn(|| queue.trace()?.pop()).take(most).collect();
-                lost += queue.trace().map_or(0, Trace::take_lost);
+                let events: Vec<TraceEvent> = std::iter::from_fn(|| queue.trace().pop()).take(most).collect();
+                lost += queue.trace().take_lost();
                 drop(queue);
                 let are_more = events.len() == most;
                 events.into_iter().for_each(&mut *tell);
@@ -229,7 +228,7 @@ impl Disk {
         let state = self.state();
         let mut all = state.past.stats.clone();
         let queues = state.queues.iter().flat_map(|queues| queues.each());
-        queues.for_each(|queue| handover::add_stats(&mut all, queue.stats_by_group()));
+        queues.for_each(|queue| handover::add_stats(&mut all, queue.groups().stats_by_group()));
         let busy = all.into_iter().filter(|(.., stats)| Op::ALL.iter().any(|op| stats.of(*op).ops > 0));
         busy.map(|(_, group, stats)| (group, stats)).collect()
     }
@@ -264,7 +263,7 @@ impl Disk {
         let state = self.state();
         let mut all = (state.past.doing, 0);
         let queues = state.queues.iter().flat_map(|queues| queues.each());
-        queues.for_each(|mut queue| all = (all.0 + queue.doing(now), all.1 + 1));
+        queues.for_each(|mut queue| all = (all.0 + queue.groups_mut().doing(now), all.1 + 1));
         all
     }
 
@@ -352,7 +351,7 @@ impl Disk {
         assert!(place.device.is_none() && !place.is_free, "a place is freed that is in use");
         place.is_free = true;
         for queues in state.all() {
-            queues.each().for_each(|mut queue| queue.remove_backing(start));
+            queues.each().for_each(|mut queue| queue.flushes().remove(start));
         }
         while places.pop_if(|last| last.is_free).is_some() {}
         state.places = places.into();
@@ -438,7 +437,7 @@ impl Disk {
 
     /// The ceiling of a group has changed: what waits for it may go earlier.
     fn ceiling_changed(&self, now: Instant, id: GroupId) {
-        self.state().all().for_each(|queues| queues.each().for_each(|mut queue| queue.ceiling_changed(now, id)));
+        self.state().all().for_each(|queues| queues.each().for_each(|mut queue| queue.ceilings().look_again(now, id)));
     }
 
     /// Removes a group, unless streams or groups are in it still; whether it went.
@@ -448,7 +447,7 @@ impl Disk {
             return true;
         }
         let has_groups = state.groups.iter().any(|(_, group)| group.parent == Some(id));
-        if has_groups || state.all().any(|queues| queues.each().any(|queue| queue.has_streams(id))) {
+        if has_groups || state.all().any(|queues| queues.each().any(|queue| queue.groups().has_streams(id))) {
             return false;
         }
         for queues in state.all() {
@@ -467,7 +466,10 @@ impl Disk {
     /// How many requests its devices have, and how many wait for them.
     pub(crate) fn load(&self) -> (u32, u32) {
         let mut all = (0, 0);
-        self.for_each_queue(|queue| all = (all.0 + u32::from(queue.in_flight()), all.1 + queue.waiting() as u32));
+        self.for_each_queue(|queue| {
+            let Load { in_flight, waiting, .. } = queue.load();
+            all = (all.0 + u32::from(in_flight), all.1 + waiting as u32);
+        });
         all
     }
 }
@@ -493,8 +495,8 @@ fn figures_of<'a>(now: Instant, queue: impl Fn() -> MutexGuard<'a, Queue>) -> Ve
 fn collect_figures<'a>(now: Instant, queue: &impl Fn() -> MutexGuard<'a, Queue>) -> Vec<(GroupId, Figures)> {
     let mut all = queue().figures_of_requests(now);
     let ranges = || (0..).step_by(LOOK).map(|from| from..from + LOOK);
-    all.extend(ranges().map_while(|range| queue().figures_of_streams(now, range)).flatten());
-    all.extend(ranges().map_while(|range| queue().figures_of_groups(now, range)).flatten());
+    all.extend(ranges().map_while(|range| queue().groups_mut().figures_of_streams(now, range)).flatten());
+    all.extend(ranges().map_while(|range| queue().groups_mut().figures_of_groups(now, range)).flatten());
     all
 }
 

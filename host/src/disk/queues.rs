@@ -103,7 +103,7 @@ impl Queues {
     /// Binds a group, where they have it.
     pub(super) fn bind(&self, now: Instant, id: GroupId, bound: &Bound) {
         for mut queue in self.each().filter(|queue| queue.groups().has(id)) {
-            queue.set_ceiling(now, id, bound.budget.clone());
+            queue.ceilings().set(now, id, bound.budget.clone());
             queue.set_floor(now, id, bound.floor);
             queue.set_latency(now, id, bound.latency);
         }

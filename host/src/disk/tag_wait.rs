@@ -156,7 +156,7 @@ mod tests {
             }
             while self.queue.poll_finished(context).is_some() {}
             let mut may_ask = self.wait.begin(came);
-            for _ in 0..if backlog { 64 - self.queue.waiting().min(64) } else { 0 } {
+            for _ in 0..if backlog { 64 - self.queue.load().waiting.min(64) } else { 0 } {
                 let extent = Extent::new(Sector(self.next * 1024), 8);
                 let bio =
                     Bio { op: Op::Read, flags: Flags::NONE, extent, stream: self.stream, token: Token(self.next) };
@@ -170,9 +170,10 @@ mod tests {
                     self.dispatched += 1;
                     goes_on = self.wait.took();
                 }
-                may_ask = self.wait.wait(self.queue.lacks_tag());
+                may_ask = self.wait.wait(self.queue.load().lacks_tag);
             }
-            self.wait.end(now, self.queue.in_flight() == 0 && self.queue.waiting() == 0);
+            let load = self.queue.load();
+            self.wait.end(now, load.in_flight == 0 && load.waiting == 0);
         }
     }
 

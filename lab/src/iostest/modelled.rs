@@ -78,7 +78,7 @@ impl Modelled {
         let mut counters = BTreeMap::new();
         world.queue().counters(&mut |name, count| *counters.entry(name.to_owned()).or_default() += count);
         let unserved = (0..case.groups.len() as u16).map(|group| world.unserved(GroupId(group))).collect();
-        let held = |group| world.queue().group_stats(GroupId(group)).time_held().time;
+        let held = |group| world.queue().groups().stats_of(GroupId(group)).time_held().time;
         let held = (0..case.groups.len() as u16).map(held).collect();
         let mut findings = Vec::new();
         world.queue().take_findings(&mut |finding| findings.push(finding));
@@ -119,7 +119,7 @@ impl Modelled {
         for (id, group) in case.groups.iter().enumerate() {
             let Some(Bounds { ceiling, floor, latency }) = case.bounds.get(&group.path) else { continue };
             let (now, id) = (Instant::ZERO, GroupId(id as u16));
-            queue.set_ceiling(now, id, Some(Arc::new(Budget::new(ceiling))));
+            queue.ceilings().set(now, id, Some(Arc::new(Budget::new(ceiling))));
             queue.set_floor(now, id, *floor);
             queue.set_latency(now, id, *latency);
         }

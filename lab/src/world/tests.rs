@@ -206,7 +206,7 @@ fn who_drains_lets_nobody_ask_and_waits_for_all() {
     world.run_until(at(50));
     world.drain();
     assert_eq!(heard(&news), [('a', 100), ('a', 200), ('a', 300)], "three were asked");
-    assert_eq!((world.queue().waiting(), world.queue().in_flight()), (0, 0));
+    assert_eq!((world.queue().load().waiting, world.queue().load().in_flight), (0, 0));
 }
 
 /// world.5

@@ -368,7 +368,7 @@ impl<'a> Bench<'a> {
         for (tag, outcome) in ended {
             let lane = &mut self.lanes[number];
             lane.queue.handle_completion(now, tag, outcome);
-            lane.in_flight_max = lane.in_flight_max.min(lane.queue.settings().depth.max(lane.queue.in_flight()));
+            lane.in_flight_max = lane.in_flight_max.min(lane.queue.settings().depth.max(lane.queue.load().in_flight));
         }
         if is_due {
             self.lanes[number].queue.handle_timeout(now);
@@ -389,12 +389,12 @@ impl<'a> Bench<'a> {
         let WatchedQueue { queue, check, .. } = &mut self.lanes[number];
         let timeout = queue.poll_timeout();
         self.contexts[context].timeout = timeout;
-        if queue.in_flight() > 0 || is_last {
+        if queue.load().in_flight > 0 || is_last {
             check.settled(now, queue, timeout, false);
         }
         if gives_tags_back {
             for context in 0..self.contexts.len() {
-                if self.lanes[self.lane_of(context as u16)].queue.lacks_tag() {
+                if self.lanes[self.lane_of(context as u16)].queue.load().lacks_tag {
                     self.wake(context);
                 }
             }
@@ -471,7 +471,7 @@ impl<'a> Bench<'a> {
     fn end(&mut self) -> Result {
         self.device.reset(self.now);
         for lane in &mut self.lanes {
-            lane.queue.lift_ceilings(self.now);
+            lane.queue.ceilings().lift(self.now);
         }
         self.meters = Meters::default();
         // Whose bios a ceiling held is woken by whoever lifts it; whose request hung, by its end.
@@ -496,7 +496,8 @@ impl<'a> Bench<'a> {
             }
         }
         for lane in &mut self.lanes {
-            let left = (lane.queue.in_flight(), lane.queue.waiting(), lane.queue.held_bios());
+            let load = lane.queue.load();
+            let left = (load.in_flight, load.waiting, load.held);
             if left != (0, 0, 0) {
                 return Err(Broken::new(
                     "L1",

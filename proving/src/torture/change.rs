@@ -57,7 +57,7 @@ impl Bench<'_> {
             Change::RemoveGroup(group) => {
                 let group = self.group(group);
                 let is_used = self.lanes.iter().any(|lane| {
-                    lane.queue.has_streams(group)
+                    lane.queue.groups().has_streams(group)
                         || lane.queue.groups().iter().any(|(_, other)| other.parent == Some(group))
                 });
                 if group == GroupId::ROOT || is_used {
@@ -103,7 +103,7 @@ impl Bench<'_> {
                 let settings = self.lanes[0].queue.settings();
                 let before = (settings.depth, settings.nr_requests);
                 for lane in &mut self.lanes {
-                    lane.in_flight_max = depth.max(lane.queue.in_flight());
+                    lane.in_flight_max = depth.max(lane.queue.load().in_flight);
                     lane.queue.set_bounds(now, bounds.0, bounds.1);
                 }
                 before != bounds
@@ -148,14 +148,14 @@ impl Bench<'_> {
         match (known, ceiling) {
             (Some(budget), Some(ceiling)) => {
                 budget.set(now, &ceiling);
-                self.lanes.iter_mut().for_each(|lane| lane.queue.ceiling_changed(now, group));
+                self.lanes.iter_mut().for_each(|lane| lane.queue.ceilings().look_again(now, group));
             }
             (None, None) => {}
             (_, ceiling) => {
                 let budget = ceiling.map(|ceiling| Arc::new(Budget::new(&ceiling)));
                 self.budgets.retain(|(id, _)| *id != group);
                 self.budgets.extend(budget.clone().map(|budget| (group, budget)));
-                self.lanes.iter_mut().for_each(|lane| lane.queue.set_ceiling(now, group, budget.clone()));
+                self.lanes.iter_mut().for_each(|lane| lane.queue.ceilings().set(now, group, budget.clone()));
             }
         }
     }

@@ -478,7 +478,7 @@ impl<'a> Run<'a> {
         let mut amount = one_of(&mut self.random, &amounts);
         let budget = Arc::new(Budget::new(&ceiling(amount)));
         let now = self.world.now();
-        self.world.queue().set_ceiling(now, group, Some(Arc::clone(&budget)));
+        self.world.queue().ceilings().set(now, group, Some(Arc::clone(&budget)));
         // What was asked before there was a ceiling, what is in the disk, and what the ceiling lets through at once.
         let most = amounts[2] as f64;
         let room = f64::from(2 + streams) * f64::from(setup.queue.depth + 4) + most * 0.012 + 4.0;
@@ -500,7 +500,7 @@ impl<'a> Run<'a> {
             if now >= next {
                 amount = one_of(&mut run.random, &amounts);
                 budget.set(now, &ceiling(amount));
-                run.world.queue().ceiling_changed(now, group);
+                run.world.queue().ceilings().look_again(now, group);
                 run.tally.one(Count::Changes);
                 next = now + pause;
             }
@@ -540,8 +540,8 @@ impl<'a> Run<'a> {
         let queue = self.world.queue();
         let is_told = queue.settings().scheduler == Kind::Fair && self.setup.theme != Theme::Flushes;
         match told_depth(&self.setup.knobs).filter(|_| is_told) {
-            Some(most) if queue.in_flight() > most => {
-                let says = format!("{} requests are in the disk, and device_depth is {most}", queue.in_flight());
+            Some(most) if queue.load().in_flight > most => {
+                let says = format!("{} requests are in the disk, and device_depth is {most}", queue.load().in_flight);
                 Err(Broken::new("W1", says))
             }
             _ => Ok(()),

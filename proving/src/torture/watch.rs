@@ -18,7 +18,7 @@ impl Bench<'_> {
         let Dispatch { tag, op, flags, extent, .. } = *dispatch;
         let says = |promise, says: String| Err(Broken::new(promise, format!("{op:?} of {extent:?} {says}")));
         let lane = &mut self.lanes[number];
-        let in_flight = lane.queue.in_flight();
+        let in_flight = lane.queue.load().in_flight;
         if in_flight > lane.in_flight_max {
             return says("L1", format!("goes as one of {in_flight}, and {} may be in flight", lane.in_flight_max));
         }

@@ -44,7 +44,7 @@ impl Side {
         self.exchange.timeout.is_none()
             && self.is_at_rest()
             && self.in_lanes() == 0
-            && self.queues.each().all(|queue| queue.in_flight() == 0 && queue.poll_timeout().is_none())
+            && self.queues.each().all(|queue| queue.load().in_flight == 0 && queue.poll_timeout().is_none())
     }
 }
 
@@ -82,8 +82,8 @@ impl Side {
     fn tell_stuck(&self, worker: u16) {
         let (mut waiting, mut lack_tags) = (0, 0);
         for queue in self.queues.each() {
-            waiting += queue.waiting();
-            lack_tags += usize::from(queue.lacks_tag());
+            waiting += queue.load().waiting;
+            lack_tags += usize::from(queue.load().lacks_tag);
         }
         let exchange = &self.exchange;
         let not_fetched = self.queues.of(ContextId(worker)).has_news(ContextId(worker));
