@@ -196,8 +196,9 @@ fn said() -> impl Strategy<Value = Said> {
 }
 
 proptest! {
-    // The seed is given: of 64 runs at seeds of their own two failed, with 23 % of the disk at the worst. Where tenants with most of the places go, the
-    // others wait for these (docs/tried.md, "Periods of those that are there"). That is to be mended in `fair`, and then the seed goes.
+    // The seed is given: of 12,500 trees at seeds of their own 10 failed. Where tenants with most of the places go, the others wait for these
+    // (docs/tried.md, "Periods of those that are there"), and costs are learned from a disk that is half empty meanwhile ("What costs are
+    // learned from while places are empty"). That is to be mended in `fair`, and then the seed goes.
     #![proptest_config(ProptestConfig { max_shrink_iters: 0, rng_seed: proptest::test_runner::RngSeed::Fixed(1), failure_persistence: None, ..ProptestConfig::with_cases(if cfg!(debug_assertions) { 30 } else { 500 }) })]
 
     /// floor.1 to floor.5, ceiling.1 to ceiling.3: in no window of any length is a group below its floor while the disk could,
@@ -286,21 +287,41 @@ fn a_disk_whose_costs_are_learned_is_kept_busy_meanwhile() {
 
 const PLAIN: Said = Said { weight: 100, floor: 0.0, ceiling: 0.0 };
 
-/// admission.1, admission.2. It holds without the queue's word of what ceilings hold back, too: that gains a few percent in the first second.
+/// admission.1, admission.2: at times a tenant at its ceiling waited for places, and was due more than its ceiling lets through; then places were
+/// kept for it that it could not fill. With some ceilings in a tree the disk did three quarters of what it can, for as long as one looked.
 #[test]
-fn a_tenant_at_its_ceiling_costs_the_others_nothing() {
+fn tenants_at_their_ceilings_cost_the_others_nothing() {
     let mut said = [PLAIN; GROUPS];
-    (said[1].weight, said[2].weight, said[3].weight, said[4].weight) = (200, 50, 400, 50);
-    (said[3].ceiling, said[5].weight, said[6].weight) = (1600.0, 400, 50);
+    for (group, weight, ceiling) in [(1, 400, 629.0), (3, 400, 1391.0), (6, 400, 2587.0), (7, 400, 0.0)] {
+        (said[group].weight, said[group].ceiling) = (weight, ceiling);
+    }
+    said[3].floor = 705.0;
+    let mut sim = Sim::new(&said);
+    let asks = core::array::from_fn::<_, GROUPS, _>(|group| [1, 3, 6, 7].contains(&group));
+    let (from, until) = (Instant::ZERO + ms(1000), Instant::ZERO + ms(4000));
+    sim.run(&asks, until);
+    let done = sim.count(0, from, until) / 3.0;
+    assert!(done >= 0.93 * CAPACITY, "{done} a second");
+    let capped = sim.count(3, from, until) / 3.0;
+    assert!((capped - 1391.0).abs() < 20.0, "{capped} a second of 1391");
+}
+
+/// admission.2: what a floor brought a group was taken for what its places did, so that hardly one was left. When its siblings went, and it was due
+/// ten times as much, it had a quarter of that for a second.
+#[test]
+fn a_group_that_its_floor_served_has_its_places_when_its_siblings_go() {
+    let mut said = [PLAIN; GROUPS];
+    (said[2].weight, said[3].weight, said[4].weight) = (50, 50, 400);
+    (said[5].weight, said[6].weight, said[7].weight) = (50, 50, 400);
+    (said[6].floor, said[7].floor) = (936.0, 265.0);
     let mut sim = Sim::new(&said);
     let mut asks = [true; GROUPS];
-    asks[7] = false;
-    let (from, until) = (Instant::ZERO + ms(2000), Instant::ZERO + ms(4000));
+    sim.run(&asks, Instant::ZERO + ms(2500));
+    (asks[5], asks[7]) = (false, false);
+    let (from, until) = (Instant::ZERO + ms(3000), Instant::ZERO + ms(3500));
     sim.run(&asks, until);
-    let done = sim.count(0, from, until) / 2.0;
-    assert!(done >= 0.93 * CAPACITY, "{done} a second");
-    let capped = sim.count(3, from, until) / 2.0;
-    assert!((capped - 1600.0).abs() < 20.0, "{capped} a second of 1600");
+    let (had, due) = (2.0 * sim.count(6, from, until), fluid(&said, &asks, CAPACITY)[6]);
+    assert!(had >= 0.9 * due, "{had} a second of {due}");
 }
 
 /// floor.1: a group that reads alone is not below its floor of writes.

@@ -105,6 +105,8 @@ struct Tenant {
     requests: u32,
     served: u64,
     waited: u32,
+    /// Requests that went to the device in this period for its floor's sake, whatever its places are.
+    beyond: u32,
     /// The part of what ended that was its own, in the disk's time and in requests (admission.1).
     had: f64,
     part: f64,
@@ -235,7 +237,9 @@ impl Tenant {
         if self.due == 0.0 {
             return (self.part * due / self.had * all).max(LEAST);
         }
-        let half = GAIN * (self.due - self.had) / (self.due + self.had);
+        // What its floor brought it says nothing of its places: of those fewer and fewer would be left.
+        let had = if 2 * self.beyond > self.requests { self.had.min(self.due) } else { self.had };
+        let half = GAIN * (self.due - had) / (self.due + had);
         let places = self.places * (due / self.due) * (1.0 + half) / (1.0 - half);
         // It cannot fill more, or could not before.
         places.min(self.places.max(self.keeps().into())).max(LEAST)
@@ -353,6 +357,11 @@ impl Admission {
         (tenant.out, tenant.last) = (tenant.out + 1, shape);
         tenant.is_held = !tenant.has_room();
         tenant.is_held
+    }
+
+    /// A request that goes to the device may go whatever the places of its tenant are (floor.5).
+    pub(super) fn goes_beyond(&mut self, id: TenantId) {
+        self.tenants[id.0 as usize].beyond += 1;
     }
 
     /// A request is a tenant's that another one sent.
@@ -582,6 +591,7 @@ impl Admission {
         self.touched.retain(|at| {
             let tenant = &mut tenants[*at as usize];
             (tenant.present, tenant.served, tenant.requests, tenant.waited, tenant.opens) = (0, 0, 0, 0, 0);
+            tenant.beyond = 0;
             tenant.limited = tenant.limited.saturating_sub(1);
             tenant.most_before = core::mem::replace(&mut tenant.most, tenant.open);
             tenant.is_touched = tenant.open > 0 || tenant.most_before > 0;

@@ -322,6 +322,9 @@ impl Fair {
             if !all {
                 let bytes = Bytes::of(self.shapes[id.0 as usize].shape.sectors.into());
                 is_free = self.floors.count(now, group, self.waitings.op(id).direction(), bytes.get()); // floor.5
+                if is_free {
+                    self.tenants.goes_beyond(tenant);
+                }
             }
             self.floors.went(group, self.waitings.op(id).direction());
         }
