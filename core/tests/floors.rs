@@ -196,9 +196,9 @@ fn said() -> impl Strategy<Value = Said> {
 }
 
 proptest! {
-    // The seed is given: of 12,500 trees at seeds of their own 10 failed. Where tenants with most of the places go, the others wait for these
-    // (docs/tried.md, "Periods of those that are there"), and costs are learned from a disk that is half empty meanwhile ("What costs are
-    // learned from while places are empty"). That is to be mended in `fair`, and then the seed goes.
+    // The seed is given: of 25 runs of 500 trees at seeds of their own six failed, most by less than 2 % of the disk. Where tenants with most of the
+    // places go, the others wait for these (docs/tried.md, "Periods of those that are there"). That is to be mended in `fair`, and then the seed
+    // goes.
     #![proptest_config(ProptestConfig { max_shrink_iters: 0, rng_seed: proptest::test_runner::RngSeed::Fixed(1), failure_persistence: None, ..ProptestConfig::with_cases(if cfg!(debug_assertions) { 30 } else { 500 }) })]
 
     /// floor.1 to floor.5, ceiling.1 to ceiling.3: in no window of any length is a group below its floor while the disk could,
