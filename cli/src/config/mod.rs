@@ -145,7 +145,7 @@ pub(crate) fn read(source: &Source, dir: &Path, mistakes: &mut Vec<Mistake>) -> 
     file
 }
 
-/// What the key takes, a number or a switch, whose value is at a place that is no TOML, as in `weight = 150%`.
+/// A value is no TOML, as in `weight = 150%`: what its key takes, if that is a number or a switch. `at` is where the value is.
 fn wants(text: &str, at: usize) -> Option<String> {
     let before = text.get(..at)?;
     let line = before.rsplit('\n').next()?;

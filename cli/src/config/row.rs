@@ -66,7 +66,7 @@ pub(crate) struct Row<T: 'static> {
     takes: &'static str,
     default: &'static str,
     says: &'static str,
-    /// What a number means, for those who gave something else.
+    /// A phrase that a mistake ends with: what its numbers mean.
     means: &'static str,
     put: Put<T>,
     /// It is in the config file; what is added can have it.
@@ -85,7 +85,7 @@ pub(crate) struct Key {
     pub(crate) default: &'static str,
     /// What it does, in a phrase.
     pub(crate) says: &'static str,
-    /// What a number means.
+    /// As in its row.
     means: &'static str,
     /// The type of its values, for OpenAPI.
     pub(crate) schema: Value,
@@ -102,7 +102,7 @@ impl Key {
         ["integer", "boolean"].iter().any(|kind| self.schema["type"] == *kind)
     }
 
-    /// What it takes, for those who gave what nothing takes.
+    /// The key's values and their meaning, as a mistake tells them.
     pub(super) fn wants(&self) -> String {
         explained(format!("{} takes {}", self.name, self.takes), self.means)
     }
@@ -137,7 +137,7 @@ impl<T> Row<T> {
         self
     }
 
-    /// What its number means, for those who gave something else.
+    /// A mistake in its number ends with this phrase.
     pub(crate) const fn means(mut self, means: &'static str) -> Self {
         self.means = means;
         self
@@ -246,7 +246,7 @@ impl<T> Row<T> {
     }
 }
 
-/// What is wrong with a value, and what would have been meant by a right one.
+/// A mistake in a value, and the phrase of its row.
 fn explained(says: String, means: &str) -> String {
     if means.is_empty() { says } else { format!("{says}; {means}") }
 }

@@ -56,6 +56,7 @@ impl Workers {
     /// A queue of these settings for each context.
     #[must_use]
     pub fn apart(settings: &Settings) -> Self {
+        assert!(settings.depth <= TAGS && settings.contexts < u16::MAX / TAGS, "each tag has a name of its own");
         let settings = with_shared_flushes(settings);
         let queues = (0..settings.contexts).map(|_| Queue::new(settings.clone())).collect();
         Self { queues, streams: Vec::new(), may_change: false }

@@ -16,6 +16,7 @@
 //! admission.2  At the end of a period the places of a tenant are multiplied by (due ÷ had)^[`GAIN`]: integral control, so what
 //!              remains of an error is corrected again. If it is due more than before, because a weight was changed or another
 //!              tenant has gone, its places are multiplied by that first. Places that a tenant does not fill do not become more.
+//!              What its floor brought a tenant says nothing of its places: of those fewer and fewer would be left.
 //!              A tenant has one place at least. One that is new has no bound until the first period ends, and one that its ceiling
 //!              keeps below its part has none: the ceiling is one.
 //! admission.3  Weights divide the places; throughput and `isolation_cost` bound their sum. It is no more than throughput needs
@@ -105,7 +106,7 @@ struct Tenant {
     requests: u32,
     served: u64,
     waited: u32,
-    /// Requests that went to the device in this period for its floor's sake, whatever its places are.
+    /// Its requests of this period that went to the device for its floor's sake, whatever its places are (floor.5).
     beyond: u32,
     /// The part of what ended that was its own, in the disk's time and in requests (admission.1).
     had: f64,
@@ -237,7 +238,6 @@ impl Tenant {
         if self.due == 0.0 {
             return (self.part * due / self.had * all).max(LEAST);
         }
-        // What its floor brought it says nothing of its places: of those fewer and fewer would be left.
         let had = if 2 * self.beyond > self.requests { self.had.min(self.due) } else { self.had };
         let half = GAIN * (self.due - had) / (self.due + had);
         let places = self.places * (due / self.due) * (1.0 + half) / (1.0 - half);
@@ -590,8 +590,8 @@ impl Admission {
         let tenants = &mut self.tenants;
         self.touched.retain(|at| {
             let tenant = &mut tenants[*at as usize];
-            (tenant.present, tenant.served, tenant.requests, tenant.waited, tenant.opens) = (0, 0, 0, 0, 0);
-            tenant.beyond = 0;
+            (tenant.present, tenant.served, tenant.opens) = (0, 0, 0);
+            (tenant.requests, tenant.waited, tenant.beyond) = (0, 0, 0);
             tenant.limited = tenant.limited.saturating_sub(1);
             tenant.most_before = core::mem::replace(&mut tenant.most, tenant.open);
             tenant.is_touched = tenant.open > 0 || tenant.most_before > 0;

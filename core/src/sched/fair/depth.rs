@@ -398,7 +398,7 @@ impl Depth {
             Some(probe) if if probe < self.here() { is_full } else { self.before_is_full } => self.learn(speed, probe),
             Some(_) => {}
         }
-        let is_filled = was_probe.is_some() || self.is_filled(inside as f64 / f64::from(size));
+        let is_filled = was_probe.is_some() || self.note_filled(inside as f64 / f64::from(size));
         let after = self.limit();
         let skip = if was_probe == self.probe { 0 } else { before.max(after) };
         self.window = Window { start: now, ..Window::new(before.max(after), skip) };
@@ -408,8 +408,8 @@ impl Depth {
         }
     }
 
-    /// Whether so many in the device are about as many as usual (depth.9).
-    fn is_filled(&mut self, inside: f64) -> bool {
+    /// A window had so many in the device: whether that is about as many as usual (depth.9).
+    fn note_filled(&mut self, inside: f64) -> bool {
         let is_filled = inside >= FILLED * self.usual;
         self.usual += (inside - self.usual) / if inside > self.usual { 2.0 } else { USUAL };
         is_filled
