@@ -115,6 +115,7 @@ fn over_nbd(spec: &Spec, load: Load, runtime: Duration) -> f64 {
         engine: Engine::Auto,
         limits: Limits::default(),
         tls: None,
+        clients: Vec::new(),
         roots: Vec::new(),
     })
     .expect("a model can be served");

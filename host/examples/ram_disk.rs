@@ -24,6 +24,7 @@ fn main() -> Result<(), fairlift::Error> {
         engine: Engine::Auto,
         limits: Limits::default(),
         tls: None,
+        clients: Vec::new(),
         roots: Vec::new(),
     })?;
     let handle = server.handle();

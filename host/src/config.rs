@@ -47,6 +47,8 @@ pub struct Config {
     pub limits: Limits,
     /// The server's certificate and the authorities that it trusts; needed where a listener's [`Tls`] is not `Off`.
     pub tls: Option<Arc<rustls::ServerConfig>>,
+    /// Which clients may open which exports; none: every client may open all of them.
+    pub clients: Vec<crate::access::Rule>,
     /// The directories that the files of all backings must lie in, of exports that are added later as well; none: they may lie
     /// anywhere.
     pub roots: Vec<Root>,

@@ -5,6 +5,7 @@
 //!
 //! | module | what it holds |
 //! |---|---|
+//! | [`access`] | which exports a client may open |
 //! | [`config`] | what to serve, as plain data |
 //! | [`confine`] | giving up what a server no longer needs once it has started |
 //! | [`control`] | what can be changed while it serves |
@@ -19,6 +20,7 @@
 //! | `device` | what holds the data |
 //! | `kernel` | io_uring, the memory it borrows, and how workers wake each other |
 
+pub mod access;
 pub mod bench;
 pub mod config;
 pub mod confine;
@@ -29,6 +31,7 @@ mod error;
 pub mod events;
 pub mod export;
 mod kernel;
+mod quiet;
 mod server;
 pub mod wire;
 mod worker;

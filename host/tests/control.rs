@@ -52,6 +52,7 @@ fn config(socket: &Path) -> Config {
         engine: Engine::Auto,
         limits: Limits::default(),
         tls: None,
+        clients: Vec::new(),
         roots: Vec::new(),
     }
 }

@@ -39,6 +39,7 @@ fn serve(socket: &Path, backing: Backing, shared_tags: bool) -> Server {
         engine: Engine::Auto,
         limits: Limits::default(),
         tls: None,
+        clients: Vec::new(),
         roots: Vec::new(),
     };
     Server::bind(config).unwrap()

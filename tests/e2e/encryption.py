@@ -7,6 +7,20 @@ from harness import *
 from nbdclient import *
 
 
+CLIENT = "extendedKeyUsage=clientAuth\nkeyUsage=digitalSignature\n"
+
+
+def sign(t, authority, name, subject, extensions):
+    """A certificate `name` in the directory of them."""
+    place = t.path("pki")
+    Path(f"{place}/{name}.ext").write_text(extensions)
+    t.run("openssl", "req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-subj", subject,
+          "-keyout", f"{place}/{name}-key.pem", "-out", f"{place}/{name}.csr")
+    t.run("openssl", "x509", "-req", "-in", f"{place}/{name}.csr", "-days", "2", "-CA", f"{place}/{authority}-cert.pem",
+          "-CAkey", f"{place}/{authority}-key.pem", "-CAcreateserial", "-extfile", f"{place}/{name}.ext",
+          "-out", f"{place}/{name}-cert.pem")
+
+
 def certificates(t):
     """A directory as QEMU and libnbd want it, for the server and for a client that the same authority signed."""
     place = t.path("pki")
@@ -15,23 +29,14 @@ def certificates(t):
     os.mkdir(place)
     os.mkdir(f"{place}/anonymous")
 
-    def sign(authority, name, subject, extensions):
-        Path(f"{place}/{name}.ext").write_text(extensions)
-        t.run("openssl", "req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-subj", subject,
-              "-keyout", f"{place}/{name}-key.pem", "-out", f"{place}/{name}.csr")
-        t.run("openssl", "x509", "-req", "-in", f"{place}/{name}.csr", "-days", "2", "-CA", f"{place}/{authority}-cert.pem",
-              "-CAkey", f"{place}/{authority}-key.pem", "-CAcreateserial", "-extfile", f"{place}/{name}.ext",
-              "-out", f"{place}/{name}-cert.pem")
-
     for authority in "ca", "stranger-ca":
         t.run("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2",
               "-subj", f"/CN=Fairlift test {authority}", "-addext", "keyUsage=critical,keyCertSign,cRLSign",
               "-keyout", f"{place}/{authority}-key.pem", "-out", f"{place}/{authority}-cert.pem")
-    sign("ca", "server", "/CN=localhost",
+    sign(t, "ca", "server", "/CN=localhost",
          "subjectAltName=DNS:localhost,IP:127.0.0.1\nextendedKeyUsage=serverAuth\nkeyUsage=digitalSignature\n")
-    client = "extendedKeyUsage=clientAuth\nkeyUsage=digitalSignature\n"
-    sign("ca", "client", "/CN=client", client)
-    sign("stranger-ca", "stranger", "/CN=stranger", client)
+    sign(t, "ca", "client", "/CN=client", CLIENT)
+    sign(t, "stranger-ca", "stranger", "/CN=stranger", CLIENT)
     shutil.copy(f"{place}/ca-cert.pem", f"{place}/anonymous/ca-cert.pem")
     return place
 

@@ -5,7 +5,9 @@
 
 use std::path::PathBuf;
 
+use fairlift::access::Rule;
 use fairlift::config::{Disk, Export, Faults, Null, Tls};
+use fairlift::control::check_path as check_group;
 use fairlift_core::ceiling::Bounds;
 use fairlift_core::learn::concurrency;
 use fairlift_core::{Duration, Priority, Weight, sched};
@@ -18,7 +20,7 @@ use super::row::{Act, Key, Kind, Row, Sort, all};
 use super::section::Placed;
 use crate::control::parse_control;
 use crate::ways;
-use crate::words::place::{check_path, parse_engine, parse_place, parse_tls};
+use crate::words::place::{self, check_path, parse_engine, parse_place, parse_tls};
 use crate::words::scheduler::parse_scheduler;
 
 /// The keys that can be said of a thing that is added or set, beside its name, and of a disk the tunables of its scheduler.
@@ -227,6 +229,53 @@ fn tls_words() -> Vec<&'static str> {
     vec!["off", "on", "require"]
 }
 
+/// Who may open what.
+pub(crate) const CLIENT: Sort = Sort::new(
+    "client",
+    "[client.NAME]",
+    "A client may open the exports that it is allowed here. Without any `[client.…]` every client may open every export; with one, \
+     exports that no table allows a client do not exist for it. All that a table says of how its client is known must hold. A client that \
+     several tables fit may do what these allow together. NBD clients are meant: sockets of virtual machines, block devices and control \
+     have their own words. See `docs/do/access.md`.",
+    || all(CLIENT_ROWS),
+);
+
+pub(crate) const CLIENT_ROWS: &[Row<Rule>] = &[
+    client("uid", Number(0, NO_ID - 1, |rule, uid| rule.uid = Some(uid as u32)))
+        .usual("any client")
+        .says("the user of the process at the other end of a unix socket"),
+    client("gid", Number(0, NO_ID - 1, |rule, gid| rule.gid = Some(gid as u32)))
+        .usual("any client")
+        .says("the group of this process; its further groups do not count"),
+    client("certificate", Text(|rule, text| text.parse().map(|subject| rule.certificate = Some(subject))))
+        .takes("`CN=NAME`, `DNS:NAME`, `URI:NAME`, `email:NAME`, or `sha256:` and its fingerprint")
+        .usual("any client")
+        .says("a name in the certificate that the client shows, or that certificate alone; needs `tls_verify_peer`"),
+    client("address", Text(|rule, text| text.parse().map(|network| rule.address = Some(network))))
+        .takes("an IP address, or a range such as `192.0.2.0/24`")
+        .usual("any client")
+        .says("where the client comes from"),
+    client("listener", Text(|rule, text| place::parse(text).map(|address| rule.listener = Some(address.to_string()))))
+        .takes("one of the addresses of `listen`")
+        .usual("any client")
+        .says("the address that the client has connected to"),
+    client("exports", List(Some("lists no export"), |rule, text, _| Ok(_ = rule.exports.insert(text.into()))))
+        .takes("the name of an export, or a list of them")
+        .usual("none")
+        .says("the exports that the client may open"),
+    client("group", Text(|rule, text| check_group(text).map(|()| rule.group = Some(text.into()))))
+        .takes("a path from the root, as in `\"/tenants/alice\"`")
+        .usual("none")
+        .says("a group: the client may open the exports of this one and of all below it"),
+    client("read_only", Switch(|rule, is| rule.read_only = is)).usual("false").says("whether the client may only read"),
+    client("max_connections", Number(1, 1 << 20, |rule, most| rule.max_connections = Some(most as u32)))
+        .usual("those of the server")
+        .says("limit on connections of this client"),
+];
+
+/// What the kernel takes for no user.
+const NO_ID: u64 = u32::MAX as u64;
+
 /// The server itself.
 pub(crate) const SERVER: Sort = Sort::new(
     "server",
@@ -314,7 +363,7 @@ pub(crate) const SERVER_ROWS: &[Row<Server>] = &[
 ];
 
 /// All tables, in the order in which they are explained.
-pub(crate) const SORTS: [Sort; 4] = [EXPORT, DISK, GROUP, SERVER];
+pub(crate) const SORTS: [Sort; 5] = [EXPORT, DISK, GROUP, CLIENT, SERVER];
 
 const fn export(name: &'static str, put: Put<ExportKeys>) -> Row<ExportKeys> {
     Row::new(name, put)
@@ -326,6 +375,10 @@ const fn disk(name: &'static str, put: Put<Disk>) -> Row<Disk> {
 
 const fn group(name: &'static str, put: Put<GroupKeys>) -> Row<GroupKeys> {
     Row::new(name, put)
+}
+
+const fn client(name: &'static str, put: Put<Rule>) -> Row<Rule> {
+    Row::new(name, put).only(true, false)
 }
 
 const fn server(name: &'static str, put: Put<Server>) -> Row<Server> {

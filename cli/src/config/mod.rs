@@ -14,6 +14,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
+use fairlift::access::Rule;
 use fairlift::config::{self, Address, Backing, Engine, Limits, Tls};
 use fairlift::confine::Capability;
 use fairlift::control::check_name;
@@ -30,7 +31,8 @@ use crate::words::mistake::{Mistake, Source};
 use crate::words::place::ListenAt;
 use crate::words::{place, units};
 use keys::{
-    DISK, DISK_ROWS, EXPORT, EXPORT_ROWS, ExportKeys, GROUP, GROUP_ROWS, GroupKeys, SERVER, SERVER_ROWS, SORTS,
+    CLIENT, CLIENT_ROWS, DISK, DISK_ROWS, EXPORT, EXPORT_ROWS, ExportKeys, GROUP, GROUP_ROWS, GroupKeys, SERVER,
+    SERVER_ROWS, SORTS,
 };
 use row::{Key, Sort};
 use section::{Placed, Section, join, show};
@@ -53,8 +55,20 @@ pub(crate) struct File {
     pub(crate) weighed: Vec<Placed<String>>,
     /// Where floors are.
     pub(crate) floors: Vec<Placed<String>>,
+    /// `[client.…]`, in the order of the file.
+    pub(crate) clients: Vec<Allowed>,
     /// `[server]`.
     pub(crate) server: Server,
+}
+
+/// What a client may do, as the file has it.
+#[derive(Debug)]
+pub(crate) struct Allowed {
+    /// Where its table is.
+    pub(crate) at: Range<usize>,
+    /// Where its certificate is named.
+    pub(crate) certificate: Option<Range<usize>>,
+    pub(crate) said: Rule,
 }
 
 /// A scheduling domain as the file has it.
@@ -183,7 +197,8 @@ impl Reading<'_> {
             .iter()
             .filter_map(|section| Some(Placed { value: section.name.clone(), at: section.raw("min")?.span() }));
         let floors = floors.collect();
-        File { disks, exports, groups, bounds, weighed, floors, server: self.server(document) }
+        let clients = self.sections(document, CLIENT).iter().map(|section| self.client(section)).collect();
+        File { disks, exports, groups, bounds, weighed, floors, clients, server: self.server(document) }
     }
 
     /// The tables `[sort.NAME]`, in the order of the file.
@@ -329,6 +344,22 @@ impl Reading<'_> {
             ..said
         };
         Some(Export { at: section.at.clone(), backing, places: section.places(), said })
+    }
+
+    fn client(&mut self, section: &Section<'_>) -> Allowed {
+        let mut said = Rule { name: section.name.clone(), ..Rule::default() };
+        let before = self.mistakes.len();
+        section.put(self.mistakes, CLIENT_ROWS, &mut said);
+        if let Err((_, says)) = said.check()
+            && self.mistakes.len() == before
+        {
+            self.note(section.at.clone(), &section.path, says.into());
+        }
+        // As the places of `listen`, of which it is one.
+        if let Some(path) = said.listener.as_ref().and_then(|place| place.strip_prefix("unix:")) {
+            said.listener = Some(Address::Unix(self.dir.join(path)).to_string());
+        }
+        Allowed { at: section.at.clone(), certificate: section.raw("certificate").map(Spanned::span), said }
     }
 
     fn server(&mut self, document: &DeTable<'_>) -> Server {

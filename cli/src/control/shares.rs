@@ -384,6 +384,7 @@ mod tests {
             engine: Engine::Auto,
             limits: Limits::default(),
             tls: None,
+            clients: Vec::new(),
             roots: Vec::new(),
         };
         State { version: 0, config: config.into() }

@@ -2,6 +2,7 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use fairlift::access::Rule;
 use fairlift::config::{Config, Disk, Export, Listener, Tls, WayIn};
 use fairlift::control::view::{ClientView, DiskView};
 use fairlift::control::{Event, State, View};
@@ -172,6 +173,16 @@ pub(super) fn client(client: &ClientView) -> Value {
         "export": client.export,
         "worker": client.worker,
         "since": seconds(client.since),
+    })
+}
+
+/// What a client may do, and how many connections it has.
+pub(super) fn client_rule(rule: &Rule, view: &View) -> Value {
+    json!({
+        "name": rule.name,
+        "known": rule.known(),
+        "may": rule.may(),
+        "connections": view.let_in.get(&rule.name),
     })
 }
 

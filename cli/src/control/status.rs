@@ -93,6 +93,7 @@ pub(super) fn status(state: &State, before: &View, after: &View, seconds: f64) -
         "tenants": tenants,
         "engine": after.engine,
         "connections": after.clients.len(),
+        "clients": state.config.clients.iter().map(|rule| show::client_rule(rule, after)).collect::<Value>(),
         "flush_errors": after.flush_errors.len(),
     })
 }

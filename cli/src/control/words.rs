@@ -328,6 +328,7 @@ mod tests {
             engine: Engine::Auto,
             limits: Limits::default(),
             tls: None,
+            clients: Vec::new(),
             roots: Vec::new(),
         }
     }

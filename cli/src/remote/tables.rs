@@ -66,6 +66,13 @@ pub(super) fn status(value: &Value) -> String {
     let shown = if rows.iter().all(|row| row[heads.len() - 1].is_empty()) { heads.len() - 1 } else { heads.len() };
     rows.iter_mut().for_each(|row| row.truncate(shown));
     table(&mut out, &heads[..shown], &rows, is_name);
+    let rules = list("clients");
+    if !rules.is_empty() {
+        let row = |rule: &Value| ["name", "known", "connections", "may"].map(|key| text(&rule[key])).to_vec();
+        out.push('\n');
+        let heads = ["CLIENT", "KNOWN BY", "CONNECTIONS", "MAY"];
+        table(&mut out, &heads, &rules.iter().map(row).collect::<Vec<_>>(), |at, _| at != 2);
+    }
     let connections = value["connections"].as_u64().unwrap_or_default();
     let plural = if connections == 1 { "" } else { "s" };
     let length = seconds(value);

@@ -16,9 +16,12 @@
 //!          export: it is told of only where no disk of the server knows weights.
 //! inert.7  A latency of a group whose disks all have a scheduler that makes no room for one.
 //! inert.8  Exports of more RAM than the machine has: what clients write there is given out as they write, until nothing is left.
+//! inert.9  A client that is to open an export that is not there, or those of a group that has none, or to come by an address at which
+//!          the server does not listen.
 
 use std::collections::BTreeSet;
 
+use fairlift::access::Rule;
 use fairlift::config::{Backing, Config, Disk, Export};
 use fairlift::control::{Becomes, Of, Step};
 use fairlift_core::{Group, GroupId, Weight, sched};
@@ -39,7 +42,9 @@ pub(super) fn warnings(config: &Config, places: &Places) -> Vec<Mistake> {
     let disks = disks.map(|(_, said)| said.says("no export is on this disk"));
     let small = places.disks.iter().filter_map(|(name, said)| Some(said.says(why_small(config, name)?)));
     let large = why_large(config).map(|(export, why)| places.export(export).says(why));
-    groups.chain(latencies).chain(disks).chain(small).chain(large).collect()
+    let rules =
+        config.clients.iter().flat_map(|rule| why_vain(config, rule).map(|why| places.client(&rule.name).says(why)));
+    groups.chain(latencies).chain(disks).chain(small).chain(large).chain(rules).collect()
 }
 
 /// What cannot act of steps that were made, in the configuration that is in force then (inert.6).
@@ -162,6 +167,23 @@ fn why_large(config: &Config) -> Option<(&str, String)> {
             format!("exports have {all} of RAM, and this machine {there}: once clients have written as much, the kernel ends the server"),
         )
     })
+}
+
+/// What of a rule for a client cannot act (inert.9).
+fn why_vain<'a>(config: &'a Config, rule: &'a Rule) -> impl Iterator<Item = String> + 'a {
+    let names = || config.exports.iter().map(|export| export.name.as_str());
+    let exports = rule.exports.iter().filter(move |name| names().all(|there| there != **name));
+    let exports = exports.map(move |name| format!("there is no export {name:?}{}", suggestion(name, names())));
+    let groups = || config.groups.iter().map(|group| group.path.as_str());
+    let group = rule.group.iter().filter(|path| exports_below(config, path).next().is_none());
+    let group =
+        group.map(move |path| format!("no export is in group {path:?} or below it{}", suggestion(path, groups())));
+    let places = || config.listeners.iter().map(|listener| listener.address.to_string());
+    let listener = rule.listener.iter().filter(move |place| places().all(|there| there != **place));
+    let listener = listener.map(move |place| {
+        format!("it does not listen at {place}, only at {}", places().collect::<Vec<_>>().join(", "))
+    });
+    exports.chain(group).chain(listener)
 }
 
 /// Why the weight of a group cannot act; `None` if it can.

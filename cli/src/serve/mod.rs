@@ -12,6 +12,7 @@ mod reload;
 mod signals;
 mod systemd;
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -20,7 +21,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fairlift::config::{Address, Config, Disk, Tls, WayIn};
-use fairlift::control::tenants;
+use fairlift::control::{State, tenants};
 use fairlift::{Error, Foreign, Handle, Server};
 use fairlift_core::GroupId;
 use tracing_subscriber::filter::LevelFilter;
@@ -75,6 +76,7 @@ fn attempt(flags: &ServeArgs) -> Result<(), Complaint> {
         let (in_force, warnings) = prepared.check().map_err(|wrong| Complaint::Refused(not_started(wrong)))?;
         eprint!("{}", render(Severity::Warning, prepared.source.as_ref(), &warnings));
         println_or_not(&format!("ok: {}\n", summary(&in_force, warnings.len())));
+        clients_of(&in_force).for_each(|line| println_or_not(&(line + "\n")));
         return Ok(());
     }
     let _log = log::start(flags.log, if flags.run.is_some() { LevelFilter::WARN } else { LevelFilter::INFO });
@@ -125,6 +127,7 @@ impl Prepared {
         match checked {
             Ok((in_force, mut warnings)) if mistakes.is_empty() => {
                 warnings.extend(inert::warnings(&in_force, &self.places));
+                warnings.extend(open_to_all(&in_force).map(|why| self.places.listen().says(why)));
                 Ok((in_force, warnings))
             }
             _ => Err(self.all(mistakes)),
@@ -238,7 +241,13 @@ fn run(
         said.clear(); // What is printed is the command's.
     }
     let reload = Arc::new(Reload::new(flags.clone(), Arc::new(prepared), control::places(&doors), foreign));
-    handle.state().iter().flat_map(|state| tenants_of(&state.config)).for_each(|line| tracing::info!("{line}"));
+    if let Some(State { config, .. }) = handle.state() {
+        tenants_of(&config)
+            .into_iter()
+            .chain(clients_of(&config).take(NAMED))
+            .for_each(|line| tracing::info!("{line}"));
+        open_to_all(&config).iter().for_each(|line| tracing::warn!("{line}"));
+    }
     reload.warnings(&handle).iter().for_each(|warning| tracing::warn!("{warning}"));
     let _control = control::start(doors, handle.clone(), Arc::clone(&reload) as Arc<dyn control::ConfigFile>)?;
     let blocks = handle.clone();
@@ -326,6 +335,21 @@ fn tenants_of(config: &Config) -> Vec<String> {
         }
     };
     config.disks.iter().enumerate().map(line).collect()
+}
+
+/// Who may open what, a line each: `client alice, uid 1000: group /tenants/alice`.
+fn clients_of(config: &Config) -> impl Iterator<Item = String> {
+    config.clients.iter().map(|rule| format!("client {}, {rule}", rule.name))
+}
+
+/// What is said of a server that lets every client of other machines open the exports of every tenant.
+fn open_to_all(config: &Config) -> Option<String> {
+    let tenants = config.exports.iter().map(|export| export.group).collect::<BTreeSet<_>>().len();
+    let listener = config.listeners.iter().find(|listener| place::is_remote(&listener.address))?;
+    (tenants > 1 && config.clients.is_empty()).then(|| {
+        let at = place::show(&listener.address);
+        format!("other machines can reach {at}, and each may open the exports of all {tenants} tenants; [client.NAME] in the config file says who may open which")
+    })
 }
 
 /// The address as it came to be: with port 0 the kernel chose one.

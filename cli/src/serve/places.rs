@@ -63,6 +63,8 @@ pub(crate) struct Places {
     pub(super) disks: Vec<(String, Said)>,
     /// By the group's path: those that were given a weight, or a table.
     pub(super) groups: Vec<(String, Said)>,
+    /// By the client's name.
+    pub(super) clients: Vec<(String, Said)>,
 }
 
 impl Places {
@@ -96,6 +98,8 @@ impl Places {
         places.server.clone_from(&file.server.at);
         places.disks =
             file.disks.iter().map(|disk| (disk.said.name.clone(), table("disk", &disk.said.name, &disk.at))).collect();
+        let clients = file.clients.iter();
+        places.clients = clients.map(|one| (one.said.name.clone(), table("client", &one.said.name, &one.at))).collect();
         let tables = file.weighed.iter();
         places.groups = tables.map(|one| (one.value.clone(), table("group", &one.value, &one.at))).collect();
         places
@@ -119,6 +123,7 @@ impl Places {
             Of::Disk(name) => Some(self.disk(name)),
             Of::Listener(_) => Some(self.listen()),
             Of::Group(path) => find(&self.groups, path),
+            Of::Client(name) => Some(self.client(name)),
             Of::Server => None,
         }
     }
@@ -131,6 +136,11 @@ impl Places {
     /// A disk.
     pub(super) fn disk(&self, name: &str) -> Said {
         find(&self.disks, name).unwrap_or_else(|| Said::in_flag(format!("disk {name:?}")))
+    }
+
+    /// What a client may do.
+    pub(super) fn client(&self, name: &str) -> Said {
+        find(&self.clients, name).unwrap_or_else(|| Said::in_flag(format!("client {name:?}")))
     }
 
     /// The addresses, all together.

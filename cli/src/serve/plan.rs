@@ -13,6 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+use fairlift::access::Rule;
 use fairlift::config::{Address, Config, Disk, Export, Limits, Listener, Ram, Root, Tls};
 use fairlift::control::{check_floors, check_name};
 use fairlift_core::ceiling::{Bounds, Ceiling};
@@ -69,6 +70,7 @@ pub(crate) fn plan(
         bounds: BTreeMap::new(),
         weighed: Vec::new(),
         floors: Vec::new(),
+        clients: Vec::new(),
         server: Server::default(),
     });
     let mut places = Places::new(flags, &file);
@@ -80,6 +82,7 @@ pub(crate) fn plan(
     let control = control(flags, &file.server, &listeners, mistakes);
     let limits = file.server.limits;
     let workers = workers(flags, &file.server, mistakes);
+    let clients = clients(flags, &file, mistakes);
     let config = Config {
         bounds: file.bounds.into(),
         groups: file.groups.into_groups().into(),
@@ -95,6 +98,7 @@ pub(crate) fn plan(
             ..limits
         },
         tls: certificate.as_ref().map(|certificate| Arc::clone(&certificate.config)),
+        clients,
         roots: roots(flags, &file.server),
     };
     if let Err((path, says)) = check_floors(&config) {
@@ -103,6 +107,22 @@ pub(crate) fn plan(
     }
     let confinement = Confinement::said(flags, &file.server);
     Plan { config, control, certificate: certificate.map(|certificate| certificate.digest), confinement, places }
+}
+
+/// Who may open what. Only a certificate that is verified says who a client is.
+fn clients(flags: &ServeArgs, file: &File, mistakes: &mut Vec<Mistake>) -> Vec<Rule> {
+    let verifies = flags.tls_verify_peer || file.server.tls_verify_peer;
+    for config::Allowed { certificate, said, .. } in file.clients.iter().filter(|_| !verifies) {
+        mistakes.extend(certificate.clone().map(|at| {
+            let key = join("client", &said.name) + ".certificate";
+            Mistake {
+                at: Some(at),
+                key,
+                says: "needs tls_verify_peer = true: no client is asked for a certificate".into(),
+            }
+        }));
+    }
+    file.clients.iter().map(|client| client.said.clone()).collect()
 }
 
 /// The directories that files must lie in (serve.1).

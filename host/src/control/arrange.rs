@@ -195,7 +195,7 @@ pub(crate) fn address(device: &Arc<dyn Device>) -> *const () {
 }
 
 pub(crate) fn export(
-    config: &config::Export,
+    (config, path): (&config::Export, &str),
     device: &Arc<dyn Device>,
     (disk, start): (usize, Sector),
     id: u64,
@@ -229,6 +229,7 @@ pub(crate) fn export(
         size,
         read_only: config.read_only || facts.read_only,
         group: config.group,
+        path: path.into(),
         priority: config.priority,
         facts,
         stats: Default::default(),

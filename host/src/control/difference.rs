@@ -17,6 +17,7 @@ use fairlift_core::{Group, Weight, flush, sched};
 use super::edit::{Edit, check_path, unknown};
 use super::keys;
 use super::tenants::tunables;
+use crate::access::Rule;
 use crate::config::{Backing, Config, Disk, Export, Tls};
 use crate::export::Leave;
 
@@ -31,6 +32,8 @@ pub enum Of {
     Export(String),
     /// A listener, by its address.
     Listener(String),
+    /// A rule of what a client may do.
+    Client(String),
     /// The server.
     Server,
 }
@@ -42,6 +45,7 @@ impl fmt::Display for Of {
             Self::Disk(name) => write!(f, "disk {name:?}"),
             Self::Export(name) => write!(f, "export {name:?}"),
             Self::Listener(address) => write!(f, "listener {address}"),
+            Self::Client(name) => write!(f, "client {name:?}"),
             Self::Server => f.write_str("server"),
         }
     }
@@ -123,6 +127,7 @@ pub fn difference(old: &Config, edit: &Edit) -> Result<Vec<Step>, Vec<Impossible
     if certificate && new.tls.is_none() {
         all.step(Of::Server, Becomes::Key("tls"), "certificate: none");
     }
+    all.clients(old, new);
     let there = |config| by_name(config, |export: &Export| &export.name);
     let (before, after) = match old.exports.is_same(&new.exports) && edit.leave.is_empty() && same_places(old, new) {
         true => (HashMap::new(), HashMap::new()),
@@ -246,6 +251,24 @@ impl Difference<'_> {
             self.refuse_if(encrypts, &Of::Server, "tls_certificates", || format!("{name} needs a certificate"));
             if find(old, &name).is_none() {
                 self.step(Of::Listener(name), Becomes::Comes, "added");
+            }
+        }
+    }
+
+    fn clients(&mut self, old: &Config, new: &Config) {
+        let [before, after] = [old, new].map(|config| by_name(&config.clients, |rule: &Rule| &rule.name));
+        let free =
+            if new.clients.is_empty() { "; no [client] is left: every client may open every export" } else { "" };
+        for rule in old.clients.iter().filter(|rule| !after.contains_key(&*rule.name)) {
+            self.step(Of::Client(rule.name.clone()), Becomes::Goes, format!("removed{free}"));
+        }
+        for rule in &new.clients {
+            let of = Of::Client(rule.name.clone());
+            rule.check().unwrap_or_else(|(key, why)| self.refuse(&of, key, why));
+            match before.get(&*rule.name) {
+                None => self.step(of, Becomes::Comes, format!("added, {rule}")),
+                Some(was) if *was != rule => self.step(of, Becomes::Key("client"), format!("{rule} (was {was})")),
+                Some(_) => {}
             }
         }
     }

@@ -234,6 +234,7 @@ impl Live {
             exports: served.service.exports().list.iter().map(|export| (export.name.clone(), export.size)).collect(),
             disks: self.config.disks.iter().map(disk).collect(),
             clients: clients.iter().map(client).collect(),
+            let_in: served.service.exports().access.counts().collect(),
             links,
             flush_errors: errors.map(|(device, errno)| (view::name(&*device), errno.0)).collect(),
             leaving: self.leaving.is_something() || served.is_leaving(),

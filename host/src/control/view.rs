@@ -36,6 +36,8 @@ pub struct View {
     pub disks: Vec<DiskView>,
     /// Who is connected.
     pub clients: Vec<ClientView>,
+    /// How many connections each rule of [`Config::clients`](crate::config::Config::clients) has let in.
+    pub let_in: BTreeMap<String, u32>,
     /// Backings that are somewhere else, by their names, and how they are connected.
     pub links: Vec<(String, Link)>,
     /// Flush errors that are not acknowledged: the backing, and the error's number.

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use crate::Error;
+use crate::access::Peer;
 use crate::config::{Address, Listener, Tls};
 
 /// A socket that listens.
@@ -64,13 +65,15 @@ impl Listening {
     }
 }
 
-/// Who is at the other end, for people: `tcp:192.0.2.7:51234`, or the process at a unix socket: `pid 4711, uid 1000`.
-pub(crate) fn peer(fd: &OwnedFd) -> String {
-    let Ok(socket) = fd.try_clone() else { return "unknown".into() };
-    match std::net::TcpStream::from(socket).peer_addr() {
-        Ok(address) => format!("tcp:{address}"),
-        Err(_) => sys::process(fd).map_or_else(|| "unknown".into(), |(pid, uid)| format!("pid {pid}, uid {uid}")),
+/// Who is at the other end of a connection that came by a listener.
+pub(crate) fn peer(fd: &OwnedFd, listener: String) -> Peer {
+    let unknown = Peer { shown: "unknown".into(), user: None, address: None, listener, certificate: None };
+    let Ok(socket) = fd.try_clone() else { return unknown };
+    if let Ok(address) = std::net::TcpStream::from(socket).peer_addr() {
+        return Peer { shown: format!("tcp:{address}"), address: Some(address.ip()), ..unknown };
     }
+    let Some(libc::ucred { pid, uid, gid }) = sys::process(fd) else { return unknown };
+    Peer { shown: format!("pid {pid}, uid {uid}"), user: Some((uid, gid)), ..unknown }
 }
 
 /// Whether [`Listening::open`] would succeed. It leaves nothing behind: a unix socket is not made, and a TCP port is bound for
@@ -162,19 +165,19 @@ mod sys {
         unsafe { libc::faccessat(libc::AT_FDCWD, path.as_ptr(), libc::W_OK | libc::X_OK, libc::AT_EACCESS) == 0 }
     }
 
-    /// The process at the other end of a unix socket, and its user.
-    pub(super) fn process(socket: &impl AsRawFd) -> Option<(i32, u32)> {
+    /// The process at the other end of a unix socket, and its user and group.
+    pub(super) fn process(socket: &impl AsRawFd) -> Option<libc::ucred> {
         let mut peer = libc::ucred { pid: 0, uid: 0, gid: 0 };
         let mut len = size_of::<libc::ucred>() as libc::socklen_t;
         let (fd, to) = (socket.as_raw_fd(), (&raw mut peer).cast());
         // SAFETY: `peer` has room for `len` bytes, and any bytes are a valid value of it.
         let told = unsafe { libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_PEERCRED, to, &raw mut len) } == 0;
-        told.then_some((peer.pid, peer.uid))
+        told.then_some(peer)
     }
 
     /// Whether the process that listens at the other end still lives, or cannot be told.
     pub(super) fn is_served(probe: &UnixStream) -> bool {
-        let Some((pid, _)) = process(probe) else { return true };
+        let Some(libc::ucred { pid, .. }) = process(probe) else { return true };
         // A process in another namespace has no number here.
         // SAFETY: signal 0 only asks whether the process exists.
         let gone = || unsafe { libc::kill(pid, 0) } != 0

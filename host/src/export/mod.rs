@@ -47,6 +47,8 @@ pub(crate) struct Export {
     pub(crate) size: u64,
     pub(crate) read_only: bool,
     pub(crate) group: GroupId,
+    /// The path of this group.
+    pub(crate) path: Arc<str>,
     pub(crate) priority: Priority,
     pub(crate) facts: Facts,
     /// What connections that are gone have done, if there were any; that of an export which has changed is the same.

@@ -1,6 +1,7 @@
 //! What is served, and to whom, whatever the protocol.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
@@ -10,13 +11,18 @@ use fairlift_core::waits::Part;
 
 use super::listeners::Listeners;
 use super::{Export, Leave};
+use crate::access::{Access, Peer};
+use crate::clock;
 use crate::config::Limits;
 use crate::events::Events;
 use crate::kernel::notify::Notifiers;
+use crate::quiet::{self, Quiet};
 
 /// The exports, as clients find them.
 pub(crate) struct Exports {
     pub(crate) list: Vec<Arc<Export>>,
+    /// Who may open which.
+    pub(crate) access: Arc<Access>,
     /// Those that were removed and that clients may still be connected to, and how these leave.
     pub(crate) leaving: Vec<(u64, Leave)>,
     /// The largest read or write, in bytes.
@@ -43,6 +49,8 @@ pub(crate) struct Service {
     pub(crate) listeners: Listeners,
     /// Who is connected, by worker and number.
     clients: Mutex<BTreeMap<(u16, usize), Client>>,
+    /// Where clients came from that were refused an export.
+    pub(crate) refused: Mutex<Quiet<(Option<u32>, Option<IpAddr>)>>,
     pub(crate) events: Events,
     pub(crate) limits: Limits,
     pub(crate) notifiers: Arc<Notifiers>,
@@ -112,6 +120,7 @@ impl Service {
             changes: AtomicU64::new(0),
             listeners,
             clients: Mutex::default(),
+            refused: Mutex::default(),
             events: Events::default(),
             limits,
             notifiers,
@@ -138,6 +147,20 @@ impl Service {
     /// How often exports or listeners changed.
     pub(crate) fn changes(&self) -> u64 {
         self.changes.load(Ordering::Acquire)
+    }
+
+    /// Tells in the log that a client asked for an export that it may not open, or that is not there. Both take the same steps, for the
+    /// client could measure the difference.
+    pub(crate) fn tell_refused(&self, exports: &Exports, peer: &Peer, name: &str) {
+        let count = exports.list.iter().fold(0, |count, export| count + usize::from(export.name == name));
+        let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(untold) = refused.tell(clock::now(), peer.origin()) else { return };
+        drop(refused);
+        let why = ["there is none", "no [client] allows it"][count.min(1)];
+        let name: String = name.chars().take(64).collect();
+        let certificate = peer.certificate.as_ref().map_or_else(String::new, |its| format!(", certificate {its}"));
+        let (client, at, more) = (&peer.shown, &peer.listener, quiet::more(untold));
+        tracing::warn!("refused: {client}{certificate} asked at {at} for export {name:?}: {why}{more}");
     }
 
     /// Who is connected.

@@ -76,8 +76,9 @@ impl Server {
                 return Err(errors);
             }
         };
+        let path = |one: &config::Export| &*config.groups[usize::from(one.group.0)].path;
         let exports = config.exports.iter().zip(&opened).zip(&arranged.placed);
-        errors.extend(exports.filter_map(|((one, device), place)| export(one, device, *place, 0).err()));
+        errors.extend(exports.filter_map(|((one, device), place)| export((one, path(one)), device, *place, 0).err()));
         if errors.is_empty() { Ok((arranged.in_force, foreign(&config.exports, &opened))) } else { Err(errors) }
     }
 }

@@ -13,8 +13,9 @@ use fairlift_core::{ContextId, GroupId, Sector};
 pub use check::Foreign;
 
 use crate::Error;
+use crate::access::Access;
 use crate::clock;
-use crate::config::{Address, Config, Limits, Listener};
+use crate::config::{self, Address, Config, Limits, Listener};
 use crate::control::arrange::{Arranged, Devices, Written, arrange, export};
 use crate::control::live::Live;
 use crate::control::trace::Traced;
@@ -56,6 +57,7 @@ use crate::worker::{Backend, Worker};
 ///     workers: Some(2),
 ///     limits: Limits::default(),
 ///     tls: None,
+///     clients: Vec::new(),
 ///     roots: Vec::new(),
 ///     engine: Default::default(),
 /// })?;
@@ -386,15 +388,17 @@ impl Server {
             let why = format!("there are {}, and a ring takes {files} here (ulimit -n)", disk_of_file.len());
             return Err(Error::Backing { what: "files".into(), why });
         }
+        let path = |export: &config::Export| &*config.groups[usize::from(export.group.0)].path;
         let numbered = config.exports.iter().zip(&opened).zip(placed).zip(1..);
         let exports: Vec<Arc<Export>> = numbered
-            .map(|(((e, device), place), id)| Ok(Arc::new(export(e, device, place, id)?)))
+            .map(|(((e, device), place), id)| Ok(Arc::new(export((e, path(e)), device, place, id)?)))
             .collect::<Result<_, Error>>()?;
         let listeners: Vec<_> = config.listeners.iter().map(Listening::open).collect::<Result<_, _>>()?;
         let in_force = Config { listeners: bound(&config.listeners, &listeners), ..in_force };
         let notifiers = Arc::new(Notifiers::new(workers).map_err(Error::Ring)?);
         let listeners = Listeners::new(listeners, config.tls);
-        let published = Exports { list: exports.clone(), leaving: Vec::new(), request_max: limits.request_max };
+        let access = Arc::new(Access::new(&config.clients, &Access::default()));
+        let published = Exports { list: exports.clone(), access, leaving: Vec::new(), request_max: limits.request_max };
         let service = Arc::new(Service::new(published, listeners, limits, Arc::clone(&notifiers)));
         let served = Arc::new(Served::new(service));
         for (said, export) in config.exports.iter().zip(&exports) {

@@ -46,6 +46,7 @@ fn empty() -> Config {
         engine: Engine::Auto,
         limits: Limits::default(),
         tls: None,
+        clients: Vec::new(),
         roots: Vec::new(),
     }
 }

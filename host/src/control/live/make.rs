@@ -6,6 +6,7 @@ use fairlift_core::{Group, GroupId, Sector};
 
 use super::prepare::Draft;
 use super::{Live, Making};
+use crate::access::Access;
 use crate::clock;
 use crate::disk::Disk;
 use crate::export::clients::Served;
@@ -28,9 +29,14 @@ impl Live {
         for name in before.difference(&self.made) {
             tracing::debug!(disk = name, "goes with its last export");
         }
-        if list.len() != there.list.len() || list.iter().zip(&there.list).any(|(now, before)| !Arc::ptr_eq(now, before))
-        {
+        let same = |now: &[Arc<Export>], before: &[Arc<Export>]| {
+            now.iter().map(Arc::as_ptr).eq(before.iter().map(Arc::as_ptr))
+        };
+        let differs = !same(&list, &there.list);
+        if differs {
             served.follow(&list);
+        }
+        if differs || !there.access.is(&self.config.clients) {
             self.publish(served, list);
         }
         if !openings.is_empty() {
@@ -44,7 +50,12 @@ impl Live {
 
     pub(super) fn publish(&self, served: &Served, list: Vec<Arc<Export>>) {
         let leaving = self.leaving.exports.iter().map(|(export, how)| (export.id, *how)).collect();
-        served.service.set_exports(Exports { list, leaving, request_max: served.service.limits.request_max });
+        let mut access = Arc::clone(&served.service.exports().access);
+        if !access.is(&self.config.clients) {
+            access = Arc::new(Access::new(&self.config.clients, &access));
+        }
+        let request_max = served.service.limits.request_max;
+        served.service.set_exports(Exports { list, access, leaving, request_max });
     }
 }
 

@@ -173,6 +173,7 @@ impl Live {
                 });
             }
             (Of::Listener(address), _) => self.add_listener(draft, address, dry_run)?,
+            (Of::Client(_), _) => draft.wakes = true, // The rules are published together.
             (Of::Server, _) => {
                 if let Some(tls) = draft.config.tls.clone() {
                     draft.then(move |making| making.served.service.listeners.set_tls(tls));
@@ -337,8 +338,9 @@ impl Draft {
                 }
             }
             "group" => {
-                let id = self.groups[&self.config.groups[usize::from(said.group.0)].path];
-                self.becomes(name, move |export| export.group = id);
+                let path = Arc::<str>::from(&*self.config.groups[usize::from(said.group.0)].path);
+                let id = self.groups[&*path];
+                self.becomes(name, move |export| (export.group, export.path) = (id, path));
             }
             "ioprio" => self.becomes(name, move |export| export.priority = said.priority),
             "read_only" => self.set_read_only(name, said.read_only)?,

@@ -9,13 +9,11 @@ use std::io;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
-use fairlift_core::{Duration, Errno, Instant, Op};
+use fairlift_core::{Errno, Op};
 
 use crate::clock;
 use crate::device::Fault;
-
-/// How long a fault that was told is not told again. Chosen: a log of a bad night is a few hundred lines.
-const QUIET: Duration = fairlift_core::time::secs(60);
+use crate::quiet::{self, Quiet};
 
 /// How many events are kept. Chosen: each is another way to fail, or a minute later.
 const KEPT: usize = 64;
@@ -26,38 +24,18 @@ pub(in crate::device) struct Faults(Mutex<Told>);
 
 #[derive(Default)]
 struct Told {
-    /// In which ways requests failed, when that was told, and how often since.
-    ways: Vec<(Op, Errno, Instant, u64)>,
+    /// In which ways requests failed (faults.1).
+    ways: Quiet<(Op, Errno)>,
     /// What was told in the log, and not taken.
     kept: VecDeque<Fault>,
     deleted: bool,
     cut: bool,
 }
 
-impl Told {
-    /// Whether a failure is to be told (faults.1); then, how many were not since the last.
-    fn failed(&mut self, now: Instant, op: Op, errno: Errno) -> Option<u64> {
-        match self.ways.iter_mut().find(|(o, e, ..)| (*o, *e) == (op, errno)) {
-            Some((.., last, untold)) if now.since(*last) < QUIET => {
-                *untold += 1;
-                None
-            }
-            Some((.., last, untold)) => {
-                *last = now;
-                Some(std::mem::take(untold))
-            }
-            None => {
-                self.ways.push((op, errno, now, 0));
-                Some(0)
-            }
-        }
-    }
-}
-
 impl Faults {
     pub(in crate::device) fn failed(&self, path: &Path, op: Op, errno: Errno) {
         let mut told = self.told();
-        let Some(untold) = told.failed(clock::now(), op, errno) else { return };
+        let Some(untold) = told.ways.tell(clock::now(), (op, errno)) else { return };
         if told.kept.len() == KEPT {
             told.kept.pop_front();
         }
@@ -71,8 +49,7 @@ impl Faults {
             Op::WriteZeroes => "writing zeroes failed",
             Op::Flush => "a flush failed: what was written since the one before may be lost",
         };
-        let more = if untold > 0 { format!(" ({untold} more since the last line)") } else { String::new() };
-        tracing::error!(path = %path.display(), %error, "{what}{more}");
+        tracing::error!(path = %path.display(), %error, "{what}{}", quiet::more(untold));
     }
 
     pub(in crate::device) fn take(&self) -> VecDeque<Fault> {
@@ -102,25 +79,5 @@ impl Faults {
 
     fn told(&self) -> std::sync::MutexGuard<'_, Told> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use fairlift_core::time::secs;
-
-    use super::*;
-
-    /// faults.1
-    #[test]
-    fn a_fault_is_a_line_a_minute_however_many_requests_meet_it() {
-        let mut told = Told::default();
-        let mut lines = Vec::new();
-        for n in 0..1300 {
-            let now = Instant::ZERO + Duration::from_nanos(secs(1).as_nanos() / 10 * n);
-            lines.extend(told.failed(now, Op::Write, Errno::ENOSPC));
-        }
-        assert_eq!(lines, [0, 599, 599]);
-        assert_eq!(told.failed(Instant::ZERO + secs(130), Op::Read, Errno::ENOSPC), Some(0), "another way to fail");
     }
 }

@@ -146,6 +146,7 @@ fn a_protocol_is_served_by_its_row_and_nothing_else() {
         engine: config::Engine::Auto,
         limits: config::Limits::default(),
         tls: None,
+        clients: Vec::new(),
         roots: Vec::new(),
     });
     let server = server.unwrap();

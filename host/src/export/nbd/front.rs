@@ -10,6 +10,7 @@ use slab::Slab;
 
 use super::serve::{Connection, Lack};
 use super::service::{Common, Connections, Newcomer, UserData};
+use crate::access::Access;
 use crate::disk::engine::{Engine, News};
 use crate::export::Leave;
 use crate::export::front::{Clients, Front};
@@ -48,6 +49,8 @@ pub(crate) struct Nbd {
     accepting: BTreeMap<usize, (Arc<Listening>, bool)>,
     /// Listeners that could not accept, and when each is asked again; in order.
     accept_again: VecDeque<(Instant, usize)>,
+    /// The rules that connections were asked about last.
+    access: Arc<Access>,
     /// Since when we have been draining.
     draining: Option<Instant>,
 }
@@ -80,6 +83,7 @@ impl Nbd {
         recv.grow();
         recv.grow();
         let (service, present) = (Arc::clone(&all.service), Present::default());
+        let access = Arc::clone(&service.exports().access);
         let mut front = Self {
             all,
             common: Common { service, present, commands: Vec::with_capacity(1024), first_in_line: None },
@@ -91,6 +95,7 @@ impl Nbd {
             visits: Vec::new(),
             accepting: BTreeMap::new(),
             accept_again: VecDeque::new(),
+            access,
             draining: None,
         };
         front.look_at_listeners(engine);
@@ -143,11 +148,12 @@ impl Nbd {
 
     fn accepted(&mut self, engine: &mut Engine, now: Instant, listener: usize, result: i32, more: bool) {
         let (listening, goes_on) = &self.accepting[&listener];
-        let (tls, goes_on) = (listening.tls, *goes_on && self.draining.is_none());
+        let goes_on = *goes_on && self.draining.is_none();
         if result >= 0 {
             // SAFETY: the kernel has just made this descriptor for us.
             let fd = unsafe { OwnedFd::from_raw_fd(result) };
-            self.place(engine, now, Newcomer { fd, tls });
+            let newcomer = Newcomer { fd, tls: listening.tls, listener: listening.name.clone() };
+            self.place(engine, now, newcomer);
         } else if ![-libc::ECANCELED, -libc::EINTR, -libc::ECONNABORTED].contains(&result) {
             tracing::warn!(error = %std::io::Error::from_raw_os_error(-result), "a connection could not be accepted");
         }
@@ -181,11 +187,12 @@ impl Nbd {
         crate::export::listen::prepare(&newcomer.fd);
         let entry = self.connections.vacant_entry();
         let number = entry.key();
-        let peer = crate::export::listen::peer(&newcomer.fd);
+        let peer = crate::export::listen::peer(&newcomer.fd, newcomer.listener);
         let unsent = Arc::<Unsent>::default();
-        let client = Client { peer, export: None, since: SystemTime::now(), unsent: Arc::clone(&unsent) };
+        let client =
+            Client { peer: peer.shown.clone(), export: None, since: SystemTime::now(), unsent: Arc::clone(&unsent) };
         self.common.service.clients().insert((context.0, number), client);
-        entry.insert(Connection::new(newcomer.fd, number, newcomer.tls, now, unsent));
+        entry.insert(Connection::new(newcomer.fd, peer, number, newcomer.tls, now, unsent));
         if self.visits.len() <= number {
             self.visits.resize(number + 1, 0);
         }
@@ -378,10 +385,20 @@ impl Front for Nbd {
 impl Clients for Nbd {
     #[cold]
     fn follow(&mut self, engine: &mut Engine, now: Instant, exports: &Exports) {
+        if !Arc::ptr_eq(&self.access, &exports.access) {
+            self.access = Arc::clone(&exports.access);
+            for number in self.numbers() {
+                let connection = &mut self.connections[number];
+                if let Some(there) = connection.export().and_then(|export| exports.get(export.id)) {
+                    connection.follow(engine, now, &self.access, there);
+                    self.touch(number);
+                }
+            }
+        }
         for (number, fate) in self.common.present.follow(exports) {
             let connection = &mut self.connections[number];
             match fate {
-                Fate::Changed(export) => connection.follow(engine, now, &export),
+                Fate::Changed(export) => connection.follow(engine, now, &self.access, &export),
                 Fate::Removed(Leave::Cut) => connection.break_off(),
                 Fate::Removed(Leave::Drain) => connection.stop_reading(),
             }

@@ -15,6 +15,10 @@ pub trait Catalogue {
     fn find(&self, name: &str) -> Option<ExportInfo<'_>>;
     /// Shows every export.
     fn for_each(&self, visit: &mut dyn FnMut(&ExportInfo<'_>));
+    /// The client chooses an export that was found: it as this connection has it; `None`: the client has connections enough.
+    fn enter<'a>(&'a self, export: ExportInfo<'a>) -> Option<ExportInfo<'a>> {
+        Some(export)
+    }
 }
 
 /// What a client is told of an export.
@@ -108,6 +112,8 @@ enum State {
 }
 
 const CONTEXT_NAME: &str = "base:allocation";
+/// Said to a client that may open an export, but not by one more connection.
+const ENOUGH: &str = "this client has as many connections as it may have (max_connections)";
 /// The number of `base:allocation`: any will do.
 const CONTEXT_ID: u32 = 1;
 
@@ -297,6 +303,7 @@ impl Handshake {
         if self.extended {
             return Advance::Close("EXPORT_NAME after EXTENDED_HEADERS".into());
         }
+        let Some(export) = exports.enter(export) else { return Advance::Close(ENOUGH.into()) };
         out.extend_from_slice(&export.size.to_be_bytes());
         out.extend_from_slice(&self.transmission_flags(&export).to_be_bytes());
         if !self.no_zeroes {
@@ -332,6 +339,11 @@ impl Handshake {
             return invalid(out, option, "malformed: the list of requests has not the length that it says");
         };
         let Some(export) = self.find(option, name, exports, out) else { return Advance::NeedMore };
+        let entered = if option == OPT_GO { exports.enter(export) } else { Some(export) };
+        let Some(export) = entered else {
+            error(out, option, REP_ERR_POLICY, ENOUGH);
+            return Advance::NeedMore;
+        };
         let info = |out: &mut Vec<u8>, kind: u16, parts: &[&[u8]]| {
             let kind = kind.to_be_bytes();
             let mut all = vec![&kind[..]];

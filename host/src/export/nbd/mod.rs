@@ -9,8 +9,12 @@ pub mod handshake;
 mod serve;
 pub(crate) mod service;
 
+use std::cell::Cell;
+use std::sync::Arc;
+
 use fairlift_core::Op;
 
+use crate::access::{Entry, Peer, Right, Rights};
 use crate::config::Tls;
 use crate::device::Facts;
 use crate::export::Export;
@@ -18,9 +22,28 @@ use crate::export::service::Exports;
 pub use crate::wire::nbd as proto;
 use handshake::{Catalogue, ExportInfo, TlsPolicy};
 
-impl Exports {
-    fn info(&self, index: usize) -> ExportInfo<'_> {
-        let export = &*self.list[index];
+/// The exports as a client sees them.
+struct Seen<'a> {
+    exports: &'a Exports,
+    rights: Rights<'a>,
+    /// The name that it asked for last and that is none of an export which it may open.
+    missed: Cell<Option<String>>,
+    /// By what it was let in to the export that it chose.
+    entry: Cell<Option<Entry>>,
+}
+
+impl<'a> Seen<'a> {
+    fn new(exports: &'a Exports, peer: &Peer) -> Self {
+        Self { exports, rights: exports.access.of(peer), missed: Cell::default(), entry: Cell::default() }
+    }
+
+    /// Those that it may open (access.4), each with what it may do.
+    fn all(&self) -> impl Iterator<Item = (usize, &'a Arc<Export>, Right)> {
+        let all = self.exports.list.iter().enumerate();
+        all.filter_map(|(index, export)| Some((index, export, self.rights.of(&export.name, &export.path)?)))
+    }
+
+    fn info(&self, (index, export, right): (usize, &'a Arc<Export>, Right)) -> ExportInfo<'a> {
         let block = export.facts.block();
         // A client that is told of blocks keeps to them, and would not reach a last one that is not whole.
         let whole = export.size.is_multiple_of(block.into());
@@ -29,24 +52,46 @@ impl Exports {
             name: &export.name,
             description: &export.description,
             size: export.size,
-            transmission_flags: transmission_flags(export),
+            transmission_flags: transmission_flags(export, right),
             block_min: if whole { block } else { 1 },
             block_preferred: block.max(4096),
-            block_max: self.request_max,
+            block_max: self.exports.request_max,
         }
     }
 }
 
-impl Catalogue for Exports {
+impl Catalogue for Seen<'_> {
     fn find(&self, name: &str) -> Option<ExportInfo<'_>> {
         // A single export also answers to the empty name.
-        let alone = |_: &usize| name.is_empty() && self.list.len() == 1;
-        let index = self.list.iter().position(|export| export.name == name).or_else(|| Some(0).filter(alone))?;
-        Some(self.info(index))
+        let alone = || {
+            let mut all = self.all().take(if name.is_empty() { 2 } else { 0 });
+            all.next().filter(|_| all.next().is_none())
+        };
+        let found = self.all().find(|(_, export, _)| export.name == name).or_else(alone);
+        if found.is_none() {
+            self.missed.set(Some(name.to_owned()));
+        }
+        Some(self.info(found?))
     }
 
     fn for_each(&self, visit: &mut dyn FnMut(&ExportInfo<'_>)) {
-        (0..self.list.len()).for_each(|index| visit(&self.info(index)));
+        self.all().for_each(|one| visit(&self.info(one)));
+    }
+
+    fn enter<'a>(&'a self, info: ExportInfo<'a>) -> Option<ExportInfo<'a>> {
+        let export = &self.exports.list[info.index];
+        let entry = self.rights.enter(&export.name, &export.path)?;
+        let info = self.info((info.index, export, entry.right));
+        self.entry.set(Some(entry));
+        Some(info)
+    }
+}
+
+/// An export as a client has it that may do only so much with it.
+fn narrowed(export: &Arc<Export>, right: Right) -> Arc<Export> {
+    match right {
+        Right::Read if !export.read_only => Arc::new(Export { read_only: true, ..Export::clone(export) }),
+        Right::Read | Right::Write => Arc::clone(export),
     }
 }
 
@@ -54,15 +99,15 @@ impl Catalogue for Exports {
 ///
 /// `CAN_MULTI_CONN` is true because a flush is of the device, whatever connection it comes by: it covers every write
 /// that was answered before.
-fn transmission_flags(export: &Export) -> u16 {
+fn transmission_flags(export: &Export, right: Right) -> u16 {
     use proto::*;
     let Facts { limits, flush, rotational, .. } = &export.facts;
-    let writable = !export.read_only;
+    let writable = !export.read_only && right == Right::Write;
     let offered = [
         (true, FLAG_HAS_FLAGS | FLAG_SEND_DF | FLAG_CAN_MULTI_CONN | FLAG_SEND_CACHE),
         (*flush, FLAG_SEND_FLUSH | FLAG_SEND_FUA),
         (*rotational, FLAG_ROTATIONAL),
-        (export.read_only, FLAG_READ_ONLY),
+        (!writable, FLAG_READ_ONLY),
         (writable && limits.max(Op::Discard) > 0 && export.device.can_discard(), FLAG_SEND_TRIM),
         (writable && limits.max(Op::WriteZeroes) > 0, FLAG_SEND_WRITE_ZEROES),
         (writable && limits.max(Op::WriteZeroes) > 0 && export.device.can_zero_fast(), FLAG_SEND_FAST_ZERO),

@@ -23,10 +23,12 @@ use fairlift_core::{Bio, Extent, Flags, Instant, Op, Sector, Stream, StreamId, T
 use reply::{Replies, Sent};
 
 use super::check::check;
+use super::{Seen, narrowed};
 
 use super::handshake::{Advance, Handshake, Session};
 use super::proto::{self, Command as Verb, RequestHeader};
 use super::service::{Command, Common, UserData};
+use crate::access::{Access, Certificate, Entry, Peer};
 use crate::disk::engine::Engine;
 use crate::export::Export;
 use crate::export::service::Unsent;
@@ -44,6 +46,7 @@ const HEADS: usize = 64 << 10;
 /// A client.
 pub(crate) struct Connection {
     fd: OwnedFd,
+    peer: Peer,
     number: usize,
     phase: Phase,
     tls: Option<Box<rustls::ServerConnection>>,
@@ -87,7 +90,9 @@ enum Phase {
 
 /// What was negotiated.
 struct Serving {
+    /// As this client may use it.
     export: Arc<Export>,
+    entry: Entry,
     session: Session,
     stream: StreamId,
 }
@@ -142,11 +147,19 @@ impl Lack {
 
 impl Connection {
     /// A client that has just connected; it is greeted.
-    pub(crate) fn new(fd: OwnedFd, number: usize, tls: crate::config::Tls, now: Instant, unsent: Arc<Unsent>) -> Self {
+    pub(crate) fn new(
+        fd: OwnedFd,
+        peer: Peer,
+        number: usize,
+        tls: crate::config::Tls,
+        now: Instant,
+        unsent: Arc<Unsent>,
+    ) -> Self {
         let mut out = Replies::default();
         let handshake = Handshake::new(tls.into(), &mut out.heads);
         Self {
             fd,
+            peer,
             number,
             phase: Phase::Negotiating(Box::new(handshake)),
             tls: None,
@@ -273,10 +286,15 @@ impl Connection {
         }
     }
 
-    /// The export has changed: what the client asks from now on is of it as it is now.
-    pub(crate) fn follow(&mut self, engine: &mut Engine, now: Instant, export: &Arc<Export>) {
+    /// The export has changed, or what clients may do (access.6): what the client asks from now on is of it as it is now.
+    pub(crate) fn follow(&mut self, engine: &mut Engine, now: Instant, access: &Access, export: &Arc<Export>) {
         let Phase::Serving(serving) = &mut self.phase else { return };
-        let before = std::mem::replace(&mut serving.export, Arc::clone(export));
+        let Some(entry) = access.of(&self.peer).keep(&export.name, &export.path) else {
+            tracing::info!(client = self.peer.shown, export = export.name, "closed: no [client] allows it any more");
+            return self.stop_reading();
+        };
+        let before = std::mem::replace(&mut serving.export, narrowed(export, entry.right));
+        serving.entry = entry;
         if (before.group, before.priority) != (export.group, export.priority) {
             let stream = Stream { group: export.group, priority: export.priority, context: engine.context };
             engine.change_stream(now, export.disk, serving.stream, stream);
@@ -428,7 +446,14 @@ impl Connection {
     fn negotiate(&mut self, engine: &mut Engine, common: &mut Common, bytes: &[u8]) -> usize {
         let Phase::Negotiating(handshake) = &mut self.phase else { unreachable!("called while negotiating") };
         let exports = common.service.exports();
-        let (used, step) = handshake.receive(bytes, &*exports, &mut self.out.heads);
+        if let Some(shown) = self.tls.as_ref().and_then(|tls| tls.peer_certificates()?.first()) {
+            self.peer.certificate.get_or_insert_with(|| Certificate::new(shown));
+        }
+        let seen = Seen::new(&exports, &self.peer);
+        let (used, step) = handshake.receive(bytes, &seen, &mut self.out.heads);
+        if let Some(name) = seen.missed.take().filter(|_| seen.rights.are_bounded()) {
+            common.service.tell_refused(&exports, &self.peer, &name);
+        }
         match step {
             Advance::NeedMore => {}
             Advance::StartTls => {
@@ -461,7 +486,9 @@ impl Connection {
                 let stream = engine.add_stream(export.disk, stream);
                 tracing::debug!(connection = self.number, export = export.name, ?session, "ready");
                 common.present.join(&export, self.number);
-                self.phase = Phase::Serving(Serving { export, session, stream });
+                let entry = seen.entry.take().expect("a client is let in before it is ready");
+                let export = narrowed(&export, entry.right);
+                self.phase = Phase::Serving(Serving { export, entry, session, stream });
             }
             Advance::Close(reason) => {
                 if !reason.is_empty() {

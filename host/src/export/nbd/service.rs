@@ -25,6 +25,8 @@ pub(crate) struct Connections {
 pub(crate) struct Newcomer {
     pub(super) fd: OwnedFd,
     pub(super) tls: Tls,
+    /// The place that it came by.
+    pub(super) listener: String,
 }
 
 impl Protocol for Connections {

@@ -137,7 +137,7 @@ impl VhostUser {
         };
         let entry = self.devices.vacant_entry();
         let number = entry.key();
-        let peer = crate::export::listen::peer(&fd);
+        let peer = crate::export::listen::peer(&fd, String::new()).shown;
         self.service.events.tell("connected", vec![("export", export.name.clone()), ("client", peer.clone())]);
         let client =
             Client { peer, export: Some(export.name.clone()), since: SystemTime::now(), unsent: Arc::default() };

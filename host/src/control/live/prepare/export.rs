@@ -39,9 +39,10 @@ impl Live {
         let one = draft.opened[opened].clone();
         let home = draft.name(one.disk);
         let disk = draft.config.disks.iter().position(|disk| Some(&disk.name) == home);
-        let group = draft.groups[&draft.config.groups[usize::from(said.group.0)].path];
+        let path = &draft.config.groups[usize::from(said.group.0)].path;
+        let group = draft.groups[path];
         let placed = config::Export { disk, group, ..said };
-        let mut export = arrange::export(&placed, &one.device, (one.disk, Sector(0)), 0)?;
+        let mut export = arrange::export((&placed, path), &one.device, (one.disk, Sector(0)), 0)?;
         export.start = Sector(placed.offset / Sector::SIZE); // and where the device is, when that is known
         draft.config.exports[at].disk = disk;
         if let Some(why) = served.is_in_the_way(&placed) {

@@ -1,0 +1,247 @@
+//! Access: which exports a client may open, and whether it may write to them.
+//!
+//! The tenants of a server must not reach each other's disks. Example: processes of user 1000 open the exports of `/tenants/alice`,
+//! the backup host at 192.0.2.9 reads those of all tenants, and for every other client there is no export at all.
+//!
+//! access.1  Without a rule, every client may do everything. With one or more, what no rule allows is refused.
+//! access.2  A rule fits a client if all holds that the rule says of it. Without TLS a client has no certificate, and at a unix socket
+//!           no address.
+//! access.3  A client may do what the rules that fit it allow together: an export is read-only for it only if each rule that
+//!           allows this export says so.
+//! access.4  An export that a client may not open is neither listed nor found, and the search for it takes the same steps as for a
+//!           name that no export has: which exports a client may open is asked before any name is compared.
+//! access.5  A connection counts in one rule: the first that allows its export, those that let it write before the others. A rule
+//!           with `max_connections` of them lets no more in.
+//! access.6  When rules or groups change, a connection keeps what it may still do, also where its rule has more than
+//!           `max_connections`, or is closed once it has been answered.
+
+mod certificate;
+mod network;
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+pub(crate) use certificate::Certificate;
+pub use certificate::Subject;
+pub use network::Network;
+
+/// How a client is known, and what it may do. (A client of a server: a person would say a tenant's machines.)
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct Rule {
+    /// Its name.
+    pub name: String,
+    /// The user of the process at the other end of a unix socket.
+    pub uid: Option<u32>,
+    /// The group that this process has; its further groups do not count.
+    pub gid: Option<u32>,
+    /// A name in its certificate, which was verified, or the certificate's digest.
+    pub certificate: Option<Subject>,
+    /// Where it comes from.
+    pub address: Option<Network>,
+    /// The place that it came by, as [`config::Address`](crate::config::Address) is shown.
+    pub listener: Option<String>,
+    /// The exports that it may open.
+    pub exports: BTreeSet<String>,
+    /// A group: it may open the exports of this one and of all below it.
+    pub group: Option<String>,
+    /// Whether it may only read.
+    pub read_only: bool,
+    /// How many connections it may have; `None`: as many as the server takes.
+    pub max_connections: Option<u32>,
+}
+
+impl Rule {
+    /// Whether the rule says who it is for, and what that client may open.
+    ///
+    /// # Errors
+    /// The key that is missing, and what is wrong.
+    pub fn check(&self) -> Result<(), (&'static str, &'static str)> {
+        let Self { uid, gid, certificate, address, listener, exports, group, .. } = self;
+        if uid.is_none() && gid.is_none() && certificate.is_none() && address.is_none() && listener.is_none() {
+            return Err(("uid", "says not how the client is known: say uid, gid, certificate, address or listener"));
+        }
+        if exports.is_empty() && group.is_none() {
+            return Err(("exports", "allows nothing: say exports, or the group whose exports the client may open"));
+        }
+        Ok(())
+    }
+
+    /// access.2
+    fn fits(&self, peer: &Peer) -> bool {
+        let holds = [
+            self.uid.is_none_or(|uid| peer.user.is_some_and(|(its, _)| its == uid)),
+            self.gid.is_none_or(|gid| peer.user.is_some_and(|(_, its)| its == gid)),
+            self.address.is_none_or(|all| peer.address.is_some_and(|one| all.contains(one))),
+            self.listener.as_ref().is_none_or(|place| *place == peer.listener),
+            self.certificate.as_ref().is_none_or(|one| peer.certificate.as_ref().is_some_and(|its| its.is(one))),
+        ];
+        holds == [true; 5]
+    }
+
+    fn allows(&self, export: &str, group: &str) -> bool {
+        self.exports.contains(export) || self.group.as_ref().is_some_and(|above| is_below(group, above))
+    }
+}
+
+/// Whether a group is another one, or below it.
+fn is_below(group: &str, above: &str) -> bool {
+    let below = || group.strip_prefix(above).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+    above == "/" || below()
+}
+
+/// As in `uid 1000 at unix:/run/a.sock: exports disk, group /tenants/alice, read-only`.
+impl fmt::Display for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.known(), self.may())
+    }
+}
+
+impl Rule {
+    /// How the client is known, in a phrase.
+    #[must_use]
+    pub fn known(&self) -> String {
+        let said = [
+            self.uid.map(|uid| format!("uid {uid}")),
+            self.gid.map(|gid| format!("gid {gid}")),
+            self.certificate.as_ref().map(|subject| format!("certificate {subject}")),
+            self.address.map(|network| format!("address {network}")),
+            self.listener.as_ref().map(|place| format!("listener {place}")),
+        ];
+        said.into_iter().flatten().collect::<Vec<_>>().join(" and ")
+    }
+
+    /// What the client may do, in a phrase.
+    #[must_use]
+    pub fn may(&self) -> String {
+        let exports = self.exports.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
+        let said = [
+            Some(format!("exports {exports}")).filter(|_| !exports.is_empty()),
+            self.group.as_ref().map(|group| format!("group {group}")),
+            self.read_only.then(|| "read-only".to_owned()),
+            self.max_connections.map(|most| format!("{most} connection{}", if most == 1 { "" } else { "s" })),
+        ];
+        said.into_iter().flatten().collect::<Vec<_>>().join(", ")
+    }
+}
+
+/// What is known of a client.
+#[derive(Clone, Debug)]
+pub(crate) struct Peer {
+    /// For people: `tcp:192.0.2.7:51234`, `pid 4711, uid 1000`.
+    pub(crate) shown: String,
+    /// The user and group of a process at a unix socket.
+    pub(crate) user: Option<(u32, u32)>,
+    pub(crate) address: Option<IpAddr>,
+    pub(crate) listener: String,
+    /// The one that it has shown and that was verified.
+    pub(crate) certificate: Option<Certificate>,
+}
+
+impl Peer {
+    /// What is one client to the log: a user or an address, with any number of connections.
+    pub(crate) fn origin(&self) -> (Option<u32>, Option<IpAddr>) {
+        (self.user.map(|(uid, _)| uid), self.address)
+    }
+}
+
+/// The rules in force.
+#[derive(Default, Debug)]
+pub(crate) struct Access(Vec<(Rule, Arc<AtomicU32>)>);
+
+impl Access {
+    /// These rules from now on; connections that were let in by `before` are counted on, by the names of the rules.
+    pub(crate) fn new(rules: &[Rule], before: &Self) -> Self {
+        let count = |rule: &Rule| before.0.iter().find(|(there, _)| there.name == rule.name);
+        let count = |rule| count(rule).map_or_else(Arc::default, |(_, count)| Arc::clone(count));
+        Self(rules.iter().map(|rule| (rule.clone(), count(rule))).collect())
+    }
+
+    /// Whether these are the rules.
+    pub(crate) fn is(&self, rules: &[Rule]) -> bool {
+        self.0.iter().map(|(rule, _)| rule).eq(rules)
+    }
+
+    /// How many connections each rule has let in.
+    pub(crate) fn counts(&self) -> impl Iterator<Item = (String, u32)> {
+        self.0.iter().map(|(rule, count)| (rule.name.clone(), count.load(Ordering::Relaxed)))
+    }
+
+    /// What a client may do.
+    pub(crate) fn of(&self, peer: &Peer) -> Rights<'_> {
+        let fitting = || self.0.iter().filter(|(rule, _)| rule.fits(peer)).collect();
+        Rights(if self.0.is_empty() { None } else { Some(fitting()) }) // access.1
+    }
+}
+
+/// What a client may do: the rules that fit it; `None`: everything.
+pub(crate) struct Rights<'a>(Option<Vec<&'a (Rule, Arc<AtomicU32>)>>);
+
+/// What a client may do with an export.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Right {
+    Write,
+    Read,
+}
+
+/// A connection that was let in.
+#[derive(Debug)]
+pub(crate) struct Entry {
+    pub(crate) right: Right,
+    _counted: Option<Counted>,
+}
+
+/// One more in a rule, until it is dropped.
+#[derive(Debug)]
+struct Counted(Arc<AtomicU32>);
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Rights<'_> {
+    /// Whether there are rules at all.
+    pub(crate) const fn are_bounded(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// What the client may do with an export of a group; `None`: for this client there is no such export (access.3).
+    pub(crate) fn of(&self, export: &str, group: &str) -> Option<Right> {
+        let Some(rules) = &self.0 else { return Some(Right::Write) };
+        // Each is asked, whatever those before it say.
+        let rights = rules.iter().filter(|(rule, _)| rule.allows(export, group)).map(|(rule, _)| right(rule));
+        rights.fold(None, |all, one| if all == Some(Right::Write) { all } else { Some(one) })
+    }
+
+    /// Lets a connection in (access.5); `None`: it may not open the export, or each rule by which it might has enough.
+    pub(crate) fn enter(&self, export: &str, group: &str) -> Option<Entry> {
+        self.count(export, group, |rule, count| {
+            let most = rule.max_connections.unwrap_or(u32::MAX);
+            count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |now| (now < most).then(|| now + 1)).is_ok()
+        })
+    }
+
+    /// What a connection that is there may go on with (access.6).
+    pub(crate) fn keep(&self, export: &str, group: &str) -> Option<Entry> {
+        self.count(export, group, |_, count| count.fetch_add(1, Ordering::Relaxed) < u32::MAX)
+    }
+
+    fn count(&self, export: &str, group: &str, has_room: impl Fn(&Rule, &AtomicU32) -> bool) -> Option<Entry> {
+        let Some(rules) = &self.0 else { return Some(Entry { right: Right::Write, _counted: None }) };
+        let of = |wanted| move |(rule, _): &&&(Rule, _)| right(rule) == wanted && rule.allows(export, group);
+        let mut rules = rules.iter().filter(of(Right::Write)).chain(rules.iter().filter(of(Right::Read)));
+        let (rule, count) = rules.find(|(rule, count)| has_room(rule, count))?;
+        Some(Entry { right: right(rule), _counted: Some(Counted(Arc::clone(count))) })
+    }
+}
+
+const fn right(rule: &Rule) -> Right {
+    if rule.read_only { Right::Read } else { Right::Write }
+}
+
+#[cfg(test)]
+mod tests;

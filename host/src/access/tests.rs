@@ -1,0 +1,191 @@
+use proptest::prelude::*;
+
+use super::*;
+
+fn rule(name: &str, says: impl FnOnce(&mut Rule)) -> Rule {
+    let mut rule = Rule { name: name.into(), ..Rule::default() };
+    says(&mut rule);
+    rule
+}
+
+fn access(rules: &[Rule]) -> Access {
+    Access::new(rules, &Access::default())
+}
+
+fn peer(user: Option<(u32, u32)>, address: Option<&str>) -> Peer {
+    let address = address.map(|address| address.parse().unwrap());
+    Peer { shown: String::new(), user, address, listener: "unix:/run/a".into(), certificate: None }
+}
+
+fn root() -> Peer {
+    peer(Some((0, 0)), None)
+}
+
+/// access.1
+#[test]
+fn without_rules_everybody_may_everything_and_with_one_nobody_else_anything() {
+    assert_eq!(access(&[]).of(&root()).of("a", "/a"), Some(Right::Write));
+    let alice = rule("alice", |rule| (rule.uid, rule.group) = (Some(1000), Some("/a".into())));
+    assert_eq!(access(&[alice]).of(&root()).of("a", "/a"), None);
+}
+
+/// access.2
+#[test]
+fn all_that_a_rule_says_of_a_client_must_hold() {
+    let both = rule("both", |rule| {
+        (rule.uid, rule.gid, rule.listener) = (Some(1), Some(2), Some("unix:/run/a".into()));
+        rule.exports.insert("a".into());
+    });
+    let may = |user, at: &str| {
+        let peer = Peer { listener: at.into(), ..peer(Some(user), None) };
+        access(std::slice::from_ref(&both)).of(&peer).of("a", "/").is_some()
+    };
+    assert!(may((1, 2), "unix:/run/a"));
+    assert!(!may((1, 2), "unix:/run/b") && !may((1, 1), "unix:/run/a") && !may((2, 2), "unix:/run/a"));
+}
+
+#[test]
+fn a_group_has_those_below_it_and_not_those_that_begin_alike() {
+    let below = |group, above| is_below(group, above);
+    assert!(below("/a", "/a") && below("/a/b", "/a") && below("/a/b/c", "/a") && below("/", "/") && below("/a", "/"));
+    assert!(!below("/ab", "/a") && !below("/", "/a") && !below("/b/a", "/a") && !below("/a", "/a/b"));
+}
+
+/// access.5
+#[test]
+fn a_full_rule_lets_nobody_more_in_and_the_others_are_asked() {
+    let one = |name: &str, read_only, most| {
+        rule(name, |rule| {
+            (rule.uid, rule.group, rule.read_only, rule.max_connections) = (Some(0), Some("/".into()), read_only, most);
+        })
+    };
+    let access = access(&[one("reads", true, Some(1)), one("writes", false, Some(2))]);
+    let peer = root();
+    let enter = || access.of(&peer).enter("a", "/a");
+    let entries = [enter(), enter(), enter(), enter()];
+    let rights = entries.iter().map(|entry| entry.as_ref().map(|entry| entry.right));
+    assert_eq!(rights.collect::<Vec<_>>(), [Some(Right::Write), Some(Right::Write), Some(Right::Read), None]);
+    assert_eq!(access.counts().collect::<Vec<_>>(), [("reads".into(), 1), ("writes".into(), 2)]);
+    drop(entries);
+    assert_eq!(enter().map(|entry| entry.right), Some(Right::Write), "connections that have left leave room");
+}
+
+/// access.6
+#[test]
+fn other_rules_count_on_and_keep_connections_beyond_their_number() {
+    let with =
+        |most| rule("a", |rule| (rule.uid, rule.group, rule.max_connections) = (Some(0), Some("/".into()), Some(most)));
+    let (before, peer) = (access(&[with(2)]), root());
+    let entries = [before.of(&peer).enter("a", "/"), before.of(&peer).enter("a", "/")];
+    let after = Access::new(&[with(1)], &before);
+    let kept = entries.map(|entry| {
+        let kept = after.of(&peer).keep("a", "/");
+        drop(entry);
+        kept
+    });
+    assert!(kept.iter().all(Option::is_some) && after.of(&peer).enter("a", "/").is_none());
+    assert_eq!(after.counts().next(), Some(("a".into(), 2)));
+}
+
+#[test]
+fn a_rule_says_who_it_is_for_and_what_that_client_may_do() {
+    let mut said = rule("a", |rule| rule.group = Some("/a".into()));
+    assert_eq!(said.check().unwrap_err().0, "uid");
+    said.uid = Some(7);
+    said.check().unwrap();
+    said.group = None;
+    assert_eq!(said.check().unwrap_err().0, "exports");
+    said.exports.extend(["b".to_owned(), "a".to_owned()]);
+    (said.read_only, said.max_connections) = (true, Some(1));
+    (said.address, said.listener) = (Some("10.0.0.0/8".parse().unwrap()), Some("unix:/run/a".into()));
+    let shown = "uid 7 and address 10.0.0.0/8 and listener unix:/run/a: exports a, b, read-only, 1 connection";
+    assert_eq!(said.to_string(), shown);
+}
+
+const EXPORTS: [(&str, &str); 6] =
+    [("a", "/t/a"), ("a2", "/t/a/2"), ("b", "/t/b"), ("bare", "/t"), ("root", "/"), ("ab", "/t/ab")];
+
+fn any_rule() -> impl Strategy<Value = Rule> {
+    let known = (
+        prop::option::of(0..3_u32),
+        prop::option::of(0..3_u32),
+        prop::option::of(prop::sample::select(vec!["10.0.0.0/31", "10.0.0.1", "0.0.0.0/0", "::/0"])),
+        prop::option::of(prop::sample::select(vec!["unix:/run/a", "unix:/run/b"])),
+    );
+    let may = (
+        prop::collection::btree_set(prop::sample::select(vec!["a", "a2", "b", "bare", "none"]), 0..3),
+        prop::option::of(prop::sample::select(vec!["/", "/t", "/t/a", "/t/b", "/t/a/2", "/x"])),
+        any::<bool>(),
+    );
+    (known, may).prop_map(|((uid, gid, address, listener), (exports, group, read_only))| Rule {
+        uid,
+        gid,
+        address: address.map(|text| text.parse().unwrap()),
+        listener: listener.map(Into::into),
+        exports: exports.into_iter().map(Into::into).collect(),
+        group: group.map(Into::into),
+        read_only,
+        ..Rule::default()
+    })
+}
+
+fn any_peer() -> impl Strategy<Value = Peer> {
+    let user = (0..3_u32, 0..3_u32).prop_map(|user| (Some(user), None));
+    let address = prop::sample::select(vec!["10.0.0.0", "10.0.0.1", "10.0.0.2", "::1", "::ffff:10.0.0.1"]);
+    let address = address.prop_map(|text| (None, Some(text)));
+    (prop_oneof![user, address], prop::sample::select(vec!["unix:/run/a", "unix:/run/b"]))
+        .prop_map(|((user, address), at)| Peer { listener: at.into(), ..peer(user, address) })
+}
+
+/// Whether a rule is about a client and an export, said in the dullest way.
+fn is_about(rule: &Rule, peer: &Peer, (export, group): (&str, &str)) -> bool {
+    let (uid, gid) = peer.user.map_or((None, None), |(uid, gid)| (Some(uid), Some(gid)));
+    if rule.uid.is_some() && rule.uid != uid || rule.gid.is_some() && rule.gid != gid {
+        return false;
+    }
+    if rule.listener.is_some() && rule.listener.as_ref() != Some(&peer.listener) {
+        return false;
+    }
+    if let Some(network) = rule.address {
+        let Some(address) = peer.address.map(|address| address.to_canonical().to_string()) else { return false };
+        let inside: &[&str] = match network.to_string().as_str() {
+            "10.0.0.0/31" => &["10.0.0.0", "10.0.0.1"],
+            "10.0.0.1" => &["10.0.0.1"],
+            "0.0.0.0/0" => &["10.0.0.0", "10.0.0.1", "10.0.0.2"],
+            _ => &["::1"],
+        };
+        if !inside.contains(&&*address) {
+            return false;
+        }
+    }
+    let parts = |path: &str| path.split('/').filter(|part| !part.is_empty()).map(str::to_owned).collect::<Vec<_>>();
+    rule.exports.contains(export) || rule.group.as_ref().is_some_and(|above| parts(group).starts_with(&parts(above)))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(10_000))]
+
+    /// access.1, access.2, access.3: what clients may is what a dull model says, before and after another set of rules.
+    #[test]
+    fn clients_may_what_the_rules_say(
+        sets in prop::collection::vec(prop::collection::vec(any_rule(), 0..5), 1..4),
+        peer in any_peer(),
+    ) {
+        let mut access = Access::default();
+        for rules in &sets {
+            access = Access::new(rules, &access);
+            for export in EXPORTS {
+                let about: Vec<_> = rules.iter().filter(|rule| is_about(rule, &peer, export)).collect();
+                let wanted = match &about[..] {
+                    _ if rules.is_empty() => Some(Right::Write),
+                    [] => None,
+                    about if about.iter().all(|rule| rule.read_only) => Some(Right::Read),
+                    _ => Some(Right::Write),
+                };
+                let rights = access.of(&peer);
+                let got = (rights.of(export.0, export.1), rights.keep(export.0, export.1).map(|entry| entry.right));
+                prop_assert_eq!(got, (wanted, wanted), "{:?} {:?}", export, about);
+            }
+        }
+    }
+}

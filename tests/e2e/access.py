@@ -1,0 +1,340 @@
+"""Access: each client opens the exports that `[client.NAME]` allows it, and learns nothing of the others."""
+
+from unittest import mock
+
+import nbdclient
+from control import Control
+from encryption import CLIENT, certificates, client_context, nbds, sign
+from harness import *
+from nbdclient import *
+
+EXPORTS = """
+[export.alice]
+backing = "mem:8m"
+group = "/tenants/alice"
+[export.alice-logs]
+backing = "mem:1m"
+group = "/tenants/alice/logs"
+[export.bob]
+backing = "mem:8m"
+description = "nobody's business"
+group = "/tenants/bob"
+[export.iso]
+backing = "mem:1m"
+"""
+ALL = {"alice", "alice-logs", "bob", "iso"}
+ALICE = {"alice", "alice-logs"}
+
+
+def listed(session):
+    return {name for name, _ in session.list()}
+
+
+def refuses(session, export):
+    """An export that is not there for this client."""
+    try:
+        session.info(export, GO)
+    except Refused as refusal:
+        equal(refusal.code, ERR_UNKNOWN, f"the answer to GO {export}")
+        return
+    raise AssertionError(f"{export} was opened")
+
+
+def reload(server, config, says=""):
+    Path(server.t.path("server0.toml")).write_text(config)
+    contains(server.control("reload"), says)
+
+
+def as_user(uid, gid):
+    return ["setpriv", f"--reuid={uid}", f"--regid={gid}", "--clear-groups"]
+
+
+@test(fairlift_only=True)
+def processes_open_what_their_users_may(t):
+    if os.geteuid() != 0:
+        t.skip("only root can be another user")
+    server = t.server(config=EXPORTS + """
+        [client.root]
+        uid = 0
+        group = "/"
+        [client.alice]
+        uid = 2001
+        group = "/tenants/alice"
+        [client.readers]
+        gid = 2002
+        exports = "iso"
+        read_only = true
+        [client.both]
+        uid = 2003
+        gid = 2002
+        exports = ["bob"]
+        """)
+    os.chmod(t.dir, 0o711)
+    os.chmod(server.socket, 0o666)
+
+    def info(user, *words, code=0):
+        return t.run(*user, "nbdinfo", *words, code=code)
+
+    def names(user):
+        return set(re.findall(r'export="([^"]*)"', info(user, "--list", server.uri(), code=None)))
+
+    alice, reader, both, stranger = as_user(2001, 2001), as_user(2004, 2002), as_user(2003, 2002), as_user(2003, 2003)
+    equal([names(user) for user in ([], alice, reader, both, stranger)], [ALL, ALICE, {"iso"}, {"iso", "bob"}, set()], "what is listed")
+    for user, may in ([], ALL), (alice, ALICE), (reader, {"iso"}), (both, {"iso", "bob"}), (stranger, set()):
+        for name in ALL | {"none"}:
+            info(user, "--size", server.uri(name), code=0 if name in may else 1)
+    # What is opened is read and written, or only read.
+    t.run(*alice, "qemu-io", "-f", "raw", "-c", "write -P 7 0 64k", "-c", "flush", server.uri("alice"))
+    t.run(*alice, "nbdcopy", server.uri("alice"), "null:")
+    t.run(*alice, "nbdcopy", server.uri("bob"), "null:", code=1)
+    contains(t.run(*reader, "qemu-io", "-f", "raw", "-c", "write 0 4k", server.uri("iso"), code=1), "Permission denied")
+    contains(t.run(*reader, "nbdsh", "-u", server.uri("iso"), "-c", "print(h.is_read_only(), len(h.pread(512, 0)))"), "True 512")
+    t.run(*stranger, "nbdsh", "-u", server.uri("iso"), "-c", "print(h.get_size())", code=1)
+    contains(server.log(), "uid 2001", f"asked at unix:{server.socket} for export", "no [client] allows it")
+
+
+@test(fairlift_only=True)
+def clients_open_what_their_address_and_their_listener_allow(t):
+    port, other = free_port(), free_port()
+    server = t.server(listen=[f"tcp:127.0.0.1:{port}", f"tcp:127.0.0.1:{other}"], config=EXPORTS + f"""
+        [client.alice]
+        address = "127.0.0.2"
+        group = "/tenants/alice"
+        [client.range]
+        address = "127.0.3.0/24"
+        listener = "tcp:127.0.0.1:{other}"
+        exports = ["bob", "iso"]
+        """)
+
+    def seen(source, at):
+        dial = lambda address, timeout=20: socket.create_connection(address, timeout, (source, 0))
+        with mock.patch.object(nbdclient, "dial", dial), Session(("127.0.0.1", at)).greet() as session:
+            return listed(session)
+
+    equal([seen("127.0.0.2", port), seen("127.0.0.2", other)], [ALICE, ALICE], "what an address sees")
+    equal([seen("127.0.3.9", port), seen("127.0.3.9", other)], [set(), {"bob", "iso"}], "what a range sees at a listener")
+    equal([seen("127.0.0.1", port), seen("127.0.4.1", other)], [set(), set()], "what others see")
+    equal(t.run("nbdinfo", "--size", f"nbd://127.0.0.1:{port}/alice", code=1).count("8388608"), 0, "sizes told")
+
+
+@test(fairlift_only=True)
+def clients_open_what_their_certificate_allows(t):
+    place, port = certificates(t), free_port()
+    sign(t, "ca", "alice", "/O=Example/CN=alice", CLIENT)
+    sign(t, "ca", "bob", "/O=Example", CLIENT + "subjectAltName=DNS:bob.example,URI:spiffe://example/bob\n")
+    sign(t, "ca", "false", "/O=CN=alice/CN=alice2", CLIENT + "subjectAltName=DNS:alice,email:CN=alice\n")
+    digest = t.run("openssl", "x509", "-noout", "-fingerprint", "-sha256", "-in", f"{place}/client-cert.pem").strip().split("=")[1]
+    at = f"tcp:127.0.0.1:{port}"
+    config = EXPORTS + f"""
+        [client.alice]
+        certificate = "CN=alice"
+        group = "/tenants/alice"
+        [client.bob]
+        certificate = "DNS:Bob.Example"
+        exports = ["bob"]
+        [client.bob-reads]
+        certificate = "URI:spiffe://example/bob"
+        exports = ["iso"]
+        read_only = true
+        [client.one]
+        certificate = "sha256:{digest}"
+        exports = ["iso"]
+        """
+    contains(t.serve_fails("--config", write(t, "no.toml", config), "--listen", at), "client.alice.certificate: needs tls_verify_peer = true")
+    server = t.server(config=config, listen=[at], args=["--tls", "require", "--tls-certificates", place, "--tls-verify-peer"])
+
+    def seen(name):
+        with Session(server.address).greet() as session:
+            session.start_tls(client_context(t, name))
+            return listed(session)
+
+    wanted = {"alice": ALICE, "bob": {"bob", "iso"}, "client": {"iso"}, "false": set()}
+    equal({name: seen(name) for name in wanted}, wanted, "what certificates see")
+    with server.connect("bob", tls=client_context(t, "bob")) as bob:
+        bob.write(0, data(4096))
+    equal(t.run("nbdinfo", "--size", nbds(t, server, "iso")).strip(), str(MIB))
+    t.run("nbdinfo", "--size", nbds(t, server, "alice"), code=1)
+    contains(server.log(), "certificate CN=client asked at", 'for export "alice": no [client] allows it')
+
+
+def write(t, name, text):
+    Path(t.path(name)).write_text(text)
+    return t.path(name)
+
+
+def answers(address, name):
+    """All bytes that a server answers to a client that asks in every way for an export, but for the name in them."""
+    got = b""
+    asked = struct.pack(">I", len(name)) + name
+    ways = [(INFO, asked + b"\0\0"), (GO, asked + b"\0\1\0\1"), (STRUCTURED_REPLY, b""), (LIST_META, asked + bytes(4)),
+            (SET_META, asked + struct.pack(">II", 1, 15) + b"base:allocation"), (GO, asked + b"\0\0"), (LIST, b""), (EXPORT_NAME, name)]
+    for first in (ways, [(EXTENDED_HEADERS, b""), (EXPORT_NAME, name)], [(EXPORT_NAME, name)]):
+        with Session(address).greet() as session:
+            for option, payload in first:
+                session.send_option(option, payload)
+            with contextlib.suppress(Closed):
+                while True:
+                    got += session.receive(1)
+    return got.replace(name, b"NAME") if name else got
+
+
+@test(fairlift_only=True)
+def what_is_not_allowed_is_answered_as_what_does_not_exist(t):
+    rule = '[client.me]\nuid = {}\nexports = ["iso", "alice"]\n'.format(os.geteuid())
+    server = t.server(config=EXPORTS + rule)
+    for forbidden, absent in (b"bob", b"bab"), (b"alice-logs", b"alice-fogs"):
+        got = answers(server.address, forbidden)
+        equal(got, answers(server.address, absent), f"the bytes for {forbidden}")
+        assert b"business" not in got and got.count(b"iso") == 1, got
+    # Nor does it differ from a server that has only what the client may open.
+    alone = t.server("alice=mem:8m", "iso=mem:1m")
+    equal(answers(server.address, b"bob"), answers(alone.address, b"bob"), "the bytes of a server without others")
+    equal(answers(server.address, b""), answers(alone.address, b""), "the bytes for no name")
+    # Of one who may open nothing, and of one export alone, which is the usual one too.
+    reload(server, EXPORTS + "[client.nobody]\nuid = 4000000000\nexports = [\"iso\"]\n")
+    equal(answers(server.address, b"iso"), answers(server.address, b"osi"), "the bytes for a stranger")
+    with Session(server.address).greet() as session:
+        equal(listed(session), set(), "what a stranger sees")
+        refuses(session, "")
+    reload(server, EXPORTS + f'[client.me]\nuid = {os.geteuid()}\nexports = ["iso"]\n')
+    equal(server.connect("").size, MIB, "the size of the only export")
+
+
+@test(fairlift_only=True)
+def who_may_only_read_is_told_so_and_held_to_it(t):
+    rule = f"[client.reads]\nuid = {os.geteuid()}\nexports = [\"alice\"]\nread_only = true\n"
+    writes = f"[client.writes]\nuid = {os.geteuid()}\ngroup = \"/tenants\"\n"
+    server = t.server(config=EXPORTS + rule)
+    with server.connect("alice") as client:
+        assert client.read_only and not client.flags & (SEND_TRIM | SEND_WRITE_ZEROES), f"flags {client.flags:#x}"
+        for ask in lambda: client.write(0, data(4096)), lambda: client.trim(0, 4096), lambda: client.zero(0, 4096):
+            with refused(EPERM, says='export "alice" is read-only'):
+                ask()
+        equal(client.read(0, 4096), bytes(4096), "what nobody wrote")
+        contains(t.run("qemu-io", "-f", "raw", "-c", "write 0 4k", server.uri("alice"), code=1), "Permission denied")
+        # Another rule that lets it write is enough, at once, also for those that are there.
+        reload(server, EXPORTS + rule + writes, 'client "writes": added')
+        client.write(0, data(4096))
+        with server.connect("alice") as other:
+            assert not other.read_only, "read-only"
+        reload(server, EXPORTS + rule, 'client "writes": removed')
+        with refused(EPERM):
+            client.write(0, data(4096))
+        equal(client.read(0, 4096), data(4096), "what was written")
+
+
+@test(fairlift_only=True, seconds=120)
+def a_right_that_is_taken_away_ends_connections_once_they_are_answered(t):
+    slow = EXPORTS.replace('"mem:8m"\ndescription', '"null:8m,delay=3s"\ndescription')
+    rule = lambda *exports: slow + f"[client.me]\nuid = {os.geteuid()}\nexports = {json.dumps(exports)}\n"
+    server = t.server(config=rule("alice", "bob"))
+    stays = server.connect("alice")
+    done, stop = [0], threading.Event()
+
+    def load():
+        while not stop.is_set():
+            piece = data(4096, done[0])
+            stays.write(4096 * (done[0] % 256), piece)
+            equal(stays.read(4096 * (done[0] % 256), 4096), piece, "what was just written")
+            done[0] += 1
+
+    def changes():
+        goes, idle = server.connect("bob"), server.connect("bob")
+        try:
+            for _ in range(2):
+                cookies = {goes.submit(READ, MIB // 2 * number, 4096) for number in range(16)}
+                until(lambda: in_flight(server) >= 16, "all are in the disk")
+                reload(server, rule("alice"), "client \"me\"")
+                equal(in_flight(server) >= 16, True, "that they are still there")
+                replies = [goes.reply() for _ in cookies]
+                equal({reply.cookie for reply in replies if not reply.error}, cookies, "what was asked before and answered after")
+                equal([gone.wait_for_close(20) for gone in (goes, idle)], [0, 0], "bytes after that")
+                with Session(server.address).greet() as session:
+                    refuses(session, "bob")
+                    equal(listed(session), {"alice"}, "what is listed")
+                reload(server, rule("alice", "bob"))
+                goes, idle = server.connect("bob"), server.connect("bob")
+        finally:
+            stop.set()
+
+    at_once(load, changes)
+    assert done[0] > 0, "nobody wrote"
+    equal(len(stays.read(0, 4096)), 4096, "bytes for a client that stays")
+    contains(server.log(), 'closed: no [client] allows it any more client="pid', 'export="bob"')
+
+
+@test(fairlift_only=True)
+def an_export_that_goes_to_another_tenant_leaves_the_clients_of_the_first(t):
+    server = t.server(config=EXPORTS + f"[client.alice]\nuid = {os.geteuid()}\ngroup = \"/tenants/alice\"\n")
+    with server.connect("alice") as stays, server.connect("alice-logs") as goes:
+        server.control("set", "export", "alice-logs", "group=/tenants/bob")
+        equal(goes.wait_for_close(20), 0, "bytes after that")
+        equal(len(stays.read(0, 512)), 512, "bytes read")
+        server.control("set", "export", "bob", "group=/tenants/alice")
+        server.connect("bob").close()
+
+
+@test(fairlift_only=True)
+def a_client_has_so_many_connections_and_no_more(t):
+    rule = f"[client.me]\nuid = {os.geteuid()}\nexports = [\"alice\", \"iso\"]\nmax_connections = "
+    server = t.server(config=EXPORTS + rule + "2\n")
+    with server.connect("alice") as first, server.connect("iso") as second:
+        for _ in range(2):
+            try:
+                server.connect("alice")
+                raise AssertionError("a third connection was let in")
+            except Refused as refusal:
+                equal(refusal.code, ERR_POLICY, "the answer")
+                contains(refusal.message, "as many connections as it may have")
+        with hung_up(), Session(server.address).greet() as session:
+            session.export_name("iso")
+        with Session(server.address).greet() as session:
+            session.info("alice")
+        shown = " ".join(server.control("status", "--seconds", "0.1").split())
+        contains(shown, "CLIENT KNOWN BY CONNECTIONS MAY", f"me uid {os.geteuid()} 2 exports alice, iso, 2 connections")
+        second.disconnect()
+        until(lambda: Control(t, server).ask("GET", "/v1/status?seconds=0.1")["clients"][0]["connections"] == 1, "one is left")
+        server.connect("iso").disconnect()
+        # Fewer end nobody, and let nobody in.
+        reload(server, EXPORTS + rule + "1\n")
+        equal(len(first.read(0, 512)), 512, "bytes read")
+        with contextlib.suppress(Refused):
+            server.connect("iso")
+            raise AssertionError("a second connection was let in")
+
+
+@test(fairlift_only=True)
+def strangers_are_told_of_once_a_minute_and_rules_that_cannot_act_at_once(t):
+    config = EXPORTS + """
+        [client.alice]
+        uid = 4000000000
+        listener = "unix:elsewhere"
+        exports = ["alcie"]
+        group = "/tenants/alcie"
+        """
+    server = t.server(config=config)
+    for name in "alice", "none", "bob":
+        with Session(server.address).greet() as session:
+            for _ in range(5):
+                refuses(session, name)
+    lines = [line for line in server.log().splitlines() if "refused:" in line]
+    equal(len(lines), 1, "lines of one user")
+    contains(lines[0], f"pid {os.getpid()}, uid {os.geteuid()} asked at unix:{server.socket} for export \"alice\": no [client] allows it")
+    vain = ['client.alice: there is no export "alcie"; did you mean "alice"?', 'no export is in group "/tenants/alcie" or below it; did you mean "/tenants/alice"?',
+            "it does not listen at unix:", "only at unix:"]
+    contains(server.log(), *vain, f"client alice, uid 4000000000 and listener unix:{t.path('elsewhere')}: exports alcie, group /tenants/alcie")
+    contains(server.control("status", "--seconds", "0.1"), vain[0])
+    check = lambda text, code=2: t.run(BINARY, "serve", "--check", "--listen", f"unix:{t.path('x')}", "--config", write(t, "c.toml", EXPORTS + text), code=code)
+    contains(check("[client.a]\nuid = 7\ngroup = \"/tenants\"\n", 0), "ok: 4 exports", "client a, uid 7: group /tenants")
+    contains(check("[client.a]\nexports = \"bob\"\n"), "client.a: says not how the client is known: say uid, gid, certificate, address or listener")
+    contains(check("[client.a]\nuid = 7\n"), "client.a: allows nothing: say exports, or the group")
+    contains(check("[client.a]\nuid = 7\naddress = \"10.0.0.1/8\"\ncertificate = \"bob\"\ngroup = \"x\"\n"),
+             'did you mean "10.0.0.0/8"?', "takes CN=NAME", 'a group\'s path starts at the root: "/x"')
+    other = ["--listen", f"tcp:0.0.0.0:{free_port()}", "--insecure"]
+    open_to_all = t.run(BINARY, "serve", "--check", "a=mem:1m", "b=mem:1m", *other)
+    contains(open_to_all, "and each may open the exports of all 2 tenants; [client.NAME]", "1 warning")
+    assert "each may open" not in t.run(BINARY, "serve", "--check", "a=mem:1m", *other), "one tenant is warned of itself"
+
+
+if __name__ == "__main__":
+    main()
