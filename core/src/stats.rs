@@ -15,6 +15,7 @@ pub struct Stats {
     held: Held,
     flushed: Duration,
     active: Duration,
+    could: Duration,
 }
 
 /// How long bios of one operation took, and what for.
@@ -108,6 +109,17 @@ impl Stats {
         self.active
     }
 
+    /// A stream could have had bios outstanding for so long, all together.
+    pub fn could(&mut self, time: Duration) {
+        self.could = self.could + time;
+    }
+
+    /// For how long bios would have been outstanding, had each stream always had the most that it had at once (waits.5).
+    #[must_use]
+    pub const fn time_could(&self) -> Duration {
+        self.could
+    }
+
     /// A bio has waited for a ceiling for so long.
     pub fn held(&mut self, time: Duration) {
         self.held.bios += 1;
@@ -164,6 +176,7 @@ impl Stats {
         self.held.time = self.held.time + other.held.time;
         self.flushed = self.flushed + other.flushed;
         self.active = self.active + other.active;
+        self.could = self.could + other.could;
         for op in Op::ALL {
             let (mine, theirs) = (&mut self.ops[op as usize], other.ops[op as usize]);
             mine.ops += theirs.ops;

@@ -15,6 +15,8 @@
 //!          clock of that group: the device time that the group has had.
 //! waits.3  The parts of a bio add up to its latency, whatever the clocks say: each part is at most what is left.
 //! waits.4  In the root group each stream is a tenant, and has a clock of its own.
+//! waits.5  A client that keeps fewer bios outstanding than it does at times is not held up by the disk alone. Between two looks a stream
+//!          could have had the most that it had at once, for all the time since its first bio; what it had is the sum of the parts.
 
 use crate::{Duration, Instant};
 

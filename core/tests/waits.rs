@@ -176,6 +176,29 @@ fn a_stream_is_active_while_a_bio_of_it_has_not_ended() {
     assert_eq!((alice.stats.time_active(), alice.streams, alice.open), (ms(2 + 2 + 3), 1, 1));
 }
 
+/// waits.5
+#[test]
+fn between_two_looks_a_stream_could_have_had_the_most_that_it_had_at_once() {
+    let (mut queue, s) = queue(Kind::None, |_| ());
+    let could = |queue: &mut Queue, now| {
+        figures(queue, at(now)).get(&GroupId(1)).map_or(0, |alice| alice.stats.time_could().as_millis())
+    };
+    assert_eq!(could(&mut queue, 5), 0);
+    let burst = |queue: &mut Queue, start, tokens: &[u64]| {
+        tokens.iter().for_each(|token| read(queue, at(start), s[ALICE], *token));
+        tokens.iter().map(|_| queue.poll_dispatch(at(start), C0).unwrap().tag).collect::<Vec<_>>()
+    };
+    let tags = burst(&mut queue, 10, &[1, 2, 3, 4]);
+    tags[..3].iter().for_each(|tag| queue.handle_completion(at(20), *tag, Outcome::Done));
+    assert_eq!(could(&mut queue, 50), 4 * 40, "four at once, since the first of them");
+    queue.handle_completion(at(60), tags[3], Outcome::Done);
+    assert_eq!(could(&mut queue, 70), 4 * 40 + 20, "one in this look");
+    assert_eq!(could(&mut queue, 100), 4 * 40 + 20, "it asked for nothing");
+    let tags = burst(&mut queue, 120, &[5]);
+    queue.handle_completion(at(130), tags[0], Outcome::Done);
+    assert_eq!(could(&mut queue, 150), 4 * 40 + 20 + 30, "one, since it was asked for");
+}
+
 /// queue.10: also while it is looked at, by a clock that is before a worker's.
 #[test]
 fn what_was_told_of_a_group_never_falls() {

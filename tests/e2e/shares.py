@@ -144,5 +144,30 @@ def every_view_says_the_same_of_a_disk_bound_by_requests(t):
     end(*loads)
 
 
+@test(fairlift_only=True, seconds=180)
+def a_tenant_is_due_what_it_would_have_alone_and_one_that_asks_for_little_has_it(t):
+    """The disk serves 2,000 requests a second, one after another. Alone a client of 16 has all of them, and one of one outstanding most."""
+    server = t.server(config=tenants('scheduler = "fair"', REQUESTS, REQUESTS, weights=(300, 100)))
+    control = Control(t, server)
+    bob = fio(t, server, "bob", SECONDS, "--rw=randread", "--verify=0", "--bs=4k", "--iodepth=64")
+
+    def told(which, alice, by, due, score):
+        one = fio(t, server, "alice", SECONDS, "--rw=randread", "--verify=0", "--bs=4k", *alice)
+        control.working("alice", "bob")
+
+        def look():
+            time.sleep(1)
+            found = status(control, 4)["/alice"]
+            if found["due_by"] != by or not due[0] < found["due"] < due[1] or not score[0] < found["score"] < score[1]:
+                raise AssertionError(f"a client {which} is due {due} by {by}: {found}")
+
+        again(look, 3)
+        end(one)
+
+    told("of a fixed rate", ("--iodepth=16", "--rate_iops=500"), "demand", (0.2, 0.4), (0.7, 1.1))
+    told("that waits for all it asked for", ("--iodepth=16",), "weight", (0.7, 0.8), (0.85, 1.15))
+    end(bob)
+
+
 if __name__ == "__main__":
     main()

@@ -9,7 +9,7 @@ use fairlift_core::stats::{Counters, Histogram};
 use fairlift_core::waits::{Part, Times};
 use fairlift_core::{Duration, Op};
 
-use super::shares::Share;
+use super::shares::Waits;
 
 /// What a group did, and what its operations waited for.
 #[derive(Clone, Default)]
@@ -28,6 +28,8 @@ pub(super) struct Did {
     pub(super) flushed: f64,
     /// For how long its streams had something outstanding, in seconds.
     pub(super) active: f64,
+    /// For how long operations would have been outstanding, had each stream always had the most that it had at once, in seconds.
+    pub(super) could: f64,
     pub(super) streams: u32,
     pub(super) open: u32,
     pub(super) in_flight: u32,
@@ -129,6 +131,7 @@ impl Did {
             had: seconds(figures.had),
             flushed: seconds(figures.stats.time_flushed()),
             active: seconds(figures.stats.time_active()),
+            could: seconds(figures.stats.time_could()),
             streams: figures.streams,
             open: figures.open,
             in_flight: figures.in_flight,
@@ -158,8 +161,13 @@ impl Did {
         for (mine, was) in self.data.iter_mut().zip(&was.data) {
             *mine = mine.since(was);
         }
-        for (mine, was) in [(&mut self.had, was.had), (&mut self.flushed, was.flushed), (&mut self.active, was.active)]
-        {
+        let times = [
+            (&mut self.had, was.had),
+            (&mut self.flushed, was.flushed),
+            (&mut self.active, was.active),
+            (&mut self.could, was.could),
+        ];
+        for (mine, was) in times {
             *mine = (*mine - was).max(0.0);
         }
         self
@@ -177,16 +185,28 @@ impl Did {
         (self.active.max(replying.min(whole)) / whole).clamp(0.0, 1.0)
     }
 
+    /// Which part of the operations its clients had outstanding that they could have had; the rest was with the clients.
+    pub(super) fn asks(&self) -> f64 {
+        let had = seconds(self.times.sum()) - seconds(self.times.of(Part::Reply));
+        if had < self.could { had / self.could } else { 1.0 }
+    }
+
     /// How many of its operations the device had, on average.
     pub(super) fn in_device(&self, length: f64) -> f64 {
         seconds(self.times.of(Part::Device)) / length
     }
 
-    /// The part of its streams' time that went into each thing, by its share; the rest of it their clients paused.
-    pub(super) fn parts(&self, length: f64, share: Option<Share>) -> impl Iterator<Item = (Part, f64)> {
-        let (active, all) = (self.active_part(length), seconds(self.times.sum()));
+    /// The part of its streams' time that went into each thing; the rest of it their clients paused.
+    pub(super) fn parts(&self, length: f64, waits: Waits) -> impl Iterator<Item = (Part, f64)> {
+        let active = self.active_part(length);
+        self.parts_of_time(waits).map(move |(part, of)| (part, active * of))
+    }
+
+    /// The part of its operations' time that went into each thing.
+    pub(super) fn parts_of_time(&self, waits: Waits) -> impl Iterator<Item = (Part, f64)> {
+        let all = seconds(self.times.sum());
         let of = |part| seconds(self.times.of(part));
-        let (behind, costs) = share.map_or((0.0, 1.0), |share| (share.behind, share.costs));
+        let Waits { behind, costs } = waits;
         // share.5, share.6
         let (inside, queued) = (behind * of(Part::Device), of(Part::Own) + of(Part::Others));
         let own = if queued > 0.0 {
@@ -201,7 +221,7 @@ impl Did {
                 Part::Others => queued - own + inside,
                 _ => of(part),
             };
-            (part, if all > 0.0 { active * time / all } else { 0.0 })
+            (part, if all > 0.0 { time / all } else { 0.0 })
         })
     }
 }

@@ -9,9 +9,11 @@
 //!          of the time, of those of all workers together. The time of flushes comes on top, as it was charged.
 //! share.2  All that was had is what was due, together: weighted max-min over the tree of groups. A tenant is due its weight's part, but
 //!          no more than it could use; what it leaves goes to the others by weight.
-//! share.3  A tenant whose requests wait for the disk could use all of it. A tenant that its ceiling (`max`) holds could use what it
-//!          had. A tenant of which nothing waits, with k requests outstanding, could use k ÷ n of a disk that does most of its best with
-//!          n. Only a scheduler that learns knows n; under others it could use all if it has more than [`ONE`] outstanding.
+//! share.3  A tenant could use what it would have if nobody else were there. Example: alice has one read outstanding for 80 % of the
+//!          time, and each waits for three quarters of its time in the scheduler, or behind bob's in the device (share.5). Alone she would
+//!          need 0.2 + 0.8 × 0.25 of the time for the same, so she could use 2.5 times what she had. A client that waits for its disk
+//!          thus could use much; one that pauses, as its own work or a rate makes it, little more than it had. A tenant that its ceiling
+//!          (`max`) holds could use what it had.
 //! share.4  A group with a floor (`min`) is due what the floor takes of the disk's time at what its operations cost, but no more
 //!          than it could use. Where floors are more than there is, they are due in proportion.
 //! share.5  A device that has more requests than it does at once keeps each behind the others, and then the time that a request is in it
@@ -37,15 +39,12 @@ use fairlift_core::{Op, Weight};
 
 use super::did::{Did, seconds};
 
-/// So many operations outstanding are one at a time.
-pub(super) const ONE: f64 = 1.5;
-/// A tenant waits for the disk if on average at least so many of its operations do. Chosen: something waits most of the time.
-const WAITS: f64 = 0.5;
 /// So many operations were the fastest: what a disk that was idle takes for one. Chosen: some, for one may be a mistake.
 const FASTEST: u64 = 8;
 /// A ceiling holds a tenant whose operations spend such a part of their time there. Chosen.
 const HELD: f64 = 0.1;
-
+/// A tenant that would need so little of the time alone could use all of the disk. Chosen: a look's parts are no more exact.
+const LEAST: f64 = 0.01;
 /// A tenant with less than this part of its due is short. Chosen, as in the alert `FairliftTenantShort`.
 const SHORT: f64 = 0.8;
 
@@ -55,10 +54,21 @@ pub(super) struct Share {
     pub(super) had: f64,
     pub(super) due: f64,
     pub(super) by: By,
+    pub(super) waits: Waits,
+}
+
+/// What tells a tenant's own part of the waits of its requests from that of others.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(super) struct Waits {
     /// The part of its requests' time in the device that they are behind others' (share.5).
     pub(super) behind: f64,
     /// How many times as much of the disk a request of it takes as one of the others (share.6).
     pub(super) costs: f64,
+}
+
+impl Waits {
+    /// Of requests that nobody else is known to hold up.
+    pub(super) const NONE: Self = Self { behind: 0.0, costs: 1.0 };
 }
 
 /// What decides how much a tenant is due.
@@ -66,7 +76,7 @@ pub(super) struct Share {
 pub(super) enum By {
     /// Its weight, and those of the others.
     Weight,
-    /// It asks for no more.
+    /// It could use no more.
     Demand,
     /// A ceiling.
     Max,
@@ -91,12 +101,12 @@ impl Share {
         (self.due > 0.0).then(|| self.had / self.due)
     }
 
-    /// share.7: of a tenant that did this, in a look of so many seconds.
-    pub(super) fn is_short(self, did: &Did, length: f64) -> bool {
-        let pauses = 1.0 - did.active_part(length);
-        let most = did.parts(length, Some(self)).max_by(|one, two| one.1.total_cmp(&two.1));
-        let is_made = |(part, share): (Part, f64)| {
-            share > pauses && matches!(part, Part::Others | Part::Flush | Part::Idling | Part::Room)
+    /// share.7: of a tenant that did this.
+    pub(super) fn is_short(self, did: &Did) -> bool {
+        let asks = did.asks();
+        let most = did.parts_of_time(self.waits).max_by(|one, two| one.1.total_cmp(&two.1));
+        let is_made = |(part, of): (Part, f64)| {
+            asks * of > 1.0 - asks && matches!(part, Part::Others | Part::Flush | Part::Idling | Part::Room)
         };
         self.score().is_some_and(|score| score < SHORT) && most.is_some_and(is_made)
     }
@@ -112,10 +122,6 @@ pub(super) fn shares<'a>(
     let length = length.max(1e-9);
     let whole = length * f64::from(disk.queues.max(1));
     let had: BTreeMap<&str, f64> = had(disk, rows).into_iter().map(|(path, had)| (path, had / whole)).collect();
-    let active = rows.iter().filter(|(_, did)| did.is_active());
-    let learned = disk.counters.get("depth_least").copied();
-    let wants: BTreeMap<&str, Want> =
-        active.map(|(path, did)| (*path, Want::of(did, had[path], length, disk.depth, learned))).collect();
     let floors = state.config.bounds.iter().filter_map(|(path, bounds)| {
         let members = members(rows, path);
         let (ops, had) = members.fold(([Counters::default(); 2], 0.0), |(ops, sum), (path, did)| {
@@ -123,12 +129,10 @@ pub(super) fn shares<'a>(
         });
         Some((&**path, had * floor(&bounds.floor, &ops, length)?))
     });
-    let due = divide(state, had.values().sum(), &wants, &floors.collect());
     let data = |path: &str| had[path] - rows[path].flushed / whole;
     let sums = |of: &dyn Fn(&str) -> f64| rows.keys().map(|path| of(path)).sum::<f64>();
     let (all, all_counted) = (sums(&data), sums(&|path| rows[path].had));
-    let share = |(path, (due, by))| {
-        let did = &rows[path];
+    let waits = |path: &str, did: &Did| {
         let inside = did.in_device(length);
         let is_alone = rows.iter().all(|(other, did)| *other == path || did.in_device(length) == 0.0);
         let wants = at_once(disk, did, rows, length).filter(|_| !is_alone);
@@ -136,9 +140,13 @@ pub(super) fn shares<'a>(
         let odds = |mine: f64, all: f64| mine / (all - mine);
         let costs =
             Some(odds(data(path), all) / odds(did.had, all_counted)).filter(|costs| costs.is_finite() && *costs > 0.0);
-        (path, Share { had: had[path], due, by, behind, costs: costs.unwrap_or(1.0) })
+        Waits { behind, costs: costs.unwrap_or(1.0) }
     };
-    due.into_iter().map(share).collect()
+    let active = rows.iter().filter(|(_, did)| did.is_active());
+    let waits: BTreeMap<&str, Waits> = active.map(|(path, did)| (*path, waits(path, did))).collect();
+    let wants = waits.iter().map(|(path, waits)| (*path, Want::of(&rows[path], had[path], *waits))).collect();
+    let due = divide(state, had.values().sum(), &wants, &floors.collect());
+    due.into_iter().map(|(path, (due, by))| (path, Share { had: had[path], due, by, waits: waits[path] })).collect()
 }
 
 /// How many requests a device does at once (share.5); `None`: nothing ended.
@@ -218,21 +226,15 @@ struct Want {
 }
 
 impl Want {
-    /// share.3: of a disk that takes so many requests at once, and does most of its best with as many as its scheduler has learned.
-    fn of(did: &Did, had: f64, length: f64, depth: u16, learned: Option<u64>) -> Self {
-        let mean = |parts: &[Part]| parts.iter().map(|part| seconds(did.times.of(*part))).sum::<f64>() / length;
-        let held = mean(&[Part::Limit]);
-        let waiting = mean(&[Part::Room, Part::Others, Part::Own, Part::Idling]);
-        let open = waiting + mean(&[Part::Flush, Part::Device]);
-        if held > HELD * (held + open) {
+    /// share.3: of a tenant that did and had this.
+    fn of(did: &Did, had: f64, waits: Waits) -> Self {
+        let parts: Vec<(Part, f64)> = did.parts_of_time(waits).collect();
+        let part = |of: &[Part]| parts.iter().filter(|(part, _)| of.contains(part)).map(|(_, part)| part).sum::<f64>();
+        if part(&[Part::Limit]) > HELD {
             return Self { most: had, is_held: true };
         }
-        let best = learned.map_or(f64::from(depth), |least| (least as f64).min(depth.into())).max(1.0);
-        let most = match open > ONE && (waiting >= WAITS || learned.is_none()) {
-            true => f64::INFINITY,
-            false => had.max(open / best),
-        };
-        Self { most, is_held: false }
+        let alone = 1.0 - did.asks() * part(&[Part::Room, Part::Others, Part::Own, Part::Idling]);
+        Self { most: if alone > LEAST { had / alone } else { f64::INFINITY }, is_held: false }
     }
 }
 
@@ -440,43 +442,61 @@ mod tests {
         assert_eq!(of("/"), ["/", "/t", "/t-x", "/t/a", "/t/a/b", "/u"], "each once");
     }
 
-    /// share.3: had a fifth in a second, with so many operations on average in each part.
+    /// share.3: had a fifth of the disk in a second, with so many operations on average in each part.
     #[test]
-    fn what_a_tenant_could_use_shows_in_what_waits() {
-        let most = |parts: &[(Part, u64)], learned| {
+    fn what_a_tenant_could_use_is_what_it_would_have_alone() {
+        let most = |asks: f64, parts: &[(Part, u64)], behind| {
             let mut did = Did::default();
             parts.iter().for_each(|(part, millis)| did.times.spend(*part, fairlift_core::time::ms(*millis)));
-            let Want { most, is_held } = Want::of(&did, 0.2, 1.0, 64, learned);
-            (most, is_held)
+            did.could = seconds(did.times.sum()) / asks;
+            let Want { most, is_held } = Want::of(&did, 0.2, Waits { behind, ..Waits::NONE });
+            ((most * 1e6).round() / 1e6, is_held)
         };
-        let (few, many) = ([(Part::Device, 8000)], [(Part::Device, 8000), (Part::Own, 8000)]);
-        assert_eq!(most(&many, Some(16)), (f64::INFINITY, false), "its requests wait");
-        assert_eq!(most(&few, Some(16)), (0.5, false), "half of the requests that the disk wants");
-        assert_eq!(most(&few, Some(1000)), (0.2, false), "no less than it had");
-        assert_eq!(most(&few, None), (f64::INFINITY, false), "nobody knows how many it wants");
-        assert_eq!(most(&[(Part::Device, 900)], None), (0.2, false), "one at a time");
-        assert_eq!(most(&[(Part::Device, 900)], Some(2)), (0.45, false));
-        assert_eq!(most(&[(Part::Device, 8000), (Part::Limit, 4000)], Some(16)), (0.2, true), "a ceiling holds it");
-        assert_eq!(most(&[(Part::Device, 8000), (Part::Limit, 400)], Some(16)), (0.5, false), "hardly");
+        assert_eq!(most(1.0, &[(Part::Device, 8000)], 0.0), (0.2, false), "nothing holds it up");
+        assert_eq!(
+            most(1.0, &[(Part::Device, 1000)], 0.75),
+            (0.8, false),
+            "three quarters of its time are others' in the device"
+        );
+        assert_eq!(most(1.0, &[(Part::Device, 250), (Part::Others, 750)], 0.0), (0.8, false), "or in the scheduler");
+        assert_eq!(
+            most(0.8, &[(Part::Device, 200), (Part::Others, 600)], 0.0),
+            (0.5, false),
+            "and its client pauses for a fifth"
+        );
+        assert_eq!(
+            most(1.0, &[(Part::Device, 1), (Part::Own, 999)], 0.0),
+            (f64::INFINITY, false),
+            "it waits for its own"
+        );
+        assert_eq!(most(1.0, &[(Part::Others, 1000)], 0.0), (f64::INFINITY, false), "nothing of it was served");
+        assert_eq!(
+            most(1.0, &[(Part::Flush, 900), (Part::Device, 100)], 0.0),
+            (0.2, false),
+            "alone its flushes take as long"
+        );
+        assert_eq!(most(1.0, &[(Part::Device, 8000), (Part::Limit, 4000)], 0.0), (0.2, true), "a ceiling holds it");
+        assert_eq!(most(1.0, &[(Part::Device, 8000), (Part::Limit, 400)], 0.0), (0.2, false), "hardly");
+        assert_eq!(most(0.0, &[], 0.0), (0.2, false), "it asked for nothing");
     }
 
     /// share.7
     #[test]
     fn a_tenant_is_short_of_its_due_where_others_make_it_wait() {
         let is_short = |parts: &[(Part, u64)], had, behind| {
-            let mut did = Did { active: 1.0, streams: 1, ..Did::default() };
+            let mut did = Did::default();
             parts.iter().for_each(|(part, millis)| did.times.spend(*part, fairlift_core::time::ms(*millis)));
-            Share { had, due: 0.5, by: By::Weight, behind, costs: 1.0 }.is_short(&did, 1.0)
+            Share { had, due: 0.5, by: By::Weight, waits: Waits { behind, ..Waits::NONE } }.is_short(&did)
         };
         assert!(is_short(&[(Part::Others, 8000), (Part::Device, 1000)], 0.3, 0.0));
         assert!(!is_short(&[(Part::Others, 8000), (Part::Device, 1000)], 0.45, 0.0), "it had nearly all of it");
         assert!(!is_short(&[(Part::Device, 8000)], 0.3, 0.0), "the device is slow");
         assert!(is_short(&[(Part::Device, 8000)], 0.3, 0.7), "the device is busy with others");
         assert!(!is_short(&[(Part::Own, 8000)], 0.3, 0.0));
-        let pausing = Share { had: 0.3, due: 0.5, by: By::Weight, behind: 0.0, costs: 1.0 };
-        let mut did = Did { active: 0.3, streams: 1, ..Did::default() };
+        let pausing = Share { had: 0.3, due: 0.5, by: By::Weight, waits: Waits::NONE };
+        let mut did = Did { could: 1.0, ..Did::default() };
         did.times.spend(Part::Others, fairlift_core::time::ms(300));
-        assert!(!pausing.is_short(&did, 1.0), "its client pauses most of the time");
+        assert!(!pausing.is_short(&did), "its client pauses most of the time");
     }
 
     /// share.5: 32 requests in the device, 8 of them alice's.

@@ -10,7 +10,7 @@ use fairlift_core::waits::Doing;
 use serde_json::{Value, json};
 
 use super::did::{self, All, Did};
-use super::shares::Share;
+use super::shares::{Share, Waits};
 use super::{shares, show};
 
 /// The least part of its time that is told of a tenant.
@@ -52,7 +52,7 @@ pub(super) fn status(state: &State, before: &View, after: &View, seconds: f64) -
                 "due": share.map(|share| share.due),
                 "due_by": share.map(|share| share.by.name()),
                 "score": share.and_then(Share::score),
-                "short": share.is_some_and(|share| share.is_short(did, seconds)),
+                "short": share.is_some_and(|share| share.is_short(did)),
                 "iops": did.ops as f64 / seconds,
                 "bps": did.bytes as f64 / seconds,
                 "p50_us": quantile(&took, 500),
@@ -122,7 +122,8 @@ fn waits(did: &Did, share: Option<Share>, seconds: f64) -> Value {
         return json!({});
     }
     let client = [("client", 1.0 - did.active_part(seconds))];
-    let all = did.parts(seconds, share).map(|(part, share)| (part.name(), share)).chain(client);
+    let waits = share.map_or(Waits::NONE, |share| share.waits);
+    let all = did.parts(seconds, waits).map(|(part, share)| (part.name(), share)).chain(client);
     all.filter(|(_, share)| *share >= LEAST).map(|(name, share)| (name.to_owned(), json!(share))).collect()
 }
 

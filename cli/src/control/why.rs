@@ -23,13 +23,15 @@ use fairlift_core::waits::Part;
 use serde_json::{Value, json};
 
 use super::did::{self, All, Did, seconds};
-use super::shares::{self, By, ONE, Share};
+use super::shares::{self, Share, Waits};
 use super::show;
 
 /// From this part of its time on a worker counts as having none left.
 const BUSY: f64 = 0.85;
 /// The least part of the time that is told.
 const LEAST: f64 = 0.01;
+/// So many operations outstanding are one at a time.
+const ONE: f64 = 1.5;
 
 /// What is known of an export's tenant, between two looks.
 struct Look<'a> {
@@ -180,7 +182,7 @@ impl Look<'_> {
     }
 
     fn is_short(&self, did: &Did) -> bool {
-        self.share().is_some_and(|share| share.is_short(did, self.seconds))
+        self.share().is_some_and(|share| share.is_short(did))
     }
 
     /// What a group did on the disk between the looks.
@@ -210,8 +212,8 @@ impl Look<'_> {
         }
         let busiest = self.busiest();
         // A worker that has no time left hears late that a request has ended: nobody is in the device before it.
-        let share = self.share().filter(|_| busiest.is_none());
-        for (part, share) in did.parts(self.seconds, share).filter(|(_, share)| *share >= LEAST) {
+        let waits = self.share().filter(|_| busiest.is_none()).map_or(Waits::NONE, |share| share.waits);
+        for (part, share) in did.parts(self.seconds, waits).filter(|(_, share)| *share >= LEAST) {
             causes.push(self.part(part, share, did));
         }
         if let Some(worker) = busiest {
@@ -343,7 +345,7 @@ impl Look<'_> {
 
     /// The part of its requests' time in the device that they are behind others'.
     fn behind(&self) -> f64 {
-        self.share().map_or(0.0, |share| share.behind)
+        self.share().map_or(0.0, |share| share.waits.behind)
     }
 
     fn others(&self, did: &Did, part: f64) -> String {
@@ -357,7 +359,7 @@ impl Look<'_> {
             percent(other.had),
             seconds(self.did(path).times.sum()) / self.seconds
         );
-        let Some(Share { had, due, by, behind, .. }) = self.share() else { return says };
+        let Some(Share { had, due, by, waits: Waits { behind, .. } }) = self.share() else { return says };
         let _ = write!(says, "; {tenant} had {} and was due {} ({})", percent(had), percent(due), by.name());
         let device = seconds(did.times.of(Part::Device)) / did.ops.max(1) as f64;
         let is_inside = behind * did.in_device(self.seconds) > seconds(did.times.of(Part::Others)) / self.seconds;
@@ -374,8 +376,7 @@ impl Look<'_> {
             true if is_inside => "more weight, a lower device_depth, or a latency for it",
             true => "more weight, or a ceiling for the other",
         };
-        // One that asks for no more than it gets is due what it had, however long that takes.
-        let of = if self.is_short(did) || by == By::Demand { "what helps" } else { "it had its due, and has more by" };
+        let of = if self.is_short(did) { "what helps" } else { "it had its due, and has more by" };
         let _ = write!(says, "; {of}: {helps}");
         says
     }

@@ -25,7 +25,7 @@ use crate::list::NIL;
 use crate::sched::{RequestId, Waiting};
 use crate::stats::Stats;
 use crate::waits::{Clock, Part, Share, Stamp};
-use crate::{Bio, Instant, Op, Sector};
+use crate::{Bio, Duration, Instant, Op, Sector};
 
 /// A stream, as the queue knows it.
 pub struct StreamState {
@@ -36,8 +36,10 @@ pub struct StreamState {
     before: Option<Box<Stats>>,
     /// Where the last bio of data ended.
     after: Sector,
-    /// Bios that have not ended.
+    /// Bios that have not ended; the most there were since somebody looked, and since when that counts.
     pub(super) open: u32,
+    most: u32,
+    looked: Instant,
     /// Whether it flushes after each write (sequence.6).
     pub(super) habit: Habit,
     /// While it is in the root: its clock (waits.4).
@@ -58,6 +60,8 @@ impl StreamState {
             before: None,
             after: Sector(0),
             open: 0,
+            most: 0,
+            looked: Instant::ZERO,
             habit: Habit::default(),
             share: Share::default(),
             open_since: Instant::ZERO,
@@ -87,8 +91,12 @@ impl StreamState {
     pub(super) fn opened(&mut self, asked: Instant) {
         if self.open == 0 {
             self.open_since = asked.max(self.counted); // what was active before counts once
+            if self.most == 0 {
+                self.looked = self.open_since;
+            }
         }
         self.open += 1;
+        self.most = self.most.max(self.open);
     }
 
     /// A bio has come that was asked for at `asked` and has waited for `part`.
@@ -115,6 +123,16 @@ impl StreamState {
         self.stats.was_active(now.since(self.open_since));
         self.counted = now.max(self.open_since); // a worker's clock may be a little behind that of who looked
         self.open_since = self.counted;
+    }
+
+    /// Somebody looks: it could have had so much outstanding since the look before (waits.5).
+    pub(super) fn look(&mut self, now: Instant) {
+        if self.open > 0 {
+            self.count_active(now);
+        }
+        let most = core::mem::replace(&mut self.most, self.open);
+        self.stats.could(Duration::from_nanos(now.since(self.looked).as_nanos().saturating_mul(most.into())));
+        self.looked = now;
     }
 
     /// A bio of it has ended: the news.

@@ -101,9 +101,7 @@ impl Groups {
         let end = numbers.end.min(self.streams.capacity());
         let told = |number| {
             let state = self.streams.get_mut(number)?;
-            if state.open > 0 {
-                state.count_active(now);
-            }
+            state.look(now);
             Some((state.stream.group, state.figures(now)))
         };
         (numbers.start < end).then(|| (numbers.start..end).filter_map(told).collect())

@@ -273,7 +273,7 @@ fn of_operations(rows: &[TenantRow<'_>], out: &mut Lines) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::shares::By;
+    use super::super::super::shares::{By, Waits};
     use super::*;
     use fairlift_core::Bytes;
     use fairlift_core::queue::Figures;
@@ -297,7 +297,7 @@ mod tests {
         stats.ended(Op::Read, Bytes(4096), fairlift_core::Outcome::Done, us(20));
         let figures = Figures { stats, had: Duration::from_nanos(1_000_000_007), streams: 2, ..Figures::default() };
         let group = GroupView { path: "/a\"\\\n😀".into(), figures };
-        let share = Share { had: 0.25, due: 0.5, by: By::Weight, behind: 0.0, costs: 1.0 };
+        let share = Share { had: 0.25, due: 0.5, by: By::Weight, waits: Waits::NONE };
         let rows = [TenantRow::new("d", &group, Some(300), Some(0.75), Some(share), None)];
         let labels = r#"disk="d",tenant="/a\"\\\n😀""#;
         for (format, lines) in [
