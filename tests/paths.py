@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Whether what ARCHITECTURE.md names is there: `path/file.rs`, `path/folder/`, and `path/file.rs:name`, where the file must
+"""Whether what ARCHITECTURE.md and SECURITY.md name is there: `path/file.rs`, `path/folder/`, and `path/file.rs:name`, where the file must
 define a function, type, constant, macro or rule of that name. NAME in a path stands for one that is still to be written.
 
 It also looks whether the folders of the crates are all on the map. Without arguments; the last line counts."""
@@ -36,13 +36,14 @@ def named(text):
 
 def main():
     passed, failed = 0, 0
-    text = (ROOT / "ARCHITECTURE.md").read_text()
-    for line, name in named(text):
-        if why := wrong(name):
-            failed += 1
-            print(f"ARCHITECTURE.md:{line}: `{name}`: {why}")
-        else:
-            passed += 1
+    for page in ("SECURITY.md", "ARCHITECTURE.md"):
+        text = (ROOT / page).read_text()
+        for line, name in named(text):
+            if why := wrong(name):
+                failed += 1
+                print(f"{page}:{line}: `{name}`: {why}")
+            else:
+                passed += 1
     for crate in ("core", "threads", "host", "lab", "cli", "proving"):
         for folder in sorted(path for path in (ROOT / crate / "src").iterdir() if any(path.glob("**/*.rs"))):
             name = f"{crate}/src/{folder.name}"

@@ -149,13 +149,13 @@ impl Service {
         self.changes.load(Ordering::Acquire)
     }
 
-    /// Tells in the log that a client asked for an export that it may not open, or that is not there. Both take the same steps, for the
-    /// client could measure the difference.
+    /// Tells in the log that a client asked for an export that it may not open, or that is not there. Which of the two it is, is looked up
+    /// only for a line: a client could measure it (access.4).
     pub(crate) fn tell_refused(&self, exports: &Exports, peer: &Peer, name: &str) {
-        let count = exports.list.iter().fold(0, |count, export| count + usize::from(export.name == name));
         let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(untold) = refused.tell(clock::now(), peer.origin()) else { return };
         drop(refused);
+        let count = exports.list.iter().fold(0, |count, export| count + usize::from(export.name == name));
         let why = ["there is none", "no [client] allows it"][count.min(1)];
         let name: String = name.chars().take(64).collect();
         let certificate = peer.certificate.as_ref().map_or_else(String::new, |its| format!(", certificate {its}"));
