@@ -1,6 +1,8 @@
 //! A server is changed while clients write and read it: nothing is lost, and what is in force is what a start would give.
 
-use std::collections::BTreeSet;
+mod asked;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -8,10 +10,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use asked::{Answers, Asked, AskedDisk, AskedExport, InForce, reads};
 use fairlift::config::{Address, Backing, Config, Disk, Engine, Export, FileAt, Limits, Listener, Null, Ram, Tls};
 use fairlift::control::view::DiskView;
 use fairlift::control::{Edit, Leave, Made, Refused, State};
+use fairlift::export::vhost_user::GuestSocket;
 use fairlift::{Error, Handle, Server};
+use fairlift_core::ceiling::{Bounds, Ceiling, Rate, Rates};
 use fairlift_core::sched::{Kind, Setup};
 use fairlift_core::tunable::{self, Range, TunableInfo};
 use fairlift_core::{Group, GroupId, Priority, PriorityClass, Weight, flush};
@@ -65,7 +70,10 @@ struct Running {
 
 impl Running {
     fn start(name: &str) -> Self {
-        let socket = path(&format!("{name}.sock"));
+        Self::at(path(&format!("{name}.sock")))
+    }
+
+    fn at(socket: PathBuf) -> Self {
         let server = Server::bind(config(&socket)).unwrap();
         let handle = server.handle();
         Self { handle, socket, serving: Some(std::thread::spawn(move || server.run())) }
@@ -90,6 +98,36 @@ impl Running {
             assert!(start.elapsed() < Duration::from_secs(20), "what was removed does not go");
             std::thread::sleep(Duration::from_millis(1));
         }
+    }
+
+    /// What is in force, once disks have passed from one scheduler to another.
+    fn in_force(&self) -> InForce {
+        let start = Instant::now();
+        let view = || self.handle.view(true).unwrap();
+        while view().disks.iter().any(|disk| disk.frozen) {
+            assert!(start.elapsed() < Duration::from_secs(20), "a disk stays frozen");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        for place in view().listeners {
+            let path = place.strip_prefix("unix:").expect("a path").to_owned();
+            greeted(Path::new(&path)).unwrap_or_else(|error| panic!("{place} does not answer: {error}"));
+        }
+        let sizes: BTreeMap<_, _> = view().exports.into_iter().collect();
+        let answers = |(name, description): (String, String)| {
+            let before = reads(&view());
+            let mut client = Client::connect(&self.socket, &name, 0, 1).expect("what is listed is served");
+            client.read_end();
+            let after = reads(&view());
+            let more = |(of, count): (&(String, String), &u64)| before.get(of).unwrap_or(&0) < count;
+            let mut counts_for = after.iter().filter(|one| more(*one)).map(|(of, _)| of.clone());
+            let Client { size, read_only, .. } = client;
+            assert_eq!(sizes.get(&name), Some(&size), "the size of {name}");
+            let counts_for = (counts_for.next().unwrap(), counts_for.next());
+            assert_eq!(counts_for.1, None, "a read of {name} counts twice");
+            (name, Answers { size, read_only, description, counts_for: counts_for.0 })
+        };
+        let exports = listed(&self.socket).into_iter().map(answers).collect();
+        InForce::of(&view(), exports)
     }
 
     fn stop(mut self) {
@@ -120,11 +158,18 @@ fn said(config: &Config) -> (BTreeSet<String>, BTreeSet<String>, BTreeSet<String
 
 type Make = dyn Fn(&mut Edit) -> Result<(), String>;
 
-/// An edit, with what it is.
+/// An edit, with what it is, and what it asks for.
 #[derive(Clone)]
 struct Change {
     says: String,
     edit: Arc<Make>,
+    asks: Arc<dyn Fn(&mut Asked)>,
+}
+
+impl Change {
+    fn asks(self, asks: impl Fn(&mut Asked) + 'static) -> Self {
+        Self { asks: Arc::new(asks), ..self }
+    }
 }
 
 impl std::fmt::Debug for Change {
@@ -134,13 +179,16 @@ impl std::fmt::Debug for Change {
 }
 
 fn change(says: impl Into<String>, edit: impl Fn(&mut Edit) -> Result<(), String> + 'static) -> Change {
-    Change { says: says.into(), edit: Arc::new(edit) }
+    Change { says: says.into(), edit: Arc::new(edit), asks: Arc::new(|_| {}) }
 }
 
 fn add(export: Export, disk: Option<&str>, group: &str) -> Change {
     let (disk, group) = (disk.map(str::to_owned), group.to_owned());
     let says = format!("add {export:?} on {disk:?} in {group}");
+    let Export { name, priority, read_only, description, .. } = export.clone();
+    let asked = AskedExport { group: group.clone(), disk: disk.clone(), read_only, priority, description };
     change(says, move |edit| edit.add_export(export.clone(), disk.as_deref(), &group))
+        .asks(move |all| _ = all.exports.insert(name.clone(), asked.clone()))
 }
 
 fn mem(name: &str, group: &str, disk: Option<&str>) -> Change {
@@ -153,23 +201,34 @@ fn file(name: &str, path: &Path, read_only: bool) -> Change {
 }
 
 fn remove(name: &str, how: Leave) -> Change {
-    let name = name.to_owned();
-    change(format!("remove {name} {how:?}"), move |edit| edit.remove_export(&name, how))
+    let (name, gone) = (name.to_owned(), name.to_owned());
+    change(format!("remove {name} {how:?}"), move |edit| edit.remove_export(&name, how)).asks(move |all| {
+        all.exports.remove(&gone);
+        all.grown.remove(&gone);
+    })
 }
 
 fn weight(group: &str, weight: u16) -> Change {
-    let group = group.to_owned();
+    let (group, of) = (group.to_owned(), group.to_owned());
     change(format!("{group}: weight {weight}"), move |edit| edit.set_weight(&group, Weight::new(weight)))
+        .asks(move |all| all.groups.get_mut(&of).expect("it was asked for").0 = weight)
+}
+
+fn bounds(group: &str, bounds: Bounds) -> Change {
+    let (group, of) = (group.to_owned(), group.to_owned());
+    change(format!("{group}: {bounds}"), move |edit| edit.set_bounds(&group, bounds))
+        .asks(move |all| all.groups.get_mut(&of).expect("it was asked for").1 = bounds)
 }
 
 fn group(path: &str) -> Change {
-    let path = path.to_owned();
-    change(format!("add group {path}"), move |edit| edit.add_group(&path).map(drop))
+    let (path, of) = (path.to_owned(), path.to_owned());
+    change(format!("add group {path}"), move |edit| edit.add_group(&path).map(drop)).asks(move |all| all.add_group(&of))
 }
 
 fn remove_group(path: &str) -> Change {
-    let path = path.to_owned();
+    let (path, gone) = (path.to_owned(), path.to_owned());
     change(format!("remove group {path}"), move |edit| edit.remove_group(&path))
+        .asks(move |all| _ = all.groups.remove(&gone))
 }
 
 fn turn(disk: &str, says: impl Into<String>, to: impl Fn(&mut Disk) + 'static) -> Change {
@@ -182,31 +241,43 @@ fn turn(disk: &str, says: impl Into<String>, to: impl Fn(&mut Disk) + 'static) -
 
 fn knob(disk: &str, name: &str, value: &str) -> Change {
     let (name, value) = (name.to_owned(), value.to_owned());
+    let (of, knob) = (disk.to_owned(), (name.clone(), value.clone()));
     turn(disk, format!("{name} = {value}"), move |disk| {
         disk.set.retain(|(one, _)| *one != name);
         disk.set.push((name.clone(), value.clone()));
     })
+    .asks(move |all| all.disk(&of).set.extend([knob.clone()]))
 }
 
 fn scheduler(disk: &str, kind: Kind) -> Change {
-    turn(disk, kind.name(), move |disk| (disk.scheduler, disk.is_usual, disk.set) = (kind, false, Vec::new()))
+    turn(disk, kind.name(), move |disk| (disk.scheduler, disk.is_usual, disk.set) = (kind, false, Vec::new())).asks({
+        let of = disk.to_owned();
+        move |all| (all.disk(&of).scheduler, all.disk(&of).set) = (kind, BTreeMap::new())
+    })
 }
 
 fn depth(disk: &str, depth: Option<u16>) -> Change {
-    turn(disk, format!("depth {depth:?}"), move |disk| disk.depth = depth)
+    let of = disk.to_owned();
+    turn(disk, format!("depth {depth:?}"), move |disk| disk.depth = depth).asks(move |all| all.disk(&of).depth = depth)
 }
 
 fn nr_requests(disk: &str, number: Option<u32>) -> Change {
+    let of = disk.to_owned();
     turn(disk, format!("nr_requests {number:?}"), move |disk| disk.nr_requests = number)
+        .asks(move |all| all.disk(&of).nr_requests = number)
 }
 
 fn add_disk(disk: Disk) -> Change {
+    let Disk { name, scheduler, depth, nr_requests, .. } = disk.clone();
+    let asked = AskedDisk { scheduler, set: disk.set.iter().cloned().collect(), depth, nr_requests };
     change(format!("add {disk:?}"), move |edit| edit.add_disk(disk.clone()))
+        .asks(move |all| _ = all.disks.insert(name.clone(), asked.clone()))
 }
 
 fn remove_disk(name: &str) -> Change {
-    let name = name.to_owned();
+    let (name, gone) = (name.to_owned(), name.to_owned());
     change(format!("remove disk {name}"), move |edit| edit.remove_disk(&name))
+        .asks(move |all| _ = all.disks.remove(&gone))
 }
 
 /// Changes an export.
@@ -220,15 +291,19 @@ fn export(name: &str, says: impl Into<String>, to: impl Fn(&mut Export) + 'stati
 
 fn put(name: &str, group: &str) -> Change {
     let (name, group) = (name.to_owned(), group.to_owned());
+    let (moved, to) = (name.clone(), group.clone());
     change(format!("{name} into {group}"), move |edit| {
         let group = edit.find_group(&group)?;
         edit.export(&name)?.group = group;
         Ok(())
     })
+    .asks(move |all| all.export(&moved).group.clone_from(&to))
 }
 
 fn read_only(name: &str, read_only: bool) -> Change {
+    let of = name.to_owned();
     export(name, format!("read-only {read_only}"), move |export| export.read_only = read_only)
+        .asks(move |all| all.export(&of).read_only = read_only)
 }
 
 fn grow(name: &str, size: Option<u64>) -> Change {
@@ -237,11 +312,45 @@ fn grow(name: &str, size: Option<u64>) -> Change {
 }
 
 fn listen(listener: Listener) -> Change {
+    let name = listener.address.to_string();
     change(format!("add {listener:?}"), move |edit| edit.add_listener(listener.clone()))
+        .asks(move |all| _ = all.listeners.insert(name.clone()))
 }
 
 fn leave(address: String) -> Change {
+    let gone = address.clone();
     change(format!("leave {address}"), move |edit| edit.remove_listener(&address))
+        .asks(move |all| _ = all.listeners.remove(&gone))
+}
+
+/// A connection that was greeted and has chosen nothing yet.
+fn greeted(path: &Path) -> std::io::Result<UnixStream> {
+    let mut socket = UnixStream::connect(path)?;
+    socket.set_read_timeout(Some(Duration::from_secs(30)))?;
+    socket.read_exact(&mut [0; 18])?;
+    socket.write_all(&3u32.to_be_bytes())?;
+    Ok(socket)
+}
+
+/// The exports that are listed, with their descriptions.
+fn listed(path: &Path) -> BTreeMap<String, String> {
+    let mut socket = greeted(path).unwrap();
+    socket.write_all(b"IHAVEOPT\0\0\0\x03\0\0\0\0").unwrap();
+    let mut all = BTreeMap::new();
+    loop {
+        let mut head = [0; 20];
+        socket.read_exact(&mut head).unwrap();
+        let number = |at: usize| u32::from_be_bytes(head[at..at + 4].try_into().unwrap());
+        let mut data = vec![0; number(16) as usize];
+        socket.read_exact(&mut data).unwrap();
+        if number(12) == 1 {
+            return all;
+        }
+        assert_eq!(number(12), 2, "an answer that is no export");
+        let (length, text) = data.split_at(4);
+        let (name, says) = text.split_at(u32::from_be_bytes(length.try_into().unwrap()) as usize);
+        all.insert(String::from_utf8_lossy(name).into_owned(), String::from_utf8_lossy(says).into_owned());
+    }
 }
 
 /// A client that writes what nobody else writes, and reads it back.
@@ -253,15 +362,13 @@ struct Client {
     written: Vec<u64>,
     /// Its blocks start here.
     first: u64,
+    read_only: bool,
 }
 
 impl Client {
     /// `None`: there is no such export.
     fn connect(path: &Path, export: &str, first: u64, blocks: u64) -> Option<Self> {
-        let mut socket = UnixStream::connect(path).unwrap();
-        socket.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
-        socket.read_exact(&mut [0; 18]).unwrap();
-        socket.write_all(&3u32.to_be_bytes()).unwrap();
+        let mut socket = greeted(path).unwrap();
         let mut option = b"IHAVEOPT\0\0\0\x01".to_vec();
         option.extend((export.len() as u32).to_be_bytes());
         option.extend(export.as_bytes());
@@ -269,7 +376,8 @@ impl Client {
         let mut head = [0; 10];
         socket.read_exact(&mut head).ok()?;
         let size = u64::from_be_bytes(head[..8].try_into().unwrap());
-        Some(Self { socket, cookie: 0, size, written: vec![0; blocks as usize], first })
+        let read_only = head[9] & 2 != 0;
+        Some(Self { socket, cookie: 0, size, written: vec![0; blocks as usize], first, read_only })
     }
 
     fn ask(&mut self, out: &mut Vec<u8>, command: u16, block: u64) {
@@ -343,6 +451,15 @@ impl Client {
         out.extend([7; BLOCK as usize]);
         self.socket.write_all(&out).unwrap();
         self.reply().expect("it is answered").0
+    }
+
+    /// Reads the last block.
+    fn read_end(&mut self) {
+        let mut out = Vec::new();
+        self.ask(&mut out, 0, self.size / BLOCK - 1);
+        self.socket.write_all(&out).unwrap();
+        assert_eq!(self.reply().expect("it is answered").0, 0);
+        self.socket.read_exact(&mut [0; BLOCK as usize]).unwrap();
     }
 
     fn is_served(&mut self) -> bool {
@@ -588,22 +705,131 @@ fn values(kind: Kind, info: &TunableInfo) -> Vec<String> {
         Range::Choice(words) => words.iter().map(|word| (*word).to_owned()).collect(),
         Range::AutoCostModel => vec!["auto".into()],
     };
-    let shown = |value: String| {
-        let mut flushes = flush::Settings::default();
-        if tunable::set(flush::Settings::TUNABLES, &mut flushes, info.name, &value).is_ok() {
-            return tunable::get(flush::Settings::TUNABLES, &flushes, info.name).unwrap();
-        }
-        let mut scheduler = kind.build(&Setup::new(1));
-        scheduler.set(info.name, &value).unwrap_or_else(|error| panic!("{value} of {}: {error}", info.name));
-        scheduler.get(info.name).unwrap()
-    };
-    said.into_iter().map(shown).collect()
+    said.into_iter().map(|value| shown(kind, info.name, &value)).collect()
 }
 
-/// Every tunable and bound, under every scheduler, on a disk that rests and on one that is between two schedulers: what is answered
-/// with success is in force, and what is refused changes nothing.
+/// A value of a tunable, as the scheduler shows it.
+fn shown(kind: Kind, name: &str, value: &str) -> String {
+    let mut flushes = flush::Settings::default();
+    if tunable::set(flush::Settings::TUNABLES, &mut flushes, name, value).is_ok() {
+        return tunable::get(flush::Settings::TUNABLES, &flushes, name).unwrap();
+    }
+    let mut scheduler = kind.build(&Setup::new(1));
+    scheduler.set(name, value).unwrap_or_else(|error| panic!("{value} of {name}: {error}"));
+    scheduler.get(name).unwrap()
+}
+
+/// What is answered with success is in force, and what is refused changes nothing.
 #[test]
 fn a_success_is_done_and_a_refusal_changes_nothing() {
+    every_tunable_on_a_disk_that_rests_and_one_between_two_schedulers();
+    let seed = std::env::var("FAIRLIFT_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1u64);
+    let steps = std::env::var("FAIRLIFT_STEPS").ok().and_then(|steps| steps.parse().ok()).unwrap_or(400u64);
+    random_transactions_of_everything(seed, steps);
+}
+
+/// Groups, disks, exports and listeners come, change and go, by transactions of several changes, by a file that is read again, and
+/// by a dry run before. Of many a change cannot be made, at any place in them.
+fn random_transactions_of_everything(seed: u64, steps: u64) {
+    let again = format!(
+        "FAIRLIFT_SEED={seed} FAIRLIFT_STEPS={steps} cargo test -p fairlift --test control -- --exact a_success_is_done_and_a_refusal_changes_nothing"
+    );
+    let folder = path("success");
+    std::fs::create_dir_all(&folder).unwrap();
+    let running = Running::at(folder.join("main.sock"));
+    let images: Vec<PathBuf> = (0..3).map(|n| folder.join(format!("{n}.img"))).collect();
+    images.iter().for_each(|image| std::fs::File::create(image).unwrap().set_len(MIB).unwrap());
+    let taken = folder.join("taken.sock");
+    let _other = std::os::unix::net::UnixListener::bind(&taken).unwrap();
+    let files = || std::fs::read_dir(&folder).unwrap().map(|file| file.unwrap().path()).collect::<BTreeSet<_>>();
+    let always = files();
+    let mut random = seed;
+    let mut state = running.handle.state().unwrap();
+    let mut asked = Asked::of(&state.config);
+    let mut in_force = running.in_force();
+    let (mut made, mut refused) = (0, 0);
+    for _ in 0..steps {
+        let count = [1, 2, 3, 5][next(&mut random) as usize % 4];
+        let groups = ["/a", "/b", "/c/d", "/c/e", "/c"];
+        let mut changes: Vec<_> =
+            (0..count).map(|_| random_change(&mut random, &state.config, &groups, &images)).collect();
+        if next(&mut random).is_multiple_of(3) {
+            let at = next(&mut random) as usize % (count + 1);
+            changes.insert(at, cannot_be_made(&mut random, &taken));
+        }
+        if next(&mut random).is_multiple_of(4) {
+            changes = vec![by_file(&state.config, changes)];
+        }
+        let dry = next(&mut random).is_multiple_of(5).then(|| running.change(&changes, None, true));
+        match running.change(&changes, None, false) {
+            Ok(now) => {
+                made += u64::from(!now.steps.is_empty());
+                running.swept();
+                changes.iter().for_each(|change| (change.asks)(&mut asked));
+                assert_eq!(now.state.version, state.version + 1, "{changes:?}: {again}");
+                state = running.handle.state().unwrap();
+                in_force = running.in_force();
+                assert_eq!(said(&state.config), said(&now.state.config), "{changes:?}: {again}");
+                if let Some(dry) = dry {
+                    let dry = dry.unwrap_or_else(|why| panic!("dry it is refused: {why}: {changes:?}: {again}"));
+                    assert_eq!(said(&dry.state.config), said(&state.config), "dry: {changes:?}: {again}");
+                }
+                assert_eq!(asked.heard(&state.config), asked, "{changes:?}: {again}");
+                assert_eq!(in_force.lacks(&asked, shown), [""; 0], "{changes:?}: {again}");
+                let doors = asked.listeners.iter().filter_map(|name| name.strip_prefix("unix:").map(PathBuf::from));
+                assert_eq!(files(), always.iter().cloned().chain(doors).collect(), "{changes:?}: {again}");
+            }
+            Err(why) => {
+                refused += 1;
+                let after = running.handle.state().unwrap();
+                assert_eq!(after.version, state.version, "{why}: {changes:?}: {again}");
+                assert_eq!(said(&after.config), said(&state.config), "{why}: {changes:?}: {again}");
+                assert_eq!(running.in_force(), in_force, "{why}: {changes:?}: {again}");
+            }
+        }
+    }
+    assert!(made > steps / 8 && refused > steps / 8, "{made} of {steps} were made, {refused} refused: {again}");
+    running.stop();
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
+/// What a server refuses: some of it at once, some when it is about to be made.
+fn cannot_be_made(random: &mut u64, taken: &Path) -> Change {
+    let mut guest = Export::new("guest", Ram { size: MIB });
+    match next(random) % 7 {
+        0 => file("gone", Path::new("/nowhere/at.all"), false),
+        1 => listen(Listener { address: Address::Unix(taken.to_owned()), tls: Tls::Off }),
+        2 => nr_requests("d", Some(1)),
+        3 => knob("d", "isolation_cots", "5"),
+        4 => weight("/", 10),
+        5 => grow("d", Some(MIB / 2)),
+        _ => {
+            guest.ways.set(GuestSocket(taken.to_owned()));
+            add(guest, None, "/")
+        }
+    }
+}
+
+/// These changes, as a file that is read again brings them: all that there is to be, and not how it came.
+fn by_file(config: &Config, changes: Vec<Change>) -> Change {
+    let says = format!("read again: {changes:?}");
+    let (config, asks) = (config.clone(), changes.clone());
+    change(says, move |edit| {
+        let mut wanted = Edit::from(config.clone());
+        changes.iter().try_for_each(|change| (change.edit)(&mut wanted))?;
+        *edit = Edit::from(wanted.config);
+        Ok(())
+    })
+    .asks(move |all| {
+        let grown = all.grown.clone();
+        asks.iter().for_each(|change| (change.asks)(all));
+        all.grown = grown; // what is the same is not looked at anew
+        all.grown.retain(|name, _| all.exports.contains_key(name));
+    })
+}
+
+/// Every tunable and bound, under every scheduler.
+fn every_tunable_on_a_disk_that_rests_and_one_between_two_schedulers() {
     let running = Running::start("done");
     let delay = fairlift_core::Duration::from_nanos(1_500_000_000);
     let slow = Export::new("slow", Null { size: MIB, delay });
@@ -766,13 +992,18 @@ fn random_change(random: &mut u64, config: &Config, groups: &[&str], images: &[P
     let any = exports[pick(exports.len())].to_owned();
     let disk = disks[pick(disks.len())].to_owned();
     let group = there[pick(there.len())].to_owned();
-    let door = Address::Unix(path(["any-door0.sock", "any-door1.sock"][pick(2)]));
-    match pick(23) {
+    let door = Address::Unix(images[0].with_extension(["door0.sock", "door1.sock"][pick(2)]));
+    match pick(25) {
         0 | 1 => {
             let (path, weight) = (groups[pick(groups.len())].to_owned(), 1 + pick(1000) as u16);
+            let of = path.clone();
             change(format!("add group {path}, weight {weight}"), move |edit| {
                 edit.add_group(&path)?;
                 edit.set_weight(&path, Weight::new(weight))
+            })
+            .asks(move |all| {
+                all.add_group(&of);
+                all.groups.get_mut(&of).expect("it was just added").0 = weight;
             })
         }
         2 => remove_group(&group),
@@ -790,24 +1021,50 @@ fn random_change(random: &mut u64, config: &Config, groups: &[&str], images: &[P
         14 => put(&any, &group),
         15 => {
             let priority = Priority { class: PriorityClass::BestEffort, level: pick(8) as u8 };
+            let of = any.clone();
             export(&any, priority.to_string(), move |export| export.priority = priority)
+                .asks(move |all| all.export(&of).priority = priority)
         }
         16 => read_only(&other, pick(2) == 0),
         17 | 18 => {
             // The image grows first, or not.
             let image = std::fs::OpenOptions::new().write(true).open(&images[pick(images.len())]).unwrap();
             image.set_len(image.metadata().unwrap().len() + pick(2) as u64 * BLOCK).unwrap();
-            grow(&other, None)
+            let (of, before) = (other.clone(), config.clone());
+            let len = move |export: &Export| match &export.backing {
+                Backing::File(at) => Some(std::fs::metadata(&at.path).unwrap().len()),
+                _ => None,
+            };
+            grow(&other, None).asks(move |all| {
+                let grown = before.exports.iter().find(|export| export.name == of).and_then(&len);
+                all.grown.extend(grown.map(|len| (of.clone(), len)));
+            })
         }
         19 => nr_requests(&disk, [None, Some(64 + pick(4096) as u32)][pick(2)]),
         20 => listen(Listener { address: door, tls: Tls::Off }),
-        21 => {
+        21 | 22 => {
+            let most = Rates::NONE.with(Rate::Iops, 100_000 + pick(1000) as u64);
+            let promised = Bounds { floor: Rates::NONE.with(Rate::Iops, 1 + pick(100) as u64), ..Bounds::default() };
+            let latency = Some(fairlift_core::time::ms(1 + pick(50) as u64));
+            bounds(
+                &group,
+                [
+                    Bounds::default(),
+                    Bounds { ceiling: Ceiling::of(most), ..Bounds::default() },
+                    promised,
+                    Bounds { ceiling: Ceiling::of(most), latency, ..Bounds::default() },
+                ][pick(4)],
+            )
+        }
+        23 => {
             let Address::Unix(door) = door else { unreachable!() };
             leave(format!("unix:{}", door.display()))
         }
         _ => {
-            let text = format!("number {}", pick(100));
+            let (text, of) = (format!("number {}", pick(100)), any.clone());
+            let asked = text.clone();
             export(&any, text.clone(), move |export| export.description.clone_from(&text))
+                .asks(move |all| all.export(&of).description.clone_from(&asked))
         }
     }
 }

@@ -168,16 +168,13 @@ impl Looks {
 
 /// The tenants of each disk.
 fn rows<'a>(state: &State, view: &'a View, looks: &Looks) -> Vec<TenantRow<'a>> {
-    let weights: BTreeMap<&str, u16> =
-        state.config.groups.iter().map(|group| (&*group.path, group.weight.get())).collect();
     let of_disk = |(disk, shares): (&'a DiskView, BTreeMap<&'a str, Share>)| {
         let there = disk.groups.iter().filter(|group| group.figures.streams > 0);
         let entitled = shares::by_weight(state, there.map(|group| &*group.path));
         let row = |group: &'a GroupView| {
             let path = &*group.path;
             let latency = disk.objective(path).map(|(_, standing)| *standing);
-            let (weight, entitled) = (weights.get(path).copied(), entitled.get(path).copied());
-            TenantRow::new(&disk.name, group, weight, entitled, shares.get(path).copied(), latency)
+            TenantRow::new(&disk.name, group, entitled.get(path).copied(), shares.get(path).copied(), latency)
         };
         disk.groups.iter().map(row).collect::<Vec<_>>()
     };

@@ -203,6 +203,10 @@ impl Ceilings {
         self.count = self.count + usize::from(is_some) - usize::from(was_some);
     }
 
+    pub(crate) fn budget(&self, id: GroupId) -> Option<&Arc<Budget>> {
+        self.node(id).budget.as_ref()
+    }
+
     /// Gives a group a floor, or none: it holds within the ceilings above.
     pub(crate) fn set_floor(&mut self, now: Instant, id: GroupId, floor: &Rates) {
         if self.floors.set(now, id, floor, &mut Lines(&mut self.nodes)) {

@@ -4,11 +4,12 @@
 //!     scheduler, and takes part in no merge. Let through, it goes on as if it had been submitted then; but how long it took is
 //!     counted from when it was. So a group that is held takes no room from others.
 
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use super::Queue;
-use crate::ceiling::{HeldBio, Rates};
-use crate::group::{ContextId, GroupId, Stream};
+use crate::ceiling::{Budget, HeldBio, Rates};
+use crate::group::{ContextId, GroupId, Stream, Weight};
 use crate::trace::Action;
 use crate::waits::Part;
 use crate::{Bio, Instant, Op};
@@ -52,6 +53,13 @@ impl Queue {
         self.promises.set_floor(now, id, floor);
         self.scheduler.set_floor(now, id, &floor);
         self.ceilings.set_floor(now, id, &floor);
+    }
+
+    /// What a group has here: its weight, the state of its ceiling, and its floor; `None`: it does not exist.
+    #[must_use]
+    pub fn bound(&self, id: GroupId) -> Option<(Weight, Option<&Arc<Budget>>, Rates)> {
+        let group = &self.groups.get(id)?.group;
+        Some((group.weight, self.ceilings.budget(id), self.promises.floor(id).copied().unwrap_or_default()))
     }
 
     /// Takes back what ceilings hold of a context, as if it had not been submitted: the oldest of each group first.

@@ -156,7 +156,7 @@ impl StreamState {
 
 /// A group, as the queue knows it.
 pub(super) struct GroupState {
-    group: Group,
+    pub(super) group: Group,
     /// What streams had done in it that were removed or have moved away.
     pub(super) retired: Stats,
     /// It was removed, and waits for its last requests (queue.11).

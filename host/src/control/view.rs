@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 use std::time::SystemTime;
 
+use fairlift_core::ceiling::Bounds;
 use fairlift_core::learn::idling_trial::Finding;
 use fairlift_core::objective::Standing;
 use fairlift_core::queue::{Figures, Shortage};
 use fairlift_core::sched::Kind;
 use fairlift_core::tunable::{Range, TunableInfo};
 use fairlift_core::waits::{Doing, Part};
-use fairlift_core::{Duration, GroupId, Instant, flush};
+use fairlift_core::{Duration, GroupId, Instant, Weight, flush};
 
 use crate::device::Device;
 pub use crate::device::Link;
@@ -111,6 +112,10 @@ pub struct Knob {
 pub struct GroupView {
     /// Its name from the root.
     pub path: String,
+    /// Its weight, as the disk's queue has it.
+    pub weight: Weight,
+    /// What binds it, as the disk's queue has it.
+    pub bounds: Bounds,
     /// What it has had since the start, and has now.
     pub figures: Figures,
 }
@@ -159,7 +164,11 @@ impl Disk {
         let (in_flight, waiting) = self.load();
         let names: BTreeMap<_, _> = groups.iter().map(|(id, path)| (*id, path)).collect();
         let figures = if figures { Some(self.figures(now)) } else { None };
-        let group = |(id, figures)| Some(GroupView { path: (*names.get(&id)?).clone(), figures });
+        let bound = figures.as_ref().map_or_else(BTreeMap::new, |figures| self.bound(now, figures.keys().copied()));
+        let group = |(id, figures)| {
+            let (weight, bounds) = *bound.get(&id)?;
+            Some(GroupView { path: (*names.get(&id)?).clone(), weight, bounds, figures })
+        };
         let objective = |(id, standing)| Some(((*names.get(&id)?).clone(), standing));
         let mut counters = BTreeMap::new();
         if figures.is_some() {

@@ -276,11 +276,8 @@ impl Device for File {
         open::size_of(&self.file, self.kind).map(|size| size / block * block).map_err(io::Error::other)
     }
 
-    fn grow(&self) {
-        match self.look_at_size() {
-            Ok(size) => drop(self.size.fetch_max(size, Ordering::Relaxed)),
-            Err(error) => tracing::error!(path = %self.path.display(), %error, "its size cannot be looked at"),
-        }
+    fn grow(&self, size: u64) {
+        self.size.fetch_max(size, Ordering::Relaxed);
     }
 
     fn lane(self: Arc<Self>, address: Address) -> Box<dyn Lane> {

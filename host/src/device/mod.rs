@@ -158,8 +158,8 @@ pub(crate) trait Device: Send + Sync {
         false
     }
 
-    /// It is from now on as large as [`look_at_size`](Self::look_at_size) says, unless that is less.
-    fn grow(&self) {}
+    /// It is from now on as large as [`look_at_size`](Self::look_at_size) has said, unless that is less.
+    fn grow(&self, _size: u64) {}
 
     /// A request failed.
     fn failed(&self, _op: Op, _errno: Errno) {}

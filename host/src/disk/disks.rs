@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use fairlift_core::ceiling::{Bounds, Budget, Rates};
+use fairlift_core::ceiling::{Bounds, Budget, Ceiling, Rates};
 use fairlift_core::sched::Kind;
 use fairlift_core::{Duration, Group, GroupId, Instant};
 
@@ -50,7 +50,8 @@ impl Disks {
             }
             None => Arc::new(Budget::new(&bounds.ceiling)),
         });
-        let bound = Bound { budget, floor: bounds.floor, latency: bounds.latency };
+        let Bounds { ceiling, floor, latency } = *bounds;
+        let bound = Bound { budget, ceiling, floor, latency };
         self.all().iter().for_each(|(_, disk)| disk.set_bound(now, id, &bound));
         if bound != Bound::default() {
             all.insert(id, bound);
@@ -106,6 +107,8 @@ impl Disks {
 #[derive(Clone, Default)]
 pub(crate) struct Bound {
     pub(super) budget: Option<Arc<Budget>>,
+    /// What the budget is of.
+    pub(super) ceiling: Ceiling,
     pub(super) floor: Rates,
     pub(super) latency: Option<Duration>,
 }

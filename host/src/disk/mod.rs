@@ -28,6 +28,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use fairlift_core::ceiling::{Bounds, Budget};
 use fairlift_core::learn::concurrency;
 use fairlift_core::learn::idling_trial::Finding;
 use fairlift_core::model::Character;
@@ -258,6 +259,34 @@ impl Disk {
         all
     }
 
+    /// The weights of groups and what binds them, as its queues have that; a queue is taken for a few groups at a time.
+    pub(crate) fn bound(
+        &self,
+        now: Instant,
+        groups: impl Iterator<Item = GroupId>,
+    ) -> BTreeMap<GroupId, (Weight, Bounds)> {
+        let said = self.state().bounds.clone();
+        let latencies = self.objectives(now);
+        let Some(queues) = self.queues() else { return BTreeMap::new() };
+        let bounds_of = |queue: &Queue, id: GroupId| {
+            let (weight, budget, floor) = queue.bound(id)?;
+            let of_budget = |budget: &Arc<Budget>| {
+                said.get(&id).filter(|said| said.budget.as_ref().is_some_and(|said| Arc::ptr_eq(said, budget)))
+            };
+            let ceiling = budget.and_then(of_budget).map(|said| said.ceiling).unwrap_or_default();
+            let latency = latencies.get(&id).map(|standing| standing.target);
+            Some((id, (weight, Bounds { ceiling, floor, latency })))
+        };
+        let groups: Vec<_> = groups.collect();
+        groups
+            .chunks(LOOK)
+            .flat_map(|some| {
+                let queue = queues.nth(0);
+                some.iter().filter_map(|id| bounds_of(&queue, *id)).collect::<Vec<_>>()
+            })
+            .collect()
+    }
+
     /// What its queues found it doing, added up, and how many they are.
     pub(crate) fn doing(&self, now: Instant) -> (Doing, u32) {
         let state = self.state();
@@ -358,26 +387,23 @@ impl Disk {
         self.moved();
     }
 
-    /// The device of a place has grown; whether there is room for it.
-    pub(crate) fn grown(&self, device: &Arc<dyn Device>) -> bool {
+    /// The device of a place has grown, for which there is [room](Self::has_room).
+    pub(crate) fn grown(&self, device: &Arc<dyn Device>) {
         let mut state = self.state();
         let mut places = state.places.to_vec();
         let here = |place: &&mut Place| place.device.as_ref().is_some_and(|there| Arc::ptr_eq(there, device));
-        let Some(place) = places.iter_mut().find(here) else { return false };
+        let place = places.iter_mut().find(here).expect("what grows is on its disk");
         place.facts = device.facts();
-        if place.facts.limits.capacity > place.room {
-            return false;
-        }
+        assert!(place.facts.limits.capacity <= place.room, "it has grown into the next place");
         let limits = limits(&places);
         state.all().for_each(|queues| queues.each().for_each(|mut queue| queue.set_limits(limits)));
         state.places = places.into();
         self.moved();
-        true
     }
 
     pub(crate) fn has_room(&self, device: &Arc<dyn Device>, bytes: u64) -> bool {
         let here = |place: &Place| place.device.as_ref().is_some_and(|there| Arc::ptr_eq(there, device));
-        self.places().iter().find(|place| here(place)).is_none_or(|place| bytes / Sector::SIZE <= place.room)
+        self.places().iter().find(|place| here(place)).is_some_and(|place| bytes / Sector::SIZE <= place.room)
     }
 
     // ---- who shares it ----

@@ -19,7 +19,6 @@ use super::{BUCKETS, Format};
 /// A tenant on a disk.
 pub(super) struct TenantRow<'a> {
     pub(super) group: &'a GroupView,
-    pub(super) weight: Option<u16>,
     pub(super) entitled: Option<f64>,
     pub(super) share: Option<Share>,
     pub(super) latency: Option<Standing>,
@@ -32,7 +31,6 @@ impl<'a> TenantRow<'a> {
     pub(super) fn new(
         disk: &str,
         group: &'a GroupView,
-        weight: Option<u16>,
         entitled: Option<f64>,
         share: Option<Share>,
         latency: Option<Standing>,
@@ -40,7 +38,7 @@ impl<'a> TenantRow<'a> {
         let labels = format!("disk=\"{}\",tenant=\"{}\"", escaped(disk), escaped(&group.path));
         let used = Op::ALL.into_iter().filter(|op| group.figures.stats.of(*op).ops > 0);
         let operations = used.map(|op| (op, format!("{labels},operation=\"{}\"", op.name()))).collect();
-        Self { group, weight, entitled, share, latency, labels, operations }
+        Self { group, entitled, share, latency, labels, operations }
     }
 
     fn stats(&self) -> &Stats {
@@ -152,7 +150,9 @@ pub(super) fn text(rows: &[TenantRow<'_>], bounds: &BTreeMap<String, Bounds>, fo
 /// What tenants have of disks.
 fn of_tenants(rows: &[TenantRow<'_>], out: &mut Lines) {
     let gauges: [Described<OfRow>; 11] = [
-        ("fairlift_tenant_weight", "The weight of the tenant among its siblings", |row| row.weight.map(f64::from)),
+        ("fairlift_tenant_weight", "The weight of the tenant among its siblings", |row| {
+            Some(row.group.weight.get().into())
+        }),
         (
             "fairlift_tenant_entitled",
             "The tenant's part of the disk by weights alone, among the tenants that are connected",
@@ -275,9 +275,9 @@ fn of_operations(rows: &[TenantRow<'_>], out: &mut Lines) {
 mod tests {
     use super::super::super::shares::{By, Waits};
     use super::*;
-    use fairlift_core::Bytes;
     use fairlift_core::queue::Figures;
     use fairlift_core::time::us;
+    use fairlift_core::{Bytes, Weight};
 
     #[test]
     fn a_bucket_has_what_is_no_longer_than_its_end() {
@@ -296,9 +296,10 @@ mod tests {
         let mut stats = Stats::default();
         stats.ended(Op::Read, Bytes(4096), fairlift_core::Outcome::Done, us(20));
         let figures = Figures { stats, had: Duration::from_nanos(1_000_000_007), streams: 2, ..Figures::default() };
-        let group = GroupView { path: "/a\"\\\n😀".into(), figures };
+        let group =
+            GroupView { path: "/a\"\\\n😀".into(), weight: Weight::new(300), bounds: Bounds::default(), figures };
         let share = Share { had: 0.25, due: 0.5, by: By::Weight, waits: Waits::NONE };
-        let rows = [TenantRow::new("d", &group, Some(300), Some(0.75), Some(share), None)];
+        let rows = [TenantRow::new("d", &group, Some(0.75), Some(share), None)];
         let labels = r#"disk="d",tenant="/a\"\\\n😀""#;
         for (format, lines) in [
             (

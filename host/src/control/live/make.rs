@@ -118,10 +118,10 @@ impl Making<'_> {
         }
     }
 
-    /// The device of that number among those that were opened has grown.
-    pub(super) fn grown(&mut self, opened: usize) {
+    /// The device of that number among those that were opened has grown to so many bytes, for which its disk has room.
+    pub(super) fn grown(&mut self, opened: usize, size: u64) {
         let one = &self.live.opened[opened];
-        one.device.grow();
+        one.device.grow(size);
         self.backend.disks.get(one.disk).grown(&one.device);
     }
 }

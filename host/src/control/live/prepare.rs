@@ -381,13 +381,13 @@ impl Draft {
             return Err(Why::No(format!("export \"{export}\" {why}; {size} is less")));
         }
         let one = &self.opened[opened];
-        if !self.new_disks.contains_key(&one.disk) && !backend.disks.get(one.disk).has_room(&one.device, there) {
+        if !backend.disks.get(one.disk).has_room(&one.device, there) {
             return Err(Why::No(format!(
                 "export \"{export}\" cannot grow: its backing has {there} bytes now, and its disk keeps room for less; remove the \
                  export and add it again"
             )));
         }
-        self.then(move |making| making.grown(opened));
+        self.then(move |making| making.grown(opened, there));
         self.becomes(export, move |export| export.size = size);
         Ok(())
     }

@@ -95,8 +95,8 @@ impl Device for BeforeDevice {
         self.inner.was_resized()
     }
 
-    fn grow(&self) {
-        self.inner.grow();
+    fn grow(&self, size: u64) {
+        self.inner.grow(size);
     }
 
     fn failed(&self, op: Op, errno: Errno) {

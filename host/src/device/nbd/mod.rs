@@ -387,11 +387,8 @@ impl Device for Remote {
         Ok(size)
     }
 
-    fn grow(&self) {
-        match self.look_at_size() {
-            Ok(size) => drop(self.shared.size.fetch_max(size, Ordering::Relaxed)),
-            Err(error) => tracing::error!(uri = self.shared.nbd.uri, %error, "its size cannot be looked at"),
-        }
+    fn grow(&self, size: u64) {
+        self.shared.size.fetch_max(size, Ordering::Relaxed);
     }
 
     fn can_zero_fast(&self) -> bool {

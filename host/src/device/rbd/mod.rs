@@ -335,11 +335,8 @@ impl Device for Rbd {
         })
     }
 
-    fn grow(&self) {
-        match self.look_at_size() {
-            Ok(size) => drop(self.size.fetch_max(size, Ordering::Relaxed)),
-            Err(error) => tracing::error!(image = %self.name.display(), %error, "its size cannot be looked at"),
-        }
+    fn grow(&self, size: u64) {
+        self.size.fetch_max(size, Ordering::Relaxed);
     }
 
     fn path(&self) -> Option<&Path> {
