@@ -24,6 +24,7 @@ use fairlift_core::queue::Shortage;
 use fairlift_core::{GroupId, Sector};
 use prepare::Why;
 
+use super::difference::{Becomes, Of};
 use super::edit::{Edit, Leave};
 use super::state::{Made, Refused, State};
 use super::view::{self, ClientView, DiskView, View};
@@ -52,6 +53,8 @@ pub(crate) struct Live {
     version: u64,
     /// What is in force: every export names its disk.
     config: Arc<Config>,
+    /// What was in force before the last change, and which of its disks nobody had named.
+    before: (Arc<Config>, BTreeSet<String>),
     /// The numbers by which queues know the groups.
     groups: BTreeMap<String, GroupId>,
     /// The numbers of the disks.
@@ -142,6 +145,7 @@ impl Live {
             let device = Arc::clone(&export.device);
             opened.push(Opened { device, sharing, disk: export.disk, start: place.start, file: place.file, read_only });
         }
+        let config = Arc::new(config);
         let numbered = config.groups.iter().enumerate();
         Self {
             version: 0,
@@ -158,7 +162,8 @@ impl Live {
             short: BTreeMap::new(),
             given_up: BTreeSet::new(),
             started: SystemTime::now(),
-            config: Arc::new(config),
+            before: (Arc::clone(&config), BTreeSet::new()),
+            config,
         }
     }
 
@@ -197,9 +202,26 @@ impl Live {
         if dry_run {
             return Ok(Made { state: State { version: self.version, config: Arc::new(draft.config) }, steps, suited });
         }
+        self.before = (Arc::clone(&self.config), self.made.clone());
         self.make(backend, served, draft);
         self.version += 1; // also where nothing differs: of two who know one version, only one may change it
         Ok(Made { state: self.state(), steps, suited })
+    }
+
+    /// Makes what is in force what it was before a change of which something did not come. Exports that it added are cut off.
+    pub(crate) fn undo(&mut self, backend: &Backend, served: &Served, made: &Made) -> Result<(), Refused> {
+        let (config, disks) = self.before.clone();
+        let added = made.steps.iter().filter_map(|step| match (&step.of, step.what) {
+            (Of::Export(name), Becomes::Comes) => Some((name.clone(), Leave::Cut)),
+            _ => None,
+        });
+        let put = |edit: &mut Edit| {
+            *edit = Edit { leave: added.collect(), ..Edit::from(Config::clone(&config)) };
+            Ok(())
+        };
+        self.apply(backend, served, put, Some(made.state.version), false)?;
+        self.made = disks;
+        Ok(())
     }
 
     /// The server at this moment; `figures`: with what each group has done.

@@ -125,8 +125,8 @@ impl Handle {
     /// one afterwards, also where nothing differs.
     ///
     /// # Errors
-    /// What `edit` says, or why it cannot be made, and nothing has changed; but where the block device of an export that was added
-    /// cannot be started, that export alone is gone again, and all else is in force.
+    /// What `edit` says, or why it cannot be made, and nothing has changed. Where the block device of an export that was added does not
+    /// come, all of it is undone, which is a change of its own; clients of an export that was removed have left by then.
     pub fn change(
         &self,
         edit: impl FnOnce(&mut Edit) -> Result<(), String>,
@@ -139,7 +139,7 @@ impl Handle {
         }
         let made = shared.change(edit, version, dry_run)?;
         if !dry_run {
-            shared.wait_for_block_devices(&made.steps)?;
+            shared.wait_for_block_devices(&made)?;
         }
         Ok(made)
     }
@@ -298,24 +298,31 @@ impl Shared {
         }
     }
 
-    /// Waits for the block devices of exports that were added. An export whose device cannot be started goes again.
-    fn wait_for_block_devices(&self, steps: &[Step]) -> Result<(), Refused> {
-        let mut whys = Vec::new();
-        for step in steps {
-            let (Of::Export(name), Becomes::Comes) = (&step.of, step.what) else { continue };
-            let there = |export: &&Arc<Export>| export.name == *name;
-            let there = self.served.service.exports().list.iter().find(there).map(|there| there.id);
-            if let Some(why) = there.and_then(|export| self.served.wait(export).err()) {
-                whys.push(format!("export \"{name}\": {why}"));
-                // Somebody else may have removed it meanwhile.
-                let _ = self.change(|edit| edit.remove_export(name, Leave::Cut), None, false);
-            }
-        }
-        if whys.is_empty() {
+    /// Waits for the block devices of exports that were added. If one cannot be started all of the change is undone.
+    fn wait_for_block_devices(&self, made: &Made) -> Result<(), Refused> {
+        let added = made.steps.iter().filter_map(|step| match (&step.of, step.what) {
+            (Of::Export(name), Becomes::Comes) => Some(name),
+            _ => None,
+        });
+        let exports = self.served.service.exports();
+        let there = |name: &String| exports.list.iter().find(|export| export.name == *name).map(|export| export.id);
+        let fails = |name: &String| Some((name.clone(), self.served.wait(there(name)?).err()?));
+        let failed: Vec<_> = added.filter_map(fails).collect();
+        if failed.is_empty() {
             return Ok(());
         }
-        let others = if whys.len() < steps.len() { "; the other changes are in force" } else { "" };
-        Err(Refused::Change { of: Of::Server, why: whys.join("; ") + others })
+        let whys: Vec<_> = failed.iter().map(|(name, why)| format!("export \"{name}\": {why}")).collect();
+        let mut why = whys.join("; ");
+        if let Err(not) = self.live().undo(&self.backend, &self.served, made) {
+            // It goes all the same, if nobody has removed it meanwhile.
+            for (name, _) in &failed {
+                let _ = self.change(|edit| edit.remove_export(name, Leave::Cut), None, false);
+            }
+            if failed.len() < made.steps.len() {
+                why += &format!("; the other changes are in force, for they cannot be undone: {not}");
+            }
+        }
+        Err(Refused::Change { of: Of::Server, why })
     }
 
     /// A worker for the calling thread.

@@ -1,12 +1,13 @@
 //! A protocol that answers one request: an export tells its first sector to a channel. It shows what a protocol needs, with its row.
 
 use std::io;
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
 use fairlift_core::sched::Kind;
 use fairlift_core::{Bio, Extent, Flags, Group, Instant, Op, Outcome, Sector, Stream, Token};
 
+use crate::control::{Edit, Leave, State};
 use crate::disk::engine::{Engine, News};
 use crate::export::Export;
 use crate::export::front::{Clients, Front, OF_TICKET, Opening, Protocol};
@@ -16,9 +17,9 @@ use crate::kernel::ring::{Choice, Completion};
 use crate::kernel::ticket::Memory;
 use crate::{Error, Server, config};
 
-/// What an export says for it: who is told.
+/// What an export says for it: who is told; `None`: nobody comes to be told.
 #[derive(Clone, Debug)]
-struct Listening(mpsc::Sender<Vec<u8>>);
+struct Listening(Option<mpsc::Sender<Vec<u8>>>);
 
 impl config::WayIn for Listening {
     fn key(&self) -> &'static str {
@@ -36,8 +37,8 @@ impl config::WayIn for Listening {
 
 type Ear = (Arc<Export>, Listening);
 
-/// Those that are to be told, of a server.
-pub(super) struct Ears(Newcomers<Ear>);
+/// Those that are to be told, of a server, and the exports of which none came.
+pub(super) struct Ears(Newcomers<Ear>, Mutex<Vec<u64>>);
 
 /// Those of a worker: that of a request has the request's number.
 pub(super) struct Told {
@@ -51,7 +52,7 @@ impl Protocol for Ears {
     type Clients = Told;
 
     fn new(service: &Arc<Service>) -> Self {
-        Self(Newcomers::new(service.notifiers.workers()))
+        Self(Newcomers::new(service.notifiers.workers()), Mutex::default())
     }
 
     fn clients(self: &Arc<Self>, _engine: &mut Engine) -> io::Result<Told> {
@@ -66,7 +67,14 @@ impl Protocol for Ears {
     ) -> Result<Option<Opening>, Error> {
         let Some(ear) = said.ways.get::<Listening>().cloned() else { return Ok(None) };
         let all = Arc::clone(self);
-        Ok(Some(Box::new(move |export| all.0.send(all.0.place(), (Arc::clone(export), ear)))))
+        Ok(Some(Box::new(move |export| match ear.0 {
+            Some(_) => all.0.send(all.0.place(), (Arc::clone(export), ear)),
+            None => all.1.lock().unwrap().push(export.id),
+        })))
+    }
+
+    fn wait(&self, export: u64) -> Result<(), String> {
+        if self.1.lock().unwrap().contains(&export) { Err("no ear came".into()) } else { Ok(()) }
     }
 
     fn leave(self: &Arc<Self>, _export: u64) {}
@@ -100,7 +108,7 @@ impl Front for Told {
         let number = engine.owner(ticket) & !(Ears::NUMBER << OF_TICKET);
         let (_, Listening(ear)) = &self.ears[number as usize];
         let Memory::Pool(buffer) = engine.memory(ticket) else { panic!("it was given a buffer") };
-        ear.send(buffer.bytes().to_vec()).unwrap();
+        ear.iter().for_each(|ear| ear.send(buffer.bytes().to_vec()).unwrap());
         engine.release(ticket);
     }
 
@@ -127,15 +135,8 @@ impl Clients for Told {
     fn drain(&mut self, _engine: &mut Engine, _now: Instant) {}
 }
 
-#[test]
-fn a_protocol_is_served_by_its_row_and_nothing_else() {
-    let path = std::env::temp_dir().join(format!("fairlift-row-{}", std::process::id()));
-    let content: Vec<u8> = (0..4096_u32).map(|byte| (byte % 251) as u8).collect();
-    std::fs::write(&path, &content).unwrap();
-    let (tell, hear) = mpsc::channel();
-    let ways = config::Ways::default().with(Listening(tell));
-    let export = config::Export { ways, offset: 512, ..config::Export::new("a", config::FileAt::new(&path)) };
-    let server = Server::bind(config::Config {
+fn config(export: config::Export) -> config::Config {
+    config::Config {
         groups: vec![Group::root()].into(),
         bounds: Default::default(),
         disks: Default::default(),
@@ -148,7 +149,18 @@ fn a_protocol_is_served_by_its_row_and_nothing_else() {
         tls: None,
         clients: Vec::new(),
         roots: Vec::new(),
-    });
+    }
+}
+
+#[test]
+fn a_protocol_is_served_by_its_row_and_nothing_else() {
+    let path = std::env::temp_dir().join(format!("fairlift-row-{}", std::process::id()));
+    let content: Vec<u8> = (0..4096_u32).map(|byte| (byte % 251) as u8).collect();
+    std::fs::write(&path, &content).unwrap();
+    let (tell, hear) = mpsc::channel();
+    let ways = config::Ways::default().with(Listening(Some(tell)));
+    let export = config::Export { ways, offset: 512, ..config::Export::new("a", config::FileAt::new(&path)) };
+    let server = Server::bind(config(export));
     let server = server.unwrap();
     let handle = server.handle();
     let serving = std::thread::spawn(move || server.run());
@@ -156,4 +168,53 @@ fn a_protocol_is_served_by_its_row_and_nothing_else() {
     handle.drain();
     serving.join().unwrap().unwrap();
     std::fs::remove_file(path).unwrap();
+}
+
+/// What comes only after the change was made, and does not: groups, listeners, exports and disks are as they were.
+#[test]
+fn a_change_of_which_something_does_not_come_is_undone() {
+    let image = std::env::temp_dir().join(format!("fairlift-undo-{}", std::process::id()));
+    std::fs::write(&image, [7; 4096]).unwrap();
+    let door = image.with_extension("sock");
+    let server = Server::bind(config(config::Export::new("a", config::FileAt::new(&image)))).unwrap();
+    let handle = server.handle();
+    let serving = std::thread::spawn(move || server.run());
+    let said = || {
+        let State { version, config } = handle.state().unwrap();
+        (version, format!("{:?}", (&config.groups, &config.bounds, &config.disks, &config.exports, &config.listeners)))
+    };
+    let before = said();
+    let deaf = |version| {
+        let edit = |edit: &mut Edit| {
+            let ways = config::Ways::default().with(Listening(None));
+            let ram = config::Export::new("deaf", config::Ram { size: 1 << 20 });
+            edit.add_group("/b")?;
+            let disk = edit.config.disks[0].name.clone();
+            edit.disk(&disk)?.depth = Some(7);
+            edit.add_listener(config::Listener {
+                address: config::Address::Unix(door.clone()),
+                tls: config::Tls::Off,
+            })?;
+            edit.export("a")?.description = "another".into();
+            edit.add_export(config::Export { ways, ..ram }, None, "/b")
+        };
+        handle.change(edit, version, false).unwrap_err().to_string()
+    };
+    assert_eq!(deaf(Some(0)), "export \"deaf\": no ear came");
+    let after = said();
+    assert_eq!(after, (2, before.1), "it was made, and undone");
+    while handle.sweep() {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let view = handle.view(false).unwrap();
+    assert!(
+        !door.exists() && view.listeners.is_empty() && view.exports.len() == 1 && view.disks.len() == 1,
+        "{view:?}"
+    );
+    assert_ne!(view.disks[0].depth, 7);
+    handle.change(|edit| edit.remove_export("a", Leave::Drain), None, false).unwrap();
+    assert_eq!(handle.state().unwrap().config.disks.len(), 0, "a disk that nobody named goes with its last export");
+    handle.drain();
+    serving.join().unwrap().unwrap();
+    std::fs::remove_file(image).unwrap();
 }
