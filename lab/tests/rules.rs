@@ -163,5 +163,18 @@ fn each_rule_is_written_once_and_each_that_is_cited_is_written() {
             }
         }
     }
+    // The map says which rules there are: `flush.1–10`.
+    let map = fs::read_to_string(root().join("ARCHITECTURE.md")).expect("it is text");
+    let rows =
+        map.split_once("## The map").expect("there is a map").1.lines().take_while(|line| !line.starts_with("## "));
+    let listed: BTreeSet<_> = rows.flat_map(|row| cited(row, &families)).collect();
+    for (family, numbers) in &families {
+        let last = *numbers.iter().max().expect("a family has rules");
+        let range = if last == 1 { format!("{family}.1") } else { format!("{family}.1–{last}") };
+        let ends = listed.iter().filter(|(of, _)| of == family).map(|(_, number)| *number).collect::<BTreeSet<_>>();
+        if ends != BTreeSet::from([1, last]) {
+            wrong.push(format!("ARCHITECTURE.md: the map has not {range}, but {ends:?}"));
+        }
+    }
     assert!(wrong.is_empty(), "{} citations:\n{}", wrong.len(), wrong.join("\n"));
 }
