@@ -263,6 +263,63 @@ def a_right_that_is_taken_away_ends_connections_once_they_are_answered(t):
     contains(server.log(), 'closed: no [client] allows it any more client="pid', 'export="bob"')
 
 
+@test(fairlift_only=True, seconds=120)
+def random_rules_hold_at_once_for_those_who_are_there_and_those_who_come(t):
+    """Three clients, by a socket each, with reads under way while the rules change; what each may do is worked out here once more."""
+    places = [f"unix:{t.path(f'c{number}')}" for number in range(3)]
+    groups = {"alice": "/tenants/alice", "alice-logs": "/tenants/alice/logs", "bob": "/tenants/bob", "iso": "/iso"}
+    server = t.server(config=EXPORTS, listen=places)
+    control = Control(t, server, t.path("c0.control.sock"))
+    there = {}
+
+    def any_rule():
+        exports = t.random.sample(sorted(ALL), t.random.choice([0, 1, 2]))
+        group = t.random.choice(["/tenants/alice", "/tenants", "/tenants/bob", "/"]) if not exports or t.random.random() < 0.3 else None
+        return {"listener": t.random.choice(places), "exports": exports, "group": group, "read_only": t.random.random() < 0.5}
+
+    def written(number, rule):
+        said = {key: value for key, value in rule.items() if value}
+        return f"[client.rule{number}]\n" + "".join(f"{key} = {json.dumps(value)}\n" for key, value in said.items())
+
+    def may(rules, place, name):
+        """None, "read" or "write"."""
+        if not rules:
+            return "write"
+        below = lambda group: group and (groups[name] + "/").startswith(group.rstrip("/") + "/")
+        about = [rule for rule in rules if rule["listener"] == place and (name in rule["exports"] or below(rule["group"]))]
+        return about and ("read" if all(rule["read_only"] for rule in about) else "write") or None
+
+    def look(rules, place, name):
+        right, session = may(rules, place, name), there.pop((place, name), None)
+        if session and not right:
+            session.wait_for_close(20)
+            return
+        if not right:
+            with Session(place.removeprefix("unix:")).greet() as stranger:
+                refuses(stranger, name)
+            return
+        session = session or Client(place.removeprefix("unix:"), name)
+        while session.pending:
+            equal(session.reply().error, 0, f"a read of {name}")
+        with refused(EPERM) if right == "read" else contextlib.nullcontext():
+            session.write(4096, data(512))
+        for number in range(3):
+            session.submit(READ, 8192 * number, 4096)
+        there[place, name] = session
+
+    changes = 0
+    for _ in range(100):
+        rules = [any_rule() for _ in range(t.random.choice([0, 1, 2, 3, 5]))]
+        Path(t.path("server0.toml")).write_text(EXPORTS + "".join(written(*each) for each in enumerate(rules)))
+        changes += bool(control.ask("POST", "/v1/reload")["changes"])
+        for place in places:
+            with Session(place.removeprefix("unix:")).greet() as session:
+                equal(listed(session), {name for name in ALL if may(rules, place, name)}, f"what {place} lists by {rules}")
+            for name in ALL:
+                look(rules, place, name)
+    assert changes > 50, f"{changes} changes"
+
+
 @test(fairlift_only=True)
 def an_export_that_goes_to_another_tenant_leaves_the_clients_of_the_first(t):
     server = t.server(config=EXPORTS + f"[client.alice]\nuid = {os.geteuid()}\ngroup = \"/tenants/alice\"\n")
