@@ -169,7 +169,7 @@ def a_neighbour_of_more_weight(t):
     server = t.server(config=tenants('scheduler = "fair"\ndepth = 1', weights=(100, 900)))
     Load(t, server, "bob", 16)
     Load(t, server, "alice", 4)
-    why(t, server, "others", "behind /bob, which had", "was due 10 % (weight)", "it had its due, and has more by: more weight", seconds=2)
+    why(t, server, "others", "behind /bob, which had", "was due 10 % (weight)", "it had its due; what gives it more: more weight, or a ceiling for the other", seconds=2)
 
 
 SERIAL = "sim:ssd-2010,link=10,size=64m"  # 610 reads of 16 KiB a second, as many of them as may be in it
@@ -193,7 +193,7 @@ def behind_bob(t, alice, bob, *words, scheduler="fair", sizes=(16 * KIB, 16 * KI
 
 @test(fairlift_only=True)
 def a_neighbour_whose_requests_are_in_the_device(t):
-    behind_bob(t, 8, 32, ": more weight, a lower device_depth, or a latency for it")
+    behind_bob(t, 8, 32, ": more weight, or a latency (fairlift set group /alice latency=", "), or a lower device_depth")
 
 
 @test(fairlift_only=True)
@@ -203,7 +203,7 @@ def a_neighbour_whose_requests_are_in_the_device_under_no_scheduler(t):
 
 @test(fairlift_only=True)
 def a_neighbour_whose_requests_are_in_the_device_before_a_lone_reader(t):
-    behind_bob(t, 1, 64)
+    behind_bob(t, 1, 64, "(weight)", "what helps: more weight, or a latency (fairlift set group /alice latency=")
 
 
 @test(fairlift_only=True)

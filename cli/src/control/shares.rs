@@ -23,8 +23,7 @@
 //!          that the [`FASTEST`] took since the start.
 //! share.6  What waits for the disk waits behind its own tenant's requests and behind others', as the queue has counted it: by requests. Where
 //!          costs are known each counts by what it takes of the disk: a request of 256 KiB holds the others up for longer than one of 4 KiB.
-//! share.7  A tenant is short that had less than [`SHORT`] of its due, if most of its time is a wait that others or the disk's scheduler make.
-//!          A wait of its own making is none: for its client, for its other requests, at a ceiling, or in a device that others do not slow.
+//! share.7  A tenant is short that had less than [`SHORT`] of its due. (What its client or its ceiling makes it wait for is not in its due.)
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -101,14 +100,9 @@ impl Share {
         (self.due > 0.0).then(|| self.had / self.due)
     }
 
-    /// share.7: of a tenant that did this.
-    pub(super) fn is_short(self, did: &Did) -> bool {
-        let asks = did.asks();
-        let most = did.parts_of_time(self.waits).max_by(|one, two| one.1.total_cmp(&two.1));
-        let is_made = |(part, of): (Part, f64)| {
-            asks * of > 1.0 - asks && matches!(part, Part::Others | Part::Flush | Part::Idling | Part::Room)
-        };
-        self.score().is_some_and(|score| score < SHORT) && most.is_some_and(is_made)
+    /// share.7
+    pub(super) fn is_short(&self) -> bool {
+        self.score().is_some_and(|score| score < SHORT)
     }
 }
 
@@ -478,25 +472,6 @@ mod tests {
         assert_eq!(most(1.0, &[(Part::Device, 8000), (Part::Limit, 4000)], 0.0), (0.2, true), "a ceiling holds it");
         assert_eq!(most(1.0, &[(Part::Device, 8000), (Part::Limit, 400)], 0.0), (0.2, false), "hardly");
         assert_eq!(most(0.0, &[], 0.0), (0.2, false), "it asked for nothing");
-    }
-
-    /// share.7
-    #[test]
-    fn a_tenant_is_short_of_its_due_where_others_make_it_wait() {
-        let is_short = |parts: &[(Part, u64)], had, behind| {
-            let mut did = Did::default();
-            parts.iter().for_each(|(part, millis)| did.times.spend(*part, fairlift_core::time::ms(*millis)));
-            Share { had, due: 0.5, by: By::Weight, waits: Waits { behind, ..Waits::NONE } }.is_short(&did)
-        };
-        assert!(is_short(&[(Part::Others, 8000), (Part::Device, 1000)], 0.3, 0.0));
-        assert!(!is_short(&[(Part::Others, 8000), (Part::Device, 1000)], 0.45, 0.0), "it had nearly all of it");
-        assert!(!is_short(&[(Part::Device, 8000)], 0.3, 0.0), "the device is slow");
-        assert!(is_short(&[(Part::Device, 8000)], 0.3, 0.7), "the device is busy with others");
-        assert!(!is_short(&[(Part::Own, 8000)], 0.3, 0.0));
-        let pausing = Share { had: 0.3, due: 0.5, by: By::Weight, waits: Waits::NONE };
-        let mut did = Did { could: 1.0, ..Did::default() };
-        did.times.spend(Part::Others, fairlift_core::time::ms(300));
-        assert!(!pausing.is_short(&did), "its client pauses most of the time");
     }
 
     /// share.5: 32 requests in the device, 8 of them alice's.

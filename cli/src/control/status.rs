@@ -52,7 +52,7 @@ pub(super) fn status(state: &State, before: &View, after: &View, seconds: f64) -
                 "due": share.map(|share| share.due),
                 "due_by": share.map(|share| share.by.name()),
                 "score": share.and_then(Share::score),
-                "short": share.is_some_and(|share| share.is_short(did)),
+                "short": share.is_some_and(|share| share.is_short()),
                 "iops": did.ops as f64 / seconds,
                 "bps": did.bytes as f64 / seconds,
                 "p50_us": quantile(&took, 500),

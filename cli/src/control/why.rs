@@ -10,6 +10,7 @@
 //!        with the tenant that flushes most, `room` with the bound that is reached.
 //! why.3  A worker that has no time left is the cause of what it alone can hold up: its clients seem to pause, devices and replies
 //!        seem slow.
+//! why.4  A tenant that is short could have more with the client that it has (share.3): its client's pauses are told last.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -23,7 +24,7 @@ use fairlift_core::waits::Part;
 use serde_json::{Value, json};
 
 use super::did::{self, All, Did, seconds};
-use super::shares::{self, Share, Waits};
+use super::shares::{self, By, Share, Waits};
 use super::show;
 
 /// From this part of its time on a worker counts as having none left.
@@ -122,7 +123,9 @@ impl Look<'_> {
     fn answer(&self, export: &str) -> Value {
         let did = self.did(self.tenant);
         let mut causes = self.causes(&did);
-        causes.sort_by(|one, two| two.part.total_cmp(&one.part));
+        // why.4
+        let rank = |cause: &Cause| if self.is_short() && cause.name == "client" { 0.0 } else { cause.part };
+        causes.sort_by(|one, two| rank(two).total_cmp(&rank(one)));
         let outstanding = seconds(did.times.sum()) / self.seconds;
         let mut answer = json!({
             "export": export,
@@ -135,7 +138,7 @@ impl Look<'_> {
             "due": self.share().map(|share| share.due),
             "due_by": self.share().map(|share| share.by.name()),
             "score": self.share().as_ref().and_then(Share::score),
-            "short": self.is_short(&did),
+            "short": self.is_short(),
             "iops": did.ops as f64 / self.seconds,
             "bps": did.bytes as f64 / self.seconds,
             "outstanding": outstanding,
@@ -181,8 +184,8 @@ impl Look<'_> {
         self.on_disk.shares.get(self.tenant).copied()
     }
 
-    fn is_short(&self, did: &Did) -> bool {
-        self.share().is_some_and(|share| share.is_short(did))
+    fn is_short(&self) -> bool {
+        self.share().is_some_and(|share| share.is_short())
     }
 
     /// What a group did on the disk between the looks.
@@ -371,14 +374,34 @@ impl Look<'_> {
                 time(device)
             );
         }
-        let helps = match self.disk.scheduler.keeps_latency() {
-            false => "scheduler=fair, which serves by weight",
-            true if is_inside => "more weight, a lower device_depth, or a latency for it",
-            true => "more weight, or a ceiling for the other",
-        };
-        let of = if self.is_short(did) { "what helps" } else { "it had its due, and has more by" };
-        let _ = write!(says, "; {of}: {helps}");
+        says.push_str(&self.helps(did, is_inside, had, due, by));
         says
+    }
+
+    /// What gives more to one that waits behind others, if it is due more or its weight alone decides.
+    fn helps(&self, did: &Did, is_inside: bool, had: f64, due: f64, by: By) -> String {
+        let (is_short, keeps_latency) = (self.is_short(), self.disk.scheduler.keeps_latency());
+        let has_latency = self.disk.objective(self.tenant).is_some();
+        let mut ways = Vec::new();
+        if !keeps_latency {
+            ways.push("scheduler=fair, which serves by weight".to_owned());
+        } else {
+            if by == By::Weight {
+                ways.push("more weight".into());
+            }
+            if is_inside && !has_latency {
+                let now = seconds(did.times.sum()) / did.ops.max(1) as f64;
+                ways.push(format!("a latency (fairlift set group {} latency={})", self.tenant, rounded(now)));
+            }
+            ways.push(if is_inside { "a lower device_depth" } else { "a ceiling for the other" }.into());
+        }
+        match () {
+            () if is_short => format!("; what helps: {}", ways.join(", or ")),
+            () if by == By::Weight && had <= 1.1 * due => {
+                format!("; it had its due; what gives it more: {}", ways.join(", or "))
+            }
+            () => String::new(),
+        }
     }
 
     fn flush(&self, did: &Did, share: f64) -> Cause {
@@ -469,6 +492,16 @@ fn time(seconds: f64) -> String {
     }
 }
 
+/// One digit of a time, rounded up, as a latency is written.
+fn rounded(seconds: f64) -> String {
+    let micros = seconds * 1e6;
+    let unit = 10f64.powf(micros.max(1.0).log10().floor());
+    match (micros / unit).ceil() * unit {
+        whole @ 1000.0.. => format!("{}ms", whole / 1000.0),
+        whole => format!("{whole}us"),
+    }
+}
+
 fn plural(count: usize, what: &str) -> String {
     format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
@@ -476,6 +509,12 @@ fn plural(count: usize, what: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_latency_is_written_with_one_digit() {
+        let said = [28e-6, 637e-6, 960e-6, 2.3e-3, 41e-3, 1.2].map(rounded);
+        assert_eq!(said, ["30us", "700us", "1ms", "3ms", "50ms", "2000ms"]);
+    }
 
     #[test]
     fn times_have_the_unit_that_suits_them() {

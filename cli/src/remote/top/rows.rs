@@ -47,7 +47,7 @@ pub(super) struct TenantRow {
     /// What decides what is due.
     by: String,
     score: Option<f64>,
-    /// It had less than it was due because of others.
+    /// It had less than 80 % of what it was due.
     pub(super) is_short: bool,
     iops: f64,
     bps: f64,
