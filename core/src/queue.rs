@@ -85,7 +85,6 @@ use intake::Intake;
 use promises::Promises;
 use requests::{BioState, Request, Requests, SegmentNode, State};
 use switch::Present;
-use tag_source::TagSource;
 
 /// The queue of a disk. See the [module](self) for its rules and the order in which to call it.
 ///
@@ -137,7 +136,6 @@ use tag_source::TagSource;
 pub struct Queue {
     settings: Settings,
     scheduler: Present,
-    tags: TagSource,
     requests: Requests,
     contexts: Contexts,
     intake: Intake,
@@ -175,7 +173,6 @@ impl Queue {
         assert!(settings.backings.is_sorted_by_key(|backing| backing.start), "backings by rising start");
         Self {
             scheduler: Present::new(scheduler),
-            tags: TagSource::new(&settings),
             requests: Requests::new(&settings),
             contexts: Contexts::new(&settings),
             intake: Intake::new(&settings),
@@ -196,7 +193,7 @@ impl Queue {
         let overdue = self.device.sent.front().map(due);
         let busy = self.device.busy_until.filter(|until| *until != Instant::MAX);
         // While no tag is free, or the device is busy, asking the scheduler would change nothing.
-        let may_ask = self.device.busy_until.is_none() && !self.tags.lacks();
+        let may_ask = self.device.busy_until.is_none() && !self.device.tags.lacks();
         let held = self.scheduler.next_timeout().filter(|_| may_ask);
         [overdue, busy, held, self.flushes.due(), self.ceilings.due()].into_iter().flatten().min()
     }
@@ -257,9 +254,9 @@ impl Queue {
     /// How much there is to do.
     #[must_use]
     pub fn load(&self) -> Load {
-        let in_flight = self.tags.in_flight();
+        let in_flight = self.device.tags.in_flight();
         let waiting = self.requests.len() - usize::from(in_flight) + self.flushes.waiting();
-        Load { in_flight, waiting, held: self.ceilings.len(), lacks_tag: self.tags.lacks() }
+        Load { in_flight, waiting, held: self.ceilings.len(), lacks_tag: self.device.tags.lacks() }
     }
 
     /// Keeps the latest `bound` events from now on; 0 turns tracing off.

@@ -283,6 +283,7 @@ impl Ceilings {
     }
 
     /// A bio waits.
+    #[cold]
     pub(crate) fn hold(&mut self, now: Instant, id: GroupId, held: HeldBio) {
         let way = held.bio.op.direction() as usize;
         self.contexts |= 1 << held.context.0;

@@ -20,18 +20,12 @@ impl Queue {
     /// If `depth` is 0 or above `nr_requests`, or above what shared tags have room for.
     pub fn set_bounds(&mut self, now: Instant, depth: u16, nr_requests: u32) {
         assert!(depth > 0 && nr_requests >= u32::from(depth), "{depth} of {nr_requests} requests in flight");
-        self.tags.resize(&self.settings, depth);
+        self.device.tags.resize(&self.settings, depth);
         (self.settings.depth, self.settings.nr_requests) = (depth, nr_requests);
         self.contexts.resize(depth);
-        self.make_room();
+        self.requests.grow_to(&self.settings, self.flushes.backings());
+        self.intake.grow_to(nr_requests as usize);
+        self.scheduler.resize(self.requests.capacity(), depth);
         self.made_room(now);
-    }
-
-    /// Makes the tables as large as the settings and the backings ask.
-    pub(super) fn make_room(&mut self) {
-        let requests = self.settings.nr_requests as usize;
-        self.requests.grow_to(requests + self.flushes.backings(), self.settings.parts());
-        self.intake.grow_to(requests);
-        self.scheduler.resize(self.requests.capacity(), self.settings.depth);
     }
 }

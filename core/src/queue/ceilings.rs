@@ -9,29 +9,17 @@ use alloc::vec::Vec;
 
 use super::Queue;
 use crate::ceiling::{Budget, HeldBio, Rates};
-use crate::group::{ContextId, GroupId, Stream, Weight};
-use crate::trace::Action;
+use crate::group::{ContextId, GroupId, Weight};
 use crate::waits::Part;
 use crate::{Bio, Instant, Op};
 
 impl Queue {
-    /// A ceiling holds a bio back, which waits for it.
-    #[cold]
-    pub(super) fn hold_back(&mut self, now: Instant, asked: Instant, part: Part, bio: &Bio) {
-        let state = self.groups.stream_mut(bio.stream);
-        let Stream { group, context, .. } = state.stream;
-        state.came(now, asked, part, bio.op);
-        self.trace.note(&self.groups, now, Action::Queued, &self.groups.waiting(bio));
-        self.scheduler.limited(bio.stream, group);
-        self.ceilings.hold(now, group, HeldBio { bio: *bio, context, asked, since: now });
-    }
-
     /// What has waited for long enough goes on, as far as there is room.
     #[cold]
     pub(super) fn let_through(&mut self, now: Instant) {
         self.ceilings.wake_due(now);
         while self.ceilings.len() > 0 {
-            if !self.has_room_for(Op::Read) {
+            if !self.intake.has_room(&self.settings, &self.requests, Op::Read) {
                 self.contexts.starve(self.ceilings.contexts());
                 return;
             }

@@ -21,19 +21,13 @@ impl Queue {
     /// # Panics
     /// If `tag` is not in flight.
     pub fn handle_completion(&mut self, now: Instant, tag: Tag, outcome: Outcome) {
-        let id = self.take_back(now, tag);
+        let id = self.device.take_back(&self.settings, &mut self.requests, tag);
         self.device.busy_until = None; // queue.7
         let request = &self.requests[id.0];
+        self.groups.ends(now, &request.waiting);
         self.trace.note(&self.groups, now, Action::Completed, &request.waiting);
         let Request { waiting: Waiting { op, extent, .. }, first: mut segment, .. } = *request;
-        let outcome = match op {
-            Op::Read => outcome,
-            Op::Flush => self.flush_ended(now, id, outcome),
-            _ => {
-                self.wrote(now, id, outcome);
-                outcome
-            }
-        };
+        let outcome = if op == Op::Read { outcome } else { self.settle(now, id, outcome) };
         while segment.bio != NIL {
             self.end_segment(now, segment.bio, outcome, id);
             segment = match segment.next {
@@ -41,9 +35,10 @@ impl Queue {
                 next => self.requests.segments.remove(next),
             };
         }
-        let request = self.requests.remove(id.0);
+        self.requests.free(id.0);
+        let request = &self.requests[id.0];
         if op != Op::Flush && matches!(request.state, State::InFlight(_)) {
-            self.scheduler.tell_ended(now, &request, outcome == Outcome::Done); // queue.17
+            self.scheduler.tell_ended(now, request, outcome == Outcome::Done); // queue.17
         }
         if self.promises.have_floors() {
             self.promises.seen.count(now, extent.bytes(), self.scheduler.is_below_floor()); // queue.16
@@ -59,31 +54,36 @@ impl Queue {
     /// # Panics
     /// If `tag` is not in flight.
     pub fn handle_busy(&mut self, now: Instant, tag: Tag) {
-        let id = self.tags.owner(tag);
+        let id = self.device.tags.owner(tag);
         self.turned_back(now, id);
         let request = &self.requests[id.0];
         if matches!(request.state, State::TimedOut(_)) && !request.is_coordinated_flush() {
             // Its bios are answered already, so nobody wants it done any more.
             return self.handle_completion(now, tag, Outcome::Failed(Errno::ETIMEDOUT));
         }
-        let id = self.take_back(now, tag);
+        let id = self.device.take_back(&self.settings, &mut self.requests, tag);
         let request = &mut self.requests[id.0];
+        self.groups.ends(now, &request.waiting);
         request.state = State::Waiting;
-        let (waiting, generation) = (request.waiting, request.generation);
-        match waiting.op {
+        let before = *request;
+        match before.waiting.op {
             Op::Flush => {
                 // Those that shared it may all have timed out and gone meanwhile.
-                if let Some(state) = self.groups.streams.get(waiting.stream.0 as usize) {
+                if let Some(state) = self.groups.streams.get(before.waiting.stream.0 as usize) {
                     request.follow(&state.stream);
                 }
                 self.flushes.again.push_front(id);
             }
-            _ if self.requeue_elsewhere(now, id) => {} // queue.9
-            _ if generation == self.scheduler.generation() => self.scheduler.requeue(now, &waiting),
             _ => {
-                // The present scheduler never dispatched it.
-                self.scheduler.other_ended();
-                self.scheduler.insert(now, &waiting);
+                request.follow(&self.groups.stream(before.waiting.stream).stream);
+                let waiting = request.waiting;
+                if waiting == before.waiting && before.generation == self.scheduler.generation() {
+                    self.scheduler.requeue(now, &waiting);
+                } else {
+                    // It is new to the present scheduler, or to the group that its stream is in now (queue.9).
+                    self.scheduler.tell_ended(now, &before, false);
+                    self.scheduler.insert(now, &waiting);
+                }
             }
         }
         if self.groups.are_leaving() {
@@ -91,23 +91,7 @@ impl Queue {
         }
         self.device.busy_until = Some(Instant::MAX);
         self.device.ask_again(now);
-        self.trace.note(&self.groups, now, Action::Requeued, &waiting);
-    }
-
-    /// Where a request whose stream has moved since it was dispatched goes when the device turns it back (queue.9); whether that
-    /// is so.
-    pub(super) fn requeue_elsewhere(&mut self, now: Instant, id: RequestId) -> bool {
-        let request = &mut self.requests[id.0];
-        let stream = self.groups.stream(request.waiting.stream).stream;
-        if (request.waiting.group, request.waiting.priority) == (stream.group, stream.priority) {
-            return false;
-        }
-        let before = *request;
-        request.follow(&stream);
-        let waiting = request.waiting;
-        self.scheduler.tell_ended(now, &before, false);
-        self.scheduler.insert(now, &waiting);
-        true
+        self.trace.note(&self.groups, now, Action::Requeued, &before.waiting);
     }
 
     /// The caller did not run for so long until `now`, and has not heard what devices have answered meanwhile: no request is late that became
@@ -145,22 +129,11 @@ impl Queue {
                 }
             }
         }
-        self.time_out_flushes(now);
+        self.handle_flushes(now);
+        self.flushes.give_up(now, self.device.patience); // sequence.3
+        self.tell_flushed(now, true);
         self.device.ask_again(now);
         self.let_through(now); // queue.13
-    }
-
-    /// Takes the tag from a request in flight and the request from their list.
-    #[inline(always)]
-    pub(super) fn take_back(&mut self, now: Instant, tag: Tag) -> RequestId {
-        let id = self.tags.take_back(&self.settings, tag);
-        let request = &self.requests[id.0];
-        self.groups.ends(now, &request.waiting);
-        if let State::InFlight(_) = request.state {
-            let links = request.links;
-            self.device.sent.unlink(self.requests.rows_mut(), links);
-        }
-        id
     }
 
     /// The next news of a bio of `context`.
@@ -201,13 +174,6 @@ impl Queue {
         self.contexts.tell(context, news);
     }
 
-    pub(super) fn end_bio(&mut self, now: Instant, number: u32) {
-        let row = self.requests.bios.remove(number);
-        self.promises.answered(now, &row, &self.groups, &mut self.scheduler);
-        let news = self.groups.stream_mut(row.bio.stream).ended(now, &row);
-        self.contexts.tell(row.context, news);
-    }
-
     pub(super) fn time_out(&mut self, now: Instant, number: u32) {
         let bio = &mut self.requests.bios[number];
         self.promises.answered(now, bio, &self.groups, &mut self.scheduler);
@@ -222,27 +188,18 @@ impl Queue {
         self.contexts.tell(context, Finished::TimedOut(token));
     }
 
-    /// A request is free again: the rest of a bio goes on, and contexts that were refused hear of it.
+    /// A request is free again: what had no room, or had to wait for a flush, goes on as far as there is room now, and contexts that
+    /// were refused hear of it.
     #[inline]
     pub(super) fn made_room(&mut self, now: Instant) {
-        if self.intake.parked.is_empty() {
-            self.contexts.feed();
-        } else {
-            self.go_on(now);
-        }
-    }
-
-    /// What had no room, or had to wait for a flush, goes on as far as there is room now.
-    #[cold]
-    fn go_on(&mut self, now: Instant) {
-        while self.requests.have_room(&self.settings)
-            && let Some((number, left)) = self.intake.parked.pop_front()
-        {
+        while let Some((number, left)) = self.intake.parked.front().copied() {
+            if !self.requests.have_room(&self.settings) {
+                return;
+            }
+            self.intake.parked.pop_front();
             let done = self.requests.bios[number].bio.extent.sectors - left.extent.sectors;
             self.cut(now, left, number, done);
         }
-        if self.intake.parked.is_empty() {
-            self.contexts.feed();
-        }
+        self.contexts.feed();
     }
 }

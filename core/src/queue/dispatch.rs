@@ -31,8 +31,8 @@ impl Queue {
             Some(until) if now < until => return None, // queue.7
             _ => self.device.busy_until = None,
         }
-        while self.has_work(flushes)
-            && let Some(tag) = self.tags.next(&self.settings)
+        while self.device.tags.are_needed(self.requests.len(), flushes && self.flushes.are_ready())
+            && let Some(tag) = self.device.tags.next(&self.settings)
         {
             let flush = if flushes { self.next_flush(now, context) } else { None };
             let id = match flush {
@@ -44,7 +44,7 @@ impl Queue {
                     Next::Request(id) => id,
                     next @ (Next::Idle { .. } | Next::Nothing) => {
                         self.groups.clock.set_idling(matches!(next, Next::Idle { .. }));
-                        self.tags.put_back(&self.settings, tag);
+                        self.device.tags.put_back(&self.settings, tag);
                         return None;
                     }
                 },
@@ -63,30 +63,23 @@ impl Queue {
     /// # Panics
     /// If `tag` is not in flight.
     pub fn segments(&self, tag: Tag) -> impl Iterator<Item = Segment> + '_ {
-        let request = &self.requests[self.tags.owner(tag).0];
+        let request = &self.requests[self.device.tags.owner(tag).0];
         self.requests.segments_of(request).map(|node| {
             let token = self.requests.bios[node.bio].bio.token;
             Segment { token, offset: Bytes::of(node.offset), bytes: Bytes::of(node.sectors) }
         })
     }
 
-    /// Whether a request waits at all: a context without one does not ask for a tag.
-    #[inline]
-    pub(super) fn has_work(&mut self, flushes: bool) -> bool {
-        let work = self.requests.len() > usize::from(self.tags.in_flight()) || flushes && self.flushes.are_ready();
-        if !work {
-            self.tags.suffice();
-        }
-        work
-    }
-
     /// Gives a request a tag and puts it among those in flight.
     #[inline(always)]
     fn start(&mut self, now: Instant, id: RequestId, tag: Tag) -> (ContextId, Dispatch) {
-        if self.requests.bios.len() == 1 && self.requests[id.0].waiting.op == Op::Write {
-            self.goes_ahead(now, id);
+        if self.requests.bios.len() == 1
+            && self.requests[id.0].waiting.op == Op::Write
+            && self.flushes.goes_ahead(&self.settings.flush, &mut self.requests, &self.groups, id)
+        {
+            self.scheduler.flush_began(now);
         }
-        self.tags.give(tag, id);
+        self.device.tags.give(tag, id);
         self.device.sent.push_back(self.requests.rows_mut(), id.0);
         let request = &mut self.requests[id.0];
         self.trace.note(&self.groups, now, Action::Dispatched, &request.waiting);

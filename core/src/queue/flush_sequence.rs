@@ -107,24 +107,6 @@ impl Queue {
         }
     }
 
-    /// A write goes to the device, of the only bio that there is: whether it is to be durable at once (sequence.6).
-    #[inline(never)]
-    pub(super) fn goes_ahead(&mut self, now: Instant, id: RequestId) {
-        let Request { waiting, first, .. } = self.requests[id.0];
-        let BioState { bio, stage, .. } = &self.requests.bios[first.bio];
-        let settings = &self.settings.flush;
-        let is_wanted = settings.ahead && settings.coordinate && self.groups.stream(bio.stream).habit.is_followed();
-        let is_all_of_it = bio.extent.sectors == waiting.extent.sectors && *stage == Stage::Data { durable: false };
-        if is_wanted
-            && is_all_of_it
-            && !waiting.flags.contains(Flags::FUA)
-            && self.flushes.begin_ahead(waiting.extent.start)
-        {
-            self.requests[id.0].waiting.flags |= Flags::AHEAD;
-            self.scheduler.flush_began(now);
-        }
-    }
-
     /// A bio waits for a flush.
     pub(super) fn ask_flush(&mut self, now: Instant, number: u32) {
         let BioState { bio, context, .. } = &self.requests.bios[number];
@@ -148,28 +130,29 @@ impl Queue {
     }
 
     /// Tells bios that their flush has ended, or that it took too long.
-    fn tell_flushed(&mut self, now: Instant, is_late: bool) {
+    pub(super) fn tell_flushed(&mut self, now: Instant, is_late: bool) {
         let mut ended = self.flushes.take_ended();
         let some = !ended.is_empty();
         for (number, outcome) in ended.drain(..) {
             if is_late {
                 self.time_out(now, number);
-                self.end_bio(now, number);
-                continue;
-            }
-            let bio = &mut self.requests.bios[number];
-            self.groups.spent(now, bio, Part::Flush);
-            match (bio.stage, outcome) {
-                (Stage::Preflush { durable }, Outcome::Done) => {
-                    bio.stage = Stage::Data { durable };
-                    self.intake.parked.push_back((number, self.groups.waiting(&bio.bio)));
+            } else {
+                let bio = &mut self.requests.bios[number];
+                self.groups.spent(now, bio, Part::Flush);
+                match (bio.stage, outcome) {
+                    (Stage::Preflush { durable }, Outcome::Done) => {
+                        bio.stage = Stage::Data { durable };
+                        self.intake.parked.push_back((number, self.groups.waiting(&bio.bio)));
+                        continue;
+                    }
+                    (Stage::Preflush { .. } | Stage::Postflush, _) => bio.outcome = bio.outcome.and(outcome),
+                    (Stage::Data { .. }, _) => unreachable!("a bio whose data is under way waits for no flush"),
                 }
-                (Stage::Preflush { .. } | Stage::Postflush, _) => {
-                    bio.outcome = bio.outcome.and(outcome);
-                    self.end_bio(now, number);
-                }
-                (Stage::Data { .. }, _) => unreachable!("a bio whose data is under way waits for no flush"),
             }
+            let bio = self.requests.bios.remove(number);
+            self.promises.answered(now, &bio, &self.groups, &mut self.scheduler);
+            let news = self.groups.stream_mut(bio.bio.stream).ended(now, &bio);
+            self.contexts.tell(bio.context, news);
         }
         self.flushes.told(ended);
         if some {
@@ -204,18 +187,6 @@ impl Queue {
 
     // ---- on the way out ----
 
-    /// A write, discard or write of zeroes has ended in the device; its bios have not been told.
-    #[inline(never)] // a read passes it by, and is shorter for it
-    pub(super) fn wrote(&mut self, now: Instant, id: RequestId, outcome: Outcome) {
-        let Waiting { flags, extent, .. } = self.requests[id.0].waiting;
-        let alone = self.flushes.wrote(extent.start, flags, outcome);
-        if flags.contains(Flags::AHEAD) {
-            let request = self.requests[id.0];
-            let time = self.flushes.device_time(now, request.dispatched);
-            self.end_ahead(now, &request, time, outcome, alone);
-        }
-    }
-
     /// The device has turned back a request: if it was to be durable at once, it no longer is (sequence.6).
     pub(super) fn turned_back(&mut self, now: Instant, id: RequestId) {
         let request = self.requests[id.0];
@@ -223,15 +194,21 @@ impl Queue {
             self.scheduler.tell_flush_ended(now, &request, Duration::ZERO);
         }
         if request.waiting.flags.contains(Flags::AHEAD) {
+            self.end_ahead(now, id, None);
             self.requests[id.0].waiting.flags = request.waiting.flags.without(Flags::AHEAD);
-            self.end_ahead(now, &request, Duration::ZERO, Outcome::Done, true);
         }
     }
 
-    /// A write that was to be durable at once is in the device no more; it was for so long (sequence.4, sequence.6).
-    fn end_ahead(&mut self, now: Instant, request: &Request, time: Duration, outcome: Outcome, alone: bool) {
+    /// A write that was to be durable at once is in the device no more (sequence.4, sequence.6): how it ended, and whether no other
+    /// write has since then; `None`: the device has turned it back.
+    pub(super) fn end_ahead(&mut self, now: Instant, id: RequestId, ended: Option<(Outcome, bool)>) {
+        let request = self.requests[id.0];
         let Waiting { stream, group, extent, .. } = request.waiting;
-        self.scheduler.tell_flush_ended(now, request, time);
+        let (time, outcome, alone) = match ended {
+            Some((outcome, alone)) => (self.flushes.device_time(now, request.dispatched), outcome, alone),
+            None => (Duration::ZERO, Outcome::Done, true),
+        };
+        self.scheduler.tell_flush_ended(now, &request, time);
         if self.settings.flush.charge && time > Duration::ZERO {
             self.scheduler.charge(now, stream, group, time);
         }
@@ -240,11 +217,19 @@ impl Queue {
         self.look(now, self.flushes.backing_of(extent.start));
     }
 
-    /// The device has answered a flush. How it ended for its bio, if it was one bio's alone.
-    pub(super) fn flush_ended(&mut self, now: Instant, id: RequestId, outcome: Outcome) -> Outcome {
+    /// The device has answered a flush, or what changes data: how it ended for its bios, which have not been told.
+    #[inline(never)] // a read passes it by, and is shorter for it
+    pub(super) fn settle(&mut self, now: Instant, id: RequestId, outcome: Outcome) -> Outcome {
         let request = self.requests[id.0];
-        let Waiting { stream, group, extent, .. } = request.waiting;
+        let Waiting { op, flags, stream, group, extent, .. } = request.waiting;
         let (at, charge) = (extent.start, self.settings.flush.charge);
+        if op != Op::Flush {
+            let alone = self.flushes.wrote(at, flags, outcome);
+            if flags.contains(Flags::AHEAD) {
+                self.end_ahead(now, id, Some((outcome, alone)));
+            }
+            return outcome;
+        }
         let time = self.flushes.device_time(now, request.dispatched);
         self.scheduler.tell_flush_ended(now, &request, time);
         if !request.is_coordinated_flush() {
@@ -264,17 +249,6 @@ impl Queue {
         outcome
     }
 
-    /// Tells bios that have waited too long (sequence.3).
-    pub(super) fn time_out_flushes(&mut self, now: Instant) {
-        self.handle_flushes(now);
-        if self.flushes.are_awaited() {
-            for index in 0..self.flushes.backings() {
-                self.flushes.give_up(now, index, self.device.patience);
-                self.tell_flushed(now, true);
-            }
-        }
-    }
-
     // ---- knobs ----
 
     /// Takes in what other queues that share a backing's flushes have done: for contexts that were woken and may not ask for a
@@ -291,7 +265,8 @@ impl Queue {
     /// If a backing starts there already.
     pub fn add_backing(&mut self, backing: &Backing, limits: Limits) {
         self.flushes.add(backing, &self.settings.flush);
-        self.make_room();
+        self.requests.grow_to(&self.settings, self.flushes.backings());
+        self.scheduler.resize(self.requests.capacity(), self.settings.depth);
         self.set_limits(limits);
     }
 

@@ -10,7 +10,7 @@ use super::flush_sequence::Stage;
 use super::groups::Groups;
 use super::settings::Backing;
 use super::switch::Present;
-use super::{BioState, Patience, RequestId, Settings};
+use super::{BioState, Patience, Request, RequestId, Requests, Settings};
 use crate::flush::{self, Contexts, Counts, Dirty, Flush, Round, SharedFlush, Start};
 use crate::group::{ContextId, GroupId};
 use crate::table::Table;
@@ -257,18 +257,22 @@ impl Flushes {
         }
     }
 
-    /// Takes out those that have waited too long for a backing to be flushed (sequence.3).
-    pub(super) fn give_up(&mut self, now: Instant, index: usize, patience: Patience) {
-        let cache = &mut self.caches[index];
-        let since = cache.flush.with(|flush| flush.running_since());
-        while cache.late_at(since, patience).is_some_and(|late| late <= now)
-            && let Some(first) = cache.waiters.pop_front()
-        {
-            cache.sharing = cache.sharing.saturating_sub(1);
-            cache.flush.with(|flush| flush.cancel(first.round));
-            self.ended.push((first.bio, Outcome::Failed(Errno::ETIMEDOUT)));
+    /// Takes out those that have waited too long (sequence.3).
+    pub(super) fn give_up(&mut self, now: Instant, patience: Patience) {
+        if !self.are_awaited() {
+            return;
         }
-        cache.due = cache.late_at(since, patience);
+        for cache in &mut self.caches {
+            let since = cache.flush.with(|flush| flush.running_since());
+            while cache.late_at(since, patience).is_some_and(|late| late <= now)
+                && let Some(first) = cache.waiters.pop_front()
+            {
+                cache.sharing = cache.sharing.saturating_sub(1);
+                cache.flush.with(|flush| flush.cancel(first.round));
+                self.ended.push((first.bio, Outcome::Failed(Errno::ETIMEDOUT)));
+            }
+            cache.due = cache.late_at(since, patience);
+        }
         self.waiters -= self.ended.len();
     }
 
@@ -348,10 +352,28 @@ impl Flushes {
         alone
     }
 
-    /// A write is to be durable at once; whether it may be (sequence.6).
-    pub(super) fn begin_ahead(&mut self, at: Sector) -> bool {
-        let cache = self.cache_mut(at);
-        cache.volatile && cache.fua && !cache.dirty.is_marked() && cache.flush.with(Flush::begin_ahead)
+    /// A write goes to the device, of the only bio that there is: whether it is made durable at once (sequence.6).
+    #[inline(never)]
+    pub(super) fn goes_ahead(
+        &mut self,
+        settings: &flush::Settings,
+        requests: &mut Requests,
+        groups: &Groups,
+        id: RequestId,
+    ) -> bool {
+        let Request { waiting, first, .. } = requests[id.0];
+        let BioState { bio, stage, .. } = &requests.bios[first.bio];
+        let is_wanted = settings.ahead && settings.coordinate && groups.stream(bio.stream).habit.is_followed();
+        let is_all_of_it = bio.extent.sectors == waiting.extent.sectors && *stage == Stage::Data { durable: false };
+        if !is_wanted || !is_all_of_it || waiting.flags.contains(Flags::FUA) {
+            return false;
+        }
+        let cache = self.cache_mut(waiting.extent.start);
+        let may = cache.volatile && cache.fua && !cache.dirty.is_marked() && cache.flush.with(Flush::begin_ahead);
+        if may {
+            requests[id.0].waiting.flags |= Flags::AHEAD;
+        }
+        may
     }
 
     /// That write is in the device no more: the contexts that are to look.

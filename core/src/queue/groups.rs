@@ -568,7 +568,7 @@ impl Queue {
     pub(super) fn let_go(&mut self, now: Instant) {
         let mut index = 0;
         while let Some(&id) = self.groups.leaving.get(index) {
-            let mut in_flight = self.tags.owners().map(|id| &self.requests[id.0]);
+            let mut in_flight = self.device.tags.owners().map(|id| &self.requests[id.0]);
             let below = self.groups.all().any(|(_, state)| state.group.parent == Some(id));
             if below || in_flight.any(|request| request.waiting.group == id) {
                 index += 1;

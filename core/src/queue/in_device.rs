@@ -1,9 +1,10 @@
 //! What the device has, and for how long it may have it.
 
-use super::Settings;
+use super::tag_source::TagSource;
+use super::{Requests, Settings, State};
 use crate::list::List;
-use crate::sched::BUSY_DELAY;
-use crate::{Duration, Instant};
+use crate::sched::{BUSY_DELAY, RequestId};
+use crate::{Duration, Instant, Tag};
 
 /// How long things may take in the device (queue.6).
 #[derive(Clone, Copy)]
@@ -33,6 +34,7 @@ impl Patience {
 
 /// The queue's side of the device.
 pub(super) struct InDevice {
+    pub(super) tags: TagSource,
     /// Requests in flight whose time has not run out, the oldest first.
     pub(super) sent: List,
     /// After the device said "busy": no dispatch before this (queue.7).
@@ -43,7 +45,19 @@ pub(super) struct InDevice {
 impl InDevice {
     pub(super) fn new(settings: &Settings) -> Self {
         let patience = Patience { io_timeout: settings.io_timeout, lenient_until: Instant::ZERO };
-        Self { sent: List::new(), busy_until: None, patience }
+        Self { tags: TagSource::new(settings), sent: List::new(), busy_until: None, patience }
+    }
+
+    /// Takes the tag from a request, and the request from the list of those in flight.
+    #[inline(always)]
+    pub(super) fn take_back(&mut self, settings: &Settings, requests: &mut Requests, tag: Tag) -> RequestId {
+        let id = self.tags.take_back(settings, tag);
+        let request = &requests[id.0];
+        if let State::InFlight(_) = request.state {
+            let links = request.links;
+            self.sent.unlink(requests.rows_mut(), links);
+        }
+        id
     }
 
     /// A busy device is asked again after a while, unless something is in flight that will end before (queue.7): what has taken too

@@ -3,9 +3,10 @@
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-use super::Settings;
+use super::{Requests, Settings};
+use crate::Op;
 use crate::group::StreamId;
-use crate::sched::{RequestId, Waiting};
+use crate::sched::{RequestId, Side, Waiting};
 
 /// What is on its way to the scheduler.
 pub(super) struct Intake {
@@ -23,6 +24,28 @@ impl Intake {
     /// So many requests may wait (queue.14).
     pub(super) fn grow_to(&mut self, requests: usize) {
         self.plug.reserve(requests.saturating_sub(self.plug.len()));
+    }
+
+    /// Whether a bio can be taken in (sequence.1).
+    #[inline]
+    pub(super) fn has_room(&self, settings: &Settings, requests: &Requests, op: Op) -> bool {
+        let needs_no_request = op == Op::Flush && settings.flush.coordinate;
+        requests.bios.len() < settings.parts()
+            && (self.parked.is_empty() && requests.have_room(settings) || needs_no_request)
+    }
+
+    /// The request plugged last, if a piece of a bio of the same stream touches it.
+    pub(super) fn merge_candidate(&self, requests: &Requests, piece: &Waiting) -> Option<(RequestId, Side)> {
+        let id = *self.plug.last()?;
+        let last = &requests[id.0].waiting;
+        let side = if last.extent.end() == piece.extent.start {
+            Side::Back
+        } else if piece.extent.end() == last.extent.start {
+            Side::Front
+        } else {
+            return None;
+        };
+        (last.stream == piece.stream).then_some((id, side))
     }
 
     pub(super) fn parked_of(&mut self, id: StreamId) -> impl Iterator<Item = &mut Waiting> {

@@ -6,7 +6,7 @@ use super::Settings;
 use super::flush_sequence::Stage;
 use crate::group::ContextId;
 use crate::list::{Linked, Links, NIL};
-use crate::sched::{RequestId, Waiting};
+use crate::sched::{RequestId, Side, Waiting};
 use crate::table::Table;
 use crate::waits::Stamp;
 use crate::{Bio, Instant, Outcome, Tag};
@@ -95,11 +95,11 @@ impl Requests {
         Self { of_flushes: 0, rows: Table::new(settings.rows()), segments: Table::new(parts), bios: Table::new(parts) }
     }
 
-    /// Makes room for so many requests, of so many parts (queue.14).
-    pub(super) fn grow_to(&mut self, requests: usize, parts: usize) {
-        self.rows.grow_to(requests);
-        self.segments.grow_to(parts);
-        self.bios.grow_to(parts);
+    /// Makes room for as much as these settings allow (queue.14), and for a flush of each of so many backings (sequence.1).
+    pub(super) fn grow_to(&mut self, settings: &Settings, backings: usize) {
+        self.rows.grow_to(settings.nr_requests as usize + backings);
+        self.segments.grow_to(settings.parts());
+        self.bios.grow_to(settings.parts());
     }
 
     /// Whether there is room for one more that is not of a flush.
@@ -124,6 +124,42 @@ impl Requests {
             generation: 0,
             links: Links::NONE,
         }))
+    }
+
+    /// Makes a request part of another; what it was.
+    #[inline(never)]
+    pub(super) fn absorb(&mut self, kept: RequestId, gone: RequestId, side: Side) -> Waiting {
+        let gone = self.remove(gone.0);
+        self.join(kept, &gone.waiting, side, (gone.first, gone.tail, gone.segments));
+        gone.waiting
+    }
+
+    /// Makes a list of segments, and the extent they cover, part of a request: its first, where its last is, and how many they are.
+    pub(super) fn join(
+        &mut self,
+        id: RequestId,
+        piece: &Waiting,
+        side: Side,
+        (first, tail, count): (SegmentNode, u32, u32),
+    ) {
+        let request = &mut self.rows[id.0];
+        let (mut before, after) = match side {
+            Side::Back => ((request.first, request.tail), (first, tail)),
+            Side::Front => {
+                request.waiting.extent.start = piece.extent.start;
+                ((first, tail), (request.first, request.tail))
+            }
+        };
+        // What comes after has a row for its first segment from now on.
+        let row = self.segments.insert(|_| after.0);
+        match before.1 {
+            NIL => before.0.next = row,
+            last => self.segments[last].next = row,
+        }
+        request.first = before.0;
+        request.tail = if after.1 == NIL { row } else { after.1 };
+        request.segments += count;
+        request.waiting.extent.sectors += piece.extent.sectors;
     }
 
     /// The segments of a request, in sector order.

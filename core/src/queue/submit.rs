@@ -3,6 +3,7 @@
 use super::flush_sequence::Stage;
 use super::groups::share;
 use super::{BioState, NIL, Queue, Refused, SegmentNode, Settings};
+use crate::ceiling::HeldBio;
 use crate::group::Stream;
 use crate::sched::{RequestId, Waiting};
 use crate::trace::Action;
@@ -27,20 +28,25 @@ impl Queue {
     /// As [`Queue::submit`].
     pub fn submit_late(&mut self, now: Instant, asked: Instant, part: Part, bio: Bio) -> Result<(), Refused> {
         self.settings.check(&bio)?;
-        if !self.has_room_for(bio.op) {
+        if !self.intake.has_room(&self.settings, &self.requests, bio.op) {
             self.contexts.starve(1 << self.groups.stream(bio.stream).stream.context.0);
             self.trace.note(&self.groups, now, Action::Slept, &self.groups.waiting(&bio));
             return Err(Refused::Full);
         }
-        if self.ceilings.are_some()
+        let is_held = self.ceilings.are_some()
             && bio.op != Op::Flush
-            && !self.ceilings.admit(now, self.groups.stream(bio.stream).stream.group, &bio)
-        {
-            self.hold_back(now, asked, part, &bio); // queue.13
-            return Ok(());
-        }
+            && !self.ceilings.admit(now, self.groups.stream(bio.stream).stream.group, &bio);
         if self.trace.is_on() {
             self.trace.note(&self.groups, now, Action::Queued, &self.groups.waiting(&bio));
+        }
+        if is_held {
+            // queue.13
+            let state = self.groups.stream_mut(bio.stream);
+            state.came(now, asked, part, bio.op);
+            let Stream { group, context, .. } = state.stream;
+            self.scheduler.limited(bio.stream, group);
+            self.ceilings.hold(now, group, HeldBio { bio, context, asked, since: now });
+            return Ok(());
         }
         self.take_in(now, asked, Some(part), &bio);
         Ok(())
@@ -88,14 +94,6 @@ impl Queue {
         self.intake.plug.push(id);
     }
 
-    /// Whether a bio can be taken in (sequence.1).
-    #[inline]
-    pub(super) fn has_room_for(&self, op: Op) -> bool {
-        let needs_no_request = op == Op::Flush && self.settings.flush.coordinate;
-        self.requests.bios.len() < self.settings.parts()
-            && (self.intake.parked.is_empty() && self.requests.have_room(&self.settings) || needs_no_request)
-    }
-
     /// Makes requests of what is left of a bio, `offset` sectors into it; keeps the rest if there are too few.
     pub(super) fn cut(&mut self, now: Instant, mut left: Waiting, bio: u32, mut offset: u64) {
         let context = self.requests.bios[bio].context;
@@ -108,9 +106,15 @@ impl Queue {
             }
             let piece = Waiting { extent: Extent::new(start, first), ..left };
             let segment = SegmentNode { bio, next: NIL, offset, sectors: first };
-            if !self.merge_into_plug(now, &piece, context, segment) {
-                self.trace.note(&self.groups, now, Action::Got, &piece);
-                self.intake.plug.push(self.requests.add(&piece, context, segment));
+            match self.intake.merge_candidate(&self.requests, &piece) {
+                Some((last, side)) if self.settings.allow_merge(&self.requests[last.0], &piece, context, 1) => {
+                    self.requests.join(last, &piece, side, (segment, NIL, 1));
+                    self.groups.merged(now, &piece, side, &mut self.trace);
+                }
+                _ => {
+                    self.trace.note(&self.groups, now, Action::Got, &piece);
+                    self.intake.plug.push(self.requests.add(&piece, context, segment));
+                }
             }
             if first == sectors {
                 return;

@@ -150,7 +150,7 @@ impl Queue {
             next.insert(now, &self.requests[id.0].waiting);
         }
         assert!(self.scheduler.is_empty(), "{} kept requests to itself", before.name());
-        let sent = self.tags.owners().map(|id| &self.requests[id.0]);
+        let sent = self.device.tags.owners().map(|id| &self.requests[id.0]);
         let is_awaited =
             |request: &&Request| request.waiting.op != Op::Flush && matches!(request.state, State::InFlight(_));
         self.scheduler.replace(next, sent.filter(is_awaited).count() as u32)

@@ -61,9 +61,14 @@ impl TagSource {
         self.lacks
     }
 
-    /// No request waits that a tag could be missing for.
-    pub(super) const fn suffice(&mut self) {
-        self.lacks = false;
+    /// Whether any of so many requests waits, or a flush does: a context without one does not ask for a tag, and so lacks none.
+    #[inline]
+    pub(super) fn are_needed(&mut self, requests: usize, flush: bool) -> bool {
+        let needed = requests > usize::from(self.in_flight) || flush;
+        if !needed {
+            self.lacks = false;
+        }
+        needed
     }
 
     /// A tag for the next request, or `None` while there is none (queue.2).
