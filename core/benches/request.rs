@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use criterion::{BenchmarkId, Criterion, Throughput};
 use fairlift_core::ceiling::{Budget, Ceiling, Rate, Rates};
-use fairlift_core::queue::{Finished, Settings};
+use fairlift_core::queue::{Bound, Finished, Settings};
 use fairlift_core::sched::Kind;
 use fairlift_core::time::us;
 use fairlift_core::*;
@@ -65,13 +65,15 @@ impl Load {
         }
         let amount = |word: &str| set.iter().find_map(|pair| pair.strip_prefix(word)?.strip_prefix('=')?.parse().ok());
         for id in (1..=groups).map(GroupId) {
+            let mut bound = Bound::default();
             if let Some(amount) = amount("floor") {
-                queue.set_floor(Instant::ZERO, id, Rates::NONE.with(Rate::Riops, amount));
+                bound.floor = Rates::NONE.with(Rate::Riops, amount);
             }
             if let Some(amount) = amount("ceiling") {
                 let budget = Budget::new(&Ceiling::of(Rates::NONE.with(Rate::Riops, amount)));
-                queue.ceilings().set(Instant::ZERO, id, Some(Arc::new(budget)));
+                bound.budget = Some(Arc::new(budget));
             }
+            queue.bind(Instant::ZERO, id, &bound);
         }
         let stream = |n: usize| {
             let group = if groups == 0 { 0 } else { 1 + n % usize::from(groups) };

@@ -36,7 +36,6 @@
 //! A round of a context: `handle_completion` for all that has ended, `submit` for all that is new, `poll_dispatch` until `None`,
 //! `poll_finished` until `None`, `poll_wake` until `None`, then `poll_timeout`.
 
-use alloc::boxed::Box;
 use alloc::string::String;
 
 mod bounds;
@@ -63,6 +62,7 @@ mod waits;
 pub use events::{Dispatch, Finished, Load, Refused, Segment};
 pub use flushes::Flushes;
 pub use groups::{GroupInUse, Groups, StreamState};
+pub use promises::{Bound, Kept};
 pub use settings::{Backing, Settings, SharedTags};
 pub use shortage::Shortage;
 pub use waits::Figures;
@@ -74,7 +74,7 @@ use crate::flush;
 use crate::group::ContextId;
 use crate::learn::idling_trial::Finding;
 use crate::list::NIL;
-use crate::sched::{RequestId, Scheduler, Waiting};
+use crate::sched::{RequestId, Waiting};
 use crate::stats::Stats;
 use crate::trace::{Action, Note, Trace, TraceEvent};
 use crate::tunable;
@@ -126,7 +126,8 @@ use switch::Present;
 ///
 /// let mut queue = Queue::new(Settings::new(Kind::Fair, Limits::new(1 << 21)));
 /// let root = Some(GroupId::ROOT);
-/// let alice = queue.add_group(Instant::ZERO, Group { path: "/alice".into(), parent: root, weight: Weight::new(300) });
+/// let alice = queue.groups().free();
+/// queue.add_group(Instant::ZERO, alice, Group { path: "/alice".into(), parent: root, weight: Weight::new(300) });
 /// queue.set_weight(Instant::ZERO, alice, Weight::DEFAULT);
 /// queue.set_tunable("isolation_cost", "5")?;
 /// queue.set_scheduler(Instant::ZERO, Kind::Bfq);
@@ -154,17 +155,6 @@ impl Queue {
     /// If a number in `settings` is 0 or there are more than 64 contexts.
     #[must_use]
     pub fn new(settings: Settings) -> Self {
-        let scheduler = settings.scheduler.build(&settings.setup());
-        Self::with_scheduler(settings, scheduler)
-    }
-
-    /// An empty queue with a scheduler of the caller's own, made for at least `nr_requests` requests;
-    /// `settings.scheduler` only names it.
-    ///
-    /// # Panics
-    /// As [`Queue::new`].
-    #[must_use]
-    pub fn with_scheduler(settings: Settings, scheduler: Box<dyn Scheduler>) -> Self {
         assert!((1..=64).contains(&settings.contexts), "1 to 64 contexts, not {}", settings.contexts);
         assert!(settings.limits.block > 0 && settings.limits.rw_max > 0 && settings.limits.segments_max > 0);
         assert!(settings.nr_requests >= u32::from(settings.depth), "fewer requests than may be in flight");
@@ -172,7 +162,7 @@ impl Queue {
         assert!(!settings.backings.is_empty(), "a disk has a backing");
         assert!(settings.backings.is_sorted_by_key(|backing| backing.start), "backings by rising start");
         Self {
-            scheduler: Present::new(scheduler),
+            scheduler: Present::new(settings.scheduler.build(&settings.setup())),
             requests: Requests::new(&settings),
             contexts: Contexts::new(&settings),
             intake: Intake::new(&settings),
@@ -245,24 +235,13 @@ impl Queue {
         &mut self.ceilings
     }
 
-    /// Whether there is something for a context to fetch, from [`Queue::poll_dispatch`] or [`Queue::poll_finished`].
-    #[must_use]
-    pub fn has_news(&self, context: ContextId) -> bool {
-        self.contexts.has_news(context)
-    }
-
     /// How much there is to do.
     #[must_use]
     pub fn load(&self) -> Load {
         let in_flight = self.device.tags.in_flight();
         let waiting = self.requests.len() - usize::from(in_flight) + self.flushes.waiting();
-        Load { in_flight, waiting, held: self.ceilings.len(), lacks_tag: self.device.tags.lacks() }
-    }
-
-    /// Keeps the latest `bound` events from now on; 0 turns tracing off.
-    pub fn set_trace(&mut self, bound: usize) {
-        self.trace = Trace::new(bound);
-        self.scheduler.set_tracing(bound > 0);
+        let (held, news) = (self.ceilings.len(), self.contexts.news());
+        Load { in_flight, waiting, held, news, lacks_tag: self.device.tags.lacks() }
     }
 
     /// What its scheduler decided about holding the device idle (`slice_idle=auto`) since this was asked last; other messages
@@ -275,7 +254,7 @@ impl Queue {
         }
     }
 
-    /// The events that are kept.
+    /// The events that are kept, where [`Trace::keep`] says so.
     pub const fn trace(&mut self) -> &mut Trace {
         &mut self.trace
     }
@@ -286,12 +265,12 @@ impl Trace {
     #[inline]
     fn note(&mut self, groups: &Groups, at: Instant, action: Action, request: &Waiting) {
         if self.is_on() {
-            self.keep(groups, at, action, request);
+            self.note_now(groups, at, action, request);
         }
     }
 
     #[cold]
-    fn keep(&mut self, groups: &Groups, at: Instant, action: Action, request: &Waiting) {
+    fn note_now(&mut self, groups: &Groups, at: Instant, action: Action, request: &Waiting) {
         let Waiting { op, extent, stream, group, .. } = *request;
         let context = groups.streams.get(stream.0 as usize).map_or(ContextId(0), |state| state.stream.context);
         self.push(TraceEvent { at, action, op, extent, stream, group, context });

@@ -191,10 +191,9 @@ pub struct Trace {
 }
 
 impl Trace {
-    /// Room for `bound` events.
-    #[must_use]
-    pub fn new(bound: usize) -> Self {
-        Self { events: VecDeque::with_capacity(bound), bound, lost: 0 }
+    /// Keeps the latest `bound` events from now on; those that were kept are gone. 0 turns tracing off.
+    pub fn keep(&mut self, bound: usize) {
+        *self = Self { events: VecDeque::with_capacity(bound), bound, lost: 0 };
     }
 
     /// Whether it keeps any.

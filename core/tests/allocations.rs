@@ -122,7 +122,8 @@ fn streams_and_groups_that_come_and_go_leave_no_memory_behind() {
         let mut load = Load::new(kind, false);
         let mut round = |n: u16| {
             let group = Group { path: "/x".into(), parent: Some(GroupId(n % 5)), weight: Weight::new(1 + n % 1000) };
-            let id = load.queue.add_group(load.now, group);
+            let id = load.queue.groups().free();
+            load.queue.add_group(load.now, id, group);
             let stream = Stream { group: id, priority: Priority::default(), context: CONTEXT };
             let one = load.queue.add_stream(stream);
             load.streams.push(one);

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use fairlift_core::ceiling::{Budget, Ceiling, Rate, Rates, TOLERANCE};
-use fairlift_core::queue::Settings;
+use fairlift_core::queue::{Bound, Settings};
 use fairlift_core::sched::Kind;
 use fairlift_core::time::{ms, secs, us};
 use fairlift_core::{
@@ -53,7 +53,8 @@ impl Sim {
 
     fn limit(&mut self, group: u16, ceiling: Ceiling) {
         let budget = Arc::new(Budget::new(&ceiling));
-        self.queue.ceilings().set(self.now, GroupId(group), Some(Arc::clone(&budget)));
+        let bound = Bound { budget: Some(Arc::clone(&budget)), ..Bound::default() };
+        self.queue.bind(self.now, GroupId(group), &bound);
         self.budgets.insert(group, budget);
     }
 
@@ -169,7 +170,8 @@ fn floors_are_kept_within_the_ceiling_of_a_group_above() {
         let mut sim = Sim::new(Kind::Fair, &groups);
         sim.limit(1, max(Rate::Riops, 3000));
         for (group, floor) in floors {
-            sim.queue.set_floor(sim.now, GroupId(*group), Rates::NONE.with(Rate::Riops, *floor));
+            let floor = Rates::NONE.with(Rate::Riops, *floor);
+            sim.queue.bind(sim.now, GroupId(*group), &Bound { floor, ..Bound::default() });
         }
         let streams: Vec<_> = (3..=12).map(|group| (sim.stream(group), Op::Read, 8)).collect();
         for (stream, ..) in &streams {
@@ -225,7 +227,8 @@ fn bios_count_as_they_were_asked() {
     settings.groups.push(Group { path: "/a".into(), parent: Some(GroupId::ROOT), weight: Weight::new(100) });
     let mut queue = Queue::new(settings);
     let budget = Arc::new(Budget::new(&max(Rate::Iops, 1000)));
-    queue.ceilings().set(Instant::ZERO, GroupId(1), Some(Arc::clone(&budget)));
+    let bound = Bound { budget: Some(Arc::clone(&budget)), ..Bound::default() };
+    queue.bind(Instant::ZERO, GroupId(1), &bound);
     let stream = queue.add_stream(Stream { group: GroupId(1), priority: Priority::default(), context: C0 });
     let mut submit = |op, start, sectors| {
         let extent = Extent::new(Sector(start), sectors);
@@ -265,7 +268,7 @@ fn a_ceiling_that_changes_holds_at_once() {
     sim.saturate(&[(stream, Op::Read, 8)], at(1));
     assert!(sim.gone.len().abs_diff(1000) < 10, "{}", sim.gone.len());
     sim.turn();
-    sim.queue.ceilings().set(sim.now, GroupId(1), None);
+    sim.queue.bind(sim.now, GroupId(1), &Bound::default());
     sim.turn();
     assert!(sim.asked.is_empty());
     assert!(sim.queue.load().held == 0 && sim.queue.poll_timeout().is_none());

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BinaryHeap};
 use std::sync::Arc;
 
 use fairlift_core::ceiling::{Budget, Ceiling, Rate, Rates};
-use fairlift_core::queue::Settings;
+use fairlift_core::queue::{Bound, Settings};
 use fairlift_core::sched::Kind;
 use fairlift_core::time::{ms, us};
 use fairlift_core::{
@@ -119,8 +119,8 @@ impl Sim {
         for (id, said) in said.iter().enumerate() {
             let rates = |rate: f64| Rates::NONE.with(Rate::Iops, rate as u64);
             let budget = (said.ceiling > 0.0).then(|| Arc::new(Budget::new(&Ceiling::of(rates(said.ceiling)))));
-            queue.ceilings().set(Instant::ZERO, GroupId(id as u16), budget);
-            queue.set_floor(Instant::ZERO, GroupId(id as u16), rates(said.floor));
+            let bound = Bound { budget, floor: rates(said.floor), latency: None };
+            queue.bind(Instant::ZERO, GroupId(id as u16), &bound);
         }
         let streams = LEAVES
             .map(|leaf| {
@@ -178,6 +178,10 @@ impl Sim {
     }
 
     /// How many requests of a group, and of those below it, went to the disk.
+    fn set_floor(&mut self, group: u16, floor: Rates) {
+        self.queue.bind(self.now, GroupId(group), &Bound { floor, ..Bound::default() });
+    }
+
     fn count(&self, group: usize, from: Instant, until: Instant) -> f64 {
         let own = &self.gone[group];
         let own = own.partition_point(|at| *at < until) - own.partition_point(|at| *at < from);
@@ -351,7 +355,7 @@ fn a_floor_of_writes_lets_no_reads_go_first() {
     let mut said = [PLAIN; GROUPS];
     (said[1].weight, said[2].weight) = (100, 300);
     let mut sim = Sim::new(&said);
-    sim.queue.set_floor(sim.now, GroupId(1), Rates::NONE.with(Rate::Wiops, 500));
+    sim.set_floor(1, Rates::NONE.with(Rate::Wiops, 500));
     sim.queue.set_tunable("device_depth", "1").unwrap(); // so that the order decides alone
     let mut asks = [false; GROUPS];
     (asks[1], asks[2]) = (true, true);
@@ -402,19 +406,19 @@ fn floors_that_are_more_than_the_disk_does_are_told_with_both_figures() {
     let (now, mut sim) = (Instant::ZERO, Sim::new(&said));
     let asks = [true; GROUPS];
     sim.run(&asks, now + ms(2500));
-    assert_eq!(sim.queue.floors_short(), None, "4500 of 8000 can be kept");
+    assert_eq!(sim.queue.kept(sim.now).short, None, "4500 of 8000 can be kept");
     let floor = Rates::NONE.with(Rate::Riops, 90_000).with(Rate::Wiops, 5000);
-    sim.queue.set_floor(sim.now, GroupId(2), floor);
-    assert_eq!(sim.queue.floors_short(), None, "it was not tried yet");
+    sim.set_floor(2, floor);
+    assert_eq!(sim.queue.kept(sim.now).short, None, "it was not tried yet");
     sim.run(&asks, now + ms(5500));
-    let short = sim.queue.floors_short().expect("99,500 cannot be kept");
+    let short = sim.queue.kept(sim.now).short.expect("99,500 cannot be kept");
     assert_eq!(
         (short.floors, short.of_bytes),
         (99_500, false),
         "4 is one floor of 2500: its children need more than it says"
     );
     assert!((7000..=8100).contains(&short.done), "{short}");
-    sim.queue.set_floor(sim.now, GroupId(2), Rates::NONE);
+    sim.set_floor(2, Rates::NONE);
     sim.run(&asks, now + ms(7500));
-    assert_eq!(sim.queue.floors_short(), None);
+    assert_eq!(sim.queue.kept(sim.now).short, None);
 }

@@ -42,9 +42,16 @@ fn queue(kind: Kind, depth: u16) -> (Queue, Told) {
         groups: vec![Group::root(), group("/a", GroupId::ROOT), group("/b", GroupId::ROOT)],
         ..Settings::new(kind, Limits::new(1_000_000))
     };
-    let told = Told::default();
-    let witness = Witness::new(kind, &settings.setup(), &told);
-    (Queue::with_scheduler(settings, Box::new(witness)), told)
+    let mut queue = Queue::new(settings);
+    let told = switch(&mut queue, at(0), kind);
+    news(&told);
+    (queue, told)
+}
+
+fn add_group(queue: &mut Queue, now: Instant, group: Group) -> GroupId {
+    let id = queue.groups().free();
+    queue.add_group(now, id, group);
+    id
 }
 
 fn switch(queue: &mut Queue, now: Instant, kind: Kind) -> Told {
@@ -73,10 +80,9 @@ fn what_waits_of_a_stream_moves_with_it_wherever_it_waits() {
     let mut settings = Settings::new(Kind::None, Limits { discard_max: 8, ..Limits::new(1_000_000) });
     settings.groups = vec![Group::root(), group("/a", GroupId::ROOT), group("/b", GroupId::ROOT)];
     (settings.depth, settings.nr_requests) = (1, 6);
-    let told = Told::default();
-    let witness = Witness::new(Kind::None, &settings.setup(), &told);
-    let mut queue = Queue::with_scheduler(settings, Box::new(witness));
-    queue.set_trace(100);
+    let mut queue = Queue::new(settings);
+    switch(&mut queue, at(0), Kind::None);
+    queue.trace().keep(100);
     let s = queue.add_stream(stream(A));
     queue.submit(at(0), read(s, 0, 0)).unwrap();
     queue.submit(at(0), read(s, 100, 1)).unwrap();
@@ -158,8 +164,8 @@ fn what_ended_before_a_move_counts_for_the_group_of_then() {
 fn a_group_that_someone_is_in_is_not_removed_and_the_error_says_who() {
     let (mut queue, told) = queue(Kind::None, 1);
     let streams = [(); 2].map(|()| queue.add_stream(stream(A)));
-    let below = queue.add_group(at(0), group("/a/x", A));
-    queue.add_group(at(0), group("/a/y", A));
+    let below = add_group(&mut queue, at(0), group("/a/x", A));
+    add_group(&mut queue, at(0), group("/a/y", A));
     let says = |queue: &mut Queue, id| queue.remove_group(at(0), id).unwrap_err().to_string();
     assert_eq!(
         says(&mut queue, A),
@@ -189,12 +195,12 @@ fn a_removed_group_goes_when_its_last_request_has_ended_and_its_number_comes_bac
     queue.change_stream(at(1), s, stream(B));
     queue.remove_group(at(1), A).unwrap();
     assert_eq!(queue.groups().iter().map(|(id, _)| id).collect::<Vec<_>>(), [GroupId::ROOT, B]);
-    assert_eq!(queue.add_group(at(1), group("/c", B)), GroupId(3), "its number is not free yet");
+    assert_eq!(add_group(&mut queue, at(1), group("/c", B)), GroupId(3), "its number is not free yet");
     queue.handle_completion(at(2), out[0].1, Outcome::Done);
     news(&told);
     queue.handle_busy(at(3), out[1].1);
     assert_eq!(news(&told), ["request of stream 0 in group 1 failed", "group /a gone"]);
-    assert_eq!(queue.add_group(at(4), group("/c/d", GroupId(3))), A, "now it is");
+    assert_eq!(add_group(&mut queue, at(4), group("/c/d", GroupId(3))), A, "now it is");
     assert_eq!(queue.groups().stats_of(A).of(Op::Read).ops, 0, "what another did is not the new group's");
     assert_eq!(queue.groups().stats().of(Op::Read).ops, 1);
 }
@@ -203,7 +209,7 @@ fn a_removed_group_goes_when_its_last_request_has_ended_and_its_number_comes_bac
 #[test]
 fn a_removed_group_waits_for_the_removed_ones_below_it() {
     let (mut queue, told) = queue(Kind::None, 4);
-    let below = queue.add_group(at(0), group("/a/x", A));
+    let below = add_group(&mut queue, at(0), group("/a/x", A));
     let s = queue.add_stream(stream(below));
     queue.submit(at(0), read(s, 0, 1)).unwrap();
     let out = starts(&mut queue, at(0));
@@ -223,11 +229,11 @@ fn a_scheduler_that_takes_over_sees_the_groups_and_streams_that_there_are() {
     queue.submit(at(0), read(s, 0, 1)).unwrap();
     let out = starts(&mut queue, at(0));
     queue.remove_group(at(0), B).unwrap();
-    let c = queue.add_group(at(0), group("/c", GroupId::ROOT));
+    let c = add_group(&mut queue, at(0), group("/c", GroupId::ROOT));
     assert_eq!(c, B);
-    let high = queue.add_group(at(0), group("/d", GroupId::ROOT));
+    let high = add_group(&mut queue, at(0), group("/d", GroupId::ROOT));
     queue.remove_group(at(0), c).unwrap();
-    let low = queue.add_group(at(0), group("/d/e", high));
+    let low = add_group(&mut queue, at(0), group("/d/e", high));
     assert!(low < high);
     queue.set_weight(at(0), high, Weight::new(300));
     queue.change_stream(at(0), s, Stream { priority: IDLE, ..stream(low) });
@@ -413,7 +419,7 @@ impl Run {
                 let parent = self.some_group();
                 self.tokens += 1;
                 let group = group(&format!("/{}", self.tokens), parent);
-                let id = self.queue.add_group(self.now, group.clone());
+                let id = add_group(&mut self.queue, self.now, group.clone());
                 assert!(self.groups.insert(id, group).is_none(), "{id:?} is another's");
                 self.ended.insert(id, 0);
             }

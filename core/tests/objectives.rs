@@ -1,7 +1,7 @@
 //! Latencies of groups, whatever the scheduler: what is answered late is seen, for the group and for those above it.
 
 use fairlift_core::objective::Room;
-use fairlift_core::queue::Settings;
+use fairlift_core::queue::{Bound, Settings};
 use fairlift_core::sched::Kind;
 use fairlift_core::time::{ms, secs};
 use fairlift_core::{
@@ -23,7 +23,9 @@ impl Sim {
         let mut queue = Queue::new(Settings::new(kind, Limits::new(1 << 21)));
         let now = Instant::ZERO + secs(5);
         let mut add = |path: &str, parent| {
-            queue.add_group(now, Group { path: path.into(), parent: Some(parent), weight: Weight::new(100) })
+            let id = queue.groups().free();
+            queue.add_group(now, id, Group { path: path.into(), parent: Some(parent), weight: Weight::new(100) });
+            id
         };
         let t = add("/t", GroupId::ROOT);
         let groups = [t, add("/t/a", t), add("/b", GroupId::ROOT)];
@@ -42,9 +44,12 @@ impl Sim {
         self.queue.remove_stream(stream);
     }
 
+    fn set_latency(&mut self, group: GroupId, latency: Option<Duration>) {
+        self.queue.bind(self.now, group, &Bound { latency, ..Bound::default() });
+    }
+
     fn met(&self, group: GroupId) -> Option<f64> {
-        let mut all = self.queue.objectives(self.now + secs(1));
-        all.find(|(id, _)| *id == group).and_then(|(_, standing)| standing.met())
+        self.queue.kept(self.now + secs(1)).latencies.get(&group)?.met()
     }
 }
 
@@ -53,8 +58,8 @@ fn what_is_late_is_seen_for_the_group_and_those_above_under_every_scheduler() {
     for kind in Kind::ALL {
         let mut sim = Sim::new(kind);
         let [t, a, b] = sim.groups;
-        sim.queue.set_latency(sim.now, t, Some(ms(4)));
-        sim.queue.set_latency(sim.now, a, Some(ms(2)));
+        sim.set_latency(t, Some(ms(4)));
+        sim.set_latency(a, Some(ms(2)));
         sim.ask(a, Op::Read, ms(3), Outcome::Done);
         assert_eq!((sim.met(a), sim.met(t), sim.met(b)), (Some(0.0), Some(1.0), None), "{}", kind.name());
         sim.now += secs(1);
@@ -73,24 +78,24 @@ fn what_is_late_is_seen_for_the_group_and_those_above_under_every_scheduler() {
 fn a_latency_may_change_at_any_time() {
     let mut sim = Sim::new(Kind::Fair);
     let [t, a, _] = sim.groups;
-    sim.queue.set_latency(sim.now, a, Some(ms(2)));
+    sim.set_latency(a, Some(ms(2)));
     sim.ask(a, Op::Read, ms(3), Outcome::Done);
     sim.queue.set_scheduler(sim.now, Kind::Bfq);
     assert_eq!(sim.met(a), Some(0.0));
-    sim.queue.set_latency(sim.now, a, Some(ms(2)));
+    sim.set_latency(a, Some(ms(2)));
     assert_eq!(sim.met(a), Some(0.0), "it is what it was");
-    sim.queue.set_latency(sim.now, a, Some(ms(5)));
+    sim.set_latency(a, Some(ms(5)));
     assert_eq!(sim.met(a), None, "what was late for 2 ms may not be for 5");
     sim.queue.set_scheduler(sim.now, Kind::Fair);
     assert_eq!(
-        sim.queue.objectives(sim.now).map(|(id, one)| (id, one.target, one.room)).collect::<Vec<_>>(),
+        sim.queue.kept(sim.now).latencies.into_iter().map(|(id, one)| (id, one.target, one.room)).collect::<Vec<_>>(),
         [(a, ms(5), Room::Enough)]
     );
-    sim.queue.set_latency(sim.now, t, Some(ms(1)));
+    sim.set_latency(t, Some(ms(1)));
     sim.queue.remove_group(sim.now, a).unwrap();
-    assert_eq!(sim.queue.objectives(sim.now).count(), 1);
-    sim.queue.set_latency(sim.now, t, None);
-    assert_eq!(sim.queue.objectives(sim.now).count(), 0);
+    assert_eq!(sim.queue.kept(sim.now).latencies.len(), 1);
+    sim.set_latency(t, None);
+    assert_eq!(sim.queue.kept(sim.now).latencies.len(), 0);
 }
 
 /// One that the device never answers is late when its time is over, and once.
@@ -98,7 +103,7 @@ fn a_latency_may_change_at_any_time() {
 fn what_times_out_is_late() {
     let mut sim = Sim::new(Kind::Fair);
     let a = sim.groups[1];
-    sim.queue.set_latency(sim.now, a, Some(secs(10)));
+    sim.set_latency(a, Some(secs(10)));
     let stream = sim.queue.add_stream(Stream { group: a, priority: Priority::default(), context: C0 });
     let extent = Extent::new(Sector(0), 8);
     sim.queue.submit(sim.now, Bio { op: Op::Read, flags: Flags::NONE, extent, stream, token: Token(1) }).unwrap();

@@ -562,7 +562,7 @@ impl Report for Listener {}
 #[test]
 fn a_trace_tells_the_way_of_a_bio() {
     let (mut queue, s) = queue(|_| ());
-    queue.set_trace(16);
+    queue.trace().keep(16);
     queue.submit(at(0), bio(Op::Read, s, 0, 8, 1)).unwrap();
     let request = queue.poll_dispatch(at(1), C0).unwrap();
     queue.handle_completion(at(2), request.tag, Outcome::Done);
@@ -681,8 +681,8 @@ fairlift_lab::proptest! {
 #[test]
 fn what_a_scheduler_counts_is_told_beside_what_the_queue_does() {
     let settings = Settings::new(Kind::None, Limits::new(1_000_000));
-    let capacity = settings.nr_requests as usize;
-    let mut queue = Queue::with_scheduler(settings, Box::new(Counting(NoScheduler::new(capacity), 0)));
+    let mut queue = Queue::new(settings);
+    queue.take_over(at(0), Kind::None, Box::new(Counting(NoScheduler::new(0), 0)));
     let s = queue.add_stream(stream(C0));
     for n in 0..3 {
         queue.submit(at(0), bio(Op::Read, s, n * 100, 8, n)).unwrap();

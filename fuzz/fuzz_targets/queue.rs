@@ -112,7 +112,9 @@ fuzz_target!(|bytes: &[u8]| {
                             parent: Some(groups[nth]),
                             weight: Weight::new(1 + u16::from(which)),
                         };
-                        groups.push(queue.add_group(now, group));
+                        let id = queue.groups().free();
+                        queue.add_group(now, id, group);
+                        groups.push(id);
                     }
                     8..=15 => {
                         if queue.remove_group(now, groups[nth]).is_ok() {

@@ -192,17 +192,15 @@ impl Ceilings {
         self.nodes[usize::from(id.0)] = None;
     }
 
-    /// Gives a group a ceiling, whose state other queues may share (ceiling.8), or none; works under load.
-    ///
-    /// # Panics
-    /// If the group does not exist.
-    pub fn set(&mut self, now: Instant, id: GroupId, budget: Option<Arc<Budget>>) {
+    /// Gives a group a ceiling, or none.
+    pub(crate) fn set(&mut self, now: Instant, id: GroupId, budget: Option<Arc<Budget>>) {
         self.look_again(now, id); // nobody waits for the old one
         let is_some = budget.is_some();
         let was_some = core::mem::replace(&mut self.node_mut(id).budget, budget).is_some();
         self.count = self.count + usize::from(is_some) - usize::from(was_some);
     }
 
+    /// The state of a group's ceiling.
     pub(crate) fn budget(&self, id: GroupId) -> Option<&Arc<Budget>> {
         self.node(id).budget.as_ref()
     }

@@ -4,12 +4,11 @@
 //!     scheduler, and takes part in no merge. Let through, it goes on as if it had been submitted then; but how long it took is
 //!     counted from when it was. So a group that is held takes no room from others.
 
-use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use super::Queue;
-use crate::ceiling::{Budget, HeldBio, Rates};
-use crate::group::{ContextId, GroupId, Weight};
+use crate::ceiling::HeldBio;
+use crate::group::ContextId;
 use crate::waits::Part;
 use crate::{Bio, Instant, Op};
 
@@ -29,25 +28,6 @@ impl Queue {
             stats.times_mut(bio.op).spend(Part::Limit, now.since(since));
             self.take_in(now, asked, None, &bio);
         }
-    }
-
-    /// Gives a group a floor, or none ([`Rates::NONE`]); works under load. The scheduler keeps it, if
-    /// it [has floors](crate::sched::Kind::has_floors); and ceilings above keep it whatever the scheduler.
-    ///
-    /// # Panics
-    /// If the group does not exist.
-    pub fn set_floor(&mut self, now: Instant, id: GroupId, floor: Rates) {
-        assert!(self.groups.has(id), "no group {id:?}");
-        self.promises.set_floor(now, id, floor);
-        self.scheduler.set_floor(now, id, &floor);
-        self.ceilings.set_floor(now, id, &floor);
-    }
-
-    /// What a group has here: its weight, the state of its ceiling, and its floor; `None`: it does not exist.
-    #[must_use]
-    pub fn bound(&self, id: GroupId) -> Option<(Weight, Option<&Arc<Budget>>, Rates)> {
-        let group = &self.groups.get(id)?.group;
-        Some((group.weight, self.ceilings.budget(id), self.promises.floor(id).copied().unwrap_or_default()))
     }
 
     /// Takes back what ceilings hold of a context, as if it had not been submitted: the oldest of each group first.

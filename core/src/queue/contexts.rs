@@ -63,10 +63,10 @@ impl Contexts {
         self.inboxes[usize::from(context.0)].finished.pop_front()
     }
 
-    /// Whether there is something for a context to fetch.
-    pub(super) fn has_news(&self, context: ContextId) -> bool {
-        let Inbox { granted, finished } = &self.inboxes[usize::from(context.0)];
-        !(granted.is_empty() && finished.is_empty())
+    /// One bit for each context that has something to fetch.
+    pub(super) fn news(&self) -> u64 {
+        let bit = |inbox: &Inbox| u64::from(!inbox.granted.is_empty() || !inbox.finished.is_empty());
+        self.inboxes.iter().rev().fold(0, |bits, inbox| bits << 1 | bit(inbox))
     }
 
     /// These wait for room.

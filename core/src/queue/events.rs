@@ -40,6 +40,9 @@ pub struct Load {
     pub waiting: usize,
     /// Bios that ceilings hold.
     pub held: usize,
+    /// One bit for each context that has something to fetch, from [`Queue::poll_dispatch`](super::Queue::poll_dispatch) or
+    /// [`Queue::poll_finished`](super::Queue::poll_finished).
+    pub news: u64,
     /// Whether a request may wait that only a tag is missing for.
     ///
     /// Where tags are [shared](super::Settings::tags), their owner then asks to be woken when one comes back, and

@@ -156,7 +156,7 @@ impl StreamState {
 
 /// A group, as the queue knows it.
 pub(super) struct GroupState {
-    pub(super) group: Group,
+    group: Group,
     /// What streams had done in it that were removed or have moved away.
     pub(super) retired: Stats,
     /// It was removed, and waits for its last requests (queue.11).
@@ -215,6 +215,16 @@ impl Groups {
         self.states.get(usize::from(id.0)).is_some_and(Option::is_some)
     }
 
+    /// The lowest number that no group has ([`Queue::add_group`]); another group may have had it.
+    ///
+    /// # Panics
+    /// If there are 65,536 groups.
+    #[must_use]
+    pub fn free(&self) -> GroupId {
+        let free = self.states.iter().position(Option::is_none).unwrap_or(self.states.len());
+        GroupId(u16::try_from(free).expect("there are at most 65,536 groups"))
+    }
+
     /// How often a stream or group went or moved: figures that were told before and after such a change do not go together.
     #[must_use]
     pub const fn moves(&self) -> u64 {
@@ -238,6 +248,11 @@ impl Groups {
     }
 
     /// A group that streams can be in.
+    #[must_use]
+    pub fn group(&self, id: GroupId) -> Option<&Group> {
+        self.get(id).map(|state| &state.group)
+    }
+
     pub(super) fn get(&self, id: GroupId) -> Option<&GroupState> {
         self.states.get(usize::from(id.0))?.as_ref().filter(|state| !state.is_leaving)
     }
@@ -497,22 +512,11 @@ impl Queue {
 
     // ---- groups ----
 
-    /// Adds a group; its number is the lowest that no group has, and may be one that another group had.
-    ///
-    /// # Panics
-    /// If its parent does not exist, or there are 65,536 groups.
-    pub fn add_group(&mut self, now: Instant, group: Group) -> GroupId {
-        let free = self.groups.states.iter().position(Option::is_none).unwrap_or(self.groups.states.len());
-        let id = GroupId(u16::try_from(free).expect("there are at most 65,536 groups"));
-        self.add_group_at(now, id, group);
-        id
-    }
-
     /// Adds a group under a number that the caller chose: several queues can so know it by the same one.
     ///
     /// # Panics
     /// If its parent does not exist, or [another group has the number](Groups::has).
-    pub fn add_group_at(&mut self, now: Instant, id: GroupId, group: Group) {
+    pub fn add_group(&mut self, now: Instant, id: GroupId, group: Group) {
         assert!(group.parent.is_some(), "{} has no parent: the root is there already", group.path);
         self.ceilings.set_group(id, &group);
         self.groups.add(id, group);

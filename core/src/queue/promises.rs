@@ -2,10 +2,11 @@
 //! latency is looked at ([`objective`](crate::objective)), and the scheduler hears of it.
 
 use alloc::collections::BTreeMap;
+use alloc::sync::Arc;
 
-use super::shortage::Seen;
+use super::shortage::{Seen, Shortage};
 use super::{BioState, Groups, Present, Queue};
-use crate::ceiling::Rates;
+use crate::ceiling::{Budget, Rates};
 use crate::group::GroupId;
 use crate::objective::{Objective, Standing};
 use crate::sched::Scheduler;
@@ -28,6 +29,18 @@ impl Promises {
             false => self.floors.insert(id, floor),
         };
         self.seen.begin(now);
+    }
+
+    /// Gives a group a latency, or none; whether it had another.
+    fn set_latency(&mut self, id: GroupId, target: Option<Duration>) -> bool {
+        if self.latencies.get(&id).map(Objective::target) == target {
+            return false;
+        }
+        match target {
+            None => self.latencies.remove(&id),
+            Some(target) => self.latencies.insert(id, Objective::new(target)),
+        };
+        true
     }
 
     /// A group is no more.
@@ -81,27 +94,80 @@ impl Promises {
     }
 }
 
+/// What binds a group; by default nothing does.
+#[derive(Clone, Default, Debug)]
+pub struct Bound {
+    /// The state of its ceiling, which other queues may share (ceiling.8).
+    pub budget: Option<Arc<Budget>>,
+    /// Its floor, or none ([`Rates::NONE`]). The scheduler keeps it, if it [has floors](crate::sched::Kind::has_floors); and ceilings
+    /// above keep it whatever the scheduler.
+    pub floor: Rates,
+    /// How long 99 of 100 reads and writes of it, and of the groups below it, are to take at most. Others make room for that if the
+    /// scheduler [does so](crate::sched::Kind::keeps_latency).
+    pub latency: Option<Duration>,
+}
+
+impl PartialEq for Bound {
+    fn eq(&self, other: &Self) -> bool {
+        let of = |bound: &Self| (bound.budget.as_ref().map(Arc::as_ptr), bound.floor, bound.latency);
+        of(self) == of(other)
+    }
+}
+
+/// How a disk keeps what groups were promised.
+#[derive(Clone, Default, Debug)]
+pub struct Kept {
+    /// The latencies of groups.
+    pub latencies: BTreeMap<GroupId, Standing>,
+    /// Whether floors add up to more than the disk was seen to do (queue.16).
+    pub short: Option<Shortage>,
+}
+
+impl Kept {
+    /// Adds what another queue of the disk says.
+    pub fn add(&mut self, other: &Self) {
+        for (id, standing) in &other.latencies {
+            self.latencies.entry(*id).and_modify(|sum| sum.add(standing)).or_insert(*standing);
+        }
+        self.short = self.short.or(other.short);
+    }
+}
+
 impl Queue {
-    /// Says how long 99 of 100 reads and writes of a group, and of those below it, are to take at most, or says nothing
-    /// of it; works under load. Others make room for it if the scheduler [does
-    /// that](crate::sched::Kind::keeps_latency).
+    /// Binds a group by these, and by nothing else any more; works under load. Contexts are to be asked for more after it.
     ///
     /// # Panics
     /// If the group does not exist.
-    pub fn set_latency(&mut self, now: Instant, id: GroupId, target: Option<Duration>) {
+    pub fn bind(&mut self, now: Instant, id: GroupId, bound: &Bound) {
         assert!(self.groups.has(id), "no group {id:?}");
-        if self.promises.latencies.get(&id).map(Objective::target) == target {
-            return;
+        let Bound { budget, floor, latency } = bound;
+        self.ceilings.set(now, id, budget.clone());
+        self.promises.set_floor(now, id, *floor);
+        self.scheduler.set_floor(now, id, floor);
+        self.ceilings.set_floor(now, id, floor);
+        if self.promises.set_latency(id, *latency) {
+            self.scheduler.set_latency(now, id, *latency);
         }
-        match target {
-            None => self.promises.latencies.remove(&id),
-            Some(target) => self.promises.latencies.insert(id, Objective::new(target)),
-        };
-        self.scheduler.set_latency(now, id, target);
     }
 
-    /// How the latencies of groups are kept.
-    pub fn objectives(&self, now: Instant) -> impl Iterator<Item = (GroupId, Standing)> + '_ {
-        self.promises.latencies.iter().map(move |(id, one)| (*id, one.standing(now, self.scheduler.room(now, *id))))
+    /// What binds a group; `None`: it does not exist.
+    #[must_use]
+    pub fn bound(&self, id: GroupId) -> Option<Bound> {
+        self.groups.group(id)?;
+        let Promises { floors, latencies, .. } = &self.promises;
+        let floor = floors.get(&id).copied().unwrap_or_default();
+        let latency = latencies.get(&id).map(Objective::target);
+        Some(Bound { budget: self.ceilings.budget(id).cloned(), floor, latency })
+    }
+
+    /// How it keeps what groups were promised.
+    #[must_use]
+    pub fn kept(&self, now: Instant) -> Kept {
+        let latencies = self.promises.latencies.iter();
+        let standing = |id: GroupId, one: &Objective| one.standing(now, self.scheduler.room(now, id));
+        Kept {
+            latencies: latencies.map(|(id, one)| (*id, standing(*id, one))).collect(),
+            short: self.promises.shortage(&self.groups),
+        }
     }
 }

@@ -8,7 +8,8 @@
 use alloc::vec;
 use core::fmt;
 
-use super::Queue;
+use super::Groups;
+use super::promises::Promises;
 use crate::ceiling::{Rate, Rates};
 use crate::time::secs;
 use crate::{Bytes, Duration, Instant};
@@ -92,15 +93,14 @@ impl Seen {
     }
 }
 
-impl Queue {
+impl Promises {
     /// Whether floors add up to more than the disk was seen to do (queue.16).
-    #[must_use]
-    pub fn floors_short(&self) -> Option<Shortage> {
-        let most = self.promises.seen.most?;
-        let groups = self.groups.parents_first();
+    pub(super) fn shortage(&self, groups: &Groups) -> Option<Shortage> {
+        let (most, streams) = (self.seen.most?, &groups.streams);
+        let groups = groups.parents_first();
         let count = groups.iter().map(|(id, _)| usize::from(id.0) + 1).max().unwrap_or(0);
         let (mut is_used, mut below) = (vec![false; count], vec![Work::default(); count]);
-        for (_, state) in &self.groups.streams {
+        for (_, state) in streams {
             is_used[usize::from(state.stream.group.0)] = true;
         }
         for (id, group) in groups.into_iter().rev() {
@@ -108,7 +108,7 @@ impl Queue {
             let at = usize::from(id.0);
             if is_used[at] {
                 is_used[parent] = true;
-                let own = self.promises.floor(id).map(Work::of).unwrap_or_default().max(below[at]);
+                let own = self.floor(id).map(Work::of).unwrap_or_default().max(below[at]);
                 below[parent].ios = below[parent].ios.saturating_add(own.ios);
                 below[parent].bytes = below[parent].bytes.saturating_add(own.bytes);
             }

@@ -121,20 +121,16 @@ impl Queue {
     /// Changes the scheduler; works under load. What waits goes over in the order in which it would have gone out, and
     /// the tunables are the new one's defaults.
     pub fn set_scheduler(&mut self, now: Instant, kind: Kind) {
-        let next = kind.build(&self.setup());
+        let groups = core::slice::from_ref(self.groups.root());
+        let next = kind.build(&Setup { groups, ..self.settings.setup() });
         self.take_over(now, kind, next);
     }
 
-    /// What a scheduler that takes over is made from.
-    #[must_use]
-    pub fn setup(&self) -> Setup<'_> {
-        let groups = core::slice::from_ref(self.groups.root());
-        Setup { groups, capacity: self.requests.capacity(), ..self.settings.setup() }
-    }
-
-    /// As [`Queue::set_scheduler`], with a scheduler that was made from [`Queue::setup`]: making one takes longer than this, and need
-    /// not keep the queue's users waiting. It may be the caller's own: `kind` only names it. Answers the one before.
+    /// As [`Queue::set_scheduler`], with a scheduler that was made before, from [`Settings::setup`](super::Settings::setup) of
+    /// [`Queue::settings`] with the root alone: making one takes longer than this, and need not keep the queue's users waiting. It
+    /// may be the caller's own: `kind` only names it. Answers the one before.
     pub fn take_over(&mut self, now: Instant, kind: Kind, mut next: Box<dyn Scheduler>) -> Box<dyn Scheduler> {
+        next.resize(self.requests.capacity(), self.settings.depth);
         let before = core::mem::replace(&mut self.settings.scheduler, kind);
         self.scheduler.hand_on(before, kind, &mut *next);
         self.unplug(now);
@@ -145,7 +141,6 @@ impl Queue {
         for (id, state) in &self.groups.streams {
             next.add_stream(StreamId(id as u32), &state.stream);
         }
-        next.set_tracing(self.trace.is_on());
         while let Some(id) = self.scheduler.drain(now) {
             next.insert(now, &self.requests[id.0].waiting);
         }

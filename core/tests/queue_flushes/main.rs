@@ -325,7 +325,8 @@ fn charged(charge: bool, change: impl FnOnce(&mut Settings)) -> (Queue, Vec<Stre
 fn with_debts(settings: Settings, charges: &Charges) -> (Queue, Vec<StreamId>, Ahead) {
     let ahead = Ahead::default();
     let scheduler = Charged(NoScheduler::new(settings.setup().capacity), Arc::clone(charges), Arc::clone(&ahead));
-    let mut queue = Queue::with_scheduler(settings, Box::new(scheduler));
+    let mut queue = Queue::new(settings);
+    queue.take_over(at(0), Kind::None, Box::new(scheduler));
     let streams = add_streams(&mut queue, 4); // in /, /a, /b, /b
     (queue, streams, ahead)
 }

@@ -20,7 +20,7 @@ use std::time::SystemTime;
 
 use fairlift_core::learn::idling_trial::Finding;
 use fairlift_core::objective::Room;
-use fairlift_core::queue::Shortage;
+use fairlift_core::queue::{Kept, Shortage};
 use fairlift_core::{GroupId, Sector};
 use prepare::Why;
 
@@ -72,7 +72,7 @@ pub(crate) struct Live {
     /// The latest that the schedulers of disks found out.
     findings: BTreeMap<String, VecDeque<Finding>>,
     /// Disks whose floors add up to more than they were seen to do.
-    short: BTreeMap<String, Shortage>,
+    short: BTreeSet<String>,
     /// Disks and groups of which it was told that the latency is not kept.
     given_up: BTreeSet<(String, String)>,
     started: SystemTime,
@@ -159,7 +159,7 @@ impl Live {
             leaving: Leaving::default(),
             roots,
             findings: BTreeMap::new(),
-            short: BTreeMap::new(),
+            short: BTreeSet::new(),
             given_up: BTreeSet::new(),
             started: SystemTime::now(),
             before: (Arc::clone(&config), BTreeSet::new()),
@@ -289,26 +289,7 @@ impl Live {
                 served.service.events.tell("decided", of);
             });
         }
-        for (name, number) in &self.disks {
-            let short = backend.disks.get(*number).floors_short();
-            let before = self.short.get(name).copied();
-            if let Some(short) = short.filter(|_| before.is_none()) {
-                tracing::warn!("disk {name:?}: {short}");
-                let Shortage { of_bytes, floors, done } = short;
-                let of = vec![
-                    ("disk", name.clone()),
-                    ("of", if of_bytes { "bytes" } else { "ios" }.to_owned()),
-                    ("floors", floors.to_string()),
-                    ("done", done.to_string()),
-                ];
-                served.service.events.tell("short", of);
-            }
-            match short {
-                Some(short) => self.short.insert(name.clone(), short),
-                None => self.short.remove(name),
-            };
-        }
-        self.look_at_objectives(backend, &served.service);
+        self.look_at_promises(backend, &served.service);
         for one in &self.opened {
             for Fault { op, errno, more } in one.device.take_faults() {
                 let of = vec![
@@ -323,12 +304,28 @@ impl Live {
         self.findings.retain(|name, _| self.disks.contains_key(name));
     }
 
-    /// Tells of latencies that are given up, or kept again.
-    fn look_at_objectives(&mut self, backend: &Backend, service: &Service) {
+    /// Tells of floors that add up to too much, and of latencies that are given up, or kept again.
+    fn look_at_promises(&mut self, backend: &Backend, service: &Service) {
         let mut given_up = BTreeSet::new();
         let names: BTreeMap<_, _> = self.groups.iter().map(|(path, id)| (*id, path)).collect();
         for (disk, number) in &self.disks {
-            for (id, standing) in backend.disks.get(*number).objectives(clock::now()) {
+            let Kept { latencies, short } = backend.disks.get(*number).kept(clock::now());
+            let was_short = match short {
+                Some(_) => !self.short.insert(disk.clone()),
+                None => self.short.remove(disk),
+            };
+            if let Some(short) = short.filter(|_| !was_short) {
+                tracing::warn!("disk {disk:?}: {short}");
+                let Shortage { of_bytes, floors, done } = short;
+                let of = vec![
+                    ("disk", disk.clone()),
+                    ("of", if of_bytes { "bytes" } else { "ios" }.to_owned()),
+                    ("floors", floors.to_string()),
+                    ("done", done.to_string()),
+                ];
+                service.events.tell("short", of);
+            }
+            for (id, standing) in latencies {
                 let Some(group) = names.get(&id) else { continue };
                 let of = (disk.clone(), (*group).clone());
                 let (target, is_given_up) = (standing.target, standing.room == Room::GivenUp);

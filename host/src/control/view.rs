@@ -164,7 +164,7 @@ impl Disk {
         let (in_flight, waiting) = self.load();
         let names: BTreeMap<_, _> = groups.iter().map(|(id, path)| (*id, path)).collect();
         let figures = if figures { Some(self.figures(now)) } else { None };
-        let bound = figures.as_ref().map_or_else(BTreeMap::new, |figures| self.bound(now, figures.keys().copied()));
+        let bound = figures.as_ref().map_or_else(BTreeMap::new, |figures| self.bound(figures.keys().copied()));
         let group = |(id, figures)| {
             let (weight, bounds) = *bound.get(&id)?;
             Some(GroupView { path: (*names.get(&id)?).clone(), weight, bounds, figures })
@@ -175,6 +175,7 @@ impl Disk {
             self.counters(&mut |name, count| *counters.entry(name).or_default() += count);
         }
         let (doing, count) = self.doing(now);
+        let kept = self.kept(now);
         DiskView {
             name: self.name.clone(),
             scheduler: settings.0,
@@ -188,8 +189,8 @@ impl Disk {
             concurrency: None,
             knobs,
             findings: Vec::new(),
-            floors_short: self.floors_short(),
-            objectives: self.objectives(now).into_iter().filter_map(objective).collect(),
+            floors_short: kept.short,
+            objectives: kept.latencies.into_iter().filter_map(objective).collect(),
             doing,
             queues: count,
             counters,

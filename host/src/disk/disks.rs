@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use fairlift_core::ceiling::{Bounds, Budget, Ceiling, Rates};
+use fairlift_core::ceiling::{Bounds, Budget, Ceiling};
+use fairlift_core::queue;
 use fairlift_core::sched::Kind;
-use fairlift_core::{Duration, Group, GroupId, Instant};
+use fairlift_core::{Group, GroupId, Instant};
 
 use super::Disk;
 use crate::config;
@@ -42,7 +43,7 @@ impl Disks {
     pub(crate) fn set_bounds(&self, now: Instant, id: GroupId, bounds: &Bounds) {
         let mut all = self.bounds.lock().unwrap_or_else(PoisonError::into_inner);
         let before = all.remove(&id).unwrap_or_default();
-        let budget = (!bounds.ceiling.is_none()).then(|| match before.budget {
+        let budget = (!bounds.ceiling.is_none()).then(|| match before.told.budget {
             Some(there) => {
                 there.set(now, &bounds.ceiling);
                 self.all().iter().for_each(|(_, disk)| disk.ceiling_changed(now, id));
@@ -51,7 +52,7 @@ impl Disks {
             None => Arc::new(Budget::new(&bounds.ceiling)),
         });
         let Bounds { ceiling, floor, latency } = *bounds;
-        let bound = Bound { budget, ceiling, floor, latency };
+        let bound = Bound { told: queue::Bound { budget, floor, latency }, ceiling };
         self.all().iter().for_each(|(_, disk)| disk.set_bound(now, id, &bound));
         if bound != Bound::default() {
             all.insert(id, bound);
@@ -103,20 +104,18 @@ impl Disks {
     }
 }
 
-/// What binds a group: the state of its ceiling, its floor, and how soon it is to be answered.
+/// What binds a group.
 #[derive(Clone, Default)]
 pub(crate) struct Bound {
-    pub(super) budget: Option<Arc<Budget>>,
-    /// What the budget is of.
+    /// What queues are told of it.
+    pub(super) told: queue::Bound,
+    /// What the budget in it is of.
     pub(super) ceiling: Ceiling,
-    pub(super) floor: Rates,
-    pub(super) latency: Option<Duration>,
 }
 
 impl PartialEq for Bound {
     fn eq(&self, other: &Self) -> bool {
-        let of = |bound: &Self| (bound.budget.as_ref().map(Arc::as_ptr), bound.floor, bound.latency);
-        of(self) == of(other)
+        self.told == other.told
     }
 }
 

@@ -32,8 +32,7 @@ use fairlift_core::ceiling::{Bounds, Budget};
 use fairlift_core::learn::concurrency;
 use fairlift_core::learn::idling_trial::Finding;
 use fairlift_core::model::Character;
-use fairlift_core::objective::Standing;
-use fairlift_core::queue::{Backing, Figures, Load, Settings, Shortage};
+use fairlift_core::queue::{self, Backing, Figures, Kept, Load, Settings};
 use fairlift_core::stats::Stats;
 use fairlift_core::trace::TraceEvent;
 use fairlift_core::tunable;
@@ -173,19 +172,10 @@ impl Disk {
         state.queues.iter().flat_map(|queues| queues.each()).for_each(|queue| queue.counters(tell));
     }
 
-    /// Whether floors add up to more than it was seen to do.
-    pub(crate) fn floors_short(&self) -> Option<Shortage> {
-        self.queues()?.each().find_map(|queue| queue.floors_short())
-    }
-
-    /// How the latencies of groups are kept.
-    pub(crate) fn objectives(&self, now: Instant) -> BTreeMap<GroupId, Standing> {
-        let mut all = BTreeMap::new();
-        for queue in self.queues().iter().flat_map(|queues| queues.each()) {
-            for (id, standing) in queue.objectives(now) {
-                all.entry(id).and_modify(|sum: &mut Standing| sum.add(&standing)).or_insert(standing);
-            }
-        }
+    /// How it keeps what groups were promised.
+    pub(crate) fn kept(&self, now: Instant) -> Kept {
+        let mut all = Kept::default();
+        self.for_each_queue(|queue| all.add(&queue.kept(now)));
         all
     }
 
@@ -198,7 +188,7 @@ impl Disk {
     pub(crate) fn set_trace(&self, bound: usize) {
         self.for_each_queue(|mut queue| {
             if bound == 0 || !queue.trace().is_on() {
-                queue.set_trace(bound);
+                queue.trace().keep(bound);
             }
         });
     }
@@ -260,21 +250,16 @@ impl Disk {
     }
 
     /// The weights of groups and what binds them, as its queues have that; a queue is taken for a few groups at a time.
-    pub(crate) fn bound(
-        &self,
-        now: Instant,
-        groups: impl Iterator<Item = GroupId>,
-    ) -> BTreeMap<GroupId, (Weight, Bounds)> {
+    pub(crate) fn bound(&self, groups: impl Iterator<Item = GroupId>) -> BTreeMap<GroupId, (Weight, Bounds)> {
         let said = self.state().bounds.clone();
-        let latencies = self.objectives(now);
         let Some(queues) = self.queues() else { return BTreeMap::new() };
         let bounds_of = |queue: &Queue, id: GroupId| {
-            let (weight, budget, floor) = queue.bound(id)?;
+            let weight = queue.groups().group(id)?.weight;
+            let queue::Bound { budget, floor, latency } = queue.bound(id)?;
             let of_budget = |budget: &Arc<Budget>| {
-                said.get(&id).filter(|said| said.budget.as_ref().is_some_and(|said| Arc::ptr_eq(said, budget)))
+                said.get(&id).filter(|said| said.told.budget.as_ref().is_some_and(|said| Arc::ptr_eq(said, budget)))
             };
-            let ceiling = budget.and_then(of_budget).map(|said| said.ceiling).unwrap_or_default();
-            let latency = latencies.get(&id).map(|standing| standing.target);
+            let ceiling = budget.as_ref().and_then(of_budget).map(|said| said.ceiling).unwrap_or_default();
             Some((id, (weight, Bounds { ceiling, floor, latency })))
         };
         let groups: Vec<_> = groups.collect();
@@ -412,7 +397,7 @@ impl Disk {
     pub(crate) fn add_group(&self, now: Instant, id: GroupId, group: &Group) {
         let mut state = self.state();
         for queues in state.all() {
-            queues.each().for_each(|mut queue| queue.add_group_at(now, id, group.clone()));
+            queues.each().for_each(|mut queue| queue.add_group(now, id, group.clone()));
         }
         if let Some(bound) = state.bounds.get(&id) {
             state.all().for_each(|queues| queues.bind(now, id, bound));

@@ -63,7 +63,7 @@ impl Queues {
                 user,
             });
             let mut queue = Queue::new(Settings { tags: shared, ..settings.clone() });
-            groups.iter().for_each(|(id, group)| queue.add_group_at(now, *id, group.clone()));
+            groups.iter().for_each(|(id, group)| queue.add_group(now, *id, group.clone()));
             set.iter().try_for_each(|(name, value)| queue.set_tunable(name, value))?;
             Ok(Mutex::new(queue))
         };
@@ -103,9 +103,7 @@ impl Queues {
     /// Binds a group, where they have it.
     pub(super) fn bind(&self, now: Instant, id: GroupId, bound: &Bound) {
         for mut queue in self.each().filter(|queue| queue.groups().has(id)) {
-            queue.ceilings().set(now, id, bound.budget.clone());
-            queue.set_floor(now, id, bound.floor);
-            queue.set_latency(now, id, bound.latency);
+            queue.bind(now, id, &bound.told);
         }
     }
 

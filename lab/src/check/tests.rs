@@ -33,7 +33,9 @@ fn run(queue: Queue, model: Box<dyn Model>) {
 }
 
 fn run_with(scheduler: impl Scheduler + 'static) {
-    run(Queue::with_scheduler(settings(), Box::new(scheduler)), Box::new(fixed_time(LIMITS, us(100))));
+    let mut queue = Queue::new(settings());
+    queue.take_over(Instant::ZERO, Kind::None, Box::new(scheduler));
+    run(queue, Box::new(fixed_time(LIMITS, us(100))));
 }
 
 #[test]

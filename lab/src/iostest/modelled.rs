@@ -5,7 +5,7 @@ use std::error::Error as AnyError;
 use std::sync::Arc;
 
 use fairlift_core::ceiling::{Bounds, Budget};
-use fairlift_core::queue::Settings;
+use fairlift_core::queue::{Bound, Settings};
 use fairlift_core::sched::Kind;
 use fairlift_core::time::secs;
 use fairlift_core::tunable::parse_duration;
@@ -119,9 +119,8 @@ impl Modelled {
         for (id, group) in case.groups.iter().enumerate() {
             let Some(Bounds { ceiling, floor, latency }) = case.bounds.get(&group.path) else { continue };
             let (now, id) = (Instant::ZERO, GroupId(id as u16));
-            queue.ceilings().set(now, id, Some(Arc::new(Budget::new(ceiling))));
-            queue.set_floor(now, id, *floor);
-            queue.set_latency(now, id, *latency);
+            let budget = Some(Arc::new(Budget::new(ceiling)));
+            queue.bind(now, id, &Bound { budget, floor: *floor, latency: *latency });
         }
         let jobs = case.jobs(limits.capacity)?;
         let idle = scheduler.tunables().iter().filter(|info| info.name.ends_with("_idle"));

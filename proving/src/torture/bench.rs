@@ -6,10 +6,10 @@
 //!     must end within ten times its bound.
 //! torture.3  What is known of a bio is what its client asked; what the queue says of it is compared with that.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use fairlift_core::ceiling::Budget;
-use fairlift_core::queue::{Segment, SharedTags};
+use fairlift_core::queue::{Bound, Segment, SharedTags};
 use fairlift_core::sched::Kind;
 use fairlift_core::tags::{Bitmap, Users};
 use fairlift_core::time::{ms, secs};
@@ -89,7 +89,7 @@ pub(super) struct Bench<'a> {
     pub(super) device: FaultyDisk,
     pub(super) sectors: Sectors,
     pub(super) meters: Meters,
-    pub(super) budgets: Vec<(GroupId, Arc<Budget>)>,
+    pub(super) bounds: BTreeMap<GroupId, Bound>,
     /// Events since time moved.
     turns: u32,
     /// How often a stream moved.
@@ -143,7 +143,7 @@ impl<'a> Bench<'a> {
             device: FaultyDisk::new(setup),
             sectors: Sectors::new(REGIONS * REGION),
             meters: Meters::default(),
-            budgets: Vec::new(),
+            bounds: BTreeMap::new(),
             turns: 0,
             moves: 0,
             groups_made: 0,
@@ -346,7 +346,7 @@ impl<'a> Bench<'a> {
     /// each event: the next change would wake all, and hide it.
     fn all_are_woken(&self) -> Result {
         for (number, context) in (0..).zip(&self.contexts) {
-            if context.runs_at.is_none() && self.lanes[self.lane_of(number)].queue.has_news(ContextId(number)) {
+            if context.runs_at.is_none() && self.lanes[self.lane_of(number)].queue.load().news >> number & 1 != 0 {
                 return Err(Broken::new(
                     "W3",
                     format!("the queue has something for context {number}, and nothing wakes it"),

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use fairlift_core::ceiling::{Bounds, Budget};
+use fairlift_core::queue::Bound;
 use fairlift_core::tunable::{Range, TunableInfo};
 use fairlift_core::{Duration, GroupId, Sector, Stream};
 
@@ -51,7 +52,7 @@ impl Bench<'_> {
                 // A group that was removed may be on its way out of one queue, and gone from another.
                 let is_free = |id: &u16| self.lanes.iter().all(|lane| !lane.queue.groups().has(GroupId(*id)));
                 let id = (1..).find(is_free).map(GroupId)?;
-                self.lanes.iter_mut().for_each(|lane| lane.queue.add_group_at(now, id, group.clone()));
+                self.lanes.iter_mut().for_each(|lane| lane.queue.add_group(now, id, group.clone()));
                 true
             }
             Change::RemoveGroup(group) => {
@@ -64,7 +65,7 @@ impl Bench<'_> {
                     return None;
                 }
                 self.meters.remove(group);
-                self.budgets.retain(|(id, _)| *id != group);
+                self.bounds.remove(&group);
                 for lane in &mut self.lanes {
                     lane.queue.remove_group(now, group).unwrap_or_else(|used| panic!("{used}"));
                 }
@@ -115,13 +116,13 @@ impl Bench<'_> {
                 {
                     return None;
                 }
-                let is_none = ceiling.is_none() && self.budgets.iter().all(|(id, _)| *id != group);
+                let is_none = ceiling.is_none() && self.bounds.get(&group).is_none_or(|bound| bound.budget.is_none());
                 self.set_ceiling(group, ceiling);
                 !is_none
             }
             Change::Floor { group, floor } => {
                 let group = self.group(group);
-                self.lanes.iter_mut().for_each(|lane| lane.queue.set_floor(now, group, floor));
+                self.bind(group, |bound| bound.floor = floor);
                 !floor.is_none() // to take away what may not have been there is not counted
             }
             Change::Acknowledge => {
@@ -144,7 +145,7 @@ impl Bench<'_> {
             self.rows.iter().map(|row| row.is_open && self.path(row.at.group).contains(&group)).collect();
         let rows = self.rows.iter().zip(&below);
         self.meters.set(now, group, ceiling, rows.filter(|(_, below)| **below).map(|(row, _)| &row.bio));
-        let known = self.budgets.iter().find(|(id, _)| *id == group).map(|(_, budget)| Arc::clone(budget));
+        let known = self.bounds.get(&group).and_then(|bound| bound.budget.clone());
         match (known, ceiling) {
             (Some(budget), Some(ceiling)) => {
                 budget.set(now, &ceiling);
@@ -152,12 +153,16 @@ impl Bench<'_> {
             }
             (None, None) => {}
             (_, ceiling) => {
-                let budget = ceiling.map(|ceiling| Arc::new(Budget::new(&ceiling)));
-                self.budgets.retain(|(id, _)| *id != group);
-                self.budgets.extend(budget.clone().map(|budget| (group, budget)));
-                self.lanes.iter_mut().for_each(|lane| lane.queue.ceilings().set(now, group, budget.clone()));
+                self.bind(group, |bound| bound.budget = ceiling.map(|ceiling| Arc::new(Budget::new(&ceiling))));
             }
         }
+    }
+
+    /// Changes what binds a group.
+    fn bind(&mut self, group: GroupId, change: impl FnOnce(&mut Bound)) {
+        let bound = self.bounds.entry(group).or_default();
+        change(bound);
+        self.lanes.iter_mut().for_each(|lane| lane.queue.bind(self.now, group, bound));
     }
 
     /// A group that is there, by any number.

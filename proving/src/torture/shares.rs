@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use fairlift_core::ceiling::{Budget, Ceiling, Rate, Rates};
 use fairlift_core::model::{Character, Model};
-use fairlift_core::queue::Settings;
+use fairlift_core::queue::{Bound, Settings};
 use fairlift_core::sched::Kind;
 use fairlift_core::time::{ms, secs, us};
 use fairlift_core::{
@@ -441,7 +441,8 @@ impl<'a> Run<'a> {
             setup.tenants.iter().map(|_| (part * self.random.below(3) as f64 / 2.0 * rate).floor()).collect();
         let since = self.world.now();
         for ((group, _), floor) in setup.tenants.iter().zip(&floors) {
-            self.world.queue().set_floor(since, *group, Rates::NONE.with(Rate::Iops, *floor as u64));
+            let floor = Rates::NONE.with(Rate::Iops, *floor as u64);
+            self.world.queue().bind(since, *group, &Bound { floor, ..Bound::default() });
         }
         // A tenth of a second of it, and what the disk has.
         let room = |floor: f64| floor * 0.1 + 2.0 * f64::from(setup.queue.depth) + 2.0;
@@ -478,7 +479,8 @@ impl<'a> Run<'a> {
         let mut amount = one_of(&mut self.random, &amounts);
         let budget = Arc::new(Budget::new(&ceiling(amount)));
         let now = self.world.now();
-        self.world.queue().ceilings().set(now, group, Some(Arc::clone(&budget)));
+        let bound = Bound { budget: Some(Arc::clone(&budget)), ..Bound::default() };
+        self.world.queue().bind(now, group, &bound);
         // What was asked before there was a ceiling, what is in the disk, and what the ceiling lets through at once.
         let most = amounts[2] as f64;
         let room = f64::from(2 + streams) * f64::from(setup.queue.depth + 4) + most * 0.012 + 4.0;

@@ -37,7 +37,12 @@ impl Side {
 
     /// Whether nothing is under way that could end them (stuck.1).
     fn nothing_happens(&self, context: ContextId) -> bool {
-        self.queues.of(context).has_news(context) || self.nothing_is_under_way()
+        self.has_news(context) || self.nothing_is_under_way()
+    }
+
+    /// Whether its queue has something for it to fetch.
+    fn has_news(&self, context: ContextId) -> bool {
+        self.queues.of(context).load().news >> context.0 & 1 != 0
     }
 
     fn nothing_is_under_way(&self) -> bool {
@@ -86,7 +91,7 @@ impl Side {
             lack_tags += usize::from(queue.load().lacks_tag);
         }
         let exchange = &self.exchange;
-        let not_fetched = self.queues.of(ContextId(worker)).has_news(ContextId(worker));
+        let not_fetched = self.has_news(ContextId(worker));
         tracing::error!(
             disk = self.disk.name,
             worker,
