@@ -162,14 +162,6 @@ impl Stats {
         self.timing[op as usize].as_deref().map_or_else(Times::default, |timing| timing.times)
     }
 
-    /// What the time of all bios was spent on.
-    #[must_use]
-    pub fn all_times(&self) -> Times {
-        let mut sum = Times::default();
-        Op::ALL.iter().for_each(|op| sum.add(&self.times(*op)));
-        sum
-    }
-
     /// Adds what another has done.
     pub fn add(&mut self, other: &Self) {
         self.held.bios += other.held.bios;

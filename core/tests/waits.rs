@@ -52,7 +52,13 @@ fn figures(queue: &mut Queue, now: Instant) -> BTreeMap<GroupId, Figures> {
 
 /// All that a stream's bios have spent, of those that ended.
 fn times(queue: &Queue, stream: StreamId) -> Times {
-    queue.groups().stream(stream).stats().all_times()
+    all_times(&queue.groups().stream(stream).stats())
+}
+
+fn all_times(stats: &Stats) -> Times {
+    let mut sum = Times::default();
+    Op::ALL.iter().for_each(|op| sum.add(&stats.times(*op)));
+    sum
 }
 
 fn one_part(queue: &Queue, stream: StreamId, parts: &[(Part, u64)]) {
@@ -237,7 +243,7 @@ fn a_bio_that_waits_outside_has_time_too() {
     assert_eq!(queue.submit_late(at(3), at(2), Part::Room, bio), Err(Refused::Full));
     queue.groups_mut().stream_mut(s[ALICE]).waits_outside(Op::Read, at(2));
     let alice = &figures(&mut queue, at(7))[&GroupId(1)];
-    assert_eq!((alice.open, alice.stats.time_active(), alice.under_way.all_times().of(Part::Room)), (1, ms(5), ms(5)));
+    assert_eq!((alice.open, alice.stats.time_active(), all_times(&alice.under_way).of(Part::Room)), (1, ms(5), ms(5)));
     queue.handle_completion(at(8), one.tag, Outcome::Done);
     queue.groups_mut().stream_mut(s[ALICE]).comes_in(at(9), Op::Read, at(2));
     queue.submit_late(at(9), at(2), Part::Room, bio).unwrap();
