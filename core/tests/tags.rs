@@ -58,7 +58,7 @@ fairlift_lab::proptest! {
                 Step::GetShallow(shallow) => {
                     let shallow = shallow.min(depth);
                     let possible = map.free_count(Some(shallow));
-                    match map.get_shallow(hint, shallow) {
+                    match map.take(hint, Some(shallow)).0 {
                         None => prop_assert_eq!(possible, 0),
                         Some(tag) => {
                             prop_assert!(possible > 0 && usize::from(tag.0) < depth);

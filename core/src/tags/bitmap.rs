@@ -150,17 +150,6 @@ impl Bitmap {
         self.take(hint, None).0
     }
 
-    /// Takes a free tag among the first `shallow`, spread over the map (bitmap.6), or says that there is none.
-    ///
-    /// A shallow depth above the depth is no restriction; [`Bitmap::check_shallow`] finds it where it comes from.
-    ///
-    /// # Panics
-    /// If `shallow` is 0.
-    #[inline]
-    pub fn get_shallow(&self, hint: &mut Hint, shallow: usize) -> Option<Tag> {
-        self.take(hint, Some(shallow)).0
-    }
-
     /// Whether a shallow depth is possible.
     ///
     /// # Errors
@@ -170,10 +159,14 @@ impl Bitmap {
         if (1..=depth).contains(&shallow) { Ok(()) } else { Err(Error::Shallow { asked: shallow, depth }) }
     }
 
-    /// As [`Bitmap::get`] or, with `shallow`, [`Bitmap::get_shallow`]; also says whether, on the way, tags that had been
-    /// returned became free for all.
+    /// As [`Bitmap::get`], with `shallow` among so many, spread over the map (bitmap.6); also says whether, on the way, tags that had
+    /// been returned became free for all.
     ///
-    /// Until then another caller might have looked for them in vain: a caller that keeps waiters must look after them.
+    /// Until then another caller might have looked for them in vain: a caller that keeps waiters must look after them. A shallow
+    /// depth above the depth is no restriction; [`Bitmap::check_shallow`] finds it where it comes from.
+    ///
+    /// # Panics
+    /// If `shallow` is 0.
     #[inline]
     pub fn take(&self, hint: &mut Hint, shallow: Option<usize>) -> (Option<Tag>, bool) {
         // Nearly always the hinted word has a bit, and nothing else need be known.

@@ -117,7 +117,7 @@ fn the_largest_map_knows_which_of_its_tags_are_out() {
 fn who_is_held_to_a_shallow_depth_takes_no_more_than_that_spread_over_the_words() {
     for (depth, shallow) in [(64, 16), (64, 3), (8, 7), (100, 33), (7, 1)] {
         let (map, mut hint) = (Bitmap::new(depth).unwrap(), Hint::default());
-        let taken = core::iter::from_fn(|| map.get_shallow(&mut hint, shallow)).count();
+        let taken = core::iter::from_fn(|| map.take(&mut hint, Some(shallow)).0).count();
         assert_eq!(taken, shallow, "of {depth}");
         let words = map.words.iter().map(|word| word.busy().count_ones());
         let (least, most) = (words.clone().min(), words.max());
