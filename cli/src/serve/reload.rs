@@ -26,10 +26,18 @@ pub(crate) struct Reload {
     flags: ServeArgs,
     /// The places of control, in the order in which they were said.
     doors: Vec<Arc<Endpoint>>,
-    /// The exports that began as something else than a disk at the start, what was in them, and what was told.
-    foreign: Vec<(String, Option<Backing>, String)>,
+    foreign: Vec<Foreign>,
     /// What was said last.
     last: Mutex<Arc<Prepared>>,
+}
+
+/// An export that began as something else than a disk at the start.
+struct Foreign {
+    export: String,
+    /// What was in it.
+    backing: Option<Backing>,
+    /// What was told.
+    line: String,
 }
 
 impl Reload {
@@ -40,8 +48,11 @@ impl Reload {
         doors: Vec<Arc<Endpoint>>,
         foreign: Vec<(String, String)>,
     ) -> Self {
-        let foreign = foreign.into_iter().map(|(name, line)| (backing(&prepared.config, &name), name, line));
-        let foreign = foreign.map(|(backing, name, line)| (name, backing, line)).collect();
+        let found = |(export, line): (String, String)| {
+            let backing = backing(&prepared.config, &export);
+            Foreign { export, backing, line }
+        };
+        let foreign = foreign.into_iter().map(found).collect();
         Self { flags, doors, foreign, last: Mutex::new(prepared) }
     }
 
@@ -150,8 +161,8 @@ impl ConfigFile for Reload {
     fn warnings(&self, handle: &Handle) -> Vec<String> {
         let last = self.last().clone();
         let Some(now) = handle.state() else { return Vec::new() };
-        let is_there = |(name, of, _): &&(String, Option<Backing>, String)| backing(&now.config, name) == *of;
-        let foreign = self.foreign.iter().filter(is_there).map(|(_, _, line)| line.clone());
+        let is_there = |foreign: &&Foreign| backing(&now.config, &foreign.export) == foreign.backing;
+        let foreign = self.foreign.iter().filter(is_there).map(|foreign| foreign.line.clone());
         last.lines(inert::warnings(&now.config, &last.places)).into_iter().chain(foreign).collect()
     }
 
