@@ -110,7 +110,7 @@ fn over_nbd(spec: &Spec, load: Load, runtime: Duration) -> f64 {
         disks: vec![].into(),
         disk_default: disk(),
         exports: vec![Export::new("d", backing(spec))].into(),
-        listeners: vec![Listener { address: Address::Unix(path.clone()), tls: Tls::Off }],
+        listeners: vec![Listener::new(Address::Unix(path.clone()), Tls::Off)],
         workers: Some(1),
         engine: Engine::Auto,
         limits: Limits::default(),

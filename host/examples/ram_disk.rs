@@ -19,7 +19,7 @@ fn main() -> Result<(), fairlift::Error> {
         disks: vec![].into(),
         disk_default: disk,
         exports: vec![export].into(),
-        listeners: vec![Listener { address: Address::Unix(arg(1, "/tmp/ram.sock").into()), tls: Tls::Off }],
+        listeners: vec![Listener::new(Address::Unix(arg(1, "/tmp/ram.sock").into()), Tls::Off)],
         workers: None,
         engine: Engine::Auto,
         limits: Limits::default(),

@@ -160,12 +160,41 @@ pub struct Listener {
     pub address: Address,
     /// Whether traffic is encrypted.
     pub tls: Tls,
+    /// Who may connect, at a unix socket.
+    pub socket: SocketMode,
+}
+
+impl Listener {
+    /// A place; a unix socket has the usual mode.
+    #[must_use]
+    pub fn new(address: Address, tls: Tls) -> Self {
+        Self { address, tls, socket: SocketMode::default() }
+    }
+}
+
+/// Who may connect to a unix socket: what its file has from the moment at which others can connect. At other addresses it
+/// means nothing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SocketMode {
+    /// The permission bits; who may write may connect.
+    pub mode: u32,
+    /// A user; `None`: the server's.
+    pub owner: Option<u32>,
+    /// A group; `None`: the server's.
+    pub group: Option<u32>,
+}
+
+impl Default for SocketMode {
+    /// 0600: for the server's own user and root.
+    fn default() -> Self {
+        Self { mode: 0o600, owner: None, group: None }
+    }
 }
 
 /// A place to listen at.
 #[derive(Clone, Debug)]
 pub enum Address {
-    /// A unix socket, created with mode 0600; a stale socket file is replaced, a live one is not.
+    /// A unix socket; a stale socket file is replaced, a live one is not.
     Unix(PathBuf),
     /// A TCP address. The caller has refused a non-loopback one without TLS.
     Tcp(SocketAddr),

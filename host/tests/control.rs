@@ -52,7 +52,7 @@ fn config(socket: &Path) -> Config {
         disk_default: disk("default", Kind::MqDeadline),
         disks: vec![disk("d", Kind::Fair)].into(),
         exports: vec![export].into(),
-        listeners: vec![Listener { address: Address::Unix(socket.to_owned()), tls: Tls::Off }],
+        listeners: vec![Listener::new(Address::Unix(socket.to_owned()), Tls::Off)],
         workers: Some(2),
         engine: Engine::Auto,
         limits: Limits::default(),
@@ -530,7 +530,7 @@ fn what_cannot_be_is_refused_with_what_is_possible() {
         (grow("alice", Some(MIB / 2)), "has 1048576 bytes and can only grow"),
         (grow("alice", Some(2 * MIB)), "its backing has 1048576"),
         (file("f", Path::new("/nowhere/at.all"), false), "/nowhere/at.all"),
-        (listen(Listener { address: Address::Unix(running.socket.clone()), tls: Tls::Off }), "it listens at unix:"),
+        (listen(Listener::new(Address::Unix(running.socket.clone()), Tls::Off)), "it listens at unix:"),
         (leave("unix:/x".into()), "there is no listener \"unix:/x\"; it listens at unix:"),
     ] {
         let says = running.refused(std::slice::from_ref(&change));
@@ -675,7 +675,7 @@ fn an_export_is_moved_grown_and_made_read_only_under_its_clients() {
 fn listeners_come_and_go_and_who_came_by_them_stays() {
     let running = Running::start("listen");
     let other = path("other.sock");
-    let listener = Listener { address: Address::Unix(other.clone()), tls: Tls::Off };
+    let listener = Listener::new(Address::Unix(other.clone()), Tls::Off);
     let mut before = None;
     for _ in 0..5 {
         running.apply(&[listen(listener.clone())]);
@@ -688,7 +688,7 @@ fn listeners_come_and_go_and_who_came_by_them_stays() {
         before = Some(client);
     }
     assert!(before.unwrap().round(3));
-    let tcp = Listener { address: Address::Tcp("127.0.0.1:0".parse().unwrap()), tls: Tls::Off };
+    let tcp = Listener::new(Address::Tcp("127.0.0.1:0".parse().unwrap()), Tls::Off);
     let state = running.apply(&[listen(tcp)]);
     let Address::Tcp(bound) = state.config.listeners[1].address else { panic!("{:?}", state.config.listeners) };
     assert!(std::net::TcpStream::connect(bound).is_ok());
@@ -798,7 +798,7 @@ fn cannot_be_made(random: &mut u64, taken: &Path) -> Change {
     let mut guest = Export::new("guest", Ram { size: MIB });
     match next(random) % 7 {
         0 => file("gone", Path::new("/nowhere/at.all"), false),
-        1 => listen(Listener { address: Address::Unix(taken.to_owned()), tls: Tls::Off }),
+        1 => listen(Listener::new(Address::Unix(taken.to_owned()), Tls::Off)),
         2 => nr_requests("d", Some(1)),
         3 => knob("d", "isolation_cots", "5"),
         4 => weight("/", 10),
@@ -1041,7 +1041,7 @@ fn random_change(random: &mut u64, config: &Config, groups: &[&str], images: &[P
             })
         }
         19 => nr_requests(&disk, [None, Some(64 + pick(4096) as u32)][pick(2)]),
-        20 => listen(Listener { address: door, tls: Tls::Off }),
+        20 => listen(Listener::new(door, Tls::Off)),
         21 | 22 => {
             let most = Rates::NONE.with(Rate::Iops, 100_000 + pick(1000) as u64);
             let promised = Bounds { floor: Rates::NONE.with(Rate::Iops, 1 + pick(100) as u64), ..Bounds::default() };

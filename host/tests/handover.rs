@@ -34,7 +34,7 @@ fn serve(socket: &Path, backing: Backing, shared_tags: bool) -> Server {
         disk_default: disk.clone(),
         disks: vec![disk].into(),
         exports: vec![export].into(),
-        listeners: vec![Listener { address: Address::Unix(socket.to_owned()), tls: Tls::Off }],
+        listeners: vec![Listener::new(Address::Unix(socket.to_owned()), Tls::Off)],
         workers: Some(3),
         engine: Engine::Auto,
         limits: Limits::default(),

@@ -93,6 +93,8 @@ def processes_open_what_their_users_may(t):
     for user, may in ([], ALL), (alice, ALICE), (reader, {"iso"}), (both, {"iso", "bob"}), (stranger, set()):
         for name in [*sorted(ALL), "none"]:  # the first that is refused is told
             info(user, "--size", server.uri(name), code=0 if name in may else 1)
+    at = f"unix:{server.socket}"
+    contains(server.log(), f"uid 2001 cannot connect to {at} (mode 0600 of root): listen = \"{at},mode=0660,group=…\"")
     # What is opened is read and written, or only read.
     t.run(*alice, "qemu-io", "-f", "raw", "-c", "write -P 7 0 64k", "-c", "flush", server.uri("alice"))
     t.run(*alice, "nbdcopy", server.uri("alice"), "null:")

@@ -12,6 +12,36 @@ def a_unix_socket_is_for_its_owner_only(t):
 
 
 @test(fairlift_only=True)
+def a_unix_socket_has_the_mode_that_was_said_until_it_is_taken_away(t):
+    path = t.path("d.sock")
+    group = os.getgroups()[-1] if os.geteuid() else 12345
+    text = f'[server]\nlisten = "unix:{path},mode=0660,group={group}"\n[export.disk]\nbacking = "mem:1m"\n'
+
+    def serve(text):
+        server = t.server(config=text, listen=[], wait=False)
+        server.socket, server.listen = t.path("d"), [f"unix:{path}"]  # its control is at d.control.sock
+        server.wait_until_ready()
+        return server
+
+    def stands(mode):
+        found = os.stat(path)
+        equal((oct(stat.S_IMODE(found.st_mode)), found.st_gid), (oct(mode), group), "the socket's mode and group")
+
+    first = serve(text)
+    stands(0o660)
+    Path(t.path("server0.toml")).write_text(text.replace("0660", "0666"))
+    contains(first.control("reload", code=1), "cannot change its mode, owner or group while it is listened at")
+    stands(0o660)
+    Path(t.path("server0.toml")).write_text(text.replace("1m", "2m\"\ndescription = \"another").replace("disk]", "more]"))
+    contains(first.control("reload"), 'export "more": added')
+    stands(0o660)
+    first.kill()
+    serve(text.replace("0660", "0666"))
+    stands(0o666)
+    contains(t.serve_fails("d=mem:1m", "--listen", f"unix:{path},tsl=require"), 'unknown option "tsl=require"; did you mean "tls"?')
+
+
+@test(fairlift_only=True)
 def a_live_socket_is_not_stolen(t):
     server = t.server("disk=mem:1M")
     message = t.serve_fails("disk=mem:2M", "--listen", f"unix:{server.socket}")

@@ -292,7 +292,7 @@ const NO_DIRECTORY: Option<&str> = Some("lists no directory; leave the key out t
 
 pub(crate) const SERVER_ROWS: &[Row<Server>] = &[
     server("listen", List(NO_ADDRESS, |server, text, at| parse_place(text).map(|value| server.listen.push(Placed { value, at }))))
-        .takes("`unix:PATH`, `tcp:HOST:PORT`, or a list of them; `,tls=…` after an address overrides `tls` for it")
+        .takes("`unix:PATH[,mode=0660][,owner=NAME][,group=NAME]`, `tcp:HOST:PORT`, or a list of them; `,tls=…` after an address overrides `tls` for it")
         .usual("`unix:` in the run directory")
         .says("the addresses for clients"),
     server("control", List(NO_ADDRESS, |server, text, at| parse_control(text).map(|value| server.control.push(Placed { value, at }))))

@@ -2,7 +2,6 @@
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
-use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, RwLock};
@@ -84,7 +83,7 @@ fn hosts(bound: SocketAddr) -> Vec<String> {
 
 /// Listens at a path; replaces the socket file of a server that is gone.
 fn unix(path: &Path, at: &ControlAt) -> Result<UnixListener, String> {
-    let (owner, group) = at.owners()?;
+    let rights = at.rights.numbers()?;
     if is_stale(path)? {
         std::fs::remove_file(path).map_err(|error| format!("a stale socket file cannot be removed: {error}"))?;
     }
@@ -93,15 +92,7 @@ fn unix(path: &Path, at: &ControlAt) -> Result<UnixListener, String> {
     let bound = UnixListener::bind(path);
     rustix::process::umask(old);
     let listener = bound.map_err(|error| bind_failed(&error))?;
-    let own = || {
-        if owner.is_some() || group.is_some() {
-            std::os::unix::fs::chown(path, owner, group)
-                .map_err(|error| format!("its owner cannot be changed: {error}"))?;
-        }
-        std::fs::set_permissions(path, std::fs::Permissions::from_mode(at.mode))
-            .map_err(|error| format!("its mode cannot be changed: {error}"))
-    };
-    own().inspect_err(|_: &String| drop(std::fs::remove_file(path)))?;
+    rights.put(path).inspect_err(|_| drop(std::fs::remove_file(path)))?;
     Ok(listener)
 }
 

@@ -6,10 +6,10 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
 use fairlift::config::{Address, Config};
-use fairlift_lab::suggestion;
 
 use crate::words::certificates::{self, Certificate};
-use crate::words::{place, secret};
+use crate::words::place::{self, Rights};
+use crate::words::secret;
 
 /// What may stand behind an address.
 const OPTIONS: [&str; 6] = ["mode", "owner", "group", "read_only", "token", "certificates"];
@@ -21,9 +21,7 @@ pub(crate) struct ControlAt {
     /// The address as it was written: a certificate names the host, and not its number.
     written: String,
     /// Of a unix socket.
-    pub(crate) mode: u32,
-    pub(crate) owner: Option<String>,
-    pub(crate) group: Option<String>,
+    pub(crate) rights: Rights,
     /// Whether only looking is allowed there.
     pub(crate) read_only: bool,
     /// The file whose first line clients must know.
@@ -70,39 +68,20 @@ pub(crate) fn parse_control(text: &str) -> Result<ControlPlace, String> {
 /// Reads `unix:PATH[,mode=0660][,owner=NAME][,group=NAME][,read_only][,token=FILE]` or
 /// `tcp:HOST:PORT[,token=FILE][,certificates=DIR][,read_only]`.
 pub(crate) fn parse_place(text: &str) -> Result<ControlAt, String> {
-    let mut rest = text;
     let mut at = ControlAt::new(Address::Unix(PathBuf::new()));
-    // From the end, for a path may contain commas.
-    while let Some((before, option)) = rest.rsplit_once(',') {
-        let (name, value) = option.split_once('=').unwrap_or((option, ""));
+    let rest = place::options(text, &OPTIONS, |name, value| {
         match name {
-            "mode" => {
-                let number = u32::from_str_radix(value, 8).ok().filter(|mode| *mode <= 0o777);
-                at.mode = number.ok_or_else(|| format!("mode takes an octal number such as 0660, not \"{value}\""))?;
-            }
             "read_only" if value.is_empty() => at.read_only = true,
-            "owner" | "group" | "token" | "certificates" if value.is_empty() => {
-                let what = match name {
-                    "token" => "a file",
-                    "certificates" => "a directory",
-                    _ => "a name or a number",
-                };
+            "token" | "certificates" if value.is_empty() => {
+                let what = if name == "token" { "a file" } else { "a directory" };
                 return Err(format!("{name} takes {what}, as in {name}=…"));
             }
-            "owner" => at.owner = Some(value.into()),
-            "group" => at.group = Some(value.into()),
             "token" => at.token = Some(value.into()),
             "certificates" => at.certificates = Some(value.into()),
-            _ => {
-                let hint = suggestion(name, OPTIONS);
-                if !hint.is_empty() {
-                    return Err(format!("unknown option \"{option}\"{hint}"));
-                }
-                break;
-            }
+            _ => return at.rights.take(name, value),
         }
-        rest = before;
-    }
+        Ok(true)
+    })?;
     (at.address, at.written) = (place::parse(rest)?, rest.into());
     at.suits()
 }
@@ -112,9 +91,7 @@ impl ControlAt {
         Self {
             written: place::show(&address),
             address,
-            mode: 0o600,
-            owner: None,
-            group: None,
+            rights: Rights::default(),
             read_only: false,
             token: None,
             certificates: None,
@@ -124,7 +101,7 @@ impl ControlAt {
     /// Whether its options are those of its kind of address.
     fn suits(self) -> Result<Self, String> {
         match &self.address {
-            Address::Tcp(_) if self.owner.is_some() || self.group.is_some() || self.mode != 0o600 => {
+            Address::Tcp(_) if !self.rights.is_usual() => {
                 Err("mode, owner and group are of unix sockets; a TCP address has a token or certificates".into())
             }
             Address::Unix(_) if self.certificates.is_some() => {
@@ -186,7 +163,7 @@ impl ControlAt {
     /// The address is taken or cannot be had, there is no such owner or group, or token or certificates cannot be used.
     pub(crate) fn check(&self) -> Result<(), String> {
         Locks::read(self)?;
-        self.owners()?;
+        self.rights.numbers()?;
         match &self.address {
             Address::Unix(path) => {
                 let directory = path.parent().filter(|parent| *parent != Path::new("")).unwrap_or(Path::new("."));
@@ -207,12 +184,6 @@ impl ControlAt {
             }
             Address::Inherited(_) => Ok(()),
         }
-    }
-
-    /// The numbers of the socket's owner and group, where they were named.
-    pub(super) fn owners(&self) -> Result<(Option<u32>, Option<u32>), String> {
-        let id = |file: &str, name: &Option<String>| name.as_deref().map(|name| id_of(file, name)).transpose();
-        Ok((id("/etc/passwd", &self.owner)?, id("/etc/group", &self.group)?))
     }
 }
 
@@ -264,16 +235,6 @@ pub(super) fn is_stale(path: &Path) -> Result<bool, String> {
     }
 }
 
-/// A user's or group's number: it is one, or the third field of its line.
-fn id_of(file: &str, name: &str) -> Result<u32, String> {
-    if let Ok(number) = name.parse() {
-        return Ok(number);
-    }
-    let text = std::fs::read_to_string(file).map_err(|error| format!("{file}: {error}"))?;
-    let line = text.lines().map(|line| line.split(':').collect::<Vec<_>>()).find(|line| line[0] == name);
-    line.and_then(|line| line.get(2)?.parse().ok()).ok_or_else(|| format!("there is no \"{name}\" in {file}"))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -282,7 +243,7 @@ mod tests {
     fn a_place_is_an_address_and_who_may_come() {
         let at = parse_place("unix:/run/a,b.sock,mode=0660,group=adm,read_only").unwrap();
         assert!(matches!(&at.address, Address::Unix(path) if path == Path::new("/run/a,b.sock")));
-        assert_eq!((at.mode, at.group.as_deref(), at.read_only), (0o660, Some("adm"), true));
+        assert_eq!((at.rights.mode, at.rights.group.as_deref(), at.read_only), (0o660, Some("adm"), true));
         let at = parse_place("tcp:localhost:9000,certificates=pki,token=t").unwrap().rooted(Path::new("/etc")).unwrap();
         assert_eq!((at.host(), at.certificates.as_deref()), ("localhost", Some(Path::new("/etc/pki"))));
         assert_eq!(parse_place("tcp:[::1]:9000,token=/t").unwrap().host(), "::1");
@@ -311,13 +272,6 @@ mod tests {
         assert!(at("unix:/a,mode=0660").is_same(&at("unix:/a,mode=0660")));
         assert!(!at("unix:/a,mode=0660").is_same(&at("unix:/a")));
         assert!(!at("tcp:127.0.0.1:1,token=/t").is_same(&at("tcp:127.0.0.1:1,token=/u")));
-    }
-
-    #[test]
-    fn an_owner_is_a_name_or_a_number() {
-        assert_eq!(id_of("/etc/passwd", "root"), Ok(0));
-        assert_eq!(id_of("/etc/passwd", "1234"), Ok(1234));
-        assert!(id_of("/etc/group", "no such group").is_err());
     }
 
     #[test]

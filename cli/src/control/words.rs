@@ -235,7 +235,7 @@ impl<'a> Words<'a> {
         keys.finish(&[])?;
         let at = place::parse_place(name)?;
         let tls = tls.or(at.tls).unwrap_or(Tls::Off);
-        let listener = Listener { address: at.address, tls };
+        let listener = Listener { address: at.address, tls, socket: at.rights.numbers()? };
         if place::is_remote(&listener.address) && tls != Tls::Required {
             return Err(format!(
                 "{name}: other machines can reach this address: add tls=require, or listen at tcp:127.0.0.1:PORT"

@@ -41,7 +41,7 @@ pub(crate) struct ServeArgs {
     pub(crate) config: Option<PathBuf>,
 
     /// An address for clients: unix:PATH or tcp:HOST:PORT; may be given several times. `,tls=off|on|require` overrides
-    /// --tls for that address
+    /// --tls for that address; `,mode=0660,group=NAME,owner=NAME` say who may connect to a unix socket
     #[arg(short, long, value_name = "ADDRESS", value_parser = place::parse_place)]
     pub(crate) listen: Vec<ListenAt>,
 

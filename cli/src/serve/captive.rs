@@ -23,7 +23,7 @@ use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use super::{ServeArgs, bound_address, systemd};
-use crate::words::place::{self, ListenAt};
+use crate::words::place;
 
 /// The server of a command is told by this variable where it has a directory of its own.
 const DIRECTORY: &str = "FAIRLIFT_RUN_DIRECTORY";
@@ -43,7 +43,7 @@ pub(super) fn private<'a>(flags: &'a ServeArgs, directory: &Path) -> Cow<'a, Ser
         return Cow::Borrowed(flags);
     }
     let mut own = flags.clone();
-    own.listen.push(ListenAt { address: Address::Unix(directory.join("nbd.sock")), tls: None });
+    own.listen.push(Address::Unix(directory.join("nbd.sock")).into());
     Cow::Owned(own)
 }
 

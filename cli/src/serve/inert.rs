@@ -18,17 +18,19 @@
 //! inert.8  Exports of more RAM than the machine has: what clients write there is given out as they write, until nothing is left.
 //! inert.9  A client that is to open an export that is not there, or those of a group that has none, or to come by an address at which
 //!          the server does not listen.
+//! inert.10 A client that is known by its user or group, and that no unix socket lets in.
 
 use std::collections::BTreeSet;
 
 use fairlift::access::Rule;
-use fairlift::config::{Backing, Config, Disk, Export};
+use fairlift::config::{Address, Backing, Config, Disk, Export, SocketMode};
 use fairlift::control::{Becomes, Of, Step};
 use fairlift_core::{Group, GroupId, Weight, sched};
 use fairlift_lab::suggestion;
 
 use super::places::Places;
 use crate::words::mistake::Mistake;
+use crate::words::place;
 
 /// What cannot act in a configuration that is in force (each export names its disk).
 pub(super) fn warnings(config: &Config, places: &Places) -> Vec<Mistake> {
@@ -183,7 +185,35 @@ fn why_vain<'a>(config: &'a Config, rule: &'a Rule) -> impl Iterator<Item = Stri
     let listener = listener.map(move |place| {
         format!("it does not listen at {place}, only at {}", places().collect::<Vec<_>>().join(", "))
     });
-    exports.chain(group).chain(listener)
+    exports.chain(group).chain(listener).chain(why_shut_out(config, rule))
+}
+
+/// Why a client that is known by its user or group cannot connect; `None`: it can, or that cannot be told (inert.10).
+fn why_shut_out(config: &Config, rule: &Rule) -> Option<String> {
+    let who = rule.uid.map(|uid| format!("uid {uid}")).or(rule.gid.map(|gid| format!("gid {gid}")))?;
+    let is_asked = |at: &Address| rule.listener.as_ref().is_none_or(|place| at.to_string() == *place);
+    let mut sockets = config.listeners.iter().filter(|one| place::tcp_address(&one.address).is_none());
+    let mut shut = None;
+    let lets_in = sockets.by_ref().filter(|one| is_asked(&one.address)).any(|one| {
+        shut.get_or_insert(one);
+        matches!(one.address, Address::Inherited(_)) || lets_in(one.socket, rule)
+    });
+    let one = shut.filter(|_| !lets_in)?;
+    let owner = one.socket.owner.unwrap_or_else(|| rustix::process::geteuid().as_raw());
+    let (at, mode, owner) = (&one.address, one.socket.mode, place::user(owner));
+    Some(format!("{who} cannot connect to {at} (mode {mode:04o} of {owner}): listen = \"{at},mode=0660,group=…\""))
+}
+
+/// Whether a socket may let a client in. Which further groups it has is not known.
+fn lets_in(SocketMode { mode, owner, group }: SocketMode, rule: &Rule) -> bool {
+    let owner = owner.unwrap_or_else(|| rustix::process::geteuid().as_raw());
+    let group = group.unwrap_or_else(|| rustix::process::getegid().as_raw());
+    match (rule.uid, rule.gid) {
+        (Some(0), _) => true,
+        (Some(uid), _) if uid == owner => mode & 0o200 != 0,
+        (None, Some(gid)) if gid == group => mode & 0o220 != 0, // It may be the owner's.
+        _ => mode & 0o022 != 0,
+    }
 }
 
 /// Why the weight of a group cannot act; `None` if it can.
@@ -491,5 +521,30 @@ f.toml:10:8: warning: group.\"/tenants/alcie\": no export is in this group; did 
         for right in ["", "nr_requests = 256", "nr_requests = 64\nscheduler = \"none\""] {
             assert_eq!(said(&disk(right)), "", "{right}");
         }
+    }
+
+    /// inert.10
+    #[test]
+    fn a_client_that_no_socket_lets_in_is_told() {
+        let me = rustix::process::geteuid().as_raw();
+        let vain = |listen: &str, uid: u32| {
+            let server = format!("[server]\nlisten = {listen}\n[client.bob]\nuid = {uid}\nexports = [\"a\"]\n");
+            let config = config_of(&(server + "[export.a]\nbacking = \"mem:1m\"\n"));
+            why_shut_out(&config, &config.clients[0])
+        };
+        let stranger = me + 4242;
+        let says = format!(
+            "uid {stranger} cannot connect to unix:/base/d.sock (mode 0600 of {}): listen = \"unix:/base/d.sock,mode=0660,group=…\"",
+            place::user(me)
+        );
+        assert_eq!(vain("\"unix:d.sock\"", stranger), Some(says));
+        for right in
+            ["\"unix:d.sock,mode=0660\"", "[\"unix:c.sock\", \"unix:d.sock,mode=0666\"]", "\"tcp:127.0.0.1:1\""]
+        {
+            assert_eq!(vain(right, stranger), None, "{right}");
+        }
+        assert_eq!((vain("\"unix:d.sock\"", me), vain("\"unix:d.sock\"", 0)), (None, None));
+        let its = format!("\"unix:d.sock,owner={stranger}\"");
+        assert_eq!(vain(&its, stranger), None);
     }
 }

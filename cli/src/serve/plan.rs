@@ -14,7 +14,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use fairlift::access::Rule;
-use fairlift::config::{Address, Config, Disk, Export, Limits, Listener, Ram, Root, Tls};
+use fairlift::config::{Address, Config, Disk, Export, Limits, Listener, Ram, Root, SocketMode, Tls};
 use fairlift::control::{check_floors, check_name};
 use fairlift_core::ceiling::{Bounds, Ceiling};
 use fairlift_core::{GroupId, sched};
@@ -340,7 +340,7 @@ fn listeners(
     } else {
         flags.listen.iter().map(|place| (place.clone(), None)).collect()
     };
-    let plain = |address| (ListenAt { address, tls: None }, None);
+    let plain = |address: Address| (address.into(), None);
     places.extend(inherited.into_iter().map(|socket| plain(Address::Inherited(socket))));
     if places.is_empty() {
         match place::default_socket() {
@@ -355,7 +355,7 @@ fn listeners(
     let said = said.unwrap_or_default();
 
     let insecure = flags.insecure || server.insecure;
-    for (ListenAt { address, tls }, placed) in &places {
+    for (ListenAt { address, tls, .. }, placed) in &places {
         let tls = tls.unwrap_or(said);
         if tls == Tls::Required || insecure || !place::is_remote(address) {
             continue;
@@ -380,8 +380,15 @@ fn listeners(
             ),
         });
     }
-    let listener = |ListenAt { address, tls }| Listener { address, tls: tls.unwrap_or(said) };
-    (places.into_iter().map(|(place, _)| listener(place)).collect(), config)
+    let listener = |(ListenAt { address, tls, rights }, placed): (ListenAt, Option<&Placed<ListenAt>>)| {
+        let socket = rights.numbers().unwrap_or_else(|says| {
+            let at = placed.map_or_else(|| Said::in_flag("--listen".into()), |one| Said::of(one, "server.listen"));
+            mistakes.push(at.says(says));
+            SocketMode::default()
+        });
+        Listener { address, tls: tls.unwrap_or(said), socket }
+    };
+    (places.into_iter().map(listener).collect(), config)
 }
 
 /// Where the server is looked at and changed; `None`: where it usually is.

@@ -39,7 +39,7 @@ fn a_socket_of_the_service_manager_is_announced_where_it_listens() {
     let port = socket.local_addr().unwrap().port();
     let mut config = config(&listening("unix:/x"));
     let address = Address::Inherited(std::sync::Arc::new(socket.into()));
-    config.listeners = vec![Listener { address, tls: Tls::Off }];
+    config.listeners = vec![Listener::new(address, Tls::Off)];
     let said = announcement(&config, &["socket 3 from the service manager".into()], &[], false);
     assert_eq!(said, format!("serving ram (RAM, 1 GiB) at nbd://127.0.0.1:{port}/ram\n"));
 }

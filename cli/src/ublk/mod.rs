@@ -70,10 +70,7 @@ pub(crate) fn ublk(args: &UblkArgs) -> ExitCode {
 fn recover(id: u32, export: &Named, listen: Option<&ListenAt>) -> Result<ServeArgs, String> {
     let own = || {
         let usual = place::default_socket()?;
-        Ok::<_, String>(ListenAt {
-            address: Address::Unix(usual.with_file_name(format!("fairlift-ublk{id}.sock"))),
-            tls: None,
-        })
+        Ok::<_, String>(Address::Unix(usual.with_file_name(format!("fairlift-ublk{id}.sock"))).into())
     };
     Ok(ServeArgs {
         exports: vec![export.clone()],

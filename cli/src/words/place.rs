@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _};
 use std::path::{Path, PathBuf};
 
-use fairlift::config::{Address, Engine, Tls};
+use fairlift::config::{Address, Engine, SocketMode, Tls};
 
 use fairlift_lab::suggestion;
 
@@ -15,18 +15,131 @@ const UNIX_PATH_MAX: usize = 107;
 pub(crate) struct ListenAt {
     pub(crate) address: Address,
     pub(crate) tls: Option<Tls>,
+    pub(crate) rights: Rights,
 }
 
-/// Reads an address, and after it `,tls=off`, `,tls=on` or `,tls=require` where this place differs from the others.
+impl From<Address> for ListenAt {
+    fn from(address: Address) -> Self {
+        Self { address, tls: None, rights: Rights::default() }
+    }
+}
+
+/// Reads an address, and after it `,tls=off`, `,tls=on` or `,tls=require` where this place differs from the others; of a unix socket
+/// also `,mode=0660`, `,owner=NAME` and `,group=NAME`.
 ///
 /// # Errors
-/// As [`parse`], or the word for TLS is another.
+/// As [`parse`], or an option is unknown, or its value is malformed.
 pub(crate) fn parse_place(text: &str) -> Result<ListenAt, String> {
-    let (address, tls) = match text.rsplit_once(",tls=") {
-        Some((address, word)) => (address, Some(parse_tls(word)?)),
-        None => (text, None),
-    };
-    Ok(ListenAt { address: parse(address)?, tls })
+    let (mut tls, mut rights) = (None, Rights::default());
+    let address = parse(options(text, &["tls", "mode", "owner", "group"], |name, value| match name {
+        "tls" => parse_tls(value).map(|said| (tls = Some(said), true).1),
+        _ => rights.take(name, value),
+    })?)?;
+    if tcp_address(&address).is_some() && !rights.is_usual() {
+        return Err("mode, owner and group are of unix sockets".into());
+    }
+    Ok(ListenAt { address, tls, rights })
+}
+
+/// Who may connect to a unix socket, as people write it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Rights {
+    pub(crate) mode: u32,
+    owner: Option<String>,
+    pub(crate) group: Option<String>,
+}
+
+impl Default for Rights {
+    fn default() -> Self {
+        Self { mode: SocketMode::default().mode, owner: None, group: None }
+    }
+}
+
+impl Rights {
+    /// Takes an option, if it is one of these.
+    ///
+    /// # Errors
+    /// Its value is malformed.
+    pub(crate) fn take(&mut self, name: &str, value: &str) -> Result<bool, String> {
+        match name {
+            "mode" => {
+                let number = u32::from_str_radix(value, 8).ok().filter(|mode| *mode <= 0o777);
+                self.mode =
+                    number.ok_or_else(|| format!("mode takes an octal number such as 0660, not \"{value}\""))?;
+            }
+            "owner" | "group" if value.is_empty() => {
+                return Err(format!("{name} takes a name or a number, as in {name}=…"));
+            }
+            "owner" => self.owner = Some(value.into()),
+            "group" => self.group = Some(value.into()),
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    /// Whether nothing was said.
+    pub(crate) fn is_usual(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// The same in numbers.
+    ///
+    /// # Errors
+    /// There is no such user or group.
+    pub(crate) fn numbers(&self) -> Result<SocketMode, String> {
+        let id = |file: &str, name: &Option<String>| name.as_deref().map(|name| id_of(file, name)).transpose();
+        let (owner, group) = (id("/etc/passwd", &self.owner)?, id("/etc/group", &self.group)?);
+        Ok(SocketMode { mode: self.mode, owner, group })
+    }
+}
+
+/// Has `take` see each option behind an address, from the end, for a path may contain commas; answers the address.
+///
+/// # Errors
+/// `take` refuses one, or it takes none that looks like an option.
+pub(crate) fn options<'a>(
+    text: &'a str,
+    known: &[&str],
+    mut take: impl FnMut(&str, &str) -> Result<bool, String>,
+) -> Result<&'a str, String> {
+    let mut rest = text;
+    while let Some((before, option)) = rest.rsplit_once(',') {
+        let (name, value) = option.split_once('=').unwrap_or((option, ""));
+        if !take(name, value)? {
+            let is_word = |text: &str| text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte));
+            let hint = match suggestion(name, known.iter().copied()) {
+                hint if hint.is_empty() && option.contains('=') && is_word(name) => {
+                    format!("; after an address there may be {}", known.join(", "))
+                }
+                hint if hint.is_empty() => break,
+                hint => hint,
+            };
+            return Err(format!("unknown option \"{option}\"{hint}"));
+        }
+        rest = before;
+    }
+    Ok(rest)
+}
+
+/// A user's or group's number: it is one, or the third field of its line.
+fn id_of(file: &str, name: &str) -> Result<u32, String> {
+    if let Ok(number) = name.parse() {
+        return Ok(number);
+    }
+    let found = fields(file)?.find(|line| line[0] == name);
+    found.and_then(|line| line.get(2)?.parse().ok()).ok_or_else(|| format!("there is no \"{name}\" in {file}"))
+}
+
+/// A user's name, or its number where it has none.
+pub(crate) fn user(uid: u32) -> String {
+    let found = fields("/etc/passwd").ok().and_then(|mut all| all.find(|line| line.get(2) == Some(&uid.to_string())));
+    found.map_or_else(|| format!("uid {uid}"), |mut line| line.swap_remove(0))
+}
+
+fn fields(file: &str) -> Result<impl Iterator<Item = Vec<String>>, String> {
+    let text = std::fs::read_to_string(file).map_err(|error| format!("{file}: {error}"))?;
+    let lines: Vec<_> = text.lines().map(|line| line.split(':').map(str::to_owned).collect()).collect();
+    Ok(lines.into_iter())
 }
 
 /// Reads whether traffic is encrypted.
@@ -266,6 +379,32 @@ mod tests {
             assert_eq!(show(&parse(text).unwrap()), text);
         }
         assert_eq!(show(&parse("tcp:localhost:10809").unwrap()), "tcp:127.0.0.1:10809");
+    }
+
+    #[test]
+    fn behind_a_listeners_address_stands_who_may_connect_and_how() {
+        let said = parse_place("unix:/run/a,b.sock,mode=0660,group=0,tls=require").unwrap();
+        assert_eq!((&*show(&said.address), said.tls), ("unix:/run/a,b.sock", Some(Tls::Required)));
+        assert_eq!(said.rights.numbers(), Ok(SocketMode { mode: 0o660, owner: None, group: Some(0) }));
+        assert_eq!(parse_place("unix:/a").unwrap().rights.numbers(), Ok(SocketMode::default()));
+        for (text, why) in [
+            ("unix:z.sock,tsl=require", "unknown option \"tsl=require\"; did you mean \"tls\"?"),
+            (
+                "unix:z.sock,colour=red",
+                "unknown option \"colour=red\"; after an address there may be tls, mode, owner, group",
+            ),
+            ("unix:z.sock,mode=rw", "mode takes an octal number such as 0660, not \"rw\""),
+            ("tcp:127.0.0.1:1,mode=0660", "mode, owner and group are of unix sockets"),
+        ] {
+            assert_eq!(parse_place(text).map(|place| show(&place.address)), Err(why.into()), "{text}");
+        }
+    }
+
+    #[test]
+    fn an_owner_is_a_name_or_a_number() {
+        assert_eq!(id_of("/etc/passwd", "root"), Ok(0));
+        assert_eq!(id_of("/etc/passwd", "1234"), Ok(1234));
+        assert!(id_of("/etc/group", "no such group").is_err());
     }
 
     #[test]

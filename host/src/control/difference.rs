@@ -240,9 +240,15 @@ impl Difference<'_> {
             let name = listener.address.to_string();
             match find(new, &name) {
                 None => self.step(Of::Listener(name), Becomes::Goes, "removed"),
-                Some(now) => self.refuse_if(now.tls != listener.tls, &Of::Server, "listen", || {
-                    format!("{name} cannot change its TLS while it is listened at; take it away first, and reload")
-                }),
+                Some(now) => {
+                    let turned =
+                        [("TLS", now.tls != listener.tls), ("mode, owner or group", now.socket != listener.socket)];
+                    for (what, differs) in turned {
+                        self.refuse_if(differs, &Of::Server, "listen", || {
+                            format!("{name} cannot change its {what} while it is listened at; take it away first, and reload")
+                        });
+                    }
+                }
             }
         }
         for listener in &new.listeners {

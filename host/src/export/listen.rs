@@ -3,14 +3,14 @@
 use std::io;
 use std::net::TcpListener;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::fs::FileTypeExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use crate::Error;
 use crate::access::Peer;
-use crate::config::{Address, Listener, Tls};
+use crate::config::{Address, Listener, SocketMode, Tls};
 
 /// A socket that listens.
 pub(crate) struct Listening {
@@ -38,7 +38,7 @@ impl Listening {
         match &listener.address {
             Address::Unix(path) => {
                 let name = listener.address.to_string();
-                let fd = unix(path).map_err(|why| Error::Listen { address: name.clone(), why })?;
+                let fd = unix(path, listener.socket).map_err(|why| Error::Listen { address: name.clone(), why })?;
                 Ok(Self { fd: fd.into(), tls, name, _file: Some(SocketFile(path.clone())) })
             }
             Address::Tcp(address) => {
@@ -114,13 +114,13 @@ fn is_stale(path: &Path) -> Result<bool, String> {
     }
 }
 
-/// Listens at a path, with mode 0600; replaces the socket file of a server that is gone, never that of a live one.
-fn unix(path: &Path) -> Result<UnixListener, String> {
+/// Listens at a path; replaces the socket file of a server that is gone, never that of a live one.
+fn unix(path: &Path, said: SocketMode) -> Result<UnixListener, String> {
     if is_stale(path)? {
         tracing::info!(path = %path.display(), "replaced a stale socket file");
         std::fs::remove_file(path).map_err(|error| format!("a stale socket file cannot be removed: {error}"))?;
     }
-    // The mode is right from the start: other threads that make files are not running yet.
+    // No other user may connect before the socket is as it was said.
     // SAFETY: takes and returns a number.
     let old = unsafe { libc::umask(0o177) };
     let result = UnixListener::bind(path);
@@ -130,10 +130,30 @@ fn unix(path: &Path) -> Result<UnixListener, String> {
         io::ErrorKind::NotFound => NO_DIRECTORY.into(),
         _ => error.to_string(),
     })?;
+    said.put(path).inspect_err(|_| drop(std::fs::remove_file(path)))?;
     // The standard library's backlog is 128; a thousand clients may come at once after a restart.
     // SAFETY: takes numbers.
     unsafe { libc::listen(listener.as_raw_fd(), 4096) };
     Ok(listener)
+}
+
+impl SocketMode {
+    /// Gives a socket file away, then lets others in.
+    ///
+    /// # Errors
+    /// This user may not: in a line.
+    pub fn put(self, path: &Path) -> Result<(), String> {
+        let Self { mode, owner, group } = self;
+        let there = std::fs::symlink_metadata(path).map_err(|error| error.to_string())?;
+        // A confined service may not even ask for what is so already.
+        let (owner, group) = (owner.filter(|uid| *uid != there.uid()), group.filter(|gid| *gid != there.gid()));
+        if owner.is_some() || group.is_some() {
+            std::os::unix::fs::chown(path, owner, group)
+                .map_err(|error| format!("its owner cannot be changed: {error}"))?;
+        }
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))
+            .map_err(|error| format!("its mode cannot be changed: {error}"))
+    }
 }
 
 /// Binds, and if the address is in use tries again for a second: a server that has just been killed has its sockets until

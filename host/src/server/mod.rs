@@ -53,7 +53,7 @@ use crate::worker::{Backend, Worker};
 ///     disk_default: ram.clone(),
 ///     disks: vec![ram].into(),
 ///     exports: vec![export].into(),
-///     listeners: vec![Listener { address: Address::Unix(socket), tls: Tls::Off }],
+///     listeners: vec![Listener::new(Address::Unix(socket), Tls::Off)],
 ///     workers: Some(2),
 ///     limits: Limits::default(),
 ///     tls: None,

@@ -105,7 +105,7 @@ fn random_config(random: &mut Random) -> Config {
 }
 
 fn listener(address: &str) -> Listener {
-    Listener { address: place::parse(address).unwrap(), tls: Tls::Off }
+    Listener::new(place::parse(address).unwrap(), Tls::Off)
 }
 
 fn group_of(config: &Config, path: &str) -> Option<GroupId> {
@@ -239,7 +239,7 @@ fn all_that_cannot_change_is_named() {
     new.exports.push(b);
     new.disks[0].concurrency = concurrency::Settings { most: 3, fixed: true };
     new.disks[0].depth = Some(7);
-    new.listeners[0].tls = Tls::Required;
+    (new.listeners[0].tls, new.listeners[0].socket.mode) = (Tls::Required, 0o660);
     new.workers = Some(3);
     new.limits.memory = 1 << 30;
     let fixed = difference(&old, &new.into()).unwrap_err();
@@ -248,6 +248,7 @@ fn all_that_cannot_change_is_named() {
     let expected = [
         (Of::Server, "workers"),
         (Of::Server, "memory"),
+        (Of::Server, "listen"),
         (Of::Server, "listen"),
         (Of::Server, "tls_certificates"),
         (a.clone(), "backing"),
@@ -260,7 +261,7 @@ fn all_that_cannot_change_is_named() {
         (d, "concurrency"),
     ];
     assert_eq!(keys, expected);
-    assert!(fixed[8].says.starts_with("cannot shrink from 1 MiB to 512 bytes; "), "{}", fixed[8].says);
+    assert!(fixed[9].says.starts_with("cannot shrink from 1 MiB to 512 bytes; "), "{}", fixed[9].says);
 }
 
 #[test]

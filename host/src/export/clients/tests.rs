@@ -191,10 +191,7 @@ fn a_change_of_which_something_does_not_come_is_undone() {
             edit.add_group("/b")?;
             let disk = edit.config.disks[0].name.clone();
             edit.disk(&disk)?.depth = Some(7);
-            edit.add_listener(config::Listener {
-                address: config::Address::Unix(door.clone()),
-                tls: config::Tls::Off,
-            })?;
+            edit.add_listener(config::Listener::new(config::Address::Unix(door.clone()), config::Tls::Off))?;
             edit.export("a")?.description = "another".into();
             edit.add_export(config::Export { ways, ..ram }, None, "/b")
         };

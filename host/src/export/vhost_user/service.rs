@@ -49,7 +49,7 @@ impl Door {
 }
 
 fn place(path: &Path) -> Listener {
-    Listener { address: Address::Unix(path.to_owned()), tls: Tls::Off }
+    Listener::new(Address::Unix(path.to_owned()), Tls::Off)
 }
 
 /// A front-end that has connected: its door, and its socket.
