@@ -33,11 +33,11 @@ def get(port, path="/", **headers):
     return answer.status, dict(answer.headers), answer.read().decode()
 
 
-def served(t, *more):
+def served(t, *more, config=CONFIG):
     """A server whose page is at a port of this machine, and the token."""
     token, port = "0123456789abcdef" * 2, free_port()
     t.secret("token", token + "\n")
-    server = t.server(config=CONFIG, args=[f"--control=tcp:127.0.0.1:{port},token={t.path('token')}{''.join(more)}"])
+    server = t.server(config=config, args=[f"--control=tcp:127.0.0.1:{port},token={t.path('token')}{''.join(more)}"])
     return server, port, token
 
 
@@ -68,14 +68,16 @@ def a_page_of_the_internet_cannot_reach_a_unix_socket_that_ssh_forwards(t):
 def the_page_fits_a_telephone_and_says_what_binds_whom(t):
     if not chromium.program():
         t.skip("there is no Chromium (Debian: chromium-headless-shell)")
-    server, port, token = served(t)
+    long = '[disk.archive-of-the-house]\n[export.carol]\nbacking = "mem:1m"\ndisk = "archive-of-the-house"\ngroup = "/tenants/research/carol-and-others"\n'
+    server, port, token = served(t, config=CONFIG + long)
     for name in ("alice", "bob"):
         Load(t, server, name, 64)
     page = chromium.Chromium(t, f"http://127.0.0.1:{port}/#token={token}")
-    for width in (400, 700, 1000):
+    # Also beside the widths at which it leaves columns out.
+    for width in (400, 700, 760, 780, 920, 940, 1000, 1140, 1160, 1400):
         page.call("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=False)
         page.until(f"innerWidth === {width}", "the page has its width")
-        page.until("document.querySelectorAll('#tenants tbody tr').length === 2", "both tenants")
+        page.until("document.querySelectorAll('#tenants tbody tr').length === 3", "the tenants")
         page.until("document.querySelector('#groups').textContent.includes('1 connection')", "their clients")
         wide = page.run("[document.documentElement, ...document.querySelectorAll('.wide')].map(e => e.scrollWidth - e.clientWidth)")
         equal(wide, [0, 0, 0], f"pixels out of sight at {width} of the page, of disks, of tenants")

@@ -265,6 +265,10 @@ fn what_a_device_depth_costs_and_gives_is_said_by_figures() {
     assert_eq!(advice.scheduler.as_deref(), Some("fair"));
     let said: Vec<_> = advice.why.iter().filter(|why| why.starts_with("device_depth ")).collect();
     let [said] = said[..] else { panic!("{:?}", advice.why) };
+    let whole = Findings { recommend: advise(&found, "sim:ssd-2010", &Kernel::default()), ..found.clone() };
+    let report = crate::report::tune::text(&whole);
+    let (_, verdict) = report.split_once("\nVerdict: ").unwrap();
+    assert_eq!(verdict.split("\n\n").next().unwrap().lines().last(), Some(said.as_str()), "{report}");
     let depth: u32 = said.split([' ', ',']).nth(1).unwrap().parse().unwrap();
     let there = found.random.iter().find(|size| size.depth == depth).unwrap();
     assert!(there.figure.iops >= 0.8 * most.figure.iops && there.figure.mean_us < most.figure.mean_us, "{said}");

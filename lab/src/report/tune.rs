@@ -167,9 +167,11 @@ fn advice(out: &mut String, found: &Findings) {
         let _ = writeln!(out, "\nVerdict: {says}\n{}", verdict.why);
     }
     let (fairlift, kernel) = (&found.recommend.fairlift, &found.recommend.kernel);
+    let (of_depth, others): (Vec<_>, Vec<_>) = fairlift.why.iter().partition(|why| why.starts_with("device_depth "));
+    of_depth.iter().for_each(|why| _ = writeln!(out, "{}", printable(why)));
     if let Some(config) = &fairlift.config {
         let _ = write!(out, "\nFairlift (fairlift serve --config FILE)\n{0}\n{config}", "-".repeat(39));
-        remarks(out, &fairlift.why);
+        remarks(out, others);
     }
     if !kernel.udev.is_empty() {
         let _ = writeln!(out, "\nLinux (/etc/udev/rules.d/60-fairlift.rules)\n{}", "-".repeat(43));
@@ -183,7 +185,7 @@ fn advice(out: &mut String, found: &Findings) {
     }
 }
 
-fn remarks(out: &mut String, why: &[String]) {
+fn remarks<'a>(out: &mut String, why: impl IntoIterator<Item = &'a String>) {
     for why in why {
         let _ = writeln!(out, "# {}", printable(why));
     }

@@ -132,7 +132,7 @@ pub(super) fn heads((name, disk): (usize, usize)) -> String {
 }
 
 /// On a screen.
-fn columns(text: &str) -> usize {
+pub(super) fn columns(text: &str) -> usize {
     ratatui::text::Span::raw(text).width()
 }
 

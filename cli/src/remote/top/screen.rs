@@ -158,7 +158,7 @@ impl Top {
     pub(super) fn text(&self) -> String {
         let names = rows::names(&self.rows, usize::MAX);
         let mut lines = vec![self.head()];
-        lines.extend(self.disks(usize::MAX));
+        lines.extend(self.disks(usize::MAX, usize::MAX));
         lines.extend([String::new(), rows::heads(names)]);
         lines.extend(self.rows.iter().map(|row| row.line(names)));
         lines.iter().flat_map(|line| [line.trim_end(), "\n"]).collect()
@@ -175,17 +175,19 @@ impl Top {
         format!("fairlift: {shown}, {} connections, config version {}", count("connections"), count("version"))
     }
 
-    fn disks(&self, most: usize) -> Vec<String> {
+    fn disks(&self, most: usize, width: usize) -> Vec<String> {
         let disks = self.answer["disks"].as_array().map_or(&[][..], Vec::as_slice);
+        let longest = disks.iter().map(|disk| rows::columns(&tables::text(&disk["name"]))).max().unwrap_or(0);
+        let name = longest.clamp(14, width.saturating_sub(66).max(14)); // of what the others leave
         let mut lines = vec![format!(
-            "{:14} {:12} {:>5} {:>6} {:>6} {:>9} {:>8} {:>6} {:>6}",
+            "{:name$} {:12} {:>5} {:>6} {:>6} {:>9} {:>8} {:>6} {:>6}",
             "DISK", "SCHEDULER", "BUSY", "FLUSH", "IDLING", "IN FLIGHT", "WAITING", "IOPS", "MB/s"
         )];
         lines.extend(disks.iter().take(most).map(|disk| {
             let number = |name: &str| disk[name].as_f64().unwrap_or_default();
             format!(
                 "{} {} {:>5} {:>6} {:>6} {:>9} {:>8} {:>6} {:>6}",
-                rows::fit(&tables::text(&disk["name"]), 14),
+                rows::fit(&tables::text(&disk["name"]), name),
                 rows::fit(&tables::text(&disk["scheduler"]), 12),
                 rows::percent(number("busy")),
                 rows::percent(number("flushing")),
@@ -218,7 +220,7 @@ impl Top {
         let bold = Style::new().add_modifier(Modifier::BOLD);
         let reversed = Style::new().add_modifier(Modifier::REVERSED);
         let mut lines = vec![Line::styled(rows::fit_start(&self.head(), width), bold), Line::raw("")];
-        let disks = self.disks(DISKS);
+        let disks = self.disks(DISKS, width);
         lines.extend(
             disks
                 .into_iter()
@@ -319,6 +321,19 @@ mod tests {
         );
         assert!(lines.iter().all(|line| line.chars().count() <= 80));
         assert!(lines[23].starts_with("sort: h)ad"), "{lines:?}");
+    }
+
+    #[test]
+    fn a_long_name_of_a_disk_has_the_columns_that_are_free() {
+        let mut top = top();
+        let mut answer = top.answer.clone();
+        answer["disks"][0]["name"] = "the-image-of-alice.img".into();
+        top.take(answer);
+        let shown = |lines: Vec<String>| lines[3].split_whitespace().next().unwrap().to_owned();
+        assert_eq!(shown(screen(&mut top, 110, 24)), "the-image-of-alice.img");
+        let narrow = screen(&mut top, 84, 24);
+        assert_eq!(narrow[3].chars().count(), 84);
+        assert_eq!(shown(narrow), "…mage-of-alice.img");
     }
 
     #[test]
