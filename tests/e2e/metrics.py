@@ -92,18 +92,25 @@ def counters(text):
 
 @test(fairlift_only=True)
 def counters_only_rise_whatever_comes_and_goes(t):
-    """Clients connect, work and leave; exports move, go and come; schedulers follow one another; the config is read again."""
+    """Clients connect, work and leave; exports move, go and come again, and groups, disks, listeners and connections to another server with
+    them; schedulers follow one another; the config is read again. Each counter that /metrics describes is there at some time."""
     # So slow that the disk is busy however little the clients run.
     export = '[export.{0}]\nbacking = "null:64m,delay=20ms"\ndisk = "d"\ngroup = "/{0}"\n'
+    other = t.server("far=mem:64m")
+    door = t.path("door.sock")
+    without_alice = ("a disk loses its last export", "and has one again", "all leave")
     config = '[disk.d]\nscheduler = "fair"\n[group."/carol"]\n[group."/bob"]\nweight = 200\n' + export.format("alice") + export.format("bob")
+    config += f'[export.far]\nbacking = "{other.uri("far")}"\n'
     server = t.server(config=config)
     control = Control(t, server)
-    most, fallen, step, ended = {}, [], ["start"], threading.Event()
+    most, described, fallen, step, ended = {}, set(), [], ["start"], threading.Event()
 
     def look():
-        now = counters(scrape(control)[0])
+        text = scrape(control)[0]
+        described.update(re.findall(r"^# TYPE (\S+) (?:counter|histogram)$", text, re.M))
+        now = counters(text)
         fallen.extend(f"{step[0]}: {series} from {most[series]} to {value}" for series, value in now.items() if value < most.get(series, 0))
-        fallen.extend(f"{step[0]}: {series} is gone" for series in most if series not in now and 'tenant="/alice"' in series[1])
+        fallen.extend(f"{step[0]}: {series} is gone" for series in most if series not in now and 'tenant="/alice"' in series[1] and step[0] not in without_alice)
         most.update(now)
 
     def watch():
@@ -119,6 +126,10 @@ def counters_only_rise_whatever_comes_and_goes(t):
         else:
             client.submit(nbdclient.READ, client.random.randrange(1000) * 4 * KIB, 4 * KIB)
 
+    def come(name, at=None):
+        with nbdclient.Client(at or server.address, name) as client:
+            client.read(0, 4 * KIB)
+
     watcher = threading.Thread(target=watch, daemon=True)
     loads = [Load(t, server, name, 8, step=mixed) for name in ("alice", "alice", "bob")]
     time.sleep(0.3)
@@ -132,9 +143,17 @@ def counters_only_rise_whatever_comes_and_goes(t):
         "no scheduler": lambda: control.ask("PATCH", "/v1/disks/d", {"scheduler": "none"}),
         "bfq": lambda: control.ask("PATCH", "/v1/disks/d", {"scheduler": "bfq"}),
         "fair": lambda: control.ask("PATCH", "/v1/disks/d", {"scheduler": "fair"}),
-        "the config again": lambda: (Path(t.path("server0.toml")).write_text(config + export.format("dora")), control.cli("reload")),
+        "the config again": lambda: (Path(t.path("server1.toml")).write_text(config + export.format("dora")), control.cli("reload")),
         "a new tenant": lambda: loads.append(Load(t, server, "dora", 8, step=mixed)),
         "it goes": lambda: control.ask("DELETE", "/v1/exports/dora?now=true"),
+        "it comes again": lambda: (control.cli("add", "export", "dora=null:64m,delay=20ms", "disk=d"), come("dora")),
+        "an export goes that has its disk alone": lambda: control.ask("DELETE", "/v1/exports/far?now=true"),
+        "and comes again": lambda: (control.cli("add", "export", f"far={other.uri('far')}"), come("far")),
+        "a listener comes": lambda: (control.cli("add", "listener", f"unix:{door}"), come("alice", door)),
+        "and goes": lambda: control.cli("remove", "listener", f"unix:{door}"),
+        "the other server goes": lambda: other.kill(),
+        "a disk loses its last export": lambda: [control.ask("DELETE", f"/v1/exports/{name}?now=true") for name in ("alice", "bob", "dora")],
+        "and has one again": lambda: (control.cli("add", "export", "alice=null:64m,delay=20ms", "disk=d"), come("alice")),
         "all leave": lambda: [load.stop() for load in loads],
     }
     for step[0], act in steps.items():
@@ -143,7 +162,9 @@ def counters_only_rise_whatever_comes_and_goes(t):
     ended.set()
     watcher.join(10)
     look()
-    equal(fallen, [], "counters that fell")
+    equal(sorted(set(fallen)), [], "counters that fell")
+    names = {name for name, _ in most} | {re.sub(r"_(bucket|count|sum)$", "", name) for name, _ in most}
+    equal(described - names, set(), "counters that are described, and of which there was none")
     for name in ("active_seconds", "device_seconds"):
         if most[f"fairlift_tenant_{name}_total", 'disk="d",tenant="/alice"'] < 0.5:
             raise AssertionError(f"alice was active for two seconds: {name}")

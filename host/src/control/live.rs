@@ -33,6 +33,7 @@ use crate::config::{self, Config};
 use crate::control::arrange::{self, Written};
 use crate::device::roots::Roots;
 use crate::device::{Device, Fault, Sharing};
+use crate::disk::Past;
 use crate::export::Export;
 use crate::export::clients::Served;
 use crate::export::front::Opening;
@@ -44,6 +45,9 @@ use crate::worker::turns::Turns;
 /// How often it is looked whether something has left that the next change needs, and how long at most in all.
 const PATIENCE: std::time::Duration = std::time::Duration::from_millis(2);
 const LOOKS: usize = 1000;
+
+/// How many disks that are gone are kept what was counted of, and backings what was lost. Chosen: more than come and go by turns.
+const GONE: usize = 256;
 
 /// How much is kept of what the schedulers of a disk found out.
 const FINDINGS: usize = 16;
@@ -76,6 +80,10 @@ pub(crate) struct Live {
     /// Disks and groups of which it was told that the latency is not kept.
     given_up: BTreeSet<(String, String)>,
     started: SystemTime,
+    /// What was counted on disks that are gone, by their names, the latest last: one that comes again goes on from there.
+    past: VecDeque<(String, Past)>,
+    /// Connections to remote backings that were lost, by the names of backings that were closed.
+    lost: BTreeMap<String, u64>,
 }
 
 /// A device that exports show.
@@ -162,6 +170,8 @@ impl Live {
             short: BTreeSet::new(),
             given_up: BTreeSet::new(),
             started: SystemTime::now(),
+            past: VecDeque::new(),
+            lost: BTreeMap::new(),
             before: (Arc::clone(&config), BTreeSet::new()),
             config,
         }
@@ -245,7 +255,12 @@ impl Live {
             ClientView { peer, export, worker: *worker, since, unsent: unsent.replies(), held: unsent.waits_for() }
         };
         let devices = backend.disks.all().into_iter().flat_map(|(_, disk)| disk.devices());
-        let links = devices.filter_map(|device| Some((view::name(&*device), device.link()?))).collect();
+        let link = |device: Arc<dyn Device>| {
+            let (name, mut link) = (view::name(&*device), device.link()?);
+            link.lost += self.lost.get(&name).copied().unwrap_or_default();
+            Some((name, link))
+        };
+        let links = devices.filter_map(link).collect();
         let errors = backend.disks.all().into_iter().filter_map(|(_, disk)| disk.flush_error());
         View {
             version: self.version,

@@ -84,6 +84,11 @@ impl Disks {
         Arc::clone(&self.list()[number])
     }
 
+    /// The one at a number; `None`: none has been there.
+    pub(crate) fn find(&self, number: usize) -> Option<Arc<Disk>> {
+        self.list().get(number).cloned()
+    }
+
     /// Puts a disk (`None`: nothing) at a number, which is at most the next one; workers are to be woken then.
     pub(crate) fn set(&self, number: usize, disk: Option<Arc<Disk>>) {
         let disk = disk.unwrap_or_else(|| Arc::clone(&self.nothing));

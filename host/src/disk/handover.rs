@@ -11,14 +11,15 @@
 //! handover.2  A worker arrives when all that it had in the old queues has ended and its memory is free. The last to arrive
 //!             puts the new queues in place; each then takes its streams over.
 //! handover.3  A worker counts from its first client on the disk until it ends: nobody waits for a worker that has nothing there.
-//! handover.4  What was counted goes on: statistics of the old queues are added up and kept.
+//! handover.4  What was counted goes on: statistics of the old queues are added up and kept, also those of a group or disk that is gone, for
+//!             one of its name.
 //! handover.6  What a ceiling holds in an old queue goes back to its worker, and waits again in the new one: nobody waits for
 //!             a bio that may not go for a minute.
 //! handover.7  What a scheduler has learned of the disk outlasts it, as in one queue (queue.15 of the core).
 //! handover.5  A flush that failed is not forgotten, and nothing counts as flushed that was not: the state of flushes belongs
 //!             to the disk, and new queues believe that something was written.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -59,17 +60,54 @@ struct Pending {
     arrived: u64,
 }
 
+/// How many groups that are gone a disk keeps what they had of. Chosen: each takes some 4 KiB.
+const GONE: usize = 1024;
+
 /// What was done through queues that are no more.
 #[derive(Default)]
-pub(super) struct Past {
+pub(crate) struct Past {
     pub(super) stats: Vec<(GroupId, Group, Stats)>,
     /// The device time that groups have had.
     pub(super) had: BTreeMap<GroupId, Duration>,
     pub(super) doing: Doing,
     pub(super) counts: BTreeMap<&'static str, u64>,
+    /// What groups that were removed had done and had, by their paths, the latest last: one that comes again goes on from there.
+    gone: VecDeque<(String, Stats, Duration)>,
 }
 
 impl Past {
+    /// A group is gone that had this through the queues that there are.
+    pub(super) fn leave(&mut self, id: GroupId, path: &str, mut stats: Stats, mut had: Duration) {
+        if let Ok(at) = self.stats.binary_search_by_key(&id, |(id, ..)| *id) {
+            stats.add(&self.stats.remove(at).2);
+        }
+        had = had + self.had.remove(&id).unwrap_or_default();
+        if let Some(at) = self.gone.iter().position(|(gone, ..)| gone == path) {
+            let (_, more, longer) = self.gone.remove(at).expect("it is there");
+            stats.add(&more);
+            had = had + longer;
+        }
+        self.gone.push_back((path.to_owned(), stats, had));
+        while self.gone.len() > GONE {
+            self.gone.pop_front();
+        }
+    }
+
+    /// A group has come: what one of its path had before is its own.
+    pub(super) fn come(&mut self, id: GroupId, group: &Group) {
+        let Some(at) = self.gone.iter().position(|(path, ..)| *path == group.path) else { return };
+        let (_, stats, had) = self.gone.remove(at).expect("it is there");
+        add_stats(&mut self.stats, vec![(id, group, stats)]);
+        let all = self.had.entry(id).or_default();
+        *all = *all + had;
+    }
+
+    /// All of a disk that has nothing any more, with the groups by their paths: their numbers may be others' by then.
+    fn all_gone(mut self, groups: impl Iterator<Item = (GroupId, Group)>) -> Self {
+        groups.for_each(|(id, group)| self.leave(id, &group.path, Stats::default(), Duration::ZERO));
+        self
+    }
+
     fn add(&mut self, queues: &Queues) {
         for mut queue in queues.each() {
             add_stats(&mut self.stats, queue.groups().stats_by_group());
@@ -125,6 +163,30 @@ impl State {
             Arc::new(queues)
         });
         Arc::clone(made)
+    }
+}
+
+impl Disk {
+    /// What was counted on it, which has nothing any more, for one of its name.
+    pub(crate) fn take_past(&self) -> Past {
+        let mut state = self.state();
+        let mut past = std::mem::take(&mut state.past);
+        if let Some(queues) = state.queues.take() {
+            past.add(&queues);
+        }
+        let root = (GroupId::ROOT, state.plan.root.clone());
+        past.all_gone(state.groups.iter().cloned().chain([root]))
+    }
+
+    /// It goes on from what was counted on one of its name (handover.4).
+    pub(crate) fn goes_on_from(&self, before: Past) {
+        let mut state = self.state();
+        let State { past, groups, plan, .. } = &mut *state;
+        past.doing = past.doing + before.doing;
+        before.counts.iter().for_each(|(name, count)| *past.counts.entry(name).or_default() += count);
+        past.gone.extend(before.gone);
+        past.come(GroupId::ROOT, &plan.root);
+        groups.iter().for_each(|(id, group)| past.come(*id, group));
     }
 }
 

@@ -46,6 +46,7 @@ use crate::disk::blocks::Blocks;
 use crate::disk::gauge::Gauge;
 pub(crate) use disks::Disks;
 use disks::{Bound, GroupBounds};
+pub(crate) use handover::Past;
 use handover::State;
 pub(crate) use place::{Place, Registered};
 use place::{limits, put};
@@ -403,6 +404,7 @@ impl Disk {
             state.all().for_each(|queues| queues.bind(now, id, bound));
         }
         state.groups.push((id, group.clone()));
+        state.past.come(id, group);
     }
 
     /// Whether a group has this number, or had it and has not quite left.
@@ -461,14 +463,24 @@ impl Disk {
         if has_groups || state.all().any(|queues| queues.each().any(|queue| queue.groups().has_streams(id))) {
             return false;
         }
+        let mut figures = Figures::default();
         for queues in state.all() {
             for mut queue in queues.each() {
+                let at = usize::from(id.0);
+                let of = queue.groups_mut().figures_of_groups(now, at..at + 1).into_iter().flatten();
+                of.for_each(|(_, had)| figures.add(&had));
                 queue.remove_group(now, id).expect("nobody is in it");
             }
         }
-        state.groups.retain(|(one, _)| *one != id);
-        state.past.stats.retain(|(one, ..)| *one != id);
-        state.past.had.remove(&id);
+        let State { groups, past, .. } = &mut *state;
+        let gone = groups.extract_if(.., |(one, _)| *one == id).collect::<Vec<_>>();
+        for (_, group) in gone {
+            past.leave(id, &group.path, figures.stats.clone(), figures.had);
+            // It has come again while clients had the old one.
+            if let Some((id, again)) = groups.iter().find(|(_, one)| one.path == group.path) {
+                past.come(*id, again);
+            }
+        }
         true
     }
 

@@ -3,10 +3,11 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use super::Live;
+use super::{GONE, Live};
 use crate::clock;
-use crate::control::arrange;
+use crate::control::{arrange, view};
 use crate::device::Device;
+use crate::disk::Disk;
 use crate::export::clients::Served;
 use crate::worker::Backend;
 
@@ -48,16 +49,25 @@ impl Live {
             if !self.disks.values().any(|number| *number == one.disk) && !self.leaving.disks.contains(&one.disk) {
                 self.leaving.disks.push(one.disk);
             }
+            if let Some(link) = one.device.link().filter(|link| link.lost > 0)
+                && self.lost.len() < GONE
+            {
+                *self.lost.entry(view::name(&*one.device)).or_default() += link.lost;
+            }
             close(one.device); // live.3
         }
+        let mut gone = Vec::new();
         self.leaving.disks.retain(|number| {
             let busy = !backend.disks.get(*number).is_empty();
             if !busy {
+                let disk = backend.disks.get(*number);
                 backend.disks.set(*number, None);
+                gone.push(disk);
                 news = true;
             }
             busy
         });
+        gone.into_iter().for_each(|disk| self.keep_past(backend, &disk));
         let disks = backend.disks.all();
         self.leaving.groups.retain(|id| {
             disks.iter().fold(false, |left, (_, disk)| !disk.remove_group(now, *id) || disk.has_group(*id) || left)
@@ -67,6 +77,20 @@ impl Live {
             backend.notifiers.ring_all();
         }
         self.leaving.is_something() || served.is_leaving()
+    }
+}
+
+impl Live {
+    /// Keeps what was counted on a disk that is gone, for one of its name.
+    fn keep_past(&mut self, backend: &Backend, disk: &Disk) {
+        let again = self.disks.get(&disk.name).map(|number| backend.disks.get(*number));
+        if let Some(again) = again {
+            return again.goes_on_from(disk.take_past());
+        }
+        if self.past.len() == GONE {
+            self.past.pop_front();
+        }
+        self.past.push_back((disk.name.clone(), disk.take_past()));
     }
 }
 

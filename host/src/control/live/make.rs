@@ -71,6 +71,12 @@ impl Making<'_> {
                 one.file.iter().for_each(|file| backend.helpers.set_file(*file, number));
             }
         }
+        if let Some(before) = backend.disks.find(number).filter(|before| before.name == disk.name) {
+            disk.goes_on_from(before.take_past());
+        }
+        if let Some(at) = live.past.iter().position(|(name, _)| *name == disk.name) {
+            live.past.remove(at).into_iter().for_each(|(_, past)| disk.goes_on_from(past));
+        }
         backend.disks.set(number, Some(disk));
     }
 
