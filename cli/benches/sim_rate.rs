@@ -116,6 +116,7 @@ fn over_nbd(spec: &Spec, load: Load, runtime: Duration) -> f64 {
         limits: Limits::default(),
         tls: None,
         clients: Vec::new(),
+        delegated: Default::default(),
         roots: Vec::new(),
     })
     .expect("a model can be served");

@@ -5,7 +5,7 @@
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | [`access`] | which exports a client may open |
+//! | [`access`] | which exports a client may open, and what it may see and change of the server |
 //! | [`config`] | what to serve, as plain data |
 //! | [`confine`] | giving up what a server no longer needs once it has started |
 //! | [`control`] | what can be changed while it serves |

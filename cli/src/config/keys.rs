@@ -3,14 +3,16 @@
 //! From a row come what the config file and JSON take for it, what a server that runs can have changed, the refusal of unknown
 //! keys, the suggestions, what a shell completes, the types of the OpenAPI document, and the tables of `docs/config.md`.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-use fairlift::access::Rule;
+use fairlift::access::{Control, Rule};
 use fairlift::config::{Disk, Export, Faults, Null, Tls};
 use fairlift::control::check_path as check_group;
 use fairlift_core::ceiling::Bounds;
 use fairlift_core::learn::concurrency;
 use fairlift_core::{Duration, Priority, Weight, sched};
+use fairlift_lab::suggestion;
 
 use super::Server;
 use super::faults::read_file;
@@ -67,6 +69,13 @@ impl ExportKeys {
 pub(crate) struct GroupKeys {
     pub(crate) weight: Weight,
     pub(crate) bounds: Bounds,
+    pub(crate) delegate: BTreeSet<String>,
+}
+
+impl Default for GroupKeys {
+    fn default() -> Self {
+        Self { weight: Weight::DEFAULT, bounds: Bounds::default(), delegate: BTreeSet::new() }
+    }
 }
 
 /// What NBD allows for a description.
@@ -216,7 +225,22 @@ pub(crate) const GROUP_ROWS: &[Row<GroupKeys>] = &[
         .usual("`none`")
         .says("how long 99 of 100 reads and writes of the group take at most: others make room for that; needs the scheduler `fair`; see `docs/limits.md`")
         .live(),
+    group("delegate", List(None, |group, text, _| delegable(text).map(|()| _ = group.delegate.insert(text.into()))))
+        .takes("a list of `weight`, `max`, `burst`, `min`, `latency`")
+        .usual("none")
+        .says("what a client with `control = \"tenant\"` may change of this group and of those below it, where its own group is the same or above; see `docs/control.md`")
+        .only(true, false),
 ];
+
+/// Whether a key of a group is one that can change while the server runs.
+fn delegable(text: &str) -> Result<(), String> {
+    let known = || GROUP_ROWS.iter().filter(|row| row.is_put(Act::Set)).map(|row| row.name);
+    if known().any(|name| name == text) {
+        return Ok(());
+    }
+    let list = known().collect::<Vec<_>>().join(", ");
+    Err(format!("takes {list}, not {text:?}{}", suggestion(text, known())))
+}
 
 /// Where clients connect, of a listener that is added.
 pub(crate) const LISTENER_ROWS: &[Row<Option<Tls>>] =
@@ -229,14 +253,15 @@ fn tls_words() -> Vec<&'static str> {
     vec!["off", "on", "require"]
 }
 
-/// Who may open what.
+/// Who may open what, and see and change what.
 pub(crate) const CLIENT: Sort = Sort::new(
     "client",
     "[client.NAME]",
     "A client may open the exports that it is allowed here. Without any `[client.…]` every client may open every export; with one, \
      exports that no table allows a client do not exist for it. All that a table says of how its client is known must hold. A client that \
-     several tables fit may do what these allow together. NBD clients are meant: sockets of virtual machines, block devices and control \
-     have their own words. See `docs/do/access.md`.",
+     several tables fit may do what these allow together. NBD clients are meant, and by `control` and `token` those of the control server; \
+     sockets of virtual machines and block devices have their own words. A table with a `token`, or that allows no exports, bounds no NBD \
+     client. See `docs/do/access.md` and `docs/control.md`.",
     || all(CLIENT_ROWS),
 );
 
@@ -250,7 +275,7 @@ pub(crate) const CLIENT_ROWS: &[Row<Rule>] = &[
     client("certificate", Text(|rule, text| text.parse().map(|subject| rule.certificate = Some(subject))))
         .takes("`CN=NAME`, `DNS:NAME`, `URI:NAME`, `email:NAME`, or `sha256:` and its fingerprint")
         .usual("any client")
-        .says("a name in the certificate that the client shows, or that certificate alone; needs `tls_verify_peer`"),
+        .says("a name in the certificate that the client shows, or that certificate alone; needs `tls_verify_peer`, or `control` and a place of control with certificates"),
     client("address", Text(|rule, text| text.parse().map(|network| rule.address = Some(network))))
         .takes("an IP address, or a range such as `192.0.2.0/24`")
         .usual("any client")
@@ -259,6 +284,10 @@ pub(crate) const CLIENT_ROWS: &[Row<Rule>] = &[
         .takes("one of the addresses of `listen`")
         .usual("any client")
         .says("the address that the client has connected to"),
+    client("token", Text(|rule, text| text.parse().map(|token| rule.token = Some(token))))
+        .takes("`sha256:` and the digest of a token, as `printf %s \"$TOKEN\" | sha256sum` prints it")
+        .usual("any client")
+        .says("the token that the client sends to the control server; needs `control`"),
     client("exports", List(Some("lists no export"), |rule, text, _| Ok(_ = rule.exports.insert(text.into()))))
         .takes("the name of an export, or a list of them")
         .usual("none")
@@ -267,11 +296,19 @@ pub(crate) const CLIENT_ROWS: &[Row<Rule>] = &[
         .takes("a path from the root, as in `\"/tenants/alice\"`")
         .usual("none")
         .says("a group: the client may open the exports of this one and of all below it"),
+    client("control", Choice(controls, |rule, text| text.parse().map(|control| rule.control = Some(control))))
+        .takes("`none`; `tenant`: see its `group` alone, and change there what `delegate` allows; `see`: see all; `change`: change all")
+        .usual("`none`, or where no table says `control`: what the place of control allows")
+        .says("what the client may see and change of the server itself; see `docs/control.md`"),
     client("read_only", Switch(|rule, is| rule.read_only = is)).usual("false").says("whether the client may only read"),
     client("max_connections", Number(1, 1 << 20, |rule, most| rule.max_connections = Some(most as u32)))
         .usual("those of the server")
         .says("limit on connections of this client"),
 ];
+
+fn controls() -> Vec<&'static str> {
+    Control::ALL.map(Control::name).into()
+}
 
 /// What the kernel takes for no user.
 const NO_ID: u64 = u32::MAX as u64;
@@ -463,7 +500,7 @@ mod tests {
         disk("io_timeout", "\"2s\"", json!("2000ms"));
         disk("concurrency", "8", json!(8));
         disk("concurrency_max", "8", json!(8));
-        let new = || GroupKeys { weight: Weight::DEFAULT, bounds: Bounds::default() };
+        let new = GroupKeys::default;
         let group = |key, toml, json| {
             both(GROUP_ROWS, new, |group| format!("{} {:?}", group.weight, group.bounds), key, toml, &json);
         };

@@ -10,7 +10,7 @@ pub(crate) mod row;
 pub(crate) mod section;
 pub(crate) mod wanted;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
@@ -19,7 +19,7 @@ use fairlift::config::{self, Address, Backing, Engine, Limits, Tls};
 use fairlift::confine::Capability;
 use fairlift::control::check_name;
 use fairlift_core::ceiling::Bounds;
-use fairlift_core::{GroupId, Weight, sched};
+use fairlift_core::{GroupId, sched};
 use fairlift_lab::suggestion;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
@@ -53,6 +53,8 @@ pub(crate) struct File {
     pub(crate) bounds: BTreeMap<String, Bounds>,
     /// The groups that have a table of their own, and where it is.
     pub(crate) weighed: Vec<Placed<String>>,
+    /// What tenants may change of groups.
+    pub(crate) delegated: BTreeMap<String, BTreeSet<String>>,
     /// Where floors are.
     pub(crate) floors: Vec<Placed<String>>,
     /// `[client.…]`, in the order of the file.
@@ -190,7 +192,9 @@ impl Reading<'_> {
         let mut groups = Tree::new();
         let sections = self.sections(document, GROUP);
         let mut bounds = BTreeMap::new();
-        let weighed = sections.iter().filter_map(|section| self.group(section, &mut groups, &mut bounds)).collect();
+        let mut delegated = BTreeMap::new();
+        let mut group = |section| self.group(section, &mut groups, (&mut bounds, &mut delegated));
+        let weighed = sections.iter().filter_map(&mut group).collect();
         let exports = self.sections(document, EXPORT);
         let exports = exports.iter().filter_map(|section| self.export(section, &disks, &mut groups)).collect();
         let floors = sections
@@ -198,7 +202,7 @@ impl Reading<'_> {
             .filter_map(|section| Some(Placed { value: section.name.clone(), at: section.raw("min")?.span() }));
         let floors = floors.collect();
         let clients = self.sections(document, CLIENT).iter().map(|section| self.client(section)).collect();
-        File { disks, exports, groups, bounds, weighed, floors, clients, server: self.server(document) }
+        File { disks, exports, groups, bounds, weighed, delegated, floors, clients, server: self.server(document) }
     }
 
     /// The tables `[sort.NAME]`, in the order of the file.
@@ -267,15 +271,14 @@ impl Reading<'_> {
         Disk { at: section.at.clone(), scheduler, set, said }
     }
 
-    /// Gives a group its weight; answers its path and the place of its table.
     /// Gives a group its weight and its bounds; answers its path and the place of its table.
     fn group(
         &mut self,
         section: &Section<'_>,
         groups: &mut Tree,
-        bounds: &mut BTreeMap<String, Bounds>,
+        (bounds, delegated): (&mut BTreeMap<String, Bounds>, &mut BTreeMap<String, BTreeSet<String>>),
     ) -> Option<Placed<String>> {
-        let mut said = GroupKeys { weight: Weight::DEFAULT, bounds: Bounds::default() };
+        let mut said = GroupKeys::default();
         section.put(self.mistakes, GROUP_ROWS, &mut said);
         let root = if section.name == "/" { said.bounds.check_root() } else { Ok(()) };
         match root.and_then(|()| said.bounds.check()) {
@@ -286,6 +289,9 @@ impl Reading<'_> {
                 let at = section.raw(key).map_or(section.at.clone(), Spanned::span);
                 self.mistakes.push(section.mistake(key, at, wrong.to_string()));
             }
+        }
+        if !said.delegate.is_empty() {
+            delegated.insert(section.name.clone(), said.delegate);
         }
         let has_weight = section.raw("weight").is_some();
         match groups.place(&section.name) {

@@ -19,6 +19,13 @@ pub(crate) enum Kind {
     Listener,
 }
 
+impl Kind {
+    /// As people write it.
+    pub(crate) fn name(self) -> &'static str {
+        KINDS.iter().find(|(_, kind)| *kind == self).map_or("", |(name, _)| name)
+    }
+}
+
 /// What can be done with it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Act {

@@ -2,6 +2,8 @@
 
 use std::sync::{Arc, PoisonError, RwLock};
 
+use fairlift::access::Peer;
+
 use super::place::Locks;
 
 /// What holds for all clients of a place.
@@ -31,4 +33,6 @@ pub(crate) struct Who {
     pub(crate) place: Arc<Endpoint>,
     /// For the log: `uid 1000 (pid 4711)`, `127.0.0.1:51234`.
     pub(crate) name: String,
+    /// What is known of it; its token comes with each request.
+    pub(crate) peer: Peer,
 }

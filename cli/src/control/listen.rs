@@ -8,6 +8,7 @@ use std::sync::{Arc, RwLock};
 use std::time::Duration;
 
 use axum::extract::Request;
+use fairlift::access::Peer;
 use fairlift::config::Address;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::sync::{Semaphore, oneshot};
@@ -134,11 +135,13 @@ async fn accept_unix(socket: UnixListener, place: Arc<Endpoint>, router: axum::R
     loop {
         match socket.accept().await {
             Ok((stream, _)) => {
-                let name = match stream.peer_cred() {
-                    Ok(peer) => format!("uid {} (pid {})", peer.uid(), peer.pid().unwrap_or(0)),
-                    Err(_) => "unknown".into(),
+                let peer = stream.peer_cred().ok();
+                let name = match &peer {
+                    Some(peer) => format!("uid {} (pid {})", peer.uid(), peer.pid().unwrap_or(0)),
+                    None => "unknown".into(),
                 };
-                let who = Who { place: Arc::clone(&place), name };
+                let peer = Peer { user: peer.map(|peer| (peer.uid(), peer.gid())), ..Peer::default() };
+                let who = Who { place: Arc::clone(&place), name, peer };
                 in_a_task(&room, speak(TokioIo::new(stream), who, router.clone()));
             }
             Err(error) => pause(&error).await,
@@ -151,7 +154,8 @@ async fn accept_tcp(socket: TcpListener, place: Arc<Endpoint>, router: axum::Rou
     loop {
         match socket.accept().await {
             Ok((stream, from)) => {
-                let who = Who { place: Arc::clone(&place), name: from.to_string() };
+                let peer = Peer { address: Some(from.ip()), ..Peer::default() };
+                let who = Who { place: Arc::clone(&place), name: from.to_string(), peer };
                 in_a_task(&room, greet(stream, who, router.clone()));
             }
             Err(error) => pause(&error).await,
@@ -185,6 +189,7 @@ async fn greet(stream: tokio::net::TcpStream, mut who: Who, router: axum::Router
     match tokio::time::timeout(HEAD_TIME, tokio_rustls::TlsAcceptor::from(tls).accept(stream)).await {
         Ok(Ok(stream)) => {
             let shown = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
+            who.peer.certificate = shown.map(|shown| fairlift::access::Certificate::new(shown));
             who.name += &shown.map_or_else(String::new, |shown| format!(" certificate {}", fingerprint(shown)));
             speak(TokioIo::new(stream), who, router).await;
         }

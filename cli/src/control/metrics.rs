@@ -18,6 +18,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use axum::body::{Body, Bytes};
 use axum::http::{HeaderMap, header};
 use axum::response::{IntoResponse as _, Response};
+use fairlift::access::Grant;
 use fairlift::control::view::{DiskView, GroupView};
 use fairlift::control::{State, View};
 use fairlift_core::{Duration, Instant};
@@ -112,12 +113,17 @@ impl Text {
     }
 }
 
-/// What a server does, as text.
-pub(super) fn text(state: &State, mut view: View, looks: &Looks, format: Format) -> String {
-    let mut text = tenants::text(&rows(state, &view, looks), &state.config.bounds, format);
+/// What a server does, as text, as far as a client may see it: what is not of a tenant is for who sees all.
+pub(super) fn text(role: &Grant, state: &State, mut view: View, looks: &Looks, format: Format) -> String {
+    let mut rows = rows(state, &view, looks);
+    rows.retain(|row| role.sees(&row.group.path));
+    let bounds = state.config.bounds.iter().filter(|(path, _)| role.sees(path));
+    let mut text = tenants::text(&rows, &bounds.collect::<Vec<_>>(), format);
     view.disks.iter_mut().for_each(|disk| disk.groups = Vec::new());
     let mut registry = Registry::default();
-    registry.register_collector(Box::new(Figures { view }));
+    if role.sees("/") {
+        registry.register_collector(Box::new(Figures { view }));
+    }
     let mut rest = String::new();
     encode(&mut rest, &registry).expect("writing to memory does not fail");
     text += &match format {

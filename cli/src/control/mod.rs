@@ -6,7 +6,7 @@
 //! http.1  A client that says nothing, sends junk or a body that does not end costs a connection for a few seconds, and there are
 //!         bounds on connections, heads and bodies.
 //! http.2  Who may: the mode of the unix socket says it. A TCP address needs a bearer token or a client's certificate, and Host and
-//!         Origin must be its own. At a unix socket, which ssh may forward to a browser, Host is no name of the internet. A place can
+//!         Origin must be its own. Clients have roles where `[client.NAME]` says so (roles.1). At a unix socket, which ssh may forward to a browser, Host is no name of the internet. A place can
 //!         be for reading only. Every change is logged with who made it.
 //! http.3  A change is answered with what is in force afterwards, and the version; `If-Match` makes it fail (409) if somebody else
 //!         has changed something since.
@@ -17,6 +17,7 @@ mod listen;
 mod metrics;
 mod page;
 mod place;
+mod roles;
 mod routes;
 mod shares;
 mod show;

@@ -14,11 +14,13 @@ use axum::response::sse::{Event as Told, KeepAlive, Sse};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::{MethodFilter, Router, on};
 use fairlift::Handle;
+use fairlift::access::Grant;
 use fairlift::control::{Edit, Made, Refused, State, Step, View};
 use fairlift_lab::suggestion;
 use serde_json::{Value, json};
 
 use super::door::Who;
+use super::roles::{self, Right};
 use super::words::Words;
 use super::{Act, ConfigFile, Kind, NotRead, ReadAgain, metrics, page, show, status, trace, why};
 use asked::{ApiRequest, if_match, keys};
@@ -64,6 +66,7 @@ pub(super) enum Does {
 
 /// A route.
 pub(super) struct Route {
+    pub(super) needs: Right,
     pub(super) method: Method,
     /// As axum has it: `{name}` is one part of the path, `{*name}` all that follow.
     pub(super) path: &'static str,
@@ -72,96 +75,154 @@ pub(super) struct Route {
 }
 
 pub(super) const ROUTES: &[Route] = &[
-    row(Method::GET, "/", Does::Page(page::Asset::Text), "The web page"),
-    row(Method::GET, "/page.css", Does::Page(page::Asset::Style), "Its style"),
-    row(Method::GET, "/page.js", Does::Page(page::Asset::Script), "Its script"),
-    row(Method::GET, "/v1", Does::Server, "The server: version, workers, listeners, flush errors"),
-    row(Method::GET, "/v1/openapi.json", Does::Document, "This document"),
-    row(Method::GET, "/v1/state", Does::All, "All current settings: exports, disks, groups, listeners"),
-    row(Method::GET, "/v1/status", Does::Status, "What each tenant had of each disk, and was due, over ?seconds=1"),
-    row(Method::GET, "/metrics", Does::Metrics, "Metrics for Prometheus: OpenMetrics, or the older text format"),
+    row(Right::Nothing, Method::GET, "/", Does::Page(page::Asset::Text), "The web page"),
+    row(Right::Nothing, Method::GET, "/page.css", Does::Page(page::Asset::Style), "Its style"),
+    row(Right::Nothing, Method::GET, "/page.js", Does::Page(page::Asset::Script), "Its script"),
+    row(Right::Own, Method::GET, "/v1", Does::Server, "The server: version, workers, listeners, flush errors"),
+    row(Right::Own, Method::GET, "/v1/openapi.json", Does::Document, "This document"),
+    row(Right::Own, Method::GET, "/v1/state", Does::All, "All current settings: exports, disks, groups, listeners"),
     row(
+        Right::Own,
+        Method::GET,
+        "/v1/status",
+        Does::Status,
+        "What each tenant had of each disk, and was due, over ?seconds=1",
+    ),
+    row(
+        Right::Own,
+        Method::GET,
+        "/metrics",
+        Does::Metrics,
+        "Metrics for Prometheus: OpenMetrics, or the older text format",
+    ),
+    row(
+        Right::Own,
         Method::GET,
         "/v1/why",
         Does::WhyAll,
         "What the requests of each tenant, or of ?tenant=PATH and those below it, wait for, over ?seconds=1",
     ),
-    row(Method::GET, "/v1/why/{name}", Does::Why, "What the requests of an export's tenant wait for, over ?seconds=1"),
     row(
+        Right::Own,
+        Method::GET,
+        "/v1/why/{name}",
+        Does::Why,
+        "What the requests of an export's tenant wait for, over ?seconds=1",
+    ),
+    row(
+        Right::See,
         Method::GET,
         "/v1/trace",
         Does::Trace,
         "The steps of each request for ?seconds=5, of ?export=NAME or of all, as blktrace records",
     ),
-    row(Method::GET, "/v1/exports", Does::List(Kind::Export), "All exports"),
-    row(Method::POST, "/v1/exports", Does::Change(Act::Add, Kind::Export), "Adds an export"),
-    row(Method::GET, "/v1/exports/{name}", Does::Look(Kind::Export), "An export"),
-    row(Method::PATCH, "/v1/exports/{name}", Does::Change(Act::Set, Kind::Export), "Changes an export"),
+    row(Right::Own, Method::GET, "/v1/exports", Does::List(Kind::Export), "All exports"),
+    row(Right::Change, Method::POST, "/v1/exports", Does::Change(Act::Add, Kind::Export), "Adds an export"),
+    row(Right::Own, Method::GET, "/v1/exports/{name}", Does::Look(Kind::Export), "An export"),
+    row(Right::Change, Method::PATCH, "/v1/exports/{name}", Does::Change(Act::Set, Kind::Export), "Changes an export"),
     row(
+        Right::Change,
         Method::DELETE,
         "/v1/exports/{name}",
         Does::Change(Act::Remove, Kind::Export),
         "Removes an export: its clients are drained, or disconnected at once with ?now=true",
     ),
-    row(Method::GET, "/v1/disks", Does::List(Kind::Disk), "All disks, with their tunables and what `auto` found"),
-    row(Method::POST, "/v1/disks", Does::Change(Act::Add, Kind::Disk), "Adds a disk"),
-    row(Method::GET, "/v1/disks/{name}", Does::Look(Kind::Disk), "A disk"),
     row(
+        Right::See,
+        Method::GET,
+        "/v1/disks",
+        Does::List(Kind::Disk),
+        "All disks, with their tunables and what `auto` found",
+    ),
+    row(Right::Change, Method::POST, "/v1/disks", Does::Change(Act::Add, Kind::Disk), "Adds a disk"),
+    row(Right::See, Method::GET, "/v1/disks/{name}", Does::Look(Kind::Disk), "A disk"),
+    row(
+        Right::Change,
         Method::PATCH,
         "/v1/disks/{name}",
         Does::Change(Act::Set, Kind::Disk),
         "Changes a disk: scheduler, depth, tunables",
     ),
     row(
+        Right::Change,
         Method::DELETE,
         "/v1/disks/{name}",
         Does::Change(Act::Remove, Kind::Disk),
         "Removes a disk that no export is on",
     ),
-    row(Method::GET, "/v1/groups", Does::List(Kind::Group), "The tree of groups"),
-    row(Method::POST, "/v1/groups", Does::Change(Act::Add, Kind::Group), "Adds a group"),
-    row(Method::GET, "/v1/groups/{*name}", Does::Look(Kind::Group), "A group and those below it"),
+    row(Right::Own, Method::GET, "/v1/groups", Does::List(Kind::Group), "The tree of groups"),
+    row(Right::Change, Method::POST, "/v1/groups", Does::Change(Act::Add, Kind::Group), "Adds a group"),
+    row(Right::Own, Method::GET, "/v1/groups/{*name}", Does::Look(Kind::Group), "A group and those below it"),
     row(
+        Right::Delegated,
         Method::PATCH,
         "/v1/groups/{*name}",
         Does::Change(Act::Set, Kind::Group),
         "Changes a group: weight, limits, latency",
     ),
-    row(Method::DELETE, "/v1/groups/{*name}", Does::Change(Act::Remove, Kind::Group), "Removes an empty group"),
-    row(Method::GET, "/v1/listeners", Does::List(Kind::Listener), "The addresses for clients"),
-    row(Method::POST, "/v1/listeners", Does::Change(Act::Add, Kind::Listener), "Adds a listener"),
     row(
+        Right::Change,
+        Method::DELETE,
+        "/v1/groups/{*name}",
+        Does::Change(Act::Remove, Kind::Group),
+        "Removes an empty group",
+    ),
+    row(Right::See, Method::GET, "/v1/listeners", Does::List(Kind::Listener), "The addresses for clients"),
+    row(Right::Change, Method::POST, "/v1/listeners", Does::Change(Act::Add, Kind::Listener), "Adds a listener"),
+    row(
+        Right::Change,
         Method::DELETE,
         "/v1/listeners/{*name}",
         Does::Change(Act::Remove, Kind::Listener),
         "Closes a listener; connections made through it stay open",
     ),
-    row(Method::GET, "/v1/connections", Does::Connections, "All connections"),
+    row(Right::Own, Method::GET, "/v1/connections", Does::Connections, "All connections"),
     row(
+        Right::Own,
         Method::GET,
         "/v1/events",
         Does::Events,
         "Events, as server-sent events; ?after=NUMBER continues after one, ?last=10 starts with that many past ones",
     ),
     row(
+        Right::Change,
         Method::POST,
         "/v1/changes",
         Does::Transaction,
         "Several changes, all or none: {\"changes\": [{\"set\": \"group\", \"name\": \"/a\", \"weight\": 300}]}",
     ),
-    row(Method::POST, "/v1/reload", Does::Reload, "Re-reads the config file and applies the differences"),
     row(
+        Right::Change,
+        Method::POST,
+        "/v1/reload",
+        Does::Reload,
+        "Re-reads the config file and applies the differences",
+    ),
+    row(
+        Right::Change,
         Method::POST,
         "/v1/acknowledge",
         Does::Acknowledge,
         "Acknowledges flush errors, so that flushes may succeed again",
     ),
-    row(Method::POST, "/v1/drain", Does::Drain, "Finishes what is in flight, flushes, and ends the server"),
-    row(Method::POST, "/v1/stop", Does::Stop, "Ends the server at once; writes that were not flushed may be lost"),
+    row(
+        Right::Change,
+        Method::POST,
+        "/v1/drain",
+        Does::Drain,
+        "Finishes what is in flight, flushes, and ends the server",
+    ),
+    row(
+        Right::Change,
+        Method::POST,
+        "/v1/stop",
+        Does::Stop,
+        "Ends the server at once; writes that were not flushed may be lost",
+    ),
 ];
 
-const fn row(method: Method, path: &'static str, does: Does, says: &'static str) -> Route {
-    Route { method, path, does, says }
+const fn row(needs: Right, method: Method, path: &'static str, does: Does, says: &'static str) -> Route {
+    Route { needs, method, path, does, says }
 }
 
 /// An answer that is no success.
@@ -173,13 +234,13 @@ pub(super) fn router(app: App) -> Router {
     let mut router = Router::new();
     for route in ROUTES {
         let filter = MethodFilter::try_from(route.method.clone()).expect("the methods of the table are usual ones");
-        let (app, does) = (app.clone(), route.does);
+        let app = app.clone();
         router = router.route(
             route.path,
             on(filter, move |path: RawPathParams, request: Request| {
                 let name = path.iter().next().map(|(_, value)| value.to_owned());
                 let app = app.clone();
-                async move { answer(app.answer(does, name, request).await) }
+                async move { answer(app.answer(route, name, request).await) }
             }),
         );
     }
@@ -238,27 +299,30 @@ impl App {
         let _ = tokio::task::spawn_blocking(move || handle.sweep()).await;
     }
 
-    async fn answer(self, does: Does, name: Option<String>, request: Request) -> Answer {
-        let mut asked = ApiRequest::read(does, name, request).await?;
-        match does {
+    async fn answer(self, route: &Route, name: Option<String>, request: Request) -> Answer {
+        let mut asked = ApiRequest::read(&self.handle, route, name, request).await?;
+        let role = asked.role.clone();
+        match route.does {
             Does::Page(file) => Ok(file.answer()),
             Does::Document => Ok(json_response(&openapi::document())),
             Does::Server => {
-                let may_change = !asked.who.place.read_only;
-                self.look(move |state, view| Ok(show::server(state, view, may_change))).await
+                let config = self.state().await?.config;
+                let may_change = !asked.who.place.read_only && roles::may_change(&role, &config);
+                let sees_all = role.sees("/");
+                self.look(role, move |state, view| Ok(show::server(state, view, (may_change, sees_all)))).await
             }
-            Does::All => self.look(|state, view| Ok(show::state(state, view))).await,
-            Does::List(kind) => self.look(move |state, view| Ok(list(kind, state, view))).await,
-            Does::Look(kind) => self.look(move |state, view| one(kind, &asked.name, state, view)).await,
+            Does::All => self.look(role, |state, view| Ok(show::state(state, view))).await,
+            Does::List(kind) => self.look(role, move |state, view| Ok(list(kind, state, view))).await,
+            Does::Look(kind) => self.look(role, move |state, view| one(kind, &asked.name, state, view)).await,
             Does::Connections => {
-                self.look(|_, view| Ok(view.clients.iter().map(show::client).collect::<Value>())).await
+                self.look(role, |_, view| Ok(view.clients.iter().map(show::client).collect::<Value>())).await
             }
-            Does::Status => self.status(&asked.query).await,
-            Does::Why => self.why(&asked.name, &asked.query).await,
-            Does::WhyAll => self.why_all(&asked.query).await,
-            Does::Trace => self.trace(&asked.query),
-            Does::Metrics => self.metrics(metrics::Format::wanted(&asked.headers)).await,
-            Does::Events => self.events(&asked.query, &asked.headers),
+            Does::Status => self.status(&asked).await,
+            Does::Why => self.why(&asked).await,
+            Does::WhyAll => self.why_all(&asked).await,
+            Does::Trace => self.trace(asked),
+            Does::Metrics => self.metrics(role, metrics::Format::wanted(&asked.headers)).await,
+            Does::Events => self.events(asked),
             Does::Change(act, kind) => self.one_change(act, kind, asked).await,
             Does::Transaction => self.transaction(asked).await,
             Does::Reload => {
@@ -294,7 +358,10 @@ impl App {
         {
             asked.keys.insert("now".into(), Value::String(now));
         }
-        let (file, keys) = (Arc::clone(&self.file), asked.keys);
+        let (file, keys, role) = (Arc::clone(&self.file), asked.keys, asked.role);
+        if let Grant::Tenant(_) = role {
+            roles::may_set(&role, &self.state().await?.config, &name, &keys)?;
+        }
         self.change(asked.who, asked.headers, dry_run, Some((kind, name.clone())), move |edit| {
             Words::new(edit, file.ways()).change(act, kind, &name, keys)
         })
@@ -324,43 +391,66 @@ impl App {
         Ok(json_response(&json!({"acknowledged": count})))
     }
 
-    /// The state and what the server does, as they are at one moment.
-    async fn look(self, show: impl FnOnce(&State, &View) -> Result<Value, Failure> + Send + 'static) -> Answer {
+    async fn state(&self) -> Result<State, Failure> {
+        let handle = self.handle.clone();
+        Ok(ask(move || handle.state()).await?.ok_or(Refused::Ended)?)
+    }
+
+    /// The state and what the server does, as they are at one moment, as far as a client of this role may see them.
+    async fn look(
+        self,
+        role: Grant,
+        show: impl FnOnce(&State, &View) -> Result<Value, Failure> + Send + 'static,
+    ) -> Answer {
         let shown = ask(move || {
             let (state, view) = (self.handle.state(), self.handle.view(false));
-            let (Some(state), Some(view)) = (state, view) else { return Err(Failure::from(Refused::Ended)) };
-            Ok((state.version, show(&state, &view)?))
+            let (state, view) = state.zip(view).ok_or(Refused::Ended)?;
+            let (state, view) = roles::seen(&role, state, view);
+            Ok::<_, Failure>((state.version, show(&state, &view)?))
         });
         let (version, value) = shown.await??;
         Ok(tagged(json_response(&value), version))
     }
 
-    async fn status(self, query: &BTreeMap<String, String>) -> Answer {
-        let (state, before, after) = self.look_twice(query).await?;
+    async fn status(self, asked: &ApiRequest) -> Answer {
+        let (state, before, after) = self.look_twice(&asked.query).await?;
         let seconds = after.at.since(before.at).as_nanos() as f64 / 1e9;
         let mut value = status::status(&state, &before, &after, seconds);
-        let mut warnings = ask(move || self.file.warnings(&self.handle)).await?;
+        let file = Arc::clone(&self.file);
+        let handle = self.handle.clone();
+        let mut warnings = ask(move || file.warnings(&handle)).await?;
         warnings.extend(status::warnings(&after));
         value["warnings"] = warnings.into();
+        roles::hide(&self.still(asked)?, &mut value);
         Ok(tagged(json_response(&value), state.version))
     }
 
-    async fn why(self, export: &str, query: &BTreeMap<String, String>) -> Answer {
-        let state = self.handle.state().ok_or(Refused::Ended)?;
-        // What is not there is not looked at for a second.
-        one(Kind::Export, export, &state, &self.handle.view(false).ok_or(Refused::Ended)?)?;
-        let (state, before, after) = self.look_twice(query).await?;
-        let value = why::why(&state, &before, &after, export);
-        let value = value.ok_or_else(|| Failure(StatusCode::NOT_FOUND, format!("export \"{export}\" has gone")))?;
+    /// The role that a client has by now, if it may still see what it asked for (roles.1).
+    fn still(&self, asked: &ApiRequest) -> Result<Grant, Failure> {
+        let role = self.handle.role(&asked.who.peer);
+        Right::Own.is_of(&role).map(|()| role)
+    }
+
+    async fn why(self, asked: &ApiRequest) -> Answer {
+        self.is_there(Kind::Export, &asked.name, asked).await?;
+        let (state, before, after) = self.look_twice(&asked.query).await?;
+        let value = why::why(&self.still(asked)?, &state, &before, &after, &asked.name);
+        let gone = || Failure(StatusCode::NOT_FOUND, format!("export \"{}\" has gone", asked.name));
+        Ok(tagged(json_response(&value.ok_or_else(gone)?), state.version))
+    }
+
+    async fn why_all(&self, asked: &ApiRequest) -> Answer {
+        let tenant = asked.query.get("tenant").map_or("/", String::as_str);
+        self.is_there(Kind::Group, tenant, asked).await?;
+        let (state, before, after) = self.look_twice(&asked.query).await?;
+        let value = why::all(&self.still(asked)?, &state, &before, &after, tenant);
         Ok(tagged(json_response(&value), state.version))
     }
 
-    async fn why_all(&self, query: &BTreeMap<String, String>) -> Answer {
-        let tenant = query.get("tenant").map_or("/", String::as_str);
-        let state = self.handle.state().ok_or(Refused::Ended)?;
-        one(Kind::Group, tenant, &state, &self.handle.view(false).ok_or(Refused::Ended)?)?;
-        let (state, before, after) = self.look_twice(query).await?;
-        Ok(tagged(json_response(&why::all(&state, &before, &after, tenant)), state.version))
+    /// Whether there is such a thing for this client: what is not there is not looked at for a second.
+    async fn is_there(&self, kind: Kind, name: &str, asked: &ApiRequest) -> Result<(), Failure> {
+        let (role, name) = (asked.role.clone(), name.to_owned());
+        self.clone().look(role, move |state, view| one(kind, &name, state, view)).await.map(drop)
     }
 
     /// The server at two moments, `seconds` of the query apart, and what is in force at the second.
@@ -374,8 +464,9 @@ impl App {
         Ok((state, before, after))
     }
 
-    fn trace(self, query: &BTreeMap<String, String>) -> Answer {
-        let seconds = seconds(query, 5.0, 3600.0)?;
+    fn trace(self, asked: ApiRequest) -> Answer {
+        let ApiRequest { query, who, role, .. } = asked;
+        let seconds = seconds(&query, 5.0, 3600.0)?;
         let state = self.handle.state().ok_or(Refused::Ended)?;
         let trace = self.handle.trace();
         let trace = trace.ok_or_else(|| Failure(StatusCode::CONFLICT, "a trace is being taken already".into()))?;
@@ -387,19 +478,21 @@ impl App {
                 Failure(StatusCode::NOT_FOUND, says)
             })?),
         };
-        Ok(trace::answer(trace, export, Duration::from_secs_f64(seconds)))
+        let may_go_on = move || self.handle.role(&who.peer) == role;
+        Ok(trace::answer(trace, export, Duration::from_secs_f64(seconds), Box::new(may_go_on)))
     }
 
-    async fn metrics(self, format: metrics::Format) -> Answer {
+    async fn metrics(self, role: Grant, format: metrics::Format) -> Answer {
         let (handle, looks) = (self.handle.clone(), self.looks.clone());
         let text = ask(move || {
             let (state, view) = handle.state().zip(handle.view(true)).ok_or(Refused::Ended)?;
-            Ok::<_, Refused>(metrics::text(&state, view, &looks, format))
+            Ok::<_, Refused>(metrics::text(&role, &state, view, &looks, format))
         });
         Ok(self.texts.answer(text.await??, format))
     }
 
-    fn events(self, query: &BTreeMap<String, String>, headers: &HeaderMap) -> Answer {
+    fn events(self, asked: ApiRequest) -> Answer {
+        let ApiRequest { query, headers, who, role, .. } = asked;
         // Browsers say where they were when they connect again.
         let last = headers.get("last-event-id").and_then(|value| value.to_str().ok()).map(str::to_owned);
         let number = |name: &str, text: Option<String>| -> Result<Option<u64>, Failure> {
@@ -409,33 +502,51 @@ impl App {
         };
         let after = number("after", query.get("after").cloned().or(last))?;
         let past = number("last", query.get("last").cloned())?.unwrap_or(0);
-        let handle = self.handle;
-        let after = after.unwrap_or_else(|| handle.events(None).1.saturating_sub(past));
-        let told =
-            futures_util::stream::unfold((handle, after, Vec::new()), |(handle, mut after, mut ready)| async move {
+        // A tenant is told from now on: a name in what was before may have been another's then.
+        let is_tenant = matches!(role, Grant::Tenant(_));
+        let latest = self.handle.events(None).1;
+        let after =
+            after.filter(|_| !is_tenant).unwrap_or_else(|| latest.saturating_sub(if is_tenant { 0 } else { past }));
+        let told = futures_util::stream::unfold(
+            (self, who, role, after, Vec::new()),
+            move |(app, who, role, mut after, mut ready)| async move {
                 loop {
-                    if let Some(event) = ready.pop() {
-                        return Some((Ok::<_, Infallible>(event), (handle, after, ready)));
+                    if app.handle.role(&who.peer) != role {
+                        return None; // roles.1
                     }
-                    if !handle.is_there() {
+                    if let Some(event) = ready.pop() {
+                        return Some((Ok::<_, Infallible>(event), (app, who, role, after, ready)));
+                    }
+                    if !app.handle.is_there() {
                         return None;
                     }
-                    let (events, missing) = handle.events(Some(after));
+                    let (events, missing) = app.handle.events(Some(after));
+                    let config =
+                        if events.is_empty() { None } else { app.state().await.ok().map(|state| state.config) };
                     if missing > 0 {
                         let says = json!({"event": "missing", "count": missing});
                         ready.push(Told::default().event("missing").data(says.to_string()));
                     }
                     for event in events {
                         after = event.number;
-                        let data = show::event(&event).to_string();
-                        ready.push(Told::default().id(event.number.to_string()).event(event.kind).data(data));
+                        if !config.as_ref().is_some_and(|config| roles::tells(&role, config, &event)) {
+                            continue;
+                        }
+                        let mut told = Told::default().event(event.kind);
+                        let mut data = show::event(&event);
+                        match is_tenant {
+                            true => drop(data.as_object_mut().and_then(|data| data.remove("number"))), // It counts others' events.
+                            false => told = told.id(event.number.to_string()),
+                        }
+                        ready.push(told.data(data.to_string()));
                     }
                     ready.reverse();
                     if ready.is_empty() {
                         tokio::time::sleep(EVENTS).await;
                     }
                 }
-            });
+            },
+        );
         Ok(Sse::new(told).keep_alive(KeepAlive::default()).into_response())
     }
 
@@ -479,7 +590,11 @@ impl App {
         let asked = if_match(&headers)?;
         let work = move || -> Result<(u64, Value), Failure> {
             let handle = &self.handle;
-            let Made { state, steps, suited } = handle.change(words, asked, dry_run)?;
+            let Made { state, steps, mut suited } = handle.change(words, asked, dry_run)?;
+            let is_tenant = matches!(handle.role(&who.peer), Grant::Tenant(_));
+            if is_tenant {
+                suited.clear(); // They are about disks, which others have too.
+            }
             let also: Vec<_> = suited.iter().map(Step::to_string).collect();
             let made: Vec<_> = steps.iter().map(Step::to_string).chain(also.iter().cloned()).collect();
             let warnings = self.file.warnings_of(&state.config, &steps);
@@ -488,8 +603,9 @@ impl App {
                     tracing::info!(who = who.name, version = state.version, "changed: {change}");
                 }
                 let what = made.join("; ");
-                let of = vec![("version", state.version.to_string()), ("who", who.name.clone()), ("what", what)];
-                handle.tell("changed", of);
+                let mut told = vec![("version", state.version.to_string()), ("who", who.name.clone()), ("what", what)];
+                told.extend(of.as_ref().map(|(kind, name)| (kind.name(), name.clone())));
+                handle.tell("changed", told);
                 warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
             }
             let view = handle.view(false).ok_or(Refused::Ended)?;
@@ -503,7 +619,7 @@ impl App {
             if of.is_some() && !dry_run && !also.is_empty() {
                 value["also"] = also.into();
             }
-            if !warnings.is_empty() {
+            if !warnings.is_empty() && !is_tenant {
                 value["warnings"] = warnings.into();
             }
             Ok((state.version, value))

@@ -381,6 +381,7 @@ mod tests {
             limits: Limits::default(),
             tls: None,
             clients: Vec::new(),
+            delegated: Default::default(),
             roots: Vec::new(),
         };
         State { version: 0, config: config.into() }

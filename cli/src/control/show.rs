@@ -23,7 +23,7 @@ pub(super) fn seconds(at: SystemTime) -> f64 {
     millis as f64 / 1000.0
 }
 
-pub(super) fn server(state: &State, view: &View, may_change: bool) -> Value {
+pub(super) fn server(state: &State, view: &View, (may_change, sees_all): (bool, bool)) -> Value {
     json!({
         "version": state.version,
         "program": env!("CARGO_PKG_VERSION"),
@@ -52,6 +52,7 @@ pub(super) fn server(state: &State, view: &View, may_change: bool) -> Value {
         })).collect::<Value>(),
         "leaving": view.leaving,
         "may_change": may_change,
+        "sees_all": sees_all,
     })
 }
 

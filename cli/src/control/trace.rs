@@ -27,15 +27,21 @@ struct Taking {
     lost: u64,
     begun: bool,
     over: bool,
+    may_go_on: Box<dyn Fn() -> bool + Send>,
 }
 
-/// Takes a trace for so long, of an export or of all.
-pub(super) fn answer(trace: Trace, export: Option<Traced>, time: Duration) -> Response {
+/// Takes a trace for so long, of an export or of all, while the client may go on.
+pub(super) fn answer(
+    trace: Trace,
+    export: Option<Traced>,
+    time: Duration,
+    may_go_on: Box<dyn Fn() -> bool + Send>,
+) -> Response {
     let end = tokio::time::Instant::now() + time;
-    let taking = Taking { trace, export, end, began: None, lost: 0, begun: false, over: false };
+    let taking = Taking { trace, export, end, began: None, lost: 0, begun: false, over: false, may_go_on };
     let pieces = futures_util::stream::unfold(taking, |mut taking| async move {
         loop {
-            if taking.over {
+            if taking.over || !(taking.may_go_on)() {
                 return None;
             }
             if taking.begun {

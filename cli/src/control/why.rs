@@ -15,6 +15,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
+use fairlift::access::Grant;
 use fairlift::config::{Config, Export};
 use fairlift::control::view::{ClientView, DiskView};
 use fairlift::control::{State, View};
@@ -36,6 +37,8 @@ const ONE: f64 = 1.5;
 
 /// What is known of an export's tenant, between two looks.
 struct Look<'a> {
+    /// What the client that asks may see.
+    role: &'a Grant,
     state: &'a State,
     before: &'a View,
     after: &'a View,
@@ -64,26 +67,28 @@ struct Cause {
 }
 
 /// What each tenant at a path or below it waits for, on each of its disks.
-pub(super) fn all(state: &State, before: &View, after: &View, path: &str) -> Value {
+pub(super) fn all(role: &Grant, state: &State, before: &View, after: &View, path: &str) -> Value {
     let config = &state.config;
     let below = if path == "/" { "/".to_owned() } else { format!("{path}/") };
     let mut told = BTreeSet::new();
     let exports = config.exports.iter().filter(|export| {
         let tenant = &config.groups[usize::from(export.group.0)].path;
-        (tenant == path || tenant.starts_with(&below)) && told.insert((tenant, export.disk))
+        role.sees(tenant) && (tenant == path || tenant.starts_with(&below)) && told.insert((tenant, export.disk))
     });
     let mut disks = BTreeMap::new();
-    exports.filter_map(|export| of(state, before, after, export, &mut disks)).collect()
+    exports.filter_map(|export| of((role, state), before, after, export, &mut disks)).collect()
 }
 
-/// What the tenant of an export waits for; `None`: there is no such export.
-pub(super) fn why(state: &State, before: &View, after: &View, export: &str) -> Option<Value> {
-    of(state, before, after, state.config.exports.iter().find(|one| one.name == export)?, &mut BTreeMap::new())
+/// What the tenant of an export waits for; `None`: there is no such export that the client may see.
+pub(super) fn why(role: &Grant, state: &State, before: &View, after: &View, export: &str) -> Option<Value> {
+    let found = state.config.exports.iter().find(|one| one.name == export)?;
+    let tenant = &state.config.groups[usize::from(found.group.0)].path;
+    role.sees(tenant).then(|| of((role, state), before, after, found, &mut BTreeMap::new()))?
 }
 
 /// `disks` has what is known of each disk that was looked at.
 fn of<'a>(
-    state: &'a State,
+    (role, state): (&'a Grant, &'a State),
     before: &'a View,
     after: &'a View,
     found: &Export,
@@ -105,6 +110,7 @@ fn of<'a>(
         OnDisk { shares: shares::shares(state, disk, &rows, length), all }
     });
     let look = Look {
+        role,
         state,
         before,
         after,
@@ -166,6 +172,10 @@ impl Look<'_> {
         let seen = met.map_or_else(|| "nothing was answered".into(), |met| format!("met in {} of it", percent(met)));
         let mine = format!("its latency of {target}, over the last minute: {seen}");
         let says = match standing.room {
+            Room::Made if !self.role.sees(path) && own.is_none() => {
+                let says = "fewer of its requests are in the device, for the latency of another tenant";
+                return Some(json!({"group": null, "target_us": null, "met": null, "says": says}));
+            }
             Room::Made if own.is_none() => {
                 format!("fewer of its requests are in the device, for the latency of {path}, {target}")
             }
@@ -278,9 +288,9 @@ impl Look<'_> {
             Part::Idling => of(
                 name,
                 format!(
-                    "the disk is held idle on purpose ({}, slice_idle), {} of the time: {much} of the time of {tenant}",
+                    "the disk is held idle on purpose ({}, slice_idle){}: {much} of the time of {tenant}",
                     self.disk.scheduler.name(),
-                    percent(self.doing(|disk| disk.doing.idling))
+                    self.of_all(|| format!(", {} of the time", percent(self.doing(|disk| disk.doing.idling))))
                 ),
             ),
             Part::Flush => self.flush(did, share),
@@ -356,21 +366,28 @@ impl Look<'_> {
             return format!("other connections have the disk for {} of its latency", percent(part));
         };
         let (other, tenant) = (self.on_disk.shares[path], self.tenant);
-        let mut says = format!(
-            "{path}: {} of its latency is waiting behind {path}, which had {} of the disk's time and keeps {:.1} requests outstanding",
-            percent(part),
-            percent(other.had),
-            seconds(self.did(path).times.sum()) / self.seconds
-        );
+        let mut says = match self.role.sees(path) {
+            true => format!(
+                "{path}: {} of its latency is waiting behind {path}, which had {} of the disk's time and keeps {:.1} requests outstanding",
+                percent(part),
+                percent(other.had),
+                seconds(self.did(path).times.sum()) / self.seconds
+            ),
+            false => format!("another tenant: {} of its latency is waiting behind others", percent(part)),
+        };
         let Some(Share { had, due, by, waits: Waits { behind, .. } }) = self.share() else { return says };
         let _ = write!(says, "; {tenant} had {} and was due {} ({})", percent(had), percent(due), by.name());
         let device = seconds(did.times.of(Part::Device)) / did.ops.max(1) as f64;
         let is_inside = behind * did.in_device(self.seconds) > seconds(did.times.of(Part::Others)) / self.seconds;
         if is_inside {
             let alone = time(device * (1.0 - behind));
+            let beside = match self.role.sees(path) {
+                true => format!("{beside:.1} of {path}'s requests"),
+                false => "others' requests".into(),
+            };
             let _ = write!(
                 says,
-                "; the device holds {beside:.1} of {path}'s requests beside its own: alone it takes about {alone}, not {}",
+                "; the device holds {beside} beside its own: alone it takes about {alone}, not {}",
                 time(device)
             );
         }
@@ -421,6 +438,9 @@ impl Look<'_> {
         }
         let flushing = percent(self.doing(|disk| disk.doing.flushing));
         let says = match most {
+            Some((path, other)) if other.flushes > 0 && !self.role.sees(path) => {
+                format!("the disk is flushed for another tenant: {much} of the time of {}", self.tenant)
+            }
             Some((path, other)) if other.flushes > 0 => format!(
                 "the disk is flushed {:.0} times a second for {path}, {flushing} of the time: {much} of the time of {}",
                 rate(&other),
@@ -432,6 +452,11 @@ impl Look<'_> {
             ),
         };
         Cause { name: "flush", part: share, says }
+    }
+
+    /// What tells of all tenants together, for a client that may see all.
+    fn of_all(&self, says: impl FnOnce() -> String) -> String {
+        if self.role.sees("/") { says() } else { String::new() }
     }
 
     /// For which part of the time the disk did something.
@@ -467,10 +492,12 @@ impl Look<'_> {
             .filter(|other| *other != worker)
             .map(|other| format!("worker {other} {}", percent(self.busy(other).0)))
             .collect();
-        let beside = if others.is_empty() { "it is the only one".into() } else { others.join(", ") };
+        let beside =
+            if others.is_empty() { " (it is the only one)".into() } else { format!(" ({})", others.join(", ")) };
+        let beside = self.of_all(|| beside);
         let (busy, delayed) = self.busy(worker);
         let says = format!(
-            "worker {worker}, which serves {}, has no time left: it is busy {} of the time, for {} it waits for a CPU ({beside})",
+            "worker {worker}, which serves {}, has no time left: it is busy {} of the time, for {} it waits for a CPU{beside}",
             self.tenant,
             percent(busy),
             percent(delayed)

@@ -137,7 +137,8 @@ impl<'a> Words<'a> {
     fn group(&mut self, act: Act, name: &str, mut keys: Keys) -> Result<(), String> {
         let Config { groups, bounds, .. } = &self.edit.config;
         let weight = groups.iter().find(|group| group.path == name).map_or(Weight::DEFAULT, |group| group.weight);
-        let mut said = GroupKeys { weight, bounds: bounds.get(name).copied().unwrap_or_default() };
+        let mut said =
+            GroupKeys { weight, bounds: bounds.get(name).copied().unwrap_or_default(), ..GroupKeys::default() };
         keys.put(keys::GROUP_ROWS, &mut said)?;
         keys.finish(&[])?;
         said.bounds.check().map_err(|wrong| wrong.to_string())?;
@@ -288,7 +289,7 @@ impl Keys {
     fn finish(&self, more: &[&'static str]) -> Result<(), String> {
         let Some((key, value)) = self.keys.iter().next() else { return Ok(()) };
         let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-        let kind = KINDS.iter().find(|(_, kind)| *kind == self.kind).map_or("", |(name, _)| *name);
+        let kind = self.kind.name();
         let own = keys::keys(self.kind, self.act);
         let known = || own.iter().map(|key| key.name).chain(more.iter().copied());
         let list = match suggestion(key, known()) {
@@ -308,7 +309,7 @@ impl Keys {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::args::{Cli, Command};
     use clap::Parser as _;
@@ -316,7 +317,7 @@ mod tests {
     use fairlift::control::{Step, difference};
     use serde_json::json;
 
-    fn config() -> Config {
+    pub(in crate::control) fn config() -> Config {
         Config {
             groups: vec![Group::root()].into(),
             bounds: Default::default(),
@@ -329,6 +330,7 @@ mod tests {
             limits: Limits::default(),
             tls: None,
             clients: Vec::new(),
+            delegated: Default::default(),
             roots: Vec::new(),
         }
     }

@@ -20,6 +20,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use fairlift::access::Rule;
 use fairlift::config::{Address, Config, Disk, Tls, WayIn};
 use fairlift::control::{State, tenants};
 use fairlift::{Error, Foreign, Handle, Server};
@@ -346,7 +347,7 @@ fn clients_of(config: &Config) -> impl Iterator<Item = String> {
 fn open_to_all(config: &Config) -> Option<String> {
     let tenants = config.exports.iter().map(|export| export.group).collect::<BTreeSet<_>>().len();
     let listener = config.listeners.iter().find(|listener| place::is_remote(&listener.address))?;
-    (tenants > 1 && config.clients.is_empty()).then(|| {
+    (tenants > 1 && !config.clients.iter().any(Rule::is_of_exports)).then(|| {
         let at = place::show(&listener.address);
         format!("other machines can reach {at}, and each may open the exports of all {tenants} tenants; [client.NAME] in the config file says who may open which")
     })

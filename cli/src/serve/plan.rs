@@ -69,6 +69,7 @@ pub(crate) fn plan(
         groups: Tree::new(),
         bounds: BTreeMap::new(),
         weighed: Vec::new(),
+        delegated: BTreeMap::new(),
         floors: Vec::new(),
         clients: Vec::new(),
         server: Server::default(),
@@ -99,6 +100,7 @@ pub(crate) fn plan(
         },
         tls: certificate.as_ref().map(|certificate| Arc::clone(&certificate.config)),
         clients,
+        delegated: file.delegated,
         roots: roots(flags, &file.server),
     };
     if let Err((path, says)) = check_floors(&config) {
@@ -112,7 +114,9 @@ pub(crate) fn plan(
 /// Who may open what. Only a certificate that is verified says who a client is.
 fn clients(flags: &ServeArgs, file: &File, mistakes: &mut Vec<Mistake>) -> Vec<Rule> {
     let verifies = flags.tls_verify_peer || file.server.tls_verify_peer;
-    for config::Allowed { certificate, said, .. } in file.clients.iter().filter(|_| !verifies) {
+    for config::Allowed { certificate, said, .. } in
+        file.clients.iter().filter(|client| !verifies && client.said.control.is_none())
+    {
         mistakes.extend(certificate.clone().map(|at| {
             let key = join("client", &said.name) + ".certificate";
             Mistake {

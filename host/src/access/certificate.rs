@@ -25,13 +25,8 @@ impl FromStr for Subject {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        if let Some(digits) = text.strip_prefix(DIGEST) {
-            let digits: String = digits.chars().filter(|c| *c != ':').collect();
-            let byte = |at: usize| u8::from_str_radix(digits.get(2 * at..2 * at + 2)?, 16).ok();
-            let bytes: Option<Vec<u8>> = (0..32).map(byte).collect();
-            let bytes = bytes.filter(|_| digits.len() == 64 && digits.bytes().all(|c| c.is_ascii_hexdigit()));
-            let bytes = bytes.and_then(|bytes| bytes.try_into().ok());
-            return bytes.map(Self::Sha256).ok_or_else(|| {
+        if text.starts_with(DIGEST) {
+            return parse_digest(text).map(Self::Sha256).ok_or_else(|| {
                 "takes the 64 hexadecimal digits that `openssl x509 -noout -fingerprint -sha256` prints, after sha256:".into()
             });
         }
@@ -57,23 +52,35 @@ impl fmt::Display for Subject {
     }
 }
 
+/// `sha256:` and 64 hexadecimal digits, between which colons may stand.
+pub(super) fn parse_digest(text: &str) -> Option<[u8; 32]> {
+    let digits: String = text.strip_prefix(DIGEST)?.chars().filter(|c| *c != ':').collect();
+    let byte = |at: usize| u8::from_str_radix(digits.get(2 * at..2 * at + 2)?, 16).ok();
+    let bytes: Option<Vec<u8>> = (0..32).map(byte).collect();
+    bytes.filter(|_| digits.len() == 64 && digits.bytes().all(|c| c.is_ascii_hexdigit()))?.try_into().ok()
+}
+
 /// A name with its kind. Case makes no difference in those of the DNS.
 fn name(kind: &str, name: &str) -> String {
     format!("{kind}{}", if kind == "DNS:" { name.to_ascii_lowercase() } else { name.to_owned() })
 }
 
+pub(super) fn sha256(bytes: &[u8]) -> [u8; 32] {
+    digest::digest(&digest::SHA256, bytes).as_ref().try_into().expect("32 bytes")
+}
+
 /// A certificate that a client has shown.
 #[derive(Clone, Debug)]
-pub(crate) struct Certificate {
+pub struct Certificate {
     sha256: [u8; 32],
     names: Vec<String>,
 }
 
 impl Certificate {
     /// From its DER.
-    pub(crate) fn new(der: &[u8]) -> Self {
-        let sha256 = digest::digest(&digest::SHA256, der).as_ref().try_into().expect("32 bytes");
-        Self { sha256, names: names(der).unwrap_or_default() }
+    #[must_use]
+    pub fn new(der: &[u8]) -> Self {
+        Self { sha256: sha256(der), names: names(der).unwrap_or_default() }
     }
 
     pub(super) fn is(&self, subject: &Subject) -> bool {

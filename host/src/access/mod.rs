@@ -3,7 +3,8 @@
 //! The tenants of a server must not reach each other's disks. Example: processes of user 1000 open the exports of `/tenants/alice`,
 //! the backup host at 192.0.2.9 reads those of all tenants, and for every other client there is no export at all.
 //!
-//! access.1  Without a rule, every client may do everything. With one or more, what no rule allows is refused.
+//! access.1  Without a rule that allows exports, every client may open everything. With one or more, what no rule allows is refused.
+//!           A rule that knows its client by a token is for control alone, where [`role`] says what a client may.
 //! access.2  A rule fits a client if all holds that the rule says of it. Without TLS a client has no certificate, and at a unix socket
 //!           no address.
 //! access.3  A client may do what the rules that fit it allow together: an export is read-only for it only if each rule that
@@ -17,6 +18,7 @@
 
 mod certificate;
 mod network;
+mod role;
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -24,9 +26,9 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-pub(crate) use certificate::Certificate;
-pub use certificate::Subject;
+pub use certificate::{Certificate, Subject};
 pub use network::Network;
+pub use role::{Control, Grant, Token};
 
 /// How a client is known, and what it may do. (A client of a server: a person would say a tenant's machines.)
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
@@ -43,6 +45,8 @@ pub struct Rule {
     pub address: Option<Network>,
     /// The place that it came by, as [`config::Address`](crate::config::Address) is shown.
     pub listener: Option<String>,
+    /// What it sends to the control server.
+    pub token: Option<Token>,
     /// The exports that it may open.
     pub exports: BTreeSet<String>,
     /// A group: it may open the exports of this one and of all below it.
@@ -51,22 +55,42 @@ pub struct Rule {
     pub read_only: bool,
     /// How many connections it may have; `None`: as many as the server takes.
     pub max_connections: Option<u32>,
+    /// What it may see and change of the server itself; `None`: the rule does not say.
+    pub control: Option<Control>,
 }
 
 impl Rule {
-    /// Whether the rule says who it is for, and what that client may open.
+    /// Whether the rule says who it is for, and what that client may open or see.
     ///
     /// # Errors
     /// The key that is missing, and what is wrong.
     pub fn check(&self) -> Result<(), (&'static str, &'static str)> {
-        let Self { uid, gid, certificate, address, listener, exports, group, .. } = self;
-        if uid.is_none() && gid.is_none() && certificate.is_none() && address.is_none() && listener.is_none() {
-            return Err(("uid", "says not how the client is known: say uid, gid, certificate, address or listener"));
+        let Self { token, exports, group, control, .. } = self;
+        match control {
+            _ if self.known().is_empty() => {
+                Err(("uid", "says not how the client is known: say uid, gid, certificate, address, listener or token"))
+            }
+            None if token.is_some() => {
+                Err(("token", "is sent to the control server alone: say by control what the client may there"))
+            }
+            None if exports.is_empty() && group.is_none() => {
+                let says = "allows nothing: say exports, the group whose exports the client may open, or control";
+                Err(("exports", says))
+            }
+            Some(Control::Tenant) if group.is_none() => {
+                Err(("control", "\"tenant\" needs the group that is the client's"))
+            }
+            Some(_) if self.listener.is_some() => {
+                Err(("listener", "is where clients come for exports: say control in a table of its own"))
+            }
+            _ => Ok(()),
         }
-        if exports.is_empty() && group.is_none() {
-            return Err(("exports", "allows nothing: say exports, or the group whose exports the client may open"));
-        }
-        Ok(())
+    }
+
+    /// Whether the rule is about exports (access.1).
+    #[must_use]
+    pub fn is_of_exports(&self) -> bool {
+        self.token.is_none() && (self.group.is_some() || !self.exports.is_empty())
     }
 
     /// access.2
@@ -77,8 +101,9 @@ impl Rule {
             self.address.is_none_or(|all| peer.address.is_some_and(|one| all.contains(one))),
             self.listener.as_ref().is_none_or(|place| *place == peer.listener),
             self.certificate.as_ref().is_none_or(|one| peer.certificate.as_ref().is_some_and(|its| its.is(one))),
+            self.token.is_none_or(|token| peer.token.is_some_and(|its| its == token)),
         ];
-        holds == [true; 5]
+        holds == [true; 6]
     }
 
     fn allows(&self, export: &str, group: &str) -> bool {
@@ -87,7 +112,8 @@ impl Rule {
 }
 
 /// Whether a group is another one, or below it.
-fn is_below(group: &str, above: &str) -> bool {
+#[must_use]
+pub fn is_below(group: &str, above: &str) -> bool {
     let below = || group.strip_prefix(above).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
     above == "/" || below()
 }
@@ -109,6 +135,7 @@ impl Rule {
             self.certificate.as_ref().map(|subject| format!("certificate {subject}")),
             self.address.map(|network| format!("address {network}")),
             self.listener.as_ref().map(|place| format!("listener {place}")),
+            self.token.map(|token| format!("token {token}")),
         ];
         said.into_iter().flatten().collect::<Vec<_>>().join(" and ")
     }
@@ -122,22 +149,27 @@ impl Rule {
             self.group.as_ref().map(|group| format!("group {group}")),
             self.read_only.then(|| "read-only".to_owned()),
             self.max_connections.map(|most| format!("{most} connection{}", if most == 1 { "" } else { "s" })),
+            self.control.map(|control| format!("control {}", control.name())),
         ];
         said.into_iter().flatten().collect::<Vec<_>>().join(", ")
     }
 }
 
 /// What is known of a client.
-#[derive(Clone, Debug)]
-pub(crate) struct Peer {
+#[derive(Clone, Default, Debug)]
+pub struct Peer {
     /// For people: `tcp:192.0.2.7:51234`, `pid 4711, uid 1000`.
-    pub(crate) shown: String,
+    pub shown: String,
     /// The user and group of a process at a unix socket.
-    pub(crate) user: Option<(u32, u32)>,
-    pub(crate) address: Option<IpAddr>,
-    pub(crate) listener: String,
+    pub user: Option<(u32, u32)>,
+    /// Where it comes from, over TCP.
+    pub address: Option<IpAddr>,
+    /// The place that it came by; empty: one of control.
+    pub listener: String,
     /// The one that it has shown and that was verified.
-    pub(crate) certificate: Option<Certificate>,
+    pub certificate: Option<Certificate>,
+    /// What it has sent to the control server.
+    pub token: Option<Token>,
 }
 
 impl Peer {
@@ -171,8 +203,18 @@ impl Access {
 
     /// What a client may do.
     pub(crate) fn of(&self, peer: &Peer) -> Rights<'_> {
-        let fitting = || self.0.iter().filter(|(rule, _)| rule.fits(peer)).collect();
-        Rights(if self.0.is_empty() { None } else { Some(fitting()) }) // access.1
+        let bounded = self.0.iter().any(|(rule, _)| rule.is_of_exports()); // access.1
+        Rights(bounded.then(|| self.0.iter().filter(|(rule, _)| rule.fits(peer)).collect()))
+    }
+
+    /// What a client may see and change of the server itself.
+    pub(crate) fn role(&self, peer: &Peer) -> Grant {
+        Grant::of(self.0.iter().map(|(rule, _)| rule), peer)
+    }
+
+    /// Whether a client is known by a token.
+    pub(crate) fn knows(&self, token: Token) -> bool {
+        self.0.iter().any(|(rule, _)| rule.token.is_some_and(|known| known == token))
     }
 }
 

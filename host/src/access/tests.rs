@@ -14,7 +14,7 @@ fn access(rules: &[Rule]) -> Access {
 
 fn peer(user: Option<(u32, u32)>, address: Option<&str>) -> Peer {
     let address = address.map(|address| address.parse().unwrap());
-    Peer { shown: String::new(), user, address, listener: "unix:/run/a".into(), certificate: None }
+    Peer { shown: String::new(), user, address, listener: "unix:/run/a".into(), certificate: None, token: None }
 }
 
 fn root() -> Peer {
@@ -95,11 +95,63 @@ fn a_rule_says_who_it_is_for_and_what_that_client_may_do() {
     said.check().unwrap();
     said.group = None;
     assert_eq!(said.check().unwrap_err().0, "exports");
+    for (control, wrong) in [(Control::See, None), (Control::Tenant, Some("control"))] {
+        said.control = Some(control);
+        assert_eq!(said.check().err().map(|(key, _)| key), wrong);
+    }
+    said.control = None;
     said.exports.extend(["b".to_owned(), "a".to_owned()]);
     (said.read_only, said.max_connections) = (true, Some(1));
     (said.address, said.listener) = (Some("10.0.0.0/8".parse().unwrap()), Some("unix:/run/a".into()));
     let shown = "uid 7 and address 10.0.0.0/8 and listener unix:/run/a: exports a, b, read-only, 1 connection";
     assert_eq!(said.to_string(), shown);
+}
+
+/// role.1, role.2
+#[test]
+fn a_client_has_the_role_that_the_rules_that_fit_it_give_together() {
+    let with = |uid: u32, group: &str, control| {
+        rule("r", |rule| (rule.uid, rule.group, rule.control) = (Some(uid), Some(group.into()), control))
+    };
+    let user = |uid| peer(Some((uid, 7)), None);
+    let own = rustix::process::geteuid().as_raw();
+    let [one, two, three] = [1, 2, 3].map(|more| own + more);
+    assert_eq!(access(&[with(one, "/a", None)]).role(&user(two)), Grant::Change, "no rule says control");
+    let rules = access(&[
+        with(one, "/a", Some(Control::Tenant)),
+        with(one, "/b", Some(Control::Tenant)),
+        with(one, "/c", Some(Control::None)),
+        with(one, "/d", None),
+        with(two, "/a", Some(Control::Tenant)),
+        with(two, "/b", Some(Control::See)),
+        with(three, "/", Some(Control::None)),
+        rule("t", |rule| (rule.token, rule.control) = (Some(Token::new("secret")), Some(Control::Change))),
+    ]);
+    let tenant = rules.role(&user(one));
+    assert_eq!(tenant, Grant::Tenant(vec!["/a".into(), "/b".into()]));
+    let sees = ["/a", "/a/x", "/b", "/c", "/d", "/ab", "/"].map(|group| tenant.sees(group));
+    assert_eq!(sees, [true, true, true, false, false, false, false]);
+    assert_eq!([two, three, own + 4].map(|uid| rules.role(&user(uid))), [Grant::See, Grant::None, Grant::None]);
+    assert_eq!([0, own].map(|uid| rules.role(&user(uid))), [Grant::Change, Grant::Change]);
+    assert_eq!(rules.role(&peer(None, Some("10.0.0.1"))), Grant::None);
+    for (text, role) in [("secret", Grant::Change), ("Secret", Grant::None), ("", Grant::None)] {
+        let token = Token::new(text);
+        assert_eq!(rules.role(&Peer { token: Some(token), ..user(three) }), role);
+        assert_eq!(rules.knows(token), role == Grant::Change);
+    }
+}
+
+/// access.1, role.3
+#[test]
+fn a_token_is_kept_as_its_digest_and_bounds_no_exports() {
+    let token: Token = "sha256:2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b".parse().unwrap();
+    assert_eq!((token, token.to_string()), (Token::new("secret"), "sha256:2bb80d53…".into()));
+    assert!("secret".parse::<Token>().is_err());
+    let mut said = rule("t", |rule| (rule.token, rule.group) = (Some(token), Some("/a".into())));
+    assert_eq!(said.check().unwrap_err().0, "token");
+    said.control = Some(Control::Tenant);
+    said.check().unwrap();
+    assert_eq!(access(&[said]).of(&peer(Some((1, 1)), None)).of("b", "/b"), Some(Right::Write));
 }
 
 const EXPORTS: [(&str, &str); 6] =
@@ -177,7 +229,7 @@ proptest! {
             for export in EXPORTS {
                 let about: Vec<_> = rules.iter().filter(|rule| is_about(rule, &peer, export)).collect();
                 let wanted = match &about[..] {
-                    _ if rules.is_empty() => Some(Right::Write),
+                    _ if rules.iter().all(|rule| rule.exports.is_empty() && rule.group.is_none()) => Some(Right::Write),
                     [] => None,
                     about if about.iter().all(|rule| rule.read_only) => Some(Right::Read),
                     _ => Some(Right::Write),

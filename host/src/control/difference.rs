@@ -263,8 +263,15 @@ impl Difference<'_> {
 
     fn clients(&mut self, old: &Config, new: &Config) {
         let [before, after] = [old, new].map(|config| by_name(&config.clients, |rule: &Rule| &rule.name));
-        let free =
-            if new.clients.is_empty() { "; no [client] is left: every client may open every export" } else { "" };
+        let has = |config: &Config, of: fn(&Rule) -> bool| config.clients.iter().any(of);
+        let lost = |of| has(old, of) && !has(new, of);
+        let mut free = String::new();
+        if lost(Rule::is_of_exports) {
+            free += "; no [client] is left: every client may open every export";
+        }
+        if lost(|rule| rule.control.is_some()) {
+            free += "; none says control: whoever reaches the control server may do there what the place allows";
+        }
         for rule in old.clients.iter().filter(|rule| !after.contains_key(&*rule.name)) {
             self.step(Of::Client(rule.name.clone()), Becomes::Goes, format!("removed{free}"));
         }
@@ -299,6 +306,14 @@ impl Difference<'_> {
                     }
                 }
             }
+        }
+        let paths: BTreeSet<_> = old.delegated.keys().chain(new.delegated.keys()).collect();
+        let says = |keys: Option<&BTreeSet<String>>| {
+            keys.map_or("nothing".into(), |keys| keys.iter().map(String::as_str).collect::<Vec<_>>().join(", "))
+        };
+        for path in paths.into_iter().filter(|path| old.delegated.get(*path) != new.delegated.get(*path)) {
+            let [was, is] = [old, new].map(|config| says(config.delegated.get(path)));
+            self.step(Of::Group(path.clone()), Becomes::Key("delegate"), format!("{is} delegated (was {was})"));
         }
         if old.bounds.is_same(&new.bounds) {
             return;

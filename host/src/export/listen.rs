@@ -67,7 +67,7 @@ impl Listening {
 
 /// Who is at the other end of a connection that came by a listener.
 pub(crate) fn peer(fd: &OwnedFd, listener: String) -> Peer {
-    let unknown = Peer { shown: "unknown".into(), user: None, address: None, listener, certificate: None };
+    let unknown = Peer { shown: "unknown".into(), listener, ..Peer::default() };
     let Ok(socket) = fd.try_clone() else { return unknown };
     if let Ok(address) = std::net::TcpStream::from(socket).peer_addr() {
         return Peer { shown: format!("tcp:{address}"), address: Some(address.ip()), ..unknown };

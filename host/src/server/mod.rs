@@ -13,7 +13,7 @@ use fairlift_core::{ContextId, GroupId, Sector};
 pub use check::Foreign;
 
 use crate::Error;
-use crate::access::Access;
+use crate::access::{Access, Grant, Peer, Token};
 use crate::clock;
 use crate::config::{self, Address, Config, Limits, Listener};
 use crate::control::arrange::{Arranged, Devices, Written, arrange, export};
@@ -58,6 +58,7 @@ use crate::worker::{Backend, Worker};
 ///     limits: Limits::default(),
 ///     tls: None,
 ///     clients: Vec::new(),
+///     delegated: Default::default(),
 ///     roots: Vec::new(),
 ///     engine: Default::default(),
 /// })?;
@@ -191,6 +192,18 @@ impl Handle {
         };
         let exports = shared.served.service.exports().list.iter().map(export).collect();
         Trace::begin(&shared.backend.disks, &shared.is_traced, shared.live().groups(), exports)
+    }
+
+    /// What a client may see and change of the server; [`Grant::None`]: also where the server has ended.
+    #[must_use]
+    pub fn role(&self, peer: &Peer) -> Grant {
+        self.shared.upgrade().map_or(Grant::None, |shared| shared.served.service.exports().access.role(peer))
+    }
+
+    /// Whether a client is known by a token, whatever it may.
+    #[must_use]
+    pub fn knows(&self, token: Token) -> bool {
+        self.shared.upgrade().is_some_and(|shared| shared.served.service.exports().access.knows(token))
     }
 
     /// Tells an event that only the caller knows of.

@@ -47,6 +47,7 @@ fn empty() -> Config {
         limits: Limits::default(),
         tls: None,
         clients: Vec::new(),
+        delegated: Default::default(),
         roots: Vec::new(),
     }
 }

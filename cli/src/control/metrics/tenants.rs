@@ -3,7 +3,6 @@
 //! Ten thousand tenants have 600,000 lines. An encoder that escapes a tenant's name for each of them takes half a second; here a name is
 //! escaped once, and a line is put together from pieces that are ready.
 
-use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use fairlift::control::view::GroupView;
@@ -138,7 +137,7 @@ type OfStats = fn(&Stats, Op) -> u64;
 type OfBounds = fn(&Bounds) -> Rates;
 
 /// All of the tenants' metrics.
-pub(super) fn text(rows: &[TenantRow<'_>], bounds: &BTreeMap<String, Bounds>, format: Format) -> String {
+pub(super) fn text(rows: &[TenantRow<'_>], bounds: &[(&String, &Bounds)], format: Format) -> String {
     let lines: usize = rows.iter().map(|row| 10 + 30 * row.operations.len()).sum();
     let mut out = Lines { text: String::with_capacity(8192 + 112 * lines), format, name: "", suffix: "" };
     of_tenants(rows, &mut out);
@@ -209,7 +208,7 @@ fn of_tenants(rows: &[TenantRow<'_>], out: &mut Lines) {
 }
 
 /// What binds groups, on all disks together.
-fn of_bounds(bounds: &BTreeMap<String, Bounds>, out: &mut Lines) {
+fn of_bounds(bounds: &[(&String, &Bounds)], out: &mut Lines) {
     let kinds: [Described<OfBounds>; 2] = [
         ("fairlift_tenant_max", "The tenant's ceiling, in bytes or operations a second", |bounds| bounds.ceiling.max),
         ("fairlift_tenant_min", "The tenant's floor, in bytes or operations a second", |bounds| bounds.floor),
@@ -326,7 +325,7 @@ mod tests {
                 ],
             ),
         ] {
-            let text = text(&rows, &BTreeMap::new(), format);
+            let text = text(&rows, &[], format);
             for line in lines {
                 assert!(text.contains(&line), "{line}: {text}");
             }

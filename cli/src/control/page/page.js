@@ -9,6 +9,7 @@ let sort = { by: "had", down: true };
 let status = null;
 let version = null; // that of the groups on the page
 let may = false;
+let all = true; // or what is of one tenant
 let program = ""; // the version of the server
 const KEEP = 300; // seconds that are drawn
 const LINES = 6; // of tenants that are drawn
@@ -41,7 +42,7 @@ const pause = (ms) => new Promise((done) => setTimeout(done, ms));
 async function look() {
   for (let seconds = 0.2; ; seconds = 1) {
     try {
-      if (version === null) ({ may_change: may, program } = await ask("v1"));
+      if (version === null) ({ may_change: may, sees_all: all, program } = await ask("v1"));
       status = await ask("v1/status?seconds=" + seconds);
       if (status.version !== version) await showGroups();
       $("enter").hidden = true;
@@ -126,7 +127,7 @@ function showDisks() {
     tell(row.cells[0], disk.name);
     tell(row.cells[1], disk.scheduler);
     ["busy", "flushing", "idling"].forEach((what, at) => width(bar.children[at], disk[what]));
-    tell(bar.nextSibling, percent(disk.busy + disk.flushing));
+    tell(bar.nextSibling, percent(all ? disk.busy + disk.flushing : null));
     bar.parentNode.title = `requests ${percent(disk.busy)}, flushes ${percent(disk.flushing)}, held idle ${percent(disk.idling)}`;
     [`${disk.in_flight}/${disk.depth}`, String(disk.waiting), short(disk.iops), mega(disk.bps)]
       .forEach((text, at) => tell(row.cells[3 + at], text, "number"));
@@ -351,7 +352,7 @@ function branch(group, parent) {
     Object.assign(input, { type: "number", min: 1, max: 1000, value: group.weight, defaultValue: group.weight, required: true, disabled: !may });
     input.dataset.path = group.path;
     const sum = parent.groups.reduce((all, one) => all + one.weight, 0);
-    row.append(make("label", "", "weight ", input), make("span", "part", `${percent(group.weight / sum)} of ${parent.path}`));
+    row.append(make("label", "", "weight ", input), make("span", "part", all ? `${percent(group.weight / sum)} of ${parent.path}` : ""));
     input.setAttribute("aria-label", "weight of " + group.path);
     input.addEventListener("change", () => setWeight(input));
   }

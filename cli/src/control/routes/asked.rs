@@ -6,12 +6,15 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::extract::Request;
 use axum::http::{HeaderMap, Method, StatusCode, header};
+use fairlift::Handle;
+use fairlift::access::{Grant, Token};
 use http_body_util::BodyExt as _;
 use serde_json::{Map, Value};
 
-use super::{Does, Failure, bad, fail};
+use super::{Does, Failure, Route, bad, fail};
 use crate::control::Kind;
 use crate::control::door::Who;
+use crate::control::roles::Right;
 
 /// A body at most; ten thousand changes of the usual length fit in.
 const BODY: usize = 2 << 20;
@@ -20,6 +23,8 @@ const BODY_TIME: Duration = Duration::from_secs(10);
 /// What was asked.
 pub(super) struct ApiRequest {
     pub(super) who: Who,
+    /// What the client may see and change.
+    pub(super) role: Grant,
     /// What the path names.
     pub(super) name: String,
     pub(super) headers: HeaderMap,
@@ -31,18 +36,28 @@ pub(super) struct ApiRequest {
 impl ApiRequest {
     /// Reads a request to its end: a client that asks for a change without a body may send one all the same, and one that is
     /// refused would not read why not while it sends.
-    pub(super) async fn read(does: Does, name: Option<String>, request: Request) -> Result<Self, Failure> {
+    pub(super) async fn read(
+        handle: &Handle,
+        route: &Route,
+        name: Option<String>,
+        request: Request,
+    ) -> Result<Self, Failure> {
         let (parts, body) = request.into_parts();
         let who = parts.extensions.get::<Who>().cloned();
-        let Some(who) = who else { return fail(StatusCode::INTERNAL_SERVER_ERROR, "nobody asks") };
-        let allowed = may(&who, &parts.headers, parts.method != Method::GET, matches!(does, Does::Page(_)));
+        let Some(mut who) = who else { return fail(StatusCode::INTERNAL_SERVER_ERROR, "nobody asks") };
+        let given =
+            parts.headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok()?.strip_prefix("Bearer "));
+        who.peer.token = given.map(Token::new);
+        let role = handle.role(&who.peer);
+        let knows = |token| handle.knows(token);
+        let allowed = may(&who, &parts.headers, route.needs, knows).and_then(|()| route.needs.is_of(&role));
         let keys = if parts.method == Method::GET { Ok(Map::new()) } else { keys(body).await };
         allowed?;
         // A path of groups starts at the root, and that slash ends the path of the route.
-        let group = matches!(does, Does::Look(Kind::Group) | Does::Change(_, Kind::Group));
+        let group = matches!(route.does, Does::Look(Kind::Group) | Does::Change(_, Kind::Group));
         let name = name.map(|name| if group && !name.starts_with('/') { format!("/{name}") } else { name });
         let query = query(parts.uri.query().unwrap_or_default());
-        Ok(Self { who, name: name.unwrap_or_default(), headers: parts.headers, query, keys: keys? })
+        Ok(Self { who, role, name: name.unwrap_or_default(), headers: parts.headers, query, keys: keys? })
     }
 
     /// The name of what is added, which stands in the body.
@@ -68,7 +83,7 @@ impl ApiRequest {
 }
 
 /// http.2, browser.1
-fn may(who: &Who, headers: &HeaderMap, changes: bool, is_page: bool) -> Result<(), Failure> {
+fn may(who: &Who, headers: &HeaderMap, needs: Right, knows: impl Fn(Token) -> bool) -> Result<(), Failure> {
     let header = |name: header::HeaderName| headers.get(name).map(|value| value.to_str().unwrap_or("\u{fffd}"));
     let host = header(header::HOST).unwrap_or_default();
     if let Some(hosts) = &who.place.hosts
@@ -86,15 +101,13 @@ fn may(who: &Who, headers: &HeaderMap, changes: bool, is_page: bool) -> Result<(
     {
         return fail(StatusCode::FORBIDDEN, format!("pages of \"{origin}\" may not speak to this server"));
     }
-    if let Some(token) = locks.token.filter(|_| !is_page) {
-        let given = header(header::AUTHORIZATION).and_then(|value| value.strip_prefix("Bearer ")).unwrap_or_default();
-        // All letters are looked at, so that the time tells nothing.
-        let differ = given.bytes().zip(token.bytes()).fold(0, |all, (a, b)| all | (a ^ b));
-        if given.len() != token.len() || differ != 0 {
+    if let Some(token) = locks.token.filter(|_| needs != Right::Nothing) {
+        // That of the place, or one by which a client is known.
+        if !who.peer.token.is_some_and(|given| given == Token::new(&token) || knows(given)) {
             return fail(StatusCode::UNAUTHORIZED, "the token is missing or wrong: Authorization: Bearer TOKEN");
         }
     }
-    if changes && who.place.read_only {
+    if needs.changes() && who.place.read_only {
         return fail(StatusCode::FORBIDDEN, "this place is for looking only: nothing can be changed by it");
     }
     Ok(())

@@ -185,13 +185,14 @@ impl Top {
         )];
         lines.extend(disks.iter().take(most).map(|disk| {
             let number = |name: &str| disk[name].as_f64().unwrap_or_default();
+            let part = |name: &str| disk[name].as_f64().map_or_else(|| "-".into(), rows::percent);
             format!(
                 "{} {} {:>5} {:>6} {:>6} {:>9} {:>8} {:>6} {:>6}",
                 rows::fit(&tables::text(&disk["name"]), name),
                 rows::fit(&tables::text(&disk["scheduler"]), 12),
-                rows::percent(number("busy")),
-                rows::percent(number("flushing")),
-                rows::percent(number("idling")),
+                part("busy"),
+                part("flushing"),
+                part("idling"),
                 format!("{}/{}", tables::text(&disk["in_flight"]), tables::text(&disk["depth"])),
                 tables::text(&disk["waiting"]),
                 tables::short(number("iops")),

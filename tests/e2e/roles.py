@@ -1,0 +1,308 @@
+"""Roles: what each client of the control server may see and change, and that a tenant learns nothing of its neighbours."""
+
+import hashlib
+
+from access import as_user, reload
+from control import Control
+from harness import *
+from nbdclient import Refused
+from top import Terminal
+from why import Load
+
+# Names that stand nowhere else, and the pid of a neighbour's client is no part of an answer either.
+ALICE = """
+[disk.shared]
+scheduler = "fair"
+[export.alice]
+backing = "null:1g,delay=5ms"
+disk = "shared"
+group = "/tenants/alice"
+[export.alice-logs]
+backing = "mem:1m"
+disk = "shared"
+group = "/tenants/alice/logs"
+"""
+EXPORTS = ALICE + """
+[disk.nachbardisk]
+[export.bobexport]
+backing = "null:1g,delay=5ms"
+description = "bobdescription"
+disk = "shared"
+group = "/tenants/bobgroup"
+[export.bobother]
+backing = "mem:1m"
+disk = "nachbardisk"
+group = "/tenants/bobgroup/below"
+[group."/tenants/bobgroup"]
+weight = 777
+latency = "3ms"
+"""
+NEIGHBOUR = [b"bob", b"nachbar"]
+DELEGATED = '[group."/tenants/alice"]\ndelegate = ["max"]\n[group."/tenants/alice/logs"]\ndelegate = ["weight"]\n'
+TOKEN = "a token that nobody guesses"
+ROOT = '[client.root]\nuid = 0\ngroup = "/"\n'
+RULES = f"""
+[client.alice]
+uid = 2001
+group = "/tenants/alice"
+control = "tenant"
+[client.watch]
+token = "sha256:{hashlib.sha256(TOKEN.encode()).hexdigest()}"
+control = "see"
+[client.operator]
+uid = 2002
+control = "change"
+[client.nothing]
+uid = 2003
+control = "none"
+"""
+
+# Asks as another user; prints the status and all bytes of the answer, of a stream those of a second.
+ASK = """
+import http.client, socket, sys
+path, method, route, body, token = sys.argv[1:]
+class Unix(http.client.HTTPConnection):
+    def connect(self):
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.connect(path)
+connection = Unix("localhost")
+connection.request(method, route, body or None, {"Authorization": "Bearer " + token} if token else {})
+answer = connection.getresponse()
+out = sys.stdout.buffer
+out.write(f"{answer.status}\\n{answer.headers}".encode())
+out.flush()
+connection.sock and connection.sock.settimeout(1)
+try:
+    while piece := answer.read1():
+        out.write(piece)
+        out.flush()
+except TimeoutError:
+    pass
+"""
+
+
+def server(t, more=ROOT, exports=EXPORTS):
+    if os.geteuid() != 0:
+        t.skip("only root can be another user")
+    server = t.server(config=exports + DELEGATED + RULES + more)
+    os.chmod(t.dir, 0o711)
+    os.chmod(server.socket + ".control.sock", 0o666)
+    return server
+
+
+def ask(server, uid, route, method="GET", body=None, token=""):
+    """The status of an answer, and all of its bytes."""
+    command = [*as_user(uid, uid), sys.executable, "-c", ASK, server.socket + ".control.sock", method, route, json.dumps(body) if body else "", token]
+    done = subprocess.run(command, capture_output=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    status, _, rest = done.stdout.partition(b"\n")
+    return int(status), rest
+
+
+def said(server, uid, route, **more):
+    status, bytes = ask(server, uid, route, **more)
+    equal(status, 200, f"the answer to {route}")
+    return json.loads(bytes.partition(b"\n\n")[2] or bytes.partition(b"\r\n\r\n")[2])
+
+
+def routes(server):
+    """Each method and route of the server's own document, with names in place."""
+    paths = Control(server.t, server).ask("GET", "/v1/openapi.json")["paths"]
+    names = {"exports": ["alice", "bobexport"], "why": ["alice", "bobexport"], "groups": ["tenants/alice", "tenants/bobgroup"],
+             "disks": ["shared", "nachbardisk"], "listeners": ["unix:x", "unix:y"]}
+    for path, methods in paths.items():
+        kind = path.split("/")[2] if path.startswith("/v1/") else ""
+        for method in methods:
+            for name in names[kind] if "{" in path else [""]:
+                yield method.upper(), path.replace("{name}", name), name
+
+
+@test(fairlift_only=True, seconds=300)
+def every_route_asks_for_its_right(t):
+    s = server(t)
+    allowed = {"alice": set(), "see": set(), "none": set(), "stranger": set()}
+    asked = 0
+    for method, path, name in routes(s):
+        if (method, path) in {("POST", "/v1/stop"), ("POST", "/v1/drain"), ("POST", "/v1/acknowledge"), ("POST", "/v1/reload")}:
+            body = None
+        else:
+            body = {"dry_run": True} if method != "GET" else None
+        query = "?seconds=0.05" if method == "GET" and not path.endswith("events") else ""
+        for who, uid, token in ("alice", 2001, ""), ("see", 2009, TOKEN), ("none", 2003, ""), ("stranger", 2009, "a token that somebody guesses"):
+            status, _ = ask(s, uid, path + query, method, body, token)
+            asked += 1
+            if status not in (401, 403):
+                allowed[who].add((method, path))
+    page = {("GET", "/"), ("GET", "/page.css"), ("GET", "/page.js")}
+    equal([allowed["none"], allowed["stranger"]], [page, page], "what clients without a role may ask for")
+    equal({method for method, _ in allowed["see"]}, {"GET"}, "what one may do who may look")
+    equal({path for _, path in allowed["see"]}, {path for method, path, _ in routes(s) if method == "GET"}, "what one may see who may look")
+    for route in [("GET", "/v1/trace"), ("GET", "/v1/disks"), ("GET", "/v1/disks/shared"), ("GET", "/v1/listeners")]:
+        assert route in allowed["see"] and route not in allowed["alice"], route
+    # Without a key nothing is set, which is in no group of hers but her own a mistake of hers.
+    equal({route for route in allowed["alice"] if route[0] != "GET"}, {("PATCH", "/v1/groups/tenants/alice")}, "what a tenant may change")
+    assert asked > 150, asked
+    assert s.process.poll() is None, "the server has ended"
+
+
+@test(fairlift_only=True, seconds=300)
+def a_tenant_learns_nothing_of_its_neighbours(t):
+    s = server(t)
+    clients = [Load(t, s, "bobexport", 32), Load(t, s, "bobother", 1), Load(t, s, "alice", 2), Load(t, s, "alice-logs", 1)]
+    everything = {}
+    for method, path, name in routes(s):
+        if method == "GET" and path != "/v1/openapi.json":
+            status, everything[path] = ask(s, 2001, path + ("" if path.endswith("events") else "?seconds=0.5"))
+    for route in "/v1/events?last=1000", "/v1/events?after=0", "/metrics", "/v1/why?tenant=/&seconds=0.5", "/v1/why?tenant=/tenants&seconds=0.5":
+        everything[route] = ask(s, 2001, route)[1]
+    for path, got in everything.items():
+        for name in NEIGHBOUR:
+            # What was asked for stands in the answer that it is not there.
+            assert name not in got.replace(b'\\"bobexport\\"', b"").replace(b'\\"/tenants/bobgroup\\"', b""), f"{path}: {got}"
+    # An operator's answers have all of them.
+    assert all(name in ask(s, 2002, "/v1/status?seconds=0.5")[1] + ask(s, 2002, "/v1/state")[1] for name in NEIGHBOUR)
+    # What there is of others is answered as by a server that has nothing of them.
+    alone = server(t, exports=ALICE)
+    for route in "/v1/exports/NAME", "/v1/why/NAME", "/v1/groups/tenants/NAME", "/v1/why?tenant=/tenants/NAME", "/v1/disks/NAME":
+        for method, body in ("GET", None), ("PATCH", {"weight": 3}), ("DELETE", None):
+            for name in "bobexport", "bobgroup", "nachbardisk", "shared":
+                got = [ask(one, 2001, route.replace("NAME", name), method, body) for one in (s, alone)]
+                got = [(status, re.sub(rb"date: .*", b"", rest)) for status, rest in got]
+                equal(got[0], got[1], f"the answer to {method} {route} of {name}")
+                assert got[0][0] in (403, 404, 405), got
+    # Its own is all there.
+    status = said(s, 2001, "/v1/status?seconds=0.5")
+    equal({row["path"] for row in status["tenants"]}, {"/tenants/alice", "/tenants/alice/logs"}, "tenants")
+    equal([(row["name"], row["in_flight"] <= 3, "busy" in row) for row in status["disks"]], [("shared", True, False)], "disks")
+    equal([status["connections"], status["clients"], status["warnings"]], [2, [], []], "what is of the server")
+    why = said(s, 2001, "/v1/why/alice?seconds=1")
+    contains(json.dumps(why), "another tenant")
+    metrics = everything["/metrics"].decode()
+    contains(metrics, 'fairlift_tenant_had{disk="shared",tenant="/tenants/alice"}', 'tenant="/tenants/alice/logs"')
+    assert "fairlift_disk" not in metrics and "fairlift_server" not in metrics, metrics
+    server_ = said(s, 2001, "/v1")
+    equal([server_[key] for key in ("exports", "disks", "groups", "connections", "listeners", "may_change", "sees_all")],
+          [2, 1, 4, 2, [], False, False], "what a tenant sees of the server")
+    equal([row["export"] for row in said(s, 2001, "/v1/connections")].count("alice"), 1, "its connections")
+    # The commands show it.
+    cli = lambda *words: t.run(*as_user(2001, 2001), BINARY, *words, env={**os.environ, "FAIRLIFT_CONTROL": f"unix:{s.socket}.control.sock"})
+    shown = [cli("status", "--seconds", "0.2"), cli("top", "--once", "--seconds", "0.2"), cli("why", "alice"), cli("get"), cli("get", "group")]
+    for text in shown:
+        contains(text, "alice")
+        assert not any(name.decode() in text for name in NEIGHBOUR), text
+    # Events are its own, from now on.
+    watching = subprocess.Popen([*as_user(2001, 2001), sys.executable, "-c", ASK.replace("settimeout(1)", "settimeout(3)"), s.socket + ".control.sock",
+                                 "GET", "/v1/events?last=1000", "", ""], stdout=subprocess.PIPE)
+    time.sleep(0.5)
+    for export in "bobexport", "alice", "bobother":
+        s.connect(export).close()
+    s.control("set", "group", "/tenants/bobgroup", "weight=776")
+    s.control("set", "group", "/tenants/alice", "weight=123")
+    told = watching.communicate(timeout=30)[0]
+    assert not any(name in told for name in [*NEIGHBOUR, b"weight 776"]), told
+    contains(told.decode(), "event: connected", '"export":"alice"', "event: left", "event: changed", "weight 123")
+    assert b"number" not in told and b"\nid:" not in told, told
+
+
+@test(fairlift_only=True)
+def a_tenant_changes_what_is_delegated_and_no_more(t):
+    s = server(t)
+    change = lambda group, body, uid=2001: ask(s, uid, f"/v1/groups{group}", "PATCH", body)
+    equal(change("/tenants/alice", {"max": "riops=900"})[0], 200, "a ceiling of its own")
+    equal(change("/tenants/alice/logs", {"max": "riops=90", "weight": 7})[0], 200, "what the group and the one above delegate")
+    equal(said(s, 2002, "/v1/groups/tenants/alice/logs")["weight"], 7, "the weight")
+    refusals = {change(group, body) for group, body in (
+        ("/tenants/alice", {"weight": 1000}), ("/tenants/alice", {"max": "riops=9", "weight": 1000}), ("/tenants/alice/logs", {"latency": "1ms"}),
+        ("/tenants/bobgroup", {"max": "riops=1"}), ("/tenants", {"max": "riops=1"}), ("//", {"max": "riops=1"}), ("/tenants/alice/none", {"max": "riops=1"}),
+        ("/tenants/alicex", {"max": "riops=1"}), ("/tenants/alice", {"delegate": "weight"}), ("/tenants/alice", {"nonsense": 1}))}
+    refusals = {(status, re.sub(rb"date: .*", b"", rest)) for status, rest in refusals}
+    equal(len(refusals), 1, f"refusals {refusals}")
+    equal(next(iter(refusals))[0], 403, "the status")
+    contains(next(iter(refusals))[1].decode(), "this client sees what is of /tenants/alice and changes there what is delegated to it")
+    contains(t.run(*as_user(2001, 2001), BINARY, "set", "group", "/tenants/alice", "weight=5", code=1, env={**os.environ, "FAIRLIFT_CONTROL": f"unix:{s.socket}.control.sock"}),
+             "this client sees what is of /tenants/alice")
+    # Several at once, and all else, are for who may change all.
+    for method, route, body in ("POST", "/v1/changes", {"changes": [{"set": "group", "name": "/tenants/alice/logs", "weight": 9}]}), ("POST", "/v1/reload", None):
+        equal(ask(s, 2001, route, method, body)[0], 403, route)
+    equal(said(s, 2002, "/v1/groups/tenants/alice/logs")["weight"], 7, "the weight, still")
+    # A place for looking only lets nobody change.
+    equal(ask(s, 2002, "/v1/groups/tenants/alice", "PATCH", {"weight": 9})[0], 200, "an operator's change")
+    # What was delegated is taken back at once.
+    reload(s, EXPORTS + RULES + ROOT, 'group "/tenants/alice": nothing delegated (was max)')
+    equal(change("/tenants/alice", {"max": "riops=900"})[0], 403, "a ceiling afterwards")
+    log = s.log()
+    contains(log, 'who="uid 2001', "max riops=900")
+    assert TOKEN not in log
+
+
+@test(fairlift_only=True)
+def a_reload_gives_and_takes_roles_and_ends_streams(t):
+    s = server(t)
+    token = lambda text: ask(s, 2009, "/v1", token=text)[0]
+    equal([token(TOKEN), token(TOKEN + "x"), token("")], [200, 403, 403], "tokens")
+    other = RULES.replace(hashlib.sha256(TOKEN.encode()).hexdigest(), hashlib.sha256(b"new").hexdigest())
+    reload(s, EXPORTS + DELEGATED + other + ROOT)
+    equal([token(TOKEN), token("new")], [403, 200], "tokens after the reload")
+
+    def stream(uid, route):
+        process = subprocess.Popen([*as_user(uid, uid), sys.executable, "-c", ASK.replace("settimeout(1)", "settimeout(60)"), s.socket + ".control.sock",
+                                    "GET", route, "", ""], stdout=subprocess.PIPE)
+        t.defer(process.kill)
+        return process
+
+    # Those of clients whose role is gone, or is another; that of the operator goes on.
+    rules = RULES.replace("uid = 2003\ncontrol = \"none\"", "uid = 2003\ncontrol = \"see\"")
+    reload(s, EXPORTS + DELEGATED + rules + ROOT)
+    goes = [stream(2003, "/v1/trace?seconds=3600"), stream(2003, "/v1/events"), stream(2001, "/v1/events")]
+    stays = stream(2002, "/v1/events")
+    for process in [*goes, stays]:
+        equal(process.stdout.readline(), b"200\n", "the answer")
+    top = Terminal(t, *as_user(2001, 2001), BINARY, "top", "--control", f"unix:{s.socket}.control.sock", "--seconds", "0.2")
+    until(lambda: "alice" in " ".join(top.screen()), "top shows its tenant")
+    time.sleep(0.3)
+    equal([process.poll() for process in [*goes, stays]], [None] * 4, "streams that have ended")
+    reload(s, EXPORTS + DELEGATED + "[client.operator]\nuid = 2002\ncontrol = \"change\"\n", 'client "alice": removed')
+    for process in goes:
+        process.wait(20)
+    equal(stays.poll(), None, "the stream of one who may still")
+    until(lambda: "no [client]" in " ".join(top.screen()), "top says why it shows no more")
+    equal([ask(s, uid, "/v1/status?seconds=0.1")[0] for uid in (2001, 2002, 0)], [403, 200, 200], "who may look")
+    # An answer that takes time is for who may have it when it goes out.
+    slow = stream(2002, "/v1/status?seconds=3")
+    time.sleep(1)
+    reload(s, EXPORTS + "[client.nobody]\nuid = 2008\ncontrol = \"see\"\n")
+    equal(slow.stdout.readline(), b"403\n", "the answer")
+    # Root mends what nobody else could; without the key all is as it was without.
+    reload(s, EXPORTS, "none says control")
+    equal(ask(s, 2009, "/v1/groups/tenants/alice", "PATCH", {"weight": 9})[0], 200, "a change by whoever the place lets in")
+
+
+@test(fairlift_only=True)
+def tables_that_cannot_be_meant_are_told(t):
+    def says(table):
+        path = Path(t.path("wrong.toml"))
+        path.write_text(EXPORTS + table)
+        return t.serve_fails("--check", "--config", path)
+
+    contains(says('[client.a]\nuid = 1\ncontrol = "tenant"\n'), '"tenant" needs the group that is the client\'s')
+    contains(says('[client.a]\nuid = 1\ncontrol = "all"\n'), "none, tenant, see, change")
+    contains(says('[client.a]\ntoken = "secret"\ncontrol = "see"\n'), "takes sha256: and the 64 hexadecimal digits")
+    contains(says(f'[client.a]\ntoken = "sha256:{"0" * 64}"\ngroup = "/tenants"\n'), "say by control what the client may there")
+    contains(says('[client.a]\ncontrol = "see"\n'), "says not how the client is known")
+    contains(says('[client.a]\nuid = 1\nlistener = "unix:a"\ncontrol = "see"\n'), "say control in a table of its own")
+    contains(says('[group."/tenants/alice"]\ndelegate = ["weigth"]\n'), 'not "weigth"; did you mean')
+
+
+@test(fairlift_only=True)
+def tables_for_control_alone_leave_exports_to_all(t):
+    s = server(t, '[client.tenant]\ntoken = "sha256:' + "0" * 64 + '"\ngroup = "/tenants/bobgroup"\ncontrol = "tenant"\n')
+    # Alice's table is about exports too: nobody else opens any.
+    with contextlib.suppress(Refused):
+        s.connect("bobexport")
+        raise AssertionError("an export was opened that no table allows")
+    reload(s, EXPORTS + RULES.replace('uid = 2001', 'token = "sha256:' + "1" * 64 + '"'))
+    s.connect("bobexport").close()
+
+
+if __name__ == "__main__":
+    main()
