@@ -4,7 +4,7 @@
 //! the backup host at 192.0.2.9 reads those of all tenants, and for every other client there is no export at all.
 //!
 //! access.1  Without a rule that allows exports, every client may open everything. With one or more, what no rule allows is refused.
-//!           A rule that knows its client by a token is for control alone, where [`role`] says what a client may.
+//!           A rule that knows its client by a token is for control alone, where its role says what it may (role.1).
 //! access.2  A rule fits a client if all holds that the rule says of it. Without TLS a client has no certificate, and at a unix socket
 //!           no address.
 //! access.3  A client may do what the rules that fit it allow together: an export is read-only for it only if each rule that
