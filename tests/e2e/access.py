@@ -234,6 +234,22 @@ def who_may_only_read_is_told_so_and_held_to_it(t):
         equal(client.read(0, 4096), data(4096), "what was written")
 
 
+@test(fairlift_only=True)
+def a_write_that_was_announced_before_its_client_might_only_read_is_refused(t):
+    rule = lambda read_only: EXPORTS + f'[client.me]\nuid = {os.geteuid()}\nexports = "alice"\nread_only = {read_only}\n'
+    server = t.server(config=rule("false"))
+    other = server.connect("alice")
+    for size in 4096, MIB:  # the kernel receives large payloads into the buffer of their write
+        client = server.connect("alice")
+        until(lambda: is_written(other), "it may write")
+        client.send(client.request(WRITE, 0, size))  # and not its payload yet
+        reload(server, rule("true"), "read-only")
+        until(lambda: not is_written(other), "it may not write any more")
+        client.send(b"Z" * size)
+        equal((client.reply().error, client.read(0, 512)[:1] == b"Z"), (EPERM, False), "the answer to a write that comes late, and what is there")
+        reload(server, rule("false"))
+
+
 @test(fairlift_only=True, seconds=120)
 def a_right_that_is_taken_away_ends_connections_once_they_are_answered(t):
     slow = EXPORTS.replace('"mem:8m"\ndescription', '"null:8m,delay=3s"\ndescription')

@@ -159,6 +159,25 @@ def a_client_needs_a_certificate_of_the_right_authority_if_so_said(t):
 
 
 @test(fairlift_only=True)
+def no_session_is_resumed_where_clients_show_certificates(t):
+    """A session that goes on would not have its client's certificate looked at again."""
+    for verify in False, True:
+        server = tls_server(t, "require", "disk=mem:1m", verify=verify)
+        for version in ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3:
+            context, known, resumed = client_context(t, "client"), None, []
+            context.maximum_version = version
+            for _ in range(2):
+                with Session(server.address).greet() as session:
+                    session.option(STARTTLS)
+                    session.sock = context.wrap_socket(session.sock, server_hostname="localhost", session=known)
+                    equal(session.list()[0][0], "disk", "the export")  # what a ticket comes before
+                    known = session.sock.session
+                    resumed.append(session.sock.session_reused)
+            equal(resumed, [False, not verify], f"whether sessions were resumed ({version.name}, verify={verify})")
+        server.stop()
+
+
+@test(fairlift_only=True)
 def plain_text_that_follows_starttls_is_never_used(t):
     """What an attacker on the way puts behind STARTTLS must not count as said inside TLS."""
     server = tls_server(t, "on", "disk=mem:1M")

@@ -201,7 +201,12 @@ impl Reading<'_> {
             .iter()
             .filter_map(|section| Some(Placed { value: section.name.clone(), at: section.raw("min")?.span() }));
         let floors = floors.collect();
-        let clients = self.sections(document, CLIENT).iter().map(|section| self.client(section)).collect();
+        let clients: Vec<_> = self.sections(document, CLIENT).iter().map(|section| self.client(section)).collect();
+        let empty = |value: &Spanned<DeValue<'_>>| value.get_ref().as_table().is_some_and(|all| all.is_empty());
+        if let Some((key, _)) = document.get_key_value(CLIENT.name).filter(|(_, value)| empty(value)) {
+            let says = "allows nobody, and where there is no [client.NAME] everybody may open everything: name one, or take this line out";
+            self.note(key.span(), CLIENT.name, says.into());
+        }
         File { disks, exports, groups, bounds, weighed, delegated, floors, clients, server: self.server(document) }
     }
 

@@ -8,7 +8,7 @@ use ring::digest;
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::{Error as PemError, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::server::WebPkiClientVerifier;
+use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 
 /// What a server shows, and whom it trusts.
@@ -40,7 +40,12 @@ pub(crate) fn load(dir: &Path, verify_peer: bool) -> Result<Certificate, String>
         builder.with_no_client_auth()
     };
     let built = builder.with_single_cert(chain, key);
-    let config = built.map_err(|error| files.do_not_fit(error, "server-cert.pem", "server-key.pem"))?;
+    let mut config = built.map_err(|error| files.do_not_fit(error, "server-cert.pem", "server-key.pem"))?;
+    if verify_peer {
+        // A session that is resumed does not have its client's certificate verified again: it would outlive it.
+        config.session_storage = Arc::new(NoServerSessionStorage {});
+        config.send_tls13_tickets = 0;
+    }
     Ok(Certificate { config: Arc::new(config), digest: files.digest.finish().as_ref().to_vec() })
 }
 

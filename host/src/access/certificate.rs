@@ -129,7 +129,8 @@ const TEXTS: [u8; 3] = [0x0c, 0x13, 0x16];
 const OID_COMMON_NAME: [u8; 3] = [0x55, 0x04, 0x03];
 const OID_ALTERNATIVE: [u8; 3] = [0x55, 0x1d, 0x11];
 
-/// The names of a certificate (RFC 5280, 4.1). Of several common names it is not plain which one is meant: none is.
+/// The names of a certificate (RFC 5280, 4.1). Of several common names, also of those that cannot be read here, it is not plain
+/// which one is meant: none is.
 fn names(der: &[u8]) -> Option<Vec<String>> {
     let inside = |of| Der(of).next().map(|(_, inside)| inside);
     let signed = inside(inside(der)?)?;
@@ -137,15 +138,13 @@ fn names(der: &[u8]) -> Option<Vec<String>> {
     let (_, subject) = fields.nth(4)?; // after the serial number, the algorithm, the issuer and the dates
     let of_subject = Der(subject).flat_map(|(_, set)| Der(set)).filter_map(|(_, pair)| {
         let mut pair = Der(pair);
-        let (_, value) = (pair.next()? == (OID, &OID_COMMON_NAME[..]))
-            .then(|| pair.next())?
-            .filter(|(tag, _)| TEXTS.contains(tag))?;
-        Some(name(COMMON_NAME, std::str::from_utf8(value).ok()?))
+        let text = (pair.next()? == (OID, &OID_COMMON_NAME[..])).then(|| pair.next())?;
+        let text = text.filter(|(tag, _)| TEXTS.contains(tag)).and_then(|(_, value)| std::str::from_utf8(value).ok());
+        Some(text.map(|text| name(COMMON_NAME, text)))
     });
-    let mut all: Vec<String> = of_subject.collect();
-    if all.len() > 1 {
-        all.clear();
-    }
+    let common: Vec<Option<String>> = of_subject.collect();
+    let mut all: Vec<String> =
+        common.into_iter().collect::<Option<_>>().filter(|all: &Vec<_>| all.len() == 1).unwrap_or_default();
     let extensions = fields.find(|(tag, _)| *tag == EXTENSIONS).and_then(|(_, all)| inside(all));
     let extensions = extensions.into_iter().flat_map(Der);
     let alternative = extensions.filter_map(|(_, extension)| {

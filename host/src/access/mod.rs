@@ -13,8 +13,9 @@
 //!           name that no export has: which exports a client may open is asked before any name is compared.
 //! access.5  A connection counts in one rule: the first that allows its export, those that let it write before the others. A rule
 //!           with `max_connections` of them lets no more in.
-//! access.6  When rules or groups change, a connection keeps what it may still do, also where its rule has more than
-//!           `max_connections`, or is closed once it has been answered.
+//! access.6  When rules or groups change, a connection keeps what it may still do, or is closed once it has been answered. It goes on
+//!           counting in its rule, also where that has more than `max_connections` by now; another rule takes it over only if it has
+//!           room, or is the only one. A write of which the payload has not come is asked for when it has.
 
 mod certificate;
 mod network;
@@ -232,7 +233,7 @@ pub(crate) enum Right {
 #[derive(Debug)]
 pub(crate) struct Entry {
     pub(crate) right: Right,
-    _counted: Option<Counted>,
+    counted: Option<Counted>,
 }
 
 /// One more in a rule, until it is dropped.
@@ -261,24 +262,30 @@ impl Rights<'_> {
 
     /// Lets a connection in (access.5); `None`: it may not open the export, or each rule by which it might has enough.
     pub(crate) fn enter(&self, export: &str, group: &str) -> Option<Entry> {
-        self.count(export, group, |rule, count| {
-            let most = rule.max_connections.unwrap_or(u32::MAX);
-            count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |now| (now < most).then(|| now + 1)).is_ok()
-        })
+        self.count(export, group, has_room)
     }
 
-    /// What a connection that is there may go on with (access.6).
-    pub(crate) fn keep(&self, export: &str, group: &str) -> Option<Entry> {
-        self.count(export, group, |_, count| count.fetch_add(1, Ordering::Relaxed) < u32::MAX)
+    /// What a connection that was let in before may go on with (access.6).
+    pub(crate) fn keep(&self, export: &str, group: &str, before: &Entry) -> Option<Entry> {
+        let enters = |_: &Rule, count: &Arc<AtomicU32>| count.fetch_add(1, Ordering::Relaxed) < u32::MAX;
+        let is_its = |count: &Arc<AtomicU32>| before.counted.as_ref().is_some_and(|its| Arc::ptr_eq(&its.0, count));
+        let stays = |rule: &Rule, count: &_| if is_its(count) { enters(rule, count) } else { has_room(rule, count) };
+        self.count(export, group, stays).or_else(|| self.count(export, group, enters))
     }
 
-    fn count(&self, export: &str, group: &str, has_room: impl Fn(&Rule, &AtomicU32) -> bool) -> Option<Entry> {
-        let Some(rules) = &self.0 else { return Some(Entry { right: Right::Write, _counted: None }) };
+    fn count(&self, export: &str, group: &str, has_room: impl Fn(&Rule, &Arc<AtomicU32>) -> bool) -> Option<Entry> {
+        let Some(rules) = &self.0 else { return Some(Entry { right: Right::Write, counted: None }) };
         let of = |wanted| move |(rule, _): &&&(Rule, _)| right(rule) == wanted && rule.allows(export, group);
         let mut rules = rules.iter().filter(of(Right::Write)).chain(rules.iter().filter(of(Right::Read)));
         let (rule, count) = rules.find(|(rule, count)| has_room(rule, count))?;
-        Some(Entry { right: right(rule), _counted: Some(Counted(Arc::clone(count))) })
+        Some(Entry { right: right(rule), counted: Some(Counted(Arc::clone(count))) })
     }
+}
+
+/// Whether one more connection counts in a rule, which it then does.
+fn has_room(rule: &Rule, count: &Arc<AtomicU32>) -> bool {
+    let most = rule.max_connections.unwrap_or(u32::MAX);
+    count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |now| (now < most).then(|| now + 1)).is_ok()
 }
 
 const fn right(rule: &Rule) -> Right {

@@ -79,12 +79,35 @@ fn other_rules_count_on_and_keep_connections_beyond_their_number() {
     let entries = [before.of(&peer).enter("a", "/"), before.of(&peer).enter("a", "/")];
     let after = Access::new(&[with(1)], &before);
     let kept = entries.map(|entry| {
-        let kept = after.of(&peer).keep("a", "/");
-        drop(entry);
-        kept
+        let entry = entry.unwrap();
+        after.of(&peer).keep("a", "/", &entry)
     });
     assert!(kept.iter().all(Option::is_some) && after.of(&peer).enter("a", "/").is_none());
     assert_eq!(after.counts().next(), Some(("a".into(), 2)));
+}
+
+/// access.6: a connection that had no room where it might write has none there by a reload.
+#[test]
+fn other_rules_let_no_connection_into_a_rule_that_is_full() {
+    let one = |name: &str, read_only, most| {
+        rule(name, |rule| {
+            (rule.uid, rule.group) = (Some(0), Some("/".into()));
+            (rule.read_only, rule.max_connections) = (read_only, most);
+        })
+    };
+    let rules = |most| [one("writes", false, Some(1)), one("more", false, Some(most)), one("reads", true, None)];
+    let (mut now, peer) = (access(&rules(1)), root());
+    let mut entries = [(); 4].map(|()| now.of(&peer).enter("a", "/a").unwrap());
+    let rights = |entries: &[Entry; 4]| entries.each_ref().map(|entry| entry.right);
+    assert_eq!(rights(&entries), [Right::Write, Right::Write, Right::Read, Right::Read]);
+    for most in [1, 1, 2] {
+        now = Access::new(&rules(most), &now);
+        for entry in &mut entries {
+            *entry = now.of(&peer).keep("a", "/a", entry).unwrap();
+        }
+    }
+    assert_eq!(rights(&entries), [Right::Write, Right::Write, Right::Write, Right::Read], "one more has room now");
+    assert_eq!(now.counts().map(|(_, count)| count).collect::<Vec<_>>(), [1, 2, 1]);
 }
 
 #[test]
@@ -235,7 +258,8 @@ proptest! {
                     _ => Some(Right::Write),
                 };
                 let rights = access.of(&peer);
-                let got = (rights.of(export.0, export.1), rights.keep(export.0, export.1).map(|entry| entry.right));
+                let new = || Entry { right: Right::Read, counted: None };
+                let got = (rights.of(export.0, export.1), rights.keep(export.0, export.1, &new()).map(|entry| entry.right));
                 prop_assert_eq!(got, (wanted, wanted), "{:?} {:?}", export, about);
             }
         }

@@ -42,6 +42,17 @@ fn of_two_common_names_none_is_meant() {
 }
 
 #[test]
+fn a_common_name_that_cannot_be_read_is_one_more() {
+    let mut params = CertificateParams::default();
+    params.distinguished_name = rcgen::DistinguishedName::new();
+    params.distinguished_name.push(DnType::CommonName, "alice");
+    let other = rcgen::DnValue::TeletexString("mallory".try_into().unwrap());
+    params.distinguished_name.push(DnType::CustomDnType(vec![2, 5, 4, 3]), other);
+    let der = params.self_signed(&KeyPair::generate().unwrap()).unwrap().der().to_vec();
+    assert_eq!(Certificate::new(&der).names, [""; 0]);
+}
+
+#[test]
 fn a_certificate_is_known_by_its_digest() {
     let der = der(&[], Vec::new());
     let digest: String =

@@ -18,7 +18,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::{Arc, PoisonError};
 
 use fairlift_core::waits;
-use fairlift_core::{Bio, Extent, Flags, Instant, Op, Sector, Stream, StreamId, Token};
+use fairlift_core::{Bio, Errno, Extent, Flags, Instant, Op, Sector, Stream, StreamId, Token};
 
 use reply::{Replies, Sent};
 
@@ -289,7 +289,7 @@ impl Connection {
     /// The export has changed, or what clients may do (access.6): what the client asks from now on is of it as it is now.
     pub(crate) fn follow(&mut self, engine: &mut Engine, now: Instant, access: &Access, export: &Arc<Export>) {
         let Phase::Serving(serving) = &mut self.phase else { return };
-        let Some(entry) = access.of(&self.peer).keep(&export.name, &export.path) else {
+        let Some(entry) = access.of(&self.peer).keep(&export.name, &export.path, &serving.entry) else {
             tracing::info!(client = self.peer.shown, export = export.name, "closed: no [client] allows it any more");
             return self.stop_reading();
         };
@@ -590,6 +590,13 @@ impl Connection {
             return false;
         }
         self.receiving = Receiving::Header;
+        if self.export().is_some_and(|export| export.read_only) {
+            // access.6: it was when the write was announced that the client might.
+            let Command { cookie, offset, .. } = common.commands[command];
+            self.reply_error((cookie, offset), Errno::EPERM, "the export is read-only by now");
+            self.release(engine, command);
+            return true;
+        }
         self.submit(engine, common, command);
         true
     }
