@@ -44,6 +44,12 @@ def a_latency_is_set_live_and_shown_everywhere(t):
     contains(told.read_text(), '"latency"', "/alice")
     contains(control.cli("why", "alice"), "its latency of 1ms, over the last minute: met in 0 % of it; given up")
     equal(samples(scrape(control)[0])["fairlift_tenant_latency_given_up", 'disk="d",tenant="/alice"'], 1, "the metric")
+    contains(control.cli("status"), "latency 1.0ms, given up")
+    # Of another one nobody says that it is kept again.
+    control.cli("set", "group", "/alice", "latency=3600s")
+    until(lambda: tenant(control, "/alice")["latency_met"] == 1, "a second was good")
+    if "kept again" in server.log():
+        raise AssertionError("3600s was never given up")
     # And none.
     control.cli("set", "group", "/alice", "latency=none")
     equal(tenant(control, "/alice")["latency_target_us"], None, "nothing is said any more")

@@ -368,7 +368,7 @@ def one_slow_worker(t):
     with contextlib.suppress(OSError):  # where sessions share CPUs as sessions, the priority of a thread says nothing
         Path(f"/proc/{server.pid}/autogroup").write_text("19")
     for _ in range(4):
-        hog = t.start(sys.executable, "-c", "while True: pass")
+        hog = t.start(sys.executable, "-c", "import time\nwhile time.monotonic() < %r: pass" % (time.monotonic() + 60))  # ends whatever becomes of the test
         os.sched_setaffinity(hog.pid, cpus[:1])
     # In a second in which it has a CPU now and then, it answers all that came at once, and its client seems to pause.
     said = why(t, server, "worker", f"worker {serves['alice']}, which serves /alice, has no time left", "it waits for a CPU", times=12)

@@ -17,10 +17,13 @@ use crate::config::keys::{self, ExportKeys, GroupKeys};
 use crate::config::row::{Act, KINDS, Kind, Row};
 use crate::ways;
 use crate::words::groups::own_path;
+use crate::words::limits::parse_rate;
 use crate::words::place;
 use crate::words::place::check_path;
 use crate::words::scheduler::{check_setting, tunables};
 
+/// Sets a tunable to what it is where nobody says anything.
+const DEFAULT: &str = "default";
 const ACTS: [(&str, Act); 3] = [("add", Act::Add), ("set", Act::Set), ("remove", Act::Remove)];
 
 fn named<T: Copy>(all: &[(&'static str, T)], word: &str, what: &str) -> Result<T, String> {
@@ -211,7 +214,11 @@ impl<'a> Words<'a> {
         let kind = disk.scheduler;
         let set = keys.knobs()?;
         for (knob, value) in &set {
-            check_setting(kind, knob, value).map_err(|(_, why)| why)?;
+            match check_setting(kind, knob, value) {
+                Err((false, why)) if value != DEFAULT => return Err(format!("{why}; {knob}={DEFAULT} takes it back")),
+                Err((true, why)) => return Err(why),
+                Ok(()) | Err(_) => {}
+            }
         }
         keys.finish(&tunables(kind).map(|info| info.name).collect::<Vec<_>>())?;
         if before != Some(kind) {
@@ -221,7 +228,9 @@ impl<'a> Words<'a> {
         }
         for (knob, value) in set {
             disk.set.retain(|(one, _)| *one != knob);
-            disk.set.push((knob, value));
+            if value != DEFAULT {
+                disk.set.push((knob, value));
+            }
         }
         if act == Act::Add {
             return self.edit.add_disk(disk);
@@ -296,6 +305,9 @@ impl Keys {
             _ if self.kind == Kind::Export && keys::keys(Kind::Group, self.act).iter().any(|one| one.name == *key) => {
                 format!("; that is a group's: fairlift set group {} {key}={value}", self.group)
             }
+            _ if self.kind == Kind::Group && parse_rate(key).is_ok() => {
+                format!("; a ceiling is written max={key}={value}, a floor min={key}={value}")
+            }
             hint if !hint.is_empty() => hint,
             _ if own.is_empty() => format!("; a {kind} has none that can be set"),
             _ => format!("; there are {}", known().collect::<Vec<_>>().join(", ")),
@@ -354,6 +366,18 @@ pub(super) mod tests {
         assert_eq!(groups, ["group \"/t\": added, weight 100", "group \"/t/a\": added, weight 100"]);
         let fair = read(json!([{"set": "disk", "name": "ssd0", "scheduler": "fair", "isolation_cost": 9}]));
         assert_eq!(fair, Ok(vec!["disk \"ssd0\": isolation_cost = 9 (was default)".into()]), "it has fair already");
+        let back = |knob: &str| {
+            read(
+                json!([{"set": "disk", "name": "ssd0", "isolation_cost": 9}, {"set": "disk", "name": "ssd0", knob: "default"}]),
+            )
+        };
+        assert_eq!(back("isolation_cost"), Ok(vec![]));
+        assert!(back("read_expire").unwrap_err().contains("read_expire belongs to mq-deadline"));
+        assert!(
+            read(json!([{"set": "disk", "name": "ssd0", "isolation_cost": "x"}]))
+                .unwrap_err()
+                .ends_with("; isolation_cost=default takes it back")
+        );
     }
 
     #[test]
@@ -376,6 +400,10 @@ pub(super) mod tests {
     #[test]
     fn what_is_not_known_is_named_with_the_nearest() {
         for (one, why) in [
+            (
+                json!({"set": "group", "name": "/a", "iops": 2000}),
+                "unknown key \"iops\" of a group; a ceiling is written max=iops=2000, a floor min=iops=2000",
+            ),
             (
                 json!({"set": "group", "name": "/a", "wieght": 3}),
                 "unknown key \"wieght\" of a group; did you mean \"weight\"?",

@@ -114,7 +114,7 @@ pub(crate) fn get(args: &GetArgs) -> ExitCode {
 pub(crate) fn set(args: &SetArgs) -> ExitCode {
     let ask = || {
         let kind = parse_kind(&args.kind)?;
-        change(&args.how, Method::PATCH, &thing(kind, &args.name), keys(&args.keys)?)
+        change(&args.how, Method::PATCH, &thing(kind, &args.name), keys(&args.keys, "weight=300")?)
     };
     show(&args.how.at, ask())
 }
@@ -122,7 +122,11 @@ pub(crate) fn set(args: &SetArgs) -> ExitCode {
 pub(crate) fn add(args: &AddArgs) -> ExitCode {
     let ask = || {
         let kind = parse_kind(&args.kind)?;
-        let mut all = keys(&args.keys)?;
+        let example = match args.keys.first() {
+            Some(backing) if kind == Kind::Export && !args.name.contains('=') => format!("{}={backing}", args.name),
+            _ => "weight=300".into(),
+        };
+        let mut all = keys(&args.keys, &example)?;
         let name = match kind {
             Kind::Export => {
                 let named = backing::parse_named(&args.name).map_err(|why| format!("export {}: {why}", args.name))?;
@@ -221,11 +225,11 @@ fn encoded(name: &str, slash_is_plain: bool) -> String {
     path
 }
 
-fn keys(said: &[String]) -> Result<Map<String, Value>, String> {
+fn keys(said: &[String], example: &str) -> Result<Map<String, Value>, String> {
     let mut all = Map::new();
     for one in said {
         let (key, value) =
-            one.split_once('=').ok_or_else(|| format!("\"{one}\" has no \"=\": KEY=VALUE, as in weight=300"))?;
+            one.split_once('=').ok_or_else(|| format!("\"{one}\" has no \"=\": KEY=VALUE, as in {example}"))?;
         if all.insert(key.into(), Value::String(value.into())).is_some() {
             return Err(format!("{key} is given twice"));
         }
@@ -274,8 +278,10 @@ mod tests {
 
     #[test]
     fn keys_have_values_and_come_once() {
-        assert_eq!(keys(&["weight=3=4".into()]).unwrap()["weight"], "3=4");
-        assert!(keys(&["weight".into()]).unwrap_err().contains("KEY=VALUE"));
-        assert!(keys(&["a=1".into(), "a=2".into()]).unwrap_err().contains("twice"));
+        assert_eq!(keys(&["weight=3=4".into()], "").unwrap()["weight"], "3=4");
+        assert!(
+            keys(&["carol.img".into()], "carol=carol.img").unwrap_err().ends_with("KEY=VALUE, as in carol=carol.img")
+        );
+        assert!(keys(&["a=1".into(), "a=2".into()], "").unwrap_err().contains("twice"));
     }
 }

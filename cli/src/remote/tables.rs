@@ -101,8 +101,13 @@ pub(super) fn limits(tenant: &Value) -> String {
         let rates: Vec<_> = rates.iter().map(|(rate, value)| format!("{rate}={}", number(value))).collect();
         Some(format!("{key} {}", rates.join(",")))
     };
-    let latency =
-        tenant["latency_target_us"].as_f64().map(|_| format!("latency {}", micros(&tenant["latency_target_us"])));
+    let kept = match (tenant["latency_given_up"] == true, &tenant["latency_met"]) {
+        (true, _) => ", given up".to_owned(),
+        (false, Value::Null) => String::new(),
+        (false, met) => format!(", kept {}", percent(met)),
+    };
+    let latency = tenant["latency_target_us"].as_f64();
+    let latency = latency.map(|_| format!("latency {}{kept}", micros(&tenant["latency_target_us"])));
     ["max", "min"].into_iter().filter_map(of).chain(latency).collect::<Vec<_>>().join(" ")
 }
 
@@ -304,7 +309,7 @@ mod tests {
             "disks": [{"name": "ssd0", "scheduler": "fair", "in_flight": 5, "depth": 32, "waiting": 7, "bps": 1.5e6}],
             "tenants": [{"path": "/a", "disk": "ssd0", "weight": 300, "had": 0.75, "due": 0.5, "due_by": "max", "score": 1.5,
                 "iops": 10.4, "bps": 1.5e6, "p50_us": 90.0, "p99_us": 1500.0, "in_flight": 5, "waiting": 7,
-                "max": {"riops": 28_000, "wbps": 500}, "min": {"iops": 5}, "latency_target_us": 2000.0}],
+                "max": {"riops": 28_000, "wbps": 500}, "min": {"iops": 5}, "latency_target_us": 2000.0, "latency_met": 0.96}],
         });
         let shown = status(&value);
         let foot = "\nover 1.0 s; 2 connections, config version 3, engine=poll (io_uring: EPERM)\n";
@@ -315,7 +320,7 @@ mod tests {
             "90us",
             "1.5ms",
             "LIMITS\n",
-            "  max riops=28.0k,wbps=500 min iops=5 latency 2.0ms\n",
+            "  max riops=28.0k,wbps=500 min iops=5 latency 2.0ms, kept 96.0%\n",
             foot,
             "flushes have failed",
         ] {

@@ -46,7 +46,8 @@ pub(crate) fn stopping() {
 /// Sends a word to `NOTIFY_SOCKET`: a path, or after `@` a name in the abstract namespace, which the crates for this do not
 /// know.
 pub(crate) fn tell(word: &str) {
-    let Some(address) = std::env::var_os("NOTIFY_SOCKET") else { return };
+    // Set and empty means as much as not set.
+    let Some(address) = std::env::var_os("NOTIFY_SOCKET").filter(|address| !address.is_empty()) else { return };
     let address = match address.as_bytes() {
         [b'@', name @ ..] => SocketAddr::from_abstract_name(name),
         _ => SocketAddr::from_pathname(&address),

@@ -21,7 +21,7 @@ use std::time::SystemTime;
 use fairlift_core::learn::idling_trial::Finding;
 use fairlift_core::objective::Room;
 use fairlift_core::queue::{Kept, Shortage};
-use fairlift_core::{GroupId, Sector};
+use fairlift_core::{Duration, GroupId, Sector};
 use prepare::Why;
 
 use super::difference::{Becomes, Of};
@@ -77,8 +77,8 @@ pub(crate) struct Live {
     findings: BTreeMap<String, VecDeque<Finding>>,
     /// Disks whose floors add up to more than they were seen to do.
     short: BTreeSet<String>,
-    /// Disks and groups of which it was told that the latency is not kept.
-    given_up: BTreeSet<(String, String)>,
+    /// The latencies of which it was told that they are not kept, by disk and group.
+    given_up: BTreeMap<(String, String), Duration>,
     started: SystemTime,
     /// What was counted on disks that are gone, by their names, the latest last: one that comes again goes on from there.
     past: VecDeque<(String, Past)>,
@@ -168,7 +168,7 @@ impl Live {
             roots,
             findings: BTreeMap::new(),
             short: BTreeSet::new(),
-            given_up: BTreeSet::new(),
+            given_up: BTreeMap::new(),
             started: SystemTime::now(),
             past: VecDeque::new(),
             lost: BTreeMap::new(),
@@ -321,7 +321,7 @@ impl Live {
 
     /// Tells of floors that add up to too much, and of latencies that are given up, or kept again.
     fn look_at_promises(&mut self, backend: &Backend, service: &Service) {
-        let mut given_up = BTreeSet::new();
+        let mut given_up = BTreeMap::new();
         let names: BTreeMap<_, _> = self.groups.iter().map(|(path, id)| (*id, path)).collect();
         for (disk, number) in &self.disks {
             let Kept { latencies, short } = backend.disks.get(*number).kept(clock::now());
@@ -344,7 +344,8 @@ impl Live {
                 let Some(group) = names.get(&id) else { continue };
                 let of = (disk.clone(), (*group).clone());
                 let (target, is_given_up) = (standing.target, standing.room == Room::GivenUp);
-                if is_given_up != self.given_up.contains(&of) {
+                // Of another latency nothing is known yet: it is not the one that was given up, and not kept either.
+                if is_given_up != (self.given_up.get(&of) == Some(&target)) {
                     match is_given_up {
                         true => tracing::warn!("disk {disk:?}: {}", view::given_up(group, target)),
                         false => tracing::info!("disk {disk:?}: group {group}: a latency of {target} is kept again"),
@@ -354,7 +355,7 @@ impl Live {
                     service.events.tell("latency", of.into_iter().chain([("state", state.to_owned())]).collect());
                 }
                 if is_given_up {
-                    given_up.insert(of);
+                    given_up.insert(of, target);
                 }
             }
         }
