@@ -18,7 +18,7 @@
 //! inert.8  Exports of more RAM than the machine has: what clients write there is given out as they write, until nothing is left.
 //! inert.9  A client that is to open an export that is not there, or those of a group that has none, or to come by an address at which
 //!          the server does not listen.
-//! inert.10 A client that is known by its user or group, and that no unix socket lets in.
+//! inert.10  A client that is known by its user or group, and that no unix socket lets in.
 
 use std::collections::BTreeSet;
 
