@@ -83,6 +83,14 @@ except TimeoutError:
 """
 
 
+def stream(t, s, uid, route):
+    """An answer that is read while it comes; its status is its first line."""
+    process = subprocess.Popen([*as_user(uid, uid), sys.executable, "-c", ASK.replace("settimeout(1)", "settimeout(60)"), s.socket + ".control.sock",
+                                "GET", route, "", ""], stdout=subprocess.PIPE)
+    t.defer(process.kill)
+    return process
+
+
 def server(t, more=ROOT, exports=EXPORTS):
     if os.geteuid() != 0:
         t.skip("only root can be another user")
@@ -213,16 +221,18 @@ def a_tenant_learns_nothing_of_its_neighbours(t):
         contains(text, "alice")
         assert not any(name.decode() in text for name in NEIGHBOUR), text
     # Events are its own, from now on.
-    watching = subprocess.Popen([*as_user(2001, 2001), sys.executable, "-c", ASK.replace("settimeout(1)", "settimeout(3)"), s.socket + ".control.sock",
-                                 "GET", "/v1/events?last=1000", "", ""], stdout=subprocess.PIPE)
-    time.sleep(0.5)
+    watching = stream(t, s, 2001, "/v1/events?last=1000")
+    equal(watching.stdout.readline(), b"200\n", "the answer")
     for export in "bobexport", "alice", "bobother":
         s.connect(export).close()
     s.control("set", "group", "/tenants/bobgroup", "weight=776")
     s.control("set", "group", "/tenants/alice", "weight=123")
-    told = watching.communicate(timeout=30)[0]
+    told = b""
+    while not all(part in told for part in (b"event: connected", b'"export":"alice"', b"event: left", b"event: changed", b"weight 123")):
+        piece = watching.stdout.read1()
+        assert piece, f"the stream has ended, and had {told}"
+        told += piece
     assert not any(name in told for name in [*NEIGHBOUR, b"weight 776"]), told
-    contains(told.decode(), "event: connected", '"export":"alice"', "event: left", "event: changed", "weight 123")
     assert b"number" not in told and b"\nid:" not in told, told
 
 
@@ -266,17 +276,11 @@ def a_reload_gives_and_takes_roles_and_ends_streams(t):
     reload(s, EXPORTS + DELEGATED + other + ROOT)
     equal([token(TOKEN), token("new")], [403, 200], "tokens after the reload")
 
-    def stream(uid, route):
-        process = subprocess.Popen([*as_user(uid, uid), sys.executable, "-c", ASK.replace("settimeout(1)", "settimeout(60)"), s.socket + ".control.sock",
-                                    "GET", route, "", ""], stdout=subprocess.PIPE)
-        t.defer(process.kill)
-        return process
-
     # Those of clients whose role is gone, or is another; that of the operator goes on.
     rules = RULES.replace("uid = 2003\ncontrol = \"none\"", "uid = 2003\ncontrol = \"see\"")
     reload(s, EXPORTS + DELEGATED + rules + ROOT)
-    goes = [stream(2003, "/v1/trace?seconds=3600"), stream(2003, "/v1/events"), stream(2001, "/v1/events")]
-    stays = stream(2002, "/v1/events")
+    goes = [stream(t, s, 2003, "/v1/trace?seconds=3600"), stream(t, s, 2003, "/v1/events"), stream(t, s, 2001, "/v1/events")]
+    stays = stream(t, s, 2002, "/v1/events")
     for process in [*goes, stays]:
         equal(process.stdout.readline(), b"200\n", "the answer")
     top = Terminal(t, *as_user(2001, 2001), BINARY, "top", "--control", f"unix:{s.socket}.control.sock", "--seconds", "0.2")
@@ -290,7 +294,7 @@ def a_reload_gives_and_takes_roles_and_ends_streams(t):
     until(lambda: "no [client]" in " ".join(top.screen()), "top says why it shows no more")
     equal([ask(s, uid, "/v1/status?seconds=0.1")[0] for uid in (2001, 2002, 0)], [403, 200, 200], "who may look")
     # An answer that takes time is for who may have it when it goes out.
-    slow = stream(2002, "/v1/status?seconds=3")
+    slow = stream(t, s, 2002, "/v1/status?seconds=8")
     time.sleep(1)
     reload(s, EXPORTS + "[client.nobody]\nuid = 2008\ncontrol = \"see\"\n")
     equal(slow.stdout.readline(), b"403\n", "the answer")
