@@ -135,6 +135,7 @@ def clients_open_what_their_certificate_allows(t):
     sign(t, "ca", "alice", "/O=Example/CN=alice", CLIENT)
     sign(t, "ca", "bob", "/O=Example", CLIENT + "subjectAltName=DNS:bob.example,URI:spiffe://example/bob\n")
     sign(t, "ca", "false", "/O=CN=alice/CN=alice2", CLIENT + "subjectAltName=DNS:alice,email:CN=alice\n")
+    sign(t, "ca", "pair", "/CN=alice+CN=mallory", CLIENT)  # one part of the subject with two names
     digest = t.run("openssl", "x509", "-noout", "-fingerprint", "-sha256", "-in", f"{place}/client-cert.pem").strip().split("=")[1]
     at = f"tcp:127.0.0.1:{port}"
     config = EXPORTS + f"""
@@ -160,7 +161,7 @@ def clients_open_what_their_certificate_allows(t):
             session.start_tls(client_context(t, name))
             return listed(session)
 
-    wanted = {"alice": ALICE, "bob": {"bob", "iso"}, "client": {"iso"}, "false": set()}
+    wanted = {"alice": ALICE, "bob": {"bob", "iso"}, "client": {"iso"}, "false": set(), "pair": set()}
     equal({name: seen(name) for name in wanted}, wanted, "what certificates see")
     with server.connect("bob", tls=client_context(t, "bob")) as bob:
         bob.write(0, data(4096))

@@ -6,6 +6,11 @@ use std::fmt;
 use std::str::FromStr;
 
 use ring::digest;
+use x509_cert::certificate::{CertificateInner, Raw};
+use x509_cert::der::asn1::{Any, ObjectIdentifier};
+use x509_cert::der::{Decode as _, Tag, Tagged as _};
+use x509_cert::ext::pkix::SubjectAltName;
+use x509_cert::ext::pkix::name::GeneralName;
 
 /// How a certificate is named.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -16,9 +21,13 @@ pub enum Subject {
     Name(String),
 }
 
-/// The kinds of names, and the tags of those that are alternative names (RFC 5280, 4.2.1.6).
+/// The kinds of names; all but the first are alternative names (RFC 5280, 4.2.1.6).
+const KINDS: [&str; 4] = [COMMON_NAME, EMAIL, DNS, URI];
 const COMMON_NAME: &str = "CN=";
-const ALTERNATIVE: [(&str, u8); 3] = [("email:", 0x81), ("DNS:", 0x82), ("URI:", 0x86)];
+const EMAIL: &str = "email:";
+const DNS: &str = "DNS:";
+const URI: &str = "URI:";
+const COMMON_NAME_OID: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.4.3");
 const DIGEST: &str = "sha256:";
 
 impl FromStr for Subject {
@@ -30,8 +39,7 @@ impl FromStr for Subject {
                 "takes the 64 hexadecimal digits that `openssl x509 -noout -fingerprint -sha256` prints, after sha256:".into()
             });
         }
-        let kinds = || std::iter::once(COMMON_NAME).chain(ALTERNATIVE.map(|(kind, _)| kind));
-        match kinds().find(|kind| text.strip_prefix(kind).is_some_and(|name| !name.is_empty())) {
+        match KINDS.into_iter().find(|kind| text.strip_prefix(kind).is_some_and(|name| !name.is_empty())) {
             Some(kind) => Ok(Self::Name(name(kind, &text[kind.len()..]))),
             None => Err(format!(
                 "takes CN=NAME, DNS:NAME, URI:NAME or email:NAME as the certificate has it, or sha256: and its fingerprint, not \"{text}\""
@@ -62,7 +70,7 @@ pub(super) fn parse_digest(text: &str) -> Option<[u8; 32]> {
 
 /// A name with its kind. Case makes no difference in those of the DNS.
 fn name(kind: &str, name: &str) -> String {
-    format!("{kind}{}", if kind == "DNS:" { name.to_ascii_lowercase() } else { name.to_owned() })
+    format!("{kind}{}", if kind == DNS { name.to_ascii_lowercase() } else { name.to_owned() })
 }
 
 pub(super) fn sha256(bytes: &[u8]) -> [u8; 32] {
@@ -101,64 +109,26 @@ impl fmt::Display for Certificate {
     }
 }
 
-/// The values of DER that follow each other: the tag of each, and what it holds. What is malformed ends them.
-struct Der<'a>(&'a [u8]);
-
-impl<'a> Iterator for Der<'a> {
-    type Item = (u8, &'a [u8]);
-
-    fn next(&mut self) -> Option<Self::Item> {
-        let (&[tag, short], mut rest) = self.0.split_first_chunk()?;
-        let mut length = usize::from(short);
-        if short > 0x80 {
-            let bytes;
-            (bytes, rest) = rest.split_at_checked(length & 0x7f).filter(|(bytes, _)| bytes.len() <= 4)?;
-            length = bytes.iter().fold(0, |length, byte| length << 8 | usize::from(*byte));
-        }
-        let (inside, rest) = rest.split_at_checked(length).filter(|_| short != 0x80)?;
-        self.0 = rest;
-        Some((tag, inside))
-    }
-}
-
-const OID: u8 = 0x06;
-const VERSION: u8 = 0xa0;
-const EXTENSIONS: u8 = 0xa3;
-/// UTF8String, PrintableString, IA5String.
-const TEXTS: [u8; 3] = [0x0c, 0x13, 0x16];
-const OID_COMMON_NAME: [u8; 3] = [0x55, 0x04, 0x03];
-const OID_ALTERNATIVE: [u8; 3] = [0x55, 0x1d, 0x11];
-
 /// The names of a certificate (RFC 5280, 4.1). Of several common names, also of those that cannot be read here, it is not plain
 /// which one is meant: none is.
 fn names(der: &[u8]) -> Option<Vec<String>> {
-    let inside = |of| Der(of).next().map(|(_, inside)| inside);
-    let signed = inside(inside(der)?)?;
-    let mut fields = Der(signed).skip_while(|(tag, _)| *tag == VERSION);
-    let (_, subject) = fields.nth(4)?; // after the serial number, the algorithm, the issuer and the dates
-    let of_subject = Der(subject).flat_map(|(_, set)| Der(set)).filter_map(|(_, pair)| {
-        let mut pair = Der(pair);
-        let text = (pair.next()? == (OID, &OID_COMMON_NAME[..])).then(|| pair.next())?;
-        let text = text.filter(|(tag, _)| TEXTS.contains(tag)).and_then(|(_, value)| std::str::from_utf8(value).ok());
-        Some(text.map(|text| name(COMMON_NAME, text)))
+    let certificate = CertificateInner::<Raw>::from_der(der).ok()?; // its serial number, for one, is as any authority writes it
+    let signed = certificate.tbs_certificate();
+    let common: Vec<_> = signed.subject().iter().filter(|pair| pair.oid == COMMON_NAME_OID).collect();
+    let text = |value: &Any| {
+        let text =
+            matches!(value.tag(), Tag::Utf8String | Tag::PrintableString | Tag::Ia5String).then(|| value.value())?;
+        Some(name(COMMON_NAME, std::str::from_utf8(text).ok()?))
+    };
+    let common = if let [one] = common[..] { text(&one.value) } else { None };
+    let alternative = signed.get_extension::<SubjectAltName>().ok().flatten().map_or(Vec::new(), |(_, all)| all.0);
+    let alternative = alternative.iter().filter_map(|one| match one {
+        GeneralName::Rfc822Name(text) => Some(name(EMAIL, text.as_str())),
+        GeneralName::DnsName(text) => Some(name(DNS, text.as_str())),
+        GeneralName::UniformResourceIdentifier(text) => Some(name(URI, text.as_str())),
+        _ => None,
     });
-    let common: Vec<Option<String>> = of_subject.collect();
-    let mut all: Vec<String> =
-        common.into_iter().collect::<Option<_>>().filter(|all: &Vec<_>| all.len() == 1).unwrap_or_default();
-    let extensions = fields.find(|(tag, _)| *tag == EXTENSIONS).and_then(|(_, all)| inside(all));
-    let extensions = extensions.into_iter().flat_map(Der);
-    let alternative = extensions.filter_map(|(_, extension)| {
-        let mut parts = Der(extension);
-        if parts.next()? != (OID, &OID_ALTERNATIVE[..]) {
-            return None;
-        }
-        inside(parts.last()?.1)
-    });
-    all.extend(alternative.flat_map(Der).filter_map(|(tag, value)| {
-        let (kind, _) = ALTERNATIVE.into_iter().find(|(_, of)| *of == tag)?;
-        Some(name(kind, std::str::from_utf8(value).ok()?))
-    }));
-    Some(all)
+    Some(common.into_iter().chain(alternative).collect())
 }
 
 #[cfg(test)]

@@ -4,35 +4,17 @@ use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 
+use ipnet::IpNet;
+
 /// Addresses that have the first bits in common, as in `192.0.2.0/24`; of one address it is all bits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Network {
-    address: IpAddr,
-    bits: u8,
-}
-
-/// The address as a number of 128 bits of which the first are the address.
-fn number(address: IpAddr) -> u128 {
-    match address {
-        IpAddr::V4(four) => u128::from(four.to_bits()) << 96,
-        IpAddr::V6(six) => six.to_bits(),
-    }
-}
-
-const fn width(address: IpAddr) -> u8 {
-    if address.is_ipv4() { 32 } else { 128 }
-}
-
-fn mask(bits: u8) -> u128 {
-    u128::MAX.checked_shl(128 - u32::from(bits)).unwrap_or(0)
-}
+pub struct Network(IpNet);
 
 impl Network {
     /// Whether an address is in it. One of IPv4 that a socket for both shows as IPv6 is that of IPv4.
     #[must_use]
     pub fn contains(&self, address: IpAddr) -> bool {
-        let address = address.to_canonical();
-        address.is_ipv4() == self.address.is_ipv4() && (number(address) ^ number(self.address)) & mask(self.bits) == 0
+        self.0.contains(&address.to_canonical())
     }
 }
 
@@ -46,28 +28,23 @@ impl FromStr for Network {
         if address.to_canonical() != address {
             return Err(format!("an IPv4 address is written as such: {}", address.to_canonical()));
         }
-        let most = width(address);
-        let bits = bits.map_or(Ok(most), |bits| bits.parse().map_err(|_| form()))?;
-        if bits > most {
-            return Err(format!("an address has {most} bits here, and \"{text}\" wants {bits} of them"));
+        let one = IpNet::from(address);
+        let Some(bits) = bits else { return Ok(Self(one)) };
+        let (bits, most) = (bits.parse().map_err(|_| form())?, one.max_prefix_len());
+        let said = IpNet::new(address, bits)
+            .map_err(|_| format!("an address has {most} bits here, and \"{text}\" wants {bits} of them"))?;
+        if said != said.trunc() {
+            return Err(format!("has bits beyond the first {bits}; did you mean \"{}\"?", said.trunc()));
         }
-        let bare = number(address) & mask(bits);
-        if bare != number(address) {
-            let all = match address {
-                IpAddr::V4(_) => IpAddr::V4(((bare >> 96) as u32).into()),
-                IpAddr::V6(_) => IpAddr::V6(bare.into()),
-            };
-            return Err(format!("has bits beyond the first {bits}; did you mean \"{all}/{bits}\"?"));
-        }
-        Ok(Self { address, bits })
+        Ok(Self(said))
     }
 }
 
 impl fmt::Display for Network {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.bits == width(self.address) {
-            true => write!(f, "{}", self.address),
-            false => write!(f, "{}/{}", self.address, self.bits),
+        match self.0.prefix_len() == self.0.max_prefix_len() {
+            true => write!(f, "{}", self.0.addr()),
+            false => write!(f, "{}", self.0),
         }
     }
 }

@@ -8,6 +8,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use subtle::ConstantTimeEq as _;
+
 use super::certificate::{Subject, parse_digest, sha256};
 use super::{Peer, Rule, is_below};
 
@@ -108,7 +110,7 @@ impl Token {
 /// role.3
 impl PartialEq for Token {
     fn eq(&self, other: &Self) -> bool {
-        self.0.iter().zip(other.0).fold(0, |all, (one, other)| all | (one ^ other)) == 0
+        self.0.ct_eq(&other.0).into()
     }
 }
 

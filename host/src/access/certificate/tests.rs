@@ -43,13 +43,28 @@ fn of_two_common_names_none_is_meant() {
 
 #[test]
 fn a_common_name_that_cannot_be_read_is_one_more() {
-    let mut params = CertificateParams::default();
-    params.distinguished_name = rcgen::DistinguishedName::new();
-    params.distinguished_name.push(DnType::CommonName, "alice");
-    let other = rcgen::DnValue::TeletexString("mallory".try_into().unwrap());
-    params.distinguished_name.push(DnType::CustomDnType(vec![2, 5, 4, 3]), other);
-    let der = params.self_signed(&KeyPair::generate().unwrap()).unwrap().der().to_vec();
-    assert_eq!(Certificate::new(&der).names, [""; 0]);
+    use rcgen::DnValue;
+    for other in [
+        DnValue::TeletexString("mallory".try_into().unwrap()),
+        DnValue::BmpString("mallory".try_into().unwrap()),
+        DnValue::UniversalString("mallory".try_into().unwrap()),
+        DnValue::PrintableString("mallory".try_into().unwrap()),
+        DnValue::Ia5String("mallory".try_into().unwrap()),
+    ] {
+        let mut params = CertificateParams::default();
+        params.distinguished_name = rcgen::DistinguishedName::new();
+        params.distinguished_name.push(DnType::CommonName, "alice");
+        params.distinguished_name.push(DnType::CustomDnType(vec![2, 5, 4, 3]), other.clone());
+        let der = params.self_signed(&KeyPair::generate().unwrap()).unwrap().der().to_vec();
+        assert_eq!(Certificate::new(&der).names, [""; 0], "{other:?}");
+    }
+}
+
+#[test]
+fn a_name_does_not_end_at_a_nul() {
+    let shown = Certificate::new(&der(&["alice\0mallory"], Vec::new()));
+    assert_eq!(shown.names, ["CN=alice\0mallory"]);
+    assert!(!shown.is(&"CN=alice".parse().unwrap()));
 }
 
 #[test]
