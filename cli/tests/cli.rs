@@ -151,6 +151,15 @@ fn what_is_typed_wrong_is_status_2_and_says_what_is_possible_in_one_style() {
             "stop",
             "stop: there is no such command; SIGTERM or Ctrl-C stops a server: `systemctl stop fairlift`, or kill PID",
         ),
+        (
+            "serve alice=/nowhere/a.img,bob=/nowhere/b.img",
+            "alice=/nowhere/a.img,bob=/nowhere/b.img: exports are separated by blanks alone: alice=/nowhere/a.img bob=/nowhere/b.img",
+        ),
+        (
+            "reload two.toml",
+            "two.toml: reload takes no file: it reads the one again that the server was started with; ",
+        ),
+        ("reload --config two.toml", "--config: reload takes no file: "),
         ("serv", "serv: there is no such command; did you mean \"serve\"?"),
         ("frobnicate", "frobnicate: there is no such command; the commands are serve, "),
     ] {

@@ -110,6 +110,8 @@ def exports_are_added_and_removed_by_command_and_clients_see_them_at_once(t):
         server.serves("carol", 8 * MIB)
         contains(control.cli("add", "export", f"carol={image}", code=1), 'there is an export "carol" already')
         contains(control.cli("set", "group", "/tenants/carl", "weight=3", code=1), 'did you mean "/tenants/carol"?')
+        for command in ["set", "group", "carol", "weight=3"], ["get", "group", "/carol"], ["remove", "group", "carol"], ["why", "/carol"]:
+            contains(control.cli(*command, code=1), 'there is no group "/carol"; did you mean "/tenants/carol"?')
         contains(control.cli("set", "group", "/tenants/carol", "wieght=3", code=1), 'did you mean "weight"?')
         contains(control.cli("set", "group", "/tenants/carol", "weight=1001", code=1), "from 1 to 1000")
         contains(control.cli("set", "group", "/tenants/carol", "weight=300"), "weight: 300")

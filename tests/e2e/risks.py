@@ -89,6 +89,16 @@ def a_missing_image_ends_the_start_with_1_so_that_a_service_tries_again(t):
     path = t.path("later.img")
     contains(refused(t, f"a={path}"), "No such file", f"truncate -s 10g {path}")
     contains(refused(t, f"a={t.dir}"), "is a directory")
+    beside = t.image("latter.img", MIB)
+    os.mkdir(t.path("lateer.img"))
+    says = refused(t, f"a={path}")
+    contains(says, f'{path}: No such file or directory (os error 2); did you mean "latter.img"?; a new disk', "truncate")
+    contains(t.run(BINARY, "serve", "--check", f"a={path}", "--root", t.dir, code=1), 'did you mean "latter.img"?')
+    # Clients are told no names of files.
+    server = t.server(f"b={beside}")
+    says = server.control("add", "export", f"a={path}", code=1)
+    contains(says, "No such file", "truncate")
+    assert "latter" not in says, says
 
 
 @test(fairlift_only=True)

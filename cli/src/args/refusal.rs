@@ -41,6 +41,10 @@ const COMMANDS: [(&[&str], &str); 5] = [
     (&["check", "validate", "test"], "`fairlift serve --config FILE --check` checks flags and a config file"),
 ];
 
+/// Said of a file that `reload` is to read.
+const RELOADED: &str = "reload takes no file: it reads the one again that the server was started with; change that one, or start a \
+                        server with another (fairlift serve --config FILE)";
+
 /// Ends the program as the error wants it: help goes to standard output, all else is refused with status 2.
 pub(crate) fn answer(error: &clap::Error) -> ExitCode {
     match error.kind() {
@@ -51,13 +55,15 @@ pub(crate) fn answer(error: &clap::Error) -> ExitCode {
             // The first word that is a command's name is the command.
             let command = <Cli as clap::CommandFactory>::command();
             let typed = std::env::args().skip(1).find(|word| command.find_subcommand(word).is_some());
-            let says = render(Severity::Error, None, &[explain(error)]);
-            Complaint::Typed(says).tell(&typed.unwrap_or_default())
+            let typed = typed.unwrap_or_default();
+            let says = render(Severity::Error, None, &[explain(error, &typed)]);
+            Complaint::Typed(says).tell(&typed)
         }
     }
 }
 
-fn explain(error: &clap::Error) -> Mistake {
+/// `typed`: the command.
+fn explain(error: &clap::Error, typed: &str) -> Mistake {
     let text = |kind| match error.get(kind) {
         Some(ContextValue::String(text)) => Some(text.clone()),
         Some(ContextValue::Strings(all)) => Some(all.join(", ")),
@@ -94,6 +100,9 @@ fn explain(error: &clap::Error) -> Mistake {
                 (None, None) => "needs a value".into(),
             };
             Mistake::in_flag(&key, says)
+        }
+        ErrorKind::UnknownArgument if typed == "reload" && !(argument.starts_with('-') && argument != "--config") => {
+            Mistake::in_flag(&argument, RELOADED)
         }
         ErrorKind::UnknownArgument if argument.starts_with('-') => {
             let meant = match elsewhere(&ELSEWHERE, argument.split('=').next().unwrap_or_default()) {

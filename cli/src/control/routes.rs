@@ -15,7 +15,7 @@ use axum::response::{IntoResponse as _, Response};
 use axum::routing::{MethodFilter, Router, on};
 use fairlift::Handle;
 use fairlift::access::Grant;
-use fairlift::control::{Edit, Made, Refused, State, Step, View};
+use fairlift::control::{Edit, Made, Refused, State, Step, View, group_meant};
 use fairlift_lab::suggestion;
 use serde_json::{Value, json};
 
@@ -661,7 +661,8 @@ fn one(kind: Kind, name: &str, state: &State, view: &View) -> Result<Value, Fail
     let config = &state.config;
     let find = |what: &str, names: Vec<&str>| {
         names.iter().position(|one| *one == name).ok_or_else(|| {
-            let hint = match suggestion(name, names.iter().copied()) {
+            let meant = Some(config).filter(|_| kind == Kind::Group).and_then(|config| group_meant(config, name));
+            let hint = match meant.unwrap_or_else(|| suggestion(name, names.iter().copied())) {
                 hint if hint.is_empty() && names.is_empty() => "; there is none".into(),
                 hint if hint.is_empty() && names.len() <= 8 => format!("; there are {}", names.join(", ")),
                 hint => hint,

@@ -398,6 +398,19 @@ pub(super) mod tests {
     }
 
     #[test]
+    fn a_group_by_the_name_of_an_export_in_it_or_by_its_last_part_is_meant() {
+        let told = |group: &str, name: &str| {
+            let add = json!({"add": "export", "name": "alice", "backing": "mem:1m", "group": group});
+            read(json!([add, {"set": "group", "name": name, "weight": 3}])).unwrap_err()
+        };
+        let says = |meant: &str| format!("change 2: there is no group \"/alice\"; did you mean \"{meant}\"?");
+        assert_eq!(told("/tenants/alice", "/alice"), says("/tenants/alice"));
+        assert_eq!(told("/gold", "/alice"), says("/gold"), "which its export is in");
+        assert!(told("/t/bob", "bob").ends_with("no group \"bob\"; did you mean \"/t/bob\"?"));
+        assert!(told("/t/bob", "/dave").ends_with("there are /, /t, /t/bob"), "{}", told("/t/bob", "/dave"));
+    }
+
+    #[test]
     fn what_is_not_known_is_named_with_the_nearest() {
         for (one, why) in [
             (

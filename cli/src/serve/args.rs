@@ -11,7 +11,7 @@ use fairlift_core::{Duration, Weight, sched};
 use super::log::Format;
 use crate::control::{ControlPlace, parse_control};
 use crate::ways;
-use crate::words::backing::{Named, parse_named};
+use crate::words::backing::{Named, parse_one_of_several};
 use crate::words::place::{self, ListenAt};
 use crate::words::scheduler::{parse_setting, scheduler_help, schedulers};
 use crate::words::{limits, units};
@@ -33,7 +33,7 @@ pub(crate) struct ServeArgs {
     /// single export also answers to the empty name. Sizes count in powers of 1024: 512, 64k, 10g, 1t. A block device that
     /// is mounted, or held by another program, is refused unless `in_use=allow` follows it; a file that another export writes to
     /// unless `shared` does. A qcow2, VMDK, VHDX or LUKS image is refused unless `format=raw` follows it.
-    #[arg(value_name = "NAME=BACKING", value_parser = parse_named)]
+    #[arg(value_name = "NAME=BACKING", value_parser = parse_one_of_several)]
     pub(crate) exports: Vec<Named>,
 
     /// A config file with exports, disks, weights and settings (`fairlift config` prints an example); flags override it

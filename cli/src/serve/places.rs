@@ -2,11 +2,12 @@
 //! cannot act) is told with its line.
 
 use std::ops::Range;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use fairlift::Error;
 use fairlift::config::Export;
 use fairlift::control::Of;
+use fairlift_lab::suggestion;
 
 use super::args::ServeArgs;
 use crate::config::section::{Placed, join};
@@ -172,7 +173,8 @@ impl Places {
     pub(super) fn locate(&self, error: &Error) -> Mistake {
         match error {
             Error::Backing { what, why } => {
-                let says = format!("{}: {why}", what.strip_prefix("file:").unwrap_or(what));
+                let path = what.strip_prefix("file:").unwrap_or(what);
+                let says = format!("{path}: {}", with_neighbour(path, why));
                 find(&self.backings, what).map_or_else(|| Mistake::in_flag("backing", &says), |said| said.says(&says))
             }
             Error::Root { path, why } => {
@@ -198,6 +200,19 @@ impl Places {
             other => Mistake::in_flag("", other.to_string()),
         }
     }
+}
+
+/// Why a file was not opened; if it is not there, with the file beside it of nearly the same name. (This is told to whoever starts or
+/// checks a server, never to its clients.)
+fn with_neighbour(path: &str, why: &str) -> String {
+    let missing = std::io::Error::from(rustix::io::Errno::NOENT).to_string();
+    let (Some(rest), Some(name)) = (why.strip_prefix(&missing), Path::new(path).file_name()) else { return why.into() };
+    let dir = Path::new(path).parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let beside = std::fs::read_dir(dir).into_iter().flatten().flatten();
+    let files = beside.filter(|one| one.file_type().is_ok_and(|kind| !kind.is_dir()));
+    let names: Vec<_> = files.filter_map(|one| one.file_name().into_string().ok()).collect();
+    let hint = suggestion(&name.to_string_lossy(), names.iter().map(String::as_str));
+    missing + &hint + rest
 }
 
 fn find(all: &[(String, Said)], name: &str) -> Option<Said> {

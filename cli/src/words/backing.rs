@@ -39,6 +39,42 @@ pub(crate) fn parse_named(text: &str) -> Result<Named, String> {
     }
 }
 
+/// As [`parse_named`], of a command that takes several: a comma between two of them, or behind one, is told as such, unless a file has it
+/// in its name.
+///
+/// # Errors
+/// The backing is malformed, or there is a comma.
+pub(crate) fn parse_one_of_several(text: &str) -> Result<Named, String> {
+    let parsed = parse_named(text);
+    let is_comma = |all: &[String]| match &parsed {
+        Ok(Named { backing: Backing::File(file), .. }) => !file.path.exists(),
+        Ok(_) => false,
+        Err(_) => {
+            all.len() > 1 && all.iter().all(|one| one.split_once('=').is_some_and(|(_, it)| Backing::is_begun_by(it)))
+        }
+    };
+    match parted(text) {
+        all if is_comma(&all) && all != [text] => {
+            Err(format!("exports are separated by blanks alone: {}", all.join(" ")))
+        }
+        _ => parsed,
+    }
+}
+
+/// What commas part into exports. What follows one and is no `NAME=…`, or an option, is of the export before it.
+fn parted(text: &str) -> Vec<String> {
+    let mut all: Vec<String> = Vec::new();
+    for part in text.split(',') {
+        let is_new = part.split_once('=').is_some_and(|(key, _)| !["direct", "in_use", "format"].contains(&key));
+        match all.last_mut().filter(|_| !is_new) {
+            Some(_) if part.is_empty() => {}
+            Some(last) => *last += &format!(",{part}"),
+            None => all.push(part.into()),
+        }
+    }
+    all
+}
+
 /// What a model leaves to chance follows from this, so that a modelled disk is the same one every time it is served.
 const SEED: u64 = 1;
 
@@ -183,6 +219,35 @@ mod tests {
         assert_eq!(there(&image), Ok(()));
         assert_eq!(there(dir.path()), Err(format!("{shown} is a directory")));
         assert_eq!(there(Path::new("/dev/null")), Err("/dev/null is neither a regular file nor a block device".into()));
+    }
+
+    #[test]
+    fn a_comma_between_exports_is_told_unless_a_file_has_it_in_its_name() {
+        let dir = tempfile::tempdir().unwrap();
+        let place = dir.path().join("a,b=c.img");
+        let there = place.to_str().unwrap();
+        std::fs::write(there, "").unwrap();
+        let told = |text: &str| match parse_one_of_several(text) {
+            Ok(named) => named.backing.about().shown,
+            Err(why) => why.strip_prefix("exports are separated by blanks alone: ").unwrap_or("another").to_owned(),
+        };
+        for (text, says) in [
+            ("alice=/no/a.img,bob=/no/b.img", "alice=/no/a.img bob=/no/b.img"),
+            (
+                "alice=/no/a.img,direct=off,bob=/no/b.img,carol=/no/c.img",
+                "alice=/no/a.img,direct=off bob=/no/b.img carol=/no/c.img",
+            ),
+            ("alice=/no/a.img,", "alice=/no/a.img"),
+            ("a=mem:1g,b=mem:1g", "a=mem:1g b=mem:1g"),
+            ("a=null:1g,delay=1ms", "null, 1 GiB"),
+            ("a=null:1g,dealy=1ms", "another"),
+            ("a=/no/a,b.img", "/no/a,b.img"),
+            ("a=/no/a.img", "/no/a.img"),
+            (&format!("d={there}"), there),
+            (&format!("d={there},direct=off"), there),
+        ] {
+            assert_eq!(told(text), says, "{text}");
+        }
     }
 
     #[test]

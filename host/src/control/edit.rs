@@ -41,7 +41,10 @@ impl Edit {
     pub fn find_group(&self, path: &str) -> Result<GroupId, String> {
         let paths = self.config.groups.iter().map(|group| group.path.as_str());
         let at = paths.clone().position(|one| one == path);
-        at.map(|at| GroupId(at as u16)).ok_or_else(|| unknown("group", path, paths, "there are"))
+        at.map(|at| GroupId(at as u16)).ok_or_else(|| match group_meant(&self.config, path) {
+            Some(meant) => format!("there is no group \"{}\"{meant}", path.escape_debug()),
+            None => unknown("group", path, paths, "there are"),
+        })
     }
 
     /// Adds a group with the default weight, and its parents that are missing; its place.
@@ -246,6 +249,18 @@ impl Edit {
         self.config.listeners.remove(at.ok_or_else(unknown)?);
         Ok(())
     }
+}
+
+/// `; did you mean "/tenants/alice"?` of a group `/alice` that is not there: the group of an export of that name, or the only one that ends so.
+#[must_use]
+pub fn group_meant(config: &Config, path: &str) -> Option<String> {
+    let name = path.strip_prefix('/').unwrap_or(path);
+    let of_export = config.exports.iter().find(|export| export.name == name).map(|export| usize::from(export.group.0));
+    let ends_so = |group: &Group| group.path.rsplit('/').next() == Some(name);
+    let mut ending = (0..config.groups.len()).filter(|at| ends_so(&config.groups[*at]));
+    let only = ending.next().filter(|_| ending.next().is_none());
+    let meant = of_export.filter(|at| *at != 0).or(only.filter(|_| !name.is_empty()))?;
+    Some(format!("; did you mean \"{}\"?", config.groups[meant].path))
 }
 
 /// "There is no group "/tenats"; did you mean "/tenants"?", or all that there are if they are few.

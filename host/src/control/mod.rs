@@ -16,7 +16,7 @@ pub mod view;
 
 pub use crate::events::{self, Event};
 pub use difference::{Becomes, FROM_START_TO_END, Impossible, Of, Step, check_name, difference};
-pub use edit::{Edit, Leave, check_path};
+pub use edit::{Edit, Leave, check_path, group_meant};
 pub use keys::live_keys_of_exports;
 pub use state::{Made, Refused, State};
 pub use tenants::{check_floors, settle, tenants};
