@@ -3,7 +3,7 @@
 //! blkparse, btt and fio read it. What the kernel calls a process is a tenant here, and a CPU is a worker: a trace is a file for
 //! each, `NAME.blktrace.0` and so on, whose records are numbered in the order of their times.
 
-use fairlift_core::trace::{Action, TraceEvent};
+use fairlift_core::trace::{Action, Message, TraceEvent};
 use fairlift_core::{GroupId, Op};
 
 /// The length of a record without what goes with it.
@@ -14,6 +14,9 @@ const MAGIC: u32 = 0x6561_7407;
 const MAJOR: u32 = 240 << 20;
 /// How long a name may be: blkparse keeps 16 bytes, the last of which is 0.
 const NAME: usize = 15;
+
+/// What the message begins with that names a disk.
+const DISK: &str = "disk=";
 
 /// What a record is about, of the `BLK_TC_*` in the upper half of `action`.
 const READ: u32 = 1 << 16;
@@ -101,6 +104,18 @@ impl Record {
         Self { action: TIMESTAMP, pdu: [seconds.to_le_bytes(), nanos.to_le_bytes()].concat(), ..Self::NONE }
     }
 
+    /// What a scheduler said, of which stream.
+    pub(crate) fn said(message: &Message, disk: usize, time: u64) -> Self {
+        let of = message.stream.map_or_else(String::new, |stream| format!("stream {}: ", stream.0));
+        let (pid, device) = (pid(message.group), MAJOR | disk as u32);
+        Self { pid, device, ..Self::message(time, &format!("{of}{}", message.note)) }
+    }
+
+    /// The name of a disk: the format has none but in words.
+    pub(crate) fn disk_name(disk: usize, name: &str) -> Self {
+        Self { device: MAJOR | disk as u32, ..Self::message(0, &format!("{DISK}{name}")) }
+    }
+
     /// A text.
     pub(crate) fn message(time: u64, says: &str) -> Self {
         Self { time, action: MESSAGE, pdu: says.as_bytes().to_vec(), ..Self::NONE }
@@ -115,6 +130,11 @@ impl Record {
     pub(crate) fn named(&self) -> Option<(u32, &str)> {
         let name = std::str::from_utf8(self.pdu.strip_suffix(b"\0").unwrap_or(&self.pdu)).unwrap_or_default();
         (self.action == PROCESS).then_some((self.pid, name))
+    }
+
+    /// The name of the disk, if that is what it tells.
+    pub(crate) fn disk_named(&self) -> Option<&str> {
+        self.says()?.strip_prefix(DISK)
     }
 
     /// The letter of what happened, and the operation's name; `None`: it is no request's.
@@ -186,6 +206,7 @@ fn pid(group: GroupId) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use fairlift_core::trace::Note;
     use fairlift_core::{ContextId, Extent, Instant, Sector, StreamId};
 
     #[test]
@@ -200,7 +221,14 @@ mod tests {
             context: ContextId(3),
         };
         let dispatched = Record::of(&event, 1, 77, 960).unwrap();
-        let all = [dispatched.clone(), Record::name(GroupId(2), "/tenants/of/alice😀"), Record::message(5, "lost=3")];
+        let preempted =
+            Message { at: Instant::ZERO, group: GroupId(2), stream: Some(StreamId(7)), note: Note::Preempted };
+        let all = [
+            dispatched.clone(),
+            Record::name(GroupId(2), "/tenants/of/alice😀"),
+            Record::message(5, "lost=3"),
+            Record::said(&preempted, 1, 78),
+        ];
         let mut bytes = Vec::new();
         (0..).zip(&all).for_each(|(number, record)| record.encode(number, &mut bytes));
         let mut rest = &bytes[..];
@@ -214,6 +242,7 @@ mod tests {
         assert_eq!((dispatched.event(), dispatched.disk(), dispatched.sector), (Some(('D', "flush")), 1, 40));
         assert_eq!(all[1].named(), Some((3, "ts/of/alice😀")));
         assert_eq!(all[2].says(), Some("lost=3"));
+        assert_eq!((all[3].says(), all[3].pid, all[3].disk()), (Some("stream 7: preempt"), 3, 1));
         assert!(Record::decode(&[0; 48]).is_err());
     }
 }

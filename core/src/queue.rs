@@ -37,6 +37,7 @@
 //! `poll_finished` until `None`, `poll_wake` until `None`, then `poll_timeout`.
 
 use alloc::string::String;
+use alloc::vec::Vec;
 
 mod bounds;
 mod ceilings;
@@ -76,7 +77,7 @@ use crate::learn::idling_trial::Finding;
 use crate::list::NIL;
 use crate::sched::{RequestId, Waiting};
 use crate::stats::Stats;
-use crate::trace::{Action, Note, Trace, TraceEvent};
+use crate::trace::{Action, Item, Note, Trace, TraceEvent};
 use crate::tunable;
 use crate::{Instant, Op};
 
@@ -146,6 +147,8 @@ pub struct Queue {
     ceilings: Ceilings,
     promises: Promises,
     trace: Trace,
+    /// Until somebody takes them.
+    findings: Vec<Finding>,
 }
 
 impl Queue {
@@ -172,6 +175,7 @@ impl Queue {
             ceilings: Ceilings::new(&settings.groups),
             promises: Promises::default(),
             trace: Trace::default(),
+            findings: Vec::new(),
             settings,
         }
     }
@@ -244,19 +248,34 @@ impl Queue {
         Load { in_flight, waiting, held, news, lacks_tag: self.device.tags.lacks() }
     }
 
-    /// What its scheduler decided about holding the device idle (`slice_idle=auto`) since this was asked last; other messages
-    /// that were kept are lost.
+    /// What its scheduler decided about holding the device idle (`slice_idle=auto`) since this was asked last.
     pub fn take_findings(&mut self, tell: &mut dyn FnMut(Finding)) {
-        while let Some(message) = self.scheduler.poll_message() {
-            if let Note::Compared(finding) = message.note {
-                tell(finding);
-            }
-        }
+        self.hear();
+        self.findings.drain(..).for_each(tell);
     }
 
-    /// The events that are kept, where [`Trace::keep`] says so.
-    pub const fn trace(&mut self) -> &mut Trace {
+    /// Keeps the latest `bound` events and messages of the scheduler from now on; 0 keeps none. What was kept is gone.
+    pub fn keep_trace(&mut self, bound: usize) {
+        self.trace.keep(bound);
+        self.scheduler.set_tracing(bound > 0);
+    }
+
+    /// What is kept, where [`Queue::keep_trace`] says so.
+    pub fn trace(&mut self) -> &mut Trace {
+        self.hear();
         &mut self.trace
+    }
+
+    /// Fetches what the scheduler has said.
+    fn hear(&mut self) {
+        while let Some(message) = self.scheduler.poll_message() {
+            if let Note::Compared(finding) = message.note {
+                self.findings.push(finding);
+            }
+            if self.trace.is_on() {
+                self.trace.push(Item::Message(message));
+            }
+        }
     }
 }
 
@@ -273,6 +292,6 @@ impl Trace {
     fn note_now(&mut self, groups: &Groups, at: Instant, action: Action, request: &Waiting) {
         let Waiting { op, extent, stream, group, .. } = *request;
         let context = groups.streams.get(stream.0 as usize).map_or(ContextId(0), |state| state.stream.context);
-        self.push(TraceEvent { at, action, op, extent, stream, group, context });
+        self.push(Item::Event(TraceEvent { at, action, op, extent, stream, group, context }));
     }
 }

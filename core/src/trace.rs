@@ -182,18 +182,49 @@ impl fmt::Display for Note {
     }
 }
 
-/// The latest events, up to a bound; none where it is 0.
+/// What a trace keeps.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Item {
+    /// What happened to a bio or request.
+    Event(TraceEvent),
+    /// What the scheduler said.
+    Message(Message),
+}
+
+impl Item {
+    /// When it was.
+    #[must_use]
+    pub const fn at(&self) -> Instant {
+        match self {
+            Self::Event(event) => event.at,
+            Self::Message(message) => message.at,
+        }
+    }
+
+    /// The event that it is; `None`: it is a message.
+    #[must_use]
+    pub const fn event(self) -> Option<TraceEvent> {
+        match self {
+            Self::Event(event) => Some(event),
+            Self::Message(_) => None,
+        }
+    }
+}
+
+/// What happened last, up to a bound; nothing where it is 0.
+///
+/// Events stand in the order of their times. The scheduler's messages stand where they were fetched, some of them later.
 #[derive(Default, Debug)]
 pub struct Trace {
-    events: VecDeque<TraceEvent>,
+    items: VecDeque<Item>,
     bound: usize,
     lost: u64,
 }
 
 impl Trace {
-    /// Keeps the latest `bound` events from now on; those that were kept are gone. 0 turns tracing off.
-    pub fn keep(&mut self, bound: usize) {
-        *self = Self { events: VecDeque::with_capacity(bound), bound, lost: 0 };
+    /// Keeps the latest `bound` items from now on; those that were kept are gone. 0 turns tracing off.
+    pub(crate) fn keep(&mut self, bound: usize) {
+        *self = Self { items: VecDeque::with_capacity(bound), bound, lost: 0 };
     }
 
     /// Whether it keeps any.
@@ -202,21 +233,21 @@ impl Trace {
         self.bound > 0
     }
 
-    /// Adds an event, where it keeps any; the oldest goes if there is no room.
-    pub fn push(&mut self, event: TraceEvent) {
-        if self.events.len() == self.bound {
-            self.events.pop_front();
+    /// Adds an item, where it keeps any; the oldest goes if there is no room.
+    pub(crate) fn push(&mut self, item: Item) {
+        if self.items.len() == self.bound {
+            self.items.pop_front();
             self.lost += 1;
         }
-        self.events.push_back(event);
+        self.items.push_back(item);
     }
 
-    /// Takes the oldest event out.
-    pub fn pop(&mut self) -> Option<TraceEvent> {
-        self.events.pop_front()
+    /// Takes the oldest item out.
+    pub fn pop(&mut self) -> Option<Item> {
+        self.items.pop_front()
     }
 
-    /// How many events nobody took in time, since this was asked last.
+    /// How many items nobody took in time, since this was asked last.
     pub fn take_lost(&mut self) -> u64 {
         core::mem::take(&mut self.lost)
     }

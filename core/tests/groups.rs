@@ -82,7 +82,7 @@ fn what_waits_of_a_stream_moves_with_it_wherever_it_waits() {
     (settings.depth, settings.nr_requests) = (1, 6);
     let mut queue = Queue::new(settings);
     switch(&mut queue, at(0), Kind::None);
-    queue.trace().keep(100);
+    queue.keep_trace(100);
     let s = queue.add_stream(stream(A));
     queue.submit(at(0), read(s, 0, 0)).unwrap();
     queue.submit(at(0), read(s, 100, 1)).unwrap();
@@ -98,7 +98,7 @@ fn what_waits_of_a_stream_moves_with_it_wherever_it_waits() {
     while let Some(next) = queue.poll_dispatch(at(2), C0) {
         queue.handle_completion(at(2), next.tag, Outcome::Done);
     }
-    let events: Vec<_> = std::iter::from_fn(|| queue.trace().pop()).collect();
+    let events: Vec<_> = std::iter::from_fn(|| queue.trace().pop()).filter_map(trace::Item::event).collect();
     let group_of = |action| events.iter().filter(|e| e.action == action).map(|e| e.group).collect::<Vec<_>>();
     assert_eq!(group_of(trace::Action::Dispatched), [B; 7], "a flush, a read and five discards");
     assert_eq!(group_of(trace::Action::Completed)[..2], [A, B], "what was in flight ends where it was charged");

@@ -9,7 +9,7 @@ use fairlift_core::sched::none::None as NoScheduler;
 use fairlift_core::sched::traits::*;
 use fairlift_core::sched::{Kind, Next, Waiting};
 use fairlift_core::time::{ms, secs, us};
-use fairlift_core::trace::Action;
+use fairlift_core::trace::{Action, Item};
 use fairlift_core::*;
 use fairlift_lab::{Random, Timed, World, fixed_time};
 use proptest::prelude::*;
@@ -562,13 +562,44 @@ impl Report for Listener {}
 #[test]
 fn a_trace_tells_the_way_of_a_bio() {
     let (mut queue, s) = queue(|_| ());
-    queue.trace().keep(16);
+    queue.keep_trace(16);
     queue.submit(at(0), bio(Op::Read, s, 0, 8, 1)).unwrap();
     let request = queue.poll_dispatch(at(1), C0).unwrap();
     queue.handle_completion(at(2), request.tag, Outcome::Done);
-    let actions: Vec<_> = std::iter::from_fn(|| queue.trace().pop()).map(|event| event.action).collect();
+    let events = std::iter::from_fn(|| queue.trace().pop()).filter_map(Item::event);
+    let actions: Vec<_> = events.map(|event| event.action).collect();
     let way = [Action::Queued, Action::Got, Action::Inserted, Action::Dispatched, Action::Completed];
     assert_eq!(actions, way);
+}
+
+#[test]
+fn a_trace_has_what_the_scheduler_says_of_its_turns_also_after_another_is_chosen() {
+    let (mut queue, s) = queue(|settings| settings.scheduler = Kind::Cfq);
+    let other = queue.add_stream(Stream { group: GroupId::ROOT, priority: Priority::default(), context: C0 });
+    let mut now = 0;
+    let said = |queue: &mut Queue, now: &mut u64| {
+        for stream in [s, other, s, other] {
+            queue.submit(at(*now), bio(Op::Read, stream, 8 * *now, 8, *now)).unwrap();
+            while let Some(request) = queue.poll_dispatch(at(*now), C0) {
+                *now += 1;
+                queue.handle_completion(at(*now), request.tag, Outcome::Done);
+            }
+            *now += 100;
+        }
+        let items: Vec<_> = std::iter::from_fn(|| queue.trace().pop()).collect();
+        let message =
+            |item: &Item| if let Item::Message(message) = item { Some(message.note.to_string()) } else { None };
+        items.iter().filter_map(message).collect::<Vec<_>>()
+    };
+    assert_eq!(said(&mut queue, &mut now), [""; 0], "nobody listens");
+    queue.keep_trace(100);
+    let cfq = said(&mut queue, &mut now);
+    assert!(cfq.iter().any(|said| said.starts_with("sl_used=")), "{cfq:?}");
+    queue.set_scheduler(at(now), Kind::Bfq);
+    let bfq = said(&mut queue, &mut now);
+    assert!(bfq.iter().any(|said| said.starts_with("expire (")), "{bfq:?}");
+    queue.keep_trace(0);
+    assert_eq!(said(&mut queue, &mut now), [""; 0], "nobody listens any more");
 }
 
 #[test]

@@ -269,6 +269,19 @@ def blktrace_tools_read_a_trace(t):
     equal(phases.count("b"), phases.count("e"), "beginnings and ends")
     if phases.count("b") < 100:
         raise AssertionError(f"{phases.count('b')} requests in half a second")
+    # What the scheduler says stands among its requests, in words of the kernel's.
+    control.cli("set", "disk", "d", "scheduler=cfq")
+    said = control.cli("trace", "--messages", "--seconds=2")
+    turn = re.search(r"^[\d.]+ d /tenants/(alice|bob) stream \d+: sl_used=\d+ disp=\d+ charge=\d+ iops=[01] sect=\d+$", said, re.M)
+    assert turn, f"the turns of cfq: {said[:2000]}"
+    equal({json.loads(line)["disk"] for line in control.cli("trace", "--messages", "--json", "--seconds=1").splitlines()}, {"d"}, "disks, as JSON")
+    control.cli("trace", "--export", "alice", "--seconds=1", "-o", t.path("turns"))
+    parsed = t.run("blkparse", "-i", "turns", cwd=t.dir)
+    turns = set(re.findall(r"^ *240,\d+ +0 +\d+ +[\d.]+ +(\d+) +m +N stream \d+: sl_used=", parsed, re.M))
+    equal(len(turns), 1, "tenants whose turns are in a trace of alice")
+    control.cli("trace", "--seconds=1", "-o", t.path("turns.json"))
+    marks = [event["name"] for event in json.loads(Path(t.path("turns.json")).read_text())["traceEvents"] if event["ph"] == "i"]
+    assert any("sl_used=" in name for name in marks), marks[:20]
     for load in loads:
         load.terminate()
     # The sectors of an export's trace are those of its image, so that it can be replayed.

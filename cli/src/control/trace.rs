@@ -11,7 +11,7 @@ use axum::response::{IntoResponse as _, Response};
 use fairlift::control::Trace;
 use fairlift::control::trace::Traced;
 use fairlift_core::Instant;
-use fairlift_core::trace::TraceEvent;
+use fairlift_core::trace::Item;
 
 use crate::blktrace::Record;
 
@@ -66,18 +66,27 @@ impl Taking {
             for (group, path) in self.trace.groups() {
                 Record::name(*group, path).encode(0, &mut out);
             }
+            for (disk, name) in self.trace.disks() {
+                Record::disk_name(disk, &name).encode(0, &mut out);
+            }
         }
-        let mut events: Vec<(usize, TraceEvent)> = Vec::new();
-        self.lost += self.trace.take(&mut |disk, event| events.push((disk, event)));
-        events.sort_by_key(|(_, event)| event.at);
-        for (disk, event) in events {
-            let began = *self.began.get_or_insert(event.at);
+        let mut items: Vec<(usize, Item)> = Vec::new();
+        self.lost += self.trace.take(&mut |disk, item| items.push((disk, item)));
+        items.sort_by_key(|(_, item)| item.at());
+        for (disk, item) in items {
+            // A message may be fetched later than an event that it is older than.
+            let began = *self.began.get_or_insert(item.at());
             let start = match &self.export {
                 None => 0,
-                Some(export) if export.holds(disk, event.extent.start) => export.start.0,
+                Some(export) if export.is_about(disk, &item) => export.start.0,
                 Some(_) => continue,
             };
-            if let Some(record) = Record::of(&event, disk, event.at.since(began).as_nanos(), start) {
+            let time = item.at().as_nanos().saturating_sub(began.as_nanos());
+            let record = match item {
+                Item::Event(event) => Record::of(&event, disk, time, start),
+                Item::Message(message) => Some(Record::said(&message, disk, time)),
+            };
+            if let Some(record) = record {
                 record.encode(0, &mut out);
             }
         }

@@ -82,7 +82,8 @@ pub(crate) struct WhyArgs {
 /// Record each step of each request, for blkparse, btt, fio or ui.perfetto.dev
 ///
 /// A FILE that ends in .json is for ui.perfetto.dev and chrome://tracing. Any other name is a prefix for files in blktrace's
-/// format, one for each worker: `-o t` writes t.blktrace.0, t.blktrace.1 and so on, and `blkparse -i t` reads them.
+/// format, one for each worker: `-o t` writes t.blktrace.0, t.blktrace.1 and so on, and `blkparse -i t` reads them. With them is what
+/// the scheduler says of itself, as a queue's turn that is over; --messages shows that alone, as it happens.
 #[derive(Debug, Args)]
 pub(crate) struct TraceArgs {
     /// Record only the requests of this export, with sectors counted from its start
@@ -92,8 +93,11 @@ pub(crate) struct TraceArgs {
     #[arg(long, value_name = "SECONDS", default_value_t = 5.0)]
     pub(crate) seconds: f64,
     /// The file to write, or a prefix
-    #[arg(short, long, value_name = "FILE")]
-    pub(crate) output: PathBuf,
+    #[arg(short, long, value_name = "FILE", required_unless_present = "messages")]
+    pub(crate) output: Option<PathBuf>,
+    /// Write no file: show what the schedulers say, as it happens
+    #[arg(short, long, conflicts_with = "output")]
+    pub(crate) messages: bool,
     #[command(flatten)]
     pub(crate) at: At,
 }

@@ -79,12 +79,24 @@ pub(crate) fn why(args: &WhyArgs) -> ExitCode {
 
 pub(crate) fn trace(args: &TraceArgs) -> ExitCode {
     let export = args.export.as_ref().map_or_else(String::new, |name| format!("&export={}", encoded(name, false)));
-    let take = || {
+    let path = format!("/v1/trace?seconds={}{export}", args.seconds);
+    let mut taken = Taken::default();
+    let Some(output) = &args.output else {
+        let line = |(at, disk, tenant, says): (f64, String, String, String)| match args.at.json {
+            true => json!({"at": at, "disk": disk, "tenant": tenant, "says": says}).to_string(),
+            false => format!("{at:.6} {disk} {tenant} {says}"),
+        };
+        let mut follow = |bytes: &[u8]| {
+            taken.add(bytes)?;
+            let lines = taken.take_messages().into_iter().map(|message| line(message) + "\n").collect::<String>();
+            Ok(output::print(lines.as_bytes()).is_ok())
+        };
+        return complaint::done(Server::find(&args.at).and_then(|server| server.fetch(&path, &mut follow)));
+    };
+    let mut take = || {
         let server = Server::find(&args.at)?;
-        let mut taken = Taken::default();
-        server
-            .fetch(&format!("/v1/trace?seconds={}{export}", args.seconds), |bytes| taken.add(bytes).map(|()| true))?;
-        let written = taken.write(&args.output).map_err(|error| format!("{}: {error}", args.output.display()))?;
+        server.fetch(&path, |bytes| taken.add(bytes).map(|()| true))?;
+        let written = taken.write(output).map_err(|error| format!("{}: {error}", output.display()))?;
         let value = json!({"events": taken.events(), "lost": taken.lost(), "files": written});
         let lost = if taken.lost() > 0 { format!(", {} were lost", taken.lost()) } else { String::new() };
         Ok((format!("{} events{lost}: {}\n", taken.events(), written.join(", ")), value))

@@ -32,8 +32,8 @@ impl Taken {
             at += len;
             match record.says().and_then(|says| says.strip_prefix("lost=")) {
                 Some(lost) => self.lost = lost.parse().unwrap_or_default(),
-                None if record.event().is_none() => self.heads.push(record),
-                None => self.events.push(record),
+                None if record.event().is_some() || is_said(&record) => self.events.push(record),
+                None => self.heads.push(record),
             }
         }
         self.rest.drain(..at);
@@ -42,6 +42,26 @@ impl Taken {
 
     pub(crate) fn events(&self) -> usize {
         self.events.len()
+    }
+
+    /// Takes out what has come, and tells what schedulers said of it: each with its seconds, disk, tenant and words.
+    pub(crate) fn take_messages(&mut self) -> Vec<(f64, String, String, String)> {
+        let events = std::mem::take(&mut self.events);
+        let message = |record: &Record| {
+            let (disk, tenant) = (self.disk(record.disk()), self.tenant(record.pid));
+            Some((record.time as f64 / 1e9, disk, tenant, record.says()?.to_owned()))
+        };
+        events.iter().filter_map(message).collect()
+    }
+
+    fn disk(&self, number: u32) -> String {
+        let name = self.heads.iter().find_map(|head| head.disk_named().filter(|_| head.disk() == number));
+        name.map_or_else(|| format!("disk {number}"), str::to_owned)
+    }
+
+    fn tenant(&self, pid: u32) -> String {
+        let name = self.heads.iter().find_map(|head| head.named().filter(|(of, _)| *of == pid));
+        name.map_or_else(|| "?".into(), |(_, name)| name.to_owned())
     }
 
     /// How many events the server could not keep.
@@ -81,20 +101,24 @@ impl Taken {
         files.into_iter().map(write).collect()
     }
 
-    /// The format of Chrome and Perfetto: a process for each disk, a thread for each tenant, and for each request how long it
-    /// waited and how long the device had it.
+    /// The format of Chrome and Perfetto: a process for each disk, a thread for each tenant, for each request how long it
+    /// waited and how long the device had it, and what the scheduler said.
     pub(crate) fn chrome(&self) -> Value {
         let mut all: Vec<Value> = Vec::new();
-        let names: BTreeMap<u32, &str> = self.heads.iter().filter_map(Record::named).collect();
         let mut threads = BTreeSet::new();
         // By disk, worker and first sector: when it got a request of its own.
         let mut waiting: HashMap<(u32, u32, u64), u64> = HashMap::new();
         let mut in_device: HashMap<(u32, u32, u64), (u64, usize)> = HashMap::new();
         let mut busy: BTreeMap<u32, u32> = BTreeMap::new();
         for (id, record) in self.events.iter().enumerate() {
-            let Some((letter, op)) = record.event() else { continue };
             let (disk, key) = (record.disk(), (record.disk(), record.cpu, record.sector));
             threads.insert((disk, record.pid));
+            if let Some(says) = record.says() {
+                let ts = record.time as f64 / 1000.0;
+                all.push(json!({"name": says, "cat": "scheduler", "ph": "i", "s": "t", "pid": disk, "tid": record.pid, "ts": ts}));
+                continue;
+            }
+            let Some((letter, op)) = record.event() else { continue };
             let mut part = |what: &str, from: u64, id: usize| {
                 let name = format!("{op} {}", record.bytes);
                 let event = |phase: &str, time: u64| {
@@ -131,9 +155,14 @@ impl Taken {
         }
         for (disk, pid) in threads {
             let name = |what: &str, name: String| json!({"name": what, "ph": "M", "pid": disk, "tid": pid, "args": {"name": name}});
-            all.push(name("process_name", format!("disk {disk}")));
-            all.push(name("thread_name", names.get(&pid).copied().unwrap_or("?").to_owned()));
+            all.push(name("process_name", self.disk(disk)));
+            all.push(name("thread_name", self.tenant(pid)));
         }
         json!({"displayTimeUnit": "ns", "otherData": {"lost": self.lost}, "traceEvents": all})
     }
+}
+
+/// Whether a scheduler said it.
+fn is_said(record: &Record) -> bool {
+    record.says().is_some() && record.disk_named().is_none()
 }

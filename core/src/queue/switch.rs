@@ -130,6 +130,8 @@ impl Queue {
     /// [`Queue::settings`] with the root alone: making one takes longer than this, and need not keep the queue's users waiting. It
     /// may be the caller's own: `kind` only names it. Answers the one before.
     pub fn take_over(&mut self, now: Instant, kind: Kind, mut next: Box<dyn Scheduler>) -> Box<dyn Scheduler> {
+        self.hear();
+        next.set_tracing(self.trace.is_on());
         next.resize(self.requests.capacity(), self.settings.depth);
         let before = core::mem::replace(&mut self.settings.scheduler, kind);
         self.scheduler.hand_on(before, kind, &mut *next);

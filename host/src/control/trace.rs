@@ -1,4 +1,4 @@
-//! Trace: what happens to each request, taken out of the queues while they are served.
+//! Trace: what happens to each request and what schedulers say, taken out of the queues while they are served.
 //!
 //! A queue keeps its latest events in a ring while it is traced, and tests one word when it is not. The caller takes them out,
 //! some at a time, so that a worker that wants the queue meanwhile waits for a few microseconds.
@@ -6,7 +6,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
-use fairlift_core::trace::TraceEvent;
+use fairlift_core::trace::Item;
 use fairlift_core::{GroupId, Sector};
 
 use crate::disk::{Disk, Disks, EVENTS};
@@ -33,13 +33,19 @@ pub struct Traced {
     pub start: Sector,
     /// How many it has.
     pub sectors: u64,
+    /// Its group.
+    pub group: GroupId,
 }
 
 impl Traced {
-    /// Whether a sector of a disk is its.
+    /// Whether an event of a disk is about its sectors, or a message about its group.
     #[must_use]
-    pub fn holds(&self, disk: usize, sector: Sector) -> bool {
-        self.disk == disk && (self.start.0..self.start.0 + self.sectors).contains(&sector.0)
+    pub fn is_about(&self, disk: usize, item: &Item) -> bool {
+        self.disk == disk
+            && match item {
+                Item::Event(event) => (self.start.0..self.start.0 + self.sectors).contains(&event.extent.start.0),
+                Item::Message(message) => message.group == self.group,
+            }
     }
 }
 
@@ -60,11 +66,11 @@ impl Trace {
     }
 
     /// Takes what has happened since this was asked last, with the numbers of the disks, and tells how much was lost.
-    pub fn take(&self, tell: &mut dyn FnMut(usize, TraceEvent)) -> u64 {
+    pub fn take(&self, tell: &mut dyn FnMut(usize, Item)) -> u64 {
         let mut lost = 0;
         self.each(|number, disk| {
             disk.set_trace(EVENTS); // queues that have come meanwhile
-            lost += disk.take_trace(TAKEN, &mut |event| tell(number, event));
+            lost += disk.take_trace(TAKEN, &mut |item| tell(number, item));
         });
         lost
     }
@@ -73,6 +79,14 @@ impl Trace {
     #[must_use]
     pub fn groups(&self) -> &[(GroupId, String)] {
         &self.groups
+    }
+
+    /// The disks that there are, by the numbers that [`Trace::take`] tells.
+    #[must_use]
+    pub fn disks(&self) -> Vec<(usize, String)> {
+        let mut all = Vec::new();
+        self.each(|number, disk| all.push((number, disk.name.clone())));
+        all
     }
 
     /// The exports that there were when it began.

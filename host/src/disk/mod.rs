@@ -34,7 +34,7 @@ use fairlift_core::learn::idling_trial::Finding;
 use fairlift_core::model::Character;
 use fairlift_core::queue::{self, Backing, Figures, Kept, Load, Settings};
 use fairlift_core::stats::Stats;
-use fairlift_core::trace::TraceEvent;
+use fairlift_core::trace::Item;
 use fairlift_core::tunable;
 use fairlift_core::waits::Doing;
 use fairlift_core::{ContextId, Duration, Errno, Group, GroupId, Instant, Limits, Op, Queue, Sector, Weight};
@@ -185,28 +185,28 @@ impl Disk {
         self.for_each_queue(|mut queue| queue.take_findings(tell));
     }
 
-    /// Lets each queue keep so many events, those that do already included if it is 0.
+    /// Lets each queue keep so many items of a trace, those that do already included if it is 0.
     pub(crate) fn set_trace(&self, bound: usize) {
         self.for_each_queue(|mut queue| {
             if bound == 0 || !queue.trace().is_on() {
-                queue.trace().keep(bound);
+                queue.keep_trace(bound);
             }
         });
     }
 
-    /// Takes the events out of its queues, so many at a time, and tells how many were lost since tracing began.
-    pub(crate) fn take_trace(&self, most: usize, tell: &mut dyn FnMut(TraceEvent)) -> u64 {
+    /// Takes the items of the trace out of its queues, so many at a time, and tells how many were lost since this was asked last.
+    pub(crate) fn take_trace(&self, most: usize, tell: &mut dyn FnMut(Item)) -> u64 {
         let Some(queues) = self.queues() else { return 0 };
         let mut lost = 0;
         for number in 0..queues.count() {
             // What comes while it is taken is for the next time.
             for _ in 0..EVENTS.div_ceil(most) {
                 let mut queue = queues.nth(number);
-                let events: Vec<TraceEvent> = std::iter::from_fn(|| queue.trace().pop()).take(most).collect();
+                let items: Vec<Item> = std::iter::from_fn(|| queue.trace().pop()).take(most).collect();
                 lost += queue.trace().take_lost();
                 drop(queue);
-                let are_more = events.len() == most;
-                events.into_iter().for_each(&mut *tell);
+                let are_more = items.len() == most;
+                items.into_iter().for_each(&mut *tell);
                 if !are_more {
                     break;
                 }

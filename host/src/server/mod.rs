@@ -189,6 +189,7 @@ impl Handle {
             disk: export.disk,
             start: export.start,
             sectors: export.size / Sector::SIZE,
+            group: export.group,
         };
         let exports = shared.served.service.exports().list.iter().map(export).collect();
         Trace::begin(&shared.backend.disks, &shared.is_traced, shared.live().groups(), exports)
