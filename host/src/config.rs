@@ -193,6 +193,17 @@ impl Default for SocketMode {
     }
 }
 
+/// As it is written behind the path, in numbers: nothing, if it is the usual one.
+impl fmt::Display for SocketMode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { mode, owner, group } = self;
+        let mode = Some(mode).filter(|mode| **mode != Self::default().mode);
+        mode.map_or(Ok(()), |mode| write!(f, ",mode={mode:04o}"))?;
+        owner.map_or(Ok(()), |uid| write!(f, ",owner={uid}"))?;
+        group.map_or(Ok(()), |gid| write!(f, ",group={gid}"))
+    }
+}
+
 /// A place to listen at.
 #[derive(Clone, Debug)]
 pub enum Address {

@@ -805,7 +805,7 @@ fn cannot_be_made(random: &mut u64, taken: &Path) -> Change {
         4 => weight("/", 10),
         5 => grow("d", Some(MIB / 2)),
         _ => {
-            guest.ways.set(GuestSocket(taken.to_owned()));
+            guest.ways.set(GuestSocket::from(taken));
             add(guest, None, "/")
         }
     }

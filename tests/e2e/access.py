@@ -7,6 +7,7 @@ from control import Control
 from encryption import CLIENT, certificates, client_context, nbds, sign
 from harness import *
 from nbdclient import *
+from vhostclient import DISCARD, FAILED, FrontEnd, Gone, IN, OK, RO, SET_FEATURES, ZEROES
 
 EXPORTS = """
 [export.alice]
@@ -421,3 +422,138 @@ def strangers_are_told_of_once_a_minute_and_rules_that_cannot_act_at_once(t):
 
 if __name__ == "__main__":
     main()
+
+
+# ---- virtual machines ----
+
+
+def is_let_in(place):
+    """Whether the server has a front-end in, and does not close its connection."""
+    with contextlib.suppress(Gone, ConnectionError, PermissionError), FrontEnd(place) as guest:
+        return guest.read(0, 512) is not None
+    return False
+
+
+@contextlib.contextmanager
+def acting_as(uid, gid):
+    """Connections of the block are this user's and this group's."""
+    os.setegid(gid)
+    os.seteuid(uid)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+        os.setegid(0)
+
+
+def guests(t, alice="", bob="", slow="mem:8m"):
+    """Two exports with a socket for virtual machines each, and their places."""
+    places = [t.path("alice.vm"), t.path("bob.vm")]
+    written = lambda name, backing, place: f'[export.{name}]\nbacking = "{backing}"\ngroup = "/tenants/{name}"\nvhost_user = "{place}"\n'
+    return written("alice", "mem:8m", places[0] + alice) + written("bob", slow, places[1] + bob), *places
+
+
+@test(fairlift_only=True, seconds=120)
+def a_right_that_a_guest_has_no_more_ends_its_device_once_it_is_answered(t):
+    config, alice, bob = guests(t, slow="null:8m,delay=3s")
+    rule = lambda *exports, more="": config + f"[client.vm]\nuid = {os.geteuid()}\nexports = {json.dumps(exports)}\n{more}"
+    server = t.server(config=config)
+    with FrontEnd(alice) as stays, FrontEnd(bob) as goes:
+        for number in range(2):
+            ring = goes.rings[0]
+            slots = [ring.submit(IN, 1000 * each, length=4096) for each in range(8)]
+            ring.kick()
+            has_ended = lambda: ring.word(ring.used + 2).value != ring.seen
+            until(lambda: in_flight(server) >= 8 or has_ended(), "all are in the disk, or were")
+            reload(server, rule("alice"), "client")
+            assert goes.is_closed(30), "the device of a guest that no rule allows was kept"
+            equal([status for status, _ in (ring.finish(slot) for slot in slots)], [OK] * 8, "what was asked before")
+            equal(len(ring.ends()), 8, "requests that the guest was told of")
+            equal([is_let_in(bob), is_let_in(bob), is_let_in(bob)], [False] * 3, "whether it comes in again")
+            stays.write(number, bytes([7]) * 512)
+            equal(stays.rings[0].status, OK, "a write of one that stays")
+            reload(server, rule("alice", "bob"))
+            goes = FrontEnd(bob)
+        goes.socket.close()
+    log = server.log()
+    contains(log, 'closed: no [client] allows it any more client="pid', 'export="bob"')
+    lines = [line for line in log.splitlines() if "refused:" in line]
+    equal(len(lines), 1, "lines of one user")
+    contains(lines[0], f"pid {os.getpid()}, uid {os.geteuid()} asked at unix:{bob} for export \"bob\": no [client] allows it")
+
+
+@test(fairlift_only=True, seconds=120)
+def a_guest_that_may_only_read_is_told_so_and_held_to_it(t):
+    config, alice, bob = guests(t)
+    rule = lambda words: config + f'[client.vm]\nlistener = "unix:{alice}"\ngroup = "/tenants/alice"\n{words}\n'
+    server = t.server(config=rule("read_only = true"))
+    contains(server.log(), f"export.bob: unix:{bob} is for no virtual machine: no [client] allows the export")
+    writes = lambda guest: (guest.write(0, b"x" * 512), guest.rings[0].status)[1]
+    with FrontEnd(alice) as guest:
+        equal(guest.offered & (RO | DISCARD | ZEROES), RO, "what it is offered")
+        equal((writes(guest), guest.read(0, 512)), (FAILED, bytes(512)), "a write, and what is there")
+        reload(server, rule("read_only = false"), "client")
+        until(lambda: writes(guest) == OK, "it may write")
+    # It may write by one rule, and by the other no more, while it is there and when it comes again.
+    with FrontEnd(alice) as guest:
+        equal(guest.offered & (RO | DISCARD | ZEROES), DISCARD | ZEROES, "what it is offered")
+        reload(server, rule("read_only = true"), "client")
+        until(lambda: writes(guest) == FAILED, "it may not write any more")
+        chosen = guest.features
+    with FrontEnd(alice, start=False) as again:
+        equal(again.number(1) & RO, RO, "what it is offered")
+        again.send(SET_FEATURES, struct.pack("=Q", chosen))
+        equal(again.number(1) & RO, RO, "it is served though it has chosen what was offered before")
+    # Guests and NBD clients count together.
+    reload(server, config + f"[client.me]\nuid = {os.geteuid()}\nexports = \"alice\"\nmax_connections = 1\n")
+    with server.connect("alice") as client:
+        assert not is_let_in(alice), "a second connection was let in"
+        contains(server.log(), 'for export "alice": it has as many connections as it may have')
+        client.disconnect()
+    until(lambda: is_let_in(alice), "it has room")
+    with FrontEnd(alice) as guest:
+        guest.read(0, 512)
+        until(lambda: "1 exports alice" in " ".join(server.control("status", "--seconds", "0.1").split()), "it counts")
+        with contextlib.suppress(Refused):
+            server.connect("alice")
+            raise AssertionError("a second connection was let in")
+
+
+@test(fairlift_only=True)
+def the_socket_of_a_guest_lets_in_who_it_says_and_the_rules_say_to_what(t):
+    if os.geteuid() != 0:
+        t.skip("only root can be another user")
+    config, alice, bob = guests(t, alice=",mode=0660,owner=2001,group=2002", bob=",mode=0666")
+    os.chmod(t.dir, 0o711)
+    server = t.server(config=config)
+    of = lambda place: (os.stat(place).st_mode & 0o777, os.stat(place).st_uid, os.stat(place).st_gid)
+    equal([of(alice), of(bob)], [(0o660, 2001, 2002), (0o666, 0, 0)], "mode, owner and group")
+    equal(json.loads(server.control("get", "export", "alice", "--json"))["vhost_user"], f"{alice},mode=0660,owner=2001,group=2002", "as it is shown")
+    users = [(0, 0), (2001, 2001), (2003, 2002), (2003, 2003)]
+
+    def let_in(place):
+        found = []
+        for user in users:
+            with acting_as(*user):
+                found.append(is_let_in(place))
+            until(lambda: not any(export["connections"] for export in Control(t, server).ask("GET", "/v1/exports")), "it has left")
+        return found
+
+    equal([let_in(alice), let_in(bob)], [[True, True, True, False], [True] * 4], "who is let in without rules")
+    reload(server, config + """
+        [client.alice]
+        uid = 2001
+        group = "/tenants/alice"
+        [client.all]
+        gid = 2002
+        group = "/tenants"
+        """, "client")
+    equal([let_in(alice), let_in(bob)], [[False, True, True, False], [False, False, True, False]], "who is let in by rules")
+    contains(server.log(), f"uid 0 asked at unix:{alice} for export \"alice\": no [client] allows it", f"uid 2001 asked at unix:{bob}")
+    # At the flag, and of exports that come later.
+    Path(t.path("vm")).mkdir()
+    other = t.server("a=mem:1m", args=["--vhost-user", f"{t.path('vm')},mode=0666,group=2002"], config="[server]\nkeep_capabilities = [\"CAP_CHOWN\", \"CAP_FOWNER\"]\n")
+    other.control("add", "export", "b=mem:1m")
+    other.control("add", "export", "c=mem:1m", f"vhost_user={t.path('c.vm')},owner=2001")
+    equal([of(t.path(name)) for name in ("vm/a", "vm/b", "c.vm")], [(0o666, 0, 2002)] * 2 + [(0o600, 2001, 0)], "mode, owner and group")
+    contains(other.control("add", "export", "d=mem:1m", f"vhost_user={t.path('d.vm')},mode=9", code=1), "mode takes an octal number such as 0660")

@@ -259,9 +259,9 @@ pub(crate) const CLIENT: Sort = Sort::new(
     "[client.NAME]",
     "A client may open the exports that it is allowed here. Without any `[client.…]` every client may open every export; with one, \
      exports that no table allows a client do not exist for it. All that a table says of how its client is known must hold. A client that \
-     several tables fit may do what these allow together. NBD clients are meant, and by `control` and `token` those of the control server; \
-     sockets of virtual machines and block devices have their own words. A table with a `token`, or that allows no exports, bounds no NBD \
-     client. See `docs/do/access.md` and `docs/control.md`.",
+     several tables fit may do what these allow together. NBD clients and virtual machines (`vhost_user`) are meant, and by `control` and \
+     `token` those of the control server; block devices have their own words. A table with a `token`, or that allows no exports, bounds no \
+     client of exports. See `docs/do/access.md` and `docs/control.md`.",
     || all(CLIENT_ROWS),
 );
 
@@ -281,7 +281,7 @@ pub(crate) const CLIENT_ROWS: &[Row<Rule>] = &[
         .usual("any client")
         .says("where the client comes from"),
     client("listener", Text(|rule, text| place::parse(text).map(|address| rule.listener = Some(address.to_string()))))
-        .takes("one of the addresses of `listen`")
+        .takes("one of the addresses of `listen`, or `unix:` and the path of a `vhost_user`")
         .usual("any client")
         .says("the address that the client has connected to"),
     client("token", Text(|rule, text| text.parse().map(|token| rule.token = Some(token))))

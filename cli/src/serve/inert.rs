@@ -19,12 +19,14 @@
 //! inert.9  A client that is to open an export that is not there, or those of a group that has none, or to come by an address at which
 //!          the server does not listen.
 //! inert.10  A client that is known by its user or group, and that no unix socket lets in.
+//! inert.11  A socket of virtual machines at which no client is both let in and allowed the export.
 
 use std::collections::BTreeSet;
 
 use fairlift::access::Rule;
 use fairlift::config::{Address, Backing, Config, Disk, Export, SocketMode};
 use fairlift::control::{Becomes, Of, Step};
+use fairlift::export::vhost_user::GuestSocket;
 use fairlift_core::{Group, GroupId, Weight, sched};
 use fairlift_lab::suggestion;
 
@@ -46,7 +48,8 @@ pub(super) fn warnings(config: &Config, places: &Places) -> Vec<Mistake> {
     let large = why_large(config).map(|(export, why)| places.export(export).says(why));
     let rules =
         config.clients.iter().flat_map(|rule| why_vain(config, rule).map(|why| places.client(&rule.name).says(why)));
-    groups.chain(latencies).chain(disks).chain(small).chain(large).chain(rules).collect()
+    let doors = config.exports.iter().filter_map(|one| Some(places.export(&one.name).says(why_closed(config, one)?)));
+    groups.chain(latencies).chain(disks).chain(small).chain(large).chain(rules).chain(doors).collect()
 }
 
 /// What cannot act of steps that were made, in the configuration that is in force then (inert.6).
@@ -180,7 +183,8 @@ fn why_vain<'a>(config: &'a Config, rule: &'a Rule) -> impl Iterator<Item = Stri
     let group = rule.group.iter().filter(|path| exports_below(config, path).next().is_none());
     let group =
         group.map(move |path| format!("no export is in group {path:?} or below it{}", suggestion(path, groups())));
-    let places = || config.listeners.iter().map(|listener| listener.address.to_string());
+    let doors = || config.exports.iter().filter_map(|one| Some(one.ways.get::<GuestSocket>()?.address()));
+    let places = move || config.listeners.iter().map(|one| one.address.clone()).chain(doors()).map(|at| at.to_string());
     let listener = rule.listener.iter().filter(move |place| places().all(|there| there != **place));
     let listener = listener.map(move |place| {
         format!("it does not listen at {place}, only at {}", places().collect::<Vec<_>>().join(", "))
@@ -191,17 +195,46 @@ fn why_vain<'a>(config: &'a Config, rule: &'a Rule) -> impl Iterator<Item = Stri
 /// Why a client that is known by its user or group cannot connect; `None`: it can, or that cannot be told (inert.10).
 fn why_shut_out(config: &Config, rule: &Rule) -> Option<String> {
     let who = rule.uid.map(|uid| format!("uid {uid}")).or(rule.gid.map(|gid| format!("gid {gid}")))?;
-    let is_asked = |at: &Address| rule.listener.as_ref().is_none_or(|place| at.to_string() == *place);
-    let mut sockets = config.listeners.iter().filter(|one| place::tcp_address(&one.address).is_none());
+    let listeners = config.listeners.iter().filter(|one| place::tcp_address(&one.address).is_none());
+    let listeners = listeners.map(|one| (one.address.clone(), one.socket, format!("listen = \"{}", one.address)));
+    let its = config.exports.iter().filter(|export| rule.allows(&export.name, path_of(config, export)));
+    let doors = its.filter_map(|export| export.ways.get::<GuestSocket>());
+    let doors = doors.map(|one| (one.address(), one.socket, format!("vhost_user = \"{}", one.path.display())));
     let mut shut = None;
-    let lets_in = sockets.by_ref().filter(|one| is_asked(&one.address)).any(|one| {
-        shut.get_or_insert(one);
-        matches!(one.address, Address::Inherited(_)) || lets_in(one.socket, rule)
-    });
-    let one = shut.filter(|_| !lets_in)?;
-    let owner = one.socket.owner.unwrap_or_else(|| rustix::process::geteuid().as_raw());
-    let (at, mode, owner) = (&one.address, one.socket.mode, place::user(owner));
-    Some(format!("{who} cannot connect to {at} (mode {mode:04o} of {owner}): listen = \"{at},mode=0660,group=…\""))
+    for (at, socket, said) in listeners.chain(doors).filter(|(at, ..)| is_asked(rule, at)) {
+        if matches!(at, Address::Inherited(_)) || lets_in(socket, rule) {
+            return None;
+        }
+        shut.get_or_insert((at, socket, said));
+    }
+    let (at, SocketMode { mode, owner, .. }, said) = shut?;
+    let owner = place::user(owner.unwrap_or_else(|| rustix::process::geteuid().as_raw()));
+    Some(format!("{who} cannot connect to {at} (mode {mode:04o} of {owner}): {said},mode=0660,group=…\""))
+}
+
+/// Whether a rule is for clients that come by an address.
+fn is_asked(rule: &Rule, at: &Address) -> bool {
+    rule.listener.as_ref().is_none_or(|place| at.to_string() == *place)
+}
+
+/// Why no virtual machine can have an export; `None`: one can, or that was not asked for (inert.11).
+fn why_closed(config: &Config, export: &Export) -> Option<String> {
+    let door = export.ways.get::<GuestSocket>()?;
+    let fits = |rule: &&Rule| {
+        let is_any = rule.uid.is_none() && rule.gid.is_none();
+        let is_elsewhere = rule.certificate.is_some() || rule.address.is_some() || rule.token.is_some();
+        !is_elsewhere && is_asked(rule, &door.address()) && (is_any || lets_in(door.socket, rule))
+    };
+    let allows = |rule: &Rule| rule.allows(&export.name, path_of(config, export));
+    let is_bounded = config.clients.iter().any(Rule::is_of_exports);
+    let is_open = config.clients.iter().filter(fits).any(allows);
+    let at = door.address();
+    (is_bounded && !is_open).then(|| {
+        format!(
+            "{at} is for no virtual machine: no [client] allows the export to who can connect there; one with \
+             listener = \"{at}\" would"
+        )
+    })
 }
 
 /// Whether a socket may let a client in. Which further groups it has is not known.
@@ -546,5 +579,42 @@ f.toml:10:8: warning: group.\"/tenants/alcie\": no export is in this group; did 
         assert_eq!((vain("\"unix:d.sock\"", me), vain("\"unix:d.sock\"", 0)), (None, None));
         let its = format!("\"unix:d.sock,owner={stranger}\"");
         assert_eq!(vain(&its, stranger), None);
+    }
+
+    /// inert.10, inert.11
+    #[test]
+    fn a_socket_of_virtual_machines_that_is_for_nobody_is_told() {
+        let me = rustix::process::geteuid().as_raw();
+        let [guest, other] = [me + 4242, me + 4243];
+        let told = |mode: &str, rule: &str| {
+            let export = format!(
+                "[export.a]\nbacking = \"mem:1m\"\nvhost_user = \"a.vm{mode}\"\ngroup = \"/a\"\ndisk = \"d\"\n[disk.d]\n"
+            );
+            let config = config_of(&(export + "[client.vm]\n" + rule + "\n"));
+            let vain = config.clients.iter().flat_map(|rule| why_vain(&config, rule));
+            vain.chain(why_closed(&config, &config.exports[0])).collect::<Vec<_>>()
+        };
+        let closed = "unix:/base/a.vm is for no virtual machine: no [client] allows the export to who can connect there; one with \
+                      listener = \"unix:/base/a.vm\" would";
+        let of_guest = format!("uid = {guest}\n");
+        let shut =
+            format!("uid {guest} cannot connect to unix:/base/a.vm (mode 0600 of {}): vhost_user = ", place::user(me));
+        let said = told("", &(of_guest.clone() + "listener = \"unix:a.vm\"\ngroup = \"/a\""));
+        assert_eq!(said, [shut + "\"/base/a.vm,mode=0660,group=…\"", closed.into()]);
+        for rule in [
+            "address = \"10.0.0.1\"\nexports = \"a\"".to_owned(),
+            format!("uid = {me}\ngroup = \"/a\"\nlistener = \"unix:b\""),
+        ] {
+            assert_eq!(told("", &rule).last().map(String::as_str), Some(closed), "{rule}");
+        }
+        for (mode, rule) in [
+            ("", format!("uid = {me}\nexports = \"a\"")),
+            ("", "listener = \"unix:a.vm\"\ngroup = \"/\"".into()),
+            ("", "token = \"sha256:2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b\"\ncontrol = \"see\"".into()),
+            (&*format!(",owner={guest}"), of_guest.clone() + "exports = \"a\""),
+            (",mode=0660", format!("uid = {other}\nexports = \"a\"")),
+        ] {
+            assert_eq!(told(mode, &rule), [""; 0], "{mode} {rule}");
+        }
     }
 }

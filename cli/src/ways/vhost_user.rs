@@ -8,31 +8,40 @@ use fairlift::export::vhost_user::GuestSocket;
 
 use crate::config::row::Put::Text;
 use crate::config::row::Row;
+use crate::words::place::{self, Rights};
 
 pub(super) const ROW: Row<Ways> = Row::<Ways>::new("vhost_user", Text(put))
-    .takes("a path")
+    .takes("`PATH[,mode=0660][,owner=NAME][,group=NAME]`")
     .usual("`--vhost-user` DIR with the export's name, else none")
-    .says("a socket at which a virtual machine finds the export as a vhost-user block device");
+    .says("a socket at which a virtual machine finds the export as a vhost-user block device, and who may connect there; see `docs/vm.md`");
 
-fn put(ways: &mut Ways, path: &str) -> Result<(), String> {
-    ways.set(GuestSocket(path.into()));
+fn put(ways: &mut Ways, text: &str) -> Result<(), String> {
+    ways.set(parse(text)?);
     Ok(())
+}
+
+/// Reads a path, and after it who may connect.
+fn parse(text: &str) -> Result<GuestSocket, String> {
+    let mut rights = Rights::default();
+    let path = place::options(text, &Rights::NAMES, |name, value| rights.take(name, value))?;
+    Ok(GuestSocket { path: path.into(), socket: rights.numbers()? })
 }
 
 #[derive(Clone, Default, Debug, Args)]
 #[group(skip)]
 pub(super) struct Flag {
-    /// A directory for sockets of virtual machines: each export becomes a vhost-user block device at DIR/NAME
-    #[arg(long, value_name = "DIR")]
-    vhost_user: Option<PathBuf>,
+    /// A directory for sockets of virtual machines: each export becomes a vhost-user block device at DIR/NAME; `,mode=0660,group=NAME,owner=NAME`
+    /// say who may connect
+    #[arg(long, value_name = "DIR", value_parser = parse)]
+    vhost_user: Option<GuestSocket>,
 }
 
 impl super::Flag for Flag {
     const IS_OF_ADDED: bool = true;
 
     fn put(&self, export: &str, to: &mut Ways) -> Result<(), String> {
-        let socket = self.vhost_user.as_ref().map(|directory| socket_in(directory, export)).transpose()?;
-        socket.into_iter().for_each(|path| to.set(GuestSocket(path)));
+        let Some(all) = &self.vhost_user else { return Ok(()) };
+        to.set(GuestSocket { path: socket_in(&all.path, export)?, socket: all.socket });
         Ok(())
     }
 }
@@ -45,4 +54,26 @@ fn socket_in(directory: &Path, export: &str) -> Result<PathBuf, String> {
         ));
     }
     Ok(directory.join(export))
+}
+
+#[cfg(test)]
+mod tests {
+    use fairlift::config::{SocketMode, WayIn as _};
+
+    use super::*;
+
+    #[test]
+    fn a_path_may_have_commas_and_who_may_connect_behind_it() {
+        let said = parse("/run/a,b,mode=0660,group=0").unwrap();
+        assert_eq!(said.path, Path::new("/run/a,b"));
+        assert_eq!(said.socket, SocketMode { mode: 0o660, owner: None, group: Some(0) });
+        assert_eq!(said.written(), "/run/a,b,mode=0660,group=0");
+        assert_eq!(parse(&said.written()), Ok(said));
+        assert_eq!(parse("/run/a"), Ok(GuestSocket::from("/run/a")));
+        for (text, why) in
+            [("/a,mode=9", "octal"), ("/a,owner=nobody-of-that-name", "there is no"), ("/a,moed=0660", "\"mode\"?")]
+        {
+            assert!(parse(text).unwrap_err().contains(why), "{text}");
+        }
+    }
 }

@@ -31,7 +31,8 @@ impl From<Address> for ListenAt {
 /// As [`parse`], or an option is unknown, or its value is malformed.
 pub(crate) fn parse_place(text: &str) -> Result<ListenAt, String> {
     let (mut tls, mut rights) = (None, Rights::default());
-    let address = parse(options(text, &["tls", "mode", "owner", "group"], |name, value| match name {
+    let [mode, owner, group] = Rights::NAMES;
+    let address = parse(options(text, &["tls", mode, owner, group], |name, value| match name {
         "tls" => parse_tls(value).map(|said| (tls = Some(said), true).1),
         _ => rights.take(name, value),
     })?)?;
@@ -56,6 +57,9 @@ impl Default for Rights {
 }
 
 impl Rights {
+    /// The options.
+    pub(crate) const NAMES: [&str; 3] = ["mode", "owner", "group"];
+
     /// Takes an option, if it is one of these.
     ///
     /// # Errors

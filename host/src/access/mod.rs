@@ -107,7 +107,9 @@ impl Rule {
         holds == [true; 6]
     }
 
-    fn allows(&self, export: &str, group: &str) -> bool {
+    /// Whether the client may open this export, which is in this group.
+    #[must_use]
+    pub fn allows(&self, export: &str, group: &str) -> bool {
         self.exports.contains(export) || self.group.as_ref().is_some_and(|above| is_below(group, above))
     }
 }

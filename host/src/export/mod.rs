@@ -17,6 +17,7 @@ use std::sync::{Arc, Mutex};
 use fairlift_core::stats::Stats;
 use fairlift_core::{GroupId, Priority, Sector};
 
+use crate::access::Right;
 use crate::device::{Device, Facts};
 
 /// How clients leave an export that is removed.
@@ -53,6 +54,14 @@ pub(crate) struct Export {
     pub(crate) facts: Facts,
     /// What connections that are gone have done, if there were any; that of an export which has changed is the same.
     pub(crate) stats: Arc<Mutex<Option<Box<Stats>>>>,
+}
+
+/// An export as a client has it that may do only so much with it.
+fn narrowed(export: &Arc<Export>, right: Right) -> Arc<Export> {
+    match right {
+        Right::Read if !export.read_only => Arc::new(Export { read_only: true, ..Export::clone(export) }),
+        Right::Read | Right::Write => Arc::clone(export),
+    }
 }
 
 /// A block device of this machine that an export is, for people.

@@ -149,14 +149,17 @@ impl Service {
         self.changes.load(Ordering::Acquire)
     }
 
-    /// Tells in the log that a client asked for an export that it may not open, or that is not there. Which of the two it is, is looked up
+    /// Tells in the log that a client asked for an export that it may not open, or that is not there. Which of these it is, is looked up
     /// only for a line: a client could measure it (access.4).
     pub(crate) fn tell_refused(&self, exports: &Exports, peer: &Peer, name: &str) {
         let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(untold) = refused.tell(clock::now(), peer.origin()) else { return };
         drop(refused);
         let count = exports.list.iter().fold(0, |count, export| count + usize::from(export.name == name));
-        let why = ["there is none", "no [client] allows it"][count.min(1)];
+        let rights = exports.access.of(peer);
+        let may = exports.list.iter().any(|export| export.name == name && rights.of(name, &export.path).is_some());
+        let all = ["there is none", "no [client] allows it", "it has as many connections as it may have"];
+        let why = all[count.min(1) + usize::from(may)];
         let name: String = name.chars().take(64).collect();
         let certificate = peer.certificate.as_ref().map_or_else(String::new, |its| format!(", certificate {its}"));
         let (client, at, more) = (&peer.shown, &peer.listener, quiet::more(untold));

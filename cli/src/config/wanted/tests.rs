@@ -235,7 +235,7 @@ fn all_that_cannot_change_is_named() {
     new.exports[0].backing = Backing::from(Ram { size: 2 << 20 });
     (new.exports[0].offset, new.exports[0].size, new.exports[0].disk) = (512, Some(512), Some(1));
     (new.disks[0].shared_tags, new.disks[0].io_timeout) = (true, Some(secs(1)));
-    new.exports[0].ways.set(GuestSocket("/run/a.sock".into()));
+    new.exports[0].ways.set(GuestSocket::from("/run/a.sock"));
     let b = Export { name: "b".into(), ways: Ways::default(), ..new.exports[0].clone() };
     new.exports.push(b);
     new.disks[0].concurrency = concurrency::Settings { most: 3, fixed: true };

@@ -87,14 +87,6 @@ impl Catalogue for Seen<'_> {
     }
 }
 
-/// An export as a client has it that may do only so much with it.
-fn narrowed(export: &Arc<Export>, right: Right) -> Arc<Export> {
-    match right {
-        Right::Read if !export.read_only => Arc::new(Export { read_only: true, ..Export::clone(export) }),
-        Right::Read | Right::Write => Arc::clone(export),
-    }
-}
-
 /// What clients may do with an export: what its file system was found unable to do is not offered to clients that come later.
 ///
 /// `CAN_MULTI_CONN` is true because a flush is of the device, whatever connection it comes by: it covers every write

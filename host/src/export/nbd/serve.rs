@@ -22,16 +22,16 @@ use fairlift_core::{Bio, Errno, Extent, Flags, Instant, Op, Sector, Stream, Stre
 
 use reply::{Replies, Sent};
 
+use super::Seen;
 use super::check::check;
-use super::{Seen, narrowed};
 
 use super::handshake::{Advance, Handshake, Session};
 use super::proto::{self, Command as Verb, RequestHeader};
 use super::service::{Command, Common, UserData};
 use crate::access::{Access, Certificate, Entry, Peer};
 use crate::disk::engine::Engine;
-use crate::export::Export;
 use crate::export::service::Unsent;
+use crate::export::{Export, narrowed};
 use crate::kernel::buffer::SMALL;
 use crate::kernel::call::Call;
 use crate::kernel::ticket::{Memory, Part};

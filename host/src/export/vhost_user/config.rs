@@ -57,6 +57,12 @@ pub(super) fn features(export: &Export) -> u64 {
     offered | VhostUserVirtioFeatures::PROTOCOL_FEATURES.bits()
 }
 
+/// What guests may have chosen: also what another right of their front-end, or another export, had offered them before.
+pub(super) fn accepted(export: &Export) -> u64 {
+    let rights = [blk::VIRTIO_BLK_F_RO, blk::VIRTIO_BLK_F_DISCARD, blk::VIRTIO_BLK_F_WRITE_ZEROES];
+    rights.iter().fold(features(export), |all, bit| all | 1 << bit)
+}
+
 pub(super) const fn has_event_index(features: u64) -> bool {
     features & 1 << VIRTIO_RING_F_EVENT_IDX != 0
 }

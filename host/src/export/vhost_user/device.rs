@@ -25,9 +25,10 @@ use super::proto;
 use super::ring::{Ring, Slot};
 use super::service::{Door, Name, UserData};
 use super::socket::Socket;
+use crate::access::{Access, Entry, Peer};
 use crate::disk::engine::{Engine, News};
-use crate::export::Export;
 use crate::export::offer::Offer;
+use crate::export::{Export, narrowed};
 use requests::Begin;
 use seat::Seat;
 
@@ -39,6 +40,9 @@ const CUT: &str = "the file of its guest's memory was cut short";
 
 pub(super) struct FrontEnd {
     export: Arc<Export>,
+    peer: Peer,
+    /// By what it was let in.
+    entry: Entry,
     /// By which it came.
     pub(super) door: Arc<Door>,
     number: usize,
@@ -70,10 +74,22 @@ pub(super) struct Tools {
 }
 
 impl FrontEnd {
-    pub(super) fn new(export: &Arc<Export>, door: Arc<Door>, number: usize, socket: OwnedFd, request_max: u64) -> Self {
-        tracing::info!(export = export.name, "vhost-user: a front-end has connected");
+    pub(super) fn new(
+        export: &Arc<Export>,
+        who: (Peer, Entry),
+        door: Arc<Door>,
+        number: usize,
+        socket: OwnedFd,
+        request_max: u64,
+    ) -> Self {
+        let (peer, entry) = who;
+        let export = narrowed(export, entry.right);
+        tracing::info!(export = export.name, client = peer.shown, "vhost-user: a front-end has connected");
         Self {
-            export: Arc::clone(export),
+            offer: Offer::of(&export, request_max),
+            export,
+            peer,
+            entry,
             door,
             number,
             socket: Socket::new(socket),
@@ -82,7 +98,6 @@ impl FrontEnd {
             features: 0,
             protocol_features: 0,
             write_back: true,
-            offer: Offer::of(export, request_max),
             shared: None,
             tables: None,
             seats: Vec::new(),
@@ -97,10 +112,26 @@ impl FrontEnd {
         &self.export
     }
 
-    /// The export has changed: what the guest asks from now on is of it as it is now.
-    pub(super) fn follow(&mut self, engine: &mut Engine, now: Instant, export: &Arc<Export>, request_max: u64) {
-        let before = std::mem::replace(&mut self.export, Arc::clone(export));
-        self.offer = Offer::of(export, request_max);
+    /// The export has changed, or what clients may do (access.6): what the guest asks from now on is of it as it is now.
+    pub(super) fn follow(
+        &mut self,
+        engine: &mut Engine,
+        now: Instant,
+        access: &Access,
+        export: &Arc<Export>,
+        request_max: u64,
+    ) {
+        if self.ending {
+            return;
+        }
+        let Some(entry) = access.of(&self.peer).keep(&export.name, &export.path, &self.entry) else {
+            tracing::info!(client = self.peer.shown, export = export.name, "closed: no [client] allows it any more");
+            return self.end(engine);
+        };
+        let export = narrowed(export, entry.right);
+        self.entry = entry;
+        let before = std::mem::replace(&mut self.export, Arc::clone(&export));
+        self.offer = Offer::of(&export, request_max);
         if before.size != export.size {
             self.tell_of_config();
         }

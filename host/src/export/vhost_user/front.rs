@@ -14,8 +14,10 @@ use slab::Slab;
 use super::chain::Reader;
 use super::device::{FrontEnd, Tools};
 use super::service::{Door, Doors, Name, TICKET, UserData};
+use crate::access::Access;
 use crate::disk::engine::{Engine, News};
 use crate::export::front::{Clients, Front};
+use crate::export::listen;
 use crate::export::present::{Fate, Present};
 use crate::export::service::{Client, Exports, Service};
 use crate::kernel::ring::Completion;
@@ -34,6 +36,8 @@ pub(crate) struct VhostUser {
     watched: Vec<usize>,
     tools: Tools,
     present: Present,
+    /// The rules that devices were asked about last.
+    access: Arc<Access>,
     /// Front-ends that found their door taken: one for each door.
     waiting: Vec<Candidate>,
     draining: bool,
@@ -45,8 +49,10 @@ impl VhostUser {
         let service = Arc::clone(&common.service);
         let tools = Tools { reader: Reader::default(), request_max: service.limits.request_max.into() };
         let (devices, touched, present) = (Slab::new(), Vec::new(), Present::default());
+        let access = Arc::clone(&service.exports().access);
         let (doors, watched, waiting, draining) = Default::default();
-        let mut front = Self { service, common, doors, devices, touched, watched, tools, present, waiting, draining };
+        let mut front =
+            Self { service, common, doors, devices, touched, watched, tools, present, access, waiting, draining };
         front.look_at_doors(engine);
         front
     }
@@ -72,6 +78,10 @@ impl VhostUser {
         self.doors.insert(door.export, door);
     }
 
+    fn numbers(&self) -> Vec<usize> {
+        self.devices.iter().map(|(number, _)| number).collect()
+    }
+
     fn touch(&mut self, number: usize) {
         if let Some(device) = self.devices.get_mut(number)
             && !std::mem::replace(&mut device.touched, true)
@@ -92,6 +102,9 @@ impl VhostUser {
                     return;
                 }
             };
+            if !self.may_enter(door, &fd) {
+                continue; // closes it
+            }
             if !door.taken.swap(true, Ordering::AcqRel) {
                 self.place(engine, Arc::clone(door), fd);
             } else if self.waiting.iter().all(|waiting| !Arc::ptr_eq(&waiting.door, door)) {
@@ -101,6 +114,18 @@ impl VhostUser {
                 refuse(door);
             }
         }
+    }
+
+    /// Whether a front-end is one that may open the export: a stranger keeps nobody from the door.
+    fn may_enter(&self, door: &Door, fd: &OwnedFd) -> bool {
+        let exports = self.service.exports();
+        let Some(export) = exports.get(door.export) else { return false };
+        let peer = listen::peer(fd, door.listening.name.clone());
+        let may = exports.access.of(&peer).of(&export.name, &export.path).is_some();
+        if !may {
+            self.service.tell_refused(&exports, &peer, &export.name);
+        }
+        may
     }
 
     /// Front-ends that wait at a door go in if it is free by now, and are refused if it was not in time.
@@ -135,15 +160,20 @@ impl VhostUser {
         let Some(export) = exports.get(door.export) else {
             return self.leave(engine.context, &door); // removed meanwhile
         };
+        let peer = listen::peer(&fd, door.listening.name.clone());
+        let Some(let_in) = exports.access.of(&peer).enter(&export.name, &export.path) else {
+            self.service.tell_refused(&exports, &peer, &export.name);
+            return self.leave(engine.context, &door);
+        };
         let entry = self.devices.vacant_entry();
         let number = entry.key();
-        let peer = crate::export::listen::peer(&fd, String::new()).shown;
-        self.service.events.tell("connected", vec![("export", export.name.clone()), ("client", peer.clone())]);
+        let shown = peer.shown.clone();
+        self.service.events.tell("connected", vec![("export", export.name.clone()), ("client", shown.clone())]);
         let client =
-            Client { peer, export: Some(export.name.clone()), since: SystemTime::now(), unsent: Arc::default() };
+            Client { peer: shown, export: Some(export.name.clone()), since: SystemTime::now(), unsent: Arc::default() };
         self.service.clients().insert((engine.context.0, CLIENTS + number), client);
         self.present.join(export, number);
-        let device = entry.insert(FrontEnd::new(export, door, number, fd, self.tools.request_max));
+        let device = entry.insert(FrontEnd::new(export, (peer, let_in), door, number, fd, self.tools.request_max));
         if self.draining {
             device.end(engine);
         }
@@ -304,10 +334,21 @@ impl Front for VhostUser {
 impl Clients for VhostUser {
     #[cold]
     fn follow(&mut self, engine: &mut Engine, now: Instant, exports: &Exports) {
+        let request_max = self.tools.request_max;
+        if !Arc::ptr_eq(&self.access, &exports.access) {
+            self.access = Arc::clone(&exports.access);
+            for number in self.numbers() {
+                let device = &mut self.devices[number];
+                if let Some(there) = exports.get(device.export().id) {
+                    device.follow(engine, now, &self.access, there, request_max);
+                    self.touch(number);
+                }
+            }
+        }
         for (number, fate) in self.present.follow(exports) {
             let device = &mut self.devices[number];
             match fate {
-                Fate::Changed(export) => device.follow(engine, now, &export, self.tools.request_max),
+                Fate::Changed(export) => device.follow(engine, now, &self.access, &export, request_max),
                 Fate::Removed(_) => device.end(engine),
             }
             self.touch(number);
@@ -318,8 +359,7 @@ impl Clients for VhostUser {
     fn drain(&mut self, engine: &mut Engine, _now: Instant) {
         self.draining = true;
         self.doors.keys().for_each(|door| engine.ring.cancel(UserData::Accept(*door).pack()));
-        let numbers: Vec<_> = self.devices.iter().map(|(number, _)| number).collect();
-        for number in numbers {
+        for number in self.numbers() {
             self.devices[number].end(engine);
             self.touch(number);
         }

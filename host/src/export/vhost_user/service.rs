@@ -3,14 +3,13 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::front::VhostUser;
 use super::words::GuestSocket;
 use crate::Error;
-use crate::config::{self, Address, Listener, Tls};
+use crate::config::{self, Listener, Tls};
 use crate::disk::engine::Engine;
 use crate::export::Export;
 use crate::export::front::{OF_EVENT, OF_TICKET, Opening, Protocol};
@@ -38,9 +37,9 @@ impl Door {
         Self { listening, export: export.id, name: export.name.clone(), taken, told }
     }
 
-    /// Listens for front-ends at a path.
-    fn listen(path: &Path) -> Result<Listening, Error> {
-        let listening = Listening::open(&place(path))?;
+    /// Listens for front-ends.
+    fn listen(at: &GuestSocket) -> Result<Listening, Error> {
+        let listening = Listening::open(&place(at))?;
         // A front-end may have gone before it is accepted, and accepting must not wait for the next one.
         rustix::io::ioctl_fionbio(&listening.fd, true)
             .map_err(|error| Error::Listen { address: listening.name.clone(), why: error.to_string() })?;
@@ -48,8 +47,8 @@ impl Door {
     }
 }
 
-fn place(path: &Path) -> Listener {
-    Listener::new(Address::Unix(path.to_owned()), Tls::Off)
+fn place(at: &GuestSocket) -> Listener {
+    Listener { socket: at.socket, ..Listener::new(at.address(), Tls::Off) }
 }
 
 /// A front-end that has connected: its door, and its socket.
@@ -95,12 +94,11 @@ impl Protocol for Doors {
 
     fn check(exports: &[config::Export], _engine: &Choice) -> Vec<Error> {
         let sockets = exports.iter().filter_map(|export| export.ways.get::<GuestSocket>());
-        sockets.filter_map(|socket| listen::check(&place(&socket.0)).err()).collect()
+        sockets.filter_map(|socket| listen::check(&place(socket)).err()).collect()
     }
 
     fn is_in_the_way(&self, said: &config::Export) -> Option<String> {
-        let address = place(&said.ways.get::<GuestSocket>()?.0).address;
-        let address = address.to_string();
+        let address = said.ways.get::<GuestSocket>()?.address().to_string();
         let is_left = self.leaving().iter().any(|door| door.listening.name == address);
         is_left.then(|| format!("{address} is still being left by a virtual machine"))
     }
@@ -111,8 +109,8 @@ impl Protocol for Doors {
         _export: &Export,
         _engine: &Choice,
     ) -> Result<Option<Opening>, Error> {
-        let Some(GuestSocket(path)) = said.ways.get() else { return Ok(None) };
-        let (listening, doors) = (Door::listen(path)?, Arc::clone(self));
+        let Some(at) = said.ways.get() else { return Ok(None) };
+        let (listening, doors) = (Door::listen(at)?, Arc::clone(self));
         Ok(Some(Box::new(move |export| _ = doors.list().insert(export.id, Arc::new(Door::new(listening, export))))))
     }
 

@@ -3,11 +3,31 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::config::WayIn;
+use crate::config::{Address, SocketMode, WayIn};
 
 /// A socket at which the front-end of a virtual machine (QEMU) finds an export as a vhost-user block device.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct GuestSocket(pub PathBuf);
+pub struct GuestSocket {
+    /// Where it is.
+    pub path: PathBuf,
+    /// Who may connect.
+    pub socket: SocketMode,
+}
+
+impl GuestSocket {
+    /// As a rule for clients names it.
+    #[must_use]
+    pub fn address(&self) -> Address {
+        Address::Unix(self.path.clone())
+    }
+}
+
+/// A socket with the usual mode.
+impl<T: Into<PathBuf>> From<T> for GuestSocket {
+    fn from(path: T) -> Self {
+        Self { path: path.into(), socket: SocketMode::default() }
+    }
+}
 
 impl WayIn for GuestSocket {
     fn key(&self) -> &'static str {
@@ -15,7 +35,7 @@ impl WayIn for GuestSocket {
     }
 
     fn written(&self) -> String {
-        self.0.display().to_string()
+        format!("{}{}", self.path.display(), self.socket)
     }
 
     fn makes(&self) -> &'static str {
@@ -23,18 +43,18 @@ impl WayIn for GuestSocket {
     }
 
     fn sole(&self) -> Option<String> {
-        Some(format!("the socket {}", self.0.display()))
+        Some(format!("the socket {}", self.path.display()))
     }
 
     fn path(&self) -> Option<&Path> {
-        Some(&self.0)
+        Some(&self.path)
     }
 
     fn rooted(&self, directory: &Path) -> Option<Arc<dyn WayIn>> {
-        Some(Arc::new(Self(directory.join(&self.0))))
+        Some(Arc::new(Self { path: directory.join(&self.path), ..self.clone() }))
     }
 
     fn found(&self) -> Option<String> {
-        Some(format!("to virtual machines at {}", self.0.display()))
+        Some(format!("to virtual machines at {}", self.path.display()))
     }
 }

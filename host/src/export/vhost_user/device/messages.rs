@@ -83,7 +83,7 @@ impl FrontEnd {
         match *request {
             Request::GetFeatures => return number(config::features(&self.export)),
             Request::SetFeatures(features) => {
-                self.features = chosen(features, config::features(&self.export))?;
+                self.features = chosen(features, config::accepted(&self.export))?;
             }
             Request::GetProtocolFeatures => return number(config::protocol_features()),
             Request::SetProtocolFeatures(features) => {
