@@ -114,7 +114,12 @@ def exports_are_added_and_removed_by_command_and_clients_see_them_at_once(t):
             contains(control.cli(*command, code=1), 'there is no group "/carol"; did you mean "/tenants/carol"?')
         contains(control.cli("set", "group", "/tenants/carol", "wieght=3", code=1), 'did you mean "weight"?')
         contains(control.cli("set", "group", "/tenants/carol", "weight=1001", code=1), "from 1 to 1000")
-        contains(control.cli("set", "group", "/tenants/carol", "weight=300"), "weight: 300")
+        says = 'group "/tenants/carol": weight 300 (was 100)'
+        contains(control.cli("set", "group", "/tenants/carol", "weight=300", "--dry-run"), f"{says}\n", "it could be done")
+        contains(control.cli("set", "group", "/tenants/carol", "weight=300"), f"{says}\npath: /tenants/carol\nweight: 300\n", "\nversion ")
+        contains(control.cli("set", "group", "/tenants/carol", "weight=300"), "weight: 300\n", "\nnothing differs; nothing was changed\n")
+        set_again = json.loads(control.cli("set", "group", "/tenants/carol", "weight=200", "--json"))
+        equal((set_again["weight"], set_again["changes"]), (200, ['group "/tenants/carol": weight 200 (was 300)']), "a change's answer")
         disk = control.ask("GET", "/v1/disks")[0]["name"]
         contains(control.cli("set", "disk", disk, "slice_idle=0", code=1), "slice_idle belongs to bfq")
         contains(control.cli("get", "export", "nobody", code=1), 'there is no export "nobody"; there are a, b, carol')

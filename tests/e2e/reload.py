@@ -118,8 +118,11 @@ def a_dry_run_tells_what_the_reload_then_does_and_warns_of(t):
         done = control.ask("POST", "/v1/reload", {})
         equal((tried["changes"], tried["warnings"]), (done["changes"], done["warnings"]), f"what is told, with {more!r}")
         assert tried["changes"] and ("its weight has no effect" in "".join(tried["warnings"])) == warned, tried
+    contains(control.cli("reload"), "its weight has no effect", "\nnothing differs; nothing was changed\n")
+    Path(t.path("server0.toml")).write_text(text)
     said = control.cli("reload")
     equal(said.count("version"), 1, f"how often {said!r} tells the version")
+    contains(said, 'group "/a": removed\n')
 
 
 @test(fairlift_only=True)

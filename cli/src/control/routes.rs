@@ -614,8 +614,8 @@ impl App {
                 Some((kind, name)) if !dry_run => one(*kind, name, &state, &view).ok(),
                 _ => None,
             };
-            let mut value =
-                thing.unwrap_or_else(|| json!({"version": state.version, "dry_run": dry_run, "changes": made}));
+            let mut value = thing.unwrap_or_else(|| json!({"version": state.version, "dry_run": dry_run}));
+            value["changes"] = made.into();
             if of.is_some() && !dry_run && !also.is_empty() {
                 value["also"] = also.into();
             }

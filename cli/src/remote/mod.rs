@@ -204,7 +204,7 @@ fn change(how: &How, method: Method, path: &str, keys: Map<String, Value>) -> Sh
     let version = version.map_or_else(String::new, |version| format!("version {version}\n"));
     let told = tables::changed(&value);
     let said = match () {
-        () if told.is_empty() => "nothing differs; nothing was changed\n".into(),
+        () if value["changes"].as_array().is_some_and(Vec::is_empty) => "nothing differs; nothing was changed\n".into(),
         () if how.dry_run => "it could be done; nothing was changed\n".into(),
         () => version,
     };

@@ -82,6 +82,7 @@ pub(super) fn status(value: &Value) -> String {
         Some("io_uring") | None => out.push('\n'),
         Some(engine) => drop(writeln!(out, ", engine={engine}")),
     }
+    out += &idle(value);
     if let Some(warnings) = value["warnings"].as_array() {
         for warning in warnings {
             let _ = writeln!(out, "warning: {}", text(warning));
@@ -91,6 +92,24 @@ pub(super) fn status(value: &Value) -> String {
         let _ = writeln!(out, "flushes have failed: see `fairlift get server`");
     }
     out
+}
+
+/// Which part of a disk's time is told of that no tenant had. Chosen: one that is busy all the time is so by a few parts of a hundred.
+const IDLE: f64 = 0.05;
+
+/// What of the disks' time no tenant had that is shown, where some had something of it; a tenant is not told whether others had the rest.
+fn idle(value: &Value) -> String {
+    let list = |name: &str| value[name].as_array().map_or(&[][..], Vec::as_slice);
+    let of = |disk: &Value| {
+        let rows = list("tenants").iter().filter(|row| row["disk"] == disk["name"]);
+        let had: f64 = rows.filter_map(|row| row["had"].as_f64()).sum();
+        let is_told = had > 0.0 && had < 1.0 - IDLE;
+        is_told.then(|| format!("{} {:.1}%", text(&disk["name"]), 100.0 * (1.0 - had)))
+    };
+    let all: Vec<_> = list("disks").iter().filter_map(of).collect();
+    let sees_all = list("disks").iter().all(|disk| !disk["busy"].is_null());
+    let what = if sees_all { "idle" } else { "idle, or others'" };
+    if all.is_empty() { String::new() } else { format!("{what}: {}\n", all.join(", ")) }
 }
 
 /// The limits of a tenant, and the latency that it is to have; empty: there are none.
@@ -188,17 +207,18 @@ fn why_of(name: &str, value: &Value) -> String {
     out
 }
 
-/// What is there after a change, then what of it cannot act. The version is told at the end, by the command.
+/// What a change made of what, a line each, then what is there after it, and what of it cannot act. The version is told at the end, by the
+/// command.
 pub(super) fn changed(value: &Value) -> String {
     let mut rest = value.clone();
-    let mut warnings = Vec::new();
-    if let Some(all) = rest.as_object_mut() {
-        ["version", "dry_run"].iter().for_each(|key| drop(all.shift_remove(*key)));
-        warnings.extend(all.shift_remove("warnings"));
-    }
-    let warnings = warnings.iter().filter_map(Value::as_array).flatten();
-    let warnings = warnings.map(|warning| format!("warning: {}\n", text(warning))).collect::<String>();
-    any(&rest) + &warnings
+    let mut lines = |key: &str, head: &str| {
+        let all = rest.as_object_mut().and_then(|all| all.shift_remove(key));
+        let all = all.iter().filter_map(Value::as_array).flatten();
+        all.map(|one| format!("{head}{}\n", text(one))).collect::<String>()
+    };
+    let (changes, warnings) = (lines("changes", ""), lines("warnings", "warning: "));
+    ["version", "dry_run", "also"].into_iter().for_each(|key| drop(lines(key, ""))); // `also` is among the changes
+    changes + &any(&rest) + &warnings
 }
 
 /// Names and values, one a line; what is in something is indented.
@@ -328,10 +348,25 @@ mod tests {
         }
     }
 
+    /// What tenants had does not add up to all of a disk's time: the rest is told.
+    #[test]
+    fn what_no_tenant_had_is_idle_or_perhaps_others() {
+        let told = |had: [f64; 2], busy: Value| {
+            let row = |had: f64| json!({"disk": "d", "had": had});
+            idle(&json!({"disks": [{"name": "d", "busy": busy}, {"name": "e", "busy": busy}], "tenants": had.map(row)}))
+        };
+        assert_eq!(told([0.25, 0.1], json!(0.35)), "idle: d 65.0%\n");
+        assert_eq!(told([0.25, 0.1], Value::Null), "idle, or others': d 65.0%\n");
+        assert_eq!(told([0.5, 0.46], json!(1.0)), "", "all of it but for what a look's edges take");
+        assert_eq!(told([0.0, 0.0], json!(0.0)), "", "nobody asked for anything");
+    }
+
     #[test]
     fn a_change_is_told_with_its_warnings_and_the_version_is_left_to_the_end() {
         let shown = changed(&json!({"version": 3, "dry_run": false, "changes": ["a", "b"], "warnings": ["c", "d"]}));
-        assert_eq!(shown, "changes: a, b\nwarning: c\nwarning: d\n");
+        assert_eq!(shown, "a\nb\nwarning: c\nwarning: d\n");
+        let group = json!({"path": "/a", "weight": 300, "changes": ["group \"/a\": weight 300 (was 100)"], "also": []});
+        assert_eq!(changed(&group), "group \"/a\": weight 300 (was 100)\npath: /a\nweight: 300\n");
     }
 
     #[test]
