@@ -47,6 +47,22 @@ def what_the_start_would_refuse_the_check_refuses_with_its_line(t):
 
 
 @test(fairlift_only=True)
+def what_another_server_has_is_no_mistake_of_the_file(t):
+    image, path = t.image("image", MIB), t.path("server0.toml")
+    place = f"unix:{t.path('s0')}"
+    live = t.server(config=f"[server]\nlisten = '{place}'\ncontrol = '{place}.control.sock'\n[export.a]\nbacking = '{image}'\n")
+    said = refused_alike(t, "--config", path)
+    contains(said, f"{path}:2:10: error: server.listen", f"{path}:3:11: error: server.control", f"{path}:5:11: error: export.a.backing",
+             f"\nno mistake was found in the file; it cannot start now, for these 3 are in use by process {live.pid}\n", "fairlift reload --dry-run")
+    assert "mistakes" not in said, said
+    contains(live.control("reload", "--dry-run"), "nothing differs")
+    more = t.path("more.toml")
+    Path(more).write_text(Path(path).read_text() + f"[export.b]\nbacking = '{t.path('none')}'\n")
+    contains(refused_alike(t, "--config", more), "4 mistakes; 3 of them because another server has it; the server was not started", "fairlift reload --dry-run")
+    live.serves("a")
+
+
+@test(fairlift_only=True)
 def a_check_leaves_nothing_behind_and_a_good_config_is_ok(t):
     image = t.image("image", MIB, (0, data(4096)))
     Path(t.path("fairlift.toml")).write_text(

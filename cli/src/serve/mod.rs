@@ -15,6 +15,7 @@ mod systemd;
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -57,14 +58,37 @@ pub(crate) fn serve(flags: &ServeArgs) -> ExitCode {
 /// A start that has failed after so long has waited for a lock. Chosen: half of what the lock of a file is waited for.
 const PATIENCE: Duration = Duration::from_secs(5);
 
+const NOT_STARTED: &str = "the server was not started";
+
+/// Said where all that keeps a server of a file from starting is that another one has it: no mistake of the file.
+fn beside(in_use: &[Mistake]) -> String {
+    let what = match in_use.len() {
+        1 => "that is in use".to_owned(),
+        count => format!("these {count} are in use"),
+    };
+    let sockets = in_use.iter().filter_map(|one| one.says.split_once("unix:")?.1.split_once(": "));
+    let pid = |path: &str| {
+        let peer = UnixStream::connect(path).and_then(|there| Ok(rustix::net::sockopt::socket_peercred(&there)?));
+        peer.ok().map(|peer| peer.pid.as_raw_nonzero().to_string())
+    };
+    let who: BTreeSet<_> = sockets.filter_map(|(path, _)| pid(path)).collect();
+    let by = who.iter().map(|pid| format!(" by process {pid}")).collect::<Vec<_>>().join(" and");
+    format!("no mistake was found in the file; it cannot start now, for {what}{by}\n")
+}
+
 /// What is said to a check or a start of a file beside the server that may have it.
 const BESIDE: &str = "\nif that server has this file: `fairlift reload --dry-run` checks it there, and says what a reload would change\n";
 
 fn attempt(flags: &ServeArgs) -> Result<(), Complaint> {
     let not_started = |wrong: Wrong| {
-        let is_beside = |mistake: &Mistake| flags.config.is_some() && mistake.says.contains("another server");
-        let hint = if wrong.mistakes.iter().any(is_beside) { BESIDE } else { "" };
-        wrong.shown("the server was not started") + hint
+        let is_beside = |mistake: &&Mistake| flags.config.is_some() && mistake.says.contains("another server");
+        match (wrong.mistakes.iter().filter(is_beside).count(), wrong.mistakes.len()) {
+            (0, _) => wrong.shown(NOT_STARTED),
+            (in_use, all) if in_use == all => wrong.shown_without_count() + &beside(&wrong.mistakes) + BESIDE,
+            (in_use, _) => {
+                wrong.shown(&format!("{in_use} of them because another server has it; {NOT_STARTED}")) + BESIDE
+            }
+        }
     };
     let inherited = systemd::inherited().map(|sockets| sockets.into_iter().map(Arc::new).collect());
     let prepared =

@@ -85,11 +85,16 @@ pub(crate) struct Wrong {
 impl Wrong {
     /// For a person, and what follows if it is more than one thing.
     pub(crate) fn shown(&self, so: &str) -> String {
-        let mut shown = render(Severity::Error, self.source.as_ref(), &self.mistakes);
+        let mut shown = self.shown_without_count();
         if self.mistakes.len() > 1 {
             let _ = writeln!(shown, "{} mistakes; {so}", self.mistakes.len());
         }
         shown
+    }
+
+    /// For a person.
+    pub(crate) fn shown_without_count(&self) -> String {
+        render(Severity::Error, self.source.as_ref(), &self.mistakes)
     }
 
     /// For a log, a line each.
