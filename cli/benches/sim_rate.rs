@@ -96,6 +96,7 @@ fn through_the_engine(spec: &Spec, load: Load, runtime: Duration) -> f64 {
         engine: Engine::Auto,
         runtime,
         slots: 0,
+        trace: 0,
     };
     let job = Job { group: GroupId::ROOT, priority: Priority::default(), program: Box::new(program(spec, load)) };
     let measured = bench::run(&setup, vec![job], &mut |_| false).expect("a model can be run");

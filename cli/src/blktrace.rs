@@ -3,8 +3,12 @@
 //! blkparse, btt and fio read it. What the kernel calls a process is a tenant here, and a CPU is a worker: a trace is a file for
 //! each, `NAME.blktrace.0` and so on, whose records are numbered in the order of their times.
 
-use fairlift_core::trace::{Action, Message, TraceEvent};
-use fairlift_core::{GroupId, Op};
+mod taken;
+
+use fairlift_core::trace::{Action, Item, Message, TraceEvent};
+use fairlift_core::{GroupId, Instant, Op};
+
+pub(crate) use taken::Taken;
 
 /// The length of a record without what goes with it.
 const HEAD: usize = 48;
@@ -55,8 +59,16 @@ pub(crate) struct Record {
 impl Record {
     const NONE: Self = Self { time: 0, sector: 0, bytes: 0, action: 0, pid: 0, device: MAJOR, cpu: 0, pdu: Vec::new() };
 
-    /// What happened to a request of a disk, so long after the trace began; `None`: blktrace has no word for it.
-    pub(crate) fn of(event: &TraceEvent, disk: usize, time: u64, start: u64) -> Option<Self> {
+    /// What happened on a disk, whose export begins at a sector; `None`: blktrace has no word for it.
+    pub(crate) fn of(item: &Item, disk: usize, began: Instant, start: u64) -> Option<Self> {
+        let time = item.at().as_nanos().saturating_sub(began.as_nanos());
+        match item {
+            Item::Event(event) => Self::event_of(event, disk, time, start),
+            Item::Message(message) => Some(Self::said(message, disk, time)),
+        }
+    }
+
+    fn event_of(event: &TraceEvent, disk: usize, time: u64, start: u64) -> Option<Self> {
         let kind = match event.op {
             Op::Read => READ,
             Op::Write | Op::WriteZeroes => WRITE,
@@ -105,7 +117,7 @@ impl Record {
     }
 
     /// What a scheduler said, of which stream.
-    pub(crate) fn said(message: &Message, disk: usize, time: u64) -> Self {
+    fn said(message: &Message, disk: usize, time: u64) -> Self {
         let of = message.stream.map_or_else(String::new, |stream| format!("stream {}: ", stream.0));
         let (pid, device) = (pid(message.group), MAJOR | disk as u32);
         Self { pid, device, ..Self::message(time, &format!("{of}{}", message.note)) }
@@ -207,7 +219,7 @@ fn pid(group: GroupId) -> u32 {
 mod tests {
     use super::*;
     use fairlift_core::trace::Note;
-    use fairlift_core::{ContextId, Extent, Instant, Sector, StreamId};
+    use fairlift_core::{ContextId, Extent, Sector, StreamId};
 
     #[test]
     fn a_record_is_read_as_it_was_written() {
@@ -220,7 +232,7 @@ mod tests {
             group: GroupId(2),
             context: ContextId(3),
         };
-        let dispatched = Record::of(&event, 1, 77, 960).unwrap();
+        let dispatched = Record::event_of(&event, 1, 77, 960).unwrap();
         let preempted =
             Message { at: Instant::ZERO, group: GroupId(2), stream: Some(StreamId(7)), note: Note::Preempted };
         let all = [

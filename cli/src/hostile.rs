@@ -8,9 +8,9 @@ use fairlift::config::Config;
 use fairlift::control::{Edit, difference};
 use serde_json::Value;
 
+use crate::blktrace::Taken;
 use crate::config::read;
 use crate::control::Words;
-use crate::remote::Taken;
 use crate::serve::{ServeArgs, plan};
 use crate::ways::Flags;
 use crate::words::mistake::{Mistake, Severity, Source, render};

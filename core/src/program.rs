@@ -11,6 +11,7 @@ use alloc::vec::Vec;
 use crate::learn::idling_trial::Finding;
 use crate::model::Work;
 use crate::stats::Histogram;
+use crate::trace::Item;
 use crate::{Duration, Errno, Extent, Flags, GroupId, Instant, Op, Outcome, Priority};
 
 /// What a program asks of its disk.
@@ -179,6 +180,8 @@ pub struct Measured {
     pub counters: BTreeMap<String, u64>,
     /// What the scheduler decided about holding the disk idle (`slice_idle=auto`), counted from the beginning of the run.
     pub findings: Vec<Finding>,
+    /// The last steps of requests and messages of the scheduler, where they were asked for.
+    pub trace: Vec<Item>,
 }
 
 #[cfg(test)]

@@ -267,6 +267,7 @@ impl Queue {
     }
 
     /// Fetches what the scheduler has said.
+    #[cold]
     fn hear(&mut self) {
         while let Some(message) = self.scheduler.poll_message() {
             if let Note::Compared(finding) = message.note {

@@ -58,6 +58,7 @@ fn rate(kind: Kind, depth: u32, workers: u64) -> f64 {
         engine: Engine::Auto,
         runtime: ms(200),
         slots: 1,
+        trace: 0,
     };
     let reader = |number: u64| Reader {
         start: number * BLOCKS,

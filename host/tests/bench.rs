@@ -99,6 +99,7 @@ fn setup(backing: Backing, scheduler: sched::Kind, workers: usize) -> Setup {
         engine: Engine::Auto,
         runtime: ms(200),
         slots: 4,
+        trace: 0,
     }
 }
 

@@ -60,6 +60,8 @@ pub struct Plan {
     pub placement: Placement,
     /// Seed of all random choices.
     pub seed: u64,
+    /// How much of the end of each run's trace is kept.
+    pub trace: usize,
 }
 
 /// Where the files of a case lie.
@@ -91,6 +93,7 @@ impl Default for Plan {
             iodepth: 1,
             placement: Placement::Together,
             seed: 1,
+            trace: 0,
         }
     }
 }
@@ -128,6 +131,8 @@ pub struct Case {
     pub placement: Placement,
     /// Seed of its random choices (iostest.3).
     pub seed: u64,
+    /// As in [`Plan`].
+    pub trace: usize,
 }
 
 /// What failed, in words for the user; `None` if nothing did.

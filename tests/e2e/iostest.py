@@ -51,6 +51,20 @@ def the_same_seed_gives_the_same_bytes_and_another_does_not(t):
 
 
 @test(fairlift_only=True)
+def the_end_of_each_run_is_traced_with_what_the_scheduler_said(t):
+    t.run(BINARY, "iostest", "sim:ssd-2010", "--scheduler", "cfq", "-w", "bsr", "--weights", "100,300", "--jobs", 1, "--runtime", 0.5, "--trace", t.path("one"))
+    parsed = t.run("blkparse", "-i", "one", cwd=t.dir)
+    contains(parsed, "disk=sim:ssd-2010", " m   N /g2 stream 1: sl_used=", "[/g1]")
+    # Several runs have a file each; on a real disk as on a model.
+    said = t.run(BINARY, "iostest", t.image("image", 16 * MIB), "--scheduler", "bfq", "-w", "drr", "--filesize", "1m", "--jobs", "1,2", "--runtime", 0.5, "--trace", t.path("two.json"))
+    contains(said, "drr, set 1, 1 job: ", "two-1.json", "two-2.json")
+    for number, jobs in (1, 1), (2, 2):
+        events = json.loads(Path(t.path(f"two-{number}.json")).read_text())["traceEvents"]
+        assert any(event["ph"] == "b" for event in events), f"no requests of run {number}"
+        assert any(event["ph"] == "i" and event["name"].startswith("stream ") for event in events), f"no messages in run {number}"
+
+
+@test(fairlift_only=True)
 def what_was_kept_is_reported_again(t):
     kept = t.path("kept")
     tables = t.run(BINARY, *MODEL, "-w", "bsr", "-o", kept)

@@ -277,8 +277,8 @@ def blktrace_tools_read_a_trace(t):
     equal({json.loads(line)["disk"] for line in control.cli("trace", "--messages", "--json", "--seconds=1").splitlines()}, {"d"}, "disks, as JSON")
     control.cli("trace", "--export", "alice", "--seconds=1", "-o", t.path("turns"))
     parsed = t.run("blkparse", "-i", "turns", cwd=t.dir)
-    turns = set(re.findall(r"^ *240,\d+ +0 +\d+ +[\d.]+ +(\d+) +m +N stream \d+: sl_used=", parsed, re.M))
-    equal(len(turns), 1, "tenants whose turns are in a trace of alice")
+    turns = set(re.findall(r"^ *240,\d+ +0 +\d+ +[\d.]+ +\d+ +m +N (\S+) stream \d+: sl_used=", parsed, re.M))
+    equal(turns, {"/tenants/alice"}, "tenants whose turns are in a trace of alice")
     control.cli("trace", "--seconds=1", "-o", t.path("turns.json"))
     marks = [event["name"] for event in json.loads(Path(t.path("turns.json")).read_text())["traceEvents"] if event["ph"] == "i"]
     assert any("sl_used=" in name for name in marks), marks[:20]

@@ -81,12 +81,7 @@ impl Taking {
                 Some(export) if export.is_about(disk, &item) => export.start.0,
                 Some(_) => continue,
             };
-            let time = item.at().as_nanos().saturating_sub(began.as_nanos());
-            let record = match item {
-                Item::Event(event) => Record::of(&event, disk, time, start),
-                Item::Message(message) => Some(Record::said(&message, disk, time)),
-            };
-            if let Some(record) = record {
+            if let Some(record) = Record::of(&item, disk, began, start) {
                 record.encode(0, &mut out);
             }
         }

@@ -159,8 +159,12 @@ pub(crate) struct IostestArgs {
     pub(crate) output: Option<PathBuf>,
 
     /// Measure nothing; report the results that -o or --json kept in a directory or file
-    #[arg(short = 'R', long, value_name = "DIR", conflicts_with_all = ["path", "device", "scheduler", "output", "raw", "set", "sweep", "slice_idle"])]
+    #[arg(short = 'R', long, value_name = "DIR", conflicts_with_all = ["path", "device", "scheduler", "output", "raw", "set", "sweep", "slice_idle", "trace"])]
     pub(crate) report: Option<PathBuf>,
+
+    /// Also record the end of each run, its last 262,144 steps: FILE and its formats are as those of `fairlift trace`
+    #[arg(long, value_name = "FILE")]
+    pub(crate) trace: Option<PathBuf>,
 
     /// Write the results as JSON; - is standard output, instead of the tables
     #[arg(long, value_name = "FILE")]

@@ -5,6 +5,7 @@ mod command;
 mod plan;
 mod real;
 mod reports;
+mod tracing;
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;
@@ -24,6 +25,7 @@ use plan::{Measurement, TestDisk};
 use real::Real;
 pub(crate) use real::measure_real;
 use reports::Reports;
+use tracing::Tracing;
 
 /// Measures and reports. Wrong flags: status 2; what goes wrong later: 1; stopped by a signal: 128 + its number.
 pub(crate) fn iostest(flags: &IostestArgs) -> ExitCode {
@@ -80,14 +82,19 @@ fn measure(asked: &Measurement, stop: &Stop) -> (Results, Option<RunError>) {
     };
     passes.extend(asked.raw.then_some(Pass::Raw));
     let bar = bar();
+    let mut traces = tracing::Files::new(asked, passes.len());
     for (place, pass) in passes.iter().enumerate() {
         let (set, settings) = pass.settings(asked);
         let raw = matches!(pass, Pass::Raw);
-        let mut runner: Box<dyn Runner> = match &asked.device {
+        let runner: Box<dyn Runner> = match &asked.device {
             TestDisk::Model(spec) => Box::new(asked.modelled(spec, &set)),
             TestDisk::Real(backing) => {
                 Box::new(Real { backing: backing.clone(), scheduler: asked.scheduler, set, depth: asked.depth, raw })
             }
+        };
+        let mut runner: Box<dyn Runner + '_> = match &mut traces {
+            Some(files) if !raw => Box::new(Tracing { runner, disk: &asked.header.device, files }),
+            _ => runner,
         };
         let runs = if raw { &mut results.baseline } else { &mut results.runs };
         let mut begun = 0;
@@ -117,6 +124,9 @@ fn measure(asked: &Measurement, stop: &Stop) -> (Results, Option<RunError>) {
         }
     }
     bar.finish_and_clear();
+    for said in traces.iter().flat_map(|files| &files.said) {
+        eprintln!("fairlift: {said}");
+    }
     (results, None)
 }
 

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
 use std::error::Error;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use fairlift::bench::{ASK_MAX, capacity};
 use fairlift::config::Backing;
@@ -45,6 +45,8 @@ pub(crate) struct Measurement {
     pub(crate) depth: Option<u16>,
     /// Whether the path is measured without Fairlift, too.
     pub(crate) raw: bool,
+    /// Where traces go.
+    pub(crate) trace: Option<PathBuf>,
     /// The results before anything ran.
     pub(crate) header: Results,
 }
@@ -116,6 +118,7 @@ pub(crate) fn plan(flags: &IostestArgs, reports: &Reports, mistakes: &mut Vec<Mi
         file_size: flags.filesize,
         iodepth: flags.iodepth,
         seed: flags.seed,
+        trace: if flags.trace.is_some() { TRACED } else { 0 },
         ..Plan::default()
     };
     let header = Results {
@@ -134,7 +137,8 @@ pub(crate) fn plan(flags: &IostestArgs, reports: &Reports, mistakes: &mut Vec<Mi
         runs: Vec::new(),
         baseline: Vec::new(),
     };
-    let asked = Measurement { plan, device, scheduler, set, sweep, depth: flags.depth, raw: flags.raw, header };
+    let (depth, raw, trace) = (flags.depth, flags.raw, flags.trace.clone());
+    let asked = Measurement { plan, device, scheduler, set, sweep, depth, raw, trace, header };
     match check_cases(&asked) {
         Ok(()) => Some(asked),
         Err(error) => {
@@ -150,6 +154,9 @@ impl Measurement {
         Modelled { spec: spec.clone(), scheduler: self.scheduler, set: set.to_vec(), depth: self.depth }
     }
 }
+
+/// Steps of a run that are kept where it is traced. Chosen: some seconds of a flash disk, in 25 MB.
+const TRACED: usize = 1 << 18;
 
 /// How long a situation of tenants lasts by default: all of them together are then a matter of seconds on a model.
 const RUNTIME_OF_TENANTS: Duration = secs(2);

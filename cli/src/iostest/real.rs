@@ -50,6 +50,7 @@ pub(crate) fn measure_real(
         engine: Engine::Auto,
         runtime: case.runtime,
         slots: case.slots,
+        trace: case.trace,
     };
     Ok(if raw { bench::run_raw(&setup, jobs, watch) } else { bench::run(&setup, jobs, watch) }?)
 }

@@ -9,7 +9,6 @@ mod complete;
 mod meant;
 mod tables;
 mod top;
-mod trace;
 
 use std::process::ExitCode;
 
@@ -23,8 +22,8 @@ pub(crate) use args::{
 use args::{At, How};
 use client::{Answer, Server};
 pub(crate) use meant::meant;
-pub(crate) use trace::Taken;
 
+use crate::blktrace::Taken;
 use crate::control::{Kind, parse_kind};
 use crate::terminal::complaint::{self, Complaint};
 use crate::terminal::output;

@@ -26,6 +26,10 @@ impl Queue {
         let request = &self.requests[id.0];
         self.groups.ends(now, &request.waiting);
         self.trace.note(&self.groups, now, Action::Completed, &request.waiting);
+        if self.trace.is_on() {
+            self.hear();
+        }
+        let request = &self.requests[id.0];
         let Request { waiting: Waiting { op, extent, .. }, first: mut segment, .. } = *request;
         let outcome = if op == Op::Read { outcome } else { self.settle(now, id, outcome) };
         while segment.bio != NIL {

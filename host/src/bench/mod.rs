@@ -48,6 +48,8 @@ pub struct Setup {
     pub runtime: Duration,
     /// Into how many equal parts the timeline cuts `runtime`.
     pub slots: u32,
+    /// How much of the end of each queue's trace is kept.
+    pub trace: usize,
 }
 
 /// The size of a backing in bytes: where programs may ask.
@@ -176,5 +178,6 @@ fn measured(count: usize, course: &Course, all: Vec<Done>, work: Work) -> Measur
     let meters = meters.into_iter().map(|(_, group, meter)| (group, meter)).collect();
     let (runtime, unserved) = (course.ran(), course.longest_unserved());
     let held = vec![Duration::ZERO; unserved.len()];
-    Measured { meters, runtime, timeline, unserved, held, work, counters: BTreeMap::new(), findings: Vec::new() }
+    let (counters, findings, trace) = (BTreeMap::new(), Vec::new(), Vec::new());
+    Measured { meters, runtime, timeline, unserved, held, work, counters, findings, trace }
 }

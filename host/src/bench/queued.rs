@@ -90,7 +90,13 @@ impl<'a> Queued<'a> {
                 // A worker that is gone has panicked: its thread is joined below.
                 let _ = go.send(Arc::clone(&course));
             }
-            look_after(&course, watch, || {
+            let mut watch = |ran| {
+                if self.setup.trace > 0 {
+                    self.disk.set_trace(self.setup.trace); // queues come with their first stream
+                }
+                watch(ran)
+            };
+            look_after(&course, &mut watch, || {
                 self.gauge().end(course.end());
                 self.backend.notifiers.ring_all();
             });
@@ -153,6 +159,7 @@ impl<'a> Queued<'a> {
             let at = Instant::ZERO + finding.at.since(course.start);
             measured.findings.push(Finding { at, ..finding });
         });
+        self.disk.take_trace(usize::MAX, &mut |item| measured.trace.push(item));
         let (most, learned) = (self.backend.helpers.most(), self.backend.helpers.learned(0));
         if most > 0 {
             measured.counters.insert("helpers_most".into(), most as u64);

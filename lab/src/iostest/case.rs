@@ -71,6 +71,7 @@ impl Plan {
             file_size: self.file_size,
             iodepth: self.iodepth,
             placement: self.placement,
+            trace: self.trace,
             seed: seed_of(self.seed, &workload.name, jobs, set),
         }
     }

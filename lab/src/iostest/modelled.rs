@@ -83,7 +83,8 @@ impl Modelled {
         let mut findings = Vec::new();
         world.queue().take_findings(&mut |finding| findings.push(finding));
         let work = world.model().work();
-        let measured = Measured { meters, runtime, timeline, unserved, held, work, counters, findings };
+        let trace = std::iter::from_fn(|| world.queue().trace().pop()).collect();
+        let measured = Measured { meters, runtime, timeline, unserved, held, work, counters, findings, trace };
         if runtime == case.runtime {
             world.drain(); // Nothing is lost.
         }
@@ -113,6 +114,7 @@ impl Modelled {
         settings.seed = case.seed;
         settings.nr_requests = settings.nr_requests.max(scheduler.nr_requests(settings.depth));
         let mut queue = Queue::new(settings);
+        queue.keep_trace(case.trace);
         for (name, value) in set {
             queue.set_tunable(name, value).map_err(|why| RunError::Plan(why.to_string()))?;
         }

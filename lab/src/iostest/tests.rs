@@ -512,6 +512,7 @@ fn measured(bytes: &[(u16, u64)]) -> Measured {
         work: Work { requests: 7, flushes: 1, busy: 1_000_000_000, depth_time: 3_000_000_000 },
         counters: BTreeMap::new(),
         findings: Vec::new(),
+        trace: Vec::new(),
     }
 }
 

@@ -226,6 +226,7 @@ impl ProbeRun {
             file_size: (part - skip) / PAGE * PAGE,
             iodepth: 1,
             placement: Placement::Within(skip),
+            trace: 0,
             seed: Random::new(seed ^ number.rotate_left(32)).bits(),
         }
     }

@@ -5,9 +5,11 @@ use std::fs;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
+use fairlift_core::trace::Item;
+use fairlift_core::{Group, GroupId, Instant};
 use serde_json::{Value, json};
 
-use crate::blktrace::Record;
+use super::Record;
 
 /// What came.
 #[derive(Default)]
@@ -21,6 +23,16 @@ pub(crate) struct Taken {
 }
 
 impl Taken {
+    /// The end of a run on one disk, whose items need not be in order.
+    pub(crate) fn of(disk: &str, groups: &[Group], mut items: Vec<Item>) -> Self {
+        items.sort_by_key(Item::at);
+        let began = items.first().map_or(Instant::ZERO, Item::at);
+        let names = (0..).zip(groups).map(|(id, group)| Record::name(GroupId(id), &group.path));
+        let heads = names.chain([Record::disk_name(0, disk)]).collect();
+        let events = items.iter().filter_map(|item| Record::of(item, 0, began, 0)).collect();
+        Self { heads, events, ..Self::default() }
+    }
+
     /// Adds what came.
     ///
     /// # Errors
@@ -91,7 +103,12 @@ impl Taken {
                 // What happens in one turn of a worker has one time; blkrawverify wants each to be later than the one before.
                 let time = record.time.max(last + 1);
                 last = time;
-                Record { cpu, time, ..record.clone() }.encode(number, &mut bytes);
+                let mut record = Record { cpu, time, ..record.clone() };
+                if is_said(&record) {
+                    // blkparse tells no process of a message.
+                    record.pdu = format!("{} {}", self.tenant(record.pid), record.says().unwrap_or_default()).into();
+                }
+                record.encode(number, &mut bytes);
             }
             let mut name = output.as_os_str().to_owned();
             name.push(format!(".blktrace.{cpu}"));
