@@ -16,6 +16,8 @@
 //! access.6  When rules or groups change, a connection keeps what it may still do, or is closed once it has been answered. It goes on
 //!           counting in its rule, also where that has more than `max_connections` by now; another rule takes it over only if it has
 //!           room, or is the only one. A write of which the payload has not come is asked for when it has.
+//! access.7  A new rule has the connections that are on their way to it from the start: those of rules that went and whose client was
+//!           known by the same. A rule that is renamed lets in no more than before.
 
 mod certificate;
 mod network;
@@ -184,45 +186,67 @@ impl Peer {
 
 /// The rules in force.
 #[derive(Default, Debug)]
-pub(crate) struct Access(Vec<(Rule, Arc<AtomicU32>)>);
+pub(crate) struct Access(Vec<InForce>);
+
+/// A rule, and its connections.
+#[derive(Debug)]
+struct InForce {
+    rule: Rule,
+    count: Arc<AtomicU32>,
+    /// Those that are on their way to it, by rules that went (access.7).
+    coming: Vec<Arc<AtomicU32>>,
+}
 
 impl Access {
     /// These rules from now on; connections that were let in by `before` are counted on, by the names of the rules.
     pub(crate) fn new(rules: &[Rule], before: &Self) -> Self {
-        let count = |rule: &Rule| before.0.iter().find(|(there, _)| there.name == rule.name);
-        let count = |rule| count(rule).map_or_else(Arc::default, |(_, count)| Arc::clone(count));
-        Self(rules.iter().map(|rule| (rule.clone(), count(rule))).collect())
+        let went = |there: &&InForce| rules.iter().all(|rule| rule.name != there.rule.name);
+        let went: Vec<_> = before.0.iter().filter(went).collect();
+        let begin = |rule: &Rule| match before.0.iter().find(|there| there.rule.name == rule.name) {
+            Some(there) => (Arc::clone(&there.count), there.coming.clone()),
+            None => {
+                let like = went.iter().filter(|there| there.rule.known() == rule.known());
+                (Arc::default(), like.flat_map(|there| there.coming.iter().chain([&there.count])).cloned().collect())
+            }
+        };
+        let in_force = |rule: &Rule| {
+            let (count, mut coming) = begin(rule);
+            coming.retain(|count| count.load(Ordering::Relaxed) > 0);
+            InForce { rule: rule.clone(), count, coming }
+        };
+        Self(rules.iter().map(in_force).collect())
     }
 
     /// Whether these are the rules.
     pub(crate) fn is(&self, rules: &[Rule]) -> bool {
-        self.0.iter().map(|(rule, _)| rule).eq(rules)
+        self.0.iter().map(|there| &there.rule).eq(rules)
     }
 
     /// How many connections each rule has let in.
     pub(crate) fn counts(&self) -> impl Iterator<Item = (String, u32)> {
-        self.0.iter().map(|(rule, count)| (rule.name.clone(), count.load(Ordering::Relaxed)))
+        self.0.iter().map(|there| (there.rule.name.clone(), there.count.load(Ordering::Relaxed)))
     }
 
     /// What a client may do.
     pub(crate) fn of(&self, peer: &Peer) -> Rights<'_> {
-        let bounded = self.0.iter().any(|(rule, _)| rule.is_of_exports()); // access.1
-        Rights(bounded.then(|| self.0.iter().filter(|(rule, _)| rule.fits(peer)).collect()))
+        let bounded = self.0.iter().any(|there| there.rule.is_of_exports()); // access.1
+        let fitting = || self.0.iter().enumerate().filter(|(_, there)| there.rule.fits(peer));
+        Rights(bounded.then(|| fitting().collect()))
     }
 
     /// What a client may see and change of the server itself.
     pub(crate) fn role(&self, peer: &Peer) -> Grant {
-        Grant::of(self.0.iter().map(|(rule, _)| rule), peer)
+        Grant::of(self.0.iter().map(|there| &there.rule), peer)
     }
 
     /// Whether a client is known by a token.
     pub(crate) fn knows(&self, token: Token) -> bool {
-        self.0.iter().any(|(rule, _)| rule.token.is_some_and(|known| known == token))
+        self.0.iter().any(|there| there.rule.token.is_some_and(|known| known == token))
     }
 }
 
-/// What a client may do: the rules that fit it; `None`: everything.
-pub(crate) struct Rights<'a>(Option<Vec<&'a (Rule, Arc<AtomicU32>)>>);
+/// What a client may do: the rules that fit it, each with its number; `None`: everything.
+pub(crate) struct Rights<'a>(Option<Vec<(usize, &'a InForce)>>);
 
 /// What a client may do with an export.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -244,7 +268,7 @@ struct Counted(Arc<AtomicU32>);
 
 impl Drop for Counted {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
+        self.0.fetch_sub(1, Ordering::Release);
     }
 }
 
@@ -254,40 +278,57 @@ impl Rights<'_> {
         self.0.is_some()
     }
 
+    /// The numbers of the rules that fit: who has the same may do the same.
+    pub(crate) fn fitting(&self) -> Option<Vec<usize>> {
+        self.0.as_ref().map(|rules| rules.iter().map(|(number, _)| *number).collect())
+    }
+
     /// What the client may do with an export of a group; `None`: for this client there is no such export (access.3).
     pub(crate) fn of(&self, export: &str, group: &str) -> Option<Right> {
         let Some(rules) = &self.0 else { return Some(Right::Write) };
         // Each is asked, whatever those before it say.
-        let rights = rules.iter().filter(|(rule, _)| rule.allows(export, group)).map(|(rule, _)| right(rule));
+        let rules = rules.iter().map(|(_, there)| &there.rule);
+        let rights = rules.filter(|rule| rule.allows(export, group)).map(right);
         rights.fold(None, |all, one| if all == Some(Right::Write) { all } else { Some(one) })
     }
 
     /// Lets a connection in (access.5); `None`: it may not open the export, or each rule by which it might has enough.
     pub(crate) fn enter(&self, export: &str, group: &str) -> Option<Entry> {
-        self.count(export, group, has_room)
+        self.count(export, group, InForce::has_room)
     }
 
     /// What a connection that was let in before may go on with (access.6).
     pub(crate) fn keep(&self, export: &str, group: &str, before: &Entry) -> Option<Entry> {
-        let enters = |_: &Rule, count: &Arc<AtomicU32>| count.fetch_add(1, Ordering::Relaxed) < u32::MAX;
-        let is_its = |count: &Arc<AtomicU32>| before.counted.as_ref().is_some_and(|its| Arc::ptr_eq(&its.0, count));
-        let stays = |rule: &Rule, count: &_| if is_its(count) { enters(rule, count) } else { has_room(rule, count) };
+        let enters = |there: &InForce| there.count.fetch_add(1, Ordering::Relaxed) < u32::MAX;
+        let stays = |there: &InForce| if there.has(before) { enters(there) } else { there.has_room() };
         self.count(export, group, stays).or_else(|| self.count(export, group, enters))
     }
 
-    fn count(&self, export: &str, group: &str, has_room: impl Fn(&Rule, &Arc<AtomicU32>) -> bool) -> Option<Entry> {
+    fn count(&self, export: &str, group: &str, has_room: impl Fn(&InForce) -> bool) -> Option<Entry> {
         let Some(rules) = &self.0 else { return Some(Entry { right: Right::Write, counted: None }) };
-        let of = |wanted| move |(rule, _): &&&(Rule, _)| right(rule) == wanted && rule.allows(export, group);
-        let mut rules = rules.iter().filter(of(Right::Write)).chain(rules.iter().filter(of(Right::Read)));
-        let (rule, count) = rules.find(|(rule, count)| has_room(rule, count))?;
-        Some(Entry { right: right(rule), counted: Some(Counted(Arc::clone(count))) })
+        let rules = || rules.iter().map(|(_, there)| *there);
+        let of = |wanted| move |there: &&InForce| right(&there.rule) == wanted && there.rule.allows(export, group);
+        let mut rules = rules().filter(of(Right::Write)).chain(rules().filter(of(Right::Read)));
+        let there = rules.find(|there| has_room(there))?;
+        Some(Entry { right: right(&there.rule), counted: Some(Counted(Arc::clone(&there.count))) })
     }
 }
 
-/// Whether one more connection counts in a rule, which it then does.
-fn has_room(rule: &Rule, count: &Arc<AtomicU32>) -> bool {
-    let most = rule.max_connections.unwrap_or(u32::MAX);
-    count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |now| (now < most).then(|| now + 1)).is_ok()
+impl InForce {
+    /// Whether one more connection counts in the rule, which it then does.
+    fn has_room(&self) -> bool {
+        let most = self.rule.max_connections.unwrap_or(u32::MAX);
+        // Each that comes is counted here before it leaves where it was: who sees that it left finds it here.
+        let coming = || self.coming.iter().fold(0, |all: u32, count| all.saturating_add(count.load(Ordering::Acquire)));
+        let one_more = |now: u32| (now.saturating_add(coming()) < most).then(|| now + 1);
+        self.count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more).is_ok()
+    }
+
+    /// Whether a connection counts in it, or is on its way here.
+    fn has(&self, entry: &Entry) -> bool {
+        let is = |count: &Arc<AtomicU32>| entry.counted.as_ref().is_some_and(|its| Arc::ptr_eq(&its.0, count));
+        is(&self.count) || self.coming.iter().any(is)
+    }
 }
 
 const fn right(rule: &Rule) -> Right {

@@ -110,6 +110,31 @@ fn other_rules_let_no_connection_into_a_rule_that_is_full() {
     assert_eq!(now.counts().map(|(_, count)| count).collect::<Vec<_>>(), [1, 2, 1]);
 }
 
+/// access.7: connections are told of other rules one by one, and others knock meanwhile.
+#[test]
+fn a_rule_that_is_renamed_lets_in_no_more_than_before() {
+    let called = |name: &str, uid| {
+        rule(name, |rule| (rule.uid, rule.group, rule.max_connections) = (Some(uid), Some("/".into()), Some(3)))
+    };
+    let reads = || rule("z", |rule| (rule.uid, rule.group, rule.read_only) = (Some(0), Some("/".into()), true));
+    let (mut now, peer) = (access(&[called("a", 0)]), root());
+    let mut entries = [(); 3].map(|()| now.of(&peer).enter("a", "/").unwrap());
+    for (name, told) in [("b", 2), ("c", 0), ("b", 1), ("d", 3)] {
+        now = Access::new(&[called(name, 0), reads()], &now);
+        let knocks = |now: &Access| now.of(&peer).enter("a", "/").map(|entry| entry.right);
+        assert_eq!(knocks(&now), Some(Right::Read), "{name} is full");
+        for entry in &mut entries[..told] {
+            *entry = now.of(&peer).keep("a", "/", entry).unwrap();
+            assert_eq!((entry.right, knocks(&now)), (Right::Write, Some(Right::Read)), "one after the other");
+        }
+    }
+    assert_eq!(now.counts().map(|(_, count)| count).collect::<Vec<_>>(), [3, 0]);
+    let other = Access::new(&[called("bob", 7)], &now);
+    assert!(other.of(&self::peer(Some((7, 7)), None)).enter("a", "/").is_some(), "another client has none of them");
+    drop(entries);
+    assert_eq!(now.of(&peer).enter("a", "/").unwrap().right, Right::Write, "connections that have left leave room");
+}
+
 #[test]
 fn a_rule_says_who_it_is_for_and_what_that_client_may_do() {
     let mut said = rule("a", |rule| rule.group = Some("/a".into()));
