@@ -420,6 +420,36 @@ def strangers_are_told_of_once_a_minute_and_rules_that_cannot_act_at_once(t):
     assert "each may open" not in t.run(BINARY, "serve", "--check", "a=mem:1m", *other), "one tenant is warned of itself"
 
 
+@test(fairlift_only=True)
+def a_client_whose_right_has_gone_and_which_takes_no_replies_is_dropped(t):
+    rule = f"[client.me]\nuid = {os.geteuid()}\nexports = "
+    timeout = "[server]\ndrain_timeout = \"1s\"\n"
+    server = t.server(config=timeout + EXPORTS + rule + '["alice", "iso"]\n')
+    control = Control(t, server)
+    with server.connect("alice", structured=False) as deaf, server.connect("iso") as stays:
+        for number in range(32):  # more than the sockets hold
+            deaf.submit(READ, MIB * (number % 8), MIB)
+        until(lambda: deaf.readable(0), "replies have come")
+        reload(server, timeout + EXPORTS + rule + '["iso"]\n', 'client "me"')
+        until(lambda: control.ask("GET", "/v1/exports/alice")["connections"] == 0, "the one that takes nothing is gone", 30)
+        equal(len(stays.read(0, 512)), 512, "bytes for a client that stays")
+    contains(server.log(), "dropped: no [client] allows it any more, and it takes no replies")
+
+
+@test(fairlift_only=True)
+def the_names_asked_for_in_one_packet_are_told_together(t):
+    exports = "".join(f'[export.disk{number}]\nbacking = "null:1m"\ngroup = "/t{number % 2}"\n' for number in range(1000))
+    server = t.server(config=EXPORTS + exports + f'[client.me]\nuid = {os.geteuid()}\ngroup = "/t1"\n')
+    names = [b"bob", b"bbo", b"disk2", *(b"disk%d" % (2 * number) for number in range(250)), b"disk1"]
+    with Session(server.address).greet() as session:
+        session.send(b"".join(struct.pack(">QIII", nbdclient.OPTION_MAGIC, INFO, 4 + len(name) + 2, len(name)) + name + b"\0\0" for name in names))
+        for name in names[:-1]:
+            kind, answer = session.option_reply(INFO)
+            equal((kind, b"LIST shows the 500 there are" in answer), (ERR_UNKNOWN, True), f"the answer to {name}")
+        equal(session.option_reply(INFO)[0], REP_INFO, "the answer to the last")
+    contains(server.log(), 'for export "bob": no [client] allows it, "bbo": there is none, "disk2": no [client] allows it, and 250 more names')
+
+
 if __name__ == "__main__":
     main()
 

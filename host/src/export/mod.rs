@@ -1,5 +1,6 @@
 //! What clients connect to, one folder for each protocol.
 
+pub(crate) mod allowed;
 pub(crate) mod clients;
 pub(crate) mod front;
 pub(crate) mod listen;

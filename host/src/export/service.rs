@@ -9,9 +9,10 @@ use std::time::SystemTime;
 use fairlift_core::Instant;
 use fairlift_core::waits::Part;
 
+use super::allowed::{Allowed, Lists};
 use super::listeners::Listeners;
 use super::{Export, Leave};
-use crate::access::{Access, Peer};
+use crate::access::{Access, Peer, Rights};
 use crate::clock;
 use crate::config::Limits;
 use crate::events::Events;
@@ -27,9 +28,24 @@ pub(crate) struct Exports {
     pub(crate) leaving: Vec<(u64, Leave)>,
     /// The largest read or write, in bytes.
     pub(crate) request_max: u32,
+    lists: Lists,
 }
 
 impl Exports {
+    pub(crate) fn new(
+        list: Vec<Arc<Export>>,
+        access: Arc<Access>,
+        leaving: Vec<(u64, Leave)>,
+        request_max: u32,
+    ) -> Self {
+        Self { list, access, leaving, request_max, lists: Lists::default() }
+    }
+
+    /// Those that a client with these rights may open.
+    pub(crate) fn allowed(&self, rights: &Rights<'_>) -> Arc<Allowed> {
+        self.lists.of(&self.list, rights)
+    }
+
     /// The export of a number, as it is now: their numbers rise in the order in which they came.
     pub(crate) fn get(&self, id: u64) -> Option<&Arc<Export>> {
         self.list.binary_search_by_key(&id, |export| export.id).ok().map(|at| &self.list[at])
@@ -56,6 +72,35 @@ pub(crate) struct Service {
     pub(crate) notifiers: Arc<Notifiers>,
     /// The order to finish.
     pub(crate) draining: Arc<AtomicBool>,
+}
+
+/// The names that a client asked for in vain, in one packet.
+#[derive(Default)]
+pub(crate) struct Missed {
+    /// The first of them, for the log.
+    first: Vec<String>,
+    count: usize,
+}
+
+impl Missed {
+    /// As many as fit a line.
+    const TOLD: usize = 3;
+
+    pub(crate) fn add(&mut self, name: &str) {
+        self.count += 1;
+        if self.first.len() < Self::TOLD {
+            self.first.push(name.to_owned());
+        }
+    }
+
+    /// One name alone.
+    pub(crate) fn one(name: &str) -> Self {
+        Self { first: vec![name.to_owned()], count: 1 }
+    }
+
+    pub(crate) const fn is_none(&self) -> bool {
+        self.count == 0
+    }
 }
 
 /// A client, as operators see it.
@@ -149,21 +194,28 @@ impl Service {
         self.changes.load(Ordering::Acquire)
     }
 
-    /// Tells in the log that a client asked for an export that it may not open, or that is not there. Which of these it is, is looked up
+    /// Tells in the log that a client asked for exports that it may not open, or that are not there. Which of these it is, is looked up
     /// only for a line: a client could measure it (access.4).
-    pub(crate) fn tell_refused(&self, exports: &Exports, peer: &Peer, name: &str) {
+    pub(crate) fn tell_refused(&self, exports: &Exports, peer: &Peer, missed: &Missed) {
         let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(untold) = refused.tell(clock::now(), peer.origin()) else { return };
         drop(refused);
-        let count = exports.list.iter().fold(0, |count, export| count + usize::from(export.name == name));
         let rights = exports.access.of(peer);
-        let may = exports.list.iter().any(|export| export.name == name && rights.of(name, &export.path).is_some());
-        let all = ["there is none", "no [client] allows it", "it has as many connections as it may have"];
-        let why = all[count.min(1) + usize::from(may)];
-        let name: String = name.chars().take(64).collect();
+        let why = |name: &str| {
+            let count = exports.list.iter().fold(0, |count, export| count + usize::from(export.name == *name));
+            let may = exports.list.iter().any(|export| export.name == *name && rights.of(name, &export.path).is_some());
+            let all = ["there is none", "no [client] allows it", "it has as many connections as it may have"];
+            all[count.min(1) + usize::from(may)]
+        };
+        let shown = |name: &String| format!("{:?}: {}", name.chars().take(64).collect::<String>(), why(name));
+        let mut names = missed.first.iter().map(shown).collect::<Vec<_>>().join(", ");
+        let others = missed.count - missed.first.len();
+        if others > 0 {
+            names += &format!(", and {others} more names");
+        }
         let certificate = peer.certificate.as_ref().map_or_else(String::new, |its| format!(", certificate {its}"));
         let (client, at, more) = (&peer.shown, &peer.listener, quiet::more(untold));
-        tracing::warn!("refused: {client}{certificate} asked at {at} for export {name:?}: {why}{more}");
+        tracing::warn!("refused: {client}{certificate} asked at {at} for export {names}{more}");
     }
 
     /// Who is connected.

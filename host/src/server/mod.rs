@@ -419,7 +419,7 @@ impl Server {
         let notifiers = Arc::new(Notifiers::new(workers).map_err(Error::Ring)?);
         let listeners = Listeners::new(listeners, config.tls);
         let access = Arc::new(Access::new(&config.clients, &Access::default()));
-        let published = Exports { list: exports.clone(), access, leaving: Vec::new(), request_max: limits.request_max };
+        let published = Exports::new(exports.clone(), access, Vec::new(), limits.request_max);
         let service = Arc::new(Service::new(published, listeners, limits, Arc::clone(&notifiers)));
         let served = Arc::new(Served::new(service));
         for (said, export) in config.exports.iter().zip(&exports) {

@@ -55,7 +55,7 @@ impl Live {
             access = Arc::new(Access::new(&self.config.clients, &access));
         }
         let request_max = served.service.limits.request_max;
-        served.service.set_exports(Exports { list, access, leaving, request_max });
+        served.service.set_exports(Exports::new(list, access, leaving, request_max));
     }
 }
 

@@ -42,6 +42,8 @@ pub(crate) struct Nbd {
     held_back: VecDeque<usize>,
     /// Newcomers, and when each must have come on with its negotiation; in order, because all have the same time.
     newcomers: VecDeque<Negotiation>,
+    /// Clients whose right has gone, and when each is looked at next; in order, because all have the same time.
+    outgoing: VecDeque<Outgoing>,
     /// How many connections each slot has seen, to tell a newcomer from the connection before it.
     visits: Vec<u64>,
     /// Where it accepts, by the numbers of the listeners, and whether it still does: the kernel is told to stop, and says when
@@ -64,6 +66,21 @@ struct Negotiation {
     /// How many options it had asked for when it was looked at last.
     options: u32,
     times: u8,
+}
+
+/// A client that may not be here any more, and is yet to take its last replies.
+#[derive(Clone, Copy)]
+struct Outgoing {
+    at: Instant,
+    number: usize,
+    visit: u64,
+    /// How often it was found to have replies to take.
+    times: u8,
+}
+
+impl Outgoing {
+    /// So often a client may be found to take its last replies, `drain_timeout` apart. Chosen: as for those who negotiate.
+    const TIMES: u8 = 6;
 }
 
 impl Negotiation {
@@ -92,6 +109,7 @@ impl Nbd {
             touched: Vec::with_capacity(256),
             held_back: VecDeque::new(),
             newcomers: VecDeque::new(),
+            outgoing: VecDeque::new(),
             visits: Vec::new(),
             accepting: BTreeMap::new(),
             accept_again: VecDeque::new(),
@@ -274,6 +292,22 @@ impl Front for Nbd {
                 }
             }
         }
+        let patience = self.common.service.limits.drain_timeout;
+        while let Some(late) = self.outgoing.pop_front_if(|client| client.at <= now) {
+            let same = self.visits.get(late.number) == Some(&late.visit);
+            let Some(connection) = self.connections.get_mut(late.number).filter(|_| same) else { continue };
+            // One whose disk is slow has nothing to take, and waits on.
+            let takes = connection.stalled_since();
+            let times = late.times + u8::from(takes.is_some());
+            if times >= Outgoing::TIMES || takes.is_some_and(|since| now.since(since) >= patience) {
+                let peer = connection.peer();
+                tracing::warn!(client = peer, "dropped: no [client] allows it any more, and it takes no replies");
+                connection.break_off();
+                self.touch(late.number);
+            } else {
+                self.outgoing.push_back(Outgoing { at: now + patience, times, ..late });
+            }
+        }
         while let Some((_, listener)) = self.accept_again.pop_front_if(|(at, _)| *at <= now) {
             self.arm_accept(engine, listener);
         }
@@ -372,7 +406,8 @@ impl Front for Nbd {
         let handshake = self.newcomers.front().map(|newcomer| newcomer.deadline);
         let stall = (!self.held_back.is_empty()).then(|| now + STALL);
         let accept = self.accept_again.front().map(|(at, _)| *at);
-        [handshake, stall, accept].into_iter().flatten().min()
+        let outgoing = self.outgoing.front().map(|client| client.at);
+        [handshake, stall, accept, outgoing].into_iter().flatten().min()
     }
 
     fn is_over(&self, _engine: &Engine) -> bool {
@@ -385,20 +420,23 @@ impl Front for Nbd {
 impl Clients for Nbd {
     #[cold]
     fn follow(&mut self, engine: &mut Engine, now: Instant, exports: &Exports) {
-        if !Arc::ptr_eq(&self.access, &exports.access) {
-            self.access = Arc::clone(&exports.access);
-            for number in self.numbers() {
-                let connection = &mut self.connections[number];
-                if let Some(there) = connection.export().and_then(|export| exports.get(export.id)) {
-                    connection.follow(engine, now, &self.access, there);
-                    self.touch(number);
-                }
-            }
-        }
-        for (number, fate) in self.common.present.follow(exports) {
+        let rules_differ = !Arc::ptr_eq(&self.access, &exports.access);
+        self.access = Arc::clone(&exports.access);
+        let numbers = if rules_differ { self.numbers() } else { Vec::new() };
+        let there = |connection: &Connection| exports.get(connection.export()?.id).cloned();
+        let mut fates: Vec<_> = numbers
+            .into_iter()
+            .filter_map(|number| Some((number, Fate::Changed(there(&self.connections[number])?))))
+            .collect();
+        fates.extend(self.common.present.follow(exports));
+        for (number, fate) in fates {
             let connection = &mut self.connections[number];
             match fate {
-                Fate::Changed(export) => connection.follow(engine, now, &self.access, &export),
+                Fate::Changed(export) if !connection.follow(engine, now, &self.access, &export) => {
+                    let at = now + self.common.service.limits.drain_timeout;
+                    self.outgoing.push_back(Outgoing { at, number, visit: self.visits[number], times: 0 });
+                }
+                Fate::Changed(_) => {}
                 Fate::Removed(Leave::Cut) => connection.break_off(),
                 Fate::Removed(Leave::Drain) => connection.stop_reading(),
             }

@@ -15,6 +15,12 @@ pub trait Catalogue {
     fn find(&self, name: &str) -> Option<ExportInfo<'_>>;
     /// Shows every export.
     fn for_each(&self, visit: &mut dyn FnMut(&ExportInfo<'_>));
+    /// How many there are.
+    fn count(&self) -> usize {
+        let mut count = 0;
+        self.for_each(&mut |_| count += 1);
+        count
+    }
     /// The client chooses an export that was found: it as this connection has it; `None`: the client has connections enough.
     fn enter<'a>(&'a self, export: ExportInfo<'a>) -> Option<ExportInfo<'a>> {
         Some(export)
@@ -413,9 +419,7 @@ impl Handshake {
         }
         let found = std::str::from_utf8(name).ok().and_then(|name| exports.find(name));
         if found.is_none() {
-            let mut count = 0;
-            exports.for_each(&mut |_| count += 1);
-            let name = printable(name);
+            let (count, name) = (exports.count(), printable(name));
             error(
                 out,
                 option,

@@ -9,7 +9,7 @@ pub mod handshake;
 mod serve;
 pub(crate) mod service;
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 
 use fairlift_core::Op;
@@ -18,7 +18,8 @@ use crate::access::{Entry, Peer, Right, Rights};
 use crate::config::Tls;
 use crate::device::Facts;
 use crate::export::Export;
-use crate::export::service::Exports;
+use crate::export::allowed::Allowed;
+use crate::export::service::{Exports, Missed};
 pub use crate::wire::nbd as proto;
 use handshake::{Catalogue, ExportInfo, TlsPolicy};
 
@@ -26,24 +27,23 @@ use handshake::{Catalogue, ExportInfo, TlsPolicy};
 struct Seen<'a> {
     exports: &'a Exports,
     rights: Rights<'a>,
-    /// The name that it asked for last and that is none of an export which it may open.
-    missed: Cell<Option<String>>,
+    /// Those that it may open (access.4), each with what it may do.
+    allowed: Arc<Allowed>,
+    /// The names that it asked for and that are none of an export which it may open.
+    missed: RefCell<Missed>,
     /// By what it was let in to the export that it chose.
     entry: Cell<Option<Entry>>,
 }
 
 impl<'a> Seen<'a> {
     fn new(exports: &'a Exports, peer: &Peer) -> Self {
-        Self { exports, rights: exports.access.of(peer), missed: Cell::default(), entry: Cell::default() }
+        let rights = exports.access.of(peer);
+        let allowed = exports.allowed(&rights);
+        Self { exports, rights, allowed, missed: RefCell::default(), entry: Cell::default() }
     }
 
-    /// Those that it may open (access.4), each with what it may do.
-    fn all(&self) -> impl Iterator<Item = (usize, &'a Arc<Export>, Right)> {
-        let all = self.exports.list.iter().enumerate();
-        all.filter_map(|(index, export)| Some((index, export, self.rights.of(&export.name, &export.path)?)))
-    }
-
-    fn info(&self, (index, export, right): (usize, &'a Arc<Export>, Right)) -> ExportInfo<'a> {
+    fn info(&self, (index, right): (usize, Right)) -> ExportInfo<'a> {
+        let export = &self.exports.list[index];
         let block = export.facts.block();
         // A client that is told of blocks keeps to them, and would not reach a last one that is not whole.
         let whole = export.size.is_multiple_of(block.into());
@@ -63,25 +63,26 @@ impl<'a> Seen<'a> {
 impl Catalogue for Seen<'_> {
     fn find(&self, name: &str) -> Option<ExportInfo<'_>> {
         // A single export also answers to the empty name.
-        let alone = || {
-            let mut all = self.all().take(if name.is_empty() { 2 } else { 0 });
-            all.next().filter(|_| all.next().is_none())
-        };
-        let found = self.all().find(|(_, export, _)| export.name == name).or_else(alone);
+        let alone = || self.allowed.all.first().copied().filter(|_| name.is_empty() && self.allowed.all.len() == 1);
+        let found = self.allowed.find(&self.exports.list, name).or_else(alone);
         if found.is_none() {
-            self.missed.set(Some(name.to_owned()));
+            self.missed.borrow_mut().add(name);
         }
         Some(self.info(found?))
     }
 
     fn for_each(&self, visit: &mut dyn FnMut(&ExportInfo<'_>)) {
-        self.all().for_each(|one| visit(&self.info(one)));
+        self.allowed.all.iter().for_each(|one| visit(&self.info(*one)));
+    }
+
+    fn count(&self) -> usize {
+        self.allowed.all.len()
     }
 
     fn enter<'a>(&'a self, info: ExportInfo<'a>) -> Option<ExportInfo<'a>> {
         let export = &self.exports.list[info.index];
         let entry = self.rights.enter(&export.name, &export.path)?;
-        let info = self.info((info.index, export, entry.right));
+        let info = self.info((info.index, entry.right));
         self.entry.set(Some(entry));
         Some(info)
     }

@@ -195,6 +195,11 @@ impl Connection {
         self.held_back
     }
 
+    /// Where the client comes from, for people.
+    pub(crate) fn peer(&self) -> &str {
+        &self.peer.shown
+    }
+
     /// Payload bytes under way.
     pub(crate) const fn memory(&self) -> u64 {
         self.memory
@@ -286,12 +291,20 @@ impl Connection {
         }
     }
 
-    /// The export has changed, or what clients may do (access.6): what the client asks from now on is of it as it is now.
-    pub(crate) fn follow(&mut self, engine: &mut Engine, now: Instant, access: &Access, export: &Arc<Export>) {
-        let Phase::Serving(serving) = &mut self.phase else { return };
+    /// The export has changed, or what clients may do (access.6): what the client asks from now on is of it as it is now. Whether it may
+    /// stay; otherwise it leaves once it has its replies.
+    pub(crate) fn follow(
+        &mut self,
+        engine: &mut Engine,
+        now: Instant,
+        access: &Access,
+        export: &Arc<Export>,
+    ) -> bool {
+        let Phase::Serving(serving) = &mut self.phase else { return true };
         let Some(entry) = access.of(&self.peer).keep(&export.name, &export.path, &serving.entry) else {
             tracing::info!(client = self.peer.shown, export = export.name, "closed: no [client] allows it any more");
-            return self.stop_reading();
+            self.stop_reading();
+            return false;
         };
         let before = std::mem::replace(&mut serving.export, narrowed(export, entry.right));
         serving.entry = entry;
@@ -299,6 +312,7 @@ impl Connection {
             let stream = Stream { group: export.group, priority: export.priority, context: engine.context };
             engine.change_stream(now, export.disk, serving.stream, stream);
         }
+        true
     }
 
     // ---- from bytes to commands ----
@@ -451,8 +465,9 @@ impl Connection {
         }
         let seen = Seen::new(&exports, &self.peer);
         let (used, step) = handshake.receive(bytes, &seen, &mut self.out.heads);
-        if let Some(name) = seen.missed.take().filter(|_| seen.rights.are_bounded()) {
-            common.service.tell_refused(&exports, &self.peer, &name);
+        let missed = seen.missed.take();
+        if !missed.is_none() && seen.rights.are_bounded() {
+            common.service.tell_refused(&exports, &self.peer, &missed);
         }
         match step {
             Advance::NeedMore => {}

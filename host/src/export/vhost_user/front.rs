@@ -19,7 +19,7 @@ use crate::disk::engine::{Engine, News};
 use crate::export::front::{Clients, Front};
 use crate::export::listen;
 use crate::export::present::{Fate, Present};
-use crate::export::service::{Client, Exports, Service};
+use crate::export::service::{Client, Exports, Missed, Service};
 use crate::kernel::ring::Completion;
 
 /// The devices of a worker.
@@ -123,7 +123,7 @@ impl VhostUser {
         let peer = listen::peer(fd, door.listening.name.clone());
         let may = exports.access.of(&peer).of(&export.name, &export.path).is_some();
         if !may {
-            self.service.tell_refused(&exports, &peer, &export.name);
+            self.service.tell_refused(&exports, &peer, &Missed::one(&export.name));
         }
         may
     }
@@ -162,7 +162,7 @@ impl VhostUser {
         };
         let peer = listen::peer(&fd, door.listening.name.clone());
         let Some(let_in) = exports.access.of(&peer).enter(&export.name, &export.path) else {
-            self.service.tell_refused(&exports, &peer, &export.name);
+            self.service.tell_refused(&exports, &peer, &Missed::one(&export.name));
             return self.leave(engine.context, &door);
         };
         let entry = self.devices.vacant_entry();
