@@ -293,13 +293,7 @@ impl Connection {
 
     /// The export has changed, or what clients may do (access.6): what the client asks from now on is of it as it is now. Whether it may
     /// stay; otherwise it leaves once it has its replies.
-    pub(crate) fn follow(
-        &mut self,
-        engine: &mut Engine,
-        now: Instant,
-        access: &Access,
-        export: &Arc<Export>,
-    ) -> bool {
+    pub(crate) fn follow(&mut self, engine: &mut Engine, now: Instant, access: &Access, export: &Arc<Export>) -> bool {
         let Phase::Serving(serving) = &mut self.phase else { return true };
         let Some(entry) = access.of(&self.peer).keep(&export.name, &export.path, &serving.entry) else {
             tracing::info!(client = self.peer.shown, export = export.name, "closed: no [client] allows it any more");
