@@ -169,5 +169,46 @@ def a_tenant_is_due_what_it_would_have_alone_and_one_that_asks_for_little_has_it
     end(bob)
 
 
+@test(fairlift_only=True, seconds=180)
+def a_light_tenant_is_due_on_the_disk_of_this_machine_what_it_has_alone(t):
+    """Alice reads one block at a time and bob 64. What alice is due is, within a factor of two, her rate alone beside the disk's, which is bob's
+    alone. By her weight she would be due three quarters."""
+    images = [t.image(name, 64 * MIB, (0, os.urandom(64 * MIB))) for name in ("a", "b")]
+    server = t.server(config=tenants('scheduler = "fair"', *images, weights=(300, 100)))
+    control = Control(t, server)
+    begin = lambda name, depth: fio(t, server, name, SECONDS, "--rw=randread", "--verify=0", "--bs=4k", f"--iodepth={depth}")
+
+    def alone(name, depth):
+        one = begin(name, depth)
+        control.working(name)
+        time.sleep(1)
+        rate = status(control)[f"/{name}"]["iops"]
+        end(one)
+        return rate
+
+    def attempt():
+        """A disk of a machine that others use is another one a minute later: then all is measured again."""
+        rates = alone("alice", 1), alone("bob", 64)
+        part = rates[0] / rates[1]
+        if part > 0.3:
+            t.skip(f"this disk does {rates[0]:.0f} reads a second one at a time and {rates[1]:.0f} of 64: too alike to tell them apart")
+        both = [begin("alice", 1), begin("bob", 64)]
+        control.working("alice", "bob")
+
+        def look():
+            time.sleep(1)
+            found = status(control, 4)["/alice"]
+            if not part / 2 < found["due"] < part * 2 or found["due_by"] != "demand":
+                raise AssertionError(f"alone alice has {part:.3f} of what the disk does ({rates}), and is due {found['due']:.3f} by {found['due_by']}: {found}")
+            figure(f"alone {rates[0]:.0f} of {rates[1]:.0f} reads a second, {part:.3f}; due {found['due']:.3f}, had {found['had']:.3f}")
+
+        try:
+            again(look, 3)
+        finally:
+            end(*both)
+
+    again(attempt, 3)
+
+
 if __name__ == "__main__":
     main()
