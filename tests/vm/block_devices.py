@@ -58,7 +58,8 @@ def block_devices_are_ordered_about_and_each_mistake_has_its_line(t):
              "recovered: the same bytes", "recovered, and stopped: left 0", "orphan: a read waits", "orphan: the read fails: ",
              "orphan removed: left 0")
     contains(console, 'export "stays" cannot be removed: /dev/ublkb1 is mounted at /mnt', "kept after --now: yes",
-             "removed under load: the server goes on", "removed under load: it answers")
+             "removed under load: the server goes on", "removed under load: it answers",
+             "given: 640 1000 1001, u may: yes; kept: no", "mode takes an octal number such as 0660", "given again: 600 1000 0")
     contains(console, 'export "bad": /dev/ublkb0: its own file cannot be had', "could not start: the server goes on",
              "could not start: the next one is there at once", "is served by process", "taken away: the server goes on",
              "not removed: left 2", "removed at the end: left 0")

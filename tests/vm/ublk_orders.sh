@@ -16,6 +16,14 @@ echo "driver: $(orders ublk list | tail -1)"
 orders ublk remove 7 && false || true
 orders ublk recover 7 alice=file:/tmp/image && false || true
 
+# It is its user's again where a server takes it over.
+serve alice=file:/tmp/image --ublk=queues=1,owner=u
+kill -9 $server; wait $server || true
+until_is 0 quiesced; chown 0 /dev/ublkb0
+serve alice=file:/tmp/image --ublk=queues=1,owner=u
+echo "given again: $(stat -c '%a %u %g' /dev/ublkb0)"
+stop; gone 0
+
 # A server that will not come back. Its device is taken over under another name, unmounted, and goes with that server.
 serve alice=file:/tmp/image --ublk=queues=1
 sum_of() { dd if=/dev/ublkb0 bs=1M count=4 iflag=direct 2>/dev/null | sha256sum; }
@@ -52,7 +60,7 @@ echo "orphan removed: left $(left)"
 
 # Removed while mounted: refused; lazily, with what was written back.
 truncate -s 4M /tmp/stays
-serve alice=mem:4m stays=file:/tmp/stays --keep-capability CAP_SYS_ADMIN --ublk=queues=1,depth=16 --max alice=riops=40
+serve alice=mem:4m stays=file:/tmp/stays --keep-capability CAP_SYS_ADMIN --keep-capability CAP_CHOWN --keep-capability CAP_FOWNER --ublk=queues=1,depth=16 --max alice=riops=40
 until [ -b /dev/fairlift/alice ] && [ -b /dev/fairlift/stays ]; do sleep 0.1; done
 /usr/sbin/mke2fs -q -F -t ext4 /dev/fairlift/stays
 mount -t ext4 /dev/fairlift/stays /mnt
@@ -79,6 +87,14 @@ umount -l /dev; umount /save
 orders status >/dev/null && echo "could not start: the server goes on"
 order add export good=mem:4m ublk=queues=1 && [ -b /dev/fairlift/good ] && echo "could not start: the next one is there at once"
 order remove export good; gone 0
+
+# Given to a user, whom the kernel lets in and whom it has not let in before; also when the next server takes it over.
+order add export given=mem:4m ublk=owner=u,group=1001,mode=0640
+can_open() { su u -c "dd if=$1 of=/dev/null bs=4k count=1" 2>/dev/null && echo yes || echo no; }
+order add export kept=mem:4m ublk=queues=1
+echo "given: $(stat -L -c '%a %u %g' /dev/fairlift/given), u may: $(can_open /dev/fairlift/given); kept: $(can_open /dev/fairlift/kept)"
+orders add export bad=mem:4m ublk=mode=0999 && false || true
+order remove export given; order remove export kept; gone 0
 
 # Taken away by somebody else while it is served.
 order add export good=mem:4m ublk=queues=1

@@ -1,6 +1,6 @@
 //! What the server gives up once it has started: `--seccomp`, `--keep-capability`.
 
-use fairlift::config::Config;
+use fairlift::config::{Config, WayIn};
 use fairlift::confine::{self, Capability};
 
 use super::args::ServeArgs;
@@ -39,6 +39,8 @@ impl Confinement {
         if has_block_devices && Capability::SYS_ADMIN.is_there() {
             keep.push(Capability::SYS_ADMIN);
         }
+        let gives_away = config.exports.iter().any(|export| export.ways.iter().any(WayIn::gives_away));
+        keep.extend(Capability::OF_GIVING.into_iter().filter(|one| gives_away && one.is_there()));
         let block_devices = has_block_devices || keep.contains(&Capability::SYS_ADMIN);
         let kept = confine::give_up_capabilities(&keep).map_err(|why| why.to_string())?;
         match kept.iter().map(|one| format!(" {one}")).collect::<String>() {

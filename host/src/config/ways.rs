@@ -47,6 +47,11 @@ pub trait WayIn: Any + fmt::Debug + Send + Sync {
         None
     }
 
+    /// Whether a file is given to another user by it while the server runs.
+    fn gives_away(&self) -> bool {
+        false
+    }
+
     /// Whether the export is a block device of this machine by it.
     fn is_block_device(&self) -> bool {
         false

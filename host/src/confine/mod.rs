@@ -35,6 +35,9 @@ impl Capability {
     /// What the kernel asks of whoever makes block devices, and takes them away.
     pub const SYS_ADMIN: Self = Self(CapabilitySet::SYS_ADMIN);
 
+    /// What the kernel asks of whoever gives a file to another user.
+    pub const OF_GIVING: [Self; 2] = [Self(CapabilitySet::CHOWN), Self(CapabilitySet::FOWNER)];
+
     /// Whether the calling thread has it.
     #[must_use]
     pub fn is_there(self) -> bool {

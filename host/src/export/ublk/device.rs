@@ -8,6 +8,8 @@
 //! blockdev.4  A device that stops has its file systems written back first, while it is still served: after that the driver fails what is
 //!             asked.
 //! blockdev.5  What is done to a device from its start to its end is done by one thread at a time.
+//! blockdev.6  A device of which it was said who may open it is found under its name, and called there, when its file is so. It does not start
+//!             where that cannot be.
 
 use std::fs::File;
 use std::io::{self, ErrorKind};
@@ -24,7 +26,7 @@ use super::control::{self, Control, Named, block_path, device_path};
 use super::names;
 use super::proto::{self, DESCRIPTOR, Info, Order, Params, QUEUE_STRIDE, State};
 use super::words::Ublk;
-use crate::config::{Backing, WayIn as _};
+use crate::config::{Backing, SocketMode, WayIn as _};
 use crate::export::offer::Offer;
 use crate::export::present::Newcomers;
 use crate::export::service::Service;
@@ -59,6 +61,8 @@ pub(crate) struct BlockDevice {
     is_removed: AtomicBool,
     /// The server goes on without it.
     optional: bool,
+    /// Who may open it.
+    mode: Option<SocketMode>,
     /// In bytes, as its clients see it.
     size: AtomicU64,
     features: u64,
@@ -258,6 +262,7 @@ impl BlockDevice {
             leave: said.leave && outlives,
             is_removed: AtomicBool::new(false),
             optional: said.optional,
+            mode: said.file,
             size: AtomicU64::new(size),
             features,
             link: names::link(&export.name),
@@ -370,6 +375,9 @@ impl BlockDevice {
         control
             .tell(order, self.dev, pid.into())
             .map_err(|error| fail(&format!("it does not start ({})", order.name()), &error))?;
+        if let Some(mode) = self.mode {
+            mode.put(Path::new(&self.path())).map_err(|why| format!("{}: {why}", self.path()))?; // blockdev.6
+        }
         if let Some(link) = &self.link
             && let Err(error) = names::set(link, self.dev.id)
         {

@@ -2,7 +2,7 @@
 
 use fairlift_core::suggestion;
 
-use crate::config::WayIn;
+use crate::config::{SocketMode, WayIn};
 
 /// An export as a block device of this machine, `/dev/ublkb0`.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -26,19 +26,33 @@ pub struct Ublk {
     pub optional: bool,
     /// Whether the kernel looks for partitions when the device starts.
     pub partitions: bool,
+    /// Who may open it; `None`: as the kernel, or udev, makes its file.
+    pub file: Option<SocketMode>,
 }
 
 impl Default for Ublk {
     fn default() -> Self {
-        let (id, queues, depth, unprivileged, leave, adopt, optional) = Default::default();
-        Self { id, queues, depth, unprivileged, recover: true, leave, adopt, optional, partitions: true }
+        let (id, queues, depth, unprivileged, leave, adopt, optional, file) = Default::default();
+        Self { id, queues, depth, unprivileged, recover: true, leave, adopt, optional, partitions: true, file }
     }
 }
 
 impl Ublk {
-    /// The words, as they are written in flags and in the config file. (`adopt` is what takes over a device whose server has died.)
-    pub const WORDS: [&str; 8] =
-        ["id", "queues", "depth", "unprivileged", "recover", "leave", "optional", "partitions"];
+    /// The words, as they are written in flags and in the config file. (`adopt` is what takes over a device whose server has died. Who knows
+    /// users by their names reads the last three, which are those of a socket.)
+    pub const WORDS: [&str; 11] = [
+        "id",
+        "queues",
+        "depth",
+        "unprivileged",
+        "recover",
+        "leave",
+        "optional",
+        "partitions",
+        "mode",
+        "owner",
+        "group",
+    ];
 
     /// Reads `true`, `false`, or words with commas between them; `None`: it is no block device.
     ///
@@ -97,7 +111,7 @@ impl WayIn for Ublk {
     }
 
     fn written(&self) -> String {
-        let Self { id, queues, depth, unprivileged, recover, leave, adopt, optional, partitions } = *self;
+        let Self { id, queues, depth, unprivileged, recover, leave, adopt, optional, partitions, file } = *self;
         let number = |word: &str, number: Option<u32>| number.map(|number| format!("{word}={number}"));
         let switch = |word: &str, is: bool| is.then(|| word.to_owned());
         let all = [
@@ -110,6 +124,7 @@ impl WayIn for Ublk {
             switch("adopt", adopt),
             switch("optional", optional),
             switch("partitions=false", !partitions),
+            file.map(|file| file.to_string().trim_start_matches(',').to_owned()),
         ];
         let all: Vec<_> = all.into_iter().flatten().collect();
         if all.is_empty() { "true".into() } else { all.join(",") }
@@ -138,6 +153,9 @@ impl WayIn for Ublk {
         if self.leave && self.unprivileged {
             return Err("ublk: the kernel leaves no unprivileged device to another server: leave cannot be".into());
         }
+        if self.unprivileged && self.file.is_some() {
+            return Err("ublk: an unprivileged device belongs to whom a udev rule gives it: mode, owner and group cannot be said".into());
+        }
         if self.adopt && self.id.is_none() {
             return Err("ublk: adopt needs id: which device is meant".into());
         }
@@ -146,6 +164,10 @@ impl WayIn for Ublk {
 
     fn sole(&self) -> Option<String> {
         self.id.map(|id| format!("/dev/ublkb{id}"))
+    }
+
+    fn gives_away(&self) -> bool {
+        self.file.is_some()
     }
 
     fn is_block_device(&self) -> bool {
