@@ -117,6 +117,7 @@ fn over_nbd(spec: &Spec, load: Load, runtime: Duration) -> f64 {
         limits: Limits::default(),
         tls: None,
         clients: Vec::new(),
+        revoked: Default::default(),
         delegated: Default::default(),
         roots: Vec::new(),
     })

@@ -25,6 +25,7 @@ fn main() -> Result<(), fairlift::Error> {
         limits: Limits::default(),
         tls: None,
         clients: Vec::new(),
+        revoked: Default::default(),
         delegated: Default::default(),
         roots: Vec::new(),
     })?;

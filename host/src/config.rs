@@ -49,6 +49,8 @@ pub struct Config {
     pub tls: Option<Arc<rustls::ServerConfig>>,
     /// Which clients may open which exports; none: every client may open all of them.
     pub clients: Vec<crate::access::Rule>,
+    /// Certificates of clients that are let in no more; whom [`tls`](Self::tls) lets in is its own affair.
+    pub revoked: Arc<crate::access::Revoked>,
     /// The keys of groups that a [tenant](crate::access::Control::Tenant) may change, by the path of the group; those below it have them too.
     pub delegated: BTreeMap<String, BTreeSet<String>>,
     /// The directories that the files of all backings must lie in, of exports that are added later as well; none: they may lie

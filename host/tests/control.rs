@@ -58,6 +58,7 @@ fn config(socket: &Path) -> Config {
         limits: Limits::default(),
         tls: None,
         clients: Vec::new(),
+        revoked: Default::default(),
         delegated: Default::default(),
         roots: Vec::new(),
     }

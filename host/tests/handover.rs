@@ -40,6 +40,7 @@ fn serve(socket: &Path, backing: Backing, shared_tags: bool) -> Server {
         limits: Limits::default(),
         tls: None,
         clients: Vec::new(),
+        revoked: Default::default(),
         delegated: Default::default(),
         roots: Vec::new(),
     };

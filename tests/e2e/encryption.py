@@ -3,6 +3,7 @@
 import ssl
 import struct
 
+from control import Control
 from harness import *
 from nbdclient import *
 
@@ -39,6 +40,21 @@ def certificates(t):
     sign(t, "stranger-ca", "stranger", "/CN=stranger", CLIENT)
     shutil.copy(f"{place}/ca-cert.pem", f"{place}/anonymous/ca-cert.pem")
     return place
+
+
+def revoke(t, *names, authority="ca", more=()):
+    """Has an authority write the list of what it has revoked, which are these too from now on."""
+    place = certificates(t)
+    its = f"{place}/{authority}"
+    if not os.path.exists(f"{its}.cnf"):
+        Path(f"{its}.cnf").write_text(f"[ca]\ndefault_ca = it\n[it]\ndatabase = {its}.index\ncrlnumber = {its}.number\n"
+                                      "default_md = sha256\ndefault_crl_days = 2\ncrl_extensions = ext\n[ext]\nauthorityKeyIdentifier = keyid\n")
+        Path(f"{its}.index").write_text("")
+        Path(f"{its}.number").write_text("01\n")
+    ca = ["openssl", "ca", "-config", f"{its}.cnf", "-keyfile", f"{its}-key.pem", "-cert", f"{its}-cert.pem"]
+    for name in names:
+        t.run(*ca, "-revoke", f"{place}/{name}-cert.pem")
+    t.run(*ca, "-gencrl", *more, "-out", f"{its}-crl.pem")
 
 
 def tls_server(t, mode, *exports, verify=False):
@@ -364,7 +380,7 @@ def a_reload_takes_a_new_certificate_and_those_who_are_connected_stay(t):
         t.run("openssl", "x509", "-req", "-in", f"{place}/server.csr", "-days", "2", "-CA", f"{place}/ca-cert.pem", "-CAkey",
               f"{place}/ca-key.pem", "-CAcreateserial", "-extfile", f"{place}/server.ext", "-out", f"{place}/server-cert.pem")
         equal(shown(), first, "the certificate before a reload")
-        reload("reloaded: certificate: another one")
+        reload("reloaded: certificates: read anew")
         second = shown()
         if second == first:
             raise AssertionError("a client that connects after the reload sees the old certificate")
@@ -375,6 +391,77 @@ def a_reload_takes_a_new_certificate_and_those_who_are_connected_stay(t):
         contains(server.log(), "the key does not belong to")
         equal(shown(), second, "the certificate after a reload that was refused")
         equal(len(stays.read(0, 512)), 512, "bytes for a client that came before")
+
+
+@test(fairlift_only=True, seconds=120)
+def a_revoked_certificate_opens_nothing_and_what_it_had_open_is_closed(t):
+    place, port, door = certificates(t), free_port(), free_port()
+    for name in "alice", "bob":
+        sign(t, "ca", name, f"/CN={name}", CLIENT)
+    at, here = f"tcp:localhost:{door},certificates={place}", t.path("s0.control.sock")
+    server = t.server("disk=null:8m,delay=3s", "fast=mem:1m", listen=[f"tcp:127.0.0.1:{port}"],
+                      args=["--tls", "require", "--tls-certificates", place, "--tls-verify-peer", "--control", f"unix:{here}", "--control", at],
+                      config="")
+    control = Control(t, server, here)
+
+    def reload(code=200):
+        return json.dumps(control.ask("POST", "/v1/reload", code=code))
+
+    def lets_in(name):
+        try:
+            with server.connect("fast", tls=client_context(t, name)) as client:
+                return len(client.read(0, 512)) == 512
+        except (ssl.SSLError, Closed, ConnectionError):
+            return False
+
+    def events(name):
+        sock = client_context(t, name).wrap_socket(socket.create_connection(("localhost", door), 30), server_hostname="localhost")
+        sock.sendall(f"GET /v1/events HTTP/1.1\r\nHost: localhost:{door}\r\n\r\n".encode())
+        contains(sock.recv(4096).decode(), "200 OK")
+        return sock
+
+    equal([lets_in("alice"), lets_in("bob")], [True, True], "who is let in without a list")
+    goes, idle, stays = (server.connect("disk", tls=client_context(t, name)) for name in ("alice", "alice", "bob"))
+    watching, others = events("alice"), events("bob")
+    cookies = {goes.submit(READ, 4096 * number, 4096) for number in range(16)}
+    until(lambda: in_flight(server) >= 16 or goes.readable(0), "all are in the disk, or were")
+    revoke(t, "alice")
+    contains(reload(), "revoked certificates: other lists, 1 (were 0)", f"control tcp:127.0.0.1:{door}: other certificates")
+    replies = [goes.reply() for _ in cookies]
+    equal({reply.cookie for reply in replies if not reply.error}, cookies, "what was asked before and answered after")
+    equal([goes.wait_for_close(20), idle.wait_for_close(20)], [0, 0], "bytes after that")
+    contains(server.log(), "closed: its certificate is revoked")
+    equal([lets_in("alice"), lets_in("bob")], [False, True], "who is let in")
+    while watching.recv(4096):  # what was told before, then its end
+        pass
+    curl = lambda name, code: t.run("curl", "-sS", "--cacert", f"{place}/ca-cert.pem", "--cert", f"{place}/{name}-cert.pem", "--key",
+                                    f"{place}/{name}-key.pem", f"https://localhost:{door}/v1", code=code)
+    curl("alice", 56), curl("bob", 0)
+
+    # What is no list changes nothing; one that has expired lets nobody in, and those who are there stay.
+    good = Path(f"{place}/ca-crl.pem").read_text()
+    Path(f"{place}/ca-crl.pem").write_text("no list")
+    contains(reload(422), "ca-crl.pem: no revocation list in it")
+    equal([lets_in("alice"), lets_in("bob")], [False, True], "who is let in after a mistake")
+    revoke(t, more=["-crl_lastupdate", "20200101000000Z", "-crl_nextupdate", "20200201000000Z"])
+    contains(reload(), "ca-crl.pem has a list of", "that has expired: clients that it has signed are refused")
+    equal([lets_in("alice"), lets_in("bob")], [False, False], "who is let in by an expired list")
+    # An authority that is not trusted revokes nobody, and one that is must have a list.
+    revoke(t, "stranger", authority="stranger-ca")
+    shutil.copy(f"{place}/stranger-ca-crl.pem", f"{place}/ca-crl.pem")
+    contains(reload(), "which is no authority of ca-cert.pem", "ca-crl.pem has no list of CN=Fairlift test ca")
+    equal(lets_in("bob"), False, "whether one whose authority has no list is let in")
+    Path(f"{place}/ca-crl.pem").write_text(good + Path(f"{place}/stranger-ca-crl.pem").read_text())
+    reload()
+    equal([lets_in("alice"), lets_in("bob")], [False, True], "who is let in with both lists")
+    os.remove(f"{place}/ca-crl.pem")
+    contains(reload(), "revoked certificates: no list, 0 (were 2)")
+    equal([lets_in("alice"), lets_in("bob")], [True, True], "who is let in without a list again")
+    equal(len(stays.read(0, 512)), 512, "bytes for a client that has been there all the time")
+    others.settimeout(1)
+    with contextlib.suppress(TimeoutError):
+        while True:
+            assert others.recv(4096), "the events of one who may still have ended"
 
 
 if __name__ == "__main__":

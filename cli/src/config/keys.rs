@@ -343,7 +343,7 @@ pub(crate) const SERVER_ROWS: &[Row<Server>] = &[
     server("tls_certificates", Text(|server, text| Ok(text.into()).map(|path| server.tls_certificates = Some(path))))
         .takes("a directory")
         .usual("none")
-        .says("the directory with `server-cert.pem`, `server-key.pem` and, to verify clients, `ca-cert.pem`"),
+        .says("the directory with `server-cert.pem`, `server-key.pem` and, to verify clients, `ca-cert.pem` and, if some of theirs are revoked, `ca-crl.pem`"),
     server("tls_verify_peer", Switch(|server, is| server.tls_verify_peer = is))
         .usual("false")
         .says("whether clients need a certificate signed by `ca-cert.pem`"),

@@ -2,7 +2,8 @@
 
 use std::sync::{Arc, PoisonError, RwLock};
 
-use fairlift::access::Peer;
+use fairlift::Handle;
+use fairlift::access::{Grant, Peer};
 
 use super::place::Locks;
 
@@ -35,4 +36,17 @@ pub(crate) struct Who {
     pub(crate) name: String,
     /// What is known of it; its token comes with each request.
     pub(crate) peer: Peer,
+}
+
+impl Who {
+    /// Whether the certificate that it came with is one that the place's lists revoke by now.
+    pub(crate) fn is_revoked(&self) -> bool {
+        let locks = self.place.locks();
+        self.peer.certificate.as_ref().zip(locks.tls).is_some_and(|(shown, tls)| tls.revoked.has(shown))
+    }
+
+    /// What it may see and change.
+    pub(crate) fn role(&self, handle: &Handle) -> Grant {
+        if self.is_revoked() { Grant::None } else { handle.role(&self.peer) }
+    }
 }

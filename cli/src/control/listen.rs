@@ -188,9 +188,9 @@ async fn greet(stream: tokio::net::TcpStream, mut who: Who, router: axum::Router
     };
     match tokio::time::timeout(HEAD_TIME, tokio_rustls::TlsAcceptor::from(tls).accept(stream)).await {
         Ok(Ok(stream)) => {
-            let shown = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
-            who.peer.certificate = shown.map(|shown| fairlift::access::Certificate::new(shown));
-            who.name += &shown.map_or_else(String::new, |shown| format!(" certificate {}", fingerprint(shown)));
+            let chain = stream.get_ref().1.peer_certificates().unwrap_or_default();
+            who.peer.certificate = fairlift::access::Certificate::new(chain);
+            who.name += &chain.first().map_or_else(String::new, |shown| format!(" certificate {}", fingerprint(shown)));
             speak(TokioIo::new(stream), who, router).await;
         }
         Ok(Err(error)) => tracing::info!(who = who.name, %error, "a control connection was refused"),

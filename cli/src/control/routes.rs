@@ -427,7 +427,7 @@ impl App {
 
     /// The role that a client has by now, if it may still see what it asked for (roles.1).
     fn still(&self, asked: &ApiRequest) -> Result<Grant, Failure> {
-        let role = self.handle.role(&asked.who.peer);
+        let role = asked.who.role(&self.handle);
         Right::Own.is_of(&role).map(|()| role)
     }
 
@@ -478,7 +478,7 @@ impl App {
                 Failure(StatusCode::NOT_FOUND, says)
             })?),
         };
-        let may_go_on = move || self.handle.role(&who.peer) == role;
+        let may_go_on = move || who.role(&self.handle) == role;
         Ok(trace::answer(trace, export, Duration::from_secs_f64(seconds), Box::new(may_go_on)))
     }
 
@@ -511,7 +511,7 @@ impl App {
             (self, who, role, after, Vec::new()),
             move |(app, who, role, mut after, mut ready)| async move {
                 loop {
-                    if app.handle.role(&who.peer) != role {
+                    if who.role(&app.handle) != role {
                         return None; // roles.1
                     }
                     if let Some(event) = ready.pop() {
@@ -591,7 +591,7 @@ impl App {
         let work = move || -> Result<(u64, Value), Failure> {
             let handle = &self.handle;
             let Made { state, steps, mut suited } = handle.change(words, asked, dry_run)?;
-            let is_tenant = matches!(handle.role(&who.peer), Grant::Tenant(_));
+            let is_tenant = matches!(who.role(handle), Grant::Tenant(_));
             if is_tenant {
                 suited.clear(); // They are about disks, which others have too.
             }

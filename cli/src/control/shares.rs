@@ -381,6 +381,7 @@ mod tests {
             limits: Limits::default(),
             tls: None,
             clients: Vec::new(),
+            revoked: Default::default(),
             delegated: Default::default(),
             roots: Vec::new(),
         };

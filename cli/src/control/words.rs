@@ -342,6 +342,7 @@ pub(super) mod tests {
             limits: Limits::default(),
             tls: None,
             clients: Vec::new(),
+            revoked: Default::default(),
             delegated: Default::default(),
             roots: Vec::new(),
         }

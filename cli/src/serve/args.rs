@@ -108,7 +108,7 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "off|on|require", value_parser = place::parse_tls)]
     pub(crate) tls: Option<Tls>,
 
-    /// A directory with server-cert.pem and server-key.pem, and ca-cert.pem to verify clients
+    /// A directory with server-cert.pem and server-key.pem, and ca-cert.pem (and ca-crl.pem) to verify clients
     #[arg(long, value_name = "DIR")]
     pub(crate) tls_certificates: Option<PathBuf>,
 

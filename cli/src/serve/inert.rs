@@ -20,8 +20,10 @@
 //!          the server does not listen.
 //! inert.10  A client that is known by its user or group, and that no unix socket lets in.
 //! inert.11  A socket of virtual machines at which no client is both let in and allowed the export.
+//! inert.12  A revocation list that has expired or is no trusted authority's, and an authority without one.
 
 use std::collections::BTreeSet;
+use std::time::SystemTime;
 
 use fairlift::access::Rule;
 use fairlift::config::{Address, Backing, Config, Disk, Export, SocketMode};
@@ -48,8 +50,10 @@ pub(super) fn warnings(config: &Config, places: &Places) -> Vec<Mistake> {
     let large = why_large(config).map(|(export, why)| places.export(export).says(why));
     let rules =
         config.clients.iter().flat_map(|rule| why_vain(config, rule).map(|why| places.client(&rule.name).says(why)));
+    let lists = config.revoked.warnings(SystemTime::now()); // inert.12
+    let lists = lists.into_iter().map(|why| places.server("tls_certificates").says(format!("ca-crl.pem {why}")));
     let doors = config.exports.iter().filter_map(|one| Some(places.export(&one.name).says(why_closed(config, one)?)));
-    groups.chain(latencies).chain(disks).chain(small).chain(large).chain(rules).chain(doors).collect()
+    groups.chain(latencies).chain(disks).chain(small).chain(large).chain(rules).chain(doors).chain(lists).collect()
 }
 
 /// What cannot act of steps that were made, in the configuration that is in force then (inert.6).

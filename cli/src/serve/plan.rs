@@ -98,6 +98,7 @@ pub(crate) fn plan(
             handshake_timeout: flags.handshake_timeout.unwrap_or(limits.handshake_timeout),
             ..limits
         },
+        revoked: certificate.as_ref().map(|certificate| Arc::clone(&certificate.revoked)).unwrap_or_default(),
         tls: certificate.as_ref().map(|certificate| Arc::clone(&certificate.config)),
         clients,
         delegated: file.delegated,

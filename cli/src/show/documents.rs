@@ -60,7 +60,7 @@ fn the_config_document_is_made_from_the_keys_and_the_example() {
          weights, groups, exports, listeners, schedulers and their tunables, depths. Clients stay connected; those of an export that is gone\n  \
          are answered, and leave. What cannot change while the server runs ({fixed} of an export; `io_timeout`,\n  \
          `shared_tags` and `concurrency` of a disk; the limits and `control` of the server) is refused with its line. What was added by\n  \
-         other means stays. A client that may no longer open an export is answered, and leaves. Certificates for clients of exports are read again; who is connected stays.\n\
+         other means stays. A client that may no longer open an export is answered, and leaves. Certificates for clients of exports are read again; who is connected stays, unless its own is revoked.\n\
          - Exports of the file and of the command line are served together; for other settings, the flag overrides the file.\n\
          - Made from `cli/src/config/keys.rs`, `cli/src/ways/` and `cli/src/config/example.toml` by `UPDATE_DOCS=1 cargo test -p fairlift-cli`; do not edit.\n",
     );

@@ -185,8 +185,8 @@ const FILES: Terms = &[
     ),
     ("/etc/fairlift/fairlift.toml", "The config file of the service; see fairlift.toml(5)."),
     (
-        "server-cert.pem, server-key.pem, ca-cert.pem",
-        "Certificate, key and, to verify clients, authority, in the directory of --tls-certificates.",
+        "server-cert.pem, server-key.pem, ca-cert.pem, ca-crl.pem",
+        "Certificate, key and, to verify clients, authority and what it has revoked, in the directory of --tls-certificates.",
     ),
 ];
 

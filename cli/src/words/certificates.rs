@@ -4,11 +4,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::secret;
+use fairlift::access::Revoked;
 use ring::digest;
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::{Error as PemError, PemObject};
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
+use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
+use rustls::server::{NoServerSessionStorage, VerifierBuilderError, WebPkiClientVerifier};
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 
 /// What a server shows, and whom it trusts.
@@ -17,9 +18,12 @@ pub(crate) struct Certificate {
     pub(crate) config: Arc<ServerConfig>,
     /// Another one if one of the files is.
     pub(crate) digest: Vec<u8>,
+    /// Whose certificates are good no more.
+    pub(crate) revoked: Arc<Revoked>,
 }
 
-/// Reads `server-cert.pem` and `server-key.pem` in `dir`, and `ca-cert.pem` if clients need a certificate.
+/// Reads `server-cert.pem` and `server-key.pem` in `dir`, and if clients need a certificate `ca-cert.pem` and, where it is there,
+/// `ca-crl.pem`. With revocation lists each authority must have one that holds, as with OpenSSL.
 ///
 /// # Errors
 /// A file is missing or malformed, or certificate and key do not belong together.
@@ -30,12 +34,21 @@ pub(crate) fn load(dir: &Path, verify_peer: bool) -> Result<Certificate, String>
     let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
         .with_safe_default_protocol_versions()
         .map_err(|error| format!("cannot set up TLS: {error}"))?;
+    let mut revoked = Arc::default();
     let builder = if verify_peer {
-        let roots = files.roots("ca-cert.pem")?;
-        let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
-            .build()
-            .map_err(|error| format!("{}: {error}", files.path("ca-cert.pem").display()))?;
-        builder.with_client_cert_verifier(verifier)
+        let authorities = files.certificates("ca-cert.pem")?;
+        let lists = files.lists("ca-crl.pem")?;
+        let malformed = || format!("{}: not a revocation list of X.509, version 2", files.path("ca-crl.pem").display());
+        revoked = Arc::new(Revoked::new(&lists, &authorities).ok_or_else(malformed)?);
+        let verifier =
+            WebPkiClientVerifier::builder_with_provider(Arc::new(files.roots("ca-cert.pem", authorities)?), provider)
+                .with_crls(lists)
+                .enforce_revocation_expiration()
+                .build();
+        builder.with_client_cert_verifier(verifier.map_err(|error| match error {
+            VerifierBuilderError::InvalidCrl(error) => format!("{} ({error:?})", malformed()),
+            error => format!("{}: {error}", files.path("ca-cert.pem").display()),
+        })?)
     } else {
         builder.with_no_client_auth()
     };
@@ -46,7 +59,7 @@ pub(crate) fn load(dir: &Path, verify_peer: bool) -> Result<Certificate, String>
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.send_tls13_tickets = 0;
     }
-    Ok(Certificate { config: Arc::new(config), digest: files.digest.finish().as_ref().to_vec() })
+    Ok(Certificate { config: Arc::new(config), digest: files.digest.finish().as_ref().to_vec(), revoked })
 }
 
 /// Reads `client-cert.pem` and `client-key.pem` in `dir`, which a client shows, and `ca-cert.pem`, whose servers it trusts.
@@ -70,10 +83,12 @@ fn client(dir: &Path, shows_its_own: bool) -> Result<Arc<ClientConfig>, String> 
     let own =
         shows_its_own.then(|| Ok::<_, String>((files.certificates("client-cert.pem")?, files.key("client-key.pem")?)));
     let own = own.transpose()?;
+    let authorities = files.certificates("ca-cert.pem")?;
+    let roots = files.roots("ca-cert.pem", authorities)?;
     let builder = ClientConfig::builder_with_provider(provider())
         .with_safe_default_protocol_versions()
         .map_err(|error| format!("cannot set up TLS: {error}"))?
-        .with_root_certificates(files.roots("ca-cert.pem")?);
+        .with_root_certificates(roots);
     let Some((chain, key)) = own else { return Ok(Arc::new(builder.with_no_client_auth())) };
     let built = builder.with_client_auth_cert(chain, key);
     built.map(Arc::new).map_err(|error| files.do_not_fit(error, "client-cert.pem", "client-key.pem"))
@@ -97,8 +112,7 @@ impl Files<'_> {
     fn read(&mut self, name: &str) -> Result<Vec<u8>, String> {
         let path = self.path(name);
         let is_secret = name.ends_with("-key.pem");
-        let plain = || std::fs::read(&path).map_err(|error| format!("{}: {error}", path.display()));
-        let bytes = if is_secret { secret::read(&path)? } else { plain()? };
+        let bytes = if is_secret { secret::read(&path)? } else { secret::read_trusted(&path)? };
         self.digest.update(name.as_bytes());
         self.digest.update(&(bytes.len() as u64).to_be_bytes());
         self.digest.update(&bytes);
@@ -124,9 +138,22 @@ impl Files<'_> {
         })
     }
 
-    fn roots(&mut self, name: &str) -> Result<RootCertStore, String> {
+    /// Revocation lists; none if there is no such file.
+    fn lists(&mut self, name: &str) -> Result<Vec<CertificateRevocationListDer<'static>>, String> {
+        if !self.path(name).try_exists().unwrap_or(true) {
+            return Ok(Vec::new());
+        }
+        let bytes = self.read(name)?;
+        match CertificateRevocationListDer::pem_slice_iter(&bytes).collect::<Result<Vec<_>, _>>() {
+            Ok(all) if all.is_empty() => Err(format!("{}: no revocation list in it", self.path(name).display())),
+            Ok(all) => Ok(all),
+            Err(error) => Err(self.malformed(name, &error)),
+        }
+    }
+
+    fn roots(&self, name: &str, certificates: Vec<CertificateDer<'static>>) -> Result<RootCertStore, String> {
         let mut roots = RootCertStore::empty();
-        for certificate in self.certificates(name)? {
+        for certificate in certificates {
             roots.add(certificate).map_err(|error| format!("{}: {error}", self.path(name).display()))?;
         }
         Ok(roots)
@@ -205,6 +232,19 @@ mod tests {
         assert!(refusal(&dir, false).starts_with("server-key.pem: not a PEM file: "));
         write(dir.path().join("server-key.pem"), rcgen::KeyPair::generate().unwrap().serialize_pem()).unwrap();
         assert!(refusal(&dir, false).starts_with("server-key.pem: the key does not belong to"));
+
+        let list = dir.path().join("ca-crl.pem");
+        write(dir.path().join("ca-cert.pem"), std::fs::read(dir.path().join("server-cert.pem")).unwrap()).unwrap();
+        secret::write(dir.path().join("server-key.pem"), &key);
+        load(dir.path(), true).unwrap();
+        write(&list, "").unwrap();
+        assert_eq!(refusal(&dir, true), "ca-crl.pem: no revocation list in it");
+        write(&list, "-----BEGIN X509 CRL-----\nMAA=\n-----END X509 CRL-----\n").unwrap();
+        assert_eq!(refusal(&dir, true), "ca-crl.pem: not a revocation list of X.509, version 2");
+        load(dir.path(), false).unwrap();
+        std::fs::set_permissions(&list, std::os::unix::fs::PermissionsExt::from_mode(0o666)).unwrap();
+        assert!(refusal(&dir, true).starts_with("ca-crl.pem: every user of this machine can change it"));
+        std::fs::remove_file(&list).unwrap();
 
         write(dir.path().join("server-cert.pem"), "no certificate").unwrap();
         assert_eq!(refusal(&dir, false), "server-cert.pem: no certificate in it");

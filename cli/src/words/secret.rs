@@ -9,16 +9,25 @@ use std::path::Path;
 /// # Errors
 /// It cannot be read, or others can read it, too.
 pub(crate) fn read(path: &Path) -> Result<Vec<u8>, String> {
+    let does = |mode| if mode & 0o004 != 0 { "read" } else { "change" };
+    read_unless(path, 0o006, |mode| format!("{} it (mode {mode:04o}), and it is a secret: chmod o=", does(mode)))
+}
+
+/// Reads a file that is trusted, and no secret: a certificate, a revocation list.
+///
+/// # Errors
+/// It cannot be read, or every user can change it.
+pub(crate) fn read_trusted(path: &Path) -> Result<Vec<u8>, String> {
+    read_unless(path, 0o002, |mode| format!("change it (mode {mode:04o}), and it says who is trusted: chmod o-w"))
+}
+
+fn read_unless(path: &Path, open_to: u32, why: impl Fn(u32) -> String) -> Result<Vec<u8>, String> {
     let shown = path.display();
     let fail = |error: std::io::Error| format!("{shown}: {error}");
     let mut file = std::fs::File::open(path).map_err(fail)?;
-    let mode = file.metadata().map_err(fail)?.permissions().mode();
-    if mode & 0o006 != 0 {
-        return Err(format!(
-            "{shown}: every user of this machine can {} it (mode {:04o}), and it is a secret: chmod o= {shown}",
-            if mode & 0o004 != 0 { "read" } else { "change" },
-            mode & 0o7777
-        ));
+    let mode = file.metadata().map_err(fail)?.permissions().mode() & 0o7777;
+    if mode & open_to != 0 {
+        return Err(format!("{shown}: every user of this machine can {} {shown}", why(mode)));
     }
     let mut bytes = Vec::new();
     file.read_to_end(&mut bytes).map_err(fail)?;
@@ -49,6 +58,9 @@ mod tests {
         assert_eq!(with(0o640), Ok(b"secret".to_vec()), "a group is chosen");
         assert!(with(0o644).unwrap_err().contains("every user of this machine can read it (mode 0644)"));
         assert!(with(0o602).unwrap_err().contains("can change it"));
+        assert!(read_trusted(&path).unwrap_err().contains("can change it (mode 0602), and it says who is trusted"));
+        with(0o644).unwrap_err();
+        assert_eq!(read_trusted(&path), Ok(b"secret".to_vec()));
         assert!(read(&dir.path().join("none")).unwrap_err().contains("No such file"));
     }
 }

@@ -12,6 +12,8 @@ use x509_cert::der::{Decode as _, Tag, Tagged as _};
 use x509_cert::ext::pkix::SubjectAltName;
 use x509_cert::ext::pkix::name::GeneralName;
 
+use super::revoked::{Number, number};
+
 /// How a certificate is named.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Subject {
@@ -77,18 +79,23 @@ pub(super) fn sha256(bytes: &[u8]) -> [u8; 32] {
     digest::digest(&digest::SHA256, bytes).as_ref().try_into().expect("32 bytes")
 }
 
-/// A certificate that a client has shown.
+/// A certificate that a client has shown. (It is `Raw`: its serial number, for one, is as any authority writes it.)
 #[derive(Clone, Debug)]
 pub struct Certificate {
     sha256: [u8; 32],
     names: Vec<String>,
+    /// Of it and of those between it and its authority; `None`: one cannot be read.
+    pub(super) numbers: Option<Vec<Number>>,
 }
 
 impl Certificate {
-    /// From its DER.
+    /// From the DER of it and of those that were shown with it, as they came; `None`: none was.
     #[must_use]
-    pub fn new(der: &[u8]) -> Self {
-        Self { sha256: sha256(der), names: names(der).unwrap_or_default() }
+    pub fn new(chain: &[impl AsRef<[u8]>]) -> Option<Self> {
+        let read: Vec<_> = chain.iter().map(|one| CertificateInner::<Raw>::from_der(one.as_ref()).ok()).collect();
+        let names = read.first()?.as_ref().map(names).unwrap_or_default();
+        let numbers = read.iter().map(|one| number(one.as_ref()?)).collect();
+        Some(Self { sha256: sha256(chain.first()?.as_ref()), names, numbers })
     }
 
     pub(super) fn is(&self, subject: &Subject) -> bool {
@@ -111,8 +118,7 @@ impl fmt::Display for Certificate {
 
 /// The names of a certificate (RFC 5280, 4.1). Of several common names, also of those that cannot be read here, it is not plain
 /// which one is meant: none is.
-fn names(der: &[u8]) -> Option<Vec<String>> {
-    let certificate = CertificateInner::<Raw>::from_der(der).ok()?; // its serial number, for one, is as any authority writes it
+fn names(certificate: &CertificateInner<Raw>) -> Vec<String> {
     let signed = certificate.tbs_certificate();
     let common: Vec<_> = signed.subject().iter().filter(|pair| pair.oid == COMMON_NAME_OID).collect();
     let text = |value: &Any| {
@@ -128,7 +134,7 @@ fn names(der: &[u8]) -> Option<Vec<String>> {
         GeneralName::UniformResourceIdentifier(text) => Some(name(URI, text.as_str())),
         _ => None,
     });
-    Some(common.into_iter().chain(alternative).collect())
+    common.into_iter().chain(alternative).collect()
 }
 
 #[cfg(test)]

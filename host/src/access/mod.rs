@@ -21,6 +21,7 @@
 
 mod certificate;
 mod network;
+mod revoked;
 mod role;
 
 use std::collections::BTreeSet;
@@ -31,6 +32,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 pub use certificate::{Certificate, Subject};
 pub use network::Network;
+pub use revoked::Revoked;
 pub use role::{Control, Grant, Token};
 
 /// How a client is known, and what it may do. (A client of a server: a person would say a tenant's machines.)
@@ -186,7 +188,10 @@ impl Peer {
 
 /// The rules in force.
 #[derive(Default, Debug)]
-pub(crate) struct Access(Vec<InForce>);
+pub(crate) struct Access {
+    rules: Vec<InForce>,
+    revoked: Arc<Revoked>,
+}
 
 /// A rule, and its connections.
 #[derive(Debug)]
@@ -199,10 +204,10 @@ struct InForce {
 
 impl Access {
     /// These rules from now on; connections that were let in by `before` are counted on, by the names of the rules.
-    pub(crate) fn new(rules: &[Rule], before: &Self) -> Self {
+    pub(crate) fn new(rules: &[Rule], revoked: &Arc<Revoked>, before: &Self) -> Self {
         let went = |there: &&InForce| rules.iter().all(|rule| rule.name != there.rule.name);
-        let went: Vec<_> = before.0.iter().filter(went).collect();
-        let begin = |rule: &Rule| match before.0.iter().find(|there| there.rule.name == rule.name) {
+        let went: Vec<_> = before.rules.iter().filter(went).collect();
+        let begin = |rule: &Rule| match before.rules.iter().find(|there| there.rule.name == rule.name) {
             Some(there) => (Arc::clone(&there.count), there.coming.clone()),
             None => {
                 let like = went.iter().filter(|there| there.rule.known() == rule.known());
@@ -214,34 +219,42 @@ impl Access {
             coming.retain(|count| count.load(Ordering::Relaxed) > 0);
             InForce { rule: rule.clone(), count, coming }
         };
-        Self(rules.iter().map(in_force).collect())
+        Self { rules: rules.iter().map(in_force).collect(), revoked: Arc::clone(revoked) }
     }
 
     /// Whether these are the rules.
-    pub(crate) fn is(&self, rules: &[Rule]) -> bool {
-        self.0.iter().map(|there| &there.rule).eq(rules)
+    pub(crate) fn is(&self, rules: &[Rule], revoked: &Arc<Revoked>) -> bool {
+        self.rules.iter().map(|there| &there.rule).eq(rules) && self.revoked == *revoked
+    }
+
+    /// Whether a client's certificate is revoked.
+    pub(crate) fn has_revoked(&self, peer: &Peer) -> bool {
+        peer.certificate.as_ref().is_some_and(|shown| self.revoked.has(shown))
     }
 
     /// How many connections each rule has let in.
     pub(crate) fn counts(&self) -> impl Iterator<Item = (String, u32)> {
-        self.0.iter().map(|there| (there.rule.name.clone(), there.count.load(Ordering::Relaxed)))
+        self.rules.iter().map(|there| (there.rule.name.clone(), there.count.load(Ordering::Relaxed)))
     }
 
     /// What a client may do.
     pub(crate) fn of(&self, peer: &Peer) -> Rights<'_> {
-        let bounded = self.0.iter().any(|there| there.rule.is_of_exports()); // access.1
-        let fitting = || self.0.iter().enumerate().filter(|(_, there)| there.rule.fits(peer));
+        if self.has_revoked(peer) {
+            return Rights(Some(Vec::new()));
+        }
+        let bounded = self.rules.iter().any(|there| there.rule.is_of_exports()); // access.1
+        let fitting = || self.rules.iter().enumerate().filter(|(_, there)| there.rule.fits(peer));
         Rights(bounded.then(|| fitting().collect()))
     }
 
     /// What a client may see and change of the server itself.
     pub(crate) fn role(&self, peer: &Peer) -> Grant {
-        Grant::of(self.0.iter().map(|there| &there.rule), peer)
+        Grant::of(self.rules.iter().map(|there| &there.rule), peer)
     }
 
     /// Whether a client is known by a token.
     pub(crate) fn knows(&self, token: Token) -> bool {
-        self.0.iter().any(|there| there.rule.token.is_some_and(|known| known == token))
+        self.rules.iter().any(|there| there.rule.token.is_some_and(|known| known == token))
     }
 }
 

@@ -9,7 +9,7 @@ fn rule(name: &str, says: impl FnOnce(&mut Rule)) -> Rule {
 }
 
 fn access(rules: &[Rule]) -> Access {
-    Access::new(rules, &Access::default())
+    Access::new(rules, &Arc::default(), &Access::default())
 }
 
 fn peer(user: Option<(u32, u32)>, address: Option<&str>) -> Peer {
@@ -77,7 +77,7 @@ fn other_rules_count_on_and_keep_connections_beyond_their_number() {
         |most| rule("a", |rule| (rule.uid, rule.group, rule.max_connections) = (Some(0), Some("/".into()), Some(most)));
     let (before, peer) = (access(&[with(2)]), root());
     let entries = [before.of(&peer).enter("a", "/"), before.of(&peer).enter("a", "/")];
-    let after = Access::new(&[with(1)], &before);
+    let after = Access::new(&[with(1)], &Arc::default(), &before);
     let kept = entries.map(|entry| {
         let entry = entry.unwrap();
         after.of(&peer).keep("a", "/", &entry)
@@ -101,7 +101,7 @@ fn other_rules_let_no_connection_into_a_rule_that_is_full() {
     let rights = |entries: &[Entry; 4]| entries.each_ref().map(|entry| entry.right);
     assert_eq!(rights(&entries), [Right::Write, Right::Write, Right::Read, Right::Read]);
     for most in [1, 1, 2] {
-        now = Access::new(&rules(most), &now);
+        now = Access::new(&rules(most), &Arc::default(), &now);
         for entry in &mut entries {
             *entry = now.of(&peer).keep("a", "/a", entry).unwrap();
         }
@@ -120,7 +120,7 @@ fn a_rule_that_is_renamed_lets_in_no_more_than_before() {
     let (mut now, peer) = (access(&[called("a", 0)]), root());
     let mut entries = [(); 3].map(|()| now.of(&peer).enter("a", "/").unwrap());
     for (name, told) in [("b", 2), ("c", 0), ("b", 1), ("d", 3)] {
-        now = Access::new(&[called(name, 0), reads()], &now);
+        now = Access::new(&[called(name, 0), reads()], &Arc::default(), &now);
         let knocks = |now: &Access| now.of(&peer).enter("a", "/").map(|entry| entry.right);
         assert_eq!(knocks(&now), Some(Right::Read), "{name} is full");
         for entry in &mut entries[..told] {
@@ -129,7 +129,7 @@ fn a_rule_that_is_renamed_lets_in_no_more_than_before() {
         }
     }
     assert_eq!(now.counts().map(|(_, count)| count).collect::<Vec<_>>(), [3, 0]);
-    let other = Access::new(&[called("bob", 7)], &now);
+    let other = Access::new(&[called("bob", 7)], &Arc::default(), &now);
     assert!(other.of(&self::peer(Some((7, 7)), None)).enter("a", "/").is_some(), "another client has none of them");
     drop(entries);
     assert_eq!(now.of(&peer).enter("a", "/").unwrap().right, Right::Write, "connections that have left leave room");
@@ -273,7 +273,7 @@ proptest! {
     ) {
         let mut access = Access::default();
         for rules in &sets {
-            access = Access::new(rules, &access);
+            access = Access::new(rules, &Arc::default(), &access);
             for export in EXPORTS {
                 let about: Vec<_> = rules.iter().filter(|rule| is_about(rule, &peer, export)).collect();
                 let wanted = match &about[..] {

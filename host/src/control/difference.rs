@@ -121,11 +121,16 @@ pub fn difference(old: &Config, edit: &Edit) -> Result<Vec<Step>, Vec<Impossible
     };
     // A listener may need it; when it goes, none may.
     if certificate && new.tls.is_some() {
-        all.step(Of::Server, Becomes::Key("tls"), "certificate: another one, for connections from now on");
+        all.step(Of::Server, Becomes::Key("tls"), "certificates: read anew, for connections from now on");
     }
     all.listeners(old, new);
     if certificate && new.tls.is_none() {
         all.step(Of::Server, Becomes::Key("tls"), "certificate: none");
+    }
+    if old.revoked != new.revoked {
+        let [was, now] = [old, new].map(|config| config.revoked.count());
+        let lists = if new.revoked.is_empty() { "no list" } else { "other lists" };
+        all.step(Of::Server, Becomes::Key("tls"), format!("revoked certificates: {lists}, {now} (were {was})"));
     }
     all.clients(old, new);
     let there = |config| by_name(config, |export: &Export| &export.name);

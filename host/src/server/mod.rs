@@ -58,6 +58,7 @@ use crate::worker::{Backend, Worker};
 ///     limits: Limits::default(),
 ///     tls: None,
 ///     clients: Vec::new(),
+///     revoked: Default::default(),
 ///     delegated: Default::default(),
 ///     roots: Vec::new(),
 ///     engine: Default::default(),
@@ -418,7 +419,7 @@ impl Server {
         let in_force = Config { listeners: bound(&config.listeners, &listeners), ..in_force };
         let notifiers = Arc::new(Notifiers::new(workers).map_err(Error::Ring)?);
         let listeners = Listeners::new(listeners, config.tls);
-        let access = Arc::new(Access::new(&config.clients, &Access::default()));
+        let access = Arc::new(Access::new(&config.clients, &config.revoked, &Access::default()));
         let published = Exports::new(exports.clone(), access, Vec::new(), limits.request_max);
         let service = Arc::new(Service::new(published, listeners, limits, Arc::clone(&notifiers)));
         let served = Arc::new(Served::new(service));

@@ -47,6 +47,7 @@ fn empty() -> Config {
         limits: Limits::default(),
         tls: None,
         clients: Vec::new(),
+        revoked: Default::default(),
         delegated: Default::default(),
         roots: Vec::new(),
     }

@@ -48,7 +48,7 @@ impl ApiRequest {
         let given =
             parts.headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok()?.strip_prefix("Bearer "));
         who.peer.token = given.map(Token::new);
-        let role = handle.role(&who.peer);
+        let role = who.role(handle);
         let knows = |token| handle.knows(token);
         let allowed = may(&who, &parts.headers, route.needs, knows).and_then(|()| route.needs.is_of(&role));
         let keys = if parts.method == Method::GET { Ok(Map::new()) } else { keys(body).await };
@@ -100,6 +100,9 @@ fn may(who: &Who, headers: &HeaderMap, needs: Right, knows: impl Fn(Token) -> bo
         && origin != format!("{scheme}://{host}")
     {
         return fail(StatusCode::FORBIDDEN, format!("pages of \"{origin}\" may not speak to this server"));
+    }
+    if who.is_revoked() {
+        return fail(StatusCode::FORBIDDEN, "the certificate that was shown is revoked");
     }
     if let Some(token) = locks.token.filter(|_| needs != Right::Nothing) {
         // That of the place, or one by which a client is known.

@@ -36,7 +36,7 @@ impl Live {
         if differs {
             served.follow(&list);
         }
-        if differs || !there.access.is(&self.config.clients) {
+        if differs || !there.access.is(&self.config.clients, &self.config.revoked) {
             self.publish(served, list);
         }
         if !openings.is_empty() {
@@ -51,8 +51,8 @@ impl Live {
     pub(super) fn publish(&self, served: &Served, list: Vec<Arc<Export>>) {
         let leaving = self.leaving.exports.iter().map(|(export, how)| (export.id, *how)).collect();
         let mut access = Arc::clone(&served.service.exports().access);
-        if !access.is(&self.config.clients) {
-            access = Arc::new(Access::new(&self.config.clients, &access));
+        if !access.is(&self.config.clients, &self.config.revoked) {
+            access = Arc::new(Access::new(&self.config.clients, &self.config.revoked, &access));
         }
         let request_max = served.service.limits.request_max;
         served.service.set_exports(Exports::new(list, access, leaving, request_max));

@@ -175,6 +175,7 @@ impl Live {
             (Of::Listener(address), _) => self.add_listener(draft, address, dry_run)?,
             (Of::Client(_), _) => draft.wakes = true, // The rules are published together.
             (Of::Server, _) => {
+                draft.wakes = true; // Who is revoked is published with the rules.
                 if let Some(tls) = draft.config.tls.clone() {
                     draft.then(move |making| making.served.service.listeners.set_tls(tls));
                 }

@@ -148,6 +148,7 @@ fn config(export: config::Export) -> config::Config {
         limits: config::Limits::default(),
         tls: None,
         clients: Vec::new(),
+        revoked: Default::default(),
         delegated: Default::default(),
         roots: Vec::new(),
     }

@@ -296,7 +296,12 @@ impl Connection {
     pub(crate) fn follow(&mut self, engine: &mut Engine, now: Instant, access: &Access, export: &Arc<Export>) -> bool {
         let Phase::Serving(serving) = &mut self.phase else { return true };
         let Some(entry) = access.of(&self.peer).keep(&export.name, &export.path, &serving.entry) else {
-            tracing::info!(client = self.peer.shown, export = export.name, "closed: no [client] allows it any more");
+            let why = if access.has_revoked(&self.peer) {
+                "its certificate is revoked"
+            } else {
+                "no [client] allows it any more"
+            };
+            tracing::info!(client = self.peer.shown, export = export.name, "closed: {why}");
             self.stop_reading();
             return false;
         };
@@ -454,8 +459,9 @@ impl Connection {
     fn negotiate(&mut self, engine: &mut Engine, common: &mut Common, bytes: &[u8]) -> usize {
         let Phase::Negotiating(handshake) = &mut self.phase else { unreachable!("called while negotiating") };
         let exports = common.service.exports();
-        if let Some(shown) = self.tls.as_ref().and_then(|tls| tls.peer_certificates()?.first()) {
-            self.peer.certificate.get_or_insert_with(|| Certificate::new(shown));
+        if self.peer.certificate.is_none() {
+            let shown = self.tls.as_ref().and_then(|tls| tls.peer_certificates());
+            self.peer.certificate = shown.and_then(Certificate::new);
         }
         let seen = Seen::new(&exports, &self.peer);
         let (used, step) = handshake.receive(bytes, &seen, &mut self.out.heads);
