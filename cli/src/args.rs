@@ -74,6 +74,13 @@ pub(crate) enum Command {
     },
     Iostest(Box<IostestArgs>),
     Iostune(Box<IostuneArgs>),
+    /// Make a token for a client of control, and the line for the config file that knows it
+    ///
+    /// The first line is the token: 256 random bits, which the client sends (Authorization: Bearer TOKEN). It is shown this once, and the
+    /// server keeps it nowhere. The second line is its digest, from which nobody can tell the token: it goes into the client's table,
+    /// [client.NAME], beside control = "see", "change" or "tenant". `fairlift reload` makes it hold. Another line there, and the old token is
+    /// of no use.
+    Token,
     /// List the modelled disks (sim:MODEL), or the parameters of one
     Models {
         /// Show the parameters of this model, as in sim:MODEL,PARAMETER=VALUE

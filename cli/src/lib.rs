@@ -7,7 +7,7 @@
 //! | [`iostest`] | `fairlift iostest`: how a disk is shared, measured |
 //! | [`iostune`] | `fairlift iostune`: what a disk is like, and what to set for it |
 //! | [`remote`] | `status`, `top`, `why`, `get`, `set`, `add`, `remove`, `events`, `reload`: the commands that speak to a running server |
-//! | [`show`] | what the program tells about itself: tunables, models, completions, manual pages, units |
+//! | [`show`] | what the program tells about itself: tunables, models, tokens, completions, manual pages, units |
 //! | [`control`] | HTTP and JSON by which a running server is looked at and changed |
 //! | [`ublk`] | `fairlift ublk`: block devices of this machine, and those whose server has died |
 //! | [`blktrace`] | the binary format of traces |
@@ -75,6 +75,7 @@ pub fn run() -> ExitCode {
         },
         Command::Config => output::print(EXAMPLE.as_bytes()),
         Command::Tunables { scheduler } => output::print(show::tunables(scheduler).as_bytes()),
+        Command::Token => show::token().and_then(|lines| output::print(&lines)),
         Command::Version => output::print(VERSION.as_bytes()),
         Command::Completions { shell } => show::completions(shell).and_then(|script| output::print(&script)),
         Command::Man { directory } => show::man(directory.as_deref()).and_then(|page| output::print(&page)),

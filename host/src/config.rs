@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::SocketAddr;
 use std::os::fd::AsRawFd as _;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -223,9 +224,22 @@ impl fmt::Display for Address {
         match self {
             Self::Unix(path) => write!(f, "unix:{}", path.display()),
             Self::Tcp(address) => write!(f, "tcp:{address}"),
-            Self::Inherited(fd) => write!(f, "socket {} from the service manager", fd.as_raw_fd()),
+            Self::Inherited(fd) => match bound(fd) {
+                Some(bound) => bound.fmt(f),
+                None => write!(f, "socket {} from the service manager", fd.as_raw_fd()),
+            },
         }
     }
+}
+
+/// Where a socket listens; `None`: at no path or port.
+fn bound(socket: &std::os::fd::OwnedFd) -> Option<Address> {
+    let bound = rustix::net::getsockname(socket).ok()?;
+    if let Ok(tcp) = SocketAddr::try_from(bound.clone()) {
+        return Some(Address::Tcp(tcp));
+    }
+    let unix = rustix::net::SocketAddrUnix::try_from(bound).ok()?;
+    Some(Address::Unix(PathBuf::from(std::ffi::OsStr::from_bytes(unix.path_bytes()?))))
 }
 
 /// Whether traffic is encrypted.

@@ -60,6 +60,39 @@ def several_sockets_from_the_service_manager_are_all_served(t):
 
 
 @test(fairlift_only=True)
+def rules_name_a_socket_of_the_service_manager_by_its_address(t):
+    one, other, port = t.path("one"), t.path("other"), free_port()
+    Path(t.path("rules.toml")).write_text(f"""
+        [export.a]
+        backing = "mem:1m"
+        [export.b]
+        backing = "mem:1m"
+        [export.c]
+        backing = "mem:1m"
+        [client.a]
+        listener = "unix:{one}"
+        exports = "a"
+        [client.b]
+        listener = "unix:{other}"
+        exports = "b"
+        [client.c]
+        listener = "tcp:127.0.0.1:{port}"
+        exports = "c"
+        [client.nobody]
+        listener = "unix:elsewhere"
+        exports = "c"
+        """)
+    server = handed_over(t, one, other, str(port), arguments=("--config", t.path("rules.toml")))
+    server.wait_until_ready()
+    for address, name in (one, "a"), (other, "b"), (("127.0.0.1", port), "c"):
+        with nbdclient.Session(address).greet() as session:
+            equal([found for found, _ in session.list()], [name], f"what is listed at {address}")
+    vain = [line for line in server.log().splitlines() if "it does not listen at" in line]
+    equal(len(vain), 1, "rules that cannot act")
+    contains(vain[0], f"unix:{one}", f"unix:{other}", f"tcp:127.0.0.1:{port}")
+
+
+@test(fairlift_only=True)
 def a_client_that_came_before_the_server_is_served(t):
     """The socket exists before the server does; who connects meanwhile waits, and is served."""
     path = t.path("early")

@@ -16,7 +16,7 @@ use crate::config::keys::SORTS;
 type Example = (&'static str, &'static str);
 
 /// The examples of each command.
-const EXAMPLES: [(&str, &[Example]); 23] = [
+const EXAMPLES: [(&str, &[Example]); 24] = [
     (
         "fairlift",
         &[
@@ -80,6 +80,13 @@ const EXAMPLES: [(&str, &[Example]); 23] = [
     (
         "fairlift-completions",
         &[("fairlift completions bash > /etc/bash_completion.d/fairlift", "Completions for all users of bash:")],
+    ),
+    (
+        "fairlift-token",
+        &[(
+            "fairlift token > token\nsed -n 2p token",
+            "A file that the client reads (--control unix:PATH,token=token), and the line for its table:",
+        )],
     ),
     ("fairlift-version", &[("fairlift version", "Which build this is, for a report:")]),
     ("fairlift-man", &[("fairlift man /usr/local/share/man/man1", "Install all pages:")]),
