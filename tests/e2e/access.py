@@ -510,6 +510,12 @@ def is_let_in(place):
     return False
 
 
+def until_left(server, *exports):
+    """Waits until nobody is at these exports: an export's place for a guest is free then."""
+    ask = lambda: Control(server.t, server).ask("GET", "/v1/exports")
+    until(lambda: not any(export["connections"] for export in ask() if export["name"] in exports), "all have left")
+
+
 @contextlib.contextmanager
 def acting_as(uid, gid):
     """Connections of the block are this user's and this group's."""
@@ -571,11 +577,13 @@ def a_guest_that_may_only_read_is_told_so_and_held_to_it(t):
         reload(server, rule("read_only = false"), "client")
         until(lambda: writes(guest) == OK, "it may write")
     # It may write by one rule, and by the other no more, while it is there and when it comes again.
+    until_left(server, "alice")
     with FrontEnd(alice) as guest:
         equal(guest.offered & (RO | DISCARD | ZEROES), DISCARD | ZEROES, "what it is offered")
         reload(server, rule("read_only = true"), "client")
         until(lambda: writes(guest) == FAILED, "it may not write any more")
         chosen = guest.features
+    until_left(server, "alice")
     with FrontEnd(alice, start=False) as again:
         equal(again.number(1) & RO, RO, "what it is offered")
         again.send(SET_FEATURES, struct.pack("=Q", chosen))
@@ -587,6 +595,7 @@ def a_guest_that_may_only_read_is_told_so_and_held_to_it(t):
         contains(server.log(), 'for export "alice": it has as many connections as it may have')
         client.disconnect()
     until(lambda: is_let_in(alice), "it has room")
+    until_left(server, "alice")
     with FrontEnd(alice) as guest:
         guest.read(0, 512)
         until(lambda: "1 exports alice" in " ".join(server.control("status", "--seconds", "0.1").split()), "it counts")
@@ -612,7 +621,7 @@ def the_socket_of_a_guest_lets_in_who_it_says_and_the_rules_say_to_what(t):
         for user in users:
             with acting_as(*user):
                 found.append(is_let_in(place))
-            until(lambda: not any(export["connections"] for export in Control(t, server).ask("GET", "/v1/exports")), "it has left")
+            until_left(server, "alice", "bob")
         return found
 
     equal([let_in(alice), let_in(bob)], [[True, True, True, False], [True] * 4], "who is let in without rules")
