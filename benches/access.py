@@ -3,6 +3,7 @@
 
     benches/access.py [--tries 10000] [--exports 1000]
     benches/access.py --rules 0 10 1000 [--seconds 5]
+    benches/access.py --strangers 1000 [--seconds 3] [--times 5]
 
 A client that may open a tenth of the exports asks (NBD_OPT_GO), in a random order, for some that are others' and for names that no
 export has. Told are the medians, and how often one of the first took longer than one of the second: where they cannot be told apart,
@@ -10,13 +11,20 @@ that is half, and the distance from it less than about two of its standard devia
 
 --rules: how many connections a second a client opens (NBD_OPT_GO) and closes, one after the other, with so many `[client.NAME]`, of which the last
 lets it in. The numbers take turns, three times; told are medians and extremes.
+
+--strangers: a tenant reads 4 KiB at a time by a unix socket while so many clients a second fail to authenticate by TCP, by turns with a
+certificate of another authority and in plain text for an export of another. Told are the median p99 of its reads without them, with them, and
+the ratio, with the limits of the defaults and with none. Server and tenant have one processor, the strangers the other.
 """
 
 import argparse
 import bisect
 import contextlib
+import multiprocessing
 import os
 import random
+import socket
+import ssl
 import statistics
 import struct
 import subprocess
@@ -28,7 +36,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests/e2e"))
 
-from nbdclient import GO, Client, Session
+from encryption import certificates
+from harness import free_port
+from nbdclient import GO, Client, Closed, Session
 
 BINARY = os.environ.get("FAIRLIFT") or str(ROOT / "target/release/fairlift")
 
@@ -39,21 +49,25 @@ def main():
     arguments.add_argument("--exports", type=int, default=1000)
     arguments.add_argument("--rules", type=int, nargs="+")
     arguments.add_argument("--seconds", type=float, default=5)
+    arguments.add_argument("--strangers", type=int, default=0)
+    arguments.add_argument("--times", type=int, default=5)
     given = arguments.parse_args()
+    if given.strangers:
+        return beside_strangers(given)
     if given.rules:
         return tell_connects(given)
     with tempfile.TemporaryDirectory(prefix="fl-") as place:
         there = [n for n in range(given.exports) if n not in absent(given)]
         config = "".join(f'[export.disk{n:05}]\nbacking = "mem:64k"\ngroup = "/t{n % 10}"\n' for n in there)
-        Path(f"{place}/config.toml").write_text(f'{config}[client.me]\nuid = {os.geteuid()}\ngroup = "/t1"\n')
+        Path(f"{place}/config.toml").write_text(f'[server]\nhandshake_failures = 0\n{config}[client.me]\nuid = {os.geteuid()}\ngroup = "/t1"\n')
         with served(place):
             tell(measured(f"{place}/s", given))
 
 
 @contextlib.contextmanager
-def served(place):
+def served(place, *more, first=()):
     """A server of the config file that lies there."""
-    words = [BINARY, "serve", "--config", f"{place}/config.toml", "--listen", f"unix:{place}/s"]
+    words = [*first, BINARY, "serve", "--config", f"{place}/config.toml", "--listen", f"unix:{place}/s", *more]
     with open(f"{place}/log", "wb") as log:
         server = subprocess.Popen(words, stdout=log, stderr=log)
     try:
@@ -118,6 +132,102 @@ def tell(took):
     longer = sum(bisect.bisect_left(other, each) + bisect.bisect_right(other, each) for each in one) / 2 / len(one) / len(other)
     deviation = ((len(one) + len(other) + 1) / 12 / len(one) / len(other)) ** 0.5
     print(f"the first took longer in {longer:.2%} of pairs, {(longer - 0.5) / deviation:+.1f} standard deviations from a half")
+
+
+# ---- strangers
+
+
+class Place:
+    """As the helpers of the tests want it."""
+
+    def __init__(self, path):
+        self.path = lambda name: f"{path}/{name}"
+
+    def run(self, *words):
+        return subprocess.run(words, check=True, capture_output=True, text=True).stdout
+
+
+def beside_strangers(given):
+    for says, limit in ("the limits of the defaults", ""), ("no limit", "handshake_failures = 0\n"):
+        with tempfile.TemporaryDirectory(prefix="fl-") as path:
+            port = configure(path, limit)
+            with served(path, "--listen", f"tcp:127.0.0.1:{port}", first=("taskset", "-c", "0")):
+                took, came = rounds(path, port, given)
+        without, beside = (statistics.median(took[kind]) for kind in (False, True))
+        shown = {kind: " ".join(f"{each:.0f}" for each in sorted(all_)) for kind, all_ in took.items()}
+        a_second = [count / given.times / given.seconds for count in came]
+        print(f"{says}: p99 {without:.0f} µs without them ({shown[False]}), {beside:.0f} with them ({shown[True]}), ratio {beside / without:.2f}; "
+              f"{a_second[0]:.0f} came a second, {a_second[1]:.1f} were heard")
+
+
+def rounds(path, port, given):
+    """By turns without strangers and with them: the p99 of each round, and how many strangers came and were heard in all."""
+    took, came = {False: [], True: []}, [0, 0]
+    for number in range(2 * given.times):
+        p99, counts = one_round(path, port, given, given.strangers if number % 2 else 0)
+        took[number % 2 == 1].append(p99)
+        came = [sum(all_) for all_ in zip(came, counts)]
+    return took, came
+
+
+def configure(path, limit):
+    """A server for a tenant and for strangers; the port of these."""
+    place, port = certificates(Place(path)), free_port()
+    Path(f"{path}/config.toml").write_text(f"""[server]
+tls = "on"
+tls_certificates = "{place}"
+tls_verify_peer = true
+workers = 1
+{limit}[export.tenant]
+backing = "mem:64m"
+[client.tenant]
+listener = "unix:{path}/s"
+exports = "tenant"
+""")
+    return port
+
+
+def one_round(path, port, given, rate):
+    """The p99 of a tenant's reads in microseconds; how many strangers came, and how many were heard."""
+    end = time.monotonic() + given.seconds
+    counts = multiprocessing.Queue()
+    crowd = [multiprocessing.Process(target=strangers, args=(path, port, rate / 4, end, counts)) for _ in range(4 if rate else 0)]
+    for each in crowd:
+        each.start()
+    os.sched_setaffinity(0, {0})
+    took = []
+    with Client(f"{path}/s", "tenant") as tenant:
+        while time.monotonic() < end:
+            begun = time.perf_counter_ns()
+            tenant.read(4096 * (len(took) % 16384), 4096)
+            took.append(time.perf_counter_ns() - begun)
+    came = [counts.get() for _ in crowd]
+    for each in crowd:
+        each.join()
+    return sorted(took)[len(took) * 99 // 100] / 1000, [sum(all_) for all_ in zip(*came)] or [0, 0]
+
+
+def strangers(path, port, rate, end, counts):
+    """Clients that fail, one after the other, so many a second."""
+    os.sched_setaffinity(0, {1})
+    context = ssl.create_default_context(cafile=f"{path}/pki/ca-cert.pem")
+    context.load_cert_chain(f"{path}/pki/stranger-cert.pem", f"{path}/pki/stranger-key.pem")
+    begun, came, heard = time.monotonic(), 0, 0
+    while (now := time.monotonic()) < end:
+        if came > (now - begun) * rate:
+            time.sleep(0.0005)
+            continue
+        came += 1
+        with contextlib.suppress(Closed, ConnectionError, ssl.SSLError, socket.timeout), Session(("127.0.0.1", port), 5) as session:
+            session.greet()
+            heard += 1
+            if came % 2:
+                session.start_tls(context)
+                session.receive(1)  # the alert
+            else:
+                session.send_option(GO, struct.pack(">I", 6) + b"tenant\0\0")
+                session.option_reply(GO)
+    counts.put((came, heard))
 
 
 if __name__ == "__main__":

@@ -261,6 +261,13 @@ pub struct Limits {
     pub connections: u32,
     /// How long a client may take from one option of its negotiation to the next; six times that for all of it.
     pub handshake_timeout: Duration,
+    /// Clients a second of one address whose negotiation fails, ten seconds' worth at once; beyond, those of the address are
+    /// turned away. 0: any number.
+    pub handshake_failures: u32,
+    /// Clients of one address that negotiate at once; at most half of `connections`.
+    pub handshake_clients: u32,
+    /// Bytes that a client may send before it has chosen an export.
+    pub handshake_bytes: u64,
     /// The largest read or write, 512 bytes to 1 GiB: what is advertised as maximum block size.
     pub request_max: u32,
     /// Requests that one connection may have under way, 1 to 480: their replies fit one message, which the kernel takes in
@@ -287,6 +294,9 @@ impl Default for Limits {
         Self {
             connections: 4096,
             handshake_timeout: secs(10),
+            handshake_failures: 10,
+            handshake_clients: 1024,
+            handshake_bytes: 1 << 20,
             request_max: 32 << 20,
             connection_requests: 128,
             connection_memory: 64 << 20,

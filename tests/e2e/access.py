@@ -6,6 +6,7 @@ import nbdclient
 from control import Control
 from encryption import CLIENT, certificates, client_context, nbds, sign
 from harness import *
+from metrics import samples, scrape
 from nbdclient import *
 from vhostclient import DISCARD, FAILED, FrontEnd, Gone, IN, OK, RO, SET_FEATURES, ZEROES
 
@@ -341,7 +342,8 @@ def random_rules_hold_at_once_for_those_who_are_there_and_those_who_come(t):
     """Three clients, by a socket each, with reads under way while the rules change; what each may do is worked out here once more."""
     places = [f"unix:{t.path(f'c{number}')}" for number in range(3)]
     groups = {"alice": "/tenants/alice", "alice-logs": "/tenants/alice/logs", "bob": "/tenants/bob", "iso": "/iso"}
-    server = t.server(config=EXPORTS, listen=places)
+    exports = "[server]\nhandshake_failures = 0\n" + EXPORTS  # a thousand of them ask for what they may not open
+    server = t.server(config=exports, listen=places)
     control = Control(t, server, t.path("c0.control.sock"))
     there = {}
 
@@ -382,7 +384,7 @@ def random_rules_hold_at_once_for_those_who_are_there_and_those_who_come(t):
     changes = 0
     for _ in range(100):
         rules = [any_rule() for _ in range(t.random.choice([0, 1, 2, 3, 5]))]
-        Path(t.path("server0.toml")).write_text(EXPORTS + "".join(written(*each) for each in enumerate(rules)))
+        Path(t.path("server0.toml")).write_text(exports + "".join(written(*each) for each in enumerate(rules)))
         changes += bool(control.ask("POST", "/v1/reload")["changes"])
         for place in places:
             with Session(place.removeprefix("unix:")).greet() as session:
@@ -480,6 +482,74 @@ def a_client_whose_right_has_gone_and_which_takes_no_replies_is_dropped(t):
         until(lambda: control.ask("GET", "/v1/exports/alice")["connections"] == 0, "the one that takes nothing is gone", 30)
         equal(len(stays.read(0, 512)), 512, "bytes for a client that stays")
     contains(server.log(), "dropped: no [client] allows it any more, and it takes no replies")
+
+
+def is_heard(address, *failing):
+    """Whether the server greets a client, which then asks for these exports and leaves."""
+    with contextlib.suppress(Closed, ConnectionError), Session(address).greet() as session:
+        for name in failing:
+            refuses(session, name)
+        return True
+    return False
+
+
+def turned_away(control, limit):
+    found = samples(scrape(control)[0])
+    return found["fairlift_clients_turned_away_total", f'limit="{limit}"']
+
+
+@test(fairlift_only=True)
+def an_address_whose_clients_fail_is_not_heard_for_a_while_and_others_are(t):
+    port = free_port()
+    limits = "[server]\nhandshake_failures = 1\n"
+    server = t.server(listen=[f"unix:{t.path('s0')}", f"tcp:127.0.0.1:{port}"], config=limits + EXPORTS + "[client.alice]\naddress = \"127.0.0.2\"\ngroup = \"/tenants/alice\"\n")
+    control, at, source = Control(t, server), ("127.0.0.1", port), ["127.0.0.1"]
+    dial = lambda address, timeout=20: socket.create_connection(address, timeout, (source[0], 0)) if address == at else nbdclient_dial(address, timeout)
+    nbdclient_dial = nbdclient.dial
+    with mock.patch.object(nbdclient, "dial", dial):
+        tries = 0
+        while is_heard(at, "bob"):
+            tries += 1
+            assert tries < 1000, "a thousand failures, and it is still heard"
+        assert tries >= 10, f"only {tries} failures were heard"
+        source[0] = "127.0.0.2"
+        for _ in range(50):  # one that opens what it may comes as often as it likes
+            Client(at, "alice").disconnect()
+        assert is_heard(at), "another address is not heard"
+        source[0] = "127.0.0.1"
+        until(lambda: is_heard(at), "its debt is paid off", 30)
+    assert turned_away(control, "failures") > 0, "nothing is counted"
+    lines = [line for line in server.log().splitlines() if "turned away" in line]
+    equal(len(lines), 1, "lines of one address")
+    contains(lines[0], "tcp:127.0.0.1:", "too many of its handshakes have failed (handshake_failures)")
+
+
+@test(fairlift_only=True)
+def one_address_does_not_take_all_places_of_those_who_negotiate(t):
+    port = free_port()
+    server = t.server("disk=mem:1m", listen=[f"unix:{t.path('s0')}", f"tcp:127.0.0.1:{port}"], config="[server]\nmax_connections = 8\n")
+    control, at = Control(t, server), ("127.0.0.1", port)
+    silent = [Session(at).greet() for _ in range(4)]  # half of the places
+    assert not is_heard(at), "a fifth is heard"
+    with mock.patch.object(nbdclient, "dial", lambda address, timeout=20: socket.create_connection(address, timeout, ("127.0.0.2", 0))):
+        Client(at, "disk").disconnect()
+    equal(turned_away(control, "clients"), 1, "turned away")
+    silent.pop().go("disk")  # it has its export, and negotiates no more
+    until(lambda: is_heard(at), "another is heard", 30)
+    for each in silent:
+        each.close()
+
+
+@test(fairlift_only=True)
+def a_stranger_sends_so_many_bytes_and_no_more(t):
+    server = t.server("disk=mem:1m", config="[server]\nhandshake_bytes = \"512k\"\n")
+    with Session(server.address).greet() as session:
+        with contextlib.suppress(ConnectionError):
+            for _ in range(64):  # passed over, as an option of which there is no end
+                session.send_option(999, bytes(32 * KIB), length=0xFFFFFFFF)
+        session.wait_for_close(20)
+    equal(turned_away(Control(t, server), "bytes"), 1, "turned away")
+    server.serves("disk")
 
 
 @test(fairlift_only=True)

@@ -364,6 +364,16 @@ pub(crate) const SERVER_ROWS: &[Row<Server>] = &[
     server("handshake_timeout", Time(|server, time| server.limits.handshake_timeout = time))
         .usual("10s")
         .says("time limit for a step of a client's handshake; six times that for all of it"),
+    server("handshake_failures", Number(0, 1 << 20, |server, number| server.limits.handshake_failures = number as u32))
+        .usual("10")
+        .says("limit on handshakes a second from one address (IPv4, a /64 of IPv6, a user at a unix socket) that fail; ten seconds' worth may come at once; 0 is no limit"),
+    server("handshake_clients", Number(1, 1 << 20, |server, number| server.limits.handshake_clients = number as u32))
+        .usual("1024")
+        .says("limit on clients of one address that are in their handshake; at most half of `max_connections`"),
+    server("handshake_bytes", Other(set_handshake_bytes))
+        .takes("512k to 1g")
+        .usual("1m")
+        .says("limit on what a client sends before it has opened an export"),
     server("request_max", Other(set_request_max))
         .takes("64k to 1g")
         .usual("32m")
@@ -428,6 +438,16 @@ fn set_request_max(server: &mut Server, given: &Given) -> Result<(), String> {
         return Err(format!("takes a size from 64k to 1g, not {}", given.show()));
     }
     server.limits.request_max = bytes as u32;
+    Ok(())
+}
+
+/// A client may send requests behind its last option, and as many are looked at as one buffer holds.
+fn set_handshake_bytes(server: &mut Server, given: &Given) -> Result<(), String> {
+    let bytes = given.size()?;
+    if !(512 << 10..=1 << 30).contains(&bytes) {
+        return Err(format!("takes a size from 512k to 1g, not {}", given.show()));
+    }
+    server.limits.handshake_bytes = bytes;
     Ok(())
 }
 

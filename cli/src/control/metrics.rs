@@ -354,7 +354,7 @@ impl Figures {
     }
 
     fn server(&self, encoder: &mut Encoder<'_, '_>) -> Said {
-        let View { worked, clients, exports, flush_errors, version, started, .. } = &self.view;
+        let View { worked, clients, exports, flush_errors, version, started, turned_away, .. } = &self.view;
         let numbered: Vec<_> = worked.iter().enumerate().map(|(number, worked)| (number.to_string(), worked)).collect();
         let says = "CPU time of the worker";
         encoder.counter_of(Unit::Seconds, "fairlift_worker_busy_seconds", says, |metric| {
@@ -380,6 +380,10 @@ impl Figures {
                 let count = clients.iter().filter(|client| client.worker == at).count();
                 metric.gauge(&[("worker", number)], count as f64)
             })
+        })?;
+        let says = "Clients closed before they opened an export, by the limit of their address that they met";
+        encoder.counter("fairlift_clients_turned_away", says, |metric| {
+            turned_away.iter().try_for_each(|(why, count)| metric.count(&[("limit", why)], *count))
         })?;
         encoder.metric(MetricType::Info, "fairlift_server", None, "The server", |metric| {
             let labels: &[_] = &[("version", env!("CARGO_PKG_VERSION"))];

@@ -20,6 +20,7 @@
 //!           known by the same. A rule that is renamed lets in no more than before.
 
 mod certificate;
+mod gate;
 mod network;
 mod revoked;
 mod role;
@@ -31,6 +32,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 pub use certificate::{Certificate, Subject};
+pub(crate) use gate::{Gate, Visit, Why};
 pub use network::Network;
 pub use revoked::Revoked;
 pub use role::{Control, Grant, Token};

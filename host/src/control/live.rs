@@ -271,6 +271,7 @@ impl Live {
             exports: served.service.exports().list.iter().map(|export| (export.name.clone(), export.size)).collect(),
             disks: self.config.disks.iter().map(disk).collect(),
             clients: clients.iter().map(client).collect(),
+            turned_away: served.service.gate.turned_away(),
             let_in: served.service.exports().access.counts().collect(),
             links,
             flush_errors: errors.map(|(device, errno)| (view::name(&*device), errno.0)).collect(),

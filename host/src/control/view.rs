@@ -39,6 +39,8 @@ pub struct View {
     pub clients: Vec<ClientView>,
     /// How many connections each rule of [`Config::clients`](crate::config::Config::clients) has let in.
     pub let_in: BTreeMap<String, u32>,
+    /// How many clients were closed before they had opened an export, by the limit that they met.
+    pub turned_away: Vec<(&'static str, u64)>,
     /// Backings that are somewhere else, by their names, and how they are connected.
     pub links: Vec<(String, Link)>,
     /// Flush errors that are not acknowledged: the backing, and the error's number.

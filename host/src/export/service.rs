@@ -12,7 +12,7 @@ use fairlift_core::waits::Part;
 use super::allowed::{Allowed, Lists};
 use super::listeners::Listeners;
 use super::{Export, Leave};
-use crate::access::{Access, Peer, Rights};
+use crate::access::{Access, Gate, Peer, Rights};
 use crate::clock;
 use crate::config::Limits;
 use crate::events::Events;
@@ -67,6 +67,8 @@ pub(crate) struct Service {
     clients: Mutex<BTreeMap<(u16, usize), Client>>,
     /// Where clients came from that were refused an export.
     pub(crate) refused: Mutex<Quiet<(Option<u32>, Option<IpAddr>)>>,
+    /// How many clients of an address are heard.
+    pub(crate) gate: Gate,
     pub(crate) events: Events,
     pub(crate) limits: Limits,
     pub(crate) notifiers: Arc<Notifiers>,
@@ -166,6 +168,7 @@ impl Service {
             listeners,
             clients: Mutex::default(),
             refused: Mutex::default(),
+            gate: Gate::new(limits.connections, limits.handshake_failures, limits.handshake_clients),
             events: Events::default(),
             limits,
             notifiers,

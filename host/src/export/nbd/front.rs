@@ -170,8 +170,8 @@ impl Nbd {
         if result >= 0 {
             // SAFETY: the kernel has just made this descriptor for us.
             let fd = unsafe { OwnedFd::from_raw_fd(result) };
-            let newcomer = Newcomer { fd, tls: listening.tls, listener: listening.name.clone() };
-            self.place(engine, now, newcomer);
+            let peer = crate::export::listen::peer(&fd, listening.name.clone());
+            self.place(engine, now, Newcomer { tls: listening.tls, fd, peer });
         } else if ![-libc::ECANCELED, -libc::EINTR, -libc::ECONNABORTED].contains(&result) {
             tracing::warn!(error = %std::io::Error::from_raw_os_error(-result), "a connection could not be accepted");
         }
@@ -192,6 +192,9 @@ impl Nbd {
             tracing::warn!("a connection was refused: there are {total} already (max_connections)");
             return; // closes it
         }
+        if !self.common.service.gate.enter(now, &newcomer.peer) {
+            return; // the same, gate.1
+        }
         let target = self.all.newcomers.place();
         if target == engine.context {
             self.welcome(engine.context, now, newcomer);
@@ -205,7 +208,7 @@ impl Nbd {
         crate::export::listen::prepare(&newcomer.fd);
         let entry = self.connections.vacant_entry();
         let number = entry.key();
-        let peer = crate::export::listen::peer(&newcomer.fd, newcomer.listener);
+        let peer = newcomer.peer;
         let unsent = Arc::<Unsent>::default();
         let client =
             Client { peer: peer.shown.clone(), export: None, since: SystemTime::now(), unsent: Arc::clone(&unsent) };
@@ -287,6 +290,7 @@ impl Front for Nbd {
                 }
                 Some(_) => {
                     tracing::info!(connection = number, "dropped: its negotiation took longer than handshake_timeout");
+                    connection.fail();
                     connection.break_off();
                     self.touch(number);
                 }
@@ -384,7 +388,8 @@ impl Front for Nbd {
             connection.give_up_payload(engine);
             connection.arm(engine, now);
             if connection.is_over() {
-                let connection = self.connections.remove(number);
+                let mut connection = self.connections.remove(number);
+                connection.leave_gate(&self.common.service.gate, now);
                 connection.export().iter().for_each(|export| self.common.present.leave(export.id, number));
                 connection.close(engine);
                 let left = self.common.service.clients().remove(&(engine.context.0, number));

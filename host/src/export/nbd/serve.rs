@@ -28,7 +28,7 @@ use super::check::check;
 use super::handshake::{Advance, Handshake, Session};
 use super::proto::{self, Command as Verb, RequestHeader};
 use super::service::{Command, Common, UserData};
-use crate::access::{Access, Certificate, Entry, Peer};
+use crate::access::{Access, Certificate, Entry, Gate, Peer, Visit, Why};
 use crate::disk::engine::Engine;
 use crate::export::service::Unsent;
 use crate::export::{Export, narrowed};
@@ -78,9 +78,19 @@ pub(crate) struct Connection {
     /// When the bytes came that are looked at, and what they have waited for since.
     received: Instant,
     waits_for: waits::Part,
+    /// While it negotiates: what it has sent, and whether anything about it was wrong.
+    stranger: Option<Stranger>,
     /// Already in the worker's list of connections to look at.
     pub(crate) touched: bool,
     held_back: Option<Lack>,
+}
+
+/// What is held against a client that has not opened an export yet.
+#[derive(Clone, Copy, Default)]
+struct Stranger {
+    bytes: u64,
+    options: u32,
+    failed: bool,
 }
 
 enum Phase {
@@ -179,6 +189,7 @@ impl Connection {
             progress: now,
             received: now,
             waits_for: waits::Part::Room,
+            stranger: Some(Stranger::default()),
             touched: false,
             held_back: None,
         }
@@ -233,6 +244,33 @@ impl Connection {
         shutdown(&self.fd, libc::SHUT_RDWR);
     }
 
+    /// Something about its negotiation is wrong.
+    pub(crate) fn fail(&mut self) {
+        self.stranger.iter_mut().for_each(|stranger| stranger.failed = true);
+    }
+
+    /// Its negotiation ends, if it has not.
+    pub(crate) fn leave_gate(&mut self, gate: &Gate, now: Instant) {
+        let opened = matches!(self.phase, Phase::Serving(_));
+        let Some(Stranger { failed, options, .. }) = self.stranger.take() else { return };
+        let is_unfinished = self.tls.as_ref().is_some_and(|tls| tls.is_handshaking()) || self.tls_next.is_some();
+        let visit = Visit { opened, failed: failed || is_unfinished, tls: self.tls.is_some(), options };
+        gate.leave(now, &self.peer, visit);
+    }
+
+    /// Counts what a stranger sends; whether it was too much.
+    fn is_too_much(&mut self, common: &Common, now: Instant, bytes: usize) -> bool {
+        let Some(stranger) = &mut self.stranger else { return false };
+        stranger.bytes += bytes as u64;
+        let is = stranger.bytes > common.service.limits.handshake_bytes;
+        if is {
+            stranger.failed = true;
+            common.service.gate.turn_away(now, &self.peer, Why::Bytes);
+            self.break_off();
+        }
+        is
+    }
+
     // ---- what the kernel says ----
 
     /// The kernel received something into a shared buffer.
@@ -247,7 +285,7 @@ impl Connection {
         self.receive_armed = None;
         (self.progress, self.received) = (now, now);
         self.more = more;
-        if self.reading {
+        if self.reading && !self.is_too_much(common, now, bytes.len()) {
             self.take(engine, common, bytes);
         }
     }
@@ -347,6 +385,7 @@ impl Connection {
             }
             Err(error) => {
                 tracing::debug!(connection = self.number, %error, "TLS failed");
+                self.fail();
                 self.reading = false; // an alert may still go out
             }
         }
@@ -466,6 +505,10 @@ impl Connection {
         let seen = Seen::new(&exports, &self.peer);
         let (used, step) = handshake.receive(bytes, &seen, &mut self.out.heads);
         let missed = seen.missed.take();
+        if let Some(stranger) = &mut self.stranger {
+            stranger.failed |= !missed.is_none();
+            stranger.options = handshake.options_asked();
+        }
         if !missed.is_none() && seen.rights.are_bounded() {
             common.service.tell_refused(&exports, &self.peer, &missed);
         }
@@ -504,10 +547,12 @@ impl Connection {
                 let entry = seen.entry.take().expect("a client is let in before it is ready");
                 let export = narrowed(&export, entry.right);
                 self.phase = Phase::Serving(Serving { export, entry, session, stream });
+                self.leave_gate(&common.service.gate, engine.now);
             }
             Advance::Close(reason) => {
                 if !reason.is_empty() {
                     tracing::debug!(connection = self.number, reason, "negotiation failed");
+                    self.stranger.iter_mut().for_each(|stranger| stranger.failed = true);
                 }
                 self.reading = false;
             }

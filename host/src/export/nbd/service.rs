@@ -8,6 +8,7 @@ use fairlift_core::waits::Part;
 use fairlift_core::{Duration, Op};
 
 use super::front::Nbd;
+use crate::access::Peer;
 use crate::config::Tls;
 use crate::disk::engine::Engine;
 use crate::export::front::Protocol;
@@ -25,8 +26,7 @@ pub(crate) struct Connections {
 pub(crate) struct Newcomer {
     pub(super) fd: OwnedFd,
     pub(super) tls: Tls,
-    /// The place that it came by.
-    pub(super) listener: String,
+    pub(super) peer: Peer,
 }
 
 impl Protocol for Connections {
