@@ -410,7 +410,7 @@ fn floors_that_are_more_than_the_disk_does_are_told_with_both_figures() {
     let floor = Rates::NONE.with(Rate::Riops, 90_000).with(Rate::Wiops, 5000);
     sim.set_floor(2, floor);
     assert_eq!(sim.queue.kept(sim.now).short, None, "it was not tried yet");
-    sim.run(&asks, now + ms(5500));
+    sim.run(&asks, now + ms(7000));
     let short = sim.queue.kept(sim.now).short.expect("99,500 cannot be kept");
     assert_eq!(
         (short.floors, short.of_bytes),
@@ -419,6 +419,31 @@ fn floors_that_are_more_than_the_disk_does_are_told_with_both_figures() {
     );
     assert!((7000..=8100).contains(&short.done), "{short}");
     sim.set_floor(2, Rates::NONE);
-    sim.run(&asks, now + ms(7500));
+    sim.run(&asks, now + ms(11_000));
     assert_eq!(sim.queue.kept(sim.now).short, None);
+}
+
+/// queue.16: a disk that stood still for a while does less than the floors in that second, and they are kept all the same; and what
+/// was said of a slow disk is no longer said once it is fast.
+#[test]
+fn a_disk_that_stood_still_for_a_while_is_not_short() {
+    let mut said = [PLAIN; GROUPS];
+    said[1].floor = 7600.0;
+    let (mut sim, asks) = (Sim::new(&said), [true; GROUPS]);
+    let run = |sim: &mut Sim, time| sim.run(&asks, sim.now + time);
+    for _ in 0..3 {
+        run(&mut sim, ms(1000));
+        sim.now += ms(400);
+        run(&mut sim, ms(1000));
+        assert_eq!(sim.queue.kept(sim.now).short, None, "it does 8000 again, and the floor of 7600 is kept");
+        run(&mut sim, ms(3000));
+        assert_eq!(sim.queue.kept(sim.now).short, None);
+    }
+    for _ in 0..5 {
+        (0..5).for_each(|_| (run(&mut sim, ms(100)), sim.now += ms(100)).0);
+    }
+    let short = sim.queue.kept(sim.now).short.expect("it does half, for seconds on end");
+    assert!(short.done < 7600, "{short}");
+    run(&mut sim, ms(4000));
+    assert_eq!(sim.queue.kept(sim.now).short, None, "it was seen to do 8000");
 }

@@ -140,7 +140,7 @@ min = "riops=900000"
 min = "riops=5"
 """
     server = t.server(config=config)
-    load = threading.Thread(target=lambda: reads(t, server, "a", 3))
+    load = threading.Thread(target=lambda: reads(t, server, "a", 8))  # seconds one after the other have to be short
     load.start()
     says = 'warning: disk "d": floors (min) add up to 900000 I/Os a second, and the disk was seen to do at most '
     until(lambda: says in change(t, server, "status"), "status says so")

@@ -1,9 +1,11 @@
 //! What the floors of a disk add up to, beside what the disk was seen to do.
 //!
-//! queue.16  What a disk can do is seen in seconds in which some group was below its floor, and waited, at every completion: then
-//!     the disk was busy all the time, and did not do enough. Where the floors of the groups that have streams here add up to
-//!     more than the most of such seconds, they cannot all be kept. Example: two floors of 60,000 reads a second, and a disk that
-//!     does 90,000; each has 45,000 (floor.4). Nothing is said of a disk that was never so busy.
+//! queue.16  What a disk can do is seen where some group was below its floor, and waited, at every completion of [`SECONDS`] seconds
+//!     one after the other: then the disk was busy all the time, and did not do enough. Where the floors of the groups that have
+//!     streams here add up to more than the disk did in the best of these seconds, or in any second since, they cannot all be kept.
+//!     Example: two floors of 60,000 reads a second, and a disk that does 90,000; each has 45,000 (floor.4). A disk that stands still for
+//!     a third of a second leaves a group below its floor for a second or so, until it has caught up: that says nothing. Nothing
+//!     is said of a disk that was never so busy.
 
 use alloc::vec;
 use core::fmt;
@@ -17,6 +19,10 @@ use crate::{Bytes, Duration, Instant};
 /// How long a disk is looked at. Chosen: a floor is what a group gets in a second.
 const LOOK: Duration = secs(1);
 
+/// So many seconds one after the other are no accident. Chosen: a floor that is a tenth below what the disk does is caught up with in one,
+/// after the longest lag that is made up for (floor.2).
+const SECONDS: u32 = 3;
+
 /// Floors that add up to more than the disk was seen to do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Shortage {
@@ -24,7 +30,7 @@ pub struct Shortage {
     pub of_bytes: bool,
     /// What floors add up to, a second.
     pub floors: u64,
-    /// The most that the disk did in a second.
+    /// The most that the disk did in a second, since they are known not to be kept.
     pub done: u64,
 }
 
@@ -61,35 +67,46 @@ impl Work {
 /// What the disk was seen to do.
 #[derive(Default, Debug)]
 pub(super) struct Seen {
-    /// Since when some group has been below its floor, and what was done since.
+    /// The present second: when it began, what was done, and whether some group was below its floor all the time.
     since: Instant,
     work: Work,
-    /// The most in a second.
+    is_below: bool,
+    /// How many such seconds there were one after the other, and the most in one of them.
+    seconds: u32,
+    best: Work,
+    /// The most in a second, of the last such seconds that were enough of them and of all since.
     most: Option<Work>,
 }
 
 impl Seen {
     /// Other floors: what was seen says nothing of them yet.
     pub(super) fn begin(&mut self, now: Instant) {
-        *self = Self { since: now, ..Self::default() };
+        *self = Self { since: now, is_below: true, ..Self::default() };
     }
 
     /// A request ended; `below`: some group is below its floor, and waits.
     #[cold]
     pub(super) fn count(&mut self, now: Instant, bytes: Bytes, below: bool) {
-        if !below {
-            (self.since, self.work) = (now, Work::default());
-            return;
-        }
         self.work.ios += 1;
         self.work.bytes += bytes.get();
+        self.is_below &= below;
         let time = now.since(self.since);
-        if time >= LOOK {
-            let a_second = |amount: u64| (u128::from(amount) * 1_000_000_000 / u128::from(time.as_nanos())) as u64;
-            let work = Work { ios: a_second(self.work.ios), bytes: a_second(self.work.bytes) };
-            self.most = Some(self.most.unwrap_or_default().max(work));
-            (self.since, self.work) = (now, Work::default());
+        if time < LOOK {
+            return;
         }
+        let a_second = |amount: u64| (u128::from(amount) * 1_000_000_000 / u128::from(time.as_nanos())) as u64;
+        let work = Work { ios: a_second(self.work.ios), bytes: a_second(self.work.bytes) };
+        self.most = self.most.map(|most| most.max(work));
+        // A disk of which nothing came for a second has nothing to do, or stands still.
+        if self.is_below && time < LOOK + LOOK {
+            (self.seconds, self.best) = (self.seconds + 1, self.best.max(work));
+        } else {
+            (self.seconds, self.best) = (0, Work::default());
+        }
+        if self.seconds == SECONDS {
+            self.most = Some(self.best);
+        }
+        (self.since, self.work, self.is_below) = (now, Work::default(), true);
     }
 }
 
