@@ -51,7 +51,7 @@ pub fn control(body: &str) {
     let served = &*SERVED;
     let Ok(asked) = serde_json::from_str::<Value>(body) else { return };
     let mut edit = Edit::from(served.clone());
-    match Words::new(&mut edit, &FLAGS).transaction(&asked) {
+    match Words::new(&mut edit, &FLAGS, true).transaction(&asked) {
         Ok(()) => turns(served, &edit),
         Err(says) => tells(&says),
     }

@@ -137,7 +137,7 @@ fn what_is_typed_wrong_is_status_2_and_says_what_is_possible_in_one_style() {
         ("completions foo", "foo: unknown shell; there are bash, elvish, fish, powershell, zsh"),
         (
             "add carol=mem:64m group=/t",
-            "carol=mem:64m: unknown kind; there are group, export, disk, listener; did you mean `fairlift add export carol=mem:64m group=/t`?",
+            "carol=mem:64m: unknown kind; there are group, export, disk, listener, client; did you mean `fairlift add export carol=mem:64m group=/t`?",
         ),
         (
             "serve --listen :10898",

@@ -405,6 +405,76 @@ def an_export_that_goes_to_another_tenant_leaves_the_clients_of_the_first(t):
         server.connect("bob").close()
 
 
+@test(fairlift_only=True, seconds=120)
+def a_rule_that_comes_changes_and_goes_by_command_holds_at_once(t):
+    own, other = t.path("own.sock"), t.path("other.sock")
+    slow = EXPORTS.replace('"mem:8m"\ndescription', '"null:8m,delay=3s"\ndescription')
+    server = t.server(listen=[f"unix:{own}", f"unix:{other}"], config=slow)
+    change = Control(t, server, t.path("own.control.sock"))
+
+    def seen(place):
+        with Session(place).greet() as session:
+            return listed(session)
+
+    def answered_and_closed(client, command, *says):
+        cookies = {client.submit(READ, MIB // 2 * number, 4096) for number in range(16)}
+        until(lambda: sum(disk["in_flight"] for disk in change.ask("GET", "/v1/disks")) >= 16 or client.readable(0), "all are in the disk, or were")
+        contains(change.cli(*command), *says)
+        replies = [client.reply() for _ in cookies]
+        equal({reply.cookie for reply in replies if not reply.error}, cookies, "what was asked before and answered after")
+        equal(client.wait_for_close(20), 0, "bytes after that")
+
+    add = ["add", "client", "backup", f"listener=unix:{own}", "exports=alice,bob", "read_only=true"]
+    added = f'client "backup": added, listener unix:{own}: exports alice, bob, read-only'
+    stranger = Client(other, "alice")
+    contains(change.cli(*add, "--dry-run"), added, "nothing was changed")
+    equal([seen(own), seen(other)], [ALL, ALL], "what is listed after a dry run")
+    contains(change.cli(*add), added)
+    equal(stranger.wait_for_close(20), 0, "bytes for a stranger who was there")
+    equal([seen(own), seen(other)], [{"alice", "bob"}, set()], "what is listed")
+    shown = change.ask("GET", "/v1/clients/backup")
+    equal([shown[key] for key in ("exports", "listener", "read_only", "uid")], [["alice", "bob"], f"unix:{own}", True, None], "what is shown")
+    contains(change.cli("get", "client", "backup"), "alice", "read_only")
+    contains(change.cli("add", "client", "nobody", "exports=iso", code=1), "says not how the client is known: say uid")
+    contains(change.cli("set", "client", "backup", "certificate=CN=a", code=1), "needs tls_verify_peer = true")
+
+    stays = server.connect("alice")
+    assert not is_written(stays), "a client that may only read has written"
+    goes = server.connect("bob")
+    answered_and_closed(goes, ["set", "client", "backup", "exports=alice,none", "read_only=default"], 'client "backup": there is no export "none"')
+    equal(seen(own), {"alice"}, "what is listed after a change")
+    until(lambda: is_written(stays), "the client may write")
+    # One rule in the place of another, at once: who is there does not notice.
+    rule = {"listener": f"unix:{own}", "exports": ["alice", "bob"]}
+    change.ask("POST", "/v1/changes", {"changes": [{"remove": "client", "name": "backup"}, {"add": "client", "name": "mine", **rule},
+                                                   {"add": "client", "name": "theirs", "listener": f"unix:{other}", "exports": "iso"}]})
+    equal(len(stays.read(0, 512)), 512, "bytes for a client that stays")
+    # What a command has added stays; what the file names is as the file has it.
+    file = Path(t.path("server0.toml"))
+    contains(change.cli("reload"), "nothing differs")
+    file.write_text(slow + f'[client.theirs]\nlistener = "unix:{other}"\nexports = "alice-logs"\n')
+    contains(change.cli("reload", "--dry-run"), 'client "theirs"')
+    equal(seen(other), {"iso"}, "what is listed after a dry run of a reload")
+    contains(change.cli("reload"), 'client "theirs"')
+    equal([seen(own), seen(other)], [{"alice", "bob"}, {"alice-logs"}], "what is listed after a reload")
+    change.cli("set", "client", "theirs", "exports=bob")
+    equal(seen(other), {"bob"}, "what is listed after a change of the file's rule")
+    contains(change.cli("reload"), 'taken back: client "theirs"')
+    change.cli("remove", "client", "theirs")
+    equal(seen(other), set(), "what is listed without the file's rule")
+    contains(change.cli("reload"), 'client "theirs": added')
+    equal(seen(other), {"alice-logs"}, "what is listed when the file has brought it back")
+    equal(len(stays.read(0, 512)), 512, "bytes for a client that stays, after all that")
+
+    goes = server.connect("bob")
+    answered_and_closed(goes, ["remove", "client", "mine"], 'client "mine": removed')
+    equal(stays.wait_for_close(20), 0, "bytes for the other client of the rule")
+    equal([seen(own), seen(other)], [set(), {"alice-logs"}], "what is listed without the rule")
+    contains(change.cli("remove", "client", "theirs"), "every client may open every export")
+    equal([seen(own), seen(other)], [ALL, ALL], "what is listed without rules")
+    contains(change.cli("remove", "client", "theirs", code=1), 'there is no client "theirs"')
+
+
 @test(fairlift_only=True)
 def a_client_has_so_many_connections_and_no_more(t):
     rule = f"[client.me]\nuid = {os.geteuid()}\nexports = [\"alice\", \"iso\"]\nmax_connections = "

@@ -515,6 +515,9 @@ def a_shell_completes_the_names_of_what_there_is(t):
     equal(offered("fairlift set export al"), ["alice"], "the exports with al")
     equal(offered("fairlift set group /"), ["/", "/alice", "/bob", "/tenants", "/tenants/carol"], "the groups")
     equal(offered("fairlift remove disk "), [disk["name"] for disk in control.ask("GET", "/v1/disks")], "the disks")
+    control.cli("add", "client", "backup", "uid=0", "exports=alice,bob", "group=/")
+    equal(offered("fairlift set client "), ["backup"], "the clients")
+    equal(offered("fairlift set client backup exports=a"), ["exports=alice"], "the exports that a client may open")
     equal(offered("fairlift set group /tenants/carol we"), ["weight="], "what a group has that begins with we")
     equal(offered("fairlift set disk ssd0 read"), ["read_expire="], "the tunables of mq-deadline with read")
     if "mq-deadline" not in offered("fairlift set disk ssd0 scheduler = "):

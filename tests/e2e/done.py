@@ -31,6 +31,19 @@ KEYS = {
         "description": ([("Alice's", "Alice's"), ("", "")], ["x" * 4097]),
         "faults": ([], ["relative", "/nowhere/rules.toml"]),
     },
+    "clients": {
+        "uid": ([(7, 7), ("65534", 65534), ("default", None)], [2**32 - 1]),
+        "gid": ([("8", 8), (None, None)], [2**32 - 1]),
+        "certificate": ([("CN=alice", "CN=alice"), ("default", None)], ["CN=", "odd"]),
+        "address": ([("10.0.0.0/8", "10.0.0.0/8"), ("::1", "::1"), ("default", None)], ["10.0.0.1/8", "x", ""]),
+        "listener": ([("unix:/x.sock", "unix:/x.sock"), ("default", None)], ["unix:x.sock", "odd"]),
+        "token": ([("sha256:" + "7" * 64, "sha256:77777777…")], ["7" * 64, "sha256:7"]),
+        "exports": ([("a", ["a"]), ("a,b", ["a", "b"]), (["b"], ["b"]), ("default", [])], [",", {"odd": 1}, [["a"]]]),
+        "group": ([("/a", "/a"), ("default", None)], ["odd", "/a//b"]),
+        "control": ([("none", "none"), ("see", "see"), ("change", "change"), ("tenant", "tenant"), ("default", None)], ["all"]),
+        "read_only": ([(True, True), ("off", False)], []),
+        "max_connections": ([(3, 3), ("1", 1), ("default", None)], [0, "many"]),
+    },
     "listeners": {"tls": ([("off", "off")], ["on", "require"])},  # there is no certificate
 }
 
@@ -192,6 +205,38 @@ def a_listener_is_there_when_success_was_answered_in_every_state(t):
             until(lambda: not os.path.exists(place), "it is closed")
     other.close()
     equal(asks.done, {"tls"}, "keys that were taken")
+
+
+@test(fairlift_only=True, seconds=60)
+def a_client_is_allowed_what_was_answered_with_success_in_every_state(t):
+    digest = "sha256:" + "1" * 64
+    server = t.server(config=f"""
+        [export.a]
+        backing = "mem:1m"
+        [client.exports]
+        uid = 1
+        exports = ["a"]
+        [client.tenant]
+        gid = 1
+        group = "/a"
+        control = "tenant"
+        [client.token]
+        token = "{digest}"
+        control = "see"
+        """)
+    asks = Asks(t, server)
+    for name in "exports", "tenant", "token":
+        for key, value, answer in tried(asks, "clients", "PATCH", "/v1/clients/{name}", name, lambda key, value: (f"/v1/clients/{name}", {key: value})):
+            equal(asks.control.ask("GET", f"/v1/clients/{name}").get(key), answer.get(key), f"{key} of {name} afterwards")
+    equal(asks.done, set(KEYS["clients"]), "keys of which a value was taken in some state")
+    number = itertools.count()
+    for more in {"exports": "a"}, {"group": "/a", "control": "see"}:
+        for key, value, answer in tried(asks, "clients", "POST", "/v1/clients", f"added with {more}", lambda key, value: (
+                "/v1/clients", {"name": f"new {next(number)}", "uid": 7, **more, key: value})):
+            place = f"/v1/clients/{answer['name'].replace(' ', '%20')}"
+            equal(asks.control.ask("GET", place).get(key), answer.get(key), f"{key} of what was added")
+            asks.control.ask("DELETE", place)
+            asks.control.ask("GET", place, code=404)
 
 
 if __name__ == "__main__":

@@ -139,7 +139,7 @@ def routes(server):
     """Each method and route of the server's own document, with names in place."""
     paths = Control(server.t, server).ask("GET", "/v1/openapi.json")["paths"]
     names = {"exports": ["alice", "bobexport"], "why": ["alice", "bobexport"], "groups": ["tenants/alice", "tenants/bobgroup"],
-             "disks": ["shared", "nachbardisk"], "listeners": ["unix:x", "unix:y"]}
+             "disks": ["shared", "nachbardisk"], "listeners": ["unix:x", "unix:y"], "clients": ["watch", "nothing"]}
     for path, methods in paths.items():
         kind = path.split("/")[2] if path.startswith("/v1/") else ""
         for method in methods:
@@ -167,10 +167,13 @@ def every_route_asks_for_its_right(t):
     equal([allowed["none"], allowed["stranger"]], [page, page], "what clients without a role may ask for")
     equal({method for method, _ in allowed["see"]}, {"GET"}, "what one may do who may look")
     equal({path for _, path in allowed["see"]}, {path for method, path, _ in routes(s) if method == "GET"}, "what one may see who may look")
-    for route in [("GET", "/v1/trace"), ("GET", "/v1/disks"), ("GET", "/v1/disks/shared"), ("GET", "/v1/listeners")]:
+    for route in [("GET", "/v1/trace"), ("GET", "/v1/disks"), ("GET", "/v1/disks/shared"), ("GET", "/v1/listeners"), ("GET", "/v1/clients"), ("GET", "/v1/clients/watch")]:
         assert route in allowed["see"] and route not in allowed["alice"], route
     # Without a key nothing is set, which is in no group of hers but her own a mistake of hers.
     equal({route for route in allowed["alice"] if route[0] != "GET"}, {("PATCH", "/v1/groups/tenants/alice")}, "what a tenant may change")
+    for uid, token in (2009, TOKEN), (2002, ""):
+        for path in "/v1/clients", "/v1/clients/watch", "/v1/state", "/v1/status?seconds=0.05":
+            assert hashlib.sha256(TOKEN.encode()).hexdigest().encode() not in ask(s, uid, path, token=token)[1], f"{path} shows a token's digest"
     assert asked > 150, asked
     assert s.process.poll() is None, "the server has ended"
 

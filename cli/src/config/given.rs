@@ -84,7 +84,7 @@ impl TryFrom<&Value> for Given {
             Value::Number(number) => Self::Word(number.to_string()),
             Value::Bool(switch) => Self::Word(switch.to_string()),
             Value::Null => Self::Word("auto".into()),
-            Value::Array(_) => return Err("takes text, a number, true or false".into()),
+            Value::Array(list) => Self::List(list.iter().map(Self::try_from).collect::<Result<_, _>>()?),
             Value::Object(table) => {
                 let all = table.iter().map(|(key, value)| Ok((key.clone(), Self::try_from(value)?)));
                 Self::Table(all.collect::<Result<_, String>>()?)
@@ -125,6 +125,15 @@ impl Given {
         match self {
             Self::Word(text) | Self::Text(text) => Ok(text),
             _ => Err(format!("takes text in quotes, not {}", self.show())),
+        }
+    }
+
+    /// The texts of a list. On a command line, and in JSON where it is one text, commas part them.
+    pub(crate) fn texts(&self) -> Result<Vec<&str>, String> {
+        match self {
+            Self::Word(text) => Ok(text.split(',').filter(|one| !one.is_empty()).collect()),
+            Self::List(all) => all.iter().map(Self::text).collect(),
+            one => Ok(vec![one.text()?]),
         }
     }
 

@@ -1,4 +1,4 @@
-//! The keys of exports, disks, groups, listeners and the server: one row for each.
+//! The keys of exports, disks, groups, listeners, clients and the server: one row for each.
 //!
 //! From a row come what the config file and JSON take for it, what a server that runs can have changed, the refusal of unknown
 //! keys, the suggestions, what a shell completes, the types of the OpenAPI document, and the tables of `docs/config.md`.
@@ -33,6 +33,7 @@ pub(crate) fn keys(kind: Kind, act: Act) -> Vec<Key> {
         (Kind::Export, _) => export_keys(),
         (Kind::Disk, _) => all(DISK_ROWS),
         (Kind::Listener, _) => all(LISTENER_ROWS),
+        (Kind::Client, _) => all(CLIENT_ROWS),
     };
     all.into_iter().filter(|key| key.acts[usize::from(act == Act::Set)]).collect()
 }
@@ -310,6 +311,12 @@ fn controls() -> Vec<&'static str> {
     Control::ALL.map(Control::name).into()
 }
 
+/// Why a client cannot be known by its certificate; `verifies`: clients are asked for one. (Places of control ask for themselves.)
+pub(crate) fn why_unverified(rule: &Rule, verifies: bool) -> Option<&'static str> {
+    let is_unknown = !verifies && rule.control.is_none() && rule.certificate.is_some();
+    is_unknown.then_some("needs tls_verify_peer = true: no client is asked for a certificate")
+}
+
 /// What the kernel takes for no user.
 const NO_ID: u64 = u32::MAX as u64;
 
@@ -425,7 +432,7 @@ const fn group(name: &'static str, put: Put<GroupKeys>) -> Row<GroupKeys> {
 }
 
 const fn client(name: &'static str, put: Put<Rule>) -> Row<Rule> {
-    Row::new(name, put).only(true, false)
+    Row::new(name, put).live()
 }
 
 const fn server(name: &'static str, put: Put<Server>) -> Row<Server> {
@@ -537,6 +544,12 @@ mod tests {
         export("size", "\"1m\"", json!(1 << 20));
         export("ioprio", "\"rt/2\"", json!("rt/2"));
         let way = |key, toml, json| both(ways::ROWS, Ways::default, |ways| format!("{ways:?}"), key, toml, &json);
+        let client = |key, toml, json| both(CLIENT_ROWS, Rule::default, |rule| format!("{rule:?}"), key, toml, &json);
+        client("uid", "1001", json!("1001"));
+        client("address", "\"10.0.0.0/8\"", json!("10.0.0.0/8"));
+        client("exports", "[\"a\", \"b\"]", json!("a,b"));
+        client("exports", "\"a,b\"", json!(["a,b"]));
+        client("control", "\"see\"", json!("see"));
         way("vhost_user", "\"/run/a\"", json!("/run/a"));
         way("ublk", "{ queues = 2, recover = false }", json!({"queues": 2, "recover": false}));
     }

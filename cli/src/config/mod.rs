@@ -359,6 +359,9 @@ impl Reading<'_> {
 
     fn client(&mut self, section: &Section<'_>) -> Allowed {
         let mut said = Rule { name: section.name.clone(), ..Rule::default() };
+        if let Err(says) = check_name("a client", &section.name) {
+            self.note(section.at.clone(), &section.path, says);
+        }
         let before = self.mistakes.len();
         section.put(self.mistakes, CLIENT_ROWS, &mut said);
         if let Err((_, says)) = said.check()

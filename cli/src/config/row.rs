@@ -17,6 +17,7 @@ pub(crate) enum Kind {
     Export,
     Disk,
     Listener,
+    Client,
 }
 
 impl Kind {
@@ -34,8 +35,13 @@ pub(crate) enum Act {
     Remove,
 }
 
-pub(crate) const KINDS: [(&str, Kind); 4] =
-    [("group", Kind::Group), ("export", Kind::Export), ("disk", Kind::Disk), ("listener", Kind::Listener)];
+pub(crate) const KINDS: [(&str, Kind); 5] = [
+    ("group", Kind::Group),
+    ("export", Kind::Export),
+    ("disk", Kind::Disk),
+    ("listener", Kind::Listener),
+    ("client", Kind::Client),
+];
 
 /// What a key takes, and where that is put.
 pub(crate) enum Put<T> {
@@ -188,7 +194,12 @@ impl<T> Row<T> {
             Put::Text(put) | Put::Choice(_, put) => put(to, given.text()?)?,
             Put::Backing(put) => put(to, backing::parse(given.text()?)?),
             Put::Other(put) => put(to, given)?,
-            Put::List(..) | Put::Elsewhere => {}
+            Put::List(none, put) => {
+                let all = given.texts()?;
+                none.filter(|_| all.is_empty()).map_or(Ok(()), |none| Err(none.to_owned()))?;
+                all.into_iter().try_for_each(|text| put(to, text, 0..0))?;
+            }
+            Put::Elsewhere => {}
         }
         Ok(())
     }
@@ -248,7 +259,8 @@ impl<T> Row<T> {
             Put::Backing(_) => (Backing::takes(), text(), vec![]),
             Put::Choice(words, _) => (words().join(", "), json!({"enum": words()}), words()),
             Put::Other(_) => ("text".into(), json!({"type": ["boolean", "string", "object"]}), vec![]),
-            Put::List(..) | Put::Elsewhere => ("text".into(), json!({"type": "object"}), vec![]),
+            Put::List(..) => ("a list".into(), or(json!({"type": "array", "items": text()}), text()), vec![]),
+            Put::Elsewhere => ("text".into(), json!({"type": "object"}), vec![]),
         }
     }
 }

@@ -68,6 +68,8 @@ pub(crate) fn wanted(now: &Config, was: &Config, new: &Config, rotates: impl Fn(
     let others =
         now.listeners.iter().filter(|one| !has(was, &one.address.to_string()) && !has(new, &one.address.to_string()));
     wanted.listeners.extend(others.cloned());
+    let is_said = |name: &str| [was, new].iter().any(|config| config.clients.iter().any(|rule| rule.name == name));
+    wanted.clients.extend(now.clients.iter().filter(|rule| !is_said(&rule.name)).cloned());
     wanted
 }
 

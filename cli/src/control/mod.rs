@@ -50,6 +50,9 @@ pub(crate) trait ConfigFile: Send + Sync {
     /// How clients reach exports that are added and do not say so.
     fn ways(&self) -> &ways::Flags;
 
+    /// Whether clients of exports are asked for a certificate.
+    fn verifies(&self) -> bool;
+
     /// What of it cannot act, a line each.
     fn warnings(&self, handle: &Handle) -> Vec<String>;
 

@@ -203,7 +203,9 @@ mod tests {
             let page = matches!(route.does, Does::Page(_));
             let of_all = matches!(
                 route.does,
-                Does::Trace | Does::List(Kind::Disk | Kind::Listener) | Does::Look(Kind::Disk | Kind::Listener)
+                Does::Trace
+                    | Does::List(Kind::Disk | Kind::Listener | Kind::Client)
+                    | Does::Look(Kind::Disk | Kind::Listener | Kind::Client)
             );
             let delegated = route.does == Does::Change(Act::Set, Kind::Group);
             let got = [Grant::None, tenant(), Grant::See, Grant::Change].map(|role| route.needs.is_of(&role).is_ok());

@@ -80,7 +80,13 @@ pub(super) const ROUTES: &[Route] = &[
     row(Right::Nothing, Method::GET, "/page.js", Does::Page(page::Asset::Script), "Its script"),
     row(Right::Own, Method::GET, "/v1", Does::Server, "The server: version, workers, listeners, flush errors"),
     row(Right::Own, Method::GET, "/v1/openapi.json", Does::Document, "This document"),
-    row(Right::Own, Method::GET, "/v1/state", Does::All, "All current settings: exports, disks, groups, listeners"),
+    row(
+        Right::Own,
+        Method::GET,
+        "/v1/state",
+        Does::All,
+        "All current settings: exports, disks, groups, listeners, clients",
+    ),
     row(
         Right::Own,
         Method::GET,
@@ -175,6 +181,23 @@ pub(super) const ROUTES: &[Route] = &[
         "/v1/listeners/{*name}",
         Does::Change(Act::Remove, Kind::Listener),
         "Closes a listener; connections made through it stay open",
+    ),
+    row(Right::See, Method::GET, "/v1/clients", Does::List(Kind::Client), "Who may open and change what"),
+    row(Right::Change, Method::POST, "/v1/clients", Does::Change(Act::Add, Kind::Client), "Adds a client"),
+    row(Right::See, Method::GET, "/v1/clients/{name}", Does::Look(Kind::Client), "A client, and what it may"),
+    row(
+        Right::Change,
+        Method::PATCH,
+        "/v1/clients/{name}",
+        Does::Change(Act::Set, Kind::Client),
+        "Changes how a client is known, and what it may",
+    ),
+    row(
+        Right::Change,
+        Method::DELETE,
+        "/v1/clients/{name}",
+        Does::Change(Act::Remove, Kind::Client),
+        "Removes a client: connections that no other allows are answered and closed",
     ),
     row(Right::Own, Method::GET, "/v1/connections", Does::Connections, "All connections"),
     row(
@@ -363,7 +386,7 @@ impl App {
             roles::may_set(&role, &self.state().await?.config, &name, &keys)?;
         }
         self.change(asked.who, asked.headers, dry_run, Some((kind, name.clone())), move |edit| {
-            Words::new(edit, file.ways()).change(act, kind, &name, keys)
+            Words::new(edit, file.ways(), file.verifies()).change(act, kind, &name, keys)
         })
         .await
     }
@@ -379,7 +402,7 @@ impl App {
         }
         let file = Arc::clone(&self.file);
         self.change(asked.who, asked.headers, dry_run, None, move |edit| {
-            Words::new(edit, file.ways()).transaction(&list)
+            Words::new(edit, file.ways(), file.verifies()).transaction(&list)
         })
         .await
     }
@@ -650,6 +673,7 @@ fn list(kind: Kind, state: &State, view: &View) -> Value {
         Kind::Disk => config.disks.iter().filter_map(|disk| disk_of(disk, view)).collect(),
         Kind::Group => show::tree(config, 0),
         Kind::Listener => config.listeners.iter().map(show::listener).collect(),
+        Kind::Client => config.clients.iter().map(|rule| show::rule(rule, view)).collect(),
     }
 }
 
@@ -688,6 +712,10 @@ fn one(kind: Kind, name: &str, state: &State, view: &View) -> Result<Value, Fail
                 config.listeners.iter().map(|listener| crate::words::place::show(&listener.address)).collect();
             let at = find("listener", names.iter().map(String::as_str).collect())?;
             show::listener(&config.listeners[at])
+        }
+        Kind::Client => {
+            let at = find("client", config.clients.iter().map(|rule| &*rule.name).collect())?;
+            show::rule(&config.clients[at], view)
         }
     })
 }

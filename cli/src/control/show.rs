@@ -2,7 +2,7 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use fairlift::access::Rule;
+use fairlift::access::{Control, Rule};
 use fairlift::config::{Config, Disk, Export, Listener, Tls, WayIn};
 use fairlift::control::view::{ClientView, DiskView};
 use fairlift::control::{Event, State, View};
@@ -187,6 +187,31 @@ pub(super) fn client_rule(rule: &Rule, view: &View) -> Value {
     })
 }
 
+/// The keys of a rule and their values, as they can be asked for; of a token the beginning.
+pub(super) fn rule_keys(rule: &Rule) -> Value {
+    json!({
+        "uid": rule.uid,
+        "gid": rule.gid,
+        "certificate": rule.certificate.as_ref().map(ToString::to_string),
+        "address": rule.address.map(|network| network.to_string()),
+        "listener": rule.listener,
+        "token": rule.token.map(|token| token.to_string()),
+        "exports": rule.exports,
+        "group": rule.group,
+        "control": rule.control.map(Control::name),
+        "read_only": rule.read_only,
+        "max_connections": rule.max_connections,
+    })
+}
+
+/// A rule with its keys.
+pub(super) fn rule(rule: &Rule, view: &View) -> Value {
+    let mut shown = client_rule(rule, view);
+    let keys = rule_keys(rule).as_object_mut().map(std::mem::take).unwrap_or_default();
+    keys.into_iter().for_each(|(key, value)| shown[key] = value);
+    shown
+}
+
 /// All that is in force.
 pub(super) fn state(state: &State, view: &View) -> Value {
     let config = &state.config;
@@ -198,6 +223,7 @@ pub(super) fn state(state: &State, view: &View) -> Value {
         "disks": config.disks.iter().filter_map(|one| Some(without_tunables(disk(one, find(one)?)))).collect::<Value>(),
         "groups": tree(config, 0),
         "listeners": config.listeners.iter().map(listener).collect::<Value>(),
+        "clients": config.clients.iter().map(|one| rule(one, view)).collect::<Value>(),
     })
 }
 

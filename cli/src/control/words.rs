@@ -4,13 +4,16 @@
 //! is written. Numbers may be numbers or text (`"size": "10g"`), as in the config file.
 
 use std::collections::{BTreeSet, HashMap};
+use std::path::Path;
 
+use fairlift::access::Rule;
 use fairlift::config::{Backing, Config, Disk, Export, Listener, Tls};
 use fairlift::control::{Edit, Leave};
 use fairlift_core::{Group, GroupId, Weight, flush, sched};
 use fairlift_lab::suggestion;
 use serde_json::{Map, Value};
 
+use super::show;
 use crate::config::faults;
 use crate::config::given::Given;
 use crate::config::keys::{self, ExportKeys, GroupKeys};
@@ -45,11 +48,13 @@ pub(crate) struct Words<'a> {
     before: Config,
     /// How clients reach exports that are added and do not say so.
     ways: &'a ways::Flags,
+    /// Whether clients are asked for a certificate.
+    verifies: bool,
 }
 
 impl<'a> Words<'a> {
-    pub(crate) fn new(edit: &'a mut Edit, ways: &'a ways::Flags) -> Self {
-        Self { before: edit.config.clone(), edit, ways }
+    pub(crate) fn new(edit: &'a mut Edit, ways: &'a ways::Flags, verifies: bool) -> Self {
+        Self { before: edit.config.clone(), edit, ways, verifies }
     }
 
     /// A transaction: `[{"set": "group", "name": "/a", "weight": 300}, …]`.
@@ -122,6 +127,7 @@ impl<'a> Words<'a> {
                 keys.finish(&[])?;
                 Err("a listener cannot be changed: remove it, and add another".into())
             }
+            (Kind::Client, Act::Add | Act::Set) => self.client(act, name, keys),
         }
     }
 
@@ -134,6 +140,7 @@ impl<'a> Words<'a> {
             Kind::Export => self.edit.remove_export(name, if now { Leave::Cut } else { Leave::Drain }),
             Kind::Disk => self.edit.remove_disk(name),
             Kind::Listener => self.edit.remove_listener(name),
+            Kind::Client => self.edit.remove_client(name),
         }
     }
 
@@ -253,6 +260,33 @@ impl<'a> Words<'a> {
         }
         self.edit.add_listener(listener)
     }
+
+    /// What is not said of a rule that is there stays. [`DEFAULT`], in JSON also null, takes a key back.
+    fn client(&mut self, act: Act, name: &str, mut keys: Keys) -> Result<(), String> {
+        let mut rule = Rule { name: name.into(), ..Rule::default() };
+        let there = self.edit.config.clients.iter().find(|there| there.name == name).filter(|_| act == Act::Set);
+        if let Some(there) = there {
+            rule.token = there.token.filter(|_| !keys.keys.contains_key("token"));
+            let Value::Object(mut stays) = show::rule_keys(there) else { unreachable!("keys are an object") };
+            stays.remove("token"); // of which only the beginning is shown
+            stays.retain(|_, value| !value.as_array().is_some_and(Vec::is_empty));
+            stays.into_iter().for_each(|(key, value)| _ = keys.keys.entry(key).or_insert(value));
+        }
+        let is_default = |value: &Value| value.is_null() || value == DEFAULT;
+        let is_key = |key: &str| keys::CLIENT_ROWS.iter().any(|row| row.name == key);
+        keys.keys.retain(|key, value| !(is_default(value) && is_key(key)));
+        keys.put(keys::CLIENT_ROWS, &mut rule)?;
+        keys.finish(&[])?;
+        if let Some(path) = rule.listener.as_ref().and_then(|place| place.strip_prefix("unix:")) {
+            check_path(Path::new(path)).map_err(|why| format!("listener: {why}"))?;
+        }
+        keys::why_unverified(&rule, self.verifies).map_or(Ok(()), |why| Err(format!("certificate: {why}")))?;
+        if act == Act::Add {
+            return self.edit.add_client(rule);
+        }
+        *self.edit.client(name)? = rule;
+        Ok(())
+    }
 }
 
 /// Keys that have not been used.
@@ -350,7 +384,7 @@ pub(super) mod tests {
 
     fn read(list: Value) -> Result<Vec<String>, String> {
         let mut edit = Edit::from(config());
-        Words::new(&mut edit, &ways::Flags::default()).transaction(&list)?;
+        Words::new(&mut edit, &ways::Flags::default(), false).transaction(&list)?;
         Ok(difference(&config(), &edit).unwrap().iter().map(Step::to_string).collect())
     }
 
@@ -389,13 +423,92 @@ pub(super) mod tests {
             let mut one = json!({"add": "export", "name": name, "backing": "mem:1m"});
             one.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
             let mut edit = Edit::from(config());
-            Words::new(&mut edit, &flags.ways).transaction(&json!([one]))?;
+            Words::new(&mut edit, &flags.ways, false).transaction(&json!([one]))?;
             Ok::<_, String>(edit.config.exports[0].ways.iter().map(|way| (way.key(), way.written())).collect())
         };
         let socket = |at: &str| Ok(vec![("vhost_user", at.to_owned())]);
         assert_eq!(add("a", json!({})), socket("/run/vm/a"), "a block device is said of exports at the start");
         assert_eq!(add("a/b", json!({"vhost_user": "/run/b"})), socket("/run/b"));
         assert!(add("a/b", json!({})).unwrap_err().contains("cannot have its name"));
+    }
+
+    /// A rule with every key, and what of it is shown, given back, is the same rule.
+    #[test]
+    fn a_client_keeps_the_keys_that_are_not_spoken_of() {
+        let token = format!("sha256:{}", "7".repeat(64));
+        let all = json!({
+            "uid": 7, "gid": "8", "certificate": "DNS:A.example", "address": "10.0.0.0/8", "listener": "tcp:localhost:1",
+            "token": token, "exports": ["a,b", "default"], "group": "/t", "control": "see", "read_only": true,
+            "max_connections": 3,
+        });
+        let with = |more: Value| {
+            let mut keys = all.as_object().unwrap().clone();
+            keys.extend(more.as_object().unwrap().clone());
+            keys
+        };
+        let made = |changes: &[(Act, Value)]| {
+            let mut edit = Edit::from(config());
+            for (act, keys) in changes {
+                let flags = ways::Flags::default();
+                Words::new(&mut edit, &flags, true).change(
+                    *act,
+                    Kind::Client,
+                    "x",
+                    keys.as_object().unwrap().clone(),
+                )?;
+            }
+            Ok::<_, String>(edit.config.clients)
+        };
+        let once = |more: Value| made(&[(Act::Add, with(more).into())]).unwrap();
+        assert_eq!(keys::keys(Kind::Client, Act::Set).len(), all.as_object().unwrap().len(), "each key is tried");
+        for (set, wanted) in [
+            (json!({}), json!({})),
+            (json!({"uid": 9}), json!({"uid": 9})),
+            (json!({"exports": "c,d"}), json!({"exports": ["c", "d"]})),
+            (
+                json!({"token": format!("sha256:{}", "8".repeat(64))}),
+                json!({"token": format!("sha256:{}", "8".repeat(64))}),
+            ),
+            (json!({"address": "default", "token": null}), json!({"address": null, "token": "default"})),
+            (json!({"exports": "default"}), json!({"exports": null})),
+        ] {
+            assert_eq!(made(&[(Act::Add, all.clone()), (Act::Set, set.clone())]).unwrap(), once(wanted), "{set}");
+        }
+        let mut keys = all.as_object().unwrap().clone();
+        keys.keys().for_each(|key| assert_ne!(once(json!({key: null})), once(json!({})), "{key}"));
+        assert!(!show::rule_keys(&once(json!({}))[0]).to_string().contains(&token));
+        for (key, value, why) in [
+            ("exports", json!([]), "exports: lists no export"),
+            ("exports", json!(""), "exports: lists no export"),
+            ("exports", json!([["a"]]), "exports: takes text in quotes, not a list"),
+            ("listener", json!("unix:a.sock"), "listener: takes a path from the root"),
+            ("token", json!("secret"), "and not the token itself"),
+            ("prots", json!(null), "unknown key \"prots\" of a client"),
+        ] {
+            let says = made(&[(Act::Add, with(json!({key: value})).into())]).unwrap_err();
+            assert!(says.contains(why) && !says.contains("secret"), "{key}: {says}");
+        }
+        assert!(made(&[(Act::Add, all.clone()), (Act::Add, all.clone())]).unwrap_err().contains("is there already"));
+        assert!(made(&[(Act::Set, json!({"uid": 1}))]).unwrap_err().contains("there is no client \"x\""));
+        keys = with(json!({"control": null, "token": null}));
+        let says = Words::new(&mut Edit::from(config()), &ways::Flags::default(), false)
+            .change(Act::Add, Kind::Client, "x", keys)
+            .unwrap_err();
+        assert_eq!(says, "certificate: needs tls_verify_peer = true: no client is asked for a certificate");
+    }
+
+    #[test]
+    fn a_client_that_says_not_how_it_is_known_is_refused_as_in_the_file() {
+        for (keys, key) in
+            [(json!({}), "uid"), (json!({"uid": 7}), "exports"), (json!({"uid": 7, "control": "tenant"}), "control")]
+        {
+            let mut edit = Edit::from(config());
+            let keys = keys.as_object().unwrap().clone();
+            Words::new(&mut edit, &ways::Flags::default(), false).change(Act::Add, Kind::Client, "x", keys).unwrap();
+            let wrong = difference(&config(), &edit).unwrap_err();
+            assert_eq!(wrong.iter().map(|one| one.key).collect::<Vec<_>>(), [key]);
+            assert_eq!(wrong[0].says, edit.config.clients[0].check().unwrap_err().1);
+        }
     }
 
     #[test]
@@ -424,11 +537,11 @@ pub(super) mod tests {
             ),
             (
                 json!({"set": "grup", "name": "/a"}),
-                "kind takes group, export, disk, listener, not \"grup\"; did you mean \"group\"?",
+                "kind takes group, export, disk, listener, client, not \"grup\"; did you mean \"group\"?",
             ),
             (json!({"set": "group", "add": "group", "name": "/a"}), "one of add, set and remove"),
             (json!({"set": "group", "name": "/a", "weight": 0}), "weight: takes a number from 1 to 1000, not \"0\""),
-            (json!({"set": "group", "name": "/a", "weight": [1]}), "weight: takes text, a number, true or false"),
+            (json!({"set": "group", "name": "/a", "weight": [1]}), "weight: takes a number from 1 to 1000, not a list"),
             (json!({"set": "group"}), "name is missing"),
             (json!(7), "a change is an object such as"),
             (json!({"add": "export", "name": "a"}), "export \"a\" needs a backing"),

@@ -109,32 +109,34 @@ pub(crate) struct TraceArgs {
 #[derive(Debug, Args)]
 pub(crate) struct GetArgs {
     /// What to show
-    #[arg(value_parser = PossibleValuesParser::new(["export", "disk", "group", "listener", "connection", "server"]))]
+    #[arg(value_parser = PossibleValuesParser::new(["export", "disk", "group", "listener", "client", "connection", "server"]))]
     pub(crate) kind: Option<String>,
-    /// Its name: an export's or disk's, or a group's path
+    /// Its name: an export's, disk's or client's, or a group's path
     #[arg(add = ArgValueCandidates::new(complete::names))]
     pub(crate) name: Option<String>,
     #[command(flatten)]
     pub(crate) at: At,
 }
 
-/// Change a group, an export or a disk of a running server
+/// Change a group, an export, a disk or a client of a running server
 ///
 /// Keys of a group: weight; max, min and burst, as in max="riops=3000 wbps=50m" or max=none; latency, as in latency=2ms or
 /// latency=none. Of an export: group, ioprio, read_only, size (larger; `auto`: up to the end of its backing), description, faults (a
-/// file of rules). Of a disk: scheduler, depth, nr_requests, and the tunables of its scheduler.
+/// file of rules). Of a disk: scheduler, depth, nr_requests, and the tunables of its scheduler. Of a client: those of `[client.NAME]`, as in
+/// exports=alice,carol; KEY=default takes one back.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   fairlift set group /alice weight=300 max=\"riops=3000 wbps=50m\"
   fairlift set group /alice max=none latency=2ms
   fairlift set export alice size=auto
-  fairlift set disk ssd0 scheduler=fair device_depth=32")]
+  fairlift set disk ssd0 scheduler=fair device_depth=32
+  fairlift set client backup exports=alice,carol read_only=true")]
 pub(crate) struct SetArgs {
     /// What to change
-    #[arg(value_parser = PossibleValuesParser::new(["group", "export", "disk"]))]
+    #[arg(value_parser = PossibleValuesParser::new(["group", "export", "disk", "client"]))]
     pub(crate) kind: String,
-    /// Its name: an export's or disk's, or a group's path
+    /// Its name: an export's, disk's or client's, or a group's path
     #[arg(add = ArgValueCandidates::new(complete::names))]
     pub(crate) name: String,
     /// A key and its new value, as in weight=300
@@ -144,16 +146,18 @@ pub(crate) struct SetArgs {
     pub(crate) how: How,
 }
 
-/// Add an export, group, disk or listener to a running server
+/// Add an export, group, disk, listener or client to a running server
 ///
 /// `export NAME=BACKING [group=PATH] [disk=NAME] [size=SIZE] [offset=SIZE] [ioprio=be/4] [read_only=true] [description=TEXT]`,
-/// `group PATH [weight=N]`, `disk NAME [scheduler=S] [depth=N] …`, `listener ADDRESS [tls=off|on|require]`
+/// `group PATH [weight=N]`, `disk NAME [scheduler=S] [depth=N] …`, `listener ADDRESS [tls=off|on|require]`,
+/// `client NAME [uid=N] [certificate=CN=NAME] [address=RANGE] … [exports=NAME,NAME] [group=PATH] [read_only=true] [control=see] …`
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   fairlift add export carol=carol.img group=/tenants/carol
   fairlift add group /tenants/dave weight=300
-  fairlift add listener tcp:127.0.0.1:10809")]
+  fairlift add listener tcp:127.0.0.1:10809
+  fairlift add client backup uid=1001 exports=alice,carol read_only=true")]
 pub(crate) struct AddArgs {
     /// What to add
     #[arg(value_parser = kinds())]
@@ -167,9 +171,10 @@ pub(crate) struct AddArgs {
     pub(crate) how: How,
 }
 
-/// Remove an export, group, disk or listener from a running server
+/// Remove an export, group, disk, listener or client from a running server
 ///
-/// Clients of a removed export get the answers to their outstanding requests, then they are disconnected.
+/// Clients of a removed export get the answers to their outstanding requests, then they are disconnected. So do connections that only a
+/// removed client was allowed.
 #[derive(Debug, Args)]
 pub(crate) struct RemoveArgs {
     /// What to remove

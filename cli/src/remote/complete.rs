@@ -83,6 +83,7 @@ impl Typed {
             Kind::Export => ("/v1/exports", "name"),
             Kind::Disk => ("/v1/disks", "name"),
             Kind::Listener => ("/v1/listeners", "address"),
+            Kind::Client => ("/v1/clients", "name"),
             Kind::Group => ("/v1/groups", "path"),
         };
         let mut all = Vec::new();
@@ -140,6 +141,8 @@ impl Typed {
         match key {
             "group" => self.names(Kind::Group),
             "disk" => self.names(Kind::Disk),
+            "exports" => self.names(Kind::Export),
+            "listener" => self.names(Kind::Listener),
             _ => {
                 let known = self.kind().zip(self.act()).map_or_else(Vec::new, |(kind, act)| keys(kind, act));
                 let words = known.into_iter().find(|known| known.name == key).map_or_else(Vec::new, |key| key.words);

@@ -68,6 +68,7 @@ mod tests {
             Kind::Export => vec!["alice".into(), "bob".into()],
             Kind::Disk => vec!["vda".into()],
             Kind::Listener => vec!["unix:a.sock".into()],
+            Kind::Client => vec!["backup".into()],
         };
         let told = |line: &str, name: &str| {
             let words: Vec<_> = line.split(' ').map(str::to_owned).collect();
@@ -79,6 +80,7 @@ mod tests {
         assert_eq!(told("fairlift set vda device_depth=3", "vda"), "fairlift set disk vda device_depth=3");
         assert_eq!(told("fairlift get alice", "alice"), "fairlift get group /alice or fairlift get export alice");
         assert_eq!(told("fairlift remove unix:a.sock", "unix:a.sock"), "fairlift remove listener unix:a.sock");
+        assert_eq!(told("fairlift set backup exports=a,b", "backup"), "fairlift set client backup exports=a,b");
         assert_eq!(told("fairlift set alise weight=1", "alise"), "");
         assert_eq!(
             told("fairlift add carol=c.img group=/t", "carol=c.img"),

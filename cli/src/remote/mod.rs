@@ -217,6 +217,7 @@ fn thing(kind: Kind, name: &str) -> String {
         Kind::Export => ("exports", false),
         Kind::Disk => ("disks", false),
         Kind::Listener => ("listeners", true),
+        Kind::Client => ("clients", false),
     };
     let name =
         if kind == Kind::Group { name.strip_prefix('/').filter(|rest| !rest.is_empty()).unwrap_or(name) } else { name };

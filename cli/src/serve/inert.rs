@@ -60,6 +60,7 @@ pub(super) fn warnings(config: &Config, places: &Places) -> Vec<Mistake> {
 pub(super) fn warnings_of(config: &Config, steps: &[Step]) -> Vec<String> {
     let mut asked: Vec<&str> = Vec::new();
     let mut latencies = BTreeSet::new();
+    let mut rules: Vec<&Rule> = Vec::new();
     for step in steps {
         match (&step.of, step.what) {
             (Of::Group(path), Becomes::Key("max")) => _ = latencies.insert(&**path),
@@ -79,6 +80,9 @@ pub(super) fn warnings_of(config: &Config, steps: &[Step]) -> Vec<String> {
                     asked.extend(on_it.flat_map(|export| weighed_above(config, path_of(config, export))));
                 }
             }
+            (Of::Client(name), Becomes::Comes | Becomes::Key(_)) => {
+                rules.extend(config.clients.iter().filter(|rule| rule.name == *name));
+            }
             _ => {}
         }
     }
@@ -89,7 +93,8 @@ pub(super) fn warnings_of(config: &Config, steps: &[Step]) -> Vec<String> {
     let groups = weights.chain(latencies).map(|(path, why)| format!("group {path:?}: {why}"));
     let comes = steps.iter().any(|step| matches!((&step.of, step.what), (Of::Export(_), Becomes::Comes)));
     let large = comes.then(|| why_large(config)).flatten().map(|(export, why)| format!("export {export:?}: {why}"));
-    groups.chain(large).collect()
+    let vain = |rule| why_vain(config, rule).map(move |why| format!("client {:?}: {why}", rule.name));
+    groups.chain(large).chain(rules.into_iter().flat_map(vain)).collect()
 }
 
 fn path_of<'a>(config: &'a Config, export: &Export) -> &'a str {

@@ -134,6 +134,8 @@ struct Prepared {
     certificate: Option<Vec<u8>>,
     confinement: Confinement,
     places: Places,
+    /// Whether clients are asked for a certificate.
+    verifies: bool,
     source: Option<Source>,
 }
 
@@ -227,11 +229,12 @@ fn prepare(flags: &ServeArgs, inherited: Result<Vec<Arc<OwnedFd>>, String>) -> R
     });
     let dir = flags.config.as_deref().and_then(Path::parent).unwrap_or(Path::new(""));
     let file = source.as_ref().map(|source| config::read(source, dir, &mut mistakes));
-    let Plan { config, control, certificate, confinement, places } = plan(flags, file, inherited, &mut mistakes);
+    let Plan { config, control, certificate, confinement, places, verifies } =
+        plan(flags, file, inherited, &mut mistakes);
     if !mistakes.is_empty() {
         return Err(Wrong { source, mistakes });
     }
-    Ok(Prepared { config, control, certificate, confinement, places, source })
+    Ok(Prepared { config, control, certificate, confinement, places, verifies, source })
 }
 
 fn read_source(path: &Path) -> Result<Source, Wrong> {

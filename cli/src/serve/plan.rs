@@ -23,6 +23,7 @@ use super::args::ServeArgs;
 use super::confine::Confinement;
 use super::places::{Places, Said};
 use crate::config::faults;
+use crate::config::keys::why_unverified;
 use crate::config::section::{Placed, join};
 use crate::config::{self, File, Server};
 use crate::control::ControlAt;
@@ -53,6 +54,8 @@ pub(crate) struct Plan {
     pub(crate) certificate: Option<Vec<u8>>,
     pub(crate) confinement: Confinement,
     pub(crate) places: Places,
+    /// Whether clients are asked for a certificate.
+    pub(crate) verifies: bool,
 }
 
 /// Joins flags, file and inherited sockets. The result is of use only if no mistake was added.
@@ -83,7 +86,8 @@ pub(crate) fn plan(
     let control = control(flags, &file.server, &listeners, mistakes);
     let limits = file.server.limits;
     let workers = workers(flags, &file.server, mistakes);
-    let clients = clients(flags, &file, mistakes);
+    let verifies = flags.tls_verify_peer || file.server.tls_verify_peer;
+    let clients = clients(verifies, &file, mistakes);
     let config = Config {
         bounds: file.bounds.into(),
         groups: file.groups.into_groups().into(),
@@ -109,22 +113,23 @@ pub(crate) fn plan(
         mistakes.push(Mistake { at, key: join(&join("group", &path), "min"), says });
     }
     let confinement = Confinement::said(flags, &file.server);
-    Plan { config, control, certificate: certificate.map(|certificate| certificate.digest), confinement, places }
+    Plan {
+        config,
+        control,
+        certificate: certificate.map(|certificate| certificate.digest),
+        confinement,
+        places,
+        verifies,
+    }
 }
 
 /// Who may open what. Only a certificate that is verified says who a client is.
-fn clients(flags: &ServeArgs, file: &File, mistakes: &mut Vec<Mistake>) -> Vec<Rule> {
-    let verifies = flags.tls_verify_peer || file.server.tls_verify_peer;
-    for config::Allowed { certificate, said, .. } in
-        file.clients.iter().filter(|client| !verifies && client.said.control.is_none())
-    {
-        mistakes.extend(certificate.clone().map(|at| {
-            let key = join("client", &said.name) + ".certificate";
-            Mistake {
-                at: Some(at),
-                key,
-                says: "needs tls_verify_peer = true: no client is asked for a certificate".into(),
-            }
+fn clients(verifies: bool, file: &File, mistakes: &mut Vec<Mistake>) -> Vec<Rule> {
+    for config::Allowed { certificate, said, .. } in &file.clients {
+        mistakes.extend(why_unverified(said, verifies).map(|why| Mistake {
+            at: certificate.clone(),
+            key: join("client", &said.name) + ".certificate",
+            says: why.into(),
         }));
     }
     file.clients.iter().map(|client| client.said.clone()).collect()

@@ -6,6 +6,7 @@
 //! reload.3  What a command has changed since, and the file takes back, is told as such.
 //! reload.4  A dry run tells the changes and warnings that a reload would.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use fairlift::Handle;
@@ -29,6 +30,8 @@ pub(crate) struct Reload {
     foreign: Vec<Foreign>,
     /// What was said last.
     last: Mutex<Arc<Prepared>>,
+    /// Whether it asks clients for a certificate, which is looked at while others wait for `last`.
+    verifies: AtomicBool,
 }
 
 /// An export that began as something else than a disk at the start.
@@ -53,7 +56,8 @@ impl Reload {
             Foreign { export, backing, line }
         };
         let foreign = foreign.into_iter().map(found).collect();
-        Self { flags, doors, foreign, last: Mutex::new(prepared) }
+        let verifies = prepared.verifies.into();
+        Self { flags, doors, foreign, last: Mutex::new(prepared), verifies }
     }
 
     fn last(&self) -> MutexGuard<'_, Arc<Prepared>> {
@@ -158,6 +162,10 @@ impl ConfigFile for Reload {
         &self.flags.ways
     }
 
+    fn verifies(&self) -> bool {
+        self.verifies.load(Ordering::Relaxed)
+    }
+
     fn warnings(&self, handle: &Handle) -> Vec<String> {
         let last = self.last().clone();
         let Some(now) = handle.state() else { return Vec::new() };
@@ -195,6 +203,7 @@ impl ConfigFile for Reload {
         let changes = steps.iter().map(told).chain(suited.iter().map(Step::to_string)).chain(locks).collect();
         let warnings = prepared.lines(inert::warnings(&state.config, &prepared.places));
         if !dry_run {
+            self.verifies.store(prepared.verifies, Ordering::Relaxed);
             *last = Arc::new(prepared);
         }
         Ok(ReadAgain { changes, warnings })

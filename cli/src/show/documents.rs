@@ -57,7 +57,7 @@ fn the_config_document_is_made_from_the_keys_and_the_example() {
          - Times have a unit: `\"10s\"`, `\"250ms\"`, `\"20us\"`, `\"7ns\"`.\n\
          - Relative paths start at the directory of the file.\n\
          - SIGHUP has a running server read the file again. All of the difference is made, or nothing, and the log says what has changed:\n  \
-         weights, groups, exports, listeners, schedulers and their tunables, depths. Clients stay connected; those of an export that is gone\n  \
+         weights, groups, exports, listeners, clients, schedulers and their tunables, depths. Clients stay connected; those of an export that is gone\n  \
          are answered, and leave. What cannot change while the server runs ({fixed} of an export; `io_timeout`,\n  \
          `shared_tags` and `concurrency` of a disk; the limits and `control` of the server) is refused with its line. What was added by\n  \
          other means stays. A client that may no longer open an export is answered, and leaves. Certificates for clients of exports are read again; who is connected stays, unless its own is revoked.\n\

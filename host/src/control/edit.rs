@@ -8,6 +8,8 @@ use std::path::Path;
 use fairlift_core::ceiling::Bounds;
 use fairlift_core::{Group, GroupId, Weight, suggestion};
 
+use super::difference::check_name;
+use crate::access::Rule;
 use crate::config::{Backing, Config, Disk, Export, Faults, Listener};
 pub use crate::export::Leave;
 
@@ -247,6 +249,46 @@ impl Edit {
         let at = names.iter().position(|name| name == address);
         let unknown = || unknown("listener", address, names.iter().map(String::as_str), "it listens at");
         self.config.listeners.remove(at.ok_or_else(unknown)?);
+        Ok(())
+    }
+
+    fn find_client(&self, name: &str) -> Result<usize, String> {
+        let names = self.config.clients.iter().map(|rule| &*rule.name);
+        names.clone().position(|there| there == name).ok_or_else(|| unknown("client", name, names, "there are"))
+    }
+
+    /// A rule of what a client may do, to change all but its name.
+    ///
+    /// # Errors
+    /// There is none of this name.
+    pub fn client(&mut self, name: &str) -> Result<&mut Rule, String> {
+        let at = self.find_client(name)?;
+        Ok(&mut self.config.clients[at])
+    }
+
+    /// Adds a rule.
+    ///
+    /// # Errors
+    /// It has no name, or that of another.
+    pub fn add_client(&mut self, rule: Rule) -> Result<(), String> {
+        if rule.name.is_empty() {
+            return Err("a client needs a name".into());
+        }
+        check_name("a client", &rule.name)?;
+        if self.find_client(&rule.name).is_ok() {
+            return Err(format!("client {:?} is there already", rule.name));
+        }
+        self.config.clients.push(rule);
+        Ok(())
+    }
+
+    /// Removes a rule: what no other allows its client is refused from now on.
+    ///
+    /// # Errors
+    /// There is none of this name.
+    pub fn remove_client(&mut self, name: &str) -> Result<(), String> {
+        let at = self.find_client(name)?;
+        self.config.clients.remove(at);
         Ok(())
     }
 }

@@ -1,5 +1,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 
+use fairlift::access::Rule;
 use fairlift::config::{Backing, Engine, Limits, Ram, Tls, Ways};
 use fairlift::control::{Becomes, Edit, Of, Step, difference};
 use fairlift::export::vhost_user::GuestSocket;
@@ -103,6 +104,12 @@ fn random_config(random: &mut Random) -> Config {
             config.listeners.push(listener(&format!("tcp:127.0.0.1:{port}")));
         }
     }
+    for at in 0..3 {
+        if random.one_in(2) {
+            let exports = [random.pick(&["a", "b"]).to_owned()].into();
+            config.clients.push(Rule { name: format!("c{at}"), uid: Some(7), exports, ..Rule::default() });
+        }
+    }
     config
 }
 
@@ -134,7 +141,8 @@ fn meaning(config: &Config) -> BTreeMap<Of, String> {
     });
     let listeners =
         config.listeners.iter().map(|listener| (Of::Listener(listener.address.to_string()), format!("{listener:?}")));
-    groups.chain(disks).chain(exports).chain(listeners).collect()
+    let clients = config.clients.iter().map(|rule| (Of::Client(rule.name.clone()), rule.to_string()));
+    groups.chain(disks).chain(exports).chain(listeners).chain(clients).collect()
 }
 
 /// The steps, as people read them.
@@ -169,7 +177,7 @@ fn steps_are_about_all_that_differs_and_equal_configurations_have_none() {
         }));
     }
     // All but `size` and `faults`, which the backings here give no cause for, and bounds.
-    assert_eq!(kinds.len(), 17, "steps were of these kinds only: {kinds:?}");
+    assert_eq!(kinds.len(), 20, "steps were of these kinds only: {kinds:?}");
 }
 
 /// wanted.1
@@ -185,6 +193,9 @@ fn what_was_added_otherwise_stays_and_what_the_file_says_is_in_force() {
         edit.add_listener(listener("tcp:127.0.0.1:99")).unwrap();
         edit.add_disk(disk("other", sched::Kind::Cfq)).unwrap();
         edit.add_export(Export::new("live", Ram { size: 1 << 20 }), Some("other"), "/live/below").unwrap();
+        edit.add_client(Rule { uid: Some(9), group: Some("/".into()), name: "live".into(), ..Rule::default() })
+            .unwrap();
+        was.clients.iter().for_each(|one| edit.client(&one.name).unwrap().uid = Some(8));
         was.groups.iter().skip(1).for_each(|one| edit.set_weight(&one.path, Weight::new(9)).unwrap());
         let now = edit.config;
         let wanted = wanted(&now, &was, &new, |_| false);
@@ -195,7 +206,7 @@ fn what_was_added_otherwise_stays_and_what_the_file_says_is_in_force() {
         }
         let more: Vec<_> = result.keys().filter(|of| !said.contains_key(of)).map(Of::to_string).collect();
         let live = ["group \"/live\"", "group \"/live/below\"", "disk \"other\"", "export \"live\""];
-        assert_eq!(more, live.into_iter().chain(["listener tcp:127.0.0.1:99"]).collect::<Vec<_>>());
+        assert_eq!(more, live.into_iter().chain(["listener tcp:127.0.0.1:99", "client \"live\""]).collect::<Vec<_>>());
     }
 }
 

@@ -62,8 +62,13 @@ impl ApiRequest {
 
     /// The name of what is added, which stands in the body.
     pub(super) fn new_name(&mut self, kind: Kind) -> Result<String, Failure> {
-        let first = if kind == Kind::Group { "path" } else { "name" };
-        match [first, "name", "address"].iter().find_map(|key| self.keys.remove(*key)) {
+        // A client's address is not its name.
+        let [first, last] = match kind {
+            Kind::Group => ["path", "address"],
+            Kind::Client => ["name", "name"],
+            _ => ["name", "address"],
+        };
+        match [first, "name", last].iter().find_map(|key| self.keys.remove(*key)) {
             Some(Value::String(name)) => Ok(name),
             _ => Err(bad("name is missing: the body is an object such as {\"name\": \"alice\", …}")),
         }
