@@ -273,6 +273,10 @@ pub(crate) const CLIENT_ROWS: &[Row<Rule>] = &[
     client("gid", Number(0, NO_ID - 1, |rule, gid| rule.gid = Some(gid as u32)))
         .usual("any client")
         .says("the group of this process; its further groups do not count"),
+    client("cgroup", Text(|rule, text| text.parse().map(|path| rule.cgroup = Some(path))))
+        .takes("a path from the root, as `/proc/PID/cgroup` has it after `0::`, such as `\"/system.slice/vm-alice.scope\"`")
+        .usual("any client")
+        .says("the cgroup (of version 2) that this process is in, or one above it"),
     client("certificate", Text(|rule, text| text.parse().map(|subject| rule.certificate = Some(subject))))
         .takes("`CN=NAME`, `DNS:NAME`, `URI:NAME`, `email:NAME`, or `sha256:` and its fingerprint")
         .usual("any client")

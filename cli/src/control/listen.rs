@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
+use std::os::fd::AsFd as _;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, RwLock};
@@ -111,7 +112,7 @@ pub(crate) async fn serve(places: Vec<Opened>, app: App, mut stop: oneshot::Rece
             Socket::Tcp(socket) => socket.set_nonblocking(true).and_then(|()| socket.try_clone()).map(Socket::Tcp),
         };
         match socket {
-            Ok(Socket::Unix(socket)) => drop(tasks.spawn(accept_unix(socket, who, router, room))),
+            Ok(Socket::Unix(socket)) => drop(tasks.spawn(accept_unix(socket, who, app.clone(), router, room))),
             Ok(Socket::Tcp(socket)) => drop(tasks.spawn(accept_tcp(socket, who, router, room))),
             Err(error) => {
                 tracing::error!(%error, "a control socket cannot be served");
@@ -130,7 +131,7 @@ pub(crate) async fn serve(places: Vec<Opened>, app: App, mut stop: oneshot::Rece
     }
 }
 
-async fn accept_unix(socket: UnixListener, place: Arc<Endpoint>, router: axum::Router, room: Arc<Semaphore>) {
+async fn accept_unix(socket: UnixListener, place: Arc<Endpoint>, app: App, router: axum::Router, room: Arc<Semaphore>) {
     let Ok(socket) = tokio::net::UnixListener::from_std(socket) else { return };
     loop {
         match socket.accept().await {
@@ -140,7 +141,8 @@ async fn accept_unix(socket: UnixListener, place: Arc<Endpoint>, router: axum::R
                     Some(peer) => format!("uid {} (pid {})", peer.uid(), peer.pid().unwrap_or(0)),
                     None => "unknown".into(),
                 };
-                let peer = Peer { user: peer.map(|peer| (peer.uid(), peer.gid())), ..Peer::default() };
+                let mut peer = Peer { user: peer.map(|peer| (peer.uid(), peer.gid())), ..Peer::default() };
+                app.handle.learn_cgroup(stream.as_fd(), &mut peer);
                 let who = Who { place: Arc::clone(&place), name, peer };
                 in_a_task(&room, speak(TokioIo::new(stream), who, router.clone()));
             }

@@ -21,6 +21,7 @@
 //! inert.10  A client that is known by its user or group, and that no unix socket lets in.
 //! inert.11  A socket of virtual machines at which no client is both let in and allowed the export.
 //! inert.12  A revocation list that has expired or is no trusted authority's, and an authority without one.
+//! inert.13  A client that is known by its cgroup, where /proc shows a process to its own user alone.
 
 use std::collections::BTreeSet;
 use std::time::SystemTime;
@@ -198,7 +199,36 @@ fn why_vain<'a>(config: &'a Config, rule: &'a Rule) -> impl Iterator<Item = Stri
     let listener = listener.map(move |place| {
         format!("it does not listen at {place}, only at {}", places().collect::<Vec<_>>().join(", "))
     });
-    exports.chain(group).chain(listener).chain(why_shut_out(config, rule))
+    exports.chain(group).chain(listener).chain(why_shut_out(config, rule)).chain(why_hidden(rule))
+}
+
+/// Why the cgroups of others cannot be read (inert.13).
+fn why_hidden(rule: &Rule) -> Option<String> {
+    let path = rule.cgroup.as_ref()?;
+    let own = |name: &str| std::fs::read_to_string(format!("/proc/self/{name}")).unwrap_or_default();
+    // A confined server may not ask the kernel for its further groups, and a reload asks again.
+    let (status, first) = (own("status"), rustix::process::getegid().as_raw().to_string());
+    let further = status.lines().find_map(|line| line.strip_prefix("Groups:")).unwrap_or_default();
+    let why = hidden_by(&own("mountinfo"), |gid| further.split_whitespace().chain([&*first]).any(|its| its == gid))?;
+    Some(format!("cgroup {path} is not seen of processes of other users than the server's: {why}"))
+}
+
+/// What hides processes of other users from whoever is in these groups, of the mounts that there are.
+fn hidden_by(mounts: &str, is_in: impl Fn(&str) -> bool) -> Option<String> {
+    let mounts = mounts.lines().rev().filter_map(|line| line.split_once(" - "));
+    let Some((_, proc)) = mounts.into_iter().find(|(at, _)| at.split(' ').nth(4) == Some("/proc")) else {
+        return Some("/proc is not mounted".into());
+    };
+    let is_hidden = |option: &&str| option.strip_prefix("hidepid=").is_some_and(|how| !["0", "off"].contains(&how));
+    let option = proc.split([' ', ',']).find(is_hidden)?;
+    // The kernel's exempt group; it is root's if none is said. With 4 (ptraceable) there is none.
+    let exempt = proc.split([' ', ',']).find_map(|option| option.strip_prefix("gid=")).unwrap_or("0");
+    if is_in(exempt) && !["hidepid=4", "hidepid=ptraceable"].contains(&option) {
+        return None;
+    }
+    Some(format!(
+        "/proc is mounted with {option}, as by ProtectProc= of a systemd unit (ProtectProc=default shows all)"
+    ))
 }
 
 /// Why a client that is known by its user or group cannot connect; `None`: it can, or that cannot be told (inert.10).
@@ -331,6 +361,22 @@ mod tests {
     use super::*;
     use crate::config;
     use crate::words::mistake::{Severity, Source, render};
+
+    /// inert.13
+    #[test]
+    fn the_mount_of_proc_says_whether_it_shows_the_processes_of_others() {
+        let at =
+            |place: &str, options: &str| format!("24 1 0:22 / {place} rw,nosuid shared:13 - proc proc {options}\n");
+        let (nobody, root, seven) = (|_: &str| false, |gid: &str| gid == "0", |gid: &str| gid == "7");
+        let shown = [at("/proc", "rw"), at("/proc", "rw,hidepid=off"), at("/x", "rw,hidepid=2") + &at("/proc", "rw")];
+        assert_eq!(shown.map(|mounts| hidden_by(&mounts, nobody)), [None, None, None]);
+        let over = at("/proc", "rw") + &at("/proc", "rw,gid=7,hidepid=invisible");
+        assert!(hidden_by(&over, root).unwrap().starts_with("/proc is mounted with hidepid=invisible,"));
+        assert_eq!((hidden_by(&over, seven), hidden_by(&at("/proc", "rw,hidepid=1"), root)), (None, None));
+        assert!(hidden_by(&at("/proc", "rw,hidepid=ptraceable"), root).is_some());
+        assert!(hidden_by(&at("/proc", "rw,hidepid=2"), seven).unwrap().contains("hidepid=2"));
+        assert_eq!(hidden_by(&at("/x", "rw"), nobody), Some("/proc is not mounted".into()));
+    }
 
     /// What is said of a file in which every export names its disk. Its listener is left out.
     fn said(text: &str) -> String {

@@ -6,7 +6,7 @@
 //! access.1  Without a rule that allows exports, every client may open everything. With one or more, what no rule allows is refused.
 //!           A rule that knows its client by a token is for control alone, where its role says what it may (role.1).
 //! access.2  A rule fits a client if all holds that the rule says of it. Without TLS a client has no certificate, and at a unix socket
-//!           no address.
+//!           no address; over TCP it has no user and no cgroup.
 //! access.3  A client may do what the rules that fit it allow together: an export is read-only for it only if each rule that
 //!           allows this export says so.
 //! access.4  An export that a client may not open is neither listed nor found, and the search for it takes the same steps as for a
@@ -20,6 +20,7 @@
 //!           known by the same. A rule that is renamed lets in no more than before.
 
 mod certificate;
+mod cgroup;
 mod gate;
 mod network;
 mod revoked;
@@ -32,6 +33,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 pub use certificate::{Certificate, Subject};
+pub use cgroup::Cgroup;
 pub(crate) use gate::{Gate, Visit, Why};
 pub use network::Network;
 pub use revoked::Revoked;
@@ -46,6 +48,8 @@ pub struct Rule {
     pub uid: Option<u32>,
     /// The group that this process has; its further groups do not count.
     pub gid: Option<u32>,
+    /// A cgroup that this process is in.
+    pub cgroup: Option<Cgroup>,
     /// A name in its certificate, which was verified, or the certificate's digest.
     pub certificate: Option<Subject>,
     /// Where it comes from.
@@ -74,9 +78,10 @@ impl Rule {
     pub fn check(&self) -> Result<(), (&'static str, &'static str)> {
         let Self { token, exports, group, control, .. } = self;
         match control {
-            _ if self.known().is_empty() => {
-                Err(("uid", "says not how the client is known: say uid, gid, certificate, address, listener or token"))
-            }
+            _ if self.known().is_empty() => Err((
+                "uid",
+                "says not how the client is known: say uid, gid, cgroup, certificate, address, listener or token",
+            )),
             None if token.is_some() => {
                 Err(("token", "is sent to the control server alone: say by control what the client may there"))
             }
@@ -105,12 +110,13 @@ impl Rule {
         let holds = [
             self.uid.is_none_or(|uid| peer.user.is_some_and(|(its, _)| its == uid)),
             self.gid.is_none_or(|gid| peer.user.is_some_and(|(_, its)| its == gid)),
+            self.cgroup.as_ref().is_none_or(|above| peer.cgroup.as_ref().is_some_and(|its| its.is_in(above))),
             self.address.is_none_or(|all| peer.address.is_some_and(|one| all.contains(one))),
             self.listener.as_ref().is_none_or(|place| *place == peer.listener),
             self.certificate.as_ref().is_none_or(|one| peer.certificate.as_ref().is_some_and(|its| its.is(one))),
             self.token.is_none_or(|token| peer.token.is_some_and(|its| its == token)),
         ];
-        holds == [true; 6]
+        holds == [true; 7]
     }
 
     /// Whether the client may open this export, which is in this group.
@@ -141,6 +147,7 @@ impl Rule {
         let said = [
             self.uid.map(|uid| format!("uid {uid}")),
             self.gid.map(|gid| format!("gid {gid}")),
+            self.cgroup.as_ref().map(|path| format!("cgroup {path}")),
             self.certificate.as_ref().map(|subject| format!("certificate {subject}")),
             self.address.map(|network| format!("address {network}")),
             self.listener.as_ref().map(|place| format!("listener {place}")),
@@ -171,6 +178,8 @@ pub struct Peer {
     pub shown: String,
     /// The user and group of a process at a unix socket.
     pub user: Option<(u32, u32)>,
+    /// Where this process is; `None` too: no rule has asked (cgroup.2).
+    pub cgroup: Option<Cgroup>,
     /// Where it comes from, over TCP.
     pub address: Option<IpAddr>,
     /// The place that it came by; empty: one of control.
@@ -227,6 +236,11 @@ impl Access {
     /// Whether these are the rules.
     pub(crate) fn is(&self, rules: &[Rule], revoked: &Arc<Revoked>) -> bool {
         self.rules.iter().map(|there| &there.rule).eq(rules) && self.revoked == *revoked
+    }
+
+    /// Whether a rule asks for the cgroups of processes.
+    pub(crate) fn asks_for_cgroups(&self) -> bool {
+        self.rules.iter().any(|there| there.rule.cgroup.is_some())
     }
 
     /// Whether a client's certificate is revoked.

@@ -14,7 +14,7 @@ fn access(rules: &[Rule]) -> Access {
 
 fn peer(user: Option<(u32, u32)>, address: Option<&str>) -> Peer {
     let address = address.map(|address| address.parse().unwrap());
-    Peer { shown: String::new(), user, address, listener: "unix:/run/a".into(), certificate: None, token: None }
+    Peer { user, address, listener: "unix:/run/a".into(), ..Peer::default() }
 }
 
 fn root() -> Peer {
@@ -209,6 +209,7 @@ fn any_rule() -> impl Strategy<Value = Rule> {
     let known = (
         prop::option::of(0..3_u32),
         prop::option::of(0..3_u32),
+        prop::option::of(prop::sample::select(vec!["/", "/s", "/s/a", "/s/a/b", "/x"])),
         prop::option::of(prop::sample::select(vec!["10.0.0.0/31", "10.0.0.1", "0.0.0.0/0", "::/0"])),
         prop::option::of(prop::sample::select(vec!["unix:/run/a", "unix:/run/b"])),
     );
@@ -217,9 +218,10 @@ fn any_rule() -> impl Strategy<Value = Rule> {
         prop::option::of(prop::sample::select(vec!["/", "/t", "/t/a", "/t/b", "/t/a/2", "/x"])),
         any::<bool>(),
     );
-    (known, may).prop_map(|((uid, gid, address, listener), (exports, group, read_only))| Rule {
+    (known, may).prop_map(|((uid, gid, cgroup, address, listener), (exports, group, read_only))| Rule {
         uid,
         gid,
+        cgroup: cgroup.map(|text| text.parse().unwrap()),
         address: address.map(|text| text.parse().unwrap()),
         listener: listener.map(Into::into),
         exports: exports.into_iter().map(Into::into).collect(),
@@ -230,11 +232,16 @@ fn any_rule() -> impl Strategy<Value = Rule> {
 }
 
 fn any_peer() -> impl Strategy<Value = Peer> {
-    let user = (0..3_u32, 0..3_u32).prop_map(|user| (Some(user), None));
+    let cgroup = prop::option::of(prop::sample::select(vec!["/", "/s", "/s/a", "/s/ab", "/s/a/b/c"]));
+    let user = (0..3_u32, 0..3_u32, cgroup).prop_map(|(uid, gid, cgroup)| (Some((uid, gid)), None, cgroup));
     let address = prop::sample::select(vec!["10.0.0.0", "10.0.0.1", "10.0.0.2", "::1", "::ffff:10.0.0.1"]);
-    let address = address.prop_map(|text| (None, Some(text)));
-    (prop_oneof![user, address], prop::sample::select(vec!["unix:/run/a", "unix:/run/b"]))
-        .prop_map(|((user, address), at)| Peer { listener: at.into(), ..peer(user, address) })
+    let address = address.prop_map(|text| (None, Some(text), None));
+    (prop_oneof![user, address], prop::sample::select(vec!["unix:/run/a", "unix:/run/b"])).prop_map(
+        |((user, address, cgroup), at)| {
+            let cgroup = cgroup.map(|text| text.parse().unwrap());
+            Peer { listener: at.into(), cgroup, ..peer(user, address) }
+        },
+    )
 }
 
 /// Whether a rule is about a client and an export, said in the dullest way.
@@ -242,6 +249,13 @@ fn is_about(rule: &Rule, peer: &Peer, (export, group): (&str, &str)) -> bool {
     let (uid, gid) = peer.user.map_or((None, None), |(uid, gid)| (Some(uid), Some(gid)));
     if rule.uid.is_some() && rule.uid != uid || rule.gid.is_some() && rule.gid != gid {
         return false;
+    }
+    let parts = |path: &str| path.split('/').filter(|part| !part.is_empty()).map(str::to_owned).collect::<Vec<_>>();
+    if let Some(above) = &rule.cgroup {
+        let Some(its) = &peer.cgroup else { return false };
+        if !parts(&its.to_string()).starts_with(&parts(&above.to_string())) {
+            return false;
+        }
     }
     if rule.listener.is_some() && rule.listener.as_ref() != Some(&peer.listener) {
         return false;
@@ -258,7 +272,6 @@ fn is_about(rule: &Rule, peer: &Peer, (export, group): (&str, &str)) -> bool {
             return false;
         }
     }
-    let parts = |path: &str| path.split('/').filter(|part| !part.is_empty()).map(str::to_owned).collect::<Vec<_>>();
     rule.exports.contains(export) || rule.group.as_ref().is_some_and(|above| parts(group).starts_with(&parts(above)))
 }
 

@@ -2,14 +2,16 @@
 
 use std::io;
 use std::net::TcpListener;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
 use crate::Error;
-use crate::access::Peer;
+use crate::access::{Access, Cgroup, Peer};
 use crate::config::{Address, Listener, SocketMode, Tls};
 
 /// A socket that listens.
@@ -74,6 +76,43 @@ pub(crate) fn peer(fd: &OwnedFd, listener: String) -> Peer {
     }
     let Some(libc::ucred { pid, uid, gid }) = sys::process(fd) else { return unknown };
     Peer { shown: format!("pid {pid}, uid {uid}"), user: Some((uid, gid)), ..unknown }
+}
+
+/// Has a client's cgroup be known, where a rule asks for it (cgroup.2).
+pub(crate) fn learn_cgroup(socket: BorrowedFd<'_>, access: &Access, peer: &mut Peer) {
+    if peer.user.is_some() && peer.cgroup.is_none() && access.asks_for_cgroups() {
+        peer.cgroup = cgroup(socket);
+    }
+}
+
+/// Of the process at the other end of a unix socket (cgroup.3).
+fn cgroup(socket: BorrowedFd<'_>) -> Option<Cgroup> {
+    let process = match sys::process_descriptor(&socket) {
+        Ok(process) => Some(process),
+        Err(error) if error.raw_os_error() == Some(libc::ENOPROTOOPT) => None,
+        Err(_) => return None,
+    };
+    // In /proc, where it may have another number than here.
+    let pid = match &process {
+        Some(process) => number_in_proc(process)?,
+        None => u32::try_from(sys::process(&socket)?.pid).ok().filter(|pid| *pid > 0)?,
+    };
+    let text = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?;
+    // cgroup.4
+    process.as_ref().is_none_or(lives).then(|| Cgroup::of(&text))?
+}
+
+/// The number of a process that lives in the PID namespace of `/proc`.
+fn number_in_proc(process: &OwnedFd) -> Option<u32> {
+    let text = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", process.as_raw_fd())).ok()?;
+    let number = text.lines().find_map(|line| line.strip_prefix("Pid:"))?;
+    number.trim().parse().ok().filter(|pid| *pid > 0)
+}
+
+/// A descriptor of a process can be read once it has ended.
+fn lives(process: &OwnedFd) -> bool {
+    let mut asked = [PollFd::new(process, PollFlags::IN)];
+    poll(&mut asked, Some(&Timespec::default())) == Ok(0)
 }
 
 /// Whether [`Listening::open`] would succeed. It leaves nothing behind: a unix socket is not made, and a TCP port is bound for
@@ -173,7 +212,8 @@ fn patiently<T>(bind: impl Fn() -> io::Result<T>) -> io::Result<T> {
 /// The system calls that the standard library has no name for.
 mod sys {
     use std::ffi::CString;
-    use std::os::fd::AsRawFd;
+    use std::io;
+    use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
     use std::os::unix::ffi::OsStrExt;
     use std::os::unix::net::UnixStream;
     use std::path::Path;
@@ -193,6 +233,19 @@ mod sys {
         // SAFETY: `peer` has room for `len` bytes, and any bytes are a valid value of it.
         let told = unsafe { libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_PEERCRED, to, &raw mut len) } == 0;
         told.then_some(peer)
+    }
+
+    /// A descriptor of the process at the other end of a unix socket.
+    pub(super) fn process_descriptor(socket: &impl AsRawFd) -> io::Result<OwnedFd> {
+        let mut process: libc::c_int = -1;
+        let mut len = size_of::<libc::c_int>() as libc::socklen_t;
+        let (fd, to) = (socket.as_raw_fd(), (&raw mut process).cast());
+        // SAFETY: `process` has room for `len` bytes, and any bytes are a valid value of it.
+        if unsafe { libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_PEERPIDFD, to, &raw mut len) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the kernel has just made this descriptor for us.
+        Ok(unsafe { OwnedFd::from_raw_fd(process) })
     }
 
     /// Whether the process that listens at the other end still lives, or cannot be told.

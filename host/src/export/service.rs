@@ -216,9 +216,11 @@ impl Service {
         if others > 0 {
             names += &format!(", and {others} more names");
         }
-        let certificate = peer.certificate.as_ref().map_or_else(String::new, |its| format!(", certificate {its}"));
-        let (client, at, more) = (&peer.shown, &peer.listener, quiet::more(untold));
-        tracing::warn!("refused: {client}{certificate} asked at {at} for export {names}{more}");
+        let mut shown = peer.shown.clone();
+        shown += &peer.cgroup.as_ref().map_or_else(String::new, |its| format!(", cgroup {its}"));
+        shown += &peer.certificate.as_ref().map_or_else(String::new, |its| format!(", certificate {its}"));
+        let (at, more) = (&peer.listener, quiet::more(untold));
+        tracing::warn!("refused: {shown} asked at {at} for export {names}{more}");
     }
 
     /// Who is connected.

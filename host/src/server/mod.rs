@@ -3,6 +3,7 @@
 mod check;
 mod report;
 
+use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -23,7 +24,7 @@ use crate::control::{Becomes, Edit, Event, Leave, Made, Of, Refused, State, Step
 use crate::device::{self, roots::Roots};
 use crate::disk::{Disk, Disks};
 use crate::export::clients::{Clients, Served};
-use crate::export::listen::Listening;
+use crate::export::listen::{self, Listening};
 use crate::export::listeners::Listeners;
 use crate::export::service::{Exports, Service};
 use crate::export::{DeviceView, Export};
@@ -200,6 +201,13 @@ impl Handle {
     #[must_use]
     pub fn role(&self, peer: &Peer) -> Grant {
         self.shared.upgrade().map_or(Grant::None, |shared| shared.served.service.exports().access.role(peer))
+    }
+
+    /// Has the cgroup of a client at a unix socket be known, where a rule asks for it.
+    pub fn learn_cgroup(&self, socket: BorrowedFd<'_>, peer: &mut Peer) {
+        if let Some(shared) = self.shared.upgrade() {
+            listen::learn_cgroup(socket, &shared.served.service.exports().access, peer);
+        }
     }
 
     /// Whether a client is known by a token, whatever it may.

@@ -208,7 +208,8 @@ impl Nbd {
         crate::export::listen::prepare(&newcomer.fd);
         let entry = self.connections.vacant_entry();
         let number = entry.key();
-        let peer = newcomer.peer;
+        let mut peer = newcomer.peer;
+        crate::export::listen::learn_cgroup(newcomer.fd.as_fd(), &self.common.service.exports().access, &mut peer);
         let unsent = Arc::<Unsent>::default();
         let client =
             Client { peer: peer.shown.clone(), export: None, since: SystemTime::now(), unsent: Arc::clone(&unsent) };

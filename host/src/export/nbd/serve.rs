@@ -14,7 +14,7 @@
 mod reply;
 
 use std::io::Read as _;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd as _, AsRawFd, OwnedFd};
 use std::sync::{Arc, PoisonError};
 
 use fairlift_core::waits;
@@ -31,7 +31,7 @@ use super::service::{Command, Common, UserData};
 use crate::access::{Access, Certificate, Entry, Gate, Peer, Visit, Why};
 use crate::disk::engine::Engine;
 use crate::export::service::Unsent;
-use crate::export::{Export, narrowed};
+use crate::export::{Export, listen, narrowed};
 use crate::kernel::buffer::SMALL;
 use crate::kernel::call::Call;
 use crate::kernel::ticket::{Memory, Part};
@@ -333,6 +333,7 @@ impl Connection {
     /// stay; otherwise it leaves once it has its replies.
     pub(crate) fn follow(&mut self, engine: &mut Engine, now: Instant, access: &Access, export: &Arc<Export>) -> bool {
         let Phase::Serving(serving) = &mut self.phase else { return true };
+        listen::learn_cgroup(self.fd.as_fd(), access, &mut self.peer);
         let Some(entry) = access.of(&self.peer).keep(&export.name, &export.path, &serving.entry) else {
             let why = if access.has_revoked(&self.peer) {
                 "its certificate is revoked"

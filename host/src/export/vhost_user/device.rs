@@ -28,7 +28,7 @@ use super::socket::Socket;
 use crate::access::{Access, Entry, Peer};
 use crate::disk::engine::{Engine, News};
 use crate::export::offer::Offer;
-use crate::export::{Export, narrowed};
+use crate::export::{Export, listen, narrowed};
 use requests::Begin;
 use seat::Seat;
 
@@ -124,6 +124,7 @@ impl FrontEnd {
         if self.ending {
             return;
         }
+        listen::learn_cgroup(self.socket.as_fd(), access, &mut self.peer);
         let Some(entry) = access.of(&self.peer).keep(&export.name, &export.path, &self.entry) else {
             tracing::info!(client = self.peer.shown, export = export.name, "closed: no [client] allows it any more");
             return self.end(engine);

@@ -120,7 +120,8 @@ impl VhostUser {
     fn may_enter(&self, door: &Door, fd: &OwnedFd) -> bool {
         let exports = self.service.exports();
         let Some(export) = exports.get(door.export) else { return false };
-        let peer = listen::peer(fd, door.listening.name.clone());
+        let mut peer = listen::peer(fd, door.listening.name.clone());
+        listen::learn_cgroup(fd.as_fd(), &exports.access, &mut peer);
         let may = exports.access.of(&peer).of(&export.name, &export.path).is_some();
         if !may {
             self.service.tell_refused(&exports, &peer, &Missed::one(&export.name));
@@ -160,7 +161,8 @@ impl VhostUser {
         let Some(export) = exports.get(door.export) else {
             return self.leave(engine.context, &door); // removed meanwhile
         };
-        let peer = listen::peer(&fd, door.listening.name.clone());
+        let mut peer = listen::peer(&fd, door.listening.name.clone());
+        listen::learn_cgroup(fd.as_fd(), &exports.access, &mut peer);
         let Some(let_in) = exports.access.of(&peer).enter(&export.name, &export.path) else {
             self.service.tell_refused(&exports, &peer, &Missed::one(&export.name));
             return self.leave(engine.context, &door);
