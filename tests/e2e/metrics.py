@@ -103,15 +103,16 @@ def counters_only_rise_whatever_comes_and_goes(t):
     config += f'[export.far]\nbacking = "{other.uri("far")}"\n'
     server = t.server(config=config)
     control = Control(t, server)
-    most, described, fallen, step, ended = {}, set(), [], ["start"], threading.Event()
+    most, described, fallen, step, ended, looking = {}, set(), [], ["start"], threading.Event(), threading.Lock()
 
     def look():
-        text = scrape(control)[0]
-        described.update(re.findall(r"^# TYPE (\S+) (?:counter|histogram)$", text, re.M))
-        now = counters(text)
-        fallen.extend(f"{step[0]}: {series} from {most[series]} to {value}" for series, value in now.items() if value < most.get(series, 0))
-        fallen.extend(f"{step[0]}: {series} is gone" for series in most if series not in now and 'tenant="/alice"' in series[1] and step[0] not in without_alice)
-        most.update(now)
+        with looking:  # one after another, or an older look would seem a fall
+            text = scrape(control)[0]
+            described.update(re.findall(r"^# TYPE (\S+) (?:counter|histogram)$", text, re.M))
+            now = counters(text)
+            fallen.extend(f"{step[0]}: {series} from {most[series]} to {value}" for series, value in now.items() if value < most.get(series, 0))
+            fallen.extend(f"{step[0]}: {series} is gone" for series in most if series not in now and 'tenant="/alice"' in series[1] and step[0] not in without_alice)
+            most.update(now)
 
     def watch():
         while not ended.is_set():
@@ -129,6 +130,20 @@ def counters_only_rise_whatever_comes_and_goes(t):
     def come(name, at=None):
         with nbdclient.Client(at or server.address, name) as client:
             client.read(0, 4 * KIB)
+
+    def again_at_once(name, *where):
+        """It has a request in the device when it goes, and comes again before that has ended."""
+        add = lambda: control.cli("add", "export", f"{name}=null:64m,delay=1s", *where)
+        add()
+        with nbdclient.Client(server.address, name) as old:
+            old.read(0, 4 * KIB)
+            look()
+            old.submit(nbdclient.READ, 0, 4 * KIB)
+            control.ask("DELETE", f"/v1/exports/{name}?now=true")
+            add()
+            with nbdclient.Client(server.address, name) as new:
+                new.submit(nbdclient.READ, 0, 4 * KIB)
+                look()
 
     watcher = threading.Thread(target=watch, daemon=True)
     loads = [Load(t, server, name, 8, step=mixed) for name in ("alice", "alice", "bob")]
@@ -152,7 +167,9 @@ def counters_only_rise_whatever_comes_and_goes(t):
         "a listener comes": lambda: (control.cli("add", "listener", f"unix:{door}"), come("alice", door)),
         "and goes": lambda: control.cli("remove", "listener", f"unix:{door}"),
         "the other server goes": lambda: other.kill(),
-        "a disk loses its last export": lambda: [control.ask("DELETE", f"/v1/exports/{name}?now=true") for name in ("alice", "bob", "dora")],
+        "a disk comes again before the old one has gone": lambda: again_at_once("erin"),
+        "a group comes again before the old one has gone": lambda: again_at_once("frank", "disk=d"),
+        "a disk loses its last export": lambda: [control.ask("DELETE", f"/v1/exports/{name}?now=true") for name in ("alice", "bob", "dora", "frank")],
         "and has one again": lambda: (control.cli("add", "export", "alice=null:64m,delay=20ms", "disk=d"), come("alice")),
         "all leave": lambda: [load.stop() for load in loads],
     }

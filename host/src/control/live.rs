@@ -243,11 +243,15 @@ impl Live {
             let number = self.disks[&disk.name];
             let there = backend.disks.get(number);
             let waits = there.devices().iter().any(|device| device.needs_helpers());
-            DiskView {
+            let mut view = DiskView {
                 concurrency: waits.then(|| backend.helpers.learned(number).0),
                 findings: self.findings.get(&disk.name).map_or_else(Vec::new, |all| all.iter().copied().collect()),
                 ..there.view(now, &groups, figures)
-            }
+            };
+            let are_before = |(at, one): &(usize, Arc<crate::disk::Disk>)| *at != number && one.name == disk.name;
+            let before = if figures { backend.disks.all() } else { Vec::new() };
+            before.iter().filter(|one| are_before(one)).for_each(|(_, one)| view.goes_on_from(now, one));
+            view
         };
         let clients = served.service.clients();
         let client = |((worker, _), client): (&(u16, usize), &Client)| {

@@ -165,15 +165,15 @@ impl Disk {
         });
         let (in_flight, waiting) = self.load();
         let names: BTreeMap<_, _> = groups.iter().map(|(id, path)| (*id, path)).collect();
-        let figures = if figures { Some(self.figures(now)) } else { None };
-        let bound = figures.as_ref().map_or_else(BTreeMap::new, |figures| self.bound(figures.keys().copied()));
-        let group = |(id, figures)| {
-            let (weight, bounds) = *bound.get(&id)?;
-            Some(GroupView { path: (*names.get(&id)?).clone(), weight, bounds, figures })
+        let had = if figures { self.figures_by_path(now) } else { BTreeMap::new() };
+        let bound = self.bound(groups.iter().filter(|(_, path)| had.contains_key(path)).map(|(id, _)| *id));
+        let group = |(id, path): &(GroupId, String)| {
+            let (weight, bounds) = *bound.get(id)?;
+            Some(GroupView { path: path.clone(), weight, bounds, figures: had.get(path)?.clone() })
         };
         let objective = |(id, standing)| Some(((*names.get(&id)?).clone(), standing));
         let mut counters = BTreeMap::new();
-        if figures.is_some() {
+        if figures {
             self.counters(&mut |name, count| *counters.entry(name).or_default() += count);
         }
         let (doing, count) = self.doing(now);
@@ -196,8 +196,22 @@ impl Disk {
             doing,
             queues: count,
             counters,
-            groups: figures.into_iter().flatten().filter_map(group).collect(),
+            groups: groups.iter().filter_map(group).collect(),
         }
+    }
+}
+
+impl DiskView {
+    /// Adds what was counted on a disk of its name that has not quite gone, so that nothing falls until it has (handover.4).
+    pub(crate) fn goes_on_from(&mut self, now: Instant, before: &Disk) {
+        let had = before.figures_by_path(now);
+        for group in &mut self.groups {
+            if let Some(had) = had.get(&group.path) {
+                group.figures.add(had);
+            }
+        }
+        before.counters(&mut |name, count| *self.counters.entry(name).or_default() += count);
+        self.doing = self.doing + before.doing(now).0;
     }
 }
 

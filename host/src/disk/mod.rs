@@ -250,6 +250,20 @@ impl Disk {
         all
     }
 
+    /// What groups have done here, by their paths: of one that has come again while clients had the old one, both.
+    pub(crate) fn figures_by_path(&self, now: Instant) -> BTreeMap<String, Figures> {
+        let figures = self.figures(now);
+        let state = self.state();
+        let paths: BTreeMap<_, _> = state.groups.iter().map(|(id, group)| (*id, &group.path)).collect();
+        let mut all = BTreeMap::<String, Figures>::new();
+        for (id, figures) in figures {
+            if let Some(path) = paths.get(&id).copied().or((id == GroupId::ROOT).then_some(&state.plan.root.path)) {
+                all.entry(path.clone()).or_default().add(&figures);
+            }
+        }
+        all
+    }
+
     /// The weights of groups and what binds them, as its queues have that; a queue is taken for a few groups at a time.
     pub(crate) fn bound(&self, groups: impl Iterator<Item = GroupId>) -> BTreeMap<GroupId, (Weight, Bounds)> {
         let said = self.state().bounds.clone();
