@@ -56,7 +56,7 @@ def the_end_of_each_run_is_traced_with_what_the_scheduler_said(t):
     parsed = t.run("blkparse", "-i", "one", cwd=t.dir)
     contains(parsed, "disk=sim:ssd-2010", " m   N /g2 stream 1: sl_used=", "[/g1]")
     # Several runs have a file each; on a real disk as on a model.
-    said = t.run(BINARY, "iostest", t.image("image", 16 * MIB), "--scheduler", "bfq", "-w", "drr", "--filesize", "1m", "--jobs", "1,2", "--runtime", 0.5, "--trace", t.path("two.json"))
+    said = t.run(BINARY, "iostest", t.image("image", 16 * MIB), "--scheduler", "bfq", "-w", "drr", "--filesize", "1m", "--jobs", "1,2", "--runtime", 0.1, "--trace", t.path("two.json"))
     contains(said, "drr, set 1, 1 job: ", "two-1.json", "two-2.json")
     for number, jobs in (1, 1), (2, 2):
         events = json.loads(Path(t.path(f"two-{number}.json")).read_text())["traceEvents"]
