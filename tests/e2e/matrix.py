@@ -193,7 +193,9 @@ def each_client_by_each_front_under_each_rule_may_what_the_tables_say(t):
     fronts = list(fits["uid"])
     tried = 0
     wrong = []
-    for by, rule in itertools.product(fits, may):
+    # By what a client is known makes no difference where no rule says so.
+    rules = [(by, rule) for by, rule in itertools.product(fits, may) if by == "uid" or rule in SAYS]
+    for by, rule in rules:
         if rule == "no-rule-at-all":
             server.rules()
         elif rule == "nobody's":
@@ -211,7 +213,7 @@ def each_client_by_each_front_under_each_rule_may_what_the_tables_say(t):
             tried += len(found)
             wrong += [f"a client known by {by}, the rule {rule}: {who} at {front}: wanted {wanted}, found {found}"] * (wanted != found)
     equal(wrong, [], f"cells of {tried} that are otherwise")
-    equal(tried, len(fits) * len(may) * len(USERS) * (7 * 3 + 6), "cells that were tried")
+    equal(tried, len(rules) * len(USERS) * (7 * 3 + 6), "cells that were tried")
 
 
 def right_of(rules, fits, may, who, front):
