@@ -527,7 +527,7 @@ def strangers_are_told_of_once_a_minute_and_rules_that_cannot_act_at_once(t):
     contains(server.control("status", "--seconds", "0.1"), vain[0])
     check = lambda text, code=2: t.run(BINARY, "serve", "--check", "--listen", f"unix:{t.path('x')}", "--config", write(t, "c.toml", EXPORTS + text), code=code)
     contains(check("[client.a]\nuid = 7\ngroup = \"/tenants\"\n", 0), "ok: 4 exports", "client a, uid 7: group /tenants")
-    contains(check("[client.a]\nexports = \"bob\"\n"), "client.a: says not how the client is known: say uid, gid, certificate, address, listener or token")
+    contains(check("[client.a]\nexports = \"bob\"\n"), "client.a: says not how the client is known: say uid, gid, cgroup, certificate, address, listener or token")
     contains(check("[client.a]\nuid = 7\n"), "client.a: allows nothing: say exports, the group whose exports the client may open, or control")
     contains(check("[client.a]\nuid = 7\naddress = \"10.0.0.1/8\"\ncertificate = \"bob\"\ngroup = \"x\"\n"),
              'did you mean "10.0.0.0/8"?', "takes CN=NAME", 'a group\'s path starts at the root: "/x"')
