@@ -1,16 +1,18 @@
 """Access as a matrix: every kind of client by every way to reach the server under every kind of rule, tried and compared with tables."""
 
 import hashlib
+import http.client
 import itertools
 import struct
 from unittest import mock
 
 import nbdclient
 from access import acting_as, is_written, listed, until_left
+from cgroup import Cgroups
+from control import Control
 from encryption import CLIENT, certificates, client_context, sign
 from harness import *
 from nbdclient import *
-from roles import ask
 from vhostclient import DISCARD_IT, FLUSH_IT, OK, OUT, RO, FrontEnd, Gone
 
 # Whom a rule fits that knows its client by something, at each front: the client that it is for, by what it shows there; and where the rule
@@ -19,6 +21,7 @@ FITS = """
 known-by        unix      tcp       tls       guest
 uid             client    -         -         client
 gid             client    -         -         client
+cgroup          client    -         -         client
 certificate     -         -         client    -
 address         -         client    client    -
 listener        client    client    client    -
@@ -43,11 +46,23 @@ no-rule-at-all    both      yes    yes    yes     yes     yes    yes
 
 # What a client may at the control socket whose rule says so there: of its own group, of all, and what its metrics have of the neighbour.
 ROLES = """
-control         sees    sees-all   metrics   of-bob's   sets-delegated   changes   page
-none            no      no         no        -          no               no        yes
-tenant          yes     no         yes       no         yes              no        yes
-see             yes     yes        yes       yes        no               no        yes
-change          yes     yes        yes       yes        yes              yes       yes
+control         sees    sees-all   metrics   of-bob's   sets-delegated   resizes   changes   page
+none            no      no         no        -          no               no        no        yes
+tenant          yes     no         yes       no         yes              no        no        yes
+see             yes     yes        yes       yes        no               no        no        yes
+change          yes     yes        yes       yes        yes              yes       yes       yes
+"""
+
+# Whom such a rule fits at each place of control: the client that it is for, by what it shows there.
+CONTROL_FITS = """
+known-by       unix      tls
+uid            client    -
+gid            client    -
+cgroup         client    -
+certificate    -         client
+address        -         client
+token          client    client
+uid+address    -         -
 """
 
 SAYS = {
@@ -80,21 +95,31 @@ class Fronts:
         self.t = t
         if os.geteuid() != 0:
             t.skip("only root can be another user")
-        place, ports = certificates(t), [free_port() for _ in range(4)]
+        place, ports = certificates(t), [free_port() for _ in range(5)]
         sign(t, "ca", "alice", "/CN=alice", CLIENT)
         self.context = {name: client_context(t, name) for name in ("alice", "client")}
         self.places = {"unix": [t.path("a"), t.path("b"), t.path("c")], "tcp": [("127.0.0.1", port) for port in ports[:2]],
-                       "tls": [("127.0.0.1", port) for port in ports[2:]]}
+                       "tls": [("127.0.0.1", port) for port in ports[2:4]]}
+        self.control = ("127.0.0.1", ports[4])
         self.doors = {name: t.path(f"{name}.vm") for name in ("alice", "bob")}
         os.chmod(t.dir, 0o711)
         self.exports = ""
         for name in "alice", "bob":
             self.exports += f'[export.{name}]\nbacking = "mem:1m"\ngroup = "/tenants/{name}"\nvhost_user = "{self.doors[name]},mode=0666"\n'
         listen = [f"unix:{path},mode=0666" for path in self.places["unix"]]
-        listen += [f"tcp:127.0.0.1:{port}" for port in ports[:2]] + [f"tcp:127.0.0.1:{port},tls=require" for port in ports[2:]]
+        listen += [f"tcp:127.0.0.1:{port}" for port in ports[:2]] + [f"tcp:127.0.0.1:{port},tls=require" for port in ports[2:4]]
         self.server = t.server(config=self.exports, listen=listen, wait=False, args=[
-            "--tls-certificates", place, "--tls", "off", "--tls-verify-peer", "--control", f"unix:{t.path('s')}.control.sock,mode=0666"])
+            "--tls-certificates", place, "--tls", "off", "--tls-verify-peer", "--control", f"unix:{t.path('s')}.control.sock,mode=0666",
+            "--control", f"tcp:127.0.0.1:{ports[4]},certificates={place}"])
         self.server.socket = t.path("s")
+        # The process of the test is in the client's cgroup, and others come from another.
+        self.asks_for_cgroups = False
+        try:
+            self.cgroups = Cgroups(t, "client", "stranger")
+            self.cgroups.enter("client")
+        except Skip as why:
+            print(f"without clients known by their cgroup: {why}")
+            self.cgroups = None
         for path in *self.places["unix"], *self.doors.values(), t.path("s.control.sock"):
             until_listening(path, "the server")
 
@@ -103,6 +128,19 @@ class Fronts:
         text = "".join(f"[client.rule{number}]\n{said}\n" for number, said in enumerate(tables))
         Path(self.t.path("server0.toml")).write_text(self.exports + text)
         self.server.control("reload")
+        self.asks_for_cgroups = "cgroup = " in text
+
+    def table(self, text):
+        """A table, without what cannot be tried here."""
+        rows = table(text)
+        return rows if self.cgroups else {by: row for by, row in rows.items() if by != "cgroup"}
+
+    @contextlib.contextmanager
+    def process_of(self, who):
+        """Connections of the block are of a process of this client."""
+        is_elsewhere = who != "client" and self.asks_for_cgroups
+        with self.cgroups.within("stranger", "client") if is_elsewhere else contextlib.nullcontext(), acting_as(*USERS[who]):
+            yield
 
     def known(self, by):
         """Rules, each with how the client is known, of one that is known by something."""
@@ -110,7 +148,8 @@ class Fronts:
         listener = f'listener = "unix:{self.places["unix"][1]}"'
         second = [f'listener = "tcp:{at[1][0]}:{at[1][1]}"' for at in (self.places["tcp"], self.places["tls"])]
         address = f'address = "{ADDRESSES["client"]}"'
-        return {"uid": [f"uid = {uid}"], "gid": [f"gid = {gid}"], "certificate": ['certificate = "CN=alice"'], "address": [address],
+        cgroup = f'cgroup = "{self.cgroups.path("client")}"' if self.cgroups else ""
+        return {"uid": [f"uid = {uid}"], "gid": [f"gid = {gid}"], "cgroup": [cgroup], "certificate": ['certificate = "CN=alice"'], "address": [address],
                 "listener": [listener, *second], "guest's-socket": [f'listener = "unix:{door}"' for door in self.doors.values()],
                 "uid+address": [f"uid = {uid}\n{address}"], "uid+listener": [f"uid = {uid}\n{listener}"]}[by]
 
@@ -119,7 +158,7 @@ class Fronts:
         """The session of a client that has come by a listener, and has been let in as far as TLS."""
         place = self.places[front][second]
         dial = lambda address, timeout=20: socket.create_connection(address, timeout, (ADDRESSES[who], 0))
-        with acting_as(*USERS[who]) if front == "unix" else mock.patch.object(nbdclient, "dial", dial):
+        with self.process_of(who) if front == "unix" else mock.patch.object(nbdclient, "dial", dial):
             session = Session(place).greet()
         with session:
             if front == "tls":
@@ -170,7 +209,7 @@ def by_guest(server, who):
     for export in "bob", "alice":
         until_left(server.server, export)
         with contextlib.suppress(Gone, ConnectionError), contextlib.ExitStack() as stack:
-            with acting_as(*USERS[who]):
+            with server.process_of(who):
                 guest = stack.enter_context(FrontEnd(server.doors[export]))
             did = lambda *request, **more: (ring.request(*request, **more), "yes" if ring.status == OK else "no")[1]
             ring = guest.rings[0]
@@ -189,7 +228,8 @@ def by_guest(server, who):
 
 @test(fairlift_only=True, seconds=300)
 def each_client_by_each_front_under_each_rule_may_what_the_tables_say(t):
-    server, fits, may = Fronts(t), table(FITS), table(MAY)
+    server, may = Fronts(t), table(MAY)
+    fits = server.table(FITS)
     fronts = list(fits["uid"])
     tried = 0
     wrong = []
@@ -232,7 +272,8 @@ def right_of(rules, fits, may, who, front):
 @test(fairlift_only=True, seconds=300)
 def random_rules_hold_under_load_for_those_who_are_there_and_those_who_come(t):
     """Sets of these rules, one after the other, while a client of another export reads and writes and must not notice."""
-    server, fits, may = Fronts(t), table(FITS), table(MAY)
+    server, may = Fronts(t), table(MAY)
+    fits = server.table(FITS)
     server.exports += '[export.busy]\nbacking = "mem:1m"\ngroup = "/busy"\n'
     busy = f'listener = "unix:{server.places["unix"][2]}"\nexports = "busy"'
     server.rules(busy)
@@ -295,44 +336,75 @@ def random_rules_hold_under_load_for_those_who_are_there_and_those_who_come(t):
 
 def guest_of(server):
     """The client's virtual machine at alice's export."""
-    with acting_as(*USERS["client"]):
+    with server.process_of("client"):
         return FrontEnd(server.doors["alice"])
 
 
 TOKEN = "a token that nobody guesses"
 
 
+class AtControl(http.client.HTTPConnection):
+    """A client of control that has connected: at the unix socket, or with its certificate."""
+
+    def __init__(self, server, who, place):
+        super().__init__("localhost", timeout=30)
+        if place == "unix":
+            with server.process_of(who):
+                self.sock = nbdclient.dial(f"{server.server.socket}.control.sock")
+                self.ask("/")  # it counts where it is when the server looks
+        else:
+            sock = socket.create_connection(server.control, 30, (ADDRESSES[who], 0))
+            self.sock = server.context[NAMES[who]].wrap_socket(sock, server_hostname="localhost")
+
+    def ask(self, route, method="GET", body=None, token=""):
+        """The status of an answer, and its bytes."""
+        self.request(method, route, json.dumps(body) if body else None, {"Authorization": f"Bearer {token}"} if token else {})
+        answer = self.getresponse()
+        return answer.status, answer.read()
+
+
+def by_control(server, who, place, token, weight):
+    """A row of `ROLES`, as it is."""
+    with contextlib.closing(AtControl(server, who, place)) as client:
+        answers = {200: "yes", 401: "no", 403: "no"}
+        allowed = lambda *request: answers[client.ask(*request, token=token)[0]]
+        status, metrics = client.ask("/metrics", token=token)
+        os.truncate(server.image, os.path.getsize(server.image) + 4096)
+        row = {
+            "sees": allowed("/v1/exports/alice"),
+            "sees-all": allowed("/v1/disks"),
+            "metrics": answers[status],
+            "of-bob's": "-" if status != 200 else "yes" if b"bob" in metrics else "no",
+            "sets-delegated": allowed("/v1/groups/tenants/alice", "PATCH", {"weight": weight}),
+            "resizes": allowed("/v1/exports/grows", "PATCH", {"size": "auto"}),
+            "changes": allowed("/v1/groups/tenants/bob", "PATCH", {"weight": weight}),
+            "page": allowed("/"),
+        }
+    return row
+
+
 @test(fairlift_only=True, seconds=300)
-def each_client_at_the_control_socket_may_what_its_role_says(t):
+def each_client_of_control_may_what_its_role_says(t):
     server, roles = Fronts(t), table(ROLES)
-    server.exports += '[group."/tenants/alice"]\ndelegate = ["weight"]\n'
+    fits = server.table(CONTROL_FITS)
+    server.image = t.image("grows.img", MIB)
+    server.exports += f'[group."/tenants/alice"]\ndelegate = ["weight"]\n[export.grows]\nbacking = "{server.image}"\ngroup = "/tenants/alice"\n'
     digest = "sha256:" + hashlib.sha256(TOKEN.encode()).hexdigest()
-    known = {by: server.known(by)[0] for by in ("uid", "gid", "certificate", "address")} | {"token": f'token = "{digest}"', "uid+address": server.known("uid+address")[0]}
-    reaches = {"uid", "gid", "token"}
     weights, tried = itertools.cycle([200, 300]), 0
-    for (by, how), role in itertools.product(known.items(), [*roles, "no-rule-at-all"]):
+    size = lambda: Control(t, server.server).ask("GET", "/v1/exports/grows")["size"]
+    for by, role in itertools.product(fits, [*roles, "no-rule-at-all"]):
+        how = f'token = "{digest}"' if by == "token" else server.known(by)[0]
         said = "" if role == "no-rule-at-all" else f'control = "{role}"\n'
-        server.rules(f'{how}\n{said}group = "/tenants/alice"') if said or by != "token" else server.rules()
-        for who, (uid, _) in USERS.items():
-            token = TOKEN if by == "token" and who == "client" else ""
-            with mock.patch("os.setegid", lambda gid, own=os.setegid, wanted=USERS[who][1]: own(wanted if gid else 0)):
-                got = lambda *request, **more: ask(server.server, uid, *request, token=token, **more)
-                allowed = lambda *request, **more: {200: "yes", 401: "no", 403: "no"}[got(*request, **more)[0]]
-                metrics = got("/metrics")
-                found = {
-                    "sees": allowed("/v1/exports/alice"),
-                    "sees-all": allowed("/v1/disks"),
-                    "metrics": {200: "yes", 401: "no", 403: "no"}[metrics[0]],
-                    "of-bob's": "-" if metrics[0] != 200 else "yes" if b"bob" in metrics[1] else "no",
-                    "sets-delegated": allowed("/v1/groups/tenants/alice", "PATCH", {"weight": next(weights)}),
-                    "changes": allowed("/v1/groups/tenants/bob", "PATCH", {"weight": next(weights)}),
-                    "page": allowed("/"),
-                }
-            is_bound = who != "operator" and role != "no-rule-at-all"
-            wanted = roles["change" if not is_bound else role if who == "client" and by in reaches else "none"]
-            equal(found, wanted, f"{who}, of a client known by {by} with the role {role}")
+        server.rules(*([f'{how}\n{said}group = "/tenants/alice"'] if said or by != "token" else []))
+        for who, place in itertools.product(USERS, ("unix", "tls")):
+            before = size()
+            found = by_control(server, who, place, TOKEN if by == "token" and who == "client" else "", next(weights))
+            is_bound = role != "no-rule-at-all" and (who, place) != ("operator", "unix")
+            wanted = roles["change" if not is_bound else role if who == fits[by][place] else "none"]
+            equal(found, wanted, f"{who} at {place}, of a client known by {by} with the role {role}")
+            equal(size() > before, wanted["resizes"] == "yes", f"whether the export has grown, which {who} at {place} asked for")
             tried += len(found)
-    equal(tried, len(known) * (len(roles) + 1) * len(USERS) * 7, "cells that were tried")
+    equal(tried, len(fits) * (len(roles) + 1) * len(USERS) * 2 * 8, "cells that were tried")
 
 
 if __name__ == "__main__":
