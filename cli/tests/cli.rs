@@ -74,6 +74,12 @@ fn what_is_typed_wrong_is_status_2_and_says_what_is_possible_in_one_style() {
             "a=mem:1gb: \"gb\" is ambiguous (powers of 1000 or of 1024); write 1g (powers of 1024), or the number of bytes",
         ),
         ("serve a=qcow2:x", qcow2),
+        ("serve a=mem", "a=mem: there is no file mem; that kind of backing is written mem:SIZE"),
+        ("status alice", "alice: status shows all tenants; `fairlift why alice` says what this one waits for"),
+        (
+            "top --once alice",
+            "alice: top shows all tenants; `fairlift why alice` says what this one waits for, `fairlift top --filter alice` shows it alone",
+        ),
         (
             "serve a=mem:1m b=mem:1m a=mem:1m",
             "export \"a\": is defined twice (backings 1 and 3); names must be unique: NAME=BACKING",

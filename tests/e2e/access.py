@@ -522,11 +522,12 @@ def strangers_are_told_of_once_a_minute_and_rules_that_cannot_act_at_once(t):
     equal(len(lines), 1, "lines of one user")
     contains(lines[0], f"pid {os.getpid()}, uid {os.geteuid()} asked at unix:{server.socket} for export \"alice\": no [client] allows it")
     vain = ['client.alice: there is no export "alcie"; did you mean "alice"?', 'no export is in group "/tenants/alcie" or below it; did you mean "/tenants/alice"?',
-            "it does not listen at unix:", "only at unix:"]
+            "it does not listen at unix:", "only at unix:", "export.alice: no [client.…] allows it, so no client may open it; for whoever comes by unix:"]
     contains(server.log(), *vain, f"client alice, uid 4000000000 and listener unix:{t.path('elsewhere')}: exports alcie, group /tenants/alcie")
     contains(server.control("status", "--seconds", "0.1"), vain[0])
     check = lambda text, code=2: t.run(BINARY, "serve", "--check", "--listen", f"unix:{t.path('x')}", "--config", write(t, "c.toml", EXPORTS + text), code=code)
     contains(check("[client.a]\nuid = 7\ngroup = \"/tenants\"\n", 0), "ok: 4 exports", "client a, uid 7: group /tenants")
+    contains(check("[client.a]\nuid = 7\nexports = \"bob\"\n", 0), "warning: export.alice: no [client.…] allows it", f'listener = "unix:{t.path("x")}" and exports = "alice"')
     contains(check("[client.a]\nexports = \"bob\"\n"), "client.a: says not how the client is known: say uid, gid, cgroup, certificate, address, listener or token")
     contains(check("[client.a]\nuid = 7\n"), "client.a: allows nothing: say exports, the group whose exports the client may open, or control")
     contains(check("[client.a]\nuid = 7\naddress = \"10.0.0.1/8\"\ncertificate = \"bob\"\ngroup = \"x\"\n"),

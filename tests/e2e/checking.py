@@ -56,6 +56,10 @@ def what_another_server_has_is_no_mistake_of_the_file(t):
              f"\nno mistake was found in the file; it cannot start now, for these 3 are in use by process {live.pid}\n", "fairlift reload --dry-run")
     assert "mistakes" not in said, said
     contains(live.control("reload", "--dry-run"), "nothing differs")
+    doubted = t.path("doubted.toml")
+    Path(doubted).write_text(Path(path).read_text() + '[group."/aa"]\nweight = 3\n[client.c]\nuid = 0\nexports = ["a", "aa"]\n')
+    contains(t.run(BINARY, "serve", "--check", "--config", doubted, code=1), 'warning: group."/aa": no export is in this group; did you mean "/a"?',
+             'warning: client.c: there is no export "aa"; did you mean "a"?', "\nno mistake was found in the file")
     more = t.path("more.toml")
     Path(more).write_text(Path(path).read_text() + f"[export.b]\nbacking = '{t.path('none')}'\n")
     contains(refused_alike(t, "--config", more), "4 mistakes; 3 of them because another server has it; the server was not started", "fairlift reload --dry-run")

@@ -42,6 +42,24 @@ def a_unix_socket_has_the_mode_that_was_said_until_it_is_taken_away(t):
 
 
 @test(fairlift_only=True)
+def a_socket_that_a_running_server_cannot_give_away_is_refused_by_the_dry_run_too(t):
+    place = lambda name: f"unix:{t.path(name)}"
+    text = f'[server]\nlisten = [\n"{place("a.sock")}",\n"{place("b.sock")}"]\n[export.disk]\nbacking = "mem:1m"\n'
+    server = t.server(config=text.replace(f',\n"{place("b.sock")}"', ""), listen=[], wait=False)
+    server.socket, server.listen = t.path("a"), [place("a.sock")]
+    server.wait_until_ready()
+    path = t.path("server0.toml")
+    Path(path).write_text(text.replace("b.sock", "b.sock,mode=0660,group=12345"))
+    cure = ["keep_capabilities", "mode=0666"] if os.geteuid() == 0 else ["a group that it is in"]
+    for flag in ["--dry-run"], []:
+        contains(server.control("reload", *flag, code=1), f"{path}:4:1: server.listen", "its owner cannot be changed", *cure)
+    Path(path).write_text(text.replace("b.sock", "b.sock,mode=0666"))
+    contains(server.control("reload", "--dry-run"), f"{place('b.sock')}")
+    contains(server.control("reload"), f"{place('b.sock')}")
+    equal(oct(stat.S_IMODE(os.stat(t.path("b.sock")).st_mode)), oct(0o666), "the mode")
+
+
+@test(fairlift_only=True)
 def a_live_socket_is_not_stolen(t):
     server = t.server("disk=mem:1M")
     message = t.serve_fails("disk=mem:2M", "--listen", f"unix:{server.socket}")

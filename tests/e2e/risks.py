@@ -85,10 +85,34 @@ def one_image_is_written_by_one_export_unless_it_is_said_to_be_shared(t):
 
 
 @test(fairlift_only=True)
+def a_config_file_is_no_disk_and_an_image_is_no_config_file(t):
+    path, image = t.path("disks.toml"), t.image("alice.img", 64 * KIB)
+    Path(path).write_text('[export.a]\nbacking = "mem:1m"\n')
+    contains(t.serve_fails(f"a={path}", "--listen", f"unix:{t.path('s')}"), f"--config {path} serves what it says", f"file:{path},format=raw")
+    raw = t.server(f"a=file:{path},format=raw")
+    with raw.connect("a") as client:
+        equal(client.read(0, 8), b"[export.", "the bytes of the file")
+    raw.stop()
+    Path(t.path("other.toml")).write_text("text = 'of another program'\n")
+    t.server(f"a={t.path('other.toml')}").stop()
+    many = Path(t.path("many.toml"))
+    many.write_text("x " * (256 * KIB))
+    many_lines = Path(t.path("lines.toml"))
+    many_lines.write_text("a b\n" * 10000)
+    for config, *words in [(image, "this is no config file: it has bytes that are no text", f"fairlift serve NAME={image}"), (many, "many.toml:1:3: "), (many_lines, "more places are no TOML")]:
+        said = t.serve_fails("--config", config)
+        contains(said, *words)
+        assert len(said) < 10000, f"{len(said)} bytes are said of {config}"
+
+
+@test(fairlift_only=True)
 def a_missing_image_ends_the_start_with_1_so_that_a_service_tries_again(t):
     path = t.path("later.img")
     contains(refused(t, f"a={path}"), "No such file", f"truncate -s 10g {path}")
     contains(refused(t, f"a={t.dir}"), "is a directory")
+    nowhere = refused(t, f"a={t.path('nodir/a.img')}")
+    contains(nowhere, "No such file", "its directory is not there")
+    assert "truncate" not in nowhere, nowhere
     beside = t.image("latter.img", MIB)
     os.mkdir(t.path("lateer.img"))
     says = refused(t, f"a={path}")

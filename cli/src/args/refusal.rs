@@ -9,6 +9,7 @@ use fairlift_lab::suggestion;
 use super::Cli;
 use crate::remote::meant;
 use crate::terminal::complaint::Complaint;
+use crate::terminal::output::quoted;
 use crate::words::mistake::{Mistake, Severity, render};
 
 /// Flags that people know from other servers, and what they are here.
@@ -112,6 +113,13 @@ fn explain(error: &clap::Error, typed: &str) -> Mistake {
                 }
             };
             Mistake::in_flag(&argument, format!("there is no such flag{meant}"))
+        }
+        ErrorKind::UnknownArgument if ["status", "top"].contains(&typed) => {
+            let one = quoted(&argument);
+            let why = format!("{typed} shows all tenants; `fairlift why {one}` says what this one waits for");
+            let filter =
+                if typed == "top" { format!(", `fairlift top --filter {one}` shows it alone") } else { String::new() };
+            Mistake::in_flag(&argument, why + &filter)
         }
         ErrorKind::UnknownArgument => Mistake::in_flag(&argument, "is one word too many"),
         ErrorKind::InvalidSubcommand => {

@@ -140,6 +140,19 @@ impl Server {
     }
 }
 
+/// How long a config file may be. Chosen: a hundred thousand exports fit.
+pub(crate) const LENGTH_MAX: u64 = 16 << 20;
+
+/// Of how many places a text is told that they are no TOML. Chosen: a page of a terminal.
+const ERRORS_MAX: usize = 8;
+
+/// Whether a text has a table of a config file.
+pub(crate) fn is_one(text: &str) -> bool {
+    let (document, _) = DeTable::parse_recoverable(text);
+    let document = document.get_ref();
+    SORTS.iter().any(|sort| document.get(sort.name).is_some_and(|value| value.get_ref().as_table().is_some()))
+}
+
 /// Reads a config file; relative paths in it start at `dir`. Mistakes are added to `mistakes`.
 pub(crate) fn read(source: &Source, dir: &Path, mistakes: &mut Vec<Mistake>) -> File {
     let (document, errors) = DeTable::parse_recoverable(&source.text);
@@ -149,7 +162,8 @@ pub(crate) fn read(source: &Source, dir: &Path, mistakes: &mut Vec<Mistake>) -> 
         // What the parser guessed after an error is not what the author wrote: only what is certain is passed on.
         found.retain(|mistake| mistake.says.starts_with("unknown key"));
     }
-    mistakes.extend(errors.iter().map(|error| Mistake {
+    let told = errors.iter().take(ERRORS_MAX);
+    mistakes.extend(told.map(|error| Mistake {
         at: Some(error.span().unwrap_or(0..0)),
         key: String::new(),
         says: match (error.message().trim(), wants(&source.text, error.span().unwrap_or(0..0).start)) {
@@ -157,6 +171,9 @@ pub(crate) fn read(source: &Source, dir: &Path, mistakes: &mut Vec<Mistake>) -> 
             (says, _) => says.replace('\n', ", "),
         },
     }));
+    if let (more @ 1.., Some(last)) = (errors.len().saturating_sub(ERRORS_MAX), mistakes.last_mut()) {
+        last.says += &format!("; and {more} more places are no TOML");
+    }
     mistakes.append(&mut found);
     file
 }

@@ -115,7 +115,9 @@ impl<'a> Words<'a> {
             Some(export) => groups[usize::from(export.group.0)].path.clone(),
             None => own_path(name),
         };
-        let keys = Keys { kind, act, group, keys };
+        let limits =
+            ["max", "min", "burst"].iter().find_map(|key| Some(format!("{key}=\"{}", keys.get(*key)?.as_str()?)));
+        let keys = Keys { kind, act, group, limits: limits.unwrap_or_default(), keys };
         match (kind, act) {
             (_, Act::Remove) => self.remove(kind, name, keys),
             (Kind::Group, Act::Add | Act::Set) => self.group(act, name, keys),
@@ -295,6 +297,8 @@ struct Keys {
     act: Act,
     /// That of the export of this name.
     group: String,
+    /// Limits that it says, up to the closing quote.
+    limits: String,
     keys: Map<String, Value>,
 }
 
@@ -338,6 +342,12 @@ impl Keys {
         let list = match suggestion(key, known()) {
             _ if self.kind == Kind::Export && keys::keys(Kind::Group, self.act).iter().any(|one| one.name == *key) => {
                 format!("; that is a group's: fairlift set group {} {key}={value}", self.group)
+            }
+            _ if self.kind == Kind::Group && parse_rate(key).is_ok() && !self.limits.is_empty() => {
+                let rates = self.keys.iter().filter(|(key, _)| parse_rate(key).is_ok());
+                let one = |(key, value): (&String, &Value)| format!(" {key}={}", value.as_str().unwrap_or_default());
+                let all: String = rates.map(one).collect();
+                format!("; several limits are one word, in quotes: {}{all}\"", self.limits)
             }
             _ if self.kind == Kind::Group && parse_rate(key).is_ok() => {
                 format!("; a ceiling is written max={key}={value}, a floor min={key}={value}")
@@ -530,6 +540,10 @@ pub(super) mod tests {
             (
                 json!({"set": "group", "name": "/a", "iops": 2000}),
                 "unknown key \"iops\" of a group; a ceiling is written max=iops=2000, a floor min=iops=2000",
+            ),
+            (
+                json!({"set": "group", "name": "/a", "max": "riops=2000", "wiops": "5"}),
+                "unknown key \"wiops\" of a group; several limits are one word, in quotes: max=\"riops=2000 wiops=5\"",
             ),
             (
                 json!({"set": "group", "name": "/a", "wieght": 3}),

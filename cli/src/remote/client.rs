@@ -221,7 +221,7 @@ fn hint(error: &std::io::Error) -> &'static str {
             "; the socket's mode lets only its owner in (sudo, or serve --control unix:PATH,mode=0660,group=NAME)"
         }
         _ => {
-            "; a server with --listen unix:NAME.sock answers at --control unix:NAME.control.sock (or FAIRLIFT_CONTROL)"
+            "; `fairlift serve` starts one, and with --listen unix:NAME.sock it answers at --control unix:NAME.control.sock (or FAIRLIFT_CONTROL)"
         }
     }
 }

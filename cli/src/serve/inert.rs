@@ -22,12 +22,14 @@
 //! inert.11  A socket of virtual machines at which no client is both let in and allowed the export.
 //! inert.12  A revocation list that has expired or is no trusted authority's, and an authority without one.
 //! inert.13  A client that is known by its cgroup, where /proc shows a process to its own user alone.
+//! inert.14  An export that no client may open, where clients have rules. The first rule takes all exports that it does not name from
+//!           everybody: a server with alice's clients, to which a rule for bob's comes. (A block device is not opened by clients.)
 
 use std::collections::BTreeSet;
 use std::time::SystemTime;
 
-use fairlift::access::Rule;
-use fairlift::config::{Address, Backing, Config, Disk, Export, SocketMode};
+use fairlift::access::{Rule, is_below};
+use fairlift::config::{Address, Backing, Config, Disk, Export, SocketMode, WayIn};
 use fairlift::control::{Becomes, Of, Step};
 use fairlift::export::vhost_user::GuestSocket;
 use fairlift_core::{Group, GroupId, Weight, sched};
@@ -53,8 +55,19 @@ pub(super) fn warnings(config: &Config, places: &Places) -> Vec<Mistake> {
         config.clients.iter().flat_map(|rule| why_vain(config, rule).map(|why| places.client(&rule.name).says(why)));
     let lists = config.revoked.warnings(SystemTime::now()); // inert.12
     let lists = lists.into_iter().map(|why| places.server("tls_certificates").says(format!("ca-crl.pem {why}")));
-    let doors = config.exports.iter().filter_map(|one| Some(places.export(&one.name).says(why_closed(config, one)?)));
+    let shut = |one| why_closed(config, one).or_else(|| why_for_nobody(config, one));
+    let doors = config.exports.iter().filter_map(|one| Some(places.export(&one.name).says(shut(one)?)));
     groups.chain(latencies).chain(disks).chain(small).chain(large).chain(rules).chain(doors).chain(lists).collect()
+}
+
+/// What cannot act as far as it is known before anything is opened: exports that name no disk count as on one together, where
+/// weights mean something.
+pub(super) fn warnings_unopened(config: &Config, places: &Places) -> Vec<Mistake> {
+    let mut config = config.clone();
+    let own = config.disks.len();
+    config.exports.iter_mut().for_each(|export| _ = export.disk.get_or_insert(own));
+    config.disks.push(Disk { is_usual: true, ..Disk::new("of its own", sched::Kind::Fair) });
+    warnings(&config, places)
 }
 
 /// What cannot act of steps that were made, in the configuration that is in force then (inert.6).
@@ -95,7 +108,16 @@ pub(super) fn warnings_of(config: &Config, steps: &[Step]) -> Vec<String> {
     let comes = steps.iter().any(|step| matches!((&step.of, step.what), (Of::Export(_), Becomes::Comes)));
     let large = comes.then(|| why_large(config)).flatten().map(|(export, why)| format!("export {export:?}: {why}"));
     let vain = |rule| why_vain(config, rule).map(move |why| format!("client {:?}: {why}", rule.name));
-    groups.chain(large).chain(rules.into_iter().flat_map(vain)).collect()
+    let is_asked = |export: &&Export| {
+        steps.iter().any(|step| match (&step.of, step.what) {
+            (Of::Client(_), _) => true,
+            (Of::Export(name), Becomes::Comes | Becomes::Key("group")) => *name == export.name,
+            _ => false,
+        })
+    };
+    let shut = config.exports.iter().filter(is_asked);
+    let shut = shut.filter_map(|one| Some(format!("export {:?}: {}", one.name, why_for_nobody(config, one)?)));
+    groups.chain(large).chain(rules.into_iter().flat_map(vain)).chain(shut).collect()
 }
 
 fn path_of<'a>(config: &'a Config, export: &Export) -> &'a str {
@@ -248,12 +270,27 @@ fn why_shut_out(config: &Config, rule: &Rule) -> Option<String> {
     }
     let (at, SocketMode { mode, owner, .. }, said) = shut?;
     let owner = place::user(owner.unwrap_or_else(|| rustix::process::geteuid().as_raw()));
-    Some(format!("{who} cannot connect to {at} (mode {mode:04o} of {owner}): {said},mode=0660,group=…\""))
+    Some(format!("{who} cannot connect to {at} (mode {mode:04o} of {owner}): {said},mode=0660,group=…\", at a start"))
 }
 
 /// Whether a rule is for clients that come by an address.
 fn is_asked(rule: &Rule, at: &Address) -> bool {
     rule.listener.as_ref().is_none_or(|place| at.to_string() == *place)
+}
+
+/// Why no client may open an export; `None`: one may, or that was not asked for (inert.14).
+fn why_for_nobody(config: &Config, export: &Export) -> Option<String> {
+    let of_exports = || config.clients.iter().filter(|rule| rule.is_of_exports());
+    let is_allowed = || of_exports().any(|rule| rule.allows(&export.name, path_of(config, export)));
+    if of_exports().next().is_none() || export.ways.iter().any(WayIn::is_block_device) || is_allowed() {
+        return None;
+    }
+    let listener = config.listeners.first().map(|one| one.address.to_string()).unwrap_or_default();
+    Some(format!(
+        "no [client.…] allows it, so no client may open it; for whoever comes by {listener}: [client.others] with \
+         listener = {listener:?} and exports = {:?}",
+        export.name
+    ))
 }
 
 /// Why no virtual machine can have an export; `None`: one can, or that was not asked for (inert.11).
@@ -337,11 +374,6 @@ fn exports_below<'a>(config: &'a Config, path: &'a str) -> impl Iterator<Item = 
     let placed =
         config.exports.iter().filter_map(|export| Some((export.disk?, &config.groups[usize::from(export.group.0)])));
     placed.filter(move |(_, group)| is_below(&group.path, path))
-}
-
-/// Whether a group is another one or below it.
-fn is_below(path: &str, above: &str) -> bool {
-    above == "/" || path.strip_prefix(above).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
 /// A group and those above it, without the root.
@@ -611,6 +643,52 @@ f.toml:10:8: warning: group.\"/tenants/alcie\": no export is in this group; did 
         }
     }
 
+    #[test]
+    fn before_anything_is_opened_a_misspelt_name_is_told_and_no_weight_is_doubted() {
+        let text = (exports(&[("d", "/a"), ("d", "/b")]) + &weight("/a")).replace("disk = \"d\"\n", "");
+        let told = |more: &str| {
+            let source = Source { name: "f.toml".into(), text: text.clone() + more };
+            let file = config::read(&source, Path::new("/base"), &mut Vec::new());
+            let Plan { config, places, .. } = plan(&ServeArgs::default(), Some(file), Vec::new(), &mut Vec::new());
+            warnings_unopened(&config, &places).into_iter().map(|one| one.key + ": " + &one.says).collect::<Vec<_>>()
+        };
+        assert_eq!(told(""), [""; 0]);
+        assert_eq!(told(&weight("/aa")), ["group.\"/aa\": no export is in this group; did you mean \"/a\"?"]);
+        assert_eq!(
+            told("[client.c]\nuid = 0\ngroup = \"/\"\nexports = \"bb\"\n"),
+            ["client.c: there is no export \"bb\"; did you mean \"b\"?"]
+        );
+    }
+
+    /// inert.14
+    #[test]
+    fn an_export_that_the_first_rule_takes_from_everybody_is_told() {
+        let server = "[server]\nlisten = \"unix:d.sock\"\n[disk.d]\n";
+        let text = |rules: &str| server.to_owned() + &exports(&[("d", "/t/a"), ("d", "/b")]) + rules;
+        let bob = "[client.bob]\nlistener = \"unix:d.sock\"\nexports = \"b\"\n";
+        let why = "no [client.…] allows it, so no client may open it; for whoever comes by unix:/base/d.sock: [client.others] with \
+                   listener = \"unix:/base/d.sock\" and exports = \"a\"";
+        assert_eq!(first(&text(bob)), format!("export.a: {why}"));
+        let token = format!("[client.m]\ntoken = \"sha256:{}\"\ncontrol = \"see\"\n", "0".repeat(64));
+        for right in [
+            "",
+            &token,
+            &format!("{bob}[client.others]\nlistener = \"unix:d.sock\"\nexports = \"a\"\n"),
+            &format!("{bob}[client.t]\nlistener = \"unix:d.sock\"\ngroup = \"/t\"\n"),
+        ] {
+            assert_eq!(said(&text(right)), "", "{right}");
+        }
+        let device = text(bob).replace("group = \"/t/a\"\n", "group = \"/t/a\"\nublk = true\n");
+        assert_eq!(said(&device), "", "a block device is opened without a rule");
+        let config = config_of(&text(bob));
+        let wanted = [format!("export \"a\": {why}")];
+        let no_rule = |edit: &mut Edit| edit.config.clients.clear();
+        let without = |name: &'static str| move |edit: &mut Edit| edit.remove_export(name, Leave::Drain).unwrap();
+        assert_eq!(told(&config, &[&no_rule]), wanted);
+        assert_eq!(told(&config, &[&without("a")]), wanted);
+        assert_eq!(told(&config, &[&without("b")]), [""; 0], "only what the change is about");
+    }
+
     /// inert.10
     #[test]
     fn a_client_that_no_socket_lets_in_is_told() {
@@ -622,7 +700,7 @@ f.toml:10:8: warning: group.\"/tenants/alcie\": no export is in this group; did 
         };
         let stranger = me + 4242;
         let says = format!(
-            "uid {stranger} cannot connect to unix:/base/d.sock (mode 0600 of {}): listen = \"unix:/base/d.sock,mode=0660,group=…\"",
+            "uid {stranger} cannot connect to unix:/base/d.sock (mode 0600 of {}): listen = \"unix:/base/d.sock,mode=0660,group=…\", at a start",
             place::user(me)
         );
         assert_eq!(vain("\"unix:d.sock\"", stranger), Some(says));
@@ -655,7 +733,7 @@ f.toml:10:8: warning: group.\"/tenants/alcie\": no export is in this group; did 
         let shut =
             format!("uid {guest} cannot connect to unix:/base/a.vm (mode 0600 of {}): vhost_user = ", place::user(me));
         let said = told("", &(of_guest.clone() + "listener = \"unix:a.vm\"\ngroup = \"/a\""));
-        assert_eq!(said, [shut + "\"/base/a.vm,mode=0660,group=…\"", closed.into()]);
+        assert_eq!(said, [shut + "\"/base/a.vm,mode=0660,group=…\", at a start", closed.into()]);
         for rule in [
             "address = \"10.0.0.1\"\nexports = \"a\"".to_owned(),
             format!("uid = {me}\ngroup = \"/a\"\nlistener = \"unix:b\""),

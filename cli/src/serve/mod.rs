@@ -14,6 +14,7 @@ mod systemd;
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
+use std::io::Read as _;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -80,15 +81,11 @@ fn beside(in_use: &[Mistake]) -> String {
 const BESIDE: &str = "\nif that server has this file: `fairlift reload --dry-run` checks it there, and says what a reload would change\n";
 
 fn attempt(flags: &ServeArgs) -> Result<(), Complaint> {
-    let not_started = |wrong: Wrong| {
-        let is_beside = |mistake: &&Mistake| flags.config.is_some() && mistake.says.contains("another server");
-        match (wrong.mistakes.iter().filter(is_beside).count(), wrong.mistakes.len()) {
-            (0, _) => wrong.shown(NOT_STARTED),
-            (in_use, all) if in_use == all => wrong.shown_without_count() + &beside(&wrong.mistakes) + BESIDE,
-            (in_use, _) => {
-                wrong.shown(&format!("{in_use} of them because another server has it; {NOT_STARTED}")) + BESIDE
-            }
-        }
+    let is_beside = |mistake: &&Mistake| flags.config.is_some() && mistake.says.contains("another server");
+    let not_started = |wrong: Wrong| match (wrong.mistakes.iter().filter(is_beside).count(), wrong.mistakes.len()) {
+        (0, _) => wrong.shown(NOT_STARTED),
+        (in_use, all) if in_use == all => wrong.shown_without_count() + &beside(&wrong.mistakes) + BESIDE,
+        (in_use, _) => wrong.shown(&format!("{in_use} of them because another server has it; {NOT_STARTED}")) + BESIDE,
     };
     let inherited = systemd::inherited().map(|sockets| sockets.into_iter().map(Arc::new).collect());
     let prepared =
@@ -98,7 +95,13 @@ fn attempt(flags: &ServeArgs) -> Result<(), Complaint> {
         })?;
     raise_file_limit();
     if flags.check {
-        let (in_force, warnings) = prepared.check().map_err(|wrong| Complaint::Refused(not_started(wrong)))?;
+        let (in_force, warnings) = prepared.check().map_err(|wrong| {
+            if wrong.mistakes.iter().all(|one| is_beside(&one)) {
+                let warnings = inert::warnings_unopened(&prepared.config, &prepared.places);
+                eprint!("{}", render(Severity::Warning, prepared.source.as_ref(), &warnings));
+            }
+            Complaint::Refused(not_started(wrong))
+        })?;
         eprint!("{}", render(Severity::Warning, prepared.source.as_ref(), &warnings));
         println_or_not(&format!("ok: {}\n", summary(&in_force, warnings.len())));
         clients_of(&in_force).for_each(|line| println_or_not(&(line + "\n")));
@@ -239,10 +242,20 @@ fn prepare(flags: &ServeArgs, inherited: Result<Vec<Arc<OwnedFd>>, String>) -> R
 
 fn read_source(path: &Path) -> Result<Source, Wrong> {
     let name = path.display().to_string();
-    let bytes = std::fs::read(path).map_err(|error| {
-        let mistakes = vec![Mistake::in_flag(&format!("--config {name}"), error.to_string())];
+    let wrong = |says: String| {
+        let mistakes = vec![Mistake::in_flag(&format!("--config {name}"), says)];
         Wrong { source: None, mistakes }
-    })?;
+    };
+    let mut bytes = Vec::new();
+    let read = std::fs::File::open(path).and_then(|file| file.take(config::LENGTH_MAX + 1).read_to_end(&mut bytes));
+    read.map_err(|error| wrong(error.to_string()))?;
+    let image = |what: &str| wrong(format!("this is no config file: {what} (an image? fairlift serve NAME={name})"));
+    if bytes.contains(&0) {
+        return Err(image("it has bytes that are no text"));
+    }
+    if bytes.len() as u64 > config::LENGTH_MAX {
+        return Err(image("it has more than 16 MiB"));
+    }
     String::from_utf8(bytes).map(|text| Source { name: name.clone(), text }).map_err(|error| {
         let valid = error.utf8_error().valid_up_to();
         let says = format!("not UTF-8 text: byte {valid} is 0x{:02x}", error.as_bytes()[valid]);

@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use fairlift::Error;
-use fairlift::config::Export;
+use fairlift::config::{Backing, Export};
 use fairlift::control::Of;
 use fairlift_lab::suggestion;
 
@@ -14,6 +14,7 @@ use crate::config::section::{Placed, join};
 use crate::config::{self, File};
 use crate::control::ControlPlace;
 use crate::ways;
+use crate::words::backing;
 use crate::words::mistake::Mistake;
 use crate::words::place::{self, ListenAt};
 
@@ -122,7 +123,7 @@ impl Places {
         match of {
             Of::Export(name) => Some(self.export(name)),
             Of::Disk(name) => Some(self.disk(name)),
-            Of::Listener(_) => Some(self.listen()),
+            Of::Listener(address) => Some(self.listener(address)),
             Of::Group(path) => find(&self.groups, path),
             Of::Client(name) => Some(self.client(name)),
             Of::Server => None,
@@ -147,6 +148,18 @@ impl Places {
     /// The addresses, all together.
     pub(super) fn listen(&self) -> Said {
         self.listeners.first().map_or_else(|| Said::in_flag("--listen".into()), |(_, said)| said.clone())
+    }
+
+    /// One of the addresses.
+    pub(super) fn listener(&self, address: &str) -> Said {
+        find(&self.listeners, address).unwrap_or_else(|| self.listen())
+    }
+
+    /// The backing of an export.
+    pub(super) fn backing(&self, name: &str) -> Said {
+        let export = self.export(name);
+        let key = format!("{}.backing", export.key);
+        self.backings.iter().find(|(_, said)| said.key == key).map_or(export, |(_, said)| said.clone())
     }
 
     /// A place of control, by its number.
@@ -200,6 +213,15 @@ impl Places {
             other => Mistake::in_flag("", other.to_string()),
         }
     }
+}
+
+/// Why a backing is no disk image, if that can be told without opening it.
+pub(super) fn missing(backing: &Backing) -> Option<String> {
+    let Backing::File(file) = backing else { return None };
+    let path = file.path.display().to_string();
+    let why = backing::check(backing).err()?;
+    let Some(rest) = why.strip_prefix(&format!("{path}: ")) else { return Some(why) };
+    Some(format!("{path}: {}", with_neighbour(&path, rest)))
 }
 
 /// Why a file was not opened; if it is not there, with the file beside it of nearly the same name. (This is told to whoever starts or

@@ -14,7 +14,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use fairlift::access::Rule;
-use fairlift::config::{Address, Config, Disk, Export, Limits, Listener, Ram, Root, SocketMode, Tls};
+use fairlift::config::{Address, Backing, Config, Disk, Export, FileAt, Limits, Listener, Ram, Root, SocketMode, Tls};
 use fairlift::control::{check_floors, check_name};
 use fairlift_core::ceiling::{Bounds, Ceiling};
 use fairlift_core::{GroupId, sched};
@@ -252,6 +252,12 @@ fn exports(
         if let Err(says) = check_name("an export", &named.name) {
             refuse(says);
         }
+        if let Some(path) = config_file(&named.backing) {
+            refuse(format!(
+                "{path} is a config file, which clients could write: --config {path} serves what it says; or if these are the bytes \
+                 that clients shall see: file:{path},format=raw"
+            ));
+        }
         let backing = faults::settle(&named.backing).unwrap_or_else(|says| {
             refuse(says);
             named.backing.clone()
@@ -286,6 +292,16 @@ fn exports(
         mistakes.push(Mistake::in_flag("", says));
     }
     exports
+}
+
+/// A backing that was typed where `--config` was meant: a file that ends in `.toml` and is one of ours, unless it is said to be raw.
+fn config_file(backing: &Backing) -> Option<std::path::Display<'_>> {
+    let Backing::File(file) = backing else { return None };
+    let FileAt { path, access } = &**file;
+    let is_there = || std::fs::metadata(path).is_ok_and(|there| there.is_file() && there.len() <= config::LENGTH_MAX);
+    let is_ours = || std::fs::read_to_string(path).is_ok_and(|text| config::is_one(&text));
+    let is_meant = !access.is_raw && path.extension().is_some_and(|end| end == "toml") && is_there() && is_ours();
+    is_meant.then(|| path.display())
 }
 
 /// The disks of the file, then the default one (serve.2).

@@ -14,7 +14,7 @@ use fairlift::config::{Address, Backing, Config};
 use fairlift::control::{Edit, FROM_START_TO_END, Impossible, Made, Of, Refused, State, Step, View, difference};
 
 use super::args::ServeArgs;
-use super::places::Places;
+use super::places::{Places, missing};
 use super::{Prepared, inert, prepare};
 use crate::config::wanted::wanted;
 use crate::control::{ConfigFile, ControlAt, Endpoint, Locks, NotRead, ReadAgain};
@@ -86,7 +86,7 @@ impl Reload {
             Ok(steps) => (steps, Vec::new()),
             Err(all) => (Vec::new(), all),
         };
-        let mut mistakes: Vec<_> = impossible.iter().map(|one| mistake(one, &prepared.places)).collect();
+        let mut mistakes: Vec<_> = impossible.iter().map(|one| mistake(one, &prepared)).collect();
         let confined = prepared.confinement.differs(&last.confinement).map(|key| prepared.places.server(key));
         mistakes.extend(confined.map(|said| said.says(FROM_START_TO_END)));
         mistakes.extend(moved(last.control.as_deref(), prepared.control.as_deref()).map(|(number, says)| {
@@ -226,9 +226,16 @@ fn backing(config: &Config, name: &str) -> Option<Backing> {
     config.exports.iter().find(|export| export.name == name).map(|export| export.backing.clone())
 }
 
-fn mistake(one: &Impossible, places: &Places) -> Mistake {
+fn mistake(one: &Impossible, Prepared { config, places, .. }: &Prepared) -> Mistake {
     let said = match &one.of {
-        Of::Server if one.key == "listen" => places.listen(),
+        // It begins with the address.
+        Of::Server if one.key == "listen" => places.listener(one.says.split(' ').next().unwrap_or_default()),
+        Of::Export(name) if one.key == "backing" => {
+            let why = backing(config, name).as_ref().and_then(missing);
+            return places
+                .backing(name)
+                .says(why.map_or_else(|| one.says.clone(), |why| format!("{why}; {}", one.says)));
+        }
         Of::Server => places.server(one.key),
         of => places.of(of).unwrap_or_else(|| places.server(one.key)),
     };

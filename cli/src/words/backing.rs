@@ -53,6 +53,12 @@ pub(crate) fn parse_one_of_several(text: &str) -> Result<Named, String> {
             all.len() > 1 && all.iter().all(|one| one.split_once('=').is_some_and(|(_, it)| Backing::is_begun_by(it)))
         }
     };
+    if let Ok(Named { backing: Backing::File(file), .. }) = &parsed
+        && let Some(form) = file.path.to_str().and_then(Backing::form_of)
+        && !file.path.exists()
+    {
+        return Err(format!("there is no file {}; that kind of backing is written {form}", file.path.display()));
+    }
     match parted(text) {
         all if is_comma(&all) && all != [text] => {
             Err(format!("exports are separated by blanks alone: {}", all.join(" ")))
@@ -243,6 +249,7 @@ mod tests {
             ("a=null:1g,dealy=1ms", "another"),
             ("a=/no/a,b.img", "/no/a,b.img"),
             ("a=/no/a.img", "/no/a.img"),
+            ("a=mem", "another"),
             (&format!("d={there}"), there),
             (&format!("d={there},direct=off"), there),
         ] {

@@ -37,7 +37,13 @@ pub(crate) fn parse_amount(rate: Rate, text: &str) -> Result<Option<u64>, String
     let none = if text == "0" { "; no limit is \"none\"" } else { "" };
     let range = || format!("takes 1 to {}, not {text}{none}", rate.most());
     let amount = match rate.counts_bytes() {
-        true => parse_size(text).map_err(|why| if text.starts_with('-') { range() } else { why })?,
+        true => parse_size(text).map_err(|why| match text.to_ascii_lowercase() {
+            text if text.starts_with('-') => range(),
+            of_time if of_time.ends_with("/s") || of_time.ends_with("ps") => {
+                format!("takes bytes in a second, as in 50m (k, m, g, t: powers of 1024), not {text}")
+            }
+            _ => why,
+        })?,
         false => parse_count(text).ok_or_else(range)?,
     };
     Some(amount).filter(|amount| (1..=rate.most()).contains(amount)).map(Some).ok_or_else(range)
@@ -143,6 +149,7 @@ mod tests {
             ("bps=-1", "bps takes 1 to 1000000000000, not -1"),
             ("iops=1000000001", "iops takes 1 to 1000000000, not 1000000001"),
             ("iops=3g", "iops takes 1 to 1000000000, not 3g"),
+            ("bps=50MB/s", "bps takes bytes in a second, as in 50m (k, m, g, t: powers of 1024), not 50MB/s"),
             ("bps=2t", "bps takes 1 to 1000000000000, not 2t"),
         ] {
             assert_eq!(parse(text), Err(why.into()), "{text}");

@@ -137,13 +137,16 @@ pub(crate) fn render(severity: Severity, source: Option<&Source>, mistakes: &[Mi
     out
 }
 
+/// How many characters of a line are shown, around what is meant. Chosen: a few lines of a terminal, whatever the file is.
+const SHOWN: usize = 200;
+
 /// A place as people see it.
 struct Position {
     /// From 1.
     line: usize,
     /// In characters, from 1.
     column: usize,
-    /// The line, without control characters that could move the cursor.
+    /// The line, or what is around the place, without control characters that could move the cursor.
     shown: String,
     /// Blanks, then one `^` for each character meant.
     marks: String,
@@ -156,16 +159,21 @@ impl Position {
         let line_start = text[..start].rfind('\n').map_or(0, |newline| newline + 1);
         let line_end = text[start..].find('\n').map_or(text.len(), |newline| start + newline);
         let before = &text[line_start..start];
-        let marked = text[start..end.min(line_end)].chars().count().max(1);
-        let indent = before.chars().map(|c| if c == '\t' { '\t' } else { ' ' }).collect::<String>();
+        let column = before.chars().count();
+        let marked = text[start..end.min(line_end)].chars().take(SHOWN).count().max(1);
+        let line = text[line_start..line_end].trim_end_matches('\r');
+        let from = if line.chars().nth(SHOWN).is_some() { column.saturating_sub(SHOWN / 2) } else { 0 };
+        let mut shown = String::from(if from > 0 { "…" } else { "" });
+        let mut rest = line.chars().skip(from);
+        shown.extend(rest.by_ref().take(SHOWN).map(|c| if c.is_control() && c != '\t' { '\u{fffd}' } else { c }));
+        shown += if rest.next().is_some() { "…" } else { "" };
+        let tab_or_blank = |c| if c == '\t' { '\t' } else { ' ' };
+        let indent: String = shown.chars().take(column - from + usize::from(from > 0)).map(tab_or_blank).collect();
+        let marked = marked.min(SHOWN - (column - from).min(SHOWN - 1));
         Self {
             line: text[..start].matches('\n').count() + 1,
-            column: before.chars().count() + 1,
-            shown: text[line_start..line_end]
-                .trim_end_matches('\r')
-                .chars()
-                .map(|c| if c.is_control() && c != '\t' { '\u{fffd}' } else { c })
-                .collect(),
+            column: column + 1,
+            shown,
             marks: indent + &"^".repeat(marked),
         }
     }
@@ -199,6 +207,23 @@ f.toml:2:7: error: k: second
     | \t     ^^^
 ";
         assert_eq!(shown, expected);
+    }
+
+    #[test]
+    fn of_a_long_line_what_is_around_the_place_is_shown() {
+        let text = "a".repeat(1000) + "é\u{1b}b" + &"c".repeat(1_000_000);
+        let source = Source { name: "f".into(), text };
+        let excerpt = |at: Range<usize>| {
+            let mistake = Mistake { at: Some(at), key: String::new(), says: "s".into() };
+            mistake.excerpt(Some(&source))
+        };
+        let around = format!("  1 | …{}é\u{fffd}b{}…\n    |  {}^^\n", "a".repeat(100), "c".repeat(97), " ".repeat(100));
+        assert_eq!(excerpt(1000..1003), around);
+        assert_eq!(excerpt(0..1), format!("  1 | {}…\n    | ^\n", "a".repeat(200)));
+        let all = excerpt(0..1_000_000);
+        assert_eq!(all, format!("  1 | {}…\n    | {}\n", "a".repeat(200), "^".repeat(200)));
+        let end = source.text.len();
+        assert_eq!(excerpt(end..end), format!("  1 | …{}\n    |  {}^\n", "c".repeat(100), " ".repeat(100)));
     }
 
     #[test]

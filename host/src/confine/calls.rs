@@ -161,6 +161,8 @@ const GROUPS: &[(&str, &[c_long])] = &[
             libc::SYS_geteuid,
             libc::SYS_getgid,
             libc::SYS_getegid,
+            libc::SYS_getgroups,
+            libc::SYS_capget,
             libc::SYS_uname,
             libc::SYS_sysinfo,
             libc::SYS_getrusage,

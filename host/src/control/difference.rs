@@ -253,7 +253,7 @@ impl Difference<'_> {
                         [("TLS", now.tls != listener.tls), ("mode, owner or group", now.socket != listener.socket)];
                     for (what, differs) in turned {
                         self.refuse_if(differs, &Of::Server, "listen", || {
-                            format!("{name} cannot change its {what} while it is listened at; take it away first, and reload")
+                            format!("{name} cannot change its {what} while it is listened at; restart the server, or take the address away, reload, and put it back")
                         });
                     }
                 }

@@ -165,6 +165,12 @@ impl Backing {
         text.split_once(':').is_some_and(|(scheme, _)| Self::KINDS.iter().any(|words| words.schemes.contains(&scheme)))
     }
 
+    /// How a kind of backing is written, by its name.
+    #[must_use]
+    pub fn form_of(kind: &str) -> Option<&'static str> {
+        Self::KINDS.iter().find(|words| words.schemes.contains(&kind)).map(|words| words.form)
+    }
+
     /// All kinds in short, the last after `last`.
     #[must_use]
     pub fn forms(last: &str) -> String {

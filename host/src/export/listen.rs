@@ -13,6 +13,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use crate::Error;
 use crate::access::{Access, Cgroup, Peer};
 use crate::config::{Address, Listener, SocketMode, Tls};
+use crate::confine::Capability;
 
 /// A socket that listens.
 pub(crate) struct Listening {
@@ -130,7 +131,7 @@ pub(crate) fn check(listener: &Listener) -> Result<(), Error> {
         Ok(_) if !sys::may_write(directory) => {
             Err(format!("nothing can be written to {}: {}", directory.display(), io::Error::last_os_error()))
         }
-        Ok(_) => is_stale(path).map(|_| ()),
+        Ok(metadata) => is_stale(path).and_then(|_| listener.socket.may_be_put(&metadata)),
     };
     check().map_err(|why| Error::Listen { address: format!("unix:{}", path.display()), why })
 }
@@ -187,11 +188,37 @@ impl SocketMode {
         // A confined service may not even ask for what is so already.
         let (owner, group) = (owner.filter(|uid| *uid != there.uid()), group.filter(|gid| *gid != there.gid()));
         if owner.is_some() || group.is_some() {
-            std::os::unix::fs::chown(path, owner, group)
-                .map_err(|error| format!("its owner cannot be changed: {error}"))?;
+            std::os::unix::fs::chown(path, owner, group).map_err(|error| match error.kind() {
+                io::ErrorKind::PermissionDenied => format!("its owner cannot be changed: {error}; {}", why_kept()),
+                _ => format!("its owner cannot be changed: {error}"),
+            })?;
         }
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))
             .map_err(|error| format!("its mode cannot be changed: {error}"))
+    }
+
+    /// Whether this process may give a socket in a directory away, as far as that can be told: who has `CAP_CHOWN` may, else a user to
+    /// a group of its own, and nothing need be done for what a new socket there has anyway.
+    fn may_be_put(self, directory: &std::fs::Metadata) -> Result<(), String> {
+        let is_own = |uid: u32| uid == rustix::process::geteuid().as_raw();
+        let has = |gid: u32| directory.gid() == gid || rustix::process::getegid().as_raw() == gid;
+        let is_in = |gid: u32| {
+            has(gid) || rustix::process::getgroups().is_ok_and(|all| all.iter().any(|its| its.as_raw() == gid))
+        };
+        if (self.owner.is_none_or(is_own) && self.group.is_none_or(is_in)) || Capability::OF_GIVING[0].is_there() {
+            return Ok(());
+        }
+        Err(format!("its owner cannot be changed: {}; {}", io::Error::from_raw_os_error(libc::EPERM), why_kept()))
+    }
+}
+
+/// Why a process may not give a file away, and what helps.
+fn why_kept() -> &'static str {
+    if rustix::process::geteuid().is_root() {
+        "this process has no CAP_CHOWN, which a server gives up once it has started: a restart, with keep_capabilities = [\"CAP_CHOWN\", \
+         \"CAP_FOWNER\"] for later ones, or mode=0666 in a directory that only those may enter who may connect"
+    } else {
+        "root may give it to anybody, another user to a group that it is in"
     }
 }
 

@@ -55,6 +55,11 @@ const BLOCK_MOST: u32 = 65536;
 /// What a path leads to, before it is opened: opening a fifo would wait for its other end.
 pub(super) fn kind(place: &RootedPath<'_>) -> Result<FileKind, String> {
     let metadata = place.metadata().map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound
+            if place.path.parent().is_some_and(|one| !one.as_os_str().is_empty() && !one.exists()) =>
+        {
+            format!("{error}; its directory is not there")
+        }
         io::ErrorKind::NotFound => {
             format!("{error}; a new disk of 10 GiB is made by: truncate -s 10g {}", place.path.display())
         }
