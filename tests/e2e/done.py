@@ -34,6 +34,7 @@ KEYS = {
     "clients": {
         "uid": ([(7, 7), ("65534", 65534), ("default", None)], [2**32 - 1]),
         "gid": ([("8", 8), (None, None)], [2**32 - 1]),
+        "cgroup": ([("/a.slice", "/a.slice"), ("default", None)], ["odd", "/a/../b"]),
         "certificate": ([("CN=alice", "CN=alice"), ("default", None)], ["CN=", "odd"]),
         "address": ([("10.0.0.0/8", "10.0.0.0/8"), ("::1", "::1"), ("default", None)], ["10.0.0.1/8", "x", ""]),
         "listener": ([("unix:/x.sock", "unix:/x.sock"), ("default", None)], ["unix:x.sock", "odd"]),

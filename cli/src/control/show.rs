@@ -192,6 +192,7 @@ pub(super) fn rule_keys(rule: &Rule) -> Value {
     json!({
         "uid": rule.uid,
         "gid": rule.gid,
+        "cgroup": rule.cgroup.as_ref().map(ToString::to_string),
         "certificate": rule.certificate.as_ref().map(ToString::to_string),
         "address": rule.address.map(|network| network.to_string()),
         "listener": rule.listener,

@@ -447,7 +447,7 @@ pub(super) mod tests {
     fn a_client_keeps_the_keys_that_are_not_spoken_of() {
         let token = format!("sha256:{}", "7".repeat(64));
         let all = json!({
-            "uid": 7, "gid": "8", "certificate": "DNS:A.example", "address": "10.0.0.0/8", "listener": "tcp:localhost:1",
+            "uid": 7, "gid": "8", "cgroup": "/a.slice", "certificate": "DNS:A.example", "address": "10.0.0.0/8", "listener": "tcp:localhost:1",
             "token": token, "exports": ["a,b", "default"], "group": "/t", "control": "see", "read_only": true,
             "max_connections": 3,
         });
