@@ -16,11 +16,12 @@ version=$("$program" --version | cut -d' ' -f2)
 name=fairlift-$version-x86_64-linux
 tree=$(mktemp -d)
 trap 'rm -rf "$tree"' EXIT
-mkdir -p "$tree/$name"/{man,completions,examples,systemd} target/package
+mkdir -p "$tree/$name"/{man,completions,examples/iostest,systemd} target/package
 install -m 755 -s "$program" "$tree/$name/fairlift"
 "$program" man "$tree/$name/man"
 for shell in bash zsh fish; do "$program" completions $shell >"$tree/$name/completions/fairlift.$shell"; done
-cp docs/examples/*.toml packaging/fairlift.toml "$tree/$name/examples/"
+cp docs/examples/*.toml "$tree/$name/examples/iostest/"
+cp packaging/fairlift.toml "$tree/$name/examples/"
 cp cli/systemd/* "$tree/$name/systemd/"
 cp README.md CHANGELOG.md LICENSE-* "$tree/$name/"
 tar --sort=name --owner=0 --group=0 --numeric-owner -C "$tree" -czf "target/package/$name.tar.gz" "$name"

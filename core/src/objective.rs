@@ -26,6 +26,8 @@ pub(crate) struct Objective {
     second: u64,
     ended: u64,
     late: u64,
+    /// What was answered in the second before it.
+    rate: u64,
     /// A bit for each of the seconds before, the latest lowest.
     used: u64,
     missed: u64,
@@ -33,7 +35,7 @@ pub(crate) struct Objective {
 
 impl Objective {
     pub(crate) const fn new(target: Duration) -> Self {
-        Self { target, second: 0, ended: 0, late: 0, used: 0, missed: 0 }
+        Self { target, second: 0, ended: 0, late: 0, rate: 0, used: 0, missed: 0 }
     }
 
     pub(crate) const fn target(&self) -> Duration {
@@ -60,6 +62,7 @@ impl Objective {
             };
             self.used = shift(self.used, self.ended > 0);
             self.missed = shift(self.missed, self.late * ONE_IN > self.ended);
+            self.rate = if passed == 1 { self.ended } else { 0 };
             (self.second, self.ended, self.late) = (second, 0, 0);
         }
     }
@@ -69,7 +72,7 @@ impl Objective {
         let mut this = self.clone();
         this.go_on(now);
         let kept = (1 << SECONDS) - 1;
-        Standing { target: this.target, used: this.used & kept, missed: this.missed & kept, room }
+        Standing { target: this.target, rate: this.rate, used: this.used & kept, missed: this.missed & kept, room }
     }
 }
 
@@ -90,6 +93,8 @@ pub enum Room {
 pub struct Standing {
     /// What 99 of 100 reads and writes are to take at most.
     pub target: Duration,
+    /// Reads and writes that were answered in the last whole second.
+    pub rate: u64,
     /// A bit for each of the last [`SECONDS`] in which something was answered, and in which the target was missed.
     used: u64,
     missed: u64,
@@ -107,6 +112,7 @@ impl Standing {
 
     /// Adds what another queue of the disk saw at the same time: it was met where it was met on both.
     pub fn add(&mut self, other: &Self) {
+        self.rate += other.rate;
         self.used |= other.used;
         self.missed |= other.missed;
         self.room = self.room.max(other.room);
@@ -141,7 +147,9 @@ mod tests {
     #[test]
     fn the_last_minute_counts_and_of_it_the_seconds_that_were_used() {
         let (objective, now) = after(&[(1, 0), (0, 0), (1, 1), (1, 0), (0, 0), (1, 0)]);
-        assert_eq!(objective.standing(now, Room::Enough).met(), Some(0.75));
+        let standing = objective.standing(now, Room::Enough);
+        assert_eq!((standing.met(), standing.rate), (Some(0.75), 1));
+        assert_eq!(objective.standing(now + secs(1), Room::Enough).rate, 0);
         let later = |seconds| objective.standing(now + secs(seconds), Room::Enough).met();
         assert_eq!(later(56), Some(2.0 / 3.0), "the first two are gone, and the miss is not");
         assert_eq!((later(57), later(59), later(60)), (Some(1.0), Some(1.0), None));

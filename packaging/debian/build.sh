@@ -41,8 +41,8 @@ install -D -m 644 cli/systemd/fairlift.tmpfiles "$root/usr/lib/tmpfiles.d/fairli
 install -D -m 644 packaging/fairlift.toml "$root/etc/fairlift/fairlift.toml"
 install -D -m 644 packaging/debian/copyright "$doc/copyright"
 install -D -m 644 packaging/debian/lintian-overrides "$root/usr/share/lintian/overrides/fairlift"
-mkdir -p "$doc/examples"
-install -m 644 docs/examples/*.toml "$doc/examples/"
+mkdir -p "$doc/examples/iostest"
+install -m 644 docs/examples/*.toml "$doc/examples/iostest/" # workloads and trees of groups, not configs
 "$program" config >"$doc/examples/all-keys.toml"
 gzip -9n <CHANGELOG.md >"$doc/changelog.gz"
 gzip -9n >"$doc/changelog.Debian.gz" <<END

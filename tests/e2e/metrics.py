@@ -287,6 +287,7 @@ def blktrace_tools_read_a_trace(t):
     if phases.count("b") < 100:
         raise AssertionError(f"{phases.count('b')} requests in half a second")
     # What the scheduler says stands among its requests, in words of the kernel's.
+    contains(control.cli("trace", "--messages", "--seconds=0.1"), "d: fair says nothing of itself; bfq and cfq do")
     control.cli("set", "disk", "d", "scheduler=cfq")
     said = control.cli("trace", "--messages", "--seconds=2")
     turn = re.search(r"^[\d.]+ d /tenants/(alice|bob) stream \d+: sl_used=\d+ disp=\d+ charge=\d+ iops=[01] sect=\d+$", said, re.M)

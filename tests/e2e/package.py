@@ -31,7 +31,7 @@ def it_is_installed_upgraded_with_its_config_kept_and_purged(t):
         "usr/share/bash-completion/completions/fairlift", "usr/share/zsh/vendor-completions/_fairlift",
         "usr/share/fish/vendor_completions.d/fairlift.fish", "lib/systemd/system/fairlift.service",
         "lib/systemd/system/fairlift@.service", "lib/systemd/system/fairlift-ublk.service", "lib/systemd/system/fairlift.socket", "usr/share/doc/fairlift/copyright",
-        "usr/share/doc/fairlift/examples/all-keys.toml", CONFIG,
+        "usr/share/doc/fairlift/examples/all-keys.toml", "usr/share/doc/fairlift/examples/iostest/one-syncs.toml", CONFIG,
     ]:
         assert (root / place).stat().st_size > 0, f"{place} is empty"
     contains((root / "etc/passwd").read_text(), "fairlift:")

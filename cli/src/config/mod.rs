@@ -195,10 +195,13 @@ struct Reading<'a> {
 
 impl Reading<'_> {
     fn file(&mut self, document: &DeTable<'_>) -> File {
-        for (key, _) in document {
+        for (key, value) in document {
             let known = SORTS.map(|sort| sort.name);
             if !known.contains(&key.get_ref().as_ref()) {
                 let hint = match suggestion(key.get_ref(), known) {
+                    _ if value.get_ref().get("roles").is_some() => {
+                        "; this is a workload for fairlift iostest -w, and not a config".into()
+                    }
                     hint if hint.is_empty() => format!("; the tables are {}", SORTS.map(|sort| sort.header).join(", ")),
                     hint => hint,
                 };

@@ -32,6 +32,8 @@ pub(super) struct Did {
     pub(super) could: f64,
     pub(super) streams: u32,
     pub(super) open: u32,
+    /// How long those that are open have taken up to now, all together, in seconds.
+    pub(super) age: f64,
     pub(super) in_flight: u32,
 }
 
@@ -140,6 +142,7 @@ impl Did {
         for op in Op::ALL {
             let mut times = figures.stats.times(op);
             times.add(&figures.under_way.times(op));
+            did.age += seconds(figures.under_way.times(op).sum());
             did.times.add(&times);
             let Counters { ops, bytes, .. } = figures.stats.of(op);
             did.ops += ops;
@@ -171,6 +174,11 @@ impl Did {
             *mine = (*mine - was).max(0.0);
         }
         self
+    }
+
+    /// Whether what they took can be divided by those that ended: not where fewer ended than are open.
+    pub(super) fn tells_each(&self) -> bool {
+        self.ops > 0 && self.ops >= u64::from(self.open)
     }
 
     pub(super) fn is_active(&self) -> bool {

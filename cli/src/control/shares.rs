@@ -20,7 +20,7 @@
 //!          is not the device's alone. Example: alice has 8 reads in the device and bob 24, each read takes 9 ms, and alice had a quarter of
 //!          the disk's time; so 2.2 ms are the device's, and the rest is the wait for bob's. A tenant with k requests in it has of that
 //!          time what it had of the disk's, times n ÷ k if the device does n at once and k is less: n is how many end in the time
-//!          that the [`FASTEST`] took since the start.
+//!          that the [fastest](DiskView::fastest) took since the start.
 //! share.6  What waits for the disk waits behind its own tenant's requests and behind others', as the queue has counted it: by requests. Where
 //!          costs are known each counts by what it takes of the disk: a request of 256 KiB holds the others up for longer than one of 4 KiB.
 //! share.7  A tenant is short that had less than [`SHORT`] of its due. (What its client or its ceiling makes it wait for is not in its due.)
@@ -32,14 +32,12 @@ use fairlift::control::State;
 use fairlift::control::view::DiskView;
 use fairlift_core::ceiling::{Rate, Rates};
 use fairlift_core::cost_model::Model;
-use fairlift_core::stats::{Counters, Histogram};
+use fairlift_core::stats::Counters;
 use fairlift_core::waits::Part;
 use fairlift_core::{Op, Weight};
 
 use super::did::{Did, seconds};
 
-/// So many operations were the fastest: what a disk that was idle takes for one. Chosen: some, for one may be a mistake.
-const FASTEST: u64 = 8;
 /// A ceiling holds a tenant whose operations spend such a part of their time there. Chosen.
 const HELD: f64 = 0.1;
 /// A tenant that would need so little of the time alone could use all of the disk. Chosen: a look's parts are no more exact.
@@ -146,19 +144,9 @@ pub(super) fn shares<'a>(
 /// How many requests a device does at once (share.5); `None`: nothing ended.
 fn at_once(disk: &DiskView, did: &Did, rows: &BTreeMap<&str, Did>, length: f64) -> Option<f64> {
     let op = if did.data[0].ops >= did.data[1].ops { Op::Read } else { Op::Write };
-    let took = disk.groups.iter().filter_map(|group| fastest(group.figures.stats.latency(op)?)).reduce(f64::min)?;
+    let took = seconds(disk.fastest(op)?);
     let ended: u64 = rows.values().map(|did| did.data[0].ops + did.data[1].ops).sum();
     Some(took * ended as f64 / length).filter(|_| ended > 0)
-}
-
-/// What the fastest operations took, in seconds.
-fn fastest(latency: &Histogram) -> Option<f64> {
-    let mut left = FASTEST;
-    let found = latency.buckets().find(|(_, count)| {
-        left = left.saturating_sub(*count);
-        left == 0
-    });
-    found.map(|(end, _)| seconds(end))
 }
 
 /// share.5: of a tenant that had such a part of what all had, and so many requests in a device that wants so many.

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use fairlift::config::Config;
-use fairlift::control::{State, View, view};
+use fairlift::control::{State, View};
 use fairlift_core::objective::{Room, Standing};
 use fairlift_core::stats::Histogram;
 use fairlift_core::waits::Doing;
@@ -103,7 +103,7 @@ pub(super) fn warnings(view: &View) -> impl Iterator<Item = String> {
     let short = view.disks.iter().filter_map(|disk| Some(format!("disk {:?}: {}", disk.name, disk.floors_short?)));
     let given_up = view.disks.iter().flat_map(|disk| {
         let all = disk.objectives.iter().filter(|(_, standing)| standing.room == Room::GivenUp);
-        all.map(|(group, standing)| format!("disk {:?}: {}", disk.name, view::given_up(group, standing.target)))
+        all.map(|(group, standing)| format!("disk {:?}: {}", disk.name, disk.given_up(group, standing.target)))
     });
     let parted = view.links.iter().filter(|(_, link)| link.up < link.of).map(|(name, link)| {
         let since = link.since.elapsed().unwrap_or_default().as_secs();

@@ -17,11 +17,11 @@ use std::fmt::Write as _;
 
 use fairlift::access::Grant;
 use fairlift::config::{Config, Export};
-use fairlift::control::view::{ClientView, DiskView};
+use fairlift::control::view::{ClientView, DiskView, OwnQueue};
 use fairlift::control::{State, View};
-use fairlift_core::Duration;
-use fairlift_core::objective::{Room, Standing};
+use fairlift_core::objective::{Room, SECONDS, Standing};
 use fairlift_core::waits::Part;
+use fairlift_core::{Duration, Op};
 use serde_json::{Value, json};
 
 use super::did::{self, All, Did, seconds};
@@ -34,6 +34,8 @@ const BUSY: f64 = 0.85;
 const LEAST: f64 = 0.01;
 /// So many operations outstanding are one at a time.
 const ONE: f64 = 1.5;
+/// A lower depth is not advised. Chosen: the depth that docs/do/slow.md begins with.
+const SHALLOW: u64 = 8;
 
 /// What is known of an export's tenant, between two looks.
 struct Look<'a> {
@@ -140,6 +142,7 @@ impl Look<'_> {
             "seconds": self.seconds,
             "cause": causes.first().map(|cause| cause.name),
             "says": causes.first().map(|cause| &cause.says),
+            "helps": self.helps(&did, causes.first().is_some_and(|cause| cause.name == "others")),
             "had": self.share().map_or(0.0, |share| share.had),
             "due": self.share().map(|share| share.due),
             "due_by": self.share().map(|share| share.by.name()),
@@ -169,8 +172,8 @@ impl Look<'_> {
         let others = || self.disk.objectives.iter().find(is_made).map(|(path, standing)| (&**path, standing));
         let (path, standing) = own.or_else(others)?;
         let (target, met) = (standing.target, standing.met());
-        let seen = met.map_or_else(|| "nothing was answered".into(), |met| format!("met in {} of it", percent(met)));
-        let mine = format!("its latency of {target}, over the last minute: {seen}");
+        let seen = met.map_or_else(|| "nothing was answered in".into(), |met| format!("kept in {} of", percent(met)));
+        let mine = format!("its latency of {target}: {seen} the last {SECONDS} s");
         let says = match standing.room {
             Room::Made if !self.role.sees(path) && own.is_none() => {
                 let says = "fewer of its requests are in the device, for the latency of another tenant";
@@ -180,6 +183,7 @@ impl Look<'_> {
                 format!("fewer of its requests are in the device, for the latency of {path}, {target}")
             }
             Room::Made => format!("{mine}; others make room for it"),
+            Room::GivenUp if self.role.sees(path) => format!("{mine}; given up: {}", self.disk.why_given_up(path)),
             Room::GivenUp => format!("{mine}; given up: it was missed though others made room for it"),
             Room::Enough if !self.disk.scheduler.keeps_latency() => {
                 format!("{mine}; scheduler {} does nothing for it", self.disk.scheduler.name())
@@ -256,9 +260,9 @@ impl Look<'_> {
 
     /// What one part of the time is (why.2).
     fn part(&self, part: Part, share: f64, did: &Did) -> Cause {
-        let each = time(seconds(did.times.of(part)) / did.ops.max(1) as f64);
         let much = percent(share);
         let tenant = self.tenant;
+        let each = each(did, seconds(did.times.of(part)));
         let limits = &self.state.config.limits;
         let name = part.name();
         let of = |name, says| Cause { name, part: share, says };
@@ -270,10 +274,10 @@ impl Look<'_> {
                     limits.memory >> 20
                 ),
             ),
-            Part::Room => of(name, format!("{}: {much} of the time, {each} for each operation", self.bound(did))),
+            Part::Room => of(name, format!("{}: {much} of the time; {each}", self.bound(did))),
             Part::Limit => of(
                 name,
-                format!("its ceiling: {much} of the time its operations are held by {}, {each} each", self.ceiling()),
+                format!("its ceiling: {much} of the time its operations are held by {}; {each}", self.ceiling()),
             ),
             Part::Others => of(name, self.others(did, share)),
             Part::Own => of(
@@ -298,18 +302,16 @@ impl Look<'_> {
                 let outstanding = seconds(did.times.sum()) / self.seconds / f64::from(did.streams.max(1));
                 if outstanding < ONE {
                     let says = format!(
-                        "the client asks for one at a time: it keeps {outstanding:.1} outstanding, and the device takes {each} for each"
+                        "the client asks for one at a time: it keeps {outstanding:.1} outstanding in the device; {each}"
                     );
                     return of("one at a time", says);
                 }
-                let alone = time(seconds(did.times.of(part)) * (1.0 - self.behind()) / did.ops.max(1) as f64);
-                of(name, format!("the device: {much} of its latency, {alone} for each operation"))
+                let alone = self::each(did, seconds(did.times.of(part)) * (1.0 - self.behind()));
+                of(name, format!("the device: {much} of its latency; {alone}"))
             }
             Part::Reply => of(
                 name,
-                format!(
-                    "the client takes its replies slowly: {much} of the time they are ready and not sent, {each} each"
-                ),
+                format!("the client takes its replies slowly: {much} of the time they are ready and not sent; {each}"),
             ),
         }
     }
@@ -375,50 +377,103 @@ impl Look<'_> {
             ),
             false => format!("another tenant: {} of its latency is waiting behind others", percent(part)),
         };
-        let Some(Share { had, due, by, waits: Waits { behind, .. } }) = self.share() else { return says };
+        let Some(Share { had, due, by, .. }) = self.share() else { return says };
         let _ = write!(says, "; {tenant} had {} and was due {} ({})", percent(had), percent(due), by.name());
-        let device = seconds(did.times.of(Part::Device)) / did.ops.max(1) as f64;
-        let is_inside = behind * did.in_device(self.seconds) > seconds(did.times.of(Part::Others)) / self.seconds;
-        if is_inside {
-            let alone = time(device * (1.0 - behind));
+        if self.is_inside(did) {
             let beside = match self.role.sees(path) {
                 true => format!("{beside:.1} of {path}'s requests"),
                 false => "others' requests".into(),
             };
-            let _ = write!(
-                says,
-                "; the device holds {beside} beside its own: alone it takes about {alone}, not {}",
-                time(device)
-            );
+            let _ = write!(says, "; the device holds {beside} beside its own");
+            if did.tells_each() {
+                let (alone, device) = (time(self.alone(did)), time(device_time(did)));
+                let _ = write!(says, ": alone it takes about {alone}, not {device}");
+            }
         }
-        says.push_str(&self.helps(did, is_inside, had, due, by));
         says
     }
 
-    /// What gives more to one that waits behind others, if it is due more or its weight alone decides.
-    fn helps(&self, did: &Did, is_inside: bool, had: f64, due: f64, by: By) -> String {
-        let (is_short, keeps_latency) = (self.is_short(), self.disk.scheduler.keeps_latency());
-        let has_latency = self.disk.objective(self.tenant).is_some();
+    /// Whether its requests wait behind others' in the device rather than before it.
+    fn is_inside(&self, did: &Did) -> bool {
+        self.behind() * did.in_device(self.seconds) > seconds(did.times.of(Part::Others)) / self.seconds
+    }
+
+    /// What one of its requests takes of the device alone, in seconds.
+    fn alone(&self, did: &Did) -> f64 {
+        device_time(did) * (1.0 - self.behind())
+    }
+
+    /// What gives more to one whose own queue is longer than its latency, or that waits behind others and is due more, or whose weight alone
+    /// decides; `None`: nothing is known.
+    fn helps(&self, did: &Did, is_behind: bool) -> Option<String> {
+        if let Some((path, standing)) = self.disk.objective(self.tenant)
+            && standing.room == Room::GivenUp
+            && self.role.sees(path)
+            && let Some(OwnQueue { takes, most, .. }) = self.disk.own_queue(path)
+        {
+            let longer = self.latency_of(path, 1.5 * seconds(takes));
+            return Some(format!(
+                "what helps: at most {most} outstanding, or more weight, or a longer latency ({longer})"
+            ));
+        }
+        let Share { had, due, by, .. } = self.share().filter(|_| is_behind || self.is_short())?;
+        let (is_short, is_inside) = (self.is_short(), self.is_inside(did));
+        let outstanding = seconds(did.times.sum()) / self.seconds / f64::from(did.streams.max(1));
         let mut ways = Vec::new();
-        if !keeps_latency {
+        if !self.disk.scheduler.keeps_latency() {
             ways.push("scheduler=fair, which serves by weight".to_owned());
         } else {
-            if by == By::Weight {
+            if by == By::Weight && outstanding >= ONE {
                 ways.push("more weight".into());
             }
-            if is_inside && !has_latency {
-                let now = seconds(did.times.sum()) / did.ops.max(1) as f64;
-                ways.push(format!("a latency (fairlift set group {} latency={})", self.tenant, rounded(now)));
+            ways.extend(self.latency_that_helps(did, outstanding, had / due).filter(|_| is_inside));
+            ways.extend(self.depth_that_helps().filter(|_| is_inside && is_short));
+            if !is_inside {
+                ways.push("a ceiling for the other".into());
             }
-            ways.push(if is_inside { "a lower device_depth" } else { "a ceiling for the other" }.into());
         }
         match () {
-            () if is_short => format!("; what helps: {}", ways.join(", or ")),
+            () if ways.is_empty() => None,
+            () if is_short => Some(format!("what helps: {}", ways.join(", or "))),
             () if by == By::Weight && had <= 1.1 * due => {
-                format!("; it had its due; what gives it more: {}", ways.join(", or "))
+                Some(format!("it had its due; what gives it more: {}", ways.join(", or ")))
             }
-            () => String::new(),
+            () => None,
         }
+    }
+
+    /// A latency that is much less than what its operations take, and that may be kept: twice what one takes alone, for 99 of 100 are to be as
+    /// fast, and no less than its own queue takes at its due; longer than one that was given up.
+    fn latency_that_helps(&self, did: &Did, outstanding: f64, of_due: f64) -> Option<String> {
+        if self.disk.objective(self.tenant).is_some_and(|(_, standing)| standing.room != Room::GivenUp)
+            || !did.tells_each()
+        {
+            return None;
+        }
+        let now = seconds(did.times.sum()) / did.ops as f64;
+        let fastest = [Op::Read, Op::Write].into_iter().filter_map(|op| self.disk.fastest(op)).min()?;
+        let alone = 2.0 * self.alone(did).max(seconds(fastest));
+        let wanted = if outstanding < ONE { alone } else { alone.max(now * of_due) };
+        let micros = rounded(wanted);
+        let is_lost = self.disk.given_up.get(self.tenant).is_some_and(|lost| micros <= seconds(*lost) * 1e6);
+        (micros <= 0.8e6 * now && !is_lost).then(|| format!("a latency ({})", self.latency_of(self.tenant, wanted)))
+    }
+
+    /// The command for a latency of at least so many seconds.
+    fn latency_of(&self, path: &str, least: f64) -> String {
+        let latency = match rounded(least) {
+            micros @ 1e6.. => format!("{}s", micros / 1e6),
+            micros @ 1e3.. => format!("{}ms", micros / 1e3),
+            micros => format!("{micros}us"),
+        };
+        format!("fairlift set group {path} latency={latency}")
+    }
+
+    /// Half the depth that there is, unless that is small.
+    fn depth_that_helps(&self) -> Option<String> {
+        let depth = self.disk.counters.get("device_depth").copied().filter(|depth| *depth > SHALLOW)?;
+        let half = (depth / 2).max(SHALLOW);
+        Some(format!("a lower device_depth (fairlift set disk {} device_depth={half})", self.disk.name))
     }
 
     fn flush(&self, did: &Did, share: f64) -> Cause {
@@ -519,14 +574,30 @@ fn time(seconds: f64) -> String {
     }
 }
 
-/// One digit of a time, rounded up, as a latency is written.
-fn rounded(seconds: f64) -> String {
-    let micros = seconds * 1e6;
-    let unit = 10f64.powf(micros.max(1.0).log10().floor());
-    match (micros / unit).ceil() * unit {
-        whole @ 1000.0.. => format!("{}ms", whole / 1000.0),
-        whole => format!("{whole}us"),
+/// What its operations took of something that took so long for all of them, each, where that can be said: one cannot have waited for
+/// longer than there was time, and those that are open have not had all of theirs.
+fn each(did: &Did, all: f64) -> String {
+    match (did.tells_each(), did.open) {
+        (true, _) => format!("{} for each operation", time(all / did.ops as f64)),
+        (false, 0) => "none has ended".into(),
+        (false, open) => {
+            let ended = if did.ops == 0 { "none".into() } else { did.ops.to_string() };
+            format!("{ended} ended, and {open} have been open for {} on average", time(did.age / f64::from(open)))
+        }
     }
+}
+
+/// What the device takes for each of its operations, in seconds.
+fn device_time(did: &Did) -> f64 {
+    seconds(did.times.of(Part::Device)) / did.ops.max(1) as f64
+}
+
+/// The next of 1, 2, 5, 10 and so on that is no less than so many seconds, in microseconds: advice that changes with each look is none.
+fn rounded(seconds: f64) -> f64 {
+    let micros = (seconds * 1e6).max(1.0);
+    let unit = 10_f64.powf(micros.log10().floor());
+    let steps = [1.0, 2.0, 5.0, 10.0].map(|step| (step * unit).round());
+    steps.into_iter().find(|step| *step >= micros).unwrap_or(steps[3])
 }
 
 fn plural(count: usize, what: &str) -> String {
@@ -538,9 +609,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_latency_is_written_with_one_digit() {
-        let said = [28e-6, 637e-6, 960e-6, 2.3e-3, 41e-3, 1.2].map(rounded);
-        assert_eq!(said, ["30us", "700us", "1ms", "3ms", "50ms", "2000ms"]);
+    fn a_latency_that_is_advised_is_one_of_few() {
+        let said = [0.0, 28e-6, 637e-6, 960e-6, 2e-3, 2.3e-3, 41e-3, 1.2].map(rounded);
+        assert_eq!(said, [1.0, 50.0, 1e3, 1e3, 2e3, 5e3, 5e4, 2e6]);
+    }
+
+    #[test]
+    fn no_time_is_told_for_each_where_fewer_ended_than_are_open() {
+        let did = |ops, open| Did { ops, open, age: 11.2, ..Did::default() };
+        assert_eq!(each(&did(64, 56), 6.4), "100.0 ms for each operation");
+        assert_eq!(each(&did(1, 56), 56.0), "1 ended, and 56 have been open for 200.0 ms on average");
+        assert_eq!(each(&did(0, 4), 4.0), "none ended, and 4 have been open for 2.8 s on average");
     }
 
     #[test]

@@ -90,7 +90,12 @@ pub(crate) fn trace(args: &TraceArgs) -> ExitCode {
             let lines = taken.take_messages().into_iter().map(|message| line(message) + "\n").collect::<String>();
             Ok(output::print(lines.as_bytes()).is_ok())
         };
-        return complaint::done(Server::find(&args.at).and_then(|server| server.fetch(&path, &mut follow)));
+        return complaint::done(Server::find(&args.at).and_then(|server| {
+            if let Ok(Answer { value, .. }) = server.ask(Method::GET, "/v1/disks", None, None) {
+                silent(&value).for_each(|says| eprintln!("{says}"));
+            }
+            server.fetch(&path, &mut follow)
+        }));
     };
     let mut take = || {
         let server = Server::find(&args.at)?;
@@ -101,6 +106,14 @@ pub(crate) fn trace(args: &TraceArgs) -> ExitCode {
         Ok((format!("{} events{lost}: {}\n", taken.events(), written.join(", ")), value))
     };
     show(&args.at, take())
+}
+
+/// The disks whose schedulers say nothing of themselves.
+fn silent(disks: &Value) -> impl Iterator<Item = String> {
+    let told = |disk: &Value| Some((disk["name"].as_str()?.to_owned(), disk["scheduler"].as_str()?.to_owned()));
+    let all = disks.as_array().into_iter().flatten().filter_map(told);
+    let silent = all.filter(|(_, scheduler)| !["bfq", "cfq"].contains(&&**scheduler));
+    silent.map(|(name, scheduler)| format!("{name}: {scheduler} says nothing of itself; bfq and cfq do"))
 }
 
 pub(crate) fn get(args: &GetArgs) -> ExitCode {

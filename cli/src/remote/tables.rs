@@ -123,7 +123,7 @@ pub(super) fn limits(tenant: &Value) -> String {
     let kept = match (tenant["latency_given_up"] == true, &tenant["latency_met"]) {
         (true, _) => ", given up".to_owned(),
         (false, Value::Null) => String::new(),
-        (false, met) => format!(", kept {}", percent(met)),
+        (false, met) => format!(", kept in {} of the last 60 s", percent(met)),
     };
     let latency = tenant["latency_target_us"].as_f64();
     let latency = latency.map(|_| format!("latency {}{kept}", micros(&tenant["latency_target_us"])));
@@ -156,6 +156,9 @@ pub(super) fn why_each(value: &Value) -> String {
     };
     for one in all {
         let _ = writeln!(out, "{} on {}: {}", text(&one["tenant"]), text(&one["disk"]), text(&one["says"]));
+        if let Some(helps) = one["helps"].as_str() {
+            let _ = writeln!(out, "  {}", printable(helps));
+        }
     }
     out
 }
@@ -188,6 +191,9 @@ fn why_of(name: &str, value: &Value) -> String {
         (_, false) => writeln!(out, "{tenant} is not short: it {}, over {length}", had_of(value)),
     };
     let _ = writeln!(out, "{}: {}", text(&value[name]), text(&value["says"]));
+    if let Some(helps) = value["helps"].as_str() {
+        let _ = writeln!(out, "  {}", printable(helps));
+    }
     for cause in value["causes"].as_array().into_iter().flatten().skip(1) {
         let _ = writeln!(out, "  {:>4}  {}", percent(&cause["part"]), text(&cause["says"]));
     }
@@ -340,7 +346,7 @@ mod tests {
             "90us",
             "1.5ms",
             "LIMITS\n",
-            "  max riops=28.0k,wbps=500 min iops=5 latency 2.0ms, kept 96.0%\n",
+            "  max riops=28.0k,wbps=500 min iops=5 latency 2.0ms, kept in 96.0% of the last 60 s\n",
             foot,
             "flushes have failed",
         ] {

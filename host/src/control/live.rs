@@ -79,6 +79,8 @@ pub(crate) struct Live {
     short: BTreeSet<String>,
     /// The latencies of which it was told that they are not kept, by disk and group.
     given_up: BTreeMap<(String, String), Duration>,
+    /// The latest latency that was given up, by disk and group, until one as short is kept.
+    gave_up: BTreeMap<(String, String), Duration>,
     started: SystemTime,
     /// What was counted on disks that are gone, by their names, the latest last: one that comes again goes on from there.
     past: VecDeque<(String, Past)>,
@@ -169,6 +171,7 @@ impl Live {
             findings: BTreeMap::new(),
             short: BTreeSet::new(),
             given_up: BTreeMap::new(),
+            gave_up: BTreeMap::new(),
             started: SystemTime::now(),
             past: VecDeque::new(),
             lost: BTreeMap::new(),
@@ -246,6 +249,12 @@ impl Live {
             let mut view = DiskView {
                 concurrency: waits.then(|| backend.helpers.learned(number).0),
                 findings: self.findings.get(&disk.name).map_or_else(Vec::new, |all| all.iter().copied().collect()),
+                given_up: self
+                    .gave_up
+                    .iter()
+                    .filter(|(of, _)| of.0 == disk.name)
+                    .map(|(of, target)| (of.1.clone(), *target))
+                    .collect(),
                 ..there.view(now, &groups, figures)
             };
             let are_before = |(at, one): &(usize, Arc<crate::disk::Disk>)| *at != number && one.name == disk.name;
@@ -352,7 +361,11 @@ impl Live {
                 // Of another latency nothing is known yet: it is not the one that was given up, and not kept either.
                 if is_given_up != (self.given_up.get(&of) == Some(&target)) {
                     match is_given_up {
-                        true => tracing::warn!("disk {disk:?}: {}", view::given_up(group, target)),
+                        true => {
+                            let view = backend.disks.get(*number).view(clock::now(), &self.groups(), true);
+                            tracing::warn!("disk {disk:?}: {}", view.given_up(group, target));
+                            self.gave_up.insert(of.clone(), target);
+                        }
                         false => tracing::info!("disk {disk:?}: group {group}: a latency of {target} is kept again"),
                     }
                     let state = if is_given_up { "given up" } else { "kept" };
@@ -361,9 +374,12 @@ impl Live {
                 }
                 if is_given_up {
                     given_up.insert(of, target);
+                } else if self.gave_up.get(&of).is_some_and(|lost| *lost >= target) && standing.met() == Some(1.0) {
+                    self.gave_up.remove(&of);
                 }
             }
         }
         self.given_up = given_up;
+        self.gave_up.retain(|(disk, group), _| self.disks.contains_key(disk) && self.groups.contains_key(group));
     }
 }

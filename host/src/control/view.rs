@@ -1,6 +1,7 @@
 //! View: what a server is doing now, for people who watch it.
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::time::SystemTime;
 
 use fairlift_core::ceiling::Bounds;
@@ -8,9 +9,10 @@ use fairlift_core::learn::idling_trial::Finding;
 use fairlift_core::objective::Standing;
 use fairlift_core::queue::{Figures, Shortage};
 use fairlift_core::sched::Kind;
+use fairlift_core::stats::Histogram;
 use fairlift_core::tunable::{Range, TunableInfo};
 use fairlift_core::waits::{Doing, Part};
-use fairlift_core::{Duration, GroupId, Instant, Weight, flush};
+use fairlift_core::{Duration, GroupId, Instant, Op, Weight, flush};
 
 use crate::device::Device;
 pub use crate::device::Link;
@@ -86,6 +88,8 @@ pub struct DiskView {
     pub floors_short: Option<Shortage>,
     /// How latencies are kept, by group, of those on all disks.
     pub objectives: BTreeMap<String, Standing>,
+    /// The latest latency of each group that was given up here, until one as short is kept.
+    pub given_up: BTreeMap<String, Duration>,
     /// What it has been doing, added up over its queues.
     pub doing: Doing,
     /// How many queues it has.
@@ -148,6 +152,88 @@ impl DiskView {
         let mut found = lengths.filter_map(|length| self.objectives.get_key_value(&path[..length]));
         found.next().map(|(path, standing)| (&**path, standing))
     }
+
+    /// What the fastest operations took since the start: those of a disk that was idle. `None`: there were fewer than [`FASTEST`].
+    #[must_use]
+    pub fn fastest(&self, op: Op) -> Option<Duration> {
+        self.groups.iter().filter_map(|group| fastest(group.figures.stats.latency(op)?)).min()
+    }
+
+    /// The queue of a group's own clients, if that alone takes longer than its latency.
+    #[must_use]
+    pub fn own_queue(&self, group: &str) -> Option<OwnQueue> {
+        let Standing { target, rate, .. } = *self.objectives.get(group)?;
+        let is_below =
+            |path: &str| path.strip_prefix(group).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+        let own = self.groups.iter().filter(|one| is_below(&one.path));
+        let open: u64 = own.map(|one| u64::from(one.figures.open)).sum();
+        let most = (u128::from(rate) * u128::from(target.as_nanos()) / 1_000_000_000) as u64;
+        // One at a time would have to be in time, or it is not the queue.
+        let is_own = open > most && most > 0 && self.alone()? <= target;
+        is_own.then(|| OwnQueue { open, rate, takes: Duration::from_nanos(open * 1_000_000_000 / rate), most })
+    }
+
+    /// What the fastest reads or writes took.
+    fn alone(&self) -> Option<Duration> {
+        [Op::Read, Op::Write].into_iter().filter_map(|op| self.fastest(op)).min()
+    }
+
+    /// Why the latency of a group is not kept, though others have few requests in the device.
+    #[must_use]
+    pub fn why_given_up(&self, group: &str) -> String {
+        let target = self.objectives.get(group).map(|standing| standing.target);
+        match (self.own_queue(group), self.alone()) {
+            (Some(OwnQueue { open, rate, takes, most }), _) => format!(
+                "{open} of its own are outstanding: at the {rate} a second that it has, that alone takes {}; with at most {most}, more weight, or a \
+                 longer latency it could be kept",
+                rough(takes)
+            ),
+            (None, Some(alone)) if Some(alone) > target => format!("the device takes {} at the least", rough(alone)),
+            _ => "a single request of a neighbour in the device, or a flush, takes longer".into(),
+        }
+    }
+
+    /// What is said of a latency that is given up.
+    #[must_use]
+    pub fn given_up(&self, group: &str, target: Duration) -> String {
+        let mut says = format!("group {group}: a latency of {target} cannot be kept: ");
+        let _ = write!(says, "{}; no room is made for it, and it is tried again", self.why_given_up(group));
+        says
+    }
+}
+
+/// So many operations were the fastest: what a disk that was idle takes for one. Chosen: some, for one may be a mistake.
+const FASTEST: u64 = 8;
+
+/// What the fastest operations took.
+fn fastest(latency: &Histogram) -> Option<Duration> {
+    let mut left = FASTEST;
+    let found = latency.buckets().find(|(_, count)| {
+        left = left.saturating_sub(*count);
+        left == 0
+    });
+    found.map(|(end, _)| end)
+}
+
+/// Operations of a group's own clients, at the rate that it has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct OwnQueue {
+    /// Those that have not ended.
+    pub open: u64,
+    /// How many end in a second.
+    pub rate: u64,
+    /// So long it takes until these have ended.
+    pub takes: Duration,
+    /// So many would take no longer than the latency.
+    pub most: u64,
+}
+
+/// A time in two digits, as it is written.
+#[must_use]
+pub fn rough(time: Duration) -> Duration {
+    let nanos = time.as_nanos();
+    let unit = 10_u64.pow(nanos.max(1).ilog10().saturating_sub(1));
+    Duration::from_nanos((nanos + unit / 2) / unit * unit)
 }
 
 impl Disk {
@@ -193,6 +279,7 @@ impl Disk {
             findings: Vec::new(),
             floors_short: kept.short,
             objectives: kept.latencies.into_iter().filter_map(objective).collect(),
+            given_up: BTreeMap::new(),
             doing,
             queues: count,
             counters,
@@ -215,15 +302,18 @@ impl DiskView {
     }
 }
 
-/// What is said of a latency that is given up.
-#[must_use]
-pub fn given_up(group: &str, target: Duration) -> String {
-    format!(
-        "group {group}: a latency of {target} cannot be kept with few requests of others in the device: no room is made for it, and it \
-         is tried again"
-    )
-}
-
 pub(crate) fn name(device: &dyn Device) -> String {
     device.path().map_or_else(|| "memory".into(), |path| path.display().to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_is_told_in_two_digits() {
+        let said = [1, 46_545_454, 5_340_000, 999_600, 1_204_000_000]
+            .map(|nanos| rough(Duration::from_nanos(nanos)).to_string());
+        assert_eq!(said, ["1ns", "47ms", "5300us", "1ms", "1200ms"]);
+    }
 }

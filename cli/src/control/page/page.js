@@ -316,6 +316,7 @@ $("tenants").tBodies[0].addEventListener("click", async (event) => {
   try {
     const said = await ask("v1/why/" + encodeURIComponent(name));
     const lines = said.causes.map((cause) => make("p", "", `${percent(cause.part)}: ${cause.says}`));
+    if (said.helps) lines.push(make("p", "", said.helps));
     $("why-text").replaceChildren(...lines, make("p", "key",
       `${said.tenant} on ${said.disk}: ${short(said.iops)} operations and ${mega(said.bps)} MB a second, ${said.outstanding.toFixed(1)} outstanding`));
   } catch (why) {

@@ -129,6 +129,18 @@ fn a_disk_that_groups_share_has_the_scheduler_that_keeps_weights() {
 }
 
 #[test]
+fn a_workload_of_iostest_is_told_for_what_it_is() {
+    refuses(
+        "[syncs]\nabout = \"one\"\n[[syncs.roles]]\nname = \"syncer\"\ndoes = \"fsync\"\n",
+        "\
+f.toml:1:2: error: syncs: unknown table; this is a workload for fairlift iostest -w, and not a config
+  1 | [syncs]
+    |  ^^^^^
+",
+    );
+}
+
+#[test]
 fn every_mistake_is_reported_with_its_place_and_a_suggestion() {
     refuses(
         "[export.alice]\nbaking = \"mem:1m\"\ngroup = \"tenants/alice\"\n\n[disk.ssd0]\ndepth = 0\nscheduler = \
