@@ -153,7 +153,7 @@ impl DiskView {
         found.next().map(|(path, standing)| (&**path, standing))
     }
 
-    /// What the fastest operations took since the start: those of a disk that was idle. `None`: there were fewer than [`FASTEST`].
+    /// What the fastest operations took since the start: those of a disk that was idle. `None`: there were fewer than eight.
     #[must_use]
     pub fn fastest(&self, op: Op) -> Option<Duration> {
         self.groups.iter().filter_map(|group| fastest(group.figures.stats.latency(op)?)).min()
