@@ -147,6 +147,10 @@ class Place:
         return subprocess.run(words, check=True, capture_output=True, text=True).stdout
 
 
+# Strangers that come at once: each waits until it is closed.
+CROWD = 32
+
+
 def beside_strangers(given):
     for says, limit in ("the limits of the defaults", ""), ("no limit", "handshake_failures = 0\n"):
         with tempfile.TemporaryDirectory(prefix="fl-") as path:
@@ -191,7 +195,7 @@ def one_round(path, port, given, rate):
     """The p99 of a tenant's reads in microseconds; how many strangers came, and how many were heard."""
     end = time.monotonic() + given.seconds
     counts = multiprocessing.Queue()
-    crowd = [multiprocessing.Process(target=strangers, args=(path, port, rate / 4, end, counts)) for _ in range(4 if rate else 0)]
+    crowd = [multiprocessing.Process(target=strangers, args=(path, port, rate / CROWD, end, counts)) for _ in range(CROWD if rate else 0)]
     for each in crowd:
         each.start()
     os.sched_setaffinity(0, {0})

@@ -1,6 +1,6 @@
 //! The connections of a worker, and how it comes by them.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::os::fd::{AsFd as _, FromRawFd, OwnedFd};
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -28,6 +28,10 @@ const STALL: Duration = fairlift_core::time::secs(5);
 /// second cost next to nothing.
 const ACCEPT_PAUSE: Duration = fairlift_core::time::ms(100);
 
+/// How long a listener rests by which a stranger came that the gate turned away: those that come meanwhile are turned away together, so
+/// that requests are interrupted fifty times a second and not by each. Chosen: others that connect there do not notice.
+const STRANGERS_PAUSE: Duration = fairlift_core::time::ms(20);
+
 /// The connections of a worker.
 pub(crate) struct Nbd {
     /// What all workers have of them.
@@ -51,6 +55,8 @@ pub(crate) struct Nbd {
     accepting: BTreeMap<usize, (Arc<Listening>, bool)>,
     /// Listeners that could not accept, and when each is asked again; in order.
     accept_again: VecDeque<(Instant, usize)>,
+    /// Listeners that are to rest, whose last completion has not come.
+    resting: BTreeSet<usize>,
     /// The rules that connections were asked about last.
     access: Arc<Access>,
     /// Since when we have been draining.
@@ -113,6 +119,7 @@ impl Nbd {
             visits: Vec::new(),
             accepting: BTreeMap::new(),
             accept_again: VecDeque::new(),
+            resting: BTreeSet::new(),
             access,
             draining: None,
         };
@@ -167,33 +174,47 @@ impl Nbd {
     fn accepted(&mut self, engine: &mut Engine, now: Instant, listener: usize, result: i32, more: bool) {
         let (listening, goes_on) = &self.accepting[&listener];
         let goes_on = *goes_on && self.draining.is_none();
+        let mut heard = true;
         if result >= 0 {
             // SAFETY: the kernel has just made this descriptor for us.
             let fd = unsafe { OwnedFd::from_raw_fd(result) };
             let peer = crate::export::listen::peer(&fd, listening.name.clone());
-            self.place(engine, now, Newcomer { tls: listening.tls, fd, peer });
+            heard = self.place(engine, now, Newcomer { tls: listening.tls, fd, peer });
         } else if ![-libc::ECANCELED, -libc::EINTR, -libc::ECONNABORTED].contains(&result) {
             tracing::warn!(error = %std::io::Error::from_raw_os_error(-result), "a connection could not be accepted");
         }
         if more {
+            if goes_on && !heard && self.resting.insert(listener) {
+                stop_accepting(engine, listener);
+            }
             return;
         }
-        match (goes_on, result) {
-            (false, _) => drop(self.accepting.remove(&listener)),
+        let rests = self.resting.remove(&listener) || !heard;
+        let pause = match result {
+            _ if rests => STRANGERS_PAUSE,
             // Out of descriptors or memory: asking again at once would only fail again.
-            (true, ..0) => self.accept_again.push_back((now + ACCEPT_PAUSE, listener)),
-            (true, _) => self.arm_accept(engine, listener),
+            ..0 => ACCEPT_PAUSE,
+            _ => Duration::ZERO,
+        };
+        match goes_on {
+            false => drop(self.accepting.remove(&listener)),
+            true if pause == Duration::ZERO => self.arm_accept(engine, listener),
+            true => {
+                let place = self.accept_again.partition_point(|(at, _)| *at <= now + pause);
+                self.accept_again.insert(place, (now + pause, listener));
+            }
         }
     }
 
-    fn place(&mut self, engine: &mut Engine, now: Instant, newcomer: Newcomer) {
+    /// A client has come; false: the gate has turned it away.
+    fn place(&mut self, engine: &mut Engine, now: Instant, newcomer: Newcomer) -> bool {
         let total = self.all.newcomers.total();
         if total >= self.common.service.limits.connections {
             tracing::warn!("a connection was refused: there are {total} already (max_connections)");
-            return; // closes it
+            return true; // closes it
         }
         if !self.common.service.gate.enter(now, &newcomer.peer) {
-            return; // the same, gate.1
+            return false; // the same, gate.1
         }
         let target = self.all.newcomers.place();
         if target == engine.context {
@@ -202,6 +223,7 @@ impl Nbd {
             self.all.newcomers.send(target, newcomer);
             self.common.service.notifiers.wake(target, &mut engine.ring);
         }
+        true
     }
 
     fn welcome(&mut self, context: ContextId, now: Instant, newcomer: Newcomer) {
