@@ -19,7 +19,7 @@ const MAJOR: u32 = 240 << 20;
 /// How long a name may be: blkparse keeps 16 bytes, the last of which is 0.
 const NAME: usize = 15;
 
-/// What the message begins with that names a disk.
+/// A message that begins so names a disk.
 const DISK: &str = "disk=";
 
 /// What a record is about, of the `BLK_TC_*` in the upper half of `action`.
@@ -59,7 +59,7 @@ pub(crate) struct Record {
 impl Record {
     const NONE: Self = Self { time: 0, sector: 0, bytes: 0, action: 0, pid: 0, device: MAJOR, cpu: 0, pdu: Vec::new() };
 
-    /// What happened on a disk, whose export begins at a sector; `None`: blktrace has no word for it.
+    /// A record of something that happened on a disk, its sectors counted from `start`; `None`: blktrace has no word for it.
     pub(crate) fn of(item: &Item, disk: usize, began: Instant, start: u64) -> Option<Self> {
         let time = item.at().as_nanos().saturating_sub(began.as_nanos());
         match item {
