@@ -13,8 +13,9 @@ that is half, and the distance from it less than about two of its standard devia
 lets it in. The numbers take turns, three times; told are medians and extremes.
 
 --strangers: a tenant reads 4 KiB at a time by a unix socket while so many clients a second fail to authenticate by TCP, by turns with a
-certificate of another authority and in plain text for an export of another. Told are the median p99 of its reads without them, with them, and
-the ratio, with the limits of the defaults and with none. Server and tenant have one processor, the strangers the other.
+certificate of another authority and in plain text for an export of another. Told is the median p99 of its reads without them, while as many
+knock elsewhere (at a door of the strangers' own processor, which accepts and closes: what the machine pays for them whoever serves), and with
+them, by the limits of the defaults and with none. Server and tenant have one processor, the strangers the other.
 """
 
 import argparse
@@ -148,7 +149,10 @@ class Place:
 
 
 # Strangers that come at once: each waits until it is closed.
-CROWD = 32
+CROWD = 128
+
+# Seconds of strangers before a round counts: the first hundred are heard at once, then ten a second.
+LEAD = 1
 
 
 def beside_strangers(given):
@@ -157,21 +161,41 @@ def beside_strangers(given):
             port = configure(path, limit)
             with served(path, "--listen", f"tcp:127.0.0.1:{port}", first=("taskset", "-c", "0")):
                 took, came = rounds(path, port, given)
-        without, beside = (statistics.median(took[kind]) for kind in (False, True))
-        shown = {kind: " ".join(f"{each:.0f}" for each in sorted(all_)) for kind, all_ in took.items()}
+        middle = {where: statistics.median(all_) for where, all_ in took.items()}
+        for where, all_ in took.items():
+            print(f"{says}, strangers {where}: p99 {middle[where]:.0f} µs ({min(all_):.0f} to {max(all_):.0f})")
+        ratios = [f"{middle['here'] / middle[where]:.2f} of {where}" for where in ("nowhere", "elsewhere")]
         a_second = [count / given.times / given.seconds for count in came]
-        print(f"{says}: p99 {without:.0f} µs without them ({shown[False]}), {beside:.0f} with them ({shown[True]}), ratio {beside / without:.2f}; "
-              f"{a_second[0]:.0f} came a second, {a_second[1]:.1f} were heard")
+        print(f"{says}: {', '.join(ratios)}; {a_second[0]:.0f} came a second, {a_second[1]:.1f} were heard")
 
 
 def rounds(path, port, given):
-    """By turns without strangers and with them: the p99 of each round, and how many strangers came and were heard in all."""
-    took, came = {False: [], True: []}, [0, 0]
-    for number in range(2 * given.times):
-        p99, counts = one_round(path, port, given, given.strangers if number % 2 else 0)
-        took[number % 2 == 1].append(p99)
-        came = [sum(all_) for all_ in zip(came, counts)]
+    """By turns without strangers, with as many elsewhere, and with them: the p99 of each round, and how many came here and were heard in all."""
+    took, came = {"nowhere": [], "elsewhere": [], "here": []}, [0, 0]
+    with elsewhere() as other:
+        for _ in range(given.times):
+            for where, (door, rate) in {"nowhere": (port, 0), "elsewhere": (other, given.strangers), "here": (port, given.strangers)}.items():
+                p99, counts = one_round(path, door, given, rate)
+                took[where].append(p99)
+                if where == "here":
+                    came = [sum(all_) for all_ in zip(came, counts)]
     return took, came
+
+
+@contextlib.contextmanager
+def elsewhere():
+    """The port of a door on the strangers' own processor, where each is accepted and closed."""
+    door = socket.create_server(("127.0.0.1", 0), backlog=1024)
+
+    def turn_away():
+        os.sched_setaffinity(0, {1})
+        while True:
+            door.accept()[0].close()
+
+    porter = multiprocessing.Process(target=turn_away, daemon=True)
+    porter.start()
+    yield door.getsockname()[1]
+    porter.terminate()
 
 
 def configure(path, limit):
@@ -192,10 +216,11 @@ exports = "tenant"
 
 
 def one_round(path, port, given, rate):
-    """The p99 of a tenant's reads in microseconds; how many strangers came, and how many were heard."""
-    end = time.monotonic() + given.seconds
+    """The p99 of a tenant's reads in microseconds, once strangers have had what one address may owe; how many came, and how many were heard."""
+    begin = time.monotonic() + LEAD
+    end = begin + given.seconds
     counts = multiprocessing.Queue()
-    crowd = [multiprocessing.Process(target=strangers, args=(path, port, rate / CROWD, end, counts)) for _ in range(CROWD if rate else 0)]
+    crowd = [multiprocessing.Process(target=strangers, args=(path, port, rate / CROWD, begin, end, counts)) for _ in range(CROWD if rate else 0)]
     for each in crowd:
         each.start()
     os.sched_setaffinity(0, {0})
@@ -204,28 +229,30 @@ def one_round(path, port, given, rate):
         while time.monotonic() < end:
             begun = time.perf_counter_ns()
             tenant.read(4096 * (len(took) % 16384), 4096)
-            took.append(time.perf_counter_ns() - begun)
+            if time.monotonic() >= begin:
+                took.append(time.perf_counter_ns() - begun)
     came = [counts.get() for _ in crowd]
     for each in crowd:
         each.join()
     return sorted(took)[len(took) * 99 // 100] / 1000, [sum(all_) for all_ in zip(*came)] or [0, 0]
 
 
-def strangers(path, port, rate, end, counts):
+def strangers(path, port, rate, begin, end, counts):
     """Clients that fail, one after the other, so many a second."""
     os.sched_setaffinity(0, {1})
     context = ssl.create_default_context(cafile=f"{path}/pki/ca-cert.pem")
     context.load_cert_chain(f"{path}/pki/stranger-cert.pem", f"{path}/pki/stranger-key.pem")
-    begun, came, heard = time.monotonic(), 0, 0
+    begun, tries, came, heard = time.monotonic(), 0, 0, 0
     while (now := time.monotonic()) < end:
-        if came > (now - begun) * rate:
+        if tries > (now - begun) * rate:
             time.sleep(0.0005)
             continue
-        came += 1
+        tries += 1
+        came += now >= begin
         with contextlib.suppress(Closed, ConnectionError, ssl.SSLError, socket.timeout), Session(("127.0.0.1", port), 5) as session:
             session.greet()
-            heard += 1
-            if came % 2:
+            heard += now >= begin
+            if tries % 2:
                 session.start_tls(context)
                 session.receive(1)  # the alert
             else:

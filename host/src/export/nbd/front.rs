@@ -24,13 +24,10 @@ use crate::kernel::ring::Completion;
 /// resends within that time, and the others' requests wait no longer than a slow disk makes them.
 const STALL: Duration = fairlift_core::time::secs(5);
 
-/// How long a listener that could not accept is left alone. Chosen: descriptors may be free again by then, and ten tries a
-/// second cost next to nothing.
+/// How long a listener is left alone that could not accept, or by which a stranger came that the gate turned away. Chosen: descriptors may
+/// be free again by then, and ten tries a second cost next to nothing; strangers that come meanwhile are turned away together, so that
+/// requests of others are interrupted ten times a second and not by each, and honest clients do not notice.
 const ACCEPT_PAUSE: Duration = fairlift_core::time::ms(100);
-
-/// How long a listener rests by which a stranger came that the gate turned away: those that come meanwhile are turned away together, so
-/// that requests are interrupted fifty times a second and not by each. Chosen: others that connect there do not notice.
-const STRANGERS_PAUSE: Duration = fairlift_core::time::ms(20);
 
 /// The connections of a worker.
 pub(crate) struct Nbd {
@@ -189,20 +186,12 @@ impl Nbd {
             }
             return;
         }
-        let rests = self.resting.remove(&listener) || !heard;
-        let pause = match result {
-            _ if rests => STRANGERS_PAUSE,
-            // Out of descriptors or memory: asking again at once would only fail again.
-            ..0 => ACCEPT_PAUSE,
-            _ => Duration::ZERO,
-        };
+        // Out of descriptors or memory: asking again at once would only fail again.
+        let rests = self.resting.remove(&listener) || !heard || result < 0;
         match goes_on {
             false => drop(self.accepting.remove(&listener)),
-            true if pause == Duration::ZERO => self.arm_accept(engine, listener),
-            true => {
-                let place = self.accept_again.partition_point(|(at, _)| *at <= now + pause);
-                self.accept_again.insert(place, (now + pause, listener));
-            }
+            true if rests => self.accept_again.push_back((now + ACCEPT_PAUSE, listener)),
+            true => self.arm_accept(engine, listener),
         }
     }
 
