@@ -107,5 +107,5 @@ def a_latency_comes_and_goes_with_the_file(t):
     file = Path(t.path("server0.toml"))
     file.write_text(file.read_text().replace('"2ms"', '"500us"'))
     for asked in ["--dry-run"], []:
-        contains(control.cli("reload", *asked), 'group "/carol": latency 500us (was latency 2ms)')
+        contains(control.cli("reload", *asked), 'group "/carol": latency 500us (was 2ms)')
     equal(control.ask("GET", "/v1/groups/carol")["latency"], "500us", "the new file's")

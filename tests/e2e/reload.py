@@ -153,7 +153,7 @@ description = "{bob}"
     control.cli("remove", "export", "bob")
     control.cli("add", "export", "carol=mem:1m")
     control.cli("set", "group", "/carol", "weight=300")
-    back = ['taken back: group "/alice": weight 100 (was 300)', 'taken back: group "/alice": no limits (was max iops=300)', 'taken back: export "bob": added']
+    back = ['taken back: group "/alice": weight 100 (was 300)', 'taken back: group "/alice": max none (was iops=300)', 'taken back: export "bob": added']
     contains(control.cli("reload", "--dry-run"), *back)
     contains(control.cli("reload"), *back)
     contains(server.log(), *(f"reloaded: {one}" for one in back))

@@ -36,7 +36,7 @@ fn kinds() -> PossibleValuesParser {
 
 /// Show what each tenant had of each disk, and what it was due
 ///
-/// All is of the time that is measured, but for IN FLIGHT and WAITING, which are of its last moment. Where tenants had less than all of a
+/// All is of the time that is measured, but for IN FLIGHT and WAITING, which are of its last moment. Where tenants had less than 95 % of a
 /// disk's time, a line below says how much of it was idle.
 #[derive(Debug, Args)]
 pub(crate) struct StatusArgs {

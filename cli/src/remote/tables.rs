@@ -123,7 +123,7 @@ pub(super) fn limits(tenant: &Value) -> String {
     let kept = match (tenant["latency_given_up"] == true, &tenant["latency_met"]) {
         (true, _) => ", given up".to_owned(),
         (false, Value::Null) => String::new(),
-        (false, met) => format!(", kept in {} of the last 60 s", percent(met)),
+        (false, met) => format!(", kept in {:.0} % of the last 60 s", 100.0 * met.as_f64().unwrap_or_default()),
     };
     let latency = tenant["latency_target_us"].as_f64();
     let latency = latency.map(|_| format!("latency {}{kept}", micros(&tenant["latency_target_us"])));
@@ -346,7 +346,7 @@ mod tests {
             "90us",
             "1.5ms",
             "LIMITS\n",
-            "  max riops=28.0k,wbps=500 min iops=5 latency 2.0ms, kept in 96.0% of the last 60 s\n",
+            "  max riops=28.0k,wbps=500 min iops=5 latency 2.0ms, kept in 96 % of the last 60 s\n",
             foot,
             "flushes have failed",
         ] {

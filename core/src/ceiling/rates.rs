@@ -1,5 +1,8 @@
 //! What people say: so much of this a second.
 
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
 use core::fmt;
 
 use crate::time::secs;
@@ -160,29 +163,26 @@ pub struct Bounds {
     pub latency: Option<Duration>,
 }
 
+impl Bounds {
+    /// Each kind of bound as it is written, without its name; `None`: there is none of it.
+    #[must_use]
+    pub fn words(&self) -> [(&'static str, Option<String>); 4] {
+        let Ceiling { max, burst, length } = self.ceiling;
+        let rates = |rates: Rates| (!rates.is_none()).then(|| rates.to_string());
+        let burst = rates(burst).map(|burst| format!("{burst} seconds={}", length.as_millis() / 1000));
+        let latency = self.latency.map(|latency| latency.to_string());
+        [("max", rates(max)), ("burst", burst), ("min", rates(self.floor)), ("latency", latency)]
+    }
+}
+
 /// As it is written: `max riops=3000, burst riops=30000 seconds=5`.
 impl fmt::Display for Bounds {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { ceiling: Ceiling { max, burst, length }, floor, latency } = self;
         if self.is_none() {
             return f.write_str("no limits");
         }
-        let mut comma = "";
-        if !max.is_none() {
-            write!(f, "max {max}")?;
-            comma = ", ";
-        }
-        if !burst.is_none() {
-            write!(f, "{comma}burst {burst} seconds={}", length.as_millis() / 1000)?;
-        }
-        if !floor.is_none() {
-            write!(f, "{comma}min {floor}")?;
-            comma = ", ";
-        }
-        if let Some(latency) = latency {
-            write!(f, "{comma}latency {latency}")?;
-        }
-        Ok(())
+        let all = self.words().into_iter().filter_map(|(name, is)| Some(format!("{name} {}", is?)));
+        f.write_str(&all.collect::<Vec<_>>().join(", "))
     }
 }
 

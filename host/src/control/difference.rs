@@ -144,12 +144,12 @@ pub fn difference(old: &Config, edit: &Edit) -> Result<Vec<Step>, Vec<Impossible
         .filter(|name| !after.contains_key(name) || edit.leave.contains_key(*name))
         .collect::<BTreeSet<_>>()
     {
-        let cut = edit.leave.get(name) == Some(&Leave::Cut);
-        all.step(
-            Of::Export(name.into()),
-            Becomes::Goes,
-            if cut { "removed, and its clients cut off" } else { "removed" },
-        );
+        let cut = if edit.leave.get(name) == Some(&Leave::Cut) { ", and its clients cut off" } else { "" };
+        let group = &old.groups[usize::from(before[name].group.0)];
+        let is_empty = !new.exports.iter().any(|export| new.groups[usize::from(export.group.0)].path == group.path);
+        let stays = is_empty && new.groups.iter().any(|there| there.path == group.path && there.parent.is_some());
+        let stays = if stays { format!("; its group {:?} stays", group.path) } else { String::new() };
+        all.step(Of::Export(name.into()), Becomes::Goes, format!("removed{cut}{stays}"));
     }
     all.groups_come_and_change(old, new);
     let disks = by_name(&old.disks, |disk: &Disk| &disk.name);
@@ -336,7 +336,12 @@ impl Difference<'_> {
             if let Err(wrong) = root.and_then(|()| is.check()) {
                 self.refuse(&of(), wrong.key(), wrong.to_string());
             }
-            self.step(of(), Becomes::Key("max"), format!("{is} (was {was})"));
+            let none = || "none".to_owned();
+            let changed =
+                is.words().into_iter().zip(was.words()).filter(|(is, was)| is != was).map(|((name, is), (_, was))| {
+                    format!("{name} {} (was {})", is.unwrap_or_else(none), was.unwrap_or_else(none))
+                });
+            self.step(of(), Becomes::Key("max"), changed.collect::<Vec<_>>().join(", "));
         }
     }
 
