@@ -3,6 +3,7 @@
 //! The names are those of the JSON (documented in `docs/iostest.md`): fields may be added, none is renamed.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use fairlift_core::learn::idling_trial::Finding;
 use serde::{Deserialize, Serialize};
@@ -16,6 +17,9 @@ pub struct Results {
     pub version: String,
     /// The disk, as it was asked for.
     pub device: String,
+    /// The machine, and its kernel's release: of what is measured in real time. What a model does is the same on any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<Host>,
     /// The scheduler, or `raw`: the path without Fairlift.
     pub scheduler: String,
     /// The scheduler's tunables; of one that was swept, all its values.
@@ -45,6 +49,23 @@ pub struct Results {
     /// The same for the path without Fairlift, if that was measured beside.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub baseline: Vec<Run>,
+}
+
+/// Where it was measured.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize, Debug)]
+pub struct Host {
+    /// The machine's name.
+    pub name: String,
+    /// Its kernel's release: `6.12.57`.
+    pub kernel: String,
+}
+
+/// `Host=tux Kernel=6.12.57`, as the tables of 2010 have it.
+impl fmt::Display for Host {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { name, kernel } = self;
+        write!(f, "Host={name} Kernel={kernel}")
+    }
 }
 
 impl Results {

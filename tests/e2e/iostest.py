@@ -15,7 +15,7 @@ MODEL = ["iostest", "--device", "sim:eva-raid5-12", *SHORT]
 
 @test(fairlift_only=True)
 def a_modelled_disk_is_measured_by_the_command_of_2010(t):
-    out = t.run(BINARY, "iostest", "sim:eva-raid5-12", "--scheduler", "none", "-G", "-w", "bsr", "-m", 8, "--nrgrp", 8,
+    out = t.run(BINARY, "iostest", "sim:eva-raid5-12", "--scheduler", "none", "-G", "-w", "bsr", "-m", 8, "-c", "--nrgrp", 8,
                 "--total", "--runtime", 1)
     lines = [line.split() for line in out.splitlines()]
     head = lines.index("job Set NR cgrp1 cgrp2 cgrp3 cgrp4 cgrp5 cgrp6 cgrp7 cgrp8 total".split())
@@ -174,6 +174,7 @@ def a_file_is_measured_and_not_written_to_unasked(t):
         if run["total_kb_s"] <= 0 or run["device_stats"]["requests"] <= 0:
             raise AssertionError(f"nothing was read: {run}")
     equal(sha256(image), before, "the file after reading it")
+    equal(out.splitlines()[0], f"Host={os.uname().nodename} Kernel={os.uname().release}", "where it was measured")
     t.run(BINARY, *flags, "-w", "dsw", "--write-to-device")
     if sha256(image) == before:
         raise AssertionError("nothing was written")

@@ -70,7 +70,7 @@ def a_file_is_only_read_and_writes_go_where_nothing_stays(t):
     image = t.image("image", 64 * MIB, (0, data(64 * MIB)))
     before, names = sha256(image), sorted(os.listdir(Path(image).parent))
     out = t.run(BINARY, "iostune", image, *QUICK, "--write", "--html", t.path("page.html"), seconds=60)
-    contains(out, "Writes", "durable before the next, flushes shared by Fairlift", "is small, and caches may hold it")
+    contains(out, f"Host={os.uname().nodename} Kernel={os.uname().release}", "Writes", "durable before the next, flushes shared by Fairlift", "is small, and caches may hold it")
     Page(Path(t.path("page.html")).read_text())
     os.remove(t.path("page.html"))
     equal((sha256(image), sorted(os.listdir(Path(image).parent))), (before, names), "the file and its directory")

@@ -98,6 +98,10 @@ pub(crate) struct IostestArgs {
     #[arg(long, value_name = "PATH=LIMITS", value_parser = limit)]
     pub(crate) min: Vec<(String, String)>,
 
+    /// Begin each run with cold caches, as every run does: taken so that command lines of 2010 run as they are
+    #[arg(short = 'c')]
+    pub(crate) cold: bool,
+
     /// Add a column with the total of all groups
     #[arg(long)]
     pub(crate) total: bool,

@@ -22,6 +22,7 @@ use super::args::IostestArgs;
 use super::command::{command, distinct};
 use super::reports::Reports;
 use crate::config::{self, faults};
+use crate::terminal::output::host;
 use crate::words::backing;
 use crate::words::groups::Tree;
 use crate::words::limits;
@@ -125,6 +126,7 @@ pub(crate) fn plan(flags: &IostestArgs, reports: &Reports, mistakes: &mut Vec<Mi
         tool: "iostest".into(),
         version: env!("CARGO_PKG_VERSION").into(),
         device: named.unwrap_or_default().into(),
+        host: matches!(device, TestDisk::Real(_)).then(host),
         scheduler: scheduler.name().into(),
         settings: effective(scheduler, &device, &set, sweep.as_ref()),
         seed: flags.seed,

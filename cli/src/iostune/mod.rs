@@ -15,7 +15,7 @@ use fairlift_lab::iostune::{
 use fairlift_lab::{repeat, report};
 
 use crate::terminal::complaint::Complaint;
-use crate::terminal::output::{self, COMMIT, are_same, is_stdout, quoted, try_writing};
+use crate::terminal::output::{self, COMMIT, are_same, host, is_stdout, quoted, try_writing};
 use crate::terminal::progress::bar;
 use crate::terminal::stop::{Stop, stop_on_signal};
 use crate::words::mistake::Mistake;
@@ -128,6 +128,7 @@ fn run(flags: &IostuneArgs, asked: &Measurement, stop: &Stop) -> Result<(Finding
         tool: "iostune".into(),
         version: env!("CARGO_PKG_VERSION").into(),
         device: asked.name.clone(),
+        host: matches!(asked.target, Some(Target::Real { .. })).then(host),
         seed: flags.seed,
         command: typed.clone(),
         bytes: facts.bytes,

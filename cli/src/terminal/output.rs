@@ -1,12 +1,22 @@
 //! Where reports go, and how commands are shown.
 
+use std::ffi::CStr;
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::Path;
 
+use fairlift_lab::result::Host;
+
 /// The commit that the program is built from.
 pub(crate) const COMMIT: &str = env!("FAIRLIFT_COMMIT");
+
+/// This machine and its kernel, for the heads of reports.
+pub(crate) fn host() -> Host {
+    let uname = rustix::system::uname();
+    let text = |name: &CStr| name.to_string_lossy().into_owned();
+    Host { name: text(uname.nodename()), kernel: text(uname.release()) }
+}
 
 /// Writes to standard output; a reader that has seen enough is no error.
 ///

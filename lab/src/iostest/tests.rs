@@ -18,6 +18,7 @@ fn header() -> Results {
         tool: "iostest".into(),
         version: "0".into(),
         device: "sim:ssd-2010".into(),
+        host: None,
         scheduler: "none".into(),
         settings: BTreeMap::new(),
         seed: 1,

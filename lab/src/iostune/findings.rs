@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::Figure;
+use crate::result::Host;
 
 /// What is known without measuring.
 #[derive(Clone, PartialEq, Serialize, Deserialize, Default, Debug)]
@@ -13,6 +14,9 @@ pub struct Header {
     pub version: String,
     /// As the user wrote it.
     pub device: String,
+    /// Where it was measured; of a model nowhere.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<Host>,
     /// Seed of all random choices.
     pub seed: u64,
     /// What to type to measure it again.

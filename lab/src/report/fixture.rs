@@ -11,6 +11,7 @@ pub(super) fn results(weights: &[u32]) -> Results {
         tool: "iostest".into(),
         version: "0.1.0".into(),
         device: "sim:eva-raid5-12".into(),
+        host: None,
         scheduler: "cfq".into(),
         settings: BTreeMap::from([("slice_idle".into(), "8ms".into()), ("quantum".into(), "8".into())]),
         seed: 1,

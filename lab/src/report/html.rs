@@ -191,6 +191,9 @@ fn facts(out: &mut String, results: &Results) {
     }
     facts.push(("Seed", results.seed.to_string()));
     facts.push(("Fairlift", results.version.clone()));
+    if let Some(host) = &results.host {
+        facts.extend([("Host", host.name.clone()), ("Kernel", host.kernel.clone())]);
+    }
     out.push_str("<dl>\n");
     for (name, value) in facts {
         let _ = writeln!(out, "<div><dt>{name}</dt><dd>{}</dd></div>", escaped(&value));

@@ -102,6 +102,9 @@ fn decisions(out: &mut String, results: &Results, workload: &str) {
 /// What was measured, and how.
 fn header(out: &mut String, results: &Results, workload: &str) {
     let groups = results.runs.iter().chain(&results.baseline).find(|run| run.workload == workload);
+    if let Some(host) = &results.host {
+        let _ = writeln!(out, "{}", printable(&host.to_string()));
+    }
     let _ = writeln!(out, "Fairlift={}", printable(&results.version));
     if let Some(run) = groups {
         if run.together.is_some() {
@@ -185,6 +188,7 @@ pub(super) fn round(figure: f64) -> String {
 mod tests {
     use super::*;
     use crate::report::fixture::{results, role, run, swept};
+    use crate::result::Host;
 
     /// The array's table of 2010, line by line, but for how blanks are counted where it was kept.
     #[test]
@@ -342,10 +346,12 @@ drr     1   1   0      8400
     fn without_groups_there_is_one_column_and_no_share() {
         let mut results = results(&[]);
         results.settings.clear();
+        results.host = Some(Host { name: "tux".into(), kernel: "6.12.57".into() });
         results.runs = vec![run("interleaved", 1, 16, &[(100, 1_234_567.0)])];
         results.runs[0].groups[0].path = "/".into();
         let text = table(&results, Options::default());
         let expected = "\
+Host=tux Kernel=6.12.57
 Fairlift=0.1.0
 GROUPMODE=0
 DEV=sim:eva-raid5-12 RUNTIME=30s SEED=1

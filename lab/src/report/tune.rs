@@ -32,6 +32,9 @@ pub fn text(found: &Findings) -> String {
         header.took_s,
         if header.interrupted { "; interrupted: the rest was not measured" } else { "" }
     );
+    if let Some(host) = &header.host {
+        let _ = writeln!(out, "{}", printable(&host.to_string()));
+    }
     out.push_str("\nSequential streams, far apart: how many, MB/s in total, MB/s of each\n");
     for (title, rows) in [
         ("Noop", &found.streams),

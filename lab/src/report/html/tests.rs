@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::report::fixture::{results, run, swept};
+use crate::result::Host;
 
 fn filled() -> Results {
     let mut results = results(&[100, 200]);
@@ -95,6 +96,7 @@ fn text_from_outside_is_escaped_wherever_it_stands() {
     results.device = evil.into();
     results.scheduler = evil.into();
     results.version = evil.into();
+    results.host = Some(Host { name: evil.into(), kernel: evil.into() });
     results.command = evil.into();
     results.settings.insert(evil.into(), evil.into());
     for run in results.runs.iter_mut().chain(&mut results.baseline) {
