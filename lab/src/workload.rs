@@ -16,8 +16,8 @@ pub mod tenants;
 use fairlift_core::{Duration, Group, Instant, Op, Priority, PriorityClass};
 
 use crate::program::{
-    Direct, Fsync, Interactive, Journal, OpenLoop, PAGE, Pages, Pattern, Program, ReadAhead, Region, WriteBack, direct,
-    interactive, journal, read_ahead, write_back,
+    Direct, Fsync, Interactive, Journal, Mail, OpenLoop, PAGE, Pages, Pattern, Program, ReadAhead, Region, WriteBack,
+    direct, interactive, journal, mail, read_ahead, write_back,
 };
 use crate::suggestion;
 
@@ -86,6 +86,8 @@ pub enum Does {
     Interleaved,
     /// A file system's journal: small sequential writes, a flush, a commit block.
     Journal,
+    /// A mail server's thread: mails are created, appended to and read, and each that was written is made durable.
+    Mail,
     /// A program start: many small reads, each after the one before; then a pause, and again.
     Interactive,
 }
@@ -111,7 +113,7 @@ pub struct JobPlacement {
 
 impl Workload {
     /// The names of those that are built in.
-    pub const NAMES: [&str; 13] = [
+    pub const NAMES: [&str; 14] = [
         "bsr",
         "brr",
         "dsr",
@@ -124,6 +126,7 @@ impl Workload {
         "mixed",
         "interleaved",
         "journal",
+        "mail",
         "interactive",
     ];
 
@@ -170,6 +173,7 @@ impl Workload {
                     Role::new("brr", Buffered(Op::Read, Random)),
                 ],
             ),
+            "mail" => one("mail servers that create, append to and read mails, each made durable", Does::Mail),
             "interactive" => several(
                 "a program start beside sequential readers",
                 vec![
@@ -276,6 +280,7 @@ impl Role {
             Does::Buffered(..) => write_back::RUN_MAX * PAGE,
             Does::Direct(..) | Does::Fsync { .. } | Does::OpenLoop { .. } | Does::Interleaved => block,
             Does::Journal => journal::BLOCKS_MAX * block,
+            Does::Mail => mail::BLOCKS_MAX * block,
             Does::Interactive => interactive::BLOCKS_MAX * block,
         }
     }
@@ -306,6 +311,7 @@ impl Role {
                 Box::new(Direct::interleaved(settings, file, index, of))
             }
             Does::Journal => Box::new(Journal::new(file, block, think, seed)),
+            Does::Mail => Box::new(Mail::new(file, block, think, seed)),
             Does::Interactive => Box::new(Interactive::new(file, block, seed)),
         }
     }
@@ -322,7 +328,7 @@ impl Does {
     pub const fn writes(self) -> bool {
         match self {
             Self::Buffered(op, _) | Self::Direct(op, _) | Self::OpenLoop { op, .. } => !matches!(op, Op::Read),
-            Self::Fsync { .. } | Self::Journal => true,
+            Self::Fsync { .. } | Self::Journal | Self::Mail => true,
             Self::Interleaved | Self::Interactive => false,
         }
     }
@@ -333,9 +339,12 @@ impl Does {
     pub const fn block_size(self) -> u32 {
         match self {
             Self::Direct(..) | Self::Interleaved => 32 << 10,
-            Self::Buffered(..) | Self::Fsync { .. } | Self::OpenLoop { .. } | Self::Journal | Self::Interactive => {
-                4 << 10
-            }
+            Self::Buffered(..)
+            | Self::Fsync { .. }
+            | Self::OpenLoop { .. }
+            | Self::Journal
+            | Self::Mail
+            | Self::Interactive => 4 << 10,
         }
     }
 }

@@ -123,10 +123,15 @@ impl Plan {
                         "{name}: a block of {block} bytes is larger than the file, which has {file} bytes"
                     ));
                 }
-                if role.does == Does::Journal && 2 * u64::from(block) > self.file_size {
+                let of_two = match role.does {
+                    Does::Journal => Some("a journal"),
+                    Does::Mail => Some("a mailbox"),
+                    _ => None,
+                };
+                if let Some(it) = of_two.filter(|_| 2 * u64::from(block) > self.file_size) {
                     let (name, file) = (&workload.name, self.file_size);
                     return fail(format!(
-                        "{name}: a journal needs at least two blocks of {block} bytes, and the file has {file} bytes"
+                        "{name}: {it} needs at least two blocks of {block} bytes, and the file has {file} bytes"
                     ));
                 }
             }

@@ -218,6 +218,10 @@ fn what_cannot_be_is_refused_before_anything_runs() {
             Plan { file_size: 4096, ..plan(&["journal"]) },
             "journal: a journal needs at least two blocks of 4096 bytes, and the file has 4096 bytes",
         ),
+        (
+            Plan { file_size: 4096, ..plan(&["mail"]) },
+            "mail: a mailbox needs at least two blocks of 4096 bytes, and the file has 4096 bytes",
+        ),
         (nobody, "bsr: the workload has no role for the jobs"),
         (Plan { file_size: 1 << 40, ..good.clone() }, "bsr, set 1, 1 job: 1 file of 1T does not fit on this disk of "),
         (Plan { file_size: u64::MAX / 4096 * 4096, ..good.clone() }, "bsr, set 1, 1 job: 1 file of"),

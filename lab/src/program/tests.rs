@@ -418,6 +418,51 @@ fn a_commit_is_its_log_a_flush_and_a_commit_block() {
     }
 }
 
+/// in_turn.1, in_turn.2
+#[test]
+fn an_ask_that_fails_ends_the_operation_and_the_next_begins_after_its_think_time() {
+    let mut play = Play::new(Fsync::new(file(MIB), 4 * KIB, false, ms(2)));
+    assert_eq!(play.wait(at(1)), [(Op::Write, 0, 4 * KIB)]);
+    play.end_with(0, Outcome::Failed(Errno::EIO));
+    assert_eq!((play.operations(), play.program.meter().failed), (1, 1));
+    assert_eq!(play.wait(at(2001)), [], "it thinks, and asks for no flush");
+    assert_eq!(play.wait(at(2002)), [(Op::Write, 4 * KIB, 4 * KIB)]);
+}
+
+/// mail.1, mail.2, mail.3
+#[test]
+fn mails_are_created_appended_to_and_read_and_what_is_written_is_flushed_with_its_inode() {
+    let mut play = Play::new(Mail::new(file(64 * MIB), 4 * KIB, Duration::ZERO, 9));
+    let inodes = 1000_u64.div_ceil(16) * 4 * KIB;
+    for operation in 0..300 {
+        let mut asked = play.wait(play.now + us(4));
+        let mut then = |play: &mut Play<Mail>| {
+            play.end();
+            asked.extend(play.asks());
+        };
+        while play.operations() == operation {
+            then(&mut play);
+        }
+        play.now += us(10);
+        let kinds: Vec<_> = asked.iter().map(|(op, ..)| *op).collect();
+        let wanted = match operation % 3 {
+            0 => &[Op::Write, Op::Write, Op::Flush][..],
+            1 => &[Op::Read, Op::Write, Op::Write, Op::Flush],
+            _ => &[Op::Read],
+        };
+        assert_eq!(kinds, wanted, "operation {operation}");
+        let mails: Vec<_> = asked.iter().filter(|(_, offset, bytes)| *offset >= inodes && *bytes > 0).collect();
+        assert!(mails.iter().all(|(_, _, bytes)| *bytes <= 8 * 4 * KIB), "{asked:?}");
+        if let [(Op::Read, read, bytes), (Op::Write, written, _)] = mails[..] {
+            assert!(*written == read + bytes || (*bytes == 8 * 4 * KIB && written == read), "{asked:?}");
+        }
+        if operation % 3 < 2 {
+            let inode = asked[asked.len() - 2];
+            assert!(inode.1 < inodes && inode.2 == 4 * KIB, "{asked:?}");
+        }
+    }
+}
+
 // ---- by the clock ----
 
 /// open_loop.1, open_loop.2

@@ -90,7 +90,7 @@ const ROLE_KEYS: [&str; 14] = [
     "rate",
     "fua",
 ];
-const DOES: [&str; 10] = [
+const DOES: [&str; 11] = [
     "buffered-read",
     "buffered-write",
     "direct-read",
@@ -100,6 +100,7 @@ const DOES: [&str; 10] = [
     "fsync",
     "interleaved",
     "journal",
+    "mail",
     "interactive",
 ];
 const ORDERS: [&str; 2] = ["sequential", "random"];
@@ -119,7 +120,7 @@ impl Workload {
     /// [[backup.roles]]
     /// name = "backup"
     /// does = "buffered-read"      # -write, direct-read, direct-write, open-read, open-write, fsync, interleaved,
-    ///                             # journal, interactive
+    ///                             # journal, mail, interactive
     /// once = true                 # once in the whole run, in the first group; else dealt out to the jobs
     /// ioprio = "be/7"
     ///
@@ -287,6 +288,7 @@ fn role(raw: RawRole) -> Result<Role, Problem> {
         "fsync" => Does::Fsync { fua: raw.fua.as_ref().is_some_and(|fua| *fua.get_ref()) },
         "interleaved" => Does::Interleaved,
         "journal" => Does::Journal,
+        "mail" => Does::Mail,
         "interactive" => Does::Interactive,
         other => return Err((raw.does.span(), unknown("program", other, &DOES))),
     };

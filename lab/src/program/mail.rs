@@ -1,0 +1,104 @@
+//! Mail: a thread of a mail server, as `varmail` of filebench and the mail servers of ffsb and postmark are.
+//!
+//! mail.1  A file holds up to 1000 mails, evenly over it: each has one to eight blocks. Before them are their inodes, 16 in a block.
+//! mail.2  Three operations take turns, each on a mail by chance: *create* writes a mail anew, *append* reads one and writes on at its
+//!     end, *read* reads one. As in `varmail`, a mail or what is appended has 1 to 7 blocks by chance: 16 KiB of 4 on average. A
+//!     mail that has no room for more begins anew.
+//! mail.3  What is written is followed by the block of its inode, then by a flush: `fsync` on a file system without a journal, so
+//!     that each thread asks for a flush of its own. (Threads that wait for one journal are the workload `journal`.)
+//!
+//! Not modelled: the page cache, in which mails that were read before would be found; directories.
+
+use fairlift_core::program::Ask;
+use fairlift_core::{Duration, Flags, Op};
+
+use super::in_turn::{FLUSH, InTurn, Operations, write};
+use super::{Region, copying};
+use crate::Random;
+
+/// The most mails of a thread (mail.1): as many files as `varmail` has by default.
+const MAILS_MAX: u64 = 1000;
+
+/// The most blocks of a mail (mail.1), and of what is written at a time (mail.2): `varmail`'s mean of 16 KiB in blocks of 4 KiB.
+pub(crate) const BLOCKS_MAX: u64 = 8;
+const WRITTEN_MAX: u64 = 7;
+
+/// Inodes in a block (mail.1): of 256 bytes, as ext4 has them, in 4 KiB.
+const INODES: u64 = 16;
+
+/// Keeps mails: see the [module](self).
+pub type Mail = InTurn<Mails>;
+
+/// The operations of [`Mail`].
+pub struct Mails {
+    file: Region,
+    block: u64,
+    /// The blocks of each mail; at most `room` are there for it.
+    sizes: Vec<u64>,
+    room: u64,
+    next: Operation,
+    random: Random,
+}
+
+#[derive(Clone, Copy)]
+enum Operation {
+    Create,
+    Append,
+    Read,
+}
+
+impl Mail {
+    /// Starts at once.
+    ///
+    /// # Panics
+    /// If the file has less than two blocks.
+    #[must_use]
+    pub fn new(file: Region, block: u64, think: Duration, seed: u64) -> Self {
+        let count = file.bytes / block;
+        assert!(count >= 2, "mails in {count} blocks");
+        let mails = ((count - 1) / (BLOCKS_MAX + 1)).clamp(1, MAILS_MAX);
+        let room = (count - mails.div_ceil(INODES)) / mails;
+        let mut random = Random::new(seed);
+        let sizes = (0..mails).map(|_| (1 + random.below(WRITTEN_MAX)).min(room)).collect();
+        Self::of(Mails { file, block, sizes, room, next: Operation::Create, random }, think)
+    }
+}
+
+impl Mails {
+    /// The blocks of a mail from `from` on (mail.1).
+    fn ask(&self, op: Op, mail: u64, from: u64, blocks: u64) -> Ask {
+        let first = (self.sizes.len() as u64).div_ceil(INODES) + mail * self.room;
+        let extent = self.file.extent((first + from) * self.block, blocks * self.block);
+        if op == Op::Read { Ask { token: 0, op, flags: Flags::SYNC, extent } } else { write(extent, Flags::NONE) }
+    }
+}
+
+impl Operations for Mails {
+    fn plan(&mut self, asks: &mut Vec<Ask>) -> u64 {
+        let mail = self.random.below(self.sizes.len() as u64);
+        let size = self.sizes[mail as usize];
+        let (read, writes, next) = match self.next {
+            Operation::Create => (0, true, Operation::Append),
+            Operation::Append => (size, true, Operation::Read),
+            Operation::Read => (size, false, Operation::Create),
+        };
+        self.next = next;
+        if read > 0 {
+            asks.push(self.ask(Op::Read, mail, 0, read));
+        }
+        if !writes {
+            return read * self.block;
+        }
+        let most = self.room.min(BLOCKS_MAX);
+        let from = if read < most { read } else { 0 };
+        let written = (1 + self.random.below(WRITTEN_MAX)).min(most - from);
+        self.sizes[mail as usize] = from + written;
+        let inode = self.file.extent(mail / INODES * self.block, self.block);
+        asks.extend([self.ask(Op::Write, mail, from, written), write(inode, Flags::META), FLUSH]); // mail.3
+        (read + written) * self.block
+    }
+
+    fn copies(&self) -> Duration {
+        copying(self.block * WRITTEN_MAX.div_ceil(2))
+    }
+}
