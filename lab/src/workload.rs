@@ -57,6 +57,8 @@ pub struct Role {
     pub iodepth: Option<u32>,
     /// Writes between two flushes, if it is direct and writes; 0: it does not flush.
     pub flush_every: u32,
+    /// The largest window that is read ahead for it, in bytes, if it is a buffered sequential reader.
+    pub read_ahead: u64,
     /// Its I/O priority.
     pub priority: Priority,
 }
@@ -244,6 +246,7 @@ impl Role {
             group: None,
             iodepth: None,
             flush_every: 0,
+            read_ahead: read_ahead::LARGEST,
             priority: Priority::default(),
         }
     }
@@ -274,7 +277,7 @@ impl Role {
     #[must_use]
     pub const fn largest_ask(&self, block: u64) -> u64 {
         match self.does {
-            Does::Buffered(Op::Read, Pattern::Sequential) => read_ahead::LARGEST,
+            Does::Buffered(Op::Read, Pattern::Sequential) => self.read_ahead,
             // A block may lie across pages.
             Does::Buffered(Op::Read, Pattern::Random) => block.next_multiple_of(PAGE) + PAGE,
             Does::Buffered(..) => write_back::RUN_MAX * PAGE,
@@ -291,7 +294,9 @@ impl Role {
         let JobPlacement { file, block, depth, index: (index, of), round_trip, counts_from, seed } = *part;
         let think = self.think;
         match self.does {
-            Does::Buffered(Op::Read, Pattern::Sequential) => Box::new(ReadAhead::new(file, block, think)),
+            Does::Buffered(Op::Read, Pattern::Sequential) => {
+                Box::new(ReadAhead::new(file, block, think).with_largest(self.read_ahead))
+            }
             Does::Direct(op, order) => {
                 let flush_every = self.flush_every;
                 let settings = direct::Settings::new(op, order, block, depth);

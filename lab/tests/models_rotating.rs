@@ -48,7 +48,7 @@ fn the_noop_rows_of_the_seed_are_met_within_15_percent() {
     }
 }
 
-/// The same parameters, files close together: not fitted, and the array is above what it does far apart in any case.
+/// The same parameters, files close together, larger windows: the array is above what it does far apart in any case.
 #[test]
 fn eight_readers_close_together_are_about_as_fast_as_measured_and_much_faster_than_far_apart() {
     let together = readers(ARRAY.profile, ARRAY.depth, 8, Placement::Together, secs(10), 1);

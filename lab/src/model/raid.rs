@@ -1,7 +1,8 @@
 //! Hard disks behind a controller: RAID 0, 5 and 6.
 //!
 //! raid.1  A request is first looked at by the controller (`controller_overhead`, one after the other) and under way to it and
-//!     back (`controller_latency`, all at once); its data crosses one link of `controller_rate`, at `command_rate` at most.
+//!     back (`controller_latency`, all at once); its data crosses one link of `controller_rate`, what lies on one chunk at `command_rate` at
+//!     most.
 //! raid.2  A read goes to the disks that hold it, or waits for what the controller is reading ahead (`streams.rs`).
 //! raid.3  A write goes through to the disks, each stripe by itself: what parity needs is read, then data and parity are
 //!     written (`stripes.rs`). With `controller_cache` it ends in memory, and goes to the disks when its stripe is
@@ -73,7 +74,7 @@ pub struct Raid {
 struct Numbers {
     overhead: u64,
     latency: u64,
-    /// Nanoseconds for 1024 sectors: on the link, and of a single request.
+    /// Nanoseconds for 1024 sectors: on the link, and within a chunk.
     link: u64,
     command: u64,
     prefetch: u64,
@@ -96,6 +97,7 @@ enum Task {
     /// A read that was asked for.
     Read {
         asked: ModelRequest,
+        stream: Option<u32>,
         left: u32,
     },
     /// A write that was asked for; its parts are stripes.
@@ -158,7 +160,7 @@ impl Raid {
             link_free: 0,
             tasks: Vec::with_capacity(256),
             free: Vec::with_capacity(256),
-            streams: Streams::new(if settings.prefetch > 0 { settings.prefetch_streams as usize } else { 0 }),
+            streams: settings.streams(),
             cache: Cache::new(cache > 0),
             leaving: 0,
             leaving_sectors: 0,
@@ -200,9 +202,9 @@ impl Raid {
         }
         match self.tasks[task] {
             Task::Free => {}
-            Task::Read { asked, .. } => {
+            Task::Read { asked, stream, .. } => {
                 self.streams.done(task);
-                self.transfer(now, &asked);
+                self.read_ends(now, &asked, stream);
             }
             Task::Write { asked, .. } => self.end(now, asked.id, Outcome::Done),
             Task::Stripe { reading: true, .. } => return self.write_parts(now, task),
@@ -245,15 +247,16 @@ impl Raid {
     }
 
     /// raid.1: the data crosses the link, then the request ends.
-    fn transfer(&mut self, now: u64, asked: &ModelRequest) {
+    fn transfer(&mut self, now: u64, asked: &ModelRequest) -> u64 {
         let at = self.crosses(now, asked.extent.sectors);
         self.end(at, asked.id, Outcome::Done);
+        at
     }
 
     /// When so much data has crossed the link, and the link is free for others (raid.1).
     fn crosses(&mut self, now: u64, sectors: u64) -> u64 {
         self.link_free = self.link_free.max(now) + sectors * self.numbers.link / 1024;
-        self.link_free.max(now + sectors * self.numbers.command / 1024)
+        self.link_free.max(now + sectors.min(self.layout.chunk) * self.numbers.command / 1024)
     }
 
     fn end(&mut self, at: u64, id: u64, outcome: Outcome) {

@@ -66,9 +66,11 @@ fn eva_raid5_12() -> raid::Settings {
         controller_overhead: us(50), // E
         controller_latency: us(500), // E: an I/O that ends in the cache takes half a millisecond
         controller_rate: 400_000,    // D: Fibre Channel at 4 Gb/s
-        command_rate: 42_000,        // F: noop, 1 stream
-        prefetch: 512,               // F: noop, 2 and 4 streams
+        command_rate: 38_000,        // F: noop, 1 stream
+        prefetch: 1024,              // F: noop, 2 and 4 streams
         prefetch_streams: 128,       // E
+        prefetch_after: 4 << 10,     // F: CFQ, 2, 4 and 8 streams; 2 to 8 MiB give the same within 10 %
+        prefetch_keep: ms(50),       // E: shorter than a slice of 100 ms; 20 to 90 ms give the same
         controller_cache: 1 << 20,   // E: half of 2 GiB, for it is mirrored
         battery: true,               // R
         missing: 0,

@@ -1,7 +1,7 @@
 //! Read-ahead: a sequential reader through the page cache, as Linux serves it.
 //!
-//! read_ahead.1  The first window is 16 KiB, and each next one twice as long, up to 128 KiB (Linux: `get_init_ra_size` and
-//!     `get_next_ra_size` for reads of a page with `read_ahead_kb` = 128).
+//! read_ahead.1  The first window is 16 KiB, and each next one twice as long, up to the largest (Linux: `get_init_ra_size` and
+//!     `get_next_ra_size` for reads of a page; the largest is `read_ahead_kb`, by default 128).
 //! read_ahead.2  When the reader takes the first page of a window, the next window is asked for: one window is being read while one
 //!     is on its way, so at most two are outstanding.
 //! read_ahead.3  The reader waits only for a page that has not come yet.
@@ -41,6 +41,8 @@ pub struct ReadAhead {
     file: Region,
     block: u64,
     think: Duration,
+    /// The largest window, in bytes.
+    largest: u64,
     /// The window that is being read, and the one after it.
     current: Option<Fetch>,
     next: Option<Fetch>,
@@ -70,6 +72,7 @@ impl ReadAhead {
             file,
             block,
             think,
+            largest: LARGEST,
             current: None,
             next: None,
             ahead: 0,
@@ -81,6 +84,13 @@ impl ReadAhead {
             outcome: Outcome::Done,
             meter: Meter::default(),
         }
+    }
+
+    /// With windows of up to so many bytes instead of [`LARGEST`].
+    #[must_use]
+    pub const fn with_largest(mut self, bytes: u64) -> Self {
+        self.largest = bytes;
+        self
     }
 
     /// Does all that can be done at `now`.
@@ -122,7 +132,7 @@ impl ReadAhead {
     fn window(&mut self, token: u32) -> Option<Fetch> {
         let (start, end) = (self.ahead, self.file.bytes.min(self.ahead + self.length));
         self.ahead = end;
-        self.length = LARGEST.min(2 * self.length); // read_ahead.1
+        self.length = self.largest.min(2 * self.length); // read_ahead.1
         (start < end).then_some(Fetch { start, end, token, state: State::Wanted })
     }
 

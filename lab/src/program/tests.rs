@@ -96,6 +96,20 @@ fn windows_grow_to_128_kib_and_start_small_again_with_the_file() {
     assert_eq!(asked[6..8], reads(&[(0, 16), (16, 32)]));
 }
 
+/// read_ahead.1: what the kernel calls `read_ahead_kb`.
+#[test]
+fn windows_grow_to_the_largest_that_was_set() {
+    let mut play = Play::new(ReadAhead::new(file(4 * MIB), 4 * KIB, Duration::ZERO).with_largest(64 * KIB));
+    let mut asked = Vec::new();
+    while asked.len() < 5 {
+        asked.extend(play.wait(play.now + us(200)));
+        while !play.open.is_empty() {
+            play.end();
+        }
+    }
+    assert_eq!(asked[..5], reads(&[(0, 16), (16, 32), (48, 64), (112, 64), (176, 64)]));
+}
+
 /// read_ahead.2
 #[test]
 fn a_buffered_reader_has_at_most_two_windows_outstanding() {

@@ -59,6 +59,7 @@ struct RawRole {
     group: Option<Spanned<String>>,
     iodepth: Option<Spanned<i64>>,
     flush_every: Option<Spanned<i64>>,
+    read_ahead: Option<Spanned<Size>>,
     weight: Option<Spanned<i64>>,
     ioprio: Option<Spanned<String>>,
     rate: Option<Spanned<i64>>,
@@ -74,7 +75,7 @@ enum Size {
 }
 
 const WORKLOAD_KEYS: [&str; 4] = ["about", "roles", "tenants", "weights"];
-const ROLE_KEYS: [&str; 14] = [
+const ROLE_KEYS: [&str; 15] = [
     "name",
     "does",
     "order",
@@ -85,6 +86,7 @@ const ROLE_KEYS: [&str; 14] = [
     "group",
     "iodepth",
     "flush_every",
+    "read_ahead",
     "weight",
     "ioprio",
     "rate",
@@ -122,6 +124,7 @@ impl Workload {
     /// does = "buffered-read"      # -write, direct-read, direct-write, open-read, open-write, fsync, interleaved,
     ///                             # journal, mail, interactive
     /// once = true                 # once in the whole run, in the first group; else dealt out to the jobs
+    /// read_ahead = "1m"           # largest window of a sequential buffered-read; default 128k
     /// ioprio = "be/7"
     ///
     /// [[backup.roles]]
@@ -333,6 +336,15 @@ fn role(raw: RawRole) -> Result<Role, Problem> {
             _ => return wrong(&every.span(), "flush_every is a number from 1 to 1000000 (writes)".into()),
         };
     }
+    if let Some(size) = raw.read_ahead {
+        if does != Does::Buffered(Op::Read, Pattern::Sequential) {
+            return wrong(&size.span(), format!("{kind} takes no read_ahead; a sequential buffered-read does"));
+        }
+        role.read_ahead = block_size(size.get_ref())
+            .filter(|bytes| *bytes >= 16 << 10)
+            .ok_or_else(|| (size.span(), "read_ahead is a size from 16k to 64m, such as \"512k\"".to_string()))?
+            .into();
+    }
     if let Some(size) = raw.block_size {
         role.block_size = block_size(size.get_ref()).ok_or_else(|| {
             (size.span(), "a block size is a multiple of 512 up to 64 MiB, such as 4096 or \"4k\"".to_string())
@@ -521,6 +533,14 @@ tenants = [
             (
                 "[[a.roles]]\ndoes = \"fsync\"\niodepth = 4",
                 "3:11: fsync takes no iodepth; direct-read and direct-write do".into(),
+            ),
+            (
+                "[[a.roles]]\ndoes = \"fsync\"\nread_ahead = \"1m\"",
+                "3:14: fsync takes no read_ahead; a sequential buffered-read does".into(),
+            ),
+            (
+                "[[a.roles]]\ndoes = \"buffered-read\"\nread_ahead = \"8k\"",
+                "3:14: read_ahead is a size from 16k to 64m, such as \"512k\"".into(),
             ),
             ("[[a.roles]]\ndoes = \"fsync\"\nshare = 0", "3:9: a share is a number from 1 to 1000".into()),
             (

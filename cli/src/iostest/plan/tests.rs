@@ -73,7 +73,7 @@ fn the_examples_of_the_documentation_are_plans() {
     assert_eq!(roles, ["db-log", "db", "db", "backup", "backup", "web", "web", "scrub", "scrub"]);
     let Err(refused) = planned(&format!("sim:sata-7200 -w {docs}/unlike-groups.toml -G")) else { panic!("planned") };
     assert!(refused.contains("unlike: role db is for group /tenants/a/db, and the groups are /g1, "), "{refused}");
-    for example in ["one-syncs", "readers-beside-writers", "start-beside-writers"] {
+    for example in ["array-readers", "one-syncs", "readers-beside-writers", "start-beside-writers"] {
         let asked = planned(&format!("sim:sata-7200 -w {docs}/{example}.toml --jobs 4 -G --nrgrp 2"));
         assert_eq!(asked.unwrap().plan.cases().unwrap().len(), 1, "{example}");
     }

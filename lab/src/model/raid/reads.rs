@@ -10,11 +10,13 @@ impl Raid {
     pub(super) fn read(&mut self, now: u64, asked: &ModelRequest) {
         let (start, end) = (asked.extent.start.0, asked.extent.end().0);
         if self.numbers.cache > 0 && self.layout.pieces(start, end).all(|piece| self.cache.covers(&piece)) {
-            return self.transfer(now, asked);
+            self.transfer(now, asked);
+            return;
         }
-        let task = self.task(Task::Read { asked: *asked, left: 0 });
+        let task = self.task(Task::Free);
+        let (stream, found) = self.streams.read(now, task, start, end);
         let mut left = 0;
-        if let Some(found) = self.streams.read(task, start, end) {
+        if let Some(found) = found {
             left += self.read_parts(now, task, start, found.start.min(end));
             left += self.read_parts(now, task, found.end, end) + found.under_way;
             self.read_ahead(now, &found);
@@ -23,9 +25,17 @@ impl Raid {
         }
         if left == 0 {
             self.free_task(task);
-            return self.transfer(now, asked);
+            return self.read_ends(now, asked, stream);
         }
-        self.tasks[task] = Task::Read { asked: *asked, left };
+        self.tasks[task] = Task::Read { asked: *asked, stream, left };
+    }
+
+    /// All of a read is in the controller.
+    pub(super) fn read_ends(&mut self, now: u64, asked: &ModelRequest, stream: Option<u32>) {
+        let at = self.transfer(now, asked);
+        if let Some(stream) = stream {
+            self.streams.ended(at, stream);
+        }
     }
 
     fn read_ahead(&mut self, now: u64, found: &streams::Found) {

@@ -6,6 +6,7 @@ use fairlift_core::{Duration, settings};
 use super::super::disk::{self, KIB, RATE};
 use super::super::{show_most, show_size};
 use super::layout::Layout;
+use super::streams::Streams;
 use super::stripes::DISKS;
 
 settings! {
@@ -26,12 +27,16 @@ settings! {
         pub controller_latency: Duration = us(500), duration(us(0), secs(1));
         /// the link, in 1000 bytes/s
         pub controller_rate: u32 = 400_000, count(1000, 100_000_000);
-        /// how fast the data of a single request moves, in 1000 bytes/s
+        /// how fast the data of a request moves that lies on one chunk, in 1000 bytes/s; chunks move together
         pub command_rate: u32 = 400_000, count(1000, 100_000_000); // less than the link: it is cut into frames that are acknowledged
         /// KiB that the controller reads ahead for a sequential reader; 0: none
         pub prefetch: u32 = 0, count(KIB);
         /// sequential readers that it follows
         pub prefetch_streams: u32 = 64, count(1, 4096);
+        /// KiB that a reader has read in a row when it is read ahead for
+        pub prefetch_after: u32 = 0, count(KIB);
+        /// after what time a reader that asks nothing is forgotten, and what was read ahead for it; 0: never
+        pub prefetch_keep: Duration = Duration::ZERO, duration(us(0), secs(1000));
         /// KiB of memory in which writes end; 0: they go through
         pub controller_cache: u32 = 512 * 1024, count(0, 64 << 20);
         /// whether that memory survives a power cut
@@ -66,6 +71,12 @@ impl Settings {
     pub(super) fn each(&self, size: u64) -> u64 {
         let least = self.layout().each(size / 512);
         if self.disk_size == 0 { least } else { u64::from(self.disk_size) * 1_000_000_000 / 512 }
+    }
+
+    pub(super) fn streams(&self) -> Streams {
+        let count = if self.prefetch > 0 { self.prefetch_streams as usize } else { 0 };
+        let keep = if self.prefetch_keep == Duration::ZERO { u64::MAX } else { self.prefetch_keep.as_nanos() };
+        Streams::new(count, u64::from(self.prefetch_after) * 2, keep)
     }
 
     pub(super) const fn is_volatile(&self) -> bool {

@@ -4,6 +4,8 @@
 //!     reader, a chunk at a time, as soon as half of that is used up.
 //! prefetch.2  A read waits for the chunks that are under way, and goes to the disks for what was not asked for.
 //! prefetch.3  A new reader takes the stream that was not used for longest.
+//! prefetch.4  A reader is read ahead for once it has read `after` in a row. One that asked nothing for longer than `keep` is
+//!     forgotten, and what was read ahead for it with it: it begins anew.
 
 use std::collections::VecDeque;
 
@@ -22,6 +24,11 @@ struct Stream {
     end: u64,
     used: u64,
     generation: u32,
+    /// Sectors read in a row (prefetch.4).
+    run: u64,
+    /// Reads that have not ended, and when the last one did.
+    open: u32,
+    rests_since: u64,
     units: VecDeque<Unit>,
     /// Reads that wait for units.
     waiting: Vec<(usize, u64, u64)>,
@@ -31,6 +38,9 @@ struct Stream {
 pub(super) struct Streams {
     streams: Vec<Stream>,
     uses: u64,
+    /// prefetch.4, in sectors and nanoseconds.
+    after: u64,
+    keep: u64,
 }
 
 /// Names a unit while it is read.
@@ -53,24 +63,34 @@ pub(super) struct Found {
 }
 
 impl Streams {
-    pub(super) fn new(count: usize) -> Self {
-        Self { streams: (0..count).map(|_| Stream::default()).collect(), uses: 0 }
+    pub(super) fn new(count: usize, after: u64, keep: u64) -> Self {
+        Self { streams: (0..count).map(|_| Stream::default()).collect(), uses: 0, after, keep }
     }
 
-    /// A read from `start` to `end` of `task` came (prefetch.1, prefetch.2, prefetch.3).
-    pub(super) fn read(&mut self, task: usize, start: u64, end: u64) -> Option<Found> {
+    /// A read from `start` to `end` of `task` came: the stream that it is of, and what of it was read ahead (prefetch.1-4).
+    pub(super) fn read(&mut self, now: u64, task: usize, start: u64, end: u64) -> (Option<u32>, Option<Found>) {
         self.uses += 1;
         let goes_on = |s: &Stream| s.used > 0 && (s.next == start || (s.start <= start && start < s.end));
-        let Some(index) = self.streams.iter().position(goes_on) else {
-            let free = self.streams.iter_mut().filter(|stream| stream.waiting.is_empty());
-            let stream = free.min_by_key(|stream| stream.used)?;
+        let known = self.streams.iter().position(goes_on);
+        let fresh = |&index: &usize| {
+            let stream = &self.streams[index];
+            stream.open > 0 || now <= stream.rests_since.saturating_add(self.keep)
+        };
+        let Some(index) = known.filter(fresh) else {
+            let rests = |index: &usize| self.streams[*index].open == 0;
+            let free = (0..self.streams.len()).filter(rests).min_by_key(|index| self.streams[*index].used);
+            let Some(index) = known.or(free) else { return (None, None) };
+            let stream = &mut self.streams[index];
             stream.generation = stream.generation.wrapping_add(1);
             stream.units.clear();
             (stream.next, stream.start, stream.end, stream.used) = (end, end, end, self.uses);
-            return None;
+            (stream.run, stream.open) = (end - start, 1);
+            return (Some(index as u32), None);
         };
         let stream = &mut self.streams[index];
         stream.used = self.uses;
+        stream.open += 1;
+        stream.run += end - start;
         let (from, to) = (start.max(stream.start), end.min(stream.end));
         let mut under_way = 0;
         if from < to {
@@ -94,11 +114,15 @@ impl Streams {
             }
         }
         stream.forget();
-        Some(if from < to {
-            Found { stream: index, start: from, end: to, under_way }
-        } else {
-            Found { stream: index, start: end, end, under_way: 0 }
-        })
+        let (start, end, under_way) = if from < to { (from, to, under_way) } else { (end, end, 0) };
+        (Some(index as u32), Some(Found { stream: index, start, end, under_way }))
+    }
+
+    /// A read of a stream ended.
+    pub(super) fn ended(&mut self, at: u64, stream: u32) {
+        let stream = &mut self.streams[stream as usize];
+        stream.open -= 1;
+        stream.rests_since = at;
     }
 
     /// The next unit to be asked for, for the stream of a read that ended at `reader` (prefetch.1).
@@ -114,10 +138,10 @@ impl Streams {
         Some(Ahead { stream: found.stream as u32, generation: stream.generation, start, end })
     }
 
-    /// Whether so much is used up that more should be asked for (prefetch.1).
+    /// Whether so much is used up that more should be asked for (prefetch.1, prefetch.4).
     pub(super) fn wants(&self, found: &Found, prefetch: u64) -> bool {
         let stream = &self.streams[found.stream];
-        stream.end.saturating_sub(stream.next) * 2 <= prefetch
+        stream.run > self.after && stream.end.saturating_sub(stream.next) * 2 <= prefetch
     }
 
     /// A unit was read: the reads that wait for it, once for each.
@@ -158,9 +182,9 @@ mod tests {
     /// prefetch.1, prefetch.2.
     #[test]
     fn a_reader_that_goes_on_is_read_ahead_for_and_waits_for_what_is_under_way() {
-        let mut streams = Streams::new(2);
-        assert!(streams.read(1, 0, 10).is_none());
-        let found = streams.read(2, 10, 20).unwrap();
+        let mut streams = Streams::new(2, 0, u64::MAX);
+        assert!(streams.read(0, 1, 0, 10).1.is_none());
+        let found = streams.read(0, 2, 10, 20).1.unwrap();
         assert_eq!((found.start, found.end), (20, 20), "nothing was asked for yet");
         assert!(streams.wants(&found, 32));
         let first = streams.ahead(&found, 32, 16, 1000).unwrap();
@@ -169,7 +193,7 @@ mod tests {
         assert_eq!((second.start, second.end), (32, 48));
         assert!(streams.ahead(&found, 32, 16, 1000).is_none(), "64 is more than 32 beyond the reader");
         streams.came(&first, |_| panic!("nobody waits"));
-        let found = streams.read(3, 20, 40).unwrap();
+        let found = streams.read(0, 3, 20, 40).1.unwrap();
         assert_eq!((found.start, found.end, found.under_way), (20, 40, 1));
         let mut told = Vec::new();
         streams.came(&second, |task| told.push(task));
@@ -182,12 +206,31 @@ mod tests {
     /// prefetch.3.
     #[test]
     fn what_comes_late_for_a_stream_that_was_taken_is_ignored() {
-        let mut streams = Streams::new(1);
-        streams.read(1, 0, 10);
-        let found = streams.read(2, 10, 20).unwrap();
+        let mut streams = Streams::new(1, 0, u64::MAX);
+        streams.read(0, 1, 0, 10);
+        let found = streams.read(0, 2, 10, 20).1.unwrap();
         let ahead = streams.ahead(&found, 32, 16, 1000).unwrap();
-        streams.read(3, 500, 510);
+        streams.read(0, 3, 500, 510);
+        assert!(streams.read(0, 4, 20, 30).1.is_some(), "a stream with reads under way is not taken");
+        (0..3).for_each(|_| streams.ended(0, 0));
+        streams.read(0, 5, 500, 510);
         streams.came(&ahead, |_| panic!("nobody waits"));
-        assert!(streams.read(4, 20, 30).is_none());
+        streams.ended(0, 0);
+        assert!(streams.read(0, 6, 30, 40).1.is_none());
+    }
+
+    /// prefetch.4.
+    #[test]
+    fn a_reader_is_read_ahead_for_when_it_has_gone_on_for_long_enough_and_is_forgotten_when_it_rests() {
+        let mut streams = Streams::new(2, 30, 1000);
+        let mut wants = |now: u64, start: u64| {
+            let (stream, found) = streams.read(now, 1, start, start + 10);
+            streams.ended(now + 5, stream.unwrap());
+            found.map(|found| streams.wants(&found, 32))
+        };
+        assert_eq!([0, 10, 20, 30].map(|start| wants(start, start)), [None, Some(false), Some(false), Some(true)]);
+        assert_eq!(wants(1035, 40), Some(true), "1000 after the last one ended it is known");
+        assert_eq!(wants(2041, 50), None, "later it is not");
+        assert_eq!(wants(2050, 60), Some(false));
     }
 }

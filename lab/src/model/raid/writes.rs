@@ -18,7 +18,8 @@ impl Raid {
             for piece in self.layout.pieces(start, end) {
                 self.cache.add(now, &self.layout, &piece);
             }
-            return self.transfer(now, asked);
+            self.transfer(now, asked);
+            return;
         }
         // Its data crosses the link while the disks are on their way.
         self.crosses(now, end - start);
