@@ -58,7 +58,7 @@ type Limits = BTreeMap<String, Bounds>;
 /// The disk.
 pub(crate) enum TestDisk {
     /// A model, in virtual time.
-    Model(Spec),
+    Model(Box<Spec>),
     /// Something that is there, in real time.
     Real(Backing),
 }
@@ -252,7 +252,7 @@ fn tenants(
 /// A model, or something that is there.
 fn device(text: &str) -> Result<TestDisk, String> {
     if let Some(model) = text.strip_prefix("sim:") {
-        return Spec::parse(model).map(TestDisk::Model).map_err(|error| error.to_string());
+        return Spec::parse(model).map(|spec| TestDisk::Model(Box::new(spec))).map_err(|error| error.to_string());
     }
     let backing = backing::parse(text).and_then(|backing| faults::settle(&backing))?;
     backing::check(&backing)?;
