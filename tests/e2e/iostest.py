@@ -2,12 +2,13 @@
 
 import json
 import os
+import shlex
 import signal
 import time
 from html.parser import HTMLParser
 from pathlib import Path
 
-from harness import BINARY, MIB, contains, data, equal, main, sha256, test
+from harness import BINARY, MIB, contains, data, equal, main, sha256, test, until_listening
 
 SHORT = ["--scheduler", "none", "--weights", "100,300", "--jobs", "1,2", "--runtime", "0.5"]
 MODEL = ["iostest", "--device", "sim:eva-raid5-12", *SHORT]
@@ -178,6 +179,51 @@ def a_file_is_measured_and_not_written_to_unasked(t):
     t.run(BINARY, *flags, "-w", "dsw", "--write-to-device")
     if sha256(image) == before:
         raise AssertionError("nothing was written")
+
+
+def judged(t, *flags):
+    """The runs of another's disk, in which each of two groups did something, and the first two lines of the report."""
+    flags = [*flags, "--filesize", "4m", "--runtime", "0.5"]
+    out = t.run(BINARY, "iostest", *flags, "--json", t.path("judged.json"))
+    results = json.loads(Path(t.path("judged.json")).read_text())
+    for run in results["runs"]:
+        equal(len(run["groups"]), 2, "groups")
+        if min(group["iops"] for group in run["groups"]) <= 0 or run["device_stats"]["requests"] <= 0:
+            raise AssertionError(f"nothing was read: {run}")
+    return results, out
+
+
+@test(fairlift_only=True)
+def another_server_is_judged_by_a_connection_for_each_group(t):
+    path, log = t.path("nbdkit"), t.path("log")
+    t.start("nbdkit", "-f", "-U", path, "--filter=log", "memory", "64m", "logfile=" + log)
+    until_listening(path, "nbdkit")
+    uri = "nbd+unix:///{group}?socket=" + path
+    results, out = judged(t, "--target", uri, "--weights", "100,300", "-w", "drr", "--jobs", 1)
+    equal((results["device"], results["scheduler"], results["settings"]), (uri, "server", {}), "whose disk it is")
+    contains(out, f"DEV={uri}", "iosched=server", "SHARE ERROR[drr]")
+    contains(Path(log).read_text(), 'export=g1 ', 'export=g2 ')
+    contains(t.run(BINARY, *shlex.split(results["command"])[1:]), "AVERAGE[drr]")
+    # Tenants have their scores, and alone they are the group "root".
+    results, out = judged(t, "--target", uri, "-w", "tenants:small-beside-deep")
+    contains(out, "isolation ", "/t1 ")
+    contains(Path(log).read_text(), 'export=root ', 'export=t1 ')
+    contains(t.run(BINARY, "iostest", "--target", uri, "-w", "dsw", code=2), "destroys its contents", "--write-to-device")
+    contains(t.run(BINARY, "iostest", "--target", "mem:1m", code=2), "nbd:URI")
+    contains(t.run(BINARY, "iostest", "--target", uri, "--scheduler", "bfq", code=2), "--scheduler")
+    contains(t.run(BINARY, "iostest", "--target", "nbd+unix:///x?socket=" + t.path("nobody"), "--runtime", 1, code=1), "client of / failed", "nobody")
+
+
+@test(fairlift_only=True)
+def the_kernel_is_judged_in_a_directory(t):
+    os.mkdir(t.path("mounted"))
+    results, out = judged(t, "--dir", t.path("mounted"), "--weights", "100,300", "-w", "drr,dsw", "--jobs", 1)
+    equal(os.listdir(t.path("mounted")), [], "what is left behind")
+    equal([run["workload"] for run in results["runs"]], ["drr", "dsw"], "what was run")
+    # Where the kernel has no groups, it says so and runs without.
+    has_groups = results["settings"]["cgroups"] == "io"
+    equal("the groups have no weights in the kernel, and run without" in out, not has_groups, "whether it says so")
+    contains(t.run(BINARY, "iostest", "--dir", t.path("nowhere"), code=2), "--dir", "nowhere", "No such file")
 
 
 @test(fairlift_only=True)

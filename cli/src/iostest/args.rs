@@ -6,6 +6,7 @@ use clap::Args;
 use fairlift_core::{Duration, Weight, sched};
 use fairlift_lab::workload::{Workload, tenants};
 
+use super::clients::{ClientPart, part};
 use crate::terminal::columns::pairs;
 use crate::words::scheduler::{parse_setting, scheduler_help, schedulers};
 use crate::words::units;
@@ -20,6 +21,10 @@ Examples:
       a real disk, with Fairlift and without
   fairlift iostest sim:nvme-plp -G --nrgrp 2 -w drr --iodepth 32 --max /g1=riops=3000
       two readers, one of which does at most 3,000 reads a second
+  fairlift iostest --target nbd://host/{group} --weights 100,300 -w drr --iodepth 32
+      another server: the exports g1 and g2, each by a connection of its own
+  fairlift iostest --dir /mnt --weights 100,300 -w drr --iodepth 32 --filesize 64m
+      the kernel's own scheduler and cgroups, under a file system
   fairlift iostest sim:nvme-plp --scheduler bfq -w tenants
       what tenants get in typical situations, beside what they are entitled to
   fairlift iostest sim:sata-7200 -G -s 3 -o results/one
@@ -33,6 +38,10 @@ only with --write-to-device.
 
 Ctrl-C: report the finished runs, exit 130. A second one: stop at once.
 ";
+
+/// What says something of our own queue.
+const OURS: [&str; 11] =
+    ["scheduler", "max", "burst", "min", "slice_idle", "set", "sweep", "round_trip", "depth", "raw", "trace"];
 
 /// Measure how a disk is shared: groups with weights, 1, 2, 4, ... jobs in each
 ///
@@ -50,6 +59,22 @@ pub(crate) struct IostestArgs {
     /// The models are listed below; `fairlift models MODEL` shows the parameters of one.
     #[arg(long, value_name = "BACKING")]
     pub(crate) device: Option<String>,
+
+    /// Judge another NBD server: nbd:URI; each group has a connection, {group} in the URI is its name, and no queue of ours is between
+    ///
+    /// What the groups' weights are there is up to the server: say the same ones here with --weights.
+    #[arg(long, value_name = "nbd:URI", conflicts_with_all = ["path", "device", "dir"], conflicts_with_all = OURS)]
+    pub(crate) target: Option<String>,
+
+    /// Judge the kernel: a file in a directory of a mounted file system, each group a process in a cgroup with its weight
+    ///
+    /// Cgroup v2 with the io controller is needed for the weights, and BFQ or io.cost on the disk to act on them.
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["path", "device"], conflicts_with_all = OURS)]
+    pub(crate) dir: Option<PathBuf>,
+
+    /// Run the jobs of one group of one case, for another process that judges
+    #[arg(long, hide = true, value_parser = part)]
+    pub(crate) part: Option<ClientPart>,
 
     /// The scheduler
     #[arg(long, value_name = "S", value_parser = schedulers(), help = scheduler_help("The scheduler"))]
@@ -163,7 +188,7 @@ pub(crate) struct IostestArgs {
     pub(crate) output: Option<PathBuf>,
 
     /// Measure nothing; report the results that -o or --json kept in a directory or file
-    #[arg(short = 'R', long, value_name = "DIR", conflicts_with_all = ["path", "device", "scheduler", "output", "raw", "set", "sweep", "slice_idle", "trace"])]
+    #[arg(short = 'R', long, value_name = "DIR", conflicts_with_all = ["path", "device", "target", "dir", "scheduler", "output", "raw", "set", "sweep", "slice_idle", "trace"])]
     pub(crate) report: Option<PathBuf>,
 
     /// Also record the end of each run, its last 262,144 steps: FILE and its formats are as those of `fairlift trace`

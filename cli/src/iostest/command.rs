@@ -16,9 +16,19 @@ pub(super) fn command(
     set: &[(String, String)],
 ) -> String {
     let list = |numbers: &[u32]| numbers.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
-    let mut words = vec!["fairlift".to_owned(), "iostest".into(), "--device".into(), quoted(device)];
+    let is_served = flags.target.is_some() || flags.dir.is_some();
+    let from = if flags.target.is_some() {
+        "--target"
+    } else if is_served {
+        "--dir"
+    } else {
+        "--device"
+    };
+    let mut words = vec!["fairlift".to_owned(), "iostest".into(), from.into(), quoted(device)];
     let mut say = |flag: &str, value: String| words.extend([flag.to_owned(), quoted(&value)]);
-    say("--scheduler", scheduler.name().into());
+    if !is_served {
+        say("--scheduler", scheduler.name().into());
+    }
     say("-w", flags.workload.join(","));
     let are_tenants = plan.workloads.iter().any(Workload::is_situation);
     if !are_tenants {

@@ -1,6 +1,8 @@
 //! `fairlift iostest`: how a disk is shared, measured and reported.
 
 mod args;
+mod cgroups;
+mod clients;
 mod command;
 mod plan;
 mod real;
@@ -21,6 +23,7 @@ use crate::terminal::progress::bar;
 use crate::terminal::stop::{Stop, stop_on_signal};
 
 pub(crate) use args::IostestArgs;
+use clients::Clients;
 use plan::{Measurement, TestDisk};
 use real::Real;
 pub(crate) use real::measure_real;
@@ -37,7 +40,9 @@ pub(crate) fn iostest(flags: &IostestArgs) -> ExitCode {
 fn attempt(flags: &IostestArgs) -> Result<ExitCode, Complaint> {
     let failed = Complaint::Failed;
     let mut mistakes = Vec::new();
-    let reports = Reports::prepare(flags, &mut mistakes);
+    // What runs a part for another process reports to it.
+    let of = if flags.part.is_some() { &IostestArgs::default() } else { flags };
+    let reports = Reports::prepare(of, &mut mistakes);
     if let Some(kept) = &flags.report {
         if !mistakes.is_empty() {
             return Err(Complaint::typed(&mistakes));
@@ -54,6 +59,10 @@ fn attempt(flags: &IostestArgs) -> Result<ExitCode, Complaint> {
     let Some(asked) = asked.filter(|_| mistakes.is_empty()) else {
         return Err(Complaint::typed(&mistakes));
     };
+    if let (Some(part), TestDisk::Served(server)) = (&flags.part, &asked.device) {
+        let played = clients::play(&asked.plan, server, part);
+        return played.map(|()| ExitCode::SUCCESS).map_err(|error| failed(error.to_string()));
+    }
     let stop = stop_on_signal().map_err(|error| failed(error.to_string()))?;
     let (results, error) = measure(&asked, &stop);
     report(&reports, std::slice::from_ref(&results)).map_err(failed)?;
@@ -88,6 +97,7 @@ fn measure(asked: &Measurement, stop: &Stop) -> (Results, Option<RunError>) {
         let raw = matches!(pass, Pass::Raw);
         let runner: Box<dyn Runner> = match &asked.device {
             TestDisk::Model(spec) => Box::new(asked.modelled(spec, &set)),
+            TestDisk::Served(server) => Box::new(Clients::new(server, &asked.plan)),
             TestDisk::Real(backing) => {
                 Box::new(Real { backing: backing.clone(), scheduler: asked.scheduler, set, depth: asked.depth, raw })
             }

@@ -19,9 +19,12 @@ use fairlift_lab::result::Results;
 use fairlift_lab::workload::Workload;
 
 use super::args::IostestArgs;
+use super::cgroups::Mount;
+use super::clients::Judged;
 use super::command::{command, distinct};
 use super::reports::Reports;
 use crate::config::{self, faults};
+use crate::iostune::around::Around;
 use crate::terminal::output::host;
 use crate::words::backing;
 use crate::words::groups::Tree;
@@ -61,17 +64,28 @@ pub(crate) enum TestDisk {
     Model(Box<Spec>),
     /// Something that is there, in real time.
     Real(Backing),
+    /// What others serve, in real time.
+    Served(Judged),
 }
 
 /// What the flags ask for; `None` if a mistake was added that leaves nothing to ask.
 pub(crate) fn plan(flags: &IostestArgs, reports: &Reports, mistakes: &mut Vec<Mistake>) -> Option<Measurement> {
     let mut note = |flag: &str, says: String| mistakes.push(Mistake::in_flag(flag, says));
-    let named = flags.device.as_deref().or(flags.path.as_deref());
+    let dir = flags.dir.as_ref().map(|dir| dir.display().to_string());
+    let named = flags.device.as_deref().or(flags.path.as_deref()).or(flags.target.as_deref()).or(dir.as_deref());
     let device = match named {
+        _ if flags.target.is_some() || flags.dir.is_some() => served(flags),
         None => Err("a disk is needed: sim:MODEL (see `fairlift models`), file:PATH, mem:SIZE or null:SIZE".into()),
         Some(text) => device(text),
     };
-    let device = device.map_err(|says| note("--device", says)).ok();
+    let flag = if flags.target.is_some() {
+        "--target"
+    } else if flags.dir.is_some() {
+        "--dir"
+    } else {
+        "--device"
+    };
+    let device = device.map_err(|says| note(flag, says)).ok();
     let mut workloads: Vec<Workload> = Vec::new();
     for name in distinct(&flags.workload) {
         match workloads_of(&name) {
@@ -86,7 +100,7 @@ pub(crate) fn plan(flags: &IostestArgs, reports: &Reports, mistakes: &mut Vec<Mi
     // What a real path is like, bfq finds out.
     let rotational = match &device {
         Some(TestDisk::Model(spec)) => spec.build(0).character().rotational,
-        Some(TestDisk::Real(_)) | None => true,
+        Some(TestDisk::Real(_) | TestDisk::Served(_)) | None => true,
     };
     let scheduler = flags.scheduler.unwrap_or_else(|| sched::Kind::usual(leaves, rotational));
     let tree = tree.map(|(groups, bounds)| (limited(flags, &groups, bounds, scheduler, &mut note), groups));
@@ -113,7 +127,7 @@ pub(crate) fn plan(flags: &IostestArgs, reports: &Reports, mistakes: &mut Vec<Mi
         runtime: flags.runtime.unwrap_or(if are_tenants { RUNTIME_OF_TENANTS } else { Plan::default().runtime }),
         round_trip: match device {
             TestDisk::Model(_) => flags.round_trip.unwrap_or(Plan::default().round_trip),
-            TestDisk::Real(_) => Duration::ZERO, // time passes by itself
+            TestDisk::Real(_) | TestDisk::Served(_) => Duration::ZERO, // time passes by itself
         },
         block_size: flags.bs,
         file_size: flags.filesize,
@@ -126,8 +140,14 @@ pub(crate) fn plan(flags: &IostestArgs, reports: &Reports, mistakes: &mut Vec<Mi
         tool: "iostest".into(),
         version: env!("CARGO_PKG_VERSION").into(),
         device: named.unwrap_or_default().into(),
-        host: matches!(device, TestDisk::Real(_)).then(host),
-        scheduler: scheduler.name().into(),
+        host: (!matches!(device, TestDisk::Model(_))).then(host),
+        scheduler: match &device {
+            TestDisk::Served(Judged::Nbd(_)) => "server".into(),
+            TestDisk::Served(Judged::Kernel(dir, _)) => {
+                Around::of(dir).and_then(|around| around.scheduler()).unwrap_or_else(|| "kernel".into())
+            }
+            _ => scheduler.name().into(),
+        },
         settings: effective(scheduler, &device, &set, sweep.as_ref()),
         seed: flags.seed,
         block_size: flags.bs.map_or(0, u64::from),
@@ -171,18 +191,24 @@ fn check_device(
     device: Option<&TestDisk>,
     note: &mut impl FnMut(&str, String),
 ) {
-    if let Some(TestDisk::Real(Backing::File(file))) = device {
-        let path = &file.path;
+    let overwritten = match device {
+        Some(TestDisk::Real(Backing::File(file))) => Some(file.path.display().to_string()),
+        Some(TestDisk::Served(Judged::Nbd(uri))) => Some(uri.clone()),
+        _ => None,
+    };
+    if let Some(name) = overwritten {
         let writers: Vec<_> =
             workloads.iter().filter(|workload| workload.writes()).map(|workload| workload.name.as_str()).collect();
         if !writers.is_empty() && !flags.write_to_device {
             let says = format!(
-                "{} writes to {} and destroys its contents; add --write-to-device to allow that",
+                "{} writes to {name} and destroys its contents; add --write-to-device to allow that",
                 writers.join(", "),
-                path.display()
             );
             note("--workload", says);
         }
+    }
+    if let Some(TestDisk::Real(Backing::File(file))) = device {
+        let path = &file.path;
         if reports.would_write_to(path) {
             note(
                 "--device",
@@ -247,6 +273,23 @@ fn tenants(
         note("--round-trip", "applies only to a modelled disk; on a real disk the time passes by itself".into());
     }
     true
+}
+
+/// What others serve.
+fn served(flags: &IostestArgs) -> Result<TestDisk, String> {
+    let server = match (&flags.target, &flags.dir) {
+        (Some(uri), _) => Judged::Nbd(uri.clone()),
+        (None, dir) => {
+            let dir = dir.clone().unwrap_or_default();
+            match std::fs::metadata(&dir) {
+                Ok(metadata) if metadata.is_dir() => Judged::Kernel(dir, Mount::find()),
+                Ok(_) => return Err(format!("{} is no directory", dir.display())),
+                Err(error) => return Err(format!("{}: {error}", dir.display())),
+            }
+        }
+    };
+    server.backing("/", None)?;
+    Ok(TestDisk::Served(server))
 }
 
 /// A model, or something that is there.
@@ -347,6 +390,10 @@ fn effective(
     set: &[(String, String)],
     sweep: Option<&(String, Vec<String>)>,
 ) -> BTreeMap<String, String> {
+    if let TestDisk::Served(server) = device {
+        let Judged::Kernel(_, mount) = server else { return BTreeMap::new() };
+        return BTreeMap::from([("cgroups".into(), if mount.is_ok() { "io".into() } else { "none".into() })]);
+    }
     let mut setup = sched::Setup::new(1);
     if let TestDisk::Model(spec) = device {
         setup.character = spec.build(1).character();
@@ -464,8 +511,11 @@ fn check_cases(asked: &Measurement) -> Result<(), Box<dyn Error + Send + Sync>> 
             let mut runner = asked.modelled(spec, &asked.set);
             cases.try_for_each(|case| runner.check(&case))
         }
-        TestDisk::Real(backing) => {
-            let sectors = capacity(backing)? / Sector::SIZE;
+        TestDisk::Real(_) | TestDisk::Served(_) => {
+            let sectors = match &asked.device {
+                TestDisk::Real(backing) => capacity(backing)? / Sector::SIZE,
+                _ => u64::MAX / (64 * Sector::SIZE), // each client looks at its own
+            };
             cases.try_for_each(|case| {
                 check_asks(&case)?;
                 Ok(case.jobs(sectors).map(drop)?)

@@ -4,7 +4,7 @@ use std::error::Error;
 
 use fairlift::bench;
 use fairlift::config::{Backing, Disk, Engine};
-use fairlift_core::sched;
+use fairlift_core::{GroupId, sched};
 use fairlift_lab::iostest::{Case, Measured, Runner, Watch};
 
 /// Runs cases in real time.
@@ -27,26 +27,29 @@ impl Runner for Real {
         let (scheduler, set) =
             if case.alone { (sched::Kind::None, Vec::new()) } else { (self.scheduler, self.set.clone()) };
         let disk = Disk { set, depth: self.depth, ..Disk::new("iostest", scheduler) };
-        measure_real(case, disk, &self.backing, self.raw, watch)
+        measure_real(case, disk, &self.backing, self.raw, None, watch)
     }
 }
 
-/// Runs a case on what is there: through an engine of ours with this disk, or straight to the path.
+/// Runs a case on what is there, or the jobs of one group of it by one worker: through an engine of ours with this disk, or straight to
+/// the path.
 pub(crate) fn measure_real(
     case: &Case,
     disk: Disk,
     backing: &Backing,
     raw: bool,
+    leaf: Option<GroupId>,
     watch: Watch<'_>,
 ) -> Result<Measured, Box<dyn Error + Send + Sync>> {
-    let jobs = case.jobs(bench::capacity(backing)? / fairlift_core::Sector::SIZE)?;
+    let mut jobs = case.jobs(bench::capacity(backing)? / fairlift_core::Sector::SIZE)?;
+    jobs.retain(|job| leaf.is_none_or(|leaf| job.group == leaf));
     let setup = bench::Setup {
         disk,
         groups: case.groups.clone(),
         bounds: case.bounds.clone(),
         backing: backing.clone(),
         read_only: !case.workload.writes(),
-        workers: None,
+        workers: leaf.map(|_| 1),
         engine: Engine::Auto,
         runtime: case.runtime,
         slots: case.slots,

@@ -42,6 +42,12 @@ impl Around {
         Some(Kernel { name, number, has_scheduler })
     }
 
+    /// The scheduler that the kernel has for it.
+    pub(crate) fn scheduler(&self) -> Option<String> {
+        let all = fs::read_to_string(self.disk().join("queue/scheduler")).ok()?;
+        all.split(['[', ']']).nth(1).map(str::to_owned)
+    }
+
     /// Where the device, or a partition of it, is mounted, or what else holds it. Of a file: nothing.
     pub(crate) fn mounted(&self) -> Option<String> {
         if !self.is_device {

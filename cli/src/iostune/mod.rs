@@ -1,10 +1,10 @@
 //! `fairlift iostune`: what a disk is like, and what to set for it.
 
 mod args;
-mod around;
+pub(crate) mod around;
 mod look;
 mod real;
-mod scratch;
+pub(crate) mod scratch;
 
 use std::process::ExitCode;
 

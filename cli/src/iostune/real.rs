@@ -44,7 +44,7 @@ impl UnderTest for Real {
         let disk = Disk { set, ..Disk::new("iostune", scheduler) };
         let before = self.around.as_ref().and_then(Around::moved);
         let straight = way == Way::Straight && matches!(backing, Backing::File(_));
-        let measured = measure_real(case, disk, &backing, straight, watch)?;
+        let measured = measure_real(case, disk, &backing, straight, None, watch)?;
         if let (Area::Device, Some(before), Some(after)) = (place, before, self.around.as_ref().and_then(Around::moved))
         {
             self.own += measured.meters.iter().map(|(_, meter)| meter.bytes).sum::<u64>();

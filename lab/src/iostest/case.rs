@@ -169,6 +169,18 @@ impl Case {
         cast
     }
 
+    /// The jobs of one leaf alone, as if there were no other: on a disk, or in a file, of their own.
+    #[must_use]
+    pub fn part(&self, leaf: GroupId) -> Self {
+        let mut part = self.clone();
+        let path = self.groups[usize::from(leaf.0)].path.clone();
+        part.groups = vec![Group { path, ..Group::root() }];
+        part.seed = Random::new(self.seed ^ u64::from(leaf.0)).bits();
+        let cast = self.cast();
+        part.workload.roles.retain(|role| !role.once || cast.contains(&(leaf, role)));
+        part
+    }
+
     /// The roles that the jobs of a group play, in turn (workload.1, workload.4).
     fn dealt(&self, group: GroupId) -> Vec<&Role> {
         let path = &self.groups[usize::from(group.0)].path;

@@ -325,6 +325,8 @@ fn a_group_plays_its_own_roles_and_the_others_those_without_a_group() {
     };
     let case = case(&plan);
     assert_eq!(cast(&case), ["1 drr", "1 drw", "2 bsw", "2 bsr", "2 bsr", "3 drr", "3 drw"]);
+    let parts = [1, 2, 3].map(|group| cast(&case.part(GroupId(group))));
+    assert_eq!(parts, [vec!["0 drr", "0 drw"], vec!["0 bsw", "0 bsr", "0 bsr"], vec!["0 drr", "0 drw"]], "alone");
     let in_flight = |mut job: Job| std::iter::from_fn(|| job.program.poll_ask(fairlift_core::Instant::ZERO)).count();
     let depths: Vec<usize> = case.jobs(1 << 30).unwrap().into_iter().take(2).map(in_flight).collect();
     assert_eq!(depths, [7, 4], "its own, else that of the run");
