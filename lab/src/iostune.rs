@@ -28,7 +28,7 @@ use crate::iostest::{Case, Measured, RunError, Watch};
 
 pub use advice::{Kernel, advise};
 pub use findings::{
-    Again, Alignment, Character, CostModel, Durable, Findings, Header, Op, Recommend, RecommendFairlift,
+    Again, Alignment, Beside, Character, CostModel, Durable, Findings, Header, Op, Recommend, RecommendFairlift,
     RecommendKernel, Reference, Size, Streams, Verdict, Writes,
 };
 pub use judge::find;
@@ -137,13 +137,16 @@ pub fn measure(
             };
             match disk.run(step.probe.way(), step.probe.place(), &case, &mut watch) {
                 Err(why) => all.error = Some(RunError::of(&case, why)),
-                Ok(measured) => {
+                Ok(mut measured) => {
                     all.ran = all.ran + measured.runtime;
                     if let Some(failed) = crate::iostest::failure(&measured) {
                         all.error = Some(RunError::of(&case, failed.into()));
                     } else if measured.runtime < case.runtime {
                         all.interrupted = true; // iostune.5
                     } else {
+                        if matches!(step.probe, Probe::Beside(_)) {
+                            measured.meters.truncate(1); // the reader's
+                        }
                         samples.push(Sample::of(&measured, step.probe.in_flight()));
                     }
                 }

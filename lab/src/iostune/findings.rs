@@ -41,7 +41,10 @@ pub struct Findings {
     pub header: Header,
     /// Parallel sequential readers, straight to the disk.
     pub streams: Vec<Streams>,
-    /// The same through `cfq` with `slice_idle=8ms`.
+    /// The same through a page cache, 4 KiB at a time.
+    #[serde(default)]
+    pub streams_buffered: Vec<Streams>,
+    /// As `streams`, through `cfq` with `slice_idle=8ms`.
     pub streams_idling: Vec<Streams>,
     /// The same through `cfq` with `slice_idle=0`.
     pub streams_not_idling: Vec<Streams>,
@@ -150,6 +153,9 @@ pub struct Writes {
     pub mixed_iops: Option<f64>,
     /// Writers that make each 4 KiB durable.
     pub durable: Vec<Durable>,
+    /// A random reader of 4 KiB beside buffered writers, through `cfq`: what reads take with either `slice_idle`.
+    #[serde(default)]
+    pub beside: Vec<Beside>,
     /// What a flush adds to a write of 4 KiB, µs.
     pub flush_us: Option<f64>,
     /// How many times as many durable writes 16 writers get done as one: what the disk or file system makes of flushes that
@@ -157,6 +163,16 @@ pub struct Writes {
     pub flush_gain: Option<f64>,
     /// The same, 16 against 16, with flushes shared by Fairlift against each by itself.
     pub shared_gain: Option<f64>,
+}
+
+/// A reader beside buffered writers.
+#[derive(Clone, PartialEq, Serialize, Deserialize, Debug)]
+pub struct Beside {
+    /// `8ms` or `0s`.
+    pub slice_idle: String,
+    /// How its reads went.
+    #[serde(flatten)]
+    pub figure: Figure,
 }
 
 /// Writers that make each 4 KiB durable.
@@ -235,6 +251,9 @@ pub struct Verdict {
     pub idling_gain: Option<f64>,
     /// The figures in a sentence.
     pub why: String,
+    /// Where it says not to idle: whether that is so for a disk that holds the system, whose readers wait for buffered writers.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub root_disk: Option<String>,
 }
 
 /// What to set.

@@ -35,6 +35,10 @@ pub enum Area {
 pub enum Probe {
     /// So many sequential readers, as far apart as can be: 128 KiB at a time, two in flight for each, as read-ahead has.
     Streams(u32, Way),
+    /// So many sequential readers through a page cache, 4 KiB at a time: `dd` in Goyal's table.
+    Buffered(u32),
+    /// One reader of 4 KiB at a time, in random places, beside `WRITERS` writers through a page cache.
+    Beside(Way),
     /// One reader of blocks of so many bytes, with so many in flight.
     Read(Pattern, u32, u32),
     /// As `Read(Random, 4096, 8)`, with blocks that start amid a page.
@@ -53,6 +57,8 @@ pub enum Probe {
 
 /// Bytes that a stream reads at a time: as the kernel's read-ahead, by default.
 const WINDOW: u32 = 128 << 10;
+/// Writers beside a reader. Chosen: enough that the disk always has writes.
+pub(super) const WRITERS: u32 = 4;
 /// A small block: a page, as the figures of `io.cost.model` are for (judge.3).
 pub(super) const SMALL: u32 = 4096;
 /// In flight where the place is what matters. Chosen: enough that a disk does not wait for us, too few to reorder much.
@@ -63,7 +69,7 @@ impl Probe {
     #[must_use]
     pub const fn way(self) -> Way {
         match self {
-            Self::Streams(_, way) | Self::Durable(_, way) => way,
+            Self::Streams(_, way) | Self::Durable(_, way) | Self::Beside(way) => way,
             _ => Way::Straight,
         }
     }
@@ -72,7 +78,7 @@ impl Probe {
     #[must_use]
     pub const fn place(self) -> Area {
         match self {
-            Self::Write(..) | Self::Mixed(..) | Self::Durable(..) => Area::Scratch,
+            Self::Write(..) | Self::Mixed(..) | Self::Durable(..) | Self::Beside(_) => Area::Scratch,
             _ => Area::Device,
         }
     }
@@ -86,7 +92,8 @@ impl Probe {
             Self::Shifted | Self::Again | Self::Reference(Pattern::Random) => SOME,
             Self::Reference(Pattern::Sequential) => 2,
             Self::Mixed(reads, writes) => reads + writes,
-            Self::Durable(writers, _) => writers,
+            Self::Durable(n, _) | Self::Buffered(n) => n,
+            Self::Beside(_) => 1,
         }
     }
 
@@ -104,6 +111,11 @@ impl Probe {
                     Way::Straight | Way::Shared => "",
                 };
                 format!("{n} stream{s}{how}")
+            }
+            Self::Buffered(n) => format!("{n} buffered stream{}", if n == 1 { "" } else { "s" }),
+            Self::Beside(way) => {
+                let how = if way == Way::Idling { "idling" } else { "not idling" };
+                format!("a reader beside buffered writers, {how}")
             }
             Self::Read(by, block, depth) => format!("{} reads of {}, {depth} in flight", order(by), size(block)),
             Self::Shifted => "alignment".into(),
@@ -144,6 +156,7 @@ pub fn plan(facts: &Facts, time: Duration, quick: bool) -> Vec<ProbeRun> {
     // A slice is 100 ms: to see each stream's turn several times, idling takes long.
     list.extend([(1, 0.6), (2, 0.9), (4, 1.3), (8, 2.0), (16, 3.8)].map(|(n, part)| (Probe::Streams(n, Idling), part)));
     list.extend([(2, 0.9), (4, 0.9), (8, 1.0), (16, 1.2)].map(|(n, part)| (Probe::Streams(n, NotIdling), part)));
+    list.extend([1, 2, 4, 8].map(|n| (Probe::Buffered(n), 0.6)));
     list.extend([64 << 10, 256 << 10, 1 << 20].map(|block| (Probe::Read(Random, block, 1), 0.5)));
     list.push((Probe::Read(Sequential, SMALL, 1), 0.4));
     list.push((Probe::Read(Sequential, SMALL, 32), 0.6));
@@ -158,6 +171,8 @@ pub fn plan(facts: &Facts, time: Duration, quick: bool) -> Vec<ProbeRun> {
         list.push((Probe::Write(Sequential, 1 << 20, 4), 0.8));
         list.push((Probe::Mixed(22, 10), 0.8));
         list.extend([(1, Straight), (16, Straight), (16, Shared)].map(|(n, way)| (Probe::Durable(n, way), 0.8)));
+        // Writers fill their caches first, and a slice is 100 ms.
+        list.extend([Idling, NotIdling].map(|way| (Probe::Beside(way), 2.4)));
     }
     if !facts.at_rest {
         list.push((Probe::Again, 0.8));
@@ -166,7 +181,7 @@ pub fn plan(facts: &Facts, time: Duration, quick: bool) -> Vec<ProbeRun> {
     let whole: f64 = list.iter().map(|(_, part)| part).sum();
     let step = |(probe, part): (Probe, f64)| {
         let runs = match probe {
-            Probe::Again | Probe::Streams(8.., Idling) => 2,
+            Probe::Again | Probe::Streams(8.., Idling) | Probe::Beside(_) => 2,
             _ if quick => 3,
             Probe::Streams(_, Idling) => 4,
             _ => 6,
@@ -195,6 +210,15 @@ impl ProbeRun {
         let (roles, jobs) = match self.probe {
             Probe::Streams(n, _) => (vec![direct(Op::Read, Pattern::Sequential, WINDOW, 2)], n),
             Probe::Reference(Pattern::Sequential) => (vec![direct(Op::Read, Pattern::Sequential, WINDOW, 2)], 1),
+            Probe::Buffered(n) => {
+                let does = Does::Buffered(Op::Read, Pattern::Sequential);
+                (vec![Role { block_size: SMALL, ..Role::new("probe", does) }], n)
+            }
+            Probe::Beside(_) => {
+                let role = |op, order| Role { block_size: SMALL, ..Role::new("probe", Does::Buffered(op, order)) };
+                let reader = Role { once: true, ..role(Op::Read, Pattern::Random) };
+                (vec![reader, role(Op::Write, Pattern::Sequential)], WRITERS)
+            }
             Probe::Read(order, block, depth) => (vec![direct(Op::Read, order, block, depth)], 1),
             Probe::Shifted | Probe::Reference(Pattern::Random) => {
                 (vec![direct(Op::Read, Pattern::Random, SMALL, SOME)], 1)
@@ -209,7 +233,8 @@ impl ProbeRun {
                 (vec![Role { block_size: SMALL, ..Role::new("probe", Does::Fsync { fua: false }) }], writers)
             }
         };
-        let part = (bytes.saturating_sub(START) / u64::from(jobs) / PAGE * PAGE).max(PAGE);
+        let files = u64::from(jobs) + roles.iter().filter(|role| role.once).count() as u64;
+        let part = (bytes.saturating_sub(START) / files / PAGE * PAGE).max(PAGE);
         let skip = self.skip(part, number);
         Case {
             bounds: Default::default(),
@@ -237,9 +262,9 @@ impl ProbeRun {
         const PLACES: u64 = 64;
         let sequential = match self.probe {
             Probe::Shifted => return if part > 2 * PAGE { 512 } else { 0 },
-            Probe::Streams(..) | Probe::Durable(..) => true,
+            Probe::Streams(..) | Probe::Buffered(_) | Probe::Durable(..) => true,
             Probe::Read(order, ..) | Probe::Write(order, ..) | Probe::Reference(order) => order == Pattern::Sequential,
-            Probe::Again | Probe::Mixed(..) => false,
+            Probe::Again | Probe::Mixed(..) | Probe::Beside(_) => false,
         };
         // Not far: on a disk that rotates, the rate follows from the place.
         let apart = (part / (2 * PLACES)).min(1 << 30) / PAGE * PAGE;

@@ -192,6 +192,37 @@ fn without_trying_idling_the_streams_themselves_decide() {
     assert!(says(140.0).why.contains("2 streams move 1.40 times what one does"));
 }
 
+/// judge.4
+#[test]
+fn not_to_idle_is_for_data_disks_where_readers_wait_for_buffered_writers() {
+    let told = |two: f64, beside: &[(Way, f64)]| {
+        let mut outcomes = vec![
+            outcome(Probe::Streams(1, Way::Straight), &[100.0]),
+            outcome(Probe::Streams(2, Way::Straight), &[two]),
+        ];
+        outcomes.extend(beside.iter().map(|(way, reads)| outcome(Probe::Beside(*way), &[*reads])));
+        find(Header::default(), &outcomes).verdict.unwrap().root_disk
+    };
+    assert_eq!(told(30.0, &[]), None, "it says to idle");
+    assert!(told(140.0, &[]).unwrap().contains("not measured (--write)"));
+    let slower = told(140.0, &[(Way::Idling, 100.0), (Way::NotIdling, 50.0)]).unwrap();
+    assert!(
+        slower.contains("takes 20000 us with slice_idle=0 and 10000 us with 8ms, so this is for disks of data"),
+        "{slower}"
+    );
+    assert!(told(140.0, &[(Way::Idling, 50.0), (Way::NotIdling, 50.0)]).unwrap().ends_with("the system, too"));
+}
+
+/// What is counted beside writers is the reader alone, and it waits longer where nothing is held for it.
+#[test]
+fn a_reader_beside_buffered_writers_waits_longer_without_idling() {
+    let mut disk = Paper { spec: Spec::parse("eva-raid5-12").unwrap(), write: true };
+    let steps = [Way::Idling, Way::NotIdling].map(|way| ProbeRun { probe: Probe::Beside(way), runs: 1, each: secs(2) });
+    let measured = measure(&steps, &mut disk, 1, &mut |_| (), &|| false);
+    let reads = measured.outcomes.iter().map(|outcome| outcome.samples[0].iops).collect::<Vec<_>>();
+    assert!(reads[0] > 1.3 * reads[1] && reads[0] < 1000.0, "{reads:?}");
+}
+
 /// iostune.5
 #[test]
 fn when_it_is_stopped_what_was_measured_counts() {

@@ -5,7 +5,7 @@
 use std::fmt::Write as _;
 
 use super::printable;
-use crate::iostune::{Findings, Op, Size, Streams};
+use crate::iostune::{Beside, Findings, Op, Size, Streams};
 
 /// All of it, as JSON: the schema is in `docs/tuning.md`.
 #[must_use]
@@ -38,6 +38,7 @@ pub fn text(found: &Findings) -> String {
     out.push_str("\nSequential streams, far apart: how many, MB/s in total, MB/s of each\n");
     for (title, rows) in [
         ("Noop", &found.streams),
+        ("Noop, buffered", &found.streams_buffered),
         ("CFQ, slice_idle=8ms", &found.streams_idling),
         ("CFQ, slice_idle=0", &found.streams_not_idling),
     ] {
@@ -59,6 +60,13 @@ pub fn text(found: &Findings) -> String {
         sizes(&mut out, "Writes", &writes.sizes);
         if let Some(iops) = writes.mixed_iops {
             let _ = writeln!(out, "22 random reads and 10 random writes of 4 KiB in flight: {iops:.0} a second");
+        }
+        for Beside { slice_idle, figure } in &writes.beside {
+            let _ = writeln!(
+                out,
+                "a random read of 4 KiB beside buffered writers, slice_idle={slice_idle}: {:.0} us, 99 % at most {:.0}",
+                figure.mean_us, figure.p99_us
+            );
         }
         for durable in &writes.durable {
             let shared = if durable.shared { ", flushes shared by Fairlift" } else { "" };
@@ -168,6 +176,7 @@ fn advice(out: &mut String, found: &Findings) {
             _ => "idling doesn't matter (slice_idle=0 makes no stream wait)",
         };
         let _ = writeln!(out, "\nVerdict: {says}\n{}", verdict.why);
+        verdict.root_disk.iter().for_each(|root| _ = writeln!(out, "{root}"));
     }
     let (fairlift, kernel) = (&found.recommend.fairlift, &found.recommend.kernel);
     let (of_depth, others): (Vec<_>, Vec<_>) = fairlift.why.iter().partition(|why| why.starts_with("device_depth "));

@@ -22,6 +22,7 @@ pub fn page(found: &Findings) -> String {
     if let Some(verdict) = &found.verdict {
         let (says, why) = (escaped(&verdict.says), escaped(&verdict.why));
         let _ = writeln!(out, "<p><b>Idle? {says}: slice_idle={}.</b> {why}.</p>", escaped(&verdict.slice_idle));
+        verdict.root_disk.iter().for_each(|root| _ = writeln!(out, "<p>{}.</p>", escaped(root)));
     }
     for warning in &found.warnings {
         let _ = writeln!(out, "<p class=\"note\">{}</p>", escaped(warning));
