@@ -2,10 +2,13 @@
 //!
 //! ```text
 //! cargo bench -p fairlift --bench tags -- [--model hold|device|device1us] [--threads 2,20,40] [--depth 2,4,…]
-//!                                         [--only NAME,…] [--seconds 0.3] [--repeat 3] [--tasks] [--alone]
+//!                                         [--only NAME,…] [--seconds 0.3] [--repeat 3] [--tasks] [--alone] [--runs]
 //! ```
-//! Each cell is the median of interleaved repetitions. Columns: million tags a second; p99 and the longest of the waits
-//! (of those that found no tag at once); context switches for each tag; Jain's index over threads.
+//! Repetitions go round all depths and contenders, so that a slow minute of the machine is not one depth's. Columns: million
+//! tags a second, mean and standard deviation; then medians: p99 and the longest of the waits (of those that found no tag at
+//! once); context switches for each tag; Jain's index over threads; and the machine's part: how long a cache line took from one
+//! processor to the other and back, before or after the run, whichever was longer, and how many processors other programs kept
+//! busy. `--runs`: a line for each run instead, as values between tabs.
 //!
 //! Those who wait are threads, or with `--tasks` tasks on two threads of a tokio runtime. Models: `hold` keeps a tag for 1 µs and gives it back; `device` puts it into a ring that one polling thread empties in
 //! order, giving tags back (`device1us`: 1 µs for each).
@@ -28,6 +31,7 @@ mod sync {
     }
 }
 
+use std::collections::BTreeMap;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -55,6 +59,10 @@ struct Cell {
     max: f64,
     switches: f64,
     jain: f64,
+    /// How long a cache line took to the other processor and back, in ns.
+    line: f64,
+    /// Processors that other programs kept busy meanwhile.
+    others: f64,
 }
 
 struct Options {
@@ -66,6 +74,7 @@ struct Options {
     repeat: usize,
     alone: bool,
     tasks: bool,
+    runs: bool,
 }
 
 type Runner = fn(Model, usize, usize, f64) -> Cell;
@@ -91,34 +100,79 @@ fn main() {
     }
     let (waiters, contenders): (_, &[(&str, Runner)]) =
         if options.tasks { ("tasks", &TASKS) } else { ("threads", &ALL) };
-    println!("M tags/s (p99 of waits / longest, µs; switches per tag; Jain)\n");
-    for (name, model) in MODELS.iter().filter(|(name, _)| options.models.contains(name)) {
+    let is_wanted = |name: &str| options.only.is_empty() || options.only.iter().any(|only| only == name);
+    if !options.runs {
+        println!("M tags/s, mean ± deviation (p99 of waits / longest, µs; switches per tag; Jain; line, ns; others)\n");
+    }
+    for (model_name, model) in MODELS.iter().filter(|(name, _)| options.models.contains(name)) {
         for &threads in &options.threads {
-            println!("{name}, {threads} {waiters}");
-            for &depth in &options.depths {
-                let mut cells: Vec<Vec<Cell>> = contenders.iter().map(|_| Vec::new()).collect();
-                for _ in 0..options.repeat {
-                    for ((name, run), cells) in contenders.iter().zip(&mut cells) {
-                        if options.only.is_empty() || options.only.iter().any(|only| only == name) {
-                            cells.push(run(*model, depth, threads, options.seconds));
+            let mut cells: BTreeMap<(usize, usize), Vec<Cell>> = BTreeMap::new();
+            for _ in 0..options.repeat {
+                for &depth in &options.depths {
+                    for (n, (name, run)) in contenders.iter().enumerate().filter(|(_, (name, _))| is_wanted(name)) {
+                        let (before, load) = (line(), Load::now());
+                        let cell = run(*model, depth, threads, options.seconds);
+                        let others = load.of_others();
+                        let cell = Cell { line: before.max(line()), others, ..cell };
+                        if options.runs {
+                            let Cell { rate, p99, max, switches, jain, line, others } = cell;
+                            let name = name.trim();
+                            println!(
+                                "{model_name}\t{threads}\t{depth}\t{name}\t{rate}\t{p99}\t{max}\t{switches}\t{jain}\t{line}\t{others}"
+                            );
                         }
+                        cells.entry((depth, n)).or_default().push(cell);
                     }
                 }
-                for ((name, _), cells) in contenders.iter().zip(&cells).filter(|(_, cells)| !cells.is_empty()) {
-                    let of = |part: fn(&Cell) -> f64| median(cells.iter().map(part).collect());
-                    println!(
-                        "  depth {depth:2}  {name:16} {:7.3}  ({:8.0} / {:8.0}; {:6.3}; {:5.3})",
-                        of(|c| c.rate),
-                        of(|c| c.p99),
-                        of(|c| c.max),
-                        of(|c| c.switches),
-                        of(|c| c.jain)
-                    );
-                }
             }
-            println!();
+            if !options.runs {
+                println!("{model_name}, {threads} {waiters}");
+                cells.iter().for_each(|((depth, n), cells)| show(*depth, contenders[*n].0, cells));
+                println!();
+            }
         }
     }
+}
+
+fn show(depth: usize, name: &str, cells: &[Cell]) {
+    let of = |part: fn(&Cell) -> f64| median(cells.iter().map(part).collect());
+    let mean = cells.iter().map(|c| c.rate).sum::<f64>() / cells.len() as f64;
+    let squares: f64 = cells.iter().map(|c| (c.rate - mean).powi(2)).sum();
+    println!(
+        "  depth {depth:2}  {name:16} {mean:7.3} ± {:5.3}  ({:8.0} / {:8.0}; {:6.3}; {:5.3}; {:4.0}; {:4.2})",
+        (squares / (cells.len() - 1).max(1) as f64).sqrt(),
+        of(|c| c.p99),
+        of(|c| c.max),
+        of(|c| c.switches),
+        of(|c| c.jain),
+        of(|c| c.line),
+        of(|c| c.others)
+    );
+}
+
+/// How long a cache line takes to another processor and back, in ns: the least of ten times 1,000 rounds.
+fn line() -> f64 {
+    const ROUNDS: usize = 1000;
+    let (ball, mut least) = (AtomicUsize::new(0), f64::INFINITY);
+    let pass = |turns: std::ops::Range<usize>| {
+        for turn in turns.step_by(2) {
+            while ball.load(Ordering::Acquire) != turn {
+                std::hint::spin_loop();
+            }
+            ball.store(turn + 1, Ordering::Release);
+        }
+    };
+    for _ in 0..10 {
+        ball.store(0, Ordering::Relaxed);
+        std::thread::scope(|scope| {
+            scope.spawn(|| pass(1..2 * ROUNDS));
+            pass(0..3); // the other has begun
+            let started = Instant::now();
+            pass(4..2 * ROUNDS);
+            least = least.min(started.elapsed().as_nanos() as f64 / ROUNDS as f64);
+        });
+    }
+    least
 }
 
 /// One contender, one model: threads that ask for tags as fast as they get them.
@@ -265,6 +319,8 @@ fn cell(all: &[Mine], took: Duration, switches: i64) -> Cell {
         max: longest.as_nanos() as f64 / 1e3,
         switches: switches as f64 / total,
         jain: total * total / (all.len() as f64 * squares),
+        line: 0.0,
+        others: 0.0,
     }
 }
 
@@ -323,13 +379,43 @@ fn spin(nanos: u64) {
 
 /// Context switches of this process so far, of its own accord or not.
 fn switches() -> i64 {
+    let usage = usage();
+    usage.ru_nvcsw + usage.ru_nivcsw
+}
+
+fn usage() -> libc::rusage {
     // SAFETY: `rusage` is plain numbers, for which zeroes are valid; the call fills in the one that it is given.
-    let usage = unsafe {
+    unsafe {
         let mut usage: libc::rusage = std::mem::zeroed();
         libc::getrusage(libc::RUSAGE_SELF, &raw mut usage);
         usage
-    };
-    usage.ru_nvcsw + usage.ru_nivcsw
+    }
+}
+
+/// How busy the machine was until now, and this process.
+struct Load {
+    at: Instant,
+    all: f64,
+    own: f64,
+}
+
+impl Load {
+    fn now() -> Self {
+        let stat = std::fs::read_to_string("/proc/stat").expect("Linux");
+        let of_all: Vec<f64> =
+            stat.lines().next().expect("all processors").split_whitespace().skip(1).flat_map(str::parse).collect();
+        // All but idle, waiting for I/O, and what guests had (which user time has already); in hundredths of a second.
+        let all = [0, 1, 2, 5, 6, 7].iter().map(|at| of_all[*at]).sum::<f64>() / 100.0;
+        let usage = usage();
+        let seconds = |time: libc::timeval| time.tv_sec as f64 + time.tv_usec as f64 / 1e6;
+        Self { at: Instant::now(), all, own: seconds(usage.ru_utime) + seconds(usage.ru_stime) }
+    }
+
+    /// The processors that others kept busy since.
+    fn of_others(&self) -> f64 {
+        let now = Self::now();
+        ((now.all - self.all) - (now.own - self.own)).max(0.0) / now.at.duration_since(self.at).as_secs_f64()
+    }
 }
 
 fn median(mut values: Vec<f64>) -> f64 {
@@ -366,6 +452,7 @@ fn options() -> Options {
         repeat: 3,
         alone: false,
         tasks: false,
+        runs: false,
     };
     let mut args = std::env::args().skip(1);
     while let Some(arg) = args.next() {
@@ -384,6 +471,7 @@ fn options() -> Options {
             "--repeat" => options.repeat = value().parse().expect("a number"),
             "--alone" => options.alone = true,
             "--tasks" => options.tasks = true,
+            "--runs" => options.runs = true,
             "--bench" => {}
             other => panic!("unknown option {other}"),
         }
