@@ -182,6 +182,7 @@ pub struct Bfq {
     levels: Levels,
     fair: FairQueue,
     merging: Merging,
+    merges_across_levels: bool,
     turn: Option<Turn>,
     turns: Turns,
     together: Together,
@@ -217,6 +218,7 @@ impl Bfq {
             levels: Levels::default(),
             fair: FairQueue::new(&[Group::root()]),
             merging: Merging::new(false),
+            merges_across_levels: false,
             turn: None,
             turns: Turns::new(setup.character.rotational, &settings),
             together: Together::default(),
@@ -234,6 +236,15 @@ impl Bfq {
         }
         this.review_merging();
         this
+    }
+
+    /// Merges queues of unlike levels too (merge.3), as Linux does: a shared queue keeps the level of the stream whose home it is. For
+    /// the experiment that shows what that costs (`lab/examples/merging.rs`), and for nothing else.
+    #[doc(hidden)]
+    #[must_use]
+    pub const fn merging_across_levels(mut self) -> Self {
+        self.merges_across_levels = true;
+        self
     }
 
     #[inline]
