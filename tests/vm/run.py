@@ -10,6 +10,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "e2e"))
 import harness
 import block_devices
 import growth
+import kernel_groups
 import linux_guest
 import no_uring
 import virtual_disk
