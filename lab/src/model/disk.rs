@@ -67,6 +67,8 @@ settings! {
         pub read_ahead_min: u32 = 352, count(KIB);
         /// whether a write ends when it is in memory
         pub write_cache: bool = true, switch;
+        /// a flush besides what it writes, even if that is nothing
+        pub flush: Duration = us(0), duration(us(0), secs(1));
         /// commands that the drive holds and orders; 1: one after the other
         pub ncq: u32 = 32, count(1, 256);
         /// how much longer than expected the drive allows a seek to take when it chooses, in percent

@@ -8,7 +8,8 @@
 //!     written (`stripes.rs`). With `controller_cache` it ends in memory, and goes to the disks when its stripe is
 //!     complete, after a second, or when the memory is half full.
 //! raid.4  A flush ends at once if no memory that it concerns is volatile: the cache has a battery, and the disks' own write
-//!     caches are off. Otherwise it waits until all is on the disks, and the disks are flushed.
+//!     caches are off. Otherwise it waits until all is on the disks, and the disks are flushed. With `flush_ignored` the array
+//!     is sent flushes that it needs not, as the battery-backed cabinets of seed 003 were.
 //! raid.5  The first `missing` disks are not there, from `missing_from` on: what they held is made from all others.
 //! raid.6  With `rebuild` the array reads all disks from start to end, a MiB at a time, and writes what a missing one held to its
 //!     spare, at that rate at most.
@@ -81,6 +82,7 @@ struct Numbers {
     cache: u64,
     battery: bool,
     volatile: bool,
+    flush_ignored: bool,
     flush_members: bool,
     missing: usize,
     rebuild: u64,
@@ -149,6 +151,7 @@ impl Raid {
                 cache,
                 battery: settings.battery,
                 volatile: settings.is_volatile(),
+                flush_ignored: settings.flush_ignored,
                 flush_members: settings.disk.write_cache,
                 missing: 0,
                 rebuild: u64::from(settings.rebuild) * 1000,
@@ -282,7 +285,7 @@ impl Model for Raid {
     }
 
     fn character(&self) -> Character {
-        Character { rotational: true, volatile_cache: self.numbers.volatile }
+        Character { rotational: true, volatile_cache: self.numbers.volatile || self.numbers.flush_ignored }
     }
 
     fn submit(&mut self, now: Instant, asked: &ModelRequest) {

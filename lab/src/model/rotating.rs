@@ -50,8 +50,9 @@ fn sata_7200() -> disk::Settings {
         read_ahead: 512,        // E: a segment's size
         read_ahead_min: 372,    // F: noop, 2 streams; 256 to 380 give the same within 5 %
         write_cache: true,
-        ncq: 32,          // D
-        ncq_margin: 20,   // F: random reads at depth 32 gain 2 to 3 times; noop, 8 streams wants less
+        flush: us(4170), // E: half a revolution; seed 003 saw such a disk gain much from flushes that are shared
+        ncq: 32,         // D
+        ncq_margin: 20,  // F: random reads at depth 32 gain 2 to 3 times; noop, 8 streams wants less
         ncq_age: ms(500), // E
     }
 }
@@ -73,6 +74,7 @@ fn eva_raid5_12() -> raid::Settings {
         prefetch_keep: ms(50),       // E: shorter than a slice of 100 ms; 20 to 90 ms give the same
         controller_cache: 1 << 20,   // E: half of 2 GiB, for it is mirrored
         battery: true,               // R
+        flush_ignored: false,
         missing: 0,
         missing_from: us(0),
         rebuild: 0,
@@ -106,6 +108,7 @@ fn hdd_8t() -> disk::Settings {
         read_ahead: 2048,       // E: a segment's size
         read_ahead_min: 512,    // E: the same time as on `sata-7200`, four times the rate, cut to what firmware admits
         write_cache: true,
+        flush: us(0),     // no figure was found
         ncq: 32,          // D
         ncq_margin: 30,   // F: 170 random reads at depth 16 (R: Exos 7E8)
         ncq_age: ms(500), // E

@@ -1,7 +1,8 @@
 //! The inside of a hard disk: commands, the arm, the link and the caches.
 //!
 //! drive.1  Commands are looked at one after the other, each for `overhead`; at most `ncq` are in the drive, and a flush is
-//!     alone (it cannot be queued in ATA).
+//!     alone (it cannot be queued in ATA). A flush goes before commands for which the drive has no room yet, as Linux sends
+//!     it (`block/blk-flush.c`: at the head of what waits).
 //! drive.2  A read whose data is in the cache never waits for the arm. Data crosses the link one command at a time.
 //! drive.3  The arm serves what is reached first from where the head is (seek and rotation). Commands that follow each other are
 //!     a run, which is served from its start, or on from where the head is: a stream whose commands wait while the arm is
@@ -13,8 +14,9 @@
 //!     than `read_ahead`.
 //! drive.5  A write ends when it is in the cache, if the cache is on and it is not forced to the medium; it waits for room
 //!     there. The cache is written back when the arm has nothing else to do. When it is 3/4 full, or a write waits for
-//!     room, the arm goes in turns: for what of it is reached first, a MiB at most, and for a command by drive.3.
-//! drive.6  A flush ends when nothing is left to write back.
+//!     room, the arm goes in turns: for what of it is reached first, a MiB at most, and for a command by drive.3. A write that
+//!     enters the cache while the arm waits for a run to come by, and comes by before it, goes first.
+//! drive.6  A flush ends when nothing is left to write back, and `flush` after that.
 
 mod choose;
 mod read_on;
@@ -55,7 +57,7 @@ pub(in crate::model) struct Drive {
     wrote_back: bool,
     /// Writes that wait for room in the cache, the oldest first (drive.5).
     held: VecDeque<Queued>,
-    flush: Option<u64>,
+    flush: Option<Flush>,
     ended: VecDeque<ModelCompletion>,
 }
 
@@ -70,6 +72,7 @@ struct Numbers {
     ahead: u64,
     ahead_min: u64,
     write_cache: u64,
+    flush: u64,
     /// Nanoseconds for 1024 sectors on the link.
     link: u64,
     /// The angle at time zero, as a time.
@@ -91,6 +94,14 @@ struct Queued {
     sectors: u64,
 }
 
+/// A flush that is in the drive (drive.6).
+#[derive(Clone, Copy, Debug)]
+struct Flush {
+    id: u64,
+    /// When it ends, once nothing is left to write back.
+    ends: Option<u64>,
+}
+
 /// What the arm does.
 #[derive(Clone, Copy, Debug)]
 enum Arm {
@@ -103,8 +114,11 @@ enum Arm {
         from: u64,
         until: u64,
     },
-    /// Writes back a run.
+    /// Writes back a run: the arm is on its cylinder at `settled`, its start comes by at `from`.
     WritesBack {
+        run: (u64, u64),
+        settled: u64,
+        from: u64,
         until: u64,
     },
     /// Reads on (drive.4): the media time is `media` at `since`; not to be taken away before `owed`, done at `limit`.
@@ -160,6 +174,7 @@ impl Drive {
                 ahead: kib(settings.read_ahead),
                 ahead_min: kib(settings.read_ahead_min),
                 write_cache: if settings.write_cache { settings.write_cache_sectors() } else { 0 },
+                flush: settings.flush.as_nanos(),
                 link: 1024 * 512 * 1_000_000 / u64::from(settings.interface),
                 phase: phase % geometry.revolution(),
             },
@@ -183,14 +198,26 @@ impl Drive {
     /// Takes a command in.
     pub(in crate::model) fn submit(&mut self, now: Instant, asked: &ModelRequest) {
         self.looking = self.looking.max(now.as_nanos()) + self.numbers.overhead;
-        self.arriving.push_back((self.looking, *asked));
+        let place = if asked.op == Op::Flush { self.flush_goes_to() } else { self.arriving.len() };
+        self.arriving.insert(place, (self.looking, *asked));
+    }
+
+    /// drive.1: the place of a flush among what has not been looked at.
+    fn flush_goes_to(&self) -> usize {
+        let is_flush = |(_, asked): &(u64, ModelRequest)| asked.op == Op::Flush;
+        let first = if self.flush.is_some() { Some(0) } else { self.arriving.iter().position(is_flush) };
+        match first {
+            Some(first) => first + self.arriving.iter().skip(first).take_while(|one| is_flush(one)).count(),
+            None => self.numbers.depth.saturating_sub(self.inside()).min(self.arriving.len()),
+        }
     }
 
     /// When something happens next.
     pub(in crate::model) fn poll_event(&self) -> Option<Instant> {
         let arriving = self.arriving.front().filter(|(_, asked)| self.has_room(asked)).map(|(at, _)| *at);
         let ended = self.ended.front().map(|ended| ended.at.as_nanos());
-        [arriving, ended, self.arm_event()].into_iter().flatten().min().map(Instant::from_nanos)
+        let flushed = self.flush.and_then(|flush| flush.ends);
+        [arriving, ended, flushed, self.arm_event()].into_iter().flatten().min().map(Instant::from_nanos)
     }
 
     /// Goes on to `now`.
@@ -230,9 +257,14 @@ impl Drive {
 
     /// drive.1: whether a command can be looked at now.
     fn has_room(&self, asked: &ModelRequest) -> bool {
-        let serving = usize::from(matches!(self.arm, Arm::Serves { .. }));
-        let inside = self.waiting.len() + self.joined.len() + self.held.len() + serving + self.ended.len();
+        let inside = self.inside();
         self.flush.is_none() && if asked.op == Op::Flush { inside == 0 } else { inside < self.numbers.depth }
+    }
+
+    /// Commands that are in the drive, but for a flush.
+    fn inside(&self) -> usize {
+        let serving = usize::from(matches!(self.arm, Arm::Serves { .. }));
+        self.waiting.len() + self.joined.len() + self.held.len() + serving + self.ended.len()
     }
 
     fn look(&mut self, now: u64) {
@@ -244,7 +276,7 @@ impl Drive {
             match asked.op {
                 Op::Read => self.look_at_read(now, &asked),
                 Op::Write => self.look_at_write(now, &asked),
-                Op::Flush => self.flush = Some(asked.id),
+                Op::Flush => self.flush = Some(Flush { id: asked.id, ends: None }),
                 Op::Discard | Op::WriteZeroes => self.end(now, asked.id, Outcome::Failed(Errno::ENOTSUP)),
             }
         }

@@ -261,6 +261,19 @@ fn sequential(op: Op, depth: u64) -> u64 {
     total
 }
 
+/// drive.1: what has no room in the drive waits outside, and a flush goes before it.
+#[test]
+fn a_flush_goes_before_commands_that_the_drive_has_no_room_for() {
+    let mut bench = bench(|settings| settings.ncq = 2);
+    let reads: Vec<_> = (1..=4).map(|nth| bench.read(nth * SECTORS / 5, 8)).collect();
+    let flushes = [(); 2].map(|()| bench.ask(Op::Flush, Flags::NONE, 0, 0));
+    bench.wait(200_000);
+    let order = bench.order();
+    let at = |id: u64| order.iter().position(|other| *other == id).expect("it has ended");
+    assert!(flushes.iter().all(|flush| (2..4).contains(&at(*flush))), "{order:?}");
+    assert!(reads[..2].iter().all(|read| at(*read) < 2) && reads[2..].iter().all(|read| at(*read) >= 4), "{order:?}");
+}
+
 /// drive.4, drive.5: what the head passes in a second at the outer edge.
 #[test]
 fn requests_that_follow_each_other_are_served_as_the_head_passes_however_many_wait() {
@@ -407,9 +420,33 @@ fn more_writes_than_the_cache_holds_come_at_the_speed_of_the_medium() {
     assert!((1000..5000).contains(&late), "{late} in 10 s, {ended} in 20");
 }
 
-/// drive.6: a flush waits for all that is in the cache, and costs next to nothing when nothing is.
+/// drive.5: the arm has 8 ms to wait for the sector that was written first; the one that comes by before it is written first.
+#[test]
+fn what_comes_by_while_the_arm_waits_is_written_first() {
+    let mut bench = bench(|_| {});
+    let mut flushed = |order: [u64; 2]| {
+        for place in order {
+            bench.write(place * 8, 8);
+        }
+        let flush = bench.ask(Op::Flush, Flags::NONE, 0, 0);
+        bench.until(flush)
+    };
+    flushed([0, 1]);
+    // The head has just passed both: they are a revolution away, in whatever order they come.
+    for order in [[0, 1], [1, 0], [0, 1], [1, 0]] {
+        let took = flushed(order);
+        assert!((7000..9000).contains(&took), "{order:?}: {took} us");
+    }
+}
+
+/// drive.6: a flush waits for all that is in the cache, and costs next to nothing when nothing is, or what it says.
 #[test]
 fn a_flush_waits_for_what_is_in_the_cache() {
+    let mut dear = bench(|settings| settings.flush = ms(5));
+    for _ in 0..2 {
+        let flush = dear.ask(Op::Flush, Flags::NONE, 0, 0);
+        assert!((5000..5500).contains(&dear.until(flush)));
+    }
     let mut bench = bench(|_| {});
     let mut random = Random::new(3);
     for _ in 0..20 {

@@ -41,6 +41,8 @@ settings! {
         pub controller_cache: u32 = 512 * 1024, count(0, 64 << 20);
         /// whether that memory survives a power cut
         pub battery: bool = true, switch;
+        /// whether it says all the same that its memory does not, so that it is sent flushes, which end at once
+        pub flush_ignored: bool = false, switch;
         /// disks that are not there
         pub missing: u32 = 0, count(0, 2);
         /// when they fail; 0: they were never there

@@ -143,6 +143,8 @@ fn a_battery_makes_a_flush_cheap() {
     assert!(flush(false) > 8333, "old data and parity are read, then written a revolution later");
     let mut bench = bench(|s| s.battery = false);
     assert!(bench.takes(Op::Write, Flags::FUA, 5000, 8) > 8333, "and so is what is forced");
+    let mut sent = self::bench(|s| s.flush_ignored = true);
+    assert!(sent.raid.character().volatile_cache && sent.takes(Op::Flush, Flags::NONE, 0, 0) < 1000);
 }
 
 /// raid.3: what is in the cache is written after a second, and read from there until then.
