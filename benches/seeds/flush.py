@@ -1,0 +1,143 @@
+"""Flushes that are shared (003): which disks gain, and which lose.
+
+The seed ran ffsb's mail server on disks of its own, with and without coordination, and says which gained; its spreadsheet is gone. Here each of
+its profiles is a modelled disk. PLACES are sizes of a thread's file: on a disk that turns, where the files lie is worth up to 50 % by itself,
+so a figure is the geometric mean over them. A live part counts the flushes that Linux sends for syncs of one file and of many (FLUSH_DIR).
+"""
+
+import json
+import math
+import os
+import subprocess
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+THREADS = [1, 4, 16, 64]
+PLACES = ["60m", "64m", "100m"]
+SECONDS = 20
+CABINET = "eva-raid5-12,flush_ignored=1"
+# What the seed calls it, what it says it has, its verdict, and the model.
+PROFILES = [
+    ("elm3c44_sata_wc", "SATA disk, write cache", "gains much", "sata-7200"),
+    ("elm3c44_ssd", "SSD", "gains much", "ssd-2010"),
+    ("", "the same, of 2015", "", "ssd-sata-consumer"),
+    ("elm3b231_ipr, _bigfc, elm3b57, elm3c71_scsi", "large caches, no battery", "gains much", "eva-raid5-12,battery=0"),
+    ("(not named)", "no write cache", "no change", "sata-7200,write_cache=0"),
+    ("elm3c71_extsas", "cabinet with a battery", "no change", CABINET),
+    ("elm3c44_sas", "two such cabinets in a stripe", "**loses**", f"{CABINET},disks=24,level=0"),
+    ("", "a disk of today", "", "hdd-8t"),
+    ("", "NVMe, no protection", "", "nvme-consumer"),
+]
+
+
+def section(fairlift):
+    rows = {workload: [] for workload in ("mail", "fsync")}
+    for workload, table in rows.items():
+        for name, what, verdict, model in PROFILES:
+            table.append((name, what, verdict, model, gain(fairlift, model, workload)))
+    return f"""The seed's table of profiles: operations a second with flushes shared, by those without (`flush_coordinate=0`), for 1, 4, 16 and 64 threads.
+It said: "variations in the runs were never more than about 5%"; that six profiles gain much; that one, a stripe over two cabinets with batteries, oddly loses.
+
+    fairlift iostest sim:MODEL --scheduler none -w WORKLOAD --jobs 1,4,16,64 --filesize {",".join(PLACES)} --runtime {SECONDS} [--set flush_coordinate=0]
+
+`-w mail` (create, append, read; each write made durable):
+
+{table_of(rows["mail"])}
+
+`-w fsync` (4 KiB and a flush, again and again):
+
+{table_of(rows["fsync"])}
+
+{AGREES}
+
+**All files of a disk.** The seed shares the flushes of a disk, Fairlift those of a backing. Threads that write 4 KiB and call `fdatasync`, on ext4 on this machine's
+virtio disk; flushes that Linux sent to the disk (`/sys/dev/block/…/stat`) for each sync:
+
+{files()}
+
+Linux has one flush of a disk under way at a time since 2011, in the seed's wake, and shares the next among all files. What is left to share above it is the `fdatasync` of each file,
+which no call does for several files without writing out strangers' data (`syncfs`). So backings do not share."""
+
+
+AGREES = """- **Agrees:** SSDs gain most. A SATA disk with a write cache gains from 16 threads on. One thread, and cabinets with batteries under mail, are
+  the same within 5 %. A disk without a write cache is sent no flush and gains what the command costs.
+- **The stripe does not lose more than one cabinet**, under either load. There md sent each flush to both cabinets and waited for both, one flush after another; Fairlift has no
+  stripe of its own, and its flush is one command. So nothing here speaks against the seed's guess that md was to blame.
+- **Does not agree:** a cabinet loses 12 % with four threads that only sync. It ends four flushes at once in 0.6 ms each, and a shared flush may have to wait for the one
+  under way. One thread gains there, for its writes are made durable by FUA (`flush_ahead`).
+- **Arrays with large caches and no battery gain nothing.** A flush that finds the cache empty costs the model nothing, so flushes that come together share
+  anyhow. On `sata-7200` such a flush takes half a revolution, an estimate made so that the disk gains; with 0 it gained 8 % at most. No figure of a real drive was found.
+- **Mail on hard disks loses:** 10 % with four threads on `sata-7200`, 3 to 13 % on `hdd-8t`. A flush first waits for the reads that are in the drive, a fifth of a second with 64 threads.
+  Without sharing, flushes that are asked for meanwhile join it in the drive's queue. Shared, they wait for the next, which waits for reads again.
+- **Waits for company** cost 9 % (SATA, four threads) and half (8 threads whose logs lie close). Two causes are mended: the model's arm set out for the first block of a flush and
+  let others pass that came by before it; and waits were judged by who joined, not by what was answered in a second. Beside flushes each by itself no row of
+  [these tables](flush.md) loses more than 2 %, and the worst that was seen is 7 % (16 threads whose logs lie close on `hdd-8t`, in the ten seconds in which waits are tried out)."""
+
+
+def gain(fairlift, model, workload):
+    """For each number of threads: the gain, and the rate with shared flushes; means over the places."""
+    found = {threads: [] for threads in THREADS}
+    for place in PLACES:
+        each = rates(fairlift, model, workload, place, ["--set", "flush_coordinate=0"])
+        for threads, shared in rates(fairlift, model, workload, place, []).items():
+            found[threads].append((shared / each[threads], shared))
+    return {threads: tuple(mean(column) for column in zip(*pairs)) for threads, pairs in found.items()}
+
+
+def rates(fairlift, model, workload, place, more):
+    command = [fairlift, "iostest", f"sim:{model}", "--scheduler", "none", "-w", workload, "--jobs", ",".join(map(str, THREADS)),
+               "--filesize", place, "--runtime", str(SECONDS), "--json", "-", *more]
+    said = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    return {run["jobs"]: run["iops"] for run in said["runs"]}
+
+
+def mean(values):
+    return math.exp(sum(map(math.log, values)) / len(values))
+
+
+def table_of(rows):
+    lines = [f"| the seed's | what it is | it says | ours | {' | '.join(map(str, THREADS))} | shared, 64 threads, a second |", "|---" * (5 + len(THREADS)) + "|"]
+    for name, what, verdict, model, measured in rows:
+        cells = [f"{measured[threads][0]:.2f}" for threads in THREADS]
+        lines.append(f"| {name} | {what} | {verdict} | `{model}` | {' | '.join(cells)} | {measured[THREADS[-1]][1]:,.0f} |")
+    return "\n".join(lines)
+
+
+def files():
+    lines = ["| threads | files | syncs a second | flushes of the disk for each |", "|---|---|---|---|"]
+    with tempfile.TemporaryDirectory(dir=os.environ.get("FLUSH_DIR", "/var/tmp")) as folder:
+        for threads, count in [(1, 1), (16, 1), (16, 16), (64, 64)]:
+            syncs, flushes = synced(Path(folder), threads, count)
+            lines.append(f"| {threads} | {count} | {syncs / 3:,.0f} | {flushes / syncs:.2f} |")
+    return "\n".join(lines)
+
+
+def synced(folder, threads, count, seconds=3):
+    """Threads that write a block of their own in one of so many files, and sync it: syncs, and flushes that the disk was sent."""
+    fds = []
+    for file in range(count):
+        fds.append(os.open(folder / f"{file}", os.O_RDWR | os.O_CREAT))
+        os.pwrite(fds[-1], bytes(threads * 4096), 0)
+        os.fsync(fds[-1])
+    device = os.fstat(fds[0]).st_dev
+    stat = Path(f"/sys/dev/block/{os.major(device)}:{os.minor(device)}/stat")
+    done, until = [0] * threads, time.monotonic() + seconds
+
+    def work(thread):
+        while time.monotonic() < until:
+            os.pwrite(fds[thread % count], bytes(4096), 4096 * thread)
+            os.fdatasync(fds[thread % count])
+            done[thread] += 1
+
+    before = int(stat.read_text().split()[15])
+    workers = [threading.Thread(target=work, args=(thread,)) for thread in range(threads)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    flushes = int(stat.read_text().split()[15]) - before
+    for fd in fds:
+        os.close(fd)
+    return sum(done), flushes
