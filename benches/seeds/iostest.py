@@ -57,7 +57,7 @@ so is Fairlift with that nbdkit behind it (`nbd:`), its groups of the same weigh
   servers share its two processors, and this is a development build. More than the rate is moved where the filter lets bursts through.
 - **The kernel**, as the seed judged it, is in a guest of the tests (`tests/vm/kernel_groups.py`: Linux 6.12, emulated, ext4 on a virtio disk held to 1,000 requests a second). `--dir` puts
   each group into its cgroup with its weight. Under `bfq` as it is, groups of weight 100 and 300 with 16 random readers each got 1 : 1, as both keep the disk's own queue filled;
-  two fio got from 1 : 1.2 to 1 : 2.9 there. With `strict_guarantees=1` two `iostest` that were put into such cgroups by hand got 1 : 3.8, and the test holds `--dir` to 1 : 1.5 or more."""
+  two fio got from 1 : 1.2 to 1 : 2.9 there. With `strict_guarantees=1` two `iostest` that were put into such cgroups by hand got 1 : 3.8. The test asks the kernel which weight each group has and who is in it."""
 
 
 def judged(fairlift, name, uri):
