@@ -52,8 +52,8 @@ def schedulers():
 def shares(server):
     """What each group has had, as the server logs it: {group: {weight, read: (operations, bytes), share in %}}."""
     found = {}
-    line = r'share disk="([^"]*)" group="([^"]*)" weight=(\d+) read=(\d+)/(\d+) write=(\d+)/(\d+) bytes=([\d.]+)%'
-    for disk, group, weight, reads, read, writes, written, share in re.findall(line, server.log()):
+    line = r'share since the start disk="([^"]*)" group="([^"]*)" read=(\d+)/(\d+) write=(\d+)/(\d+) bytes=([\d.]+)% weight now=(\d+)'
+    for disk, group, reads, read, writes, written, share, weight in re.findall(line, server.log()):
         found[group] = {"disk": disk, "weight": int(weight), "read": (int(reads), int(read)),
                         "write": (int(writes), int(written)), "share": float(share)}
     return found

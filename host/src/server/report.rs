@@ -34,7 +34,7 @@ impl Shared {
         count
     }
 
-    /// What each group has had of each disk, one line each.
+    /// What each group has had of each disk since the start, one line each; its weight may have been another for most of that time.
     pub(crate) fn log_shares(&self) {
         for (_, disk) in self.backend.disks.all() {
             let groups = disk.stats_by_group();
@@ -42,15 +42,15 @@ impl Shared {
             let all: u64 = groups.iter().map(|(_, stats)| bytes(stats)).sum();
             for (group, stats) in groups {
                 tracing::info!(
-                    "share disk={:?} group={:?} weight={} read={}/{} write={}/{} bytes={:.1}%",
+                    "share since the start disk={:?} group={:?} read={}/{} write={}/{} bytes={:.1}% weight now={}",
                     disk.name,
                     group.path,
-                    group.weight,
                     stats.of(Op::Read).ops,
                     stats.of(Op::Read).bytes,
                     stats.of(Op::Write).ops,
                     stats.of(Op::Write).bytes,
                     100.0 * bytes(&stats) as f64 / all.max(1) as f64,
+                    group.weight,
                 );
             }
         }
