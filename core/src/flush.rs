@@ -274,7 +274,7 @@ impl Flush {
     /// If one is under way, or nobody asked for one.
     pub fn start(&mut self, now: Instant) -> Round {
         assert!(!self.is_running() && self.waiting > 0, "a flush that nobody waits for, or a second one");
-        self.counts.waits += u64::from(self.group_commit.starts());
+        self.counts.waits += u64::from(self.group_commit.starts(now, self.waiting));
         self.dirty.take();
         self.since = now;
         self.started += 1;

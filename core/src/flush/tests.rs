@@ -209,7 +209,7 @@ fn crowd(threads: usize, think: impl Fn(usize) -> u64, runs: usize, group_commit
 /// commit.1, commit.2
 #[test]
 fn threads_that_come_back_at_once_share_every_flush() {
-    let (asked, sent, _) = crowd(16, |thread| 1 + thread as u64 % 2, 2000, 250);
+    let (asked, sent, _) = crowd(16, |thread| 1 + thread as u64 % 2, 200, 250);
     assert!(asked > 15 * sent, "{asked} asked, {sent} sent");
     let (asked, sent, waits) = crowd(16, |thread| 1 + thread as u64 % 2, 200, 0);
     assert!(asked < 9 * sent && waits == 0, "without company they part into two crowds: {asked} asked, {sent} sent");
@@ -219,7 +219,7 @@ fn threads_that_come_back_at_once_share_every_flush() {
 #[test]
 fn a_wait_that_does_not_pay_is_seldom_tried_again() {
     // Two threads come back late: the wait for them brings none.
-    let (_, sent, waits) = crowd(2, |thread| [7, 9][thread], 2000, 250);
+    let (_, sent, waits) = crowd(2, |thread| [7, 9][thread], 500, 250);
     assert!(waits * 10 < sent, "{waits} waits for {sent} flushes");
 }
 

@@ -86,7 +86,7 @@ impl ReadAhead {
         }
     }
 
-    /// With windows of up to so many bytes instead of [`LARGEST`].
+    /// With windows of up to so many bytes instead of 128 KiB.
     #[must_use]
     pub const fn with_largest(mut self, bytes: u64) -> Self {
         self.largest = bytes;
