@@ -65,15 +65,16 @@ AGREES = """- **Agrees:** SSDs gain most. A SATA disk with a write cache gains f
   the same within 5 %. A disk without a write cache is sent no flush and gains what the command costs.
 - **The stripe does not lose more than one cabinet**, under either load. There md sent each flush to both cabinets and waited for both, one flush after another; Fairlift has no
   stripe of its own, and its flush is one command. So nothing here speaks against the seed's guess that md was to blame.
-- **Does not agree:** a cabinet loses 12 % with four threads that only sync. It ends four flushes at once in 0.6 ms each, and a shared flush may have to wait for the one
-  under way. One thread gains there, for its writes are made durable by FUA (`flush_ahead`).
-- **Arrays with large caches and no battery gain nothing.** A flush that finds the cache empty costs the model nothing, so flushes that come together share
+- **Does not agree:** a cabinet loses 26 % with four threads that only sync, and 16 % with 16. It ends four flushes at once in 0.6 ms each, and a shared flush waits for the one
+  under way and for company. One thread gains there, for its writes are made durable by FUA (`flush_ahead`).
+- **Arrays with large caches and no battery gain nothing**, and lose 10 to 17 % under mail. A flush that finds the cache empty costs the model nothing, so flushes that come together share
   anyhow. On `sata-7200` such a flush takes half a revolution, an estimate made so that the disk gains; with 0 it gained 8 % at most. No figure of a real drive was found.
-- **Mail on hard disks loses:** 10 % with four threads on `sata-7200`, 3 to 13 % on `hdd-8t`. A flush first waits for the reads that are in the drive, a fifth of a second with 64 threads.
+- **Mail on hard disks loses:** 3 to 17 % on `sata-7200`, 2 to 12 % on `hdd-8t`. A flush first waits for the reads that are in the drive, a fifth of a second with 64 threads.
   Without sharing, flushes that are asked for meanwhile join it in the drive's queue. Shared, they wait for the next, which waits for reads again.
-- **Waits for company** cost 9 % (SATA, four threads) and half (8 threads whose logs lie close). Two causes are mended: the model's arm set out for the first block of a flush and
-  let others pass that came by before it; and waits were judged by who joined, not by what was answered in a second. Beside flushes each by itself no row of
-  [these tables](flush.md) loses more than 2 %, and the worst that was seen is 7 % (16 threads whose logs lie close on `hdd-8t`, in the ten seconds in which waits are tried out)."""
+- **Waits for company** cost 9 % (SATA, four threads) and half (8 threads whose logs lie close): the modelled arm set out for the first block of a flush and
+  let others pass that came by before it. That is mended. What is left ([these tables](flush.md)): two threads on `sata-7200` lose 16 %, and 16 and 32 threads whose logs lie close on
+  `hdd-8t` 30 and 42 %, for a wait that brings all may still miss a revolution. To try waits against going at once mends these, and broke the promise of shares
+  ([tried](../tried.md))."""
 
 
 def gain(fairlift, model, workload):
