@@ -20,7 +20,7 @@ use super::given::Given;
 use super::row::Put::{self, *};
 use super::row::{Act, Key, Kind, Row, Sort, all};
 use super::section::Placed;
-use crate::control::parse_control;
+use crate::control::place::parse_control;
 use crate::ways;
 use crate::words::place::{self, check_path, parse_engine, parse_place, parse_tls};
 use crate::words::scheduler::parse_scheduler;

@@ -13,10 +13,11 @@
 
 mod did;
 mod door;
+mod failure;
 mod listen;
 mod metrics;
 mod page;
-mod place;
+pub(crate) mod place;
 mod roles;
 mod routes;
 mod shares;
@@ -35,7 +36,7 @@ use fairlift::control::{Refused, Step};
 
 pub(crate) use door::Endpoint;
 pub(crate) use listen::Opened;
-pub(crate) use place::{ControlAt, ControlPlace, Locks, parse_control, parse_place, token};
+pub(crate) use place::{ControlAt, ControlPlace, Locks, parse_place, token};
 pub(crate) use words::{Words, parse_kind};
 
 pub(crate) use crate::config::keys::keys;

@@ -19,7 +19,7 @@ use fairlift::control::{Event, State, View};
 use fairlift_core::{Group, GroupId};
 use serde_json::{Map, Value, json};
 
-use super::routes::{Failure, fail};
+use super::failure::{Failure, fail};
 
 /// What a client needs for a route.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

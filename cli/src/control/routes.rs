@@ -20,6 +20,7 @@ use fairlift_lab::suggestion;
 use serde_json::{Value, json};
 
 use super::door::Who;
+use super::failure::{Failure, bad, fail};
 use super::roles::{self, Right};
 use super::words::Words;
 use super::{Act, ConfigFile, Kind, NotRead, ReadAgain, metrics, page, show, status, trace, why};
@@ -248,9 +249,6 @@ const fn row(needs: Right, method: Method, path: &'static str, does: Does, says:
     Route { needs, method, path, does, says }
 }
 
-/// An answer that is no success.
-pub(super) struct Failure(pub(super) StatusCode, pub(super) String);
-
 type Answer = Result<Response, Failure>;
 
 pub(super) fn router(app: App) -> Router {
@@ -299,14 +297,6 @@ fn answer(result: Answer) -> Response {
 fn json_response(value: &Value) -> Response {
     let text = format!("{value:#}\n");
     ([(header::CONTENT_TYPE, "application/json")], text).into_response()
-}
-
-pub(super) fn fail<T>(status: StatusCode, says: impl Into<String>) -> Result<T, Failure> {
-    Err(Failure(status, says.into()))
-}
-
-pub(super) fn bad(says: impl Into<String>) -> Failure {
-    Failure(StatusCode::UNPROCESSABLE_ENTITY, says.into())
 }
 
 /// Asks the library, which may look at files or wait for a lock, from a thread that may wait.
@@ -718,15 +708,4 @@ fn one(kind: Kind, name: &str, state: &State, view: &View) -> Result<Value, Fail
             show::rule(&config.clients[at], view)
         }
     })
-}
-
-impl From<Refused> for Failure {
-    fn from(refused: Refused) -> Self {
-        let status = match &refused {
-            Refused::Version { .. } => StatusCode::CONFLICT,
-            Refused::Ended => StatusCode::SERVICE_UNAVAILABLE,
-            _ => StatusCode::UNPROCESSABLE_ENTITY,
-        };
-        Self(status, refused.to_string())
-    }
 }

@@ -6,21 +6,10 @@ use clap::Args;
 use clap::builder::PossibleValuesParser;
 use clap_complete::engine::ArgValueCandidates;
 
+use super::client::At;
 use super::complete;
+use super::top::rows::Sort;
 use crate::control::KINDS;
-
-/// Which server is meant.
-#[derive(Debug, Clone, Args)]
-pub(crate) struct At {
-    /// The server's control address, as in `fairlift serve --control` [default: that of the server which listens at the usual
-    /// place]
-    #[arg(long, value_name = "ADDRESS", env = "FAIRLIFT_CONTROL", global = true)]
-    pub(crate) control: Option<String>,
-
-    /// Print the server's answer as JSON
-    #[arg(long, global = true)]
-    pub(crate) json: bool,
-}
 
 fn number(text: &str) -> Result<u64, String> {
     text.parse().map_err(|_| "takes a number, such as 7".into())
@@ -58,7 +47,7 @@ pub(crate) struct TopArgs {
     pub(crate) once: bool,
     /// The order of tenants
     #[arg(long, value_name = "BY", default_value = "had")]
-    pub(crate) sort: super::top::Sort,
+    pub(crate) sort: Sort,
     /// Show only tenants, disks, exports and causes with this text
     #[arg(long, value_name = "TEXT")]
     pub(crate) filter: Option<String>,

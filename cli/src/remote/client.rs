@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use clap::Args;
 use fairlift::config::Address;
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::{Bytes, Incoming};
@@ -12,9 +13,21 @@ use hyper_util::rt::TokioIo;
 use rustls::pki_types::ServerName;
 use serde_json::Value;
 
-use super::args::At;
 use crate::control::{parse_place, token};
 use crate::words::{certificates, place};
+
+/// Which server is meant.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct At {
+    /// The server's control address, as in `fairlift serve --control` [default: that of the server which listens at the usual
+    /// place]
+    #[arg(long, value_name = "ADDRESS", env = "FAIRLIFT_CONTROL", global = true)]
+    pub(crate) control: Option<String>,
+
+    /// Print the server's answer as JSON
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+}
 
 /// Where the server is, and how to be let in.
 pub(crate) struct Server {

@@ -7,8 +7,7 @@ use clap_complete::CompletionCandidate;
 use hyper::Method;
 use serde_json::Value;
 
-use super::args::At;
-use super::client::Server;
+use super::client::{At, Server};
 use crate::control::{Act, Kind, keys, parse_kind};
 use crate::words::scheduler::{parse_scheduler, tunables};
 

@@ -15,12 +15,12 @@ use std::process::ExitCode;
 use hyper::Method;
 use serde_json::{Map, Value, json};
 
+use args::How;
 pub(crate) use args::{
     AcknowledgeArgs, AddArgs, EventsArgs, GetArgs, ReloadArgs, RemoveArgs, SetArgs, StatusArgs, TopArgs, TraceArgs,
     WhyArgs,
 };
-use args::{At, How};
-use client::{Answer, Server};
+use client::{Answer, At, Server};
 pub(crate) use meant::meant;
 
 use crate::blktrace::Taken;

@@ -9,7 +9,8 @@ use fairlift_core::ceiling::Rates;
 use fairlift_core::{Duration, Weight, sched};
 
 use super::log::Format;
-use crate::control::{ControlPlace, parse_control};
+use crate::control::ControlPlace;
+use crate::control::place::parse_control;
 use crate::ways;
 use crate::words::backing::{Named, parse_one_of_several};
 use crate::words::place::{self, ListenAt};

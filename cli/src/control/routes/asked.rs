@@ -11,9 +11,10 @@ use fairlift::access::{Grant, Token};
 use http_body_util::BodyExt as _;
 use serde_json::{Map, Value};
 
-use super::{Does, Failure, Route, bad, fail};
+use super::{Does, Route};
 use crate::control::Kind;
 use crate::control::door::Who;
+use crate::control::failure::{Failure, bad, fail};
 use crate::control::roles::Right;
 
 /// A body at most; ten thousand changes of the usual length fit in.

@@ -2,7 +2,7 @@
 //!
 //! One thread asks the server over and over, another one asks why where that is wanted; the main thread waits for keys and draws.
 
-mod rows;
+pub(super) mod rows;
 mod screen;
 
 use std::io::IsTerminal as _;
@@ -18,7 +18,6 @@ use super::args::TopArgs;
 use super::client::Server;
 use super::{encoded, tables};
 use crate::terminal::stop::stop_on_signal;
-pub(crate) use rows::Sort;
 use screen::{Does, Top};
 
 /// How soon a person sees that a key was pressed or an answer has come.
