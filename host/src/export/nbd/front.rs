@@ -1,6 +1,7 @@
 //! The connections of a worker, and how it comes by them.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::io;
 use std::os::fd::{AsFd as _, FromRawFd, OwnedFd};
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -13,10 +14,10 @@ use super::service::{Common, Connections, Newcomer, UserData};
 use crate::access::Access;
 use crate::disk::engine::{Engine, News};
 use crate::export::Leave;
-use crate::export::front::{Clients, Front};
+use crate::export::front::{Clients, Front, Protocol};
 use crate::export::listen::Listening;
-use crate::export::present::{Fate, Present};
-use crate::export::service::{Client, Exports, Unsent};
+use crate::export::present::{Fate, Newcomers, Present};
+use crate::export::service::{Client, Exports, Service, Unsent};
 use crate::kernel::buffer::RecvRing;
 use crate::kernel::ring::Completion;
 
@@ -28,6 +29,22 @@ const STALL: Duration = fairlift_core::time::secs(5);
 /// be free again by then, and ten tries a second cost next to nothing; strangers that come meanwhile are turned away together, so that
 /// requests of others are interrupted ten times a second and not by each, and honest clients do not notice.
 const ACCEPT_PAUSE: Duration = fairlift_core::time::ms(100);
+
+impl Protocol for Connections {
+    const NUMBER: u64 = 0; // what is called by a number alone is NBD's
+
+    type Clients = Nbd;
+
+    fn new(service: &Arc<Service>) -> Self {
+        Self { service: Arc::clone(service), newcomers: Newcomers::new(service.notifiers.workers()) }
+    }
+
+    fn clients(self: &Arc<Self>, engine: &mut Engine) -> io::Result<Nbd> {
+        Nbd::new(engine, Arc::clone(self))
+    }
+
+    fn leave(self: &Arc<Self>, _export: u64) {}
+}
 
 /// The connections of a worker.
 pub(crate) struct Nbd {
@@ -178,7 +195,7 @@ impl Nbd {
             let peer = crate::export::listen::peer(&fd, listening.name.clone());
             heard = self.place(engine, now, Newcomer { tls: listening.tls, fd, peer });
         } else if ![-libc::ECANCELED, -libc::EINTR, -libc::ECONNABORTED].contains(&result) {
-            tracing::warn!(error = %std::io::Error::from_raw_os_error(-result), "a connection could not be accepted");
+            tracing::warn!(error = %io::Error::from_raw_os_error(-result), "a connection could not be accepted");
         }
         if more {
             if goes_on && !heard && self.resting.insert(listener) {

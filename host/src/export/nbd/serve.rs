@@ -11,7 +11,9 @@
 //! client.4  A client may leave at any byte: what it had asked is done or not, and all that it held is given back.
 //! client.5  Nothing that came in plain text before TLS is used after it.
 
+mod in_part;
 mod reply;
+mod stranger;
 
 use std::io::Read as _;
 use std::os::fd::{AsFd as _, AsRawFd, OwnedFd};
@@ -20,15 +22,16 @@ use std::sync::{Arc, PoisonError};
 use fairlift_core::waits;
 use fairlift_core::{Bio, Errno, Extent, Flags, Instant, Op, Sector, Stream, StreamId, Token};
 
+use in_part::{in_blocks, inner, submit_in_part};
 use reply::{Replies, Sent};
+use stranger::Stranger;
 
 use super::Seen;
 use super::check::check;
-
 use super::handshake::{Advance, Handshake, Session};
 use super::proto::{self, Command as Verb, RequestHeader};
 use super::service::{Command, Common, UserData};
-use crate::access::{Access, Certificate, Entry, Gate, Peer, Visit, Why};
+use crate::access::{Access, Certificate, Entry, Peer};
 use crate::disk::engine::Engine;
 use crate::export::service::Unsent;
 use crate::export::{Export, listen, narrowed};
@@ -83,14 +86,6 @@ pub(crate) struct Connection {
     /// Already in the worker's list of connections to look at.
     pub(crate) touched: bool,
     held_back: Option<Lack>,
-}
-
-/// What is held against a client that has not opened an export yet.
-#[derive(Clone, Copy, Default)]
-struct Stranger {
-    bytes: u64,
-    options: u32,
-    failed: bool,
 }
 
 enum Phase {
@@ -242,33 +237,6 @@ impl Connection {
         self.reading = false;
         self.broken = true;
         shutdown(&self.fd, libc::SHUT_RDWR);
-    }
-
-    /// Something about its negotiation is wrong.
-    pub(crate) fn fail(&mut self) {
-        self.stranger.iter_mut().for_each(|stranger| stranger.failed = true);
-    }
-
-    /// Its negotiation ends, if it has not.
-    pub(crate) fn leave_gate(&mut self, gate: &Gate, now: Instant) {
-        let opened = matches!(self.phase, Phase::Serving(_));
-        let Some(Stranger { failed, options, .. }) = self.stranger.take() else { return };
-        let is_unfinished = self.tls.as_ref().is_some_and(|tls| tls.is_handshaking()) || self.tls_next.is_some();
-        let visit = Visit { opened, failed: failed || is_unfinished, tls: self.tls.is_some(), options };
-        gate.leave(now, &self.peer, visit);
-    }
-
-    /// Counts what a stranger sends; whether it was too much.
-    fn is_too_much(&mut self, common: &Common, now: Instant, bytes: usize) -> bool {
-        let Some(stranger) = &mut self.stranger else { return false };
-        stranger.bytes += bytes as u64;
-        let is = stranger.bytes > common.service.limits.handshake_bytes;
-        if is {
-            stranger.failed = true;
-            common.service.gate.turn_away(now, &self.peer, Why::Bytes);
-            self.break_off();
-        }
-        is
     }
 
     // ---- what the kernel says ----
@@ -553,7 +521,7 @@ impl Connection {
             Advance::Close(reason) => {
                 if !reason.is_empty() {
                     tracing::debug!(connection = self.number, reason, "negotiation failed");
-                    self.stranger.iter_mut().for_each(|stranger| stranger.failed = true);
+                    self.fail();
                 }
                 self.reading = false;
             }
@@ -751,40 +719,6 @@ impl Connection {
             self.input = Vec::new();
         }
     }
-}
-
-/// Where in its first block a request begins, and how many bytes of payload its blocks have.
-#[cold]
-fn in_blocks(header: &RequestHeader, block: u64, payload: u64) -> (usize, u64) {
-    let (skip, end) = (header.offset % block, (header.offset + header.length).next_multiple_of(block));
-    (skip as usize, if payload > 0 { end - header.offset + skip } else { 0 })
-}
-
-/// The whole blocks of a range: where they begin, and how many bytes they are.
-fn inner(offset: u64, len: u64, block: u64) -> Option<(u64, u64)> {
-    let (start, end) = (offset.next_multiple_of(block), (offset + len) / block * block);
-    (start < end).then(|| (start, end - start))
-}
-
-/// Submits a request that is not whole blocks: `bio` has its operation and flags.
-#[cold]
-fn submit_in_part(engine: &mut Engine, export: &Export, command: &Command, mut bio: Bio) {
-    let block = u64::from(export.facts.block());
-    let Command { op, offset, len, waited, .. } = *command;
-    let place =
-        |from: u64, bytes: u64| Extent::new(Sector(export.start.0 + from / Sector::SIZE), bytes.div_ceil(Sector::SIZE));
-    let skip = offset % block;
-    let first = offset - skip;
-    bio.extent = place(first, (offset + len).next_multiple_of(block) - first);
-    match op {
-        Op::Write | Op::WriteZeroes => return engine.submit_part(export.disk, bio, waited, (block, skip, len)),
-        Op::Discard => {
-            let (from, bytes) = inner(offset, len, block).expect("a discard of nothing was answered");
-            bio.extent = place(from, bytes);
-        }
-        Op::Read | Op::Flush => {}
-    }
-    engine.submit_late(export.disk, bio, waited.0, waited.1);
 }
 
 /// Decrypts what came; with it whether the client has said goodbye.

@@ -1,17 +1,13 @@
 //! What all connections share, what those of a worker do, and what the kernel does for them.
 
-use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use fairlift_core::waits::Part;
 use fairlift_core::{Duration, Op};
 
-use super::front::Nbd;
 use crate::access::Peer;
 use crate::config::Tls;
-use crate::disk::engine::Engine;
-use crate::export::front::Protocol;
 use crate::export::present::{Newcomers, Present};
 use crate::export::service::Service;
 use crate::kernel::ring::Source;
@@ -27,22 +23,6 @@ pub(crate) struct Newcomer {
     pub(super) fd: OwnedFd,
     pub(super) tls: Tls,
     pub(super) peer: Peer,
-}
-
-impl Protocol for Connections {
-    const NUMBER: u64 = 0; // what is called by a number alone is NBD's
-
-    type Clients = Nbd;
-
-    fn new(service: &Arc<Service>) -> Self {
-        Self { service: Arc::clone(service), newcomers: Newcomers::new(service.notifiers.workers()) }
-    }
-
-    fn clients(self: &Arc<Self>, engine: &mut Engine) -> io::Result<Nbd> {
-        Nbd::new(engine, Arc::clone(self))
-    }
-
-    fn leave(self: &Arc<Self>, _export: u64) {}
 }
 
 /// What the connections of a worker share.

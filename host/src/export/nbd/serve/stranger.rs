@@ -1,0 +1,44 @@
+//! A client until it opens an export: what it sends, and how its negotiation ends at the [gate](crate::access::Gate).
+
+use fairlift_core::Instant;
+
+use super::super::service::Common;
+use super::{Connection, Phase};
+use crate::access::{Gate, Visit, Why};
+
+/// What is held against a client that has not opened an export yet.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Stranger {
+    bytes: u64,
+    pub(super) options: u32,
+    pub(super) failed: bool,
+}
+
+impl Connection {
+    /// Something about its negotiation is wrong.
+    pub(crate) fn fail(&mut self) {
+        self.stranger.iter_mut().for_each(|stranger| stranger.failed = true);
+    }
+
+    /// Its negotiation ends, if it has not.
+    pub(crate) fn leave_gate(&mut self, gate: &Gate, now: Instant) {
+        let opened = matches!(self.phase, Phase::Serving(_));
+        let Some(Stranger { failed, options, .. }) = self.stranger.take() else { return };
+        let is_unfinished = self.tls.as_ref().is_some_and(|tls| tls.is_handshaking()) || self.tls_next.is_some();
+        let visit = Visit { opened, failed: failed || is_unfinished, tls: self.tls.is_some(), options };
+        gate.leave(now, &self.peer, visit);
+    }
+
+    /// Counts what a stranger sends; whether it was too much.
+    pub(super) fn is_too_much(&mut self, common: &Common, now: Instant, bytes: usize) -> bool {
+        let Some(stranger) = &mut self.stranger else { return false };
+        stranger.bytes += bytes as u64;
+        let is = stranger.bytes > common.service.limits.handshake_bytes;
+        if is {
+            stranger.failed = true;
+            common.service.gate.turn_away(now, &self.peer, Why::Bytes);
+            self.break_off();
+        }
+        is
+    }
+}
