@@ -1,5 +1,5 @@
 """A success is done, a refusal changes nothing, and a dry run says which of the two it will be: for every key of groups, exports and
-listeners that the API's document names, in each state that they may be in. (Of disks: `host/tests/control.rs`.)"""
+listeners that the API's document names, in each state that they may be in. (Of disks: `host/tests/control/random.rs`.)"""
 
 import itertools
 
