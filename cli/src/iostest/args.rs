@@ -39,7 +39,7 @@ only with --write-to-device.
 Ctrl-C: report the finished runs, exit 130. A second one: stop at once.
 ";
 
-/// What says something of our own queue.
+/// The flags about a queue of ours: nobody else's disk has one.
 const OURS: [&str; 11] =
     ["scheduler", "max", "burst", "min", "slice_idle", "set", "sweep", "round_trip", "depth", "raw", "trace"];
 
@@ -62,7 +62,7 @@ pub(crate) struct IostestArgs {
 
     /// Judge another NBD server: nbd:URI; each group has a connection, {group} in the URI is its name, and no queue of ours is between
     ///
-    /// What the groups' weights are there is up to the server: say the same ones here with --weights.
+    /// The server decides what weights its clients have. Shares are judged by those that --weights says: say the server's.
     #[arg(long, value_name = "nbd:URI", conflicts_with_all = ["path", "device", "dir"], conflicts_with_all = OURS)]
     pub(crate) target: Option<String>,
 

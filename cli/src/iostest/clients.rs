@@ -31,7 +31,7 @@ use super::real::measure_real;
 use crate::iostune::scratch::{LEAST, Scratch};
 use crate::words::backing;
 
-/// Who serves.
+/// The server that is judged.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) enum Judged {
     /// An NBD server, by its URI; `{group}` in it stands for the name of the group, as in `nbd://host/{group}`.
@@ -40,7 +40,7 @@ pub(crate) enum Judged {
     Kernel(PathBuf, Result<Mount, String>),
 }
 
-/// What one process of a case does (clients.1).
+/// The group whose jobs a process runs, and of which case (clients.1).
 #[derive(Clone, Debug)]
 pub(crate) struct ClientPart {
     /// The seed of the case, which no other of the plan has.
@@ -59,7 +59,7 @@ pub(super) fn part(text: &str) -> Result<ClientPart, String> {
 }
 
 impl Judged {
-    /// What the jobs of a group ask: of an NBD server the export of its name.
+    /// The backing of a group: an NBD server's export of the group's name, or its file.
     ///
     /// # Errors
     /// It is no URI of NBD.
@@ -182,7 +182,7 @@ fn start(seed: u64, leaf: GroupId, file: Option<PathBuf>) -> io::Result<Child> {
     command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()
 }
 
-/// What a client says; a client that ends without a result has failed, and has said why.
+/// A line of a client; a client that ends without a result has failed, and has said why.
 enum Heard {
     Ready,
     Tally(Tally),

@@ -275,7 +275,7 @@ fn tenants(
     true
 }
 
-/// What others serve.
+/// A server or a directory of others, from the flags.
 fn served(flags: &IostestArgs) -> Result<TestDisk, String> {
     let server = match (&flags.target, &flags.dir) {
         (Some(uri), _) => Judged::Nbd(uri.clone()),
