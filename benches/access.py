@@ -3,7 +3,7 @@
 
     benches/access.py [--tries 10000] [--exports 1000]
     benches/access.py --rules 0 10 1000 [--seconds 5]
-    benches/access.py --strangers 1000 [--seconds 3] [--times 5]
+    benches/access.py --strangers 1000 [--seconds 3] [--times 5] [--disk DIR]
 
 A client that may open a tenth of the exports asks (NBD_OPT_GO), in a random order, for some that are others' and for names that no
 export has. Told are the medians, and how often one of the first took longer than one of the second: where they cannot be told apart,
@@ -15,7 +15,8 @@ lets it in. The numbers take turns, three times; told are medians and extremes.
 --strangers: a tenant reads 4 KiB at a time by a unix socket while so many clients a second fail to authenticate by TCP, by turns with a
 certificate of another authority and in plain text for an export of another. Told is the median p99 of its reads without them, while as many
 knock elsewhere (at a door of the strangers' own processor, which accepts and closes: what the machine pays for them whoever serves), and with
-them, by the limits of the defaults and with none. Server and tenant have one processor, the strangers the other.
+them, by the limits of the defaults and with none. Server and tenant have one processor, the strangers the other. The tenant reads RAM, or with
+--disk, at random, a file that is made in that directory: direct, so that the disk below answers.
 """
 
 import argparse
@@ -52,6 +53,7 @@ def main():
     arguments.add_argument("--seconds", type=float, default=5)
     arguments.add_argument("--strangers", type=int, default=0)
     arguments.add_argument("--times", type=int, default=5)
+    arguments.add_argument("--disk", metavar="DIR")
     given = arguments.parse_args()
     if given.strangers:
         return beside_strangers(given)
@@ -151,14 +153,17 @@ class Place:
 # Strangers that come at once: each waits until it is closed.
 CROWD = 128
 
+# Bytes of the tenant's disk.
+SIZE = 64 << 20
+
 # Seconds of strangers before a round counts: the first hundred are heard at once, then ten a second.
 LEAD = 1
 
 
 def beside_strangers(given):
     for says, limit in ("the limits of the defaults", ""), ("no limit", "handshake_failures = 0\n"):
-        with tempfile.TemporaryDirectory(prefix="fl-") as path:
-            port = configure(path, limit)
+        with tempfile.TemporaryDirectory(prefix="fl-", dir=given.disk) as path:
+            port = configure(path, limit, on_disk(path) if given.disk else "mem:64m")
             with served(path, "--listen", f"tcp:127.0.0.1:{port}", first=("taskset", "-c", "0")):
                 took, came = rounds(path, port, given)
         middle = {where: statistics.median(all_) for where, all_ in took.items()}
@@ -198,7 +203,16 @@ def elsewhere():
     porter.terminate()
 
 
-def configure(path, limit):
+def on_disk(path):
+    """A file of written data, which is not in the page cache of those who read it directly."""
+    with open(f"{path}/disk", "wb") as file:
+        for _ in range(SIZE >> 20):
+            file.write(os.urandom(1 << 20))
+        os.fsync(file.fileno())
+    return f"file:{path}/disk,direct=on"
+
+
+def configure(path, limit, backing):
     """A server for a tenant and for strangers; the port of these."""
     place, port = certificates(Place(path)), free_port()
     Path(f"{path}/config.toml").write_text(f"""[server]
@@ -207,7 +221,7 @@ tls_certificates = "{place}"
 tls_verify_peer = true
 workers = 1
 {limit}[export.tenant]
-backing = "mem:64m"
+backing = "{backing}"
 [client.tenant]
 listener = "unix:{path}/s"
 exports = "tenant"
@@ -228,7 +242,7 @@ def one_round(path, port, given, rate):
     with Client(f"{path}/s", "tenant") as tenant:
         while time.monotonic() < end:
             begun = time.perf_counter_ns()
-            tenant.read(4096 * (len(took) % 16384), 4096)
+            tenant.read(4096 * random.randrange(SIZE // 4096), 4096)
             if time.monotonic() >= begin:
                 took.append(time.perf_counter_ns() - begun)
     came = [counts.get() for _ in crowd]
