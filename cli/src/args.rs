@@ -10,6 +10,7 @@ use fairlift_core::sched;
 use crate::config::EXAMPLE;
 use crate::iostest::IostestArgs;
 use crate::iostune::IostuneArgs;
+use crate::overlay::OverlayArgs;
 use crate::remote::{
     AcknowledgeArgs, AddArgs, EventsArgs, GetArgs, ReloadArgs, RemoveArgs, SetArgs, StatusArgs, TopArgs, TraceArgs,
     WhyArgs,
@@ -63,6 +64,7 @@ pub(crate) enum Command {
     Acknowledge(AcknowledgeArgs),
     Reload(ReloadArgs),
     Ublk(UblkArgs),
+    Overlay(OverlayArgs),
     /// Show an example config file that explains every key
     #[command(visible_alias = "config-help", after_long_help = EXAMPLE)]
     Config,

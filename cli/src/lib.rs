@@ -10,6 +10,7 @@
 //! | [`show`] | what the program tells about itself: tunables, models, tokens, completions, manual pages, units |
 //! | [`control`] | HTTP and JSON by which a running server is looked at and changed |
 //! | [`ublk`] | `fairlift ublk`: block devices of this machine, and those whose server has died |
+//! | [`overlay`] | `fairlift overlay`: what the files of overlays are |
 //! | [`blktrace`] | the binary format of traces |
 //! | [`config`] | the config file: its keys, and how it is read |
 //! | [`hostile`] | what reads a stranger's bytes, for the fuzz targets |
@@ -25,6 +26,7 @@ mod control;
 pub mod hostile;
 mod iostest;
 mod iostune;
+mod overlay;
 mod remote;
 mod serve;
 mod show;
@@ -67,6 +69,7 @@ pub fn run() -> ExitCode {
         Command::Acknowledge(args) => return remote::acknowledge(&args),
         Command::Reload(args) => return remote::reload(&args),
         Command::Ublk(args) => return ublk::ublk(&args),
+        Command::Overlay(args) => return overlay::overlay(&args),
         Command::Iostest(flags) => return iostest::iostest(&flags),
         Command::Iostune(flags) => return iostune::iostune(&flags),
         Command::Models { model } => match show::models(model.as_deref()) {

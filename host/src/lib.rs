@@ -40,4 +40,9 @@ pub use error::Error;
 pub use fairlift_threads::{flush, tags};
 pub use server::{Foreign, Handle, Server};
 
+/// Overlays: looking at their files.
+pub mod overlay {
+    pub use crate::device::overlay::{Finding, TopInfo, format, look};
+}
+
 pub(crate) use fairlift_threads::{clock, outcome, sync};

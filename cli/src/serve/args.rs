@@ -28,7 +28,7 @@ use crate::words::{limits, units};
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct ServeArgs {
     /// What to serve: null:SIZE[,delay=TIME], mem:SIZE, file:PATH[,direct=auto|on|off][,in_use=allow][,format=raw][,shared], sim:PROFILE[,size=SIZE],
-    /// nbd://HOST/EXPORT, nbd+unix:///EXPORT?socket=PATH, rbd:POOL/IMAGE, or a path
+    /// nbd://HOST/EXPORT, nbd+unix:///EXPORT?socket=PATH, rbd:POOL/IMAGE, overlay:base=PATH,top=PATH, or a path
     ///
     /// NAME is what clients ask for; without it, the export is named after the file or the model, "ram" or "null". A
     /// single export also answers to the empty name. Sizes count in powers of 1024: 512, 64k, 10g, 1t. A block device that

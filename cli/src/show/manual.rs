@@ -16,7 +16,7 @@ use crate::config::keys::SORTS;
 type Example = (&'static str, &'static str);
 
 /// The examples of each command.
-const EXAMPLES: [(&str, &[Example]); 24] = [
+const EXAMPLES: [(&str, &[Example]); 25] = [
     (
         "fairlift",
         &[
@@ -136,6 +136,17 @@ const EXAMPLES: [(&str, &[Example]); 24] = [
             ),
             ("fairlift ublk list", "Which devices there are, and which of them wait for a server:"),
             ("fairlift ublk recover 3 alice=/srv/alice.img", "Serve one whose server is gone for good, to unmount it:"),
+        ],
+    ),
+    (
+        "fairlift-overlay",
+        &[
+            (
+                "fairlift serve alice=overlay:base=debian.img,top=alice.top",
+                "A disk that is debian.img until it is written; what is written is in alice.top:",
+            ),
+            ("fairlift overlay info alice.top", "How much that is, and what it lies over:"),
+            ("fairlift overlay check alice.top", "Whether all of it is whole, and the base as it was:"),
         ],
     ),
     ("fairlift-events", &[("fairlift events", "What happens, as it happens:")]),

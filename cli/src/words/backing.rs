@@ -161,7 +161,7 @@ mod tests {
         for (text, why) in [
             (
                 "",
-                "a backing is needed: null:SIZE, mem:SIZE, file:PATH, sim:PROFILE, nbd:URI, rbd:POOL/IMAGE or fault:RULES,inner=BACKING",
+                "a backing is needed: null:SIZE, mem:SIZE, file:PATH, sim:PROFILE, nbd:URI, rbd:POOL/IMAGE, overlay:base=PATH,top=PATH or fault:RULES,inner=BACKING",
             ),
             ("file:", "file: needs a path"),
             (
@@ -171,7 +171,7 @@ mod tests {
             ("fault:a.toml,inner=file:", "fault: inner: file: needs a path"),
             (
                 "men:1g",
-                "unknown backing \"men:\": the backings are null:SIZE, mem:SIZE, file:PATH, sim:PROFILE, nbd:URI, rbd:POOL/IMAGE and fault:RULES,inner=BACKING; did you mean \"mem\"?",
+                "unknown backing \"men:\": the backings are null:SIZE, mem:SIZE, file:PATH, sim:PROFILE, nbd:URI, rbd:POOL/IMAGE, overlay:base=PATH,top=PATH and fault:RULES,inner=BACKING; did you mean \"mem\"?",
             ),
             (
                 "qcow2:a.qcow2",

@@ -164,6 +164,11 @@ impl File {
         })
     }
 
+    /// The file, for those who wait for it.
+    pub(crate) fn handle(&self) -> &fs::File {
+        &self.file
+    }
+
     fn in_ram(&self) -> bool {
         matches!(self.way, Way::Inline)
     }
@@ -355,6 +360,12 @@ impl Device for File {
     fn is_in_ram(&self) -> bool {
         self.in_ram()
     }
+}
+
+/// Where the next data of a file begins, at or after a byte; `None`: there is none.
+pub(crate) fn next_data(file: &fs::File, at: u64) -> Option<u64> {
+    // Where that cannot be told, all is data.
+    sys::seek(file, at, libc::SEEK_DATA).unwrap_or(Some(at))
 }
 
 /// The first `bytes` of a slice, and the rest.

@@ -65,7 +65,7 @@ pub(crate) struct Completed {
 pub(crate) struct Io<'a> {
     pub(crate) context: ContextId,
     pub(crate) ring: &'a mut Ring,
-    pub(crate) pool: &'a Pool,
+    pub(crate) pool: &'a mut Pool,
     /// Where the memory of requests is. A lane has it from `queue` until it answers, whatever becomes of the client (engine.1).
     pub(crate) tickets: &'a mut Tickets,
     pub(crate) helpers: &'a Arc<Helpers>,
@@ -87,6 +87,8 @@ pub(crate) struct Address {
     pub(crate) place: usize,
     /// The number under which the device's descriptor is registered with the ring, if it has one.
     pub(crate) file: Option<u32>,
+    /// That number is of another file, beside which the device's is used: its own descriptor is not registered.
+    pub(crate) is_beside: bool,
     /// How long a request may take.
     pub(crate) io_timeout: Duration,
 }

@@ -14,6 +14,7 @@ mod mem;
 mod model;
 mod nbd;
 mod null;
+pub(crate) mod overlay;
 mod rbd;
 pub(crate) mod roots;
 
@@ -41,6 +42,7 @@ backing::backings! {
     model::words => Model(Sim, Factory),
     nbd::words => Nbd(Nbd, NbdAddress, NbdTls, LoadCertificates),
     rbd::words => Rbd(Rbd),
+    overlay::words => Overlay(Layered),
     fault::words => Fault(Faulty, Faults, Rule, Then),
 }
 

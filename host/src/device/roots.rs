@@ -118,7 +118,11 @@ impl<'a> RootedPath<'a> {
 
     /// Opens what is there.
     pub(crate) fn open(&self, flags: OFlags) -> io::Result<fs::File> {
-        let (flags, mode) = (flags | OFlags::CLOEXEC, Mode::empty());
+        self.open_as(flags, Mode::empty())
+    }
+
+    fn open_as(&self, flags: OFlags, mode: Mode) -> io::Result<fs::File> {
+        let flags = flags | OFlags::CLOEXEC;
         let opened = rustix::io::retry_on_intr(|| match &self.beneath {
             None => rustix::fs::open(self.path, flags, mode),
             Some((root, rest)) => {
@@ -130,6 +134,14 @@ impl<'a> RootedPath<'a> {
             }
         });
         Ok(opened?.into())
+    }
+
+    /// Opens a file to be written that is made if it is not there, for its owner alone; whether it was made.
+    pub(crate) fn make(&self) -> io::Result<(fs::File, bool)> {
+        match self.open_as(OFlags::RDWR | OFlags::CREATE | OFlags::EXCL, Mode::RUSR | Mode::WUSR) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok((self.open(OFlags::RDWR)?, false)),
+            made => Ok((made?, true)),
+        }
     }
 
     /// What is there; opening it could wait, as that of a fifo does for its other end.

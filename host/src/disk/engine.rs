@@ -113,7 +113,7 @@ macro_rules! io {
         Io {
             context: $engine.context,
             ring: &mut $engine.ring,
-            pool: &$engine.pool,
+            pool: &mut $engine.pool,
             tickets: &mut $engine.tickets,
             helpers: &$engine.helpers,
             notifiers: &$engine.notifiers,
@@ -647,7 +647,8 @@ impl Side {
         let io_timeout = self.queues.of(context).settings().io_timeout;
         file.iter().for_each(|file| ring.set_file(*file, device.descriptor()));
         self.held[place] = Some((Arc::clone(device), *file));
-        self.lanes[place] = Arc::clone(device).lane(Address { disk: number, place, file: *file, io_timeout });
+        self.lanes[place] =
+            Arc::clone(device).lane(Address { disk: number, place, file: *file, is_beside: false, io_timeout });
         if self.lanes[place].is_by_the_clock() {
             self.timed.push(place);
             Ring::be_punctual();

@@ -11,6 +11,8 @@ use std::os::fd::RawFd;
 pub(crate) enum Call {
     /// Works on a file, by its registered number.
     File(u32, Work),
+    /// Works on a file that is not registered: it is used beside one that is. `cached`: its reads go through the page cache.
+    Beside { file: u32, fd: RawFd, cached: bool, work: Work },
     /// Receives from a socket: into this memory, or else into one of the buffers that are registered for it, which the completion
     /// names. With `wait` it is not tried before the socket says that there is something.
     Receive { fd: RawFd, into: Option<(*mut u8, u32)>, wait: bool },

@@ -160,10 +160,14 @@ impl OnFile {
             // SAFETY: as for the ring, below; the result is taken by the worker, and told us.
             return unsafe { io.helpers.push(number as usize, order, job) };
         }
+        let call = match self.address.is_beside {
+            false => Call::File(number, work),
+            true => Call::Beside { file: number, fd: self.file.as_raw_fd(), cached: !self.file.is_direct(), work },
+        };
         // SAFETY: the call names the flight's iovecs, which are not touched until its completion (`went_on`), nor dropped:
         // the ring is dropped before the lanes; memory of tickets, which their front releases after `News::Ended` or
         // `Released`, after that completion (engine.1); or `ZEROES`.
-        unsafe { io.ring.push(Call::File(number, work), data) }
+        unsafe { io.ring.push(call, data) }
     }
 
     /// A step of a request is done: `result` as the system call would have returned it.

@@ -41,7 +41,7 @@ pub struct FileAccess {
 }
 
 /// Whether a file is used with direct I/O, past the page cache.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
 pub enum Direct {
     /// Where the file system takes it.
     #[default]
@@ -138,7 +138,7 @@ fn parse(text: &str, _: &Outside) -> Result<Backing, String> {
     Ok(FileAt { path: path.into(), access }.into())
 }
 
-fn parse_direct(word: &str) -> Result<Direct, String> {
+pub(in crate::device) fn parse_direct(word: &str) -> Result<Direct, String> {
     match word {
         "auto" => Ok(Direct::Auto),
         "on" => Ok(Direct::On),

@@ -161,7 +161,11 @@ impl Poll {
     /// poll.1
     fn begin(&mut self, call: Call, data: u64) {
         match call {
-            Call::File(number, work) => self.file(number, work, data),
+            Call::File(number, work) => match self.files.get(number as usize) {
+                Some(Some(file)) => self.file(number, *file, work, data),
+                _ => self.done.push_back(Completion::ended(data, -libc::EBADF)),
+            },
+            Call::Beside { file, fd, cached, work } => self.file(file, File { fd, cached }, work, data),
             Call::Receive { wait: true, .. } | Call::Accept { .. } | Call::Poll { .. } => self.wait(call, data),
             Call::Receive { wait: false, .. } | Call::Send { .. } | Call::Signal { .. } => {
                 match self.try_now(call, data) {
@@ -193,10 +197,7 @@ impl Poll {
     }
 
     /// poll.2
-    fn file(&mut self, number: u32, work: Work, data: u64) {
-        let Some(Some(file)) = self.files.get(number as usize).copied() else {
-            return self.done.push_back(Completion::ended(data, -libc::EBADF));
-        };
+    fn file(&mut self, number: u32, file: File, work: Work, data: u64) {
         if file.cached
             // SAFETY: what the call names is ours until it completes (`Ring::push`).
             && let Some(result) = unsafe { work.perform_at_once(file.fd) }

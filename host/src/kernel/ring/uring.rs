@@ -209,12 +209,45 @@ impl Uring {
     }
 }
 
+/// What is done with a file, as io_uring takes it. There is no vectored operation on registered memory before Linux 6.15.
+macro_rules! file_entry {
+    ($file:expr, $work:expr) => {{
+        let file = $file;
+        match $work {
+            Work::Read { into: Pieces::One { start, len, block: Some(block) }, at } => {
+                opcode::ReadFixed::new(file, start, len, block).offset(at).build()
+            }
+            Work::Read { into: Pieces::One { start, len, block: None }, at } => {
+                opcode::Read::new(file, start, len).offset(at).build()
+            }
+            Work::Read { into: Pieces::Many { iovecs, count }, at } => {
+                opcode::Readv::new(file, iovecs, count).offset(at).build()
+            }
+            Work::Write { from: Pieces::One { start, len, block: Some(block) }, at, flags } => {
+                opcode::WriteFixed::new(file, start, len, block).offset(at).rw_flags(flags).build()
+            }
+            Work::Write { from: Pieces::One { start, len, block: None }, at, flags } => {
+                opcode::Write::new(file, start, len).offset(at).rw_flags(flags).build()
+            }
+            Work::Write { from: Pieces::Many { iovecs, count }, at, flags } => {
+                opcode::Writev::new(file, iovecs, count).offset(at).rw_flags(flags).build()
+            }
+            Work::Allocate { mode, at, len } => opcode::Fallocate::new(file, len).offset(at).mode(mode).build(),
+            Work::Sync { data_only } => {
+                let flags = if data_only { FsyncFlags::DATASYNC } else { FsyncFlags::empty() };
+                opcode::Fsync::new(file).flags(flags).build()
+            }
+        }
+    }};
+}
+
 /// A call as io_uring takes it.
 #[inline(always)]
 fn entry(call: Call) -> squeue::Entry {
     static ONE: [u8; 8] = 1u64.to_ne_bytes();
     match call {
-        Call::File(number, work) => file_entry(File(number), work),
+        Call::File(number, work) => file_entry!(File(number), work),
+        Call::Beside { fd, work, .. } => file_entry!(Fd(fd), work),
         Call::Receive { fd, into, wait } => {
             const POLL_FIRST: u16 = 1; // IORING_RECVSEND_POLL_FIRST
             let poll_first = if wait { POLL_FIRST } else { 0 };
@@ -246,36 +279,6 @@ fn entry(call: Call) -> squeue::Entry {
 fn timespec(length: Duration) -> Timespec {
     let nanos = length.as_nanos();
     Timespec::new().sec(nanos / 1_000_000_000).nsec((nanos % 1_000_000_000) as u32)
-}
-
-/// There is no vectored operation on registered memory before Linux 6.15.
-#[inline(always)]
-fn file_entry(file: File, work: Work) -> squeue::Entry {
-    match work {
-        Work::Read { into: Pieces::One { start, len, block: Some(block) }, at } => {
-            opcode::ReadFixed::new(file, start, len, block).offset(at).build()
-        }
-        Work::Read { into: Pieces::One { start, len, block: None }, at } => {
-            opcode::Read::new(file, start, len).offset(at).build()
-        }
-        Work::Read { into: Pieces::Many { iovecs, count }, at } => {
-            opcode::Readv::new(file, iovecs, count).offset(at).build()
-        }
-        Work::Write { from: Pieces::One { start, len, block: Some(block) }, at, flags } => {
-            opcode::WriteFixed::new(file, start, len, block).offset(at).rw_flags(flags).build()
-        }
-        Work::Write { from: Pieces::One { start, len, block: None }, at, flags } => {
-            opcode::Write::new(file, start, len).offset(at).rw_flags(flags).build()
-        }
-        Work::Write { from: Pieces::Many { iovecs, count }, at, flags } => {
-            opcode::Writev::new(file, iovecs, count).offset(at).rw_flags(flags).build()
-        }
-        Work::Allocate { mode, at, len } => opcode::Fallocate::new(file, len).offset(at).mode(mode).build(),
-        Work::Sync { data_only } => {
-            let flags = if data_only { FsyncFlags::DATASYNC } else { FsyncFlags::empty() };
-            opcode::Fsync::new(file).flags(flags).build()
-        }
-    }
 }
 
 impl AsRawFd for Uring {

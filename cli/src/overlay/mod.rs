@@ -1,0 +1,105 @@
+//! `fairlift overlay`: what the files of overlays are, and what is wrong with them.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::{Args, Subcommand};
+use fairlift::overlay::format::{BLOCK, Fingerprint};
+use fairlift::overlay::{TopInfo, look};
+use serde_json::json;
+
+use crate::terminal::{complaint, output};
+use crate::words::units::show_size;
+
+/// Look at the tops of overlays (overlay:base=PATH,top=PATH); nothing is changed
+#[derive(Debug, Args)]
+pub(crate) struct OverlayArgs {
+    #[command(subcommand)]
+    what: OverlayCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum OverlayCommand {
+    /// Show what a top is: its size, what is in it, what it lies over
+    Info {
+        /// The top
+        top: PathBuf,
+        /// As JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Check a top, all of its map, and whether what is below is as it was; exits with 1 if anything is wrong
+    Check {
+        /// The top
+        top: PathBuf,
+    },
+}
+
+pub(crate) fn overlay(args: &OverlayArgs) -> ExitCode {
+    let done = match &args.what {
+        OverlayCommand::Info { top, json } => {
+            look(top).map(|told| (if *json { as_json(top, &told) } else { as_text(top, &told) }, true))
+        }
+        OverlayCommand::Check { top } => look(top).map(|told| (findings(top, &told), told.findings.is_empty())),
+    };
+    match done
+        .and_then(|(text, is_well)| output::print(text.as_bytes()).map_err(|error| error.to_string()).map(|()| is_well))
+    {
+        Ok(false) => ExitCode::FAILURE,
+        other => complaint::done(other.map(drop)),
+    }
+}
+
+fn as_text(top: &Path, told: &TopInfo) -> String {
+    let TopInfo { header, data, zeroes, takes, below, findings } = told;
+    let mut out = String::new();
+    let mut row = |name: &str, value: String| _ = writeln!(out, "{name:8} {value}");
+    row("top", top.display().to_string());
+    row("disk", show_size(header.size));
+    row("data", show_size(data * BLOCK));
+    row("zeroes", show_size(zeroes * BLOCK));
+    row("takes", show_size(*takes));
+    row("id", id(&header.id));
+    row("closed", if header.clean { "in order" } else { "no: it is served, or its server was killed" }.into());
+    below.iter().for_each(|path| row("over", path.display().to_string()));
+    findings.iter().for_each(|finding| row("wrong", finding.what.clone()));
+    out
+}
+
+fn as_json(top: &Path, told: &TopInfo) -> String {
+    let TopInfo { header, data, zeroes, takes, below, findings } = told;
+    let base = match header.base.is {
+        Fingerprint::Raw { size, changed: (seconds, nanos) } => json!({ "size": size, "changed": [seconds, nanos] }),
+        Fingerprint::Top { id: name, opened } => json!({ "id": id(&name), "opened": opened }),
+    };
+    let all = json!({
+        "top": top,
+        "size": header.size,
+        "data": data * BLOCK,
+        "zeroes": zeroes * BLOCK,
+        "takes": takes,
+        "id": id(&header.id),
+        "opened": header.opened,
+        "closed": header.clean,
+        "base": base,
+        "below": below,
+        "findings": findings.iter().map(|one| json!({ "what": one.what, "refused": one.is_fatal })).collect::<Vec<_>>(),
+    });
+    format!("{all:#}\n")
+}
+
+fn findings(top: &Path, told: &TopInfo) -> String {
+    let line = |what: &str| format!("{}: {what}\n", top.display());
+    match &told.findings[..] {
+        [] => line("nothing is wrong"),
+        all => all.iter().map(|finding| line(&finding.what)).collect(),
+    }
+}
+
+fn id(id: &[u8]) -> String {
+    id.iter().fold(String::new(), |mut all, byte| {
+        let _ = write!(all, "{byte:02x}");
+        all
+    })
+}

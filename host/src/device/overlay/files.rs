@@ -1,0 +1,393 @@
+//! The files of an overlay: making a top, opening it and what is below it.
+//!
+//! make.1  A top is made where there is none, or a file without data: a crash while one was made leaves such a file. The header comes last,
+//!         and all of it is durable before the disk is served.
+//! make.2  What is below is opened once in a process for all that have it, and known by its file: a thousand overlays of one base have one
+//!         descriptor of it, one lock, one map.
+
+use std::collections::HashMap;
+use std::fs;
+use std::io;
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
+use std::path::{Path, PathBuf, absolute};
+use std::sync::{Arc, LazyLock, Weak};
+
+use ring::rand::{SecureRandom as _, SystemRandom};
+use rustix::fs::OFlags;
+
+use super::claims::Claims;
+use super::format::{
+    BLOCK, Base, Fingerprint, Header, Id, MAGIC, PageImage, Slots, data_offset, file_len, header_offset, headers, page,
+    page_offset, pages,
+};
+use super::gate::FlushGate;
+use super::map::{Merged, Own};
+use super::words::Layered;
+use super::{Mail, Overlay};
+use crate::device::Device;
+use crate::device::file::words::{Direct, FileAccess};
+use crate::device::file::{self, File};
+use crate::device::roots::{RootedPath, Roots};
+use crate::kernel::buffer::Pages;
+use crate::sync::{Mutex, lock};
+
+/// How many tops may lie over each other, with the one that is written.
+pub(super) const DEPTH_MAX: usize = 8;
+
+/// A file of a layer, by the thread that calls. Memory begins on a page; places and lengths are whole blocks.
+pub(super) trait Store: Send + Sync {
+    fn read_at(&self, into: &mut [u8], at: u64) -> io::Result<()>;
+    fn write_at(&self, from: &[u8], at: u64) -> io::Result<()>;
+    fn sync(&self) -> io::Result<()>;
+    fn len(&self) -> io::Result<u64>;
+    /// Where the next data begins, at or after a byte; `None`: there is none.
+    fn next_data(&self, at: u64) -> Option<u64>;
+}
+
+impl Store for fs::File {
+    fn read_at(&self, into: &mut [u8], at: u64) -> io::Result<()> {
+        self.read_exact_at(into, at)
+    }
+
+    fn write_at(&self, from: &[u8], at: u64) -> io::Result<()> {
+        self.write_all_at(from, at)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.sync_data()
+    }
+
+    /// Of a block device too.
+    fn len(&self) -> io::Result<u64> {
+        io::Seek::seek(&mut &*self, io::SeekFrom::End(0))
+    }
+
+    fn next_data(&self, at: u64) -> Option<u64> {
+        file::next_data(self, at)
+    }
+}
+
+impl Store for File {
+    fn read_at(&self, into: &mut [u8], at: u64) -> io::Result<()> {
+        Store::read_at(self.handle(), into, at)
+    }
+
+    fn write_at(&self, from: &[u8], at: u64) -> io::Result<()> {
+        Store::write_at(self.handle(), from, at)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.handle().sync()
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        Store::len(self.handle())
+    }
+
+    fn next_data(&self, at: u64) -> Option<u64> {
+        file::next_data(self.handle(), at)
+    }
+}
+
+/// What lies below a top: a base, and tops over it.
+pub(super) struct Below {
+    /// From the bottom: the base is the first.
+    pub(super) files: Vec<LayerFile>,
+    pub(super) map: Merged,
+    pub(super) base_size: u64,
+    /// Of the disk that it is.
+    pub(super) size: u64,
+    pub(super) is: Fingerprint,
+}
+
+/// A file below.
+#[derive(Clone)]
+pub(super) struct LayerFile {
+    pub(super) device: Arc<dyn Device>,
+    /// Where the disk begins in it.
+    pub(super) offset: u64,
+}
+
+/// A file by its device, its number there, and how it is read.
+type FileKey = (u64, u64, Direct);
+
+/// Those that are open (make.2).
+static OPEN: LazyLock<Mutex<HashMap<FileKey, Weak<Below>>>> = LazyLock::new(Mutex::default);
+
+impl Below {
+    /// Opens what is at a path: a file of bare bytes, or a top with all that is below it.
+    pub(super) fn open(path: &Path, direct: Direct, roots: &Roots, depth: usize) -> Result<Arc<Self>, String> {
+        let said = |why: String| format!("its base {}: {why}", path.display());
+        if depth > DEPTH_MAX {
+            return Err(said(format!("more than {DEPTH_MAX} overlays lie over each other")));
+        }
+        let place = roots.place(path).map_err(said)?;
+        let metadata = place.metadata().map_err(|error| said(error.to_string()))?;
+        let key = (metadata.dev(), metadata.ino(), direct);
+        if let Some(open) = lock(&OPEN).get(&key).and_then(Weak::upgrade)
+            && (matches!(open.is, Fingerprint::Top { .. }) || open.is == raw(&metadata, open.size))
+        {
+            return Ok(open);
+        }
+        let access = FileAccess { direct, ..FileAccess::default() };
+        let file = File::open(&place, access, true).map_err(|error| why_of(error, said))?;
+        let file = Arc::new(file);
+        let opened = Arc::new(match is_top(&*file) {
+            false => Self::bare(file, &metadata),
+            true => Self::over(file, direct, roots, depth).map_err(said)?,
+        });
+        let mut all = lock(&OPEN);
+        all.retain(|_, open| open.strong_count() > 0);
+        all.insert(key, Arc::downgrade(&opened));
+        Ok(opened)
+    }
+
+    fn bare(file: Arc<File>, metadata: &fs::Metadata) -> Self {
+        let size = file.facts().size;
+        let is = raw(metadata, size);
+        Self { files: vec![LayerFile { device: file, offset: 0 }], map: Merged::default(), base_size: size, size, is }
+    }
+
+    fn over(file: Arc<File>, direct: Direct, roots: &Roots, depth: usize) -> Result<Self, String> {
+        let header = read_header(&*file)?.counts.expect("it begins as one");
+        let below = Self::open(&header.base.path, direct, roots, depth + 1)?;
+        known(&header, &header.base.path, below.is)?;
+        let own = read_map(&*file, &header)?;
+        let layer = below.files.len() as u8;
+        if usize::from(layer) >= DEPTH_MAX {
+            return Err(format!("more than {DEPTH_MAX} overlays lie over each other"));
+        }
+        let mut files = below.files.clone();
+        files.push(LayerFile { device: file, offset: data_offset(header.size) });
+        let is = Fingerprint::Top { id: header.id, opened: header.opened };
+        Ok(Self {
+            files,
+            map: Merged::over(&below.map, &own, layer),
+            base_size: below.base_size,
+            size: header.size,
+            is,
+        })
+    }
+}
+
+/// By what a file of bare bytes is known again; a block device by its size alone.
+pub(super) fn raw(metadata: &fs::Metadata, size: u64) -> Fingerprint {
+    let changed =
+        if metadata.is_file() { (metadata.mtime(), u32::try_from(metadata.mtime_nsec()).unwrap_or(0)) } else { (0, 0) };
+    let size = if metadata.is_file() { metadata.len() } else { size };
+    Fingerprint::Raw { size, changed }
+}
+
+fn why_of(error: crate::Error, said: impl Fn(String) -> String) -> String {
+    match error {
+        crate::Error::Backing { why, .. } => said(why),
+        other => other.to_string(),
+    }
+}
+
+/// Whether a file is a top.
+pub(super) fn is_top(file: &dyn Store) -> bool {
+    let mut memory = Pages::new(2 * BLOCK as usize);
+    let is_long = file.len().is_ok_and(|len| len >= 2 * BLOCK);
+    is_long
+        && file.read_at(memory.bytes_mut(), 0).is_ok()
+        && [0, BLOCK as usize].iter().any(|at| memory.bytes_mut()[*at..].starts_with(&MAGIC))
+}
+
+/// Whether what is below a top is what was there when the top was made.
+pub(super) fn known(header: &Header, path: &Path, is: Fingerprint) -> Result<(), String> {
+    let path = path.display();
+    match (header.base.is, is) {
+        (was, is) if was == is => Ok(()),
+        (Fingerprint::Top { id: was, .. }, Fingerprint::Top { id: is, .. }) if was == is => Err(format!(
+            "its base {path} was opened to be written since: what is read through it may be mixed of two times; a base is not to be \
+             written"
+        )),
+        (Fingerprint::Raw { size: was, .. }, Fingerprint::Raw { size: is, .. }) => Err(format!(
+            "its base {path} was changed since: {}; a base is not to be written: put back what was there (with its time of change: cp -p), \
+             or begin with a new top",
+            if was == is {
+                "its time of change is another".to_owned()
+            } else {
+                format!("it had {was} bytes and has {is}")
+            }
+        )),
+        _ => Err(format!("it is over another base than {path}, with which it was made")),
+    }
+}
+
+/// Reads the header of a top.
+pub(super) fn read_header(store: &dyn Store) -> Result<Slots<Header>, String> {
+    if store.len().is_ok_and(|len| len < 2 * BLOCK) {
+        return Err("is no overlay's top: it is shorter than a header".into());
+    }
+    let mut memory = Pages::new(2 * BLOCK as usize);
+    store.read_at(memory.bytes_mut(), 0).map_err(|error| format!("its header cannot be read: {error}"))?;
+    let slots = headers(memory.bytes_mut()).map_err(|why| format!("is damaged, or no overlay's top: {why}"))?;
+    match slots.counts {
+        None => Err("is no overlay's top, or was never finished: it has no header".into()),
+        Some(_) => Ok(slots),
+    }
+}
+
+/// Shows the pages of a map that were ever written, each as its two slots.
+pub(super) fn for_each_page(
+    store: &dyn Store,
+    header: &Header,
+    mut visit: impl FnMut(u64, Result<Slots<PageImage>, String>) -> Result<(), String>,
+) -> Result<(), String> {
+    let mut memory = Pages::new(2 * BLOCK as usize);
+    let (mut index, end, blocks) = (0, pages(header.size), header.size.div_ceil(BLOCK));
+    while index < end {
+        let Some(data) = store.next_data(page_offset(index, 1)) else { break };
+        index = index.max((data - page_offset(0, 1)) / (2 * BLOCK));
+        if index >= end {
+            break;
+        }
+        let read = store.read_at(memory.bytes_mut(), page_offset(index, 1));
+        let slots = read.map_err(|error| error.to_string());
+        visit(index, slots.and_then(|()| page(memory.bytes_mut(), &header.id, index, blocks)))?;
+        index += 1;
+    }
+    Ok(())
+}
+
+/// Reads the map of a top.
+fn read_map(store: &dyn Store, header: &Header) -> Result<Own, String> {
+    let own = Own::new(header.size);
+    let wrong = |index: u64, why: String| format!("is damaged: page {index} of its map: {why}");
+    for_each_page(store, header, |index, slots| {
+        let Slots { counts, torn } = slots.map_err(|why| wrong(index, why))?;
+        if let Some((slot, why)) = torn {
+            let slot = super::format::SLOTS[slot];
+            if header.clean {
+                return Err(wrong(index, format!("slot {slot}: {why}")));
+            }
+            tracing::warn!(
+                page = index,
+                slot,
+                why,
+                "a page of the map was being written when the server ended: the one before counts"
+            );
+            own.mark(index); // so that the slot is whole when the top is closed
+        }
+        counts.iter().for_each(|page| own.load(page));
+        Ok(())
+    })?;
+    let len = store.len().map_err(|error| error.to_string())?;
+    if len < file_len(header.size) {
+        return Err(format!("is damaged: it has {len} bytes, of {}", file_len(header.size)));
+    }
+    Ok(own)
+}
+
+impl Overlay {
+    pub(super) fn open(said: &Layered, read_only: bool, roots: &Roots) -> Result<Self, String> {
+        let place = roots.place(&said.top)?;
+        // BlockState, so that what is below a top that is made is opened once.
+        let _below = if is_to_be_made(&place)? { Some(make(said, &place, read_only, roots)?) } else { None };
+        let access = FileAccess { direct: said.direct, is_raw: true, ..FileAccess::default() };
+        let file = Arc::new(File::open(&place, access, read_only).map_err(|error| why_of(error, |why| why))?);
+        let Slots { counts, .. } = read_header(&*file)?;
+        let header = counts.expect("it was looked for");
+        if let Some(size) = said.size.filter(|size| *size != header.size) {
+            return Err(format!(
+                "has a disk of {} bytes, and not of {size}; size is for a top that is made",
+                header.size
+            ));
+        }
+        let base = said.base.clone().unwrap_or_else(|| header.base.path.clone());
+        let below = Below::open(&base, said.base_direct, roots, 1)?;
+        if below.files.len() > DEPTH_MAX {
+            return Err(format!("more than {DEPTH_MAX} overlays lie over each other"));
+        }
+        known(&header, &base, below.is)?;
+        let opened = Self::of(said.top.clone(), file, header, below, read_only)?;
+        tracing::info!(top = %said.top.display(), base = %base.display(), layers = opened.below.files.len(), "overlay opened");
+        Ok(opened)
+    }
+
+    /// Of files that are open.
+    pub(super) fn of<F: Store + Device + 'static>(
+        path: PathBuf,
+        file: Arc<F>,
+        header: Header,
+        below: Arc<Below>,
+        read_only: bool,
+    ) -> Result<Self, String> {
+        let own = read_map(&*file, &header)?;
+        let overlay = Self {
+            path,
+            top: Arc::clone(&file) as Arc<dyn Device>,
+            store: file,
+            size: header.size,
+            header: Mutex::new(header),
+            below,
+            own,
+            read_only,
+            claims: Mutex::new(Claims::default()),
+            gate: Mutex::new(FlushGate::default()),
+            mail: Mail::new(),
+            faults: Default::default(),
+        };
+        if !read_only {
+            // It is durable with the first flush, and so before any page of the map.
+            let open = |header: &mut Header| (header.opened, header.clean) = (header.opened + 1, false);
+            overlay.write_header(open).map_err(|error| format!("its header cannot be written: {error}"))?;
+        }
+        Ok(overlay)
+    }
+}
+
+/// Whether there is no top yet: no file, or one without data (make.1).
+fn is_to_be_made(place: &RootedPath<'_>) -> Result<bool, String> {
+    match place.metadata() {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(true),
+        Err(error) => Err(error.to_string()),
+        Ok(metadata) if !metadata.is_file() => Err("is no regular file, and a top is one".into()),
+        Ok(metadata) if metadata.len() == 0 => Ok(true),
+        Ok(_) => {
+            let file = place.open(OFlags::RDONLY).map_err(|error| error.to_string())?;
+            Ok(file::next_data(&file, 0).is_none())
+        }
+    }
+}
+
+/// Makes a top (make.1).
+fn make(said: &Layered, place: &RootedPath<'_>, read_only: bool, roots: &Roots) -> Result<Arc<Below>, String> {
+    if read_only {
+        return Err("is not there, and a top is not made for an export that is read-only".into());
+    }
+    let Some(base) = &said.base else { return Err("is not there; base=PATH says over what it is to be made".into()) };
+    let below = Below::open(base, said.base_direct, roots, 1)?;
+    let size = said.size.unwrap_or(below.size);
+    if size < below.size {
+        return Err(format!("size={size} is less than its base has ({} bytes); it may be more", below.size));
+    }
+    let path = absolute(base).map_err(|error| error.to_string())?;
+    let header = Header { sequence: 1, size, id: draw()?, opened: 0, clean: true, base: Base { path, is: below.is } };
+    let bytes = header.encode()?;
+    let fail = |error: io::Error| format!("cannot be made: {error}");
+    let (file, is_new) = place.make().map_err(fail)?;
+    let write = || {
+        file.set_len(file_len(size))?;
+        file.write_all_at(&bytes, header_offset(1))?;
+        file.sync_all()?;
+        let directory = place.path.parent().filter(|one| !one.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        fs::File::open(directory)?.sync_all()
+    };
+    write().map_err(|error| {
+        if is_new {
+            let _ = fs::remove_file(place.path);
+        }
+        fail(error)
+    })?;
+    tracing::info!(top = %place.path.display(), base = %base.display(), size, "overlay made");
+    Ok(below)
+}
+
+fn draw() -> Result<Id, String> {
+    let mut id = Id::default();
+    SystemRandom::new().fill(&mut id).map_err(|_| "the system has no random numbers")?;
+    Ok(id)
+}

@@ -1,0 +1,563 @@
+//! Format: what is in the file of a top, as bytes. Pure: neither files nor clocks.
+//!
+//! A top is one file: two headers, the map, the data. All numbers are little-endian, all parts lie on multiples of 4 KiB. Example: a disk
+//! of 1 GiB has 262,144 blocks, 17 pages of map with two slots each, and its byte 0 lies at byte 1 MiB of the file.
+//!
+//! ```text
+//! 0        header, slot A          8192       page 0 of the map, slot A      data     byte 0 of the disk
+//! 4096     header, slot B          12288      page 0 of the map, slot B      (from the next 1 MiB on)
+//!                                  16384      page 1 of the map, slot A …
+//! ```
+//!
+//! slot.1  A header or page is written to the slot that its sequence says (odd: A, even: B), so that a cut in the middle of a write
+//!           leaves the one before whole. Of two whole ones the higher sequence counts.
+//! slot.2  A slot of zeroes was never written. If no slot is whole, and one that must have been written is torn, the file is damaged:
+//!           only a first write (slot A, with slot B of zeroes) may be torn without a page before it. In a top that was closed in order
+//!           no page is torn: the header says so.
+//! slot.3  A page names the overlay and its place in the map, so that one of another file or place is not taken.
+//! slot.4  The checksum (CRC-32C) covers the whole of a header or page.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+
+/// The blocks that the map counts in, and the size of headers and pages.
+pub const BLOCK: u64 = 4096;
+/// Blocks that a page of the map tells of: two bits each, behind its own 64 bytes.
+pub const PAGE_BLOCKS: u64 = (BLOCK - HEAD as u64) * 4;
+/// The words of a page, each of 32 blocks.
+pub(super) const WORDS: usize = (BLOCK as usize - HEAD) / 8;
+/// What stands before the states of a page.
+const HEAD: usize = 64;
+/// Data begins on a multiple of this. Chosen: as large as the largest blocks and stripes of disks.
+const ALIGN: u64 = 1 << 20;
+/// How a header begins.
+pub const MAGIC: [u8; 8] = *b"FLoverly";
+const PAGE_MAGIC: [u8; 8] = *b"FLmap\0\0\0";
+const VERSION: u32 = 1;
+/// Where the path of the base begins in a header, and how long it may be.
+const PATH: usize = 160;
+const PATH_MAX: usize = BLOCK as usize - PATH - 4;
+/// The largest disk. Chosen: what files can hold, less than the map.
+const SIZE_MAX: u64 = 1 << 62;
+
+/// The name of an overlay, drawn when it was made.
+pub type Id = [u8; 16];
+
+/// What a top says of itself.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Header {
+    /// Grows with each writing of the header.
+    pub sequence: u64,
+    /// Of the disk, in bytes.
+    pub size: u64,
+    /// Drawn when it was made.
+    pub id: Id,
+    /// How often it was opened to be written.
+    pub opened: u64,
+    /// It was closed in order, and not opened to be written since: no page of its map is torn.
+    pub clean: bool,
+    /// What it lies over.
+    pub base: Base,
+}
+
+/// What lies under a top.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Base {
+    /// Where it was when the top was made.
+    pub path: PathBuf,
+    /// By what it is known again.
+    pub is: Fingerprint,
+}
+
+/// By what a base is known again.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Fingerprint {
+    /// A file of bare bytes.
+    Raw {
+        /// In bytes.
+        size: u64,
+        /// When it was changed last, in seconds and nanoseconds.
+        changed: (i64, u32),
+    },
+    /// The top of another overlay.
+    Top {
+        /// Its name.
+        id: Id,
+        /// How often it was opened to be written.
+        opened: u64,
+    },
+}
+
+/// How many pages the map of a disk has.
+pub(super) const fn pages(size: u64) -> u64 {
+    size.div_ceil(BLOCK).div_ceil(PAGE_BLOCKS)
+}
+
+/// Where the data begins in the file.
+pub(super) const fn data_offset(size: u64) -> u64 {
+    page_offset(pages(size), 1).next_multiple_of(ALIGN)
+}
+
+/// How long the file is.
+pub(super) const fn file_len(size: u64) -> u64 {
+    data_offset(size) + size.next_multiple_of(BLOCK)
+}
+
+/// Where a page lies that has this sequence (slot.1).
+pub(super) const fn page_offset(index: u64, sequence: u64) -> u64 {
+    2 * BLOCK + index * 2 * BLOCK + slot(sequence) as u64 * BLOCK
+}
+
+/// Where a header of this sequence lies (slot.1).
+pub(super) const fn header_offset(sequence: u64) -> u64 {
+    slot(sequence) as u64 * BLOCK
+}
+
+const fn slot(sequence: u64) -> usize {
+    if sequence % 2 == 1 { 0 } else { 1 }
+}
+
+/// A name of a slot, for people.
+pub(super) const SLOTS: [&str; 2] = ["A", "B"];
+
+impl Header {
+    /// As it lies in the file.
+    ///
+    /// # Errors
+    /// The path of the base is too long.
+    pub fn encode(&self) -> Result<Vec<u8>, String> {
+        let path = self.base.path.as_os_str().as_bytes();
+        if path.len() > PATH_MAX {
+            return Err(format!("the path of its base has {} bytes, and {PATH_MAX} are possible", path.len()));
+        }
+        let mut bytes = vec![0; BLOCK as usize];
+        let mut put = |at: usize, what: &[u8]| bytes[at..at + what.len()].copy_from_slice(what);
+        put(0, &MAGIC);
+        put(8, &VERSION.to_le_bytes());
+        put(12, &(BLOCK as u32).to_le_bytes());
+        put(16, &self.sequence.to_le_bytes());
+        put(24, &self.size.to_le_bytes());
+        put(32, &self.id);
+        put(48, &self.opened.to_le_bytes());
+        put(56, &data_offset(self.size).to_le_bytes());
+        match self.base.is {
+            Fingerprint::Raw { size, changed: (seconds, nanos) } => {
+                put(64, &0u32.to_le_bytes());
+                put(72, &size.to_le_bytes());
+                put(80, &seconds.to_le_bytes());
+                put(88, &nanos.to_le_bytes());
+            }
+            Fingerprint::Top { id, opened } => {
+                put(64, &1u32.to_le_bytes());
+                put(96, &id);
+                put(112, &opened.to_le_bytes());
+            }
+        }
+        put(68, &(path.len() as u32).to_le_bytes());
+        put(120, &u32::from(self.clean).to_le_bytes());
+        put(PATH, path);
+        seal(&mut bytes);
+        Ok(bytes)
+    }
+
+    /// Reads a header; `None`: it was never written.
+    ///
+    /// # Errors
+    /// It is none, it is damaged, or it is of a version that this program does not know.
+    pub fn decode(bytes: &[u8]) -> Result<Option<Self>, String> {
+        let bytes = bytes.get(..BLOCK as usize).ok_or("it ends within its header")?;
+        if is_zero(bytes) {
+            return Ok(None);
+        }
+        if bytes[..8] != MAGIC {
+            return Err("it begins with something else".into());
+        }
+        let version = u32_at(bytes, 8);
+        if version != VERSION {
+            return Err(format!("it has version {version}, and this program knows version {VERSION}"));
+        }
+        if !is_sealed(bytes) {
+            return Err("its checksum is wrong".into());
+        }
+        let (block, sequence, size) = (u32_at(bytes, 12), u64_at(bytes, 16), u64_at(bytes, 24));
+        if u64::from(block) != BLOCK {
+            return Err(format!("it has blocks of {block} bytes, and {BLOCK} are possible"));
+        }
+        if sequence == 0 || size == 0 || size > SIZE_MAX {
+            return Err(format!("a disk of {size} bytes, written for time {sequence}, is not possible"));
+        }
+        if u64_at(bytes, 56) != data_offset(size) {
+            return Err(format!("its data begins at byte {}, and not at {}", u64_at(bytes, 56), data_offset(size)));
+        }
+        let length = u32_at(bytes, 68) as usize;
+        let path = bytes[PATH..PATH + PATH_MAX].get(..length).ok_or("the path of its base is too long")?;
+        let is = match u32_at(bytes, 64) {
+            0 => {
+                let seconds = u64_at(bytes, 80).cast_signed();
+                Fingerprint::Raw { size: u64_at(bytes, 72), changed: (seconds, u32_at(bytes, 88)) }
+            }
+            1 => Fingerprint::Top { id: id_at(bytes, 96), opened: u64_at(bytes, 112) },
+            other => return Err(format!("its base is of kind {other}, which this program does not know")),
+        };
+        let clean = match u32_at(bytes, 120) {
+            0 => false,
+            1 => true,
+            other => return Err(format!("it was closed in way {other}, which this program does not know")),
+        };
+        let base = Base { path: Path::new(OsStr::from_bytes(path)).to_owned(), is };
+        Ok(Some(Self { sequence, size, id: id_at(bytes, 32), opened: u64_at(bytes, 48), clean, base }))
+    }
+}
+
+/// A page of the map, as it is to be written or was read.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PageImage {
+    /// Its place in the map.
+    pub index: u64,
+    /// Grows with each writing of it.
+    pub sequence: u64,
+    /// Two bits for each block, the first in the lowest.
+    pub words: Box<[u64; WORDS]>,
+}
+
+impl PageImage {
+    /// As it lies in the file of an overlay.
+    pub fn encode(&self, id: &Id, into: &mut [u8]) {
+        let into = &mut into[..BLOCK as usize];
+        into[..HEAD].fill(0);
+        into[..8].copy_from_slice(&PAGE_MAGIC);
+        into[8..16].copy_from_slice(&self.index.to_le_bytes());
+        into[16..24].copy_from_slice(&self.sequence.to_le_bytes());
+        into[24..40].copy_from_slice(id);
+        for (word, bytes) in self.words.iter().zip(into[HEAD..].chunks_exact_mut(8)) {
+            bytes.copy_from_slice(&word.to_le_bytes());
+        }
+        let sum = page_sum(into);
+        into[60..64].copy_from_slice(&sum.to_le_bytes());
+    }
+
+    /// Reads the page of this index of a disk with so many blocks; `None`: it was never written.
+    ///
+    /// # Errors
+    /// What of it is not as it must be.
+    pub fn decode(bytes: &[u8], id: &Id, index: u64, blocks: u64) -> Result<Option<Self>, String> {
+        let bytes = bytes.get(..BLOCK as usize).ok_or("the file ends there")?;
+        if is_zero(bytes) {
+            return Ok(None);
+        }
+        if bytes[..8] != PAGE_MAGIC {
+            return Err("it begins with something else".into());
+        }
+        if u32_at(bytes, 60) != page_sum(bytes) {
+            return Err("its checksum is wrong".into());
+        }
+        if u64_at(bytes, 8) != index {
+            return Err(format!("it is page {}", u64_at(bytes, 8)));
+        }
+        if id_at(bytes, 24) != *id {
+            return Err("it is of another overlay".into());
+        }
+        let sequence = u64_at(bytes, 16);
+        if sequence == 0 {
+            return Err("its sequence is 0".into());
+        }
+        let mut words = Box::new([0; WORDS]);
+        for (word, bytes) in words.iter_mut().zip(bytes[HEAD..].chunks_exact(8)) {
+            *word = u64_at(bytes, 0);
+        }
+        let own = blocks.saturating_sub(index * PAGE_BLOCKS).min(PAGE_BLOCKS);
+        for (at, word) in words.iter().enumerate() {
+            // Data is 01, zero 10.
+            if word & word >> 1 & LOW != 0 {
+                return Err("a block of it has a state that is none".into());
+            }
+            let within = own.saturating_sub(at as u64 * 32).min(32);
+            if within < 32 && word >> (2 * within) != 0 {
+                return Err("it tells of blocks beyond the disk".into());
+            }
+        }
+        Ok(Some(Self { index, sequence, words }))
+    }
+}
+
+/// The lower bit of each block.
+pub(super) const LOW: u64 = 0x5555_5555_5555_5555;
+
+/// Of the two slots of a header or page, the one that counts (slot.1, slot.2).
+#[derive(Debug)]
+pub struct Slots<T> {
+    /// The last whole one, if one was written.
+    pub counts: Option<T>,
+    /// What is wrong, and with which slot.
+    pub torn: Option<(usize, String)>,
+}
+
+/// Which of two slots counts, by what was read of each and the sequences of those that are whole.
+///
+/// # Errors
+/// None is whole, though one was.
+pub(super) fn choose<T>(
+    [a, b]: [Result<Option<T>, String>; 2],
+    sequence: impl Fn(&T) -> u64,
+) -> Result<Slots<T>, String> {
+    let misplaced = |at: usize, one: &T| {
+        (slot(sequence(one)) != at)
+            .then(|| format!("it has sequence {}, which belongs to the other slot", sequence(one)))
+    };
+    let placed = |at: usize, read: Result<Option<T>, String>| match read {
+        Ok(Some(one)) => misplaced(at, &one).map_or(Ok(Some(one)), Err),
+        other => other,
+    };
+    let (a, b) = (placed(0, a), placed(1, b));
+    match (a, b) {
+        (Ok(Some(a)), Ok(Some(b))) => {
+            let counts = if sequence(&a) > sequence(&b) { a } else { b };
+            Ok(Slots { counts: Some(counts), torn: None })
+        }
+        (Ok(Some(one)), Ok(None)) if sequence(&one) == 1 => Ok(Slots { counts: Some(one), torn: None }),
+        // Slot A is written first, and again only when B was.
+        (Ok(Some(one)), Ok(None)) => {
+            Err(format!("slot A has sequence {}, and slot B, which was written before it, has nothing", sequence(&one)))
+        }
+        (Ok(None), Ok(Some(_))) => Err("slot B was written, and slot A, which comes first, has nothing".into()),
+        (Ok(None), Ok(None)) => Ok(Slots { counts: None, torn: None }),
+        (Ok(Some(one)), Err(why)) => Ok(Slots { counts: Some(one), torn: Some((1, why)) }),
+        (Err(why), Ok(Some(one))) => Ok(Slots { counts: Some(one), torn: Some((0, why)) }),
+        (Err(why), Ok(None)) => Ok(Slots { counts: None, torn: Some((0, why)) }),
+        (Ok(None), Err(why)) => Err(format!("slot A has nothing, and slot B, which comes after it: {why}")),
+        (Err(a), Err(b)) => Err(format!("slot A: {a}; slot B: {b}")),
+    }
+}
+
+/// The header that counts, of the first two blocks of a file; `None`: it has none yet.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn headers(bytes: &[u8]) -> Result<Slots<Header>, String> {
+    let slot = |at: usize| Header::decode(bytes.get(at * BLOCK as usize..).unwrap_or_default());
+    choose([slot(0), slot(1)], |header| header.sequence)
+}
+
+/// The page of the map that counts, of its two slots.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn page(bytes: &[u8], id: &Id, index: u64, blocks: u64) -> Result<Slots<PageImage>, String> {
+    let slot = |at: usize| PageImage::decode(bytes.get(at * BLOCK as usize..).unwrap_or_default(), id, index, blocks);
+    choose([slot(0), slot(1)], |page| page.sequence)
+}
+
+fn is_zero(bytes: &[u8]) -> bool {
+    bytes.chunks(64).all(|chunk| chunk.iter().all(|byte| *byte == 0))
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"))
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"))
+}
+
+fn id_at(bytes: &[u8], at: usize) -> Id {
+    bytes[at..at + 16].try_into().expect("sixteen bytes")
+}
+
+/// Puts its checksum behind a header.
+fn seal(bytes: &mut [u8]) {
+    let (all, sum) = bytes.split_at_mut(BLOCK as usize - 4);
+    sum.copy_from_slice(&crc(all, 0).to_le_bytes());
+}
+
+fn is_sealed(bytes: &[u8]) -> bool {
+    crc(&bytes[..BLOCK as usize - 4], 0) == u32_at(bytes, BLOCK as usize - 4)
+}
+
+/// Of all of a page but the checksum itself.
+fn page_sum(bytes: &[u8]) -> u32 {
+    crc(&bytes[HEAD..], crc(&bytes[..60], 0))
+}
+
+/// CRC-32C (Castagnoli), eight bytes at a time, on from that of what came before. No crate of the tree has one, and two of the
+/// tables' lines are all that there is to it.
+fn crc(bytes: &[u8], before: u32) -> u32 {
+    let mut sum = !before;
+    let mut chunks = bytes.chunks_exact(8);
+    for chunk in &mut chunks {
+        let word = u64_at(chunk, 0) ^ u64::from(sum);
+        sum = (0..8).fold(0, |sum, at| sum ^ TABLES[7 - at][(word >> (8 * at) & 0xff) as usize]);
+    }
+    chunks.remainder().iter().for_each(|byte| sum = TABLES[0][(sum as u8 ^ byte) as usize] ^ sum >> 8);
+    !sum
+}
+
+const TABLES: [[u32; 256]; 8] = tables();
+
+const fn tables() -> [[u32; 256]; 8] {
+    let mut tables = [[0; 256]; 8];
+    let mut byte = 0;
+    while byte < 256 {
+        let mut sum = byte as u32;
+        let mut bit = 0;
+        while bit < 8 {
+            sum = if sum & 1 == 1 { sum >> 1 ^ 0x82f6_3b78 } else { sum >> 1 };
+            bit += 1;
+        }
+        tables[0][byte] = sum;
+        byte += 1;
+    }
+    let mut at = 1;
+    while at < 8 {
+        let mut byte = 0;
+        while byte < 256 {
+            let sum = tables[at - 1][byte];
+            tables[at][byte] = tables[0][(sum & 0xff) as usize] ^ sum >> 8;
+            byte += 1;
+        }
+        at += 1;
+    }
+    tables
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn header() -> Header {
+        let is = Fingerprint::Raw { size: 1 << 30, changed: (1_700_000_000, 5) };
+        let base = Base { path: "/images/base.img".into(), is };
+        Header { sequence: 1, size: 1 << 30, id: [7; 16], opened: 1, clean: false, base }
+    }
+
+    fn sealed(mut bytes: Vec<u8>) -> Vec<u8> {
+        seal(&mut bytes);
+        bytes
+    }
+
+    #[test]
+    fn the_checksum_is_crc_32c() {
+        assert_eq!(crc(b"123456789", 0), 0xe306_9283, "the check value of the algorithm");
+        assert_eq!(crc(&[0; 32], 0), 0x8a91_36aa, "RFC 3720, B.4");
+        let text: Vec<u8> = (0..100).collect();
+        assert_eq!(crc(&text[33..], crc(&text[..33], 0)), crc(&text, 0));
+    }
+
+    #[test]
+    fn a_header_is_read_as_it_was_written() {
+        let one = header();
+        assert_eq!(Header::decode(&one.encode().unwrap()), Ok(Some(one.clone())));
+        let base = Base { path: "t".into(), is: Fingerprint::Top { id: [9; 16], opened: 4 } };
+        let other = Header { sequence: 2, size: 512, clean: true, base, ..one.clone() };
+        assert_eq!(Header::decode(&other.encode().unwrap()), Ok(Some(other)));
+        assert_eq!(Header::decode(&[0; 4096]), Ok(None));
+        let long = Base { path: "x".repeat(4000).into(), ..one.base.clone() };
+        assert!(Header { base: long, ..one }.encode().is_err());
+    }
+
+    /// slot.4
+    #[test]
+    fn no_byte_of_a_header_or_page_changes_unseen() {
+        let good = header().encode().unwrap();
+        let page = PageImage { index: 3, sequence: 1, words: Box::new([0x1249; WORDS]) };
+        let mut image = vec![0; BLOCK as usize];
+        page.encode(&[7; 16], &mut image);
+        assert_eq!(PageImage::decode(&image, &[7; 16], 3, 1 << 20), Ok(Some(page)));
+        for at in 0..BLOCK as usize {
+            let mut bad = good.clone();
+            bad[at] ^= 0x10;
+            assert!(Header::decode(&bad).is_err(), "byte {at} of a header");
+            let mut bad = image.clone();
+            bad[at] ^= 0x10;
+            assert!(PageImage::decode(&bad, &[7; 16], 3, 1 << 20).is_err(), "byte {at} of a page");
+        }
+    }
+
+    /// A header whose checksum is right, and that cannot be: each field.
+    #[test]
+    fn a_header_that_cannot_be_is_refused_with_what_is_wrong() {
+        let good = header().encode().unwrap();
+        for (at, bytes, why) in [
+            (0, &b"x"[..], "something else"),
+            (8, &[2], "version 2"),
+            (12, &[0, 2], "blocks of 512 bytes"),
+            (16, &[0], "is not possible"),
+            (24, &[0, 0, 0, 0], "is not possible"),
+            (31, &[0xff], "is not possible"),
+            (56, &[1], "its data begins at byte"),
+            (64, &[9], "kind 9"),
+            (68, &[0xff, 0xff], "too long"),
+            (120, &[2], "closed in way 2"),
+        ] {
+            let mut bad = good.clone();
+            bad[at..at + bytes.len()].copy_from_slice(bytes);
+            let says = Header::decode(&sealed(bad)).unwrap_err();
+            assert!(says.contains(why), "{at}: {says}");
+        }
+        assert!(Header::decode(&good[..4095]).unwrap_err().contains("ends within"));
+    }
+
+    /// slot.3
+    #[test]
+    fn a_page_that_cannot_be_is_refused_with_what_is_wrong() {
+        let words = Box::new([0; WORDS]);
+        let page = |index, sequence, id: u8, change: &dyn Fn(&mut [u64; WORDS])| {
+            let mut page = PageImage { index, sequence, words: words.clone() };
+            change(&mut page.words);
+            let mut bytes = vec![0; BLOCK as usize];
+            page.encode(&[id; 16], &mut bytes);
+            PageImage::decode(&bytes, &[7; 16], 1, PAGE_BLOCKS + 33)
+        };
+        assert!(page(1, 1, 7, &|words| words[1] = 2).is_ok());
+        for (read, why) in [
+            (page(0, 1, 7, &|_| ()), "it is page 0"),
+            (page(1, 0, 7, &|_| ()), "sequence is 0"),
+            (page(1, 1, 8, &|_| ()), "another overlay"),
+            (page(1, 1, 7, &|words| words[0] = 3 << 8), "a state that is none"),
+            (page(1, 1, 7, &|words| words[1] = 1 << 2), "beyond the disk"),
+            (page(1, 1, 7, &|words| words[503] = 1), "beyond the disk"),
+        ] {
+            let says = read.unwrap_err();
+            assert!(says.contains(why), "{says}");
+        }
+    }
+
+    /// slot.1, slot.2
+    #[test]
+    fn the_last_whole_slot_counts_and_none_that_must_be_there_may_be_missing() {
+        let bad = || Err("torn".to_owned());
+        let chosen = |a, b| {
+            choose([a, b], |sequence: &u64| *sequence).map(|slots| (slots.counts, slots.torn.map(|torn| torn.0)))
+        };
+        for (a, b, counts) in [
+            (Ok(None), Ok(None), Ok((None, None))),
+            (bad(), Ok(None), Ok((None, Some(0)))),
+            (Ok(Some(1)), Ok(None), Ok((Some(1), None))),
+            (Ok(Some(1)), bad(), Ok((Some(1), Some(1)))),
+            (Ok(Some(1)), Ok(Some(2)), Ok((Some(2), None))),
+            (bad(), Ok(Some(2)), Ok((Some(2), Some(0)))),
+            (Ok(Some(3)), Ok(Some(2)), Ok((Some(3), None))),
+        ] {
+            assert_eq!(chosen(a.clone(), b.clone()), counts, "{a:?} {b:?}");
+        }
+        for (a, b) in [
+            (bad(), bad()),
+            (Ok(None), bad()),
+            (Ok(None), Ok(Some(2))),
+            (Ok(Some(3)), Ok(None)),
+            (Ok(Some(2)), bad()),
+            (Ok(Some(2)), Ok(Some(1))),
+        ] {
+            assert!(chosen(a.clone(), b.clone()).is_err(), "{a:?} {b:?}");
+        }
+    }
+
+    #[test]
+    fn the_data_of_a_disk_begins_behind_its_map() {
+        assert_eq!((pages(1), data_offset(1), file_len(1)), (1, 1 << 20, (1 << 20) + 4096));
+        assert_eq!((pages(1 << 30), data_offset(1 << 30)), (17, 1 << 20));
+        let tera = 1 << 40;
+        assert!(page_offset(pages(tera), 1) <= data_offset(tera) && data_offset(tera) < tera / 4000);
+        assert_eq!([page_offset(0, 1), page_offset(0, 2), page_offset(1, 3)], [8192, 12288, 16384]);
+    }
+}

@@ -1,0 +1,746 @@
+//! A worker's requests on an overlay: each is one or several steps on the files of it.
+//!
+//! step.1  A read goes to the file that has its blocks, in runs. A write of blocks that are in the top goes there. Neither waits for others.
+//! step.2  A request that changes where blocks are goes through these: it gets its blocks alone (claim.1); the map's page gets room in the
+//!         file (overlay.6); blocks that it has in part are read from below; all is written; the map is told; the blocks are let go.
+//! step.3  What was read around a part, and the client's bytes, are one write: nothing is copied.
+//! step.4  A flush that finds pages to write is a sync, writes of the pages, and a sync (overlay.3).
+//! step.5  Of a request with a step that the file could not take now, that stage is done again; of one with no stages the request is offered
+//!         again.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use fairlift_core::queue::Segment;
+use fairlift_core::time::ms;
+use fairlift_core::{Bytes, Duration, Errno, Flags, Instant, Op, Outcome, Tag, Token};
+use slab::Slab;
+
+use super::format::{BLOCK, Id, PageImage, data_offset, page_offset};
+use super::gate::FlushTurn;
+use super::map::{BlockState, Cover, Place};
+use super::{BlockWaiter, Overlay};
+use crate::device::Device as _;
+use crate::device::lane::{Address, Completed, Io, Lane, Request};
+use crate::kernel::call::{Call, Work};
+use crate::kernel::ring::Source;
+use crate::kernel::ticket::{Memory, Ticket, zero};
+use crate::sync::lock;
+
+/// The lane of the top. Those of what is below follow.
+const TOP: usize = 0;
+/// A step that is our own call of the ring.
+const OURS: usize = usize::MAX;
+/// No more steps than this at once: they are named by tags. Chosen: half of what those can name; one request has at most 300.
+const STEPS_MAX: usize = 1 << 15;
+/// How many pages of the map a flush writes at once. Chosen: enough to keep a disk busy, and 128 KiB of memory.
+const PAGES_AT_ONCE: usize = 32;
+/// How long until a step is tried again that a file could not take. Chosen: the kernel was short of memory.
+const AGAIN: Duration = ms(1);
+
+/// A worker's side of an overlay.
+pub(super) struct OnOverlay {
+    device: Arc<Overlay>,
+    address: Address,
+    /// Of the files: the top's, then those below it from the bottom.
+    lanes: Vec<Box<dyn Lane>>,
+    /// Those that answer by the clock.
+    timed: Vec<usize>,
+    asked: Slab<Asked>,
+    /// Which request a step is of, and on which lane it is.
+    steps: Slab<(usize, usize)>,
+    /// What each lane is to be given.
+    batches: Vec<Batch>,
+    /// Requests that can go on: they have got their blocks, or may flush.
+    ready: Vec<usize>,
+    /// Those whose stage is to be done again, from then on.
+    again: Vec<usize>,
+    again_at: Instant,
+    now: Instant,
+    ended: Vec<(Tag, Outcome)>,
+    busy: Vec<Tag>,
+    granted: Vec<BlockWaiter>,
+}
+
+/// Requests for a lane.
+#[derive(Default)]
+struct Batch {
+    requests: Vec<Request>,
+    segments: Vec<Segment>,
+}
+
+/// A request that was taken in.
+struct Asked {
+    request: Request,
+    /// Its memory, if there is more to be done with it than to pass it on.
+    segments: Vec<Segment>,
+    /// Steps under way.
+    left: u32,
+    outcome: Outcome,
+    /// A step could not be taken (step.5).
+    busy: bool,
+    stage: TopStage,
+}
+
+/// How far a request is.
+enum TopStage {
+    /// It ends when its steps have.
+    Only,
+    /// It waits for its blocks, or for room in the map (step.2).
+    Claim(Change),
+    Reserve(Change, u64),
+    Fill(Change),
+    Store(Change),
+    /// It waits for another flush.
+    Wait,
+    Sync(Vec<PageImage>),
+    /// So many pages are written, and these are being written.
+    Pages(Vec<PageImage>, usize, Vec<usize>),
+    Settle(Vec<PageImage>),
+}
+
+/// What a request changes.
+#[derive(Default)]
+struct Change {
+    blocks: Range<u64>,
+    edges: Vec<Edge>,
+    /// What the top has of which blocks, once all is written.
+    becomes: Vec<(Range<u64>, BlockState)>,
+}
+
+/// A block that a request has in part, and that is not in the top.
+struct Edge {
+    block: u64,
+    from: Place,
+    /// Of the memory that all of it is read into.
+    ticket: usize,
+}
+
+/// What a lane of a file uses of ours, with answers of its own.
+macro_rules! inner {
+    ($self:ident, $io:ident) => {
+        Io {
+            context: $io.context,
+            ring: &mut *$io.ring,
+            pool: &mut *$io.pool,
+            tickets: &mut *$io.tickets,
+            helpers: $io.helpers,
+            notifiers: $io.notifiers,
+            ended: &mut $self.ended,
+            busy: &mut $self.busy,
+            mapped: &mut *$io.mapped,
+            launch: false,
+        }
+    };
+}
+
+impl OnOverlay {
+    pub(super) fn new(device: Arc<Overlay>, address: Address) -> Self {
+        let beside = Address { is_beside: true, ..address };
+        let below = device.below.files.iter().map(|file| Arc::clone(&file.device).lane(beside));
+        let lanes: Vec<_> = [Arc::clone(&device.top).lane(address)].into_iter().chain(below).collect();
+        let timed = (0..lanes.len()).filter(|lane| lanes[*lane].is_by_the_clock()).collect();
+        Self {
+            device,
+            address,
+            batches: lanes.iter().map(|_| Batch::default()).collect(),
+            lanes,
+            timed,
+            asked: Slab::new(),
+            steps: Slab::new(),
+            ready: Vec::new(),
+            again: Vec::new(),
+            again_at: Instant::ZERO,
+            now: Instant::ZERO,
+            ended: Vec::new(),
+            busy: Vec::new(),
+            granted: Vec::new(),
+        }
+    }
+
+    // ---- taking in ----
+
+    fn take(&mut self, io: &mut Io<'_>, request: &Request, segments: &[Segment]) {
+        match request.op {
+            _ if self.steps.len() >= STEPS_MAX => io.busy.push(request.tag),
+            Op::Read => self.read(io, request, segments),
+            Op::Write if self.device.places().is_in_top(request.at, request.bytes) => {
+                let key = self.ask(request, &[], TopStage::Only);
+                self.on_top(key, *request, segments);
+            }
+            Op::Write | Op::Discard | Op::WriteZeroes => self.change(io, request, segments),
+            Op::Flush => {
+                let key = self.ask(request, &[], TopStage::Wait);
+                self.ready.push(key);
+            }
+        }
+    }
+
+    fn ask(&mut self, request: &Request, segments: &[Segment], stage: TopStage) -> usize {
+        let asked = Asked {
+            request: *request,
+            segments: segments.to_vec(),
+            left: 0,
+            outcome: Outcome::Done,
+            busy: false,
+            stage,
+        };
+        self.asked.insert(asked)
+    }
+
+    /// step.1
+    fn read(&mut self, io: &mut Io<'_>, request: &Request, segments: &[Segment]) {
+        let device = Arc::clone(&self.device);
+        let mut key = None;
+        for (place, at, bytes) in device.places().runs(request.at, request.bytes) {
+            // The block in which the base ends may have a rest that is not even a sector of it.
+            let is_there = place != Place::Below(0) || at < device.below.base_size;
+            let part = cut(segments, at - request.at, bytes);
+            match device.file_of(place).filter(|_| is_there) {
+                None => part.for_each(|segment| {
+                    let memory = &mut io.tickets[segment.token.0 as usize].memory;
+                    memory.for_each(segment.offset.get() as usize, segment.bytes.get() as usize, |piece| zero(&piece));
+                }),
+                Some((lane, offset)) => {
+                    let key = *key.get_or_insert_with(|| self.ask(request, &[], TopStage::Only));
+                    self.step(key, lane, Request { at: at + offset, bytes, ..*request }, part);
+                }
+            }
+        }
+        if key.is_none() {
+            io.ended.push((request.tag, Outcome::Done));
+        }
+    }
+
+    /// step.2
+    fn change(&mut self, io: &mut Io<'_>, request: &Request, segments: &[Segment]) {
+        let Request { op, at, bytes, .. } = *request;
+        let Cover { whole, .. } = Cover::of(at, bytes);
+        let blocks = if op == Op::Discard { whole } else { at / BLOCK..(at + bytes).div_ceil(BLOCK) };
+        let zeroes = op == Op::Discard || op == Op::WriteZeroes && !request.flags.contains(Flags::NO_UNMAP);
+        if zeroes
+            && (blocks.is_empty() || self.device.own.run(blocks.start, blocks.end) == (BlockState::Zero, blocks.end))
+        {
+            return io.ended.push((request.tag, Outcome::Done));
+        }
+        let change = Change { blocks: blocks.clone(), ..Change::default() };
+        let key = self.ask(request, segments, TopStage::Claim(change));
+        if lock(&self.device.claims).claim(blocks, (io.context, key)) {
+            self.ready.push(key);
+        }
+    }
+
+    /// Adds a step of a request, for a lane.
+    fn step(&mut self, key: usize, lane: usize, request: Request, segments: impl Iterator<Item = Segment>) {
+        let tag = Tag(u16::try_from(self.steps.insert((key, lane))).expect("steps are bounded"));
+        self.asked[key].left += 1;
+        let Batch { requests, segments: all } = &mut self.batches[lane];
+        let before = all.len();
+        all.extend(segments);
+        requests.push(Request { tag, segments: all.len() - before, ..request });
+    }
+
+    /// Adds a step on the data of the top.
+    fn on_top(&mut self, key: usize, request: Request, segments: &[Segment]) {
+        let at = request.at + data_offset(self.device.size);
+        self.step(key, TOP, Request { at, ..request }, segments.iter().copied());
+    }
+
+    /// Adds a step that makes the top durable.
+    fn sync(&mut self, key: usize) {
+        let request = Request { op: Op::Flush, flags: Flags::NONE, at: 0, bytes: 0, ..self.asked[key].request };
+        self.step(key, TOP, request, std::iter::empty());
+    }
+
+    // ---- going on ----
+
+    /// Does all that can be done now.
+    fn work(&mut self, io: &mut Io<'_>) {
+        loop {
+            while let Some(key) = self.ready.pop() {
+                self.go_on(io, key);
+            }
+            for lane in 0..self.lanes.len() {
+                let mut batch = std::mem::take(&mut self.batches[lane]);
+                if !batch.requests.is_empty() {
+                    let mut inner = inner!(self, io);
+                    self.lanes[lane].queue(&mut inner, self.now, &batch.requests, &batch.segments);
+                    io.launch |= inner.launch;
+                    batch.requests.clear();
+                    batch.segments.clear();
+                }
+                self.batches[lane] = batch;
+            }
+            if self.ended.is_empty() && self.busy.is_empty() && self.ready.is_empty() {
+                return;
+            }
+            let (mut ended, mut busy) = (std::mem::take(&mut self.ended), std::mem::take(&mut self.busy));
+            ended.drain(..).for_each(|(tag, outcome)| self.landed(io, tag, Some(outcome)));
+            busy.drain(..).for_each(|tag| self.landed(io, tag, None));
+            // Nothing is put there meanwhile.
+            (self.ended, self.busy) = (ended, busy);
+        }
+    }
+
+    /// A step has ended; `None`: it could not be taken.
+    fn landed(&mut self, io: &mut Io<'_>, tag: Tag, outcome: Option<Outcome>) {
+        let (key, _) = self.steps.remove(tag.0.into());
+        let asked = &mut self.asked[key];
+        match outcome {
+            Some(outcome) => asked.outcome = asked.outcome.and(outcome),
+            None => asked.busy = true,
+        }
+        asked.left -= 1;
+        if asked.left > 0 {
+            return;
+        }
+        let again = std::mem::take(&mut asked.busy) && asked.outcome == Outcome::Done;
+        match (&asked.stage, again) {
+            (TopStage::Only, true) => {
+                io.busy.push(asked.request.tag); // step.5
+                self.asked.remove(key);
+            }
+            (_, true) => {
+                self.again.push(key);
+                self.again_at = self.now + AGAIN;
+            }
+            (_, false) => self.stage_ended(io, key),
+        }
+    }
+
+    /// All steps of a stage have ended.
+    fn stage_ended(&mut self, io: &mut Io<'_>, key: usize) {
+        let asked = &mut self.asked[key];
+        let outcome = asked.outcome;
+        let stage = std::mem::replace(&mut asked.stage, TopStage::Only);
+        match (stage, outcome) {
+            (TopStage::Only, _) => self.end(io, key),
+            (TopStage::Reserve(change, index), Outcome::Done) => {
+                self.device.own.reserved(index);
+                self.reserve(io, key, change);
+            }
+            (TopStage::Fill(change), Outcome::Done) => self.store(io, key, change),
+            (
+                TopStage::Claim(change)
+                | TopStage::Reserve(change, _)
+                | TopStage::Fill(change)
+                | TopStage::Store(change),
+                _,
+            ) => {
+                self.changed(io, key, change);
+            }
+            (TopStage::Sync(pages), Outcome::Done) => self.write_pages(io, key, pages, 0),
+            (TopStage::Pages(pages, done, tickets), outcome) => {
+                tickets.iter().for_each(|ticket| give_back(io, *ticket));
+                let done = done + tickets.len();
+                match outcome {
+                    Outcome::Done if done < pages.len() => self.write_pages(io, key, pages, done),
+                    Outcome::Done => {
+                        self.asked[key].stage = TopStage::Settle(pages);
+                        self.sync(key);
+                    }
+                    Outcome::Failed(_) => self.flushed(io, key, &pages),
+                }
+            }
+            (TopStage::Wait, _) => unreachable!("a flush that waits has no steps"),
+            (TopStage::Sync(pages) | TopStage::Settle(pages), _) => self.flushed(io, key, &pages),
+        }
+    }
+
+    /// A request can go on that has waited, or its stage is to be done again.
+    fn go_on(&mut self, io: &mut Io<'_>, key: usize) {
+        let stage = std::mem::replace(&mut self.asked[key].stage, TopStage::Only);
+        match stage {
+            TopStage::Claim(change) => {
+                let Request { op, at, bytes, .. } = self.asked[key].request;
+                if op == Op::Write && self.device.places().is_in_top(at, bytes) {
+                    // Whoever had the blocks before has put them there.
+                    self.let_go(io, &change.blocks);
+                    let segments = std::mem::take(&mut self.asked[key].segments);
+                    return self.on_top(key, self.asked[key].request, &segments);
+                }
+                self.reserve(io, key, change);
+            }
+            TopStage::Reserve(change, _) => self.reserve(io, key, change),
+            TopStage::Fill(change) => self.read_edges(io, key, change),
+            TopStage::Store(change) => self.store(io, key, change),
+            TopStage::Wait => self.flush(io, key),
+            TopStage::Sync(pages) => {
+                self.asked[key].stage = TopStage::Sync(pages);
+                self.sync(key);
+            }
+            TopStage::Pages(pages, done, tickets) => {
+                tickets.iter().for_each(|ticket| give_back(io, *ticket));
+                self.write_pages(io, key, pages, done);
+            }
+            TopStage::Settle(pages) => {
+                self.asked[key].stage = TopStage::Settle(pages);
+                self.sync(key);
+            }
+            TopStage::Only => unreachable!("one with a single stage does not wait"),
+        }
+    }
+
+    /// overlay.6
+    fn reserve(&mut self, io: &mut Io<'_>, key: usize, change: Change) {
+        while let Some(index) = self.device.own.unreserved(&change.blocks) {
+            let Some(file) = self.address.file else {
+                self.device.own.reserved(index);
+                continue;
+            };
+            let step = self.steps.insert((key, OURS));
+            let asked = &mut self.asked[key];
+            (asked.left, asked.stage) = (asked.left + 1, TopStage::Reserve(change, index));
+            // Room is made, and nothing changed: another worker may do the same, and a flush may write there.
+            let work = Work::Allocate { mode: libc::FALLOC_FL_KEEP_SIZE, at: page_offset(index, 1), len: 2 * BLOCK };
+            let Address { disk, place, .. } = self.address;
+            let tag = Tag(u16::try_from(step).expect("steps are bounded"));
+            // SAFETY: the call names no memory; its descriptor is the device's, which has a request.
+            unsafe { io.ring.push(Call::File(file, work), Source::Io { disk, place, tag }.pack()) }
+            return;
+        }
+        self.fill(io, key, change);
+    }
+
+    /// Our own call of the ring has ended.
+    fn allocated(&mut self, io: &mut Io<'_>, tag: Tag, result: i32) {
+        let outcome = match -result {
+            libc::EINTR | libc::EAGAIN => None,
+            // Here a full disk may fail a flush.
+            libc::EOPNOTSUPP | libc::ENOSYS | libc::ENODEV => Some(Outcome::Done),
+            errno @ 1.. => {
+                self.device.failed(Op::Write, Errno(errno));
+                Some(Outcome::Failed(Errno(errno)))
+            }
+            ..=0 => Some(Outcome::Done),
+        };
+        self.landed(io, tag, outcome);
+    }
+
+    /// Gets memory for the blocks that a request has in part, where they are not in the top.
+    fn fill(&mut self, io: &mut Io<'_>, key: usize, mut change: Change) {
+        let Request { op, at, bytes, .. } = self.asked[key].request;
+        let parts = if op == Op::Discard { Vec::new() } else { Cover::of(at, bytes).parts };
+        for block in parts {
+            let from = self.device.places().of(block);
+            let is_needed = match from {
+                Place::Top => false,
+                Place::Nowhere => op == Op::Write,
+                Place::Below(_) => true,
+            };
+            if is_needed {
+                let mut buffer = io.pool.get_anyway(BLOCK as usize);
+                buffer.bytes_mut().fill(0);
+                let ticket = io.tickets.insert(Ticket { owner: 0, memory: Memory::Pool(buffer) });
+                change.edges.push(Edge { block, from, ticket });
+            }
+        }
+        self.read_edges(io, key, change);
+    }
+
+    fn read_edges(&mut self, io: &mut Io<'_>, key: usize, change: Change) {
+        let mut some = false;
+        for edge in &change.edges {
+            let Some((lane, offset)) = self.device.file_of(edge.from) else { continue };
+            some = true;
+            let at = edge.block * BLOCK + offset;
+            let request = Request { op: Op::Read, flags: Flags::SYNC, at, bytes: BLOCK, ..self.asked[key].request };
+            self.step(key, lane, request, std::iter::once(memory_of(edge, 0..BLOCK)));
+        }
+        if some {
+            self.asked[key].stage = TopStage::Fill(change);
+        } else {
+            self.store(io, key, change);
+        }
+    }
+
+    /// Writes all that a request writes.
+    fn store(&mut self, io: &mut Io<'_>, key: usize, mut change: Change) {
+        change.becomes.clear();
+        match self.asked[key].request.op {
+            Op::Write => self.store_write(key, &mut change),
+            Op::Discard | Op::WriteZeroes => self.store_zeroes(io, key, &mut change),
+            Op::Read | Op::Flush => unreachable!("it changes nothing"),
+        }
+        if self.asked[key].left == 0 {
+            self.changed(io, key, change);
+        } else {
+            self.asked[key].stage = TopStage::Store(change);
+        }
+    }
+
+    /// step.3
+    fn store_write(&mut self, key: usize, change: &mut Change) {
+        let request = self.asked[key].request;
+        let (mut at, mut end) = (request.at, request.at + request.bytes);
+        let (mut segments, client) = (Vec::new(), std::mem::take(&mut self.asked[key].segments));
+        if let Some(head) = change.edges.iter().find(|edge| edge.block == at / BLOCK && !at.is_multiple_of(BLOCK)) {
+            segments.push(memory_of(head, 0..at % BLOCK));
+            at -= at % BLOCK;
+        }
+        segments.extend(&client);
+        if let Some(tail) = change.edges.iter().find(|edge| edge.block == end / BLOCK && !end.is_multiple_of(BLOCK)) {
+            segments.push(memory_of(tail, end % BLOCK..BLOCK));
+            end = end.next_multiple_of(BLOCK);
+        }
+        self.asked[key].segments = client; // it may be done again
+        change.becomes.push((change.blocks.clone(), BlockState::Data));
+        self.on_top(key, Request { at, bytes: end - at, ..request }, &segments);
+    }
+
+    /// overlay.4
+    fn store_zeroes(&mut self, io: &mut Io<'_>, key: usize, change: &mut Change) {
+        let request = self.asked[key].request;
+        let Cover { parts, whole } = Cover::of(request.at, request.bytes);
+        let range = |blocks: &Range<u64>| (blocks.start * BLOCK, (blocks.end - blocks.start) * BLOCK);
+        if !whole.is_empty() && request.flags.contains(Flags::NO_UNMAP) && request.op == Op::WriteZeroes {
+            let (at, bytes) = range(&whole);
+            self.on_top(key, Request { at, bytes, ..request }, &[]);
+            change.becomes.push((whole, BlockState::Data));
+        } else if !whole.is_empty() {
+            if let Some(data) = self.data_within(&whole) {
+                let (at, bytes) = range(&data);
+                self.on_top(key, Request { op: Op::Discard, flags: Flags::NONE, at, bytes, ..request }, &[]);
+            }
+            change.becomes.push((whole, BlockState::Zero));
+        }
+        if request.op == Op::Discard {
+            return; // it may leave as they are what it has of blocks in part
+        }
+        for block in parts {
+            let from = request.at.max(block * BLOCK);
+            let to = (request.at + request.bytes).min((block + 1) * BLOCK);
+            let edge = change.edges.iter().find(|edge| edge.block == block);
+            match (edge, self.device.places().of(block)) {
+                (Some(edge), _) => {
+                    let mine = (from - block * BLOCK) as usize..(to - block * BLOCK) as usize;
+                    io.tickets[edge.ticket].memory.bytes_mut()[mine].fill(0);
+                    let segments = [memory_of(edge, 0..BLOCK)];
+                    let (op, at) = (Op::Write, block * BLOCK);
+                    self.on_top(key, Request { op, flags: Flags::NONE, at, bytes: BLOCK, ..request }, &segments);
+                    change.becomes.push((block..block + 1, BlockState::Data));
+                }
+                (None, Place::Top) => {
+                    let flags = Flags::NO_UNMAP;
+                    self.on_top(key, Request { flags, at: from, bytes: to - from, ..request }, &[]);
+                }
+                (None, _) => {} // zeroes already
+            }
+        }
+    }
+
+    /// From the first to the last of some blocks that are data in the top.
+    fn data_within(&self, blocks: &Range<u64>) -> Option<Range<u64>> {
+        let (mut at, mut found) = (blocks.start, None::<Range<u64>>);
+        while at < blocks.end {
+            let (held, end) = self.device.own.run(at, blocks.end);
+            if held == BlockState::Data {
+                found = Some(found.map_or(at, |found| found.start)..end);
+            }
+            at = end;
+        }
+        found
+    }
+
+    /// A request that changes where blocks are has ended.
+    fn changed(&mut self, io: &mut Io<'_>, key: usize, change: Change) {
+        if self.asked[key].outcome == Outcome::Done {
+            for (blocks, held) in change.becomes {
+                self.device.own.set(blocks, held); // overlay.1
+            }
+        }
+        change.edges.iter().for_each(|edge| give_back(io, edge.ticket));
+        self.let_go(io, &change.blocks);
+        self.end(io, key);
+    }
+
+    fn let_go(&mut self, io: &mut Io<'_>, blocks: &Range<u64>) {
+        let mut granted = std::mem::take(&mut self.granted);
+        lock(&self.device.claims).release(blocks, &mut granted);
+        self.tell(io, granted.drain(..));
+        self.granted = granted;
+    }
+
+    /// Lets those go on that waited, here or on other workers.
+    fn tell(&mut self, io: &mut Io<'_>, waiters: impl Iterator<Item = BlockWaiter>) {
+        let mut wake = 0;
+        for (worker, key) in waiters {
+            if worker == io.context {
+                self.ready.push(key);
+            } else {
+                self.device.mail.tell(worker, |ready| ready.push(key));
+                wake |= 1 << worker.0;
+            }
+        }
+        if wake != 0 {
+            io.notifiers.wake_all(wake, io.context, io.ring);
+        }
+    }
+
+    fn end(&mut self, io: &mut Io<'_>, key: usize) {
+        let Asked { request, outcome, .. } = self.asked.remove(key);
+        io.ended.push((request.tag, outcome));
+    }
+
+    // ---- flush ----
+
+    /// overlay.3
+    fn flush(&mut self, io: &mut Io<'_>, key: usize) {
+        let device = Arc::clone(&self.device);
+        match lock(&device.gate).enter(device.own.is_dirty(), (io.context, key)) {
+            FlushTurn::Wait => self.asked[key].stage = TopStage::Wait,
+            FlushTurn::Plain => self.sync(key),
+            FlushTurn::Alone => {
+                if let Err(error) = device.is_to_be_written() {
+                    self.asked[key].outcome = Outcome::Failed(crate::outcome::errno(&error));
+                    return self.flushed(io, key, &[]);
+                }
+                self.asked[key].stage = TopStage::Sync(device.own.take_dirty()); // before the sync (map.2)
+                self.sync(key);
+            }
+        }
+    }
+
+    fn write_pages(&mut self, io: &mut Io<'_>, key: usize, pages: Vec<PageImage>, done: usize) {
+        let id: Id = lock(&self.device.header).id;
+        let mut tickets = Vec::new();
+        for page in &pages[done..pages.len().min(done + PAGES_AT_ONCE)] {
+            let mut buffer = io.pool.get_anyway(BLOCK as usize);
+            page.encode(&id, buffer.bytes_mut());
+            let ticket = io.tickets.insert(Ticket { owner: 0, memory: Memory::Pool(buffer) });
+            tickets.push(ticket);
+            let at = page_offset(page.index, page.sequence);
+            let request = Request { op: Op::Write, flags: Flags::NONE, at, bytes: BLOCK, ..self.asked[key].request };
+            let segment = Segment { token: Token(ticket as u64), offset: Bytes(0), bytes: Bytes(BLOCK) };
+            self.step(key, TOP, request, std::iter::once(segment));
+        }
+        self.asked[key].stage = TopStage::Pages(pages, done, tickets);
+    }
+
+    /// A flush that was alone has ended.
+    fn flushed(&mut self, io: &mut Io<'_>, key: usize, pages: &[PageImage]) {
+        let own = &self.device.own;
+        match self.asked[key].outcome {
+            Outcome::Done => pages.iter().for_each(|page| own.written(page)),
+            Outcome::Failed(_) => pages.iter().for_each(|page| own.put_back(page)), // map.3
+        }
+        let waiting = lock(&self.device.gate).leave();
+        self.tell(io, waiting.into_iter());
+        self.end(io, key);
+    }
+
+    /// Launches what is to be launched, where the engine does not.
+    fn launch_now(&mut self, io: &mut Io<'_>) {
+        if std::mem::take(&mut io.launch) {
+            self.launch(io);
+        }
+    }
+}
+
+impl Lane for OnOverlay {
+    fn queue(&mut self, io: &mut Io<'_>, now: Instant, requests: &[Request], mut segments: &[Segment]) {
+        self.now = now;
+        for request in requests {
+            let (mine, rest) = segments.split_at(request.segments);
+            segments = rest;
+            self.take(io, request, mine);
+        }
+        self.work(io);
+    }
+
+    fn launch(&mut self, io: &mut Io<'_>) {
+        loop {
+            for lane in &mut self.lanes {
+                let mut inner = inner!(self, io);
+                lane.launch(&mut inner);
+            }
+            self.work(io);
+            if !std::mem::take(&mut io.launch) {
+                return;
+            }
+        }
+    }
+
+    fn completed(&mut self, io: &mut Io<'_>, now: Instant, steps: &[Completed]) {
+        self.now = now;
+        let lane_of = |step: &Completed| self.steps[step.tag.0.into()].1;
+        let lanes: Vec<usize> = steps.iter().map(lane_of).collect();
+        let mut at = 0;
+        for same in lanes.chunk_by(|one, next| one == next) {
+            let steps = &steps[at..at + same.len()];
+            at += same.len();
+            if same[0] == OURS {
+                steps.iter().for_each(|step| self.allocated(io, step.tag, step.result));
+            } else {
+                let mut inner = inner!(self, io);
+                self.lanes[same[0]].completed(&mut inner, now, steps);
+                io.launch |= inner.launch;
+            }
+        }
+        self.work(io);
+        self.launch_now(io);
+    }
+
+    /// It hears from other workers.
+    fn is_by_the_clock(&self) -> bool {
+        true
+    }
+
+    fn poll(&mut self, io: &mut Io<'_>, now: Instant) {
+        self.now = now;
+        if let Some(ready) = self.device.mail.take(io.context) {
+            self.ready.extend(ready);
+        }
+        if !self.again.is_empty() && self.again_at <= now {
+            self.ready.append(&mut self.again);
+        }
+        for lane in &self.timed {
+            let mut inner = inner!(self, io);
+            self.lanes[*lane].poll(&mut inner, now);
+            io.launch |= inner.launch;
+        }
+        self.work(io);
+        self.launch_now(io);
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        let again = (!self.again.is_empty()).then_some(self.again_at);
+        self.timed.iter().filter_map(|lane| self.lanes[*lane].poll_timeout()).chain(again).min()
+    }
+
+    fn stalled(&mut self, for_so_long: Duration) {
+        self.lanes.iter_mut().for_each(|lane| lane.stalled(for_so_long));
+    }
+
+    fn leave(&mut self) {
+        self.lanes.iter_mut().for_each(|lane| lane.leave());
+    }
+
+    fn in_flight(&self) -> usize {
+        self.asked.len()
+    }
+}
+
+/// Gives memory of ours back.
+fn give_back(io: &mut Io<'_>, ticket: usize) {
+    if let Memory::Pool(buffer) = io.tickets.remove(ticket).memory {
+        io.pool.put(buffer);
+    }
+}
+
+/// A part of the memory of an edge.
+fn memory_of(edge: &Edge, part: Range<u64>) -> Segment {
+    Segment { token: Token(edge.ticket as u64), offset: Bytes(part.start), bytes: Bytes(part.end - part.start) }
+}
+
+/// The part of some pieces of memory that begins after so many bytes.
+fn cut(segments: &[Segment], mut skip: u64, mut left: u64) -> impl Iterator<Item = Segment> {
+    segments.iter().filter_map(move |segment| {
+        let from = skip.min(segment.bytes.get());
+        skip -= from;
+        let bytes = left.min(segment.bytes.get() - from);
+        left -= bytes;
+        let offset = Bytes(segment.offset.get() + from);
+        (bytes > 0).then_some(Segment { offset, bytes: Bytes(bytes), ..*segment })
+    })
+}

@@ -1,0 +1,119 @@
+//! Looking at a top: what it is, and what is wrong with it. Nothing is changed, and nothing locked.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+
+use super::files::{DEPTH_MAX, Store, for_each_page, is_top, known, raw, read_header};
+use super::format::{Fingerprint, Header, SLOTS, Slots, file_len};
+use super::map::Own;
+
+/// What a top is.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct TopInfo {
+    /// What it says of itself.
+    pub header: Header,
+    /// Blocks of 4 KiB that are data in it.
+    pub data: u64,
+    /// And that read as zeroes, whatever is below.
+    pub zeroes: u64,
+    /// Bytes that it takes on its file system.
+    pub takes: u64,
+    /// What lies below it, from the nearest to the base.
+    pub below: Vec<PathBuf>,
+    /// What is wrong.
+    pub findings: Vec<Finding>,
+}
+
+/// Something that is not as it should be.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Finding {
+    /// What.
+    pub what: String,
+    /// Whether the overlay is refused for it.
+    pub is_fatal: bool,
+}
+
+/// Looks at a top, all of its map, and what is below it.
+///
+/// # Errors
+/// It cannot be read, or has no whole header.
+pub fn look(path: &Path) -> Result<TopInfo, String> {
+    let fail = |why: String| format!("{}: {why}", path.display());
+    let file = fs::File::open(path).map_err(|error| fail(error.to_string()))?;
+    let Slots { counts, torn } = read_header(&file).map_err(fail)?;
+    let header = counts.expect("it was looked for");
+    let mut findings = Vec::new();
+    let mut found = |what: String, is_fatal: bool| findings.push(Finding { what, is_fatal });
+    if let Some((slot, why)) = torn {
+        found(format!("header: slot {} was being written at a crash ({why}); the other counts", SLOTS[slot]), false);
+    }
+    let own = Own::new(header.size);
+    for_each_page(&file, &header, |index, slots| {
+        match slots {
+            Err(why) => found(format!("page {index} of the map: {why}"), true),
+            Ok(Slots { counts, torn }) => {
+                if let Some((slot, why)) = torn {
+                    let slot = SLOTS[slot];
+                    match header.clean {
+                        true => found(format!("page {index} of the map: slot {slot}: {why}"), true),
+                        false => found(
+                            format!(
+                                "page {index} of the map: slot {slot} was being written at a crash ({why}); the other counts"
+                            ),
+                            false,
+                        ),
+                    }
+                }
+                counts.iter().for_each(|page| own.load(page));
+            }
+        }
+        Ok(())
+    })?;
+    let metadata = file.metadata().map_err(|error| fail(error.to_string()))?;
+    if metadata.len() < file_len(header.size) {
+        found(
+            format!(
+                "the file has {} bytes, of {}: what was behind them is lost",
+                metadata.len(),
+                file_len(header.size)
+            ),
+            true,
+        );
+    }
+    let mut below = Vec::new();
+    let mut above = header.clone();
+    loop {
+        below.push(above.base.path.clone());
+        match base_of(&above) {
+            Err(why) => break found(why, true),
+            Ok(None) => break,
+            Ok(Some(_)) if below.len() >= DEPTH_MAX => {
+                break found(format!("more than {DEPTH_MAX} overlays lie over each other"), true);
+            }
+            Ok(Some(header)) => above = header,
+        }
+    }
+    let (_, data, zeroes) = own.count();
+    Ok(TopInfo { header, data, zeroes, takes: metadata.blocks() * 512, below, findings })
+}
+
+/// What a top lies over: the header of another top, or `None`, a file of bare bytes.
+fn base_of(above: &Header) -> Result<Option<Header>, String> {
+    let fail = |why: String| format!("base {}: {why}", above.base.path.display());
+    let file = fs::File::open(&above.base.path).map_err(|error| fail(error.to_string()))?;
+    let header = match is_top(&file) {
+        true => read_header(&file).map_err(fail)?.counts,
+        false => None,
+    };
+    let is = match &header {
+        Some(header) => Fingerprint::Top { id: header.id, opened: header.opened },
+        None => {
+            let metadata = file.metadata().map_err(|error| fail(error.to_string()))?;
+            let size = file.len().map_err(|error| fail(error.to_string()))?;
+            raw(&metadata, size)
+        }
+    };
+    known(above, &above.base.path, is)?;
+    Ok(header)
+}

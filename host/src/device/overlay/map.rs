@@ -1,0 +1,491 @@
+//! Map: where each block of the disk is. Shared by all workers; pure but for atomics.
+//!
+//! A top has two bits for each block: not there, data, zeroes. What lies below it does not change, and so is one table for the whole
+//! chain, which all tops above it share. A block is found by two looks at most, however long the chain. Example: of a disk of 1 GiB, of
+//! which nothing was written, the map takes 500 bytes; of one that was written everywhere 68 KiB.
+//!
+//! map.1  A page's memory is there once a block of it is.
+//! map.2  A block becomes data when its write has completed, and its page is then to be written. What a flush writes was so when it began:
+//!        a block that comes later belongs to the next flush, for its data may not be durable.
+//! map.3  A page that could not be written is written by the next flush, to the same slot.
+
+use std::ops::Range;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use super::format::{BLOCK, LOW, PAGE_BLOCKS, PageImage, WORDS, pages};
+
+/// What a top has of a block.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum BlockState {
+    /// It is below.
+    Absent = 0,
+    Data = 1,
+    /// It reads as zeroes.
+    Zero = 2,
+}
+
+impl BlockState {
+    fn of(bits: u64) -> Self {
+        match bits & 3 {
+            0 => Self::Absent,
+            1 => Self::Data,
+            _ => Self::Zero,
+        }
+    }
+
+    /// A word of 32 blocks that are all so.
+    const fn word(self) -> u64 {
+        LOW * self as u64
+    }
+}
+
+/// Where a block is read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Place {
+    Top,
+    /// In a file below, counted from the bottom: 0 is the base.
+    Below(u8),
+    /// Nowhere: it reads as zeroes.
+    Nowhere,
+}
+
+/// The blocks of a top.
+pub(super) struct Own {
+    pages: Box<[OnceLock<Box<Page>>]>,
+    /// A bit for each page that is to be written.
+    dirty: Box<[AtomicU64]>,
+}
+
+struct Page {
+    words: [AtomicU64; WORDS],
+    /// Of the slot that counts on the disk; 0: there is none.
+    sequence: AtomicU64,
+    /// There is room for it in the file.
+    reserved: AtomicBool,
+}
+
+impl Own {
+    /// Of a disk of so many bytes, with nothing.
+    pub(super) fn new(size: u64) -> Self {
+        let pages = pages(size);
+        Self {
+            pages: (0..pages).map(|_| OnceLock::new()).collect(),
+            dirty: (0..pages.div_ceil(64)).map(|_| AtomicU64::new(0)).collect(),
+        }
+    }
+
+    fn page(&self, index: u64) -> &Page {
+        self.pages[index as usize].get_or_init(|| {
+            let words = [const { AtomicU64::new(0) }; WORDS];
+            Box::new(Page { words, sequence: AtomicU64::new(0), reserved: AtomicBool::new(false) })
+        })
+    }
+
+    /// Takes in a page that was read, before others see the map.
+    pub(super) fn load(&self, image: &PageImage) {
+        let page = self.page(image.index);
+        page.words.iter().zip(&*image.words).for_each(|(to, from)| to.store(*from, Ordering::Relaxed));
+        page.sequence.store(image.sequence, Ordering::Relaxed);
+        page.reserved.store(true, Ordering::Relaxed);
+    }
+
+    /// What the top has of a block, and up to where, but for `end`, it has the same.
+    pub(super) fn run(&self, block: u64, end: u64) -> (BlockState, u64) {
+        let held = self.get(block);
+        let mut at = block + 1;
+        while at < end {
+            let (index, within) = (at / PAGE_BLOCKS, at % PAGE_BLOCKS);
+            let Some(page) = self.pages[index as usize].get() else {
+                if held != BlockState::Absent {
+                    break;
+                }
+                at = (index + 1) * PAGE_BLOCKS;
+                continue;
+            };
+            let bit = within % 32 * 2;
+            // What differs, from our block on.
+            let other = (page.words[(within / 32) as usize].load(Ordering::Acquire) ^ held.word()) >> bit;
+            if other != 0 {
+                at += u64::from(other.trailing_zeros()) / 2;
+                break;
+            }
+            at += 32 - within % 32;
+        }
+        (held, at.min(end))
+    }
+
+    fn get(&self, block: u64) -> BlockState {
+        let within = block % PAGE_BLOCKS;
+        let page = self.pages[(block / PAGE_BLOCKS) as usize].get();
+        page.map_or(BlockState::Absent, |page| {
+            BlockState::of(page.words[(within / 32) as usize].load(Ordering::Acquire) >> (within % 32 * 2))
+        })
+    }
+
+    /// Says what the top has of blocks from now on: their data is written (map.2).
+    pub(super) fn set(&self, blocks: Range<u64>, held: BlockState) {
+        let mut at = blocks.start;
+        while at < blocks.end {
+            let index = at / PAGE_BLOCKS;
+            let end = blocks.end.min((index + 1) * PAGE_BLOCKS);
+            let page = self.page(index);
+            while at < end {
+                let within = at % PAGE_BLOCKS;
+                let count = (32 - within % 32).min(end - at);
+                let mask = if count == 32 { u64::MAX } else { ((1 << (2 * count)) - 1) << (within % 32 * 2) };
+                let word = &page.words[(within / 32) as usize];
+                let change = |old: u64| Some(old & !mask | held.word() & mask);
+                let _ = word.fetch_update(Ordering::AcqRel, Ordering::Relaxed, change);
+                at += count;
+            }
+            // After the words: a flush that takes the mark sees them.
+            self.mark(index);
+        }
+    }
+
+    /// A page is to be written, by the next flush.
+    pub(super) fn mark(&self, index: u64) {
+        // Always: a mark that is there already may be taken just now, by a flush that does not see the words.
+        self.dirty[(index / 64) as usize].fetch_or(1 << (index % 64), Ordering::AcqRel);
+    }
+
+    /// Whether a page is to be written.
+    pub(super) fn is_dirty(&self) -> bool {
+        self.dirty.iter().any(|word| word.load(Ordering::Acquire) != 0)
+    }
+
+    /// Takes the pages that a flush is to write, as they are now (map.2).
+    pub(super) fn take_dirty(&self) -> Vec<PageImage> {
+        let mut all = Vec::new();
+        for (at, word) in self.dirty.iter().enumerate() {
+            let mut bits = if word.load(Ordering::Acquire) == 0 { 0 } else { word.swap(0, Ordering::AcqRel) };
+            while bits != 0 {
+                all.push(self.image(at as u64 * 64 + u64::from(bits.trailing_zeros())));
+                bits &= bits - 1;
+            }
+        }
+        all
+    }
+
+    fn image(&self, index: u64) -> PageImage {
+        let page = self.page(index);
+        let words = Box::new(std::array::from_fn(|at| page.words[at].load(Ordering::Acquire)));
+        PageImage { index, sequence: page.sequence.load(Ordering::Relaxed) + 1, words }
+    }
+
+    /// A flush has written a page and made it durable.
+    pub(super) fn written(&self, image: &PageImage) {
+        self.page(image.index).sequence.store(image.sequence, Ordering::Relaxed);
+    }
+
+    /// A flush could not write a page (map.3).
+    pub(super) fn put_back(&self, image: &PageImage) {
+        self.mark(image.index);
+    }
+
+    /// Of the pages of some blocks, the first that has no room in the file yet.
+    pub(super) fn unreserved(&self, blocks: &Range<u64>) -> Option<u64> {
+        (blocks.start / PAGE_BLOCKS..blocks.end.div_ceil(PAGE_BLOCKS))
+            .find(|index| !self.page(*index).reserved.load(Ordering::Acquire))
+    }
+
+    /// A page has room in the file.
+    pub(super) fn reserved(&self, index: u64) {
+        self.page(index).reserved.store(true, Ordering::Release);
+    }
+
+    /// Pages in memory, and blocks that are (data, zeroes).
+    pub(super) fn count(&self) -> (usize, u64, u64) {
+        let (mut pages, mut data, mut zeroes) = (0, 0, 0);
+        for page in self.pages.iter().filter_map(OnceLock::get) {
+            pages += 1;
+            for word in &page.words {
+                let word = word.load(Ordering::Relaxed);
+                data += u64::from((word & LOW).count_ones());
+                zeroes += u64::from((word & (LOW << 1)).count_ones());
+            }
+        }
+        (pages, data, zeroes)
+    }
+}
+
+/// Where blocks are below a top, of a whole chain. It does not change.
+#[derive(Default)]
+pub(super) struct Merged {
+    /// By pages of [`PAGE_BLOCKS`]: a byte for two blocks, the first in its lower half.
+    pages: Vec<Option<Box<[u8]>>>,
+}
+
+/// A block of zeroes in a [`Merged`]; 0: in no layer; else the number of its layer.
+const ZEROES: u8 = 15;
+
+impl Merged {
+    /// As below a layer of that number, over what is below that.
+    pub(super) fn over(below: &Self, own: &Own, layer: u8) -> Self {
+        assert!((1..ZEROES).contains(&layer), "a chain of {layer} layers");
+        let count = below.pages.len().max(own.pages.len());
+        let page = |index: usize| {
+            let under = below.pages.get(index).and_then(Option::as_ref);
+            let Some(page) = own.pages.get(index).and_then(OnceLock::get) else { return under.cloned() };
+            let mut bytes = under.cloned().unwrap_or_else(|| vec![0; PAGE_BLOCKS as usize / 2].into());
+            for (at, word) in page.words.iter().enumerate() {
+                let word = word.load(Ordering::Acquire);
+                if word == 0 {
+                    continue;
+                }
+                for block in 0..32 {
+                    let place = match BlockState::of(word >> (2 * block)) {
+                        BlockState::Absent => continue,
+                        BlockState::Data => layer,
+                        BlockState::Zero => ZEROES,
+                    };
+                    let (byte, shift) = (&mut bytes[at * 16 + block / 2], block % 2 * 4);
+                    *byte = *byte & !(15 << shift) | place << shift;
+                }
+            }
+            Some(bytes)
+        };
+        Self { pages: (0..count).map(page).collect() }
+    }
+
+    fn get(&self, block: u64) -> u8 {
+        let within = block % PAGE_BLOCKS;
+        let page = self.pages.get((block / PAGE_BLOCKS) as usize).and_then(Option::as_ref);
+        page.map_or(0, |page| page[(within / 2) as usize] >> (within % 2 * 4) & 15)
+    }
+
+    /// Where a block is, and up to where, but for `end`, others are there too.
+    fn run(&self, block: u64, end: u64) -> (Place, u64) {
+        let place = self.get(block);
+        let mut at = block + 1;
+        while at < end {
+            if self.pages.get((at / PAGE_BLOCKS) as usize).is_none_or(Option::is_none) {
+                if place != 0 {
+                    break;
+                }
+                at = (at / PAGE_BLOCKS + 1) * PAGE_BLOCKS;
+            } else if self.get(at) == place {
+                at += 1;
+            } else {
+                break;
+            }
+        }
+        let place = if place == ZEROES { Place::Nowhere } else { Place::Below(place) };
+        (place, at.min(end))
+    }
+}
+
+/// Where the blocks of a disk are: in its top, or below.
+pub(super) struct Where<'a> {
+    pub(super) own: &'a Own,
+    pub(super) below: &'a Merged,
+    /// Of the base: what is beyond reads as zeroes.
+    pub(super) base_size: u64,
+}
+
+impl Where<'_> {
+    /// Where a block is, and up to where, but for `end`, others are there too.
+    fn run(&self, block: u64, end: u64) -> (Place, u64) {
+        let (held, end) = self.own.run(block, end);
+        match held {
+            BlockState::Data => (Place::Top, end),
+            BlockState::Zero => (Place::Nowhere, end),
+            BlockState::Absent => {
+                let (place, end) = self.below.run(block, end);
+                let base_end = self.base_size.div_ceil(BLOCK);
+                match place {
+                    Place::Below(0) if block >= base_end => (Place::Nowhere, end),
+                    Place::Below(0) => (place, end.min(base_end)),
+                    _ => (place, end),
+                }
+            }
+        }
+    }
+
+    /// Where a block is.
+    pub(super) fn of(&self, block: u64) -> Place {
+        self.run(block, block + 1).0
+    }
+
+    /// The runs of a range of bytes that lie in one place: (place, start, bytes).
+    pub(super) fn runs(&self, at: u64, bytes: u64) -> impl Iterator<Item = (Place, u64, u64)> {
+        let (mut from, end) = (at, at + bytes);
+        let mut ahead: Option<(Place, u64)> = None;
+        std::iter::from_fn(move || {
+            if from >= end {
+                return None;
+            }
+            let last = end.div_ceil(BLOCK);
+            let (place, mut until) = ahead.take().unwrap_or_else(|| self.run(from / BLOCK, last));
+            while until < last {
+                let next = self.run(until, last);
+                if next.0 != place {
+                    ahead = Some(next);
+                    break;
+                }
+                until = next.1;
+            }
+            let start = from;
+            from = end.min(until * BLOCK);
+            Some((place, start, from - start))
+        })
+    }
+
+    /// Whether all of some bytes are in the top.
+    pub(super) fn is_in_top(&self, at: u64, bytes: u64) -> bool {
+        let (first, last) = (at / BLOCK, (at + bytes).div_ceil(BLOCK));
+        self.own.run(first, last) == (BlockState::Data, last)
+    }
+}
+
+/// How a range of bytes covers blocks: those that it has in part, and those that it has whole.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Cover {
+    /// Blocks of which it has a part, the first and the last; one if that is both.
+    pub(super) parts: Vec<u64>,
+    pub(super) whole: Range<u64>,
+}
+
+impl Cover {
+    pub(super) fn of(at: u64, bytes: u64) -> Self {
+        let end = at + bytes;
+        let whole = at.div_ceil(BLOCK)..end / BLOCK;
+        let whole = whole.start..whole.end.max(whole.start);
+        let mut parts = Vec::new();
+        if !at.is_multiple_of(BLOCK) {
+            parts.push(at / BLOCK);
+        }
+        if !end.is_multiple_of(BLOCK) && parts.last() != Some(&(end / BLOCK)) {
+            parts.push(end / BLOCK);
+        }
+        Self { parts, whole }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fairlift_lab::{Random, repeat};
+
+    use super::*;
+
+    const BLOCKS: u64 = 3 * PAGE_BLOCKS;
+    const SIZE: u64 = BLOCKS * BLOCK;
+
+    #[test]
+    fn a_run_ends_where_the_state_changes_and_goes_over_words_and_pages() {
+        let own = Own::new(SIZE);
+        assert_eq!(own.run(0, BLOCKS), (BlockState::Absent, 3 * PAGE_BLOCKS));
+        own.set(5..7, BlockState::Data);
+        own.set(40..PAGE_BLOCKS + 3, BlockState::Zero);
+        for (at, end, run) in [
+            (0, 100, (BlockState::Absent, 5)),
+            (5, 100, (BlockState::Data, 7)),
+            (5, 6, (BlockState::Data, 6)),
+            (7, 100, (BlockState::Absent, 40)),
+            (41, BLOCKS, (BlockState::Zero, PAGE_BLOCKS + 3)),
+            (PAGE_BLOCKS + 3, BLOCKS, (BlockState::Absent, BLOCKS)),
+        ] {
+            assert_eq!(own.run(at, end), run, "{at}");
+        }
+        own.set(41..42, BlockState::Data);
+        assert_eq!((own.get(40), own.get(41), own.get(42)), (BlockState::Zero, BlockState::Data, BlockState::Zero));
+        assert_eq!(own.count(), (2, 3, PAGE_BLOCKS + 3 - 41));
+    }
+
+    /// map.2, map.3
+    #[test]
+    fn a_flush_takes_pages_as_they_are_and_what_failed_is_taken_again_for_the_same_slot() {
+        let own = Own::new(SIZE);
+        assert!(!own.is_dirty() && own.take_dirty().is_empty());
+        own.set(1..2, BlockState::Data);
+        own.set(2 * PAGE_BLOCKS..2 * PAGE_BLOCKS + 1, BlockState::Zero);
+        let taken = own.take_dirty();
+        own.set(3..4, BlockState::Data);
+        assert_eq!(
+            taken.iter().map(|page| (page.index, page.sequence, page.words[0])).collect::<Vec<_>>(),
+            [(0, 1, 4), (2, 1, 2)]
+        );
+        own.written(&taken[0]);
+        own.put_back(&taken[1]);
+        let taken = own.take_dirty();
+        assert_eq!(
+            taken.iter().map(|page| (page.index, page.sequence, page.words[0])).collect::<Vec<_>>(),
+            [(0, 2, 68), (2, 1, 2)]
+        );
+        let again = Own::new(SIZE);
+        taken.iter().for_each(|page| again.load(page));
+        assert_eq!(again.run(0, 5), (BlockState::Absent, 1));
+        assert!(!again.is_dirty() && again.get(3) == BlockState::Data);
+        assert_eq!(again.unreserved(&(0..PAGE_BLOCKS + 1)), Some(1));
+    }
+
+    /// A chain of tops, each over those before, against a byte for each block.
+    #[test]
+    fn a_block_is_where_the_highest_layer_says() {
+        for seed in repeat::seeds(0..40) {
+            let mut random = Random::new(seed);
+            let size = (PAGE_BLOCKS + random.below(200) + 1) * BLOCK;
+            let base_size = random.below(size / BLOCK + 2) * BLOCK + random.below(2) * 512;
+            let blocks = size.div_ceil(BLOCK);
+            let beyond = |block: u64| block >= base_size.div_ceil(BLOCK);
+            let mut dull: Vec<Place> =
+                (0..blocks).map(|block| if beyond(block) { Place::Nowhere } else { Place::Below(0) }).collect();
+            let mut below = Merged::default();
+            let layers = random.below(4) as u8 + 1;
+            for layer in 1..=layers {
+                let own = Own::new(size);
+                for _ in 0..random.below(12) {
+                    let start = [0, PAGE_BLOCKS - 40][random.below(2) as usize] + random.below(80);
+                    let range = start.min(blocks - 1)..(start + 1 + random.below(70)).min(blocks);
+                    let held = [BlockState::Data, BlockState::Zero][random.below(2) as usize];
+                    own.set(range.clone(), held);
+                    let place = match held {
+                        BlockState::Data if layer == layers => Place::Top,
+                        BlockState::Data => Place::Below(layer),
+                        _ => Place::Nowhere,
+                    };
+                    dull[range.start as usize..range.end as usize].fill(place);
+                }
+                if layer == layers {
+                    let all = Where { own: &own, below: &below, base_size };
+                    for _ in 0..200 {
+                        let at = random.below(size / 512) * 512;
+                        let bytes = (random.below(300) + 1) * 512;
+                        let bytes = bytes.min(size - at);
+                        let mut next = at;
+                        let mut before = None;
+                        for (place, start, len) in all.runs(at, bytes) {
+                            assert_eq!(start, next);
+                            assert!(len > 0 && before.replace(place) != Some(place), "runs are as long as they can be");
+                            next = start + len;
+                            for block in start / BLOCK..next.div_ceil(BLOCK) {
+                                assert_eq!(dull[block as usize], place, "block {block}");
+                                assert_eq!(all.of(block), place);
+                            }
+                        }
+                        assert_eq!(next, at + bytes);
+                        let top =
+                            (at / BLOCK..(at + bytes).div_ceil(BLOCK)).all(|block| dull[block as usize] == Place::Top);
+                        assert_eq!(all.is_in_top(at, bytes), top);
+                    }
+                }
+                below = Merged::over(&below, &own, layer);
+            }
+        }
+    }
+
+    #[test]
+    fn a_range_has_blocks_whole_and_in_part() {
+        for (at, bytes, parts, whole) in [
+            (0, 4096, vec![], 0..1),
+            (512, 512, vec![0], 1..1),
+            (512, 4096, vec![0, 1], 1..1),
+            (4096, 4608, vec![2], 1..2),
+            (3584, 9216, vec![0, 3], 1..3),
+            (3584, 512, vec![0], 1..1),
+        ] {
+            assert_eq!(Cover::of(at, bytes), Cover { parts, whole }, "{bytes} at {at}");
+        }
+    }
+}

@@ -1,0 +1,215 @@
+//! Overlay: a disk that is another one until it is written.
+//!
+//! A thousand sandboxes begin with the same image, and each writes a little. A copy for each takes minutes and the disk full. So a disk has
+//! two files: the base, which all share and nobody writes, and a top of its own, with what was written and a map of where that is.
+//! Example: `overlay:base=debian.img,top=alice.top`. A read of what alice never wrote comes from `debian.img`; her first write of a block
+//! goes to `alice.top`, and from then on the block is there.
+//!
+//! overlay.1  A block is in the top once a write of it has completed; until then all read what is below. A first write of whole blocks is
+//!            one write of data. One of a part of a block reads the block from below, once, and writes all of it.
+//! overlay.2  Who changes where a block is has the block alone ([`claims`]). Other writes go straight to the top, as if it were the disk.
+//! overlay.3  A flush makes the data durable, then writes the pages of the map that tell of it, then makes those durable; with no change of
+//!            the map it is one flush of the top. So the map on the disk never tells of data that is not there. One flush that writes the
+//!            map is under way at a time; those that come meanwhile wait for it.
+//! overlay.4  A block that is discarded, or written with zeroes, is given back to the file system, and reads as zeroes from then on,
+//!            whatever is below.
+//! overlay.5  What is below is opened read-only, under the lock that readers have, once for all overlays of a process. It is known again by
+//!            its size and time of change (a file) or by its name (another top): a base that was changed is refused.
+//! overlay.6  A page of the map has room in the file before data is written of which it will tell: a full disk fails a write, and no flush.
+
+pub mod format;
+
+mod claims;
+mod files;
+mod gate;
+mod lane;
+mod look;
+mod map;
+#[cfg(test)]
+mod tests;
+pub(super) mod words;
+
+use std::io;
+use std::os::fd::RawFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use fairlift_core::{ContextId, Errno, Limits, Op, Sector};
+
+use super::file::faults::Faults;
+use super::lane::{Address, Lane};
+use super::mail::Mail;
+use super::{Device, Facts, Fault, Run};
+use crate::kernel::buffer::Pages;
+use crate::sync::{Mutex, lock};
+use claims::Claims;
+use files::{Below, Store};
+use format::{BLOCK, Header, PageImage, data_offset, header_offset, page_offset};
+use gate::FlushGate;
+use lane::OnOverlay;
+pub use look::{Finding, TopInfo, look};
+use map::{Own, Place, Where};
+
+/// A request that waits for blocks or for a flush: its worker, and what the worker calls it.
+type BlockWaiter = (ContextId, usize);
+
+/// A top, and what is below it.
+pub(super) struct Overlay {
+    path: PathBuf,
+    top: Arc<dyn Device>,
+    store: Arc<dyn Store>,
+    header: Mutex<Header>,
+    size: u64,
+    below: Arc<Below>,
+    own: Own,
+    read_only: bool,
+    claims: Mutex<Claims<BlockWaiter>>,
+    gate: Mutex<FlushGate<BlockWaiter>>,
+    /// What each worker's requests have got that waited.
+    mail: Mail<Vec<usize>>,
+    faults: Faults,
+}
+
+impl Overlay {
+    fn places(&self) -> Where<'_> {
+        Where { own: &self.own, below: &self.below.map, base_size: self.below.base_size }
+    }
+
+    /// Where data of a place begins in its file, and which of the lanes it is: the top's is the first.
+    fn file_of(&self, place: Place) -> Option<(usize, u64)> {
+        match place {
+            Place::Top => Some((0, data_offset(self.size))),
+            Place::Below(at) => Some((1 + usize::from(at), self.below.files[usize::from(at)].offset)),
+            Place::Nowhere => None,
+        }
+    }
+
+    /// Writes the header, with what `change` does to it.
+    fn write_header(&self, change: impl FnOnce(&mut Header)) -> io::Result<()> {
+        let mut header = lock(&self.header);
+        let mut next = Header { sequence: header.sequence + 1, ..header.clone() };
+        change(&mut next);
+        let bytes = next.encode().map_err(io::Error::other)?;
+        let mut memory = Pages::new(BLOCK as usize);
+        memory.bytes_mut().copy_from_slice(&bytes);
+        self.store.write_at(memory.bytes_mut(), header_offset(next.sequence))?;
+        *header = next;
+        Ok(())
+    }
+
+    /// Before the first write since it was opened, or closed.
+    fn is_to_be_written(&self) -> io::Result<()> {
+        if lock(&self.header).clean { self.write_header(|header| header.clean = false) } else { Ok(()) }
+    }
+
+    /// overlay.3, by the thread that calls.
+    fn flush_pages(&self, pages: &[PageImage]) -> io::Result<()> {
+        self.store.sync()?;
+        let id = lock(&self.header).id;
+        let mut memory = Pages::new(BLOCK as usize);
+        for page in pages {
+            page.encode(&id, memory.bytes_mut());
+            self.store.write_at(memory.bytes_mut(), page_offset(page.index, page.sequence))?;
+        }
+        if pages.is_empty() { Ok(()) } else { self.store.sync() }
+    }
+}
+
+impl Device for Overlay {
+    fn facts(&self) -> Facts {
+        let top = self.top.facts();
+        let files = self.below.files.iter().map(|file| file.device.facts().limits.block);
+        let block = files.fold(top.limits.block, u32::max);
+        let plain = Facts::plain(self.size);
+        Facts {
+            limits: Limits { block, ..plain.limits },
+            home: top.home,
+            rotational: top.rotational,
+            volatile_cache: true,
+            fua: false, // the map is to follow
+            read_only: self.read_only,
+            ..plain
+        }
+    }
+
+    fn foreign(&self) -> Option<&str> {
+        self.below.files[0].device.foreign()
+    }
+
+    fn called(&self) -> String {
+        self.top.called()
+    }
+
+    fn lane(self: Arc<Self>, address: Address) -> Box<dyn Lane> {
+        Box::new(OnOverlay::new(self, address))
+    }
+
+    fn run(&self, at: u64, len: u64) -> io::Result<Run> {
+        let (place, _, len) = self.places().runs(at, len).next().expect("a run of something");
+        match place {
+            Place::Top | Place::Below(1..) => Ok(Run { len, hole: false }),
+            Place::Nowhere => Ok(Run { len, hole: true }),
+            Place::Below(0) => {
+                let within = self.below.base_size.next_multiple_of(Sector::SIZE).saturating_sub(at);
+                match within {
+                    0 => Ok(Run { len, hole: true }), // the rest of a block that the base ends in
+                    _ => self.below.files[0].device.run(at, len.min(within)),
+                }
+            }
+        }
+    }
+
+    fn will_need(&self, at: u64, len: u64) {
+        for (place, at, len) in self.places().runs(at, len) {
+            if let Place::Below(file) = place {
+                let file = &self.below.files[usize::from(file)];
+                file.device.will_need(at + file.offset, len);
+            }
+        }
+    }
+
+    fn flush_now(&self) -> io::Result<()> {
+        if self.read_only {
+            return Ok(());
+        }
+        let pages = self.own.take_dirty();
+        if let Err(error) = self.flush_pages(&pages) {
+            pages.iter().for_each(|page| self.own.put_back(page));
+            return Err(error);
+        }
+        pages.iter().for_each(|page| self.own.written(page));
+        self.write_header(|header| header.clean = true)?;
+        self.store.sync()
+    }
+
+    fn failed(&self, op: Op, errno: Errno) {
+        self.faults.failed(&self.path, op, errno);
+    }
+
+    fn take_faults(&self) -> std::collections::VecDeque<Fault> {
+        let mut all = self.faults.take();
+        all.extend(self.top.take_faults());
+        self.below.files.iter().for_each(|file| all.extend(file.device.take_faults()));
+        all
+    }
+
+    fn needs_helpers(&self) -> bool {
+        self.top.needs_helpers() || self.below.files.iter().any(|file| file.device.needs_helpers())
+    }
+
+    fn descriptor(&self) -> Option<RawFd> {
+        self.top.descriptor()
+    }
+
+    fn path(&self) -> Option<&Path> {
+        Some(&self.path)
+    }
+
+    fn is_direct(&self) -> bool {
+        self.top.is_direct() || self.below.files.iter().any(|file| file.device.is_direct())
+    }
+
+    fn is_in_ram(&self) -> bool {
+        self.top.is_in_ram()
+    }
+}

@@ -1,0 +1,173 @@
+//! An overlay as people write it: `overlay:base=PATH,top=PATH[,size=SIZE][,direct=…][,base_direct=…]`.
+
+use std::path::{Path, PathBuf, absolute};
+use std::sync::Arc;
+
+use fairlift_core::units::{parse_capacity, show_size};
+
+use super::Overlay;
+use crate::Error;
+use crate::device::backing::{About, BackingKind, Outside, Sharing, Words};
+use crate::device::file::words::{Direct, parse_direct};
+use crate::device::roots::Roots;
+use crate::device::{Backing, Device};
+
+/// A disk that is its base until it is written; what is written is in its top.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Layered {
+    /// The base: a file, or the top of another overlay; `None`: the one with which the top was made.
+    pub base: Option<PathBuf>,
+    /// The top: made if it is not there.
+    pub top: PathBuf,
+    /// The size of a top that is made; `None`: that of the base.
+    pub size: Option<u64>,
+    /// Whether the top bypasses the page cache.
+    pub direct: Direct,
+    /// Whether what is below does. By default it does not: what is read of it is cached once for all overlays.
+    pub base_direct: Direct,
+}
+
+pub(in crate::device) const WORDS: Words = Words {
+    schemes: &["overlay"],
+    form: "overlay:base=PATH,top=PATH",
+    takes: "overlay:base=PATH,top=PATH[,size=SIZE][,direct=auto\\|on\\|off][,base_direct=auto\\|on\\|off]",
+    parse,
+};
+
+impl BackingKind for Layered {
+    fn about(&self) -> About<'_> {
+        let base = self.base.as_ref().map_or_else(String::new, |base| format!("base={},", base.display()));
+        let size = self.size.map_or_else(String::new, |size| format!(",size={size}"));
+        let direct = if self.direct == Direct::Auto { String::new() } else { format!(",direct={}", word(self.direct)) };
+        let base_direct = if self.base_direct == Direct::Off {
+            String::new()
+        } else {
+            format!(",base_direct={}", word(self.base_direct))
+        };
+        let name = format!("overlay:{base}top={}", self.top.display());
+        let own_name = self.top.file_stem().map_or("overlay".into(), |name| name.to_string_lossy());
+        let sized = self.size.map_or_else(String::new, |size| format!(", {}", show_size(size)));
+        About {
+            written: format!("{name}{size}{direct}{base_direct}"),
+            shown: format!("{}, an overlay{sized}", self.top.display()),
+            outlives: true,
+            file: Some(&self.top),
+            ..About::new(name.clone(), own_name)
+        }
+    }
+
+    fn paths(&mut self) -> Vec<&mut PathBuf> {
+        self.base.iter_mut().chain([&mut self.top]).collect()
+    }
+
+    /// Exports share a top, by its path: it may not be there yet.
+    fn sharing(&self, _disk: Option<usize>) -> Sharing {
+        let path = absolute(&self.top).unwrap_or_else(|_| self.top.clone());
+        Sharing::Name(format!("overlay:{}", path.display()))
+    }
+
+    fn open(&self, read_only: bool, roots: &Roots) -> Result<Arc<dyn Device>, Error> {
+        let fail = |why| Error::Backing { what: self.about().name, why };
+        Ok(Arc::new(Overlay::open(self, read_only, roots).map_err(fail)?))
+    }
+}
+
+fn word(direct: Direct) -> &'static str {
+    match direct {
+        Direct::Auto => "auto",
+        Direct::On => "on",
+        Direct::Off => "off",
+    }
+}
+
+/// A comma that no known key follows is part of a path, as for files.
+fn parse(text: &str, _: &Outside) -> Result<Backing, String> {
+    const KEYS: [&str; 5] = ["base", "top", "size", "direct", "base_direct"];
+    const FORM: &str = "overlay:base=PATH,top=PATH, as in overlay:base=debian.img,top=alice.top";
+    let mut values: [Option<String>; 5] = Default::default();
+    let mut last = None;
+    for part in text.split(',') {
+        let known =
+            part.split_once('=').and_then(|(key, value)| Some((KEYS.iter().position(|one| *one == key)?, value)));
+        match (known, last) {
+            (Some((at, _)), _) if values[at].is_some() => return Err(format!("overlay: {} is given twice", KEYS[at])),
+            (Some((at, value)), _) => (values[at], last) = (Some(value.to_owned()), Some(at)),
+            // The rest of a path.
+            (None, Some(at @ (0 | 1))) => *values[at].as_mut().expect("it was given") += &format!(",{part}"),
+            (None, _) => return Err(format!("overlay: \"{part}\" is none of {}: {FORM}", KEYS.join("=, ") + "=")),
+        }
+    }
+    let [base, top, size, direct, base_direct] = values;
+    let path = |key: &str, value: Option<String>| match value {
+        Some(path) if path.is_empty() => Err(format!("overlay: {key} needs a path: {FORM}")),
+        Some(path) if path.contains('\0') => Err("a path cannot contain a NUL character".into()),
+        other => Ok(other.map(PathBuf::from)),
+    };
+    let top = path("top", top)?.ok_or_else(|| format!("overlay: needs a top: {FORM}"))?;
+    let base = path("base", base)?;
+    if base.as_deref() == Some(Path::new(&top)) {
+        return Err("overlay: base and top are the same file".into());
+    }
+    let past = |value: Option<String>, usual| value.map_or(Ok(usual), |word| parse_direct(&word));
+    Ok(Layered {
+        base,
+        top,
+        size: size.map(|size| parse_capacity(&size)).transpose().map_err(|why| format!("overlay: size: {why}"))?,
+        direct: past(direct, Direct::Auto)?,
+        base_direct: past(base_direct, Direct::Off)?,
+    }
+    .into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::backing::tests::OUTSIDE;
+
+    fn layered(text: &str) -> Layered {
+        match parse(text, &OUTSIDE) {
+            Ok(Backing::Overlay(said)) => *said,
+            other => panic!("{text}: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn an_overlay_is_read_as_it_is_written() {
+        let plain = layered("base=debian.img,top=alice.top");
+        assert_eq!(
+            (plain.base.as_deref(), plain.top.as_path()),
+            (Some(Path::new("debian.img")), Path::new("alice.top"))
+        );
+        assert_eq!((plain.size, plain.direct, plain.base_direct), (None, Direct::Auto, Direct::Off));
+        let all = layered("top=a,b,size=2g,base=c,d=e,direct=off,base_direct=on");
+        assert_eq!(
+            (all.top.as_path(), all.base.as_deref(), all.size),
+            (Path::new("a,b"), Some(Path::new("c,d=e")), Some(2 << 30))
+        );
+        assert_eq!(layered("top=t").base, None);
+        for text in ["base=b,top=t", "top=t", "base=b,x,top=t,size=1g,direct=on,base_direct=auto"] {
+            let written = layered(text).about().written;
+            assert_eq!(layered(written.strip_prefix("overlay:").unwrap()), layered(text), "{text}");
+        }
+        assert_eq!(layered("base=b,top=t").about().own_name, "t");
+        assert_eq!(layered("base=b,top=t").paths(), [&PathBuf::from("b"), &PathBuf::from("t")]);
+    }
+
+    #[test]
+    fn an_overlay_that_cannot_be_is_refused_with_what_is_possible() {
+        for (text, why) in [
+            ("", "is none of base=, top="),
+            ("base=b", "needs a top"),
+            ("top=", "top needs a path"),
+            ("base=,top=t", "base needs a path"),
+            ("base=t,top=t", "the same file"),
+            ("base=b,top=t,top=u", "top is given twice"),
+            ("base=b,top=t,size=x", "size"),
+            ("base=b,top=t,direct=maybe", "direct takes auto"),
+            ("base=b,top=t,size=1g,cold", "\"cold\" is none of"),
+        ] {
+            let says = parse(text, &OUTSIDE).expect_err(text);
+            assert!(says.contains(why), "{text}: {says}");
+        }
+    }
+}

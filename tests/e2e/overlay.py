@@ -1,0 +1,310 @@
+"""`overlay:`: a disk that is its base until it is written, in files that outlive the server."""
+
+from harness import *
+from nbdclient import HOLE, WRITE, ZERO, NbdError
+
+SIZE = 8 * MIB
+WHOLE = data(SIZE)
+NO_HOLE = 1 << 1
+
+
+def base(t, name="base.img", content=WHOLE):
+    return t.image(name, len(content), (0, content))
+
+
+def overlay(t, *, top="a.top", below="base.img", more=""):
+    return f"overlay:base={t.path(below)},top={t.path(top)}{more}"
+
+
+def takes(path):
+    return os.stat(path).st_blocks * 512
+
+
+def status(client, offset, length):
+    return [(run, flags) for run, flags in client.status(offset, length)]
+
+
+@test(fairlift_only=True)
+def what_is_written_is_in_the_top_and_the_base_stays_as_it_is(t):
+    image = base(t)
+    before = sha256(image)
+    server = t.server(f"a={overlay(t)}", f"b={overlay(t, top='b.top')}")
+    wanted = bytearray(WHOLE)
+    with server.connect("a") as client, server.connect("b") as other:
+        equal(client.size, SIZE, "the size of the disk")
+        equal(client.read(0, SIZE), WHOLE, "what was never written")
+        for n in range(200):
+            offset = t.random.randrange(SIZE - 70000)
+            piece = data(t.random.choice([1, 512, 4096, 5000, 65536]), n)
+            if n % 2:
+                offset = offset // 4096 * 4096
+            client.write(offset, piece)
+            wanted[offset:offset + len(piece)] = piece
+        equal(client.read(0, SIZE), bytes(wanted), "the disk that was written")
+        equal(other.read(0, SIZE), WHOLE, "the other disk on the same base")
+        client.flush()
+        client.trim(MIB, MIB)
+        client.zero(3 * MIB + 100, 10000)
+        wanted[MIB:2 * MIB] = bytes(MIB)
+        wanted[3 * MIB + 100:3 * MIB + 10100] = bytes(10000)
+        equal(client.read(0, SIZE), bytes(wanted), "what was discarded and zeroed")
+    server.stop()
+    equal(sha256(image), before, "the base")
+    server = t.server(f"a=overlay:top={t.path('a.top')}")
+    with server.connect("a") as client:
+        equal(client.read(0, SIZE), bytes(wanted), "the disk when it is served again")
+    server.kill()
+    server = t.server(f"a={overlay(t)}")
+    with server.connect("a") as client:
+        equal(client.read(0, SIZE), bytes(wanted), "the disk after a kill")
+
+
+@test(fairlift_only=True)
+def what_was_flushed_is_there_after_a_kill_and_nothing_is_torn(t):
+    base(t)
+    wanted = {}
+    for round in range(4):
+        server = t.server(f"a={overlay(t)}")
+        with server.connect("a") as client:
+            for offset, piece in wanted.items():
+                equal(client.read(offset, len(piece)), piece, "what was flushed before the kill")
+            for n in range(100):
+                offset = t.random.randrange(SIZE // 4096) * 4096
+                piece = data(4096, round, n)
+                client.write(offset, piece)
+                wanted[offset] = piece
+            client.flush()
+            for n in range(32):
+                # Never flushed, and never looked at again: above all what was.
+                client.submit(WRITE, SIZE - (n + 1) * 4096, 4096, data(4096))
+                wanted.pop(SIZE - (n + 1) * 4096, None)
+        server.kill()
+        log = t.run(BINARY, "overlay", "check", t.path("a.top"))
+        contains(log, "nothing is wrong")
+
+
+@test(fairlift_only=True)
+def a_first_write_takes_what_it_writes_and_a_trim_gives_it_back(t):
+    base(t)
+    server = t.server(f"a={overlay(t)}")
+    top = t.path("a.top")
+    empty = takes(top)
+    assert empty <= 64 * KIB, f"an empty top takes {empty} bytes"
+    with server.connect("a") as client:
+        for offset in range(0, 4 * MIB, 64 * KIB):
+            client.write(offset, data(64 * KIB, offset))
+        client.flush()
+        full = takes(top)
+        assert 4 * MIB <= full <= 4 * MIB + 256 * KIB, f"4 MiB that were written take {full} bytes"
+        client.trim(0, 4 * MIB)
+        client.flush()
+        assert takes(top) <= 256 * KIB, f"a top that was trimmed takes {takes(top)} bytes"
+        equal(client.read(0, 4 * MIB), bytes(4 * MIB), "what was trimmed")
+        equal(client.read(4 * MIB, 4096), WHOLE[4 * MIB:][:4096], "what is beside it")
+
+
+@test(fairlift_only=True)
+def block_status_tells_data_zeroes_and_what_the_base_says(t):
+    t.image("base.img", SIZE, (0, WHOLE[:MIB]))
+    server = t.server(f"a={overlay(t, more=',size=9m')}")
+    with server.connect("a") as client:
+        equal(client.size, 9 * MIB, "a disk that is larger than its base")
+        equal(client.read(SIZE, MIB), bytes(MIB), "what is beyond the base")
+        equal(status(client, 0, 9 * MIB), [(MIB, 0), (8 * MIB, HOLE | ZERO)], "as the base has it, and a hole beyond")
+        client.write(2 * MIB, data(8192))
+        client.trim(4096, 4096)
+        client.write(9 * MIB - 4096, data(4096))
+        equal(status(client, 0, 9 * MIB),
+              [(4096, 0), (4096, HOLE | ZERO), (MIB - 8192, 0), (MIB, HOLE | ZERO), (8192, 0), (7 * MIB - 12288, HOLE | ZERO), (4096, 0)],
+              "what was written, and what was trimmed")
+
+
+@test(fairlift_only=True)
+def real_clients_serve_a_disk_on_it(t):
+    base(t)
+    server = t.server(f"a={overlay(t)}")
+    uri = server.uri("a")
+    equal(t.run("nbdinfo", "--size", uri).strip(), str(SIZE))
+    t.run("qemu-io", "-f", "raw", "-c", "write -P 0x5a 1M 64k", "-c", "write -P 0xa5 5000 1000", "-c", "flush",
+          "-c", "read -P 0x5a 1M 64k", "-c", "read -P 0xa5 5000 1000", "-c", "write -z 2M 1M", "-c", "read -P 0 2M 1M", "-c", "discard 3M 1M", uri)
+    copy = t.path("copy")
+    t.run("nbdcopy", uri, copy)
+    wanted = bytearray(WHOLE)
+    wanted[MIB:MIB + 65536] = b"\x5a" * 65536
+    wanted[5000:6000] = b"\xa5" * 1000
+    wanted[2 * MIB:4 * MIB] = bytes(2 * MIB)
+    equal(Path(copy).read_bytes(), bytes(wanted), "what nbdcopy reads")
+    for size in "4k", "64k":
+        t.run("fio", "--name=v", "--ioengine=nbd", f"--uri={uri}", "--rw=randwrite", f"--bs={size}", "--size=8m", "--iodepth=16",
+              "--verify=crc32c", "--do_verify=1", "--fsync=64")
+
+
+@test(fairlift_only=True)
+def a_base_that_was_changed_or_is_another_is_refused_with_what_to_do(t):
+    image = base(t)
+    server = t.server(f"a={overlay(t)}")
+    server.stop()
+    listen = ["--listen", f"unix:{t.path('s')}"]
+    other = base(t, "other.img", data(SIZE // 2, 1))
+    contains(t.serve_fails(f"a={overlay(t, below='other.img')}", *listen), f"its base {other} was changed since: it had {SIZE} bytes and has {SIZE // 2}")
+    with open(image, "r+b") as file:
+        file.write(b"x")
+    contains(t.serve_fails(f"a={overlay(t)}", *listen), "was changed since: its time of change is another", "begin with a new top")
+    contains(t.run(BINARY, "overlay", "check", t.path("a.top"), code=1), "was changed since")
+    contains(t.serve_fails(f"a=overlay:top={t.path('none.top')}", *listen), "is not there; base=PATH")
+    contains(t.serve_fails(f"a={overlay(t, below='none.img', top='b.top')}", *listen), "none.img: No such file")
+    contains(t.serve_fails(f"a=overlay:base={image},top={other}", *listen), "no overlay's top")
+
+
+@test(fairlift_only=True)
+def a_base_that_somebody_writes_is_refused_and_many_servers_read_one(t):
+    image = base(t)
+    one = t.server(f"a={overlay(t)}")
+    two = t.server(f"b={overlay(t, top='b.top')}")
+    for server, name in (one, "a"), (two, "b"):
+        server.serves(name, SIZE)
+    contains(t.serve_fails(f"base=file:{image}", "--listen", f"unix:{t.path('s')}"), "is in use by another server")
+    contains(t.serve_fails(f"a={overlay(t)}", "--listen", f"unix:{t.path('s')}"), "a.top", "is in use by another server")
+    contains(two.control("add", "export", f"w=file:{image}", code=1), "is in use")
+    two.control("add", "export", f"c={overlay(t, top='c.top')}")
+    two.serves("c", SIZE)
+    two.control("remove", "export", "c")
+    writer = t.server(f"w=file:{base(t, 'other.img')}")
+    contains(t.serve_fails(f"a={overlay(t, below='other.img', top='d.top')}", "--listen", f"unix:{t.path('s')}"), "is in use by another server")
+    writer.serves("w")
+
+
+@test(fairlift_only=True)
+def a_chain_of_overlays_is_read_through_and_what_is_in_it_is_not_written(t):
+    base(t)
+    wanted = bytearray(WHOLE)
+    below = "base.img"
+    for layer in range(3):
+        server = t.server(f"a={overlay(t, top=f't{layer}', below=below)}")
+        with server.connect("a") as client:
+            for n in range(40):
+                offset = t.random.randrange(SIZE // 512) * 512
+                client.write(offset, piece := data(512, layer, n))
+                wanted[offset:offset + 512] = piece
+            client.trim(layer * MIB, 8192)
+            wanted[layer * MIB:layer * MIB + 8192] = bytes(8192)
+            equal(client.read(0, SIZE), bytes(wanted), f"the disk of layer {layer}")
+        server.stop()
+        below = f"t{layer}"
+    server = t.server(*(f"{name}={overlay(t, top=name, below='t2')}" for name in ("x", "y")))
+    for name in "x", "y":
+        with server.connect(name) as client:
+            equal(client.read(0, SIZE), bytes(wanted), "what two have in common")
+            client.write(0, data(4096, name))
+            client.flush()
+    contains(t.serve_fails(f"a=overlay:top={t.path('t2')}", "--listen", f"unix:{t.path('s')}"), "is in use")
+    server.stop()
+    contains(t.run(BINARY, "overlay", "info", t.path("x")), "t2", "t0", "base.img")
+    t.server(f"a=overlay:top={t.path('t2')}").stop()
+    contains(t.serve_fails(f"x=overlay:top={t.path('x')}", "--listen", f"unix:{t.path('s')}"), "was opened to be written since")
+
+
+@test(fairlift_only=True)
+def a_full_disk_fails_a_first_write_and_others_go_on(t):
+    if os.geteuid() != 0:
+        t.skip("mounting needs root")
+    mount = t.path("small")
+    os.mkdir(mount)
+    for kind, options in ("tmpfs", ["-t", "tmpfs", "-o", "size=6m", "tmpfs", mount]), ("ext4", ["-o", "loop", t.path("small.img"), mount]):
+        if kind == "ext4":
+            if not os.path.exists("/dev/loop-control"):
+                return print("SKIP ext4: there is no /dev/loop-control")
+            t.image("small.img", 8 * MIB)
+            t.run("mkfs.ext4", "-q", "-F", "-m", "0", "-O", "^has_journal", t.path("small.img"))
+        if subprocess.run(["mount", *options]).returncode:
+            t.skip("mounting is not allowed here")
+        t.defer(subprocess.run, ["umount", "-l", mount])
+        image = base(t, f"{kind}.img", content := data(16 * MIB))
+        server = t.server(f"a=overlay:base={image},top={mount}/a.top")
+        with server.connect("a") as client:
+            wanted, failed = {}, 0
+            for offset in range(0, 16 * MIB, 64 * KIB):
+                piece = data(64 * KIB, offset)
+                try:
+                    client.write(offset, piece)
+                    wanted[offset] = piece
+                except NbdError as error:
+                    equal(error.errno, ENOSPC, "the error of a write")
+                    failed += 1
+                    wanted[offset] = content[offset:offset + 64 * KIB]
+            assert failed and failed < 256, f"{failed} of 256 writes failed"
+            client.flush()
+            for offset, piece in wanted.items():
+                equal(client.read(offset, 64 * KIB), piece, "a block that was written, or not")
+            client.trim(0, 2 * MIB)
+            until(lambda: write_goes(client, 15 * MIB), "there is space again")
+        server.stop()
+        t.run("umount", mount)
+
+
+def write_goes(client, offset):
+    try:
+        client.write(offset, data(4096))
+        client.flush()
+        return True
+    except NbdError:
+        return False
+
+
+@test(fairlift_only=True)
+def a_base_that_is_cut_while_it_is_served_fails_reads_beyond_and_nothing_else(t):
+    image = base(t)
+    server = t.server(f"a={overlay(t)}")
+    with server.connect("a") as client:
+        client.write(6 * MIB, data(4096, 1))
+        os.truncate(image, 4 * MIB)
+        with refused(EIO):
+            client.read(5 * MIB, 4096)
+        with refused(EIO):
+            client.write(5 * MIB + 512, data(512))
+        equal(client.read(6 * MIB, 4096), data(4096, 1), "what is in the top")
+        equal(client.read(0, 4096), WHOLE[:4096], "what is left of the base")
+        client.write(5 * MIB, data(4096, 2))
+        client.flush()
+        equal(client.read(5 * MIB, 4096), data(4096, 2), "a block that needs nothing of the base")
+
+
+@test(fairlift_only=True)
+def a_top_that_is_damaged_is_refused_and_check_says_where(t):
+    base(t)
+    server = t.server(f"a={overlay(t)}")
+    with server.connect("a") as client:
+        for n in range(3):
+            client.write(n * 8192, data(4096, n))
+            client.flush()
+    server.stop()
+    good = Path(t.path("a.top")).read_bytes()
+    listen = ["--listen", f"unix:{t.path('s')}"]
+
+    def damaged(says, change, fatal=True):
+        Path(t.path("a.top")).write_bytes(change(bytearray(good)))
+        found = t.run(BINARY, "overlay", "check", t.path("a.top"), code=1)
+        contains(found, says)
+        contains(t.serve_fails(f"a=overlay:top={t.path('a.top')}", *listen), says)
+
+    def put(*places):
+        def change(bytes_):
+            for place in places:
+                bytes_[place] ^= 0xff
+            return bytes_
+        return change
+
+    damaged("checksum is wrong", put(100, 4096 + 100))
+    damaged("page 0 of", put(8192 + 100))
+    damaged("page 0 of", put(8192 + 100, 12288 + 100))
+    damaged("it begins with something else", put(0, 4096))
+    damaged("bytes, of", lambda bytes_: bytes_[:-MIB])
+    Path(t.path("a.top")).write_bytes(good)
+    contains(t.run(BINARY, "overlay", "check", t.path("a.top")), "nothing is wrong")
+    contains(t.run(BINARY, "overlay", "info", t.path("a.top")), "base.img", "8 MiB", "12 KiB")
+    contains(t.run(BINARY, "overlay", "check", t.path("base.img"), code=1), "no overlay's top")
+    t.server(f"a=overlay:top={t.path('a.top')}").serves("a", SIZE)
+
+
+if __name__ == "__main__":
+    main()
