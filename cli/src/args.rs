@@ -12,8 +12,8 @@ use crate::iostest::IostestArgs;
 use crate::iostune::IostuneArgs;
 use crate::overlay::OverlayArgs;
 use crate::remote::{
-    AcknowledgeArgs, AddArgs, EventsArgs, GetArgs, ReloadArgs, RemoveArgs, SetArgs, StatusArgs, TopArgs, TraceArgs,
-    WhyArgs,
+    AcknowledgeArgs, AddArgs, EventsArgs, ForkArgs, GetArgs, ReloadArgs, RemoveArgs, SetArgs, StatusArgs, TopArgs,
+    TraceArgs, WhyArgs,
 };
 use crate::serve::ServeArgs;
 use crate::ublk::UblkArgs;
@@ -59,6 +59,7 @@ pub(crate) enum Command {
     Get(GetArgs),
     Set(SetArgs),
     Add(AddArgs),
+    Fork(ForkArgs),
     Remove(RemoveArgs),
     Events(EventsArgs),
     Acknowledge(AcknowledgeArgs),

@@ -6,7 +6,7 @@
 //! | [`serve`] | `fairlift serve`: flags and file as the library's `Config`, signals, systemd, the log |
 //! | [`iostest`] | `fairlift iostest`: how a disk is shared, measured |
 //! | [`iostune`] | `fairlift iostune`: what a disk is like, and what to set for it |
-//! | [`remote`] | `status`, `top`, `why`, `get`, `set`, `add`, `remove`, `events`, `reload`: the commands that speak to a running server |
+//! | [`remote`] | `status`, `top`, `why`, `get`, `set`, `add`, `fork`, `remove`, `events`, `reload`: the commands that speak to a running server |
 //! | [`show`] | what the program tells about itself: tunables, models, tokens, completions, manual pages, units |
 //! | [`control`] | HTTP and JSON by which a running server is looked at and changed |
 //! | [`ublk`] | `fairlift ublk`: block devices of this machine, and those whose server has died |
@@ -64,6 +64,7 @@ pub fn run() -> ExitCode {
         Command::Get(args) => return remote::get(&args),
         Command::Set(args) => return remote::set(&args),
         Command::Add(args) => return remote::add(&args),
+        Command::Fork(args) => return remote::fork(&args),
         Command::Remove(args) => return remote::remove(&args),
         Command::Events(args) => return remote::events(&args),
         Command::Acknowledge(args) => return remote::acknowledge(&args),

@@ -5,6 +5,7 @@ mod openapi;
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,6 +16,7 @@ use axum::response::{IntoResponse as _, Response};
 use axum::routing::{MethodFilter, Router, on};
 use fairlift::Handle;
 use fairlift::access::Grant;
+use fairlift::config::Backing;
 use fairlift::control::{Edit, Made, Refused, State, Step, View, group_meant};
 use fairlift_lab::suggestion;
 use serde_json::{Value, json};
@@ -24,6 +26,7 @@ use super::failure::{Failure, bad, fail};
 use super::roles::{self, Right};
 use super::words::Words;
 use super::{Act, ConfigFile, Kind, NotRead, ReadAgain, metrics, page, show, status, trace, why};
+use crate::words::place::check_path;
 use asked::{ApiRequest, if_match, keys};
 
 /// How often it is looked whether what was removed has gone, and what schedulers have found out.
@@ -51,6 +54,7 @@ pub(super) enum Does {
     List(Kind),
     Look(Kind),
     Change(Act, Kind),
+    Fork,
     Transaction,
     Connections,
     Status,
@@ -133,6 +137,13 @@ pub(super) const ROUTES: &[Route] = &[
         "/v1/exports/{name}",
         Does::Change(Act::Remove, Kind::Export),
         "Removes an export: its clients are drained, or disconnected at once with ?now=true",
+    ),
+    row(
+        Right::Change,
+        Method::POST,
+        "/v1/exports/{name}/fork",
+        Does::Fork,
+        "Adds an export, {\"name\": …}, that is what this overlay is at one instant; both go on, each in a top of its own",
     ),
     row(
         Right::See,
@@ -337,6 +348,7 @@ impl App {
             Does::Metrics => self.metrics(role, metrics::Format::wanted(&asked.headers)).await,
             Does::Events => self.events(asked),
             Does::Change(act, kind) => self.one_change(act, kind, asked).await,
+            Does::Fork => self.fork(asked).await,
             Does::Transaction => self.transaction(asked).await,
             Does::Reload => {
                 let dry_run = asked.dry_run()?;
@@ -379,6 +391,45 @@ impl App {
             Words::new(edit, file.ways(), file.verifies()).change(act, kind, &name, keys)
         })
         .await
+    }
+
+    /// Adds an export that is what another one is now. Keys that are not said are those of that one.
+    async fn fork(self, mut asked: ApiRequest) -> Answer {
+        let name = asked.new_name(Kind::Export)?;
+        let dry_run = asked.dry_run()?;
+        let top = match asked.keys.remove("top") {
+            None => None,
+            Some(Value::String(top)) => {
+                let top = PathBuf::from(top);
+                check_path(&top).map_err(|why| bad(format!("top {why}")))?;
+                Some(top)
+            }
+            Some(other) => return Err(bad(format!("top takes the path of a file, not {other}"))),
+        };
+        for key in ["backing", "offset", "size", "read_only"] {
+            if asked.keys.contains_key(key) {
+                return Err(bad(format!("{key}: a fork is what it is forked from, in all of it")));
+            }
+        }
+        let (file, keys, of) = (Arc::clone(&self.file), asked.keys, asked.name);
+        let made = {
+            let name = name.clone();
+            move |handle: &Handle, version, dry_run| {
+                let add = |edit: &mut Edit, backing: Backing| {
+                    let mut keys = keys.clone();
+                    let export = edit.export(&of)?.clone();
+                    let path = &edit.config.groups[usize::from(export.group.0)].path;
+                    keys.entry("group").or_insert_with(|| Value::String(path.clone()));
+                    if let Some(disk) = export.disk {
+                        keys.insert("disk".into(), Value::String(edit.config.disks[disk].name.clone()));
+                    }
+                    keys.insert("backing".into(), Value::String(backing.about().written));
+                    Words::new(edit, file.ways(), file.verifies()).change(Act::Add, Kind::Export, &name, keys)
+                };
+                handle.fork((&of, &name), top.as_deref(), add, version, dry_run)
+            }
+        };
+        self.make(asked.who, asked.headers, dry_run, Some((Kind::Export, name)), made).await
     }
 
     /// Makes several changes, or none.
@@ -600,10 +651,22 @@ impl App {
         of: Option<(Kind, String)>,
         words: impl FnOnce(&mut Edit) -> Result<(), String> + Send + 'static,
     ) -> Answer {
+        self.make(who, headers, dry_run, of, |handle, version, dry_run| handle.change(words, version, dry_run)).await
+    }
+
+    /// The same, of a change that is made so.
+    async fn make(
+        self,
+        who: Who,
+        headers: HeaderMap,
+        dry_run: bool,
+        of: Option<(Kind, String)>,
+        make: impl FnOnce(&Handle, Option<u64>, bool) -> Result<Made, Refused> + Send + 'static,
+    ) -> Answer {
         let asked = if_match(&headers)?;
         let work = move || -> Result<(u64, Value), Failure> {
             let handle = &self.handle;
-            let Made { state, steps, mut suited } = handle.change(words, asked, dry_run)?;
+            let Made { state, steps, mut suited } = make(handle, asked, dry_run)?;
             let is_tenant = matches!(who.role(handle), Grant::Tenant(_));
             if is_tenant {
                 suited.clear(); // They are about disks, which others have too.

@@ -179,6 +179,36 @@ pub(crate) struct RemoveArgs {
     pub(crate) how: How,
 }
 
+/// Fork an overlay of a running server: one more export that is what the first is now
+///
+/// Both go on from there, each in a top of its own; writes to one are never seen in the other. The clients of the first notice nothing but
+/// a pause of some milliseconds. What was written before is durable. It needs an export served as overlay:base=PATH,top=PATH.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  fairlift fork alice bob
+  fairlift fork alice bob --group /tenants/bob --top /srv/tops/bob.top
+  fairlift fork alice bob ublk=true")]
+pub(crate) struct ForkArgs {
+    /// The export to fork
+    #[arg(value_name = "EXPORT", add = ArgValueCandidates::new(complete::exports))]
+    pub(crate) of: String,
+    /// The name of the new export
+    #[arg(value_name = "NEW")]
+    pub(crate) name: String,
+    /// Another key of the new export and its value, as for `fairlift add export`
+    #[arg(value_name = "KEY=VALUE")]
+    pub(crate) keys: Vec<String>,
+    /// The group of the new export [default: that of EXPORT]
+    #[arg(long, value_name = "PATH", add = ArgValueCandidates::new(complete::groups))]
+    pub(crate) group: Option<String>,
+    /// The file that gets what the fork writes [default: NEW.top, beside that of EXPORT]
+    #[arg(long, value_name = "PATH", value_hint = clap::ValueHint::FilePath)]
+    pub(crate) top: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) how: How,
+}
+
 /// How a change is made.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct How {

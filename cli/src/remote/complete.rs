@@ -20,6 +20,16 @@ pub(crate) fn names() -> Vec<CompletionCandidate> {
     typed.kind().map_or_else(Vec::new, |kind| candidates(typed.names(kind)))
 }
 
+/// The names of exports.
+pub(crate) fn exports() -> Vec<CompletionCandidate> {
+    candidates(Typed::now().names(Kind::Export))
+}
+
+/// The paths of groups.
+pub(crate) fn groups() -> Vec<CompletionCandidate> {
+    candidates(Typed::now().names(Kind::Group))
+}
+
 /// The names of exports, and the paths of groups.
 pub(crate) fn exports_and_groups() -> Vec<CompletionCandidate> {
     let typed = Typed::now();

@@ -1,5 +1,5 @@
-//! The commands that look at a running server and change it: `status`, `top`, `why`, `trace`, `get`, `set`, `add`, `remove`, `events`,
-//! `acknowledge`, `reload`.
+//! The commands that look at a running server and change it: `status`, `top`, `why`, `trace`, `get`, `set`, `add`, `fork`, `remove`,
+//! `events`, `acknowledge`, `reload`.
 //!
 //! Each asks the server's control socket one thing and shows the answer; what is possible is decided there.
 
@@ -17,8 +17,8 @@ use serde_json::{Map, Value, json};
 
 use args::How;
 pub(crate) use args::{
-    AcknowledgeArgs, AddArgs, EventsArgs, GetArgs, ReloadArgs, RemoveArgs, SetArgs, StatusArgs, TopArgs, TraceArgs,
-    WhyArgs,
+    AcknowledgeArgs, AddArgs, EventsArgs, ForkArgs, GetArgs, ReloadArgs, RemoveArgs, SetArgs, StatusArgs, TopArgs,
+    TraceArgs, WhyArgs,
 };
 use client::{Answer, At, Server};
 pub(crate) use meant::meant;
@@ -178,6 +178,23 @@ pub(crate) fn remove(args: &RemoveArgs) -> ExitCode {
             all.insert("now".into(), true.into());
         }
         change(&args.how, Method::DELETE, &thing(kind, &args.name), all)
+    };
+    show(&args.how.at, ask())
+}
+
+pub(crate) fn fork(args: &ForkArgs) -> ExitCode {
+    let ask = || {
+        let mut all = keys(&args.keys, "ublk=true")?;
+        all.insert("name".into(), Value::String(args.name.clone()));
+        if let Some(group) = &args.group {
+            all.insert("group".into(), Value::String(group.clone()));
+        }
+        if let Some(top) = &args.top {
+            // The server has another directory.
+            let top = std::path::absolute(top).map_err(|error| format!("{}: {error}", top.display()))?;
+            all.insert("top".into(), Value::String(top.to_string_lossy().into_owned()));
+        }
+        change(&args.how, Method::POST, &format!("{}/fork", thing(Kind::Export, &args.of)), all)
     };
     show(&args.how.at, ask())
 }

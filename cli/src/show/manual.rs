@@ -16,7 +16,7 @@ use crate::config::keys::SORTS;
 type Example = (&'static str, &'static str);
 
 /// The examples of each command.
-const EXAMPLES: [(&str, &[Example]); 25] = [
+const EXAMPLES: [(&str, &[Example]); 26] = [
     (
         "fairlift",
         &[
@@ -125,6 +125,13 @@ const EXAMPLES: [(&str, &[Example]); 25] = [
     (
         "fairlift-add",
         &[("fairlift add export carol=carol.img group=/tenants/carol", "Serve one more image, in a group of its own:")],
+    ),
+    (
+        "fairlift-fork",
+        &[
+            ("fairlift fork alice bob", "A disk that is what alice is now, in a moment, while alice is written:"),
+            ("fairlift fork alice bob --group /tenants/bob", "The same, for another tenant:"),
+        ],
     ),
     ("fairlift-remove", &[("fairlift remove export carol", "Take an export away when its clients are answered:")]),
     (

@@ -180,6 +180,11 @@ impl Live {
         }
     }
 
+    /// Where files of new exports must lie.
+    pub(crate) fn roots(&self) -> Roots {
+        self.roots.clone()
+    }
+
     pub(crate) fn state(&self) -> State {
         State { version: self.version, config: Arc::clone(&self.config) }
     }

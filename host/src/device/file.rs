@@ -169,6 +169,25 @@ impl File {
         &self.file
     }
 
+    /// It is at another path from now on.
+    pub(crate) fn renamed(self, path: &Path) -> Self {
+        Self { path: path.to_owned(), ..self }
+    }
+
+    /// Nobody writes it from now on: others may have it for reading (file.3), through the page cache unless it stays `direct`.
+    pub(crate) fn is_shared_from_now_on(&self, direct: bool) {
+        sys::process_lock(&self.file, true);
+        let shared = rustix::fs::flock(&self.file, rustix::fs::FlockOperation::NonBlockingLockShared);
+        let cached = || {
+            let flags = rustix::fs::fcntl_getfl(&self.file)?;
+            rustix::fs::fcntl_setfl(&self.file, flags - rustix::fs::OFlags::DIRECT)
+        };
+        let cached = if direct || !self.direct { Ok(()) } else { cached() };
+        if let Err(error) = shared.map_err(io::Error::from).and(cached.map_err(Into::into)) {
+            tracing::debug!(path = %self.path.display(), %error, "it stays as it was opened");
+        }
+    }
+
     fn in_ram(&self) -> bool {
         matches!(self.way, Way::Inline)
     }

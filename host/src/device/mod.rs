@@ -150,6 +150,11 @@ pub(crate) trait Device: Send + Sync {
         Ok(())
     }
 
+    /// Has what it is now be something that others can lie over, while it is written; what that is. `wake` has all workers look.
+    fn freeze(&self, _wake: &dyn Fn(), _roots: &roots::Roots) -> Result<overlay::fork::NowBase, String> {
+        Err("it is no overlay, and only overlays can be forked: serve it as overlay:base=PATH,top=PATH".into())
+    }
+
     /// How large it is now, in bytes: whoever made it larger has not told us.
     fn look_at_size(&self) -> io::Result<u64> {
         Ok(self.facts().size)

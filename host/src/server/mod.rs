@@ -1,6 +1,7 @@
 //! A server: workers, disks and exports, from the configuration to the last flush.
 
 mod check;
+mod fork;
 mod report;
 
 use std::os::fd::BorrowedFd;

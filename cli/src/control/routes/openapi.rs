@@ -46,7 +46,7 @@ fn operation(route: &Route) -> Value {
                 query("now", "boolean");
             }
         }
-        Does::Transaction | Does::Reload => query("dry_run", "boolean"),
+        Does::Fork | Does::Transaction | Does::Reload => query("dry_run", "boolean"),
         Does::Status | Does::Why => query("seconds", "number"),
         Does::WhyAll => {
             query("seconds", "number");
@@ -59,7 +59,7 @@ fn operation(route: &Route) -> Value {
         Does::Events => query("after", "integer"),
         _ => {}
     }
-    let changes = matches!(route.does, Does::Change(..) | Does::Transaction | Does::Reload);
+    let changes = matches!(route.does, Does::Change(..) | Does::Fork | Does::Transaction | Does::Reload);
     if changes {
         parameters.push(json!({"name": "If-Match", "in": "header", "schema": {"type": "string"}}));
     }
@@ -112,6 +112,16 @@ fn body(route: &Route) -> Option<Value> {
             }
             Some(json!({"type": "object", "properties": properties}))
         }
+        Does::Fork => Some(json!({
+            "type": "object",
+            "required": ["name"],
+            "properties": {
+                "name": {"type": "string"},
+                "top": {"type": "string", "description": "the file that gets what the fork writes; by default NAME.top beside that of what is forked"},
+                "group": {"type": "string", "description": "by default that of what is forked"},
+                "dry_run": {"type": "boolean"},
+            },
+        })),
         Does::Transaction => Some(json!({
             "type": "object",
             "required": ["changes"],

@@ -22,8 +22,9 @@ use super::format::{
 };
 use super::gate::FlushGate;
 use super::map::{Merged, Own};
+use super::pause::Pause;
 use super::words::Layered;
-use super::{Mail, Overlay};
+use super::{Layers, Mail, Overlay};
 use crate::device::Device;
 use crate::device::file::words::{Direct, FileAccess};
 use crate::device::file::{self, File};
@@ -42,6 +43,12 @@ pub(super) trait Store: Send + Sync {
     fn len(&self) -> io::Result<u64>;
     /// Where the next data begins, at or after a byte; `None`: there is none.
     fn next_data(&self, at: u64) -> Option<u64>;
+    /// Nobody writes it from now on, and others may read it.
+    fn becomes_base(&self, _direct: Direct) {}
+    /// The file, if it is one.
+    fn file(&self) -> Option<&fs::File> {
+        None
+    }
 }
 
 impl Store for fs::File {
@@ -87,12 +94,29 @@ impl Store for File {
     fn next_data(&self, at: u64) -> Option<u64> {
         file::next_data(self.handle(), at)
     }
+
+    fn becomes_base(&self, direct: Direct) {
+        self.is_shared_from_now_on(direct != Direct::Off);
+    }
+
+    fn file(&self) -> Option<&fs::File> {
+        Some(self.handle())
+    }
+}
+
+/// How the files of an overlay are opened.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Access {
+    pub(super) top: Direct,
+    pub(super) base: Direct,
 }
 
 /// What lies below a top: a base, and tops over it.
 pub(super) struct Below {
     /// From the bottom: the base is the first.
     pub(super) files: Vec<LayerFile>,
+    /// By what each of them is known.
+    pub(super) layers: Vec<Fingerprint>,
     pub(super) map: Merged,
     pub(super) base_size: u64,
     /// Of the disk that it is.
@@ -136,16 +160,28 @@ impl Below {
             false => Self::bare(file, &metadata),
             true => Self::over(file, direct, roots, depth).map_err(said)?,
         });
+        opened.keep(key);
+        Ok(opened)
+    }
+
+    fn keep(self: &Arc<Self>, key: FileKey) {
         let mut all = lock(&OPEN);
         all.retain(|_, open| open.strong_count() > 0);
-        all.insert(key, Arc::downgrade(&opened));
-        Ok(opened)
+        all.insert(key, Arc::downgrade(self));
+    }
+
+    /// A top that was open becomes a base: others that lie over it find it by its file (make.2).
+    pub(super) fn known_as(self: &Arc<Self>, store: &dyn Store, direct: Direct) {
+        if let Some(Ok(metadata)) = store.file().map(fs::File::metadata) {
+            self.keep((metadata.dev(), metadata.ino(), direct));
+        }
     }
 
     fn bare(file: Arc<File>, metadata: &fs::Metadata) -> Self {
         let size = file.facts().size;
         let is = raw(metadata, size);
-        Self { files: vec![LayerFile { device: file, offset: 0 }], map: Merged::default(), base_size: size, size, is }
+        let files = vec![LayerFile { device: file, offset: 0 }];
+        Self { files, layers: vec![is], map: Merged::default(), base_size: size, size, is }
     }
 
     fn over(file: Arc<File>, direct: Direct, roots: &Roots, depth: usize) -> Result<Self, String> {
@@ -160,8 +196,11 @@ impl Below {
         let mut files = below.files.clone();
         files.push(LayerFile { device: file, offset: data_offset(header.size) });
         let is = Fingerprint::Top { id: header.id, opened: header.opened };
+        let mut layers = below.layers.clone();
+        layers.push(is);
         Ok(Self {
             files,
+            layers,
             map: Merged::over(&below.map, &own, layer),
             base_size: below.base_size,
             size: header.size,
@@ -178,7 +217,7 @@ pub(super) fn raw(metadata: &fs::Metadata, size: u64) -> Fingerprint {
     Fingerprint::Raw { size, changed }
 }
 
-fn why_of(error: crate::Error, said: impl Fn(String) -> String) -> String {
+pub(super) fn why_of(error: crate::Error, said: impl Fn(String) -> String) -> String {
     match error {
         crate::Error::Backing { why, .. } => said(why),
         other => other.to_string(),
@@ -296,46 +335,82 @@ impl Overlay {
                 header.size
             ));
         }
-        let base = said.base.clone().unwrap_or_else(|| header.base.path.clone());
-        let below = Below::open(&base, said.base_direct, roots, 1)?;
+        let (base, below) = below_of(said, &header, roots)?;
         if below.files.len() > DEPTH_MAX {
             return Err(format!("more than {DEPTH_MAX} overlays lie over each other"));
         }
-        known(&header, &base, below.is)?;
-        let opened = Self::of(said.top.clone(), file, header, below, read_only)?;
-        tracing::info!(top = %said.top.display(), base = %base.display(), layers = opened.below.files.len(), "overlay opened");
-        Ok(opened)
+        tracing::info!(top = %said.top.display(), base = %base.display(), layers = below.files.len(), "overlay opened");
+        let access = Access { top: said.direct, base: said.base_direct };
+        Ok(Self::of(said.top.clone(), Layers::of(file, header, below, base, read_only)?, access, read_only))
     }
 
-    /// Of files that are open.
-    pub(super) fn of<F: Store + Device + 'static>(
-        path: PathBuf,
-        file: Arc<F>,
-        header: Header,
-        below: Arc<Below>,
-        read_only: bool,
-    ) -> Result<Self, String> {
-        let own = read_map(&*file, &header)?;
-        let overlay = Self {
+    /// Of layers that are open.
+    pub(super) fn of(path: PathBuf, layers: Layers, access: Access, read_only: bool) -> Self {
+        Self {
             path,
-            top: Arc::clone(&file) as Arc<dyn Device>,
-            store: file,
-            size: header.size,
-            header: Mutex::new(header),
-            below,
-            own,
+            base: Arc::clone(&layers.below.files[0].device),
+            layers: Mutex::new(Arc::new(layers)),
+            access,
             read_only,
             claims: Mutex::new(Claims::default()),
             gate: Mutex::new(FlushGate::default()),
+            pause: Pause::default(),
+            alone: Mutex::new(()),
             mail: Mail::new(),
             faults: Default::default(),
-        };
+        }
+    }
+}
+
+/// What lies below a top, and where it was found: what was said, if that is what the top lies over. After forks it is what lies at the
+/// bottom, or anywhere between: what is next is then where the top says.
+fn below_of(said: &Layered, header: &Header, roots: &Roots) -> Result<(PathBuf, Arc<Below>), String> {
+    let next = || -> Result<_, String> {
+        let below = Below::open(&header.base.path, said.base_direct, roots, 1)?;
+        known(header, &header.base.path, below.is)?;
+        Ok((header.base.path.clone(), below))
+    };
+    let Some(base) = &said.base else { return next() };
+    let below = Below::open(base, said.base_direct, roots, 1)?;
+    let Err(why) = known(header, base, below.is) else { return Ok((base.clone(), below)) };
+    match header.base.is {
+        Fingerprint::Top { .. } if absolute(base).ok().as_deref() != Some(&header.base.path) => {
+            let (path, next) = next()?;
+            if next.layers.contains(&below.is) { Ok((path, next)) } else { Err(why) }
+        }
+        _ => Err(why),
+    }
+}
+
+impl Layers {
+    /// Of a top that is open, with what it has.
+    pub(super) fn of<F: Store + Device + 'static>(
+        file: Arc<F>,
+        header: Header,
+        below: Arc<Below>,
+        base: PathBuf,
+        read_only: bool,
+    ) -> Result<Self, String> {
+        let own = read_map(&*file, &header)?;
+        let layers = Self { own, ..Self::over(Arc::clone(&file) as Arc<dyn Device>, file, header, below, base) };
         if !read_only {
             // It is durable with the first flush, and so before any page of the map.
             let open = |header: &mut Header| (header.opened, header.clean) = (header.opened + 1, false);
-            overlay.write_header(open).map_err(|error| format!("its header cannot be written: {error}"))?;
+            layers.write_header(open).map_err(|error| format!("its header cannot be written: {error}"))?;
         }
-        Ok(overlay)
+        Ok(layers)
+    }
+
+    /// Of a top that has nothing yet.
+    pub(super) fn over(
+        top: Arc<dyn Device>,
+        store: Arc<dyn Store>,
+        header: Header,
+        below: Arc<Below>,
+        base: PathBuf,
+    ) -> Self {
+        let size = header.size;
+        Self { top, store, size, header: Mutex::new(header), below, base, own: Own::new(size) }
     }
 }
 
@@ -386,7 +461,7 @@ fn make(said: &Layered, place: &RootedPath<'_>, read_only: bool, roots: &Roots) 
     Ok(below)
 }
 
-fn draw() -> Result<Id, String> {
+pub(super) fn draw() -> Result<Id, String> {
     let mut id = Id::default();
     SystemRandom::new().fill(&mut id).map_err(|_| "the system has no random numbers")?;
     Ok(id)

@@ -19,7 +19,8 @@ use slab::Slab;
 use super::format::{BLOCK, Id, PageImage, data_offset, page_offset};
 use super::gate::FlushTurn;
 use super::map::{BlockState, Cover, Place};
-use super::{BlockWaiter, Overlay};
+use super::pause::stops;
+use super::{BlockWaiter, Layers, Overlay};
 use crate::device::Device as _;
 use crate::device::lane::{Address, Completed, Io, Lane, Request};
 use crate::kernel::call::{Call, Work};
@@ -41,6 +42,15 @@ const AGAIN: Duration = ms(1);
 /// A worker's side of an overlay.
 pub(super) struct OnOverlay {
     device: Arc<Overlay>,
+    /// What is asked of: as the device has it, but for the time in which a fork changes that.
+    layers: Arc<Layers>,
+    /// Its number, and what it has taken note of (pause.1).
+    number: u64,
+    pause: u64,
+    /// What came while it was to stop.
+    held: Vec<(Request, Vec<Segment>)>,
+    /// The top's file may be another one than the ring knows.
+    is_new: bool,
     address: Address,
     /// Of the files: the top's, then those below it from the bottom.
     lanes: Vec<Box<dyn Lane>>,
@@ -136,16 +146,20 @@ macro_rules! inner {
 
 impl OnOverlay {
     pub(super) fn new(device: Arc<Overlay>, address: Address) -> Self {
-        let beside = Address { is_beside: true, ..address };
-        let below = device.below.files.iter().map(|file| Arc::clone(&file.device).lane(beside));
-        let lanes: Vec<_> = [Arc::clone(&device.top).lane(address)].into_iter().chain(below).collect();
-        let timed = (0..lanes.len()).filter(|lane| lanes[*lane].is_by_the_clock()).collect();
+        let (number, pause) = device.pause.join();
+        let layers = device.layers();
+        let lanes = lanes_of(&layers, address);
         Self {
             device,
+            layers,
+            number,
+            pause,
+            held: Vec::new(),
+            is_new: true,
             address,
             batches: lanes.iter().map(|_| Batch::default()).collect(),
+            timed: timed(&lanes),
             lanes,
-            timed,
             asked: Slab::new(),
             steps: Slab::new(),
             ready: Vec::new(),
@@ -158,13 +172,56 @@ impl OnOverlay {
         }
     }
 
+    // ---- stopping for a fork ----
+
+    /// Whether it is to begin nothing.
+    fn stops(&self) -> bool {
+        stops(self.pause) || stops(self.device.pause.asked())
+    }
+
+    /// Takes note of what is asked of lanes: to stop, once nothing is under way, or to go on (pause.1).
+    fn look_at_pause(&mut self, io: &mut Io<'_>) {
+        let asked = self.device.pause.asked();
+        if asked == self.pause || !self.asked.is_empty() && stops(asked) {
+            return;
+        }
+        self.adopt();
+        self.pause = asked;
+        if stops(asked) {
+            return self.device.pause.stopped(self.number, asked);
+        }
+        for (request, segments) in std::mem::take(&mut self.held) {
+            self.take(io, &request, &segments);
+        }
+    }
+
+    /// Goes over to the layers that the device has by now.
+    fn adopt(&mut self) {
+        let layers = self.device.layers();
+        if Arc::ptr_eq(&layers, &self.layers) {
+            return;
+        }
+        assert!(self.asked.is_empty() && self.steps.is_empty(), "layers change while nothing is under way");
+        self.lanes = lanes_of(&layers, self.address);
+        self.timed = timed(&self.lanes);
+        self.batches = self.lanes.iter().map(|_| Batch::default()).collect();
+        (self.layers, self.is_new) = (layers, true);
+    }
+
+    /// Has the ring know the top's file, before the first request of it.
+    fn register(&mut self, io: &mut Io<'_>) {
+        if std::mem::take(&mut self.is_new) {
+            self.address.file.iter().for_each(|file| io.ring.set_file(*file, self.layers.top.descriptor()));
+        }
+    }
+
     // ---- taking in ----
 
     fn take(&mut self, io: &mut Io<'_>, request: &Request, segments: &[Segment]) {
         match request.op {
             _ if self.steps.len() >= STEPS_MAX => io.busy.push(request.tag),
             Op::Read => self.read(io, request, segments),
-            Op::Write if self.device.places().is_in_top(request.at, request.bytes) => {
+            Op::Write if self.layers.places().is_in_top(request.at, request.bytes) => {
                 let key = self.ask(request, &[], TopStage::Only);
                 self.on_top(key, *request, segments);
             }
@@ -190,13 +247,13 @@ impl OnOverlay {
 
     /// step.1
     fn read(&mut self, io: &mut Io<'_>, request: &Request, segments: &[Segment]) {
-        let device = Arc::clone(&self.device);
+        let layers = Arc::clone(&self.layers);
         let mut key = None;
-        for (place, at, bytes) in device.places().runs(request.at, request.bytes) {
+        for (place, at, bytes) in layers.places().runs(request.at, request.bytes) {
             // The block in which the base ends may have a rest that is not even a sector of it.
-            let is_there = place != Place::Below(0) || at < device.below.base_size;
+            let is_there = place != Place::Below(0) || at < layers.below.base_size;
             let part = cut(segments, at - request.at, bytes);
-            match device.file_of(place).filter(|_| is_there) {
+            match layers.file_of(place).filter(|_| is_there) {
                 None => part.for_each(|segment| {
                     let memory = &mut io.tickets[segment.token.0 as usize].memory;
                     memory.for_each(segment.offset.get() as usize, segment.bytes.get() as usize, |piece| zero(&piece));
@@ -219,7 +276,7 @@ impl OnOverlay {
         let blocks = if op == Op::Discard { whole } else { at / BLOCK..(at + bytes).div_ceil(BLOCK) };
         let zeroes = op == Op::Discard || op == Op::WriteZeroes && !request.flags.contains(Flags::NO_UNMAP);
         if zeroes
-            && (blocks.is_empty() || self.device.own.run(blocks.start, blocks.end) == (BlockState::Zero, blocks.end))
+            && (blocks.is_empty() || self.layers.own.run(blocks.start, blocks.end) == (BlockState::Zero, blocks.end))
         {
             return io.ended.push((request.tag, Outcome::Done));
         }
@@ -242,7 +299,7 @@ impl OnOverlay {
 
     /// Adds a step on the data of the top.
     fn on_top(&mut self, key: usize, request: Request, segments: &[Segment]) {
-        let at = request.at + data_offset(self.device.size);
+        let at = request.at + data_offset(self.layers.size);
         self.step(key, TOP, Request { at, ..request }, segments.iter().copied());
     }
 
@@ -256,6 +313,7 @@ impl OnOverlay {
 
     /// Does all that can be done now.
     fn work(&mut self, io: &mut Io<'_>) {
+        self.register(io);
         loop {
             while let Some(key) = self.ready.pop() {
                 self.go_on(io, key);
@@ -316,7 +374,7 @@ impl OnOverlay {
         match (stage, outcome) {
             (TopStage::Only, _) => self.end(io, key),
             (TopStage::Reserve(change, index), Outcome::Done) => {
-                self.device.own.reserved(index);
+                self.layers.own.reserved(index);
                 self.reserve(io, key, change);
             }
             (TopStage::Fill(change), Outcome::Done) => self.store(io, key, change),
@@ -353,7 +411,7 @@ impl OnOverlay {
         match stage {
             TopStage::Claim(change) => {
                 let Request { op, at, bytes, .. } = self.asked[key].request;
-                if op == Op::Write && self.device.places().is_in_top(at, bytes) {
+                if op == Op::Write && self.layers.places().is_in_top(at, bytes) {
                     // Whoever had the blocks before has put them there.
                     self.let_go(io, &change.blocks);
                     let segments = std::mem::take(&mut self.asked[key].segments);
@@ -383,9 +441,9 @@ impl OnOverlay {
 
     /// overlay.6
     fn reserve(&mut self, io: &mut Io<'_>, key: usize, change: Change) {
-        while let Some(index) = self.device.own.unreserved(&change.blocks) {
+        while let Some(index) = self.layers.own.unreserved(&change.blocks) {
             let Some(file) = self.address.file else {
-                self.device.own.reserved(index);
+                self.layers.own.reserved(index);
                 continue;
             };
             let step = self.steps.insert((key, OURS));
@@ -422,7 +480,7 @@ impl OnOverlay {
         let Request { op, at, bytes, .. } = self.asked[key].request;
         let parts = if op == Op::Discard { Vec::new() } else { Cover::of(at, bytes).parts };
         for block in parts {
-            let from = self.device.places().of(block);
+            let from = self.layers.places().of(block);
             let is_needed = match from {
                 Place::Top => false,
                 Place::Nowhere => op == Op::Write,
@@ -441,7 +499,7 @@ impl OnOverlay {
     fn read_edges(&mut self, io: &mut Io<'_>, key: usize, change: Change) {
         let mut some = false;
         for edge in &change.edges {
-            let Some((lane, offset)) = self.device.file_of(edge.from) else { continue };
+            let Some((lane, offset)) = self.layers.file_of(edge.from) else { continue };
             some = true;
             let at = edge.block * BLOCK + offset;
             let request = Request { op: Op::Read, flags: Flags::SYNC, at, bytes: BLOCK, ..self.asked[key].request };
@@ -511,7 +569,7 @@ impl OnOverlay {
             let from = request.at.max(block * BLOCK);
             let to = (request.at + request.bytes).min((block + 1) * BLOCK);
             let edge = change.edges.iter().find(|edge| edge.block == block);
-            match (edge, self.device.places().of(block)) {
+            match (edge, self.layers.places().of(block)) {
                 (Some(edge), _) => {
                     let mine = (from - block * BLOCK) as usize..(to - block * BLOCK) as usize;
                     io.tickets[edge.ticket].memory.bytes_mut()[mine].fill(0);
@@ -533,7 +591,7 @@ impl OnOverlay {
     fn data_within(&self, blocks: &Range<u64>) -> Option<Range<u64>> {
         let (mut at, mut found) = (blocks.start, None::<Range<u64>>);
         while at < blocks.end {
-            let (held, end) = self.device.own.run(at, blocks.end);
+            let (held, end) = self.layers.own.run(at, blocks.end);
             if held == BlockState::Data {
                 found = Some(found.map_or(at, |found| found.start)..end);
             }
@@ -546,7 +604,7 @@ impl OnOverlay {
     fn changed(&mut self, io: &mut Io<'_>, key: usize, change: Change) {
         if self.asked[key].outcome == Outcome::Done {
             for (blocks, held) in change.becomes {
-                self.device.own.set(blocks, held); // overlay.1
+                self.layers.own.set(blocks, held); // overlay.1
             }
         }
         change.edges.iter().for_each(|edge| give_back(io, edge.ticket));
@@ -587,22 +645,23 @@ impl OnOverlay {
     /// overlay.3
     fn flush(&mut self, io: &mut Io<'_>, key: usize) {
         let device = Arc::clone(&self.device);
-        match lock(&device.gate).enter(device.own.is_dirty(), (io.context, key)) {
+        let layers = Arc::clone(&self.layers);
+        match lock(&device.gate).enter(layers.own.is_dirty(), (io.context, key)) {
             FlushTurn::Wait => self.asked[key].stage = TopStage::Wait,
             FlushTurn::Plain => self.sync(key),
             FlushTurn::Alone => {
-                if let Err(error) = device.is_to_be_written() {
+                if let Err(error) = layers.is_to_be_written() {
                     self.asked[key].outcome = Outcome::Failed(crate::outcome::errno(&error));
                     return self.flushed(io, key, &[]);
                 }
-                self.asked[key].stage = TopStage::Sync(device.own.take_dirty()); // before the sync (map.2)
+                self.asked[key].stage = TopStage::Sync(layers.own.take_dirty()); // before the sync (map.2)
                 self.sync(key);
             }
         }
     }
 
     fn write_pages(&mut self, io: &mut Io<'_>, key: usize, pages: Vec<PageImage>, done: usize) {
-        let id: Id = lock(&self.device.header).id;
+        let id: Id = lock(&self.layers.header).id;
         let mut tickets = Vec::new();
         for page in &pages[done..pages.len().min(done + PAGES_AT_ONCE)] {
             let mut buffer = io.pool.get_anyway(BLOCK as usize);
@@ -619,7 +678,7 @@ impl OnOverlay {
 
     /// A flush that was alone has ended.
     fn flushed(&mut self, io: &mut Io<'_>, key: usize, pages: &[PageImage]) {
-        let own = &self.device.own;
+        let own = &self.layers.own;
         match self.asked[key].outcome {
             Outcome::Done => pages.iter().for_each(|page| own.written(page)),
             Outcome::Failed(_) => pages.iter().for_each(|page| own.put_back(page)), // map.3
@@ -640,10 +699,14 @@ impl OnOverlay {
 impl Lane for OnOverlay {
     fn queue(&mut self, io: &mut Io<'_>, now: Instant, requests: &[Request], mut segments: &[Segment]) {
         self.now = now;
+        self.look_at_pause(io);
         for request in requests {
             let (mine, rest) = segments.split_at(request.segments);
             segments = rest;
-            self.take(io, request, mine);
+            match self.stops() {
+                true => self.held.push((*request, mine.to_vec())),
+                false => self.take(io, request, mine),
+            }
         }
         self.work(io);
     }
@@ -699,6 +762,7 @@ impl Lane for OnOverlay {
             self.lanes[*lane].poll(&mut inner, now);
             io.launch |= inner.launch;
         }
+        self.look_at_pause(io);
         self.work(io);
         self.launch_now(io);
     }
@@ -717,8 +781,26 @@ impl Lane for OnOverlay {
     }
 
     fn in_flight(&self) -> usize {
-        self.asked.len()
+        self.asked.len() + self.held.len()
     }
+}
+
+impl Drop for OnOverlay {
+    fn drop(&mut self) {
+        self.device.pause.leave(self.number);
+    }
+}
+
+/// The lanes of the files of an overlay: the top's, then those below it from the bottom.
+fn lanes_of(layers: &Layers, address: Address) -> Vec<Box<dyn Lane>> {
+    let beside = Address { is_beside: true, ..address };
+    let below = layers.below.files.iter().map(|file| Arc::clone(&file.device).lane(beside));
+    [Arc::clone(&layers.top).lane(address)].into_iter().chain(below).collect()
+}
+
+/// Those that answer by the clock.
+fn timed(lanes: &[Box<dyn Lane>]) -> Vec<usize> {
+    (0..lanes.len()).filter(|lane| lanes[*lane].is_by_the_clock()).collect()
 }
 
 /// Gives memory of ours back.

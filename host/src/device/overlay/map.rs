@@ -10,8 +10,8 @@
 //! map.3  A page that could not be written is written by the next flush, to the same slot.
 
 use std::ops::Range;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use super::format::{BLOCK, LOW, PAGE_BLOCKS, PageImage, WORDS, pages};
 
@@ -214,7 +214,8 @@ impl Own {
 #[derive(Default)]
 pub(super) struct Merged {
     /// By pages of [`PAGE_BLOCKS`]: a byte for two blocks, the first in its lower half.
-    pages: Vec<Option<Box<[u8]>>>,
+    /// Those that are as they are below are shared with that.
+    pages: Vec<Option<Arc<[u8]>>>,
 }
 
 /// A block of zeroes in a [`Merged`]; 0: in no layer; else the number of its layer.
@@ -228,7 +229,7 @@ impl Merged {
         let page = |index: usize| {
             let under = below.pages.get(index).and_then(Option::as_ref);
             let Some(page) = own.pages.get(index).and_then(OnceLock::get) else { return under.cloned() };
-            let mut bytes = under.cloned().unwrap_or_else(|| vec![0; PAGE_BLOCKS as usize / 2].into());
+            let mut bytes = under.map_or_else(|| vec![0; PAGE_BLOCKS as usize / 2], |under| under.to_vec());
             for (at, word) in page.words.iter().enumerate() {
                 let word = word.load(Ordering::Acquire);
                 if word == 0 {
@@ -244,7 +245,7 @@ impl Merged {
                     *byte = *byte & !(15 << shift) | place << shift;
                 }
             }
-            Some(bytes)
+            Some(bytes.into())
         };
         Self { pages: (0..count).map(page).collect() }
     }

@@ -21,10 +21,12 @@ pub mod format;
 
 mod claims;
 mod files;
+pub(crate) mod fork;
 mod gate;
 mod lane;
 mod look;
 mod map;
+mod pause;
 #[cfg(test)]
 mod tests;
 pub(super) mod words;
@@ -39,38 +41,62 @@ use fairlift_core::{ContextId, Errno, Limits, Op, Sector};
 use super::file::faults::Faults;
 use super::lane::{Address, Lane};
 use super::mail::Mail;
+use super::roots::Roots;
 use super::{Device, Facts, Fault, Run};
 use crate::kernel::buffer::Pages;
 use crate::sync::{Mutex, lock};
 use claims::Claims;
-use files::{Below, Store};
+use files::{Access, Below, Store};
 use format::{BLOCK, Header, PageImage, data_offset, header_offset, page_offset};
 use gate::FlushGate;
 use lane::OnOverlay;
 pub use look::{Finding, TopInfo, look};
 use map::{Own, Place, Where};
+use pause::Pause;
 
 /// A request that waits for blocks or for a flush: its worker, and what the worker calls it.
 type BlockWaiter = (ContextId, usize);
 
-/// A top, and what is below it.
+/// A disk that is its base until it is written.
 pub(super) struct Overlay {
     path: PathBuf,
-    top: Arc<dyn Device>,
-    store: Arc<dyn Store>,
-    header: Mutex<Header>,
-    size: u64,
-    below: Arc<Below>,
-    own: Own,
+    /// A fork puts others in their place ([`fork`]).
+    layers: Mutex<Arc<Layers>>,
+    /// The lowest of the files below: it stays, whatever lies over it.
+    base: Arc<dyn Device>,
+    /// How what is made is to be opened.
+    access: Access,
     read_only: bool,
     claims: Mutex<Claims<BlockWaiter>>,
     gate: Mutex<FlushGate<BlockWaiter>>,
+    /// Lanes stop for a fork.
+    pause: Pause,
+    /// One fork, or last flush, at a time.
+    alone: Mutex<()>,
     /// What each worker's requests have got that waited.
     mail: Mail<Vec<usize>>,
     faults: Faults,
 }
 
+/// A top, and what is below it.
+pub(super) struct Layers {
+    top: Arc<dyn Device>,
+    store: Arc<dyn Store>,
+    header: Mutex<Header>,
+    size: u64,
+    /// Where what is below was found.
+    base: PathBuf,
+    below: Arc<Below>,
+    own: Own,
+}
+
 impl Overlay {
+    fn layers(&self) -> Arc<Layers> {
+        Arc::clone(&lock(&self.layers))
+    }
+}
+
+impl Layers {
     fn places(&self) -> Where<'_> {
         Where { own: &self.own, below: &self.below.map, base_size: self.below.base_size }
     }
@@ -113,14 +139,27 @@ impl Overlay {
         }
         if pages.is_empty() { Ok(()) } else { self.store.sync() }
     }
+
+    /// Makes durable all that was written, and says in the header that no page is being written.
+    fn close(&self) -> io::Result<()> {
+        let pages = self.own.take_dirty();
+        if let Err(error) = self.flush_pages(&pages) {
+            pages.iter().for_each(|page| self.own.put_back(page));
+            return Err(error);
+        }
+        pages.iter().for_each(|page| self.own.written(page));
+        self.write_header(|header| header.clean = true)?;
+        self.store.sync()
+    }
 }
 
 impl Device for Overlay {
     fn facts(&self) -> Facts {
-        let top = self.top.facts();
-        let files = self.below.files.iter().map(|file| file.device.facts().limits.block);
+        let layers = self.layers();
+        let top = layers.top.facts();
+        let files = layers.below.files.iter().map(|file| file.device.facts().limits.block);
         let block = files.fold(top.limits.block, u32::max);
-        let plain = Facts::plain(self.size);
+        let plain = Facts::plain(layers.size);
         Facts {
             limits: Limits { block, ..plain.limits },
             home: top.home,
@@ -133,11 +172,11 @@ impl Device for Overlay {
     }
 
     fn foreign(&self) -> Option<&str> {
-        self.below.files[0].device.foreign()
+        self.base.foreign()
     }
 
     fn called(&self) -> String {
-        self.top.called()
+        self.layers().top.called()
     }
 
     fn lane(self: Arc<Self>, address: Address) -> Box<dyn Lane> {
@@ -145,24 +184,26 @@ impl Device for Overlay {
     }
 
     fn run(&self, at: u64, len: u64) -> io::Result<Run> {
-        let (place, _, len) = self.places().runs(at, len).next().expect("a run of something");
+        let layers = self.layers();
+        let (place, _, len) = layers.places().runs(at, len).next().expect("a run of something");
         match place {
             Place::Top | Place::Below(1..) => Ok(Run { len, hole: false }),
             Place::Nowhere => Ok(Run { len, hole: true }),
             Place::Below(0) => {
-                let within = self.below.base_size.next_multiple_of(Sector::SIZE).saturating_sub(at);
+                let within = layers.below.base_size.next_multiple_of(Sector::SIZE).saturating_sub(at);
                 match within {
                     0 => Ok(Run { len, hole: true }), // the rest of a block that the base ends in
-                    _ => self.below.files[0].device.run(at, len.min(within)),
+                    _ => self.base.run(at, len.min(within)),
                 }
             }
         }
     }
 
     fn will_need(&self, at: u64, len: u64) {
-        for (place, at, len) in self.places().runs(at, len) {
+        let layers = self.layers();
+        for (place, at, len) in layers.places().runs(at, len) {
             if let Place::Below(file) = place {
-                let file = &self.below.files[usize::from(file)];
+                let file = &layers.below.files[usize::from(file)];
                 file.device.will_need(at + file.offset, len);
             }
         }
@@ -172,14 +213,12 @@ impl Device for Overlay {
         if self.read_only {
             return Ok(());
         }
-        let pages = self.own.take_dirty();
-        if let Err(error) = self.flush_pages(&pages) {
-            pages.iter().for_each(|page| self.own.put_back(page));
-            return Err(error);
-        }
-        pages.iter().for_each(|page| self.own.written(page));
-        self.write_header(|header| header.clean = true)?;
-        self.store.sync()
+        let _alone = lock(&self.alone);
+        self.layers().close()
+    }
+
+    fn freeze(&self, wake: &dyn Fn(), roots: &Roots) -> Result<fork::NowBase, String> {
+        fork::freeze(self, wake, roots)
     }
 
     fn failed(&self, op: Op, errno: Errno) {
@@ -188,17 +227,19 @@ impl Device for Overlay {
 
     fn take_faults(&self) -> std::collections::VecDeque<Fault> {
         let mut all = self.faults.take();
-        all.extend(self.top.take_faults());
-        self.below.files.iter().for_each(|file| all.extend(file.device.take_faults()));
+        let layers = self.layers();
+        all.extend(layers.top.take_faults());
+        layers.below.files.iter().for_each(|file| all.extend(file.device.take_faults()));
         all
     }
 
     fn needs_helpers(&self) -> bool {
-        self.top.needs_helpers() || self.below.files.iter().any(|file| file.device.needs_helpers())
+        let layers = self.layers();
+        layers.top.needs_helpers() || layers.below.files.iter().any(|file| file.device.needs_helpers())
     }
 
     fn descriptor(&self) -> Option<RawFd> {
-        self.top.descriptor()
+        self.layers().top.descriptor()
     }
 
     fn path(&self) -> Option<&Path> {
@@ -206,10 +247,11 @@ impl Device for Overlay {
     }
 
     fn is_direct(&self) -> bool {
-        self.top.is_direct() || self.below.files.iter().any(|file| file.device.is_direct())
+        let layers = self.layers();
+        layers.top.is_direct() || layers.below.files.iter().any(|file| file.device.is_direct())
     }
 
     fn is_in_ram(&self) -> bool {
-        self.top.is_in_ram()
+        self.layers().top.is_in_ram()
     }
 }

@@ -30,11 +30,11 @@ use crate::kernel::notify::Notifiers;
 use crate::kernel::ring::{Kind, Ring};
 use crate::kernel::ticket::{Memory, Part};
 
-const SECTOR: u64 = Sector::SIZE;
+pub(super) const SECTOR: u64 = Sector::SIZE;
 
 /// A disk with a volatile cache, as a file would be; what was never written is zeroes.
 pub(super) struct Volatile {
-    size: u64,
+    pub(super) size: u64,
     inner: Mutex<Content>,
     seed: u64,
     /// One in so many requests fails; 0: none.
@@ -62,7 +62,7 @@ impl Volatile {
         lock(&self.inner)
     }
 
-    fn put(&self, at: u64, bytes: &[u8]) {
+    pub(super) fn put(&self, at: u64, bytes: &[u8]) {
         let mut content = self.content();
         for (place, sector) in (at / SECTOR..).zip(bytes.chunks_exact(SECTOR as usize)) {
             let sector: [u8; SECTOR as usize] = sector.try_into().unwrap();
@@ -71,14 +71,14 @@ impl Volatile {
         }
     }
 
-    fn get(&self, at: u64, bytes: &mut [u8]) {
+    pub(super) fn get(&self, at: u64, bytes: &mut [u8]) {
         let content = self.content();
         for (place, sector) in (at / SECTOR..).zip(bytes.chunks_exact_mut(SECTOR as usize)) {
             sector.copy_from_slice(content.now.get(&place).unwrap_or(&[0; SECTOR as usize]));
         }
     }
 
-    fn settle(&self) {
+    pub(super) fn settle(&self) {
         let mut content = self.content();
         content.durable = content.now.clone();
         content.cached.clear();
@@ -257,6 +257,7 @@ pub(super) fn made(size: u64, seed: u64, fails: u64) -> Arc<Volatile> {
 pub(super) fn below(base: &Arc<Volatile>) -> Arc<Below> {
     Arc::new(Below {
         files: vec![LayerFile { device: Arc::clone(base) as Arc<dyn Device>, offset: 0 }],
+        layers: vec![Fingerprint::Raw { size: base.size, changed: (0, 0) }],
         map: Merged::default(),
         base_size: base.size,
         size: base.size,
@@ -267,11 +268,12 @@ pub(super) fn below(base: &Arc<Volatile>) -> Arc<Below> {
 /// Opens a top as a server would.
 pub(super) fn opened(top: &Arc<Volatile>, base: &Arc<Volatile>) -> Result<Arc<Overlay>, String> {
     let header = read_header(&**top)?.counts.unwrap();
-    Ok(Arc::new(Overlay::of("top".into(), Arc::clone(top), header, below(base), false)?))
+    let layers = Layers::of(Arc::clone(top), header, below(base), "base".into(), false)?;
+    Ok(Arc::new(Overlay::of("top".into(), layers, Access::default(), false)))
 }
 
 /// A request under way.
-struct Asked {
+pub(super) struct Asked {
     worker: usize,
     ticket: usize,
     op: Op,
@@ -282,32 +284,32 @@ struct Asked {
 
 /// What a sector may hold: the values that were written since the last flush, the one before that first.
 #[derive(Clone)]
-struct History {
-    values: Vec<u8>,
+pub(super) struct History {
+    pub(super) values: Vec<u8>,
     /// How many of them, from the first, are not to be seen any more while the server lives.
-    hidden: usize,
-    under_way: bool,
+    pub(super) hidden: usize,
+    pub(super) under_way: bool,
 }
 
 /// Two workers on an overlay, and beside them the dullest disk.
-struct Scene {
-    engines: Vec<(Engine, StreamId)>,
-    overlay: Arc<Overlay>,
-    top: Arc<Volatile>,
-    base: Arc<Volatile>,
-    dull: BTreeMap<u64, History>,
-    under_way: Vec<Asked>,
-    random: Random,
-    now: Instant,
+pub(super) struct Scene {
+    pub(super) engines: Vec<(Engine, StreamId)>,
+    pub(super) overlay: Arc<Overlay>,
+    pub(super) top: Arc<Volatile>,
+    pub(super) base: Arc<Volatile>,
+    pub(super) dull: BTreeMap<u64, History>,
+    pub(super) under_way: Vec<Asked>,
+    pub(super) random: Random,
+    pub(super) now: Instant,
 }
 
 /// The sectors that are used: at the start, and where one page of the map ends and the next begins.
-fn windows() -> [Range<u64>; 2] {
+pub(super) fn windows() -> [Range<u64>; 2] {
     let boundary = PAGE_BLOCKS * BLOCK / SECTOR;
     [0..160, boundary - 80..boundary + 80]
 }
 
-const SIZE: u64 = (PAGE_BLOCKS + 16) * BLOCK;
+pub(super) const SIZE: u64 = (PAGE_BLOCKS + 16) * BLOCK;
 
 fn engines(overlay: &Arc<Overlay>, kind: sched::Kind) -> Vec<(Engine, StreamId)> {
     let settings = config::Disk::new("d", kind);
@@ -329,7 +331,7 @@ fn engines(overlay: &Arc<Overlay>, kind: sched::Kind) -> Vec<(Engine, StreamId)>
 }
 
 impl Scene {
-    fn new(seed: u64, fails: u64) -> Self {
+    pub(super) fn new(seed: u64, fails: u64) -> Self {
         let mut random = Random::new(seed);
         let base_size = [SIZE, SIZE - 3 * BLOCK - SECTOR, 10 * BLOCK + 3 * SECTOR][random.below(3) as usize];
         let base = Volatile::new(base_size, seed + 1, 0);
@@ -356,11 +358,11 @@ impl Scene {
         }
     }
 
-    fn any(&mut self, end: u64) -> u64 {
+    pub(super) fn any(&mut self, end: u64) -> u64 {
         self.random.below(end)
     }
 
-    fn ask(&mut self) {
+    pub(super) fn ask(&mut self) {
         let window = windows()[self.any(2) as usize].clone();
         let start = window.start + self.any(window.end - window.start);
         let longest = [1, 8, 40][self.any(3) as usize].min(window.end - start);
@@ -425,7 +427,7 @@ impl Scene {
         self.under_way.push(Asked { worker, ticket, op, sectors, marks });
     }
 
-    fn turn(&mut self, worker: usize) {
+    pub(super) fn turn(&mut self, worker: usize) {
         let (engine, _) = &mut self.engines[worker];
         self.now += ms(1);
         engine.woken();
@@ -474,7 +476,7 @@ impl Scene {
         }
     }
 
-    fn finish(&mut self) {
+    pub(super) fn finish(&mut self) {
         let mut left = 5000;
         while !self.under_way.is_empty() {
             left -= 1;
@@ -487,7 +489,7 @@ impl Scene {
     fn see(overlay: &Overlay, top: &Volatile, base: &Volatile) -> BTreeMap<u64, u8> {
         let see = |place: u64| {
             let mut bytes = [0; SECTOR as usize];
-            match overlay.places().of(place * SECTOR / BLOCK) {
+            match overlay.layers().places().of(place * SECTOR / BLOCK) {
                 Place::Top => top.get(place * SECTOR + data_offset(SIZE), &mut bytes),
                 Place::Below(_) if place * SECTOR < base.size => base.get(place * SECTOR, &mut bytes),
                 _ => {}
@@ -648,7 +650,7 @@ fn what_is_discarded_reads_as_zeroes_and_costs_the_top_nothing() {
     calm.done(Op::Write, 9..10, 3);
     assert_eq!(calm.asked(), said("w", ""), "around it are zeroes, whatever is below");
     assert_eq!(calm.reads(8..16), [0, 3, 0, 0, 0, 0, 0, 0]);
-    assert_eq!(calm.0.overlay.own.run(1, 2), (BlockState::Data, 2));
+    assert_eq!(calm.0.overlay.layers().own.run(1, 2), (BlockState::Data, 2));
     let hole = |at, len| calm.0.overlay.run(at * SECTOR, len * SECTOR).unwrap();
     assert_eq!(
         (hole(16, 24), hole(8, 24)),
@@ -687,7 +689,7 @@ fn a_map_that_is_damaged_is_refused_and_one_that_was_torn_by_a_crash_is_not() {
             opened(&copy, &base).unwrap().flush_now().unwrap();
         }
         slots.iter().for_each(|sequence| copy.put(page(*sequence) + 1024, &[9; 512]));
-        opened(&copy, &base).map(|overlay| overlay.own.run(0, 4))
+        opened(&copy, &base).map(|overlay| overlay.layers().own.run(0, 4))
     };
     assert_eq!(torn(&[], false), Ok((BlockState::Absent, 1)));
     assert_eq!(torn(&[2], false), Ok((BlockState::Absent, 1)), "the page before counts");
@@ -705,10 +707,10 @@ fn a_map_that_is_damaged_is_refused_and_one_that_was_torn_by_a_crash_is_not() {
 // ---- real files ----
 
 /// A directory with a base of 1 MiB.
-struct Directory(PathBuf);
+pub(super) struct Directory(PathBuf);
 
 impl Directory {
-    fn new(name: &str) -> Self {
+    pub(super) fn new(name: &str) -> Self {
         let path = std::env::temp_dir().join(format!("fairlift-overlay-{name}-{}", std::process::id()));
         let _ = std::fs::remove_dir_all(&path);
         std::fs::create_dir_all(&path).unwrap();
@@ -716,18 +718,21 @@ impl Directory {
         Self(path)
     }
 
-    fn at(&self, name: &str) -> PathBuf {
+    pub(super) fn at(&self, name: &str) -> PathBuf {
         self.0.join(name)
     }
 
-    fn open(&self, words: &str) -> Result<Arc<dyn Device>, String> {
+    pub(super) fn open(&self, words: &str) -> Result<Arc<dyn Device>, String> {
+        self.said(words)?.open(false, &Default::default()).map_err(|error| error.to_string())
+    }
+
+    pub(super) fn said(&self, words: &str) -> Result<config::Backing, String> {
         let words = words.split(',').map(|word| match word.split_once('=') {
             Some((key @ ("base" | "top"), name)) => format!("{key}={}", self.at(name).display()),
             _ => word.to_owned(),
         });
         let text = format!("overlay:{}", words.collect::<Vec<_>>().join(","));
-        let backing = config::Backing::parse(&text, &crate::device::backing::tests::OUTSIDE)?;
-        backing.open(false, &Default::default()).map_err(|error| error.to_string())
+        config::Backing::parse(&text, &crate::device::backing::tests::OUTSIDE)
     }
 }
 

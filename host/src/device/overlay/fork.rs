@@ -1,0 +1,302 @@
+//! Fork: what an overlay is at one instant becomes the base of others, while it is written.
+//!
+//! A sandbox has installed its tools, and ten more are to begin from there. Its top so far is frozen: it gets a name of its own, and a new,
+//! empty top over it takes the place of the one before. Example: `alice.top` becomes `alice.top.1`, which nobody writes from then on; alice
+//! goes on in a new `alice.top` over it, and `fork` makes `bob.top` over `alice.top.1`.
+//!
+//! fork.1  All lanes stop between two requests ([`pause`](super::pause)): that is the instant. What was answered before is below both, and
+//!         nothing that is begun later is seen by the fork. No request fails because of it.
+//! fork.2  What is frozen is durable before anything lies over it: its data, its map, its header.
+//! fork.3  On the disk a crash leaves the state before or after. The new top is made under another name, the one that is written gets its second
+//!         name (`link`), and the new one takes its first name (`rename`); each is durable before the next. A second name that a crash has
+//!         left is used by the next fork.
+//! fork.4  A top in which nothing was written is not frozen: what lies below it is what the disk is. So a thousand forks of an image are a
+//!         thousand tops over it, and chains grow by forks of what was changed only.
+//! fork.5  If what is under way does not end within a few seconds, there is no fork, and all goes on as before.
+
+#[cfg(test)]
+mod tests;
+
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::io;
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf, absolute};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rustix::fs::{AtFlags, Mode, OFlags};
+
+use super::files::{Below, DEPTH_MAX, LayerFile, Store, draw, why_of};
+use super::format::{Base, Fingerprint, Header, data_offset, file_len, header_offset};
+use super::map::Merged;
+use super::words::Layered;
+use super::{Layers, Overlay};
+use crate::device::file::File;
+use crate::device::file::words::FileAccess;
+use crate::device::roots::Roots;
+use crate::device::{Backing, Device};
+use crate::sync::lock;
+
+/// How long what is under way may take to end. Chosen: a disk that takes longer hangs, and clients would see a fork.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// How often it is looked whether it has. Chosen: a flash disk ends what it has in less.
+const LOOK: Duration = Duration::from_micros(200);
+
+/// What others can lie over, to be what an overlay is now.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct NowBase {
+    pub(crate) path: PathBuf,
+    /// Of the disk, where that is not what the base has.
+    pub(crate) size: Option<u64>,
+}
+
+/// Freezes what an overlay is. `wake` has all workers look.
+pub(super) fn freeze(overlay: &Overlay, wake: &dyn Fn(), roots: &Roots) -> Result<NowBase, String> {
+    let _alone = lock(&overlay.alone);
+    let layers = overlay.layers();
+    if layers.below.files.len() >= DEPTH_MAX && !layers.is_empty() {
+        return Err(format!(
+            "{DEPTH_MAX} tops lie over each other already, and a fork would be one more; Fairlift cannot flatten a chain yet: copy this \
+             disk into a new image (nbdcopy), and begin again from that"
+        ));
+    }
+    let at = |path: &Path, size| {
+        let path = absolute(path).map_err(|error| error.to_string())?;
+        Ok(NowBase { path, size })
+    };
+    if layers.is_empty() {
+        return at(&layers.base, Some(layers.size).filter(|size| *size != layers.below.size)); // fork.4
+    }
+    if overlay.read_only {
+        return at(&overlay.path, None); // Nobody writes it.
+    }
+    let mut place = Names::of(&overlay.path, roots)?;
+    let frozen = place.link().map_err(|error| format!("its top cannot get a second name: {error}"))?;
+    let made = NewTop::make(overlay, &layers, &place, frozen, roots).inspect_err(|_| place.give_up())?;
+    // What is written until lanes stop is all that is left to be made durable then.
+    let settled = layers.store.sync().map_err(|error| format!("its top cannot be made durable: {error}"));
+    let done = settled.and_then(|()| stop(overlay, wake)).and_then(|()| {
+        let close = layers.close().map_err(|error| format!("its top cannot be made durable: {error}")); // fork.2
+        close.and_then(|()| place.rename().map_err(|error| format!("the new top cannot take its place: {error}")))
+    });
+    let path = done.map(|()| {
+        let path = made.header.base.path.clone();
+        overlay.switch(&layers, made);
+        path
+    });
+    overlay.go_on(wake);
+    if path.is_err() {
+        place.give_up();
+    }
+    path.and_then(|path| at(&path, None))
+}
+
+/// Stops all lanes (fork.1).
+fn stop(overlay: &Overlay, wake: &dyn Fn()) -> Result<(), String> {
+    overlay.pause.begin();
+    wake();
+    let end = Instant::now() + PATIENCE;
+    while !overlay.pause.is_quiet() {
+        if Instant::now() > end {
+            return Err(format!(
+                "what is under way has not ended within {} s (fairlift why tells what it waits for); nothing was changed",
+                PATIENCE.as_secs()
+            )); // fork.5
+        }
+        std::thread::sleep(LOOK);
+    }
+    Ok(())
+}
+
+/// The names of a top, in its directory.
+pub(super) struct Names {
+    directory: fs::File,
+    path: PathBuf,
+    top: OsString,
+    /// The new top, until it takes the name.
+    temporary: OsString,
+    frozen: OsString,
+    /// The second name was made by this fork.
+    is_new: bool,
+}
+
+impl Names {
+    pub(super) fn of(path: &Path, roots: &Roots) -> Result<Self, String> {
+        let name = path.file_name().ok_or("its top has no name")?;
+        let parent = path.parent().filter(|one| !one.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let place = roots.place(parent)?;
+        let directory = place.open(OFlags::RDONLY | OFlags::DIRECTORY).map_err(|error| error.to_string())?;
+        let temporary = with(OsStr::new("."), name, ".fork");
+        let (path, top) = (parent.to_owned(), name.to_owned());
+        Ok(Self { directory, path, top, temporary, frozen: OsString::new(), is_new: false })
+    }
+
+    /// Where something lies.
+    fn at(&self, name: &OsStr) -> PathBuf {
+        self.path.join(name)
+    }
+
+    /// Gives the top its second name, the first that is free, or that a crash has left (fork.3).
+    pub(super) fn link(&mut self) -> io::Result<PathBuf> {
+        let of = |name: &OsStr| rustix::fs::statat(&self.directory, name, AtFlags::SYMLINK_NOFOLLOW);
+        let top = of(&self.top)?;
+        for number in 1u32.. {
+            let name = with(&self.top, OsStr::new("."), &number.to_string());
+            match of(&name) {
+                Ok(there) if (there.st_dev, there.st_ino) == (top.st_dev, top.st_ino) => self.is_new = false,
+                Ok(_) => continue,
+                Err(rustix::io::Errno::NOENT) => {
+                    let linked =
+                        rustix::fs::linkat(&self.directory, &self.top, &self.directory, &name, AtFlags::empty());
+                    match linked {
+                        Err(rustix::io::Errno::EXIST) => continue,
+                        other => other?,
+                    }
+                    self.is_new = true;
+                }
+                Err(error) => return Err(error.into()),
+            }
+            self.directory.sync_all()?;
+            self.frozen = name;
+            break;
+        }
+        Ok(self.at(&self.frozen))
+    }
+
+    /// Makes a file for the new top.
+    fn make(&self) -> io::Result<fs::File> {
+        // A crash may have left one.
+        match rustix::fs::unlinkat(&self.directory, &self.temporary, AtFlags::empty()) {
+            Ok(()) | Err(rustix::io::Errno::NOENT) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        Ok(rustix::fs::openat(&self.directory, &self.temporary, flags, Mode::RUSR | Mode::WUSR)?.into())
+    }
+
+    /// The new top takes the name of the one before.
+    pub(super) fn rename(&self) -> io::Result<()> {
+        rustix::fs::renameat(&self.directory, &self.temporary, &self.directory, &self.top)?;
+        if let Err(error) = self.directory.sync_all() {
+            // It has the name, and what was there has it no more: there is no way back.
+            tracing::error!(top = %self.at(&self.top).display(), %error, "a fork's names may not outlive a power cut");
+        }
+        Ok(())
+    }
+
+    /// Takes away what was made for a fork that is none.
+    fn give_up(&self) {
+        let _ = rustix::fs::unlinkat(&self.directory, &self.temporary, AtFlags::empty());
+        if self.is_new {
+            let _ = rustix::fs::unlinkat(&self.directory, &self.frozen, AtFlags::empty());
+        }
+    }
+}
+
+fn with(one: &OsStr, two: &OsStr, three: &str) -> OsString {
+    let mut all = one.to_owned();
+    all.push(two);
+    all.push(three);
+    all
+}
+
+/// A top that was made, and is open.
+pub(super) struct NewTop {
+    pub(super) device: Arc<dyn Device>,
+    pub(super) store: Arc<dyn Store>,
+    pub(super) header: Header,
+}
+
+impl NewTop {
+    /// Over what a top becomes, at a path; durable.
+    pub(super) fn make(
+        overlay: &Overlay,
+        layers: &Layers,
+        place: &Names,
+        frozen: PathBuf,
+        roots: &Roots,
+    ) -> Result<Self, String> {
+        let header = Self::header(layers, absolute(&frozen).map_err(|error| error.to_string())?)?;
+        let bytes = header.encode()?;
+        let write = || {
+            let file = place.make()?;
+            file.set_len(file_len(header.size))?;
+            file.write_all_at(&bytes, header_offset(1))?;
+            file.sync_all()
+        };
+        write().map_err(|error| format!("a new top cannot be made: {error}"))?;
+        let path = place.at(&place.temporary);
+        let access = FileAccess { direct: overlay.access.top, is_raw: true, ..FileAccess::default() };
+        let file = File::open(&roots.place(&path)?, access, false).map_err(|error| why_of(error, |why| why))?;
+        let file = Arc::new(file.renamed(&overlay.path));
+        Ok(Self { device: Arc::clone(&file) as Arc<dyn Device>, store: file, header })
+    }
+
+    pub(super) fn header(layers: &Layers, path: PathBuf) -> Result<Header, String> {
+        let Header { id, opened, size, .. } = *lock(&layers.header);
+        let base = Base { path, is: Fingerprint::Top { id, opened } };
+        Ok(Header { sequence: 1, size, id: draw()?, opened: 0, clean: true, base })
+    }
+}
+
+impl Layers {
+    /// Whether nothing was written (fork.4).
+    fn is_empty(&self) -> bool {
+        let (_, data, zeroes) = self.own.count();
+        data == 0 && zeroes == 0
+    }
+
+    /// What lies below a new top: these layers.
+    fn frozen(&self) -> Below {
+        let Header { id, opened, .. } = *lock(&self.header);
+        let is = Fingerprint::Top { id, opened };
+        let layer = self.below.files.len() as u8;
+        let (mut files, mut layers) = (self.below.files.clone(), self.below.layers.clone());
+        files.push(LayerFile { device: Arc::clone(&self.top), offset: data_offset(self.size) });
+        layers.push(is);
+        let map = Merged::over(&self.below.map, &self.own, layer);
+        Below { files, layers, map, base_size: self.below.base_size, size: self.size, is }
+    }
+}
+
+impl Overlay {
+    /// Goes on above what was written so far: no lane has anything under way.
+    pub(super) fn switch(&self, layers: &Layers, made: NewTop) {
+        assert!(self.pause.is_quiet(), "layers change while nothing is under way");
+        let below = Arc::new(layers.frozen());
+        layers.store.becomes_base(self.access.base);
+        below.known_as(&*layers.store, self.access.base);
+        let path = made.header.base.path.clone();
+        tracing::info!(top = %self.path.display(), frozen = %path.display(), layers = below.files.len(), "forked");
+        *lock(&self.layers) = Arc::new(Layers::over(made.device, made.store, made.header, below, path));
+    }
+
+    /// Ends a pause, if there is one.
+    fn go_on(&self, wake: &dyn Fn()) {
+        if super::pause::stops(self.pause.asked()) {
+            self.pause.end();
+            wake();
+        }
+    }
+}
+
+/// What an export of a fork is made of: the overlay that it is, of what it is forked from.
+pub(crate) fn forked(of: &Backing, base: NowBase, top: PathBuf) -> Option<Backing> {
+    let Backing::Overlay(said) = of else { return None };
+    Some(Layered { base: Some(base.path), top, size: base.size, ..(**said).clone() }.into())
+}
+
+/// The top that a fork has if nobody says another one: beside that of what it is forked from. `None`: its name is no file's.
+pub(crate) fn top_beside(of: &Backing, name: &str) -> Result<Option<PathBuf>, String> {
+    let Backing::Overlay(said) = of else {
+        return Err("is no overlay, and only overlays can be forked: serve it as overlay:base=PATH,top=PATH".into());
+    };
+    let is_plain = !name.contains('/') && !name.starts_with('.');
+    Ok(is_plain.then(|| said.top.with_file_name(format!("{name}.top"))))
+}
+
+/// Of a name that is no file's.
+pub(crate) fn needs_a_top(name: &str) -> String {
+    format!("a fork called {name:?} needs a top: say where (top=PATH)")
+}

@@ -1,0 +1,191 @@
+"""`fairlift fork`: a disk that is what another one is at one instant, made while that is written."""
+
+import struct
+import threading
+
+from harness import *
+from nbdclient import NbdError
+
+SIZE = 8 * MIB
+WHOLE = data(SIZE)
+
+
+def served(t, *exports):
+    t.image("base.img", SIZE, (0, WHOLE))
+    return t.server(*(f"{name}=overlay:base={t.path('base.img')},top={t.path(name)}.top" for name in exports or ("a",)))
+
+
+class Counter(threading.Thread):
+    """A client that writes 1, 2, 3 … to the blocks in turn, each when the one before has been answered."""
+
+    BLOCKS = 100
+
+    def __init__(self, server, export="a"):
+        super().__init__()
+        self.server, self.export, self.done, self.ends, self.failure = server, export, 0, False, None
+        self.start()
+
+    def run(self):
+        try:
+            with self.server.connect(self.export) as client:
+                while not self.ends:
+                    client.write((self.done % self.BLOCKS) * 4096, struct.pack("<Q", self.done + 1) * 512)
+                    self.done += 1
+        except Exception as failure:  # the test tells of it
+            self.failure = failure
+
+    def stop(self):
+        self.ends = True
+        self.join()
+        if self.failure:
+            raise self.failure
+
+
+def count_of(client):
+    """How many writes of a `Counter` a disk has, all of them and no later one."""
+    found = [client.read(block * 4096, 4096) for block in range(Counter.BLOCKS)]
+    values = [struct.unpack("<Q", one[:8])[0] if one != WHOLE[at * 4096:][:4096] else 0 for at, one in enumerate(found)]
+    latest = max(values)
+    for block, value in enumerate(values):
+        wanted = max((n for n in range(max(1, latest - Counter.BLOCKS + 1), latest + 1) if (n - 1) % Counter.BLOCKS == block), default=0)
+        equal(value, wanted, f"block {block} of a disk after {latest} writes")
+        if value:
+            equal(found[block], struct.pack("<Q", value) * 512, f"block {block}, all of it")
+    return latest
+
+
+@test(fairlift_only=True)
+def a_fork_has_what_was_answered_before_and_nothing_later(t):
+    server = served(t)
+    writer = Counter(server)
+    t.defer(writer.stop)
+    counts = []
+    for number in range(6):
+        until(lambda: writer.done > 50 + 70 * number or writer.failure, "writes have been answered", 60)
+        before = writer.done
+        contains(server.control("fork", "a", f"f{number}"), f'export "f{number}": added')
+        after = writer.done + 1  # one may have been answered, and not be counted yet
+        with server.connect(f"f{number}") as client:
+            counts.append(count_of(client))
+        assert before <= counts[-1] <= after, f"{before} writes were answered before the fork, {after} after it; it has {counts[-1]}"
+    writer.stop()
+    for number, count in enumerate(counts):
+        with server.connect(f"f{number}") as client:
+            equal(count_of(client), count, "a fork while its parent went on")
+    with server.connect("a") as client:
+        equal(count_of(client), writer.done, "the parent")
+    contains(server.control("fork", "a", "late"), "added")
+    writer = Counter(server)
+    t.defer(writer.stop)
+    until(lambda: writer.done > 20 or writer.failure, "writes have been answered", 60)
+    contains(server.control("fork", "a", "deep", code=1), "8 tops lie over each other", "copy this disk")
+    writer.stop()
+    server.kill()
+    # The next server has the same, by the words of the first.
+    server = t.server(f"a=overlay:base={t.path('base.img')},top={t.path('a.top')}",
+                      *(f"f{number}=overlay:top={t.path(f'f{number}.top')}" for number in range(6)))
+    for number, count in enumerate(counts):
+        with server.connect(f"f{number}") as client:
+            equal(count_of(client), count, "a fork after a kill: what it was forked from was durable")
+
+
+@test(fairlift_only=True)
+def forks_of_forks_see_nothing_of_each_other(t):
+    server = served(t)
+    wanted = {"a": bytearray(WHOLE)}
+
+    def write(name, n):
+        offset = t.random.randrange(SIZE - 9000)
+        piece = data(t.random.choice([512, 4096, 9000]), name, n)
+        with server.connect(name) as client:
+            client.write(offset, piece)
+        wanted[name][offset:offset + len(piece)] = piece
+
+    for n in range(10):
+        of = t.random.choice(list(wanted))
+        write(of, n)
+        server.control("fork", of, f"x{n}")
+        wanted[f"x{n}"] = bytearray(wanted[of])
+        for name in list(wanted):
+            if t.random.random() < 0.6:
+                write(name, n)
+    for name, content in wanted.items():
+        with server.connect(name) as client:
+            equal(client.read(0, SIZE), bytes(content), f"the disk of {name}")
+    # One that goes takes nothing with it.
+    server.control("remove", "export", "a")
+    with server.connect("x0") as client:
+        equal(client.read(0, SIZE), bytes(wanted["x0"]), "a fork of what is gone")
+
+
+@test(fairlift_only=True)
+def many_forks_of_what_nobody_has_written_lie_over_the_base(t):
+    server = served(t)
+    for n in range(100):
+        server.control("fork", "a", f"x{n}")
+    assert not os.path.exists(t.path("a.top.1")), "nothing was written, and nothing is frozen"
+    for name in "x0", "x57", "x99":
+        with server.connect(name) as client:
+            client.write(0, data(4096, name))
+            equal(client.read(4096, 65536), WHOLE[4096:][:65536], "what the base has")
+    with server.connect("x58") as client:
+        equal(client.read(0, 4096), WHOLE[:4096], "a disk that nobody wrote")
+    contains(t.run(BINARY, "overlay", "info", t.path("x99.top")), "base.img")
+
+
+@test(fairlift_only=True)
+def what_is_no_overlay_or_is_taken_is_refused_with_what_to_do(t):
+    t.image("plain.img", MIB)
+    t.image("base.img", SIZE, (0, WHOLE))
+    server = t.server(f"a=overlay:base={t.path('base.img')},top={t.path('a.top')}", f"p={t.path('plain.img')}", "m=mem:1m")
+    fails = lambda *words: server.control("fork", *words, code=1)
+    for name in "p", "m":
+        contains(fails(name, "x"), "is no overlay", "overlay:base=PATH,top=PATH")
+    contains(fails("none", "x"), 'there is no export "none"')
+    contains(fails("a", "p"), 'there is an export "p" already')
+    contains(fails("a", "x", "--group", "a/b"), "group")
+    contains(fails("a", "x", "--top", t.path("plain.img")), "is there already")
+    contains(fails("a", "x/y"), "needs a top")
+    contains(fails("a", "x", "backing=mem:1m"), "backing")
+    Path(t.path("y.top")).write_bytes(b"")
+    contains(fails("a", "y"), "y.top is there already")
+    contains(server.control("fork", "a", "x", "--dry-run"), "nothing was changed")
+    with server.connect("a") as client:
+        client.write(0, data(4096))
+        contains(fails("a", "x", "--top", "/no/such/directory/x.top"), "directory")
+    contains(server.control("fork", "a", "x", "--group", "/tenants/x", "--top", t.path("other.top")), 'export "x": added')
+    contains(server.control("get", "export", "x"), "/tenants/x", "other.top", "a.top.1")
+    contains(server.control("status"), "/tenants/x")
+    with server.connect("x") as client:
+        equal(client.read(0, 8192), data(4096) + WHOLE[4096:8192], "the fork")
+    server.control("remove", "export", "x")
+    contains(fails("x", "z"), 'there is no export "x"')
+
+
+@test(fairlift_only=True)
+def exports_that_share_a_top_go_on_above_one_and_a_read_only_one_is_forked_as_it_is(t):
+    t.image("base.img", SIZE, (0, WHOLE))
+    backing = f"overlay:base={t.path('base.img')},top={t.path('a.top')}"
+    server = t.server(f"a={backing}", f"b={backing}", "--workers", "2")
+    with server.connect("a") as one, server.connect("b") as two:
+        one.write(0, data(4096, 1))
+        server.control("fork", "b", "x")
+        two.write(4096, data(4096, 2))
+        equal(one.read(0, 8192), data(4096, 1) + data(4096, 2), "both show one disk")
+        one.write(0, data(4096, 3))
+        equal(two.read(0, 4096), data(4096, 3), "both show one disk")
+        one.flush()
+    with server.connect("x") as client:
+        equal(client.read(0, 8192), data(4096, 1) + WHOLE[4096:8192], "the fork")
+    server.stop()
+    server = t.server(config=f'[server]\nroots = ["{t.path("")}"]\n[export.a]\nbacking = "{backing}"\nread_only = true\n')
+    server.control("fork", "a", "y")
+    with server.connect("y") as client:
+        client.write(8192, data(4096, 4))
+        equal(client.read(0, 12288), data(4096, 3) + data(4096, 2) + data(4096, 4), "a fork of what is only read")
+    server.control("fork", "y", "z")
+    contains(server.control("fork", "y", "w", "--top", "/tmp/w.top", code=1), "is not in")
+
+
+if __name__ == "__main__":
+    main()
