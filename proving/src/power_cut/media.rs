@@ -100,6 +100,14 @@ impl Media {
         Self { places, under_way: Vec::new(), clock: 0, on_failure, random: Random::new(seed) }
     }
 
+    /// A disk on which each sector holds that, whatever happens.
+    #[must_use]
+    pub fn holding(sectors: impl IntoIterator<Item = Stamp>, on_failure: OnFailure, seed: u64) -> Self {
+        let place = |stamp| MediaSector { stable: (0, stamp), cached: Vec::new() };
+        let places = sectors.into_iter().map(place).collect();
+        Self { places, ..Self::new(0, on_failure, seed) }
+    }
+
     /// How far it has come: the same as long as it has taken in, and ended, no other request.
     pub(super) const fn clock(&self) -> u64 {
         self.clock
@@ -202,6 +210,17 @@ impl Media {
         std::iter::once(place.stable.1).chain(cached).chain(on_its_way.map(|piece| piece.stamp))
     }
 
+    /// What a read finds: of all that has ended, what landed last.
+    ///
+    /// # Panics
+    /// If there is no such sector.
+    #[must_use]
+    pub fn now(&self, sector: u64) -> Stamp {
+        let place = &self.places[sector as usize];
+        let cached = place.cached.iter().map(|content| (content.landed, content.stamp));
+        cached.fold(place.stable, std::cmp::max).1
+    }
+
     /// Whether a flush of that name is under way.
     #[must_use]
     pub fn is_flush(&self, id: u64) -> bool {
@@ -251,7 +270,9 @@ mod tests {
         whole(&mut media, Op::Write, false, 1);
         whole(&mut media, Op::Write, false, 2);
         media.submit(3, Op::Write, false, ALL, write(3));
-        assert_eq!(may_hold(&media, 0), [0, 1, 2, 3]);
+        assert_eq!((may_hold(&media, 0), media.now(0)), (vec![0, 1, 2, 3], 2));
+        let media = Media::holding([7, 2], OnFailure::Keeps, 1);
+        assert_eq!((may_hold(&media, 0), may_hold(&media, 1), media.now(1)), (vec![7], vec![2], 2));
     }
 
     /// media.3: the write that ends while the flush runs is not covered.
@@ -286,6 +307,7 @@ mod tests {
             media.submit(1, Op::Write, false, ALL, write(1));
             whole(&mut media, Op::Write, false, 2);
             media.end(1, Outcome::Done, landing);
+            assert_eq!(media.now(0), kept, "{landing:?}");
             whole(&mut media, Op::Flush, false, 3);
             assert_eq!(may_hold(&media, 0), [kept], "{landing:?}");
         }

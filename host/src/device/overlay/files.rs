@@ -17,8 +17,8 @@ use rustix::fs::OFlags;
 
 use super::claims::Claims;
 use super::format::{
-    BLOCK, Base, Fingerprint, Header, Id, MAGIC, PageImage, Slots, data_offset, file_len, header_offset, headers, page,
-    page_offset, pages,
+    BLOCK, Base, Fingerprint, Header, Id, MAGIC, PageImage, SLOTS, Slots, data_offset, file_len, header_offset,
+    headers, page, page_offset, pages, slot_offset,
 };
 use super::gate::FlushGate;
 use super::map::{Merged, Own};
@@ -188,7 +188,7 @@ impl Below {
         let header = read_header(&*file)?.counts.expect("it begins as one");
         let below = Self::open(&header.base.path, direct, roots, depth + 1)?;
         known(&header, &header.base.path, below.is)?;
-        let own = read_map(&*file, &header)?;
+        let (own, _) = read_map(&*file, &header)?;
         let layer = below.files.len() as u8;
         if usize::from(layer) >= DEPTH_MAX {
             return Err(format!("more than {DEPTH_MAX} overlays lie over each other"));
@@ -291,24 +291,24 @@ pub(super) fn for_each_page(
     Ok(())
 }
 
-/// Reads the map of a top.
-fn read_map(store: &dyn Store, header: &Header) -> Result<Own, String> {
-    let own = Own::new(header.size);
+/// Reads the map of a top; where slots lie that are torn.
+fn read_map(store: &dyn Store, header: &Header) -> Result<(Own, Vec<u64>), String> {
+    let (own, mut all_torn) = (Own::new(header.size), Vec::new());
     let wrong = |index: u64, why: String| format!("is damaged: page {index} of its map: {why}");
     for_each_page(store, header, |index, slots| {
         let Slots { counts, torn } = slots.map_err(|why| wrong(index, why))?;
         if let Some((slot, why)) = torn {
-            let slot = super::format::SLOTS[slot];
             if header.clean {
-                return Err(wrong(index, format!("slot {slot}: {why}")));
+                return Err(wrong(index, format!("slot {}: {why}", SLOTS[slot])));
             }
             tracing::warn!(
                 page = index,
-                slot,
+                slot = SLOTS[slot],
                 why,
                 "a page of the map was being written when the server ended: the one before counts"
             );
             own.mark(index); // so that the slot is whole when the top is closed
+            all_torn.push(slot_offset(index, slot));
         }
         counts.iter().for_each(|page| own.load(page));
         Ok(())
@@ -317,7 +317,7 @@ fn read_map(store: &dyn Store, header: &Header) -> Result<Own, String> {
     if len < file_len(header.size) {
         return Err(format!("is damaged: it has {len} bytes, of {}", file_len(header.size)));
     }
-    Ok(own)
+    Ok((own, all_torn))
 }
 
 impl Overlay {
@@ -391,12 +391,10 @@ impl Layers {
         base: PathBuf,
         read_only: bool,
     ) -> Result<Self, String> {
-        let own = read_map(&*file, &header)?;
+        let (own, torn) = read_map(&*file, &header)?;
         let layers = Self { own, ..Self::over(Arc::clone(&file) as Arc<dyn Device>, file, header, below, base) };
         if !read_only {
-            // It is durable with the first flush, and so before any page of the map.
-            let open = |header: &mut Header| (header.opened, header.clean) = (header.opened + 1, false);
-            layers.write_header(open).map_err(|error| format!("its header cannot be written: {error}"))?;
+            layers.begin(&torn).map_err(|error| format!("it cannot be written: {error}"))?;
         }
         Ok(layers)
     }

@@ -16,6 +16,9 @@
 //!           no page is torn: the header says so.
 //! slot.3  A page names the overlay and its place in the map, so that one of another file or place is not taken.
 //! slot.4  The checksum (CRC-32C) covers the whole of a header or page.
+//! slot.5  A torn page is overwritten with [`TORN`] before its slot is written again. The next page may have most sectors in common with
+//!         the torn one, and could make it whole if the power went meanwhile: blocks would be again as they were before the crash.
+//! slot.6  A header is durable before the next one is written, so that no cut tears both.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
@@ -106,7 +109,12 @@ pub(super) const fn file_len(size: u64) -> u64 {
 
 /// Where a page lies that has this sequence (slot.1).
 pub(super) const fn page_offset(index: u64, sequence: u64) -> u64 {
-    2 * BLOCK + index * 2 * BLOCK + slot(sequence) as u64 * BLOCK
+    slot_offset(index, slot(sequence))
+}
+
+/// Where a slot of a page lies.
+pub(super) const fn slot_offset(index: u64, slot: usize) -> u64 {
+    2 * BLOCK + index * 2 * BLOCK + slot as u64 * BLOCK
 }
 
 /// Where a header of this sequence lies (slot.1).
@@ -117,6 +125,9 @@ pub(super) const fn header_offset(sequence: u64) -> u64 {
 const fn slot(sequence: u64) -> usize {
     if sequence % 2 == 1 { 0 } else { 1 }
 }
+
+/// What a torn page is overwritten with (slot.5). No page has a sector of it: two bits of ones are the state of no block.
+pub(super) const TORN: u8 = 0xff;
 
 /// A name of a slot, for people.
 pub(super) const SLOTS: [&str; 2] = ["A", "B"];

@@ -47,7 +47,7 @@ use crate::kernel::buffer::Pages;
 use crate::sync::{Mutex, lock};
 use claims::Claims;
 use files::{Access, Below, Store};
-use format::{BLOCK, Header, PageImage, data_offset, header_offset, page_offset};
+use format::{BLOCK, Header, PageImage, TORN, data_offset, header_offset, page_offset};
 use gate::FlushGate;
 use lane::OnOverlay;
 pub use look::{Finding, TopInfo, look};
@@ -126,6 +126,21 @@ impl Layers {
     /// Before the first write since it was opened, or closed.
     fn is_to_be_written(&self) -> io::Result<()> {
         if lock(&self.header).clean { self.write_header(|header| header.clean = false) } else { Ok(()) }
+    }
+
+    /// Before it is served to be written.
+    fn begin(&self, torn: &[u64]) -> io::Result<()> {
+        let Header { clean, opened, .. } = *lock(&self.header);
+        if !clean {
+            self.store.sync()?; // slot.6: of a server that was killed
+        }
+        self.write_header(|header| (header.opened, header.clean) = (opened + 1, false))?;
+        let mut memory = Pages::new(BLOCK as usize);
+        memory.bytes_mut().fill(TORN);
+        // slot.5: they are durable with the first sync of the next flush.
+        torn.iter().try_for_each(|at| self.store.write_at(memory.bytes_mut(), *at))?;
+        // Those above it are to see that it was opened, whatever a cut leaves of what is written now. Above a new one there is nothing.
+        if opened > 0 { self.store.sync() } else { Ok(()) }
     }
 
     /// overlay.3, by the thread that calls.

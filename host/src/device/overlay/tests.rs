@@ -30,6 +30,8 @@ use crate::kernel::notify::Notifiers;
 use crate::kernel::ring::{Kind, Ring};
 use crate::kernel::ticket::{Memory, Part};
 
+mod cuts;
+
 pub(super) const SECTOR: u64 = Sector::SIZE;
 
 /// A disk with a volatile cache, as a file would be; what was never written is zeroes.
