@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Writes the seeds of the fuzz targets: corpus/nbd/* and corpus/nbd_client/*, one conversation each, corpus/virtio/*, one chain or message
-each, corpus/ublk/*, descriptors, and what those of the command read. Run it again after changing it."""
+each, corpus/ublk/*, descriptors, corpus/overlay/*, headers of tops, and what those of the command read. Run it again after changing it."""
 
 import json
 import pathlib
@@ -201,3 +201,42 @@ life = b"".join(record(READ_OF | kind, 1000 * at) for at, kind in enumerate((1, 
 (trace / "life").write_bytes(record(NOTIFY, pdu=b"/tenants/alice") + record(NOTIFY | 1, pdu=bytes(8)) + life + record(NOTIFY | 2, pdu=b"lost=3"))
 (trace / "twice").write_bytes(record(WRITE_OF | 7) + record(WRITE_OF | 7, 5) + record(WRITE_OF | 8, 9) + record(WRITE_OF | 8, 2) + record(WRITE_OF | 9)[:60])
 (trace / "names").write_bytes(record(NOTIFY, pid=0, pdu=b"\xff\x00\xfe") + record(NOTIFY | 2, pdu=b"lost=99999999999999999999"))
+
+
+# ---- overlay: headers and pages of a top
+
+overlay = nbd.parent / "overlay"
+overlay.mkdir(parents=True, exist_ok=True)
+TABLE = []
+for byte in range(256):
+    for _ in range(8):
+        byte = byte >> 1 ^ (0x82F63B78 if byte & 1 else 0)
+    TABLE.append(byte)
+
+
+def crc32c(data):
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc = crc >> 8 ^ TABLE[(crc ^ byte) & 0xFF]
+    return crc ^ 0xFFFFFFFF
+
+
+def header(sequence, size=1 << 30, clean=0, base=b"/images/base.img", top=False):
+    pages = -(-(-(-size // 4096)) // 16128)
+    data = (8192 + 8192 * pages + (1 << 20) - 1) >> 20 << 20
+    head = struct.pack("<8sIIQQ16sQQII", b"FLoverly", 1, 4096, sequence, size, bytes(16), 1, data, top, len(base))
+    head += struct.pack("<QQQ16sQI", size, 1700000000, 5, bytes(16), 2, clean)
+    head = (head.ljust(160, b"\0") + base).ljust(4092, b"\0")
+    return head + struct.pack("<I", crc32c(head))
+
+
+def page(sequence, index=0, words=b"\x49\x12"):
+    head = struct.pack("<8sQQ16s", b"FLmap", index, sequence, bytes(16)).ljust(60, b"\0")
+    words = words.ljust(4032, b"\0")
+    return head + struct.pack("<I", crc32c(head + words)) + words
+
+
+(overlay / "whole").write_bytes(header(1) + header(2, clean=1) + page(1) + page(2))
+(overlay / "over-a-top").write_bytes(header(1, size=70 << 20, top=True) + bytes(4096) + page(1, index=1) + bytes(4096))
+(overlay / "torn").write_bytes(header(1) + header(2)[:512] + bytes(3584) + page(3) + page(2)[:1024] + bytes(3072))
+(overlay / "sealed").write_bytes(b"\1\1\7" + bytes(8189) + bytes(64) + b"\x66" * 4032 + page(2) + b"\0")

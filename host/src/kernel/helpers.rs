@@ -218,8 +218,8 @@ impl Helpers {
         state
     }
 
-    /// helper.3
-    fn tell(&self, worker: ContextId, done: Done) {
+    /// Tells a worker that something is done: what a helper did, or what another worker did for it (helper.3).
+    pub(crate) fn tell(&self, worker: ContextId, done: Done) {
         let mut list = lock(&self.done[usize::from(worker.0)]);
         list.push(done);
         let first = list.len() == 1;

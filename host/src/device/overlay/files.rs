@@ -17,14 +17,14 @@ use rustix::fs::OFlags;
 
 use super::claims::Claims;
 use super::format::{
-    BLOCK, Base, Fingerprint, Header, Id, MAGIC, PageImage, SLOTS, Slots, data_offset, file_len, header_offset,
-    headers, page, page_offset, pages, slot_offset,
+    BLOCK, Base, Fingerprint, Header, Id, MAGIC, PageImage, SIZE_MAX, SLOTS, Slots, data_offset, file_len,
+    header_offset, headers, page, page_offset, pages, slot_offset,
 };
 use super::gate::FlushGate;
 use super::map::{Merged, Own};
 use super::pause::Pause;
 use super::words::Layered;
-use super::{Layers, Mail, Overlay};
+use super::{Layers, Overlay};
 use crate::device::Device;
 use crate::device::file::words::{Direct, FileAccess};
 use crate::device::file::{self, File};
@@ -293,6 +293,10 @@ pub(super) fn for_each_page(
 
 /// Reads the map of a top; where slots lie that are torn.
 fn read_map(store: &dyn Store, header: &Header) -> Result<(Own, Vec<u64>), String> {
+    let len = store.len().map_err(|error| error.to_string())?;
+    if len < file_len(header.size) {
+        return Err(format!("is damaged: it has {len} bytes, of {}", file_len(header.size)));
+    }
     let (own, mut all_torn) = (Own::new(header.size), Vec::new());
     let wrong = |index: u64, why: String| format!("is damaged: page {index} of its map: {why}");
     for_each_page(store, header, |index, slots| {
@@ -313,10 +317,6 @@ fn read_map(store: &dyn Store, header: &Header) -> Result<(Own, Vec<u64>), Strin
         counts.iter().for_each(|page| own.load(page));
         Ok(())
     })?;
-    let len = store.len().map_err(|error| error.to_string())?;
-    if len < file_len(header.size) {
-        return Err(format!("is damaged: it has {len} bytes, of {}", file_len(header.size)));
-    }
     Ok((own, all_torn))
 }
 
@@ -356,7 +356,6 @@ impl Overlay {
             gate: Mutex::new(FlushGate::default()),
             pause: Pause::default(),
             alone: Mutex::new(()),
-            mail: Mail::new(),
             faults: Default::default(),
         }
     }
@@ -436,6 +435,9 @@ fn make(said: &Layered, place: &RootedPath<'_>, read_only: bool, roots: &Roots) 
     let size = said.size.unwrap_or(below.size);
     if size < below.size {
         return Err(format!("size={size} is less than its base has ({} bytes); it may be more", below.size));
+    }
+    if size == 0 || size > SIZE_MAX {
+        return Err(format!("a disk of {size} bytes is not possible: it has at most {SIZE_MAX}"));
     }
     let path = absolute(base).map_err(|error| error.to_string())?;
     let header = Header { sequence: 1, size, id: draw()?, opened: 0, clean: true, base: Base { path, is: below.is } };

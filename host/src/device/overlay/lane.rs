@@ -30,8 +30,10 @@ use crate::sync::lock;
 
 /// The lane of the top. Those of what is below follow.
 const TOP: usize = 0;
-/// A step that is our own call of the ring.
-const OURS: usize = usize::MAX;
+/// A step that is our own call of the ring, which makes room in the file.
+const ROOM: usize = usize::MAX;
+/// One that ends when a request may go on: another worker lets it, or it is time to try again.
+const LEAVE: usize = usize::MAX - 1;
 /// No more steps than this at once: they are named by tags. Chosen: half of what those can name; one request has at most 300.
 const STEPS_MAX: usize = 1 << 15;
 /// How many pages of the map a flush writes at once. Chosen: enough to keep a disk busy, and 128 KiB of memory.
@@ -63,9 +65,6 @@ pub(super) struct OnOverlay {
     batches: Vec<Batch>,
     /// Requests that can go on: they have got their blocks, or may flush.
     ready: Vec<usize>,
-    /// Those whose stage is to be done again, from then on.
-    again: Vec<usize>,
-    again_at: Instant,
     now: Instant,
     ended: Vec<(Tag, Outcome)>,
     busy: Vec<Tag>,
@@ -163,8 +162,6 @@ impl OnOverlay {
             asked: Slab::new(),
             steps: Slab::new(),
             ready: Vec::new(),
-            again: Vec::new(),
-            again_at: Instant::ZERO,
             now: Instant::ZERO,
             ended: Vec::new(),
             busy: Vec::new(),
@@ -282,19 +279,37 @@ impl OnOverlay {
         }
         let change = Change { blocks: blocks.clone(), ..Change::default() };
         let key = self.ask(request, segments, TopStage::Claim(change));
-        if lock(&self.device.claims).claim(blocks, (io.context, key)) {
-            self.ready.push(key);
+        let leave = self.own_step(key, LEAVE);
+        if lock(&self.device.claims).claim(blocks, (io.context, leave)) {
+            self.may_go_on(leave);
         }
     }
 
     /// Adds a step of a request, for a lane.
     fn step(&mut self, key: usize, lane: usize, request: Request, segments: impl Iterator<Item = Segment>) {
-        let tag = Tag(u16::try_from(self.steps.insert((key, lane))).expect("steps are bounded"));
+        let tag = self.own_step(key, lane);
         self.asked[key].left += 1;
         let Batch { requests, segments: all } = &mut self.batches[lane];
         let before = all.len();
         all.extend(segments);
         requests.push(Request { tag, segments: all.len() - before, ..request });
+    }
+
+    /// Names a step that no lane of a file does.
+    fn own_step(&mut self, key: usize, what: usize) -> Tag {
+        Tag(u16::try_from(self.steps.insert((key, what))).expect("steps are bounded"))
+    }
+
+    /// How completions name a step.
+    fn data(&self, tag: Tag) -> u64 {
+        let Address { disk, place, .. } = self.address;
+        Source::Io { disk, place, tag }.pack()
+    }
+
+    /// A request that waited may go on.
+    fn may_go_on(&mut self, leave: Tag) {
+        let (key, _) = self.steps.remove(leave.0.into());
+        self.ready.push(key);
     }
 
     /// Adds a step on the data of the top.
@@ -359,8 +374,12 @@ impl OnOverlay {
                 self.asked.remove(key);
             }
             (_, true) => {
-                self.again.push(key);
-                self.again_at = self.now + AGAIN;
+                let data = self.own_step(key, LEAVE);
+                let data = self.data(data);
+                if !io.ring.pause(AGAIN, data) {
+                    // SAFETY: the call names no memory.
+                    unsafe { io.ring.push(Call::Nothing, data) }
+                }
             }
             (_, false) => self.stage_ended(io, key),
         }
@@ -373,6 +392,11 @@ impl OnOverlay {
         let stage = std::mem::replace(&mut asked.stage, TopStage::Only);
         match (stage, outcome) {
             (TopStage::Only, _) => self.end(io, key),
+            (TopStage::Reserve(change, _), Outcome::Failed(_)) if asked.request.op == Op::Discard => {
+                // A full disk is trimmed where it has something, and that is where the map has room.
+                asked.outcome = Outcome::Done;
+                self.fill(io, key, change);
+            }
             (TopStage::Reserve(change, index), Outcome::Done) => {
                 self.layers.own.reserved(index);
                 self.reserve(io, key, change);
@@ -446,15 +470,13 @@ impl OnOverlay {
                 self.layers.own.reserved(index);
                 continue;
             };
-            let step = self.steps.insert((key, OURS));
+            let step = self.own_step(key, ROOM);
             let asked = &mut self.asked[key];
             (asked.left, asked.stage) = (asked.left + 1, TopStage::Reserve(change, index));
             // Room is made, and nothing changed: another worker may do the same, and a flush may write there.
             let work = Work::Allocate { mode: libc::FALLOC_FL_KEEP_SIZE, at: page_offset(index, 1), len: 2 * BLOCK };
-            let Address { disk, place, .. } = self.address;
-            let tag = Tag(u16::try_from(step).expect("steps are bounded"));
             // SAFETY: the call names no memory; its descriptor is the device's, which has a request.
-            unsafe { io.ring.push(Call::File(file, work), Source::Io { disk, place, tag }.pack()) }
+            unsafe { io.ring.push(Call::File(file, work), self.data(step)) }
             return;
         }
         self.fill(io, key, change);
@@ -560,7 +582,8 @@ impl OnOverlay {
                 let (at, bytes) = range(&data);
                 self.on_top(key, Request { op: Op::Discard, flags: Flags::NONE, at, bytes, ..request }, &[]);
             }
-            change.becomes.push((whole, BlockState::Zero));
+            let has_room = self.layers.own.reserved_within(&whole);
+            change.becomes.extend(has_room.map(|blocks| (blocks, BlockState::Zero)));
         }
         if request.op == Op::Discard {
             return; // it may leave as they are what it has of blocks in part
@@ -621,17 +644,12 @@ impl OnOverlay {
 
     /// Lets those go on that waited, here or on other workers.
     fn tell(&mut self, io: &mut Io<'_>, waiters: impl Iterator<Item = BlockWaiter>) {
-        let mut wake = 0;
-        for (worker, key) in waiters {
+        for (worker, leave) in waiters {
             if worker == io.context {
-                self.ready.push(key);
+                self.may_go_on(leave);
             } else {
-                self.device.mail.tell(worker, |ready| ready.push(key));
-                wake |= 1 << worker.0;
+                io.helpers.tell(worker, (self.data(leave), 0));
             }
-        }
-        if wake != 0 {
-            io.notifiers.wake_all(wake, io.context, io.ring);
         }
     }
 
@@ -646,8 +664,15 @@ impl OnOverlay {
     fn flush(&mut self, io: &mut Io<'_>, key: usize) {
         let device = Arc::clone(&self.device);
         let layers = Arc::clone(&self.layers);
-        match lock(&device.gate).enter(layers.own.is_dirty(), (io.context, key)) {
-            FlushTurn::Wait => self.asked[key].stage = TopStage::Wait,
+        let leave = self.own_step(key, LEAVE);
+        let turn = lock(&device.gate).enter(layers.own.is_dirty(), (io.context, leave));
+        if turn == FlushTurn::Wait {
+            self.asked[key].stage = TopStage::Wait;
+            return;
+        }
+        self.steps.remove(leave.0.into());
+        match turn {
+            FlushTurn::Wait => {}
             FlushTurn::Plain => self.sync(key),
             FlushTurn::Alone => {
                 if let Err(error) = layers.is_to_be_written() {
@@ -726,37 +751,33 @@ impl Lane for OnOverlay {
 
     fn completed(&mut self, io: &mut Io<'_>, now: Instant, steps: &[Completed]) {
         self.now = now;
-        let lane_of = |step: &Completed| self.steps[step.tag.0.into()].1;
-        let lanes: Vec<usize> = steps.iter().map(lane_of).collect();
-        let mut at = 0;
-        for same in lanes.chunk_by(|one, next| one == next) {
-            let steps = &steps[at..at + same.len()];
-            at += same.len();
-            if same[0] == OURS {
-                steps.iter().for_each(|step| self.allocated(io, step.tag, step.result));
-            } else {
-                let mut inner = inner!(self, io);
-                self.lanes[same[0]].completed(&mut inner, now, steps);
-                io.launch |= inner.launch;
+        let mut rest = steps;
+        while let [first, ..] = rest {
+            let lane = self.steps[first.tag.0.into()].1;
+            let same = rest.iter().take_while(|step| self.steps[step.tag.0.into()].1 == lane).count();
+            let (steps, others) = rest.split_at(same);
+            rest = others;
+            match lane {
+                ROOM => steps.iter().for_each(|step| self.allocated(io, step.tag, step.result)),
+                LEAVE => steps.iter().for_each(|step| self.may_go_on(step.tag)),
+                lane => {
+                    let mut inner = inner!(self, io);
+                    self.lanes[lane].completed(&mut inner, now, steps);
+                    io.launch |= inner.launch;
+                }
             }
         }
         self.work(io);
         self.launch_now(io);
     }
 
-    /// It hears from other workers.
+    /// It looks each turn whether it is to stop (pause.1).
     fn is_by_the_clock(&self) -> bool {
         true
     }
 
     fn poll(&mut self, io: &mut Io<'_>, now: Instant) {
         self.now = now;
-        if let Some(ready) = self.device.mail.take(io.context) {
-            self.ready.extend(ready);
-        }
-        if !self.again.is_empty() && self.again_at <= now {
-            self.ready.append(&mut self.again);
-        }
         for lane in &self.timed {
             let mut inner = inner!(self, io);
             self.lanes[*lane].poll(&mut inner, now);
@@ -768,8 +789,7 @@ impl Lane for OnOverlay {
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
-        let again = (!self.again.is_empty()).then_some(self.again_at);
-        self.timed.iter().filter_map(|lane| self.lanes[*lane].poll_timeout()).chain(again).min()
+        self.timed.iter().filter_map(|lane| self.lanes[*lane].poll_timeout()).min()
     }
 
     fn stalled(&mut self, for_so_long: Duration) {

@@ -186,8 +186,18 @@ impl Own {
 
     /// Of the pages of some blocks, the first that has no room in the file yet.
     pub(super) fn unreserved(&self, blocks: &Range<u64>) -> Option<u64> {
-        (blocks.start / PAGE_BLOCKS..blocks.end.div_ceil(PAGE_BLOCKS))
-            .find(|index| !self.page(*index).reserved.load(Ordering::Acquire))
+        (blocks.start / PAGE_BLOCKS..blocks.end.div_ceil(PAGE_BLOCKS)).find(|index| !self.is_reserved(*index))
+    }
+
+    /// Of some blocks those whose page has room in the file.
+    pub(super) fn reserved_within(&self, blocks: &Range<u64>) -> impl Iterator<Item = Range<u64>> {
+        let (start, end) = (blocks.start, blocks.end);
+        let pages = (start / PAGE_BLOCKS..end.div_ceil(PAGE_BLOCKS)).filter(|index| self.is_reserved(*index));
+        pages.map(move |index| start.max(index * PAGE_BLOCKS)..end.min((index + 1) * PAGE_BLOCKS))
+    }
+
+    fn is_reserved(&self, index: u64) -> bool {
+        self.pages[index as usize].get().is_some_and(|page| page.reserved.load(Ordering::Acquire))
     }
 
     /// A page has room in the file.
@@ -419,6 +429,8 @@ mod tests {
         assert_eq!(again.run(0, 5), (BlockState::Absent, 1));
         assert!(!again.is_dirty() && again.get(3) == BlockState::Data);
         assert_eq!(again.unreserved(&(0..PAGE_BLOCKS + 1)), Some(1));
+        let all: Vec<_> = again.reserved_within(&(7..BLOCKS)).collect();
+        assert_eq!(all, [7..PAGE_BLOCKS, 2 * PAGE_BLOCKS..BLOCKS]);
     }
 
     /// A chain of tops, each over those before, against a byte for each block.

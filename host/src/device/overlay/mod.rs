@@ -36,11 +36,10 @@ use std::os::fd::RawFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use fairlift_core::{ContextId, Errno, Limits, Op, Sector};
+use fairlift_core::{ContextId, Errno, Limits, Op, Sector, Tag};
 
 use super::file::faults::Faults;
 use super::lane::{Address, Lane};
-use super::mail::Mail;
 use super::roots::Roots;
 use super::{Device, Facts, Fault, Run};
 use crate::kernel::buffer::Pages;
@@ -54,8 +53,8 @@ pub use look::{Finding, TopInfo, look};
 use map::{Own, Place, Where};
 use pause::Pause;
 
-/// A request that waits for blocks or for a flush: its worker, and what the worker calls it.
-type BlockWaiter = (ContextId, usize);
+/// A request that waits for blocks or for a flush: its worker, and the step that ends when it may go on.
+type BlockWaiter = (ContextId, Tag);
 
 /// A disk that is its base until it is written.
 pub(super) struct Overlay {
@@ -73,8 +72,6 @@ pub(super) struct Overlay {
     pause: Pause,
     /// One fork, or last flush, at a time.
     alone: Mutex<()>,
-    /// What each worker's requests have got that waited.
-    mail: Mail<Vec<usize>>,
     faults: Faults,
 }
 

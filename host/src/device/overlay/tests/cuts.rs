@@ -267,9 +267,7 @@ impl Trial {
     fn turn(&mut self, worker: usize) {
         let (engine, _) = &mut self.engines[worker];
         self.now += ms(1);
-        engine.woken();
-        engine.turn(self.now);
-        engine.launch_all();
+        turned(engine, self.now);
         for (ticket, news) in std::mem::take(&mut engine.news) {
             let at = self.under_way.iter().position(|asked| (asked.worker, asked.ticket) == (worker, ticket));
             let Asked { op, sectors, stamp, floors, .. } =
