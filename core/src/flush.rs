@@ -11,7 +11,7 @@
 //!          ended before the device began, so it is durable.
 //! flush.2  One device flush is under way at a time. Requests that ask for a flush meanwhile share the next, which starts when that
 //!          one ends. So two flushes cover any number of waiters.
-//! flush.3  A lone flush goes straight to the device. A wait for others is short, and only where it has paid (group commit:
+//! flush.3  A lone flush goes straight to the device. A wait for others is short, and only where it pays (group commit:
 //!          commit.1–5 in `group_commit.rs`).
 //! flush.4  The outcome of a device flush is told to all that shared it and to no other, however late they look and however many
 //!          have ended since. Flushes are numbered, and the numbers only grow.
@@ -274,7 +274,7 @@ impl Flush {
     /// If one is under way, or nobody asked for one.
     pub fn start(&mut self, now: Instant) -> Round {
         assert!(!self.is_running() && self.waiting > 0, "a flush that nobody waits for, or a second one");
-        self.counts.waits += u64::from(self.group_commit.starts(now, self.waiting));
+        self.counts.waits += u64::from(self.group_commit.starts());
         self.dirty.take();
         self.since = now;
         self.started += 1;

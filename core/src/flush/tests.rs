@@ -170,12 +170,26 @@ fn without_a_volatile_cache_none_is_sent() {
     assert_eq!(flush.take(round), Some(Outcome::Done));
 }
 
-/// Threads that write for `think` and flush, each flush taking 10 ms: flushes asked and sent in `runs` flushes.
-fn crowd(threads: usize, think: impl Fn(usize) -> u64, runs: usize, group_commit: u32) -> (u64, u64, u64) {
+/// What threads did that write and flush in a loop.
+struct Crowd {
+    asked: u64,
+    sent: u64,
+    waits: u64,
+    millis: u64,
+}
+
+/// Threads that write for `think` and flush, so many flushes long; one that starts then takes `took`, and starts once `held` is over.
+fn crowd_on(
+    (took, held): (impl Fn(u64) -> u64, u64),
+    threads: usize,
+    think: impl Fn(usize) -> u64,
+    runs: usize,
+    group_commit: u32,
+) -> Crowd {
     let mut flush = flush(|settings| settings.group_commit = group_commit);
     let mut next: Vec<Option<u64>> = (0..threads).map(|thread| Some(think(thread))).collect();
     let mut waiting: Vec<(usize, Round)> = Vec::new();
-    let (mut now, mut end) = (0, None);
+    let (mut now, mut end, mut free) = (0, None, 0);
     let mut sent = 0;
     while sent < runs {
         for (thread, due) in next.iter_mut().enumerate() {
@@ -187,7 +201,7 @@ fn crowd(threads: usize, think: impl Fn(usize) -> u64, runs: usize, group_commit
         }
         if end == Some(now) {
             flush.end(at(now), Outcome::Done);
-            end = None;
+            (end, free) = (None, now + held);
             waiting.retain(|(thread, round)| {
                 let ended = flush.take(*round).is_some();
                 if ended {
@@ -196,20 +210,30 @@ fn crowd(threads: usize, think: impl Fn(usize) -> u64, runs: usize, group_commit
                 !ended
             });
         }
-        if flush.poll_start(at(now)) == Start::Now {
+        let start = flush.poll_start(at(now));
+        if now < free && start != Start::No {
+            flush.hold(at(now));
+        } else if start == Start::Now {
             flush.start(at(now));
-            end = Some(now + 10);
+            end = Some(now + took(now));
             sent += 1;
         }
         now += 1;
     }
-    (flush.counts().asked, flush.counts().sent, flush.counts().waits)
+    let Counts { asked, sent, waits, .. } = flush.counts();
+    Crowd { asked, sent, waits, millis: now }
+}
+
+/// The same, where each flush takes 10 ms: flushes asked and sent, and waits.
+fn crowd(threads: usize, think: impl Fn(usize) -> u64, runs: usize, group_commit: u32) -> (u64, u64, u64) {
+    let Crowd { asked, sent, waits, .. } = crowd_on((|_| 10, 0), threads, think, runs, group_commit);
+    (asked, sent, waits)
 }
 
 /// commit.1, commit.2
 #[test]
 fn threads_that_come_back_at_once_share_every_flush() {
-    let (asked, sent, _) = crowd(16, |thread| 1 + thread as u64 % 2, 200, 250);
+    let (asked, sent, _) = crowd(16, |thread| 1 + thread as u64 % 2, 2000, 250);
     assert!(asked > 15 * sent, "{asked} asked, {sent} sent");
     let (asked, sent, waits) = crowd(16, |thread| 1 + thread as u64 % 2, 200, 0);
     assert!(asked < 9 * sent && waits == 0, "without company they part into two crowds: {asked} asked, {sent} sent");
@@ -219,8 +243,29 @@ fn threads_that_come_back_at_once_share_every_flush() {
 #[test]
 fn a_wait_that_does_not_pay_is_seldom_tried_again() {
     // Two threads come back late: the wait for them brings none.
-    let (_, sent, waits) = crowd(2, |thread| [7, 9][thread], 500, 250);
+    let (_, sent, waits) = crowd(2, |thread| [7, 9][thread], 2000, 250);
     assert!(waits * 10 < sent, "{waits} waits for {sent} flushes");
+}
+
+/// commit.3: a flush takes 6 ms, and then until a turn of 8 ms is over. Who waits for all four of these threads misses a turn.
+#[test]
+fn a_wait_that_brings_all_and_misses_a_turn_is_not_kept() {
+    let rate = |group_commit| {
+        let turn = |now: u64| (now + 6).next_multiple_of(8) - now;
+        let crowd = crowd_on((turn, 0), 4, |thread| [1, 4, 5, 5][thread], 4000, group_commit);
+        crowd.asked * 1000 / crowd.millis
+    };
+    let (with, without) = (rate(250), rate(0));
+    assert!(with * 20 > without * 19, "{with} a second where flushes may wait, {without} where none does");
+}
+
+/// commit.3
+#[test]
+fn flushes_that_are_held_back_say_nothing_of_waits() {
+    let think = |thread| 1 + thread as u64 % 4;
+    let held = crowd_on((|_| 10, 2), 16, think, 500, 250);
+    assert_eq!(held.waits, 0, "the way that is kept is that without waits, for none was tried");
+    assert!(crowd_on((|_| 10, 0), 16, think, 500, 250).waits > 0);
 }
 
 /// commit.4
