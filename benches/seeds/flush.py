@@ -65,15 +65,15 @@ AGREES = """- **Agrees:** SSDs gain most. A SATA disk with a write cache gains f
   the same within 5 %. A disk without a write cache is sent no flush and gains what the command costs.
 - **The stripe does not lose more than one cabinet**, under either load. There md sent each flush to both cabinets and waited for both, one flush after another; Fairlift has no
   stripe of its own, and its flush is one command. So nothing here speaks against the seed's guess that md was to blame.
-- **Does not agree:** a cabinet loses 26 % with four threads that only sync, and 16 % with 16. It ends four flushes at once in 0.6 ms each, and a shared flush waits for the one
+- **Does not agree:** a cabinet loses 11 % with four threads that only sync, and 4 % with 16. It ends four flushes at once in 0.6 ms each, and a shared flush waits for the one
   under way and for company. One thread gains there, for its writes are made durable by FUA (`flush_ahead`).
-- **Arrays with large caches and no battery gain nothing**, and lose 10 to 17 % under mail. A flush that finds the cache empty costs the model nothing, so flushes that come together share
+- **Arrays with large caches and no battery gain nothing**, and lose 1 or 2 % under mail. A flush that finds the cache empty costs the model nothing, so flushes that come together share
   anyhow. On `sata-7200` such a flush takes half a revolution, an estimate made so that the disk gains; with 0 it gained 8 % at most. No figure of a real drive was found.
-- **Mail on hard disks loses:** 3 to 17 % on `sata-7200`, 2 to 12 % on `hdd-8t`. A flush first waits for the reads that are in the drive, a fifth of a second with 64 threads.
+- **Mail on hard disks loses:** four threads on `sata-7200` 10 %, all on `hdd-8t` 3 to 13 %. A flush first waits for the reads that are in the drive, a fifth of a second with 64 threads.
   Without sharing, flushes that are asked for meanwhile join it in the drive's queue. Shared, they wait for the next, which waits for reads again.
 - **Waits for company** are tried out against going at once, and kept where they answer more clients in a second ([why](../tried.md)). Of what they have without waits, threads on
   `sata-7200` and `hdd-8t` keep 92 % or more and gain up to 32 %, but for two cells: four threads on `sata-7200` keep 88 to 93 %, and 64 whose logs lie close on `hdd-8t` 84 %, which
-  is 5 % above each by itself. No load loses more than 5 % beside flushes each by itself because of a wait."""
+  is 5 % above each by itself. Beside each by itself no thread that syncs on a disk loses 5 %."""
 
 
 def gain(fairlift, model, workload):
