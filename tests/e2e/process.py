@@ -5,6 +5,7 @@ from harness import *
 from nbdclient import FLUSH, READ, WRITE, Closed, Wire
 
 KILLS = int(os.environ.get("KILLS") or (500 if FULL else 20))
+OVERLAY_KILLS = int(os.environ.get("KILLS") or (200 if FULL else 3))
 CONNECTS = int(os.environ.get("CONNECTS") or (100_000 if FULL else 5_000))
 IDLE, ACTIVE = (10_000, 1_000) if FULL else (1_000, 100)
 
@@ -55,21 +56,20 @@ class Job:
             for place in range(BLOCKS):
                 piece = client.read((self.number * BLOCKS + place) * 4096, 4096)
                 count = int(piece[8:20]) if any(piece) else 0
-                if count:
+                if any(piece):
                     equal(piece, self.block(place, count), f"block {place} of job {self.number}: one write, whole")
                 assert self.durable[place] <= count <= self.newest[place], \
                     f"block {place} of job {self.number} holds write {count}; {self.durable[place]} was flushed, {self.newest[place]} was the last"
                 self.durable[place] = count
 
 
-@test(seconds=120 + 2 * KILLS, fairlift_only=True)
-def what_was_flushed_is_there_after_each_of_many_kills(t):
-    image = t.image("image", JOBS * BLOCKS * 4096)
+def kills(t, count, backing):
+    """Kills servers of a disk under load; each next one has what was flushed."""
     jobs = [Job(number) for number in range(JOBS)]
     began = time.monotonic()
-    for kill in range(KILLS):
+    for kill in range(count):
         args = ["--scheduler", t.random.choice(["none", "mq-deadline", "fair", "bfq"]), "--engine", t.random.choice(["auto", "poll"])]
-        server = t.server(f"disk=file:{image}", args=args)
+        server = t.server(f"disk={backing}", args=args)
         for job in jobs:
             job.verify(server)
 
@@ -81,13 +81,26 @@ def what_was_flushed_is_there_after_each_of_many_kills(t):
             server.kill()
 
         at_once(killer, *(lambda job=job: job.work(server, random.Random(f"{SEED}/{kill}/{job.number}")) for job in jobs))
-    server = t.server(f"disk=file:{image}")
+    server = t.server(f"disk={backing}")
     for job in jobs:
         job.verify(server)
     writes = sum(job.count for job in jobs)
-    assert writes > 20 * KILLS, f"only {writes} writes: the load was too small to mean anything"
+    assert writes > 20 * count, f"only {writes} writes: the load was too small to mean anything"
     seconds = time.monotonic() - began
-    figure(f"{KILLS} kills, {writes} writes, {seconds:.1f} s, {seconds / KILLS * 1000:.0f} ms each")
+    figure(f"{count} kills, {writes} writes, {seconds:.1f} s, {seconds / count * 1000:.0f} ms each")
+
+
+@test(seconds=120 + 2 * KILLS, fairlift_only=True)
+def what_was_flushed_is_there_after_each_of_many_kills(t):
+    kills(t, KILLS, f"file:{t.image('image', JOBS * BLOCKS * 4096)}")
+
+
+@test(seconds=120 + 2 * OVERLAY_KILLS, fairlift_only=True)
+def what_was_flushed_to_an_overlay_is_there_after_each_of_many_kills(t):
+    content = b"".join(job.block(place, 0) for job in map(Job, range(JOBS)) for place in range(BLOCKS))
+    base = t.image("base", len(content), (0, content))
+    kills(t, OVERLAY_KILLS, f"overlay:base={base},top={t.path('top')}")
+    equal(Path(base).read_bytes(), content, "the base")
 
 
 # ---- many clients

@@ -3,7 +3,7 @@
 //! was asked and answered and nothing else, judges every sector. A server that is killed leaves the cache as it is; one that is closed
 //! in order may lose its power meanwhile.
 //!
-//! `FAIRLIFT_SEEDS=20000 cargo test --release -p fairlift --lib overlay::tests::cuts -- --nocapture` makes more than a million cuts.
+//! `FAIRLIFT_SEEDS=5600 cargo test --release -p fairlift --lib overlay::tests::cuts -- --nocapture` makes more than a million cuts.
 
 use std::collections::BTreeMap;
 
@@ -424,6 +424,53 @@ fn what_was_flushed_survives_cuts_of_the_power_at_any_instant() {
         cuts += trial.cuts;
     }
     println!("{cuts} cuts of the power in {lives} lives of a server");
+}
+
+/// slot.5: the power goes while a page is written again, and then a second time.
+#[test]
+fn a_torn_page_is_not_made_whole_by_the_next_one() {
+    let (base, top) = (Volatile::new(SIZE, &windows(), 1, (0, 0)), made(&windows(), 1, (0, 0)));
+    let slot = page_offset(0, 2);
+    // A page of which two sectors tell something; the next one differs from it in the first alone.
+    let page = |overlay: &Overlay| {
+        let layers = overlay.layers();
+        layers.own.mark(0);
+        let mut bytes = vec![0; BLOCK as usize];
+        layers.own.take_dirty()[0].encode(&lock(&layers.header).id, &mut bytes);
+        bytes
+    };
+    let overlay = opened(&top, &base).unwrap();
+    overlay.layers().own.set(0..1, BlockState::Zero);
+    overlay.layers().own.set(2000..2001, BlockState::Zero);
+    overlay.flush_now().unwrap();
+    let overlay = opened(&top, &base).unwrap();
+    overlay.layers().own.set(0..1, BlockState::Data);
+    let first = page(&overlay);
+    top.put(slot, &first[..SECTOR as usize]);
+    top.settle();
+    let overlay = opened(&top, &base).unwrap();
+    assert_eq!(overlay.layers().own.run(0, 1).0, BlockState::Zero);
+    let next = page(&overlay);
+    assert!(first[SECTOR as usize..] == next[SECTOR as usize..] && first != next);
+    top.put(slot + SECTOR, &next[SECTOR as usize..]);
+    top.settle();
+    assert_eq!(opened(&top, &base).unwrap().layers().own.run(0, 1).0, BlockState::Zero, "as after the first cut");
+}
+
+/// slot.6: servers that are killed before they flush leave a header that is whole, also if the power goes while the last one opens.
+#[test]
+fn a_top_is_opened_after_servers_that_were_killed_and_a_cut() {
+    for seed in seeds(0..20) {
+        let mut random = Random::new(seed);
+        let (base, top) = (Volatile::new(SIZE, &windows(), seed, (0, 0)), made(&windows(), seed, (0, 0)));
+        for _ in 0..=random.below(3) {
+            drop(opened(&top, &base).unwrap());
+        }
+        top.loses_power_after(random.below(4));
+        let _ = opened(&top, &base);
+        let told = opened(&top.cut(&mut random), &base).map(drop);
+        assert_eq!(told, Ok(()));
+    }
 }
 
 // ---- what a trial is made of ----
