@@ -16,7 +16,7 @@
 //!           no page is torn: the header says so.
 //! slot.3  A page names the overlay and its place in the map, so that one of another file or place is not taken.
 //! slot.4  The checksum (CRC-32C) covers the whole of a header or page.
-//! slot.5  A torn page is overwritten with [`TORN`] before its slot is written again. The next page may have most sectors in common with
+//! slot.5  A torn page is overwritten with `TORN` before its slot is written again. The next page may have most sectors in common with
 //!         the torn one, and could make it whole if the power went meanwhile: blocks would be again as they were before the crash.
 //! slot.6  A header is durable before the next one is written, so that no cut tears both.
 
