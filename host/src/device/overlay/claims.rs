@@ -5,6 +5,9 @@
 //! 1 of a block that nobody has written; B waits for A, finds the block in the top, and writes its sector there.
 //!
 //! claim.1  Claims that overlap are held one after the other, in the order in which they were asked for.
+//! claim.2  Blocks of zeroes are zeroes already only if nobody has them. A write that went straight to a block, while a discard made zeroes of
+//!          it, has left its bytes in the file; they may land behind those of a first write that was under way beside it, which
+//!          then shows them. Zeroes that were asked for later must come after both.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
@@ -53,7 +56,8 @@ impl<K> Claims<K> {
         self.waiting = still;
     }
 
-    fn is_held(&self, blocks: &Range<u64>) -> bool {
+    /// Whether somebody has one of the blocks.
+    pub(super) fn is_held(&self, blocks: &Range<u64>) -> bool {
         self.held.range(..blocks.end).next_back().is_some_and(|(_, end)| *end > blocks.start)
     }
 }

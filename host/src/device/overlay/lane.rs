@@ -272,9 +272,10 @@ impl OnOverlay {
         let Cover { whole, .. } = Cover::of(at, bytes);
         let blocks = if op == Op::Discard { whole } else { at / BLOCK..(at + bytes).div_ceil(BLOCK) };
         let zeroes = op == Op::Discard || op == Op::WriteZeroes && !request.flags.contains(Flags::NO_UNMAP);
-        if zeroes
-            && (blocks.is_empty() || self.layers.own.run(blocks.start, blocks.end) == (BlockState::Zero, blocks.end))
-        {
+        // Who has them may bring to light what was written there before they were zeroes (claim.2).
+        let is_free = || !lock(&self.device.claims).is_held(&blocks);
+        let are_zeroes = || self.layers.own.run(blocks.start, blocks.end) == (BlockState::Zero, blocks.end);
+        if zeroes && (blocks.is_empty() || is_free() && are_zeroes()) {
             return io.ended.push((request.tag, Outcome::Done));
         }
         let change = Change { blocks: blocks.clone(), ..Change::default() };

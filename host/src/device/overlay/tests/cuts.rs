@@ -10,6 +10,8 @@ use std::collections::BTreeMap;
 use fairlift_lab::repeat::seeds;
 use fairlift_proving::power_cut::{Oracle, Stamp};
 
+use fairlift_core::Tag;
+
 use super::super::format::page_offset;
 use super::*;
 use volatile::Volatile;
@@ -470,6 +472,26 @@ fn a_top_is_opened_after_servers_that_were_killed_and_a_cut() {
         let _ = opened(&top, &base);
         let told = opened(&top.cut(&mut random), &base).map(drop);
         assert_eq!(told, Ok(()));
+    }
+}
+
+/// claim.2
+#[test]
+fn zeroes_over_zeroes_wait_for_a_first_write_that_is_under_way() {
+    let ends_at_once = |op, somebody_writes: bool| {
+        let (base, top) = (Volatile::new(SIZE, &windows(), 1, (0, 0)), made(&windows(), 1, (0, 0)));
+        let overlay = opened(&top, &base).unwrap();
+        overlay.layers().own.set(1..2, BlockState::Zero);
+        if somebody_writes {
+            assert!(lock(&overlay.claims).claim(1..2, (ContextId(0), Tag(0))));
+        }
+        let (mut engine, stream) = engines(&overlay, sched::Kind::None, 1).pop().unwrap();
+        submit(&mut engine, stream, op, Flags::SYNC, &(8..16), &[]);
+        (1..9).for_each(|turn| engine.turn(Instant::ZERO + ms(turn)));
+        !engine.news.is_empty()
+    };
+    for op in [Op::Discard, Op::WriteZeroes] {
+        assert_eq!((ends_at_once(op, false), ends_at_once(op, true)), (true, false), "{op:?}");
     }
 }
 
