@@ -67,7 +67,7 @@ fn what_is_typed_wrong_is_status_2_and_says_what_is_possible_in_one_style() {
     for (line, why) in [
         (
             "serve a=men:1g",
-            "a=men:1g: unknown backing \"men:\": the backings are null:SIZE, mem:SIZE, file:PATH, sim:PROFILE, nbd:URI, rbd:POOL/IMAGE and fault:RULES,inner=BACKING; did you mean \"mem\"?",
+            "a=men:1g: unknown backing \"men:\": the backings are null:SIZE, mem:SIZE, file:PATH, sim:PROFILE, nbd:URI, rbd:POOL/IMAGE, overlay:base=PATH,top=PATH and fault:RULES,inner=BACKING; did you mean \"mem\"?",
         ),
         (
             "serve a=mem:1gb",
