@@ -15,7 +15,8 @@ lets it in. The numbers take turns, three times; told are medians and extremes.
 --strangers: a tenant reads 4 KiB at a time by a unix socket while so many clients a second fail to authenticate by TCP, by turns with a
 certificate of another authority and in plain text for an export of another. Told is the median p99 of its reads without them, while as many
 knock elsewhere (at a door of the strangers' own processor, which accepts and closes: what the machine pays for them whoever serves), and with
-them, by the limits of the defaults and with none. Server and tenant have one processor, the strangers the other. The tenant reads RAM, or with
+them, by the limits of the defaults and with none. Server and tenant have one processor, the strangers the other, of which they take what nobody
+else wants: strangers come from other machines. The tenant reads RAM, or with
 --disk, at random, a file that is made in that directory: direct, so that the disk below answers.
 """
 
@@ -252,14 +253,15 @@ def one_round(path, port, given, rate):
 
 
 def strangers(path, port, rate, begin, end, counts):
-    """Clients that fail, one after the other, so many a second."""
+    """Clients that fail, one after the other, so many a second. They stand for other machines: they run when nobody else wants their processor."""
     os.sched_setaffinity(0, {1})
+    os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
     context = ssl.create_default_context(cafile=f"{path}/pki/ca-cert.pem")
     context.load_cert_chain(f"{path}/pki/stranger-cert.pem", f"{path}/pki/stranger-key.pem")
     begun, tries, came, heard = time.monotonic(), 0, 0, 0
     while (now := time.monotonic()) < end:
-        if tries > (now - begun) * rate:
-            time.sleep(0.0005)
+        if (due := begun + tries / rate) > now:
+            time.sleep(due - now)
             continue
         tries += 1
         came += now >= begin
