@@ -4,7 +4,7 @@ The seed's: Fedora's live CD took twice as long with four processors as with one
 Linux 6.12 (by emulation, so times compare with each other alone) has the squashfs in a file system on a virtio disk, and makes two block devices of it, one in the
 other. They are the kernel's loop devices or ours (ublk), the outer one direct or buffered; squashfs takes no direct I/O. A tmpfs lies over the
 root, and systemd starts it with 24 services that read what programs read. Needs mmdebstrap, mksquashfs, mke2fs, qemu and root. A boot takes a minute;
-ROUNDS=3, CPUS="1 2 4" and HELPERS="1 8 32 128" say how many there are. KEPT=FILE keeps what each boot said, and goes on with what it has.
+ROUNDS=3, CPUS="1 2 4" and HELPERS="2 8 32 128" say how many there are. KEPT=FILE keeps what each boot said, and goes on with what it has.
 """
 
 import contextlib
@@ -36,7 +36,8 @@ mount -t ext4 -o ro /dev/vda /cd
 echo "GUEST-BOOT from=$(cut -d' ' -f1 /proc/uptime)"
 serve() { # NAME FILE WORDS…: waits for the device, whose file is then $device
   name=$1 file=$2; shift 2
-  fairlift serve $name=file:$file$1 --read-only --ublk --listen unix:/tmp/$name.sock ${helpers:+--helpers $helpers} >/tmp/$name.said 2>&1 &
+  printf '[server]\nhelpers = %s\n' ${helpers:-32} > /tmp/$name.toml
+  fairlift serve $name=file:$file$1 --config /tmp/$name.toml --read-only --ublk --listen unix:/tmp/$name.sock >/tmp/$name.said 2>&1 &
   for i in $(seq 600); do device=$(sed -n 's/.*as block device \([^,]*\),.*/\1/p' /tmp/$name.said); [ -n "$device" ] && return; sleep 0.05; done
   cat /tmp/$name.said; poweroff -nf
 }
@@ -52,6 +53,13 @@ mount -t overlay -o lowerdir=/image,upperdir=/over/up,workdir=/over/work over /r
 mount --move /proc /root/proc; mount --move /sys /root/sys; mount --move /dev /root/dev
 exec switch_root /root /sbin/init
 """
+
+AGREES = """- **Agrees:** the number of helpers at most does not change a boot: 2 to 128 of them take 35 to 44 s with no order in it, for what is learned is how many pay. The seed's loop device, with up to 512, took longer the more
+  there were. Two processors boot in half the time of one.
+- **Does not agree:** four processors are slower than two, by 1.3 for the loop device and 1.4 to 1.5 for ours: the guest's four are emulated by two of the machine, so this says nothing of four that are there.
+- **Missed:** ours takes 1.1 to 1.3 times as long as the loop device, and leaves less to others. Each block crosses from the kernel to a server and back twice, which costs 20 s of these emulated processors; what
+  it is where processors are not emulated was not measured here ([files](files.md) has a host's figures).
+- One boot of each, so differences below a tenth say nothing. The program is of b23c36de."""
 
 # The services read what programs read as they start; the last thing waits for all of them.
 LOADS = ["python3 -c 'import json, http.server, sqlite3, asyncio, xml.dom.minidom, email, ssl'",
@@ -76,7 +84,7 @@ def section(fairlift):
     rounds = numbers("ROUNDS", "3")[0]
     disk = made()
     arms = [(cpus, name, words, None) for cpus in numbers("CPUS", "1 2 4") for name, words in ARMS.items()]
-    arms += [(2, f"fairlift, direct, helpers {n}", "fairlift on", n) for n in numbers("HELPERS", "1 8 32 128")]
+    arms += [(2, f"fairlift, direct, helpers {n}", "fairlift on", n) for n in numbers("HELPERS", "2 8 32 128")]
     seen = {arm: [] for arm in arms}
     kept = Path(os.environ.get("KEPT", os.devnull))
     for line in kept.read_text().splitlines() if kept.exists() else ():
@@ -94,7 +102,7 @@ meanwhile; processor seconds of the servers (of loop devices the kernel's thread
 
 | processors | by | seconds | idle | server's processor seconds | threads |
 |---|---|---|---|---|---|
-""" + "\n".join(rows)
+""" + "\n".join(rows) + f"\n\n{AGREES}"
 
 
 def numbers(name, usual):
