@@ -392,6 +392,25 @@ fn a_flush_is_charged_to_the_tenant_that_asked() {
     assert!((70..=80).contains(&count(&order, one)), "half is paid already: {}", count(&order, one));
 }
 
+/// fair.7: what it is worth is not known, so nobody owes it.
+#[test]
+fn a_flush_of_a_disk_of_which_nothing_is_known_is_charged_to_nobody() {
+    let mut hand = Hand::new(1);
+    let [one, other] = [100, 100].map(|weight| hand.tenant(weight));
+    let group = hand.streams[one].group;
+    hand.reads(other, 100);
+    assert_eq!(hand.goes(), Some(other));
+    hand.reads(one, 100);
+    hand.fair.flush_began(hand.now);
+    hand.now += us(800);
+    hand.fair.flush_ended(hand.now, us(800));
+    hand.fair.charge(hand.now, StreamId(one as u32), group, us(800));
+    hand.ends();
+    assert!(!hand.fair.is_ahead(hand.now, group), "its next flush may go");
+    let order = hand.paced(100);
+    assert!((45..=55).contains(&count(&order, one)), "{}", count(&order, one));
+}
+
 /// fair.7: though the stream that asked is another group's now.
 #[test]
 fn a_flush_is_charged_to_the_group_that_asked() {

@@ -585,8 +585,9 @@ impl Charge for Fair {
 
     fn charge(&mut self, _now: Instant, stream: StreamId, group: GroupId, time: Duration) {
         let q = self.homes[stream.0 as usize];
-        // What is not known yet counts as all of the time: that is the unit.
-        let worth = self.pace.worth(time).unwrap_or(time.as_nanos());
+        // As long as the pace is not known, nothing is: costs may be a thousand times what they are taken for (cost.5), and its time a
+        // debt of seconds.
+        let worth = self.pace.worth(time).unwrap_or(0);
         let state = &mut self.groups[usize::from(group.0)];
         let covered = state.covered.min(worth);
         state.covered -= covered;
