@@ -56,6 +56,11 @@ impl GroupCommit {
         (self.held, self.is_waiting, self.tells) = (now, false, false);
     }
 
+    /// Whether the last flush was shared, or others asked for the next meanwhile.
+    pub(super) const fn has_company(&self) -> bool {
+        self.expected > 1
+    }
+
     /// Until when a flush that could start is to wait, while so many have asked for it; `None`: no longer.
     pub(super) fn wait_until(&mut self, now: Instant, count: u32, settings: &Settings) -> Option<Instant> {
         let begin = self.asked.max(self.ended);

@@ -32,7 +32,8 @@
 //!             quarter of `io_timeout`, so that no debt makes it fail (sequence.3).
 //! sequence.6  A stream that asks for a flush after each of its writes waits for the device twice for each. So its next write is
 //!             made durable at once, and the flush after it finds nothing to do (flush.6): where the backing can make single writes
-//!             durable, and when the write goes to the device no other bio is under way in this queue, and nothing is unflushed.
+//!             durable, and when the write goes to the device no other bio is under way in this queue, and nothing is unflushed, and
+//!             the last flush had no company.
 //!             The device may do it by a flush, so a flush is under way meanwhile (flush.10), and its time is charged as one.
 
 use super::settings::Backing;
