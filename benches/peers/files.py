@@ -124,8 +124,8 @@ class Busy:
 def fio(path, rw, bs, depth, jobs, seconds, size, engine="io_uring", cpus=None, direct=True):
     pin = ["taskset", "-c", cpus] if cpus else []
     process = subprocess.Popen(
-        [*pin, "fio", "--name=a", f"--filename={path}", f"--rw={rw}", f"--bs={bs}", f"--iodepth={depth}", f"--numjobs={jobs}",
-         f"--ioengine={engine}", f"--direct={int(direct)}", f"--runtime={seconds}", "--time_based", f"--size={size}", "--thread",
+        [*pin, "fio", "--name=a", f"--ioengine={engine}", f"--{'uri' if engine == 'nbd' else 'filename'}={path}", f"--rw={rw}", f"--bs={bs}",
+         f"--iodepth={depth}", f"--numjobs={jobs}", f"--direct={int(direct)}", f"--runtime={seconds}", "--time_based", f"--size={size}", "--thread",
          "--group_reporting", "--norandommap", "--randrepeat=0", "--allow_file_create=0", "--output-format=json",
          *(["--readonly"] if "read" in rw else []), *([f"--offset_increment={size}"] if jobs > 1 else [])],
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -168,13 +168,14 @@ def library(path, workload, bs, depth, jobs, seconds, size, cpus=None, direct="a
 class Served:
     """`fairlift serve` on a unix socket."""
 
-    def __init__(self, directory, *exports, config=None, args=()):
+    def __init__(self, directory, *exports, config=None, args=(), cpus=None):
         self.socket = f"{directory}/s{time.monotonic_ns() % 10**9}"
         words = list(exports)
         if config:
             Path(f"{self.socket}.toml").write_text(config)
             words += ["--config", f"{self.socket}.toml"]
-        self.process = start(FAIRLIFT, "serve", *words, "--listen", f"unix:{self.socket}", *args)
+        pin = ["taskset", "-c", cpus] if cpus else []
+        self.process = start(*pin, FAIRLIFT, "serve", *words, "--listen", f"unix:{self.socket}", *args)
         wait_for(lambda: os.path.exists(self.socket), "the server listens")
 
     def load(self, load, export, **options):
@@ -283,7 +284,8 @@ class Bench:
         everyone = mask.read_text()
         undo.append(lambda: mask.write_text(everyone))
         print("Cold: 128 KiB sequential from as many places as readers; warm: 4 KiB at random.\n")
-        print("| cache | CPUs | readers | fairlift: reads/s, p99, helpers, learned | loop on loop: reads/s, p99, loop workers |\n|---|---|---|---|---|")
+        print("| cache | CPUs | readers | library: reads/s, p99, helpers, learned | NBD: reads/s, p99, helpers | loop on loop: reads/s, p99, loop workers |")
+        print("|---|---|---|---|---|---|")
         for cache in "cold", "warm":
             for cpus in "0", "0,1":
                 # The kernel's loop workers are threads of nobody: they keep to this mask.
@@ -295,19 +297,28 @@ class Bench:
                         with open(file, "rb") as open_file:
                             while open_file.read(4 * MIB):
                                 pass
+                    # Cold: blocks of squashfs, none of them twice, so that it stays cold. Warm: at random.
+                    workload, rw, bs = ("dsr", "read", 128 << 10) if cache == "cold" else ("drr", "randread", 4096)
                     def ours():
                         ready()
-                        # Cold: blocks of squashfs, none of them twice, so that it stays cold. Warm: at random.
-                        workload, bs = ("dsr", 128 << 10) if cache == "cold" else ("drr", 4096)
                         return library(file, workload, bs, 1, readers, self.o.seconds, size, cpus)
+                    def nbd():
+                        ready()
+                        server = Served(self.dir, f"x=file:{file}", args=("--read-only", "--scheduler", "none"), cpus=cpus)
+                        try:
+                            with Busy(server.process.pid) as busy:
+                                uri = f"nbd+unix:///x?socket={server.socket}"
+                                got = fio(uri, rw, bs, 1, readers, self.o.seconds, size // readers, "nbd", cpus)
+                            return {**got, "helpers": busy.helpers}
+                        finally:
+                            undo.pop()()
                     def loops():
                         ready()
-                        rw, bs = ("read", 128 << 10) if cache == "cold" else ("randread", 4096)
                         return fio(device, rw, bs, 1, readers, self.o.seconds, size // readers, "psync", cpus)
-                    got = self.rounds(f"nested {cache} {cpus} {readers}", {"fairlift": ours, "loop": loops})
-                    a, b = got["fairlift"], got["loop"]
-                    print(f"| {cache} | {len(cpus.split(','))} | {readers} | {a['iops']:,.0f}, {a['p99_us'] / 1000:.2f} ms, "
-                          f"{a['helpers']:.0f}, {a['learned'] or '–'} | {b['iops']:,.0f}, {b['p99_us'] / 1000:.2f} ms, {b['helpers']:.0f} |", flush=True)
+                    got = self.rounds(f"nested {cache} {cpus} {readers}", {"library": ours, "NBD": nbd, "loop": loops})
+                    cells = [f"{arm['iops']:,.0f}, {arm['p99_us'] / 1000:.2f} ms, {arm['helpers']:.0f}" for arm in got.values()]
+                    cells[0] += f", {got['library']['learned'] or '–'}"
+                    print(f"| {cache} | {len(cpus.split(','))} | {readers} | {' | '.join(cells)} |", flush=True)
                 mask.write_text(everyone)
 
     def many(self):
