@@ -46,6 +46,8 @@ seed("structured", ALL, option(STRUCTURED), option(LIST_META, contexts(b"disk", 
      request(1, 512, 4) + b"data", request(7, 0, 1 << 20, 8), request(6, 0, 4096, 1))
 seed("extended", WHOLE | ALL, option(EXTENDED), option(STRUCTURED), option(SET_META, contexts(b"", b"base:allocation")),
      option(GO, go(b"")), extended(1, 0, 4, 0x20) + b"data", extended(6, 0, 1 << 40), extended(7, 0, 1 << 40))
+seed("bitmap", WHOLE | ALL, option(STRUCTURED), option(LIST_META, contexts(b"disk", b"qemu:")),
+     option(SET_META, contexts(b"disk", b"qemu:dirty-bitmap:top", b"base:allocation")), option(GO, go(b"disk")), request(7, 0, 1 << 20))
 seed("tls", WHOLE | 1 << 7 | 2 | ALL, option(LIST), option(STARTTLS), option(STRUCTURED), option(GO, go(b"disk")),
      request(3, 0, 0))
 seed("tls-injected", WHOLE | 1 | ALL, option(STRUCTURED), option(STARTTLS), option(GO, go(b"disk")))

@@ -5,7 +5,7 @@
 
 #![no_main]
 
-use fairlift::export::nbd::handshake::{Advance, Catalogue, ExportInfo, Handshake, Session, TlsPolicy};
+use fairlift::export::nbd::handshake::{Advance, Catalogue, Contexts, ExportInfo, Handshake, Session, TlsPolicy};
 use fairlift::export::nbd::proto::{self, RequestHeader};
 use libfuzzer_sys::fuzz_target;
 
@@ -24,6 +24,7 @@ fn info(index: usize) -> ExportInfo<'static> {
         block_min: 512,
         block_preferred: 4096,
         block_max: 32 << 20,
+        changes: [Some("top"), None, Some("")][index],
     }
 }
 
@@ -80,7 +81,7 @@ fuzz_target!(|input: &[u8]| {
     };
     assert!(session.export < exports.0);
     assert!(encrypted || tls != TlsPolicy::Required, "ready without the TLS that is required");
-    assert!(session.structured || !(session.extended || session.allocation_context));
+    assert!(session.structured || !(session.extended || !session.contexts.is_none()));
     buffer.extend_from_slice(rest);
     requests(&session, &buffer);
 });
@@ -107,5 +108,5 @@ fn answer(session: &Session, header: &RequestHeader, out: &mut Vec<u8>) {
     assert_eq!(proto::simple_reply(&mut head, error, cookie), 16);
     let text = String::from_utf8_lossy(&length.to_be_bytes()).repeat(usize::from(header.flags & 127));
     proto::error_chunk(out, session.extended, cookie, offset, error, &text);
-    proto::block_status(out, session.extended, (cookie, offset), session.context_id, &[(offset, 0), (length, 3)]);
+    proto::block_status(out, session.extended, (cookie, offset), (Contexts::CHANGES, false), &[(offset, 0), (length, 3)]);
 }

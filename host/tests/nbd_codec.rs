@@ -79,7 +79,9 @@ fn info(number: u32) -> impl Strategy<Value = Vec<u8>> {
 }
 
 fn contexts(number: u32) -> impl Strategy<Value = Vec<u8>> {
-    let query = prop::sample::select(&["base:allocation", "base:", "qemu:dirty", ""][..]);
+    let query = prop::sample::select(
+        &["base:allocation", "base:", "qemu:dirty", "qemu:", "qemu:dirty-bitmap:", "qemu:dirty-bitmap:top", ""][..],
+    );
     (name(), vec(query, 0..4)).prop_map(move |(name, queries)| {
         let mut data = string(name);
         data.extend((queries.len() as u32).to_be_bytes());

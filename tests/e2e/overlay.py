@@ -1,7 +1,7 @@
 """`overlay:`: a disk that is its base until it is written, in files that outlive the server."""
 
 from harness import *
-from nbdclient import HOLE, WRITE, ZERO, NbdError
+from nbdclient import HOLE, LIST_META, REQ_ONE, SET_META, WRITE, ZERO, NbdError, Session
 
 SIZE = 8 * MIB
 WHOLE = data(SIZE)
@@ -117,6 +117,67 @@ def block_status_tells_data_zeroes_and_what_the_base_says(t):
         equal(status(client, 0, 9 * MIB),
               [(4096, 0), (4096, HOLE | ZERO), (MIB - 8192, 0), (MIB, HOLE | ZERO), (8192, 0), (7 * MIB - 12288, HOLE | ZERO), (4096, 0)],
               "what was written, and what was trimmed")
+
+
+@test(fairlift_only=True)
+def a_dirty_bitmap_tells_what_the_top_has_beside_what_is_allocated(t):
+    t.image("base.img", SIZE, (0, WHOLE[:MIB]))
+    server = t.server(f"a={overlay(t)}", "m=mem:1M")
+    bitmap, dirty = "qemu:dirty-bitmap:top", 1
+    for extended in False, True:
+        with Session(server.address).greet() as client:
+            client.option(11 if extended else 8)
+            client.structured, client.extended = True, extended
+            equal(set(client.meta(LIST_META, "a")), {"base:allocation", bitmap}, "all contexts")
+            for query in "qemu:", "qemu:dirty-bitmap:", bitmap:
+                equal(set(client.meta(LIST_META, "a", query)), {bitmap}, f"what {query} finds")
+                equal(client.meta(LIST_META, "m", query), {}, "what a disk without a top has")
+            equal(client.meta(SET_META, "a", "qemu:"), {}, "a namespace chooses nothing")
+            client.contexts = client.meta(SET_META, "a", bitmap, "base:allocation")
+            client.go("a")
+            changes = lambda *asked: client.status(*asked, context=bitmap)
+            if not extended:
+                equal(changes(0, SIZE), [(SIZE, 0)], "nothing was written")
+                client.write(2 * MIB + 100, data(10))
+                client.write(2 * MIB + 4096, data(8192))
+                client.trim(8192, 8192)
+                client.zero(SIZE - 4096, 4096)
+            equal(changes(0, SIZE), [(8192, 0), (8192, dirty), (2 * MIB - 16384, 0), (12288, dirty), (6 * MIB - 16384, 0), (4096, dirty)],
+                  "what was written, trimmed and zeroed")
+            equal(client.status(0, 2 * MIB), [(8192, 0), (8192, HOLE | ZERO), (MIB - 16384, 0), (MIB, HOLE | ZERO)], "what is allocated")
+            equal(changes(0, SIZE, REQ_ONE), [(8192, 0)], "the first run")
+            equal(changes(8704, 512), [(512, dirty)], "a part of a block")
+            equal(changes(2 * MIB + 8192, MIB), [(4096, dirty), (MIB - 4096, 0)], "from the middle of a run")
+    with Session(server.address).greet() as client:
+        client.option(8)
+        client.structured = True
+        client.contexts = client.meta(SET_META, "a", bitmap)
+        client.go("a")
+        equal(client.status(8192, 8192, context=bitmap), [(8192, dirty)], "the bitmap alone")
+
+
+@test(fairlift_only=True)
+def real_clients_see_what_was_changed_since_the_last_fork(t):
+    base(t)
+    server = t.server(f"a={overlay(t)}")
+    uri = server.uri("a")
+
+    def changed(uri):
+        rows = [row.split() for row in t.run("nbdinfo", "--map=qemu:dirty-bitmap:top", uri).splitlines()]
+        return [(int(start), int(length)) for start, length, kind, *_ in rows if kind == "1"]
+
+    contains(t.run("nbdinfo", uri), "qemu:dirty-bitmap:top")
+    equal(changed(uri), [], "before a write")
+    t.run("qemu-io", "-f", "raw", "-c", "write 1M 64k", "-c", "discard 3M 64k", "-c", "write -z 5M 4k", uri)
+    equal(changed(uri), [(MIB, 64 * KIB), (3 * MIB, 64 * KIB), (5 * MIB, 4 * KIB)], "what was written, trimmed and zeroed")
+    told = json.loads(t.run("qemu-img", "map", "--output=json", "--image-opts",
+                            f"driver=nbd,export=a,server.type=unix,server.path={server.address},x-dirty-bitmap=qemu:dirty-bitmap:top"))
+    equal([(run["start"], run["length"]) for run in told if not run["data"]], changed(uri), "what QEMU's client makes of it")
+    server.control("fork", "a", "b")
+    for name in "a", "b":
+        equal(changed(server.uri(name)), [], f"{name} after the fork")
+    t.run("qemu-io", "-f", "raw", "-c", "write 2M 4k", uri)
+    equal((changed(uri), changed(server.uri("b"))), ([(2 * MIB, 4 * KIB)], []), "what each has of its own")
 
 
 @test(fairlift_only=True)

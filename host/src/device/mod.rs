@@ -142,6 +142,17 @@ pub(crate) trait Device: Send + Sync {
     /// The run of data or hole that starts at a byte, up to `len` bytes of it: at least one sector.
     fn run(&self, at: u64, len: u64) -> io::Result<Run>;
 
+    /// The name under which it tells what was [`changed`](Self::changed), if it knows.
+    fn changes(&self) -> Option<&'static str> {
+        None
+    }
+
+    /// The run that starts at a byte, up to `len` bytes of it: how long it is, and whether it was changed. A device that does not know says
+    /// that all was.
+    fn changed(&self, _at: u64, len: u64) -> (u64, bool) {
+        (len, true)
+    }
+
     /// A range will be read soon.
     fn will_need(&self, _at: u64, _len: u64) {}
 
@@ -241,19 +252,24 @@ pub struct Link {
     pub in_doubt: bool,
 }
 
-/// What is allocated in a range of a device: the first runs, at most `most`, each as long as it is.
-pub(crate) fn map(device: &dyn Device, at: u64, len: u64, most: usize) -> io::Result<Vec<Run>> {
-    let mut runs: Vec<Run> = Vec::new();
+/// The first runs of a range of so many bytes, at most `most`, each as long as it is: `next` tells the one that begins after so many bytes, up
+/// to so many.
+pub(crate) fn runs(
+    len: u64,
+    most: usize,
+    mut next: impl FnMut(u64, u64) -> io::Result<(u64, bool)>,
+) -> io::Result<Vec<(u64, bool)>> {
+    let mut runs: Vec<(u64, bool)> = Vec::new();
     let mut done = 0;
     while done < len {
-        let run = device.run(at + done, len - done)?;
-        assert!(run.len > 0 && run.len <= len - done, "a run of {} in {}", run.len, len - done);
-        done += run.len;
+        let (bytes, is) = next(done, len - done)?;
+        assert!(bytes > 0 && bytes <= len - done, "a run of {bytes} in {}", len - done);
+        done += bytes;
         let full = runs.len() == most;
         match runs.last_mut() {
-            Some(last) if last.hole == run.hole => last.len += run.len,
+            Some((last, was)) if *was == is => *last += bytes,
             _ if full => break,
-            _ => runs.push(run),
+            _ => runs.push((bytes, is)),
         }
     }
     Ok(runs)

@@ -283,6 +283,8 @@ const CHUNK_IS_ERROR: u16 = 1 << 15;
 pub const STATE_HOLE: u32 = 1;
 /// In block status: reads as zeroes.
 pub const STATE_ZERO: u32 = 1 << 1;
+/// In `qemu:dirty-bitmap:`: changed.
+pub const STATE_DIRTY: u32 = 1;
 
 /// The most bytes of an error message that are sent. Chosen: several lines of a terminal; the protocol allows 4096.
 const MESSAGE_MAX: usize = 512;
@@ -357,8 +359,8 @@ pub fn error_chunk(out: &mut Vec<u8>, extended: bool, cookie: u64, offset: u64, 
     out.extend_from_slice(why.as_bytes());
 }
 
-/// Appends the only chunk of the block status that the request (cookie, offset) asked for: runs of so many bytes in such
-/// a state, from that offset on.
+/// Appends the chunk of one context of the block status that the request (cookie, offset) asked for: runs of so many bytes in
+/// such a state, from that offset on; `last`: no other context follows.
 ///
 /// Without extended headers a run is told in 32 bits; a longer one is cut, and what comes after it is left out, as the
 /// protocol allows.
@@ -366,27 +368,34 @@ pub fn block_status(
     out: &mut Vec<u8>,
     extended: bool,
     (cookie, offset): (u64, u64),
-    context: u32,
+    (context, last): (u32, bool),
     runs: &[(u64, u32)],
 ) {
+    /// The largest length that is a multiple of every block size.
+    const LONGEST: u64 = u32::MAX as u64 & !0xffff;
+    let count = match extended {
+        true => runs.len(),
+        false => runs.iter().position(|(len, _)| *len > LONGEST).map_or(runs.len(), |long| long + 1),
+    };
+    let (kind, len) = match extended {
+        true => (CHUNK_BLOCK_STATUS_EXT, 8 + 16 * count as u64),
+        false => (CHUNK_BLOCK_STATUS, 4 + 8 * count as u64),
+    };
     let mut head = [0; 64];
+    let used = chunk(&mut head, extended, kind, cookie, offset, len);
+    if !last {
+        head[4..6].fill(0); // without CHUNK_DONE
+    }
+    out.extend_from_slice(&head[..used]);
+    out.extend_from_slice(&context.to_be_bytes());
     if extended {
-        let used = chunk(&mut head, true, CHUNK_BLOCK_STATUS_EXT, cookie, offset, 8 + 16 * runs.len() as u64);
-        out.extend_from_slice(&head[..used]);
-        out.extend_from_slice(&context.to_be_bytes());
-        out.extend_from_slice(&(runs.len() as u32).to_be_bytes());
+        out.extend_from_slice(&(count as u32).to_be_bytes());
         for (len, state) in runs {
             out.extend_from_slice(&len.to_be_bytes());
             out.extend_from_slice(&u64::from(*state).to_be_bytes());
         }
         return;
     }
-    /// The largest length that is a multiple of every block size.
-    const LONGEST: u64 = u32::MAX as u64 & !0xffff;
-    let count = runs.iter().position(|(len, _)| *len > LONGEST).map_or(runs.len(), |long| long + 1);
-    let used = chunk(&mut head, false, CHUNK_BLOCK_STATUS, cookie, offset, 4 + 8 * count as u64);
-    out.extend_from_slice(&head[..used]);
-    out.extend_from_slice(&context.to_be_bytes());
     for (len, state) in &runs[..count] {
         out.extend_from_slice(&((*len).min(LONGEST) as u32).to_be_bytes());
         out.extend_from_slice(&state.to_be_bytes());
@@ -521,11 +530,11 @@ mod tests {
     #[test]
     fn a_run_of_more_than_four_gibibytes_is_cut_and_ends_the_status() {
         let mut out = vec![];
-        block_status(&mut out, false, (7, 0), 3, &[(4096, 0), (5 << 30, 3), (4096, 0)]);
+        block_status(&mut out, false, (7, 0), (3, true), &[(4096, 0), (5 << 30, 3), (4096, 0)]);
         assert_eq!(out.len(), 20 + 4 + 2 * 8);
         assert_eq!(out[32..36], 0xffff_0000u32.to_be_bytes());
         out.clear();
-        block_status(&mut out, true, (7, 0), 3, &[(4096, 0), (5 << 30, 3), (4096, 0)]);
+        block_status(&mut out, true, (7, 0), (3, true), &[(4096, 0), (5 << 30, 3), (4096, 0)]);
         assert_eq!(out.len(), 32 + 8 + 3 * 16);
     }
 
@@ -538,7 +547,7 @@ mod tests {
         assert_eq!(out[16..24], 512u64.to_be_bytes());
         assert_eq!(out[24..32], 9u64.to_be_bytes(), "error, length of the message, message");
         out.clear();
-        block_status(&mut out, true, (7, 512), 3, &[(4096, 0)]);
+        block_status(&mut out, true, (7, 512), (3, true), &[(4096, 0)]);
         assert_eq!(out[16..24], 512u64.to_be_bytes());
         assert_eq!(out[32..40], [0, 0, 0, 3, 0, 0, 0, 1], "context, count");
     }

@@ -11,8 +11,10 @@ pub(crate) const DISK: ExportInfo<'static> = ExportInfo {
     block_min: 512,
     block_preferred: 4096,
     block_max: 32 << 20,
+    changes: Some("top"),
 };
-pub(crate) const OTHER: ExportInfo<'static> = ExportInfo { index: 1, name: "other", description: "", ..DISK };
+pub(crate) const OTHER: ExportInfo<'static> =
+    ExportInfo { index: 1, name: "other", description: "", changes: None, ..DISK };
 
 pub(crate) struct Two;
 

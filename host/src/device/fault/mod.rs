@@ -79,6 +79,14 @@ impl Device for BeforeDevice {
         self.inner.run(at, len)
     }
 
+    fn changes(&self) -> Option<&'static str> {
+        self.inner.changes()
+    }
+
+    fn changed(&self, at: u64, len: u64) -> (u64, bool) {
+        self.inner.changed(at, len)
+    }
+
     fn will_need(&self, at: u64, len: u64) {
         self.inner.will_need(at, len);
     }

@@ -50,7 +50,7 @@ use format::{BLOCK, Header, PageImage, TORN, data_offset, header_offset, page_of
 use gate::FlushGate;
 use lane::OnOverlay;
 pub use look::{Finding, TopInfo, look};
-use map::{Own, Place, Where};
+use map::{BlockState, Own, Place, Where};
 use pause::Pause;
 
 /// A request that waits for blocks or for a flush: its worker, and the step that ends when it may go on.
@@ -209,6 +209,16 @@ impl Device for Overlay {
                 }
             }
         }
+    }
+
+    /// What the top has.
+    fn changes(&self) -> Option<&'static str> {
+        Some("top")
+    }
+
+    fn changed(&self, at: u64, len: u64) -> (u64, bool) {
+        let (held, end) = self.layers().own.run(at / BLOCK, (at + len).div_ceil(BLOCK));
+        ((end * BLOCK - at).min(len), held != BlockState::Absent)
     }
 
     fn will_need(&self, at: u64, len: u64) {

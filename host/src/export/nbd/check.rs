@@ -61,7 +61,7 @@ pub(super) fn check(
         let most = request_max >> 10;
         return invalid(format!("{length} bytes refused: this export serves at most {most} KiB at once (request_max)"));
     }
-    if command == Verb::BlockStatus && !session.allocation_context {
+    if command == Verb::BlockStatus && session.contexts.is_none() {
         return invalid("no metadata context was negotiated".into());
     }
     Ok(())

@@ -46,6 +46,8 @@ pub struct ExportInfo<'a> {
     pub block_preferred: u32,
     /// The largest read or write, in bytes.
     pub block_max: u32,
+    /// What its changes are called, if it tells them.
+    pub changes: Option<&'a str>,
 }
 
 /// Whether TLS is spoken.
@@ -85,10 +87,30 @@ pub struct Session {
     pub structured: bool,
     /// Lengths have 64 bits, and every reply is structured.
     pub extended: bool,
-    /// `base:allocation` may be asked for.
-    pub allocation_context: bool,
-    /// The number under which it is told.
-    pub context_id: u32,
+    /// What block status tells.
+    pub contexts: Contexts,
+}
+
+/// Metadata contexts that were chosen.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Contexts {
+    /// `base:allocation`
+    pub allocation: bool,
+    /// `qemu:dirty-bitmap:` and the name that the export gives.
+    pub changes: bool,
+}
+
+impl Contexts {
+    /// The number of `base:allocation`: any will do.
+    pub const ALLOCATION: u32 = 1;
+    /// The number of what was changed.
+    pub const CHANGES: u32 = 2;
+
+    /// Whether none was chosen.
+    #[must_use]
+    pub const fn is_none(self) -> bool {
+        !self.allocation && !self.changes
+    }
 }
 
 /// The negotiation with one client.
@@ -101,8 +123,9 @@ pub struct Handshake {
     options: u32,
     structured: bool,
     extended: bool,
-    /// The export that `base:allocation` was chosen for.
-    context: Option<Box<str>>,
+    /// The export that contexts were chosen for.
+    chosen_for: Option<Box<str>>,
+    contexts: Contexts,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -117,11 +140,11 @@ enum State {
     Skip(u32),
 }
 
-const CONTEXT_NAME: &str = "base:allocation";
+const ALLOCATION: &str = "base:allocation";
+/// Its namespace is QEMU's, `docs/interop/nbd.rst` there.
+const CHANGES: &str = "qemu:dirty-bitmap:";
 /// Said to a client that may open an export, but not by one more connection.
 const ENOUGH: &str = "this client has as many connections as it may have (max_connections)";
-/// The number of `base:allocation`: any will do.
-const CONTEXT_ID: u32 = 1;
 
 impl Handshake {
     /// The most bytes of an option's data. Chosen: several times the longest that is of use, a name and its contexts.
@@ -151,7 +174,8 @@ impl Handshake {
             options: 0,
             structured: false,
             extended: false,
-            context: None,
+            chosen_for: None,
+            contexts: Contexts::default(),
         }
     }
 
@@ -159,7 +183,7 @@ impl Handshake {
     pub fn tls_established(&mut self) {
         self.encrypted = true;
         self.state = State::Option;
-        (self.structured, self.extended, self.context) = (false, false, None);
+        (self.structured, self.extended, self.chosen_for) = (false, false, None);
     }
 
     /// Uses as many of `bytes` as it can, appends the replies to `out`, and says how many were used and what comes next.
@@ -374,7 +398,7 @@ impl Handshake {
     fn meta_context(&mut self, option: u32, data: &[u8], exports: &dyn Catalogue, out: &mut Vec<u8>) -> Advance {
         let set = option == OPT_SET_META_CONTEXT;
         if set {
-            self.context = None; // a new choice replaces the old one, even if it fails
+            self.chosen_for = None; // a new choice replaces the old one, even if it fails
         }
         if !self.structured {
             return invalid(out, option, "metadata contexts need structured replies: negotiate them first");
@@ -383,23 +407,36 @@ impl Handshake {
         let (Some(name), Some(count)) = (data.string(), data.u32()) else {
             return invalid(out, option, "malformed: a name and a list of queries are needed");
         };
-        let mut wanted = count == 0 && !set; // an empty list asks for all there are
+        let all = count == 0 && !set; // an empty list asks for all there are
+        let queries = data.0;
         for _ in 0..count {
-            let Some(query) = data.string() else {
+            if data.string().is_none() {
                 return invalid(out, option, "malformed: the list of queries has not the length that it says");
-            };
-            wanted |= query == CONTEXT_NAME.as_bytes() || (!set && query == b"base:");
+            }
         }
         if !data.0.is_empty() {
             return invalid(out, option, "malformed: there is more than the list of queries");
         }
         let Some(export) = self.find(option, name, exports, out) else { return Advance::NeedMore };
-        if wanted {
-            let id = if set { CONTEXT_ID } else { 0 };
-            reply(out, option, REP_META_CONTEXT, &[&id.to_be_bytes(), CONTEXT_NAME.as_bytes()]);
-            if set {
-                self.context = Some(export.name.into());
+        let changes = export.changes.map(|name| format!("{CHANGES}{name}"));
+        let mut contexts = Contexts { allocation: all, changes: all && changes.is_some() };
+        let mut queries = Data(queries);
+        while let Some(query) = queries.string() {
+            contexts.allocation |= query == ALLOCATION.as_bytes() || (!set && query == b"base:");
+            contexts.changes |= changes.as_ref().is_some_and(|name| {
+                query == name.as_bytes() || (!set && (query == b"qemu:" || query == CHANGES.as_bytes()))
+            });
+        }
+        let mut tell = |is: bool, id: u32, name: &str| {
+            if is {
+                let id = if set { id } else { 0 };
+                reply(out, option, REP_META_CONTEXT, &[&id.to_be_bytes(), name.as_bytes()]);
             }
+        };
+        tell(contexts.allocation, Contexts::ALLOCATION, ALLOCATION);
+        tell(contexts.changes, Contexts::CHANGES, changes.as_deref().unwrap_or_default());
+        if set {
+            (self.chosen_for, self.contexts) = (Some(export.name.into()), contexts);
         }
         reply(out, option, REP_ACK, &[]);
         Advance::NeedMore
@@ -441,8 +478,10 @@ impl Handshake {
             export: export.index,
             structured: self.structured,
             extended: self.extended,
-            allocation_context: self.context.as_deref() == Some(export.name), // handshake.4
-            context_id: CONTEXT_ID,
+            contexts: match self.chosen_for.as_deref() == Some(export.name) {
+                true => self.contexts, // handshake.4
+                false => Contexts::default(),
+            },
         }
     }
 }

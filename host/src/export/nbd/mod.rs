@@ -56,6 +56,7 @@ impl<'a> Seen<'a> {
             block_min: if whole { block } else { 1 },
             block_preferred: block.max(4096),
             block_max: self.exports.request_max,
+            changes: export.device.changes(),
         }
     }
 }

@@ -550,7 +550,7 @@ mod tests {
         let mut none = [0; 64];
         let none_used = none_chunk(&mut none, false, cookie, 0);
         let mut status = Vec::new();
-        block_status(&mut status, false, (cookie, 0), 7, &[(4096, 0)]);
+        block_status(&mut status, false, (cookie, 0), (7, true), &[(4096, 0)]);
         let mut endless = Vec::new();
         error_chunk(&mut endless, false, cookie, 0, 5, "no");
         endless[5] = 0;
@@ -620,7 +620,7 @@ mod tests {
         let mut answers = Answers::new(true, Some(7));
         let (slot, cookie) = answers.ask(Awaited::Status { len: 8192 });
         let mut bytes = Vec::new();
-        block_status(&mut bytes, false, (cookie, 0), 7, &[(4096, 3), (65536, 0), (4096, 3)]);
+        block_status(&mut bytes, false, (cookie, 0), (7, true), &[(4096, 3), (65536, 0), (4096, 3)]);
         let (told, result) = feed(&mut answers, &bytes, 5);
         assert_eq!((result, told.ended), (Ok(()), vec![(slot, Ok(()))]));
         assert_eq!(told.runs, [(4096, 3), (4096, 0)]);
@@ -628,7 +628,7 @@ mod tests {
             let mut answers = Answers::new(true, Some(7));
             let (_, cookie) = answers.ask(Awaited::Status { len: 8192 });
             let mut bytes = Vec::new();
-            block_status(&mut bytes, false, (cookie, 0), 7, runs);
+            block_status(&mut bytes, false, (cookie, 0), (7, true), runs);
             assert!(feed(&mut answers, &bytes, 5).1.is_err(), "{runs:?}");
         }
     }

@@ -338,6 +338,7 @@ mod tests {
             block_min: 512,
             block_preferred: 4096,
             block_max: 1 << 20,
+            changes: None,
         }
     }
 

@@ -122,7 +122,7 @@ fn go_tells_size_flags_and_blocks_and_then_requests_may_come() {
     let replies = client.replies(OPT_GO);
     assert_eq!(replies[0].1, *b"\0\0\0\0\0\0\x40\0\0\0\0\x05", "export: 1 GiB, flags without DF");
     assert_eq!(replies[1].1, *b"\0\x03\0\0\x02\0\0\0\x10\0\x02\0\0\0", "blocks: 512, 4096, 32 MiB");
-    let session = Session { export: 0, structured: false, extended: false, allocation_context: false, context_id: 1 };
+    let session = Session { export: 0, structured: false, extended: false, contexts: Contexts::default() };
     assert_eq!(client.session(), session);
 }
 
@@ -249,14 +249,24 @@ fn contexts_are_listed_by_name_by_namespace_or_all() {
     let mut client = talk(TlsPolicy::Off);
     client.option(OPT_LIST_META_CONTEXT, &[&contexts("disk", &[])]).hears(OPT_LIST_META_CONTEXT, &[REP_ERR_INVALID]);
     client.option(OPT_STRUCTURED_REPLY, &[]);
-    for (queries, found) in
-        [(&[][..], true), (&["base:"], true), (&["x-y:z", "base:allocation"], true), (&["qemu:", "base:a"], false)]
-    {
-        let kinds: &[u32] = if found { &[REP_META_CONTEXT, REP_ACK] } else { &[REP_ACK] };
-        client.option(OPT_LIST_META_CONTEXT, &[&contexts("disk", queries)]).hears(OPT_LIST_META_CONTEXT, kinds);
+    let (holes, changes) = (b"\0\0\0\0base:allocation", b"\0\0\0\0qemu:dirty-bitmap:top");
+    for (name, queries, found) in [
+        ("disk", &[][..], &[&holes[..], changes][..]),
+        ("disk", &["base:"], &[holes]),
+        ("disk", &["x-y:z", "base:allocation"], &[holes]),
+        ("disk", &["qemu:", "base:a"], &[changes]),
+        ("disk", &["qemu:dirty-bitmap:", "qemu:"], &[changes]),
+        ("disk", &["qemu:dirty-bitmap:top", "base:"], &[holes, changes]),
+        ("disk", &["qemu:dirty-bitmap:to", "qemu:dirty-bitmap:top2", "qemu"], &[]),
+        ("other", &[], &[holes]),
+        ("other", &["qemu:", "qemu:dirty-bitmap:", "qemu:dirty-bitmap:top"], &[]),
+    ] {
+        client.option(OPT_LIST_META_CONTEXT, &[&contexts(name, queries)]);
+        let heard: Vec<Vec<u8>> = client.replies(OPT_LIST_META_CONTEXT).into_iter().map(|(_, data)| data).collect();
+        assert_eq!(heard, [found, &[b""]].concat(), "{name}: {queries:?}");
     }
     client.option(OPT_GO, &[&go("disk", &[])]);
-    assert!(!client.session().allocation_context, "listed is not chosen");
+    assert!(client.session().contexts.is_none(), "listed is not chosen");
 }
 
 /// handshake.4
@@ -268,7 +278,7 @@ fn a_context_counts_for_the_export_it_was_last_chosen_for() {
         for (name, queries) in choices {
             client.option(OPT_SET_META_CONTEXT, &[&contexts(name, queries)]);
         }
-        client.option(OPT_GO, &[&go(goes, &[])]).session().allocation_context
+        client.option(OPT_GO, &[&go(goes, &[])]).session().contexts.allocation
     };
     let all = &["base:allocation"][..];
     assert!(chosen(&[("disk", all)], "disk"));
@@ -287,6 +297,10 @@ fn a_chosen_context_is_told_once_with_its_number() {
     client.option(OPT_STRUCTURED_REPLY, &[]);
     client.option(OPT_SET_META_CONTEXT, &[&twice]).hears(OPT_SET_META_CONTEXT, &[REP_META_CONTEXT, REP_ACK]);
     assert_eq!(client.replies(OPT_SET_META_CONTEXT)[0].1, *b"\0\0\0\x01base:allocation");
+    let both = contexts("disk", &["qemu:", "qemu:dirty-bitmap:top", "base:allocation"]);
+    let kinds = &[REP_META_CONTEXT, REP_META_CONTEXT, REP_ACK];
+    client.option(OPT_SET_META_CONTEXT, &[&both]).hears(OPT_SET_META_CONTEXT, kinds);
+    assert_eq!(client.replies(OPT_SET_META_CONTEXT)[1].1, *b"\0\0\0\x02qemu:dirty-bitmap:top");
     for cut in 0..twice.len() {
         client.option(OPT_SET_META_CONTEXT, &[&twice[..cut]]).hears(OPT_SET_META_CONTEXT, &[REP_ERR_INVALID]);
     }
@@ -405,7 +419,7 @@ fn what_was_negotiated_before_tls_is_forgotten() {
     client.server.tls_established();
     client.option(OPT_GO, &[&go("disk", &[])]);
     let session = client.session();
-    assert_eq!((session.structured, session.extended, session.allocation_context), (false, false, false));
+    assert_eq!((session.structured, session.extended, session.contexts), (false, false, Contexts::default()));
 }
 
 /// handshake.3: an attacker who can write in front of the client's first encrypted byte gets nothing done.

@@ -6,6 +6,7 @@ use std::os::fd::AsRawFd;
 use fairlift_core::waits::Part;
 use fairlift_core::{Duration, Errno, Instant, Op, Outcome};
 
+use super::super::handshake::Contexts;
 use super::super::proto::{self, RequestHeader};
 use super::super::service::{Command, Common, UserData};
 use super::{Connection, HEADS, Lack, Phase, Receiving, Serving, Taken};
@@ -72,9 +73,10 @@ impl Connection {
             }
             News::Released => return self.release(engine, number),
         };
-        let Command { cookie, op, offset, len, is_map, .. } = common.commands[number];
+        let Command { cookie, op, offset, len, flags, is_map, .. } = common.commands[number];
         if is_map {
-            self.reply_status((cookie, offset), engine.memory(number), outcome);
+            let asked = Asked { cookie, offset, len, most: runs_at_most(flags) };
+            self.reply_status(&asked, engine.memory(number), outcome);
             return self.release(engine, number);
         }
         self.out.answers(op, engine.now);
@@ -150,10 +152,17 @@ impl Connection {
     }
 
     pub(super) fn block_status(&mut self, header: &RequestHeader, export: &Export) {
-        let request = (header.cookie, header.offset);
-        match device::map(&*export.device, export.offset + header.offset, header.length, runs_at_most(header)) {
-            Ok(runs) => self.reply_runs(request, runs.iter().map(|run| (run.len, run.hole))),
-            Err(error) => self.reply_error(request, errno(&error), &format!("block status: {error}")),
+        let Phase::Serving(Serving { session, .. }) = &self.phase else { unreachable!("serving") };
+        let RequestHeader { cookie, offset, length: len, flags, .. } = *header;
+        let asked = Asked { cookie, offset, len, most: runs_at_most(flags) };
+        let allocation = session.contexts.allocation.then(|| {
+            device::runs(len, asked.most, |done, left| {
+                export.device.run(export.offset + offset + done, left).map(|run| (run.len, run.hole))
+            })
+        });
+        match allocation.transpose() {
+            Ok(runs) => self.reply_runs(&asked, runs.as_deref()),
+            Err(error) => self.reply_error((cookie, offset), errno(&error), &format!("block status: {error}")),
         }
     }
 
@@ -173,27 +182,42 @@ impl Connection {
         let waited = (Duration::ZERO, Part::Room);
         common.put(ticket, Command { cookie, waited, op: Op::Read, offset, len, flags, in_part: false, is_map: true });
         self.commands += 1;
-        let map = Map { ticket, at: export.offset + offset, bytes: len, most: runs_at_most(header) };
+        let map = Map { ticket, at: export.offset + offset, bytes: len, most: runs_at_most(flags) };
         engine.map(export.disk, export.start, map);
         Taken::Yes
     }
 
     /// Answers with what a lane has told.
-    fn reply_status(&mut self, request: (u64, u64), memory: &Memory, outcome: Outcome) {
+    fn reply_status(&mut self, asked: &Asked, memory: &Memory, outcome: Outcome) {
         match (outcome, memory) {
-            (Outcome::Done, Memory::Map(runs)) => self.reply_runs(request, runs.iter().copied()),
+            (Outcome::Done, Memory::Map(runs)) => self.reply_runs(asked, Some(runs)),
             (Outcome::Done, _) => unreachable!("what is allocated is in the memory of the ticket"),
             (Outcome::Failed(errno), _) => {
+                let request = (asked.cookie, asked.offset);
                 self.reply_error(request, errno, &format!("block status: {}", describe(errno)));
             }
         }
     }
 
-    fn reply_runs(&mut self, request: (u64, u64), runs: impl Iterator<Item = (u64, bool)>) {
-        let Phase::Serving(Serving { session, .. }) = &self.phase else { unreachable!("serving") };
-        let state = |hole: bool| if hole { proto::STATE_HOLE | proto::STATE_ZERO } else { 0 };
-        let runs: Vec<(u64, u32)> = runs.map(|(len, hole)| (len, state(hole))).collect();
-        proto::block_status(&mut self.out.heads, session.extended, request, session.context_id, &runs);
+    /// Tells what is a hole, if that is known by now and was chosen, and what was changed, if that was.
+    fn reply_runs(&mut self, asked: &Asked, allocation: Option<&[(u64, bool)]>) {
+        let Phase::Serving(Serving { session, export, .. }) = &self.phase else { unreachable!("serving") };
+        let Asked { cookie, offset, len, most } = *asked;
+        let changes = session.contexts.changes.then(|| {
+            let next = |done, left| Ok(export.device.changed(export.offset + offset + done, left));
+            device::runs(len, most, next).expect("what was changed is in memory")
+        });
+        let heads = &mut self.out.heads;
+        let mut tell = |runs: &[(u64, bool)], state: u32, context: u32, last: bool| {
+            let runs: Vec<(u64, u32)> = runs.iter().map(|(len, is)| (*len, if *is { state } else { 0 })).collect();
+            proto::block_status(heads, session.extended, (cookie, offset), (context, last), &runs);
+        };
+        if let Some(runs) = allocation {
+            tell(runs, proto::STATE_HOLE | proto::STATE_ZERO, Contexts::ALLOCATION, changes.is_none());
+        }
+        if let Some(runs) = changes {
+            tell(&runs, proto::STATE_DIRTY, Contexts::CHANGES, true);
+        }
     }
 
     // ---- to the kernel ----
@@ -336,8 +360,16 @@ fn is_zero(bytes: &[u8]) -> bool {
     }
 }
 
-fn runs_at_most(header: &RequestHeader) -> usize {
-    if header.flags & proto::CMD_FLAG_REQ_ONE != 0 { 1 } else { RUNS }
+/// A block status that was asked for, and how many runs of a context it answers at most.
+struct Asked {
+    cookie: u64,
+    offset: u64,
+    len: u64,
+    most: usize,
+}
+
+fn runs_at_most(flags: u16) -> usize {
+    if flags & proto::CMD_FLAG_REQ_ONE != 0 { 1 } else { RUNS }
 }
 
 /// An error for people.
