@@ -17,6 +17,8 @@ mod null;
 pub(crate) mod overlay;
 mod rbd;
 pub(crate) mod roots;
+#[cfg(test)]
+pub(crate) mod volatile;
 
 use std::collections::VecDeque;
 use std::hash::{DefaultHasher, Hash, Hasher as _};

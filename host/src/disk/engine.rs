@@ -10,6 +10,8 @@
 //! engine.3  A device is given the requests of a turn together, by its lane, and answers now or later. The engine does not know
 //!           which kind of device it is.
 
+#[cfg(test)]
+pub(crate) mod bench;
 mod parts;
 mod sides;
 mod stuck;

@@ -4,6 +4,7 @@
 //!         and all of it is durable before the disk is served.
 //! make.2  What is below is opened once in a process for all that have it, and known by its file: a thousand overlays of one base have one
 //!         descriptor of it, one lock, one map.
+//! make.3  A top that others lie over is durable before they are, also if the server that wrote it was killed.
 
 use std::collections::HashMap;
 use std::fs;
@@ -187,8 +188,17 @@ impl Below {
     fn over(file: Arc<File>, direct: Direct, roots: &Roots, depth: usize) -> Result<Self, String> {
         let header = read_header(&*file)?.counts.expect("it begins as one");
         let below = Self::open(&header.base.path, direct, roots, depth + 1)?;
-        known(&header, &header.base.path, below.is)?;
-        let (own, _) = read_map(&*file, &header)?;
+        Self::on(file, &header, &below)
+    }
+
+    /// A top, on what is below it.
+    pub(super) fn on<F: Store + Device + 'static>(file: Arc<F>, header: &Header, below: &Self) -> Result<Self, String> {
+        known(header, &header.base.path, below.is)?;
+        if !header.clean {
+            // Of a server that was killed: those above rely on what they read of it, and on how often it was opened (make.3).
+            file.sync().map_err(|error| format!("it was not closed, and cannot be made durable: {error}"))?;
+        }
+        let (own, _) = read_map(&*file, header)?;
         let layer = below.files.len() as u8;
         if usize::from(layer) >= DEPTH_MAX {
             return Err(format!("more than {DEPTH_MAX} overlays lie over each other"));

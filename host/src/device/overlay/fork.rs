@@ -51,8 +51,30 @@ pub(crate) struct NowBase {
     pub(crate) size: Option<u64>,
 }
 
+/// What a fork does to files, and while it waits.
+pub(super) trait Steps {
+    /// Gives the top its second name: where it is then.
+    fn link(&mut self) -> io::Result<PathBuf>;
+    /// Makes a new top with this header, durable, and opens it.
+    fn make(&self, header: &Header) -> Result<NewTop, String>;
+    /// The new top takes the name of the one before.
+    fn rename(&self) -> io::Result<()>;
+    /// Takes away what was made for a fork that is none.
+    fn give_up(&self);
+    /// Lets the workers run a moment.
+    fn wait(&self);
+}
+
 /// Freezes what an overlay is. `wake` has all workers look.
 pub(super) fn freeze(overlay: &Overlay, wake: &dyn Fn(), roots: &Roots) -> Result<NowBase, String> {
+    freeze_by(overlay, wake, || Ok(OnFiles { names: Names::of(&overlay.path, roots)?, overlay, roots }))
+}
+
+pub(super) fn freeze_by<S: Steps>(
+    overlay: &Overlay,
+    wake: &dyn Fn(),
+    steps: impl FnOnce() -> Result<S, String>,
+) -> Result<NowBase, String> {
     let _alone = lock(&overlay.alone);
     let layers = overlay.layers();
     if layers.below.files.len() >= DEPTH_MAX && !layers.is_empty() {
@@ -71,14 +93,15 @@ pub(super) fn freeze(overlay: &Overlay, wake: &dyn Fn(), roots: &Roots) -> Resul
     if overlay.read_only {
         return at(&overlay.path, None); // Nobody writes it.
     }
-    let mut place = Names::of(&overlay.path, roots)?;
-    let frozen = place.link().map_err(|error| format!("its top cannot get a second name: {error}"))?;
-    let made = NewTop::make(overlay, &layers, &place, frozen, roots).inspect_err(|_| place.give_up())?;
+    let mut steps = steps()?;
+    let frozen = steps.link().map_err(|error| format!("its top cannot get a second name: {error}"))?;
+    let header = absolute(&frozen).map_err(|error| error.to_string()).and_then(|path| NewTop::header(&layers, path));
+    let made = header.and_then(|header| steps.make(&header)).inspect_err(|_| steps.give_up())?;
     // What is written until lanes stop is all that is left to be made durable then.
     let settled = layers.store.sync().map_err(|error| format!("its top cannot be made durable: {error}"));
-    let done = settled.and_then(|()| stop(overlay, wake)).and_then(|()| {
+    let done = settled.and_then(|()| stop(overlay, wake, &steps)).and_then(|()| {
         let close = layers.close().map_err(|error| format!("its top cannot be made durable: {error}")); // fork.2
-        close.and_then(|()| place.rename().map_err(|error| format!("the new top cannot take its place: {error}")))
+        close.and_then(|()| steps.rename().map_err(|error| format!("the new top cannot take its place: {error}")))
     });
     let path = done.map(|()| {
         let path = made.header.base.path.clone();
@@ -87,13 +110,13 @@ pub(super) fn freeze(overlay: &Overlay, wake: &dyn Fn(), roots: &Roots) -> Resul
     });
     overlay.go_on(wake);
     if path.is_err() {
-        place.give_up();
+        steps.give_up();
     }
     path.and_then(|path| at(&path, None))
 }
 
 /// Stops all lanes (fork.1).
-fn stop(overlay: &Overlay, wake: &dyn Fn()) -> Result<(), String> {
+fn stop(overlay: &Overlay, wake: &dyn Fn(), steps: &impl Steps) -> Result<(), String> {
     overlay.pause.begin();
     wake();
     let end = Instant::now() + PATIENCE;
@@ -104,7 +127,7 @@ fn stop(overlay: &Overlay, wake: &dyn Fn()) -> Result<(), String> {
                 PATIENCE.as_secs()
             )); // fork.5
         }
-        std::thread::sleep(LOOK);
+        steps.wait();
     }
     Ok(())
 }
@@ -137,33 +160,6 @@ impl Names {
         self.path.join(name)
     }
 
-    /// Gives the top its second name, the first that is free, or that a crash has left (fork.3).
-    pub(super) fn link(&mut self) -> io::Result<PathBuf> {
-        let of = |name: &OsStr| rustix::fs::statat(&self.directory, name, AtFlags::SYMLINK_NOFOLLOW);
-        let top = of(&self.top)?;
-        for number in 1u32.. {
-            let name = with(&self.top, OsStr::new("."), &number.to_string());
-            match of(&name) {
-                Ok(there) if (there.st_dev, there.st_ino) == (top.st_dev, top.st_ino) => self.is_new = false,
-                Ok(_) => continue,
-                Err(rustix::io::Errno::NOENT) => {
-                    let linked =
-                        rustix::fs::linkat(&self.directory, &self.top, &self.directory, &name, AtFlags::empty());
-                    match linked {
-                        Err(rustix::io::Errno::EXIST) => continue,
-                        other => other?,
-                    }
-                    self.is_new = true;
-                }
-                Err(error) => return Err(error.into()),
-            }
-            self.directory.sync_all()?;
-            self.frozen = name;
-            break;
-        }
-        Ok(self.at(&self.frozen))
-    }
-
     /// Makes a file for the new top.
     fn make(&self) -> io::Result<fs::File> {
         // A crash may have left one.
@@ -174,23 +170,82 @@ impl Names {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         Ok(rustix::fs::openat(&self.directory, &self.temporary, flags, Mode::RUSR | Mode::WUSR)?.into())
     }
+}
 
-    /// The new top takes the name of the one before.
-    pub(super) fn rename(&self) -> io::Result<()> {
-        rustix::fs::renameat(&self.directory, &self.temporary, &self.directory, &self.top)?;
-        if let Err(error) = self.directory.sync_all() {
+/// The steps of a fork of a top that is a file.
+pub(super) struct OnFiles<'a> {
+    pub(super) names: Names,
+    pub(super) overlay: &'a Overlay,
+    pub(super) roots: &'a Roots,
+}
+
+impl Steps for OnFiles<'_> {
+    /// The first name that is free, or that a crash has left (fork.3).
+    fn link(&mut self) -> io::Result<PathBuf> {
+        let of = |name: &OsStr| rustix::fs::statat(&self.names.directory, name, AtFlags::SYMLINK_NOFOLLOW);
+        let top = of(&self.names.top)?;
+        for number in 1u32.. {
+            let name = with(&self.names.top, OsStr::new("."), &number.to_string());
+            match of(&name) {
+                Ok(there) if (there.st_dev, there.st_ino) == (top.st_dev, top.st_ino) => self.names.is_new = false,
+                Ok(_) => continue,
+                Err(rustix::io::Errno::NOENT) => {
+                    let linked = rustix::fs::linkat(
+                        &self.names.directory,
+                        &self.names.top,
+                        &self.names.directory,
+                        &name,
+                        AtFlags::empty(),
+                    );
+                    match linked {
+                        Err(rustix::io::Errno::EXIST) => continue,
+                        other => other?,
+                    }
+                    self.names.is_new = true;
+                }
+                Err(error) => return Err(error.into()),
+            }
+            self.names.directory.sync_all()?;
+            self.names.frozen = name;
+            break;
+        }
+        Ok(self.names.at(&self.names.frozen))
+    }
+
+    fn make(&self, header: &Header) -> Result<NewTop, String> {
+        let bytes = header.encode()?;
+        let write = || {
+            let file = self.names.make()?;
+            file.set_len(file_len(header.size))?;
+            file.write_all_at(&bytes, header_offset(1))?;
+            file.sync_all()
+        };
+        write().map_err(|error| format!("a new top cannot be made: {error}"))?;
+        let path = self.names.at(&self.names.temporary);
+        let access = FileAccess { direct: self.overlay.access.top, is_raw: true, ..FileAccess::default() };
+        let file = File::open(&self.roots.place(&path)?, access, false).map_err(|error| why_of(error, |why| why))?;
+        let file = Arc::new(file.renamed(&self.overlay.path));
+        Ok(NewTop { device: Arc::clone(&file) as Arc<dyn Device>, store: file, header: header.clone() })
+    }
+
+    fn rename(&self) -> io::Result<()> {
+        rustix::fs::renameat(&self.names.directory, &self.names.temporary, &self.names.directory, &self.names.top)?;
+        if let Err(error) = self.names.directory.sync_all() {
             // It has the name, and what was there has it no more: there is no way back.
-            tracing::error!(top = %self.at(&self.top).display(), %error, "a fork's names may not outlive a power cut");
+            tracing::error!(top = %self.names.at(&self.names.top).display(), %error, "a fork's names may not outlive a power cut");
         }
         Ok(())
     }
 
-    /// Takes away what was made for a fork that is none.
     fn give_up(&self) {
-        let _ = rustix::fs::unlinkat(&self.directory, &self.temporary, AtFlags::empty());
-        if self.is_new {
-            let _ = rustix::fs::unlinkat(&self.directory, &self.frozen, AtFlags::empty());
+        let _ = rustix::fs::unlinkat(&self.names.directory, &self.names.temporary, AtFlags::empty());
+        if self.names.is_new {
+            let _ = rustix::fs::unlinkat(&self.names.directory, &self.names.frozen, AtFlags::empty());
         }
+    }
+
+    fn wait(&self) {
+        std::thread::sleep(LOOK);
     }
 }
 
@@ -209,30 +264,7 @@ pub(super) struct NewTop {
 }
 
 impl NewTop {
-    /// Over what a top becomes, at a path; durable.
-    pub(super) fn make(
-        overlay: &Overlay,
-        layers: &Layers,
-        place: &Names,
-        frozen: PathBuf,
-        roots: &Roots,
-    ) -> Result<Self, String> {
-        let header = Self::header(layers, absolute(&frozen).map_err(|error| error.to_string())?)?;
-        let bytes = header.encode()?;
-        let write = || {
-            let file = place.make()?;
-            file.set_len(file_len(header.size))?;
-            file.write_all_at(&bytes, header_offset(1))?;
-            file.sync_all()
-        };
-        write().map_err(|error| format!("a new top cannot be made: {error}"))?;
-        let path = place.at(&place.temporary);
-        let access = FileAccess { direct: overlay.access.top, is_raw: true, ..FileAccess::default() };
-        let file = File::open(&roots.place(&path)?, access, false).map_err(|error| why_of(error, |why| why))?;
-        let file = Arc::new(file.renamed(&overlay.path));
-        Ok(Self { device: Arc::clone(&file) as Arc<dyn Device>, store: file, header })
-    }
-
+    /// Over what a top becomes, which is at a path then.
     pub(super) fn header(layers: &Layers, path: PathBuf) -> Result<Header, String> {
         let Header { id, opened, size, .. } = *lock(&layers.header);
         let base = Base { path, is: Fingerprint::Top { id, opened } };

@@ -306,93 +306,12 @@ pub(super) const fn changes(op: Op) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::io;
-    use std::sync::Arc;
-
-    use fairlift_core::queue::Segment;
-    use fairlift_core::{ContextId, Group, GroupId, Instant, Limits, Priority, Stream, StreamId, sched};
+    use fairlift_core::{Instant, sched};
     use fairlift_lab::{Random, repeat};
 
+    use super::super::bench::{Workers, assert_at_rest, workers};
     use super::*;
-    use crate::config::{self, Backing, Ram};
-    use crate::device::lane::{Address, Io, Lane, Request};
-    use crate::device::{Device, Facts, Run};
-    use crate::disk::{Disk, Disks};
-    use crate::kernel::buffer::Pool;
-    use crate::kernel::helpers::Helpers;
-    use crate::kernel::notify::Notifiers;
-    use crate::kernel::ring::Kind;
-    use crate::kernel::ring::Ring;
-
-    /// RAM in blocks, which answers in any order, late, and sometimes with an error.
-    struct Slow {
-        ram: Arc<dyn Device>,
-        block: u64,
-        seed: u64,
-        fails: bool,
-    }
-
-    impl Device for Slow {
-        fn facts(&self) -> Facts {
-            let facts = self.ram.facts();
-            Facts { limits: Limits { block: (self.block / Sector::SIZE) as u32, ..facts.limits }, ..facts }
-        }
-
-        fn called(&self) -> String {
-            "slow".into()
-        }
-
-        fn lane(self: Arc<Self>, address: Address) -> Box<dyn Lane> {
-            let random = Random::new(self.seed);
-            Box::new(SlowLane { ram: Arc::clone(&self.ram).lane(address), waiting: vec![], random, fails: self.fails })
-        }
-
-        fn run(&self, at: u64, len: u64) -> io::Result<Run> {
-            self.ram.run(at, len)
-        }
-    }
-
-    struct SlowLane {
-        ram: Box<dyn Lane>,
-        waiting: Vec<(Request, Vec<Segment>)>,
-        random: Random,
-        fails: bool,
-    }
-
-    impl Lane for SlowLane {
-        fn queue(&mut self, _io: &mut Io<'_>, _now: Instant, requests: &[Request], mut segments: &[Segment]) {
-            for request in requests {
-                let (mine, rest) = segments.split_at(request.segments);
-                segments = rest;
-                self.waiting.push((*request, mine.to_vec()));
-            }
-        }
-
-        fn is_by_the_clock(&self) -> bool {
-            true
-        }
-
-        fn poll(&mut self, io: &mut Io<'_>, now: Instant) {
-            for index in (0..self.waiting.len()).rev() {
-                if self.random.below(3) > 0 {
-                    continue;
-                }
-                let (request, segments) = self.waiting.swap_remove(index);
-                match self.fails && self.random.below(20) == 0 {
-                    true => io.ended.push((request.tag, Outcome::Failed(Errno::EIO))),
-                    false => self.ram.queue(io, now, &[request], &segments),
-                }
-            }
-        }
-
-        fn poll_timeout(&self) -> Option<Instant> {
-            (!self.waiting.is_empty()).then_some(Instant::ZERO)
-        }
-
-        fn in_flight(&self) -> usize {
-            self.waiting.len()
-        }
-    }
+    use crate::device::volatile::Volatile;
 
     /// A request under way.
     struct Asked {
@@ -404,7 +323,7 @@ mod tests {
 
     /// Two workers, and beside them the dullest disk: a byte each, `None` where a request failed.
     struct Scene {
-        engines: Vec<(Engine, StreamId)>,
+        engines: Workers,
         block: usize,
         wanted: Vec<Option<u8>>,
         under_way: Vec<Asked>,
@@ -416,25 +335,10 @@ mod tests {
             let mut random = Random::new(seed);
             let block = [512, 4096][random.below(2) as usize];
             let size = block as usize * 12;
-            let ram = Backing::from(Ram { size: size as u64 }).open(false, &Default::default()).unwrap();
-            let fails = random.below(2) == 0;
-            let device: Arc<dyn Device> = Arc::new(Slow { ram, block, seed, fails });
+            let fails = random.below(2) * 20;
+            let disk = Volatile::in_blocks(size as u64, block, seed, (fails, 0));
             let kind = [sched::Kind::None, sched::Kind::MqDeadline][random.below(2) as usize];
-            let settings = config::Disk::new("d", kind);
-            let disk = Arc::new(Disk::new(&settings, &[(device, None)], &[Group::root()], 2).unwrap());
-            let notifiers = Arc::new(Notifiers::new(2).unwrap());
-            let helpers = Helpers::new(1, &[disk.concurrency], &[], 2, Arc::clone(&notifiers));
-            let disks = Disks::new(vec![disk]);
-            let engine = |worker| {
-                let context = ContextId(worker);
-                let (ring, pool) = (Ring::new(Kind::Poll, 64, 64, 1).unwrap(), Pool::new(1 << 20, 1));
-                let (disks, notifiers, helpers) = (Arc::clone(&disks), Arc::clone(&notifiers), Arc::clone(&helpers));
-                let mut engine = Engine::new(ring, pool, context, disks, notifiers, helpers);
-                let stream = Stream { group: GroupId::ROOT, priority: Priority::default(), context };
-                let stream = engine.add_stream(0, stream);
-                (engine, stream)
-            };
-            let engines = vec![engine(0), engine(1)];
+            let engines = workers(disk, kind, 2);
             Self { engines, block: block as usize, wanted: vec![Some(0); size], under_way: vec![], random }
         }
 
@@ -541,7 +445,7 @@ mod tests {
                 assert!(left > 0, "requests wait for each other for ever");
                 scene.turn(left % 2, true);
             }
-            scene.engines.iter().for_each(|(engine, _)| assert_eq!((engine.open(), engine.pool.used()), (0, 0)));
+            assert_at_rest(&scene.engines);
         }
     }
 }

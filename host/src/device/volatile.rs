@@ -1,4 +1,4 @@
-//! A disk with a volatile cache, on which a top or a base lies. What may be left of it after a cut of the power, the oracle's
+//! For tests: a disk with a volatile cache, which answers late, in any order, and sometimes with an error. What may be left of it after a cut of the power, the oracle's
 //! [`Media`] says: each sector by itself, in any order, a flush covers what had ended before it was given.
 
 use std::io;
@@ -6,31 +6,32 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use fairlift_core::queue::Segment;
-use fairlift_core::{Errno, Extent, Instant, Op, Outcome, Sector};
+use fairlift_core::{Errno, Extent, Instant, Limits, Op, Outcome, Sector};
 use fairlift_lab::Random;
 use fairlift_proving::power_cut::{Landing, Media, OnFailure, Piece, Stamp};
 
-use super::super::super::files::Store;
 use crate::device::lane::{Address, Io, Lane, Request};
 use crate::device::{Device, Facts, Run};
 use crate::sync::{Mutex, MutexGuard, lock};
 
-use super::SECTOR;
+pub(crate) const SECTOR: u64 = Sector::SIZE;
 
-pub(super) type SectorBytes = [u8; SECTOR as usize];
+type SectorBytes = [u8; SECTOR as usize];
 
 /// A disk as a file would be; what was never written is zeroes.
-pub(super) struct Volatile {
-    pub(super) size: u64,
+pub(crate) struct Volatile {
+    pub(crate) size: u64,
     /// The sectors that somebody uses. No other is ever written.
     used: Box<[Range<u64>]>,
     content: Mutex<Content>,
     seed: u64,
     /// One in so many requests fails, and is turned back; 0: none.
-    pub(super) faults: (u64, u64),
+    faults: (u64, u64),
+    /// What it is asked is whole blocks, of so many sectors.
+    block: u32,
 }
 
-pub(super) struct Content {
+pub(crate) struct Content {
     media: Media,
     /// What each stamp is of; the first is zeroes.
     known: Vec<SectorBytes>,
@@ -39,9 +40,9 @@ pub(super) struct Content {
     under_way: Vec<u64>,
     random: Random,
     /// What was asked, in a letter each, and where.
-    pub(super) log: Vec<(char, u64, u64)>,
+    pub(crate) log: Vec<(char, u64, u64)>,
     /// The next write fails with that.
-    pub(super) next_write: Option<Errno>,
+    pub(crate) next_write: Option<Errno>,
     /// How many calls of its [`Store`] it still does before its power goes.
     calls_left: Option<u64>,
 }
@@ -49,12 +50,19 @@ pub(super) struct Content {
 const ZEROES: Stamp = 0;
 
 impl Volatile {
-    pub(super) fn new(size: u64, used: &[Range<u64>], seed: u64, faults: (u64, u64)) -> Arc<Self> {
+    pub(crate) fn new(size: u64, used: &[Range<u64>], seed: u64, faults: (u64, u64)) -> Arc<Self> {
         let used: Box<[_]> = used.iter().filter(|range| !range.is_empty()).cloned().collect();
         assert!(used.iter().all(|range| range.start % 8 == 0), "whole blocks");
         let sectors = used.iter().map(|range| range.end - range.start).sum();
         let media = Media::new(sectors, OnFailure::Keeps, seed);
         Arc::new(Self::of(size, used, media, vec![[0; SECTOR as usize]], seed, faults))
+    }
+
+    /// One that knows blocks of so many bytes and no smaller ones, all of it used.
+    pub(crate) fn in_blocks(size: u64, block: u64, seed: u64, faults: (u64, u64)) -> Arc<Self> {
+        let whole = Self::new(size, std::slice::from_ref(&(0..size / SECTOR)), seed, faults);
+        let whole = Arc::into_inner(whole).expect("it was just made");
+        Arc::new(Self { block: (block / SECTOR) as u32, ..whole })
     }
 
     fn of(
@@ -75,10 +83,10 @@ impl Volatile {
             next_write: None,
             calls_left: None,
         };
-        Self { size, used, content: Mutex::new(content), seed, faults }
+        Self { size, used, content: Mutex::new(content), seed, faults, block: 1 }
     }
 
-    pub(super) fn content(&self) -> MutexGuard<'_, Content> {
+    pub(crate) fn content(&self) -> MutexGuard<'_, Content> {
         lock(&self.content)
     }
 
@@ -94,13 +102,13 @@ impl Volatile {
         None
     }
 
-    pub(super) fn put(&self, at: u64, bytes: &[u8]) {
+    pub(crate) fn put(&self, at: u64, bytes: &[u8]) {
         let mut content = self.content();
         let request = self.submit(&mut content, Op::Write, at, bytes.len() as u64, Some(bytes));
         content.ends(request, Outcome::Done, Landing::Last);
     }
 
-    pub(super) fn get(&self, at: u64, bytes: &mut [u8]) {
+    pub(crate) fn get(&self, at: u64, bytes: &mut [u8]) {
         let content = self.content();
         for (sector, bytes) in (at / SECTOR..).zip(bytes.chunks_exact_mut(SECTOR as usize)) {
             let stamp = self.place(sector).map_or(ZEROES, |place| content.media.now(place));
@@ -108,7 +116,7 @@ impl Volatile {
         }
     }
 
-    pub(super) fn settle(&self) {
+    pub(crate) fn settle(&self) {
         let mut content = self.content();
         let request = self.submit(&mut content, Op::Flush, 0, 0, None);
         content.ends(request, Outcome::Done, Landing::Last);
@@ -142,7 +150,7 @@ impl Volatile {
     }
 
     /// The server is gone, and the disk is not: what it had been given ends, well or not.
-    pub(super) fn kill(&self) {
+    pub(crate) fn kill(&self) {
         let mut content = self.content();
         for request in std::mem::take(&mut content.under_way) {
             let outcome = [Outcome::Done, Outcome::Failed(Errno::EIO)][content.random.below(2) as usize];
@@ -151,7 +159,7 @@ impl Volatile {
     }
 
     /// What is left after the power was cut: of what was not flushed any part, in any order.
-    pub(super) fn cut(&self, random: &mut Random) -> Arc<Self> {
+    pub(crate) fn cut(&self, random: &mut Random) -> Arc<Self> {
         let content = self.content();
         let mut known = vec![[0; SECTOR as usize]];
         // Nothing is left, or all, or anything; or that differs from block to block.
@@ -184,11 +192,17 @@ impl Volatile {
     }
 
     /// Its power goes after so many calls of its [`Store`].
-    pub(super) fn loses_power_after(&self, calls: u64) {
+    pub(crate) fn loses_power_after(&self, calls: u64) {
         self.content().calls_left = Some(calls);
     }
 
-    fn call(&self) -> io::Result<()> {
+    /// It has power again.
+    pub(crate) fn keeps_power(&self) {
+        self.content().calls_left = None;
+    }
+
+    /// A call of it as a store; it fails when the power is gone.
+    pub(crate) fn call(&self) -> io::Result<()> {
         match &mut self.content().calls_left {
             Some(0) => Err(io::Error::other("the power is gone")),
             Some(left) => {
@@ -199,7 +213,16 @@ impl Volatile {
         }
     }
 
-    pub(super) fn take_log(&self) -> String {
+    /// Where the next data begins, at or after a byte.
+    pub(crate) fn data_after(&self, at: u64) -> Option<u64> {
+        let content = self.content();
+        let from = at / SECTOR;
+        let all = self.used.iter().cloned().flatten().zip(0..);
+        let mut data = all.filter(|(sector, place)| *sector >= from && content.media.now(*place) != ZEROES);
+        data.next().map(|(sector, _)| (sector * SECTOR).max(at))
+    }
+
+    pub(crate) fn take_log(&self) -> String {
         std::mem::take(&mut self.content().log).iter().map(|(what, ..)| *what).collect()
     }
 }
@@ -211,40 +234,10 @@ impl Content {
     }
 }
 
-impl Store for Volatile {
-    fn read_at(&self, into: &mut [u8], at: u64) -> io::Result<()> {
-        self.get(at, into);
-        Ok(())
-    }
-
-    fn write_at(&self, from: &[u8], at: u64) -> io::Result<()> {
-        self.call()?;
-        self.put(at, from);
-        Ok(())
-    }
-
-    fn sync(&self) -> io::Result<()> {
-        self.call()?;
-        self.settle();
-        Ok(())
-    }
-
-    fn len(&self) -> io::Result<u64> {
-        Ok(self.size)
-    }
-
-    fn next_data(&self, at: u64) -> Option<u64> {
-        let content = self.content();
-        let from = at / SECTOR;
-        let all = self.used.iter().cloned().flatten().zip(0..);
-        let mut data = all.filter(|(sector, place)| *sector >= from && content.media.now(*place) != ZEROES);
-        data.next().map(|(sector, _)| (sector * SECTOR).max(at))
-    }
-}
-
 impl Device for Volatile {
     fn facts(&self) -> Facts {
-        Facts::plain(self.size)
+        let plain = Facts::plain(self.size);
+        Facts { limits: Limits { block: self.block, ..plain.limits }, ..plain }
     }
 
     fn called(&self) -> String {

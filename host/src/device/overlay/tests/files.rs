@@ -1,0 +1,97 @@
+//! Tops in real files: made once, known again, over each other.
+
+use std::path::PathBuf;
+
+use super::super::*;
+use crate::config;
+
+/// A directory with a base of 1 MiB.
+pub(in super::super) struct Directory(PathBuf);
+
+impl Directory {
+    pub(in super::super) fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("fairlift-overlay-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&path);
+        std::fs::create_dir_all(&path).unwrap();
+        std::fs::write(path.join("base"), vec![3; 1 << 20]).unwrap();
+        Self(path)
+    }
+
+    pub(in super::super) fn at(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+
+    pub(in super::super) fn open(&self, words: &str) -> Result<Arc<dyn Device>, String> {
+        self.said(words)?.open(false, &Default::default()).map_err(|error| error.to_string())
+    }
+
+    pub(in super::super) fn said(&self, words: &str) -> Result<config::Backing, String> {
+        let words = words.split(',').map(|word| match word.split_once('=') {
+            Some((key @ ("base" | "top"), name)) => format!("{key}={}", self.at(name).display()),
+            _ => word.to_owned(),
+        });
+        let text = format!("overlay:{}", words.collect::<Vec<_>>().join(","));
+        config::Backing::parse(&text, &crate::device::backing::tests::OUTSIDE)
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// make.1, overlay.5
+#[test]
+fn a_top_is_made_once_and_known_again_and_its_base_must_be_as_it_was() {
+    let directory = Directory::new("made");
+    let refused = |words: &str| directory.open(words).map(drop).unwrap_err();
+    let made = directory.open("base=base,top=a").unwrap();
+    assert_eq!((made.facts().size, made.facts().limits.block), (1 << 20, 1));
+    assert!(made.run(0, 1 << 20).unwrap().len == 1 << 20);
+    drop(made);
+    drop(directory.open("base=base,top=a").unwrap());
+    drop(directory.open("top=a").unwrap());
+    assert!(refused("top=b").contains("is not there; base=PATH"));
+    assert!(refused("base=base,top=b,size=512k").contains("less than its base has (1048576 bytes)"));
+    assert!(!directory.at("b").exists(), "what is refused leaves nothing");
+    assert!(refused("base=base,top=a,size=2m").contains("a disk of 1048576 bytes, and not of 2097152"));
+    assert_eq!(directory.open("base=base,top=b,size=2m").unwrap().facts().size, 2 << 20);
+    let told = look(&directory.at("a")).unwrap();
+    assert_eq!((told.header.opened, told.findings.len(), told.data), (3, 0, 0));
+    std::fs::write(directory.at("other"), [1; 4096]).unwrap();
+    assert!(refused("base=other,top=a").contains("it had 1048576 bytes and has 4096"));
+    std::fs::write(directory.at("empty"), []).unwrap();
+    drop(directory.open("base=base,top=empty").unwrap());
+    assert!(refused("top=other").contains("no overlay's top"));
+    std::fs::write(directory.at("base"), vec![4; 1 << 20]).unwrap();
+    let why = refused("top=a");
+    assert!(
+        why.contains("was changed since: its time of change is another") && why.contains("begin with a new top"),
+        "{why}"
+    );
+    assert!(look(&directory.at("a")).unwrap().findings[0].is_fatal);
+}
+
+/// make.2, overlay.5: a chain, and what is in its middle.
+#[test]
+fn tops_lie_over_tops_up_to_eight_and_what_is_below_is_opened_once() {
+    let directory = Directory::new("chain");
+    let refused = |words: &str| directory.open(words).map(drop).unwrap_err();
+    let mut below = "base".to_owned();
+    for layer in 1..=8 {
+        let top = format!("t{layer}");
+        drop(directory.open(&format!("base={below},top={top}")).unwrap());
+        below = top;
+    }
+    assert!(refused("base=t8,top=t9").contains("more than 8 overlays"));
+    let (one, two) = (directory.open("base=t2,top=x").unwrap(), directory.open("base=t2,top=y").unwrap());
+    let count = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
+    let open = count.filter(|fd| std::fs::read_link(fd.path()).is_ok_and(|path| path == directory.at("t2"))).count();
+    assert_eq!(open, 1, "both have it by one descriptor");
+    drop((one, two));
+    drop(directory.open("top=t2").unwrap());
+    assert!(refused("top=x").contains("was opened to be written since"));
+    assert!(look(&directory.at("t3")).unwrap().findings[0].what.contains("was opened to be written since"));
+    assert_eq!(look(&directory.at("t2")).unwrap().below, [directory.at("t1"), directory.at("base")]);
+}
