@@ -235,7 +235,7 @@ class Bench:
         path, inside = f"{self.dir}/{name}", f"{self.dir}/{name}.mnt"
         with open(path, "wb") as file:
             file.truncate(size)
-        run("mkfs.ext4", "-q", "-F", path)
+        run("mkfs.ext4", "-q", "-F", "-O", "^has_journal", path)  # a journal reads as zeroes, at the speed of memory
         os.mkdir(inside)
         mount("-o", "loop", path, inside)
         with open(f"{inside}/data", "wb") as file, contextlib.suppress(OSError):
