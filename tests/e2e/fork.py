@@ -78,7 +78,7 @@ def a_fork_has_what_was_answered_before_and_nothing_later(t):
     writer = Counter(server)
     t.defer(writer.stop)
     until(lambda: writer.done > 20 or writer.failure, "writes have been answered", 60)
-    contains(server.control("fork", "a", "deep", code=1), "8 tops lie over each other", "copy this disk")
+    contains(server.control("fork", "a", "deep", code=1), "8 tops lie over each other", "fairlift overlay flatten")
     writer.stop()
     server.kill()
     # The next server has the same, by the words of the first.

@@ -266,6 +266,39 @@ def a_chain_of_overlays_is_read_through_and_what_is_in_it_is_not_written(t):
 
 
 @test(fairlift_only=True)
+def a_top_is_put_over_another_base_and_reads_as_before(t):
+    base(t)
+    wanted = bytearray(WHOLE)
+    for layer, below in enumerate(("base.img", "t0", "t1")):
+        server = t.server(f"a={overlay(t, top=f't{layer}', below=below)}")
+        with server.connect("a") as client:
+            for n in range(30):
+                offset = t.random.randrange(SIZE // 512) * 512
+                client.write(offset, piece := data(512, layer, n))
+                wanted[offset:offset + 512] = piece
+        tool = lambda *words, code=0: t.run(BINARY, "overlay", *words, code=code)
+        contains(tool("flatten", t.path(f"t{layer}"), code=1), "is in use by another server", "remove the export")
+        server.stop()
+
+    def reads_as_before(top="t2"):
+        server = t.server(f"a=overlay:top={t.path(top)}")
+        with server.connect("a") as client:
+            equal(client.read(0, SIZE), bytes(wanted), "the disk")
+        server.stop()
+
+    contains(tool("flatten", t.path("t2")), "done, ", "copied into it")
+    info = tool("info", t.path("t2"))
+    assert "t1" not in info and "base.img" in info, info
+    reads_as_before()
+    base(t, "new.img", data(SIZE // 2, 5))
+    tool("rebase", t.path("t2"), t.path("new.img"))
+    contains(tool("info", t.path("t2")), "new.img")
+    contains(tool("check", t.path("t2")), "nothing is wrong")
+    reads_as_before()
+    contains(tool("rebase", t.path("t2"), t.path("none.img"), code=1), "none.img: No such file")
+
+
+@test(fairlift_only=True)
 def a_full_disk_fails_a_first_write_and_others_go_on(t):
     if os.geteuid() != 0:
         t.skip("mounting needs root")

@@ -1,18 +1,21 @@
-//! `fairlift overlay`: what the files of overlays are, and what is wrong with them.
+//! `fairlift overlay`: what the files of overlays are, what is wrong with them, and what they lie over.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::{Duration, Instant};
 
 use clap::{Args, Subcommand};
 use fairlift::overlay::format::{BLOCK, Fingerprint};
-use fairlift::overlay::{TopInfo, look};
+use fairlift::overlay::{Shifted, TopInfo, flatten, look, rebase};
 use serde_json::json;
 
+use crate::terminal::progress::bar;
+use crate::terminal::stop::stop_on_signal;
 use crate::terminal::{complaint, output};
 use crate::words::units::show_size;
 
-/// Look at the tops of overlays (overlay:base=PATH,top=PATH); nothing is changed
+/// Look at the tops of overlays (overlay:base=PATH,top=PATH), or put one over another base
 #[derive(Debug, Args)]
 pub(crate) struct OverlayArgs {
     #[command(subcommand)]
@@ -34,7 +37,26 @@ enum OverlayCommand {
         /// The top
         top: PathBuf,
     },
+    /// Put a top over the lowest of the files below it, with what lies between copied into it
+    ///
+    /// What is read of it stays the same at any instant. It may be stopped, and the same command goes on. Nobody serves it meanwhile.
+    Flatten {
+        /// The top
+        top: PathBuf,
+    },
+    /// Put a top over another base; what would be read otherwise is copied into it
+    ///
+    /// What is read of it stays the same at any instant. It may be stopped, and the same command goes on. Nobody serves it meanwhile.
+    Rebase {
+        /// The top
+        top: PathBuf,
+        /// What it is to lie over: an image, or another top
+        base: PathBuf,
+    },
 }
+
+/// How long a command may take before its progress is shown.
+const SILENT: Duration = Duration::from_secs(2);
 
 pub(crate) fn overlay(args: &OverlayArgs) -> ExitCode {
     let done = match &args.what {
@@ -42,12 +64,37 @@ pub(crate) fn overlay(args: &OverlayArgs) -> ExitCode {
             look(top).map(|told| (if *json { as_json(top, &told) } else { as_text(top, &told) }, true))
         }
         OverlayCommand::Check { top } => look(top).map(|told| (findings(top, &told), told.findings.is_empty())),
+        OverlayCommand::Flatten { top } => shift(top, |goes_on| flatten(top, goes_on)),
+        OverlayCommand::Rebase { top, base } => shift(top, |goes_on| rebase(top, base, goes_on)),
     };
     match done
         .and_then(|(text, is_well)| output::print(text.as_bytes()).map_err(|error| error.to_string()).map(|()| is_well))
     {
         Ok(false) => ExitCode::FAILURE,
         other => complaint::done(other.map(drop)),
+    }
+}
+
+/// Told how much was looked at, of how much; whether to go on.
+type GoesOn<'a> = &'a mut dyn FnMut(u64, u64) -> bool;
+
+/// Does what may take long, with its progress, until Ctrl-C.
+fn shift(top: &Path, does: impl FnOnce(GoesOn<'_>) -> Result<Shifted, String>) -> Result<(String, bool), String> {
+    let stop = stop_on_signal().map_err(|error| error.to_string())?;
+    let (start, mut shown) = (Instant::now(), None);
+    let done = does(&mut |looked_at, size| {
+        if start.elapsed() > SILENT {
+            let bar = shown.get_or_insert_with(bar);
+            bar.set_length(size);
+            bar.set_position(looked_at);
+        }
+        stop.signal().is_none()
+    });
+    shown.iter().for_each(|bar| bar.finish_and_clear());
+    let top = top.display();
+    match done? {
+        Shifted::Done(copied) => Ok((format!("{top}: done, {} copied into it\n", show_size(copied)), true)),
+        Shifted::Stopped => Err(format!("{top}: stopped; it reads as before, and the same command goes on")),
     }
 }
 

@@ -154,6 +154,11 @@ const EXAMPLES: [(&str, &[Example]); 26] = [
             ),
             ("fairlift overlay info alice.top", "How much that is, and what it lies over:"),
             ("fairlift overlay check alice.top", "Whether all of it is whole, and the base as it was:"),
+            (
+                "fairlift overlay flatten alice.top",
+                "Its forks have made a long chain; it is to lie over the image alone:",
+            ),
+            ("fairlift overlay rebase alice.top new.img", "The image was made anew; alice's disk stays as it is:"),
         ],
     ),
     ("fairlift-events", &[("fairlift events", "What happens, as it happens:")]),

@@ -129,8 +129,15 @@ pub(super) struct Below {
 #[derive(Clone)]
 pub(super) struct LayerFile {
     pub(super) device: Arc<dyn Device>,
+    pub(super) store: Arc<dyn Store>,
     /// Where the disk begins in it.
     pub(super) offset: u64,
+}
+
+impl LayerFile {
+    pub(super) fn of<F: Store + Device + 'static>(file: Arc<F>, offset: u64) -> Self {
+        Self { device: Arc::clone(&file) as Arc<dyn Device>, store: file, offset }
+    }
 }
 
 /// A file by its device, its number there, and how it is read.
@@ -181,7 +188,7 @@ impl Below {
     fn bare(file: Arc<File>, metadata: &fs::Metadata) -> Self {
         let size = file.facts().size;
         let is = raw(metadata, size);
-        let files = vec![LayerFile { device: file, offset: 0 }];
+        let files = vec![LayerFile::of(file, 0)];
         Self { files, layers: vec![is], map: Merged::default(), base_size: size, size, is }
     }
 
@@ -204,7 +211,7 @@ impl Below {
             return Err(format!("more than {DEPTH_MAX} overlays lie over each other"));
         }
         let mut files = below.files.clone();
-        files.push(LayerFile { device: file, offset: data_offset(header.size) });
+        files.push(LayerFile::of(file, data_offset(header.size)));
         let is = Fingerprint::Top { id: header.id, opened: header.opened };
         let mut layers = below.layers.clone();
         layers.push(is);
@@ -400,12 +407,24 @@ impl Layers {
         base: PathBuf,
         read_only: bool,
     ) -> Result<Self, String> {
-        let (own, torn) = read_map(&*file, &header)?;
-        let layers = Self { own, ..Self::over(Arc::clone(&file) as Arc<dyn Device>, file, header, below, base) };
+        let (layers, torn) = Self::read(file, header, below, base)?;
         if !read_only {
-            layers.begin(&torn).map_err(|error| format!("it cannot be written: {error}"))?;
+            let begun = layers.begin(&torn, |header| header.opened += 1);
+            begun.map_err(|error| format!("it cannot be written: {error}"))?;
         }
         Ok(layers)
+    }
+
+    /// The same, before it is written; where slots lie that are torn.
+    pub(super) fn read<F: Store + Device + 'static>(
+        file: Arc<F>,
+        header: Header,
+        below: Arc<Below>,
+        base: PathBuf,
+    ) -> Result<(Self, Vec<u64>), String> {
+        let (own, torn) = read_map(&*file, &header)?;
+        let layers = Self { own, ..Self::over(Arc::clone(&file) as Arc<dyn Device>, file, header, below, base) };
+        Ok((layers, torn))
     }
 
     /// Of a top that has nothing yet.

@@ -79,8 +79,9 @@ pub(super) fn freeze_by<S: Steps>(
     let layers = overlay.layers();
     if layers.below.files.len() >= DEPTH_MAX && !layers.is_empty() {
         return Err(format!(
-            "{DEPTH_MAX} tops lie over each other already, and a fork would be one more; Fairlift cannot flatten a chain yet: copy this \
-             disk into a new image (nbdcopy), and begin again from that"
+            "{DEPTH_MAX} tops lie over each other already, and a fork would be one more: remove this export, and then: fairlift overlay \
+             flatten {}",
+            overlay.path.display()
         ));
     }
     let at = |path: &Path, size| {
@@ -268,7 +269,8 @@ impl NewTop {
     pub(super) fn header(layers: &Layers, path: PathBuf) -> Result<Header, String> {
         let Header { id, opened, size, .. } = *lock(&layers.header);
         let base = Base { path, is: Fingerprint::Top { id, opened } };
-        Ok(Header { sequence: 1, size, id: draw()?, opened: 0, clean: true, base })
+        // It is written as it is, and begins as one that was opened: whoever opens it again later may have others over it.
+        Ok(Header { sequence: 1, size, id: draw()?, opened: 1, clean: true, base })
     }
 }
 
@@ -280,12 +282,16 @@ impl Layers {
     }
 
     /// What lies below a new top: these layers.
-    fn frozen(&self) -> Below {
+    pub(super) fn frozen(&self) -> Below {
         let Header { id, opened, .. } = *lock(&self.header);
         let is = Fingerprint::Top { id, opened };
         let layer = self.below.files.len() as u8;
         let (mut files, mut layers) = (self.below.files.clone(), self.below.layers.clone());
-        files.push(LayerFile { device: Arc::clone(&self.top), offset: data_offset(self.size) });
+        files.push(LayerFile {
+            device: Arc::clone(&self.top),
+            store: Arc::clone(&self.store),
+            offset: data_offset(self.size),
+        });
         layers.push(is);
         let map = Merged::over(&self.below.map, &self.own, layer);
         Below { files, layers, map, base_size: self.below.base_size, size: self.size, is }

@@ -27,6 +27,7 @@ mod lane;
 mod look;
 mod map;
 mod pause;
+mod shift;
 #[cfg(test)]
 mod tests;
 pub(super) mod words;
@@ -52,6 +53,7 @@ use lane::OnOverlay;
 pub use look::{Finding, TopInfo, look};
 use map::{BlockState, Own, Place, Where};
 use pause::Pause;
+pub use shift::{Shifted, flatten, rebase};
 
 /// A request that waits for blocks or for a flush: its worker, and the step that ends when it may go on.
 type BlockWaiter = (ContextId, Tag);
@@ -125,13 +127,16 @@ impl Layers {
         if lock(&self.header).clean { self.write_header(|header| header.clean = false) } else { Ok(()) }
     }
 
-    /// Before it is served to be written.
-    fn begin(&self, torn: &[u64]) -> io::Result<()> {
+    /// Before it is written; `change`: what else of the header is so from now on.
+    fn begin(&self, torn: &[u64], change: impl FnOnce(&mut Header)) -> io::Result<()> {
         let Header { clean, opened, .. } = *lock(&self.header);
         if !clean {
             self.store.sync()?; // slot.6: of a server that was killed
         }
-        self.write_header(|header| (header.opened, header.clean) = (opened + 1, false))?;
+        self.write_header(|header| {
+            header.clean = false;
+            change(header);
+        })?;
         let mut memory = Pages::new(BLOCK as usize);
         memory.bytes_mut().fill(TORN);
         // slot.5: they are durable with the first sync of the next flush.
@@ -152,15 +157,27 @@ impl Layers {
         if pages.is_empty() { Ok(()) } else { self.store.sync() }
     }
 
+    /// Makes durable all that was written.
+    fn flush(&self) -> io::Result<()> {
+        let pages = self.own.take_dirty();
+        let flushed = self.flush_pages(&pages);
+        let told = if flushed.is_ok() { Own::written } else { Own::put_back };
+        pages.iter().for_each(|page| told(&self.own, page));
+        flushed
+    }
+
     /// Makes durable all that was written, and says in the header that no page is being written.
     fn close(&self) -> io::Result<()> {
-        let pages = self.own.take_dirty();
-        if let Err(error) = self.flush_pages(&pages) {
-            pages.iter().for_each(|page| self.own.put_back(page));
-            return Err(error);
-        }
-        pages.iter().for_each(|page| self.own.written(page));
-        self.write_header(|header| header.clean = true)?;
+        self.close_as(|_| ())
+    }
+
+    /// The same; `change`: what else of the header is so from now on.
+    fn close_as(&self, change: impl FnOnce(&mut Header)) -> io::Result<()> {
+        self.flush()?;
+        self.write_header(|header| {
+            header.clean = true;
+            change(header);
+        })?;
         self.store.sync()
     }
 }

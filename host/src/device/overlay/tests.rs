@@ -22,6 +22,7 @@ mod calm;
 mod cuts;
 pub(super) mod files;
 mod known;
+mod shift;
 mod trial;
 
 const SIZE: u64 = (PAGE_BLOCKS + 16) * BLOCK;
@@ -81,7 +82,7 @@ fn below(files: &[Arc<Volatile>]) -> Result<Arc<Below>, String> {
     let (base, tops) = files.split_first().expect("there is a base");
     let is = Fingerprint::Raw { size: 0, changed: (0, 0) };
     let mut below = Arc::new(Below {
-        files: vec![LayerFile { device: Arc::clone(base) as Arc<dyn Device>, offset: 0 }],
+        files: vec![LayerFile::of(Arc::clone(base), 0)],
         layers: vec![is],
         map: Merged::default(),
         base_size: base.size,

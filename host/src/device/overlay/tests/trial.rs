@@ -21,7 +21,7 @@ pub(super) fn windows() -> [Range<u64>; 2] {
     [0..64, boundary - 32..boundary + 32]
 }
 
-const PER_BLOCK: u64 = BLOCK / SECTOR;
+pub(super) const PER_BLOCK: u64 = BLOCK / SECTOR;
 
 /// A request under way.
 struct Asked {

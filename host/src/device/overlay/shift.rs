@@ -1,0 +1,191 @@
+//! Shift: a top lies over another base, and what is read of it stays as it was. Nobody serves it meanwhile.
+//!
+//! A disk was forked seven times, and eight tops lie over each other: the next fork is refused. Or the image was rebuilt, and a sandbox is to
+//! lie over the new one. In both cases some blocks that the top leaves to its base would change with it. Example: `alice.top` lies over
+//! `alice.top.1`, which has 50 MiB over `debian.img`. These 50 MiB are copied to `alice.top`, and then it lies over `debian.img` alone.
+//!
+//! shift.1  What the top reads of its base, and would not read of the new one, is copied into the top and made durable before its header names the
+//!          new one, in one write. So whatever ends it, the top reads the same, over the one or the other; what was copied is not copied again.
+//! shift.2  Tops that lie over this one stay good, for it reads the same: it is not counted as opened to be written.
+//! shift.3  A file that is in both chains is not compared with itself. A block of zeroes takes no room in the top.
+
+use std::io;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, absolute};
+use std::sync::Arc;
+
+use super::Layers;
+use super::files::{Below, Store, known, read_header, why_of};
+use super::format::{BLOCK, Base, Header, PAGE_BLOCKS, data_offset};
+use super::map::{BlockState, Place, Where};
+use crate::device::file::File;
+use crate::device::file::words::{Direct, FileAccess};
+use crate::device::roots::{RootedPath, Roots};
+use crate::kernel::buffer::Pages;
+
+/// How much is read at once. Chosen: disks and arrays are as fast as they can be.
+const PIECE: u64 = 1 << 20;
+/// How much is copied before that is made durable. Chosen: a second's work of a hard disk is lost by a kill.
+const SETTLE: u64 = 64 << 20;
+
+/// What has become of a top that was to be shifted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Shifted {
+    /// It is done, and so many bytes were copied.
+    Done(u64),
+    /// It was stopped. The same once more goes on.
+    Stopped,
+}
+
+/// Asked while there is more to do, with the bytes of the disk that were looked at, and how many there are: whether to go on.
+type GoesOn<'a> = &'a mut dyn FnMut(u64, u64) -> bool;
+
+/// Puts a top over the lowest of the files below it, and what lies between into the top.
+///
+/// # Errors
+/// It is in use, what is below is not as it was, or a file cannot be read or written.
+pub fn flatten(top: &Path, goes_on: GoesOn<'_>) -> Result<Shifted, String> {
+    let opened = OpenTop::open(top)?;
+    let base = opened.below.files[0].device.path().expect("it is a file").to_owned();
+    opened.shift(&base, goes_on)
+}
+
+/// Puts a top over another base: what is read of it stays as it is.
+///
+/// # Errors
+/// As for [`flatten`].
+pub fn rebase(top: &Path, base: &Path, goes_on: GoesOn<'_>) -> Result<Shifted, String> {
+    OpenTop::open(top)?.shift(base, goes_on)
+}
+
+/// A top that nobody else has, and what is below it.
+struct OpenTop<'a> {
+    path: &'a Path,
+    file: Arc<File>,
+    header: Header,
+    below: Arc<Below>,
+}
+
+impl<'a> OpenTop<'a> {
+    fn open(path: &'a Path) -> Result<Self, String> {
+        let said = |why: String| format!("{}: {why}", path.display());
+        let (file, header) = open_top(path).map_err(said)?;
+        let base = &header.base.path;
+        let below = Below::open(base, Direct::Off, &Roots::default(), 1).map_err(said)?;
+        known(&header, base, below.is).map_err(said)?;
+        Ok(Self { path, file, header, below })
+    }
+
+    fn shift(self, base: &Path, goes_on: GoesOn<'_>) -> Result<Shifted, String> {
+        let said = |why: String| format!("{}: {why}", self.path.display());
+        let new = Below::open(base, Direct::Off, &Roots::default(), 1).map_err(said)?;
+        let base = Base { path: absolute(base).map_err(|error| said(error.to_string()))?, is: new.is };
+        if self.header.base == base {
+            return Ok(Shifted::Done(0));
+        }
+        let (layers, torn) = Layers::read(self.file, self.header, self.below, base.path.clone()).map_err(said)?;
+        let done = layers.begin(&torn, |_| ()).and_then(|()| shift(&layers, &new, base, goes_on));
+        done.map_err(|error| said(error.to_string()))
+    }
+}
+
+/// Opens a top that nobody else has.
+pub(super) fn open_top(path: &Path) -> Result<(Arc<File>, Header), String> {
+    let access = FileAccess { direct: Direct::Off, is_raw: true, ..FileAccess::default() };
+    let file = File::open(&RootedPath::anywhere(path), access, false).map_err(|error| {
+        let is_served =
+            "a server that serves it, or a top over it, must not meanwhile: remove the export, or stop the server";
+        why_of(error, |why| if why.contains("in use") { format!("{why}; {is_served}") } else { why })
+    })?;
+    let header = read_header(&file)?.counts.expect("it was looked for");
+    Ok((Arc::new(file), header))
+}
+
+/// shift.1
+pub(super) fn shift(layers: &Layers, new: &Below, base: Base, goes_on: GoesOn<'_>) -> io::Result<Shifted> {
+    let (blocks, old) = (layers.size.div_ceil(BLOCK), &*layers.below);
+    let (mut was, mut becomes) = (Pages::new(PIECE as usize), Pages::new(PIECE as usize));
+    let (mut copied, mut settled, mut at) = (0, 0, 0);
+    while at < blocks {
+        if !goes_on(at * BLOCK, layers.size) {
+            layers.close()?;
+            return Ok(Shifted::Stopped);
+        }
+        let (held, mut end) = layers.own.run(at, blocks.min(at + PAGE_BLOCKS));
+        if held == BlockState::Absent {
+            let from = place_of(layers, old, at, &mut end);
+            let to = place_of(layers, new, at, &mut end);
+            if !is_same((old, from), (new, to)) {
+                end = end.min(at + PIECE / BLOCK);
+                let len = ((end - at) * BLOCK) as usize;
+                let (was, becomes) = (&mut was.bytes_mut()[..len], &mut becomes.bytes_mut()[..len]);
+                read(old, from, at, was)?;
+                read(new, to, at, becomes)?;
+                copied += keep(layers, at, was, becomes)?;
+            }
+        }
+        at = end;
+        if copied - settled >= SETTLE {
+            layers.flush()?;
+            settled = copied;
+        }
+    }
+    layers.close_as(|header| header.base = base)?;
+    Ok(Shifted::Done(copied))
+}
+
+/// Where a block that the top does not have is, over what is below; `end` becomes the end of those that are there too.
+fn place_of(layers: &Layers, below: &Below, at: u64, end: &mut u64) -> Place {
+    let places = Where { own: &layers.own, below: &below.map, base_size: below.base_size };
+    let (place, _, len) = places.runs(at * BLOCK, (*end - at) * BLOCK).next().expect("a run of something");
+    *end = at + len / BLOCK;
+    place
+}
+
+/// shift.3
+fn is_same((old, from): (&Below, Place), (new, to): (&Below, Place)) -> bool {
+    let inode = |store: &dyn Store| store.file()?.metadata().ok().map(|metadata| (metadata.dev(), metadata.ino()));
+    match (from, to) {
+        (Place::Below(from), Place::Below(to)) => {
+            let (from, to) = (&old.files[usize::from(from)].store, &new.files[usize::from(to)].store);
+            Arc::ptr_eq(from, to) || inode(&**from).is_some_and(|one| inode(&**to) == Some(one))
+        }
+        (from, to) => from == to,
+    }
+}
+
+/// Reads whole blocks that are in one place below.
+pub(super) fn read(below: &Below, place: Place, at: u64, into: &mut [u8]) -> io::Result<()> {
+    into.fill(0);
+    let Place::Below(index) = place else { return Ok(()) };
+    let file = &below.files[usize::from(index)];
+    // The base may end within a block.
+    let there = if index == 0 { below.base_size.saturating_sub(at * BLOCK) } else { u64::MAX };
+    let len = there.min(into.len() as u64) as usize;
+    file.store.read_at(&mut into[..len], at * BLOCK + file.offset)
+}
+
+/// Puts those blocks into the top that would not be as they were; how many bytes.
+fn keep(layers: &Layers, first: u64, was: &[u8], becomes: &[u8]) -> io::Result<u64> {
+    let held = |(was, becomes): (&[u8], &[u8])| match was {
+        _ if was == becomes => BlockState::Absent,
+        _ if was.iter().all(|byte| *byte == 0) => BlockState::Zero,
+        _ => BlockState::Data,
+    };
+    let all: Vec<_> = was.chunks(BLOCK as usize).zip(becomes.chunks(BLOCK as usize)).map(held).collect();
+    let (mut at, mut copied) = (0, 0);
+    for run in all.chunk_by(BlockState::eq) {
+        let (start, end) = (at, at + run.len());
+        at = end;
+        let blocks = first + start as u64..first + end as u64;
+        let bytes = start * BLOCK as usize..end * BLOCK as usize;
+        if run[0] == BlockState::Data {
+            copied += bytes.len() as u64;
+            layers.store.write_at(&was[bytes], blocks.start * BLOCK + data_offset(layers.size))?;
+        }
+        if run[0] != BlockState::Absent {
+            layers.own.set(blocks, run[0]);
+        }
+    }
+    Ok(copied)
+}
