@@ -14,7 +14,7 @@ fuzz_target!(|input: &[u8]| {
     bytes.resize(four, 0);
     let sealed = input.get(four).is_some_and(|byte| byte % 2 == 0);
     if let Ok(slots) = format::headers(&bytes) {
-        for header in slots.counts {
+        if let Some(header) = slots.counts {
             let again = header.encode().expect("its path had room");
             assert_eq!(Header::decode(&again), Ok(Some(header.clone())), "what was read is written as it was");
             read_page(&bytes[2 * slot..], &header.id, header.size.div_ceil(BLOCK));
