@@ -110,6 +110,19 @@ def many_readers_of_a_squashfs_are_served_by_few_threads(t):
 
 
 @test(fairlift_only=True)
+def nothing_of_a_squashfs_is_read_ahead(t):
+    content = data(16 * MIB)
+    path = squashfs(t, content)
+    drop_caches(t)
+    server = t.server(f"disk=file:{path}", read_only=["disk"])
+    with server.connect("disk") as client:
+        for offset in range(4 * MIB, 5 * MIB, 128 * KIB):
+            assert client.read(offset, 128 * KIB) == content[offset:offset + 128 * KIB], f"other bytes at {offset}"
+    cached = int(t.run("fincore", "--bytes", "--noheadings", "--output", "RES", path))
+    assert cached <= 2 * MIB, f"{cached} bytes are in the cache, and 1 MiB was asked for"
+
+
+@test(fairlift_only=True)
 def what_is_cached_of_a_squashfs_is_read_without_a_thread(t):
     content = data(4 * MIB)
     path = squashfs(t, content)

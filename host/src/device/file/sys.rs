@@ -84,6 +84,11 @@ pub(super) fn will_need(file: &std::fs::File, at: u64, len: u64) {
     unsafe { libc::posix_fadvise64(file.as_raw_fd(), at as i64, len as i64, libc::POSIX_FADV_WILLNEED) };
 }
 
+pub(super) fn read_nothing_ahead(file: &std::fs::File) {
+    // SAFETY: takes numbers. It is advice.
+    unsafe { libc::posix_fadvise64(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_RANDOM) };
+}
+
 /// The magic number of the file system.
 pub(super) fn file_system(file: &std::fs::File) -> io::Result<i64> {
     let mut stat = MaybeUninit::<libc::statfs64>::zeroed();
