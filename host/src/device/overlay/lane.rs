@@ -1,31 +1,28 @@
 //! A worker's requests on an overlay: each is one or several steps on the files of it.
 //!
 //! step.1  A read goes to the file that has its blocks, in runs. A write of blocks that are in the top goes there. Neither waits for others.
-//! step.2  A request that changes where blocks are goes through these: it gets its blocks alone (claim.1); the map's page gets room in the
-//!         file (overlay.6); blocks that it has in part are read from below; all is written; the map is told; the blocks are let go.
-//! step.3  What was read around a part, and the client's bytes, are one write: nothing is copied.
-//! step.4  A flush that finds pages to write is a sync, writes of the pages, and a sync (overlay.3).
 //! step.5  Of a request with a step that the file could not take now, that stage is done again; of one with no stages the request is offered
 //!         again.
 
-use std::ops::Range;
+mod change;
+mod flush;
+
 use std::sync::Arc;
 
 use fairlift_core::queue::Segment;
 use fairlift_core::time::ms;
-use fairlift_core::{Bytes, Duration, Errno, Flags, Instant, Op, Outcome, Tag, Token};
+use fairlift_core::{Bytes, Duration, Flags, Instant, Op, Outcome, Tag};
 use slab::Slab;
 
-use super::format::{BLOCK, Id, PageImage, data_offset, page_offset};
-use super::gate::FlushTurn;
+use self::change::Change;
+use super::format::{BLOCK, PageImage, data_offset};
 use super::map::{BlockState, Cover, Place};
 use super::pause::stops;
 use super::{BlockWaiter, Layers, Overlay};
-use crate::device::Device as _;
 use crate::device::lane::{Address, Completed, Io, Lane, Request};
-use crate::kernel::call::{Call, Work};
+use crate::kernel::call::Call;
 use crate::kernel::ring::Source;
-use crate::kernel::ticket::{Memory, Ticket, zero};
+use crate::kernel::ticket::{Memory, zero};
 use crate::sync::lock;
 
 /// The lane of the top. Those of what is below follow.
@@ -106,23 +103,6 @@ enum TopStage {
     /// So many pages are written, and these are being written.
     Pages(Vec<PageImage>, usize, Vec<usize>),
     Settle(Vec<PageImage>),
-}
-
-/// What a request changes.
-#[derive(Default)]
-struct Change {
-    blocks: Range<u64>,
-    edges: Vec<Edge>,
-    /// What the top has of which blocks, once all is written.
-    becomes: Vec<(Range<u64>, BlockState)>,
-}
-
-/// A block that a request has in part, and that is not in the top.
-struct Edge {
-    block: u64,
-    from: Place,
-    /// Of the memory that all of it is read into.
-    ticket: usize,
 }
 
 /// What a lane of a file uses of ours, with answers of its own.
@@ -464,185 +444,6 @@ impl OnOverlay {
         }
     }
 
-    /// overlay.6
-    fn reserve(&mut self, io: &mut Io<'_>, key: usize, change: Change) {
-        while let Some(index) = self.layers.own.unreserved(&change.blocks) {
-            let Some(file) = self.address.file else {
-                self.layers.own.reserved(index);
-                continue;
-            };
-            let step = self.own_step(key, ROOM);
-            let asked = &mut self.asked[key];
-            (asked.left, asked.stage) = (asked.left + 1, TopStage::Reserve(change, index));
-            // Room is made, and nothing changed: another worker may do the same, and a flush may write there.
-            let work = Work::Allocate { mode: libc::FALLOC_FL_KEEP_SIZE, at: page_offset(index, 1), len: 2 * BLOCK };
-            // SAFETY: the call names no memory; its descriptor is the device's, which has a request.
-            unsafe { io.ring.push(Call::File(file, work), self.data(step)) }
-            return;
-        }
-        self.fill(io, key, change);
-    }
-
-    /// Our own call of the ring has ended.
-    fn allocated(&mut self, io: &mut Io<'_>, tag: Tag, result: i32) {
-        let outcome = match -result {
-            libc::EINTR | libc::EAGAIN => None,
-            // Here a full disk may fail a flush.
-            libc::EOPNOTSUPP | libc::ENOSYS | libc::ENODEV => Some(Outcome::Done),
-            errno @ 1.. => {
-                self.device.failed(Op::Write, Errno(errno));
-                Some(Outcome::Failed(Errno(errno)))
-            }
-            ..=0 => Some(Outcome::Done),
-        };
-        self.landed(io, tag, outcome);
-    }
-
-    /// Gets memory for the blocks that a request has in part, where they are not in the top.
-    fn fill(&mut self, io: &mut Io<'_>, key: usize, mut change: Change) {
-        let Request { op, at, bytes, .. } = self.asked[key].request;
-        let parts = if op == Op::Discard { Vec::new() } else { Cover::of(at, bytes).parts };
-        for block in parts {
-            let from = self.layers.places().of(block);
-            let is_needed = match from {
-                Place::Top => false,
-                Place::Nowhere => op == Op::Write,
-                Place::Below(_) => true,
-            };
-            if is_needed {
-                let mut buffer = io.pool.get_anyway(BLOCK as usize);
-                buffer.bytes_mut().fill(0);
-                let ticket = io.tickets.insert(Ticket { owner: 0, memory: Memory::Pool(buffer) });
-                change.edges.push(Edge { block, from, ticket });
-            }
-        }
-        self.read_edges(io, key, change);
-    }
-
-    fn read_edges(&mut self, io: &mut Io<'_>, key: usize, change: Change) {
-        let mut some = false;
-        for edge in &change.edges {
-            let Some((lane, offset)) = self.layers.file_of(edge.from) else { continue };
-            some = true;
-            let at = edge.block * BLOCK + offset;
-            let request = Request { op: Op::Read, flags: Flags::SYNC, at, bytes: BLOCK, ..self.asked[key].request };
-            self.step(key, lane, request, std::iter::once(memory_of(edge, 0..BLOCK)));
-        }
-        if some {
-            self.asked[key].stage = TopStage::Fill(change);
-        } else {
-            self.store(io, key, change);
-        }
-    }
-
-    /// Writes all that a request writes.
-    fn store(&mut self, io: &mut Io<'_>, key: usize, mut change: Change) {
-        change.becomes.clear();
-        match self.asked[key].request.op {
-            Op::Write => self.store_write(key, &mut change),
-            Op::Discard | Op::WriteZeroes => self.store_zeroes(io, key, &mut change),
-            Op::Read | Op::Flush => unreachable!("it changes nothing"),
-        }
-        if self.asked[key].left == 0 {
-            self.changed(io, key, change);
-        } else {
-            self.asked[key].stage = TopStage::Store(change);
-        }
-    }
-
-    /// step.3
-    fn store_write(&mut self, key: usize, change: &mut Change) {
-        let request = self.asked[key].request;
-        let (mut at, mut end) = (request.at, request.at + request.bytes);
-        let (mut segments, client) = (Vec::new(), std::mem::take(&mut self.asked[key].segments));
-        if let Some(head) = change.edges.iter().find(|edge| edge.block == at / BLOCK && !at.is_multiple_of(BLOCK)) {
-            segments.push(memory_of(head, 0..at % BLOCK));
-            at -= at % BLOCK;
-        }
-        segments.extend(&client);
-        if let Some(tail) = change.edges.iter().find(|edge| edge.block == end / BLOCK && !end.is_multiple_of(BLOCK)) {
-            segments.push(memory_of(tail, end % BLOCK..BLOCK));
-            end = end.next_multiple_of(BLOCK);
-        }
-        self.asked[key].segments = client; // it may be done again
-        change.becomes.push((change.blocks.clone(), BlockState::Data));
-        self.on_top(key, Request { at, bytes: end - at, ..request }, &segments);
-    }
-
-    /// overlay.4
-    fn store_zeroes(&mut self, io: &mut Io<'_>, key: usize, change: &mut Change) {
-        let request = self.asked[key].request;
-        let Cover { parts, whole } = Cover::of(request.at, request.bytes);
-        let range = |blocks: &Range<u64>| (blocks.start * BLOCK, (blocks.end - blocks.start) * BLOCK);
-        if !whole.is_empty() && request.flags.contains(Flags::NO_UNMAP) && request.op == Op::WriteZeroes {
-            let (at, bytes) = range(&whole);
-            self.on_top(key, Request { at, bytes, ..request }, &[]);
-            change.becomes.push((whole, BlockState::Data));
-        } else if !whole.is_empty() {
-            if let Some(data) = self.data_within(&whole) {
-                let (at, bytes) = range(&data);
-                self.on_top(key, Request { op: Op::Discard, flags: Flags::NONE, at, bytes, ..request }, &[]);
-            }
-            let has_room = self.layers.own.reserved_within(&whole);
-            change.becomes.extend(has_room.map(|blocks| (blocks, BlockState::Zero)));
-        }
-        if request.op == Op::Discard {
-            return; // it may leave as they are what it has of blocks in part
-        }
-        for block in parts {
-            let from = request.at.max(block * BLOCK);
-            let to = (request.at + request.bytes).min((block + 1) * BLOCK);
-            let edge = change.edges.iter().find(|edge| edge.block == block);
-            match (edge, self.layers.places().of(block)) {
-                (Some(edge), _) => {
-                    let mine = (from - block * BLOCK) as usize..(to - block * BLOCK) as usize;
-                    io.tickets[edge.ticket].memory.bytes_mut()[mine].fill(0);
-                    let segments = [memory_of(edge, 0..BLOCK)];
-                    let (op, at) = (Op::Write, block * BLOCK);
-                    self.on_top(key, Request { op, flags: Flags::NONE, at, bytes: BLOCK, ..request }, &segments);
-                    change.becomes.push((block..block + 1, BlockState::Data));
-                }
-                (None, Place::Top) => {
-                    let flags = Flags::NO_UNMAP;
-                    self.on_top(key, Request { flags, at: from, bytes: to - from, ..request }, &[]);
-                }
-                (None, _) => {} // zeroes already
-            }
-        }
-    }
-
-    /// From the first to the last of some blocks that are data in the top.
-    fn data_within(&self, blocks: &Range<u64>) -> Option<Range<u64>> {
-        let (mut at, mut found) = (blocks.start, None::<Range<u64>>);
-        while at < blocks.end {
-            let (held, end) = self.layers.own.run(at, blocks.end);
-            if held == BlockState::Data {
-                found = Some(found.map_or(at, |found| found.start)..end);
-            }
-            at = end;
-        }
-        found
-    }
-
-    /// A request that changes where blocks are has ended.
-    fn changed(&mut self, io: &mut Io<'_>, key: usize, change: Change) {
-        if self.asked[key].outcome == Outcome::Done {
-            for (blocks, held) in change.becomes {
-                self.layers.own.set(blocks, held); // overlay.1
-            }
-        }
-        change.edges.iter().for_each(|edge| give_back(io, edge.ticket));
-        self.let_go(io, &change.blocks);
-        self.end(io, key);
-    }
-
-    fn let_go(&mut self, io: &mut Io<'_>, blocks: &Range<u64>) {
-        let mut granted = std::mem::take(&mut self.granted);
-        lock(&self.device.claims).release(blocks, &mut granted);
-        self.tell(io, granted.drain(..));
-        self.granted = granted;
-    }
-
     /// Lets those go on that waited, here or on other workers.
     fn tell(&mut self, io: &mut Io<'_>, waiters: impl Iterator<Item = BlockWaiter>) {
         for (worker, leave) in waiters {
@@ -657,61 +458,6 @@ impl OnOverlay {
     fn end(&mut self, io: &mut Io<'_>, key: usize) {
         let Asked { request, outcome, .. } = self.asked.remove(key);
         io.ended.push((request.tag, outcome));
-    }
-
-    // ---- flush ----
-
-    /// overlay.3
-    fn flush(&mut self, io: &mut Io<'_>, key: usize) {
-        let device = Arc::clone(&self.device);
-        let layers = Arc::clone(&self.layers);
-        let leave = self.own_step(key, LEAVE);
-        let turn = lock(&device.gate).enter(layers.own.is_dirty(), (io.context, leave));
-        if turn == FlushTurn::Wait {
-            self.asked[key].stage = TopStage::Wait;
-            return;
-        }
-        self.steps.remove(leave.0.into());
-        match turn {
-            FlushTurn::Wait => {}
-            FlushTurn::Plain => self.sync(key),
-            FlushTurn::Alone => {
-                if let Err(error) = layers.is_to_be_written() {
-                    self.asked[key].outcome = Outcome::Failed(crate::outcome::errno(&error));
-                    return self.flushed(io, key, &[]);
-                }
-                self.asked[key].stage = TopStage::Sync(layers.own.take_dirty()); // before the sync (map.2)
-                self.sync(key);
-            }
-        }
-    }
-
-    fn write_pages(&mut self, io: &mut Io<'_>, key: usize, pages: Vec<PageImage>, done: usize) {
-        let id: Id = lock(&self.layers.header).id;
-        let mut tickets = Vec::new();
-        for page in &pages[done..pages.len().min(done + PAGES_AT_ONCE)] {
-            let mut buffer = io.pool.get_anyway(BLOCK as usize);
-            page.encode(&id, buffer.bytes_mut());
-            let ticket = io.tickets.insert(Ticket { owner: 0, memory: Memory::Pool(buffer) });
-            tickets.push(ticket);
-            let at = page_offset(page.index, page.sequence);
-            let request = Request { op: Op::Write, flags: Flags::NONE, at, bytes: BLOCK, ..self.asked[key].request };
-            let segment = Segment { token: Token(ticket as u64), offset: Bytes(0), bytes: Bytes(BLOCK) };
-            self.step(key, TOP, request, std::iter::once(segment));
-        }
-        self.asked[key].stage = TopStage::Pages(pages, done, tickets);
-    }
-
-    /// A flush that was alone has ended.
-    fn flushed(&mut self, io: &mut Io<'_>, key: usize, pages: &[PageImage]) {
-        let own = &self.layers.own;
-        match self.asked[key].outcome {
-            Outcome::Done => pages.iter().for_each(|page| own.written(page)),
-            Outcome::Failed(_) => pages.iter().for_each(|page| own.put_back(page)), // map.3
-        }
-        let waiting = lock(&self.device.gate).leave();
-        self.tell(io, waiting.into_iter());
-        self.end(io, key);
     }
 
     /// Launches what is to be launched, where the engine does not.
@@ -829,11 +575,6 @@ fn give_back(io: &mut Io<'_>, ticket: usize) {
     if let Memory::Pool(buffer) = io.tickets.remove(ticket).memory {
         io.pool.put(buffer);
     }
-}
-
-/// A part of the memory of an edge.
-fn memory_of(edge: &Edge, part: Range<u64>) -> Segment {
-    Segment { token: Token(edge.ticket as u64), offset: Bytes(part.start), bytes: Bytes(part.end - part.start) }
 }
 
 /// The part of some pieces of memory that begins after so many bytes.

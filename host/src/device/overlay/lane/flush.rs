@@ -1,0 +1,70 @@
+//! A flush: the data, then the map.
+//!
+//! step.4  A flush that finds pages to write is a sync, writes of the pages, and a sync (overlay.3).
+
+use std::sync::Arc;
+
+use fairlift_core::queue::Segment;
+use fairlift_core::{Bytes, Flags, Op, Outcome, Token};
+
+use super::super::format::{BLOCK, Id, PageImage, page_offset};
+use super::super::gate::FlushTurn;
+use super::{LEAVE, OnOverlay, PAGES_AT_ONCE, TOP, TopStage};
+use crate::device::lane::{Io, Request};
+use crate::kernel::ticket::{Memory, Ticket};
+use crate::sync::lock;
+
+impl OnOverlay {
+    /// overlay.3
+    pub(super) fn flush(&mut self, io: &mut Io<'_>, key: usize) {
+        let device = Arc::clone(&self.device);
+        let layers = Arc::clone(&self.layers);
+        let leave = self.own_step(key, LEAVE);
+        let turn = lock(&device.gate).enter(layers.own.is_dirty(), (io.context, leave));
+        if turn == FlushTurn::Wait {
+            self.asked[key].stage = TopStage::Wait;
+            return;
+        }
+        self.steps.remove(leave.0.into());
+        match turn {
+            FlushTurn::Wait => {}
+            FlushTurn::Plain => self.sync(key),
+            FlushTurn::Alone => {
+                if let Err(error) = layers.is_to_be_written() {
+                    self.asked[key].outcome = Outcome::Failed(crate::outcome::errno(&error));
+                    return self.flushed(io, key, &[]);
+                }
+                self.asked[key].stage = TopStage::Sync(layers.own.take_dirty()); // before the sync (map.2)
+                self.sync(key);
+            }
+        }
+    }
+
+    pub(super) fn write_pages(&mut self, io: &mut Io<'_>, key: usize, pages: Vec<PageImage>, done: usize) {
+        let id: Id = lock(&self.layers.header).id;
+        let mut tickets = Vec::new();
+        for page in &pages[done..pages.len().min(done + PAGES_AT_ONCE)] {
+            let mut buffer = io.pool.get_anyway(BLOCK as usize);
+            page.encode(&id, buffer.bytes_mut());
+            let ticket = io.tickets.insert(Ticket { owner: 0, memory: Memory::Pool(buffer) });
+            tickets.push(ticket);
+            let at = page_offset(page.index, page.sequence);
+            let request = Request { op: Op::Write, flags: Flags::NONE, at, bytes: BLOCK, ..self.asked[key].request };
+            let segment = Segment { token: Token(ticket as u64), offset: Bytes(0), bytes: Bytes(BLOCK) };
+            self.step(key, TOP, request, std::iter::once(segment));
+        }
+        self.asked[key].stage = TopStage::Pages(pages, done, tickets);
+    }
+
+    /// A flush that was alone has ended.
+    pub(super) fn flushed(&mut self, io: &mut Io<'_>, key: usize, pages: &[PageImage]) {
+        let own = &self.layers.own;
+        match self.asked[key].outcome {
+            Outcome::Done => pages.iter().for_each(|page| own.written(page)),
+            Outcome::Failed(_) => pages.iter().for_each(|page| own.put_back(page)), // map.3
+        }
+        let waiting = lock(&self.device.gate).leave();
+        self.tell(io, waiting.into_iter());
+        self.end(io, key);
+    }
+}
