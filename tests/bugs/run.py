@@ -66,9 +66,12 @@ def copy(bugs):
             there.unlink()
     for name in files:
         content = (ROOT / name).read_bytes()
-        for bug in bugs:
-            if bug["file"] == name:
-                content = planted(bug, content.decode()).encode()
+        here = [bug for bug in bugs if bug["file"] == name]
+        for bug in here:
+            content = planted(bug, content.decode()).encode()
+        # Those too that are not compiled now are Rust.
+        if here and (wrong := subprocess.run(["rustfmt", "--edition", "2024", "--emit", "stdout"], input=content, capture_output=True)).returncode:
+            sys.exit(f"{name} with {', '.join(bug['name'] for bug in here)}:\n{wrong.stderr.decode()}")
         if name == "core/src/lib.rs":
             content += ASKED.encode()
         there = COPY / name
