@@ -121,7 +121,7 @@ def thought(fairlift, model, thinks, place, more):
         return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)["runs"][0]["iops"]
 
 
-LIVE = """- Linux shares what is synced of one file at once, too (below). What is won above it is the calls that are not made."""
+LIVE = """- Linux shares the syncs of one file, too (below). So a flush that Fairlift shares saves no flush of the disk, but the system calls of those who share it."""
 
 
 def mail_live(fairlift):

@@ -235,6 +235,14 @@ def a_base_that_somebody_writes_is_refused_and_many_servers_read_one(t):
     writer.serves("w")
 
 
+def scatter(t, client, wanted, layer, count=40):
+    """Writes sectors of this layer anywhere, to the disk and to what is wanted of it."""
+    for n in range(count):
+        offset = t.random.randrange(SIZE // 512) * 512
+        client.write(offset, piece := data(512, layer, n))
+        wanted[offset:offset + 512] = piece
+
+
 @test(fairlift_only=True)
 def a_chain_of_overlays_is_read_through_and_what_is_in_it_is_not_written(t):
     base(t)
@@ -243,10 +251,7 @@ def a_chain_of_overlays_is_read_through_and_what_is_in_it_is_not_written(t):
     for layer in range(3):
         server = t.server(f"a={overlay(t, top=f't{layer}', below=below)}")
         with server.connect("a") as client:
-            for n in range(40):
-                offset = t.random.randrange(SIZE // 512) * 512
-                client.write(offset, piece := data(512, layer, n))
-                wanted[offset:offset + 512] = piece
+            scatter(t, client, wanted, layer)
             client.trim(layer * MIB, 8192)
             wanted[layer * MIB:layer * MIB + 8192] = bytes(8192)
             equal(client.read(0, SIZE), bytes(wanted), f"the disk of layer {layer}")
@@ -272,10 +277,7 @@ def a_top_is_put_over_another_base_and_reads_as_before(t):
     for layer, below in enumerate(("base.img", "t0", "t1")):
         server = t.server(f"a={overlay(t, top=f't{layer}', below=below)}")
         with server.connect("a") as client:
-            for n in range(30):
-                offset = t.random.randrange(SIZE // 512) * 512
-                client.write(offset, piece := data(512, layer, n))
-                wanted[offset:offset + 512] = piece
+            scatter(t, client, wanted, layer)
         tool = lambda *words, code=0: t.run(BINARY, "overlay", *words, code=code)
         contains(tool("flatten", t.path(f"t{layer}"), code=1), "is in use by another server", "remove the export")
         server.stop()

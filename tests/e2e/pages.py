@@ -47,7 +47,8 @@ def run_page(t, page):
 def run_in_order(t, page, tools):
     shutil.rmtree(t.path("page"), ignore_errors=True)
     os.mkdir(t.path("page"))
-    script, wanted = ["set -euo pipefail", "set -m"], []
+    # A page that fails leaves nothing that runs, or its output would have no end.
+    script, wanted = ["set -euo pipefail", "set -m", "trap 'kill $(jobs -p) 2>/dev/null || true' EXIT"], []
     for kind, text in BLOCK.findall(page.read_text()):
         if kind == "sh":
             script += [f"echo '=== {len(wanted)}'", text, "sleep 1"]

@@ -39,18 +39,20 @@ enum OverlayCommand {
     },
     /// Put a top over the lowest of the files below it, with what lies between copied into it
     ///
-    /// What is read of it stays the same at any instant. It may be stopped, and the same command goes on. Nobody serves it meanwhile.
+    /// The disk reads the same before, during and after. A command that was stopped goes on when it is given again. A top that a server has
+    /// is refused: remove its export first.
     Flatten {
         /// The top
         top: PathBuf,
     },
     /// Put a top over another base; what would be read otherwise is copied into it
     ///
-    /// What is read of it stays the same at any instant. It may be stopped, and the same command goes on. Nobody serves it meanwhile.
+    /// The disk reads the same before, during and after. A command that was stopped goes on when it is given again. A top that a server has
+    /// is refused: remove its export first.
     Rebase {
         /// The top
         top: PathBuf,
-        /// What it is to lie over: an image, or another top
+        /// The new base: an image, or another top
         base: PathBuf,
     },
 }

@@ -247,7 +247,7 @@ fn a_wait_that_does_not_pay_is_seldom_tried_again() {
     assert!(waits * 10 < sent, "{waits} waits for {sent} flushes");
 }
 
-/// commit.3: a flush takes at least 6 ms and ends with a turn of 8 ms. One that waits for all four of these threads misses a turn.
+/// commit.3: a flush takes at least 6 ms and ends with a turn of 8 ms. A flush that waits for all four threads misses a turn.
 #[test]
 fn a_wait_that_brings_all_and_misses_a_turn_is_not_kept() {
     let rate = |group_commit| {
