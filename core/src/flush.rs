@@ -28,8 +28,8 @@
 //!          The device flush stays under way until the device answers, and no other starts before.
 //! flush.10  A write that is made durable ahead of the flush that will be asked for ([`Flush::begin_ahead`]) may have a flush in it.
 //!          So it begins only while no other such write and no flush is under way or asked for, and no flush starts until it has
-//!          ended. Nor does it begin where the last flush had company: who is released with others would keep them from the next
-//!          one meanwhile, and they share it anyway. If it fails, flush.7 holds: but not for a lack of space while nothing else was written, which is the write's own.
+//!          ended. Nor does it begin where the last flush had company: it would keep those who share the next one waiting. If it
+//!          fails, flush.7 holds: but not for a lack of space while nothing else was written, which is the write's own.
 //!
 //! This is a state machine without a lock, a clock or a device: [`Queue`](crate::Queue) drives one for each of its backings, the
 //! library one for threads and tasks. It counts flushes that are asked for, started and finished; of writes it only needs to know
