@@ -235,6 +235,30 @@ def a_base_that_somebody_writes_is_refused_and_many_servers_read_one(t):
     writer.serves("w")
 
 
+@test(fairlift_only=True)
+def a_dry_run_and_a_check_make_no_top_and_write_none(t):
+    base(t)
+    t.server(f"a={overlay(t)}").stop()
+    server = t.server(f"b={overlay(t, top='b.top')}")
+    config = t.path("checked.toml")
+    Path(config).write_text(f"[export.a]\nbacking = '{overlay(t)}'\n[export.c]\nbacking = '{overlay(t, top='c.top')}'\n")
+    there = lambda: {path: (os.stat(path).st_mtime_ns, sha256(path)) for path in map(str, Path(t.path("")).glob("*.top"))}
+    before = there()
+    contains(t.run(BINARY, "serve", "--check", "--config", config, "--listen", f"unix:{t.path('s')}"), "ok: 2 exports")
+    for backing in overlay(t), overlay(t, top="c.top"), overlay(t, top="c.top", more=",size=9m"):
+        contains(server.control("add", "export", f"x={backing}", "--dry-run"), 'export "x": added', "nothing was changed")
+    for backing, *why in [
+        (overlay(t, below="none.img", top="c.top"), "none.img: No such file"),
+        (overlay(t, more=",size=9m"), f"a disk of {SIZE} bytes"),
+        (overlay(t, top="none/c.top"), "cannot be made: No such file"),
+        (overlay(t, top="c.top", more=",size=1m"), "less than its base has"),
+    ]:
+        for flag in ["--dry-run"], []:
+            contains(server.control("add", "export", f"x={backing}", *flag, code=1), *why)
+    equal(there(), before, "the tops")
+    server.serves("b", SIZE)
+
+
 def scatter(t, client, wanted, layer, count=40):
     """Writes sectors of this layer anywhere, to the disk and to what is wanted of it."""
     for n in range(count):

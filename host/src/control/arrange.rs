@@ -9,20 +9,24 @@ use crate::Error;
 use crate::config::{self, Config};
 use crate::control::{naming, tenants};
 use crate::device::roots::Roots;
-use crate::device::{Device, Sharing};
+use crate::device::{Backing, Device, Sharing};
 use crate::disk::{Disk, Registered};
 use crate::export::Export;
 
 /// The devices opened so far, each once.
 pub(crate) struct Devices {
     roots: Roots,
+    open: OpenBacking,
     shared: HashMap<Sharing, Arc<dyn Device>>,
 }
 
+/// [`Backing::open`] to serve it, [`Backing::try_open`] to see whether it could be served.
+pub(crate) type OpenBacking = fn(&Backing, bool, &Roots) -> Result<Arc<dyn Device>, Error>;
+
 impl Devices {
     /// None so far; the files of all lie in the roots.
-    pub(crate) fn new(roots: Roots) -> Self {
-        Self { roots, shared: HashMap::new() }
+    pub(crate) fn new(roots: Roots, open: OpenBacking) -> Self {
+        Self { roots, open, shared: HashMap::new() }
     }
 
     /// Opens the backing of an export, if no other export that shares it has.
@@ -34,7 +38,7 @@ impl Devices {
         }
         // A backing that any of its exports may write is opened for writing.
         let read_only = export.read_only && !written.has(export);
-        let device = export.backing.open(read_only, &self.roots)?;
+        let device = (self.open)(&export.backing, read_only, &self.roots)?;
         if sharing != Sharing::Nothing {
             self.shared.insert(sharing, Arc::clone(&device));
         }

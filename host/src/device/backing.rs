@@ -92,6 +92,11 @@ pub(crate) trait BackingKind {
 
     /// Opens it, a file in the roots.
     fn open(&self, read_only: bool, roots: &Roots) -> Result<Arc<dyn Device>, Error>;
+
+    /// Opens it to see whether it can be opened, and what it is: nothing of it is changed, and nothing is made.
+    fn try_open(&self, read_only: bool, roots: &Roots) -> Result<Arc<dyn Device>, Error> {
+        self.open(read_only, roots)
+    }
 }
 
 macro_rules! backings {
@@ -204,6 +209,11 @@ impl Backing {
     /// Opens it, a file in the roots.
     pub(crate) fn open(&self, read_only: bool, roots: &Roots) -> Result<Arc<dyn Device>, Error> {
         self.kind().open(read_only, roots)
+    }
+
+    /// Opens it to see whether it can be opened, and what it is: nothing of it is changed, and nothing is made.
+    pub(crate) fn try_open(&self, read_only: bool, roots: &Roots) -> Result<Arc<dyn Device>, Error> {
+        self.kind().try_open(read_only, roots)
     }
 }
 

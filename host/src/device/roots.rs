@@ -9,6 +9,7 @@
 //! roots.2  The roots' directories are opened once, when the server starts. What is put in the place of one later is another one.
 //! roots.3  A path is looked at in the roots before anything else is done with it, also if its file is open under another name.
 
+use std::ffi::OsStr;
 use std::fmt::Write as _;
 use std::fs;
 use std::io;
@@ -16,7 +17,7 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf, absolute};
 use std::sync::Arc;
 
-use rustix::fs::{Mode, OFlags, ResolveFlags};
+use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
 use super::Backing;
@@ -142,6 +143,22 @@ impl<'a> RootedPath<'a> {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok((self.open(OFlags::RDWR)?, false)),
             made => Ok((made?, true)),
         }
+    }
+
+    /// Makes a file without a name, in this directory, for its owner alone: it goes when it is closed. Where the file system knows no such
+    /// files it has a name like `like` for a moment.
+    pub(crate) fn make_unnamed(&self, like: &OsStr) -> io::Result<fs::File> {
+        let mode = Mode::RUSR | Mode::WUSR;
+        match self.open_as(OFlags::RDWR | OFlags::TMPFILE, mode) {
+            Err(error) if matches!(error.raw_os_error(), Some(libc::EOPNOTSUPP | libc::EISDIR)) => {}
+            made => return made,
+        }
+        let directory = self.open(OFlags::RDONLY | OFlags::DIRECTORY)?;
+        let name = format!(".{}.{}", like.to_string_lossy(), std::process::id());
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file = rustix::fs::openat(&directory, &*name, flags, mode)?;
+        rustix::fs::unlinkat(&directory, &*name, AtFlags::empty())?;
+        Ok(file.into())
     }
 
     /// What is there; opening it could wait, as that of a fifo does for its other end.

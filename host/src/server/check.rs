@@ -6,7 +6,7 @@ use super::{Server, workers};
 use crate::Error;
 use crate::config::{self, Config};
 use crate::control::arrange::{Devices, Written, arrange, export};
-use crate::device::{Device, roots::Roots};
+use crate::device::{Backing, Device, roots::Roots};
 use crate::export::clients::Served;
 use crate::export::listen;
 use crate::kernel::ring::Choice;
@@ -62,7 +62,7 @@ impl Server {
                 return Err(errors);
             }
         };
-        let mut devices = Devices::new(roots);
+        let mut devices = Devices::new(roots, Backing::try_open);
         let written = Written::by(&config.exports);
         let open = |one| devices.open(one, &written).map_err(|error| errors.push(error)).ok();
         let opened: Vec<_> = config.exports.iter().filter_map(open).collect();

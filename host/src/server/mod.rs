@@ -22,7 +22,7 @@ use crate::control::arrange::{Arranged, Devices, Written, arrange, export};
 use crate::control::live::Live;
 use crate::control::trace::Traced;
 use crate::control::{Becomes, Edit, Event, Leave, Made, Of, Refused, State, Step, Trace, View};
-use crate::device::{self, roots::Roots};
+use crate::device::{self, Backing, roots::Roots};
 use crate::disk::{Disk, Disks};
 use crate::export::clients::{Clients, Served};
 use crate::export::listen::{self, Listening};
@@ -409,7 +409,7 @@ impl Server {
         engine.say();
         let files = engine.files;
         let roots = Roots::open(&config.roots)?;
-        let mut devices = Devices::new(roots.clone());
+        let mut devices = Devices::new(roots.clone(), Backing::open);
         let written = Written::by(&config.exports);
         let opened: Vec<_> = config.exports.iter().map(|e| devices.open(e, &written)).collect::<Result<_, _>>()?;
         let foreign = check::foreign(&config.exports, &opened);

@@ -98,6 +98,10 @@ impl BackingKind for Faulty {
     fn open(&self, read_only: bool, roots: &Roots) -> Result<Arc<dyn Device>, Error> {
         Ok(Arc::new(BeforeDevice::new(self, self.inner.open(read_only, roots)?)))
     }
+
+    fn try_open(&self, read_only: bool, roots: &Roots) -> Result<Arc<dyn Device>, Error> {
+        Ok(Arc::new(BeforeDevice::new(self, self.inner.try_open(read_only, roots)?)))
+    }
 }
 
 /// Reads `RULES,inner=BACKING`: all that follows is the inner backing's. The rules themselves are read when it is known where they are.

@@ -5,10 +5,13 @@
 //! make.2  What is below is opened once in a process for all that have it, and known by its file: a thousand overlays of one base have one
 //!         descriptor of it, one lock, one map.
 //! make.3  A top that others lie over is durable before they are, also if the server that wrote it was killed.
+//! make.4  What is tried only (a dry run, a check of a config file) leaves the directory and all files as they were: a top that would be made
+//!         is made without a name, where it would be, and goes when it is closed.
 
 use std::collections::HashMap;
 use std::fs;
 use std::io;
+use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf, absolute};
 use std::sync::{Arc, LazyLock, Weak};
@@ -340,10 +343,30 @@ fn read_map(store: &dyn Store, header: &Header) -> Result<(Own, Vec<u64>), Strin
 impl Overlay {
     pub(super) fn open(said: &Layered, read_only: bool, roots: &Roots) -> Result<Self, String> {
         let place = roots.place(&said.top)?;
-        // BlockState, so that what is below a top that is made is opened once.
-        let _below = if is_to_be_made(&place)? { Some(make(said, &place, read_only, roots)?) } else { None };
-        let access = FileAccess { direct: said.direct, is_raw: true, ..FileAccess::default() };
-        let file = Arc::new(File::open(&place, access, read_only).map_err(|error| why_of(error, |why| why))?);
+        // Held, so that what is below a top that is made is opened once.
+        let _below = match is_to_be_made(&place)? {
+            true => Some(NewFile::of(said, read_only, roots)?.make(&place)?),
+            false => None,
+        };
+        Self::of_top(said, open_file(said, &place, read_only)?, (read_only, true), roots)
+    }
+
+    /// The same, to see whether it can be: no top is made, and none is written (make.4).
+    pub(super) fn try_open(said: &Layered, read_only: bool, roots: &Roots) -> Result<Self, String> {
+        let place = roots.place(&said.top)?;
+        if !is_to_be_made(&place)? {
+            return Self::of_top(said, open_file(said, &place, read_only)?, (read_only, false), roots);
+        }
+        let new = NewFile::of(said, read_only, roots)?;
+        let file = new.make_unnamed(&place, roots)?;
+        let place = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
+        let opened = open_file(said, &RootedPath::anywhere(&place), false)?;
+        Self::of_top(said, opened.renamed(&said.top), (read_only, false), roots)
+    }
+
+    /// Of a top that is open; `begins`: it says from now on that it may be written, unless that is so for reading only.
+    fn of_top(said: &Layered, file: File, (read_only, begins): (bool, bool), roots: &Roots) -> Result<Self, String> {
+        let file = Arc::new(file);
         let Slots { counts, .. } = read_header(&*file)?;
         let header = counts.expect("it was looked for");
         if let Some(size) = said.size.filter(|size| *size != header.size) {
@@ -358,7 +381,8 @@ impl Overlay {
         }
         tracing::info!(top = %said.top.display(), base = %base.display(), layers = below.files.len(), "overlay opened");
         let access = Access { top: said.direct, base: said.base_direct };
-        Ok(Self::of(said.top.clone(), Layers::of(file, header, below, base, read_only)?, access, read_only))
+        let layers = Layers::of(file, header, below, base, read_only || !begins)?;
+        Ok(Self::of(said.top.clone(), layers, access, read_only))
     }
 
     /// Of layers that are open.
@@ -376,6 +400,11 @@ impl Overlay {
             faults: Default::default(),
         }
     }
+}
+
+fn open_file(said: &Layered, place: &RootedPath<'_>, read_only: bool) -> Result<File, String> {
+    let access = FileAccess { direct: said.direct, is_raw: true, ..FileAccess::default() };
+    File::open(place, access, read_only).map_err(|error| why_of(error, |why| why))
 }
 
 /// What lies below a top, and where it was found: what was said, if that is what the top lies over. After forks it is what lies at the
@@ -454,40 +483,79 @@ fn is_to_be_made(place: &RootedPath<'_>) -> Result<bool, String> {
     }
 }
 
-/// Makes a top (make.1).
-fn make(said: &Layered, place: &RootedPath<'_>, read_only: bool, roots: &Roots) -> Result<Arc<Below>, String> {
-    if read_only {
-        return Err("is not there, and a top is not made for an export that is read-only".into());
-    }
-    let Some(base) = &said.base else { return Err("is not there; base=PATH says over what it is to be made".into()) };
-    let below = Below::open(base, said.base_direct, roots, 1)?;
-    let size = said.size.unwrap_or(below.size);
-    if size < below.size {
-        return Err(format!("size={size} is less than its base has ({} bytes); it may be more", below.size));
-    }
-    if size == 0 || size > SIZE_MAX {
-        return Err(format!("a disk of {size} bytes is not possible: it has at most {SIZE_MAX}"));
-    }
-    let path = absolute(base).map_err(|error| error.to_string())?;
-    let header = Header { sequence: 1, size, id: draw()?, opened: 0, clean: true, base: Base { path, is: below.is } };
-    let bytes = header.encode()?;
-    let fail = |error: io::Error| format!("cannot be made: {error}");
-    let (file, is_new) = place.make().map_err(fail)?;
-    let write = || {
-        file.set_len(file_len(size))?;
-        file.write_all_at(&bytes, header_offset(1))?;
-        file.sync_all()?;
-        let directory = place.path.parent().filter(|one| !one.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        fs::File::open(directory)?.sync_all()
-    };
-    write().map_err(|error| {
-        if is_new {
-            let _ = fs::remove_file(place.path);
+/// A top that is to be made.
+struct NewFile {
+    below: Arc<Below>,
+    header: Header,
+    bytes: Vec<u8>,
+}
+
+impl NewFile {
+    fn of(said: &Layered, read_only: bool, roots: &Roots) -> Result<Self, String> {
+        if read_only {
+            return Err("is not there, and a top is not made for an export that is read-only".into());
         }
-        fail(error)
-    })?;
-    tracing::info!(top = %place.path.display(), base = %base.display(), size, "overlay made");
-    Ok(below)
+        let Some(base) = &said.base else {
+            return Err("is not there; base=PATH says over what it is to be made".into());
+        };
+        let below = Below::open(base, said.base_direct, roots, 1)?;
+        let size = said.size.unwrap_or(below.size);
+        if size < below.size {
+            return Err(format!("size={size} is less than its base has ({} bytes); it may be more", below.size));
+        }
+        if size == 0 || size > SIZE_MAX {
+            return Err(format!("a disk of {size} bytes is not possible: it has at most {SIZE_MAX}"));
+        }
+        let path = absolute(base).map_err(|error| error.to_string())?;
+        let base = Base { path, is: below.is };
+        let header = Header { sequence: 1, size, id: draw()?, opened: 0, clean: true, base };
+        let bytes = header.encode()?;
+        Ok(Self { below, header, bytes })
+    }
+
+    /// Makes the file (make.1), and answers what is below.
+    fn make(self, place: &RootedPath<'_>) -> Result<Arc<Below>, String> {
+        let (file, is_new) = place.make().map_err(cannot_be_made)?;
+        let write = || {
+            self.write(&file)?;
+            file.sync_all()?;
+            fs::File::open(directory_of(place.path))?.sync_all()
+        };
+        write().map_err(|error| {
+            if is_new {
+                let _ = fs::remove_file(place.path);
+            }
+            cannot_be_made(error)
+        })?;
+        let Header { size, base, .. } = &self.header;
+        tracing::info!(top = %place.path.display(), base = %base.path.display(), size, "overlay made");
+        Ok(self.below)
+    }
+
+    /// Makes a file without a name in the directory of a path. It goes when it is closed.
+    fn make_unnamed(&self, place: &RootedPath<'_>, roots: &Roots) -> Result<fs::File, String> {
+        let is_there = |error: &io::Error| error.kind() != io::ErrorKind::NotFound;
+        place.open(OFlags::RDWR).err().filter(is_there).map_or(Ok(()), |error| Err(cannot_be_made(error)))?;
+        let make = |directory: &RootedPath<'_>| {
+            let file = directory.make_unnamed(place.path.file_name().unwrap_or_default())?;
+            self.write(&file)?;
+            Ok(file)
+        };
+        make(&roots.place(directory_of(place.path))?).map_err(cannot_be_made)
+    }
+
+    fn write(&self, file: &fs::File) -> io::Result<()> {
+        file.set_len(file_len(self.header.size))?;
+        file.write_all_at(&self.bytes, header_offset(1))
+    }
+}
+
+fn cannot_be_made(error: io::Error) -> String {
+    format!("cannot be made: {error}")
+}
+
+fn directory_of(path: &Path) -> &Path {
+    path.parent().filter(|one| !one.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
 pub(super) fn draw() -> Result<Id, String> {

@@ -67,8 +67,20 @@ impl BackingKind for Layered {
     }
 
     fn open(&self, read_only: bool, roots: &Roots) -> Result<Arc<dyn Device>, Error> {
-        let fail = |why| Error::Backing { what: self.about().name, why };
-        Ok(Arc::new(Overlay::open(self, read_only, roots).map_err(fail)?))
+        self.opened(Overlay::open(self, read_only, roots))
+    }
+
+    fn try_open(&self, read_only: bool, roots: &Roots) -> Result<Arc<dyn Device>, Error> {
+        self.opened(Overlay::try_open(self, read_only, roots))
+    }
+}
+
+impl Layered {
+    fn opened(&self, opened: Result<Overlay, String>) -> Result<Arc<dyn Device>, Error> {
+        match opened {
+            Ok(overlay) => Ok(Arc::new(overlay)),
+            Err(why) => Err(Error::Backing { what: self.about().name, why }),
+        }
     }
 }
 

@@ -8,7 +8,8 @@ use fairlift_core::sched::Kind;
 use super::super::{Live, Opened};
 use super::{Draft, Why};
 use crate::config;
-use crate::control::{arrange, naming};
+use crate::control::arrange::{self, OpenBacking};
+use crate::control::naming;
 use crate::device::{Backing, Device, Sharing};
 use crate::disk::{Disk, Registered};
 use crate::export::clients::Served;
@@ -34,7 +35,10 @@ impl Live {
         let named = said.disk.map(|disk| draft.config.disks[disk].name.clone());
         let opened = match draft.find_opened(&said, named.as_deref())? {
             Some(at) => at,
-            None => self.open(backend, draft, &said, named.as_deref())?,
+            None => {
+                let open = if dry_run { Backing::try_open } else { Backing::open };
+                self.open(backend, draft, (&said, open), named.as_deref())?
+            }
         };
         let one = draft.opened[opened].clone();
         let home = draft.name(one.disk);
@@ -64,11 +68,11 @@ impl Live {
         &self,
         backend: &Backend,
         draft: &mut Draft,
-        said: &config::Export,
+        (said, open): (&config::Export, OpenBacking),
         named: Option<&str>,
     ) -> Result<usize, Why> {
         self.is_left(said)?;
-        let device = said.backing.open(said.read_only, &self.roots)?;
+        let device = open(&said.backing, said.read_only, &self.roots)?;
         match device.foreign() {
             Some(why) if !said.read_only => {
                 return Err(Why::No(format!("export \"{}\": {why}; read_only=true serves it as it is", said.name)));

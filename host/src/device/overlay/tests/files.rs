@@ -1,6 +1,7 @@
 //! Tops in real files: made once, known again, over each other.
 
 use std::path::PathBuf;
+use std::time::SystemTime;
 
 use super::super::*;
 use crate::config;
@@ -23,6 +24,21 @@ impl Directory {
 
     pub(in super::super) fn open(&self, words: &str) -> Result<Arc<dyn Device>, String> {
         self.said(words)?.open(false, &Default::default()).map_err(|error| error.to_string())
+    }
+
+    fn tries(&self, words: &str) -> Result<Arc<dyn Device>, String> {
+        self.said(words)?.try_open(false, &Default::default()).map_err(|error| error.to_string())
+    }
+
+    /// All that is in it: names, contents, times of change.
+    fn all(&self) -> Vec<(PathBuf, SystemTime, Option<Vec<u8>>)> {
+        let one = |path: PathBuf| {
+            let changed = std::fs::metadata(&path).unwrap().modified().unwrap();
+            let content = std::fs::read(&path).ok();
+            (path, changed, content)
+        };
+        let files = std::fs::read_dir(&self.0).unwrap().map(|entry| entry.unwrap().path());
+        files.chain([self.0.clone()]).map(one).collect()
     }
 
     pub(in super::super) fn said(&self, words: &str) -> Result<config::Backing, String> {
@@ -94,4 +110,36 @@ fn tops_lie_over_tops_up_to_eight_and_what_is_below_is_opened_once() {
     assert!(refused("top=x").contains("was opened to be written since"));
     assert!(look(&directory.at("t3")).unwrap().findings[0].what.contains("was opened to be written since"));
     assert_eq!(look(&directory.at("t2")).unwrap().below, [directory.at("t1"), directory.at("base")]);
+}
+
+/// make.4
+#[test]
+fn what_is_tried_is_refused_as_it_would_be_and_nothing_is_made_or_written() {
+    let directory = Directory::new("tried");
+    drop(directory.open("base=base,top=a").unwrap());
+    drop(directory.open("base=a,top=b").unwrap());
+    std::fs::write(directory.at("empty"), []).unwrap();
+    std::fs::write(directory.at("other"), [1; 4096]).unwrap();
+    let before = directory.all();
+    for words in ["base=base,top=a", "top=b", "base=base,top=new", "base=a,top=new", "base=base,top=empty"] {
+        let facts = directory.tries(words).unwrap().facts();
+        assert_eq!((facts.size, facts.read_only), (1 << 20, false), "{words}");
+        assert!(facts.home.is_some(), "it is on the disk where its top would be");
+    }
+    assert_eq!(directory.tries("base=base,top=new,size=2m").unwrap().facts().size, 2 << 20);
+    for words in [
+        "top=none",
+        "base=none,top=new",
+        "base=base,top=new,size=512k",
+        "base=base,top=none/new",
+        "base=other,top=a",
+        "base=other,top=b",
+        "base=b,top=other",
+        "base=base,top=a,size=2m",
+    ] {
+        let why = directory.tries(words).map(drop).unwrap_err();
+        assert!(directory.all() == before, "{words}");
+        assert_eq!(directory.open(words).map(drop), Err(why), "{words}");
+    }
+    assert!(directory.all() == before, "what is tried or refused leaves all as it was");
 }
