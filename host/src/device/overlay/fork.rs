@@ -109,10 +109,12 @@ pub(super) fn freeze_by<S: Steps>(
         overlay.switch(&layers, made);
         path
     });
-    overlay.go_on(wake);
     if path.is_err() {
         steps.give_up();
+        // It may say by now that it was closed. Else those that lie over it after a kill would take what comes now for durable (make.3).
+        let _ = layers.is_to_be_written(); // if that fails, the next flush does it
     }
+    overlay.go_on(wake);
     path.and_then(|path| at(&path, None))
 }
 
