@@ -42,7 +42,7 @@ pub use server::{Foreign, Handle, Server};
 
 /// Overlays: looking at their files.
 pub mod overlay {
-    pub use crate::device::overlay::{Finding, Shifted, TopInfo, flatten, format, look, rebase};
+    pub use crate::device::overlay::{Finding, Shifted, TopInfo, commit, flatten, format, look, rebase};
 }
 
 pub(crate) use fairlift_threads::{clock, outcome, sync};

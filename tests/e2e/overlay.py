@@ -1,5 +1,7 @@
 """`overlay:`: a disk that is its base until it is written, in files that outlive the server."""
 
+import resource
+
 from harness import *
 from nbdclient import HOLE, LIST_META, REQ_ONE, SET_META, WRITE, ZERO, NbdError, Session
 
@@ -322,6 +324,133 @@ def a_top_is_put_over_another_base_and_reads_as_before(t):
     contains(tool("check", t.path("t2")), "nothing is wrong")
     reads_as_before()
     contains(tool("rebase", t.path("t2"), t.path("none.img"), code=1), "none.img: No such file")
+
+
+def commit(t, top="a.top", code=0, **how):
+    """The command, on a top; with `how`, how its process is started. What it says."""
+    done = subprocess.run([BINARY, "overlay", "commit", "--write-to-base", t.path(top)], capture_output=True, text=True, **how)
+    equal(done.returncode, code, f"the exit code of a commit: {done.stdout}{done.stderr}")
+    return done.stdout + done.stderr
+
+
+def written(t, top="a.top", below="base.img", content=WHOLE):
+    """A top that was written anywhere, and what its disk holds."""
+    server, wanted = t.server(f"a={overlay(t, top=top, below=below)}"), bytearray(content)
+    with server.connect("a") as client:
+        scatter(t, client, wanted, top)
+        client.trim(MIB, 64 * KIB)
+        wanted[MIB:MIB + 64 * KIB] = bytes(64 * KIB)
+        client.write(len(content) - 1000, piece := data(1000, top))
+        wanted[-1000:] = piece
+    server.stop()
+    return bytes(wanted)
+
+
+def serves(t, wanted, top="a.top"):
+    server = t.server(f"a=overlay:top={t.path(top)}")
+    with server.connect("a") as client:
+        equal(client.read(0, len(wanted)), wanted, f"the disk of {top}")
+    return server
+
+
+@test(fairlift_only=True)
+def what_a_top_has_is_written_into_its_base_and_the_top_goes_on_empty(t):
+    for length in SIZE, SIZE - 3000:
+        image = base(t, content=WHOLE[:length])
+        tool = lambda *words, code=0: t.run(BINARY, "overlay", *words, code=code)
+        wanted = written(t, content=WHOLE[:length])
+        contains(tool("commit", t.path("a.top"), code=1), image, "--write-to-base")
+        contains(commit(t), "done, ", "written into its base")
+        equal(Path(image).read_bytes(), wanted, "the base")
+        contains(tool("info", t.path("a.top")), "data     0 B", "zeroes   0 B")
+        contains(tool("check", t.path("a.top")), "nothing is wrong")
+        assert takes(t.path("a.top")) <= 64 * KIB, f"an empty top takes {takes(t.path('a.top'))} bytes"
+        contains(commit(t), "done, 0 B")
+        serves(t, wanted).stop()
+        wanted = written(t, content=wanted)
+        commit(t)
+        equal(Path(image).read_bytes(), wanted, "the base, once more")
+        os.remove(t.path("a.top"))
+
+
+@test(fairlift_only=True)
+def a_top_is_written_into_another_top_and_those_above_it_stay_good(t):
+    base(t)
+    wanted = written(t, "t0")
+    wanted = written(t, "t1", "t0", wanted)
+    above = written(t, "t2", "t1", wanted)
+    commit(t, "t1")
+    contains(t.run(BINARY, "overlay", "info", t.path("t1")), "data     0 B", "t0")
+    t.run("cp", "--sparse=always", t.path("t1"), t.path("copy"))  # t1 itself would be written, once served
+    serves(t, wanted, "copy").stop()
+    os.remove(t.path("copy"))
+    serves(t, above, "t2").stop()
+    commit(t, "t1")
+    commit(t, "t2")
+    serves(t, above, "t2").stop()
+    contains(t.run(BINARY, "overlay", "check", t.path("t2")), "nothing is wrong")
+
+
+@test(fairlift_only=True)
+def a_base_that_others_need_is_not_written(t):
+    image = base(t)
+    before = sha256(image)
+    wanted = written(t)
+    other = t.server(f"b={overlay(t, top='b.top')}")
+    contains(commit(t, code=1), "base.img", "in use by another server", "remove their exports")
+    other.stop()
+    contains(commit(t, code=1), f"{t.path('b.top')} lies over {image} too", "fairlift overlay rebase")
+    os.remove(t.path("b.top"))
+    server = serves(t, wanted)
+    contains(commit(t, code=1), "a.top", "in use by another server")
+    server.stop()
+    t.server(f"l={overlay(t, top='large.top', more=',size=9m')}").stop()
+    contains(commit(t, "large.top", code=1), f"has {9 * MIB} bytes", f"has {SIZE}")
+    os.remove(t.path("large.top"))
+    equal(sha256(image), before, "the base that was not written")
+    with open(image, "r+b") as file:
+        file.write(b"x")
+    contains(commit(t, code=1), "was changed since")
+
+
+@test(fairlift_only=True)
+def a_commit_that_is_killed_leaves_the_disk_as_it_is_and_goes_on(t):
+    image = base(t)
+    wanted = written(t)
+    # A write beyond that ends the process, at once.
+    limit = lambda size: dict(preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (size, size)))
+    for end in 2 * MIB, 6 * MIB:
+        commit(t, code=-signal.SIGXFSZ, **limit(end))
+        assert Path(image).read_bytes() not in (WHOLE, wanted), "the base is written in part"
+    top = t.path("a.top")
+    for words, code in (("check", top), 1), (("info", top), 0), (("flatten", top), 1), (("rebase", top, image), 1):
+        contains(t.run(BINARY, "overlay", *words, code=code), "is being written into its base", f"commit --write-to-base {top}")
+    assert json.loads(t.run(BINARY, "overlay", "info", "--json", top))["commits"]
+    other = base(t, "other.img", data(SIZE, 1))
+    contains(t.serve_fails(f"a={overlay(t, below='other.img')}", "--listen", f"unix:{t.path('s')}"), "was changed since")
+    server = serves(t, wanted)
+    contains(server.log(), "is being written into its base")
+    contains(server.control("fork", "a", "b", code=1), "is being written into its base", "remove this export")
+    with server.connect("a") as client:
+        client.write(5000, piece := data(5000, 9))
+        wanted = wanted[:5000] + piece + wanted[10000:]
+    server.stop()
+    assert not os.path.exists(t.path("a.top.1")) and not os.path.exists(t.path("b.top"))
+    contains(commit(t), "done, ")
+    equal(Path(image).read_bytes(), wanted, "the base")
+    contains(t.run(BINARY, "overlay", "check", top), "nothing is wrong")
+    serves(t, wanted).stop()
+    # Killed at any instant.
+    for n in range(10):
+        wanted = written(t, content=wanted)
+        process = subprocess.Popen([BINARY, "overlay", "commit", "--write-to-base", top], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        time.sleep(t.random.random() * 0.03)
+        process.kill()
+        process.wait()
+        serves(t, wanted).stop()
+        if n % 2:
+            commit(t)
+            equal(Path(image).read_bytes(), wanted, "the base")
 
 
 @test(fairlift_only=True)

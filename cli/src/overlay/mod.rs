@@ -1,4 +1,4 @@
-//! `fairlift overlay`: what the files of overlays are, what is wrong with them, and what they lie over.
+//! `fairlift overlay`: what the files of overlays are, what is wrong with them, what they lie over, and how a base gets what a top has.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use clap::{Args, Subcommand};
 use fairlift::overlay::format::{BLOCK, Fingerprint};
-use fairlift::overlay::{Shifted, TopInfo, flatten, look, rebase};
+use fairlift::overlay::{Shifted, TopInfo, commit, flatten, look, rebase};
 use serde_json::json;
 
 use crate::terminal::progress::bar;
@@ -15,7 +15,7 @@ use crate::terminal::stop::stop_on_signal;
 use crate::terminal::{complaint, output};
 use crate::words::units::show_size;
 
-/// Look at the tops of overlays (overlay:base=PATH,top=PATH), or put one over another base
+/// Look at the tops of overlays (overlay:base=PATH,top=PATH), put one over another base, or write one into its base
 #[derive(Debug, Args)]
 pub(crate) struct OverlayArgs {
     #[command(subcommand)]
@@ -55,6 +55,18 @@ enum OverlayCommand {
         /// The new base: an image, or another top
         base: PathBuf,
     },
+    /// Write what is in a top into its base, and empty the top
+    ///
+    /// The disk reads the same before, during and after. All other disks over that base would not: their tops are refused from then on. One that is
+    /// seen, beside the top or the base, stops the command before it changes anything; whether there is one elsewhere, you must know. A command that
+    /// was stopped goes on when it is given again. A top or base that a server has is refused: remove its exports first.
+    Commit {
+        /// The top
+        top: PathBuf,
+        /// No other top lies over the base, and it may be changed
+        #[arg(long)]
+        write_to_base: bool,
+    },
 }
 
 /// How long a command may take before its progress is shown.
@@ -66,8 +78,12 @@ pub(crate) fn overlay(args: &OverlayArgs) -> ExitCode {
             look(top).map(|told| (if *json { as_json(top, &told) } else { as_text(top, &told) }, true))
         }
         OverlayCommand::Check { top } => look(top).map(|told| (findings(top, &told), told.findings.is_empty())),
-        OverlayCommand::Flatten { top } => shift(top, |goes_on| flatten(top, goes_on)),
-        OverlayCommand::Rebase { top, base } => shift(top, |goes_on| rebase(top, base, goes_on)),
+        OverlayCommand::Flatten { top } => shift(top, "copied into it", |goes_on| flatten(top, goes_on)),
+        OverlayCommand::Rebase { top, base } => shift(top, "copied into it", |goes_on| rebase(top, base, goes_on)),
+        OverlayCommand::Commit { top, write_to_base: true } => {
+            shift(top, "written into its base", |goes_on| commit(top, goes_on))
+        }
+        OverlayCommand::Commit { top, .. } => look(top).and_then(|told| Err(asks(top, &told))),
     };
     match done
         .and_then(|(text, is_well)| output::print(text.as_bytes()).map_err(|error| error.to_string()).map(|()| is_well))
@@ -81,7 +97,11 @@ pub(crate) fn overlay(args: &OverlayArgs) -> ExitCode {
 type GoesOn<'a> = &'a mut dyn FnMut(u64, u64) -> bool;
 
 /// Does what may take long, with its progress, until Ctrl-C.
-fn shift(top: &Path, does: impl FnOnce(GoesOn<'_>) -> Result<Shifted, String>) -> Result<(String, bool), String> {
+fn shift(
+    top: &Path,
+    what: &str,
+    does: impl FnOnce(GoesOn<'_>) -> Result<Shifted, String>,
+) -> Result<(String, bool), String> {
     let stop = stop_on_signal().map_err(|error| error.to_string())?;
     let (start, mut shown) = (Instant::now(), None);
     let done = does(&mut |looked_at, size| {
@@ -95,9 +115,18 @@ fn shift(top: &Path, does: impl FnOnce(GoesOn<'_>) -> Result<Shifted, String>) -
     shown.iter().for_each(|bar| bar.finish_and_clear());
     let top = top.display();
     match done? {
-        Shifted::Done(copied) => Ok((format!("{top}: done, {} copied into it\n", show_size(copied)), true)),
+        Shifted::Done(bytes) => Ok((format!("{top}: done, {} {what}\n", show_size(bytes)), true)),
         Shifted::Stopped => Err(format!("{top}: stopped; it reads as before, and the same command goes on")),
     }
+}
+
+/// Of a top that was not said to be written into its base.
+fn asks(top: &Path, told: &TopInfo) -> String {
+    format!(
+        "{}: this changes its base {}, and all other tops over that are refused from then on. If there are none, say so: --write-to-base",
+        top.display(),
+        told.header.base.path.display()
+    )
 }
 
 fn as_text(top: &Path, told: &TopInfo) -> String {
@@ -131,6 +160,7 @@ fn as_json(top: &Path, told: &TopInfo) -> String {
         "id": id(&header.id),
         "opened": header.opened,
         "closed": header.clean,
+        "commits": header.commits,
         "base": base,
         "below": below,
         "findings": findings.iter().map(|one| json!({ "what": one.what, "refused": one.is_fatal })).collect::<Vec<_>>(),

@@ -159,6 +159,10 @@ const EXAMPLES: [(&str, &[Example]); 26] = [
                 "Its forks have made a long chain; it is to lie over the image alone:",
             ),
             ("fairlift overlay rebase alice.top new.img", "The image was made anew; alice's disk stays as it is:"),
+            (
+                "fairlift overlay commit --write-to-base alice.top",
+                "No other disk lies over debian.img, and it is to become what alice's disk is:",
+            ),
         ],
     ),
     ("fairlift-events", &[("fairlift events", "What happens, as it happens:")]),

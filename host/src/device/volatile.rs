@@ -108,6 +108,12 @@ impl Volatile {
         content.ends(request, Outcome::Done, Landing::Last);
     }
 
+    pub(crate) fn erase(&self, at: u64, len: u64) {
+        let mut content = self.content();
+        let request = self.submit(&mut content, Op::WriteZeroes, at, len, None);
+        content.ends(request, Outcome::Done, Landing::Last);
+    }
+
     pub(crate) fn get(&self, at: u64, bytes: &mut [u8]) {
         let content = self.content();
         for (sector, bytes) in (at / SECTOR..).zip(bytes.chunks_exact_mut(SECTOR as usize)) {

@@ -203,7 +203,6 @@ impl<F: Front> Worker<F> {
                 self.engine.answer_bell(!completion.goes_on());
                 self.look_around(now);
             }
-            Source::Look { disk, place } => self.engine.look(disk, place),
             Source::Nobody => {}
         }
     }

@@ -16,6 +16,7 @@ use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf, absolute};
 use std::sync::{Arc, LazyLock, Weak};
 
+use fairlift_core::{Flags, Outcome};
 use ring::rand::{SecureRandom as _, SystemRandom};
 use rustix::fs::OFlags;
 
@@ -29,10 +30,10 @@ use super::map::{Merged, Own};
 use super::pause::Pause;
 use super::words::Layered;
 use super::{Layers, Overlay};
-use crate::device::Device;
 use crate::device::file::words::{Direct, FileAccess};
 use crate::device::file::{self, File};
 use crate::device::roots::{RootedPath, Roots};
+use crate::device::{Device, Inline};
 use crate::kernel::buffer::Pages;
 use crate::sync::{Mutex, lock};
 
@@ -44,6 +45,14 @@ pub(super) trait Store: Send + Sync {
     fn read_at(&self, into: &mut [u8], at: u64) -> io::Result<()>;
     fn write_at(&self, from: &[u8], at: u64) -> io::Result<()>;
     fn sync(&self) -> io::Result<()>;
+    /// The same, and what the file says of itself: its time of change.
+    fn sync_all(&self) -> io::Result<()> {
+        self.sync()
+    }
+    /// Bytes read as zeroes from now on, and take no room where that can be.
+    fn zero(&self, at: u64, len: u64) -> io::Result<()>;
+    /// Bytes are read by nobody any more, and take no room where that can be.
+    fn discard(&self, at: u64, len: u64) -> io::Result<()>;
     fn len(&self) -> io::Result<u64>;
     /// Where the next data begins, at or after a byte; `None`: there is none.
     fn next_data(&self, at: u64) -> Option<u64>;
@@ -66,6 +75,14 @@ impl Store for fs::File {
 
     fn sync(&self) -> io::Result<()> {
         self.sync_data()
+    }
+
+    fn zero(&self, _at: u64, _len: u64) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    fn discard(&self, _at: u64, _len: u64) -> io::Result<()> {
+        Ok(())
     }
 
     /// Of a block device too.
@@ -91,6 +108,18 @@ impl Store for File {
         self.handle().sync()
     }
 
+    fn sync_all(&self) -> io::Result<()> {
+        self.handle().sync_all()
+    }
+
+    fn zero(&self, at: u64, len: u64) -> io::Result<()> {
+        result(Inline::write_zeroes(self, at, len, Flags::NONE))
+    }
+
+    fn discard(&self, at: u64, len: u64) -> io::Result<()> {
+        result(Inline::discard(self, at, len))
+    }
+
     fn len(&self) -> io::Result<u64> {
         Store::len(self.handle())
     }
@@ -105,6 +134,13 @@ impl Store for File {
 
     fn file(&self) -> Option<&fs::File> {
         Some(self.handle())
+    }
+}
+
+fn result(outcome: Outcome) -> io::Result<()> {
+    match outcome {
+        Outcome::Failed(errno) => Err(io::Error::from_raw_os_error(errno.0)),
+        _ => Ok(()),
     }
 }
 
@@ -188,7 +224,7 @@ impl Below {
         }
     }
 
-    fn bare(file: Arc<File>, metadata: &fs::Metadata) -> Self {
+    pub(super) fn bare(file: Arc<File>, metadata: &fs::Metadata) -> Self {
         let size = file.facts().size;
         let is = raw(metadata, size);
         let files = vec![LayerFile::of(file, 0)];
@@ -255,9 +291,11 @@ pub(super) fn is_top(file: &dyn Store) -> bool {
 
 /// Whether what is below a top is what was there when the top was made.
 pub(super) fn known(header: &Header, path: &Path, is: Fingerprint) -> Result<(), String> {
+    let is_there = path == header.base.path || absolute(path).is_ok_and(|path| path == header.base.path);
     let path = path.display();
     match (header.base.is, is) {
         (was, is) if was == is => Ok(()),
+        (was, is) if header.commits && is_there && was.may_become(is) => Ok(()), // into.1
         (Fingerprint::Top { id: was, .. }, Fingerprint::Top { id: is, .. }) if was == is => Err(format!(
             "its base {path} was opened to be written since: what is read through it may be mixed of two times; a base is not to be \
              written"
@@ -378,6 +416,9 @@ impl Overlay {
         let (base, below) = below_of(said, &header, roots)?;
         if below.files.len() > DEPTH_MAX {
             return Err(format!("more than {DEPTH_MAX} overlays lie over each other"));
+        }
+        if header.commits {
+            tracing::warn!("{}", super::commit::under_way(&said.top.display()));
         }
         tracing::info!(top = %said.top.display(), base = %base.display(), layers = below.files.len(), "overlay opened");
         let access = Access { top: said.direct, base: said.base_direct };
@@ -508,7 +549,7 @@ impl NewFile {
         }
         let path = absolute(base).map_err(|error| error.to_string())?;
         let base = Base { path, is: below.is };
-        let header = Header { sequence: 1, size, id: draw()?, opened: 0, clean: true, base };
+        let header = Header { sequence: 1, size, id: draw()?, opened: 0, clean: true, commits: false, base };
         let bytes = header.encode()?;
         Ok(Self { below, header, bytes })
     }
@@ -554,7 +595,7 @@ fn cannot_be_made(error: io::Error) -> String {
     format!("cannot be made: {error}")
 }
 
-fn directory_of(path: &Path) -> &Path {
+pub(super) fn directory_of(path: &Path) -> &Path {
     path.parent().filter(|one| !one.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 

@@ -62,6 +62,8 @@ pub struct Header {
     pub opened: u64,
     /// It was closed in order, and not opened to be written since: no page of its map is torn.
     pub clean: bool,
+    /// It is being written into its base, or that was stopped.
+    pub commits: bool,
     /// What it lies over.
     pub base: Base,
 }
@@ -169,6 +171,7 @@ impl Header {
         }
         put(68, &(path.len() as u32).to_le_bytes());
         put(120, &u32::from(self.clean).to_le_bytes());
+        put(124, &u32::from(self.commits).to_le_bytes());
         put(PATH, path);
         seal(&mut bytes);
         Ok(bytes)
@@ -218,8 +221,15 @@ impl Header {
             1 => true,
             other => return Err(format!("it was closed in way {other}, which this program does not know")),
         };
+        let commits = match u32_at(bytes, 124) {
+            0 => false,
+            1 => true,
+            other => {
+                return Err(format!("it is written into its base in way {other}, which this program does not know"));
+            }
+        };
         let base = Base { path: Path::new(OsStr::from_bytes(path)).to_owned(), is };
-        Ok(Some(Self { sequence, size, id: id_at(bytes, 32), opened: u64_at(bytes, 48), clean, base }))
+        Ok(Some(Self { sequence, size, id: id_at(bytes, 32), opened: u64_at(bytes, 48), clean, commits, base }))
     }
 }
 
@@ -399,7 +409,7 @@ mod tests {
     fn header() -> Header {
         let is = Fingerprint::Raw { size: 1 << 30, changed: (1_700_000_000, 5) };
         let base = Base { path: "/images/base.img".into(), is };
-        Header { sequence: 1, size: 1 << 30, id: [7; 16], opened: 1, clean: false, base }
+        Header { sequence: 1, size: 1 << 30, id: [7; 16], opened: 1, clean: false, commits: false, base }
     }
 
     fn sealed(mut bytes: Vec<u8>) -> Vec<u8> {
@@ -412,7 +422,7 @@ mod tests {
         let one = header();
         assert_eq!(Header::decode(&one.encode().unwrap()), Ok(Some(one.clone())));
         let base = Base { path: "t".into(), is: Fingerprint::Top { id: [9; 16], opened: 4 } };
-        let other = Header { sequence: 2, size: 512, clean: true, base, ..one.clone() };
+        let other = Header { sequence: 2, size: 512, clean: true, commits: true, base, ..one.clone() };
         assert_eq!(Header::decode(&other.encode().unwrap()), Ok(Some(other)));
         assert_eq!(Header::decode(&[0; 4096]), Ok(None));
         let long = Base { path: "x".repeat(4000).into(), ..one.base.clone() };
@@ -452,6 +462,7 @@ mod tests {
             (64, &[9], "kind 9"),
             (68, &[0xff, 0xff], "too long"),
             (120, &[2], "closed in way 2"),
+            (124, &[2], "written into its base in way 2"),
         ] {
             let mut bad = good.clone();
             bad[at..at + bytes.len()].copy_from_slice(bytes);

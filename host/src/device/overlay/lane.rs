@@ -125,8 +125,7 @@ macro_rules! inner {
 
 impl OnOverlay {
     pub(super) fn new(device: Arc<Overlay>, address: Address) -> Self {
-        let Address { worker, disk, place, .. } = address;
-        let (number, pause) = device.pause.join(worker, Source::Look { disk, place }.pack());
+        let (number, pause) = device.pause.join();
         let layers = device.layers();
         let lanes = lanes_of(&layers, address);
         Self {
@@ -157,21 +156,20 @@ impl OnOverlay {
         stops(self.pause) || stops(self.device.pause.asked())
     }
 
-    /// Takes note of what is asked of lanes: to stop, once nothing is under way, or to go on (pause.1). Whether it goes on with something.
-    fn look_at_pause(&mut self, io: &mut Io<'_>) -> bool {
+    /// Takes note of what is asked of lanes: to stop, once nothing is under way, or to go on (pause.1).
+    fn look_at_pause(&mut self, io: &mut Io<'_>) {
         let asked = self.device.pause.asked();
         if asked == self.pause || !self.asked.is_empty() && stops(asked) {
-            return false;
+            return;
         }
         self.adopt();
         self.pause = asked;
         if stops(asked) {
-            self.device.pause.stopped(self.number, asked);
-            return false;
+            return self.device.pause.stopped(self.number, asked);
         }
-        let held = std::mem::take(&mut self.held);
-        held.iter().for_each(|(request, segments)| self.take(io, request, segments));
-        !held.is_empty()
+        for (request, segments) in std::mem::take(&mut self.held) {
+            self.take(io, &request, &segments);
+        }
     }
 
     /// Goes over to the layers that the device has by now.
@@ -311,8 +309,8 @@ impl OnOverlay {
 
     /// Does all that can be done now.
     fn work(&mut self, io: &mut Io<'_>) {
+        self.register(io);
         loop {
-            self.register(io);
             while let Some(key) = self.ready.pop() {
                 self.go_on(io, key);
             }
@@ -327,7 +325,7 @@ impl OnOverlay {
                 }
                 self.batches[lane] = batch;
             }
-            if self.ended.is_empty() && self.busy.is_empty() && self.ready.is_empty() && !self.look_at_pause(io) {
+            if self.ended.is_empty() && self.busy.is_empty() && self.ready.is_empty() {
                 return;
             }
             let (mut ended, mut busy) = (std::mem::take(&mut self.ended), std::mem::take(&mut self.busy));
@@ -520,8 +518,9 @@ impl Lane for OnOverlay {
         self.launch_now(io);
     }
 
+    /// It looks each turn whether it is to stop (pause.1).
     fn is_by_the_clock(&self) -> bool {
-        !self.timed.is_empty()
+        true
     }
 
     fn poll(&mut self, io: &mut Io<'_>, now: Instant) {
@@ -531,13 +530,7 @@ impl Lane for OnOverlay {
             self.lanes[*lane].poll(&mut inner, now);
             io.launch |= inner.launch;
         }
-        self.work(io);
-        self.launch_now(io);
-    }
-
-    /// pause.4
-    fn look(&mut self, io: &mut Io<'_>, now: Instant) {
-        self.now = now;
+        self.look_at_pause(io);
         self.work(io);
         self.launch_now(io);
     }

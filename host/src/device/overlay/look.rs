@@ -4,6 +4,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
+use super::commit::under_way;
 use super::files::{DEPTH_MAX, Store, for_each_page, is_top, known, raw, read_header};
 use super::format::{Fingerprint, Header, SLOTS, Slots, file_len};
 use super::map::Own;
@@ -81,9 +82,13 @@ pub fn look(path: &Path) -> Result<TopInfo, String> {
             true,
         );
     }
-    let mut below = Vec::new();
+    let (mut below, mut at) = (Vec::new(), path.to_owned());
     let mut above = header.clone();
     loop {
+        if above.commits {
+            found(under_way(&at.display()), false);
+        }
+        at.clone_from(&above.base.path);
         below.push(above.base.path.clone());
         match base_of(&above) {
             Err(why) => break found(why, true),

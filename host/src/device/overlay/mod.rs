@@ -20,6 +20,7 @@
 pub mod format;
 
 mod claims;
+mod commit;
 mod files;
 pub(crate) mod fork;
 mod gate;
@@ -46,6 +47,7 @@ use super::{Device, Facts, Fault, Run};
 use crate::kernel::buffer::Pages;
 use crate::sync::{Mutex, lock};
 use claims::Claims;
+pub use commit::commit;
 use files::{Access, Below, Store};
 use format::{BLOCK, Header, PageImage, TORN, data_offset, header_offset, page_offset};
 use gate::FlushGate;
@@ -53,7 +55,6 @@ use lane::OnOverlay;
 pub use look::{Finding, TopInfo, look};
 use map::{BlockState, Own, Place, Where};
 use pause::Pause;
-pub(crate) use pause::Tell;
 pub use shift::{Shifted, flatten, rebase};
 
 /// A request that waits for blocks or for a flush: its worker, and the step that ends when it may go on.
@@ -257,8 +258,8 @@ impl Device for Overlay {
         self.layers().close()
     }
 
-    fn freeze(&self, tell: Tell<'_>, roots: &Roots) -> Result<fork::NowBase, String> {
-        fork::freeze(self, tell, roots)
+    fn freeze(&self, wake: &dyn Fn(), roots: &Roots) -> Result<fork::NowBase, String> {
+        fork::freeze(self, wake, roots)
     }
 
     fn failed(&self, op: Op, errno: Errno) {

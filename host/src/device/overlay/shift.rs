@@ -15,6 +15,7 @@ use std::path::{Path, absolute};
 use std::sync::Arc;
 
 use super::Layers;
+use super::commit::under_way;
 use super::files::{Below, Store, known, read_header, why_of};
 use super::format::{BLOCK, Base, Header, PAGE_BLOCKS, data_offset};
 use super::map::{BlockState, Place, Where};
@@ -24,9 +25,9 @@ use crate::device::roots::{RootedPath, Roots};
 use crate::kernel::buffer::Pages;
 
 /// How much is read at once. Chosen: disks and arrays are as fast as they can be.
-const PIECE: u64 = 1 << 20;
+pub(super) const PIECE: u64 = 1 << 20;
 /// How much is copied before that is made durable. Chosen: a second's work of a hard disk is lost by a kill.
-const SETTLE: u64 = 64 << 20;
+pub(super) const SETTLE: u64 = 64 << 20;
 
 /// What has become of a top that was to be shifted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -38,7 +39,7 @@ pub enum Shifted {
 }
 
 /// Asked while there is more to do, with the bytes of the disk that were looked at, and how many there are: whether to go on.
-type GoesOn<'a> = &'a mut dyn FnMut(u64, u64) -> bool;
+pub(super) type GoesOn<'a> = &'a mut dyn FnMut(u64, u64) -> bool;
 
 /// Puts a top over the lowest of the files below it, and what lies between into the top.
 ///
@@ -70,6 +71,9 @@ impl<'a> OpenTop<'a> {
     fn open(path: &'a Path) -> Result<Self, String> {
         let said = |why: String| format!("{}: {why}", path.display());
         let (file, header) = open_top(path).map_err(said)?;
+        if header.commits {
+            return Err(under_way(&path.display()));
+        }
         let base = &header.base.path;
         let below = Below::open(base, Direct::Off, &Roots::default(), 1).map_err(said)?;
         known(&header, base, below.is).map_err(said)?;

@@ -16,9 +16,10 @@ use super::map::{BlockState, Merged};
 use super::*;
 use crate::device::volatile::{SECTOR, Volatile};
 use crate::disk::engine::News;
-use crate::disk::engine::bench::{Workers, assert_at_rest, helpers, submit, turned, workers};
+use crate::disk::engine::bench::{Workers, assert_at_rest, submit, turned, workers};
 
 mod calm;
+mod commit;
 mod cuts;
 pub(super) mod files;
 mod known;
@@ -45,6 +46,16 @@ impl Store for Volatile {
         Ok(())
     }
 
+    fn zero(&self, at: u64, len: u64) -> io::Result<()> {
+        self.call()?;
+        self.erase(at, len);
+        Ok(())
+    }
+
+    fn discard(&self, at: u64, len: u64) -> io::Result<()> {
+        Store::zero(self, at, len)
+    }
+
     fn len(&self) -> io::Result<u64> {
         Ok(self.size)
     }
@@ -61,7 +72,7 @@ fn made(windows: &[Range<u64>], seed: u64, faults: (u64, u64)) -> Arc<Volatile> 
 
 fn made_over(is: Fingerprint, windows: &[Range<u64>], seed: u64, faults: (u64, u64)) -> (Header, Arc<Volatile>) {
     let base = Base { path: "base".into(), is };
-    let header = Header { sequence: 1, size: SIZE, id: draw().unwrap(), opened: 0, clean: true, base };
+    let header = Header { sequence: 1, size: SIZE, id: draw().unwrap(), opened: 0, clean: true, commits: false, base };
     let top = top_of(&header, windows, seed, faults);
     (header, top)
 }
@@ -79,8 +90,11 @@ fn top_of(header: &Header, windows: &[Range<u64>], seed: u64, faults: (u64, u64)
 
 /// Opens what others lie over: bare bytes, and tops over those.
 fn below(files: &[Arc<Volatile>]) -> Result<Arc<Below>, String> {
+    below_as(Fingerprint::Raw { size: 0, changed: (0, 0) }, files)
+}
+
+fn below_as(is: Fingerprint, files: &[Arc<Volatile>]) -> Result<Arc<Below>, String> {
     let (base, tops) = files.split_first().expect("there is a base");
-    let is = Fingerprint::Raw { size: 0, changed: (0, 0) };
     let mut below = Arc::new(Below {
         files: vec![LayerFile::of(Arc::clone(base), 0)],
         layers: vec![is],

@@ -7,29 +7,34 @@ use super::trial::{PER_BLOCK, windows};
 use super::*;
 
 /// The blocks that are used.
-fn blocks() -> impl Iterator<Item = u64> {
+pub(super) fn blocks() -> impl Iterator<Item = u64> {
     windows().into_iter().flat_map(|window| window.start / PER_BLOCK..window.end / PER_BLOCK)
 }
 
 /// A disk of bare bytes, of which each block is full of one of few values.
 fn bare(random: &mut Random) -> Arc<Below> {
     let size = [6 * BLOCK + 3 * SECTOR, 3 * BLOCK, SIZE][random.below(5).min(2) as usize];
+    below(&[filled(random, size)]).unwrap()
+}
+
+pub(super) fn filled(random: &mut Random, size: u64) -> Arc<Volatile> {
     let within = windows().map(|window| window.start..window.end.min(size.div_ceil(BLOCK) * PER_BLOCK));
     let base = Volatile::new(size, &within, random.bits(), (0, 0));
     for sector in within.into_iter().flatten().filter(|sector| sector * SECTOR < size) {
         base.put(sector * SECTOR, &[((sector / PER_BLOCK) % 2) as u8 * random.below(2) as u8; SECTOR as usize]);
     }
-    below(&[base]).unwrap()
+    base.settle();
+    base
 }
 
-fn opened(top: &Arc<Volatile>, below: &Arc<Below>) -> Result<(Layers, Vec<u64>), String> {
+pub(super) fn opened(top: &Arc<Volatile>, below: &Arc<Below>) -> Result<(Layers, Vec<u64>), String> {
     let header = read_header(&**top)?.counts.unwrap();
     Layers::read(Arc::clone(top), header, Arc::clone(below), "old".into())
 }
 
 /// A top that is new, with blocks of its own.
-fn written(random: &mut Random, below: &Arc<Below>) -> (Arc<Volatile>, Layers) {
-    let top = made(&windows(), random.bits(), (0, 0));
+pub(super) fn written(random: &mut Random, below: &Arc<Below>) -> (Arc<Volatile>, Layers) {
+    let (_, top) = made_over(below.is, &windows(), random.bits(), (0, 0));
     let (layers, _) = opened(&top, below).unwrap();
     for block in blocks() {
         match random.below(6) {
@@ -57,7 +62,7 @@ fn chain(random: &mut Random, mut below: Arc<Below>, tops: u64) -> Arc<Below> {
 }
 
 /// All that a disk holds.
-fn see(layers: &Layers) -> Vec<[u8; BLOCK as usize]> {
+pub(super) fn see(layers: &Layers) -> Vec<[u8; BLOCK as usize]> {
     let one = |block: u64| {
         let mut bytes = [0; BLOCK as usize];
         match layers.places().of(block) {

@@ -1,0 +1,279 @@
+//! Commit: what a top changed is written into its base, and the top is empty from then on. Nobody serves either meanwhile.
+//!
+//! A sandbox has built what all others are to begin with. Its top could be the base of the next ones, and each such step is one more top over
+//! another. Instead the image becomes what the sandbox is. Example: `alice.top` has 50 MiB over `debian.img`. They are written to
+//! `debian.img`, and `alice.top` is an empty top over the image as it is now.
+//!
+//! into.1  Before the first byte of the base is written, the top's header says that this is under way, durably. From then on the base may be
+//!         one that was changed: a file of bare bytes that has the size that it had, or a top that was opened to be written once more.
+//!         What was changed of it is in the top too, and read there. So whatever ends it, the disk reads the same, and the command goes on.
+//! into.2  The base is durable, with its time of change, before the top's map is emptied.
+//! into.3  The emptied map is durable before the data of the top is given back; and all that before its header names the base as it is now and
+//!         says that nothing is under way.
+//! into.4  Tops that lie over this one stay good, as with shift.2. Others over the same base are refused from then on, for it was changed: one
+//!         that is seen, beside the top or the base, stops the command before it changes anything.
+
+use std::fmt::Display;
+use std::fs;
+use std::io;
+use std::ops::Range;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::Layers;
+use super::files::{Below, Store, directory_of, is_top, known, raw, read_header, why_of};
+use super::format::{BLOCK, Fingerprint, Header, PAGE_BLOCKS, data_offset, file_len};
+use super::map::BlockState;
+use super::shift::{GoesOn, PIECE, SETTLE, Shifted, open_top};
+use crate::device::Device as _;
+use crate::device::file::File;
+use crate::device::file::words::{Direct, FileAccess};
+use crate::device::roots::{RootedPath, Roots};
+use crate::kernel::buffer::Pages;
+use crate::sync::lock;
+
+/// Writes what a top has into its base, and empties the top.
+///
+/// # Errors
+/// One of the two is in use, the base is not as it was or has another size, another top lies over it, or a file cannot be read or written.
+pub fn commit(top: &Path, goes_on: GoesOn<'_>) -> Result<Shifted, String> {
+    let said = |why: String| format!("{}: {why}", top.display());
+    let (file, header) = open_top(top).map_err(said)?;
+    let base = header.base.path.clone();
+    let opened = OpenBase::open(&base).map_err(|why| said(format!("its base {}: {why}", base.display())))?;
+    let OpenBase { file: bare, below, lower } = opened;
+    known(&header, &base, below.is).map_err(said)?;
+    if below.size != header.size {
+        return Err(said(format!(
+            "its disk has {} bytes, and its base {} has {}: one that was made larger (size=) cannot be written into it",
+            header.size,
+            base.display(),
+            below.size
+        )));
+    }
+    if let Some(other) = other_over((top, &base), below.is).map_err(|error| said(error.to_string()))? {
+        return Err(said(format!(
+            "{} lies over {} too, and would be refused once that is written: delete it, or put it over a copy (fairlift overlay rebase)",
+            other.display(),
+            base.display()
+        )));
+    }
+    let (layers, torn) = Layers::read(file, header, Arc::new(below), base).map_err(said)?;
+    let is = || Ok(raw(&bare.handle().metadata()?, bare.facts().size));
+    let lower = match &lower {
+        Some((layers, torn)) => Lower::Top { layers, torn },
+        None => Lower::Bare { store: &*bare, size: layers.size, is: &is },
+    };
+    write_into((&layers, &torn), &lower, goes_on).map_err(|error| said(error.to_string()))
+}
+
+/// What is said of a top whose commit was begun, and has not ended.
+pub(super) fn under_way(top: &impl Display) -> String {
+    format!(
+        "{top}: it is being written into its base, or that was stopped. The disk reads as before, and what was stopped goes on by: fairlift \
+         overlay commit --write-to-base {top}"
+    )
+}
+
+/// A base that nobody else has, to be written.
+struct OpenBase {
+    file: Arc<File>,
+    /// The base as what is below a top.
+    below: Below,
+    /// If it is a top itself.
+    lower: Option<(Layers, Vec<u64>)>,
+}
+
+impl OpenBase {
+    fn open(path: &Path) -> Result<Self, String> {
+        let access = FileAccess { direct: Direct::Off, ..FileAccess::default() };
+        let file = File::open(&RootedPath::anywhere(path), access, false).map_err(|error| {
+            let in_use =
+                "and no server may have it meanwhile, nor a top over it: remove their exports, or stop the server";
+            why_of(error, |why| if why.contains("in use") { format!("{why}, {in_use}") } else { why })
+        })?;
+        if let Some(foreign) = file.foreign().filter(|_| file.facts().read_only) {
+            return Err(foreign.to_owned());
+        }
+        let file = Arc::new(file);
+        if !is_top(&*file) {
+            let metadata = file.handle().metadata().map_err(|error| error.to_string())?;
+            return Ok(Self { below: Below::bare(Arc::clone(&file), &metadata), file, lower: None });
+        }
+        let header = read_header(&*file)?.counts.expect("it begins as one");
+        if header.commits {
+            return Err(under_way(&path.display()));
+        }
+        let next = header.base.path.clone();
+        let under = Below::open(&next, Direct::Off, &Roots::default(), 1)?;
+        let below = Below::on(Arc::clone(&file), &header, &under)?;
+        let lower = Layers::read(Arc::clone(&file), header, under, next)?;
+        Ok(Self { file, below, lower: Some(lower) })
+    }
+}
+
+/// Another top over a base that is this now, in the directory of the top or of the base (into.4).
+fn other_over((top, base): (&Path, &Path), is: Fingerprint) -> io::Result<Option<PathBuf>> {
+    let inode = |path: &Path| fs::metadata(path).map(|metadata| (metadata.dev(), metadata.ino()));
+    let (top_is, base_is) = (inode(top)?, inode(base)?);
+    let header_at = |path: &Path| -> Option<Header> {
+        let file = fs::File::open(path).ok()?;
+        if is_top(&file) { read_header(&file).ok()?.counts } else { None }
+    };
+    let lies_over = |header: &Header| header.base.is == is && inode(&header.base.path).is_ok_and(|one| one == base_is);
+    for directory in [directory_of(top), directory_of(base)] {
+        for entry in fs::read_dir(directory)? {
+            let entry = entry?;
+            let path = entry.path();
+            let is_other = entry.file_type()?.is_file() && inode(&path).is_ok_and(|one| one != top_is);
+            if is_other && header_at(&path).is_some_and(|header| lies_over(&header)) {
+                return Ok(Some(path));
+            }
+        }
+    }
+    Ok(None)
+}
+
+/// What a top is written into.
+pub(super) enum Lower<'a> {
+    /// A file of bare bytes, with a disk of so many; by what it is known as it is now.
+    Bare { store: &'a dyn Store, size: u64, is: &'a dyn Fn() -> io::Result<Fingerprint> },
+    /// Another top; where slots lie that are torn.
+    Top { layers: &'a Layers, torn: &'a [u64] },
+}
+
+impl Lower<'_> {
+    /// Before it is written: `was`, what the top above knows it by.
+    fn begin(&self, was: Fingerprint) -> io::Result<()> {
+        let Self::Top { layers, torn } = self else { return Ok(()) };
+        layers.begin(torn, |header| {
+            // Once, however often this is stopped and goes on (into.1).
+            if (Fingerprint::Top { id: header.id, opened: header.opened }) == was {
+                header.opened += 1;
+            }
+        })
+    }
+
+    fn write(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
+        match self {
+            // It may end within a block.
+            Self::Bare { store, size, .. } => {
+                store.write_at(&bytes[..(size - at).min(bytes.len() as u64) as usize], at)
+            }
+            Self::Top { layers, .. } => {
+                layers.store.write_at(bytes, at + data_offset(layers.size))?;
+                layers.own.set(at / BLOCK..(at + bytes.len() as u64) / BLOCK, BlockState::Data);
+                Ok(())
+            }
+        }
+    }
+
+    fn zero(&self, at: u64, len: u64) -> io::Result<()> {
+        match self {
+            Self::Bare { store, size, .. } => store.zero(at, len.min(size - at)),
+            Self::Top { layers, .. } => {
+                layers.own.set(at / BLOCK..(at + len) / BLOCK, BlockState::Zero);
+                layers.store.discard(at + data_offset(layers.size), len)
+            }
+        }
+    }
+
+    /// Makes it durable; what it is known by then (into.2).
+    fn close(&self) -> io::Result<Fingerprint> {
+        match self {
+            Self::Bare { store, is, .. } => {
+                store.sync_all()?;
+                is()
+            }
+            Self::Top { layers, .. } => {
+                layers.close()?;
+                let Header { id, opened, .. } = *lock(&layers.header);
+                Ok(Fingerprint::Top { id, opened })
+            }
+        }
+    }
+
+    /// Makes durable what was written so far.
+    fn settle(&self) -> io::Result<()> {
+        match self {
+            Self::Bare { store, .. } => store.sync(),
+            Self::Top { layers, .. } => layers.flush(),
+        }
+    }
+}
+
+/// into.1–3
+pub(super) fn write_into(
+    (layers, torn): (&Layers, &[u64]),
+    lower: &Lower<'_>,
+    goes_on: GoesOn<'_>,
+) -> io::Result<Shifted> {
+    let all = held(layers);
+    let Header { commits, base, .. } = lock(&layers.header).clone();
+    if all.is_empty() && !commits {
+        return Ok(Shifted::Done(0));
+    }
+    layers.begin(torn, |header| header.commits = true)?;
+    lower.begin(base.is)?;
+    let mut memory = Pages::new(PIECE as usize);
+    let (mut written, mut settled) = (0, 0);
+    for (blocks, state) in &all {
+        let mut at = blocks.start * BLOCK;
+        let end = blocks.end * BLOCK;
+        while at < end {
+            if !goes_on(at, layers.size) {
+                lower.close()?;
+                layers.close()?;
+                return Ok(Shifted::Stopped);
+            }
+            let len = (end - at).min(if *state == BlockState::Data { PIECE } else { u64::MAX });
+            if *state == BlockState::Data {
+                let piece = &mut memory.bytes_mut()[..len as usize];
+                layers.store.read_at(piece, at + data_offset(layers.size))?;
+                lower.write(at, piece)?;
+                written += len;
+            } else {
+                lower.zero(at, len)?;
+            }
+            at += len;
+            if written - settled >= SETTLE {
+                lower.settle()?;
+                settled = written;
+            }
+        }
+    }
+    let is = lower.close()?; // into.2
+    all.into_iter().for_each(|(blocks, _)| layers.own.set(blocks, BlockState::Absent));
+    layers.flush()?;
+    layers.store.discard(data_offset(layers.size), file_len(layers.size) - data_offset(layers.size))?; // into.3
+    layers.close_as(|header| {
+        header.base.is = is;
+        header.commits = false;
+    })?;
+    Ok(Shifted::Done(written))
+}
+
+/// Which blocks a top has, in runs of at most a page of the map.
+fn held(layers: &Layers) -> Vec<(Range<u64>, BlockState)> {
+    let (mut all, mut at, blocks) = (Vec::new(), 0, layers.size.div_ceil(BLOCK));
+    while at < blocks {
+        let (state, end) = layers.own.run(at, blocks.min(at + PAGE_BLOCKS));
+        if state != BlockState::Absent {
+            all.push((at..end, state));
+        }
+        at = end;
+    }
+    all
+}
+
+impl Fingerprint {
+    /// Whether a base that was this may be that after a commit that was begun (into.1).
+    pub(super) fn may_become(self, is: Self) -> bool {
+        match (self, is) {
+            (Self::Raw { size: was, .. }, Self::Raw { size: is, .. }) => was == is,
+            (Self::Top { id: was, opened }, Self::Top { id: is, opened: now }) => was == is && now == opened + 1,
+            _ => false,
+        }
+    }
+}
