@@ -2,11 +2,14 @@
 """What do overlays cost? Forks: from asking for one to its first read, and the memory of those that nobody uses.
 
     benches/overlay.py forks               100 forks of a disk that is written, and of one that is not; 1,000 forks of an image of 1 GiB
-    benches/overlay.py forks --count N     so many in the last row [1000]
+    benches/overlay.py idle                the CPU time of a request while 1,000 forks that were used are idle beside it
+    benches/overlay.py forks --count N     so many in the last row, and in idle [1000]
     benches/overlay.py --dir PATH          where the files lie [the directory of temporary files]
 
 A fork is asked for by HTTP at the control socket (`POST /v1/exports/a/fork`); then a client connects over NBD, opens the fork and reads
 4 KiB of it. Between forks of a disk that is written 16 random blocks of 4 KiB are, and every sixth fork a new disk is begun, for chains end at eight.
+In idle each fork reads once and its client stays; then nbdload reads 4 KiB at random from one more, with 1 and 32 requests at once: the workers' busy
+time for each of those, without what they looked for news.
 Memory is the PSS (`smaps_rollup`) of the server, before and after, divided by the number of forks.
 """
 
@@ -15,6 +18,7 @@ import http.client
 import json
 import os
 import random
+import resource
 import signal
 import socket
 import statistics
@@ -54,6 +58,12 @@ class Control(http.client.HTTPConnection):
         if answer.status != 200:
             sys.exit(f"{method} {path}: {told.decode()}")
         return json.loads(told)
+
+    def busy(self):
+        """For how long the workers had something to do, in seconds: not while they looked for news."""
+        self.request("GET", "/metrics")
+        lines = self.getresponse().read().decode().splitlines()
+        return sum(float(line.split()[-1]) for line in lines if line.startswith("fairlift_worker_busy_seconds_total{"))
 
 
 class Server:
@@ -134,14 +144,35 @@ def forks(place, count):
     server.stop()
 
 
+def idle(place, count):
+    subprocess.run(["cc", "-O2", "-pthread", "-o", f"{place}/nbdload", ROOT / "benches/peers/nbdload.c"], check=True)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(4 * count + 256, resource.getrlimit(resource.RLIMIT_NOFILE)[1]),) * 2)
+    image = base(place, 1 << 30)
+    server = Server(place, f"a=overlay:base={image},top={place}/a.top")
+    clients = []
+    for forks in (0, count):
+        for n in range(len(clients), forks):
+            server.control.ask("POST", "/v1/exports/a/fork", {"name": f"x{n}"})
+            clients.append(server.client(f"x{n}"))
+            read_once(clients[-1], 0, 4096)
+        for depth in (1, 32):
+            load = [f"{place}/nbdload", "--uri", f"nbd+unix:///a?socket={server.nbd}", "--rw", "randread", "--bs", 4096,
+                    "--depth", depth, "--seconds", 3, "--warmup", 0, "--offset", 0, "--size", 1 << 20]
+            before = server.control.busy()
+            rate = json.loads(subprocess.run(list(map(str, load)), check=True, capture_output=True, text=True).stdout)["iops"]
+            each = 1e6 * (server.control.busy() - before) / (3 * rate)
+            print(f"{forks:5} idle forks, {depth:2} at once: {rate:8.0f} reads a second, {each:6.2f} µs each", flush=True)
+    server.stop()
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("what", nargs="?", choices=["forks"], default="forks")
+    parser.add_argument("what", nargs="?", choices=["forks", "idle"], default="forks")
     parser.add_argument("--count", type=int, default=1000)
     parser.add_argument("--dir")
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=asked.dir) as place:
-        forks(place, asked.count)
+        {"forks": forks, "idle": idle}[asked.what](place, asked.count)
 
 
 if __name__ == "__main__":

@@ -90,7 +90,9 @@ AGREES = """- **Agrees:** SSDs gain most. A SATA disk with a write cache gains f
   Without sharing, flushes that are asked for meanwhile join it in the drive's queue. Shared, they wait for the next, which waits for reads again.
 - **Waits for company** are tried out against going at once, and kept where they answer more clients in a second ([why](../tried.md)). Beside each by itself no thread of this table
   that syncs on a disk loses 5 %. Beside no waits four threads on `sata-7200` keep 0.90, and 64 whose logs lie close on `hdd-8t` 0.84, which is 5 % above each by itself. `iostune` measures
-  what sharing gains, and says `flush_coordinate=0` where it loses more than 5 %."""
+  what sharing gains, and says `flush_coordinate=0` where it loses more than 5 %.
+- **What loses stays so.** The models end several flushes at once. Fairlift sends no second one while one is under way, for each could be told half of the truth
+  ([flush](../flush.md#what-an-error-means)). Live, mail gains or is the same (below)."""
 
 
 def thinking(fairlift):

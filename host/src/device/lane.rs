@@ -83,6 +83,7 @@ pub(crate) struct Io<'a> {
 /// Where a lane is: what it says of itself where answers come back through the worker.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Address {
+    pub(crate) worker: ContextId,
     pub(crate) disk: usize,
     pub(crate) place: usize,
     /// The number under which the device's descriptor is registered with the ring, if it has one.
@@ -116,6 +117,9 @@ pub(crate) trait Lane: Send {
 
     /// It is `now`: answers what has ended by then.
     fn poll(&mut self, _io: &mut Io<'_>, _now: Instant) {}
+
+    /// It was told to look ([`Source::Look`](crate::kernel::ring::Source::Look)): something that it shares with others has changed.
+    fn look(&mut self, _io: &mut Io<'_>, _now: Instant) {}
 
     /// The worker did not run for so long, though it was to: what its requests have for time does not count that.
     fn stalled(&mut self, _for_so_long: Duration) {}

@@ -163,8 +163,9 @@ pub(crate) trait Device: Send + Sync {
         Ok(())
     }
 
-    /// Has what it is now be something that others can lie over, while it is written; what that is. `wake` has all workers look.
-    fn freeze(&self, _wake: &dyn Fn(), _roots: &roots::Roots) -> Result<overlay::fork::NowBase, String> {
+    /// Has what it is now be something that others can lie over, while it is written; what that is. `tell` tells a worker that a lane is
+    /// to look.
+    fn freeze(&self, _tell: overlay::Tell<'_>, _roots: &roots::Roots) -> Result<overlay::fork::NowBase, String> {
         Err("it is no overlay, and only overlays can be forked: serve it as overlay:base=PATH,top=PATH".into())
     }
 

@@ -64,6 +64,8 @@ struct Side {
     settling: bool,
     /// Steps of requests that the ring or helpers have done since the last turn.
     completed: Vec<Completed>,
+    /// Places whose lanes were told to look, since the last turn.
+    looks: Vec<usize>,
     /// Questions what is allocated, by the start of the backing, since the last turn.
     maps: Vec<(Sector, Map)>,
     dirty: bool,
@@ -340,8 +342,11 @@ impl Engine {
         let mut helped = std::mem::take(&mut self.helped);
         self.helpers.take(self.context, &mut helped);
         for (data, result) in helped.drain(..) {
-            let Source::Io { disk, place, tag } = Source::unpack(data) else { unreachable!("lanes ask helpers") };
-            self.completed(disk, place, tag, result);
+            match Source::unpack(data) {
+                Source::Io { disk, place, tag } => self.completed(disk, place, tag, result),
+                Source::Look { disk, place } => self.look(disk, place),
+                _ => unreachable!("lanes ask helpers"),
+            }
         }
         self.helped = helped;
         self.look_at_blocks();
@@ -393,6 +398,14 @@ impl Engine {
         self.mark(disk);
     }
 
+    /// A lane is to look, at the next turn. It may be gone by now.
+    pub(crate) fn look(&mut self, disk: usize, place: usize) {
+        if self.sides.has(disk) {
+            self.sides[disk].looks.push(place);
+            self.mark(disk);
+        }
+    }
+
     /// Turns every disk that has something to do, until none has; fills `news`.
     pub(crate) fn turn(&mut self, now: Instant) {
         for at in 0..self.sides.count() {
@@ -435,6 +448,11 @@ impl Engine {
             side.lanes[steps[0].place].completed(&mut io, now, steps);
         }
         side.completed.clear();
+        for place in side.looks.drain(..) {
+            if let Some(lane) = side.lanes.get_mut(place) {
+                lane.look(&mut io, now);
+            }
+        }
         for place in &side.timed {
             side.lanes[*place].poll(&mut io, now);
         }
@@ -576,6 +594,7 @@ impl Side {
             lanes: Vec::new(),
             held: Vec::new(),
             completed: Vec::with_capacity(depth.into()),
+            looks: Vec::new(),
             maps: Vec::new(),
             dirty: false,
             still: None,
@@ -649,8 +668,9 @@ impl Side {
         let io_timeout = self.queues.of(context).settings().io_timeout;
         file.iter().for_each(|file| ring.set_file(*file, device.descriptor()));
         self.held[place] = Some((Arc::clone(device), *file));
+        let (worker, disk, file) = (context, number, *file);
         self.lanes[place] =
-            Arc::clone(device).lane(Address { disk: number, place, file: *file, is_beside: false, io_timeout });
+            Arc::clone(device).lane(Address { worker, disk, place, file, is_beside: false, io_timeout });
         if self.lanes[place].is_by_the_clock() {
             self.timed.push(place);
             Ring::be_punctual();

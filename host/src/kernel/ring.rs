@@ -419,6 +419,11 @@ pub(crate) enum Source {
     },
     /// What a front asked for; the rest is its own.
     Front(u64),
+    /// A device, which is to look: something that it shares with others has changed.
+    Look {
+        disk: usize,
+        place: usize,
+    },
     Wake,
     Bell,
     Nobody,
@@ -432,6 +437,7 @@ impl Source {
             Self::Wake => (3, 0),
             Self::Bell => (4, 0),
             Self::Nobody => (5, 0),
+            Self::Look { disk, place } => (6, (disk as u64) << 32 | (place as u64) << 16),
         };
         debug_assert!(number >> 56 == 0);
         kind << 56 | number
@@ -445,6 +451,7 @@ impl Source {
             3 => Self::Wake,
             4 => Self::Bell,
             5 => Self::Nobody,
+            6 => Self::Look { disk: number >> 32, place: number >> 16 & 0xffff },
             _ => unreachable!("a completion that was never submitted: {data:#x}"),
         }
     }

@@ -65,6 +65,6 @@ impl Shared {
         let there = exports.list.iter().find(|one| one.name == export);
         let device = there.map(|export| Arc::clone(&export.device)).ok_or("it has been removed")?;
         let roots = self.live().roots();
-        device.freeze(&|| self.backend.notifiers.ring_all(), &roots)
+        device.freeze(&|worker, lane| self.backend.helpers.tell(worker, (lane, 0)), &roots)
     }
 }

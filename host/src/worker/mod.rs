@@ -203,6 +203,7 @@ impl<F: Front> Worker<F> {
                 self.engine.answer_bell(!completion.goes_on());
                 self.look_around(now);
             }
+            Source::Look { disk, place } => self.engine.look(disk, place),
             Source::Nobody => {}
         }
     }

@@ -30,6 +30,7 @@ use rustix::fs::{AtFlags, Mode, OFlags};
 use super::files::{Below, DEPTH_MAX, LayerFile, Store, draw, why_of};
 use super::format::{Base, Fingerprint, Header, data_offset, file_len, header_offset};
 use super::map::Merged;
+use super::pause::Tell;
 use super::words::Layered;
 use super::{Layers, Overlay};
 use crate::device::file::File;
@@ -65,14 +66,14 @@ pub(super) trait Steps {
     fn wait(&self);
 }
 
-/// Freezes what an overlay is. `wake` has all workers look.
-pub(super) fn freeze(overlay: &Overlay, wake: &dyn Fn(), roots: &Roots) -> Result<NowBase, String> {
-    freeze_by(overlay, wake, || Ok(OnFiles { names: Names::of(&overlay.path, roots)?, overlay, roots }))
+/// Freezes what an overlay is.
+pub(super) fn freeze(overlay: &Overlay, tell: Tell<'_>, roots: &Roots) -> Result<NowBase, String> {
+    freeze_by(overlay, tell, || Ok(OnFiles { names: Names::of(&overlay.path, roots)?, overlay, roots }))
 }
 
 pub(super) fn freeze_by<S: Steps>(
     overlay: &Overlay,
-    wake: &dyn Fn(),
+    tell: Tell<'_>,
     steps: impl FnOnce() -> Result<S, String>,
 ) -> Result<NowBase, String> {
     let _alone = lock(&overlay.alone);
@@ -103,7 +104,7 @@ pub(super) fn freeze_by<S: Steps>(
     let made = header.and_then(|header| steps.make(&header)).inspect_err(|_| steps.give_up())?;
     // What is written until lanes stop is all that is left to be made durable then.
     let settled = layers.store.sync().map_err(|error| format!("its top cannot be made durable: {error}"));
-    let done = settled.and_then(|()| stop(overlay, wake, &steps)).and_then(|()| {
+    let done = settled.and_then(|()| stop(overlay, tell, &steps)).and_then(|()| {
         let close = layers.close().map_err(|error| format!("its top cannot be made durable: {error}")); // fork.2
         close.and_then(|()| steps.rename().map_err(|error| format!("the new top cannot take its place: {error}")))
     });
@@ -112,17 +113,18 @@ pub(super) fn freeze_by<S: Steps>(
         overlay.switch(&layers, made);
         path
     });
-    overlay.go_on(wake);
     if path.is_err() {
         steps.give_up();
+        // It may say by now that it was closed. Else those that lie over it after a kill would take what comes now for durable (make.3).
+        let _ = layers.is_to_be_written(); // if that fails, the next flush does it
     }
+    overlay.go_on(tell);
     path.and_then(|path| at(&path, None))
 }
 
 /// Stops all lanes (fork.1).
-fn stop(overlay: &Overlay, wake: &dyn Fn(), steps: &impl Steps) -> Result<(), String> {
-    overlay.pause.begin();
-    wake();
+fn stop(overlay: &Overlay, tell: Tell<'_>, steps: &impl Steps) -> Result<(), String> {
+    overlay.pause.begin(tell);
     let end = Instant::now() + PATIENCE;
     while !overlay.pause.is_quiet() {
         if Instant::now() > end {
@@ -314,10 +316,9 @@ impl Overlay {
     }
 
     /// Ends a pause, if there is one.
-    fn go_on(&self, wake: &dyn Fn()) {
+    fn go_on(&self, tell: Tell<'_>) {
         if super::pause::stops(self.pause.asked()) {
-            self.pause.end();
-            wake();
+            self.pause.end(tell);
         }
     }
 }

@@ -125,7 +125,8 @@ macro_rules! inner {
 
 impl OnOverlay {
     pub(super) fn new(device: Arc<Overlay>, address: Address) -> Self {
-        let (number, pause) = device.pause.join();
+        let Address { worker, disk, place, .. } = address;
+        let (number, pause) = device.pause.join(worker, Source::Look { disk, place }.pack());
         let layers = device.layers();
         let lanes = lanes_of(&layers, address);
         Self {
@@ -156,20 +157,21 @@ impl OnOverlay {
         stops(self.pause) || stops(self.device.pause.asked())
     }
 
-    /// Takes note of what is asked of lanes: to stop, once nothing is under way, or to go on (pause.1).
-    fn look_at_pause(&mut self, io: &mut Io<'_>) {
+    /// Takes note of what is asked of lanes: to stop, once nothing is under way, or to go on (pause.1). Whether it goes on with something.
+    fn look_at_pause(&mut self, io: &mut Io<'_>) -> bool {
         let asked = self.device.pause.asked();
         if asked == self.pause || !self.asked.is_empty() && stops(asked) {
-            return;
+            return false;
         }
         self.adopt();
         self.pause = asked;
         if stops(asked) {
-            return self.device.pause.stopped(self.number, asked);
+            self.device.pause.stopped(self.number, asked);
+            return false;
         }
-        for (request, segments) in std::mem::take(&mut self.held) {
-            self.take(io, &request, &segments);
-        }
+        let held = std::mem::take(&mut self.held);
+        held.iter().for_each(|(request, segments)| self.take(io, request, segments));
+        !held.is_empty()
     }
 
     /// Goes over to the layers that the device has by now.
@@ -309,8 +311,8 @@ impl OnOverlay {
 
     /// Does all that can be done now.
     fn work(&mut self, io: &mut Io<'_>) {
-        self.register(io);
         loop {
+            self.register(io);
             while let Some(key) = self.ready.pop() {
                 self.go_on(io, key);
             }
@@ -325,7 +327,7 @@ impl OnOverlay {
                 }
                 self.batches[lane] = batch;
             }
-            if self.ended.is_empty() && self.busy.is_empty() && self.ready.is_empty() {
+            if self.ended.is_empty() && self.busy.is_empty() && self.ready.is_empty() && !self.look_at_pause(io) {
                 return;
             }
             let (mut ended, mut busy) = (std::mem::take(&mut self.ended), std::mem::take(&mut self.busy));
@@ -518,9 +520,8 @@ impl Lane for OnOverlay {
         self.launch_now(io);
     }
 
-    /// It looks each turn whether it is to stop (pause.1).
     fn is_by_the_clock(&self) -> bool {
-        true
+        !self.timed.is_empty()
     }
 
     fn poll(&mut self, io: &mut Io<'_>, now: Instant) {
@@ -530,7 +531,13 @@ impl Lane for OnOverlay {
             self.lanes[*lane].poll(&mut inner, now);
             io.launch |= inner.launch;
         }
-        self.look_at_pause(io);
+        self.work(io);
+        self.launch_now(io);
+    }
+
+    /// pause.4
+    fn look(&mut self, io: &mut Io<'_>, now: Instant) {
+        self.now = now;
         self.work(io);
         self.launch_now(io);
     }

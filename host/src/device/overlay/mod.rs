@@ -55,6 +55,7 @@ use lane::OnOverlay;
 pub use look::{Finding, TopInfo, look};
 use map::{BlockState, Own, Place, Where};
 use pause::Pause;
+pub(crate) use pause::Tell;
 pub use shift::{Shifted, flatten, rebase};
 
 /// A request that waits for blocks or for a flush: its worker, and the step that ends when it may go on.
@@ -258,8 +259,8 @@ impl Device for Overlay {
         self.layers().close()
     }
 
-    fn freeze(&self, wake: &dyn Fn(), roots: &Roots) -> Result<fork::NowBase, String> {
-        fork::freeze(self, wake, roots)
+    fn freeze(&self, tell: Tell<'_>, roots: &Roots) -> Result<fork::NowBase, String> {
+        fork::freeze(self, tell, roots)
     }
 
     fn failed(&self, op: Op, errno: Errno) {

@@ -2,17 +2,23 @@
 //!
 //! A fork puts another top in the place of the one that is written, on all workers at the same instant. No lock is taken for that where
 //! requests are served: the thread that forks asks all lanes to stop, and each says so once it has nothing under way. Example: worker 0 has
-//! two writes under way and worker 1 none; worker 1 stops at its next turn, worker 0 when both have ended. What comes meanwhile waits.
+//! two writes under way and worker 1 none; worker 1 stops when it is told, worker 0 when both have ended. What comes meanwhile waits.
 //!
 //! pause.1  A lane that has stopped begins nothing until the pause is over: it has said so itself, in its own turn, and so there is no moment
 //!          at which it might have begun something that was not seen.
 //! pause.2  A lane that is made during a pause begins stopped. One that goes is not waited for.
 //! pause.3  A pause that takes too long is given up: the lanes go on as they were.
+//! pause.4  Each lane is told of the beginning and of the end. Between them it costs nothing: of a thousand overlays of a worker 999 may be idle.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use fairlift_core::ContextId;
+
 use crate::sync::{Mutex, lock};
+
+/// Tells a worker that a lane of its is to look.
+pub(crate) type Tell<'a> = &'a dyn Fn(ContextId, u64);
 
 /// What lanes are asked, and which have stopped.
 #[derive(Default)]
@@ -25,8 +31,14 @@ pub(super) struct Pause {
 #[derive(Default)]
 struct Lanes {
     made: u64,
-    /// For which pause each of them has stopped.
-    stopped: HashMap<u64, u64>,
+    there: HashMap<u64, Joined>,
+}
+
+/// A lane: for which pause it has stopped, and how it is told.
+struct Joined {
+    stopped: u64,
+    worker: ContextId,
+    look: u64,
 }
 
 /// Whether lanes are to stop for what was asked.
@@ -37,17 +49,17 @@ pub(super) const fn stops(asked: u64) -> bool {
 impl Pause {
     // ---- lanes ----
 
-    /// A lane comes: its number, and what is asked (pause.2).
-    pub(super) fn join(&self) -> (u64, u64) {
+    /// A lane comes, which is told by `look`: its number, and what is asked (pause.2).
+    pub(super) fn join(&self, worker: ContextId, look: u64) -> (u64, u64) {
         let mut lanes = lock(&self.lanes);
         lanes.made += 1;
         let (number, asked) = (lanes.made, self.asked.load(Ordering::Acquire));
-        lanes.stopped.insert(number, asked);
+        lanes.there.insert(number, Joined { stopped: asked, worker, look });
         (number, asked)
     }
 
     pub(super) fn leave(&self, lane: u64) {
-        lock(&self.lanes).stopped.remove(&lane);
+        lock(&self.lanes).there.remove(&lane);
     }
 
     /// What is asked now.
@@ -57,54 +69,69 @@ impl Pause {
 
     /// A lane has nothing under way, and begins nothing until something else is asked (pause.1).
     pub(super) fn stopped(&self, lane: u64, asked: u64) {
-        lock(&self.lanes).stopped.insert(lane, asked);
+        lock(&self.lanes).there.get_mut(&lane).expect("it has joined").stopped = asked;
     }
 
     // ---- the thread that forks ----
 
     /// Asks all lanes to stop.
-    pub(super) fn begin(&self) {
-        let _lanes = lock(&self.lanes);
-        let before = self.asked.fetch_add(1, Ordering::AcqRel);
-        assert!(!stops(before), "one pause at a time");
+    pub(super) fn begin(&self, tell: Tell<'_>) {
+        assert!(stops(self.ask(tell)), "one pause at a time");
     }
 
     /// Whether all lanes have stopped.
     pub(super) fn is_quiet(&self) -> bool {
         let asked = self.asked();
-        lock(&self.lanes).stopped.values().all(|stopped| *stopped == asked)
+        lock(&self.lanes).there.values().all(|lane| lane.stopped == asked)
     }
 
     /// Lets the lanes go on.
-    pub(super) fn end(&self) {
-        let before = self.asked.fetch_add(1, Ordering::AcqRel);
-        assert!(stops(before), "a pause that was not begun");
+    pub(super) fn end(&self, tell: Tell<'_>) {
+        assert!(!stops(self.ask(tell)), "a pause that was not begun");
+    }
+
+    /// Asks something else, and tells those that are there (pause.4): what is asked now.
+    fn ask(&self, tell: Tell<'_>) -> u64 {
+        let lanes = lock(&self.lanes);
+        let asked = self.asked.fetch_add(1, Ordering::AcqRel) + 1;
+        lanes.there.values().for_each(|lane| tell(lane.worker, lane.look));
+        asked
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::cell::RefCell;
+
     use super::*;
 
-    /// pause.1, pause.2, pause.3
+    /// pause.1, pause.2, pause.3, pause.4
     #[test]
     fn it_is_quiet_when_each_lane_that_is_there_has_stopped_for_this_pause() {
-        let pause = Pause::default();
-        let ((one, _), (two, _)) = (pause.join(), pause.join());
-        pause.begin();
+        let (pause, told) = (Pause::default(), RefCell::new(Vec::new()));
+        let tell = |worker: ContextId, look| told.borrow_mut().push((worker.0, look));
+        let were_told = || {
+            let mut told = told.take();
+            told.sort_unstable();
+            told
+        };
+        let ((one, _), (two, _)) = (pause.join(ContextId(0), 7), pause.join(ContextId(1), 8));
+        pause.begin(&tell);
         let asked = pause.asked();
         assert!(stops(asked) && !pause.is_quiet());
+        assert_eq!(were_told(), [(0, 7), (1, 8)]);
         pause.stopped(one, asked);
-        let (late, told) = pause.join();
-        assert!(stops(told) && !pause.is_quiet(), "the second one has not stopped");
+        let (late, asks) = pause.join(ContextId(1), 9);
+        assert!(stops(asks) && !pause.is_quiet(), "the second one has not stopped");
         pause.leave(two);
         assert!(pause.is_quiet());
-        pause.end();
-        pause.begin();
+        pause.end(&tell);
+        assert_eq!(were_told(), [(0, 7), (1, 9)]);
+        pause.begin(&tell);
         assert!(!pause.is_quiet(), "they stopped for the pause before");
         [one, late].iter().for_each(|lane| pause.stopped(*lane, pause.asked()));
         assert!(pause.is_quiet());
-        pause.end();
+        pause.end(&tell);
         assert!(!stops(pause.asked()));
     }
 }

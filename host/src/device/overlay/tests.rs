@@ -16,7 +16,7 @@ use super::map::{BlockState, Merged};
 use super::*;
 use crate::device::volatile::{SECTOR, Volatile};
 use crate::disk::engine::News;
-use crate::disk::engine::bench::{Workers, assert_at_rest, submit, turned, workers};
+use crate::disk::engine::bench::{Workers, assert_at_rest, helpers, submit, turned, workers};
 
 mod calm;
 mod commit;

@@ -25,9 +25,10 @@ pub(crate) type Workers = Vec<(Engine, StreamId)>;
 /// So many workers on a disk that is a device.
 pub(crate) fn workers(device: Arc<dyn Device>, kind: sched::Kind, count: u16) -> Workers {
     let settings = config::Disk::new("d", kind);
-    let disk = Arc::new(Disk::new(&settings, &[(device, None)], &[Group::root()], count.into()).unwrap());
+    let file = device.descriptor().map(|_| 0);
+    let disk = Arc::new(Disk::new(&settings, &[(device, file)], &[Group::root()], count.into()).unwrap());
     let notifiers = Arc::new(Notifiers::new(count.into()).unwrap());
-    let helpers = Helpers::new(1, &[disk.concurrency], &[], count.into(), Arc::clone(&notifiers));
+    let helpers = Helpers::new(1, &[disk.concurrency], &[0], count.into(), Arc::clone(&notifiers));
     let disks = Disks::new(vec![disk]);
     let engine = |worker| {
         let context = ContextId(worker);
@@ -39,6 +40,16 @@ pub(crate) fn workers(device: Arc<dyn Device>, kind: sched::Kind, count: u16) ->
         (engine, stream)
     };
     (0..count).map(engine).collect()
+}
+
+/// Whether a device of the worker is polled each turn.
+pub(crate) fn is_polled(engine: &Engine) -> bool {
+    engine.sides.iter().any(|side| !side.timed.is_empty())
+}
+
+/// By whom they are told what others have done.
+pub(crate) fn helpers(workers: &Workers) -> Arc<Helpers> {
+    Arc::clone(&workers[0].0.helpers)
 }
 
 /// A turn of a worker that was woken.

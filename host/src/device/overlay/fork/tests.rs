@@ -3,8 +3,12 @@
 use super::super::format::BLOCK;
 use super::super::map::{BlockState, Place};
 use super::super::tests::files::Directory;
+use fairlift_core::{Flags, Op, Outcome, sched};
+
 use super::*;
 use crate::config;
+use crate::disk::engine::News;
+use crate::disk::engine::bench::{Workers, helpers, is_polled, submit, turned, workers};
 use crate::kernel::buffer::Pages;
 
 fn overlay(directory: &Directory, words: &str) -> Result<Arc<Overlay>, String> {
@@ -38,7 +42,7 @@ fn get(overlay: &Overlay, block: u64) -> u8 {
 }
 
 fn frozen(overlay: &Overlay) -> Result<PathBuf, String> {
-    freeze(overlay, &|| (), &Roots::default()).map(|base| base.path)
+    freeze(overlay, &|_, _| (), &Roots::default()).map(|base| base.path)
 }
 
 /// fork.4, and a chain that is as deep as it may be.
@@ -50,7 +54,7 @@ fn what_was_not_written_is_not_frozen_and_a_chain_has_an_end() {
         assert_eq!(frozen(&alice), Ok(directory.at("base")));
     }
     let large = overlay(&directory, "base=base,top=large,size=2m").unwrap();
-    let base = freeze(&large, &|| (), &Roots::default()).unwrap();
+    let base = freeze(&large, &|_, _| (), &Roots::default()).unwrap();
     assert_eq!(base, NowBase { path: directory.at("base"), size: Some(2 << 20) });
     for depth in 1..8 {
         put(&alice, depth, depth as u8);
@@ -100,6 +104,41 @@ fn forks_see_what_was_before_them_and_nothing_of_each_other() {
     drop(overlay(&directory, "top=a.1").unwrap());
     let why = overlay(&directory, "base=base,top=a").map(drop).unwrap_err();
     assert!(why.contains("opened to be written since"), "{why}");
+}
+
+/// pause.4: a lane with nothing under way is not polled; it is told when it is to stop, and goes on with the new top.
+#[test]
+fn lanes_that_are_idle_are_told_of_a_fork_and_are_not_polled() {
+    let directory = Directory::new("fork-idle");
+    let alice = overlay(&directory, "base=base,top=a").unwrap();
+    put(&alice, 1, 11);
+    let mut workers = workers(Arc::clone(&alice) as Arc<dyn Device>, sched::Kind::None, 2);
+    let (helpers, mut now) = (helpers(&workers), fairlift_core::Instant::ZERO);
+    let mut write = |workers: &mut Workers, worker: usize, block: u64, value: u8| {
+        let ticket =
+            submit(&mut workers[worker], Op::Write, Flags::SYNC, &(block * 8..block * 8 + 8), &[value; BLOCK as usize]);
+        while workers[worker].0.news.is_empty() {
+            turned(&mut workers[worker].0, &mut now);
+        }
+        let news = std::mem::take(&mut workers[worker].0.news);
+        assert_eq!(news, [(ticket, News::Ended(Outcome::Done))]);
+        workers[worker].0.release(ticket);
+    };
+    (0..2).for_each(|worker| write(&mut workers, worker, 2 + worker as u64, 12));
+    assert!(workers.iter().all(|(engine, _)| engine.poll_timeout().is_none() && !is_polled(engine)));
+    let forked = std::thread::scope(|scope| {
+        let fork =
+            scope.spawn(|| freeze(&alice, &|worker, lane| helpers.tell(worker, (lane, 0)), &Roots::default()).unwrap());
+        let mut now = fairlift_core::Instant::ZERO;
+        while !fork.is_finished() {
+            workers.iter_mut().for_each(|(engine, _)| turned(engine, &mut now));
+        }
+        fork.join().unwrap()
+    });
+    let bob = overlay(&directory, "base=a.1,top=b").unwrap();
+    assert_eq!(forked.path, directory.at("a.1"));
+    (0..2).for_each(|worker| write(&mut workers, worker, 2 + worker as u64, 13));
+    assert_eq!([1, 2, 3].map(|block| (get(&alice, block), get(&bob, block))), [(11, 11), (13, 12), (13, 12)]);
 }
 
 /// fork.3: a server that ends after any of the steps leaves a disk that the next one opens, with what was flushed.

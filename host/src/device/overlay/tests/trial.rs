@@ -260,11 +260,11 @@ impl Trial {
         if loses_power {
             self.disks[at].files.last().expect("there is a top").loses_power_after(self.random.below(8));
         }
-        let outcome = Cell::new(Fate::Lives);
+        let (outcome, helpers) = (Cell::new(Fate::Lives), helpers(&self.disks[at].workers));
         let forking = RefCell::new(&mut *self);
         let steps =
             Forking { trial: &forking, at, ends, made: RefCell::default(), fate: &outcome, stamp: Cell::new(0) };
-        let froze = freeze_by(&overlay, &|| (), || Ok(steps));
+        let froze = freeze_by(&overlay, &|worker, lane| helpers.tell(worker, (lane, 0)), || Ok(steps));
         let top = &self.disks[at].files[self.disks[at].files.len() - 1];
         match froze {
             _ if outcome.get() == Fate::Killed => return Some(false),
