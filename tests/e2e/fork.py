@@ -1,8 +1,10 @@
 """`fairlift fork`: a disk that is what another one is at one instant, made while that is written."""
 
+import contextlib
 import struct
 import threading
 
+from control import Control
 from harness import *
 from nbdclient import NbdError
 
@@ -185,6 +187,97 @@ def exports_that_share_a_top_go_on_above_one_and_a_read_only_one_is_forked_as_it
         equal(client.read(0, 12288), data(4096, 3) + data(4096, 2) + data(4096, 4), "a fork of what is only read")
     server.control("fork", "y", "z")
     contains(server.control("fork", "y", "w", "--top", "/tmp/w.top", code=1), "is not in")
+    for flag in ["--dry-run"], []:
+        contains(server.control("fork", "y", "w", "--ephemeral=/tmp", *flag, code=1), "is not in")
+    contains(server.control("fork", "y", "w", "--ephemeral"), "added")
+
+
+def held(server):
+    """Files without a name that a server has in the test's directory."""
+    links = []
+    for descriptor in os.listdir(f"/proc/{server.pid}/fd"):
+        path = f"/proc/{server.pid}/fd/{descriptor}"
+        with contextlib.suppress(FileNotFoundError):
+            if os.stat(path).st_nlink == 0:
+                links.append(os.readlink(path))
+    return {link for link in links if link.startswith(server.t.path(""))}
+
+
+@test(fairlift_only=True)
+def an_ephemeral_fork_leaves_nothing_whatever_ends_it(t):
+    server = served(t)
+    files = lambda: {name for name in os.listdir(t.path("")) if os.path.isfile(t.path(name)) and not name.endswith(".log")}
+    with server.connect("a") as client:
+        client.write(0, data(4096, 1))
+        server.control("fork", "a", "kept")  # a.top.1 is there from now on
+        before = files()
+        contains(server.control("fork", "a", "x", "--ephemeral", "--dry-run"), "nothing was changed")
+        equal(held(server), set(), "tops of dry runs")
+        contains(server.control("fork", "a", "x", "--ephemeral"), 'export "x": added', "an ephemeral overlay")
+        contains(server.control("get", "export", "x"), f"ephemeral={t.path('')[:-1]}")
+        contains(server.control("get", "export"), f"ephemeral={t.path('')[:-1]}")
+        with server.connect("x") as fork:
+            equal(fork.read(0, 8192), data(4096, 1) + WHOLE[4096:8192], "the fork")
+            fork.write(4096, data(4096, 2))
+            fork.trim(MIB, MIB)
+            fork.flush()
+            equal(fork.read(0, SIZE), data(4096, 1) + data(4096, 2) + WHOLE[8192:MIB] + bytes(MIB) + WHOLE[2 * MIB:], "what it wrote")
+        equal(client.read(4096, 4096), WHOLE[4096:8192], "what it was forked from")
+        equal((files(), len(held(server))), (before, 1), "its top has no name")
+        contains(server.control("fork", "x", "y", code=1), "is ephemeral, and was written")
+        server.control("remove", "export", "x")
+        until(lambda: not held(server), "its top is closed")
+        server.control("fork", "a", "x", "--ephemeral")
+        with server.connect("x") as fork:
+            equal(fork.read(0, 8192), data(4096, 1) + WHOLE[4096:8192], "the next one of that name begins anew")
+        # What nobody has written is forked like what it was forked from.
+        server.control("fork", "x", "y", "--ephemeral")
+        server.control("fork", "x", "z")
+        with server.connect("y") as fork, server.connect("z") as kept:
+            for one in fork, kept:
+                equal(one.read(0, 4096), data(4096, 1), "a fork of it")
+                one.write(0, data(4096, 3))
+                one.flush()
+    assert "deleted" not in server.log(), "no file that is meant to have no name is missed"
+    server.kill()
+    equal(files() - before, {"z.top"}, "what is left by a server that was killed")
+    server = t.server(f"z=overlay:top={t.path('z.top')}", f"e=overlay:base={t.path('base.img')},ephemeral={t.path('')}")
+    with server.connect("z") as kept, server.connect("e") as fork:
+        equal(kept.read(0, 4096), data(4096, 3), "one that was kept")
+        equal(fork.read(0, SIZE), WHOLE, "an ephemeral one of the config begins as its base")
+        fork.write(0, data(4096, 4))
+    server.stop()
+    equal(files() - before, {"z.top"}, "what is left by a server that ended")
+
+
+@test(fairlift_only=True)
+def an_ephemeral_fork_is_asked_for_by_http_in_a_directory_of_its_own_and_refused_with_what_is_possible(t):
+    os.mkdir(t.path("tops"))
+    server = served(t)
+    control = Control(t, server)
+
+    def ask(code=200, **keys):
+        return control.ask("POST", "/v1/exports/a/fork", keys, code=code)
+
+    contains(ask(name="x", ephemeral=t.path("tops"))["backing"], f"ephemeral={t.path('tops')}")
+    assert any(link.startswith(t.path("tops")) for link in held(server)), held(server)
+    contains(ask(name="y", ephemeral=False)["backing"], "top=", "y.top")
+    for keys, why in [
+        (dict(ephemeral=3), "takes true, false, or the path"),
+        (dict(ephemeral=True, top=t.path("u.top")), "one of the two"),
+        (dict(ephemeral=t.path("none")), "No such file"),
+        (dict(ephemeral=t.path("base.img")), "Not a directory"),
+    ]:
+        contains(ask(code=422, name="u", **keys)["error"], why)
+    contains(server.control("fork", "a", "u", "--ephemeral", "--top", t.path("u.top"), code=2), "cannot be used with")
+    contains(server.control("fork", "a", "u", f"--ephemeral={t.path('none')}", "--dry-run", code=1), "No such file")
+    # Real clients, on disks that need no flush.
+    server.control("fork", "a", "w", f"--ephemeral={t.path('tops')}")
+    t.run("qemu-io", "-f", "raw", "-c", "write -P 0x5a 1M 64k", "-c", "flush", "-c", "read -P 0x5a 1M 64k", "-c", "discard 3M 1M", server.uri("w"))
+    t.run("fio", "--name=v", "--ioengine=nbd", f"--uri={server.uri('w')}", "--rw=randwrite", "--bs=4k", "--size=8m", "--iodepth=16",
+          "--verify=crc32c", "--do_verify=1", "--verify_state_save=0", "--fsync=64")
+    server.control("remove", "export", "w")
+    equal(os.listdir(t.path("tops")), [], "what is left in the directory")
 
 
 if __name__ == "__main__":

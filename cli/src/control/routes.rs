@@ -14,10 +14,10 @@ use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::response::sse::{Event as Told, KeepAlive, Sse};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::{MethodFilter, Router, on};
-use fairlift::Handle;
 use fairlift::access::Grant;
 use fairlift::config::Backing;
 use fairlift::control::{Edit, Made, Refused, State, Step, View, group_meant};
+use fairlift::{ForkTop, Handle};
 use fairlift_lab::suggestion;
 use serde_json::{Value, json};
 
@@ -397,14 +397,23 @@ impl App {
     async fn fork(self, mut asked: ApiRequest) -> Answer {
         let name = asked.new_name(Kind::Export)?;
         let dry_run = asked.dry_run()?;
-        let top = match asked.keys.remove("top") {
-            None => None,
-            Some(Value::String(top)) => {
-                let top = PathBuf::from(top);
-                check_path(&top).map_err(|why| bad(format!("top {why}")))?;
-                Some(top)
+        let path = |key: &str, path: String| {
+            let path = PathBuf::from(path);
+            check_path(&path).map_err(|why| bad(format!("{key} {why}")))?;
+            Ok::<_, Failure>(Some(path))
+        };
+        let top = match (asked.keys.remove("top"), asked.keys.remove("ephemeral")) {
+            (Some(_), Some(Value::Bool(true) | Value::String(_))) => {
+                return Err(bad("top is a file that stays, and ephemeral has none: give one of the two"));
             }
-            Some(other) => return Err(bad(format!("top takes the path of a file, not {other}"))),
+            (None, None | Some(Value::Bool(false))) => ForkTop::Named(None),
+            (Some(Value::String(top)), None | Some(Value::Bool(false))) => ForkTop::Named(path("top", top)?),
+            (None, Some(Value::Bool(true))) => ForkTop::Ephemeral(None),
+            (None, Some(Value::String(directory))) => ForkTop::Ephemeral(path("ephemeral", directory)?),
+            (_, Some(other)) => {
+                return Err(bad(format!("ephemeral takes true, false, or the path of a directory, not {other}")));
+            }
+            (Some(other), None) => return Err(bad(format!("top takes the path of a file, not {other}"))),
         };
         for key in ["backing", "offset", "size", "read_only"] {
             if asked.keys.contains_key(key) {
@@ -426,7 +435,7 @@ impl App {
                     keys.insert("backing".into(), Value::String(backing.about().written));
                     Words::new(edit, file.ways(), file.verifies()).change(Act::Add, Kind::Export, &name, keys)
                 };
-                handle.fork((&of, &name), top.as_deref(), add, version, dry_run)
+                handle.fork((&of, &name), &top, add, version, dry_run)
             }
         };
         self.make(asked.who, asked.headers, dry_run, Some((Kind::Export, name)), made).await

@@ -188,7 +188,8 @@ pub(crate) struct RemoveArgs {
 Examples:
   fairlift fork alice bob
   fairlift fork alice bob --group /tenants/bob --top /srv/tops/bob.top
-  fairlift fork alice bob ublk=true")]
+  fairlift fork alice bob ublk=true
+  fairlift fork alice bob --ephemeral")]
 pub(crate) struct ForkArgs {
     /// The export to fork
     #[arg(value_name = "EXPORT", add = ArgValueCandidates::new(complete::exports))]
@@ -205,6 +206,17 @@ pub(crate) struct ForkArgs {
     /// The file that gets what the fork writes [default: NEW.top, beside that of EXPORT]
     #[arg(long, value_name = "PATH", value_hint = clap::ValueHint::FilePath)]
     pub(crate) top: Option<PathBuf>,
+    /// What the fork writes is gone with its export, or when the server ends; until then it is in a file without a name, in this directory
+    /// [default: that of the top of EXPORT]. Once written, such a fork cannot be forked itself
+    #[arg(
+        long,
+        value_name = "DIRECTORY",
+        num_args = 0..=1,
+        require_equals = true,
+        conflicts_with = "top",
+        value_hint = clap::ValueHint::DirPath
+    )]
+    pub(crate) ephemeral: Option<Option<PathBuf>>,
     #[command(flatten)]
     pub(crate) how: How,
 }

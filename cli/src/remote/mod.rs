@@ -10,6 +10,7 @@ mod meant;
 mod tables;
 mod top;
 
+use std::path::Path;
 use std::process::ExitCode;
 
 use hyper::Method;
@@ -189,10 +190,17 @@ pub(crate) fn fork(args: &ForkArgs) -> ExitCode {
         if let Some(group) = &args.group {
             all.insert("group".into(), Value::String(group.clone()));
         }
+        // The server has another directory.
+        let whole = |path: &Path| {
+            let path = std::path::absolute(path).map_err(|error| format!("{}: {error}", path.display()))?;
+            Ok::<_, String>(Value::String(path.to_string_lossy().into_owned()))
+        };
         if let Some(top) = &args.top {
-            // The server has another directory.
-            let top = std::path::absolute(top).map_err(|error| format!("{}: {error}", top.display()))?;
-            all.insert("top".into(), Value::String(top.to_string_lossy().into_owned()));
+            all.insert("top".into(), whole(top)?);
+        }
+        if let Some(directory) = &args.ephemeral {
+            let place = directory.as_deref().map_or(Ok(Value::Bool(true)), whole)?;
+            all.insert("ephemeral".into(), place);
         }
         change(&args.how, Method::POST, &format!("{}/fork", thing(Kind::Export, &args.of)), all)
     };

@@ -131,6 +131,10 @@ const EXAMPLES: [(&str, &[Example]); 26] = [
         &[
             ("fairlift fork alice bob", "A disk that is what alice is now, in a moment, while alice is written:"),
             ("fairlift fork alice bob --group /tenants/bob", "The same, for another tenant:"),
+            (
+                "fairlift fork alice bob --ephemeral",
+                "One of which nothing is left when it is removed, or when the server ends:",
+            ),
         ],
     ),
     ("fairlift-remove", &[("fairlift remove export carol", "Take an export away when its clients are answered:")]),

@@ -9,13 +9,13 @@
 //! roots.2  The roots' directories are opened once, when the server starts. What is put in the place of one later is another one.
 //! roots.3  A path is looked at in the roots before anything else is done with it, also if its file is open under another name.
 
-use std::ffi::OsStr;
 use std::fmt::Write as _;
 use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf, absolute};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
@@ -146,17 +146,22 @@ impl<'a> RootedPath<'a> {
     }
 
     /// Makes a file without a name, in this directory, for its owner alone: it goes when it is closed. Where the file system knows no such
-    /// files it has a name like `like` for a moment.
-    pub(crate) fn make_unnamed(&self, like: &OsStr) -> io::Result<fs::File> {
-        let mode = Mode::RUSR | Mode::WUSR;
-        match self.open_as(OFlags::RDWR | OFlags::TMPFILE, mode) {
-            Err(error) if matches!(error.raw_os_error(), Some(libc::EOPNOTSUPP | libc::EISDIR)) => {}
-            made => return made,
+    /// files it has a name for a moment.
+    pub(crate) fn make_unnamed(&self) -> io::Result<fs::File> {
+        match self.open_as(OFlags::RDWR | OFlags::TMPFILE, Mode::RUSR | Mode::WUSR) {
+            Err(error) if matches!(error.raw_os_error(), Some(libc::EOPNOTSUPP | libc::EISDIR)) => {
+                self.make_and_unlink()
+            }
+            made => made,
         }
+    }
+
+    fn make_and_unlink(&self) -> io::Result<fs::File> {
+        static MADE: AtomicU64 = AtomicU64::new(0);
         let directory = self.open(OFlags::RDONLY | OFlags::DIRECTORY)?;
-        let name = format!(".{}.{}", like.to_string_lossy(), std::process::id());
+        let name = format!(".fairlift.{}.{}", std::process::id(), MADE.fetch_add(1, Ordering::Relaxed));
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let file = rustix::fs::openat(&directory, &*name, flags, mode)?;
+        let file = rustix::fs::openat(&directory, &*name, flags, Mode::RUSR | Mode::WUSR)?;
         rustix::fs::unlinkat(&directory, &*name, AtFlags::empty())?;
         Ok(file.into())
     }
@@ -170,7 +175,7 @@ impl<'a> RootedPath<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::symlink;
+    use std::os::unix::fs::{MetadataExt as _, symlink};
 
     /// A root with an image and a directory, beside a secret.
     struct Tree(PathBuf);
@@ -202,6 +207,22 @@ mod tests {
         fn drop(&mut self) {
             let _ = fs::remove_dir_all(&self.0);
         }
+    }
+
+    #[test]
+    fn a_file_without_a_name_lies_beneath_a_root_and_leaves_nothing_there() {
+        let tree = Tree::new("unnamed");
+        let roots = tree.roots(&["root"]);
+        let names = |path: &str| fs::read_dir(tree.0.join(path)).unwrap().count();
+        let before = names("root/below");
+        let path = tree.0.join("root/below");
+        let place = roots.place(&path).unwrap();
+        for file in [place.make_unnamed().unwrap(), place.make_and_unlink().unwrap()] {
+            file.set_len(10).unwrap();
+            assert_eq!((names("root/below"), file.metadata().unwrap().nlink()), (before, 0));
+        }
+        let out = tree.0.join("root/below/../..");
+        assert!(roots.place(&out).is_err());
     }
 
     /// roots.1

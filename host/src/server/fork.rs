@@ -1,6 +1,6 @@
 //! A fork: an export that is what another one is at one instant, made while that is written.
 
-use std::path::Path;
+use std::path::{Path, PathBuf, absolute};
 use std::sync::Arc;
 
 use super::{Handle, Shared};
@@ -8,10 +8,18 @@ use crate::config::{Backing, Null};
 use crate::control::{Edit, Made, Of, Refused};
 use crate::device::overlay::fork;
 
+/// Where a fork keeps what it writes. `None`: beside the top of what is forked.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum ForkTop {
+    /// In this file, which must not be there.
+    Named(Option<PathBuf>),
+    /// In this directory, in a file without a name: it is gone with the export, or with the server.
+    Ephemeral(Option<PathBuf>),
+}
+
 impl Handle {
     /// Adds an export that is what an overlay is at one instant: all writes that were answered before are in both, none that is begun later is in
-    /// the fork. What is forked goes on, above the same; it is durable up to there. `top` is the file that gets what the fork writes (`None`:
-    /// beside that of what is forked), and must not be there. `add` adds the export with the backing that it is given; it is called
+    /// the fork. What is forked goes on, above the same; it is durable up to there. `top` is where what the fork writes goes. `add` adds the export with the backing that it is given; it is called
     /// twice, the first time to see whether it can be added.
     ///
     /// # Errors
@@ -20,7 +28,7 @@ impl Handle {
     pub fn fork(
         &self,
         (of, name): (&str, &str),
-        top: Option<&Path>,
+        top: &ForkTop,
         add: impl Fn(&mut Edit, Backing) -> Result<(), String>,
         version: Option<u64>,
         dry_run: bool,
@@ -32,10 +40,15 @@ impl Handle {
         let mut there = Edit::from(crate::config::Config::clone(&state.config));
         let backing =
             there.export(of).map_err(|why| Refused::Change { of: Of::Export(of.into()), why })?.backing.clone();
-        let beside = fork::top_beside(&backing, name).map_err(refused)?;
-        let top = top.map_or(beside.ok_or_else(|| refused(fork::needs_a_top(name))), |top| Ok(top.to_owned()))?;
-        let top = std::path::absolute(top).map_err(|error| refused(error.to_string()))?;
-        shared.is_free(&top).map_err(refused)?;
+        let beside = fork::directory_beside(&backing).map_err(refused)?;
+        let (top, is_ephemeral) = match top {
+            ForkTop::Named(top) => (top.clone().or_else(|| fork::top_in(beside, name)), false),
+            ForkTop::Ephemeral(directory) => (Some(directory.clone().unwrap_or_else(|| beside.to_owned())), true),
+        };
+        let top = top.ok_or_else(|| refused(fork::needs_a_top(name)))?;
+        let top = absolute(top).map_err(|error| refused(error.to_string()))?;
+        let takes = if is_ephemeral { shared.takes_tops(&top) } else { shared.is_free(&top) };
+        takes.map_err(refused)?;
         // With a backing that costs nothing: what is wrong beside that is found before anything is frozen.
         let stand_in = || Null { size: 1 << 20, delay: Default::default() }.into();
         let would = self.change(|edit| add(edit, stand_in()), version, true)?;
@@ -43,7 +56,7 @@ impl Handle {
             return Ok(would);
         }
         let base = shared.freeze(of).map_err(refused)?;
-        let made = fork::forked(&backing, base, top).expect("it is an overlay");
+        let made = fork::forked(&backing, base, (top, is_ephemeral)).expect("it is an overlay");
         self.change(|edit| add(edit, made), version, false)
     }
 }
@@ -57,6 +70,13 @@ impl Shared {
             Err(error) => Err(format!("its fork's top {}: {error}", top.display())),
             Ok(_) => Err(format!("its fork's top {} is there already; say another one (top=PATH)", top.display())),
         }
+    }
+
+    /// Whether a top without a name can be made in a directory: it is made, and gone.
+    fn takes_tops(&self, directory: &Path) -> Result<(), String> {
+        let roots = self.live().roots();
+        let made = roots.place(directory)?.make_unnamed();
+        made.map(drop).map_err(|error| format!("its fork's top cannot be made in {}: {error}", directory.display()))
     }
 
     /// Freezes what an export is, by the thread that calls.

@@ -13,6 +13,7 @@ use fairlift_core::sched::Kind;
 use fairlift_core::{ContextId, GroupId, Sector};
 
 pub use check::Foreign;
+pub use fork::ForkTop;
 
 use crate::Error;
 use crate::access::{Access, Grant, Peer, Token};

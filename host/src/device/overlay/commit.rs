@@ -22,10 +22,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::Layers;
-use super::files::{Below, Store, directory_of, is_top, known, raw, read_header, why_of};
+use super::files::{Below, Store, is_top, known, raw, read_header, why_of};
 use super::format::{BLOCK, Fingerprint, Header, PAGE_BLOCKS, data_offset, file_len};
 use super::map::BlockState;
 use super::shift::{GoesOn, PIECE, SETTLE, Shifted, open_top};
+use super::words::directory_of;
 use crate::device::Device as _;
 use crate::device::file::File;
 use crate::device::file::words::{Direct, FileAccess};

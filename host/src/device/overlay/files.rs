@@ -7,6 +7,8 @@
 //! make.3  A top that others lie over is durable before they are, also if the server that wrote it was killed.
 //! make.4  What is tried only (a dry run, a check of a config file) leaves the directory and all files as they were: a top that would be made
 //!         is made without a name, where it would be, and goes when it is closed.
+//! make.5  The top of an ephemeral overlay is a file without a name: it is gone when it is closed, whatever ends the server. So nobody has to find
+//!         and delete it, and no other file can be taken for it. It owes nothing to a flush, and others cannot lie over it.
 
 use std::collections::HashMap;
 use std::fs;
@@ -28,7 +30,7 @@ use super::format::{
 use super::gate::FlushGate;
 use super::map::{Merged, Own};
 use super::pause::Pause;
-use super::words::Layered;
+use super::words::{Layered, directory_of};
 use super::{Layers, Overlay};
 use crate::device::file::words::{Direct, FileAccess};
 use crate::device::file::{self, File};
@@ -149,6 +151,7 @@ fn result(outcome: Outcome) -> io::Result<()> {
 pub(super) struct Access {
     pub(super) top: Direct,
     pub(super) base: Direct,
+    pub(super) is_ephemeral: bool,
 }
 
 /// What lies below a top: a base, and tops over it.
@@ -380,6 +383,9 @@ fn read_map(store: &dyn Store, header: &Header) -> Result<(Own, Vec<u64>), Strin
 
 impl Overlay {
     pub(super) fn open(said: &Layered, read_only: bool, roots: &Roots) -> Result<Self, String> {
+        if said.is_ephemeral {
+            return Self::of_unnamed(said, (read_only, true), roots);
+        }
         let place = roots.place(&said.top)?;
         // Held, so that what is below a top that is made is opened once.
         let _below = match is_to_be_made(&place)? {
@@ -391,15 +397,28 @@ impl Overlay {
 
     /// The same, to see whether it can be: no top is made, and none is written (make.4).
     pub(super) fn try_open(said: &Layered, read_only: bool, roots: &Roots) -> Result<Self, String> {
-        let place = roots.place(&said.top)?;
-        if !is_to_be_made(&place)? {
-            return Self::of_top(said, open_file(said, &place, read_only)?, (read_only, false), roots);
+        if !said.is_ephemeral {
+            let place = roots.place(&said.top)?;
+            if !is_to_be_made(&place)? {
+                return Self::of_top(said, open_file(said, &place, read_only)?, (read_only, false), roots);
+            }
+            let is_there = |error: &io::Error| error.kind() != io::ErrorKind::NotFound;
+            place.open(OFlags::RDWR).err().filter(is_there).map_or(Ok(()), |error| Err(cannot_be_made(error)))?;
         }
-        let new = NewFile::of(said, read_only, roots)?;
-        let file = new.make_unnamed(&place, roots)?;
+        Self::of_unnamed(said, (read_only, false), roots)
+    }
+
+    /// Of a top that is made without a name.
+    fn of_unnamed(said: &Layered, how: (bool, bool), roots: &Roots) -> Result<Self, String> {
+        let new = NewFile::of(said, how.0, roots)?;
+        let file = roots.place(said.directory())?.make_unnamed().and_then(|file| {
+            new.write(&file)?;
+            Ok(file)
+        });
+        let file = file.map_err(cannot_be_made)?;
         let place = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
         let opened = open_file(said, &RootedPath::anywhere(&place), false)?;
-        Self::of_top(said, opened.renamed(&said.top), (read_only, false), roots)
+        Self::of_top(said, opened.renamed(&said.top), how, roots)
     }
 
     /// Of a top that is open; `begins`: it says from now on that it may be written, unless that is so for reading only.
@@ -421,7 +440,7 @@ impl Overlay {
             tracing::warn!("{}", super::commit::under_way(&said.top.display()));
         }
         tracing::info!(top = %said.top.display(), base = %base.display(), layers = below.files.len(), "overlay opened");
-        let access = Access { top: said.direct, base: said.base_direct };
+        let access = Access { top: said.direct, base: said.base_direct, is_ephemeral: said.is_ephemeral };
         let layers = Layers::of(file, header, below, base, read_only || !begins)?;
         Ok(Self::of(said.top.clone(), layers, access, read_only))
     }
@@ -573,18 +592,6 @@ impl NewFile {
         Ok(self.below)
     }
 
-    /// Makes a file without a name in the directory of a path. It goes when it is closed.
-    fn make_unnamed(&self, place: &RootedPath<'_>, roots: &Roots) -> Result<fs::File, String> {
-        let is_there = |error: &io::Error| error.kind() != io::ErrorKind::NotFound;
-        place.open(OFlags::RDWR).err().filter(is_there).map_or(Ok(()), |error| Err(cannot_be_made(error)))?;
-        let make = |directory: &RootedPath<'_>| {
-            let file = directory.make_unnamed(place.path.file_name().unwrap_or_default())?;
-            self.write(&file)?;
-            Ok(file)
-        };
-        make(&roots.place(directory_of(place.path))?).map_err(cannot_be_made)
-    }
-
     fn write(&self, file: &fs::File) -> io::Result<()> {
         file.set_len(file_len(self.header.size))?;
         file.write_all_at(&self.bytes, header_offset(1))
@@ -593,10 +600,6 @@ impl NewFile {
 
 fn cannot_be_made(error: io::Error) -> String {
     format!("cannot be made: {error}")
-}
-
-pub(super) fn directory_of(path: &Path) -> &Path {
-    path.parent().filter(|one| !one.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
 pub(super) fn draw() -> Result<Id, String> {

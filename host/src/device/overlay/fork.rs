@@ -81,6 +81,13 @@ pub(super) fn freeze_by<S: Steps>(
     if lock(&layers.header).commits {
         return Err(format!("{}; remove this export first", super::commit::under_way(&overlay.path.display())));
     }
+    if overlay.access.is_ephemeral && !layers.is_empty() {
+        return Err(
+            "is ephemeral, and was written: there is no file of that which a fork could lie over; fork what it was forked from, or make \
+             it without --ephemeral where it is to be forked itself"
+                .into(),
+        );
+    }
     if layers.below.files.len() >= DEPTH_MAX && !layers.is_empty() {
         return Err(format!(
             "{DEPTH_MAX} tops lie over each other already, and a fork would be one more: remove this export, and then: fairlift overlay \
@@ -323,19 +330,25 @@ impl Overlay {
     }
 }
 
-/// What an export of a fork is made of: the overlay that it is, of what it is forked from.
-pub(crate) fn forked(of: &Backing, base: NowBase, top: PathBuf) -> Option<Backing> {
+/// What an export of a fork is made of: the overlay that it is, of what it is forked from, which has its top in a directory
+/// if that is to be ephemeral.
+pub(crate) fn forked(of: &Backing, base: NowBase, (top, is_ephemeral): (PathBuf, bool)) -> Option<Backing> {
     let Backing::Overlay(said) = of else { return None };
-    Some(Layered { base: Some(base.path), top, size: base.size, ..(**said).clone() }.into())
+    Some(Layered { base: Some(base.path), top, is_ephemeral, size: base.size, ..(**said).clone() }.into())
 }
 
-/// The top that a fork has if nobody says another one: beside that of what it is forked from. `None`: its name is no file's.
-pub(crate) fn top_beside(of: &Backing, name: &str) -> Result<Option<PathBuf>, String> {
-    let Backing::Overlay(said) = of else {
-        return Err("is no overlay, and only overlays can be forked: serve it as overlay:base=PATH,top=PATH".into());
-    };
+/// The directory of the top of what is forked, where a fork has its own if nobody says another place.
+pub(crate) fn directory_beside(of: &Backing) -> Result<&Path, String> {
+    match of {
+        Backing::Overlay(said) => Ok(said.directory()),
+        _ => Err("is no overlay, and only overlays can be forked: serve it as overlay:base=PATH,top=PATH".into()),
+    }
+}
+
+/// The top that a fork has in a directory if nobody says another one. `None`: its name is no file's.
+pub(crate) fn top_in(directory: &Path, name: &str) -> Option<PathBuf> {
     let is_plain = !name.contains('/') && !name.starts_with('.');
-    Ok(is_plain.then(|| said.top.with_file_name(format!("{name}.top"))))
+    is_plain.then(|| directory.join(format!("{name}.top")))
 }
 
 /// Of a name that is no file's.

@@ -196,8 +196,8 @@ impl Device for Overlay {
             limits: Limits { block, ..plain.limits },
             home: top.home,
             rotational: top.rotational,
-            volatile_cache: true,
-            fua: false, // the map is to follow
+            volatile_cache: !self.access.is_ephemeral, // make.5
+            fua: false,                                // the map is to follow
             read_only: self.read_only,
             ..plain
         }
@@ -252,7 +252,7 @@ impl Device for Overlay {
     }
 
     fn flush_now(&self) -> io::Result<()> {
-        if self.read_only {
+        if self.read_only || self.access.is_ephemeral {
             return Ok(());
         }
         let _alone = lock(&self.alone);

@@ -17,8 +17,10 @@ use crate::device::{Backing, Device};
 pub struct Layered {
     /// The base: a file, or the top of another overlay; `None`: the one with which the top was made.
     pub base: Option<PathBuf>,
-    /// The top: made if it is not there.
+    /// The top: made if it is not there. Of an ephemeral overlay the directory in which it has no name.
     pub top: PathBuf,
+    /// The top goes with the server, or with the last export of it, and begins empty.
+    pub is_ephemeral: bool,
     /// The size of a top that is made; `None`: that of the base.
     pub size: Option<u64>,
     /// Whether the top bypasses the page cache.
@@ -30,7 +32,7 @@ pub struct Layered {
 pub(in crate::device) const WORDS: Words = Words {
     schemes: &["overlay"],
     form: "overlay:base=PATH,top=PATH",
-    takes: "overlay:base=PATH,top=PATH[,size=SIZE][,direct=auto\\|on\\|off][,base_direct=auto\\|on\\|off]",
+    takes: "overlay:base=PATH,top=PATH\\|ephemeral=DIRECTORY[,size=SIZE][,direct=auto\\|on\\|off][,base_direct=auto\\|on\\|off]",
     parse,
 };
 
@@ -44,13 +46,15 @@ impl BackingKind for Layered {
         } else {
             format!(",base_direct={}", word(self.base_direct))
         };
-        let name = format!("overlay:{base}top={}", self.top.display());
-        let own_name = self.top.file_stem().map_or("overlay".into(), |name| name.to_string_lossy());
+        let (key, what) = if self.is_ephemeral { ("ephemeral", "ephemeral ") } else { ("top", "") };
+        let name = format!("overlay:{base}{key}={}", self.top.display());
+        let named = if self.is_ephemeral { self.base.as_ref() } else { Some(&self.top) };
+        let own_name = named.and_then(|path| path.file_stem()).map_or("overlay".into(), |name| name.to_string_lossy());
         let sized = self.size.map_or_else(String::new, |size| format!(", {}", show_size(size)));
         About {
             written: format!("{name}{size}{direct}{base_direct}"),
-            shown: format!("{}, an overlay{sized}", self.top.display()),
-            outlives: true,
+            shown: format!("{}, an {what}overlay{sized}", self.top.display()),
+            outlives: !self.is_ephemeral,
             file: Some(&self.top),
             ..About::new(name.clone(), own_name)
         }
@@ -60,8 +64,11 @@ impl BackingKind for Layered {
         self.base.iter_mut().chain([&mut self.top]).collect()
     }
 
-    /// Exports share a top, by its path: it may not be there yet.
+    /// Exports share a top, by its path: it may not be there yet. One without a name each has alone.
     fn sharing(&self, _disk: Option<usize>) -> Sharing {
+        if self.is_ephemeral {
+            return Sharing::Nothing;
+        }
         let path = absolute(&self.top).unwrap_or_else(|_| self.top.clone());
         Sharing::Name(format!("overlay:{}", path.display()))
     }
@@ -76,12 +83,21 @@ impl BackingKind for Layered {
 }
 
 impl Layered {
+    /// Where its top is.
+    pub(super) fn directory(&self) -> &Path {
+        if self.is_ephemeral { &self.top } else { directory_of(&self.top) }
+    }
+
     fn opened(&self, opened: Result<Overlay, String>) -> Result<Arc<dyn Device>, Error> {
         match opened {
             Ok(overlay) => Ok(Arc::new(overlay)),
             Err(why) => Err(Error::Backing { what: self.about().name, why }),
         }
     }
+}
+
+pub(super) fn directory_of(path: &Path) -> &Path {
+    path.parent().filter(|one| !one.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
 fn word(direct: Direct) -> &'static str {
@@ -94,9 +110,9 @@ fn word(direct: Direct) -> &'static str {
 
 /// A comma that no known key follows is part of a path, as for files.
 fn parse(text: &str, _: &Outside) -> Result<Backing, String> {
-    const KEYS: [&str; 5] = ["base", "top", "size", "direct", "base_direct"];
+    const KEYS: [&str; 6] = ["base", "top", "ephemeral", "size", "direct", "base_direct"];
     const FORM: &str = "overlay:base=PATH,top=PATH, as in overlay:base=debian.img,top=alice.top";
-    let mut values: [Option<String>; 5] = Default::default();
+    let mut values: [Option<String>; 6] = Default::default();
     let mut last = None;
     for part in text.split(',') {
         let known =
@@ -105,18 +121,27 @@ fn parse(text: &str, _: &Outside) -> Result<Backing, String> {
             (Some((at, _)), _) if values[at].is_some() => return Err(format!("overlay: {} is given twice", KEYS[at])),
             (Some((at, value)), _) => (values[at], last) = (Some(value.to_owned()), Some(at)),
             // The rest of a path.
-            (None, Some(at @ (0 | 1))) => *values[at].as_mut().expect("it was given") += &format!(",{part}"),
+            (None, Some(at @ (0..=2))) => *values[at].as_mut().expect("it was given") += &format!(",{part}"),
             (None, _) => return Err(format!("overlay: \"{part}\" is none of {}: {FORM}", KEYS.join("=, ") + "=")),
         }
     }
-    let [base, top, size, direct, base_direct] = values;
+    let [base, top, ephemeral, size, direct, base_direct] = values;
     let path = |key: &str, value: Option<String>| match value {
         Some(path) if path.is_empty() => Err(format!("overlay: {key} needs a path: {FORM}")),
         Some(path) if path.contains('\0') => Err("a path cannot contain a NUL character".into()),
         other => Ok(other.map(PathBuf::from)),
     };
-    let top = path("top", top)?.ok_or_else(|| format!("overlay: needs a top: {FORM}"))?;
-    let base = path("base", base)?;
+    let (top, ephemeral, base) = (path("top", top)?, path("ephemeral", ephemeral)?, path("base", base)?);
+    let is_ephemeral = ephemeral.is_some();
+    if top.is_some() && is_ephemeral {
+        return Err(
+            "overlay: top=PATH is a top that stays, ephemeral=DIRECTORY one that does not: give one of the two".into(),
+        );
+    }
+    if is_ephemeral && base.is_none() {
+        return Err("overlay: ephemeral=DIRECTORY begins as its base each time, and needs one: base=PATH".into());
+    }
+    let top = top.or(ephemeral).ok_or_else(|| format!("overlay: needs a top: {FORM}"))?;
     if base.as_deref() == Some(Path::new(&top)) {
         return Err("overlay: base and top are the same file".into());
     }
@@ -124,6 +149,7 @@ fn parse(text: &str, _: &Outside) -> Result<Backing, String> {
     Ok(Layered {
         base,
         top,
+        is_ephemeral,
         size: size.map(|size| parse_capacity(&size)).transpose().map_err(|why| format!("overlay: size: {why}"))?,
         direct: past(direct, Direct::Auto)?,
         base_direct: past(base_direct, Direct::Off)?,
@@ -157,7 +183,9 @@ mod tests {
             (Path::new("a,b"), Some(Path::new("c,d=e")), Some(2 << 30))
         );
         assert_eq!(layered("top=t").base, None);
-        for text in ["base=b,top=t", "top=t", "base=b,x,top=t,size=1g,direct=on,base_direct=auto"] {
+        for text in
+            ["base=b,top=t", "top=t", "base=b,ephemeral=d,x", "base=b,x,top=t,size=1g,direct=on,base_direct=auto"]
+        {
             let written = layered(text).about().written;
             assert_eq!(layered(written.strip_prefix("overlay:").unwrap()), layered(text), "{text}");
         }
@@ -173,6 +201,9 @@ mod tests {
             ("top=", "top needs a path"),
             ("base=,top=t", "base needs a path"),
             ("base=t,top=t", "the same file"),
+            ("base=b,top=t,ephemeral=d", "one of the two"),
+            ("ephemeral=d", "needs one: base=PATH"),
+            ("base=b,ephemeral=", "ephemeral needs a path"),
             ("base=b,top=t,top=u", "top is given twice"),
             ("base=b,top=t,size=x", "size"),
             ("base=b,top=t,direct=maybe", "direct takes auto"),

@@ -43,7 +43,7 @@ impl Directory {
 
     pub(in super::super) fn said(&self, words: &str) -> Result<config::Backing, String> {
         let words = words.split(',').map(|word| match word.split_once('=') {
-            Some((key @ ("base" | "top"), name)) => format!("{key}={}", self.at(name).display()),
+            Some((key @ ("base" | "top" | "ephemeral"), name)) => format!("{key}={}", self.at(name).display()),
             _ => word.to_owned(),
         });
         let text = format!("overlay:{}", words.collect::<Vec<_>>().join(","));
@@ -142,4 +142,30 @@ fn what_is_tried_is_refused_as_it_would_be_and_nothing_is_made_or_written() {
         assert_eq!(directory.open(words).map(drop), Err(why), "{words}");
     }
     assert!(directory.all() == before, "what is tried or refused leaves all as it was");
+}
+
+/// make.5
+#[test]
+fn an_ephemeral_top_has_no_name_and_is_gone_when_it_is_closed() {
+    let directory = Directory::new("ephemeral");
+    std::fs::create_dir(directory.at("tops")).unwrap();
+    let words = "base=base,ephemeral=tops";
+    let said = directory.said(words).unwrap();
+    assert_eq!((said.sharing(None), said.about().outlives), (crate::device::Sharing::Nothing, false));
+    let open = || directory.open(words).unwrap();
+    let is_empty = || std::fs::read_dir(directory.at("tops")).unwrap().next().is_none();
+    for one in [open(), directory.tries(words).unwrap()] {
+        let facts = one.facts();
+        assert_eq!((facts.size, facts.volatile_cache, facts.read_only), (1 << 20, false, false), "it owes no flush");
+        one.flush_now().unwrap();
+        assert!(is_empty(), "it has no name");
+    }
+    assert!(directory.open("base=base,top=a").unwrap().facts().volatile_cache);
+    let refused = |words: &str| directory.open(words).map(drop).unwrap_err();
+    assert!(refused("base=base,ephemeral=none").contains("cannot be made: No such file"));
+    std::fs::write(directory.at("file"), []).unwrap();
+    assert!(refused("base=base,ephemeral=file").contains("cannot be made: Not a directory"));
+    let read_only = said.open(true, &Default::default()).map(drop).unwrap_err().to_string();
+    assert!(read_only.contains("for an export that is read-only"), "{read_only}");
+    assert!(is_empty());
 }
