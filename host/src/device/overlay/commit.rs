@@ -72,7 +72,7 @@ pub fn commit(top: &Path, goes_on: GoesOn<'_>) -> Result<Shifted, String> {
 /// What is said of a top whose commit was begun, and has not ended.
 pub(super) fn under_way(top: &impl Display) -> String {
     format!(
-        "{top}: it is being written into its base, or that was stopped. The disk reads as before, and what was stopped goes on by: fairlift \
+        "it is being written into its base, or that was stopped. The disk reads as before, and what was stopped goes on by: fairlift \
          overlay commit --write-to-base {top}"
     )
 }

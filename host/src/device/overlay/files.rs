@@ -437,7 +437,8 @@ impl Overlay {
             return Err(format!("more than {DEPTH_MAX} overlays lie over each other"));
         }
         if header.commits {
-            tracing::warn!("{}", super::commit::under_way(&said.top.display()));
+            let top = said.top.display();
+            tracing::warn!(%top, "{}", super::commit::under_way(&top));
         }
         tracing::info!(top = %said.top.display(), base = %base.display(), layers = below.files.len(), "overlay opened");
         let access = Access { top: said.direct, base: said.base_direct, is_ephemeral: said.is_ephemeral };

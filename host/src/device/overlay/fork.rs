@@ -79,7 +79,10 @@ pub(super) fn freeze_by<S: Steps>(
     let _alone = lock(&overlay.alone);
     let layers = overlay.layers();
     if lock(&layers.header).commits {
-        return Err(format!("{}; remove this export first", super::commit::under_way(&overlay.path.display())));
+        return Err(format!(
+            "its top: {}; remove this export first",
+            super::commit::under_way(&overlay.path.display())
+        ));
     }
     if overlay.access.is_ephemeral && !layers.is_empty() {
         return Err(

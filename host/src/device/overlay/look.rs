@@ -86,7 +86,8 @@ pub fn look(path: &Path) -> Result<TopInfo, String> {
     let mut above = header.clone();
     loop {
         if above.commits {
-            found(under_way(&at.display()), false);
+            let of = if below.is_empty() { String::new() } else { format!("base {}: ", at.display()) };
+            found(of + &under_way(&at.display()), false);
         }
         at.clone_from(&above.base.path);
         below.push(above.base.path.clone());

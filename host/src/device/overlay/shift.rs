@@ -72,7 +72,7 @@ impl<'a> OpenTop<'a> {
         let said = |why: String| format!("{}: {why}", path.display());
         let (file, header) = open_top(path).map_err(said)?;
         if header.commits {
-            return Err(under_way(&path.display()));
+            return Err(said(under_way(&path.display())));
         }
         let base = &header.base.path;
         let below = Below::open(base, Direct::Off, &Roots::default(), 1).map_err(said)?;
