@@ -56,9 +56,8 @@ def count_of(client):
     return latest
 
 
-@test(fairlift_only=True)
-def a_fork_has_what_was_answered_before_and_nothing_later(t):
-    server = served(t)
+def forked_while_written(t, server):
+    """Six forks of an export, each with what had been answered; the writer, stopped, and how many writes each fork has."""
     writer = Counter(server)
     t.defer(writer.stop)
     counts = []
@@ -71,6 +70,13 @@ def a_fork_has_what_was_answered_before_and_nothing_later(t):
             counts.append(count_of(client))
         assert before <= counts[-1] <= after, f"{before} writes were answered before the fork, {after} after it; it has {counts[-1]}"
     writer.stop()
+    return writer, counts
+
+
+@test(fairlift_only=True)
+def a_fork_has_what_was_answered_before_and_nothing_later(t):
+    server = served(t)
+    writer, counts = forked_while_written(t, server)
     for number, count in enumerate(counts):
         with server.connect(f"f{number}") as client:
             equal(count_of(client), count, "a fork while its parent went on")
@@ -141,13 +147,13 @@ def what_is_no_overlay_or_is_taken_is_refused_with_what_to_do(t):
     t.image("base.img", SIZE, (0, WHOLE))
     server = t.server(f"a=overlay:base={t.path('base.img')},top={t.path('a.top')}", f"p={t.path('plain.img')}", "m=mem:1m")
     fails = lambda *words: server.control("fork", *words, code=1)
-    for name in "p", "m":
-        contains(fails(name, "x"), "is no overlay", "overlay:base=PATH,top=PATH")
+    for name, why in ("p", "copies by reference (XFS, btrfs), and this one does not"), ("m", "only an overlay can be forked, and a file"):
+        contains(fails(name, "x"), why, "overlay:base=PATH,top=PATH")
     contains(fails("none", "x"), 'there is no export "none"')
     contains(fails("a", "p"), 'there is an export "p" already')
     contains(fails("a", "x", "--group", "a/b"), "group")
     contains(fails("a", "x", "--top", t.path("plain.img")), "is there already")
-    contains(fails("a", "x/y"), "needs a top")
+    contains(fails("a", "x/y"), "needs a file of its own")
     contains(fails("a", "x", "backing=mem:1m"), "backing")
     Path(t.path("y.top")).write_bytes(b"")
     contains(fails("a", "y"), "y.top is there already")
@@ -282,3 +288,52 @@ def an_ephemeral_fork_is_asked_for_by_http_in_a_directory_of_its_own_and_refused
 
 if __name__ == "__main__":
     main()
+
+
+def reflinking(t):
+    """A directory on a file system that copies files by reference, or the test skips."""
+    if os.geteuid() != 0 or not shutil.which("mkfs.xfs"):
+        t.skip("a file system that copies by reference needs root and mkfs.xfs")
+    disk, place = t.image("xfs", 320 * MIB), t.path("reflinks")
+    t.run("mkfs.xfs", "-q", "-m", "reflink=1", disk)
+    os.mkdir(place)
+    mounted = subprocess.run(["mount", "-o", "loop", disk, place], capture_output=True, text=True)
+    if mounted.returncode:
+        t.skip(f"XFS cannot be mounted here: {mounted.stderr.strip()}")
+    t.defer(t.run, "umount", "-l", place)
+    return place
+
+
+@test(fairlift_only=True)
+def an_image_on_a_file_system_with_reflinks_is_forked_without_an_overlay(t):
+    place = reflinking(t)
+    with open(f"{place}/a.img", "wb") as image:
+        image.write(WHOLE)
+    server = t.server(f"a=file:{place}/a.img")
+    writer, counts = forked_while_written(t, server)
+    with server.connect("f5") as client:
+        client.write(0, b"x" * 4096)
+    with server.connect("a") as client:
+        equal(count_of(client), writer.done, "the parent, and nothing of what its fork wrote")
+    server.control("fork", "f4", "deep", "--top", f"{place}/deep.raw")
+    contains(server.control("fork", "a", "f0", "--top", f"{place}/new.img", code=1), 'there is an export "f0" already')
+    contains(server.control("fork", "a", "x", "--top", f"{place}/f1.img", code=1), "is there already")
+    contains(server.control("fork", "a", "x", "--ephemeral", code=1), "is no overlay")
+    equal(sorted(os.listdir(place)), ["a.img", "deep.raw", *(f"f{number}.img" for number in range(6))], "one file for each, and none for what was refused")
+    server.kill()
+    server = t.server(f"deep={place}/deep.raw", *(f"f{number}={place}/f{number}.img" for number in range(5)))
+    for number, count in [*enumerate(counts[:5]), ("deep", counts[4])]:
+        with server.connect(f"f{number}" if number != "deep" else number) as client:
+            equal(count_of(client), count, "a fork after a kill")
+
+
+@test(fairlift_only=True)
+def a_fork_of_a_part_of_a_disk_is_that_part(t):
+    t.image("base.img", SIZE, (0, WHOLE))
+    words = f'backing = "overlay:base={t.path("base.img")},top={t.path("a.top")}"'
+    server = t.server(config=f'[export.low]\n{words}\nsize = "1m"\n[export.high]\n{words}\noffset = "1m"\n')
+    for name, part in ("low", WHOLE[:MIB]), ("high", WHOLE[MIB:]):
+        server.control("fork", name, f"of-{name}")
+        with server.connect(f"of-{name}") as client:
+            equal(client.size, len(part), f"the size of a fork of {name}")
+            equal(client.read(0, len(part)), part, f"a fork of {name}")

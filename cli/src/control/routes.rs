@@ -432,6 +432,12 @@ impl App {
                     if let Some(disk) = export.disk {
                         keys.insert("disk".into(), Value::String(edit.config.disks[disk].name.clone()));
                     }
+                    if export.offset > 0 {
+                        keys.insert("offset".into(), export.offset.into());
+                    }
+                    if let Some(size) = export.size {
+                        keys.insert("size".into(), size.into());
+                    }
                     keys.insert("backing".into(), Value::String(backing.about().written));
                     Words::new(edit, file.ways(), file.verifies()).change(Act::Add, Kind::Export, &name, keys)
                 };

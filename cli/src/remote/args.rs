@@ -179,10 +179,11 @@ pub(crate) struct RemoveArgs {
     pub(crate) how: How,
 }
 
-/// Fork an overlay of a running server: one more export that is what the first is now
+/// Fork an export of a running server: one more export that is what the first is now
 ///
 /// Both go on from there, each in a top of its own; writes to one are never seen in the other. The clients of the first notice nothing but
-/// a pause of some milliseconds. What was written before is durable. It needs an export served as overlay:base=PATH,top=PATH.
+/// a pause of some milliseconds. What was written before is durable. It needs an
+/// export served as overlay:base=PATH,top=PATH, or a file on a file system with reflinks (XFS, btrfs).
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -203,7 +204,7 @@ pub(crate) struct ForkArgs {
     /// The group of the new export [default: that of EXPORT]
     #[arg(long, value_name = "PATH", add = ArgValueCandidates::new(complete::groups))]
     pub(crate) group: Option<String>,
-    /// The file that gets what the fork writes [default: NEW.top, beside that of EXPORT]
+    /// The file that gets what the fork writes; of a file with reflinks, the whole copy [default: NEW with the ending of EXPORT's file, beside it]
     #[arg(long, value_name = "PATH", value_hint = clap::ValueHint::FilePath)]
     pub(crate) top: Option<PathBuf>,
     /// What the fork writes is gone with its export, or when the server ends; until then it is in a file without a name, in this directory

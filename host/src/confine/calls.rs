@@ -243,7 +243,7 @@ const SOME: &[(&str, c_long, u8, Is)] = &[
         Is::OneOf(&[libc::AF_UNIX as u64, libc::AF_INET as u64, libc::AF_INET6 as u64, libc::AF_NETLINK as u64]),
     ),
     (
-        "the block of a device, its size, discarding; whether a socket waits; whether this is a terminal",
+        "the block of a device, its size, discarding; a copy by reference; whether a socket waits; whether this is a terminal",
         libc::SYS_ioctl,
         1,
         Is::OneOf(&[
@@ -252,6 +252,7 @@ const SOME: &[(&str, c_long, u8, Is)] = &[
             BLKDISCARD,
             BLKZEROOUT,
             BLKROTATIONAL,
+            FICLONE,
             FIONBIO,
             FIONREAD,
             FIOCLEX,
@@ -288,6 +289,7 @@ const BLKZEROOUT: u64 = 0x127f;
 const BLKGETSIZE64: u64 = 0x8008_1272;
 const TCGETS: u64 = 0x5401;
 const TIOCGWINSZ: u64 = 0x5413;
+const FICLONE: u64 = 0x4004_9409;
 const FIONREAD: u64 = 0x541b;
 const FIONBIO: u64 = 0x5421;
 const FIOCLEX: u64 = 0x5451;

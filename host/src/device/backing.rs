@@ -90,12 +90,41 @@ pub(crate) trait BackingKind {
         Sharing::Nothing
     }
 
+    /// It as something that can be forked.
+    fn forks(&self) -> Result<&dyn Forks, &'static str> {
+        Err(
+            "only an overlay can be forked, and a file where its file system has reflinks: serve it as overlay:base=PATH,top=PATH",
+        )
+    }
+
     /// Opens it, a file in the roots.
     fn open(&self, read_only: bool, roots: &Roots) -> Result<Arc<dyn Device>, Error>;
 
     /// Opens it to see whether it can be opened, and what it is: nothing of it is changed, and nothing is made.
     fn try_open(&self, read_only: bool, roots: &Roots) -> Result<Arc<dyn Device>, Error> {
         self.open(read_only, roots)
+    }
+}
+
+/// What a fork can be made of, to be what a device is at one instant: what it lies over, or a copy.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct NowBase {
+    pub(crate) path: PathBuf,
+    /// Of the disk, where that is not what the base has.
+    pub(crate) size: Option<u64>,
+}
+
+/// A kind of backing that can be forked.
+pub(crate) trait Forks {
+    /// Where a fork has its file if nobody says another place: a directory, and how the name ends there.
+    fn beside(&self) -> (&Path, String);
+
+    /// What an export of a fork is made of: of what the device has become, with this file, or with one without a name in this directory.
+    fn forked(&self, now: NowBase, own: PathBuf, is_ephemeral: bool) -> Backing;
+
+    /// Why no fork of it can be ephemeral, if none can.
+    fn is_never_ephemeral(&self) -> Option<&'static str> {
+        None
     }
 }
 
@@ -199,6 +228,11 @@ impl Backing {
     /// The paths that it names.
     pub fn paths(&mut self) -> Vec<&mut PathBuf> {
         self.kind_mut().paths()
+    }
+
+    /// It as something that can be forked, or why it cannot.
+    pub(crate) fn forks(&self) -> Result<&dyn Forks, &'static str> {
+        self.kind().forks()
     }
 
     /// What exports share it by, if they name a disk of this number.

@@ -37,6 +37,7 @@ mod holder;
 mod lane;
 mod open;
 mod peek;
+mod reflink;
 mod sys;
 pub(super) mod words;
 
@@ -55,8 +56,10 @@ use std::time;
 use fairlift_core::{Errno, Flags, Limits, Op, Outcome, Sector};
 use vm_memory::VolatileSlice;
 
+use super::backing::NowBase;
 use super::lane::{Address, AtOnce, Lane};
-use super::roots::RootedPath;
+use super::overlay;
+use super::roots::{RootedPath, Roots};
 use super::{Device, Facts, Fault, Inline, Run};
 use crate::Error;
 use crate::kernel::helpers::Order;
@@ -284,6 +287,16 @@ impl Device for File {
             read_only: self.read_only,
             ..plain
         }
+    }
+
+    fn freeze(&self, _tell: overlay::Tell<'_>, roots: &Roots, own: &Path) -> Result<NowBase, String> {
+        if self.kind == FileKind::Block {
+            return Err(
+                "it is a block device, and has no copy by reference: serve it as overlay:base=PATH,top=PATH".into()
+            );
+        }
+        reflink::reflink(&self.file, &roots.place(own)?)?;
+        Ok(NowBase { path: own.to_owned(), size: None })
     }
 
     fn foreign(&self) -> Option<&str> {

@@ -163,10 +163,10 @@ pub(crate) trait Device: Send + Sync {
         Ok(())
     }
 
-    /// Has what it is now be something that others can lie over, while it is written; what that is. `tell` tells a worker that a lane is
-    /// to look.
-    fn freeze(&self, _tell: overlay::Tell<'_>, _roots: &roots::Roots) -> Result<overlay::fork::NowBase, String> {
-        Err("it is no overlay, and only overlays can be forked: serve it as overlay:base=PATH,top=PATH".into())
+    /// Has what it is now be something that a fork can be made of, while it is written; what that is. `own`: the fork's own file, for a
+    /// device that copies itself there. `tell` tells a worker that a lane is to look.
+    fn freeze(&self, _tell: overlay::Tell<'_>, _roots: &roots::Roots, _own: &Path) -> Result<backing::NowBase, String> {
+        unreachable!("a backing that can be forked is opened as a device that can")
     }
 
     /// How large it is now, in bytes: whoever made it larger has not told us.

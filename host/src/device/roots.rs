@@ -166,6 +166,12 @@ impl<'a> RootedPath<'a> {
         Ok(file.into())
     }
 
+    /// Makes durable what the directory of a file says.
+    pub(crate) fn sync_directory(&self) -> io::Result<()> {
+        let directory = self.path.parent().filter(|one| !one.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        fs::File::open(directory)?.sync_all()
+    }
+
     /// What is there; opening it could wait, as that of a fifo does for its other end.
     pub(crate) fn metadata(&self) -> io::Result<fs::Metadata> {
         self.open(OFlags::PATH)?.metadata()

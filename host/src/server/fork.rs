@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::{Handle, Shared};
 use crate::config::{Backing, Null};
 use crate::control::{Edit, Made, Of, Refused};
-use crate::device::overlay::fork;
+use crate::device::backing::NowBase;
 
 /// Where a fork keeps what it writes. `None`: beside the top of what is forked.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -18,12 +18,12 @@ pub enum ForkTop {
 }
 
 impl Handle {
-    /// Adds an export that is what an overlay is at one instant: all writes that were answered before are in both, none that is begun later is in
-    /// the fork. What is forked goes on, above the same; it is durable up to there. `top` is where what the fork writes goes. `add` adds the export with the backing that it is given; it is called
-    /// twice, the first time to see whether it can be added.
+    /// Adds an export that is what another one is at one instant: all writes that were answered before are in both, none that is begun later is
+    /// in the fork. What is forked goes on, and is durable up to there. `top` is where what the fork writes goes. `add` adds the export with
+    /// the backing that it is given; it is called twice, the first time to see whether it can be added.
     ///
     /// # Errors
-    /// It is no overlay, too many lie over each other, what is under way does not end within a few seconds, or why the export cannot
+    /// It is no overlay nor a file on a file system with reflinks, too many tops lie over each other, what is under way does not end within a few seconds, or why the export cannot
     /// be added. If the last is found out late, what is forked lies over one top more.
     pub fn fork(
         &self,
@@ -40,51 +40,63 @@ impl Handle {
         let mut there = Edit::from(crate::config::Config::clone(&state.config));
         let backing =
             there.export(of).map_err(|why| Refused::Change { of: Of::Export(of.into()), why })?.backing.clone();
-        let beside = fork::directory_beside(&backing).map_err(refused)?;
-        let (top, is_ephemeral) = match top {
-            ForkTop::Named(top) => (top.clone().or_else(|| fork::top_in(beside, name)), false),
+        let forks = backing.forks().map_err(|why| refused(why.into()))?;
+        let (beside, ending) = forks.beside();
+        let is_plain = !name.contains('/') && !name.starts_with('.');
+        let (own, is_ephemeral) = match top {
+            ForkTop::Named(own) => {
+                (own.clone().or_else(|| is_plain.then(|| beside.join(format!("{name}{ending}")))), false)
+            }
             ForkTop::Ephemeral(directory) => (Some(directory.clone().unwrap_or_else(|| beside.to_owned())), true),
         };
-        let top = top.ok_or_else(|| refused(fork::needs_a_top(name)))?;
-        let top = absolute(top).map_err(|error| refused(error.to_string()))?;
-        let takes = if is_ephemeral { shared.takes_tops(&top) } else { shared.is_free(&top) };
+        if let Some(why) = forks.is_never_ephemeral().filter(|_| is_ephemeral) {
+            return Err(refused(why.into()));
+        }
+        let needs = || refused(format!("a fork called {name:?} needs a file of its own: say where (top=PATH)"));
+        let own = absolute(own.ok_or_else(needs)?).map_err(|error| refused(error.to_string()))?;
+        let takes = if is_ephemeral { shared.takes_unnamed(&own) } else { shared.is_free(&own) };
         takes.map_err(refused)?;
-        // With a backing that costs nothing: what is wrong beside that is found before anything is frozen.
-        let stand_in = || Null { size: 1 << 20, delay: Default::default() }.into();
+        // With a backing that costs nothing, and is large enough: what is wrong beside that is found before anything is frozen.
+        let stand_in = || Null { size: 1 << 60, delay: Default::default() }.into();
         let would = self.change(|edit| add(edit, stand_in()), version, true)?;
         if dry_run {
             return Ok(would);
         }
-        let base = shared.freeze(of).map_err(refused)?;
-        let made = fork::forked(&backing, base, (top, is_ephemeral)).expect("it is an overlay");
-        self.change(|edit| add(edit, made), version, false)
+        let now = shared.freeze(of, &own).map_err(refused)?;
+        let is_copy = now.path == own;
+        let made = forks.forked(now, own.clone(), is_ephemeral);
+        self.change(|edit| add(edit, made), version, false).inspect_err(|_| {
+            if is_copy {
+                let _ = std::fs::remove_file(&own);
+            }
+        })
     }
 }
 
 impl Shared {
-    /// Whether a top can be made there: no file has the name.
-    fn is_free(&self, top: &Path) -> Result<(), String> {
+    /// Whether a file can be made there: none has the name.
+    fn is_free(&self, own: &Path) -> Result<(), String> {
         let roots = self.live().roots();
-        match roots.place(top)?.metadata() {
+        match roots.place(own)?.metadata() {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
-            Err(error) => Err(format!("its fork's top {}: {error}", top.display())),
-            Ok(_) => Err(format!("its fork's top {} is there already; say another one (top=PATH)", top.display())),
+            Err(error) => Err(format!("its fork's file {}: {error}", own.display())),
+            Ok(_) => Err(format!("its fork's file {} is there already; say another one (top=PATH)", own.display())),
         }
     }
 
-    /// Whether a top without a name can be made in a directory: it is made, and gone.
-    fn takes_tops(&self, directory: &Path) -> Result<(), String> {
+    /// Whether a file without a name can be made in a directory: it is made, and gone.
+    fn takes_unnamed(&self, directory: &Path) -> Result<(), String> {
         let roots = self.live().roots();
         let made = roots.place(directory)?.make_unnamed();
-        made.map(drop).map_err(|error| format!("its fork's top cannot be made in {}: {error}", directory.display()))
+        made.map(drop).map_err(|error| format!("its fork's file cannot be made in {}: {error}", directory.display()))
     }
 
     /// Freezes what an export is, by the thread that calls.
-    fn freeze(&self, export: &str) -> Result<fork::NowBase, String> {
+    fn freeze(&self, export: &str, own: &Path) -> Result<NowBase, String> {
         let exports = self.served.service.exports();
         let there = exports.list.iter().find(|one| one.name == export);
         let device = there.map(|export| Arc::clone(&export.device)).ok_or("it has been removed")?;
         let roots = self.live().roots();
-        device.freeze(&|worker, lane| self.backend.helpers.tell(worker, (lane, 0)), &roots)
+        device.freeze(&|worker, lane| self.backend.helpers.tell(worker, (lane, 0)), &roots, own)
     }
 }

@@ -117,7 +117,7 @@ fn body(route: &Route) -> Option<Value> {
             "required": ["name"],
             "properties": {
                 "name": {"type": "string"},
-                "top": {"type": "string", "description": "the file that gets what the fork writes; by default NAME.top beside that of what is forked"},
+                "top": {"type": "string", "description": "the file that gets what the fork writes, or the copy of a file; by default NAME.top beside the top of what is forked, or NAME with the ending of its file"},
                 "ephemeral": {"type": ["boolean", "string"], "description": "what the fork writes is gone with its export, or when the server ends; a directory: where it is \
                               until then, by default that of the top of what is forked"},
                 "group": {"type": "string", "description": "by default that of what is forked"},

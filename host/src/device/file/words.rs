@@ -2,12 +2,12 @@
 
 use std::fs;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::File;
 use crate::Error;
-use crate::device::backing::{About, BackingKind, Outside, Sharing, Words};
+use crate::device::backing::{About, BackingKind, Forks, NowBase, Outside, Sharing, Words};
 use crate::device::roots::Roots;
 use crate::device::{Backing, Device};
 
@@ -105,9 +105,29 @@ impl BackingKind for FileAt {
         })
     }
 
+    fn forks(&self) -> Result<&dyn Forks, &'static str> {
+        Ok(self)
+    }
+
     fn open(&self, read_only: bool, roots: &Roots) -> Result<Arc<dyn Device>, Error> {
         let place = roots.place(&self.path).map_err(|why| Error::Backing { what: self.about().name, why })?;
         Ok(Arc::new(File::open(&place, self.access, read_only)?))
+    }
+}
+
+impl Forks for FileAt {
+    fn beside(&self) -> (&Path, String) {
+        let directory = self.path.parent().filter(|one| !one.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let ending = self.path.extension().map_or_else(String::new, |one| format!(".{}", one.to_string_lossy()));
+        (directory, ending)
+    }
+
+    fn forked(&self, now: NowBase, _own: PathBuf, _is_ephemeral: bool) -> Backing {
+        Self { path: now.path, access: FileAccess { is_shared: false, ..self.access } }.into()
+    }
+
+    fn is_never_ephemeral(&self) -> Option<&'static str> {
+        Some("is no overlay, and only the fork of one can be ephemeral: fork it without that, and delete the file")
     }
 }
 

@@ -31,26 +31,18 @@ use super::files::{Below, DEPTH_MAX, LayerFile, Store, draw, why_of};
 use super::format::{Base, Fingerprint, Header, data_offset, file_len, header_offset};
 use super::map::Merged;
 use super::pause::Tell;
-use super::words::Layered;
 use super::{Layers, Overlay};
+use crate::device::Device;
+use crate::device::backing::NowBase;
 use crate::device::file::File;
 use crate::device::file::words::FileAccess;
 use crate::device::roots::Roots;
-use crate::device::{Backing, Device};
 use crate::sync::lock;
 
 /// How long what is under way may take to end. Chosen: a disk that takes longer hangs, and clients would see a fork.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How often it is looked whether it has. Chosen: a flash disk ends what it has in less.
 const LOOK: Duration = Duration::from_micros(200);
-
-/// What others can lie over, to be what an overlay is now.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct NowBase {
-    pub(crate) path: PathBuf,
-    /// Of the disk, where that is not what the base has.
-    pub(crate) size: Option<u64>,
-}
 
 /// What a fork does to files, and while it waits.
 pub(super) trait Steps {
@@ -331,30 +323,4 @@ impl Overlay {
             self.pause.end(tell);
         }
     }
-}
-
-/// What an export of a fork is made of: the overlay that it is, of what it is forked from, which has its top in a directory
-/// if that is to be ephemeral.
-pub(crate) fn forked(of: &Backing, base: NowBase, (top, is_ephemeral): (PathBuf, bool)) -> Option<Backing> {
-    let Backing::Overlay(said) = of else { return None };
-    Some(Layered { base: Some(base.path), top, is_ephemeral, size: base.size, ..(**said).clone() }.into())
-}
-
-/// The directory of the top of what is forked, where a fork has its own if nobody says another place.
-pub(crate) fn directory_beside(of: &Backing) -> Result<&Path, String> {
-    match of {
-        Backing::Overlay(said) => Ok(said.directory()),
-        _ => Err("is no overlay, and only overlays can be forked: serve it as overlay:base=PATH,top=PATH".into()),
-    }
-}
-
-/// The top that a fork has in a directory if nobody says another one. `None`: its name is no file's.
-pub(crate) fn top_in(directory: &Path, name: &str) -> Option<PathBuf> {
-    let is_plain = !name.contains('/') && !name.starts_with('.');
-    is_plain.then(|| directory.join(format!("{name}.top")))
-}
-
-/// Of a name that is no file's.
-pub(crate) fn needs_a_top(name: &str) -> String {
-    format!("a fork called {name:?} needs a top: say where (top=PATH)")
 }

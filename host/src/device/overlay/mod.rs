@@ -259,7 +259,7 @@ impl Device for Overlay {
         self.layers().close()
     }
 
-    fn freeze(&self, tell: Tell<'_>, roots: &Roots) -> Result<fork::NowBase, String> {
+    fn freeze(&self, tell: Tell<'_>, roots: &Roots, _own: &Path) -> Result<super::backing::NowBase, String> {
         fork::freeze(self, tell, roots)
     }
 

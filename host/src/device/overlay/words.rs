@@ -7,7 +7,7 @@ use fairlift_core::units::{parse_capacity, show_size};
 
 use super::Overlay;
 use crate::Error;
-use crate::device::backing::{About, BackingKind, Outside, Sharing, Words};
+use crate::device::backing::{About, BackingKind, Forks, NowBase, Outside, Sharing, Words};
 use crate::device::file::words::{Direct, parse_direct};
 use crate::device::roots::Roots;
 use crate::device::{Backing, Device};
@@ -73,12 +73,26 @@ impl BackingKind for Layered {
         Sharing::Name(format!("overlay:{}", path.display()))
     }
 
+    fn forks(&self) -> Result<&dyn Forks, &'static str> {
+        Ok(self)
+    }
+
     fn open(&self, read_only: bool, roots: &Roots) -> Result<Arc<dyn Device>, Error> {
         self.opened(Overlay::open(self, read_only, roots))
     }
 
     fn try_open(&self, read_only: bool, roots: &Roots) -> Result<Arc<dyn Device>, Error> {
         self.opened(Overlay::try_open(self, read_only, roots))
+    }
+}
+
+impl Forks for Layered {
+    fn beside(&self) -> (&Path, String) {
+        (self.directory(), ".top".into())
+    }
+
+    fn forked(&self, now: NowBase, top: PathBuf, is_ephemeral: bool) -> Backing {
+        Self { base: Some(now.path), top, is_ephemeral, size: now.size, ..self.clone() }.into()
     }
 }
 
