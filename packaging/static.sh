@@ -9,7 +9,9 @@ target=x86_64-unknown-linux-musl
 profile=${PROFILE:-release}
 command -v musl-gcc >/dev/null || { echo "musl-gcc is missing (Debian: apt-get install musl-tools)"; exit 1; }
 rustup target list --installed | grep -qx $target || rustup target add $target
-CC_x86_64_unknown_linux_musl=musl-gcc cargo build --locked --profile "$profile" --target $target -p fairlift-cli
+plain=()
+[ "$profile" != dev ] || for package in fairlift-core fairlift-lab; do plain+=(--config "profile.dev.package.$package.opt-level=0"); done
+CC_x86_64_unknown_linux_musl=musl-gcc cargo build --locked --profile "$profile" "${plain[@]}" --target $target -p fairlift-cli
 program=${CARGO_TARGET_DIR:-target}/$target/${profile/#dev/debug}/fairlift
 ldd "$program" 2>&1 | grep -q "statically linked\|not a dynamic" || { echo "it is not static"; exit 1; }
 version=$("$program" --version | cut -d' ' -f2)
