@@ -42,6 +42,32 @@ fn what_was_flushed_survives_cuts_of_the_power_at_any_instant_and_forks() {
     );
 }
 
+/// slot.1: the power goes while a page is written, in each of its sectors, and what was flushed before is there.
+#[test]
+fn a_page_that_is_torn_leaves_the_one_before() {
+    for seed in seeds(0..30) {
+        let mut random = Random::new(seed);
+        let files = [Volatile::new(SIZE, &windows(), seed, (0, 0)), made(&windows(), seed, (0, 0))];
+        let overlay = opened(&files).unwrap();
+        let layers = overlay.layers();
+        // In the first sector of the page, and in its second.
+        let write = |block: u64| [block, 2000 + block].map(|block| layers.own.set(block..block + 1, BlockState::Zero));
+        let flushed = 2 + random.below(4);
+        for block in 0..flushed {
+            write(block);
+            layers.flush().unwrap();
+        }
+        write(flushed);
+        files[1].loses_power_after(random.below(3));
+        let _ = layers.flush();
+        let left = opened(&[Arc::clone(&files[0]), files[1].cut(&mut random)]).unwrap().layers();
+        for start in [0, 2000] {
+            let (state, end) = left.own.run(start, start + 10);
+            assert!(state == BlockState::Zero && end >= start + flushed, "seed {seed}: {state:?} up to {end}");
+        }
+    }
+}
+
 /// slot.5: the power goes while a page is written again, and then a second time.
 #[test]
 fn a_torn_page_is_not_made_whole_by_the_next_one() {
