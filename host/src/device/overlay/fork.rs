@@ -6,7 +6,7 @@
 //!
 //! fork.1  All lanes stop between two requests ([`pause`](super::pause)): that is the instant. What was answered before is below both, and
 //!         nothing that is begun later is seen by the fork. No request fails because of it.
-//! fork.2  What is frozen is durable before anything lies over it: its data, its map, its header.
+//! fork.2  What is frozen is durable before anything lies over it: its data and its map. Then its header says that it was closed.
 //! fork.3  On the disk a crash leaves the state before or after. The new top is made under another name, the one that is written gets its second
 //!         name (`link`), and the new one takes its first name (`rename`); each is durable before the next. A second name that a crash has
 //!         left is used by the next fork.
@@ -107,18 +107,18 @@ pub(super) fn freeze_by<S: Steps>(
     // What is written until lanes stop is all that is left to be made durable then.
     let settled = layers.store.sync().map_err(|error| format!("its top cannot be made durable: {error}"));
     let done = settled.and_then(|()| stop(overlay, tell, &steps)).and_then(|()| {
-        let close = layers.close().map_err(|error| format!("its top cannot be made durable: {error}")); // fork.2
-        close.and_then(|()| steps.rename().map_err(|error| format!("the new top cannot take its place: {error}")))
+        let flush = layers.flush().map_err(|error| format!("its top cannot be made durable: {error}")); // fork.2
+        flush.and_then(|()| steps.rename().map_err(|error| format!("the new top cannot take its place: {error}")))
     });
     let path = done.map(|()| {
+        // Only now, for it is not written again. If that fails, whoever lies over it makes it durable once more (make.3).
+        let _ = layers.write_header(|header| header.clean = true).and_then(|()| layers.store.sync());
         let path = made.header.base.path.clone();
         overlay.switch(&layers, made);
         path
     });
     if path.is_err() {
         steps.give_up();
-        // It may say by now that it was closed. Else those that lie over it after a kill would take what comes now for durable (make.3).
-        let _ = layers.is_to_be_written(); // if that fails, the next flush does it
     }
     overlay.go_on(tell);
     path.and_then(|path| at(&path, None))

@@ -160,7 +160,7 @@ fn a_crash_between_the_steps_leaves_the_state_before_or_after() {
             on_files.make(&NewTop::header(&layers, directory.at("a.1")).unwrap()).unwrap();
         }
         if steps > 2 {
-            layers.close().unwrap();
+            layers.flush().unwrap();
         }
         if steps > 3 {
             on_files.rename().unwrap();

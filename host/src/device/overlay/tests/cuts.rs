@@ -116,6 +116,23 @@ fn a_top_is_opened_after_servers_that_were_killed_and_a_cut() {
     }
 }
 
+/// A fork's new top says that it was closed, until it is written: also where it is frozen before anybody has flushed it.
+#[test]
+fn a_top_that_a_fork_has_made_is_opened_after_a_cut_while_it_is_frozen() {
+    for seed in seeds(0..60) {
+        let base = Volatile::new(SIZE, &windows(), seed, (0, 0));
+        let (header, _) = made_over(Fingerprint::Raw { size: 0, changed: (0, 0) }, &windows(), seed, (0, 0));
+        let top = top_of(&Header { opened: 1, ..header.clone() }, &windows(), seed, (0, 0));
+        let below = below(&[Arc::clone(&base)]).unwrap();
+        let (layers, _) = Layers::read(Arc::clone(&top), header, below, "base".into()).unwrap();
+        layers.own.set(0..2000, BlockState::Zero);
+        top.loses_power_after(seed % 6);
+        let _ = layers.close();
+        let told = opened(&[base, top.cut(&mut Random::new(seed))]).map(drop);
+        assert_eq!(told, Ok(()));
+    }
+}
+
 /// claim.2
 #[test]
 fn zeroes_over_zeroes_wait_for_a_first_write_that_is_under_way() {

@@ -266,6 +266,7 @@ impl Trial {
             Forking { trial: &forking, at, ends, made: RefCell::default(), fate: &outcome, stamp: Cell::new(0) };
         let froze = freeze_by(&overlay, &|worker, lane| helpers.tell(worker, (lane, 0)), || Ok(steps));
         let top = &self.disks[at].files[self.disks[at].files.len() - 1];
+        let is_frozen = froze.as_ref().is_ok_and(|base| base.path.as_os_str() == "/frozen");
         match froze {
             _ if outcome.get() == Fate::Killed => return Some(false),
             Err(why) if why.contains("the power is gone") => return Some(true),
@@ -283,6 +284,9 @@ impl Trial {
             }
             Ok(_) => top.keeps_power(),
         }
+        let frozen = &self.disks[at].files[self.disks[at].files.len() - 2];
+        let is_closed = || read_header(&**frozen).unwrap().counts.unwrap().clean;
+        assert!(!is_frozen || loses_power || is_closed(), "what is frozen was closed");
         self.disks[at].files.iter().for_each(|file| file.keeps_power());
         self.made += 1;
         self.forks += 1;
@@ -467,8 +471,6 @@ impl Steps for Forking<'_, '_> {
         self.instant(2)?;
         {
             let disk = &mut self.trial.borrow_mut().disks[self.at];
-            let frozen = disk.files.last().expect("there is a top");
-            assert!(read_header(&**frozen).unwrap().counts.unwrap().clean, "what is frozen was closed");
             disk.files.push(self.made.borrow_mut().take().expect("it was made"));
             self.stamp.set(disk.known.asked(Op::Flush, Flags::NONE, &(0..windows()[1].end)));
         }
