@@ -83,6 +83,9 @@ impl Flags {
     pub const PRIO: Self = Self(1 << 3);
     /// Zeroes must stay allocated: no hole may be punched (NBD `NO_HOLE`).
     pub const NO_UNMAP: Self = Self(1 << 4);
+    /// Of a write, and what [`NO_UNMAP`](Self::NO_UNMAP) is of zeroes: it has no data; a device of layers takes into its own what it has of
+    /// the extent between that and the lowest.
+    pub const COPY_UP: Self = Self::NO_UNMAP;
     /// Fail with `ENOTSUP` unless it is faster than writing zeroes (NBD `FAST_ZERO`).
     pub const FAST: Self = Self(1 << 5);
     /// All writes that ended before must be on stable storage before this one's data is written.

@@ -83,11 +83,6 @@ def a_fork_has_what_was_answered_before_and_nothing_later(t):
     with server.connect("a") as client:
         equal(count_of(client), writer.done, "the parent")
     contains(server.control("fork", "a", "late"), "added")
-    writer = Counter(server)
-    t.defer(writer.stop)
-    until(lambda: writer.done > 20 or writer.failure, "writes have been answered", 60)
-    contains(server.control("fork", "a", "deep", code=1), "8 tops lie over each other", "fairlift overlay flatten")
-    writer.stop()
     server.kill()
     # The next server has the same, by the words of the first.
     server = t.server(f"a=overlay:base={t.path('base.img')},top={t.path('a.top')}",
@@ -284,6 +279,107 @@ def an_ephemeral_fork_is_asked_for_by_http_in_a_directory_of_its_own_and_refused
           "--verify=crc32c", "--do_verify=1", "--verify_state_save=0", "--fsync=64")
     server.control("remove", "export", "w")
     equal(os.listdir(t.path("tops")), [], "what is left in the directory")
+
+
+def layers_of(t, top):
+    """What lies below a top, from the nearest to the base."""
+    return json.loads(t.run(BINARY, "overlay", "info", "--json", t.path(top)))["below"]
+
+
+@test(fairlift_only=True)
+def a_disk_at_the_eighth_top_is_flattened_while_it_is_written_and_forks_go_on(t):
+    server = served(t)
+    wanted = bytearray(WHOLE)
+
+    def put(at, piece):
+        wanted[at:at + len(piece)] = piece
+        client.write(at, piece)
+
+    with server.connect("a") as client:
+        for n in range(7):
+            for block in (n, 40 + n, 200 * n):
+                put(block * 4096, data(4096, n, block))
+            wanted[(60 + n) * 4096:(61 + n) * 4096] = bytes(4096)
+            client.zero((60 + n) * 4096, 4096)
+            server.control("fork", "a", f"f{n}")
+        # It is written all the time, at blocks that are copied and at others.
+        n = 0
+        while len(layers_of(t, "a.top")) > 1:
+            n += 1
+            assert n < 20000, "it is never flattened"
+            put(t.random.randrange(SIZE - 4096) // 512 * 512 if n % 2 else n // 2 % 8 * 4096 + 512, data(512, "late", n))
+        equal(layers_of(t, "a.top"), [t.path("base.img")], "what lies below the top")
+        equal(client.read(0, SIZE), bytes(wanted), "the disk, flattened")
+        server.control("fork", "a", "late")
+    with server.connect("late") as client:
+        equal(client.read(0, SIZE), bytes(wanted), "a fork of what was flattened")
+    # One that lies over as many is flattened once it is to be forked.
+    assert len(layers_of(t, "f6.top")) == 8, "nothing is copied for a fork that nobody forks"
+    with server.connect("f6") as client:
+        before = client.read(0, SIZE)
+        client.write(4096, data(4096, "f6"))
+        contains(server.control("fork", "f6", "deep", code=1), "8 tops lie over each other", "being flattened")
+        until(lambda: len(layers_of(t, "f6.top")) == 1, "the fork is flattened", 60)
+        contains(server.control("fork", "f6", "deep"), "added")
+        client.flush()
+    server.kill()
+    server = t.server(*(f"{name}=overlay:base={t.path('base.img')},top={t.path(name)}.top" for name in ("a", "f6", "deep")))
+    with server.connect("a") as client:
+        equal(client.read(0, SIZE), bytes(wanted), "the disk, after a kill")
+    for name in "f6", "deep":
+        with server.connect(name) as client:
+            equal(client.read(0, SIZE), before[:4096] + data(4096, "f6") + before[8192:], "a disk that was flattened to be forked")
+
+
+def open_files(server):
+    place = f"/proc/{server.pid}/fd"
+    found = set()
+    for name in os.listdir(place):
+        try:
+            found.add(os.readlink(f"{place}/{name}"))
+        except FileNotFoundError:
+            pass  # closed meanwhile
+    return found
+
+
+def deep(server, name, wanted):
+    """Forks a disk until as many tops lie over each other as may; the first of them has all of the disk."""
+    with server.connect(name) as client:
+        for n in range(7):
+            at, piece = n * 4096, data(4096 if n else SIZE, name, n)
+            client.write(at, piece)
+            wanted[at:at + len(piece)] = piece
+            server.control("fork", name, f"{name}{n}")
+
+
+@test(fairlift_only=True)
+def what_is_copied_to_flatten_a_disk_is_its_tenants(t):
+    server, wanted = served(t), bytearray(WHOLE)
+    deep(server, "a", wanted)
+    until(lambda: len(layers_of(t, "a.top")) == 1, "the disk is flattened", 60)
+    server.stop()
+    own = sum(int(count) for count in re.findall(r"stats export=.* write=(\d+)/", server.log()))
+    group, = re.findall(r'share since the start .*group="/a" .*write=(\d+)/', server.log())
+    equal(int(group) - own, SIZE // 65536, "writes of the group that are no client's: copies of 64 KiB")
+
+
+@test(fairlift_only=True)
+def a_flattening_ends_with_its_export_or_its_server_and_the_disk_reads_the_same(t):
+    server, wanted = served(t, "a", "b"), {name: bytearray(WHOLE) for name in "ab"}
+    deep(server, "a", wanted["a"])
+    server.control("remove", "export", "a")
+    until(lambda: t.path("a.top") not in open_files(server), "the copy that was under way has ended, and the top is closed", 60)
+    server.control("add", "export", f"a=overlay:top={t.path('a.top')}")
+    deep(server, "b", wanted["b"])
+    for ends in "stop", "kill":
+        for name, content in wanted.items():
+            with server.connect(name) as client:
+                equal(client.read(0, SIZE), bytes(content), f"the disk of {name}")
+        getattr(server, ends)()
+        server = t.server(*(f"{name}=overlay:top={t.path(name)}.top" for name in wanted))
+    for name, content in wanted.items():
+        with server.connect(name) as client:
+            equal(client.read(0, SIZE), bytes(content), f"the disk of {name}, at last")
 
 
 if __name__ == "__main__":

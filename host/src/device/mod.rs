@@ -169,6 +169,22 @@ pub(crate) trait Device: Send + Sync {
         unreachable!("a backing that can be forked is opened as a device that can")
     }
 
+    /// Whether layers are to be flattened: asked once by whoever does it then.
+    fn is_to_be_flattened(&self) -> bool {
+        false
+    }
+
+    /// The next bytes, from some on, of which a write with [`Flags::COPY_UP`](fairlift_core::Flags::COPY_UP) is to be made until it can be
+    /// flattened: (start, length).
+    fn next_to_copy_up(&self, _from: u64) -> Option<(u64, u64)> {
+        None
+    }
+
+    /// Lays its highest layer over the lowest, if all that is between them was copied up; whether it was. `tell` as for a freeze.
+    fn flatten(&self, _tell: overlay::Tell<'_>) -> Result<bool, String> {
+        Ok(true)
+    }
+
     /// How large it is now, in bytes: whoever made it larger has not told us.
     fn look_at_size(&self) -> io::Result<u64> {
         Ok(self.facts().size)

@@ -241,6 +241,10 @@ impl Content {
 }
 
 impl Device for Volatile {
+    fn path(&self) -> Option<&std::path::Path> {
+        Some(std::path::Path::new("/volatile"))
+    }
+
     fn facts(&self) -> Facts {
         let plain = Facts::plain(self.size);
         Facts { limits: Limits { block: self.block, ..plain.limits }, ..plain }

@@ -237,6 +237,18 @@ impl Engine {
         self.tickets.insert(Ticket { owner, memory })
     }
 
+    /// Tells a worker that a lane of its is to look, from any thread.
+    pub(crate) fn teller(&self) -> impl Fn(ContextId, u64) + Send + use<> {
+        let helpers = Arc::clone(&self.helpers);
+        move |worker, lane| helpers.tell(worker, (lane, 0))
+    }
+
+    /// Has this worker look around, from any thread.
+    pub(crate) fn waker(&self) -> impl Fn() + Send + use<> {
+        let (notifiers, worker) = (Arc::clone(&self.notifiers), self.context);
+        move || notifiers.ring_bell(worker)
+    }
+
     /// What the front calls a request.
     #[inline]
     pub(crate) fn owner(&self, ticket: usize) -> u64 {

@@ -7,7 +7,7 @@ use fairlift_core::Instant;
 
 use super::front::{Clients as _, Front, OF_EVENT, OF_TICKET, Opening, Protocol};
 use super::service::Service;
-use super::{DeviceView, Export, nbd, ublk, vhost_user};
+use super::{DeviceView, Export, flatten, nbd, ublk, vhost_user};
 use crate::disk::engine::{Engine, News};
 use crate::kernel::ring::{Choice, Completion};
 use crate::{Error, config};
@@ -184,6 +184,7 @@ protocols! {
     nbd: nbd::service::Connections,
     vhost_user: vhost_user::service::Doors,
     ublk: ublk::service::Ublks,
+    flatten: flatten::Flattening,
     #[cfg(test)]
     first_sector: tests::Ears,
 }

@@ -97,6 +97,10 @@ impl Shared {
         let there = exports.list.iter().find(|one| one.name == export);
         let device = there.map(|export| Arc::clone(&export.device)).ok_or("it has been removed")?;
         let roots = self.live().roots();
-        device.freeze(&|worker, lane| self.backend.helpers.tell(worker, (lane, 0)), &roots, own)
+        let frozen = device.freeze(&|worker, lane| self.backend.helpers.tell(worker, (lane, 0)), &roots, own);
+        // It may have to be flattened: a worker looks for that where exports change.
+        self.served.service.changed();
+        self.backend.notifiers.ring_all();
+        frozen
     }
 }

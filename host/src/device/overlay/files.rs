@@ -16,6 +16,7 @@ use std::io;
 use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf, absolute};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, LazyLock, Weak};
 
 use fairlift_core::{Flags, Outcome};
@@ -457,6 +458,7 @@ impl Overlay {
             claims: Mutex::new(Claims::default()),
             gate: Mutex::new(FlushGate::default()),
             pause: Pause::default(),
+            is_deep: AtomicBool::new(false),
             alone: Mutex::new(()),
             faults: Default::default(),
         }
@@ -513,7 +515,8 @@ impl Layers {
         base: PathBuf,
     ) -> Result<(Self, Vec<u64>), String> {
         let (own, torn) = read_map(&*file, &header)?;
-        let layers = Self { own, ..Self::over(Arc::clone(&file) as Arc<dyn Device>, file, header, below, base) };
+        let layers =
+            Self { own: own.into(), ..Self::over(Arc::clone(&file) as Arc<dyn Device>, file, header, below, base) };
         Ok((layers, torn))
     }
 
@@ -526,7 +529,7 @@ impl Layers {
         base: PathBuf,
     ) -> Self {
         let size = header.size;
-        Self { top, store, size, header: Mutex::new(header), below, base, own: Own::new(size) }
+        Self { top, store, size, header: Mutex::new(header), below, base, own: Own::new(size).into() }
     }
 }
 

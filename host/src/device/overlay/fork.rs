@@ -23,6 +23,7 @@ use std::io;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf, absolute};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use rustix::fs::{AtFlags, Mode, OFlags};
@@ -42,7 +43,7 @@ use crate::sync::lock;
 /// How long what is under way may take to end. Chosen: a disk that takes longer hangs, and clients would see a fork.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How often it is looked whether it has. Chosen: a flash disk ends what it has in less.
-const LOOK: Duration = Duration::from_micros(200);
+pub(super) const LOOK: Duration = Duration::from_micros(200);
 
 /// What a fork does to files, and while it waits.
 pub(super) trait Steps {
@@ -84,9 +85,13 @@ pub(super) fn freeze_by<S: Steps>(
         );
     }
     if layers.below.files.len() >= DEPTH_MAX && !layers.is_empty() {
+        if overlay.read_only {
+            return Err(format!("{DEPTH_MAX} tops lie over each other already, and a fork would be one more"));
+        }
+        overlay.is_deep.store(true, Ordering::Release); // flatten.4
         return Err(format!(
-            "{DEPTH_MAX} tops lie over each other already, and a fork would be one more: remove this export, and then: fairlift overlay \
-             flatten {}",
+            "{DEPTH_MAX} tops lie over each other already, and a fork would be one more; they are being flattened, and then it can be \
+             forked: fairlift overlay info {} tells how many there are",
             overlay.path.display()
         ));
     }
@@ -106,7 +111,7 @@ pub(super) fn freeze_by<S: Steps>(
     let made = header.and_then(|header| steps.make(&header)).inspect_err(|_| steps.give_up())?;
     // What is written until lanes stop is all that is left to be made durable then.
     let settled = layers.store.sync().map_err(|error| format!("its top cannot be made durable: {error}"));
-    let done = settled.and_then(|()| stop(overlay, tell, &steps)).and_then(|()| {
+    let done = settled.and_then(|()| overlay.stop(tell, || steps.wait())).and_then(|()| {
         let flush = layers.flush().map_err(|error| format!("its top cannot be made durable: {error}")); // fork.2
         flush.and_then(|()| steps.rename().map_err(|error| format!("the new top cannot take its place: {error}")))
     });
@@ -122,22 +127,6 @@ pub(super) fn freeze_by<S: Steps>(
     }
     overlay.go_on(tell);
     path.and_then(|path| at(&path, None))
-}
-
-/// Stops all lanes (fork.1).
-fn stop(overlay: &Overlay, tell: Tell<'_>, steps: &impl Steps) -> Result<(), String> {
-    overlay.pause.begin(tell);
-    let end = Instant::now() + PATIENCE;
-    while !overlay.pause.is_quiet() {
-        if Instant::now() > end {
-            return Err(format!(
-                "what is under way has not ended within {} s (fairlift why tells what it waits for); nothing was changed",
-                PATIENCE.as_secs()
-            )); // fork.5
-        }
-        steps.wait();
-    }
-    Ok(())
 }
 
 /// The names of a top, in its directory.
@@ -314,11 +303,28 @@ impl Overlay {
         below.known_as(&*layers.store, self.access.base);
         let path = made.header.base.path.clone();
         tracing::info!(top = %self.path.display(), frozen = %path.display(), layers = below.files.len(), "forked");
+        self.is_deep.store(below.files.len() >= DEPTH_MAX, Ordering::Release); // flatten.4
         *lock(&self.layers) = Arc::new(Layers::over(made.device, made.store, made.header, below, path));
     }
 
+    /// Stops all lanes (fork.1).
+    pub(super) fn stop(&self, tell: Tell<'_>, wait: impl Fn()) -> Result<(), String> {
+        self.pause.begin(tell);
+        let end = Instant::now() + PATIENCE;
+        while !self.pause.is_quiet() {
+            if Instant::now() > end {
+                return Err(format!(
+                    "what is under way has not ended within {} s (fairlift why tells what it waits for); nothing was changed",
+                    PATIENCE.as_secs()
+                )); // fork.5
+            }
+            wait();
+        }
+        Ok(())
+    }
+
     /// Ends a pause, if there is one.
-    fn go_on(&self, tell: Tell<'_>) {
+    pub(super) fn go_on(&self, tell: Tell<'_>) {
         if super::pause::stops(self.pause.asked()) {
             self.pause.end(tell);
         }

@@ -200,7 +200,7 @@ impl OnOverlay {
         match request.op {
             _ if self.steps.len() >= STEPS_MAX => io.busy.push(request.tag),
             Op::Read => self.read(io, request, segments),
-            Op::Write if self.layers.places().is_in_top(request.at, request.bytes) => {
+            Op::Write if !is_copy(request) && self.layers.places().is_in_top(request.at, request.bytes) => {
                 let key = self.ask(request, &[], TopStage::Only);
                 self.on_top(key, *request, segments);
             }
@@ -417,8 +417,8 @@ impl OnOverlay {
         let stage = std::mem::replace(&mut self.asked[key].stage, TopStage::Only);
         match stage {
             TopStage::Claim(change) => {
-                let Request { op, at, bytes, .. } = self.asked[key].request;
-                if op == Op::Write && self.layers.places().is_in_top(at, bytes) {
+                let request @ Request { op, at, bytes, .. } = self.asked[key].request;
+                if op == Op::Write && !is_copy(&request) && self.layers.places().is_in_top(at, bytes) {
                     // Whoever had the blocks before has put them there.
                     self.let_go(io, &change.blocks);
                     let segments = std::mem::take(&mut self.asked[key].segments);
@@ -575,6 +575,11 @@ fn lanes_of(layers: &Layers, address: Address) -> Vec<Box<dyn Lane>> {
 /// Those that answer by the clock.
 fn timed(lanes: &[Box<dyn Lane>]) -> Vec<usize> {
     (0..lanes.len()).filter(|lane| lanes[*lane].is_by_the_clock()).collect()
+}
+
+/// Whether a request is a copy from between the top and the base (flatten.1).
+fn is_copy(request: &Request) -> bool {
+    request.op == Op::Write && request.flags.contains(Flags::COPY_UP)
 }
 
 /// Gives memory of ours back.

@@ -319,6 +319,26 @@ impl Where<'_> {
         self.run(block, block + 1).0
     }
 
+    /// The next blocks, from one on, that a layer between the top and the base has, and what the top is to have of them over the base alone.
+    pub(super) fn between(&self, from: u64, end: u64) -> Option<(Range<u64>, BlockState)> {
+        let base_end = self.base_size.div_ceil(BLOCK);
+        let mut at = from;
+        while at < end {
+            let (held, mut until) = self.own.run(at, end);
+            if held == BlockState::Absent {
+                let (place, same) = self.below.run(at, until);
+                until = same;
+                match place {
+                    Place::Below(1..) => return Some((at..until, BlockState::Data)),
+                    Place::Nowhere if at < base_end => return Some((at..until.min(base_end), BlockState::Zero)),
+                    Place::Below(0) | Place::Nowhere | Place::Top => {}
+                }
+            }
+            at = until;
+        }
+        None
+    }
+
     /// The runs of a range of bytes that lie in one place: (place, start, bytes).
     pub(super) fn runs(&self, at: u64, bytes: u64) -> impl Iterator<Item = (Place, u64, u64)> {
         let (mut from, end) = (at, at + bytes);

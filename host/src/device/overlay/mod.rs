@@ -22,6 +22,7 @@ pub mod format;
 mod claims;
 mod commit;
 mod files;
+mod flatten;
 pub(crate) mod fork;
 mod gate;
 mod lane;
@@ -37,6 +38,7 @@ use std::io;
 use std::os::fd::RawFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use fairlift_core::{ContextId, Errno, Limits, Op, Sector, Tag};
 
@@ -75,6 +77,8 @@ pub(super) struct Overlay {
     gate: Mutex<FlushGate<BlockWaiter>>,
     /// Lanes stop for a fork.
     pause: Pause,
+    /// As many layers lie over each other as may, and forks are wanted; nobody has begun to flatten them (flatten.4).
+    is_deep: AtomicBool,
     /// One fork, or last flush, at a time.
     alone: Mutex<()>,
     faults: Faults,
@@ -89,7 +93,7 @@ pub(super) struct Layers {
     /// Where what is below was found.
     base: PathBuf,
     below: Arc<Below>,
-    own: Own,
+    own: Arc<Own>,
 }
 
 impl Overlay {
@@ -263,6 +267,18 @@ impl Device for Overlay {
 
     fn freeze(&self, tell: Tell<'_>, roots: &Roots, _own: &Path) -> Result<super::backing::NowBase, String> {
         fork::freeze(self, tell, roots)
+    }
+
+    fn is_to_be_flattened(&self) -> bool {
+        self.is_deep.load(Ordering::Relaxed) && self.is_deep.swap(false, Ordering::AcqRel)
+    }
+
+    fn next_to_copy_up(&self, from: u64) -> Option<(u64, u64)> {
+        flatten::next(&self.layers(), from)
+    }
+
+    fn flatten(&self, tell: Tell<'_>) -> Result<bool, String> {
+        flatten::rest_on_base(self, tell, || std::thread::sleep(fork::LOOK))
     }
 
     fn failed(&self, op: Op, errno: Errno) {

@@ -5,13 +5,14 @@
 //! step.3  What was read around a part, and the client's bytes, are one write: nothing is copied.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use fairlift_core::queue::Segment;
 use fairlift_core::{Bytes, Errno, Flags, Op, Outcome, Tag, Token};
 
 use super::super::format::{BLOCK, page_offset};
 use super::super::map::{BlockState, Cover, Place};
-use super::{OnOverlay, ROOM, TopStage, give_back};
+use super::{OnOverlay, ROOM, TopStage, give_back, is_copy};
 use crate::device::Device as _;
 use crate::device::lane::{Io, Request};
 use crate::kernel::call::{Call, Work};
@@ -72,8 +73,12 @@ impl OnOverlay {
 
     /// Gets memory for the blocks that a request has in part, where they are not in the top.
     pub(super) fn fill(&mut self, io: &mut Io<'_>, key: usize, mut change: Change) {
-        let Request { op, at, bytes, .. } = self.asked[key].request;
-        let parts = if op == Op::Discard { Vec::new() } else { Cover::of(at, bytes).parts };
+        let request @ Request { op, at, bytes, .. } = self.asked[key].request;
+        let parts = match op {
+            _ if is_copy(&request) => self.between(&change.blocks, BlockState::Data).flatten().collect(),
+            Op::Discard => Vec::new(),
+            _ => Cover::of(at, bytes).parts,
+        };
         for block in parts {
             let from = self.layers.places().of(block);
             let is_needed = match from {
@@ -111,6 +116,7 @@ impl OnOverlay {
     pub(super) fn store(&mut self, io: &mut Io<'_>, key: usize, mut change: Change) {
         change.becomes.clear();
         match self.asked[key].request.op {
+            Op::Write if is_copy(&self.asked[key].request) => self.store_copies(key, &mut change),
             Op::Write => self.store_write(key, &mut change),
             Op::Discard | Op::WriteZeroes => self.store_zeroes(io, key, &mut change),
             Op::Read | Op::Flush => unreachable!("it changes nothing"),
@@ -139,6 +145,29 @@ impl OnOverlay {
         self.asked[key].segments = client; // it may be done again
         change.becomes.push((change.blocks.clone(), BlockState::Data));
         self.on_top(key, Request { at, bytes: end - at, ..request }, &segments);
+    }
+
+    /// flatten.1
+    fn store_copies(&mut self, key: usize, change: &mut Change) {
+        let request = self.asked[key].request;
+        for edge in &change.edges {
+            let (at, block) = (edge.block * BLOCK, edge.block..edge.block + 1);
+            self.on_top(key, Request { at, bytes: BLOCK, ..request }, &[memory_of(edge, 0..BLOCK)]);
+            change.becomes.push((block, BlockState::Data));
+        }
+        let zeroes = self.between(&change.blocks, BlockState::Zero);
+        change.becomes.extend(zeroes.map(|blocks| (blocks, BlockState::Zero)));
+    }
+
+    /// Of some blocks those that are between the top and the base, and that the top is to have so.
+    fn between(&self, blocks: &Range<u64>, wanted: BlockState) -> impl Iterator<Item = Range<u64>> + use<> {
+        let (layers, mut at, end) = (Arc::clone(&self.layers), blocks.start, blocks.end);
+        let next = std::iter::from_fn(move || {
+            let (found, held) = layers.places().between(at, end)?;
+            at = found.end;
+            Some((found, held))
+        });
+        next.filter_map(move |(found, held)| (held == wanted).then_some(found))
     }
 
     /// overlay.4

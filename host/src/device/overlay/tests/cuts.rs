@@ -10,12 +10,12 @@ use fairlift_lab::repeat::seeds;
 use super::trial::{Trial, windows};
 use super::*;
 
-/// overlay.1–4, fork.1, fork.2, slot.1, slot.2: whatever three workers ask at once, of whole blocks or parts, each sector is what was last
+/// overlay.1–4, fork.1, fork.2, flatten.1–3, slot.1, slot.2: whatever three workers ask at once, of whole blocks or parts, each sector is what was last
 /// written there; after a cut of the power at any instant it is that, or anything written since the last flush; and so through many
 /// cuts. A fork is what the disk was at one instant, durable, whatever is written beside it.
 #[test]
 fn what_was_flushed_survives_cuts_of_the_power_at_any_instant_and_forks() {
-    let (mut cuts, mut lives, mut forks, mut depth) = (0, 0, 0, 0);
+    let (mut cuts, mut lives, mut forks, mut flat, mut depth) = (0, 0, 0, 0, 0);
     for seed in seeds(0..10) {
         let mut trial = Trial::new(seed, [0, 0, 60][(seed % 3) as usize]);
         for _ in 0..8 {
@@ -25,9 +25,11 @@ fn what_was_flushed_survives_cuts_of_the_power_at_any_instant_and_forks() {
                 trial.step(busy);
                 if trial.any(30) == 0 {
                     ended = trial.fork();
-                    if ended.is_some() {
-                        break;
-                    }
+                } else if trial.any(30) == 0 {
+                    ended = trial.flatten();
+                }
+                if ended.is_some() {
+                    break;
                 }
             }
             trial.next_life(ended);
@@ -35,11 +37,14 @@ fn what_was_flushed_survives_cuts_of_the_power_at_any_instant_and_forks() {
         }
         trial.finish();
         trial.assert_at_rest();
-        (cuts, forks, depth) = (cuts + trial.cuts, forks + trial.forks, depth.max(trial.depth));
+        (cuts, forks, flat) = (cuts + trial.cuts, forks + trial.forks, flat + trial.flattened);
+        depth = depth.max(trial.depth);
     }
     println!(
-        "{cuts} cuts of the power in {lives} lives of a server, {forks} forks, up to {depth} tops over each other"
+        "{cuts} cuts of the power in {lives} lives of a server, {forks} forks, up to {depth} tops over each other, {flat} \
+         times flattened"
     );
+    assert!(flat > 0, "disks were flattened");
 }
 
 /// slot.1: the power goes while a page is written, in each of its sectors, and what was flushed before is there.

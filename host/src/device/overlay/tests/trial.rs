@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use fairlift_proving::power_cut::Stamp;
 
 use super::super::files::DEPTH_MAX;
+use super::super::flatten::{next, rest_on_base};
 use super::super::fork::{NewTop, Steps, freeze_by};
 use super::known::{BASE, Found, Known, content, found};
 use super::*;
@@ -55,6 +56,7 @@ pub(super) struct Trial {
     pub(super) cuts: u64,
     pub(super) forks: u64,
     pub(super) depth: usize,
+    pub(super) flattened: u64,
 }
 
 fn over(overlay: &Arc<Overlay>, random: &mut Random) -> Workers {
@@ -79,6 +81,16 @@ fn see(overlay: &Overlay, files: &[Arc<Volatile>]) -> BTreeMap<u64, Found> {
         all.extend(sectors.map(|(sector, bytes)| (sector, found(sector, bytes))));
     }
     all
+}
+
+/// The files of a disk of which a cut may have left the one base or the other (flatten.3).
+fn lie_on(mut files: Vec<Arc<Volatile>>) -> Vec<Arc<Volatile>> {
+    let top = files.len() - 1;
+    let header = read_header(&*files[top]).ok().and_then(|slots| slots.counts);
+    if header.is_some_and(|header| matches!(header.base.is, Fingerprint::Raw { .. })) {
+        files.drain(1..top);
+    }
+    files
 }
 
 /// Opens what a cut has left.
@@ -106,7 +118,17 @@ impl Trial {
         let overlay = opened(&files).unwrap();
         let workers = over(&overlay, &mut random);
         let disk = Disk { workers, overlay, files, known: Known::new(first, 0), under_way: Vec::new() };
-        Self { disks: vec![disk], random, now: Instant::ZERO, faults, made: 1, cuts: 0, forks: 0, depth: 1 }
+        Self {
+            disks: vec![disk],
+            random,
+            now: Instant::ZERO,
+            faults,
+            made: 1,
+            cuts: 0,
+            forks: 0,
+            depth: 1,
+            flattened: 0,
+        }
     }
 
     pub(super) fn any(&mut self, end: u64) -> u64 {
@@ -247,7 +269,7 @@ impl Trial {
     /// What a cut leaves of a base and the tops over it.
     fn survivors(&mut self, files: &[Arc<Volatile>]) -> Vec<Arc<Volatile>> {
         let tops = files[1..].iter().map(|top| top.cut(&mut self.random));
-        [Arc::clone(&files[0])].into_iter().chain(tops).collect()
+        lie_on([Arc::clone(&files[0])].into_iter().chain(tops).collect())
     }
 
     // ---- forks ----
@@ -306,6 +328,57 @@ impl Trial {
         if self.disks.len() > DISKS {
             let goes = self.any_disk();
             self.disks.swap_remove(goes);
+        }
+        None
+    }
+
+    // ---- flattening ----
+
+    /// Copies what lies between a disk's top and its base while all are asked more, and then lays it over the base; whether a cut ended that.
+    pub(super) fn flatten(&mut self) -> Option<bool> {
+        let at = self.any_disk();
+        let overlay = Arc::clone(&self.disks[at].overlay);
+        let mut from = 0;
+        while let Some((start, len)) = next(&overlay.layers(), from) {
+            from = start + len;
+            let (worker, sectors) = (self.any(WORKERS) as usize, start / SECTOR..from / SECTOR);
+            let Disk { workers, under_way, .. } = &mut self.disks[at];
+            // Bytes that must be seen by nobody.
+            let ticket = submit(&mut workers[worker], Op::Write, Flags::COPY_UP, &sectors, &vec![0xdd; len as usize]);
+            under_way.push(Asked { worker, ticket, op: Op::Write, sectors, stamp: None, floors: Vec::new() });
+            for _ in 0..self.any(12) {
+                self.step(3);
+            }
+        }
+        if self.any(2) == 0 {
+            (0..30).for_each(|_| self.turn_of(at)); // what was asked ends, and nothing is left to be copied
+        }
+        let loses_power = self.any(4) == 0;
+        if loses_power {
+            self.disks[at].files.last().expect("there is a top").loses_power_after(self.random.below(5));
+        }
+        let (depth, helpers) = (overlay.layers().below.files.len(), helpers(&self.disks[at].workers));
+        let trial = RefCell::new(&mut *self);
+        let wait = || {
+            let trial = &mut **trial.borrow_mut();
+            if !loses_power {
+                trial.step(3);
+            }
+            trial.turn_of(at);
+        };
+        let flat = rest_on_base(&overlay, &|worker, lane| helpers.tell(worker, (lane, 0)), wait);
+        match flat {
+            Err(why) => {
+                assert!(why.contains("the power is gone"), "{why}");
+                return Some(true);
+            }
+            Ok(is_flat) => {
+                self.flattened += u64::from(is_flat && depth > 1);
+                let files = &mut self.disks[at].files;
+                files.iter().for_each(|file| file.keeps_power());
+                *files = lie_on(std::mem::take(files));
+                assert!(!is_flat || files.len() == 2);
+            }
         }
         None
     }
@@ -373,6 +446,7 @@ impl Trial {
             cut.push((was, Arc::clone(&left)));
             *file = left;
         }
+        self.disks.iter_mut().for_each(|disk| disk.files = lie_on(std::mem::take(&mut disk.files)));
     }
 
     /// Tops of the server that was killed are not served again, but others over them: what they have is durable then.
