@@ -26,6 +26,7 @@ class Job:
     def __init__(self, number):
         self.number, self.count = number, 0
         self.durable = [0] * BLOCKS   # the number that was flushed last
+        self.answered = [0] * BLOCKS  # the number whose write was answered last
         self.newest = [0] * BLOCKS    # the number that was sent last
 
     def block(self, place, count):
@@ -45,6 +46,8 @@ class Job:
                         client.submit(WRITE, (self.number * BLOCKS + place) * 4096, 4096, self.block(place, self.count))
                     while client.pending:
                         client.reply()
+                    for place, count in written.items():
+                        self.answered[place] = count
                     client.flush()
                     for place, count in written.items():
                         self.durable[place] = count
@@ -53,25 +56,77 @@ class Job:
 
     def verify(self, server):
         with server.connect("disk") as client:
-            for place in range(BLOCKS):
-                piece = client.read((self.number * BLOCKS + place) * 4096, 4096)
-                count = int(piece[8:20]) if any(piece) else 0
-                if any(piece):
-                    equal(piece, self.block(place, count), f"block {place} of job {self.number}: one write, whole")
-                assert self.durable[place] <= count <= self.newest[place], \
-                    f"block {place} of job {self.number} holds write {count}; {self.durable[place]} was flushed, {self.newest[place]} was the last"
-                self.durable[place] = count
+            self.durable = self.found(client, self.durable, self.newest)
+            self.answered = list(self.durable)
+
+    def found(self, client, least, most):
+        """What a disk holds of its blocks: of each a write that is none before the least, and none after the most."""
+        found = []
+        for place in range(BLOCKS):
+            piece = client.read((self.number * BLOCKS + place) * 4096, 4096)
+            count = int(piece[8:20]) if any(piece) else 0
+            if any(piece):
+                equal(piece, self.block(place, count), f"block {place} of job {self.number}: one write, whole")
+            assert least[place] <= count <= most[place], \
+                f"block {place} of job {self.number} holds write {count}; {least[place]} has to be there, {most[place]} was the last"
+            found.append(count)
+        return found
 
 
-def kills(t, count, backing):
+class Forks:
+    """Forks of a disk that are made while it is written and its server is killed: each has what had been answered, and nothing changes it."""
+
+    def __init__(self, t, jobs):
+        self.t, self.jobs, self.asked, self.made, self.new, self.holds = t, jobs, 0, 0, {}, {}
+
+    def exports(self):
+        return [f"{name}=overlay:top={self.t.path(name)}.top" for name in [*self.new, *self.holds]]
+
+    def work(self, server):
+        """Forks the disk until its server is gone, or eight tops lie over each other."""
+        while server.process.poll() is None:
+            self.asked += 1
+            name, least = f"fork{self.asked}", [list(job.answered) for job in self.jobs]
+            said = server.control("fork", "disk", name, code=None)
+            if f'export "{name}": added' in said:
+                self.made += 1
+                self.new[name] = least, [list(job.newest) for job in self.jobs]
+            elif "8 tops" in said:
+                return
+            time.sleep(0.02)
+
+    def verify(self, server):
+        for name, holds in self.holds.items():
+            with server.connect(name) as client:
+                equal(client.read(0, len(holds)), holds, f"{name}, which nobody has written since")
+        for name, (least, most) in self.new.items():
+            with server.connect(name) as client:
+                for job, *bounds in zip(self.jobs, least, most):
+                    job.found(client, *bounds)
+                for place in self.t.random.sample(range(JOBS * BLOCKS), 8):
+                    client.write(place * 4096, data(4096, name, place))
+                client.flush()
+                self.holds[name] = client.read(0, JOBS * BLOCKS * 4096)
+        self.new.clear()
+
+    def between(self):
+        """No server is there: of the forks four stay, and the disk lies over its base alone once many lie below it."""
+        for name in list(self.holds)[:-4]:
+            del self.holds[name]
+            os.unlink(f"{self.t.path(name)}.top")
+        if self.t.random.random() < 0.3:
+            self.t.run(BINARY, "overlay", "flatten", self.t.path("disk.top"))
+
+
+def kills(t, count, backing, forks=None):
     """Kills servers of a disk under load; each next one has what was flushed."""
-    jobs = [Job(number) for number in range(JOBS)]
+    jobs = forks.jobs if forks else [Job(number) for number in range(JOBS)]
     began = time.monotonic()
     for kill in range(count):
         args = ["--scheduler", t.random.choice(["none", "mq-deadline", "fair", "bfq"]), "--engine", t.random.choice(["auto", "poll"])]
-        server = t.server(f"disk={backing}", args=args)
-        for job in jobs:
-            job.verify(server)
+        server = t.server(f"disk={backing}", *(forks.exports() if forks else []), args=args)
+        for one in [*jobs, *([forks] if forks else [])]:
+            one.verify(server)
 
         before = sum(job.count for job in jobs)
 
@@ -80,10 +135,13 @@ def kills(t, count, backing):
             time.sleep(0.02 + 0.08 * t.random.random())
             server.kill()
 
-        at_once(killer, *(lambda job=job: job.work(server, random.Random(f"{SEED}/{kill}/{job.number}")) for job in jobs))
-    server = t.server(f"disk={backing}")
-    for job in jobs:
-        job.verify(server)
+        at_once(killer, *(lambda job=job: job.work(server, random.Random(f"{SEED}/{kill}/{job.number}")) for job in jobs),
+                *([lambda: forks.work(server)] if forks else []))
+        if forks:
+            forks.between()
+    server = t.server(f"disk={backing}", *(forks.exports() if forks else []))
+    for one in [*jobs, *([forks] if forks else [])]:
+        one.verify(server)
     writes = sum(job.count for job in jobs)
     assert writes > 20 * count, f"only {writes} writes: the load was too small to mean anything"
     seconds = time.monotonic() - began
@@ -99,7 +157,9 @@ def what_was_flushed_is_there_after_each_of_many_kills(t):
 def what_was_flushed_to_an_overlay_is_there_after_each_of_many_kills(t):
     content = b"".join(job.block(place, 0) for job in map(Job, range(JOBS)) for place in range(BLOCKS))
     base = t.image("base", len(content), (0, content))
-    kills(t, OVERLAY_KILLS, f"overlay:base={base},top={t.path('top')}")
+    forks = Forks(t, [Job(number) for number in range(JOBS)])
+    kills(t, OVERLAY_KILLS, f"overlay:base={base},top={t.path('disk.top')}", forks)
+    figure(f"{forks.made} forks")
     equal(Path(base).read_bytes(), content, "the base")
 
 
