@@ -3,7 +3,7 @@
 import resource
 
 from harness import *
-from nbdclient import HOLE, LIST_META, REQ_ONE, SET_META, WRITE, ZERO, NbdError, Session
+from nbdclient import HOLE, LIST_META, READ, REQ_ONE, SET_META, WRITE, ZERO, NbdError, Session
 
 SIZE = 8 * MIB
 WHOLE = data(SIZE)
@@ -557,3 +557,24 @@ def a_top_that_is_damaged_is_refused_and_check_says_where(t):
 
 if __name__ == "__main__":
     main()
+
+
+@test(fairlift_only=True)
+def a_top_whose_export_was_removed_a_moment_ago_can_be_added_again(t):
+    base, top = t.image("base", MIB, (0, data(MIB))), t.path("a.top")
+    server = t.server(f"a=overlay:base={base},top={top}")
+
+    def leave(client, after):
+        """A client goes while its export is being left."""
+        time.sleep(after)
+        client.close()
+
+    for number in range(5):
+        client = server.connect("a")
+        client.write(number * 4096, b"%d" % number * 4096)
+        for _ in range(20):
+            client.submit(READ, 0, 64 * 1024)
+        server.control("remove", "export", "a")
+        at_once(lambda: leave(client, 0.05 * number), lambda: server.control("add", "export", f"a=overlay:top={top}"))
+    with server.connect("a") as client:
+        equal(client.read(0, 5 * 4096), b"".join(b"%d" % number * 4096 for number in range(5)), "what was written before each")

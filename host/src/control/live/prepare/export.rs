@@ -103,10 +103,10 @@ impl Live {
         Ok(draft.opened.len() - 1)
     }
 
-    /// Whether a file can be opened: if an export of it has gone a moment ago, its device has to be closed first.
+    /// Whether a backing can be opened: if an export of it has gone a moment ago, its device has to be closed first.
     fn is_left(&self, said: &config::Export) -> Result<(), Why> {
         let sharing = said.backing.sharing(None);
-        if matches!(sharing, Sharing::File(..)) && self.leaving.devices.iter().any(|one| one.sharing == sharing) {
+        if sharing != Sharing::Nothing && self.leaving.devices.iter().any(|one| one.sharing == sharing) {
             return Err(Why::Wait(still_left(said)));
         }
         Ok(())
