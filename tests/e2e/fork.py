@@ -382,10 +382,6 @@ def a_flattening_ends_with_its_export_or_its_server_and_the_disk_reads_the_same(
             equal(client.read(0, SIZE), bytes(content), f"the disk of {name}, at last")
 
 
-if __name__ == "__main__":
-    main()
-
-
 def reflinking(t):
     """A directory on a file system that copies files by reference, or the test skips."""
     if os.geteuid() != 0 or not shutil.which("mkfs.xfs"):
@@ -433,3 +429,7 @@ def a_fork_of_a_part_of_a_disk_is_that_part(t):
         with server.connect(f"of-{name}") as client:
             equal(client.size, len(part), f"the size of a fork of {name}")
             equal(client.read(0, len(part)), part, f"a fork of {name}")
+
+
+if __name__ == "__main__":
+    main()

@@ -555,12 +555,8 @@ def a_top_that_is_damaged_is_refused_and_check_says_where(t):
     t.server(f"a=overlay:top={t.path('a.top')}").serves("a", SIZE)
 
 
-if __name__ == "__main__":
-    main()
-
-
 @test(fairlift_only=True)
-def a_top_whose_export_was_removed_a_moment_ago_can_be_added_again(t):
+def a_top_whose_export_was_removed_a_moment_ago_can_be_added_again_and_others_over_it(t):
     base, top = t.image("base", MIB, (0, data(MIB))), t.path("a.top")
     server = t.server(f"a=overlay:base={base},top={top}")
 
@@ -576,5 +572,14 @@ def a_top_whose_export_was_removed_a_moment_ago_can_be_added_again(t):
             client.submit(READ, 0, 64 * 1024)
         server.control("remove", "export", "a")
         at_once(lambda: leave(client, 0.05 * number), lambda: server.control("add", "export", f"a=overlay:top={top}"))
-    with server.connect("a") as client:
+    client = server.connect("a")
+    for _ in range(20):
+        client.submit(READ, 0, 64 * 1024)
+    server.control("remove", "export", "a")
+    at_once(lambda: leave(client, 0.2), lambda: server.control("add", "export", f"b=overlay:base={top},top={t.path('b.top')}"))
+    with server.connect("b") as client:
         equal(client.read(0, 5 * 4096), b"".join(b"%d" % number * 4096 for number in range(5)), "what was written before each")
+
+
+if __name__ == "__main__":
+    main()

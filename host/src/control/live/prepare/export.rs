@@ -1,5 +1,6 @@
 //! An export that is added: its backing is found among those that are open, or opened and put on a disk.
 
+use std::path::absolute;
 use std::sync::Arc;
 
 use fairlift_core::Sector;
@@ -103,10 +104,19 @@ impl Live {
         Ok(draft.opened.len() - 1)
     }
 
-    /// Whether a backing can be opened: if an export of it has gone a moment ago, its device has to be closed first.
+    /// Whether a backing can be opened: if an export of it, or of a file that it lies over, has gone a moment ago, the device of that has to be
+    /// closed first. To open it would wait for its lock, and the lock for the next [`sweep`](Live::sweep).
     fn is_left(&self, said: &config::Export) -> Result<(), Why> {
-        let sharing = said.backing.sharing(None);
-        if sharing != Sharing::Nothing && self.leaving.devices.iter().any(|one| one.sharing == sharing) {
+        let (sharing, mut backing) = (said.backing.sharing(None), said.backing.clone());
+        let paths: Vec<_> = backing.paths().into_iter().filter_map(|path| absolute(path).ok()).collect();
+        let path_of = |one: &Opened| one.device.path().and_then(|path| absolute(path).ok());
+        let is_it = |one: &&Opened| {
+            sharing != Sharing::Nothing && one.sharing == sharing
+                || !one.read_only && path_of(one).is_some_and(|path| paths.contains(&path))
+        };
+        let shown =
+            |one: &&Opened| self.leaving.exports.iter().any(|(export, _)| Arc::ptr_eq(&export.device, &one.device));
+        if self.leaving.devices.iter().chain(self.opened.iter().filter(shown)).any(|one| is_it(&one)) {
             return Err(Why::Wait(still_left(said)));
         }
         Ok(())
