@@ -57,9 +57,9 @@ enum OverlayCommand {
     },
     /// Write what is in a top into its base, and empty the top
     ///
-    /// The disk reads the same before, during and after. All other disks over that base would not: their tops are refused from then on. One that is
-    /// seen, beside the top or the base, stops the command before it changes anything; whether there is one elsewhere, you must know. A command that
-    /// was stopped goes on when it is given again. A top or base that a server has is refused: remove its exports first.
+    /// The disk reads the same before, during and after. The base changes, so all other tops over it are refused from then on. A top over it
+    /// that lies beside the two stops the command before anything is changed; tops in other directories are not looked for. A command that was
+    /// stopped goes on when it is given again. A top or base that a server has is refused: remove its exports first.
     Commit {
         /// The top
         top: PathBuf,

@@ -181,9 +181,8 @@ pub(crate) struct RemoveArgs {
 
 /// Fork an export of a running server: one more export that is what the first is now
 ///
-/// Both go on from there, each in a top of its own; writes to one are never seen in the other. The clients of the first notice nothing but
-/// a pause of some milliseconds. What was written before is durable. It needs an
-/// export served as overlay:base=PATH,top=PATH, or a file on a file system with reflinks (XFS, btrfs).
+/// Both go on from there, and neither sees what is written to the other. The clients of the first see a pause of some milliseconds. The fork
+/// is durable when the command ends. The first is an overlay (overlay:base=PATH,top=PATH), or a file on a file system with reflinks (XFS, btrfs).
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -207,8 +206,8 @@ pub(crate) struct ForkArgs {
     /// The file that gets what the fork writes; of a file with reflinks, the whole copy [default: NEW with the ending of EXPORT's file, beside it]
     #[arg(long, value_name = "PATH", value_hint = clap::ValueHint::FilePath)]
     pub(crate) top: Option<PathBuf>,
-    /// What the fork writes is gone with its export, or when the server ends; until then it is in a file without a name, in this directory
-    /// [default: that of the top of EXPORT]. Once written, such a fork cannot be forked itself
+    /// A file without a name, in this directory, holds what is written to the fork. It goes with the export, or with the server
+    /// [default: the directory of EXPORT's top]. Once written, such a fork cannot be forked itself
     #[arg(
         long,
         value_name = "DIRECTORY",

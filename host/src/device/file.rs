@@ -57,8 +57,7 @@ use fairlift_core::{Errno, Flags, Limits, Op, Outcome, Sector};
 use vm_memory::VolatileSlice;
 
 use super::backing::NowBase;
-use super::lane::{Address, AtOnce, Lane};
-use super::overlay;
+use super::lane::{Address, AtOnce, Lane, Tell};
 use super::roots::{RootedPath, Roots};
 use super::{Device, Facts, Fault, Inline, Run};
 use crate::Error;
@@ -289,7 +288,7 @@ impl Device for File {
         }
     }
 
-    fn freeze(&self, _tell: overlay::Tell<'_>, roots: &Roots, own: &Path) -> Result<NowBase, String> {
+    fn freeze(&self, _tell: Tell<'_>, roots: &Roots, own: &Path) -> Result<NowBase, String> {
         if self.kind == FileKind::Block {
             return Err(
                 "it is a block device, and has no copy by reference: serve it as overlay:base=PATH,top=PATH".into()

@@ -94,6 +94,9 @@ pub(crate) struct Address {
     pub(crate) io_timeout: Duration,
 }
 
+/// Tells a worker that a lane of its is to look ([`Lane::look`]), from any thread.
+pub(crate) type Tell<'a> = &'a dyn Fn(ContextId, u64);
+
 /// A worker's side of a device.
 pub(crate) trait Lane: Send {
     /// Takes requests, with all pieces of their memory in the same order; answers those that it can answer now.

@@ -33,7 +33,7 @@ use vm_memory::VolatileSlice;
 
 pub(crate) use backing::Sharing;
 pub(crate) use file::File;
-use lane::{Address, Lane};
+use lane::{Address, Lane, Tell};
 use mem::Mem;
 pub(crate) use said::{Backing, Factory, Faults, LoadCertificates};
 
@@ -165,8 +165,8 @@ pub(crate) trait Device: Send + Sync {
 
     /// Has what it is now be something that a fork can be made of, while it is written; what that is. `own`: the fork's own file, for a
     /// device that copies itself there. `tell` tells a worker that a lane is to look.
-    fn freeze(&self, _tell: overlay::Tell<'_>, _roots: &roots::Roots, _own: &Path) -> Result<backing::NowBase, String> {
-        unreachable!("a backing that can be forked is opened as a device that can")
+    fn freeze(&self, _tell: Tell<'_>, _roots: &roots::Roots, _own: &Path) -> Result<backing::NowBase, String> {
+        Err("has become another one meanwhile, which cannot be forked".into())
     }
 
     /// Whether layers are to be flattened: asked once by whoever does it then.
@@ -181,7 +181,7 @@ pub(crate) trait Device: Send + Sync {
     }
 
     /// Lays its highest layer over the lowest, if all that is between them was copied up; whether it was. `tell` as for a freeze.
-    fn flatten(&self, _tell: overlay::Tell<'_>) -> Result<bool, String> {
+    fn flatten(&self, _tell: Tell<'_>) -> Result<bool, String> {
         Ok(true)
     }
 

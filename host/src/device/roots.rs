@@ -111,6 +111,11 @@ impl Roots {
     }
 }
 
+/// The directory that a path is in.
+pub(super) fn directory_of(path: &Path) -> &Path {
+    path.parent().filter(|one| !one.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
 impl<'a> RootedPath<'a> {
     /// A path that may lead anywhere.
     pub(crate) fn anywhere(path: &'a Path) -> Self {
@@ -168,8 +173,7 @@ impl<'a> RootedPath<'a> {
 
     /// Makes durable what the directory of a file says.
     pub(crate) fn sync_directory(&self) -> io::Result<()> {
-        let directory = self.path.parent().filter(|one| !one.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        fs::File::open(directory)?.sync_all()
+        fs::File::open(directory_of(self.path))?.sync_all()
     }
 
     /// What is there; opening it could wait, as that of a fifo does for its other end.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::File;
 use crate::Error;
 use crate::device::backing::{About, BackingKind, Forks, NowBase, Outside, Sharing, Words};
-use crate::device::roots::Roots;
+use crate::device::roots::{Roots, directory_of};
 use crate::device::{Backing, Device};
 
 /// A regular file or a block device.
@@ -117,9 +117,8 @@ impl BackingKind for FileAt {
 
 impl Forks for FileAt {
     fn beside(&self) -> (&Path, String) {
-        let directory = self.path.parent().filter(|one| !one.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let ending = self.path.extension().map_or_else(String::new, |one| format!(".{}", one.to_string_lossy()));
-        (directory, ending)
+        (directory_of(&self.path), ending)
     }
 
     fn forked(&self, now: NowBase, _own: PathBuf, _is_ephemeral: bool) -> Backing {

@@ -26,11 +26,10 @@ use super::files::{Below, Store, is_top, known, raw, read_header, why_of};
 use super::format::{BLOCK, Fingerprint, Header, PAGE_BLOCKS, data_offset, file_len};
 use super::map::BlockState;
 use super::shift::{GoesOn, PIECE, SETTLE, Shifted, open_top};
-use super::words::directory_of;
 use crate::device::Device as _;
 use crate::device::file::File;
 use crate::device::file::words::{Direct, FileAccess};
-use crate::device::roots::{RootedPath, Roots};
+use crate::device::roots::{RootedPath, Roots, directory_of};
 use crate::kernel::buffer::Pages;
 use crate::sync::lock;
 

@@ -31,7 +31,7 @@ use super::format::{
 use super::gate::FlushGate;
 use super::map::{Merged, Own};
 use super::pause::Pause;
-use super::words::{Layered, directory_of};
+use super::words::Layered;
 use super::{Layers, Overlay};
 use crate::device::file::words::{Direct, FileAccess};
 use crate::device::file::{self, File};
@@ -583,7 +583,7 @@ impl NewFile {
         let write = || {
             self.write(&file)?;
             file.sync_all()?;
-            fs::File::open(directory_of(place.path))?.sync_all()
+            place.sync_directory()
         };
         write().map_err(|error| {
             if is_new {

@@ -19,8 +19,8 @@ use std::sync::Arc;
 use super::files::Below;
 use super::format::{BLOCK, Base};
 use super::map::Merged;
-use super::pause::Tell;
 use super::{Layers, Mutex, Overlay};
+use crate::device::lane::Tell;
 use crate::sync::lock;
 
 /// How much is copied by one request. Chosen: one of a client is not held up by more than that, and disks are nearly as fast as they can be.

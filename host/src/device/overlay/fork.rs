@@ -31,13 +31,13 @@ use rustix::fs::{AtFlags, Mode, OFlags};
 use super::files::{Below, DEPTH_MAX, LayerFile, Store, draw, why_of};
 use super::format::{Base, Fingerprint, Header, data_offset, file_len, header_offset};
 use super::map::Merged;
-use super::pause::Tell;
 use super::{Layers, Overlay};
 use crate::device::Device;
 use crate::device::backing::NowBase;
 use crate::device::file::File;
 use crate::device::file::words::FileAccess;
-use crate::device::roots::Roots;
+use crate::device::lane::Tell;
+use crate::device::roots::{Roots, directory_of};
 use crate::sync::lock;
 
 /// How long what is under way may take to end. Chosen: a disk that takes longer hangs, and clients would see a fork.
@@ -144,7 +144,7 @@ pub(super) struct Names {
 impl Names {
     pub(super) fn of(path: &Path, roots: &Roots) -> Result<Self, String> {
         let name = path.file_name().ok_or("its top has no name")?;
-        let parent = path.parent().filter(|one| !one.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let parent = directory_of(path);
         let place = roots.place(parent)?;
         let directory = place.open(OFlags::RDONLY | OFlags::DIRECTORY).map_err(|error| error.to_string())?;
         let temporary = with(OsStr::new("."), name, ".fork");

@@ -43,7 +43,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use fairlift_core::{ContextId, Errno, Limits, Op, Sector, Tag};
 
 use super::file::faults::Faults;
-use super::lane::{Address, Lane};
+use super::lane::{Address, Lane, Tell};
 use super::roots::Roots;
 use super::{Device, Facts, Fault, Run};
 use crate::kernel::buffer::Pages;
@@ -57,7 +57,6 @@ use lane::OnOverlay;
 pub use look::{Finding, TopInfo, look};
 use map::{BlockState, Own, Place, Where};
 use pause::Pause;
-pub(crate) use pause::Tell;
 pub use shift::{Shifted, flatten, rebase};
 
 /// A request that waits for blocks or for a flush: its worker, and the step that ends when it may go on.

@@ -15,10 +15,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use fairlift_core::ContextId;
 
+use crate::device::lane::Tell;
 use crate::sync::{Mutex, lock};
-
-/// Tells a worker that a lane of its is to look.
-pub(crate) type Tell<'a> = &'a dyn Fn(ContextId, u64);
 
 /// What lanes are asked, and which have stopped.
 #[derive(Default)]

@@ -9,7 +9,7 @@ use super::Overlay;
 use crate::Error;
 use crate::device::backing::{About, BackingKind, Forks, NowBase, Outside, Sharing, Words};
 use crate::device::file::words::{Direct, parse_direct};
-use crate::device::roots::Roots;
+use crate::device::roots::{Roots, directory_of};
 use crate::device::{Backing, Device};
 
 /// A disk that is its base until it is written; what is written is in its top.
@@ -108,10 +108,6 @@ impl Layered {
             Err(why) => Err(Error::Backing { what: self.about().name, why }),
         }
     }
-}
-
-pub(super) fn directory_of(path: &Path) -> &Path {
-    path.parent().filter(|one| !one.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
 fn word(direct: Direct) -> &'static str {
