@@ -18,6 +18,7 @@
 //! | [`group`] | what shares the device: groups and streams |
 //! | [`tunable`] | one row per knob |
 //! | [`units`] | sizes and times as people write them |
+//! | [`record`] | what is handed from one server to the next, by name |
 //! | [`stats`] | what happened, counted |
 //! | [`waits`] | where the time of requests went |
 //! | [`model`], [`program`] | the seams at both ends: a device on paper, and a program that asks |
@@ -43,6 +44,7 @@ pub mod model;
 pub mod objective;
 pub mod program;
 pub mod queue;
+pub mod record;
 mod red_black;
 pub mod request;
 pub mod sched;

@@ -1,0 +1,120 @@
+//! Record: what is handed from one server to the next, by name.
+//!
+//! A server that takes over from another begins with what that one has learned of its disks, has counted, and is owed. The two may be of
+//! different versions, so each part has a name, and stands or falls alone. Example: a record of a disk says `{"ceilings": …, "fair": …}`;
+//! a server that has no scheduler `fair` any more takes the ceilings.
+//!
+//! record.1  A reader takes the parts that it knows. The others are named ([`Record::rest`]), so that somebody can be told of them.
+//! record.2  A part that cannot be read, or says what cannot be, is left out whole: its reader begins as if it had not been there.
+//! record.3  Times are lengths, never instants: the clocks of two servers begin apart.
+
+use alloc::string::{String, ToString as _};
+use core::fmt;
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+/// Parts by name: see the [module](self).
+///
+/// ```
+/// use fairlift_core::record::Record;
+///
+/// let mut record = Record::default();
+/// record.put("depth", &32);
+/// record.put("colour", &"blue");
+///
+/// let mut read = Record::parse(&record.to_string()).unwrap();
+/// assert_eq!(read.take::<u32>("depth"), Ok(Some(32)));
+/// assert_eq!(read.take::<u32>("height"), Ok(None));
+/// assert_eq!(read.rest().collect::<Vec<_>>(), ["colour"]);
+/// ```
+#[derive(Clone, PartialEq, Default, Debug, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Record(Map<String, Value>);
+
+/// A part that cannot be taken (record.2).
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Unreadable {
+    /// Its name.
+    pub part: String,
+    /// For people.
+    pub why: String,
+}
+
+impl fmt::Display for Unreadable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.part, self.why)
+    }
+}
+
+impl Record {
+    /// Reads what [`fmt::Display`] wrote.
+    ///
+    /// # Errors
+    /// It is no record.
+    pub fn parse(text: &str) -> Result<Self, Unreadable> {
+        serde_json::from_str(text).map_err(|why| Unreadable { part: "record".into(), why: why.to_string() })
+    }
+
+    /// Puts a part in; nothing, if it has numbers that are not finite.
+    pub fn put(&mut self, part: &str, what: &impl Serialize) {
+        if let Ok(value) = serde_json::to_value(what) {
+            self.0.insert(part.into(), value);
+        }
+    }
+
+    /// Takes a part out; `None`: it is not there.
+    ///
+    /// # Errors
+    /// It is not of this kind.
+    pub fn take<T: DeserializeOwned>(&mut self, part: &str) -> Result<Option<T>, Unreadable> {
+        let value = self.0.remove(part);
+        value
+            .map(serde_json::from_value)
+            .transpose()
+            .map_err(|why| Unreadable { part: part.into(), why: why.to_string() })
+    }
+
+    /// The parts that nobody has taken (record.1).
+    pub fn rest(&self) -> impl Iterator<Item = &str> {
+        self.0.keys().map(String::as_str)
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+/// As JSON.
+impl fmt::Display for Record {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&serde_json::to_string(&self.0).unwrap_or_default())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec::Vec;
+
+    #[test]
+    fn a_part_of_another_kind_is_refused_and_the_others_are_taken() {
+        let mut record = Record::parse(r#"{"depth": "deep", "left": 3, "inner": {"a": 1}}"#).unwrap();
+        assert_eq!(record.take::<u32>("depth").unwrap_err().part, "depth");
+        assert_eq!(record.take::<u32>("left"), Ok(Some(3)));
+        let mut inner: Record = record.take("inner").unwrap().unwrap();
+        assert_eq!(inner.take::<u8>("a"), Ok(Some(1)));
+        assert!(record.is_empty() && Record::parse("[1]").is_err());
+    }
+
+    #[test]
+    fn fractions_come_back_as_they_were() {
+        let mut record = Record::default();
+        let all: Vec<f64> = (1..200).map(|n| 1e9 / f64::from(n) * 1.000_000_1).collect();
+        record.put("all", &all);
+        assert_eq!(Record::parse(&record.to_string()).unwrap().take("all"), Ok(Some(all)));
+    }
+}
