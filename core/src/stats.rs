@@ -3,12 +3,15 @@
 //! Counting is done once, for the stream; what a group or a disk did is added up when it is asked for.
 
 use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+use serde::{Deserialize, Serialize};
 
 use crate::waits::Times;
 use crate::{Bytes, Duration, Op, Outcome};
 
 /// What one stream, group or disk has done.
-#[derive(Clone, Default, Debug)]
+#[derive(Clone, Default, Debug, Serialize, Deserialize)]
 pub struct Stats {
     ops: [Counters; Op::COUNT],
     timing: [Option<Box<Timing>>; Op::COUNT],
@@ -19,14 +22,14 @@ pub struct Stats {
 }
 
 /// How long bios of one operation took, and what for.
-#[derive(Clone, Default, Debug)]
+#[derive(Clone, Default, Debug, Serialize, Deserialize)]
 struct Timing {
     latency: Histogram,
     times: Times,
 }
 
 /// What waited for a ceiling ([`crate::ceiling`]).
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 pub struct Held {
     /// Bios that waited.
     pub bios: u64,
@@ -35,7 +38,7 @@ pub struct Held {
 }
 
 /// What was done by one operation.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 pub struct Counters {
     /// Bios that ended, failed ones included.
     pub ops: u64,
@@ -162,6 +165,16 @@ impl Stats {
         self.timing[op as usize].as_deref().map_or_else(Times::default, |timing| timing.times)
     }
 
+    /// Whether so much can have been done: sums of it are no more than can be counted.
+    #[must_use]
+    pub fn is_possible(&self) -> bool {
+        const MOST: u64 = 1 << 62;
+        let times = [self.held.time, self.flushed, self.active, self.could].map(Duration::as_nanos);
+        let counters = self.ops.iter().flat_map(|one| [one.ops, one.bytes, one.merges, one.failed, one.near]);
+        let spent = self.timing.iter().flatten().flat_map(|one| one.times.each().chain(one.latency.counts));
+        times.into_iter().chain([self.held.bios]).chain(counters).chain(spent).all(|count| count < MOST)
+    }
+
     /// Adds what another has done.
     pub fn add(&mut self, other: &Self) {
         self.held.bios += other.held.bios;
@@ -186,9 +199,28 @@ impl Stats {
 }
 
 /// Latencies in buckets of an eighth of an octave: 256 ns to 137 s, each value known to 12.5 %.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(into = "Vec<(usize, u64)>", from = "Vec<(usize, u64)>")]
 pub struct Histogram {
     counts: [u64; Self::BUCKETS],
+}
+
+/// The buckets that counted something, by their numbers.
+impl From<Histogram> for Vec<(usize, u64)> {
+    fn from(all: Histogram) -> Self {
+        all.counts.into_iter().enumerate().filter(|(_, count)| *count > 0).collect()
+    }
+}
+
+impl From<Vec<(usize, u64)>> for Histogram {
+    fn from(counted: Vec<(usize, u64)>) -> Self {
+        let mut all = Self::default();
+        for (bucket, count) in counted {
+            let at = &mut all.counts[bucket.min(Self::BUCKETS - 1)];
+            *at = at.saturating_add(count);
+        }
+        all
+    }
 }
 
 impl Default for Histogram {

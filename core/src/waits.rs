@@ -18,6 +18,8 @@
 //! waits.5  A client that keeps fewer bios outstanding than it does at times is not held up by the disk alone. Between two looks a stream
 //!          could have had the most that it had at once, for all the time since its first bio; what it had is the sum of the parts.
 
+use serde::{Deserialize, Serialize};
+
 use crate::{Duration, Instant};
 
 /// What a bio's time was spent on.
@@ -77,7 +79,7 @@ impl Part {
 }
 
 /// Time by [`Part`].
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 pub struct Times([u64; Part::COUNT]);
 
 impl Times {
@@ -85,6 +87,11 @@ impl Times {
     #[must_use]
     pub const fn of(&self, part: Part) -> Duration {
         Duration::from_nanos(self.0[part as usize])
+    }
+
+    /// Each part, in nanoseconds.
+    pub(crate) fn each(&self) -> impl Iterator<Item = u64> {
+        self.0.into_iter()
     }
 
     /// All parts together.

@@ -6,6 +6,7 @@
 //! (QEMU's bucket holds 2000 · 60 and leaks meanwhile, so that a burst there lasts 3 s longer than it says.)
 
 use super::rates::{Ceiling, Rate};
+use crate::record::{Record, Unreadable};
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 use crate::time::ms;
 use crate::{Direction, Duration, Instant};
@@ -172,6 +173,35 @@ impl Budget {
         Duration::from_nanos(most / TICKS)
     }
 
+    /// What is owed, for the budget of the same group at another server: for each rate and its burst, how long it takes to pay.
+    pub fn hand_on(&self, now: Instant, into: &mut Record) {
+        for (rate, meters) in Rate::ALL.into_iter().zip(&self.meters) {
+            let owed = meters.each_ref().map(|meter| {
+                Duration::from_nanos(meter.until.load(Ordering::Relaxed).saturating_sub(ticks(now)) / TICKS)
+            });
+            if owed != [Duration::ZERO; 2] {
+                into.put(rate.name(), &owed);
+            }
+        }
+    }
+
+    /// Owes what the budget of this group [owed](Budget::hand_on) at another server.
+    ///
+    /// # Errors
+    /// A rate that cannot be read, which owes nothing, nor do those after it.
+    pub fn take_on(&self, now: Instant, from: &mut Record) -> Result<(), Unreadable> {
+        for (rate, meters) in Rate::ALL.into_iter().zip(&self.meters) {
+            let owed = from.take::<[Duration; 2]>(rate.name())?.unwrap_or_default();
+            for (meter, owed) in meters.iter().zip(owed) {
+                if meter.unit.load(Ordering::Relaxed) > 0 {
+                    let ahead = owed.as_nanos().saturating_mul(TICKS).min(FURTHEST);
+                    meter.until.store(ticks(now).saturating_add(ahead), Ordering::Relaxed);
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// Another line of a queue waits for it; to be called with `false` when that waits no more.
     pub(super) fn waits(&self, way: usize, one_more: bool) {
         match one_more {
@@ -271,6 +301,29 @@ mod tests {
         let short = go(&budget, at(20), at(25), 4096);
         let wanted = 45_000 + 5 * 3_000;
         assert!(short.abs_diff(wanted) < 200, "{short} after 15 s of rest, not {wanted}");
+    }
+
+    /// ceiling.10
+    #[test]
+    fn a_group_that_used_up_its_burst_has_none_at_the_next_server() {
+        let ceiling = Ceiling {
+            burst: Rates::NONE.with(Rate::Iops, 30_000),
+            length: secs(5),
+            ..Ceiling::of(Rates::NONE.with(Rate::Iops, 3_000))
+        };
+        let (before, after) = (Budget::new(&ceiling), Budget::new(&ceiling));
+        let at = |seconds| Instant::ZERO + secs(seconds);
+        go(&before, at(100), at(105), 4096);
+        let mut record = Record::default();
+        before.hand_on(at(105), &mut record);
+        let text = alloc::format!("{record}");
+        after.take_on(at(7), &mut Record::parse(&text).unwrap()).unwrap();
+        let count = go(&after, at(7), at(8), 4096);
+        assert!((2_980..=3_020).contains(&count), "{count} in the second after, on a clock of its own");
+        let other = iops(500);
+        other.take_on(at(7), &mut Record::parse(r#"{"iops": [18446744073709551615, 0]}"#).unwrap()).unwrap();
+        assert!(other.free_at(Direction::Read) > at(1_000_000), "and nothing overflows");
+        other.take_on(at(7), &mut Record::parse(r#"{"iops": -3}"#).unwrap()).unwrap_err();
     }
 
     /// ceiling.9

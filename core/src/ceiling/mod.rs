@@ -23,6 +23,7 @@
 //! ceiling.8  The state of a group's ceiling is one for all queues that know it, whatever their disks and workers, and has no lock.
 //!            Where several queues wait for it, none takes more than its part of what there is.
 //! ceiling.9  Another ceiling holds from the next bio on; what was owed is owed, in bytes and I/Os.
+//! ceiling.10  What is owed is handed to the next server as the time that it takes to pay: a group does not begin with a new burst there.
 //!
 //! [`Rates`] and [`Ceiling`] are what people say; [`Budget`] is the state; `held` is where bios wait in one queue.
 

@@ -198,6 +198,14 @@ impl Depth {
         }
     }
 
+    /// So many are thought right, by another server.
+    pub(crate) fn begin_at(&mut self, base: u32) {
+        self.base = base.clamp(1, self.max);
+        self.go_to_rest(0);
+        self.apply();
+        self.resume();
+    }
+
     /// The limit was not in force for a while: what was being measured is measured again.
     pub(crate) fn resume(&mut self) {
         let depth = self.limit();

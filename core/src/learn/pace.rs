@@ -19,7 +19,10 @@
 //! Linux charges nobody for flushes. Charging time at the device's best rate ever makes a flush cost hundreds of times what
 //! it takes from readers that seek.
 
+use alloc::format;
+
 use super::scale;
+use crate::record::{Record, Unreadable};
 use crate::time::{ms, secs};
 use crate::{Duration, Instant, Op};
 
@@ -27,6 +30,9 @@ use crate::{Duration, Instant, Op};
 const MEMORY: Duration = secs(2);
 /// How much makes a pace (pace.6). Chosen: many requests of flash, and of a disk one or none, whose pace is rough at first.
 const KNOWN: Duration = ms(5);
+
+/// Its part of a record.
+const PART: &str = "pace";
 
 /// How fast a device serves those who ask.
 #[derive(Clone, Debug, Default)]
@@ -83,6 +89,23 @@ impl Pace {
     pub(crate) fn learned(&self) -> Self {
         let Self { units, time, until, price, .. } = *self;
         Self { units, time, until, price, ..Self::default() }
+    }
+
+    /// What is known of the device, for another server.
+    pub(crate) fn hand_on(&self, into: &mut Record) {
+        into.put(PART, &(self.units, self.time));
+    }
+
+    /// Begins with what another server knew.
+    pub(crate) fn take_on(&mut self, from: &mut Record) -> Result<(), Unreadable> {
+        match from.take(PART)? {
+            Some((units, time)) if time < 2 * MEMORY.as_nanos() && units < 1 << 62 => {
+                (self.units, self.time) = (units, time);
+                Ok(())
+            }
+            Some((units, time)) => Err(Unreadable { part: PART.into(), why: format!("{units} in {time} ns") }),
+            None => Ok(()),
+        }
     }
 
     /// The unit is another from now on: what was so much is so many times that.

@@ -13,6 +13,10 @@
 use super::depth::{self, Depth};
 use super::idling_trial::{self, Finding, IdlingTrial, Way};
 use crate::Instant;
+use crate::record::{Record, Unreadable};
+
+/// Its parts of a record.
+const PARTS: [&str; 2] = ["idles", "depths"];
 
 /// What is learned by trials; see the [module](self) for the rules.
 #[derive(Debug)]
@@ -100,6 +104,22 @@ impl Trials {
     /// The device turns out to rotate, or not to.
     pub(crate) fn rotates(&mut self, now: Instant, rotational: bool) {
         self.ways.guess(now, if rotational { Way::Idle } else { Way::Parallel });
+    }
+
+    /// For another server: which way is right, and with how many requests each way.
+    pub(crate) fn hand_on(&self, into: &mut Record) {
+        into.put(PARTS[0], &(self.ways.settled() == Way::Idle));
+        into.put(PARTS[1], &self.depths.each_ref().map(Depth::base));
+    }
+
+    pub(crate) fn take_on(&mut self, now: Instant, from: &mut Record) -> Result<(), Unreadable> {
+        if let Some(idles) = from.take(PARTS[0])? {
+            self.rotates(now, idles);
+        }
+        for (depth, base) in self.depths.iter_mut().zip(from.take::<[u32; 2]>(PARTS[1])?.into_iter().flatten()) {
+            depth.begin_at(base);
+        }
+        Ok(())
     }
 
     /// What is thought right, and how much was tried.

@@ -3,6 +3,7 @@
 use super::{Learned, Next, RequestId, Served, Side, Waiting};
 use crate::ceiling::Rates;
 use crate::objective::Room;
+use crate::record::{Record, Unreadable};
 use crate::trace::Message;
 pub use crate::tunable::Tune;
 use crate::{Duration, Group, GroupId, Instant, Stream, StreamId};
@@ -60,6 +61,28 @@ pub trait Scheduler: Membership + Merge + Charge + Tune + Report + Send {
 
     /// Takes in what another one of its kind has [learned](Scheduler::take_learned) of the device; it dispatches nothing in between.
     fn recall(&mut self, _learned: Learned) {}
+
+    /// Tells the scheduler of another server what it has learned of the device.
+    fn hand_on(&self, _into: &mut Record) {}
+
+    /// Begins with what one of its kind has [told](Scheduler::hand_on), at another server.
+    ///
+    /// # Errors
+    /// A part of it cannot be, and was left out.
+    fn take_on(&mut self, _now: Instant, _from: &mut Record) -> Result<(), Unreadable> {
+        Ok(())
+    }
+
+    /// Tells the scheduler of another server what it knows of a group.
+    fn hand_on_group(&self, _id: GroupId, _into: &mut Record) {}
+
+    /// Begins with what one of its kind has [told](Scheduler::hand_on_group) of a group, at another server.
+    ///
+    /// # Errors
+    /// A part of it cannot be, and was left out.
+    fn take_on_group(&mut self, _id: GroupId, _from: &mut Record) -> Result<(), Unreadable> {
+        Ok(())
+    }
 
     /// The earliest time at which `dispatch` could answer differently though nothing happened, if there is one.
     fn next_timeout(&self) -> Option<Instant> {

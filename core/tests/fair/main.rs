@@ -5,6 +5,7 @@ mod anything;
 mod bounds;
 mod costs;
 mod exact;
+mod handed;
 mod hardship;
 mod latency;
 mod random;

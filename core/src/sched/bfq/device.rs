@@ -62,6 +62,19 @@ impl Device {
         }
     }
 
+    /// For another server: whether distance costs time, and which way and depths trials have found.
+    pub(super) fn hand_on(&self, into: &mut Record) {
+        into.put("rotates", &self.is_rotational());
+        self.trials.hand_on(into);
+    }
+
+    pub(super) fn take_on(&mut self, now: Instant, from: &mut Record) -> Result<(), Unreadable> {
+        if let Some(rotates) = from.take("rotates")? {
+            self.rotation = Rotation::new(rotates);
+        }
+        self.trials.take_on(now, from)
+    }
+
     /// Whether it takes several at once.
     #[inline]
     pub(super) const fn queues(&self) -> bool {

@@ -88,6 +88,7 @@ use crate::learn::habits::{Seek, Seekiness, ThinkTime};
 use crate::learn::idling_trial::{self, Way};
 use crate::learn::rotation::{Lone, Rotation};
 use crate::learn::trials::{self, Trials};
+use crate::record::{Record, Unreadable};
 use crate::trace::{Message, Note};
 use crate::tunable::tune;
 use crate::{Duration, Extent, Group, GroupId, Instant, Op, Priority, PriorityClass, Sector, Stream, StreamId};
@@ -316,6 +317,14 @@ impl Scheduler for Bfq {
         if let Ok(learned) = learned.downcast::<device::Known>() {
             self.device.recall(*learned);
         }
+    }
+
+    fn hand_on(&self, into: &mut Record) {
+        self.device.hand_on(into);
+    }
+
+    fn take_on(&mut self, now: Instant, from: &mut Record) -> Result<(), Unreadable> {
+        self.device.take_on(now, from)
     }
 
     fn next_timeout(&self) -> Option<Instant> {

@@ -48,9 +48,12 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
+use serde::{Deserialize, Serialize};
+
 use super::cost::{Costs, KINDS, Shape};
 use super::depth::Depth;
 use super::entitlement::Entitlement;
+use crate::record::{Record, Unreadable};
 use crate::time::ms;
 use crate::{Duration, Group, GroupId, Instant};
 
@@ -132,6 +135,17 @@ struct Tenant {
     is_capped: bool,
     node: u32,
 }
+
+/// What is handed to another server of a tenant: its due and its part by weight, its places, and how much of the disk's work it owes.
+#[derive(Serialize, Deserialize)]
+struct Handed {
+    due: f64,
+    share: f64,
+    places: f64,
+    owes: u64,
+}
+
+const PART: &str = "places";
 
 /// A tenant's number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -432,6 +446,27 @@ impl Admission {
     pub(super) fn owes(&self, id: TenantId) -> bool {
         let tenant = &self.tenants[id.0 as usize];
         self.work < tenant.owes_until && self.present > u32::from(tenant.open > 0)
+    }
+
+    /// The places of a tenant, and what it owes, for another server (fair.13).
+    pub(super) fn hand_on(&self, id: TenantId, into: &mut Record) {
+        let Tenant { due, share, places, owes_until, .. } = self.tenants[id.0 as usize];
+        if due > 0.0 {
+            into.put(PART, &Handed { due, share, places, owes: owes_until.saturating_sub(self.work) });
+        }
+    }
+
+    pub(super) fn take_on(&mut self, id: TenantId, from: &mut Record) -> Result<(), Unreadable> {
+        let Some(Handed { due, share, places, owes }) = from.take(PART)? else { return Ok(()) };
+        let is_part = |part: f64| part > 0.0 && part <= 1.0;
+        if !is_part(due) || !(share == 0.0 || is_part(share)) || !(LEAST..1e6).contains(&places) || owes > 1 << 62 {
+            return Err(Unreadable { part: PART.into(), why: "no tenant has such places".into() });
+        }
+        let tenant = &mut self.tenants[id.0 as usize];
+        (tenant.due, tenant.share, tenant.places) = (due, share, places);
+        tenant.room = ((places + 0.5) as u32).max(1);
+        tenant.owes_until = self.work.saturating_add(owes);
+        Ok(())
     }
 
     /// All costs are so many times greater from now on (cost.5): so is what was counted in them.

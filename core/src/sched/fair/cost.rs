@@ -39,6 +39,7 @@
 //! Only ratios matter to shares. A model that is wrong by a factor throughout costs nothing.
 
 mod equation;
+mod handed;
 
 use alloc::collections::VecDeque;
 

@@ -5,6 +5,8 @@
 //!     cost, and which depth does most.
 //! fair.11  What another scheduler has sent and still has in the device counts as being there: the device is not given its depth
 //!     twice.
+//! fair.13  The scheduler of another server hands on the same, and the places of groups with what they owe. Its tenants come back with
+//!     all that they have outstanding at once, so each has its places from its first request on. A tenant that is a stream begins anew.
 
 use alloc::boxed::Box;
 
@@ -12,6 +14,7 @@ use super::cost::Costs;
 use super::depth::Depth;
 use super::{Charged, Fair};
 use crate::learn::pace::Pace;
+use crate::record::{Record, Unreadable};
 use crate::sched::Learned;
 
 /// What is learned of a disk.
@@ -56,6 +59,25 @@ impl Fair {
         depth.resume();
         self.depth = depth;
         self.limit_may_be_another();
+    }
+
+    /// fair.13
+    pub(super) fn hand_learned_on(&self, into: &mut Record) {
+        self.costs.hand_on(into);
+        self.depth.hand_on(into);
+        self.pace.hand_on(into);
+    }
+
+    /// fair.13
+    pub(super) fn take_learned_on(&mut self, from: &mut Record) -> Result<(), Unreadable> {
+        if self.settings.cost_model.is_none() {
+            self.costs.take_on(from)?;
+            self.pace.take_on(from)?;
+        }
+        self.depth.take_on(from)?;
+        self.depth.set_given(self.given());
+        self.set_limit();
+        Ok(())
     }
 
     fn limit_may_be_another(&mut self) {

@@ -24,7 +24,7 @@
 //! fair.12  Others have fewer places while a tenant's latency is missed (`latency`): shares divide the places, a latency
 //!          bounds their sum. Meanwhile no other depth is tried.
 //!
-//! Another depth, another scheduler: fair.10 and fair.11 in `handover`.
+//! Another depth, another scheduler, another server: fair.10, fair.11 and fair.13 in `handover`.
 //!
 //! Suits disks that do not rotate. Blind to where requests are, but for their cost: a disk that seeks wants
 //! [`bfq`](super::bfq).
@@ -56,6 +56,7 @@ use super::{
 };
 use crate::floors::{Floors, Order};
 use crate::learn::pace::{self, Pace};
+use crate::record::{Record, Unreadable};
 use crate::tunable::tune;
 use crate::{Bytes, Direction, Duration, Group, GroupId, Instant, Op, Priority, Sector, StreamId};
 use admission::{Admission, Bounds, TenantId};
@@ -511,6 +512,22 @@ impl Scheduler for Fair {
 
     fn recall(&mut self, learned: Learned) {
         self.take_in(learned);
+    }
+
+    fn hand_on(&self, into: &mut Record) {
+        self.hand_learned_on(into);
+    }
+
+    fn take_on(&mut self, _now: Instant, from: &mut Record) -> Result<(), Unreadable> {
+        self.take_learned_on(from)
+    }
+
+    fn hand_on_group(&self, id: GroupId, into: &mut Record) {
+        self.groups[usize::from(id.0)].tenant.iter().for_each(|tenant| self.tenants.hand_on(*tenant, into));
+    }
+
+    fn take_on_group(&mut self, id: GroupId, from: &mut Record) -> Result<(), Unreadable> {
+        self.groups[usize::from(id.0)].tenant.map_or(Ok(()), |tenant| self.tenants.take_on(tenant, from))
     }
 
     fn completed(&mut self, now: Instant, served: &Served) {

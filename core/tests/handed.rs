@@ -1,0 +1,101 @@
+//! A queue goes on where that of another server was: queue.18.
+
+use fairlift_core::queue::Settings;
+use fairlift_core::record::Record;
+use fairlift_core::sched::Kind;
+use fairlift_core::time::{ms, us};
+use fairlift_core::*;
+
+const C0: ContextId = ContextId(0);
+
+fn queue(kind: Kind, paths: &[&str]) -> Queue {
+    let groups =
+        paths.iter().map(|path| Group { path: (*path).into(), parent: Some(GroupId::ROOT), weight: Weight::new(100) });
+    let groups = std::iter::once(Group::root()).chain(groups).collect();
+    Queue::new(Settings { groups, ..Settings::new(kind, Limits::new(1_000_000)) })
+}
+
+/// Reads of 4 KiB of a stream of a group, each of so long.
+fn reads(queue: &mut Queue, group: GroupId, count: u64) {
+    let stream = queue.add_stream(Stream { group, priority: Priority::default(), context: C0 });
+    for n in 0..count {
+        let now = Instant::ZERO + ms(n);
+        let extent = Extent::new(Sector(1000 * n), 8);
+        queue.submit(now, Bio { op: Op::Read, flags: Flags::NONE, extent, stream, token: Token(n) }).unwrap();
+        let dispatch = queue.poll_dispatch(now, C0).unwrap();
+        queue.handle_completion(now + us(100), dispatch.tag, Outcome::Done);
+        assert!(queue.poll_finished(C0).is_some());
+    }
+    queue.remove_stream(stream);
+}
+
+fn handed(from: &Queue, to: &mut Queue) -> Vec<String> {
+    let mut left_out = vec![];
+    to.take_on(Instant::ZERO, &mut Record::parse(&from.hand_on().to_string()).unwrap(), &mut left_out);
+    left_out.iter().map(ToString::to_string).collect()
+}
+
+#[test]
+fn counters_go_on_by_the_paths_of_groups_and_those_of_groups_that_went_count_for_the_disk() {
+    for kind in Kind::ALL {
+        let mut before = queue(kind, &["/a", "/b"]);
+        reads(&mut before, GroupId(1), 7);
+        reads(&mut before, GroupId(2), 5);
+        let mut after = queue(kind, &["/b", "/c"]);
+        assert_eq!(handed(&before, &mut after), [""; 0], "{}", kind.name());
+        reads(&mut after, GroupId(1), 1);
+        let of = |id| after.groups().stats_of(GroupId(id)).of(Op::Read).ops;
+        assert_eq!((of(1), of(2)), (6, 0), "{}", kind.name());
+        let all = after.groups().stats();
+        assert_eq!((all.of(Op::Read).ops, all.of(Op::Read).bytes), (13, 13 * 4096));
+        assert_eq!(all.latency(Op::Read).unwrap().len(), 13);
+        // A third server has all of it.
+        let mut third = queue(kind, &["/b"]);
+        handed(&after, &mut third);
+        assert_eq!(third.groups().stats().of(Op::Read).ops, 13);
+    }
+}
+
+#[test]
+fn what_another_scheduler_learned_is_left_out_and_what_nobody_knows_is_named() {
+    let mut before = queue(Kind::Fair, &["/a"]);
+    reads(&mut before, GroupId(1), 7);
+    let mut after = queue(Kind::Bfq, &["/a"]);
+    handed(&before, &mut after);
+    assert_eq!(after.groups().stats().of(Op::Read).ops, 7);
+    let mut record = before.hand_on();
+    record.put("colour", &"blue");
+    let mut left_out = vec![];
+    queue(Kind::Fair, &["/a"]).take_on(Instant::ZERO, &mut record, &mut left_out);
+    assert_eq!(left_out.iter().map(ToString::to_string).collect::<Vec<_>>(), ["queue: colour: not known here"]);
+}
+
+/// record.2
+#[test]
+fn counters_that_would_overflow_are_left_out() {
+    let mut before = queue(Kind::None, &["/a"]);
+    reads(&mut before, GroupId(1), 1);
+    let text = before.hand_on().to_string().replacen("4096", "18446744073709551000", 1);
+    let (mut after, mut left_out) = (queue(Kind::None, &["/a"]), vec![]);
+    after.take_on(Instant::ZERO, &mut Record::parse(&text).unwrap(), &mut left_out);
+    assert_eq!((left_out.len(), after.groups().stats().of(Op::Read).bytes), (1, 0), "{left_out:?}");
+    reads(&mut after, GroupId(1), 1);
+}
+
+#[test]
+fn bfq_begins_with_the_depth_and_the_way_that_it_had() {
+    let mut before = queue(Kind::Bfq, &["/a"]);
+    let told = |queue: &Queue| {
+        let mut record = queue.hand_on();
+        record.take::<Record>("learned").unwrap().unwrap().to_string()
+    };
+    let mut record = Record::parse(&before.hand_on().to_string()).unwrap();
+    let mut learned = Record::default();
+    learned.put("rotates", &true);
+    learned.put("idles", &true);
+    learned.put("depths", &[4, 24]);
+    record.put("learned", &learned);
+    let mut left_out = vec![];
+    before.take_on(Instant::ZERO, &mut record, &mut left_out);
+    assert_eq!((left_out.len(), told(&before)), (0, learned.to_string()));
+}
