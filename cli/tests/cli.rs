@@ -62,18 +62,18 @@ fn completions_and_manual_pages_come_out() {
 
 #[test]
 fn what_is_typed_wrong_is_status_2_and_says_what_is_possible_in_one_style() {
-    let qcow2 = "a=qcow2:x: only raw images are served; convert this one (qemu-img convert -f qcow2 -O raw x NEW.img), or have \
+    let vmdk = "a=vmdk:x: only raw images are served; convert this one (qemu-img convert -f vmdk -O raw x NEW.img), or have \
                  qemu-storage-daemon serve it, and this server in front of that (nbd:URI)";
     for (line, why) in [
         (
             "serve a=men:1g",
-            "a=men:1g: unknown backing \"men:\": the backings are null:SIZE, mem:SIZE, file:PATH, sim:PROFILE, nbd:URI, rbd:POOL/IMAGE, overlay:base=PATH,top=PATH and fault:RULES,inner=BACKING; did you mean \"mem\"?",
+            "a=men:1g: unknown backing \"men:\": the backings are null:SIZE, mem:SIZE, file:PATH, sim:PROFILE, nbd:URI, rbd:POOL/IMAGE, overlay:base=PATH,top=PATH, qcow2:PATH and fault:RULES,inner=BACKING; did you mean \"mem\"?",
         ),
         (
             "serve a=mem:1gb",
             "a=mem:1gb: \"gb\" is ambiguous (powers of 1000 or of 1024); write 1g (powers of 1024), or the number of bytes",
         ),
-        ("serve a=qcow2:x", qcow2),
+        ("serve a=vmdk:x", vmdk),
         ("serve a=mem", "a=mem: there is no file mem; that kind of backing is written mem:SIZE"),
         ("status alice", "alice: status shows all tenants; `fairlift why alice` says what this one waits for"),
         (

@@ -161,7 +161,7 @@ mod tests {
         for (text, why) in [
             (
                 "",
-                "a backing is needed: null:SIZE, mem:SIZE, file:PATH, sim:PROFILE, nbd:URI, rbd:POOL/IMAGE, overlay:base=PATH,top=PATH or fault:RULES,inner=BACKING",
+                "a backing is needed: null:SIZE, mem:SIZE, file:PATH, sim:PROFILE, nbd:URI, rbd:POOL/IMAGE, overlay:base=PATH,top=PATH, qcow2:PATH or fault:RULES,inner=BACKING",
             ),
             ("file:", "file: needs a path"),
             (
@@ -171,11 +171,11 @@ mod tests {
             ("fault:a.toml,inner=file:", "fault: inner: file: needs a path"),
             (
                 "men:1g",
-                "unknown backing \"men:\": the backings are null:SIZE, mem:SIZE, file:PATH, sim:PROFILE, nbd:URI, rbd:POOL/IMAGE, overlay:base=PATH,top=PATH and fault:RULES,inner=BACKING; did you mean \"mem\"?",
+                "unknown backing \"men:\": the backings are null:SIZE, mem:SIZE, file:PATH, sim:PROFILE, nbd:URI, rbd:POOL/IMAGE, overlay:base=PATH,top=PATH, qcow2:PATH and fault:RULES,inner=BACKING; did you mean \"mem\"?",
             ),
             (
-                "qcow2:a.qcow2",
-                "only raw images are served; convert this one (qemu-img convert -f qcow2 -O raw a.qcow2 NEW.img), or have \
+                "vdi:a.vdi",
+                "only raw images are served; convert this one (qemu-img convert -f vdi -O raw a.vdi NEW.img), or have \
                  qemu-storage-daemon serve it, and this server in front of that (nbd:URI)",
             ),
             ("mem:1g,delay=1ms", "unknown option \"delay\": mem: takes only a size"),

@@ -2,7 +2,9 @@
 //!
 //! A kind of backing has all of this in its own file or folder, and a row in [`device`](super).
 
-use std::path::{Path, PathBuf};
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf, absolute};
 use std::sync::Arc;
 
 use fairlift_core::suggestion;
@@ -106,10 +108,61 @@ pub(crate) trait BackingKind {
     }
 }
 
+/// What others can lie over, as people write it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum BaseAt {
+    /// A file of bare bytes, or the top of an overlay.
+    File(PathBuf),
+    /// A backing of another kind.
+    Backing(Backing),
+}
+
+impl BaseAt {
+    /// The path that it names, if it is made of files.
+    pub(super) fn path_mut(&mut self) -> Option<&mut PathBuf> {
+        match self {
+            Self::File(path) => Some(path),
+            Self::Backing(backing) => backing.paths().pop(),
+        }
+    }
+
+    /// It, wherever the process is: with a path from the root.
+    pub(super) fn absolute(&self) -> io::Result<Self> {
+        let mut whole = self.clone();
+        if let Some(path) = whole.path_mut() {
+            *path = absolute(&*path)?;
+        }
+        Ok(whole)
+    }
+
+    /// What an export of it is called if nobody named it.
+    pub(super) fn own_name(&self) -> Option<String> {
+        match self {
+            Self::File(path) => Some(path.file_stem()?.to_string_lossy().into_owned()),
+            Self::Backing(backing) => Some(backing.about().own_name),
+        }
+    }
+}
+
+impl fmt::Display for BaseAt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::File(path) => write!(f, "{}", path.display()),
+            Self::Backing(backing) => f.write_str(&backing.about().written),
+        }
+    }
+}
+
+impl From<PathBuf> for BaseAt {
+    fn from(path: PathBuf) -> Self {
+        Self::File(path)
+    }
+}
+
 /// What a fork can be made of, to be what a device is at one instant: what it lies over, or a copy.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct NowBase {
-    pub(crate) path: PathBuf,
+    pub(crate) base: BaseAt,
     /// Of the disk, where that is not what the base has.
     pub(crate) size: Option<u64>,
 }
@@ -181,7 +234,7 @@ impl Backing {
             Some(Words { schemes: [_], parse, .. }) => parse(rest, outside),
             Some(words) => (words.parse)(text, outside),
             None if scheme.contains('/') || Path::new(text).exists() => Self::parse(&format!("file:{text}"), outside),
-            None if ["qcow2", "qcow", "vmdk", "vdi", "vhdx", "vpc"].contains(&scheme) => Err(format!(
+            None if ["qcow", "vmdk", "vdi", "vhdx", "vpc"].contains(&scheme) => Err(format!(
                 "only raw images are served; convert this one (qemu-img convert -f {scheme} -O raw {rest} NEW.img), or have \
                  qemu-storage-daemon serve it, and this server in front of that (nbd:URI)"
             )),

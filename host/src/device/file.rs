@@ -171,6 +171,25 @@ impl File {
         &self.file
     }
 
+    /// Whether no QEMU writes it; none will, as long as it is open.
+    #[cfg(feature = "qcow2")]
+    pub(crate) fn is_free_of_qemu(&self) -> bool {
+        sys::lock_against_qemu(&self.file)
+    }
+
+    /// Its size and time of change. Of a block device the size alone.
+    #[cfg(feature = "qcow2")]
+    pub(crate) fn stamp(&self) -> io::Result<super::Stamp> {
+        let metadata = self.file.metadata()?;
+        Ok(match self.kind {
+            FileKind::Block => super::Stamp { size: self.size.load(Ordering::Relaxed), changed: (0, 0) },
+            FileKind::Regular => {
+                let nanos = u32::try_from(metadata.mtime_nsec()).unwrap_or(0);
+                super::Stamp { size: metadata.len(), changed: (metadata.mtime(), nanos) }
+            }
+        })
+    }
+
     /// It is at another path from now on.
     pub(crate) fn renamed(self, path: &Path) -> Self {
         Self { path: path.to_owned(), ..self }
@@ -295,7 +314,7 @@ impl Device for File {
             );
         }
         reflink::reflink(&self.file, &roots.place(own)?)?;
-        Ok(NowBase { path: own.to_owned(), size: None })
+        Ok(NowBase { base: own.to_owned().into(), size: None })
     }
 
     fn foreign(&self) -> Option<&str> {

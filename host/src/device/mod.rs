@@ -15,6 +15,7 @@ mod model;
 mod nbd;
 mod null;
 pub(crate) mod overlay;
+mod qcow2;
 mod rbd;
 pub(crate) mod roots;
 #[cfg(test)]
@@ -44,7 +45,8 @@ backing::backings! {
     model::words => Model(Sim, Factory),
     nbd::words => Nbd(Nbd, NbdAddress, NbdTls, LoadCertificates),
     rbd::words => Rbd(Rbd),
-    overlay::words => Overlay(Layered),
+    overlay::words => Overlay(Layered, BaseAt),
+    qcow2::words => Qcow2(Qcow2),
     fault::words => Fault(Faulty, Faults, Rule, Then),
 }
 
@@ -102,6 +104,15 @@ pub(crate) struct Run {
     pub(crate) hole: bool,
 }
 
+/// By what a file is known again that nobody is to write.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Stamp {
+    /// In bytes.
+    pub(crate) size: u64,
+    /// When it was changed last, in seconds and nanoseconds.
+    pub(crate) changed: (i64, u32),
+}
+
 /// A device that answers at once, so that nothing is gained by going through the ring.
 ///
 /// Ranges lie within the device; the caller has checked.
@@ -153,6 +164,16 @@ pub(crate) trait Device: Send + Sync {
     /// that all was.
     fn changed(&self, _at: u64, len: u64) -> (u64, bool) {
         (len, true)
+    }
+
+    /// The files that it is made of and only reads, as they are now; none: it is known by its name.
+    fn stamps(&self) -> io::Result<Vec<Stamp>> {
+        Ok(Vec::new())
+    }
+
+    /// Reads by the thread that calls, however long that takes; not every device can.
+    fn read_by_thread(&self, _at: u64, _into: &mut [u8]) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
     }
 
     /// A range will be read soon.

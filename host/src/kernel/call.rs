@@ -3,8 +3,13 @@
 //! A lane or a front says what it wants done, and the ring does it in the way of its engine: io_uring makes an entry of it.
 //! Each call is one system call, as a rule, and completes as that would have returned.
 
+use std::fmt;
 use std::io;
 use std::os::fd::RawFd;
+use std::ptr::NonNull;
+
+use fairlift_core::Errno;
+use vm_memory::VolatileSlice;
 
 /// What a ring does.
 #[derive(Clone, Copy, Debug)]
@@ -47,6 +52,43 @@ pub(crate) enum Work {
     Sync { data_only: bool },
 }
 
+/// What a helper thread does.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Task {
+    /// A system call on a file.
+    Call(RawFd, Work),
+    /// A read by what holds the data.
+    #[cfg_attr(not(feature = "qcow2"), expect(dead_code, reason = "only images of a format are read so"))]
+    Fill { from: NonNull<dyn Fill>, into: Pieces, at: u64 },
+}
+
+// SAFETY: what is named may be used by any thread ([`Fill`]), and is left to whoever does the task until its result was taken.
+unsafe impl Send for Task {}
+
+/// Something that holds data and reads it in a way of its own, by the thread that calls and however long that takes.
+pub(crate) trait Fill: Send + Sync + fmt::Debug {
+    /// Fills memory with what lies at a place, or says with which error it could not. It does not panic: a helper ends the process.
+    fn fill(&self, at: u64, into: &mut dyn Iterator<Item = VolatileSlice<'_>>) -> Result<(), Errno>;
+}
+
+impl Task {
+    /// Does it, however long that takes.
+    ///
+    /// # Safety
+    /// The memory that is named is valid, and nobody else's; what is named to fill it is there.
+    pub(crate) unsafe fn perform(self) -> i32 {
+        match self {
+            // SAFETY: as the caller promises.
+            Self::Call(fd, work) => unsafe { work.perform(fd) },
+            // SAFETY: as the caller promises.
+            Self::Fill { from, into, at } => match unsafe { from.as_ref().fill(at, &mut into.slices()) } {
+                Ok(()) => 0,
+                Err(errno) => -errno.0,
+            },
+        }
+    }
+}
+
 /// The memory of a read or write.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Pieces {
@@ -67,6 +109,29 @@ impl Pieces {
             [one] => Self::One { start: one.iov_base.cast(), len: one.iov_len as u32, block },
             _ => Self::Many { iovecs: iovecs.as_ptr(), count: iovecs.len().min(PIECES) as u32 },
         }
+    }
+
+    /// The pieces, one by one.
+    ///
+    /// # Safety
+    /// They are valid for writes, and nobody else's, as long as the slices are there.
+    unsafe fn slices<'a>(self) -> impl Iterator<Item = VolatileSlice<'a>> {
+        let (count, iovecs) = match self {
+            Self::One { .. } => (1, std::ptr::null()),
+            Self::Many { iovecs, count } => (count as usize, iovecs),
+        };
+        (0..count).map(move |index| {
+            // SAFETY: the caller's promise; there are so many pieces.
+            unsafe {
+                match self {
+                    Self::One { start, len, .. } => VolatileSlice::new(start, len as usize),
+                    Self::Many { .. } => {
+                        let piece = &*iovecs.add(index);
+                        VolatileSlice::new(piece.iov_base.cast(), piece.iov_len)
+                    }
+                }
+            }
+        })
     }
 
     /// Gives a system call the pieces as it takes them.

@@ -63,7 +63,7 @@ impl Handle {
             return Ok(would);
         }
         let now = shared.freeze(of, &own).map_err(refused)?;
-        let is_copy = now.path == own;
+        let is_copy = now.base == own.clone().into();
         let made = forks.forked(now, own.clone(), is_ephemeral);
         self.change(|edit| add(edit, made), version, false).inspect_err(|_| {
             if is_copy {

@@ -69,6 +69,10 @@ impl Format {
                 "{path} is {says}, and clients that see sectors of 512 do not find its partitions; serve it by a loop device (losetup -b 4096 -f \
                  --show {path}), or {raw}"
             ),
+            "qcow2" => format!(
+                "{path} is {says}, of which clients see the bare bytes, and a write destroys it; have a disk that begins as it \
+                 (overlay:base=qcow2:{path},top=NEW.top), or {raw}"
+            ),
             name => format!(
                 "{path} is {says}, of which clients see the bare bytes, and a write destroys it; convert it (qemu-img convert -f {name} -O raw \
                  {path} NEW.img), or {raw}"

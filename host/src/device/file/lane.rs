@@ -14,7 +14,7 @@ use vm_memory::VolatileSlice;
 use super::{Act, File, ZEROES, is_unsupported};
 use crate::device::Device;
 use crate::device::lane::{Address, Completed, Io, Lane, Request};
-use crate::kernel::call::{Call, Pieces, Work, advance};
+use crate::kernel::call::{Call, Pieces, Task, Work, advance};
 use crate::kernel::helpers::Job;
 use crate::kernel::ring::Source;
 use crate::kernel::ticket::zero;
@@ -155,8 +155,8 @@ impl OnFile {
         };
         let data = Source::Io { disk: self.address.disk, place: self.address.place, tag }.pack();
         if let Some(order) = by_helpers {
-            let (fd, sectors) = (self.file.as_raw_fd(), bytes / Sector::SIZE);
-            let job = Job { worker: io.context, data, fd, sectors, work };
+            let (task, sectors) = (Task::Call(self.file.as_raw_fd(), work), bytes / Sector::SIZE);
+            let job = Job { worker: io.context, data, sectors, task };
             // SAFETY: as for the ring, below; the result is taken by the worker, and told us.
             return unsafe { io.helpers.push(number as usize, order, job) };
         }

@@ -23,6 +23,30 @@ pub(super) fn process_lock(file: &std::fs::File, shared: bool) -> bool {
     result == 0 || !matches!(error, Some(libc::EACCES | libc::EAGAIN))
 }
 
+/// Has QEMU know that the file is read and must not be written meanwhile; whether no QEMU writes it. It is taken as so where there are no
+/// such locks.
+///
+/// QEMU locks one byte for each thing that it does, and another for each that nobody else may (`block/file-posix.c`).
+#[cfg(feature = "qcow2")]
+pub(super) fn lock_against_qemu(file: &std::fs::File) -> bool {
+    const READS: i64 = 100;
+    const WRITES: i64 = 101;
+    const NOBODY_WRITES: i64 = 201;
+    let fcntl = |command, kind: i32, byte: i64| {
+        // SAFETY: all zeroes are a valid `flock`.
+        let mut lock: libc::flock = unsafe { std::mem::zeroed() };
+        (lock.l_type, lock.l_whence) = (kind as libc::c_short, libc::SEEK_SET as libc::c_short);
+        (lock.l_start, lock.l_len) = (byte, 1);
+        // SAFETY: `lock` outlives the call, which may write it.
+        let result = unsafe { libc::fcntl(file.as_raw_fd(), command, &raw mut lock) };
+        result == 0 && i32::from(lock.l_type) != libc::F_UNLCK
+    };
+    for byte in [READS, NOBODY_WRITES] {
+        fcntl(libc::F_OFD_SETLK, libc::F_RDLCK, byte);
+    }
+    !fcntl(libc::F_OFD_GETLK, libc::F_WRLCK, WRITES)
+}
+
 /// Fills memory from a place of the file.
 pub(super) fn read_exact_at(file: &std::fs::File, mut into: VolatileSlice<'_>, at: u64) -> io::Result<()> {
     let end = at + into.len() as u64;

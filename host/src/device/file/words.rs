@@ -121,8 +121,8 @@ impl Forks for FileAt {
         (directory_of(&self.path), ending)
     }
 
-    fn forked(&self, now: NowBase, _own: PathBuf, _is_ephemeral: bool) -> Backing {
-        Self { path: now.path, access: FileAccess { is_shared: false, ..self.access } }.into()
+    fn forked(&self, _now: NowBase, own: PathBuf, _is_ephemeral: bool) -> Backing {
+        Self { path: own, access: FileAccess { is_shared: false, ..self.access } }.into()
     }
 
     fn is_never_ephemeral(&self) -> Option<&'static str> {

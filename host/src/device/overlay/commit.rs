@@ -41,6 +41,13 @@ pub fn commit(top: &Path, goes_on: GoesOn<'_>) -> Result<Shifted, String> {
     let said = |why: String| format!("{}: {why}", top.display());
     let (file, header) = open_top(top).map_err(said)?;
     let base = header.base.path.clone();
+    if matches!(header.base.is, Fingerprint::Image { .. }) {
+        return Err(said(format!(
+            "its base {} is a qcow2 image, and such are read, not written: serve the disk, and make an image of it (qemu-img convert \
+             nbd:… NEW.img)",
+            header.base.at()
+        )));
+    }
     let opened = OpenBase::open(&base).map_err(|why| said(format!("its base {}: {why}", base.display())))?;
     let OpenBase { file: bare, below, lower } = opened;
     known(&header, &base, below.is).map_err(said)?;
@@ -59,7 +66,7 @@ pub fn commit(top: &Path, goes_on: GoesOn<'_>) -> Result<Shifted, String> {
             base.display()
         )));
     }
-    let (layers, torn) = Layers::read(file, header, Arc::new(below), base).map_err(said)?;
+    let (layers, torn) = Layers::read(file, header, Arc::new(below), base.into()).map_err(said)?;
     let is = || Ok(raw(&bare.handle().metadata()?, bare.facts().size));
     let lower = match &lower {
         Some((layers, torn)) => Lower::Top { layers, torn },
@@ -99,14 +106,14 @@ impl OpenBase {
         let file = Arc::new(file);
         if !is_top(&*file) {
             let metadata = file.handle().metadata().map_err(|error| error.to_string())?;
-            return Ok(Self { below: Below::bare(Arc::clone(&file), &metadata), file, lower: None });
+            return Ok(Self { below: Below::bare(Arc::clone(&file), &metadata, path), file, lower: None });
         }
         let header = read_header(&*file)?.counts.expect("it begins as one");
         if header.commits {
             return Err(under_way(&path.display()));
         }
-        let next = header.base.path.clone();
-        let under = Below::open(&next, Direct::Off, &Roots::default(), 1)?;
+        let next = header.base.at();
+        let under = Below::under(&header, Direct::Off, &Roots::default(), 1)?;
         let below = Below::on(Arc::clone(&file), &header, &under)?;
         let lower = Layers::read(Arc::clone(&file), header, under, next)?;
         Ok(Self { file, below, lower: Some(lower) })

@@ -31,12 +31,12 @@ use super::format::{
 use super::gate::FlushGate;
 use super::map::{Merged, Own};
 use super::pause::Pause;
-use super::words::Layered;
+use super::words::{BaseAt, Layered};
 use super::{Layers, Overlay};
 use crate::device::file::words::{Direct, FileAccess};
 use crate::device::file::{self, File};
 use crate::device::roots::{RootedPath, Roots};
-use crate::device::{Device, Inline};
+use crate::device::{Backing, Device, Inline, Sharing};
 use crate::kernel::buffer::Pages;
 use crate::sync::{Mutex, lock};
 
@@ -147,6 +147,39 @@ fn result(outcome: Outcome) -> io::Result<()> {
     }
 }
 
+/// A device that is no file of ours, by the thread that calls: it is only read.
+struct ByThread(Arc<dyn Device>);
+
+impl Store for ByThread {
+    fn read_at(&self, into: &mut [u8], at: u64) -> io::Result<()> {
+        self.0.read_by_thread(at, into)
+    }
+
+    fn write_at(&self, _from: &[u8], _at: u64) -> io::Result<()> {
+        Err(io::ErrorKind::ReadOnlyFilesystem.into())
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn zero(&self, _at: u64, _len: u64) -> io::Result<()> {
+        Err(io::ErrorKind::ReadOnlyFilesystem.into())
+    }
+
+    fn discard(&self, _at: u64, _len: u64) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.0.facts().size)
+    }
+
+    fn next_data(&self, at: u64) -> Option<u64> {
+        Some(at)
+    }
+}
+
 /// How the files of an overlay are opened.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Access {
@@ -163,6 +196,8 @@ pub(super) struct Below {
     pub(super) layers: Vec<Fingerprint>,
     pub(super) map: Merged,
     pub(super) base_size: u64,
+    /// Where the lowest of the files is.
+    pub(super) lowest: BaseAt,
     /// Of the disk that it is.
     pub(super) size: u64,
     pub(super) is: Fingerprint,
@@ -183,22 +218,61 @@ impl LayerFile {
     }
 }
 
-/// A file by its device, its number there, and how it is read.
-type FileKey = (u64, u64, Direct);
+/// A file or what else is below, whatever it is called, and how it is read.
+type BelowKey = (Sharing, Direct);
 
 /// Those that are open (make.2).
-static OPEN: LazyLock<Mutex<HashMap<FileKey, Weak<Below>>>> = LazyLock::new(Mutex::default);
+static OPEN: LazyLock<Mutex<HashMap<BelowKey, Weak<Below>>>> = LazyLock::new(Mutex::default);
 
 impl Below {
+    /// Opens a base.
+    pub(super) fn open(at: &BaseAt, direct: Direct, roots: &Roots, depth: usize) -> Result<Arc<Self>, String> {
+        match at {
+            BaseAt::File(path) => Self::open_file(path, direct, roots, depth),
+            BaseAt::Backing(backing) => {
+                Self::open_backing(at, backing, roots).map_err(|why| format!("its base {at}: {why}"))
+            }
+        }
+    }
+
+    /// Opens what a top lies over, by what its header says.
+    pub(super) fn under(header: &Header, direct: Direct, roots: &Roots, depth: usize) -> Result<Arc<Self>, String> {
+        Self::open(&header.base.at(), direct, roots, depth)
+    }
+
+    fn open_backing(at: &BaseAt, backing: &Backing, roots: &Roots) -> Result<Arc<Self>, String> {
+        let key = (backing.sharing(None), Direct::Off);
+        let open = lock(&OPEN).get(&key).and_then(Weak::upgrade);
+        if let Some(open) = open.filter(|_| key.0 != Sharing::Nothing)
+            && open.is == image(&*open.files[0].device)?
+        {
+            return Ok(open);
+        }
+        let device = backing.open(true, roots).map_err(|error| why_of(error, |why| why))?;
+        let (is, size) = (image(&*device)?, device.facts().size);
+        let store = Arc::new(ByThread(Arc::clone(&device)));
+        let opened = Arc::new(Self {
+            files: vec![LayerFile { device, store, offset: 0 }],
+            layers: vec![is],
+            map: Merged::default(),
+            base_size: size,
+            lowest: at.absolute().map_err(|error| error.to_string())?,
+            size,
+            is,
+        });
+        opened.keep(key);
+        Ok(opened)
+    }
+
     /// Opens what is at a path: a file of bare bytes, or a top with all that is below it.
-    pub(super) fn open(path: &Path, direct: Direct, roots: &Roots, depth: usize) -> Result<Arc<Self>, String> {
+    fn open_file(path: &Path, direct: Direct, roots: &Roots, depth: usize) -> Result<Arc<Self>, String> {
         let said = |why: String| format!("its base {}: {why}", path.display());
         if depth > DEPTH_MAX {
             return Err(said(format!("more than {DEPTH_MAX} overlays lie over each other")));
         }
         let place = roots.place(path).map_err(said)?;
         let metadata = place.metadata().map_err(|error| said(error.to_string()))?;
-        let key = (metadata.dev(), metadata.ino(), direct);
+        let key = (Sharing::File(metadata.dev(), metadata.ino()), direct);
         if let Some(open) = lock(&OPEN).get(&key).and_then(Weak::upgrade)
             && (matches!(open.is, Fingerprint::Top { .. }) || open.is == raw(&metadata, open.size))
         {
@@ -208,14 +282,14 @@ impl Below {
         let file = File::open(&place, access, true).map_err(|error| why_of(error, said))?;
         let file = Arc::new(file);
         let opened = Arc::new(match is_top(&*file) {
-            false => Self::bare(file, &metadata),
+            false => Self::bare(file, &metadata, path),
             true => Self::over(file, direct, roots, depth).map_err(said)?,
         });
         opened.keep(key);
         Ok(opened)
     }
 
-    fn keep(self: &Arc<Self>, key: FileKey) {
+    fn keep(self: &Arc<Self>, key: BelowKey) {
         let mut all = lock(&OPEN);
         all.retain(|_, open| open.strong_count() > 0);
         all.insert(key, Arc::downgrade(self));
@@ -224,20 +298,21 @@ impl Below {
     /// A top that was open becomes a base: others that lie over it find it by its file (make.2).
     pub(super) fn known_as(self: &Arc<Self>, store: &dyn Store, direct: Direct) {
         if let Some(Ok(metadata)) = store.file().map(fs::File::metadata) {
-            self.keep((metadata.dev(), metadata.ino(), direct));
+            self.keep((Sharing::File(metadata.dev(), metadata.ino()), direct));
         }
     }
 
-    pub(super) fn bare(file: Arc<File>, metadata: &fs::Metadata) -> Self {
+    pub(super) fn bare(file: Arc<File>, metadata: &fs::Metadata, path: &Path) -> Self {
         let size = file.facts().size;
         let is = raw(metadata, size);
         let files = vec![LayerFile::of(file, 0)];
-        Self { files, layers: vec![is], map: Merged::default(), base_size: size, size, is }
+        let lowest = absolute(path).unwrap_or_else(|_| path.to_owned()).into();
+        Self { files, layers: vec![is], map: Merged::default(), base_size: size, lowest, size, is }
     }
 
     fn over(file: Arc<File>, direct: Direct, roots: &Roots, depth: usize) -> Result<Self, String> {
         let header = read_header(&*file)?.counts.expect("it begins as one");
-        let below = Self::open(&header.base.path, direct, roots, depth + 1)?;
+        let below = Self::under(&header, direct, roots, depth + 1)?;
         Self::on(file, &header, &below)
     }
 
@@ -263,6 +338,7 @@ impl Below {
             layers,
             map: Merged::over(&below.map, &own, layer),
             base_size: below.base_size,
+            lowest: below.lowest.clone(),
             size: header.size,
             is,
         })
@@ -275,6 +351,13 @@ pub(super) fn raw(metadata: &fs::Metadata, size: u64) -> Fingerprint {
         if metadata.is_file() { (metadata.mtime(), u32::try_from(metadata.mtime_nsec()).unwrap_or(0)) } else { (0, 0) };
     let size = if metadata.is_file() { metadata.len() } else { size };
     Fingerprint::Raw { size, changed }
+}
+
+/// By what an image is known again.
+fn image(device: &dyn Device) -> Result<Fingerprint, String> {
+    let stamps = device.stamps().map_err(|error| error.to_string())?;
+    let files = stamps.iter().map(|stamp| (stamp.size, stamp.changed));
+    Ok(Fingerprint::image(device.facts().size, files))
 }
 
 pub(super) fn why_of(error: crate::Error, said: impl Fn(String) -> String) -> String {
@@ -311,6 +394,16 @@ pub(super) fn known(header: &Header, path: &Path, is: Fingerprint) -> Result<(),
                 "its time of change is another".to_owned()
             } else {
                 format!("it had {was} bytes and has {is}")
+            }
+        )),
+        (Fingerprint::Image { size: was, files, .. }, Fingerprint::Image { size: is, .. }) => Err(format!(
+            "its base qcow2:{path} was changed since: {}; a base is not to be written: put back what was there (with its time of change: \
+             cp -p), or begin with a new top",
+            match (was == is, files) {
+                (false, _) => format!("its disk had {was} bytes and has {is}"),
+                (true, 1) => "its size or its time of change is another".into(),
+                (true, _) =>
+                    format!("the size or time of change of one of its {files} files is another, or it lies over others"),
             }
         )),
         _ => Err(format!("it is over another base than {path}, with which it was made")),
@@ -441,7 +534,7 @@ impl Overlay {
             let top = said.top.display();
             tracing::warn!(%top, "{}", super::commit::under_way(&top));
         }
-        tracing::info!(top = %said.top.display(), base = %base.display(), layers = below.files.len(), "overlay opened");
+        tracing::info!(top = %said.top.display(), %base, layers = below.files.len(), "overlay opened");
         let access = Access { top: said.direct, base: said.base_direct, is_ephemeral: said.is_ephemeral };
         let layers = Layers::of(file, header, below, base, read_only || !begins)?;
         Ok(Self::of(said.top.clone(), layers, access, read_only))
@@ -472,17 +565,18 @@ fn open_file(said: &Layered, place: &RootedPath<'_>, read_only: bool) -> Result<
 
 /// What lies below a top, and where it was found: what was said, if that is what the top lies over. After forks it is what lies at the
 /// bottom, or anywhere between: what is next is then where the top says.
-fn below_of(said: &Layered, header: &Header, roots: &Roots) -> Result<(PathBuf, Arc<Below>), String> {
+fn below_of(said: &Layered, header: &Header, roots: &Roots) -> Result<(BaseAt, Arc<Below>), String> {
     let next = || -> Result<_, String> {
-        let below = Below::open(&header.base.path, said.base_direct, roots, 1)?;
+        let below = Below::under(header, said.base_direct, roots, 1)?;
         known(header, &header.base.path, below.is)?;
-        Ok((header.base.path.clone(), below))
+        Ok((header.base.at(), below))
     };
     let Some(base) = &said.base else { return next() };
     let below = Below::open(base, said.base_direct, roots, 1)?;
-    let Err(why) = known(header, base, below.is) else { return Ok((base.clone(), below)) };
+    let path = base.recorded().map_err(|error| error.to_string())?;
+    let Err(why) = known(header, &path, below.is) else { return Ok((base.clone(), below)) };
     match header.base.is {
-        Fingerprint::Top { .. } if absolute(base).ok().as_deref() != Some(&header.base.path) => {
+        Fingerprint::Top { .. } if path != header.base.path => {
             let (path, next) = next()?;
             if next.layers.contains(&below.is) { Ok((path, next)) } else { Err(why) }
         }
@@ -496,7 +590,7 @@ impl Layers {
         file: Arc<F>,
         header: Header,
         below: Arc<Below>,
-        base: PathBuf,
+        base: BaseAt,
         read_only: bool,
     ) -> Result<Self, String> {
         let (layers, torn) = Self::read(file, header, below, base)?;
@@ -512,7 +606,7 @@ impl Layers {
         file: Arc<F>,
         header: Header,
         below: Arc<Below>,
-        base: PathBuf,
+        base: BaseAt,
     ) -> Result<(Self, Vec<u64>), String> {
         let (own, torn) = read_map(&*file, &header)?;
         let layers =
@@ -526,7 +620,7 @@ impl Layers {
         store: Arc<dyn Store>,
         header: Header,
         below: Arc<Below>,
-        base: PathBuf,
+        base: BaseAt,
     ) -> Self {
         let size = header.size;
         Self { top, store, size, header: Mutex::new(header), below, base, own: Own::new(size).into() }
@@ -570,7 +664,7 @@ impl NewFile {
         if size == 0 || size > SIZE_MAX {
             return Err(format!("a disk of {size} bytes is not possible: it has at most {SIZE_MAX}"));
         }
-        let path = absolute(base).map_err(|error| error.to_string())?;
+        let path = base.recorded().map_err(|error| error.to_string())?;
         let base = Base { path, is: below.is };
         let header = Header { sequence: 1, size, id: draw()?, opened: 0, clean: true, commits: false, base };
         let bytes = header.encode()?;

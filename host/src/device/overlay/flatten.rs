@@ -13,7 +13,6 @@
 //! flatten.4  It begins when a fork has made a chain as long as it may be, or was refused for that. Forks of that disk lie over as many, and most are
 //!            never forked: nothing is copied for them.
 
-use std::path::absolute;
 use std::sync::Arc;
 
 use super::files::Below;
@@ -43,17 +42,17 @@ pub(super) fn rest_on_base(overlay: &Overlay, tell: Tell<'_>, wait: impl Fn()) -
     if next(&layers, 0).is_some() {
         return Ok(false); // it was forked meanwhile
     }
-    let path = layers.below.files[0].device.path().ok_or("its base has no name")?;
-    let path = absolute(path).map_err(|error| error.to_string())?;
+    let at = layers.below.lowest.clone();
+    let path = at.recorded().map_err(|error| error.to_string())?;
     let done = overlay.stop(tell, wait).and_then(|()| {
         let below = Arc::new(layers.below.lowest());
-        let base = Base { path: path.clone(), is: below.is };
+        let base = Base { path, is: below.is };
         let written = layers.flush().and_then(|()| layers.write_header(|header| header.base = base));
         written.and_then(|()| layers.store.sync()).map_err(|error| error.to_string())?;
         let Layers { top, store, size, own, .. } = &*layers;
         let (top, store, own) = (Arc::clone(top), Arc::clone(store), Arc::clone(own));
         let header = Mutex::new(lock(&layers.header).clone());
-        *lock(&overlay.layers) = Arc::new(Layers { top, store, size: *size, header, base: path, below, own });
+        *lock(&overlay.layers) = Arc::new(Layers { top, store, size: *size, header, base: at, below, own });
         Ok(true)
     });
     overlay.go_on(tell);
@@ -64,7 +63,7 @@ impl Below {
     /// The base alone.
     fn lowest(&self) -> Self {
         let (files, layers) = (vec![self.files[0].clone()], vec![self.layers[0]]);
-        let (base_size, is) = (self.base_size, self.layers[0]);
-        Self { files, layers, map: Merged::default(), base_size, size: base_size, is }
+        let (base_size, is, lowest) = (self.base_size, self.layers[0], self.lowest.clone());
+        Self { files, layers, map: Merged::default(), base_size, lowest, size: base_size, is }
     }
 }

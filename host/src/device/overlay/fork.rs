@@ -31,6 +31,7 @@ use rustix::fs::{AtFlags, Mode, OFlags};
 use super::files::{Below, DEPTH_MAX, LayerFile, Store, draw, why_of};
 use super::format::{Base, Fingerprint, Header, data_offset, file_len, header_offset};
 use super::map::Merged;
+use super::words::BaseAt;
 use super::{Layers, Overlay};
 use crate::device::Device;
 use crate::device::backing::NowBase;
@@ -95,15 +96,15 @@ pub(super) fn freeze_by<S: Steps>(
             overlay.path.display()
         ));
     }
-    let at = |path: &Path, size| {
-        let path = absolute(path).map_err(|error| error.to_string())?;
-        Ok(NowBase { path, size })
+    let at = |base: &BaseAt, size| {
+        let base = base.absolute().map_err(|error| error.to_string())?;
+        Ok(NowBase { base, size })
     };
     if layers.is_empty() {
         return at(&layers.base, Some(layers.size).filter(|size| *size != layers.below.size)); // fork.4
     }
     if overlay.read_only {
-        return at(&overlay.path, None); // Nobody writes it.
+        return at(&overlay.path.clone().into(), None); // Nobody writes it.
     }
     let mut steps = steps()?;
     let frozen = steps.link().map_err(|error| format!("its top cannot get a second name: {error}"))?;
@@ -126,7 +127,7 @@ pub(super) fn freeze_by<S: Steps>(
         steps.give_up();
     }
     overlay.go_on(tell);
-    path.and_then(|path| at(&path, None))
+    path.and_then(|path| at(&path.into(), None))
 }
 
 /// The names of a top, in its directory.
@@ -290,7 +291,8 @@ impl Layers {
         });
         layers.push(is);
         let map = Merged::over(&self.below.map, &self.own, layer);
-        Below { files, layers, map, base_size: self.below.base_size, size: self.size, is }
+        let lowest = self.below.lowest.clone();
+        Below { files, layers, map, base_size: self.below.base_size, lowest, size: self.size, is }
     }
 }
 
@@ -304,7 +306,7 @@ impl Overlay {
         let path = made.header.base.path.clone();
         tracing::info!(top = %self.path.display(), frozen = %path.display(), layers = below.files.len(), "forked");
         self.is_deep.store(below.files.len() >= DEPTH_MAX, Ordering::Release); // flatten.4
-        *lock(&self.layers) = Arc::new(Layers::over(made.device, made.store, made.header, below, path));
+        *lock(&self.layers) = Arc::new(Layers::over(made.device, made.store, made.header, below, path.into()));
     }
 
     /// Stops all lanes (fork.1).

@@ -25,6 +25,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 use crc32c::{crc32c, crc32c_append};
+use ring::digest::{Context, SHA256};
 
 /// The blocks that the map counts in, and the size of headers and pages.
 pub const BLOCK: u64 = 4096;
@@ -94,6 +95,15 @@ pub enum Fingerprint {
         /// How often it was opened to be written.
         opened: u64,
     },
+    /// A qcow2 image, with what lies below it.
+    Image {
+        /// Of the disk, in bytes.
+        size: u64,
+        /// How many files it is made of.
+        files: u32,
+        /// Follows from the size and time of change of each.
+        digest: Id,
+    },
 }
 
 /// How many pages the map of a disk has.
@@ -136,6 +146,20 @@ pub(super) const TORN: u8 = 0xff;
 /// A name of a slot, for people.
 pub(super) const SLOTS: [&str; 2] = ["A", "B"];
 
+impl Fingerprint {
+    /// Of an image with a disk of so many bytes, by the sizes and times of change of its files.
+    pub(super) fn image(size: u64, files: impl Iterator<Item = (u64, (i64, u32))>) -> Self {
+        let (mut context, mut count) = (Context::new(&SHA256), 0);
+        for (size, (seconds, nanos)) in files {
+            context.update(&size.to_le_bytes());
+            context.update(&seconds.to_le_bytes());
+            context.update(&nanos.to_le_bytes());
+            count += 1;
+        }
+        Self::Image { size, files: count, digest: id_at(context.finish().as_ref(), 0) }
+    }
+}
+
 impl Header {
     /// As it lies in the file.
     ///
@@ -167,6 +191,12 @@ impl Header {
                 put(64, &1u32.to_le_bytes());
                 put(96, &id);
                 put(112, &opened.to_le_bytes());
+            }
+            Fingerprint::Image { size, files, digest } => {
+                put(64, &2u32.to_le_bytes());
+                put(72, &size.to_le_bytes());
+                put(92, &files.to_le_bytes());
+                put(96, &digest);
             }
         }
         put(68, &(path.len() as u32).to_le_bytes());
@@ -214,6 +244,7 @@ impl Header {
                 Fingerprint::Raw { size: u64_at(bytes, 72), changed: (seconds, u32_at(bytes, 88)) }
             }
             1 => Fingerprint::Top { id: id_at(bytes, 96), opened: u64_at(bytes, 112) },
+            2 => Fingerprint::Image { size: u64_at(bytes, 72), files: u32_at(bytes, 92), digest: id_at(bytes, 96) },
             other => return Err(format!("its base is of kind {other}, which this program does not know")),
         };
         let clean = match u32_at(bytes, 120) {
@@ -424,6 +455,9 @@ mod tests {
         let base = Base { path: "t".into(), is: Fingerprint::Top { id: [9; 16], opened: 4 } };
         let other = Header { sequence: 2, size: 512, clean: true, commits: true, base, ..one.clone() };
         assert_eq!(Header::decode(&other.encode().unwrap()), Ok(Some(other)));
+        let base = Base { path: "i".into(), is: Fingerprint::Image { size: 1 << 30, files: 2, digest: [5; 16] } };
+        let third = Header { base, ..one.clone() };
+        assert_eq!(Header::decode(&third.encode().unwrap()), Ok(Some(third)));
         assert_eq!(Header::decode(&[0; 4096]), Ok(None));
         let long = Base { path: "x".repeat(4000).into(), ..one.base.clone() };
         assert!(Header { base: long, ..one }.encode().is_err());

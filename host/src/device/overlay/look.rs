@@ -5,9 +5,11 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use super::commit::under_way;
-use super::files::{DEPTH_MAX, Store, for_each_page, is_top, known, raw, read_header};
+use super::files::{Below, DEPTH_MAX, Store, for_each_page, is_top, known, raw, read_header};
 use super::format::{Fingerprint, Header, SLOTS, Slots, file_len};
 use super::map::Own;
+use crate::device::file::words::Direct;
+use crate::device::roots::Roots;
 
 /// What a top is.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -90,7 +92,7 @@ pub fn look(path: &Path) -> Result<TopInfo, String> {
             found(of + &under_way(&at.display()), false);
         }
         at.clone_from(&above.base.path);
-        below.push(above.base.path.clone());
+        below.push(above.base.at().to_string().into());
         match base_of(&above) {
             Err(why) => break found(why, true),
             Ok(None) => break,
@@ -106,7 +108,11 @@ pub fn look(path: &Path) -> Result<TopInfo, String> {
 
 /// What a top lies over: the header of another top, or `None`, a file of bare bytes.
 fn base_of(above: &Header) -> Result<Option<Header>, String> {
-    let fail = |why: String| format!("base {}: {why}", above.base.path.display());
+    let fail = |why: String| format!("base {}: {why}", above.base.at());
+    if let Fingerprint::Image { .. } = above.base.is {
+        let image = Below::under(above, Direct::Off, &Roots::default(), 1)?;
+        return known(above, &above.base.path, image.is).map(|()| None);
+    }
     let file = fs::File::open(&above.base.path).map_err(|error| fail(error.to_string()))?;
     let header = match is_top(&file) {
         true => read_header(&file).map_err(fail)?.counts,

@@ -58,6 +58,7 @@ pub use look::{Finding, TopInfo, look};
 use map::{BlockState, Own, Place, Where};
 use pause::Pause;
 pub use shift::{Shifted, flatten, rebase};
+use words::BaseAt;
 
 /// A request that waits for blocks or for a flush: its worker, and the step that ends when it may go on.
 type BlockWaiter = (ContextId, Tag);
@@ -90,7 +91,7 @@ pub(super) struct Layers {
     header: Mutex<Header>,
     size: u64,
     /// Where what is below was found.
-    base: PathBuf,
+    base: BaseAt,
     below: Arc<Below>,
     own: Arc<Own>,
 }

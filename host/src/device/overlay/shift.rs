@@ -11,7 +11,7 @@
 
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
-use std::path::{Path, absolute};
+use std::path::Path;
 use std::sync::Arc;
 
 use super::Layers;
@@ -19,9 +19,11 @@ use super::commit::under_way;
 use super::files::{Below, Store, known, read_header, why_of};
 use super::format::{BLOCK, Base, Header, PAGE_BLOCKS, data_offset};
 use super::map::{BlockState, Place, Where};
+use super::words::BaseAt;
 use crate::device::file::File;
 use crate::device::file::words::{Direct, FileAccess};
 use crate::device::roots::{RootedPath, Roots};
+use crate::device::said::Qcow2;
 use crate::kernel::buffer::Pages;
 
 /// How much is read at once. Chosen: disks and arrays are as fast as they can be.
@@ -47,7 +49,7 @@ pub(super) type GoesOn<'a> = &'a mut dyn FnMut(u64, u64) -> bool;
 /// It is in use, what is below is not as it was, or a file cannot be read or written.
 pub fn flatten(top: &Path, goes_on: GoesOn<'_>) -> Result<Shifted, String> {
     let opened = OpenTop::open(top)?;
-    let base = opened.below.files[0].device.path().expect("it is a file").to_owned();
+    let base = opened.below.lowest.clone();
     opened.shift(&base, goes_on)
 }
 
@@ -56,7 +58,12 @@ pub fn flatten(top: &Path, goes_on: GoesOn<'_>) -> Result<Shifted, String> {
 /// # Errors
 /// As for [`flatten`].
 pub fn rebase(top: &Path, base: &Path, goes_on: GoesOn<'_>) -> Result<Shifted, String> {
-    OpenTop::open(top)?.shift(base, goes_on)
+    let image = base.to_str().and_then(|text| text.strip_prefix("qcow2:"));
+    let base = match image {
+        Some(path) => BaseAt::Backing(Qcow2 { path: path.into() }.into()),
+        None => base.to_owned().into(),
+    };
+    OpenTop::open(top)?.shift(&base, goes_on)
 }
 
 /// A top that nobody else has, and what is below it.
@@ -75,19 +82,20 @@ impl<'a> OpenTop<'a> {
             return Err(said(under_way(&path.display())));
         }
         let base = &header.base.path;
-        let below = Below::open(base, Direct::Off, &Roots::default(), 1).map_err(said)?;
+        let below = Below::under(&header, Direct::Off, &Roots::default(), 1).map_err(said)?;
         known(&header, base, below.is).map_err(said)?;
         Ok(Self { path, file, header, below })
     }
 
-    fn shift(self, base: &Path, goes_on: GoesOn<'_>) -> Result<Shifted, String> {
+    fn shift(self, base: &BaseAt, goes_on: GoesOn<'_>) -> Result<Shifted, String> {
         let said = |why: String| format!("{}: {why}", self.path.display());
         let new = Below::open(base, Direct::Off, &Roots::default(), 1).map_err(said)?;
-        let base = Base { path: absolute(base).map_err(|error| said(error.to_string()))?, is: new.is };
+        let at = base.clone();
+        let base = Base { path: at.recorded().map_err(|error| said(error.to_string()))?, is: new.is };
         if self.header.base == base {
             return Ok(Shifted::Done(0));
         }
-        let (layers, torn) = Layers::read(self.file, self.header, self.below, base.path.clone()).map_err(said)?;
+        let (layers, torn) = Layers::read(self.file, self.header, self.below, at).map_err(said)?;
         let done = layers.begin(&torn, |_| ()).and_then(|()| shift(&layers, &new, base, goes_on));
         done.map_err(|error| said(error.to_string()))
     }

@@ -100,6 +100,7 @@ fn below_as(is: Fingerprint, files: &[Arc<Volatile>]) -> Result<Arc<Below>, Stri
         layers: vec![is],
         map: Merged::default(),
         base_size: base.size,
+        lowest: PathBuf::from("base").into(),
         size: base.size,
         is,
     });
@@ -116,6 +117,6 @@ fn opened(files: &[Arc<Volatile>]) -> Result<Arc<Overlay>, String> {
     let below = below(files)?;
     let header = read_header(&**top)?.counts.expect("it is a top");
     known(&header, &header.base.path, below.is)?;
-    let layers = Layers::of(Arc::clone(top), header, below, "base".into(), false)?;
+    let layers = Layers::of(Arc::clone(top), header, below, BaseAt::File("base".into()), false)?;
     Ok(Arc::new(Overlay::of("top".into(), layers, Access::default(), false)))
 }

@@ -1,22 +1,26 @@
 //! An overlay as people write it: `overlay:base=PATH,top=PATH[,size=SIZE][,direct=…][,base_direct=…]`.
 
+use std::io;
 use std::path::{Path, PathBuf, absolute};
 use std::sync::Arc;
 
 use fairlift_core::units::{parse_capacity, show_size};
 
 use super::Overlay;
+use super::format::{Base, Fingerprint};
 use crate::Error;
+pub use crate::device::backing::BaseAt;
 use crate::device::backing::{About, BackingKind, Forks, NowBase, Outside, Sharing, Words};
 use crate::device::file::words::{Direct, parse_direct};
 use crate::device::roots::{Roots, directory_of};
+use crate::device::said::Qcow2;
 use crate::device::{Backing, Device};
 
 /// A disk that is its base until it is written; what is written is in its top.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Layered {
-    /// The base: a file, or the top of another overlay; `None`: the one with which the top was made.
-    pub base: Option<PathBuf>,
+    /// The base: a file, the top of another overlay, or a backing of another kind; `None`: the one with which the top was made.
+    pub base: Option<BaseAt>,
     /// The top: made if it is not there. Of an ephemeral overlay the directory in which it has no name.
     pub top: PathBuf,
     /// The top goes with the server, or with the last export of it, and begins empty.
@@ -32,13 +36,13 @@ pub struct Layered {
 pub(in crate::device) const WORDS: Words = Words {
     schemes: &["overlay"],
     form: "overlay:base=PATH,top=PATH",
-    takes: "overlay:base=PATH,top=PATH\\|ephemeral=DIRECTORY[,size=SIZE][,direct=auto\\|on\\|off][,base_direct=auto\\|on\\|off]",
+    takes: "overlay:base=PATH\\|qcow2:PATH,top=PATH\\|ephemeral=DIRECTORY[,size=SIZE][,direct=auto\\|on\\|off][,base_direct=auto\\|on\\|off]",
     parse,
 };
 
 impl BackingKind for Layered {
     fn about(&self) -> About<'_> {
-        let base = self.base.as_ref().map_or_else(String::new, |base| format!("base={},", base.display()));
+        let base = self.base.as_ref().map_or_else(String::new, |base| format!("base={base},"));
         let size = self.size.map_or_else(String::new, |size| format!(",size={size}"));
         let direct = if self.direct == Direct::Auto { String::new() } else { format!(",direct={}", word(self.direct)) };
         let base_direct = if self.base_direct == Direct::Off {
@@ -48,8 +52,9 @@ impl BackingKind for Layered {
         };
         let (key, what) = if self.is_ephemeral { ("ephemeral", "ephemeral ") } else { ("top", "") };
         let name = format!("overlay:{base}{key}={}", self.top.display());
-        let named = if self.is_ephemeral { self.base.as_ref() } else { Some(&self.top) };
-        let own_name = named.and_then(|path| path.file_stem()).map_or("overlay".into(), |name| name.to_string_lossy());
+        let of_top = || self.top.file_stem().map(|name| name.to_string_lossy().into_owned());
+        let named = if self.is_ephemeral { self.base.as_ref().and_then(BaseAt::own_name) } else { of_top() };
+        let own_name = named.unwrap_or_else(|| "overlay".into());
         let sized = self.size.map_or_else(String::new, |size| format!(", {}", show_size(size)));
         About {
             written: format!("{name}{size}{direct}{base_direct}"),
@@ -61,7 +66,7 @@ impl BackingKind for Layered {
     }
 
     fn paths(&mut self) -> Vec<&mut PathBuf> {
-        self.base.iter_mut().chain([&mut self.top]).collect()
+        self.base.iter_mut().filter_map(BaseAt::path_mut).chain([&mut self.top]).collect()
     }
 
     /// Exports share a top, by its path: it may not be there yet. One without a name each has alone.
@@ -92,7 +97,29 @@ impl Forks for Layered {
     }
 
     fn forked(&self, now: NowBase, top: PathBuf, is_ephemeral: bool) -> Backing {
-        Self { base: Some(now.path), top, is_ephemeral, size: now.size, ..self.clone() }.into()
+        Self { base: Some(now.base), top, is_ephemeral, size: now.size, ..self.clone() }.into()
+    }
+}
+
+impl BaseAt {
+    /// As the header of a top has it.
+    pub(super) fn recorded(&self) -> io::Result<PathBuf> {
+        Ok(match self.absolute()? {
+            Self::File(path) => path,
+            Self::Backing(Backing::Qcow2(image)) => image.path,
+            Self::Backing(other) => other.about().written.into(),
+        })
+    }
+}
+
+impl Base {
+    /// Where it is.
+    pub(super) fn at(&self) -> BaseAt {
+        let path = self.path.clone();
+        match self.is {
+            Fingerprint::Raw { .. } | Fingerprint::Top { .. } => BaseAt::File(path),
+            Fingerprint::Image { .. } => BaseAt::Backing(Qcow2 { path }.into()),
+        }
     }
 }
 
@@ -118,8 +145,23 @@ fn word(direct: Direct) -> &'static str {
     }
 }
 
+/// A base: what begins as a backing of another kind, or else the path of a file.
+fn base_at(said: PathBuf, outside: &Outside) -> Result<BaseAt, String> {
+    match said.to_str().filter(|text| Backing::is_begun_by(text)) {
+        None => Ok(said.into()),
+        Some(text) => match Backing::parse(text, outside).map_err(|why| format!("overlay: base: {why}"))? {
+            Backing::File(file) => Ok(file.path.into()),
+            backing @ Backing::Qcow2(_) => Ok(BaseAt::Backing(backing)),
+            other => Err(format!(
+                "overlay: base={}: a base is a file, a block device, the top of another overlay, or a qcow2 image (qcow2:PATH)",
+                other.about().written
+            )),
+        },
+    }
+}
+
 /// A comma that no known key follows is part of a path, as for files.
-fn parse(text: &str, _: &Outside) -> Result<Backing, String> {
+fn parse(text: &str, outside: &Outside) -> Result<Backing, String> {
     const KEYS: [&str; 6] = ["base", "top", "ephemeral", "size", "direct", "base_direct"];
     const FORM: &str = "overlay:base=PATH,top=PATH, as in overlay:base=debian.img,top=alice.top";
     let mut values: [Option<String>; 6] = Default::default();
@@ -152,7 +194,8 @@ fn parse(text: &str, _: &Outside) -> Result<Backing, String> {
         return Err("overlay: ephemeral=DIRECTORY begins as its base each time, and needs one: base=PATH".into());
     }
     let top = top.or(ephemeral).ok_or_else(|| format!("overlay: needs a top: {FORM}"))?;
-    if base.as_deref() == Some(Path::new(&top)) {
+    let base = base.map(|base| base_at(base, outside)).transpose()?;
+    if base == Some(top.clone().into()) {
         return Err("overlay: base and top are the same file".into());
     }
     let past = |value: Option<String>, usual| value.map_or(Ok(usual), |word| parse_direct(&word));
@@ -183,24 +226,31 @@ mod tests {
     fn an_overlay_is_read_as_it_is_written() {
         let plain = layered("base=debian.img,top=alice.top");
         assert_eq!(
-            (plain.base.as_deref(), plain.top.as_path()),
-            (Some(Path::new("debian.img")), Path::new("alice.top"))
+            (plain.base, plain.top.as_path()),
+            (Some(PathBuf::from("debian.img").into()), Path::new("alice.top"))
         );
         assert_eq!((plain.size, plain.direct, plain.base_direct), (None, Direct::Auto, Direct::Off));
         let all = layered("top=a,b,size=2g,base=c,d=e,direct=off,base_direct=on");
         assert_eq!(
-            (all.top.as_path(), all.base.as_deref(), all.size),
-            (Path::new("a,b"), Some(Path::new("c,d=e")), Some(2 << 30))
+            (all.top.as_path(), all.base, all.size),
+            (Path::new("a,b"), Some(PathBuf::from("c,d=e").into()), Some(2 << 30))
         );
         assert_eq!(layered("top=t").base, None);
-        for text in
-            ["base=b,top=t", "top=t", "base=b,ephemeral=d,x", "base=b,x,top=t,size=1g,direct=on,base_direct=auto"]
-        {
+        for text in [
+            "base=b,top=t",
+            "base=qcow2:b,c,top=t",
+            "top=t",
+            "base=b,ephemeral=d,x",
+            "base=b,x,top=t,size=1g,direct=on,base_direct=auto",
+        ] {
             let written = layered(text).about().written;
             assert_eq!(layered(written.strip_prefix("overlay:").unwrap()), layered(text), "{text}");
         }
         assert_eq!(layered("base=b,top=t").about().own_name, "t");
         assert_eq!(layered("base=b,top=t").paths(), [&PathBuf::from("b"), &PathBuf::from("t")]);
+        assert_eq!(layered("base=qcow2:b,top=t").paths(), [&PathBuf::from("b"), &PathBuf::from("t")]);
+        assert_eq!(layered("base=qcow2:b.qcow2,ephemeral=d").about().own_name, "b");
+        assert_eq!(layered("base=file:b,top=t").base, Some(PathBuf::from("b").into()));
     }
 
     #[test]
@@ -211,6 +261,8 @@ mod tests {
             ("top=", "top needs a path"),
             ("base=,top=t", "base needs a path"),
             ("base=t,top=t", "the same file"),
+            ("base=mem:1g,top=t", "a base is a file"),
+            ("base=qcow2:,top=t", "qcow2: needs a path"),
             ("base=b,top=t,ephemeral=d", "one of the two"),
             ("ephemeral=d", "needs one: base=PATH"),
             ("base=b,ephemeral=", "ephemeral needs a path"),

@@ -31,7 +31,7 @@ use slab::Slab;
 
 use super::{Completion, Wait};
 use crate::kernel::buffer::RecvRing;
-use crate::kernel::call::{Call, Work};
+use crate::kernel::call::{Call, Task, Work};
 use crate::kernel::helpers::{Done, Helpers, Job, Order};
 use crate::kernel::notify::Notifiers;
 
@@ -204,7 +204,7 @@ impl Poll {
         {
             return self.done.push_back(Completion::ended(data, result));
         }
-        let job = Job { worker: WORKER, data, fd: file.fd, sectors: 0, work };
+        let job = Job { worker: WORKER, data, sectors: 0, task: Task::Call(file.fd, work) };
         // SAFETY: as above; the completion is told once the result was taken.
         unsafe { self.helpers.push(number as usize, Order::Alone, job) }
     }

@@ -42,7 +42,7 @@ fn get(overlay: &Overlay, block: u64) -> u8 {
 }
 
 fn frozen(overlay: &Overlay) -> Result<PathBuf, String> {
-    freeze(overlay, &|_, _| (), &Roots::default()).map(|base| base.path)
+    freeze(overlay, &|_, _| (), &Roots::default()).map(|base| base.base.to_string().into())
 }
 
 /// fork.4, and a chain that is as deep as it may be.
@@ -55,7 +55,7 @@ fn what_was_not_written_is_not_frozen_and_a_chain_has_an_end() {
     }
     let large = overlay(&directory, "base=base,top=large,size=2m").unwrap();
     let base = freeze(&large, &|_, _| (), &Roots::default()).unwrap();
-    assert_eq!(base, NowBase { path: directory.at("base"), size: Some(2 << 20) });
+    assert_eq!(base, NowBase { base: directory.at("base").into(), size: Some(2 << 20) });
     for depth in 1..8 {
         put(&alice, depth, depth as u8);
         assert_eq!(frozen(&alice), Ok(directory.at(&format!("a.{depth}"))));
@@ -136,7 +136,7 @@ fn lanes_that_are_idle_are_told_of_a_fork_and_are_not_polled() {
         fork.join().unwrap()
     });
     let bob = overlay(&directory, "base=a.1,top=b").unwrap();
-    assert_eq!(forked.path, directory.at("a.1"));
+    assert_eq!(forked.base, directory.at("a.1").into());
     (0..2).for_each(|worker| write(&mut workers, worker, 2 + worker as u64, 13));
     assert_eq!([1, 2, 3].map(|block| (get(&alice, block), get(&bob, block))), [(11, 11), (13, 12), (13, 12)]);
 }

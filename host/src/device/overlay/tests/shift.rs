@@ -29,7 +29,7 @@ pub(super) fn filled(random: &mut Random, size: u64) -> Arc<Volatile> {
 
 pub(super) fn opened(top: &Arc<Volatile>, below: &Arc<Below>) -> Result<(Layers, Vec<u64>), String> {
     let header = read_header(&**top)?.counts.unwrap();
-    Layers::read(Arc::clone(top), header, Arc::clone(below), "old".into())
+    Layers::read(Arc::clone(top), header, Arc::clone(below), BaseAt::File("old".into()))
 }
 
 /// A top that is new, with blocks of its own.

@@ -288,7 +288,7 @@ impl Trial {
             Forking { trial: &forking, at, ends, made: RefCell::default(), fate: &outcome, stamp: Cell::new(0) };
         let froze = freeze_by(&overlay, &|worker, lane| helpers.tell(worker, (lane, 0)), || Ok(steps));
         let top = &self.disks[at].files[self.disks[at].files.len() - 1];
-        let is_frozen = froze.as_ref().is_ok_and(|base| base.path.as_os_str() == "/frozen");
+        let is_frozen = froze.as_ref().is_ok_and(|base| base.base == BaseAt::File("/frozen".into()));
         match froze {
             _ if outcome.get() == Fate::Killed => return Some(false),
             Err(why) if why.contains("the power is gone") => return Some(true),
@@ -315,7 +315,7 @@ impl Trial {
         let (layers, disk) = (overlay.layers(), &self.disks[at]);
         let (header, top) = made_over(layers.below.is, &windows(), self.made, self.faults);
         let files: Vec<_> = disk.files[..disk.files.len() - 1].iter().chain([&top]).map(Arc::clone).collect();
-        let layers = Layers::of(top, header, Arc::clone(&layers.below), "base".into(), false).unwrap();
+        let layers = Layers::of(top, header, Arc::clone(&layers.below), BaseAt::File("base".into()), false).unwrap();
         let overlay = Arc::new(Overlay::of("top".into(), layers, Access::default(), false));
         let first = see(&overlay, &files);
         let floors = disk.known.floors(first.keys().copied());

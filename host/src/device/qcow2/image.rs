@@ -1,0 +1,311 @@
+//! Image: a chain of files, opened and looked through.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::io;
+use std::ops::Range;
+use std::os::fd::RawFd;
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use fairlift_core::{Errno, Op};
+use imago::qcow2::Qcow2;
+use imago::raw::Raw;
+use imago::{FormatAccess, Mapping};
+use vm_memory::VolatileSlice;
+
+use super::header::{BYTES, Head};
+use super::lane::OnQcow;
+use super::storage::ChainFile;
+use crate::device::file::File;
+use crate::device::file::faults::Faults;
+use crate::device::file::words::{Direct, FileAccess};
+use crate::device::lane::{Address, Lane};
+use crate::device::roots::{Roots, directory_of};
+use crate::device::{Device, Facts, Fault, Run, Stamp};
+use crate::kernel::call::Fill;
+
+/// As many files may lie over each other. Chosen: twice as many as tops of overlays may; each costs every read a look at its tables.
+pub(super) const CHAIN_MAX: usize = 16;
+/// How much memory the tables of a chain may take. Chosen: a disk of 64 TiB in the usual clusters of 64 KiB takes 9 MiB.
+const MEMORY_MAX: u64 = 256 << 20;
+/// As many runs of an image are looked at when it is opened; what lies behind them counts as data. Chosen: a quarter of a TiB in the usual clusters,
+/// each somewhere else, and a second or two.
+const RUNS_MAX: usize = 4 << 20;
+/// As many holes are remembered: 16 MiB.
+const HOLES_MAX: usize = 1 << 20;
+/// How much a thread reads at once, into memory of its own. Chosen: four of the usual clusters.
+const PIECE: usize = 256 << 10;
+
+/// An image that is open.
+pub(super) struct QcowImage {
+    path: PathBuf,
+    size: u64,
+    disk: FormatAccess<ChainFile>,
+    /// The image's file, and those below it.
+    files: Vec<Arc<File>>,
+    /// What the chain does not have, in order.
+    holes: Vec<Range<u64>>,
+    /// The crate has panicked (qcow2.5).
+    is_broken: AtomicBool,
+    /// An error was told with all its words.
+    is_told: AtomicBool,
+    faults: Faults,
+}
+
+impl QcowImage {
+    pub(super) fn open(path: &Path, roots: &Roots) -> Result<Self, String> {
+        let mut chain = Chain { roots, files: Vec::new(), inodes: Vec::new(), memory: 0 };
+        let (disk, holes) = caught(|| {
+            let disk = chain.qcow2(path)?;
+            let holes = holes(&disk).map_err(|error| format!("is damaged: {error}"))?;
+            Ok((disk, holes))
+        })
+        .unwrap_or_else(|panic| Err(format!("is damaged: {panic}")))?;
+        let (size, files) = (disk.size(), chain.files);
+        tracing::info!(path = %path.display(), size, files = files.len(), holes = holes.len(), "qcow2 image opened");
+        Ok(Self {
+            path: path.to_owned(),
+            size,
+            disk,
+            files,
+            holes,
+            is_broken: AtomicBool::new(false),
+            is_told: AtomicBool::new(false),
+            faults: Faults::default(),
+        })
+    }
+
+    fn read(&self, at: u64, into: &mut [u8]) -> io::Result<()> {
+        if self.is_broken.load(Ordering::Relaxed) {
+            return Err(io::Error::from_raw_os_error(libc::EIO));
+        }
+        let read = caught(|| self.disk.read(into, at)).unwrap_or_else(|panic| {
+            self.is_broken.store(true, Ordering::Relaxed);
+            Err(io::Error::other(panic))
+        });
+        if let Err(error) = &read
+            && !self.is_told.swap(true, Ordering::Relaxed)
+        {
+            tracing::error!(image = %self.path.display(), at, %error, "a qcow2 image cannot be read");
+        }
+        read
+    }
+}
+
+/// Does something that the crate may panic in (qcow2.5); a panic is told in words. Afterwards nobody goes on with what it left, but to drop it.
+fn caught<T>(act: impl FnOnce() -> T) -> Result<T, String> {
+    catch_unwind(AssertUnwindSafe(act)).map_err(|panic| {
+        let words = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref().copied());
+        format!("its reader has given up ({})", words.unwrap_or("for no reason that it told"))
+    })
+}
+
+/// What has been opened of a chain.
+struct Chain<'a> {
+    roots: &'a Roots,
+    files: Vec<Arc<File>>,
+    inodes: Vec<(u64, u64)>,
+    memory: u64,
+}
+
+impl Chain<'_> {
+    /// qcow2.2
+    fn file(&mut self, path: &Path) -> Result<Arc<File>, String> {
+        if self.files.len() >= CHAIN_MAX {
+            return Err(format!(
+                "has more than {CHAIN_MAX} files in its chain: flatten it (qemu-img convert -O qcow2)"
+            ));
+        }
+        let place = self.roots.place(path)?;
+        let access = FileAccess { direct: Direct::Off, is_raw: true, ..FileAccess::default() };
+        let file = File::open(&place, access, true).map_err(|error| match error {
+            crate::Error::Backing { why, .. } => why,
+            other => other.to_string(),
+        })?;
+        let metadata = file.handle().metadata().map_err(|error| error.to_string())?;
+        let inode = (metadata.dev(), metadata.ino());
+        if self.inodes.contains(&inode) {
+            return Err("is in its chain twice".into());
+        }
+        if !file.is_free_of_qemu() {
+            return Err("is being written by QEMU: have it stop, or take a copy".into());
+        }
+        let file = Arc::new(file);
+        self.files.push(Arc::clone(&file));
+        self.inodes.push(inode);
+        Ok(file)
+    }
+
+    /// An image, and what lies below it.
+    fn qcow2(&mut self, path: &Path) -> Result<FormatAccess<ChainFile>, String> {
+        let file = self.file(path)?;
+        let mut bytes = [0; BYTES];
+        let read = file.handle().read_at(&mut bytes, 0).map_err(|error| error.to_string())?;
+        let head = Head::read(&bytes[..read], path)?;
+        self.memory += head.memory;
+        if self.memory > MEMORY_MAX {
+            return Err(format!(
+                "would need {} MiB of memory for its tables, with what is above it, and {} MiB are possible: convert it (qemu-img convert -O qcow2)",
+                self.memory >> 20,
+                MEMORY_MAX >> 20
+            ));
+        }
+        let damaged = |error: io::Error| format!("is damaged: {error}");
+        let mut image = Qcow2::open_image(ChainFile::new(&file, head.cluster), false).map_err(damaged)?;
+        let backing = match image.implicit_backing_file().map(String::as_str) {
+            None => None,
+            Some(name) => {
+                let below = backing_path(path, name)?;
+                let format = image.implicit_backing_format().map(String::as_str);
+                let opened = self.backing(path, &below, format);
+                Some(opened.map_err(|why| format!("lies over {}, which {why}", below.display()))?)
+            }
+        };
+        image.set_data_file(None);
+        image.set_backing(backing);
+        Ok(FormatAccess::new(image))
+    }
+
+    fn backing(&mut self, above: &Path, path: &Path, format: Option<&str>) -> Result<FormatAccess<ChainFile>, String> {
+        match format {
+            Some("qcow2") => self.qcow2(path),
+            Some("raw") => {
+                let file = ChainFile::new(&self.file(path)?, 512);
+                Ok(FormatAccess::new(Raw::open_image(file, false).map_err(|error| error.to_string())?))
+            }
+            Some(other) => Err(format!("is said to be of format \"{other}\": raw and qcow2 are read")),
+            // A guest writes what a raw image begins with: what it is must not be taken from there.
+            None => Err(format!(
+                "is of a format that nobody has said: qemu-img rebase -u -F raw|qcow2 -b {} {} says it",
+                path.display(),
+                above.display()
+            )),
+        }
+    }
+}
+
+/// Where what an image lies over is: from the image's directory.
+fn backing_path(image: &Path, name: &str) -> Result<PathBuf, String> {
+    let is_elsewhere = name.split('/').next().is_some_and(|first| first.contains(':'));
+    if is_elsewhere || name.is_empty() || name.contains('\0') {
+        return Err(format!("lies over \"{}\", which is no path: files are read", name.escape_debug()));
+    }
+    Ok(directory_of(image).join(name))
+}
+
+/// Looks through all tables of a chain for what it does not have (qcow2.4).
+fn holes(disk: &FormatAccess<ChainFile>) -> io::Result<Vec<Range<u64>>> {
+    let (mut holes, mut at, size): (Vec<Range<u64>>, _, _) = (Vec::new(), 0, disk.size());
+    for _ in 0..RUNS_MAX {
+        if at >= size || holes.len() >= HOLES_MAX {
+            break;
+        }
+        let (mapping, len) = disk.get_mapping(at, size - at)?;
+        let (len, hole) = match mapping {
+            Mapping::Zero { .. } => (len, true),
+            Mapping::Raw { storage, offset, .. } => {
+                let Run { len: run, hole } = storage.run(offset, len)?;
+                (run, hole)
+            }
+            _ => (len, false),
+        };
+        if len == 0 {
+            return Err(io::Error::other(format!("what is at byte {at} leads nowhere")));
+        }
+        match holes.last_mut() {
+            Some(last) if hole && last.end == at => last.end += len,
+            _ if hole => holes.push(at..at + len),
+            _ => {}
+        }
+        at += len;
+    }
+    Ok(holes)
+}
+
+/// The run that starts at a byte, by what holes there are.
+fn run(holes: &[Range<u64>], at: u64, len: u64) -> Run {
+    match holes.get(holes.partition_point(|hole| hole.end <= at)) {
+        Some(hole) if hole.start <= at => Run { len: len.min(hole.end - at), hole: true },
+        Some(hole) => Run { len: len.min(hole.start - at), hole: false },
+        None => Run { len, hole: false },
+    }
+}
+
+impl Fill for QcowImage {
+    fn fill(&self, mut at: u64, into: &mut dyn Iterator<Item = VolatileSlice<'_>>) -> Result<(), Errno> {
+        let mut memory = Vec::new();
+        for piece in into {
+            let mut done = 0;
+            while done < piece.len() {
+                let rest = piece.offset(done).map_err(|_| Errno::EIO)?;
+                memory.resize(rest.len().min(PIECE), 0);
+                self.read(at, &mut memory).map_err(|error| Errno(error.raw_os_error().unwrap_or(libc::EIO)))?;
+                rest.copy_from(&memory);
+                done += memory.len();
+                at += memory.len() as u64;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for QcowImage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "qcow2:{}", self.path.display())
+    }
+}
+
+impl Device for QcowImage {
+    fn facts(&self) -> Facts {
+        let file = self.files[0].facts();
+        Facts { home: file.home, rotational: file.rotational, read_only: true, ..Facts::plain(self.size) }
+    }
+
+    fn called(&self) -> String {
+        self.files[0].called()
+    }
+
+    fn lane(self: Arc<Self>, address: Address) -> Box<dyn Lane> {
+        Box::new(OnQcow::new(self, address))
+    }
+
+    fn run(&self, at: u64, len: u64) -> io::Result<Run> {
+        Ok(run(&self.holes, at, len))
+    }
+
+    fn stamps(&self) -> io::Result<Vec<Stamp>> {
+        self.files.iter().map(|file| file.stamp()).collect()
+    }
+
+    fn read_by_thread(&self, at: u64, into: &mut [u8]) -> io::Result<()> {
+        self.read(at, into)
+    }
+
+    fn failed(&self, op: Op, errno: Errno) {
+        self.faults.failed(&self.path, op, errno);
+    }
+
+    fn take_faults(&self) -> VecDeque<Fault> {
+        self.faults.take()
+    }
+
+    fn needs_helpers(&self) -> bool {
+        true
+    }
+
+    fn descriptor(&self) -> Option<RawFd> {
+        self.files[0].descriptor()
+    }
+
+    fn path(&self) -> Option<&Path> {
+        Some(&self.path)
+    }
+
+    fn is_direct(&self) -> bool {
+        false
+    }
+}

@@ -1,0 +1,99 @@
+//! A worker's requests on an image: zeroes at once, or read by a helper thread (qcow2.3).
+
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use fairlift_core::queue::Segment;
+use fairlift_core::{Errno, Instant, Op, Outcome, Sector};
+
+use super::image::QcowImage;
+use crate::device::Device as _;
+use crate::device::lane::{Address, Completed, Io, Lane, Request};
+use crate::kernel::call::{Fill, Pieces, Task};
+use crate::kernel::helpers::{Job, Order};
+use crate::kernel::ring::Source;
+use crate::kernel::ticket::zero;
+
+/// A worker's side of an image.
+pub(super) struct OnQcow {
+    image: Arc<QcowImage>,
+    address: Address,
+    /// The memory of requests in flight, by tag: it stays where it is while a helper has it.
+    flights: Vec<Vec<libc::iovec>>,
+    in_flight: usize,
+}
+
+// SAFETY: the pointers in `flights` name memory of the same worker's tickets, with which they move to its thread.
+unsafe impl Send for OnQcow {}
+
+impl OnQcow {
+    pub(super) fn new(image: Arc<QcowImage>, address: Address) -> Self {
+        Self { image, address, flights: Vec::new(), in_flight: 0 }
+    }
+
+    fn read(&mut self, io: &mut Io<'_>, request: &Request, segments: &[Segment]) {
+        let Request { tag, at, bytes, .. } = *request;
+        if self.image.run(at, bytes).is_ok_and(|run| run.hole && run.len == bytes) {
+            for segment in segments {
+                let memory = &mut io.tickets[segment.token.0 as usize].memory;
+                memory.for_each(segment.offset.get() as usize, segment.bytes.get() as usize, |piece| zero(&piece));
+            }
+            return io.ended.push((tag, Outcome::Done));
+        }
+        let index = usize::from(tag.0);
+        if self.flights.len() <= index {
+            self.flights.resize_with(index + 1, Vec::new);
+        }
+        let iovecs = &mut self.flights[index];
+        assert!(iovecs.is_empty(), "tag {index} is in flight twice");
+        for segment in segments {
+            let memory = &io.tickets[segment.token.0 as usize].memory;
+            memory.pieces(segment.offset.get(), segment.bytes.get(), iovecs);
+        }
+        let into = Pieces::Many { iovecs: iovecs.as_ptr(), count: iovecs.len() as u32 };
+        let task = Task::Fill { from: NonNull::from(&*self.image as &dyn Fill), into, at };
+        let data = Source::Io { disk: self.address.disk, place: self.address.place, tag }.pack();
+        let job = Job { worker: io.context, data, sectors: bytes / Sector::SIZE, task };
+        let number = self.address.file.expect("the image's file is registered");
+        self.in_flight += 1;
+        // SAFETY: the iovecs are not touched until the result is taken (`completed`), nor dropped, nor is the image: a lane with requests is
+        // kept. The memory is the device's until it answers (engine.1).
+        unsafe { io.helpers.push(number as usize, Order::Concurrent, job) }
+    }
+}
+
+impl Lane for OnQcow {
+    fn queue(&mut self, io: &mut Io<'_>, _now: Instant, requests: &[Request], mut segments: &[Segment]) {
+        for request in requests {
+            let (mine, rest) = segments.split_at(request.segments);
+            segments = rest;
+            match request.op {
+                Op::Read => self.read(io, request, mine),
+                Op::Flush => io.ended.push((request.tag, Outcome::Done)),
+                // Nobody is offered these (`Facts::read_only`).
+                Op::Write | Op::Discard | Op::WriteZeroes => {
+                    io.ended.push((request.tag, Outcome::Failed(Errno::EPERM)))
+                }
+            }
+        }
+    }
+
+    fn completed(&mut self, io: &mut Io<'_>, _now: Instant, steps: &[Completed]) {
+        for step in steps {
+            self.flights[usize::from(step.tag.0)].clear();
+            self.in_flight -= 1;
+            let outcome = match step.result {
+                0.. => Outcome::Done,
+                failed => Outcome::Failed(Errno(-failed)),
+            };
+            if let Outcome::Failed(errno) = outcome {
+                self.image.failed(Op::Read, errno);
+            }
+            io.ended.push((step.tag, outcome));
+        }
+    }
+
+    fn in_flight(&self) -> usize {
+        self.in_flight
+    }
+}

@@ -1,0 +1,120 @@
+//! A file of a chain, as the crate reads it.
+
+use std::fmt;
+use std::io;
+use std::os::unix::fs::FileExt as _;
+use std::sync::Arc;
+
+use imago::Storage;
+use imago::io_buffers::{IoVector, IoVectorMut};
+use imago::storage::drivers::CommonStorageHelper;
+
+use crate::device::file::File;
+use crate::device::{Device as _, Run};
+
+/// A file that was opened and locked. What is read beyond its end is zeroes up to the end of its last cluster, as QEMU leaves it, and fails
+/// behind that: the file was cut short.
+pub(super) struct ChainFile {
+    file: Arc<File>,
+    end: u64,
+    helper: CommonStorageHelper,
+}
+
+impl ChainFile {
+    /// A file that is allocated in clusters of so many bytes.
+    pub(super) fn new(file: &Arc<File>, cluster: u64) -> Self {
+        let end = file.facts().size.next_multiple_of(cluster);
+        Self { file: Arc::clone(file), end, helper: CommonStorageHelper::default() }
+    }
+
+    /// The run of data or hole that starts at a byte.
+    ///
+    /// # Errors
+    /// It reaches beyond the end of the file.
+    pub(super) fn run(&self, at: u64, len: u64) -> io::Result<Run> {
+        self.check(at, len)?;
+        match self.file.facts().size.saturating_sub(at) {
+            0 => Ok(Run { len, hole: true }),
+            within => self.file.run(at, len.min(within)),
+        }
+    }
+
+    fn check(&self, at: u64, len: u64) -> io::Result<()> {
+        if at.checked_add(len).is_some_and(|end| end <= self.end) {
+            return Ok(());
+        }
+        let why = format!(
+            "{len} bytes at {at} of {self} are needed, which ends at {}: it was cut short, or is damaged",
+            self.end
+        );
+        Err(io::Error::new(io::ErrorKind::UnexpectedEof, why))
+    }
+}
+
+impl Storage for ChainFile {
+    fn size(&self) -> io::Result<u64> {
+        Ok(self.file.facts().size)
+    }
+
+    // SAFETY: nothing is asked of who calls it.
+    unsafe fn pure_readv(&self, pieces: IoVectorMut<'_>, mut at: u64) -> io::Result<()> {
+        self.check(at, pieces.len())?;
+        for mut piece in pieces.into_inner() {
+            let mut rest = &mut *piece;
+            while !rest.is_empty() {
+                match self.file.handle().read_at(rest, at) {
+                    Ok(0) if at < self.file.facts().size => {
+                        let why = format!("{self} is shorter than it was");
+                        return Err(io::Error::new(io::ErrorKind::UnexpectedEof, why));
+                    }
+                    Ok(0) => {
+                        rest.fill(0);
+                        at += rest.len() as u64;
+                        break;
+                    }
+                    Ok(read) => {
+                        at += read as u64;
+                        rest = &mut rest[read..];
+                    }
+                    Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    // SAFETY: as above.
+    unsafe fn pure_writev(&self, _pieces: IoVector<'_>, _at: u64) -> io::Result<()> {
+        Err(io::ErrorKind::ReadOnlyFilesystem.into()) // qcow2.1
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        Ok(())
+    }
+
+    // SAFETY: as above.
+    unsafe fn invalidate_cache(&self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn get_storage_helper(&self) -> &CommonStorageHelper {
+        &self.helper
+    }
+}
+
+impl fmt::Display for ChainFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.file.path().unwrap_or("a file".as_ref()).display())
+    }
+}
+
+impl fmt::Debug for ChainFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self}")
+    }
+}
