@@ -119,7 +119,7 @@ impl Times {
 }
 
 /// What a disk has been doing since the start (waits.1).
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 pub struct Doing {
     /// It was being flushed.
     pub flushing: Duration,

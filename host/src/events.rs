@@ -53,6 +53,12 @@ impl Events {
         (kept.latest.iter().filter(|event| event.number > number).cloned().collect(), missing)
     }
 
+    /// The next one's number is higher than this one, of the last that another server told.
+    pub(crate) fn begin_after(&self, number: u64) {
+        let mut kept = self.kept();
+        kept.told = kept.told.max(number.min(1 << 62));
+    }
+
     fn kept(&self) -> MutexGuard<'_, Kept> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -185,16 +185,16 @@ impl Budget {
         }
     }
 
-    /// Owes what the budget of this group [owed](Budget::hand_on) at another server.
+    /// Owes what the budget of this group [owed](Budget::hand_on) at another server, so long ago.
     ///
     /// # Errors
     /// A rate that cannot be read, which owes nothing, nor do those after it.
-    pub fn take_on(&self, now: Instant, from: &mut Record) -> Result<(), Unreadable> {
+    pub fn take_on(&self, now: Instant, age: Duration, from: &mut Record) -> Result<(), Unreadable> {
         for (rate, meters) in Rate::ALL.into_iter().zip(&self.meters) {
             let owed = from.take::<[Duration; 2]>(rate.name())?.unwrap_or_default();
             for (meter, owed) in meters.iter().zip(owed) {
                 if meter.unit.load(Ordering::Relaxed) > 0 {
-                    let ahead = owed.as_nanos().saturating_mul(TICKS).min(FURTHEST);
+                    let ahead = owed.as_nanos().saturating_sub(age.as_nanos()).saturating_mul(TICKS).min(FURTHEST);
                     meter.until.store(ticks(now).saturating_add(ahead), Ordering::Relaxed);
                 }
             }
@@ -317,13 +317,15 @@ mod tests {
         let mut record = Record::default();
         before.hand_on(at(105), &mut record);
         let text = alloc::format!("{record}");
-        after.take_on(at(7), &mut Record::parse(&text).unwrap()).unwrap();
+        after.take_on(at(7), Duration::ZERO, &mut Record::parse(&text).unwrap()).unwrap();
         let count = go(&after, at(7), at(8), 4096);
         assert!((2_980..=3_020).contains(&count), "{count} in the second after, on a clock of its own");
         let other = iops(500);
-        other.take_on(at(7), &mut Record::parse(r#"{"iops": [18446744073709551615, 0]}"#).unwrap()).unwrap();
+        other
+            .take_on(at(7), Duration::ZERO, &mut Record::parse(r#"{"iops": [18446744073709551615, 0]}"#).unwrap())
+            .unwrap();
         assert!(other.free_at(Direction::Read) > at(1_000_000), "and nothing overflows");
-        other.take_on(at(7), &mut Record::parse(r#"{"iops": -3}"#).unwrap()).unwrap_err();
+        other.take_on(at(7), Duration::ZERO, &mut Record::parse(r#"{"iops": -3}"#).unwrap()).unwrap_err();
     }
 
     /// ceiling.9

@@ -22,7 +22,6 @@ use super::{BioState, Finished, Queue, Request, State};
 use crate::cost_model::Model;
 use crate::group::{Group, GroupId, Stream, StreamId, Weight};
 use crate::list::NIL;
-use crate::record::Unreadable;
 use crate::sched::{RequestId, Waiting};
 use crate::stats::Stats;
 use crate::waits::{Clock, Part, Share, Stamp};
@@ -390,23 +389,6 @@ impl Groups {
         let mut sum = Stats::default();
         self.all_stats().for_each(|stats| sum.add(stats));
         sum
-    }
-
-    /// What was done in groups that are no more.
-    pub(super) const fn gone(&self) -> &Stats {
-        &self.gone
-    }
-
-    /// What was done before, at another server, in a group; `None`: in one that is no more.
-    pub(super) fn did_before(&mut self, id: Option<GroupId>, done: &Stats) -> Result<(), Unreadable> {
-        if !done.is_possible() {
-            return Err(Unreadable { part: "done".into(), why: "more than a disk does in a hundred years".into() });
-        }
-        match id {
-            Some(id) => self.get_mut(id).retired.add(done),
-            None => self.gone.add(done),
-        }
-        Ok(())
     }
 
     /// What groups and streams have done that there are or were.

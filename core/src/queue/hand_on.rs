@@ -1,8 +1,7 @@
 //! What a queue hands to the queue of another server, which goes on where this one was.
 //!
-//! queue.18  A queue that begins anew takes in what another one was: what each group has done, so that counters only rise, and what the
-//!     scheduler had learned of the disk and of groups. Groups are the same by their paths. What another kind of scheduler had learned is
-//!     left out; so is what cannot be (record.2).
+//! queue.18  A queue that begins anew takes in what the scheduler of another one had learned of the disk and of groups. Groups are the same
+//!     by their paths. What another kind of scheduler had learned is left out; so is what cannot be (record.2).
 
 use alloc::borrow::ToOwned as _;
 use alloc::collections::BTreeMap;
@@ -12,7 +11,6 @@ use alloc::vec::Vec;
 
 use super::Queue;
 use crate::record::{Record, Unreadable};
-use crate::stats::Stats;
 use crate::{GroupId, Instant};
 
 /// Takes a part in, or adds why not to `left_out`.
@@ -24,55 +22,48 @@ fn take<T>(part: Result<Option<T>, Unreadable>, left_out: &mut Vec<Unreadable>) 
 }
 
 impl Queue {
-    /// What another server's queue begins with (queue.18). What its streams have done counts for their groups.
+    /// What another server's queue begins with (queue.18).
     #[must_use]
     pub fn hand_on(&self) -> Record {
-        let group = |(id, group, stats): (GroupId, &crate::Group, Stats)| {
-            let mut record = Record::default();
-            record.put("done", &stats);
-            self.scheduler.hand_on_group(id, &mut record);
-            (group.path.clone(), record)
-        };
-        let groups: BTreeMap<String, Record> = self.groups.stats_by_group().into_iter().map(group).collect();
-        let mut learned = Record::default();
+        let (mut learned, mut groups) = (Record::default(), BTreeMap::new());
         self.scheduler.hand_on(&mut learned);
+        for (id, group) in self.groups.iter() {
+            let mut of_group = Record::default();
+            self.scheduler.hand_on_group(id, &mut of_group);
+            if !of_group.is_empty() {
+                groups.insert(&group.path, of_group);
+            }
+        }
         let mut record = Record::default();
-        record.put("groups", &groups);
-        record.put("gone", self.groups.gone());
         record.put("scheduler", &self.settings.scheduler.name());
         record.put("learned", &learned);
+        record.put("groups", &groups);
         record
     }
 
     /// Goes on where another server's queue was (queue.18); before the first request. What could not be taken in is added to `left_out`.
     pub fn take_on(&mut self, now: Instant, record: &mut Record, left_out: &mut Vec<Unreadable>) {
         let kind: Option<String> = take(record.take("scheduler"), left_out);
-        let is_same = kind.as_deref() == Some(self.settings.scheduler.name());
-        if let Some(mut learned) = take(record.take::<Record>("learned"), left_out).filter(|_| is_same) {
+        if kind.as_deref() != Some(self.settings.scheduler.name()) {
+            return;
+        }
+        if let Some(mut learned) = take(record.take::<Record>("learned"), left_out) {
             left_out.extend(self.scheduler.take_on(now, &mut learned).err());
-            tell_rest("learned", &learned, left_out);
+            name_rest("learned", &learned, left_out);
         }
-        if let Some(gone) = take(record.take("gone"), left_out) {
-            left_out.extend(self.groups.did_before(None, &gone).err());
+        let mut groups: BTreeMap<String, Record> = take(record.take("groups"), left_out).unwrap_or_default();
+        let there: Vec<(GroupId, Record)> =
+            self.groups.iter().filter_map(|(id, group)| Some((id, groups.remove(&group.path)?))).collect();
+        for (id, mut of_group) in there {
+            left_out.extend(self.scheduler.take_on_group(id, &mut of_group).err());
+            name_rest("groups", &of_group, left_out);
         }
-        let groups: BTreeMap<String, Record> = take(record.take("groups"), left_out).unwrap_or_default();
-        let there: BTreeMap<String, GroupId> = self.groups.iter().map(|(id, group)| (group.path.clone(), id)).collect();
-        for (path, mut record) in groups {
-            let id = there.get(&path).copied();
-            if let Some(done) = take(record.take("done"), left_out) {
-                left_out.extend(self.groups.did_before(id, &done).err());
-            }
-            if let Some(id) = id.filter(|_| is_same) {
-                left_out.extend(self.scheduler.take_on_group(id, &mut record).err());
-                tell_rest(&path, &record, left_out);
-            }
-        }
-        tell_rest("queue", record, left_out);
+        name_rest("queue", record, left_out);
     }
 }
 
 /// record.1
-fn tell_rest(whole: &str, record: &Record, left_out: &mut Vec<Unreadable>) {
+fn name_rest(whole: &str, record: &Record, left_out: &mut Vec<Unreadable>) {
     left_out.extend(
         record.rest().map(|part| Unreadable { part: format!("{whole}: {part}"), why: "not known here".to_owned() }),
     );

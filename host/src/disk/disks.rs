@@ -59,6 +59,12 @@ impl Disks {
         }
     }
 
+    /// The state of the ceilings of groups.
+    pub(crate) fn budgets(&self) -> Vec<(GroupId, Arc<Budget>)> {
+        let all = self.bounds.lock().unwrap_or_else(PoisonError::into_inner);
+        all.iter().filter_map(|(id, bound)| Some((*id, Arc::clone(bound.told.budget.as_ref()?)))).collect()
+    }
+
     fn list(&self) -> MutexGuard<'_, Vec<Arc<Disk>>> {
         self.list.lock().unwrap_or_else(PoisonError::into_inner)
     }

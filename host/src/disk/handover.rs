@@ -28,6 +28,7 @@ use fairlift_core::sched::{Kind, Learned, Setup};
 use fairlift_core::stats::Stats;
 use fairlift_core::waits::Doing;
 use fairlift_core::{ContextId, Duration, Group, GroupId, Instant, Outcome, Queue, tunable};
+use serde::{Deserialize, Serialize};
 
 use super::queues::Queues;
 use super::{Disk, GroupBounds, Place, Plan};
@@ -75,6 +76,14 @@ pub(crate) struct Past {
     gone: VecDeque<(String, Stats, Duration)>,
 }
 
+/// What was counted on a disk, for another server: by the paths of groups, what was done and the device time that they had.
+#[derive(Serialize, Deserialize)]
+pub(super) struct HandedPast {
+    groups: Vec<(String, Stats, Duration)>,
+    doing: Doing,
+    counts: BTreeMap<String, u64>,
+}
+
 impl Past {
     /// A group is gone that had this through the queues that there are.
     pub(super) fn leave(&mut self, id: GroupId, path: &str, mut stats: Stats, mut had: Duration) {
@@ -106,6 +115,27 @@ impl Past {
     fn all_gone(mut self, groups: impl Iterator<Item = (GroupId, Group)>) -> Self {
         groups.for_each(|(id, group)| self.leave(id, &group.path, Stats::default(), Duration::ZERO));
         self
+    }
+
+    /// With what groups have had since, for another server.
+    pub(super) fn handed(
+        &self,
+        groups: impl Iterator<Item = (String, Stats, Duration)>,
+        doing: Doing,
+        counts: BTreeMap<String, u64>,
+    ) -> HandedPast {
+        HandedPast { groups: self.gone.iter().cloned().chain(groups).collect(), doing, counts }
+    }
+
+    /// What another server [handed](Past::handed) on; `None`: no disk has done so much. Counters that are not among `names` are left out.
+    pub(super) fn of_handed(handed: HandedPast, names: &BTreeMap<String, &'static str>) -> Option<Self> {
+        const MOST: u64 = 1 << 62;
+        let HandedPast { groups, doing, counts } = handed;
+        let is_possible = groups.iter().all(|(_, stats, had)| stats.is_possible() && had.as_nanos() < MOST)
+            && [doing.flushing, doing.busy, doing.idling].iter().all(|time| time.as_nanos() < MOST)
+            && counts.values().all(|count| *count < MOST);
+        let counts = counts.into_iter().filter_map(|(name, count)| Some((*names.get(&name)?, count)));
+        is_possible.then(|| Self { gone: groups.into(), doing, counts: counts.collect(), ..Self::default() })
     }
 
     fn add(&mut self, queues: &Queues) {

@@ -18,6 +18,7 @@ mod disks;
 pub(crate) mod engine;
 mod exchange;
 pub(crate) mod gauge;
+mod handed;
 mod handover;
 mod place;
 pub(crate) mod queues;

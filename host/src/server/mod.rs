@@ -2,6 +2,7 @@
 
 mod check;
 mod fork;
+mod handed;
 mod report;
 
 use std::os::fd::BorrowedFd;

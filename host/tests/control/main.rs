@@ -3,6 +3,7 @@
 mod asked;
 mod change;
 mod client;
+mod handed;
 mod random;
 mod running;
 

@@ -138,7 +138,7 @@ struct Tenant {
 
 /// What is handed to another server of a tenant: its due and its part by weight, its places, and how much of the disk's work it owes.
 #[derive(Serialize, Deserialize)]
-struct Handed {
+struct HandedPlaces {
     due: f64,
     share: f64,
     places: f64,
@@ -452,12 +452,12 @@ impl Admission {
     pub(super) fn hand_on(&self, id: TenantId, into: &mut Record) {
         let Tenant { due, share, places, owes_until, .. } = self.tenants[id.0 as usize];
         if due > 0.0 {
-            into.put(PART, &Handed { due, share, places, owes: owes_until.saturating_sub(self.work) });
+            into.put(PART, &HandedPlaces { due, share, places, owes: owes_until.saturating_sub(self.work) });
         }
     }
 
     pub(super) fn take_on(&mut self, id: TenantId, from: &mut Record) -> Result<(), Unreadable> {
-        let Some(Handed { due, share, places, owes }) = from.take(PART)? else { return Ok(()) };
+        let Some(HandedPlaces { due, share, places, owes }) = from.take(PART)? else { return Ok(()) };
         let is_part = |part: f64| part > 0.0 && part <= 1.0;
         if !is_part(due) || !(share == 0.0 || is_part(share)) || !(LEAST..1e6).contains(&places) || owes > 1 << 62 {
             return Err(Unreadable { part: PART.into(), why: "no tenant has such places".into() });

@@ -133,7 +133,7 @@ struct Rung {
 
 /// What is handed to another server: the rungs that are known, each with its speed and pairs, and the others by their own names.
 #[derive(Serialize, Deserialize)]
-struct Handed {
+struct HandedRungs {
     rungs: Vec<(u16, f64, u32)>,
     wanted: u16,
     places: f64,
@@ -330,12 +330,12 @@ impl Depth {
         let known = RUNGS.into_iter().zip(self.rungs).filter(|(_, rung)| rung.pairs > 0);
         let rungs = known.map(|(depth, Rung { speed, pairs })| (depth, speed, pairs)).collect();
         let Self { places, all, usual, rest, .. } = *self;
-        into.put(PART, &Handed { rungs, wanted: RUNGS[self.wanted], places, all, usual, rest });
+        into.put(PART, &HandedRungs { rungs, wanted: RUNGS[self.wanted], places, all, usual, rest });
     }
 
     /// Rungs that this one has not are left out.
     pub(super) fn take_on(&mut self, from: &mut Record) -> Result<(), Unreadable> {
-        let Some(Handed { rungs, wanted, places, all, usual, rest }) = from.take(PART)? else { return Ok(()) };
+        let Some(HandedRungs { rungs, wanted, places, all, usual, rest }) = from.take(PART)? else { return Ok(()) };
         let impossible = || Unreadable { part: PART.into(), why: "no disk has such depths".into() };
         let is_possible = |number: &f64| (0.0..1e12).contains(number);
         let is_known = rungs.iter().any(|(depth, ..)| *depth == wanted);

@@ -11,14 +11,14 @@ use crate::record::{Record, Unreadable};
 const PART: &str = "costs";
 
 #[derive(Serialize, Deserialize)]
-struct Handed {
+struct HandedCosts {
     coefficients: [f64; COUNT],
     covariance: Matrix,
     noise: f64,
     middle: [u32; 2],
 }
 
-impl Handed {
+impl HandedCosts {
     /// Whether costs and how sure they are can be so.
     fn is_possible(&self) -> bool {
         let is_finite = |matrix: &Matrix| matrix.iter().flatten().all(|one| one.is_finite());
@@ -36,16 +36,16 @@ impl Costs {
     pub(in crate::sched::fair) fn hand_on(&self, into: &mut Record) {
         let Self { theta: coefficients, p: covariance, noise, middle, .. } = *self;
         if !self.is_new {
-            into.put(PART, &Handed { coefficients, covariance, noise, middle });
+            into.put(PART, &HandedCosts { coefficients, covariance, noise, middle });
         }
     }
 
     pub(in crate::sched::fair) fn take_on(&mut self, from: &mut Record) -> Result<(), Unreadable> {
-        let Some(handed) = from.take::<Handed>(PART)? else { return Ok(()) };
+        let Some(handed) = from.take::<HandedCosts>(PART)? else { return Ok(()) };
         if !handed.is_possible() {
             return Err(Unreadable { part: PART.into(), why: "no disk has such costs".into() });
         }
-        let Handed { coefficients, covariance, noise, middle } = handed;
+        let HandedCosts { coefficients, covariance, noise, middle } = handed;
         (self.theta, self.before, self.is_new, self.trusted) = (coefficients, coefficients, false, None);
         (self.p, self.told, self.noise, self.middle) = (covariance, inverse(covariance), noise, middle);
         self.equations = VecDeque::with_capacity(super::LAST + 1);

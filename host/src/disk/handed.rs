@@ -1,0 +1,75 @@
+//! What a disk hands to the disk of its name at another server: what was counted on it, and what was learned of it.
+//!
+//! handed.1  What was counted goes on there, by the paths of groups: a counter never falls. What was learned of the queue of each worker goes to
+//!     that of the worker of its number.
+
+use std::collections::BTreeMap;
+
+use fairlift_core::queue::Settings;
+use fairlift_core::record::{Record, Unreadable};
+use fairlift_core::sched::Kind;
+use fairlift_core::{GroupId, Instant, Limits, Queue};
+
+use super::Disk;
+use super::handover::Past;
+
+/// Its parts of a record.
+const PAST: &str = "past";
+const QUEUES: &str = "queues";
+
+/// The names by which a queue counts, whatever its scheduler: a scheduler also tells what is so at the moment, which is no sum.
+fn names() -> BTreeMap<String, &'static str> {
+    let mut all = BTreeMap::new();
+    let least = Settings { depth: 1, nr_requests: 1, ..Settings::new(Kind::None, Limits::new(0)) };
+    Queue::new(least).counters(&mut |name, _| _ = all.insert(name.to_owned(), name));
+    all
+}
+
+impl Disk {
+    /// What was learned of it, and how much of it groups may have at once.
+    pub(crate) fn hand_on_learned(&self, into: &mut Record) {
+        let Some(queues) = self.queues() else { return };
+        let all: Vec<Record> = (0..queues.count()).map(|number| queues.nth(number).hand_on()).collect();
+        into.put(QUEUES, &all);
+    }
+
+    /// What was counted on it up to now.
+    pub(crate) fn hand_on_past(&self, now: Instant, into: &mut Record) {
+        let figures = self.figures(now);
+        let (doing, _) = self.doing(now);
+        let mut counts: BTreeMap<_, _> = names().into_keys().map(|name| (name, 0)).collect();
+        self.counters(&mut |name, count| _ = counts.get_mut(name).map(|all| *all += count));
+        let state = self.state();
+        let root = (GroupId::ROOT, &state.plan.root);
+        let groups = state.groups.iter().map(|(id, group)| (*id, group)).chain([root]);
+        let of_groups = groups.filter_map(|(id, group)| {
+            let figures = figures.get(&id)?;
+            Some((group.path.clone(), figures.stats.clone(), figures.had))
+        });
+        into.put(PAST, &state.past.handed(of_groups, doing, counts));
+    }
+
+    /// Goes on where the disk of its name was, at another server; before its first request.
+    pub(crate) fn take_on(&self, record: &mut Record, left_out: &mut Vec<Unreadable>) {
+        match record.take(PAST) {
+            Ok(Some(past)) => match Past::of_handed(past, &names()) {
+                Some(past) => self.goes_on_from(past),
+                None => left_out
+                    .push(Unreadable { part: PAST.into(), why: "more than a disk does in a hundred years".into() }),
+            },
+            Ok(None) => {}
+            Err(why) => left_out.push(why),
+        }
+        match record.take::<Vec<Record>>(QUEUES) {
+            Ok(Some(mut records)) => {
+                let queues = self.state().queues();
+                for (record, mut queue) in records.iter_mut().zip(queues.each()) {
+                    queue.take_on(Instant::ZERO, record, left_out);
+                }
+            }
+            Ok(None) => {}
+            Err(why) => left_out.push(why),
+        }
+        left_out.extend(record.rest().map(|part| Unreadable { part: part.into(), why: "not known here".into() }));
+    }
+}

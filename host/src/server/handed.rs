@@ -1,0 +1,113 @@
+//! What a server hands to the one that takes over from it, beside clients: what it learned and counted, and what groups owe.
+//!
+//! The same goes to a file or to systemd every second, without what was counted, for a server that is killed (`fairlift serve`).
+
+use std::collections::BTreeMap;
+use std::sync::PoisonError;
+
+use fairlift_core::record::{Record, Unreadable};
+use fairlift_core::stats::Stats;
+use fairlift_core::{Duration, GroupId};
+
+use super::{Handle, Server, Shared};
+use crate::clock;
+
+/// Of the record. Another one is not read: parts that change in meaning get another name instead.
+const VERSION: u32 = 1;
+
+impl Handle {
+    /// What another server is to begin with; `counted`: with all that was counted, so that counters go on there. `None`: the server has
+    /// ended.
+    #[must_use]
+    pub fn hand_on(&self, counted: bool) -> Option<Record> {
+        Some(self.shared.upgrade()?.hand_on(counted))
+    }
+}
+
+impl Server {
+    /// Begins where another one was, which told this so long ago; before it runs. What could not be taken in is answered: it is as if it
+    /// had not been told.
+    pub fn take_on(&self, mut record: Record, age: Duration) -> Vec<Unreadable> {
+        let mut left_out = Vec::new();
+        self.shared.take_on(&mut record, age, &mut left_out);
+        left_out
+    }
+}
+
+/// Takes a part in, or adds why not to `left_out`.
+fn take<T: Default>(part: Result<Option<T>, Unreadable>, left_out: &mut Vec<Unreadable>) -> T {
+    part.unwrap_or_else(|why| {
+        left_out.push(why);
+        None
+    })
+    .unwrap_or_default()
+}
+
+impl Shared {
+    fn hand_on(&self, counted: bool) -> Record {
+        let (mut record, now) = (Record::default(), clock::now());
+        record.put("version", &VERSION);
+        let mut disks = BTreeMap::new();
+        for (_, disk) in self.backend.disks.all() {
+            let mut of_disk = Record::default();
+            disk.hand_on_learned(&mut of_disk);
+            if counted {
+                disk.hand_on_past(now, &mut of_disk);
+            }
+            disks.insert(disk.name.clone(), of_disk);
+        }
+        record.put("disks", &disks);
+        let paths: BTreeMap<GroupId, String> = self.live().groups().into_iter().collect();
+        let mut owed = BTreeMap::new();
+        for (id, budget) in self.backend.disks.budgets() {
+            let mut of_group = Record::default();
+            budget.hand_on(now, &mut of_group);
+            if let Some(path) = paths.get(&id).filter(|_| !of_group.is_empty()) {
+                owed.insert(path, of_group);
+            }
+        }
+        record.put("ceilings", &owed);
+        if counted {
+            let exports = self.served.service.exports();
+            let of_export = |export: &std::sync::Arc<crate::export::Export>| {
+                let stats = export.stats.lock().unwrap_or_else(PoisonError::into_inner);
+                Some((export.name.clone(), stats.clone()?))
+            };
+            record.put("exports", &exports.list.iter().filter_map(of_export).collect::<BTreeMap<_, _>>());
+            record.put("events", &self.served.service.events.after(None).1);
+        }
+        record
+    }
+
+    fn take_on(&self, record: &mut Record, age: Duration, left_out: &mut Vec<Unreadable>) {
+        match record.take::<u32>("version") {
+            Ok(Some(VERSION)) => {}
+            Ok(version) => {
+                let version = version.map_or("none".into(), |version| version.to_string());
+                let why = format!("it is {version}, and this server reads {VERSION}");
+                return left_out.push(Unreadable { part: "version".into(), why });
+            }
+            Err(why) => return left_out.push(why),
+        }
+        let now = clock::now();
+        let mut disks: BTreeMap<String, Record> = take(record.take("disks"), left_out);
+        for (_, disk) in self.backend.disks.all() {
+            disks.remove(&disk.name).iter_mut().for_each(|of_disk| disk.take_on(of_disk, left_out));
+        }
+        let mut owed: BTreeMap<String, Record> = take(record.take("ceilings"), left_out);
+        let paths: BTreeMap<GroupId, String> = self.live().groups().into_iter().collect();
+        for (id, budget) in self.backend.disks.budgets() {
+            if let Some(mut of_group) = paths.get(&id).and_then(|path| owed.remove(path)) {
+                left_out.extend(budget.take_on(now, age, &mut of_group).err());
+            }
+        }
+        let mut exports: BTreeMap<String, Stats> = take(record.take("exports"), left_out);
+        for export in &self.served.service.exports().list {
+            if let Some(stats) = exports.remove(&export.name).filter(Stats::is_possible) {
+                *export.stats.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(stats));
+            }
+        }
+        self.served.service.events.begin_after(take(record.take("events"), left_out));
+        left_out.extend(record.rest().map(|part| Unreadable { part: part.into(), why: "not known here".into() }));
+    }
+}
