@@ -16,9 +16,44 @@ pub struct Stats {
     ops: [Counters; Op::COUNT],
     timing: [Option<Box<Timing>>; Op::COUNT],
     held: Held,
+    cache: Cache,
     flushed: Duration,
     active: Duration,
     could: Duration,
+}
+
+/// Reads that passed through memory above the disk, the page cache (queue.19).
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+pub struct Cache {
+    /// Bios that memory answered.
+    pub hits: u64,
+    /// Bytes of those.
+    pub hit_bytes: u64,
+    /// Bios that the disk answered, all or in part.
+    pub misses: u64,
+    /// Bytes of those.
+    pub miss_bytes: u64,
+}
+
+impl Cache {
+    /// What was added since it was as `before`.
+    #[must_use]
+    pub const fn since(&self, before: &Self) -> Self {
+        Self {
+            hits: self.hits.saturating_sub(before.hits),
+            hit_bytes: self.hit_bytes.saturating_sub(before.hit_bytes),
+            misses: self.misses.saturating_sub(before.misses),
+            miss_bytes: self.miss_bytes.saturating_sub(before.miss_bytes),
+        }
+    }
+
+    /// Adds what others read.
+    pub const fn add(&mut self, other: &Self) {
+        self.hits += other.hits;
+        self.hit_bytes += other.hit_bytes;
+        self.misses += other.misses;
+        self.miss_bytes += other.miss_bytes;
+    }
 }
 
 /// How long bios of one operation took, and what for.
@@ -48,7 +83,7 @@ pub struct Counters {
     pub merges: u64,
     /// Bios that failed.
     pub failed: u64,
-    /// Bios that began near the end of their stream's last one ([`Model::FAR`](crate::cost_model::Model::FAR)).
+    /// Bios that the disk answered and that began near the end of their stream's last one ([`Model::FAR`](crate::cost_model::Model::FAR)).
     pub near: u64,
 }
 
@@ -135,6 +170,20 @@ impl Stats {
         self.held
     }
 
+    /// A read that passed through memory above the disk has ended; `hit`: memory answered all of it.
+    #[inline]
+    pub fn passed_cache(&mut self, bytes: Bytes, hit: bool) {
+        let Cache { hits, hit_bytes, misses, miss_bytes } = &mut self.cache;
+        let (count, sum) = if hit { (hits, hit_bytes) } else { (misses, miss_bytes) };
+        (*count, *sum) = (*count + 1, *sum + bytes.get());
+    }
+
+    /// Reads that passed through memory above the disk.
+    #[must_use]
+    pub const fn cache(&self) -> Cache {
+        self.cache
+    }
+
     /// What was done by `op`.
     #[must_use]
     pub fn of(&self, op: Op) -> Counters {
@@ -172,13 +221,16 @@ impl Stats {
         let times = [self.held.time, self.flushed, self.active, self.could].map(Duration::as_nanos);
         let counters = self.ops.iter().flat_map(|one| [one.ops, one.bytes, one.merges, one.failed, one.near]);
         let spent = self.timing.iter().flatten().flat_map(|one| one.times.each().chain(one.latency.counts));
-        times.into_iter().chain([self.held.bios]).chain(counters).chain(spent).all(|count| count < MOST)
+        let Cache { hits, hit_bytes, misses, miss_bytes } = self.cache;
+        let cache = [hits, hit_bytes, misses, miss_bytes];
+        times.into_iter().chain([self.held.bios]).chain(cache).chain(counters).chain(spent).all(|count| count < MOST)
     }
 
     /// Adds what another has done.
     pub fn add(&mut self, other: &Self) {
         self.held.bios += other.held.bios;
         self.held.time = self.held.time + other.held.time;
+        self.cache.add(&other.cache);
         self.flushed = self.flushed + other.flushed;
         self.active = self.active + other.active;
         self.could = self.could + other.could;

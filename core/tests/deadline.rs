@@ -2,7 +2,7 @@
 
 use fairlift_core::sched::deadline::{Deadline, Settings};
 use fairlift_core::sched::traits::*;
-use fairlift_core::sched::{Next, RequestId, Served, Side, Waiting};
+use fairlift_core::sched::{Next, RequestEnd, RequestId, Served, Side, Waiting};
 use fairlift_core::time::ms;
 use fairlift_core::{
     ContextId, Direction, Duration, Extent, Flags, GroupId, Instant, Op, Priority, PriorityClass, Sector, Stream,
@@ -237,7 +237,10 @@ impl Run {
             Step::Complete { nth } => {
                 if let Some(entry) = self.pick_out(nth) {
                     self.free.push(entry.request.id);
-                    self.real.completed(self.now, &Served { request: entry.request, dispatched: self.now, ok: true });
+                    self.real.completed(
+                        self.now,
+                        &Served { request: entry.request, dispatched: self.now, end: RequestEnd::Done },
+                    );
                 }
             }
             Step::TurnBack { nth } => {
@@ -440,7 +443,7 @@ fairlift_lab::proptest! {
             run.insert(Op::Read, place * 4, PriorityClass::RealTime)?;
             run.dispatch()?;
             let entry = run.model.out.pop().expect("something went");
-            run.real.completed(run.now, &Served { request: entry.request, dispatched: run.now, ok: true });
+            run.real.completed(run.now, &Served { request: entry.request, dispatched: run.now, end: RequestEnd::Done });
             run.free.push(entry.request.id);
             if entry.class() != PriorityClass::RealTime {
                 let next = expected.next().expect("a lower one for each that goes");

@@ -1,7 +1,7 @@
 //! BFQ merges and parts queues while streams come, go and change: nothing is lost, and nobody waits for ever.
 
 use fairlift_core::sched::traits::*;
-use fairlift_core::sched::{Kind, Next, RequestId, Served, Setup, Waiting};
+use fairlift_core::sched::{Kind, Next, RequestEnd, RequestId, Served, Setup, Waiting};
 use fairlift_core::time::{ms, us};
 use fairlift_core::*;
 use proptest::prelude::*;
@@ -135,7 +135,7 @@ impl Run {
         if !self.in_flight.is_empty() {
             let (request, dispatched) = self.in_flight.swap_remove(which % self.in_flight.len());
             self.now += us(200);
-            self.scheduler.completed(self.now, &Served { request, dispatched, ok: true });
+            self.scheduler.completed(self.now, &Served { request, dispatched, end: RequestEnd::Done });
         }
     }
 

@@ -101,8 +101,13 @@ def counters_only_rise_whatever_comes_and_goes(t):
     without_alice = ("a disk loses its last export", "and has one again", "all leave")
     config = '[disk.d]\nscheduler = "fair"\n[group."/carol"]\n[group."/bob"]\nweight = 200\n' + export.format("alice") + export.format("bob")
     config += f'[export.far]\nbacking = "{other.uri("far")}"\n'
+    cached = t.image("cached.img", MIB)
+    config += f'[export.cached]\nbacking = "file:{cached},direct=off"\ngroup = "/carol"\n'
     server = t.server(config=config)
     control = Control(t, server)
+    with server.connect("cached") as client:
+        for _ in range(3):
+            client.read(0, 4 * KIB)
     most, described, fallen, step, ended, looking = {}, set(), [], ["start"], threading.Event(), threading.Lock()
 
     def look():

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use fairlift::control::view::DiskView;
 use fairlift::control::{State, View};
 use fairlift_core::queue::Figures;
-use fairlift_core::stats::{Counters, Histogram};
+use fairlift_core::stats::{Cache, Counters, Histogram};
 use fairlift_core::waits::{Part, Times};
 use fairlift_core::{Duration, Op};
 
@@ -22,6 +22,8 @@ pub(super) struct Did {
     pub(super) bytes: u64,
     /// Its reads, and its writes.
     pub(super) data: [Counters; 2],
+    /// Its reads that passed through the page cache.
+    pub(super) cache: Cache,
     /// The time in which the disk was busy, divided by requests in the device, in seconds.
     pub(super) had: f64,
     /// The time of flushes that it was charged, in seconds.
@@ -90,6 +92,13 @@ impl<'a> All<'a> {
         self.now.keys().copied()
     }
 
+    /// The reads of a group through the page cache before the looks, and between them.
+    pub(super) fn cache(&self, path: &str) -> [Cache; 2] {
+        let of = |figures: Option<&&Figures>| figures.map_or_else(Cache::default, |figures| figures.stats.cache());
+        let was = of(self.was.get(path));
+        [was, of(self.now.get(path)).since(&was)]
+    }
+
     pub(super) fn of(&self, path: &str) -> Did {
         let Some(now) = self.now.get(path) else { return Did::default() };
         let mut did = Did::of(now);
@@ -130,6 +139,7 @@ impl Did {
     pub(super) fn of(figures: &Figures) -> Self {
         let mut did = Self {
             data: [Op::Read, Op::Write].map(|op| figures.stats.of(op)),
+            cache: figures.stats.cache(),
             had: seconds(figures.had),
             flushed: seconds(figures.stats.time_flushed()),
             active: seconds(figures.stats.time_active()),
@@ -164,6 +174,7 @@ impl Did {
         for (mine, was) in self.data.iter_mut().zip(&was.data) {
             *mine = mine.since(was);
         }
+        self.cache = self.cache.since(&was.cache);
         let times = [
             (&mut self.had, was.had),
             (&mut self.flushed, was.flushed),

@@ -13,6 +13,7 @@
 
 mod did;
 mod door;
+mod evicted;
 mod failure;
 mod listen;
 mod metrics;

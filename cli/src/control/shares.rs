@@ -191,7 +191,11 @@ fn model(disk: &DiskView) -> Option<Model> {
 /// What a group's operations cost, in seconds of the disk. Discards and writes of zeroes count as reads of 4 KiB, as for the scheduler.
 fn cost(model: &Model, did: &Did) -> f64 {
     let data = [false, true].map(|write| {
-        let Counters { ops, bytes, merges, near, .. } = did.data[usize::from(write)];
+        let Counters { mut ops, mut bytes, merges, near, .. } = did.data[usize::from(write)];
+        if !write {
+            // What memory answered cost the disk nothing.
+            (ops, bytes) = (ops.saturating_sub(did.cache.hits), bytes.saturating_sub(did.cache.hit_bytes));
+        }
         // What joined another's request was near it.
         let (near, far) = (near.saturating_sub(merges), ops.saturating_sub(near.max(merges)));
         model.seconds(write, near as f64, far as f64, bytes as f64)

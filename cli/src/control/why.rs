@@ -25,6 +25,7 @@ use fairlift_core::{Duration, Op};
 use serde_json::{Value, json};
 
 use super::did::{self, All, Did, seconds};
+use super::evicted::{self, Reads};
 use super::shares::{self, By, Share, Waits};
 use super::show;
 
@@ -153,6 +154,7 @@ impl Look<'_> {
             "outstanding": outstanding,
             "connections": self.connections,
             "latency": self.latency(),
+            "cache": self.evicted(),
             "causes": causes.iter().map(|Cause { name, part, says }| json!({
                 "cause": name,
                 "part": part,
@@ -191,6 +193,16 @@ impl Look<'_> {
             Room::Enough => mine,
         };
         Some(json!({"group": path, "target_us": target.as_nanos() as f64 / 1000.0, "met": met, "says": says}))
+    }
+
+    /// What is to be said of its reads through the page cache, if something is.
+    fn evicted(&self) -> Option<String> {
+        let reads = |path| {
+            let [before, now] = self.on_disk.all.cache(path);
+            Reads { path, before, now }
+        };
+        let others: Vec<_> = self.on_disk.all.paths().filter(|path| *path != self.tenant).map(reads).collect();
+        evicted::says(reads(self.tenant), &others, self.seconds, |path| self.role.sees(path))
     }
 
     /// What the tenant had of the disk, and was due.

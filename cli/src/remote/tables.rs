@@ -159,6 +159,9 @@ pub(super) fn why_each(value: &Value) -> String {
         if let Some(helps) = one["helps"].as_str() {
             let _ = writeln!(out, "  {}", printable(helps));
         }
+        if let Some(says) = one["cache"].as_str() {
+            let _ = writeln!(out, "  {}", printable(says));
+        }
     }
     out
 }
@@ -196,6 +199,9 @@ fn why_of(name: &str, value: &Value) -> String {
     }
     for cause in value["causes"].as_array().into_iter().flatten().skip(1) {
         let _ = writeln!(out, "  {:>4}  {}", percent(&cause["part"]), text(&cause["says"]));
+    }
+    if let Some(says) = value["cache"].as_str() {
+        let _ = writeln!(out, "  {}", printable(says));
     }
     if let Some(says) = value["latency"]["says"].as_str() {
         let _ = writeln!(out, "  {says}");

@@ -121,6 +121,11 @@ impl PeakRate {
         moved
     }
 
+    /// So many sectors went to the device, and memory answered them (queue.19).
+    pub const fn took_back(&mut self, sectors: u64) {
+        self.sectors = self.sectors.saturating_sub(sectors);
+    }
+
     /// A request ended.
     #[inline]
     pub const fn ended(&mut self, now: Instant) {

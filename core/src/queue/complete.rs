@@ -5,12 +5,19 @@
 //!     a flush, and a write that is durable at once (sequence.6), is under way no more. The problem: `cfq` and `bfq` let one direction
 //!     or stream go when another's requests have ended, and a lower class goes when no higher one is in the device. One request that
 //!     never ended kept all others waiting, and of one flush that never ended nobody learned what others cost ([`pace`](crate::learn::pace)).
+//! queue.19  A read that memory above the disk answers (the page cache) is no work of the disk. The problem: a hundred sandboxes read one
+//!     base. Nine of ten reads cost a copy, and a scheduler that charges them as disk time, or learns from them, takes the disk for ten
+//!     times as fast, and the tenant whose reads miss for one that has had more than its share.
+//!     One that memory has answered before it is submitted ([`Flags::CACHED`]) passes the ceilings, and then ends: it takes no tag, and no
+//!     scheduler hears of it. One that memory did not have then ([`Flags::MISSED`]) and has when it goes to the device, because
+//!     another read of the same data came first, teaches a scheduler nothing ([`Queue::handle_cached`]), and `fair` pays it back. A request of several parts counts as
+//!     cached if all of it was. Both are counted ([`Stats::cache`](crate::stats::Stats::cache)).
 
 use super::flush_sequence::Stage;
 use super::waits::divide;
 use super::{BioState, Finished, NIL, Queue, Request, SegmentNode, State};
 use crate::group::ContextId;
-use crate::sched::{RequestId, Waiting};
+use crate::sched::{RequestEnd, RequestId, Waiting};
 use crate::trace::Action;
 use crate::waits::Part;
 use crate::{Bio, Duration, Errno, Flags, Instant, Op, Outcome, Tag};
@@ -21,6 +28,11 @@ impl Queue {
     /// # Panics
     /// If `tag` is not in flight.
     pub fn handle_completion(&mut self, now: Instant, tag: Tag, outcome: Outcome) {
+        self.complete(now, tag, outcome, false);
+    }
+
+    #[inline(always)]
+    fn complete(&mut self, now: Instant, tag: Tag, outcome: Outcome, cached: bool) {
         let id = self.device.take_back(&self.settings, &mut self.requests, tag);
         self.device.busy_until = None; // queue.7
         let request = &self.requests[id.0];
@@ -33,6 +45,7 @@ impl Queue {
         let Request { waiting: Waiting { op, extent, .. }, first: mut segment, .. } = *request;
         let outcome = if op == Op::Read { outcome } else { self.settle(now, id, outcome) };
         while segment.bio != NIL {
+            self.requests.bios[segment.bio].missed |= !cached;
             self.end_segment(now, segment.bio, outcome, id);
             segment = match segment.next {
                 NIL => SegmentNode::NONE,
@@ -42,15 +55,39 @@ impl Queue {
         self.requests.free(id.0);
         let request = &self.requests[id.0];
         if op != Op::Flush && matches!(request.state, State::InFlight(_)) {
-            self.scheduler.tell_ended(now, request, outcome == Outcome::Done); // queue.17
+            let end = match outcome {
+                Outcome::Done if cached => RequestEnd::Cached, // queue.19
+                Outcome::Done => RequestEnd::Done,
+                Outcome::Failed(_) => RequestEnd::Failed,
+            };
+            self.scheduler.tell_ended(now, request, end); // queue.17
         }
-        if self.promises.have_floors() {
+        if self.promises.have_floors() && !cached {
             self.promises.seen.count(now, extent.bytes(), self.scheduler.is_below_floor()); // queue.16
         }
         if self.groups.are_leaving() {
             self.let_go(now); // queue.11
         }
         self.made_room(now);
+    }
+
+    /// As [`Queue::handle_completion`] of a read that succeeded: memory above the disk has answered all of it (queue.19).
+    ///
+    /// # Panics
+    /// If `tag` is not in flight.
+    pub fn handle_cached(&mut self, now: Instant, tag: Tag) {
+        self.complete(now, tag, Outcome::Done, true);
+    }
+
+    /// A read that memory had answered before it was submitted ends (queue.19).
+    #[inline(never)]
+    pub(super) fn was_cached(&mut self, now: Instant, row: &BioState) {
+        if self.trace.is_on() {
+            self.trace.note(&self.groups, now, Action::Completed, &self.groups.waiting(&row.bio));
+        }
+        let news = self.groups.stream_mut(row.bio.stream).ended(now, row);
+        self.promises.answered(now, row, &self.groups, &mut self.scheduler);
+        self.contexts.tell(row.context, news);
     }
 
     /// The device could not take the request that holds `tag` now; it will be offered again (queue.7).
@@ -85,7 +122,7 @@ impl Queue {
                     self.scheduler.requeue(now, &waiting);
                 } else {
                     // It is new to the present scheduler, or to the group that its stream is in now (queue.9).
-                    self.scheduler.tell_ended(now, &before, false);
+                    self.scheduler.tell_ended(now, &before, RequestEnd::Failed);
                     self.scheduler.insert(now, &waiting);
                 }
             }
@@ -129,7 +166,7 @@ impl Queue {
                     self.scheduler.tell_flush_ended(now, &before, Duration::ZERO);
                 }
                 if op != Op::Flush {
-                    self.scheduler.tell_ended(now, &before, false); // queue.17
+                    self.scheduler.tell_ended(now, &before, RequestEnd::Failed); // queue.17
                 }
             }
         }

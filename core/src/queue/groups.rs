@@ -25,7 +25,7 @@ use crate::list::NIL;
 use crate::sched::{RequestId, Waiting};
 use crate::stats::Stats;
 use crate::waits::{Clock, Part, Share, Stamp};
-use crate::{Bio, Duration, Instant, Op, Sector};
+use crate::{Bio, Duration, Flags, Instant, Op, Outcome, Sector};
 
 /// A stream, as the queue knows it.
 pub struct StreamState {
@@ -138,13 +138,19 @@ impl StreamState {
     /// A bio of it has ended: the news.
     #[inline(always)]
     pub(super) fn ended(&mut self, now: Instant, bio: &BioState) -> Finished {
-        let BioState { bio: Bio { op, extent, token, .. }, asked, outcome, timed_out, .. } = *bio;
+        let BioState { bio: Bio { op, flags, extent, token, .. }, asked, outcome, timed_out, missed, .. } = *bio;
         self.closed(now);
         if timed_out {
             return Finished::Released(token);
         }
         self.stats.ended(op, extent.bytes(), outcome, now.since(asked));
-        if op.has_payload() {
+        let mut is_hit = false;
+        if op == Op::Read && flags.intersects(Flags::CACHED.with(Flags::MISSED)) && outcome == Outcome::Done {
+            is_hit = !missed;
+            self.stats.passed_cache(extent.bytes(), is_hit);
+        }
+        // What memory answers is no place of the disk's.
+        if op.has_payload() && !is_hit {
             if extent.start.0.abs_diff(self.after.0) <= Model::FAR {
                 self.stats.near(op);
             }

@@ -69,6 +69,8 @@ pub(super) struct BioState {
     /// Segments that have not ended, and one more while all of it, or a rest, waits to be cut.
     pub(super) remaining: u32,
     pub(super) outcome: Outcome,
+    /// A part of it was not answered by memory (queue.19).
+    pub(super) missed: bool,
     pub(super) timed_out: bool,
 }
 

@@ -64,7 +64,7 @@ impl Queue {
             state.habit.note(bio.op);
         }
         let Stream { group, priority, context } = state.stream;
-        let number = self.requests.bios.insert(|_| BioState {
+        let row = BioState {
             bio: *bio,
             context,
             asked,
@@ -73,8 +73,13 @@ impl Queue {
             stage: Stage::Data { durable: false },
             remaining: 1,
             outcome: Outcome::Done,
+            missed: false,
             timed_out: false,
-        });
+        };
+        if bio.op == Op::Read && bio.flags.contains(Flags::CACHED) {
+            return self.was_cached(now, &row);
+        }
+        let number = self.requests.bios.insert(|_| row);
         let Bio { op, flags, extent, stream, .. } = *bio;
         if op == Op::Flush || flags.intersects(Flags::FUA.with(Flags::PREFLUSH)) {
             return self.begin(now, number);

@@ -12,7 +12,7 @@ use core::ops::{Deref, DerefMut};
 
 use super::{Queue, Request, State};
 use crate::group::StreamId;
-use crate::sched::{Kind, Learned, Scheduler, Served, Setup};
+use crate::sched::{Kind, Learned, RequestEnd, Scheduler, Served, Setup};
 use crate::{Duration, Instant, Op};
 
 /// The scheduler that a queue has at present, and what came before it.
@@ -62,9 +62,9 @@ impl Present {
 
     /// Tells it that a request is in the device no more: all of it, if it dispatched it (queue.12).
     #[inline]
-    pub(super) fn tell_ended(&mut self, now: Instant, request: &Request, ok: bool) {
+    pub(super) fn tell_ended(&mut self, now: Instant, request: &Request, end: RequestEnd) {
         if request.generation == self.generation {
-            self.completed(now, &Served { request: request.waiting, dispatched: request.dispatched, ok });
+            self.completed(now, &Served { request: request.waiting, dispatched: request.dispatched, end });
         } else {
             self.other_ended();
         }

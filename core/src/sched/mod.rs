@@ -117,8 +117,27 @@ pub struct Served {
     pub request: Waiting,
     /// When it went to the device.
     pub dispatched: Instant,
-    /// Whether it succeeded.
-    pub ok: bool,
+    /// How it ended.
+    pub end: RequestEnd,
+}
+
+/// How a request ended, as far as it tells of the device.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum RequestEnd {
+    /// The device did it.
+    Done,
+    /// It failed: that says nothing of what the device can do.
+    Failed,
+    /// Memory above the disk had it: the device did nothing, so nothing is learned of it (queue.19).
+    Cached,
+}
+
+impl Served {
+    /// Whether the device did it.
+    #[must_use]
+    pub const fn ok(&self) -> bool {
+        matches!(self.end, RequestEnd::Done)
+    }
 }
 
 /// A scheduler in the registry: what others know of it without one at hand. Each scheduler's file has its own, as `ENTRY`.

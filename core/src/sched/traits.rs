@@ -22,7 +22,7 @@ pub trait Scheduler: Membership + Merge + Charge + Tune + Report + Send {
     /// Takes back, to be dispatched first, a request that the device could not take.
     ///
     /// The request was dispatched before and is not new: it is not charged again and does not get a new deadline. It is in
-    /// the group of its stream: where that has moved meanwhile, the scheduler is told of a failure ([`Served::ok`]) where it
+    /// the group of its stream: where that has moved meanwhile, the scheduler is told of a failure ([`Served::end`]) where it
     /// was charged, and of a new request where its stream is now, instead.
     fn requeue(&mut self, now: Instant, request: &Waiting);
 

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use fairlift_core::model::Character;
 use fairlift_core::sched::traits::*;
-use fairlift_core::sched::{Kind, Next, RequestId, Served, Setup, Side, Waiting};
+use fairlift_core::sched::{Kind, Next, RequestEnd, RequestId, Served, Setup, Side, Waiting};
 use fairlift_core::time::{ms, secs, us};
 use fairlift_core::tunable::Range;
 use fairlift_core::{
@@ -226,7 +226,8 @@ impl Run {
                 let moved = (request.group, request.priority) != (group, priority);
                 if moved {
                     // As the queue tells it: it ended, and a new one came.
-                    self.scheduler.completed(self.now, &Served { request, dispatched: self.now, ok: false });
+                    self.scheduler
+                        .completed(self.now, &Served { request, dispatched: self.now, end: RequestEnd::Failed });
                     (request.group, request.priority) = (group, priority);
                     self.scheduler.insert(self.now, &request);
                 } else {
@@ -404,7 +405,7 @@ impl Run {
         let Some(id) = Self::nth(&self.out, nth) else { return };
         let request = self.out.remove(&id).unwrap();
         self.free.push(id);
-        self.scheduler.completed(self.now, &Served { request, dispatched: self.now, ok: true });
+        self.scheduler.completed(self.now, &Served { request, dispatched: self.now, end: RequestEnd::Done });
     }
 
     fn set(&mut self, knob: usize, end: u8) {

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use fairlift_core::model::Character;
 use fairlift_core::sched::bfq::{Bfq, QUANTUM, Settings};
 use fairlift_core::sched::traits::*;
-use fairlift_core::sched::{Next, RequestId, Served, Setup, Side, Waiting};
+use fairlift_core::sched::{Next, RequestEnd, RequestId, Served, Setup, Side, Waiting};
 use fairlift_core::time::{ms, secs, us};
 use fairlift_core::trace::Note;
 use fairlift_core::{
@@ -150,7 +150,7 @@ impl Bench {
         let (request, dispatched) = self.in_device.remove(&id).expect("it is in the device");
         self.free.push(id);
         self.ended += 1;
-        self.bfq.completed(self.now, &Served { request, dispatched, ok: true });
+        self.bfq.completed(self.now, &Served { request, dispatched, end: RequestEnd::Done });
     }
 
     /// Time passes, until the end of a hold if that is sooner and nothing else can happen.

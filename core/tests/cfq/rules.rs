@@ -3,7 +3,7 @@
 use fairlift_core::model::Character;
 use fairlift_core::sched::cfq::{Cfq, Settings};
 use fairlift_core::sched::traits::*;
-use fairlift_core::sched::{Next, RequestId, Served, Setup, Waiting};
+use fairlift_core::sched::{Next, RequestEnd, RequestId, Served, Setup, Waiting};
 use fairlift_core::time::{ms, secs, us};
 use fairlift_core::trace::Note;
 use fairlift_core::{
@@ -115,7 +115,7 @@ fn a_stream_that_sends_all_at_once_and_asks_again_leaves_others_their_turns() {
             waiting.push((other, ask(&mut cfq, at(round), other)));
         }
         for (id, request) in sent {
-            cfq.completed(at(round + 1), &Served { request, dispatched: at(round), ok: true });
+            cfq.completed(at(round + 1), &Served { request, dispatched: at(round), end: RequestEnd::Done });
             if id < 4 {
                 free.push(id);
             } else {
@@ -522,7 +522,7 @@ fn what_was_turned_back_moves_with_its_stream_and_its_old_group_can_go() {
     sim.cfq.remove_group(sim.now, old);
     request.group = new;
     assert_eq!(sim.cfq.dispatch(sim.now), Next::Request(RequestId(0)));
-    sim.cfq.completed(sim.now, &Served { request, dispatched: sim.now, ok: true });
+    sim.cfq.completed(sim.now, &Served { request, dispatched: sim.now, end: RequestEnd::Done });
     sim.cfq.remove_stream(StreamId(0));
     sim.cfq.remove_group(sim.now, new);
     assert!(sim.cfq.is_empty());
@@ -572,7 +572,7 @@ fn reads_and_writes_that_wait_move_with_their_stream_and_those_of_others_stay() 
     for _ in 0..3 {
         let Next::Request(id) = sim.cfq.dispatch(sim.now) else { panic!("all of them go") };
         let request = requests[id.0 as usize];
-        sim.cfq.completed(sim.now, &Served { request, dispatched: sim.now, ok: true });
+        sim.cfq.completed(sim.now, &Served { request, dispatched: sim.now, end: RequestEnd::Done });
         if id == RequestId(2) {
             sim.cfq.remove_stream(StreamId(1));
             sim.cfq.remove_group(sim.now, old);

@@ -3,7 +3,7 @@
 use fairlift_core::model::Character;
 use fairlift_core::sched::cfq::{Cfq, Settings};
 use fairlift_core::sched::traits::*;
-use fairlift_core::sched::{Next, RequestId, Served, Setup, Waiting};
+use fairlift_core::sched::{Next, RequestEnd, RequestId, Served, Setup, Waiting};
 use fairlift_core::time::ms;
 use fairlift_core::{
     ContextId, Duration, Extent, Flags, Group, GroupId, Instant, Op, Priority, PriorityClass, Sector, Stream, StreamId,
@@ -264,7 +264,7 @@ impl Sim {
     fn end(&mut self) {
         while let Some(at) = self.in_device.iter().position(|one| one.ends <= self.now) {
             let InDevice { client: index, request, dispatched, .. } = self.in_device.remove(at);
-            self.cfq.completed(self.now, &Served { request, dispatched, ok: true });
+            self.cfq.completed(self.now, &Served { request, dispatched, end: RequestEnd::Done });
             self.free.push(request.id.0);
             let client = &mut self.clients[index];
             let asked = self.asked[request.id.0 as usize];

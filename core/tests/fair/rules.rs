@@ -3,7 +3,7 @@
 
 use fairlift_core::sched::fair::{Fair, Settings};
 use fairlift_core::sched::traits::*;
-use fairlift_core::sched::{Next, RequestId, Served, Setup, Waiting};
+use fairlift_core::sched::{Next, RequestEnd, RequestId, Served, Setup, Waiting};
 use fairlift_core::time::{ms, us};
 use fairlift_core::{
     ContextId, Duration, Extent, Flags, Group, GroupId, Instant, Op, Priority, PriorityClass, Sector, Stream, StreamId,
@@ -89,7 +89,7 @@ impl Hand {
     /// The request that has been in the device for longest ends.
     pub(crate) fn ends(&mut self) {
         let request = self.out.remove(0);
-        self.fair.completed(self.now, &Served { request, dispatched: self.now, ok: true });
+        self.fair.completed(self.now, &Served { request, dispatched: self.now, end: RequestEnd::Done });
     }
 
     /// Whose requests go next, one after the other.
@@ -139,7 +139,7 @@ impl Hand {
             self.now += us(100);
             while let Some(request) = (!self.out.is_empty()).then(|| self.out.remove(0)) {
                 let dispatched = Instant::from_nanos(self.now.as_nanos() - 100_000);
-                self.fair.completed(self.now, &Served { request, dispatched, ok: true });
+                self.fair.completed(self.now, &Served { request, dispatched, end: RequestEnd::Done });
                 while self.goes().is_some() {}
             }
             assert!(round < each && self.waiting.is_empty());

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BinaryHeap};
 
 use fairlift_core::sched::fair::{Fair, Settings};
 use fairlift_core::sched::traits::*;
-use fairlift_core::sched::{Next, RequestId, Served, Setup, Waiting};
+use fairlift_core::sched::{Next, RequestEnd, RequestId, Served, Setup, Waiting};
 use fairlift_core::time::us;
 use fairlift_core::{
     ContextId, Duration, Extent, Flags, Group, GroupId, Instant, Op, Priority, Sector, Stream, StreamId, Weight,
@@ -365,7 +365,7 @@ impl Sim {
         for id in if is_answered { std::mem::take(&mut self.ended) } else { vec![] } {
             let Told { client, request, asked, dispatched } =
                 self.told[id as usize].take().expect("it is in the device");
-            self.fair.completed(self.now, &Served { request, dispatched, ok: true });
+            self.fair.completed(self.now, &Served { request, dispatched, end: RequestEnd::Done });
             self.answered(client, request.group, asked);
             self.free.push(id);
             let one = &mut self.clients[client];

@@ -90,7 +90,7 @@ impl Scheduler for Witness {
     fn completed(&mut self, now: Instant, served: &Served) {
         assert_eq!(self.out.remove(&served.request.id), Some(served.request), "it ends as it went (Q9, Q12)");
         let Waiting { stream, group, .. } = served.request;
-        let how = if served.ok { "done" } else { "failed" };
+        let how = if served.ok() { "done" } else { "failed" };
         self.note(format!("request of stream {} in group {} {how}", stream.0, group.0));
         self.inner.completed(now, served);
     }

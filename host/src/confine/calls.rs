@@ -16,6 +16,8 @@ use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule, TargetArch,
 };
 
+use crate::kernel::call::CACHESTAT;
+
 /// Calls that may be made with any arguments: what for, and which.
 const GROUPS: &[(&str, &[c_long])] = &[
     (
@@ -26,6 +28,7 @@ const GROUPS: &[(&str, &[c_long])] = &[
             libc::SYS_mremap,
             libc::SYS_madvise,
             libc::SYS_mincore,
+            CACHESTAT,
             libc::SYS_memfd_create,
         ],
     ),

@@ -49,8 +49,8 @@ use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time;
 
 use fairlift_core::{Errno, Flags, Limits, Op, Outcome, Sector};
@@ -82,6 +82,8 @@ pub(crate) struct File {
     kind: FileKind,
     direct: bool,
     way: Way,
+    /// What of it is in the page cache; unset while it is read past that.
+    peek: OnceLock<Peek>,
     trusted: bool,
     read_only: bool,
     /// What it begins as, though nobody said that it is raw (open.4).
@@ -99,7 +101,7 @@ enum Way {
     /// Through io_uring: the file system takes requests without blocking the worker, or says so.
     Ring,
     /// By threads that wait (file.6); reads are tried before.
-    Helpers(Peek),
+    Helpers,
 }
 
 impl fmt::Display for Way {
@@ -107,7 +109,7 @@ impl fmt::Display for Way {
         match self {
             Self::Inline => f.write_str("it lives in RAM, and is served at once"),
             Self::Ring => f.write_str("served by the engine"),
-            Self::Helpers(peek) => write!(f, "served by helper threads, {peek}"),
+            Self::Helpers => f.write_str("served by helper threads"),
         }
     }
 }
@@ -143,10 +145,15 @@ impl File {
         let way = match (in_ram, trusted) {
             (true, _) => Way::Inline,
             (false, true) => Way::Ring,
-            (false, false) => Way::Helpers(Peek::new(&file, &metadata, size, direct)),
+            (false, false) => Way::Helpers,
         };
+        let peek = OnceLock::new();
+        if !direct && !in_ram {
+            _ = peek.set(Peek::new(&file, &metadata, size));
+        }
         let io = if direct { format!("direct, in blocks of {block}") } else { "through the page cache".into() };
-        tracing::info!(path = %path.display(), size, read_only, "opened: {io} ({why}); {way}");
+        let cached = peek.get().map_or_else(String::new, |peek| format!(", {peek}"));
+        tracing::info!(path = %path.display(), size, read_only, "opened: {io} ({why}); {way}{cached}");
         Ok(Self {
             path: path.to_owned(),
             size: AtomicU64::new(size),
@@ -156,6 +163,7 @@ impl File {
             kind,
             direct,
             way,
+            peek,
             trusted,
             read_only,
             foreign,
@@ -203,7 +211,11 @@ impl File {
             let flags = rustix::fs::fcntl_getfl(&self.file)?;
             rustix::fs::fcntl_setfl(&self.file, flags - rustix::fs::OFlags::DIRECT)
         };
-        let cached = if direct || !self.direct { Ok(()) } else { cached() };
+        let is_past = direct || !self.direct;
+        let cached = if is_past { Ok(()) } else { cached() };
+        if !is_past && let Ok(metadata) = self.file.metadata() {
+            _ = self.peek.set(Peek::new(&self.file, &metadata, self.size.load(Ordering::Relaxed)));
+        }
         if let Err(error) = shared.map_err(io::Error::from).and(cached.map_err(Into::into)) {
             tracing::debug!(path = %self.path.display(), %error, "it stays as it was opened");
         }
@@ -218,10 +230,10 @@ impl File {
         match (&self.way, act) {
             (Way::Ring, Act::Write) if !self.direct => Some(Order::Ordered),
             (Way::Ring | Way::Inline, _) => None,
-            (Way::Helpers(_), Act::Read) => Some(Order::Concurrent),
-            (Way::Helpers(_), Act::Write) if self.direct => Some(Order::Concurrent),
-            (Way::Helpers(_), Act::Write | Act::Allocate) => Some(Order::Ordered),
-            (Way::Helpers(_), Act::Sync) => Some(Order::Alone),
+            (Way::Helpers, Act::Read) => Some(Order::Concurrent),
+            (Way::Helpers, Act::Write) if self.direct => Some(Order::Concurrent),
+            (Way::Helpers, Act::Write | Act::Allocate) => Some(Order::Ordered),
+            (Way::Helpers, Act::Sync) => Some(Order::Alone),
         }
     }
 
@@ -230,11 +242,14 @@ impl File {
     /// # Safety
     /// The memory is valid, and nobody else's.
     unsafe fn read_now(&self, iovecs: &[libc::iovec], at: u64, len: u64) -> Option<usize> {
-        match &self.way {
-            // SAFETY: the memory is the caller's promise.
-            Way::Helpers(peek) => unsafe { peek.read(&self.file, iovecs, at, len) },
-            Way::Inline | Way::Ring => None,
-        }
+        // SAFETY: the memory is the caller's promise.
+        unsafe { self.peek.get()?.read(&self.file, iovecs, at, len) }
+    }
+
+    /// Whether all of a range is in the page cache; `Some(false)` too where only a read tells (peek.4). `None`: it is read past the cache.
+    fn has_cached(&self, at: u64, len: u64) -> Option<bool> {
+        let peek = self.peek.get().filter(|peek| !matches!(peek, Peek::Never))?;
+        Some(peek.has(&self.file, at, len).unwrap_or(false))
     }
 
     /// How many of the bytes from `at` on are the file's, not those that fill up its last sector (file.9).
@@ -352,12 +367,6 @@ impl Device for File {
         Ok(run_of(at, len, data, hole))
     }
 
-    fn will_need(&self, at: u64, len: u64) {
-        if !self.direct && !self.needs_helpers() {
-            sys::will_need(&self.file, at, len);
-        }
-    }
-
     fn flush_now(&self) -> io::Result<()> {
         self.look();
         match self.kind {
@@ -391,7 +400,7 @@ impl Device for File {
 
     /// Whether helper threads read it, so that few requests at once are enough to keep it busy.
     fn needs_helpers(&self) -> bool {
-        matches!(self.way, Way::Helpers(_))
+        matches!(self.way, Way::Helpers)
     }
 
     fn descriptor(&self) -> Option<RawFd> {

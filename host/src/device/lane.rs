@@ -72,6 +72,8 @@ pub(crate) struct Io<'a> {
     pub(crate) notifiers: &'a Arc<Notifiers>,
     /// Requests that ended.
     pub(crate) ended: &'a mut Vec<(Tag, Outcome)>,
+    /// Reads that memory above the disk answered, though it did not when it was asked first ([`Flags::MISSED`]).
+    pub(crate) cached: &'a mut Vec<Tag>,
     /// Requests that the device could not take now: they will be offered again.
     pub(crate) busy: &'a mut Vec<Tag>,
     /// Maps that were told, in the memory of their tickets, or could not be.
@@ -99,6 +101,17 @@ pub(crate) type Tell<'a> = &'a dyn Fn(ContextId, u64);
 
 /// A worker's side of a device.
 pub(crate) trait Lane: Send {
+    /// Whether reads pass through memory above the disk that can be asked.
+    fn peeks(&self) -> bool {
+        false
+    }
+
+    /// Reads what memory above the disk has, before the read is scheduled: `Some(true)`: all of it is done. `Some(false)`: it is to be
+    /// scheduled. `None`: it does not pass through such memory.
+    fn peek(&mut self, _tickets: &mut Tickets, _request: &Request, _segments: &[Segment]) -> Option<bool> {
+        None
+    }
+
     /// Takes requests, with all pieces of their memory in the same order; answers those that it can answer now.
     fn queue(&mut self, io: &mut Io<'_>, now: Instant, requests: &[Request], segments: &[Segment]);
 

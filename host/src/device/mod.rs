@@ -176,9 +176,6 @@ pub(crate) trait Device: Send + Sync {
         Err(io::ErrorKind::Unsupported.into())
     }
 
-    /// A range will be read soon.
-    fn will_need(&self, _at: u64, _len: u64) {}
-
     /// Makes durable all that was written; blocks.
     fn flush_now(&self) -> io::Result<()> {
         Ok(())

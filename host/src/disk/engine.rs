@@ -19,9 +19,12 @@ mod stuck;
 use std::sync::Arc;
 use std::task::Waker;
 
+use fairlift_core::queue::Segment;
 use fairlift_core::stats::Stats;
 use fairlift_core::waits;
-use fairlift_core::{Bio, ContextId, Duration, Extent, Instant, Op, Outcome, Sector, Stream, StreamId, Tag};
+use fairlift_core::{
+    Bio, Bytes, ContextId, Duration, Extent, Flags, Instant, Op, Outcome, Sector, Stream, StreamId, Tag,
+};
 
 pub(crate) use super::exchange::News;
 use super::exchange::{Asked, Exchange, Member};
@@ -29,7 +32,7 @@ use super::handover::Found;
 use super::queues::Queues;
 use super::tag_wait::TagWait;
 use super::{Disk, Disks, Place, Registered};
-use crate::device::lane::{Address, Completed, Gone, Io, Lane, Map};
+use crate::device::lane::{Address, Completed, Gone, Io, Lane, Map, Request};
 use crate::kernel::buffer::Pool;
 use crate::kernel::helpers::{Done, Helpers};
 use crate::kernel::notify::Notifiers;
@@ -58,6 +61,8 @@ struct Side {
     held: Vec<Option<Registered>>,
     /// The places of those that answer by the clock.
     timed: Vec<usize>,
+    /// Reads of some pass through memory above the disk.
+    peeks: bool,
     /// Writes claim their blocks ([`blocks`](super::blocks)).
     claims: bool,
     /// They do so when what the queue has has ended.
@@ -122,6 +127,7 @@ macro_rules! io {
             helpers: &$engine.helpers,
             notifiers: &$engine.notifiers,
             ended: &mut $side.exchange.ended,
+            cached: &mut $side.exchange.cached,
             busy: &mut $side.exchange.busy,
             mapped: &mut $engine.mapped,
             launch: false,
@@ -295,7 +301,9 @@ impl Engine {
     #[inline]
     pub(crate) fn submit_late(&mut self, disk: usize, bio: Bio, waited: Duration, part: waits::Part) {
         let at = Instant::from_nanos(self.now.as_nanos().saturating_sub(waited.as_nanos()));
-        let (side, asked) = (&mut self.sides[disk], Asked { bio, at, part });
+        let side = &mut self.sides[disk];
+        let bio = if side.peeks && bio.op == Op::Read { side.peek(&mut self.tickets, bio) } else { bio };
+        let asked = Asked { bio, at, part };
         if side.claims && changes(bio.op) {
             return self.submit_claimed(disk, asked);
         }
@@ -581,7 +589,7 @@ impl Engine {
 
     fn mark_if_answered(&mut self, number: usize) {
         let side = &self.sides[number];
-        if !side.exchange.ended.is_empty() || !side.exchange.busy.is_empty() || !self.mapped.is_empty() {
+        if side.exchange.has_answers() || !self.mapped.is_empty() {
             self.mark(number);
         }
     }
@@ -601,6 +609,7 @@ impl Side {
             handover: if epoch % 2 == 1 { Handover::Frozen } else { Handover::Open },
             places: Arc::default(),
             timed: Vec::new(),
+            peeks: false,
             claims,
             settling: false,
             lanes: Vec::new(),
@@ -683,10 +692,27 @@ impl Side {
         let (worker, disk, file) = (context, number, *file);
         self.lanes[place] =
             Arc::clone(device).lane(Address { worker, disk, place, file, is_beside: false, io_timeout });
+        self.peeks |= self.lanes[place].peeks();
         if self.lanes[place].is_by_the_clock() {
             self.timed.push(place);
             Ring::be_punctual();
         }
+    }
+
+    /// A read, with what memory above the disk says of it (queue.19): no client sets these flags.
+    fn peek(&mut self, tickets: &mut Tickets, bio: Bio) -> Bio {
+        let Bio { op, extent, token, .. } = bio;
+        let flags = bio.flags.without(Flags::CACHED.with(Flags::MISSED));
+        let (place, at) = Place::locate(&self.places, extent);
+        let bytes = extent.bytes();
+        let request = Request { tag: Tag(0), op, flags, at, bytes: bytes.get(), place, segments: 1 };
+        let segment = Segment { token, offset: Bytes(0), bytes };
+        let told = match self.lanes.get_mut(place).and_then(|lane| lane.peek(tickets, &request, &[segment])) {
+            Some(true) => Flags::CACHED,
+            Some(false) => Flags::MISSED,
+            None => Flags::NONE,
+        };
+        Bio { flags: flags | told, ..bio }
     }
 
     /// Requests that its devices have of the worker.
@@ -706,7 +732,7 @@ impl Side {
 
     /// Whether the queue knows all that the lanes have answered.
     fn is_at_rest(&self) -> bool {
-        self.completed.is_empty() && self.exchange.ended.is_empty() && self.exchange.busy.is_empty()
+        self.completed.is_empty() && !self.exchange.has_answers()
     }
 
     /// Makes ready to wait for tags, where they are shared.

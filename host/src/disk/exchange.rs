@@ -34,6 +34,7 @@ pub(super) struct Exchange {
     pub(super) full: bool,
     /// What the devices have answered since the last turn.
     pub(super) ended: Vec<(Tag, Outcome)>,
+    pub(super) cached: Vec<Tag>,
     pub(super) busy: Vec<Tag>,
     /// What to do for the devices, and all its segments in that order.
     pub(super) requests: Vec<Request>,
@@ -85,6 +86,7 @@ impl Exchange {
             replied: Vec::with_capacity(64),
             full: false,
             ended: Vec::with_capacity(depth),
+            cached: Vec::new(),
             busy: Vec::new(),
             requests: Vec::with_capacity(depth),
             segments: Vec::with_capacity(depth * 4),
@@ -93,12 +95,20 @@ impl Exchange {
         }
     }
 
+    /// Whether the devices have answered something since the last turn.
+    pub(super) fn has_answers(&self) -> bool {
+        !self.ended.is_empty() || !self.cached.is_empty() || !self.busy.is_empty()
+    }
+
     /// Tells the queue what the devices have answered, and that its time has come; how many tags it gets back.
     #[inline]
     pub(super) fn complete(&mut self, queue: &mut Queue, now: Instant) -> usize {
-        let came = self.ended.len() + self.busy.len();
+        let came = self.ended.len() + self.cached.len() + self.busy.len();
         for (tag, outcome) in self.ended.drain(..) {
             queue.handle_completion(now, tag, outcome);
+        }
+        for tag in self.cached.drain(..) {
+            queue.handle_cached(now, tag);
         }
         for tag in self.busy.drain(..) {
             queue.handle_busy(now, tag);

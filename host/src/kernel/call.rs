@@ -98,6 +98,9 @@ pub(crate) enum Pieces {
     Many { iovecs: *const libc::iovec, count: u32 },
 }
 
+/// The number of `cachestat`, for which the C library has no name yet; the same wherever Linux has it but on alpha.
+pub(crate) const CACHESTAT: libc::c_long = 451;
+
 /// The kernel takes no more pieces of memory in one system call (`UIO_MAXIOV`).
 pub(crate) const PIECES: usize = 1024;
 

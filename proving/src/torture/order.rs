@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use fairlift_core::sched::deadline::{Deadline, Settings};
 use fairlift_core::sched::traits::*;
-use fairlift_core::sched::{Next, RequestId, Served, Waiting};
+use fairlift_core::sched::{Next, RequestEnd, RequestId, Served, Waiting};
 use fairlift_core::time::{ms, us};
 use fairlift_core::{
     Direction, Duration, Extent, Flags, GroupId, Instant, Op, Priority, PriorityClass, Sector, StreamId,
@@ -187,7 +187,7 @@ pub(super) fn go(seed: u64, steps: &mut dyn Iterator<Item = u64>) -> Tried {
             10..13 if !model.out.is_empty() => {
                 let at = random.below(model.out.len() as u64) as usize;
                 let request = model.out.swap_remove(at);
-                real.completed(now, &Served { request, dispatched: now, ok: true });
+                real.completed(now, &Served { request, dispatched: now, end: RequestEnd::Done });
                 free.push(request.id.0);
                 places.remove(&request.extent.start.0);
             }
@@ -204,7 +204,7 @@ pub(super) fn go(seed: u64, steps: &mut dyn Iterator<Item = u64>) -> Tried {
             }
             Ok(false) => {
                 for request in std::mem::take(&mut model.out) {
-                    real.completed(now, &Served { request, dispatched: now, ok: true });
+                    real.completed(now, &Served { request, dispatched: now, end: RequestEnd::Done });
                 }
             }
             Err(broken) => return (tally, Err(broken)),

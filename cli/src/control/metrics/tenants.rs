@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 use fairlift::control::view::GroupView;
 use fairlift_core::ceiling::{Bounds, Rates};
 use fairlift_core::objective::{Room, Standing};
-use fairlift_core::stats::{Histogram, Stats};
+use fairlift_core::stats::{Cache, Histogram, Stats};
 use fairlift_core::waits::Part;
 use fairlift_core::{Duration, Op};
 
@@ -134,6 +134,7 @@ type Described<F> = (&'static str, &'static str, F);
 type OfRow = fn(&TenantRow<'_>) -> Option<f64>;
 type OfGroup = fn(&GroupView) -> Duration;
 type OfStats = fn(&Stats, Op) -> u64;
+type OfCache = fn(&Cache) -> u64;
 type OfBounds = fn(&Bounds) -> Rates;
 
 /// All of the tenants' metrics.
@@ -141,6 +142,7 @@ pub(super) fn text(rows: &[TenantRow<'_>], bounds: &[(&String, &Bounds)], format
     let lines: usize = rows.iter().map(|row| 10 + 30 * row.operations.len()).sum();
     let mut out = Lines { text: String::with_capacity(8192 + 112 * lines), format, name: "", suffix: "" };
     of_tenants(rows, &mut out);
+    of_cache(rows, &mut out);
     of_bounds(bounds, &mut out);
     of_operations(rows, &mut out);
     out.text
@@ -204,6 +206,35 @@ fn of_tenants(rows: &[TenantRow<'_>], out: &mut Lines) {
     for (name, says, of) in counters {
         out.metric(name, "counter", Some("seconds"), says);
         rows.iter().for_each(|row| out.seconds(&row.labels, of(row.group)));
+    }
+}
+
+/// What tenants read through the page cache: of those that do.
+fn of_cache(rows: &[TenantRow<'_>], out: &mut Lines) {
+    let counters: [(Option<&str>, Described<OfCache>); 4] = [
+        (None, ("fairlift_tenant_cached_reads", "Reads that the page cache answered", |cache| cache.hits)),
+        (
+            Some("bytes"),
+            ("fairlift_tenant_cached_bytes", "Bytes that the page cache answered", |cache| cache.hit_bytes),
+        ),
+        (
+            None,
+            ("fairlift_tenant_missed_reads", "Reads through the page cache that the disk answered", |cache| {
+                cache.misses
+            }),
+        ),
+        (
+            Some("bytes"),
+            ("fairlift_tenant_missed_bytes", "Bytes read through the page cache that the disk answered", |cache| {
+                cache.miss_bytes
+            }),
+        ),
+    ];
+    for (unit, (name, says, of)) in counters {
+        out.metric(name, "counter", unit, says);
+        for row in rows.iter().filter(|row| row.stats().cache() != Cache::default()) {
+            out.count(&row.labels, of(&row.stats().cache()));
+        }
     }
 }
 
@@ -294,6 +325,7 @@ mod tests {
     fn a_line_has_what_the_encoder_of_the_others_would_write() {
         let mut stats = Stats::default();
         stats.ended(Op::Read, Bytes(4096), fairlift_core::Outcome::Done, us(20));
+        stats.passed_cache(Bytes(4096), true);
         let figures = Figures { stats, had: Duration::from_nanos(1_000_000_007), streams: 2, ..Figures::default() };
         let group =
             GroupView { path: "/a\"\\\n😀".into(), weight: Weight::new(300), bounds: Bounds::default(), figures };
@@ -312,6 +344,8 @@ mod tests {
                     format!("fairlift_tenant_score{{{labels}}} 0.5\n"),
                     format!("fairlift_tenant_device_seconds_total{{{labels}}} 1.000000007\n"),
                     format!("fairlift_operation_bytes_total{{{labels},operation=\"read\"}} 4096\n"),
+                    format!("fairlift_tenant_cached_bytes_total{{{labels}}} 4096\n"),
+                    format!("fairlift_tenant_missed_reads_total{{{labels}}} 0\n"),
                     format!("fairlift_operation_seconds_bucket{{{labels},operation=\"read\",le=\"1.6384e-5\"}} 0\n"),
                     format!("fairlift_operation_seconds_bucket{{{labels},operation=\"read\",le=\"3.2768e-5\"}} 1\n"),
                     format!("fairlift_operation_seconds_bucket{{{labels},operation=\"read\",le=\"+Inf\"}} 1\n"),

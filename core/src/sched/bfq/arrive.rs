@@ -115,14 +115,24 @@ impl Bfq {
         let q = self.waitings.owner(id);
         self.notes.at(now);
         // What failed says nothing of how much the device does.
-        let sectors = if served.ok { charge::size(served.request.op, served.request.extent.sectors) } else { 0 };
+        let sectors = if served.ok() { charge::size(served.request.op, served.request.extent.sectors) } else { 0 };
         let beside = self.charges.ends(now, served.request.op, self.together.in_flight(), sectors);
-        if served.ok && beside > 0 {
+        if served.ok() && beside > 0 {
             self.fair.charge(Leaf(q), beside); // charge.3
         }
-        self.learn(now, served, sectors);
+        match served.end {
+            RequestEnd::Cached => self.was_cached(served),
+            RequestEnd::Done | RequestEnd::Failed => self.learn(now, served, sectors),
+        }
         self.queue_mut(q).think.ended(now);
         self.left_device(q, id);
+    }
+
+    /// bfq.9
+    #[cold]
+    fn was_cached(&mut self, served: &Served) {
+        self.turns.rate.took_back(served.request.extent.sectors);
+        self.device.lone.take_if(|(id, _)| *id == served.request.id);
     }
 
     /// A request of a queue is not in the device any more.

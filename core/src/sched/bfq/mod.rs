@@ -45,6 +45,8 @@
 //! bfq.6  `strict_guarantees`: turns, one request in the device, and idling for each stream that may come back.
 //! bfq.7  With `low_latency`, streams are raised (raising.1–10).
 //! bfq.8  Streams share queues where `queue_merging` says so, or, if it is `auto`, where the device rotates or does not queue.
+//! bfq.9  Of a read that memory answered in its turn nothing is learned. It is charged all the same: for that turn others were kept out, and a
+//!     stream that reads from memory and pays nothing would be next for ever.
 //!
 //! **Not here**, though Linux has it; each was tried on `sata-7200`:
 //!
@@ -80,8 +82,8 @@ use alloc::vec::Vec;
 use super::fair_queue::{Arrival, FairQueue, Leaf};
 use super::request_list::{BackSeek, RequestList, RequestTable};
 use super::{
-    Charge, Entry, Learned, Membership, Merge, NR_REQUESTS_SHARED, Next, Report, RequestId, Scheduler, Served, Setup,
-    Side, Waiting, queues,
+    Charge, Entry, Learned, Membership, Merge, NR_REQUESTS_SHARED, Next, Report, RequestEnd, RequestId, Scheduler,
+    Served, Setup, Side, Waiting, queues,
 };
 use crate::learn::depth;
 use crate::learn::habits::{Seek, Seekiness, ThinkTime};

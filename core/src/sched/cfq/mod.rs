@@ -26,6 +26,7 @@
 //!     this as the default, and gave it up: weights then do not hold for streams that think long or seek.)
 //! cfq.8  Flows that read one run together become one, and part again (cooperate.1-4 in `cooperate.rs`), on devices that rotate or
 //!     do not queue.
+//! cfq.9  Of a read that memory answered in its turn nothing is learned. Its turn is charged all the same: others were kept out for it.
 //!
 //! Bounds. While only one class asks: a request that is the n-th oldest of its flow goes within n rounds of its group, a
 //! round being one turn of each flow. A turn is a slice and what the device still has of it; in IOPS mode it is `quantum`
@@ -66,8 +67,8 @@ pub use settings::Settings;
 
 use super::request_list::{BackSeek, RequestTable};
 use super::{
-    Charge, Entry, Membership, Merge, NR_REQUESTS_SHARED, Next, Report, RequestId, Scheduler, Served, Setup, Side,
-    Waiting, queues,
+    Charge, Entry, Membership, Merge, NR_REQUESTS_SHARED, Next, Report, RequestEnd, RequestId, Scheduler, Served,
+    Setup, Side, Waiting, queues,
 };
 use crate::learn::idling_trial::{End, IdlingTrial, Way};
 use crate::learn::pace::{self, Pace};
@@ -461,18 +462,25 @@ impl Scheduler for Cfq {
         let flow = &self.flows[number];
         let end = End {
             // Discards move no data, whatever they cover, nor does what failed.
-            sectors: if pace::is_non_data(served.request.op) || !served.ok { 0 } else { served.request.extent.sectors },
+            sectors: if pace::is_non_data(served.request.op) || !served.ok() {
+                0
+            } else {
+                served.request.extent.sectors
+            },
             open: in_flight - 1 + waiting,
             several: in_flight + waiting > flow.in_flight + flow.requests.len(),
             seeks: flow.seeks.last_was_seek(),
         };
         let group = self.unsent(id);
+        let is_cached = served.end == RequestEnd::Cached;
         let pieces = u64::from(self.pieces[id.0 as usize]);
-        self.tempo.ended(now, pieces);
-        if !pace::is_non_data(served.request.op) && served.ok {
+        if !is_cached {
+            self.tempo.ended(now, pieces); // cfq.9
+        }
+        if !pace::is_non_data(served.request.op) && served.ok() {
             self.pace.count(now, in_flight, pieces * group::REQUEST);
         }
-        if self.iops && served.ok && pace::is_non_data(served.request.op) {
+        if self.iops && served.ok() && pace::is_non_data(served.request.op) {
             // One request of it is charged already.
             let worth = self.pace.worth(self.non_data);
             let rest = worth.map_or(0, |worth| worth.saturating_sub(group::REQUEST));
@@ -489,7 +497,7 @@ impl Scheduler for Cfq {
         }
         self.table.forget(id);
         self.start_slice(number);
-        if self.settings.slice_idle.is_none() && self.idling_trial.ended(now, end) {
+        if self.settings.slice_idle.is_none() && !is_cached && self.idling_trial.ended(now, end) {
             self.tell_finding();
             self.choose_mode();
         }

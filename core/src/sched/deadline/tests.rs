@@ -4,7 +4,7 @@ use alloc::string::String;
 use alloc::string::ToString;
 
 use super::*;
-use crate::sched::Tune;
+use crate::sched::{RequestEnd, Tune};
 use crate::{ContextId, Extent, Flags, GroupId, Op, Priority};
 
 use PriorityClass::{BestEffort, Idle, RealTime};
@@ -142,7 +142,7 @@ impl Scenario {
 
     fn completes(mut self, names: &str) -> Self {
         for name in names.split_whitespace() {
-            let served = Served { request: self.named(name), dispatched: self.now, ok: true };
+            let served = Served { request: self.named(name), dispatched: self.now, end: RequestEnd::Done };
             self.deadline.completed(self.now, &served);
         }
         self

@@ -19,7 +19,7 @@ impl Membership for Fair {
         }
         let own = self.tenants.add(GroupId::ROOT, Some((q, weight_of(priority))));
         self.queues[q as usize] =
-            Some(Queue { line: RequestList::new(q), group, priority, own, position: Sector(0), in_flight: 0 });
+            Some(Queue { line: RequestList::new(q), group, priority, own, position: Sector(0), in_flight: 0, paid: 0 });
         let at = id.0 as usize;
         if self.homes.len() <= at {
             self.homes.resize(at + 1, NIL);

@@ -20,6 +20,8 @@
 //!         their time ([`pace`]). What the group wrote since its last flush, and was charged for, is taken off a flush.
 //! fair.8  What the device turned back goes first, and is not charged again.
 //! fair.9  A group below its floor goes first (`floors`).
+//! fair.14  A read that memory answered, though it had been charged, is paid back: the next requests of its stream go for that. Costs, depth
+//!          and places learn nothing of it.
 //!
 //! fair.12  Others have fewer places while a tenant's latency is missed (`latency`): shares divide the places, a latency
 //!          bounds their sum. Meanwhile no other depth is tried.
@@ -51,8 +53,8 @@ pub use settings::Settings;
 use super::fair_queue::{Arrival, FairQueue, Leaf};
 use super::request_list::{RequestList, RequestTable};
 use super::{
-    Charge, Entry, Learned, Membership, Merge, NR_REQUESTS_SHARED, Next, Report, RequestId, Scheduler, Served, Setup,
-    Side, Waiting,
+    Charge, Entry, Learned, Membership, Merge, NR_REQUESTS_SHARED, Next, Report, RequestEnd, RequestId, Scheduler,
+    Served, Setup, Side, Waiting,
 };
 use crate::floors::{Floors, Order};
 use crate::learn::pace::{self, Pace};
@@ -121,6 +123,16 @@ struct Queue {
     position: Sector,
     /// Its requests in the device.
     in_flight: u32,
+    /// What it was charged for reads that memory answered: the next go for that (fair.14).
+    paid: u64,
+}
+
+impl Queue {
+    /// What a request of such a cost is charged beside what is paid, and has been paid then; something in any case.
+    fn due(&self, cost: u32) -> (u32, u64) {
+        let due = u64::from(cost).saturating_sub(self.paid).max(1) as u32;
+        (due, self.paid - u64::from(cost - due))
+    }
 }
 
 #[derive(Clone, Copy, Default, Debug)]
@@ -207,8 +219,9 @@ impl Fair {
     /// The cost of the oldest request of a queue, if it has one.
     #[inline(always)]
     fn next_cost(&self, q: u32) -> Option<u32> {
-        let oldest = self.queue(q).line.oldest()?;
-        Some(self.costs.price(self.shapes[oldest.0 as usize].shape))
+        let queue = self.queue(q);
+        let oldest = queue.line.oldest()?;
+        Some(queue.due(self.costs.price(self.shapes[oldest.0 as usize].shape)).0)
     }
 
     /// Puts a queue into the order that may be in it; its tenant is this one.
@@ -311,7 +324,9 @@ impl Fair {
         let shape = charged.shape;
         let cost = self.costs.price(shape);
         charged.cost = cost;
-        self.order.serve(cost.into());
+        let (due, paid) = queue.due(cost);
+        queue.paid = paid;
+        self.order.serve(due.into());
         let state = &mut self.groups[usize::from(group.0)];
         if charged.shape.write {
             state.written += u64::from(cost);
@@ -539,17 +554,20 @@ impl Scheduler for Fair {
             self.is_spoilt = true;
             self.pace.count(now, self.in_flight, 0);
             let took = self.non_data_ends(now, Duration::ZERO);
-            if served.ok {
+            if served.ok() {
                 let worth = self.pace.worth(took).unwrap_or(0);
                 self.charge_for(q, group, worth.saturating_sub(charged.cost.into()));
             }
         } else {
-            self.pace.count(now, self.in_flight, if served.ok { charged.cost.into() } else { 0 });
+            self.pace.count(now, self.in_flight, if served.ok() { charged.cost.into() } else { 0 });
         }
         let tenant = self.tenant(q, group);
         self.tenants.left(now, tenant);
         self.in_flight -= 1;
-        self.learn(now, tenant, charged);
+        match served.end {
+            RequestEnd::Cached => self.queue_mut(q).paid += u64::from(charged.cost), // fair.14
+            RequestEnd::Done | RequestEnd::Failed => self.learn(now, tenant, charged),
+        }
         if self.depth.is_held() && now.since(self.looked) > latency::LOOK {
             self.make_room(now); // latency.5
         }

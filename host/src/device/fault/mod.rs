@@ -87,10 +87,6 @@ impl Device for BeforeDevice {
         self.inner.changed(at, len)
     }
 
-    fn will_need(&self, at: u64, len: u64) {
-        self.inner.will_need(at, len);
-    }
-
     fn flush_now(&self) -> io::Result<()> {
         self.inner.flush_now()
     }

@@ -12,7 +12,8 @@
 //! open.4  A file that begins as something else than a disk (a qcow2, a LUKS container) is told, unless it is said to be raw
 //!         ([`format`](super::format)). An image of another format is not written: a write would destroy it. A running server refuses to add either;
 //!         a start tells of them ([`Foreign`](crate::Foreign)), and who started it decides.
-//! open.5  On squashfs the kernel reads nothing ahead, from before the first read on. It would unpack up to 20 blocks in front of each reader
+//! open.5  Through the page cache the kernel reads nothing ahead, from before the first read on, where it is known what is cached (peek.5), and
+//!         on squashfs. There it would unpack up to 20 blocks in front of each reader
 //!         (2.5 MiB) with the one decompressor that all share, and what it unpacks for some would push out what others are about to ask for.
 
 use std::fs;
@@ -76,7 +77,7 @@ pub(super) fn kind(place: &RootedPath<'_>) -> Result<FileKind, String> {
 }
 
 /// The number of squashfs, as statfs(2) says it.
-const SQUASHFS: i64 = 0x7371_7368;
+pub(super) const SQUASHFS: i64 = 0x7371_7368;
 
 pub(super) fn open(
     place: &RootedPath<'_>,
@@ -125,9 +126,7 @@ fn open_somehow(
     let open = |flags| open_patiently(place, mode | held | flags);
     let cached = |why: String| {
         let file = open(OFlags::empty()).map_err(access)?;
-        if sys::file_system(&file).is_ok_and(|system| system == SQUASHFS) {
-            sys::read_nothing_ahead(&file); // open.5
-        }
+        sys::read_ahead(&file, false); // open.5
         let size = size_of(&file, kind)?;
         let block =
             if kind == FileKind::Block { sys::block_size(&file).unwrap_or(512).clamp(512, BLOCK_MOST) } else { 512 };

@@ -1,4 +1,7 @@
-//! Peek: reading what is in the page cache without a thread, where the ring would take one.
+//! Peek: what of a file is in the page cache, and reading that at once.
+//!
+//! It is asked for two reasons. Where the ring would take a thread for each read, what is cached needs none. And what is cached is no work
+//! of the disk: it is answered before it is scheduled, and charged to nobody (queue.19).
 //!
 //! peek.1  Where the file system says whether it would wait (`RWF_NOWAIT`), it is asked with the read itself.
 //! peek.2  Else the kernel is asked which pages are there (`mincore`), and an ordinary read copies them. If one goes in between,
@@ -8,6 +11,11 @@
 //!         before it looks into the page cache, even where it was told not to wait. So it is not asked by peek.1 either.
 //! peek.3  The kernel answers "all there" to those who may not know. So it is asked only about files that are our user's own, or
 //!         anybody's if we are allowed to act for all owners.
+//! peek.4  Before a read is scheduled, only the kernel's count of cached pages will do (`cachestat`, since Linux 6.5; else `mincore`): a read
+//!         that may not wait (`RWF_NOWAIT`) begins to fetch from the disk what is not there, whoever's turn it is. After the count it
+//!         is the way to read: a page that goes in between costs one fetch. Without the count a read is tried when its turn has come.
+//! peek.5  Of such a file the kernel reads nothing ahead. What it fetched for a reader in order would be charged to nobody, and that reader
+//!         would have the disk for itself. Clients read ahead by themselves: guests have page caches.
 
 use std::fmt;
 use std::fs;
@@ -15,12 +23,15 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
+use super::open::SQUASHFS;
 use super::sys::{self, Mapping};
 
 pub(super) enum Peek {
     Never,
     /// peek.1
     Nowait,
+    /// peek.4
+    Counted,
     /// peek.2
     Resident(Mapping),
 }
@@ -30,28 +41,44 @@ impl fmt::Display for Peek {
         f.write_str(match self {
             Self::Never => "each request",
             Self::Nowait => "cached data at once (RWF_NOWAIT)",
+            Self::Counted => "cached data at once (cachestat)",
             Self::Resident(_) => "cached data at once (mincore)",
         })
     }
 }
 
 impl Peek {
-    pub(super) fn new(file: &fs::File, metadata: &fs::Metadata, size: u64, direct: bool) -> Self {
-        if direct || is_fuse(file) {
+    pub(super) fn new(file: &fs::File, metadata: &fs::Metadata, size: u64) -> Self {
+        let found = Self::of(file, metadata, size);
+        let is_squashfs = || sys::file_system(file).is_ok_and(|system| system == SQUASHFS);
+        sys::read_ahead(file, matches!(found, Self::Never) && !is_squashfs()); // peek.5, open.5
+        found
+    }
+
+    fn of(file: &fs::File, metadata: &fs::Metadata, size: u64) -> Self {
+        if is_fuse(file) {
             return Self::Never;
         }
         let mut byte = [0u8; 1];
         let iovec = libc::iovec { iov_base: byte.as_mut_ptr().cast(), iov_len: 1 };
         // SAFETY: the memory is ours, and outlives the call.
-        match unsafe { sys::read(file, &[iovec], 0, libc::RWF_NOWAIT) } {
-            Ok(_) => return Self::Nowait,
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Self::Nowait,
-            Err(_) => {}
+        let tried = unsafe { sys::read(file, &[iovec], 0, libc::RWF_NOWAIT) };
+        if tried.map_or_else(|error| error.kind() == io::ErrorKind::WouldBlock, |_| true) {
+            return if sys::cached_pages(file, 0, 1).is_ok() { Self::Counted } else { Self::Nowait };
         }
         let mapping = (may_know(metadata) && is_of_kernel(metadata.dev(), 0)).then(|| Mapping::new(file, size));
         match mapping {
             Some(Ok(mapping)) => Self::Resident(mapping),
             Some(Err(_)) | None => Self::Never,
+        }
+    }
+
+    /// Whether all of a range is cached; `None`: that is not known before it is read (peek.4), or never.
+    pub(super) fn has(&self, file: &fs::File, at: u64, len: u64) -> Option<bool> {
+        match self {
+            Self::Never | Self::Nowait => None,
+            Self::Counted => Some(sys::cached_pages(file, at, len).is_ok_and(|pages| pages == sys::pages_of(at, len))),
+            Self::Resident(mapping) => Some(mapping.is_resident(at, len)),
         }
     }
 
@@ -62,14 +89,12 @@ impl Peek {
     pub(super) unsafe fn read(&self, file: &fs::File, iovecs: &[libc::iovec], at: u64, len: u64) -> Option<usize> {
         let flags = match self {
             Self::Never => return None,
-            Self::Nowait => libc::RWF_NOWAIT,
-            Self::Resident(mapping) => {
-                if !mapping.is_resident(at, len) {
-                    return None;
-                }
-                0
-            }
+            Self::Nowait | Self::Counted => libc::RWF_NOWAIT,
+            Self::Resident(_) => 0,
         };
+        if self.has(file, at, len) == Some(false) {
+            return None;
+        }
         // SAFETY: the memory is the caller's promise.
         unsafe { sys::read(file, iovecs, at, flags) }.ok()
     }

@@ -6,6 +6,8 @@ use std::os::fd::AsRawFd;
 
 use vm_memory::VolatileSlice;
 
+use crate::kernel::call::CACHESTAT;
+
 fn check(result: i32) -> io::Result<()> {
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
@@ -103,14 +105,11 @@ pub(super) fn fallocate(file: &std::fs::File, mode: i32, at: u64, len: u64) -> i
     check(unsafe { libc::fallocate64(file.as_raw_fd(), mode, at as i64, len as i64) })
 }
 
-pub(super) fn will_need(file: &std::fs::File, at: u64, len: u64) {
-    // SAFETY: takes numbers. It is advice: an error means that nothing was read ahead.
-    unsafe { libc::posix_fadvise64(file.as_raw_fd(), at as i64, len as i64, libc::POSIX_FADV_WILLNEED) };
-}
-
-pub(super) fn read_nothing_ahead(file: &std::fs::File) {
+/// Whether the kernel is to read ahead.
+pub(super) fn read_ahead(file: &std::fs::File, ahead: bool) {
+    let advice = if ahead { libc::POSIX_FADV_NORMAL } else { libc::POSIX_FADV_RANDOM };
     // SAFETY: takes numbers. It is advice.
-    unsafe { libc::posix_fadvise64(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_RANDOM) };
+    unsafe { libc::posix_fadvise64(file.as_raw_fd(), 0, 0, advice) };
 }
 
 /// The magic number of the file system.
@@ -164,6 +163,21 @@ pub(super) unsafe fn read(file: &std::fs::File, iovecs: &[libc::iovec], at: u64,
     let count =
         unsafe { libc::preadv2(file.as_raw_fd(), iovecs.as_ptr(), iovecs.len() as libc::c_int, at as i64, flags) };
     usize::try_from(count).map_err(|_| io::Error::last_os_error())
+}
+
+/// How many pages of a range are in the cache: those included that are just being read.
+pub(super) fn cached_pages(file: &std::fs::File, at: u64, len: u64) -> io::Result<u64> {
+    let range = [at, len];
+    // Cached, dirty, under write-back, evicted, recently evicted.
+    let mut counts = [0u64; 5];
+    // SAFETY: the kernel reads two numbers of 64 bits, and writes five.
+    check(unsafe { libc::syscall(CACHESTAT, file.as_raw_fd(), range.as_ptr(), counts.as_mut_ptr(), 0) } as i32)?;
+    Ok(counts[0])
+}
+
+/// How many pages a range lies in.
+pub(super) const fn pages_of(at: u64, len: u64) -> u64 {
+    (at + len).div_ceil(PAGE) - at / PAGE
 }
 
 /// A file's pages, mapped so as to ask which of them are in the cache; never read or written.

@@ -3,6 +3,7 @@
 //! step.1  A read goes to the file that has its blocks, in runs. A write of blocks that are in the top goes there. Neither waits for others.
 //! step.5  Of a request with a step that the file could not take now, that stage is done again; of one with no stages the request is offered
 //!         again.
+//! step.6  What the files below have in the page cache is read at once, before a read is scheduled, unless a part of it lies elsewhere.
 
 mod change;
 mod flush;
@@ -22,7 +23,7 @@ use super::{BlockWaiter, Layers, Overlay};
 use crate::device::lane::{Address, Completed, Io, Lane, Request};
 use crate::kernel::call::Call;
 use crate::kernel::ring::Source;
-use crate::kernel::ticket::{Memory, zero};
+use crate::kernel::ticket::{Memory, Tickets, zero};
 use crate::sync::lock;
 
 /// The lane of the top. Those of what is below follow.
@@ -64,6 +65,7 @@ pub(super) struct OnOverlay {
     ready: Vec<usize>,
     now: Instant,
     ended: Vec<(Tag, Outcome)>,
+    cached: Vec<Tag>,
     busy: Vec<Tag>,
     granted: Vec<BlockWaiter>,
 }
@@ -83,9 +85,20 @@ struct Asked {
     /// Steps under way.
     left: u32,
     outcome: Outcome,
+    /// A step was not answered by memory.
+    missed: bool,
     /// A step could not be taken (step.5).
     busy: bool,
     stage: TopStage,
+}
+
+/// How a step ended.
+enum StepEnd {
+    Ended(Outcome),
+    /// Memory above the disk had what it was to read.
+    Cached,
+    /// It could not be taken (step.5).
+    Busy,
 }
 
 /// How far a request is.
@@ -116,6 +129,7 @@ macro_rules! inner {
             helpers: $io.helpers,
             notifiers: $io.notifiers,
             ended: &mut $self.ended,
+            cached: &mut $self.cached,
             busy: &mut $self.busy,
             mapped: &mut *$io.mapped,
             launch: false,
@@ -145,6 +159,7 @@ impl OnOverlay {
             ready: Vec::new(),
             now: Instant::ZERO,
             ended: Vec::new(),
+            cached: Vec::new(),
             busy: Vec::new(),
             granted: Vec::new(),
         }
@@ -218,6 +233,7 @@ impl OnOverlay {
             segments: segments.to_vec(),
             left: 0,
             outcome: Outcome::Done,
+            missed: false,
             busy: false,
             stage,
         };
@@ -327,24 +343,28 @@ impl OnOverlay {
                 }
                 self.batches[lane] = batch;
             }
-            if self.ended.is_empty() && self.busy.is_empty() && self.ready.is_empty() && !self.look_at_pause(io) {
+            let has_answers = !self.ended.is_empty() || !self.cached.is_empty() || !self.busy.is_empty();
+            if !has_answers && self.ready.is_empty() && !self.look_at_pause(io) {
                 return;
             }
             let (mut ended, mut busy) = (std::mem::take(&mut self.ended), std::mem::take(&mut self.busy));
-            ended.drain(..).for_each(|(tag, outcome)| self.landed(io, tag, Some(outcome)));
-            busy.drain(..).for_each(|tag| self.landed(io, tag, None));
+            let mut cached = std::mem::take(&mut self.cached);
+            ended.drain(..).for_each(|(tag, outcome)| self.landed(io, tag, StepEnd::Ended(outcome)));
+            cached.drain(..).for_each(|tag| self.landed(io, tag, StepEnd::Cached));
+            busy.drain(..).for_each(|tag| self.landed(io, tag, StepEnd::Busy));
             // Nothing is put there meanwhile.
-            (self.ended, self.busy) = (ended, busy);
+            (self.ended, self.cached, self.busy) = (ended, cached, busy);
         }
     }
 
-    /// A step has ended; `None`: it could not be taken.
-    fn landed(&mut self, io: &mut Io<'_>, tag: Tag, outcome: Option<Outcome>) {
+    /// A step has ended.
+    fn landed(&mut self, io: &mut Io<'_>, tag: Tag, end: StepEnd) {
         let (key, _) = self.steps.remove(tag.0.into());
         let asked = &mut self.asked[key];
-        match outcome {
-            Some(outcome) => asked.outcome = asked.outcome.and(outcome),
-            None => asked.busy = true,
+        match end {
+            StepEnd::Ended(outcome) => (asked.outcome, asked.missed) = (asked.outcome.and(outcome), true),
+            StepEnd::Cached => {}
+            StepEnd::Busy => asked.busy = true,
         }
         asked.left -= 1;
         if asked.left > 0 {
@@ -458,8 +478,11 @@ impl OnOverlay {
     }
 
     fn end(&mut self, io: &mut Io<'_>, key: usize) {
-        let Asked { request, outcome, .. } = self.asked.remove(key);
-        io.ended.push((request.tag, outcome));
+        let Asked { request, outcome, missed, .. } = self.asked.remove(key);
+        match request.op == Op::Read && !missed {
+            true => io.cached.push(request.tag),
+            false => io.ended.push((request.tag, outcome)),
+        }
     }
 
     /// Launches what is to be launched, where the engine does not.
@@ -471,6 +494,36 @@ impl OnOverlay {
 }
 
 impl Lane for OnOverlay {
+    fn peeks(&self) -> bool {
+        self.lanes.iter().any(|lane| lane.peeks())
+    }
+
+    /// step.6
+    fn peek(&mut self, tickets: &mut Tickets, request: &Request, segments: &[Segment]) -> Option<bool> {
+        if self.pause != self.device.pause.asked() || stops(self.pause) {
+            return None;
+        }
+        let layers = Arc::clone(&self.layers);
+        let mut passes = None;
+        for (place, at, bytes) in layers.places().runs(request.at, request.bytes) {
+            let is_there = place != Place::Below(0) || at < layers.below.base_size;
+            let (lane, offset) = layers.file_of(place).filter(|_| is_there)?;
+            let part = Request { at: at + offset, bytes, ..*request };
+            let done = match bytes == request.bytes {
+                true => self.lanes[lane].peek(tickets, &part, segments),
+                false => {
+                    let segments: Vec<_> = cut(segments, at - request.at, bytes).collect();
+                    self.lanes[lane].peek(tickets, &part, &segments)
+                }
+            };
+            if !done? {
+                return done;
+            }
+            passes = done;
+        }
+        passes
+    }
+
     fn queue(&mut self, io: &mut Io<'_>, now: Instant, requests: &[Request], mut segments: &[Segment]) {
         self.now = now;
         self.look_at_pause(io);

@@ -247,16 +247,6 @@ impl Device for Overlay {
         ((end * BLOCK - at).min(len), held != BlockState::Absent)
     }
 
-    fn will_need(&self, at: u64, len: u64) {
-        let layers = self.layers();
-        for (place, at, len) in layers.places().runs(at, len) {
-            if let Place::Below(file) = place {
-                let file = &layers.below.files[usize::from(file)];
-                file.device.will_need(at + file.offset, len);
-            }
-        }
-    }
-
     fn flush_now(&self) -> io::Result<()> {
         if self.read_only || self.access.is_ephemeral {
             return Ok(());

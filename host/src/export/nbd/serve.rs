@@ -551,7 +551,7 @@ impl Connection {
             Verb::Trim => (Op::Discard, 0),
             Verb::WriteZeroes => (Op::WriteZeroes, 0),
             Verb::Cache => {
-                export.device.will_need(export.offset + header.offset, header.length);
+                // A hint, and nothing is fetched: the disk's time for it would be charged to nobody (queue.19).
                 self.reply_done(header.cookie, header.offset);
                 return Taken::Yes;
             }

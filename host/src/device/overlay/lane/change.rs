@@ -12,7 +12,7 @@ use fairlift_core::{Bytes, Errno, Flags, Op, Outcome, Tag, Token};
 
 use super::super::format::{BLOCK, page_offset};
 use super::super::map::{BlockState, Cover, Place};
-use super::{OnOverlay, ROOM, TopStage, give_back, is_copy};
+use super::{OnOverlay, ROOM, StepEnd, TopStage, give_back, is_copy};
 use crate::device::Device as _;
 use crate::device::lane::{Io, Request};
 use crate::kernel::call::{Call, Work};
@@ -58,17 +58,17 @@ impl OnOverlay {
 
     /// Our own call of the ring has ended.
     pub(super) fn allocated(&mut self, io: &mut Io<'_>, tag: Tag, result: i32) {
-        let outcome = match -result {
-            libc::EINTR | libc::EAGAIN => None,
+        let end = match -result {
+            libc::EINTR | libc::EAGAIN => StepEnd::Busy,
             // Here a full disk may fail a flush.
-            libc::EOPNOTSUPP | libc::ENOSYS | libc::ENODEV => Some(Outcome::Done),
+            libc::EOPNOTSUPP | libc::ENOSYS | libc::ENODEV => StepEnd::Ended(Outcome::Done),
             errno @ 1.. => {
                 self.device.failed(Op::Write, Errno(errno));
-                Some(Outcome::Failed(Errno(errno)))
+                StepEnd::Ended(Outcome::Failed(Errno(errno)))
             }
-            ..=0 => Some(Outcome::Done),
+            ..=0 => StepEnd::Ended(Outcome::Done),
         };
-        self.landed(io, tag, outcome);
+        self.landed(io, tag, end);
     }
 
     /// Gets memory for the blocks that a request has in part, where they are not in the top.
