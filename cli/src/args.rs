@@ -13,7 +13,7 @@ use crate::iostune::IostuneArgs;
 use crate::overlay::OverlayArgs;
 use crate::remote::{
     AcknowledgeArgs, AddArgs, EventsArgs, ForkArgs, GetArgs, ReloadArgs, RemoveArgs, SetArgs, StatusArgs, TopArgs,
-    TraceArgs, WhyArgs,
+    TraceArgs, UpgradeArgs, WhyArgs,
 };
 use crate::serve::ServeArgs;
 use crate::ublk::UblkArgs;
@@ -64,6 +64,7 @@ pub(crate) enum Command {
     Events(EventsArgs),
     Acknowledge(AcknowledgeArgs),
     Reload(ReloadArgs),
+    Upgrade(UpgradeArgs),
     Ublk(UblkArgs),
     Overlay(OverlayArgs),
     /// Show an example config file that explains every key

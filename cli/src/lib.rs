@@ -69,6 +69,7 @@ pub fn run() -> ExitCode {
         Command::Events(args) => return remote::events(&args),
         Command::Acknowledge(args) => return remote::acknowledge(&args),
         Command::Reload(args) => return remote::reload(&args),
+        Command::Upgrade(args) => return remote::upgrade(&args),
         Command::Ublk(args) => return ublk::ublk(&args),
         Command::Overlay(args) => return overlay::overlay(&args),
         Command::Iostest(flags) => return iostest::iostest(&flags),

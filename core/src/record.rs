@@ -76,6 +76,14 @@ impl Record {
             .map_err(|why| Unreadable { part: part.into(), why: why.to_string() })
     }
 
+    /// Takes a part out that has to be there.
+    ///
+    /// # Errors
+    /// It is missing, or not of this kind.
+    pub fn need<T: DeserializeOwned>(&mut self, part: &str) -> Result<T, Unreadable> {
+        self.take(part)?.ok_or_else(|| Unreadable { part: part.into(), why: "it is missing".into() })
+    }
+
     /// The parts that nobody has taken (record.1).
     pub fn rest(&self) -> impl Iterator<Item = &str> {
         self.0.keys().map(String::as_str)
@@ -106,7 +114,8 @@ mod tests {
         assert_eq!(record.take::<u32>("depth").unwrap_err().part, "depth");
         assert_eq!(record.take::<u32>("left"), Ok(Some(3)));
         let mut inner: Record = record.take("inner").unwrap().unwrap();
-        assert_eq!(inner.take::<u8>("a"), Ok(Some(1)));
+        assert_eq!(inner.need::<u8>("a"), Ok(1));
+        assert_eq!(inner.need::<u8>("a").unwrap_err().to_string(), "a: it is missing");
         assert!(record.is_empty() && Record::parse("[1]").is_err());
     }
 

@@ -38,7 +38,7 @@ mod worker;
 
 pub use error::Error;
 pub use fairlift_threads::{flush, tags};
-pub use server::{Foreign, ForkTop, Handle, Server};
+pub use server::{Beside, Foreign, ForkTop, HandOver, Handle, Server, Taking};
 
 /// Overlays: looking at their files.
 pub mod overlay {

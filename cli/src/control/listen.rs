@@ -2,7 +2,7 @@
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
-use std::os::fd::AsFd as _;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, RwLock};
@@ -33,6 +33,8 @@ pub(crate) struct Opened {
     pub(super) who: Arc<Endpoint>,
     /// Where it is, as clients name it.
     pub(crate) at: String,
+    /// Where it is said to be: the same for a server that takes it over.
+    said: String,
     /// Removed at the end.
     file: Option<PathBuf>,
 }
@@ -50,28 +52,58 @@ impl Drop for Opened {
     }
 }
 
-/// Listens.
+impl Opened {
+    /// The socket once more, and its name among what a server hands over.
+    pub(crate) fn handed_over(&self) -> io::Result<(String, OwnedFd)> {
+        let socket = match &self.socket {
+            Socket::Unix(socket) => socket.try_clone()?.into(),
+            Socket::Tcp(socket) => socket.try_clone()?.into(),
+        };
+        Ok((handed_name(&self.said), socket))
+    }
+
+    /// The server that had it has ended: its file goes with this one.
+    pub(crate) fn is_ours(&mut self) {
+        self.file = self.said.strip_prefix("unix:").map(PathBuf::from);
+    }
+}
+
+/// What a socket of control is called among what a server hands over.
+pub(crate) fn handed_name(said: &str) -> String {
+    format!("control {said}")
+}
+
+/// Listens; `taken`: at a socket of a server from which this one takes over.
 ///
 /// # Errors
 /// The address is taken or cannot be had, or there is no such owner or group, or no token in the file.
-pub(crate) fn open(at: &ControlAt) -> Result<Opened, String> {
+pub(crate) fn open(at: &ControlAt, taken: Option<OwnedFd>) -> Result<Opened, String> {
+    let said = crate::words::place::show(&at.address);
     let locks = Locks::read(at)?;
     let has_certificates = locks.tls.is_some();
     let is_unix = matches!(at.address, Address::Unix(_));
     let who = |hosts| Arc::new(Endpoint { is_unix, read_only: at.read_only, hosts, locks: RwLock::new(locks) });
     match &at.address {
         Address::Unix(path) => {
-            let socket = unix(path, at)?;
+            let socket = match &taken {
+                Some(taken) => taken.try_clone().map_err(|error| error.to_string())?.into(),
+                None => unix(path, at)?,
+            };
             let place = std::path::absolute(path).unwrap_or_else(|_| path.clone());
             let shown = format!("unix:{}", place.display());
-            Ok(Opened { socket: Socket::Unix(socket), who: who(None), at: shown, file: Some(path.clone()) })
+            let file = taken.is_none().then(|| path.clone());
+            Ok(Opened { socket: Socket::Unix(socket), who: who(None), at: shown, said, file })
         }
         Address::Tcp(address) => {
-            let socket = TcpListener::bind(address).map_err(|error| bind_failed(&error))?;
+            let socket = match taken {
+                Some(taken) => taken.into(),
+                None => TcpListener::bind(address).map_err(|error| bind_failed(&error))?,
+            };
             let bound = socket.local_addr().map_err(|error| error.to_string())?;
             let token = at.token.as_ref().map_or_else(String::new, |file| format!(",token={}", file.display()));
             let hosts = (!has_certificates).then(|| hosts(bound));
-            Ok(Opened { socket: Socket::Tcp(socket), who: who(hosts), at: format!("tcp:{bound}{token}"), file: None })
+            let at = format!("tcp:{bound}{token}");
+            Ok(Opened { socket: Socket::Tcp(socket), who: who(hosts), at, said, file: None })
         }
         Address::Inherited(_) => Err("an inherited socket is for NBD clients".into()),
     }
@@ -225,6 +257,7 @@ where
         .max_buf_size(HEAD_BYTES)
         .max_headers(HEAD_FIELDS)
         .serve_connection(io, service)
+        .with_upgrades()
         .await;
     if let Err(error) = served {
         tracing::debug!(%error, "a control connection ended");

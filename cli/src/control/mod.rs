@@ -24,10 +24,12 @@ mod routes;
 mod shares;
 mod show;
 mod status;
+mod take_over;
 mod trace;
 mod why;
 mod words;
 
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
@@ -36,8 +38,9 @@ use fairlift::config::Config;
 use fairlift::control::{Refused, Step};
 
 pub(crate) use door::Endpoint;
-pub(crate) use listen::Opened;
+pub(crate) use listen::{Opened, handed_name};
 pub(crate) use place::{ControlAt, ControlPlace, Locks, parse_place, token};
+pub(crate) use take_over::{PROTOCOL, StartedAs};
 pub(crate) use words::{Words, parse_kind};
 
 pub(crate) use crate::config::keys::keys;
@@ -99,6 +102,11 @@ impl NotRead {
     }
 }
 
+/// All current settings of a server, as `GET /v1/state` answers them; `None`: it has ended.
+pub(crate) fn settings(handle: &Handle) -> Option<serde_json::Value> {
+    Some(show::state(&handle.state()?, &handle.view(false)?))
+}
+
 /// The thread that serves, until this is dropped.
 pub(crate) struct Control {
     stop: Option<tokio::sync::oneshot::Sender<()>>,
@@ -108,13 +116,18 @@ pub(crate) struct Control {
 /// Listens where it was said, or where it usually is (`None`). A usual place that cannot be had is no reason not to serve.
 ///
 /// # Errors
-/// A place that was asked for cannot be had: which one, and why.
-pub(crate) fn open(said: Option<&[ControlAt]>, config: &Config) -> Result<Vec<Opened>, (usize, String)> {
+/// A place that was asked for cannot be had: which one, and why. `taken`: the socket of a name that a server hands over.
+pub(crate) fn open(
+    said: Option<&[ControlAt]>,
+    config: &Config,
+    mut taken: impl FnMut(&str) -> Option<OwnedFd>,
+) -> Result<Vec<Opened>, (usize, String)> {
+    let mut open = |at: &ControlAt| listen::open(at, taken(&handed_name(&crate::words::place::show(&at.address))));
     if let Some(said) = said {
-        return said.iter().enumerate().map(|(number, at)| listen::open(at).map_err(|why| (number, why))).collect();
+        return said.iter().enumerate().map(|(number, at)| open(at).map_err(|why| (number, why))).collect();
     }
     let Some(at) = place::default_place(config) else { return Ok(Vec::new()) };
-    match listen::open(&at) {
+    match open(&at) {
         Ok(opened) => Ok(vec![opened]),
         Err(why) => {
             let shown = crate::words::place::show(&at.address);
@@ -133,14 +146,21 @@ pub(crate) fn places(opened: &[Opened]) -> Vec<Arc<Endpoint>> {
 ///
 /// # Errors
 /// The thread cannot be made.
-pub(crate) fn start(places: Vec<Opened>, handle: Handle, file: Arc<dyn ConfigFile>) -> std::io::Result<Control> {
+pub(crate) fn start(
+    places: Vec<Opened>,
+    handle: Handle,
+    file: Arc<dyn ConfigFile>,
+    process: Arc<StartedAs>,
+) -> std::io::Result<Control> {
+    let sockets = places.iter().map(Opened::handed_over).collect::<std::io::Result<_>>()?;
+    let handed = Arc::new(take_over::Handed { process, sockets });
     let (stop, stopped) = tokio::sync::oneshot::channel();
     // What the library is asked waits for one lock, so that more threads would only wait together.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(1).build()?;
     let work = move || {
         runtime.block_on(listen::serve(
             places,
-            routes::App { handle, file, texts: metrics::Texts::default(), looks: metrics::Looks::default() },
+            routes::App { handle, file, handed, texts: metrics::Texts::default(), looks: metrics::Looks::default() },
             stopped,
         ));
         // What is asked of the library at this moment is not waited for.

@@ -24,6 +24,7 @@ use serde_json::{Value, json};
 use super::door::Who;
 use super::failure::{Failure, bad, fail};
 use super::roles::{self, Right};
+use super::take_over::Handed;
 use super::words::Words;
 use super::{Act, ConfigFile, Kind, NotRead, ReadAgain, metrics, page, show, status, trace, why};
 use crate::words::place::check_path;
@@ -40,6 +41,7 @@ const EVENTS: Duration = Duration::from_millis(100);
 pub(super) struct App {
     pub(super) handle: Handle,
     pub(super) file: Arc<dyn ConfigFile>,
+    pub(super) handed: Arc<Handed>,
     pub(super) texts: metrics::Texts,
     pub(super) looks: metrics::Looks,
 }
@@ -67,6 +69,8 @@ pub(super) enum Does {
     Drain,
     Stop,
     Reload,
+    Upgrade,
+    TakeOver,
 }
 
 /// A route.
@@ -236,6 +240,20 @@ pub(super) const ROUTES: &[Route] = &[
     row(
         Right::Change,
         Method::POST,
+        "/v1/upgrade",
+        Does::Upgrade,
+        "How the server was started, and what another one would take over from it, or what is in the way",
+    ),
+    row(
+        Right::Change,
+        Method::POST,
+        "/v1/take-over",
+        Does::TakeOver,
+        "For another server alone, which takes over from this one: ?version=NUMBER is that of the settings that it begins with",
+    ),
+    row(
+        Right::Change,
+        Method::POST,
         "/v1/acknowledge",
         Does::Acknowledge,
         "Acknowledges flush errors, so that flushes may succeed again",
@@ -353,6 +371,13 @@ impl App {
             Does::Reload => {
                 let dry_run = asked.dry_run()?;
                 self.reload(asked.who, &asked.headers, dry_run).await
+            }
+            Does::Upgrade => Ok(json_response(&ask(move || self.handed.plan(&asked.who, &self.handle)).await??)),
+            Does::TakeOver => {
+                let version = asked.query.get("version").and_then(|text| text.parse().ok());
+                let version =
+                    version.ok_or_else(|| bad("version is missing: ?version=NUMBER, as GET /v1/state has it"))?;
+                self.handed.begin(asked.who, self.handle.clone(), version, asked.upgrade)
             }
             Does::Acknowledge => self.acknowledge(asked.who).await,
             Does::Drain => {

@@ -1,6 +1,7 @@
 //! What can be said to the commands that look at a running server and change it.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::Args;
 use clap::builder::PossibleValuesParser;
@@ -254,6 +255,33 @@ pub(crate) struct EventsArgs {
 pub(crate) struct AcknowledgeArgs {
     #[command(flatten)]
     pub(crate) at: At,
+}
+
+/// Start another server that takes over from the running one, and no client notices
+///
+/// The new server is started as the running one was, reads the same config file, and is given open files, listeners and all connections of NBD.
+/// Clients see a pause of some milliseconds. Whatever is in the way, or fails before the new server has all, leaves the running one as it is.
+/// What cannot be handed over yet: connections with TLS, virtual machines (vhost-user), block devices (ublk), RAM disks, overlays and remote
+/// backings.
+#[derive(Debug, Args)]
+pub(crate) struct UpgradeArgs {
+    /// The program of the new server [default: this one]
+    #[arg(long, value_name = "PATH", value_hint = clap::ValueHint::FilePath)]
+    pub(crate) program: Option<PathBuf>,
+    /// Only check whether a new server could take over
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// How long the new server may take until it serves
+    #[arg(long, value_name = "SECONDS", default_value_t = 60.0, value_parser = seconds)]
+    pub(crate) within: f64,
+    #[command(flatten)]
+    pub(crate) at: At,
+}
+
+impl UpgradeArgs {
+    pub(crate) fn patience(&self) -> Duration {
+        Duration::from_secs_f64(self.within.min(1e6))
+    }
 }
 
 /// Re-read the config file and apply the differences

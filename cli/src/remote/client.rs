@@ -67,6 +67,16 @@ impl Server {
         named().map_err(|why: String| format!("--control {text}: {why}"))
     }
 
+    /// Where it is.
+    pub(crate) const fn address(&self) -> &Address {
+        &self.address
+    }
+
+    /// Where it is, for people.
+    pub(crate) fn shown(&self) -> &str {
+        &self.shown
+    }
+
     /// Asks, and reads the answer.
     ///
     /// # Errors

@@ -9,6 +9,7 @@ mod complete;
 mod meant;
 mod tables;
 mod top;
+mod upgrade;
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -19,10 +20,11 @@ use serde_json::{Map, Value, json};
 use args::How;
 pub(crate) use args::{
     AcknowledgeArgs, AddArgs, EventsArgs, ForkArgs, GetArgs, ReloadArgs, RemoveArgs, SetArgs, StatusArgs, TopArgs,
-    TraceArgs, WhyArgs,
+    TraceArgs, UpgradeArgs, WhyArgs,
 };
 use client::{Answer, At, Server};
 pub(crate) use meant::meant;
+pub(crate) use upgrade::{settings, upgrade};
 
 use crate::blktrace::Taken;
 use crate::control::{Kind, parse_kind};

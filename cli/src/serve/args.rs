@@ -149,6 +149,14 @@ pub(crate) struct ServeArgs {
     /// Check flags and config, and exit
     #[arg(long)]
     pub(crate) check: bool,
+
+    /// The control socket of a running server from which this one takes over: `fairlift upgrade` gives it.
+    #[arg(long, value_name = "PATH", hide = true)]
+    pub(crate) take_over: Option<PathBuf>,
+
+    /// Only look whether it could.
+    #[arg(long, hide = true, requires = "take_over")]
+    pub(crate) take_over_look: bool,
 }
 
 fn parse_switch(text: &str) -> Result<bool, String> {

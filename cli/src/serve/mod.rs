@@ -11,6 +11,7 @@ mod plan;
 mod reload;
 mod signals;
 mod systemd;
+mod take_over;
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -42,6 +43,8 @@ use places::Places;
 use plan::Plan;
 pub(crate) use plan::plan;
 use reload::Reload;
+use take_over::TakeOver;
+pub(crate) use take_over::{COULD, READY, TAKEN};
 
 /// Serves until drained. Wrong flags or config: status 2; what goes wrong later: 1.
 pub(crate) fn serve(flags: &ServeArgs) -> ExitCode {
@@ -87,7 +90,13 @@ fn attempt(flags: &ServeArgs) -> Result<(), Complaint> {
         (in_use, all) if in_use == all => wrong.shown_without_count() + &beside(&wrong.mistakes) + BESIDE,
         (in_use, _) => wrong.shown(&format!("{in_use} of them because another server has it; {NOT_STARTED}")) + BESIDE,
     };
-    let inherited = systemd::inherited().map(|sockets| sockets.into_iter().map(Arc::new).collect());
+    let take_over = |socket| TakeOver::begin(socket, flags.take_over_look);
+    let mut take_over = flags.take_over.as_deref().map(take_over).transpose().map_err(Complaint::Failed)?;
+    let inherited = match &mut take_over {
+        Some(take_over) => Ok(take_over.taking.inherited()),
+        None => systemd::inherited(),
+    };
+    let inherited = inherited.map(|sockets| sockets.into_iter().map(Arc::new).collect());
     let prepared =
         prepare(flags, inherited).map_err(|wrong| match wrong.mistakes.iter().all(|one| one.at.is_some()) {
             true => Complaint::InFile(not_started(wrong)),
@@ -109,22 +118,26 @@ fn attempt(flags: &ServeArgs) -> Result<(), Complaint> {
     }
     let _log = log::start(flags.log, if flags.run.is_some() { LevelFilter::WARN } else { LevelFilter::INFO });
     let begun = Instant::now();
-    let server = Server::bind(prepared.config.clone()).map_err(|error| {
-        // A check finds more than the first mistake, but a lock that was waited for is not waited for again.
-        let all = if begun.elapsed() < PATIENCE { prepared.check().err() } else { None };
-        Complaint::Refused(not_started(all.unwrap_or_else(|| prepared.wrong(&[error]))))
-    })?;
+    let server = match &mut take_over {
+        Some(take_over) => take_over.open(&prepared)?,
+        None => Server::bind(prepared.config.clone()).map_err(|error| {
+            // A check finds more than the first mistake, but a lock that was waited for is not waited for again.
+            let all = if begun.elapsed() < PATIENCE { prepared.check().err() } else { None };
+            Complaint::Refused(not_started(all.unwrap_or_else(|| prepared.wrong(&[error]))))
+        })?,
+    };
     let foreign = prepared
         .foreign(server.foreign())
         .map_err(|mistakes| Complaint::Refused(not_started(prepared.all(mistakes))))?;
-    let doors = prepared.open_control().map_err(|wrong| Complaint::Refused(not_started(wrong)))?;
+    let taken = |name: &str| take_over.as_mut().and_then(|take_over| take_over.taking.beside(name));
+    let doors = prepared.open_control(taken).map_err(|wrong| Complaint::Refused(not_started(wrong)))?;
     prepared
         .confinement
         .begin(&prepared.config)
         .map_err(|why| Complaint::Refused(not_started(prepared.cannot_keep(flags, why))))?;
     let foreign: Vec<_> = server.foreign().iter().map(|one| one.export.clone()).zip(prepared.lines(foreign)).collect();
     foreign.iter().for_each(|(_, line)| tracing::warn!("{line}"));
-    run(flags, prepared, server, doors, foreign).map_err(|error| Complaint::Failed(error.to_string()))
+    run(flags, prepared, server, (doors, take_over), foreign).map_err(|error| Complaint::Failed(error.to_string()))
 }
 
 /// What flags and file say, and where.
@@ -197,8 +210,8 @@ impl Prepared {
     }
 
     /// Listens for control.
-    fn open_control(&self) -> Result<Vec<control::Opened>, Wrong> {
-        let opened = control::open(self.control.as_deref(), &self.config);
+    fn open_control(&self, taken: impl FnMut(&str) -> Option<OwnedFd>) -> Result<Vec<control::Opened>, Wrong> {
+        let opened = control::open(self.control.as_deref(), &self.config, taken);
         opened.map_err(|(number, why)| self.all(vec![self.no_control(number, &why)]))
     }
 
@@ -269,7 +282,7 @@ fn run(
     flags: &ServeArgs,
     prepared: Prepared,
     server: Server,
-    doors: Vec<control::Opened>,
+    (doors, take_over): (Vec<control::Opened>, Option<TakeOver>),
     foreign: Vec<(String, String)>,
 ) -> Result<(), Box<dyn std::error::Error>> {
     let handle = server.handle();
@@ -290,7 +303,20 @@ fn run(
         open_to_all(&config).iter().for_each(|line| tracing::warn!("{line}"));
     }
     reload.warnings(&handle).iter().for_each(|warning| tracing::warn!("{warning}"));
-    let _control = control::start(doors, handle.clone(), Arc::clone(&reload) as Arc<dyn control::ConfigFile>)?;
+    let file = Arc::clone(&reload) as Arc<dyn control::ConfigFile>;
+    let start = {
+        let (handle, process) =
+            (handle.clone(), Arc::new(control::StartedAs::now(captive::directory().is_some(), systemd::tell)));
+        move |doors| control::start(doors, handle, file, process)
+    };
+    if let Some(take_over) = take_over {
+        let _watch = signals::watch(handle.clone(), reload)?;
+        let _control = take_over.begin_serving(handle, doors, start)?;
+        server.run()?;
+        tracing::info!("drained");
+        return Ok(());
+    }
+    let _control = start(doors)?;
     let blocks = handle.clone();
     let _watch = signals::watch(handle, reload)?;
     match flags.log {

@@ -16,7 +16,7 @@ use crate::config::keys::SORTS;
 type Example = (&'static str, &'static str);
 
 /// The examples of each command.
-const EXAMPLES: [(&str, &[Example]); 26] = [
+const EXAMPLES: [(&str, &[Example]); 27] = [
     (
         "fairlift",
         &[
@@ -172,6 +172,13 @@ const EXAMPLES: [(&str, &[Example]); 26] = [
     ("fairlift-events", &[("fairlift events", "What happens, as it happens:")]),
     ("fairlift-acknowledge", &[("fairlift acknowledge", "A flush has failed, and what was lost is known:")]),
     ("fairlift-reload", &[("fairlift reload", "Have a running server read its file again:")]),
+    (
+        "fairlift-upgrade",
+        &[
+            ("fairlift upgrade --dry-run", "Whether a new server could take over, and what would go over:"),
+            ("fairlift upgrade --program /usr/local/bin/fairlift", "Have another program serve from now on:"),
+        ],
+    ),
 ];
 
 /// What is said by `.TP`: a term, and its text.

@@ -52,6 +52,11 @@ pub trait WayIn: Any + fmt::Debug + Send + Sync {
         false
     }
 
+    /// Why another server cannot take over who uses the export by it; `None`: it can.
+    fn stays(&self) -> Option<String> {
+        Some(format!("it is {} (`{}`), whose users cannot be handed over yet", self.makes(), self.key()))
+    }
+
     /// Whether the export is a block device of this machine by it.
     fn is_block_device(&self) -> bool {
         false

@@ -14,19 +14,25 @@ use crate::disk::{Disk, Registered};
 use crate::export::Export;
 
 /// The devices opened so far, each once.
-pub(crate) struct Devices {
+pub(crate) struct Devices<'a> {
     roots: Roots,
-    open: OpenBacking,
+    open: Opens<'a>,
     shared: HashMap<Sharing, Arc<dyn Device>>,
 }
+
+/// What opens backings.
+type Opens<'a> = Box<dyn FnMut(&Backing, bool, &Roots) -> Result<Arc<dyn Device>, Error> + 'a>;
 
 /// [`Backing::open`] to serve it, [`Backing::try_open`] to see whether it could be served.
 pub(crate) type OpenBacking = fn(&Backing, bool, &Roots) -> Result<Arc<dyn Device>, Error>;
 
-impl Devices {
-    /// None so far; the files of all lie in the roots.
-    pub(crate) fn new(roots: Roots, open: OpenBacking) -> Self {
-        Self { roots, open, shared: HashMap::new() }
+impl<'a> Devices<'a> {
+    /// None so far; the files of all lie in the roots. `open` is [`Backing::open`] or the like.
+    pub(crate) fn new(
+        roots: Roots,
+        open: impl FnMut(&Backing, bool, &Roots) -> Result<Arc<dyn Device>, Error> + 'a,
+    ) -> Self {
+        Self { roots, open: Box::new(open), shared: HashMap::new() }
     }
 
     /// Opens the backing of an export, if no other export that shares it has.

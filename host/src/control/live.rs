@@ -185,6 +185,11 @@ impl Live {
         self.roots.clone()
     }
 
+    /// Whether something that was removed has not gone.
+    pub(crate) fn is_leaving(&self) -> bool {
+        self.leaving.is_something()
+    }
+
     pub(crate) fn state(&self) -> State {
         State { version: self.version, config: Arc::clone(&self.config) }
     }

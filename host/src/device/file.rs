@@ -30,6 +30,9 @@
 //! file.8  A fault is one line in the log, not one for each request that meets it (`faults`).
 //! file.9  A file may end within a sector: the rest of its last sector reads as zeroes, and what is written there is dropped, so
 //!         that the file keeps its length.
+//! file.10  A server that takes over from another one is given the open file, and with it the file's own lock, which so is never free. The
+//!         process lock is the old server's until it ends; the new one takes it then. A third server that asks in between finds the
+//!         file's own lock taken.
 
 pub(super) mod faults;
 mod format;
@@ -46,7 +49,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::fs;
 use std::io;
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::{AsFd as _, AsRawFd, BorrowedFd, RawFd};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -134,9 +137,27 @@ impl File {
         let path = place.path;
         let fail = |why: String| Error::Backing { what: format!("file:{}", path.display()), why };
         let kind = kind(place).map_err(fail)?;
-        let Opened { file, direct, block, size, read_only, foreign, why } =
-            open::open(place, kind, access, read_only).map_err(fail)?;
-        lock(&file, read_only).map_err(fail)?; // file.3
+        let opened = open::open(place, kind, access, read_only).map_err(fail)?;
+        lock(&opened.file, opened.read_only).map_err(fail)?; // file.3
+        Self::of(path, kind, opened)
+    }
+
+    /// One that another server has open, and hands over with its lock (file.10).
+    pub(crate) fn adopt(
+        place: &RootedPath<'_>,
+        file: fs::File,
+        access: FileAccess,
+        read_only: bool,
+    ) -> Result<Self, Error> {
+        let fail = |why: String| Error::Backing { what: format!("file:{}", place.path.display()), why };
+        let kind = kind(place).map_err(fail)?;
+        let opened = open::adopt(file, kind, access, (place.path, read_only)).map_err(fail)?;
+        Self::of(place.path, kind, opened)
+    }
+
+    fn of(path: &Path, kind: FileKind, opened: Opened) -> Result<Self, Error> {
+        let fail = |why: String| Error::Backing { what: format!("file:{}", path.display()), why };
+        let Opened { file, direct, block, size, read_only, foreign, why } = opened;
         let metadata = file.metadata().map_err(|error| fail(error.to_string()))?;
         let system = sys::file_system(&file).unwrap_or_default();
         let in_ram = kind == FileKind::Regular && lives_in_ram(system);
@@ -334,6 +355,14 @@ impl Device for File {
 
     fn foreign(&self) -> Option<&str> {
         self.foreign.as_deref()
+    }
+
+    fn hand_over(&self) -> Result<Vec<BorrowedFd<'_>>, String> {
+        Ok(vec![self.file.as_fd()])
+    }
+
+    fn has_gone_over(&self) -> bool {
+        sys::process_lock(&self.file, self.read_only) // file.10
     }
 
     fn called(&self) -> String {

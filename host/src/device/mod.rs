@@ -8,6 +8,7 @@ pub(crate) mod backing;
 mod fault;
 mod file;
 mod gather;
+pub(crate) mod handed;
 pub(crate) mod lane;
 mod mail;
 mod mem;
@@ -24,7 +25,7 @@ pub(crate) mod volatile;
 use std::collections::VecDeque;
 use std::hash::{DefaultHasher, Hash, Hasher as _};
 use std::io;
-use std::os::fd::RawFd;
+use std::os::fd::{BorrowedFd, RawFd};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -150,6 +151,19 @@ pub(crate) trait Device: Send + Sync {
     /// Whether it has parts that are shared out among all workers, so that each has a lane of it before a client comes.
     fn is_shared_out(&self) -> bool {
         false
+    }
+
+    /// The files by which another server serves what it is, while this one lives: their locks go with them.
+    ///
+    /// # Errors
+    /// Why no other server can: a phrase that follows its name.
+    fn hand_over(&self) -> Result<Vec<BorrowedFd<'_>>, String> {
+        Err("has a state in this server's memory that cannot be handed over yet".into())
+    }
+
+    /// The server that has handed it over has ended: what that held for its life alone is held here from now on.
+    fn has_gone_over(&self) -> bool {
+        true
     }
 
     /// The run of data or hole that starts at a byte, up to `len` bytes of it: at least one sector.

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use fairlift_core::queue::Segment;
@@ -11,6 +12,7 @@ use fairlift_core::{Duration, Flags, Instant, Outcome, Tag};
 use vm_memory::VolatileSlice;
 
 use super::backing::{About, BackingKind, Options, Words};
+use super::handed::HandedFiles;
 use super::lane::{Address, AtOnce, Io, Lane, Request, answer};
 use super::roots::Roots;
 use super::{Device, Facts, Inline, Run};
@@ -50,6 +52,10 @@ impl BackingKind for Null {
     fn open(&self, _read_only: bool, _roots: &Roots) -> Result<Arc<dyn Device>, Error> {
         Ok(Arc::new(self.clone()))
     }
+
+    fn take_over(&self, read_only: bool, roots: &Roots, _files: &mut HandedFiles) -> Result<Arc<dyn Device>, Error> {
+        self.open(read_only, roots)
+    }
 }
 
 impl Device for Null {
@@ -59,6 +65,10 @@ impl Device for Null {
 
     fn called(&self) -> String {
         "null".into()
+    }
+
+    fn hand_over(&self) -> Result<Vec<BorrowedFd<'_>>, String> {
+        Ok(Vec::new()) // it holds nothing
     }
 
     fn lane(self: Arc<Self>, _address: Address) -> Box<dyn Lane> {

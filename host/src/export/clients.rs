@@ -5,7 +5,8 @@ use std::sync::atomic::Ordering;
 
 use fairlift_core::Instant;
 
-use super::front::{Clients as _, Front, OF_EVENT, OF_TICKET, Opening, Protocol};
+use super::front::{Clients as _, Coming, Front, OF_EVENT, OF_TICKET, Opening, Protocol};
+use super::hold::{HeldClient, Report};
 use super::service::Service;
 use super::{DeviceView, Export, flatten, nbd, ublk, vhost_user};
 use crate::disk::engine::{Engine, News};
@@ -64,6 +65,14 @@ macro_rules! protocols {
                 $($(#[$built])* { self.$name.leave(export); })*
             }
 
+            /// As [`Protocol::take_over`], by the name of the protocol.
+            pub(crate) fn take_over(&self, protocol: &str, client: HeldClient) -> Result<Coming, String> {
+                match protocol {
+                    $($(#[$built])* stringify!($name) => self.$name.take_over(client),)*
+                    other => Err(format!("clients of \"{other}\" are not known here")),
+                }
+            }
+
             pub(crate) fn is_leaving(&self) -> bool {
                 [$($(#[$built])* self.$name.is_leaving()),*].contains(&true)
             }
@@ -90,6 +99,9 @@ macro_rules! protocols {
             changes_seen: u64,
             /// Since when we have been draining.
             draining: Option<Instant>,
+            /// The change of [`Hold`](super::hold::Hold) that was looked at last, and whether it was said what the clients are.
+            hold: u64,
+            has_told: bool,
             $($(#[$built])* $name: <$protocol as Protocol>::Clients,)*
         }
 
@@ -101,7 +113,46 @@ macro_rules! protocols {
             pub(crate) fn new(engine: &mut Engine, served: &Served) -> std::io::Result<Self> {
                 let service = Arc::clone(&served.service);
                 let changes_seen = service.changes();
-                Ok(Self { service, changes_seen, draining: None, $($(#[$built])* $name: served.$name.clients(engine)?,)* })
+                let hold = service.hold.epoch();
+                Ok(Self { service, changes_seen, draining: None, hold, has_told: false, $($(#[$built])* $name: served.$name.clients(engine)?,)* })
+            }
+        }
+
+        impl Clients {
+            fn holds(&self) -> bool {
+                !self.hold.is_multiple_of(2)
+            }
+
+            /// Clients are to be held, or served on.
+            #[cold]
+            fn look_at_hold(&mut self, engine: &mut Engine, now: Instant) {
+                let held = self.holds();
+                self.hold = self.service.hold.epoch();
+                self.has_told = false;
+                if held {
+                    $($(#[$built])* { self.$name.serve_on(engine, now); })*
+                }
+                if self.holds() {
+                    $($(#[$built])* { self.$name.hold(engine); })*
+                }
+            }
+
+            /// Says what the clients are, if all stand still.
+            #[cold]
+            fn tell_held(&mut self, engine: &mut Engine) {
+                let mut all: Report = Ok(Vec::new());
+                $($(#[$built])* {
+                    match self.$name.held(engine) {
+                        None => return,
+                        Some(Ok(mut clients)) => {
+                            clients.iter_mut().for_each(|one| one.says.put("protocol", &stringify!($name)));
+                            all.iter_mut().for_each(|all| all.append(&mut clients))
+                        }
+                        Some(Err(why)) => all = Err(why),
+                    }
+                })*
+                self.service.hold.tell(engine.context, self.hold, all);
+                self.has_told = true;
             }
         }
 
@@ -120,6 +171,12 @@ macro_rules! protocols {
             /// There may be newcomers, other exports, or the order to drain.
             fn woken(&mut self, engine: &mut Engine, now: Instant) {
                 $($(#[$built])* { self.$name.woken(engine, now); })*
+                if self.hold != self.service.hold.epoch() {
+                    self.look_at_hold(engine, now);
+                }
+                if self.holds() {
+                    return; // hold.1
+                }
                 let changes = self.service.changes();
                 if std::mem::replace(&mut self.changes_seen, changes) != changes {
                     let exports = self.service.exports();
@@ -132,6 +189,9 @@ macro_rules! protocols {
             }
 
             fn look_at_clock(&mut self, engine: &mut Engine, now: Instant) {
+                if self.holds() {
+                    return; // hold.2
+                }
                 $($(#[$built])* { self.$name.look_at_clock(engine, now); })*
             }
 
@@ -152,6 +212,9 @@ macro_rules! protocols {
                 if self.waits_for_memory() {
                     $($(#[$built])* { self.$name.make_room(engine); })*
                 }
+                if self.holds() && !self.has_told {
+                    self.tell_held(engine);
+                }
             }
 
             fn watch(&mut self, sleeps: bool) -> bool {
@@ -163,6 +226,9 @@ macro_rules! protocols {
             }
 
             fn poll_timeout(&self, now: Instant) -> Option<Instant> {
+                if self.holds() {
+                    return None;
+                }
                 [$($(#[$built])* self.$name.poll_timeout(now)),*].into_iter().flatten().min()
             }
 

@@ -23,6 +23,7 @@ use std::sync::Arc;
 
 use fairlift_core::Instant;
 
+use super::hold::HeldClient;
 use super::service::{Exports, Service};
 use super::{DeviceView, Export};
 use crate::disk::engine::{Engine, News};
@@ -93,10 +94,29 @@ pub(crate) trait Clients: Front<Done = ()> {
 
     /// The server ends: nobody is let in any more, and what clients have asked is answered.
     fn drain(&mut self, engine: &mut Engine, now: Instant);
+
+    /// Another server is to take the clients over: nothing is taken from them any more ([`hold`](super::hold)).
+    ///
+    /// A protocol whose clients cannot be handed over says so before ([`WayIn::stays`](config::WayIn::stays)), and is not asked.
+    fn hold(&mut self, _engine: &mut Engine) {}
+
+    /// What each client is, once all stand still; `None`: not yet.
+    ///
+    /// # Errors
+    /// Why one of them cannot be handed over.
+    fn held(&mut self, _engine: &mut Engine) -> Option<Result<Vec<HeldClient>, String>> {
+        Some(Ok(Vec::new()))
+    }
+
+    /// The clients stay, or are those that another server has handed over: they are served from now on.
+    fn serve_on(&mut self, _engine: &mut Engine, _now: Instant) {}
 }
 
 /// Opens what was prepared for an export: it cannot fail.
 pub(crate) type Opening = Box<dyn FnOnce(&Arc<Export>)>;
+
+/// Sends a client that was handed over to its worker: it cannot fail.
+pub(crate) type Coming = Box<dyn FnOnce()>;
 
 /// A way to reach exports: what all workers of a server have of it.
 pub(crate) trait Protocol: Sized {
@@ -161,6 +181,14 @@ pub(crate) trait Protocol: Sized {
 
     /// An export is removed: no client finds it any more.
     fn leave(self: &Arc<Self>, export: u64);
+
+    /// Takes a client over that another server has handed over.
+    ///
+    /// # Errors
+    /// It cannot be served here.
+    fn take_over(self: &Arc<Self>, _client: HeldClient) -> Result<Coming, String> {
+        Err("clients of this protocol cannot be taken over".into())
+    }
 
     /// Whether something that was removed has not quite gone.
     fn is_leaving(&self) -> bool {

@@ -6,6 +6,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -22,7 +23,7 @@ pub(crate) struct Listening {
     /// As a client would write it: `unix:/run/fairlift.sock`, `tcp:127.0.0.1:10809`.
     pub(crate) name: String,
     /// The socket file to remove at the end.
-    _file: Option<SocketFile>,
+    file: OnceLock<SocketFile>,
 }
 
 /// A socket file that is removed when dropped.
@@ -42,7 +43,7 @@ impl Listening {
             Address::Unix(path) => {
                 let name = listener.address.to_string();
                 let fd = unix(path, listener.socket).map_err(|why| Error::Listen { address: name.clone(), why })?;
-                Ok(Self { fd: fd.into(), tls, name, _file: Some(SocketFile(path.clone())) })
+                Ok(Self { fd: fd.into(), tls, name, file: SocketFile(path.clone()).into() })
             }
             Address::Tcp(address) => {
                 let name = listener.address.to_string();
@@ -55,15 +56,37 @@ impl Listening {
                     Error::Listen { address: name.clone(), why }
                 })?;
                 let name = socket.local_addr().map_or(name, |address| format!("tcp:{address}"));
-                Ok(Self { fd: socket.into(), tls, name, _file: None })
+                Ok(Self { fd: socket.into(), tls, name, file: OnceLock::new() })
             }
             Address::Inherited(fd) => {
                 let name = listener.address.to_string();
                 // The server before may have had another engine, which waits for connections in another way.
                 let clone = || fd.try_clone().and_then(|fd| Ok((rustix::io::ioctl_fionbio(&fd, false)?, fd).1));
                 let fd = clone().map_err(|e| Error::Listen { address: name.clone(), why: e.to_string() })?;
-                Ok(Self { fd, tls, name, _file: None })
+                Ok(Self { fd, tls, name, file: OnceLock::new() })
             }
+        }
+    }
+
+    /// A socket that another server listens at, and hands over. Its file is that server's until it has [gone](Self::is_ours).
+    pub(crate) fn adopt(listener: &Listener, fd: OwnedFd) -> Self {
+        let name = listener.address.to_string();
+        let bound = || rustix::net::getsockname(&fd).ok().and_then(|bound| std::net::SocketAddr::try_from(bound).ok());
+        let name = match &listener.address {
+            Address::Tcp(_) => bound().map_or(name, |address| format!("tcp:{address}")),
+            _ => name,
+        };
+        Self { fd, tls: listener.tls, name, file: OnceLock::new() }
+    }
+
+    /// The server that had it has ended: nobody else accepts by it, or removes its file.
+    pub(crate) fn is_ours(&self) {
+        // That server may have had another engine, which waits for connections in another way.
+        if let Err(error) = rustix::io::ioctl_fionbio(&self.fd, false) {
+            tracing::warn!(%error, at = self.name, "connections may be accepted late");
+        }
+        if let Some(path) = self.name.strip_prefix("unix:") {
+            let _ = self.file.set(SocketFile(path.into())); // it may be ours already
         }
     }
 }

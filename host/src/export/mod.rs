@@ -4,6 +4,7 @@ pub(crate) mod allowed;
 pub(crate) mod clients;
 pub(crate) mod flatten;
 pub(crate) mod front;
+pub(crate) mod hold;
 pub(crate) mod listen;
 pub(crate) mod listeners;
 pub mod nbd;

@@ -51,6 +51,11 @@ impl<T> Newcomers<T> {
         self.of(worker).coming.lock().unwrap_or_else(PoisonError::into_inner).push(client);
     }
 
+    /// Whether some were sent to a worker that it has not taken.
+    pub(crate) fn has(&self, worker: ContextId) -> bool {
+        !self.of(worker).coming.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
+    }
+
     /// Those that were sent to a worker since this was asked last.
     pub(crate) fn take(&self, worker: ContextId) -> Vec<T> {
         std::mem::take(&mut *self.of(worker).coming.lock().unwrap_or_else(PoisonError::into_inner))

@@ -10,6 +10,7 @@ use fairlift_core::Instant;
 use fairlift_core::waits::Part;
 
 use super::allowed::{Allowed, Lists};
+use super::hold::Hold;
 use super::listeners::Listeners;
 use super::{Export, Leave};
 use crate::access::{Access, Gate, Peer, Rights};
@@ -74,6 +75,8 @@ pub(crate) struct Service {
     pub(crate) notifiers: Arc<Notifiers>,
     /// The order to finish.
     pub(crate) draining: Arc<AtomicBool>,
+    /// The order to hold clients, for another server or until one hands them over.
+    pub(crate) hold: Hold,
 }
 
 /// The names that a client asked for in vain, in one packet.
@@ -125,6 +128,7 @@ pub(crate) struct Unsent {
     /// Since when its commands are not taken in, as above, and for which [`Part`].
     held: AtomicU64,
     held_for: AtomicU32,
+    is_encrypted: AtomicBool,
 }
 
 impl Unsent {
@@ -137,6 +141,16 @@ impl Unsent {
     /// It has taken all.
     pub(crate) fn taken(&self) {
         self.since.store(0, Ordering::Relaxed);
+    }
+
+    /// What it sends and is sent is encrypted from now on.
+    pub(crate) fn encrypts(&self) {
+        self.is_encrypted.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether it is.
+    pub(crate) fn is_encrypted(&self) -> bool {
+        self.is_encrypted.load(Ordering::Relaxed)
     }
 
     /// Its commands have waited since then; `None`: they do not any more.
@@ -160,9 +174,16 @@ impl Unsent {
 }
 
 impl Service {
-    /// A service of these exports.
-    pub(crate) fn new(exports: Exports, listeners: Listeners, limits: Limits, notifiers: Arc<Notifiers>) -> Self {
+    /// A service of these exports; `begins_held`: no client is served before another server has handed its clients over.
+    pub(crate) fn new(
+        exports: Exports,
+        listeners: Listeners,
+        limits: Limits,
+        notifiers: Arc<Notifiers>,
+        begins_held: bool,
+    ) -> Self {
         Self {
+            hold: Hold::new(notifiers.workers(), begins_held),
             exports: Mutex::new(Arc::new(exports)),
             changes: AtomicU64::new(0),
             listeners,

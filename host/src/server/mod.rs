@@ -4,6 +4,7 @@ mod check;
 mod fork;
 mod handed;
 mod report;
+mod upgrade;
 
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,6 +16,7 @@ use fairlift_core::{ContextId, GroupId, Sector};
 
 pub use check::Foreign;
 pub use fork::ForkTop;
+pub use upgrade::{Beside, HandOver, Taking};
 
 use crate::Error;
 use crate::access::{Access, Grant, Peer, Token};
@@ -254,6 +256,8 @@ struct Shared {
     served: Arc<Served>,
     live: Mutex<Live>,
     is_traced: Arc<AtomicBool>,
+    /// Another server is taking over.
+    is_handed_over: AtomicBool,
 }
 
 /// How many threads the kernel may have for a worker's ring, at least. Chosen: a disk that hangs takes one for each request that
@@ -400,6 +404,10 @@ impl Server {
     /// # Panics
     /// If an index in the configuration points nowhere, or a limit is outside the range that it is documented with.
     pub fn bind(config: Config) -> Result<Self, Error> {
+        Self::build(config, None)
+    }
+
+    fn build(config: Config, mut taking: Option<&mut Taking>) -> Result<Self, Error> {
         let Limits { request_max, connection_requests, helpers, .. } = config.limits;
         assert!((512..=1 << 30).contains(&request_max), "request_max is {request_max}");
         assert!((1..=480).contains(&connection_requests), "connection_requests is {connection_requests}");
@@ -411,9 +419,20 @@ impl Server {
         engine.say();
         let files = engine.files;
         let roots = Roots::open(&config.roots)?;
-        let mut devices = Devices::new(roots.clone(), Backing::open);
+        let open = |backing: &Backing, read_only: bool, roots: &Roots| match &mut taking {
+            None => backing.open(read_only, roots),
+            Some(taking) => backing.take_over(read_only, roots, &mut taking.files),
+        };
+        let mut devices = Devices::new(roots.clone(), open);
         let written = Written::by(&config.exports);
         let opened: Vec<_> = config.exports.iter().map(|e| devices.open(e, &written)).collect::<Result<_, _>>()?;
+        drop(devices);
+        let left = taking.as_ref().map_or(0, |taking| taking.files.left());
+        if left > 0 {
+            let why =
+                format!("the running server has {left} that no export of the config is; fairlift reload, then upgrade");
+            return Err(Error::Backing { what: "files".into(), why });
+        }
         let foreign = check::foreign(&config.exports, &opened);
         let arranged = arrange(&config, &opened, workers)?;
         let Arranged { disks, placed, disk_of_file, in_force } = arranged;
@@ -426,13 +445,17 @@ impl Server {
         let exports: Vec<Arc<Export>> = numbered
             .map(|(((e, device), place), id)| Ok(Arc::new(export((e, path(e)), device, place, id)?)))
             .collect::<Result<_, Error>>()?;
-        let listeners: Vec<_> = config.listeners.iter().map(Listening::open).collect::<Result<_, _>>()?;
+        let listeners: Vec<_> = match &mut taking {
+            None => config.listeners.iter().map(Listening::open).collect::<Result<_, _>>()?,
+            Some(taking) => taking.listen(&config.listeners)?,
+        };
         let in_force = Config { listeners: bound(&config.listeners, &listeners), ..in_force };
         let notifiers = Arc::new(Notifiers::new(workers).map_err(Error::Ring)?);
         let listeners = Listeners::new(listeners, config.tls);
         let access = Arc::new(Access::new(&config.clients, &config.revoked, &Access::default()));
         let published = Exports::new(exports.clone(), access, Vec::new(), limits.request_max);
-        let service = Arc::new(Service::new(published, listeners, limits, Arc::clone(&notifiers)));
+        let holds = taking.is_some();
+        let service = Arc::new(Service::new(published, listeners, limits, Arc::clone(&notifiers), holds));
         let served = Arc::new(Served::new(service));
         for (said, export) in config.exports.iter().zip(&exports) {
             served.prepare(said, export, &engine)?.into_iter().for_each(|open| open(export));
@@ -453,7 +476,13 @@ impl Server {
             }
         }
         let live = Live::new(in_force, config.disks.len(), &exports, &backend, disk_of_file.len() as u32, roots);
-        let shared = Shared { backend, served, live: Mutex::new(live), is_traced: Arc::default() };
+        let shared = Shared {
+            backend,
+            served,
+            live: Mutex::new(live),
+            is_traced: Arc::default(),
+            is_handed_over: AtomicBool::new(false),
+        };
         Ok(Self { shared: Arc::new(shared), foreign })
     }
 
@@ -506,6 +535,7 @@ impl Server {
         };
         if started.is_err() {
             self.handle().drain();
+            self.shared.served.service.hold.end_if_held(&self.shared.backend.notifiers);
         }
         let mut lost = 0;
         for thread in threads.into_iter().flatten() {

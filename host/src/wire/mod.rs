@@ -1,3 +1,4 @@
 //! Protocols that servers and clients share: bytes to values and back, without I/O.
 
+pub mod hand_over;
 pub mod nbd;

@@ -254,12 +254,22 @@ pub fn decode_request(bytes: &[u8], extended: bool) -> Result<Option<(RequestHea
 /// If its length does not fit 32 bits, or its command is not known.
 pub fn encode_request(out: &mut Vec<u8>, header: &RequestHeader) {
     let length = u32::try_from(header.length).expect("a request is cut to what 32 bits can say");
-    out.extend_from_slice(&REQUEST_MAGIC.to_be_bytes());
+    encode_beginning(out, REQUEST_MAGIC, header);
+    out.extend_from_slice(&length.to_be_bytes());
+}
+
+/// Appends a request with extended headers, up to its payload.
+pub fn encode_extended_request(out: &mut Vec<u8>, header: &RequestHeader) {
+    encode_beginning(out, EXTENDED_REQUEST_MAGIC, header);
+    out.extend_from_slice(&header.length.to_be_bytes());
+}
+
+fn encode_beginning(out: &mut Vec<u8>, magic: u32, header: &RequestHeader) {
+    out.extend_from_slice(&magic.to_be_bytes());
     out.extend_from_slice(&header.flags.to_be_bytes());
     out.extend_from_slice(&header.command.number().to_be_bytes());
     out.extend_from_slice(&header.cookie.to_be_bytes());
     out.extend_from_slice(&header.offset.to_be_bytes());
-    out.extend_from_slice(&length.to_be_bytes());
 }
 
 // ---- replies ("Simple reply message", "Structured reply chunk message", "Extended reply chunk message") ----

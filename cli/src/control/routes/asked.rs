@@ -32,6 +32,8 @@ pub(super) struct ApiRequest {
     pub(super) query: BTreeMap<String, String>,
     /// The body.
     pub(super) keys: Map<String, Value>,
+    /// The connection, if the client wants to speak something else by it.
+    pub(super) upgrade: Option<hyper::upgrade::OnUpgrade>,
 }
 
 impl ApiRequest {
@@ -43,7 +45,8 @@ impl ApiRequest {
         name: Option<String>,
         request: Request,
     ) -> Result<Self, Failure> {
-        let (parts, body) = request.into_parts();
+        let (mut parts, body) = request.into_parts();
+        let upgrade = parts.extensions.remove();
         let who = parts.extensions.get::<Who>().cloned();
         let Some(mut who) = who else { return fail(StatusCode::INTERNAL_SERVER_ERROR, "nobody asks") };
         let given =
@@ -58,7 +61,7 @@ impl ApiRequest {
         let group = matches!(route.does, Does::Look(Kind::Group) | Does::Change(_, Kind::Group));
         let name = name.map(|name| if group && !name.starts_with('/') { format!("/{name}") } else { name });
         let query = query(parts.uri.query().unwrap_or_default());
-        Ok(Self { who, role, name: name.unwrap_or_default(), headers: parts.headers, query, keys: keys? })
+        Ok(Self { who, role, name: name.unwrap_or_default(), headers: parts.headers, query, keys: keys?, upgrade })
     }
 
     /// The name of what is added, which stands in the body.

@@ -19,6 +19,7 @@
 use std::fs;
 use std::io;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use rustix::fs::OFlags;
@@ -152,6 +153,28 @@ fn open_somehow(
         Direct::On => Err(format!("{why_not}; use direct = \"auto\" or \"off\"")),
         Direct::Auto | Direct::Off => cached(why_not), // open.2
     }
+}
+
+/// A file that another server has open, as it is there: how it is read and written is the open file's, and so is its lock.
+pub(super) fn adopt(
+    file: fs::File,
+    kind: FileKind,
+    access: FileAccess,
+    (path, read_only): (&Path, bool),
+) -> Result<Opened, String> {
+    let flags = rustix::fs::fcntl_getfl(&file).map_err(|error| error.to_string())?;
+    let is_read_only = flags & OFlags::RWMODE == OFlags::RDONLY;
+    let size = size_of(&file, kind)?;
+    let cached_block =
+        || if kind == FileKind::Block { sys::block_size(&file).unwrap_or(512).clamp(512, BLOCK_MOST) } else { 512 };
+    let direct = flags.contains(OFlags::DIRECT);
+    let block = if direct { direct_block(&file, kind, size)?.0 } else { cached_block() };
+    let foreign = format::of(&file, block).filter(|_| !access.is_raw).map(|format| format.tell(path));
+    if is_read_only && !read_only && foreign.is_none() {
+        return Err("the running server has it open for reading only: restart it for one that writes".into());
+    }
+    let why = "as the server before has it".into();
+    Ok(Opened { file, direct, block, size, read_only: is_read_only, foreign, why })
 }
 
 /// What direct I/O on an open file must be a multiple of, and where that is from; or why there is none (open.1).

@@ -4,17 +4,20 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::os::fd::{AsFd as _, FromRawFd, OwnedFd};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::SystemTime;
 
-use fairlift_core::{ContextId, Duration, Instant};
+use fairlift_core::{Duration, Instant};
 use slab::Slab;
 
+use super::handed::Resumed;
 use super::serve::{Connection, Lack};
-use super::service::{Common, Connections, Newcomer, UserData};
+use super::service::{Comes, Common, Connections, Newcomer, UserData};
 use crate::access::Access;
 use crate::disk::engine::{Engine, News};
 use crate::export::Leave;
-use crate::export::front::{Clients, Front, Protocol};
+use crate::export::front::{Clients, Coming, Front, Protocol};
+use crate::export::hold::HeldClient;
 use crate::export::listen::Listening;
 use crate::export::present::{Fate, Newcomers, Present};
 use crate::export::service::{Client, Exports, Service, Unsent};
@@ -44,6 +47,17 @@ impl Protocol for Connections {
     }
 
     fn leave(self: &Arc<Self>, _export: u64) {}
+
+    fn take_over(self: &Arc<Self>, client: HeldClient) -> Result<Coming, String> {
+        let (fd, peer, resumed) = Resumed::read(client, &self.service)?;
+        let newcomer = Newcomer { fd, peer, comes: Comes::From(Box::new(resumed)) };
+        let all = Arc::clone(self);
+        Ok(Box::new(move || {
+            let target = all.newcomers.place();
+            all.newcomers.send(target, newcomer);
+            all.service.notifiers.ring_bell(target);
+        }))
+    }
 }
 
 /// The connections of a worker.
@@ -75,6 +89,8 @@ pub(crate) struct Nbd {
     access: Arc<Access>,
     /// Since when we have been draining.
     draining: Option<Instant>,
+    /// Clients are held, for another server or until one hands them over.
+    holds: bool,
 }
 
 /// A client that negotiates.
@@ -120,6 +136,7 @@ impl Nbd {
         recv.grow();
         recv.grow();
         let (service, present) = (Arc::clone(&all.service), Present::default());
+        let holds = !service.hold.epoch().is_multiple_of(2);
         let access = Arc::clone(&service.exports().access);
         let mut front = Self {
             all,
@@ -136,6 +153,7 @@ impl Nbd {
             resting: BTreeSet::new(),
             access,
             draining: None,
+            holds,
         };
         front.look_at_listeners(engine);
         Ok(front)
@@ -155,7 +173,7 @@ impl Nbd {
 
     /// Accepts at places that have come, and no more at those that went.
     fn look_at_listeners(&mut self, engine: &mut Engine) {
-        if engine.context.0 != 0 {
+        if engine.context.0 != 0 || self.holds {
             return;
         }
         let there = self.common.service.listeners.list();
@@ -187,13 +205,13 @@ impl Nbd {
 
     fn accepted(&mut self, engine: &mut Engine, now: Instant, listener: usize, result: i32, more: bool) {
         let (listening, goes_on) = &self.accepting[&listener];
-        let goes_on = *goes_on && self.draining.is_none();
+        let goes_on = *goes_on && self.draining.is_none() && !self.holds;
         let mut heard = true;
         if result >= 0 {
             // SAFETY: the kernel has just made this descriptor for us.
             let fd = unsafe { OwnedFd::from_raw_fd(result) };
             let peer = crate::export::listen::peer(&fd, listening.name.clone());
-            heard = self.place(engine, now, Newcomer { tls: listening.tls, fd, peer });
+            heard = self.place(engine, now, Newcomer { fd, peer, comes: Comes::New(listening.tls) });
         } else if ![-libc::ECANCELED, -libc::EINTR, -libc::ECONNABORTED].contains(&result) {
             tracing::warn!(error = %io::Error::from_raw_os_error(-result), "a connection could not be accepted");
         }
@@ -206,7 +224,13 @@ impl Nbd {
         // Out of descriptors or memory: asking again at once would only fail again.
         let rests = self.resting.remove(&listener) || !heard || result < 0;
         match goes_on {
-            false => drop(self.accepting.remove(&listener)),
+            false => {
+                self.accepting.remove(&listener);
+                // It may be wanted again by now.
+                if self.draining.is_none() {
+                    self.look_at_listeners(engine);
+                }
+            }
             true if rests => self.accept_again.push_back((now + ACCEPT_PAUSE, listener)),
             true => self.arm_accept(engine, listener),
         }
@@ -224,7 +248,7 @@ impl Nbd {
         }
         let target = self.all.newcomers.place();
         if target == engine.context {
-            self.welcome(engine.context, now, newcomer);
+            self.welcome(engine, now, newcomer);
         } else {
             self.all.newcomers.send(target, newcomer);
             self.common.service.notifiers.wake(target, &mut engine.ring);
@@ -232,17 +256,31 @@ impl Nbd {
         true
     }
 
-    fn welcome(&mut self, context: ContextId, now: Instant, newcomer: Newcomer) {
-        crate::export::listen::prepare(&newcomer.fd);
+    fn welcome(&mut self, engine: &mut Engine, now: Instant, newcomer: Newcomer) {
+        let Newcomer { fd, mut peer, comes } = newcomer;
+        crate::export::listen::prepare(&fd);
         let entry = self.connections.vacant_entry();
         let number = entry.key();
-        let mut peer = newcomer.peer;
-        crate::export::listen::learn_cgroup(newcomer.fd.as_fd(), &self.common.service.exports().access, &mut peer);
+        crate::export::listen::learn_cgroup(fd.as_fd(), &self.common.service.exports().access, &mut peer);
         let unsent = Arc::<Unsent>::default();
-        let client =
-            Client { peer: peer.shown.clone(), export: None, since: SystemTime::now(), unsent: Arc::clone(&unsent) };
-        self.common.service.clients().insert((context.0, number), client);
-        entry.insert(Connection::new(newcomer.fd, peer, number, newcomer.tls, now, unsent));
+        let (since, export) = match &comes {
+            Comes::New(_) => (SystemTime::now(), None),
+            Comes::From(before) => (before.since, before.export().map(|export| export.name.clone())),
+        };
+        let client = Client { peer: peer.shown.clone(), export, since, unsent: Arc::clone(&unsent) };
+        self.common.service.clients().insert((engine.context.0, number), client);
+        let mut connection = match comes {
+            Comes::New(tls) => Connection::new(fd, peer, number, tls, now, unsent),
+            Comes::From(before) => {
+                let is_counted = before.negotiates() && self.common.service.gate.enter(now, &peer);
+                let (who, common) = ((fd, peer, number), &mut self.common);
+                Connection::resume(who, *before, is_counted, engine, common, unsent, now)
+            }
+        };
+        if self.holds {
+            connection.hold(engine);
+        }
+        entry.insert(connection);
         if self.visits.len() <= number {
             self.visits.resize(number + 1, 0);
         }
@@ -301,7 +339,7 @@ impl Front for Nbd {
     /// There may be newcomers.
     fn woken(&mut self, engine: &mut Engine, now: Instant) {
         for newcomer in self.all.newcomers.take(engine.context) {
-            self.welcome(engine.context, now, newcomer);
+            self.welcome(engine, now, newcomer);
         }
     }
 
@@ -493,6 +531,46 @@ impl Clients for Nbd {
         for number in self.numbers() {
             self.connections[number].stop_reading();
             self.touch(number);
+        }
+    }
+
+    fn hold(&mut self, engine: &mut Engine) {
+        self.holds = true;
+        let waiting: Vec<usize> = self.accept_again.drain(..).map(|(_, listener)| listener).collect();
+        waiting.iter().for_each(|listener| drop(self.accepting.remove(listener)));
+        self.resting.clear();
+        for (listener, (_, goes_on)) in &mut self.accepting {
+            if std::mem::take(goes_on) {
+                stop_accepting(engine, *listener);
+            }
+        }
+        self.connections.iter_mut().for_each(|(_, connection)| connection.hold(engine));
+    }
+
+    fn held(&mut self, engine: &mut Engine) -> Option<Result<Vec<HeldClient>, String>> {
+        let (hold, newcomers) = (&self.common.service.hold, &self.all.newcomers);
+        if engine.context.0 == 0 && self.accepting.is_empty() {
+            hold.close(&self.common.service.notifiers);
+        }
+        // hold.3
+        if !hold.is_closed() || newcomers.has(engine.context) {
+            return None;
+        }
+        let mut still = true;
+        for (_, connection) in &mut self.connections {
+            still &= connection.comes_to_stand(engine);
+        }
+        still.then(|| self.connections.iter().map(|(_, connection)| connection.held(engine, &self.common)).collect())
+    }
+
+    fn serve_on(&mut self, engine: &mut Engine, _now: Instant) {
+        self.holds = false;
+        for number in self.numbers() {
+            self.connections[number].serve_on(engine, &mut self.common);
+            self.touch(number);
+        }
+        if !self.common.service.draining.load(Ordering::Acquire) {
+            self.look_at_listeners(engine);
         }
     }
 }

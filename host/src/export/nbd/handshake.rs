@@ -7,6 +7,8 @@
 //! handshake.3  Where TLS is required nothing is told before it, and nothing that was negotiated before it counts after it.
 //! handshake.4  A metadata context counts only for the export that it was chosen for.
 
+use fairlift_core::record::{Record, Unreadable};
+
 use super::proto::*;
 
 /// What can be connected to.
@@ -177,6 +179,71 @@ impl Handshake {
             chosen_for: None,
             contexts: Contexts::default(),
         }
+    }
+
+    /// Where it is, for another server that goes on with it; `None`: it is encrypted, or about to be.
+    #[must_use]
+    pub fn held(&self) -> Option<Record> {
+        let (state, skip) = match self.state {
+            _ if self.encrypted => return None,
+            State::Flags => ("flags", 0),
+            State::Option => ("option", 0),
+            State::Tls => return None,
+            State::Skip(left) => ("skip", left),
+        };
+        let tls = match self.tls {
+            TlsPolicy::Off => "off",
+            TlsPolicy::Optional => "optional",
+            TlsPolicy::Required => "required",
+        };
+        let mut said = Record::default();
+        said.put("awaits", &state);
+        said.put("skip", &skip);
+        said.put("tls", &tls);
+        said.put("options", &self.options);
+        for (key, is) in [
+            ("no_zeroes", self.no_zeroes),
+            ("structured", self.structured),
+            ("extended", self.extended),
+            ("allocation", self.contexts.allocation),
+            ("changes", self.contexts.changes),
+        ] {
+            said.put(key, &is);
+        }
+        said.put("chosen_for", &self.chosen_for.as_deref());
+        Some(said)
+    }
+
+    /// One that another server has begun.
+    ///
+    /// # Errors
+    /// What that server says makes no sense.
+    pub fn resume(said: &mut Record) -> Result<Self, Unreadable> {
+        let unknown = |part: &str, why: String| Err(Unreadable { part: part.into(), why });
+        let skip = said.need("skip")?;
+        let state = match said.need::<String>("awaits")?.as_str() {
+            "flags" => State::Flags,
+            "option" => State::Option,
+            "skip" => State::Skip(skip),
+            other => return unknown("awaits", format!("{other:?} is not known here")),
+        };
+        let tls = match said.need::<String>("tls")?.as_str() {
+            "off" => TlsPolicy::Off,
+            "optional" => TlsPolicy::Optional,
+            "required" => TlsPolicy::Required,
+            other => return unknown("tls", format!("{other:?} is not known here")),
+        };
+        Ok(Self {
+            tls,
+            encrypted: false,
+            state,
+            no_zeroes: said.need("no_zeroes")?,
+            options: said.need("options")?,
+            structured: said.need("structured")?,
+            extended: said.need("extended")?,
+            chosen_for: said.need::<Option<String>>("chosen_for")?.map(String::into_boxed_str),
+            contexts: Contexts { allocation: said.need("allocation")?, changes: said.need("changes")? },
+        })
     }
 
     /// The connection is encrypted from now on; all that was negotiated before is forgotten (handshake.3).

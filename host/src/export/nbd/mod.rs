@@ -5,6 +5,7 @@
 
 mod check;
 mod front;
+mod handed;
 pub mod handshake;
 mod serve;
 pub(crate) mod service;

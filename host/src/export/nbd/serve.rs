@@ -11,8 +11,10 @@
 //! client.4  A client may leave at any byte: what it had asked is done or not, and all that it held is given back.
 //! client.5  Nothing that came in plain text before TLS is used after it.
 
+mod hold;
 mod in_part;
 mod reply;
+mod resume;
 mod stranger;
 
 use std::io::Read as _;
@@ -22,6 +24,7 @@ use std::sync::{Arc, PoisonError};
 use fairlift_core::waits;
 use fairlift_core::{Bio, Errno, Extent, Flags, Instant, Op, Sector, Stream, StreamId, Token};
 
+use hold::Halt;
 use in_part::{in_blocks, inner, submit_in_part};
 use reply::{Replies, Sent};
 use stranger::Stranger;
@@ -86,6 +89,8 @@ pub(crate) struct Connection {
     /// Already in the worker's list of connections to look at.
     pub(crate) touched: bool,
     held_back: Option<Lack>,
+    /// Whether another server is about to go on with it.
+    held: Halt,
 }
 
 enum Phase {
@@ -187,6 +192,7 @@ impl Connection {
             stranger: Some(Stranger::default()),
             touched: false,
             held_back: None,
+            held: Halt::No,
         }
     }
 
@@ -280,7 +286,8 @@ impl Connection {
                 self.payload_received(engine, common, command);
             }
             // No shared buffer was free, or a signal came: try again.
-            _ if [-libc::ENOBUFS, -libc::EINTR, -libc::EAGAIN].contains(&result) => {}
+            // Or it was taken back (hold.1).
+            _ if [-libc::ENOBUFS, -libc::EINTR, -libc::EAGAIN, -libc::ECANCELED].contains(&result) => {}
             0 => self.reading = false,
             _ => {
                 tracing::debug!(connection = self.number, error = -result, "receive failed");
@@ -403,7 +410,7 @@ impl Connection {
     fn parse(&mut self, engine: &mut Engine, common: &mut Common, bytes: &[u8]) -> usize {
         self.is_held_no_more();
         let mut used = 0;
-        while self.reading {
+        while self.reading && !(self.is_held() && self.receiving == Receiving::Header) {
             let rest = &bytes[used..];
             used += match self.receiving {
                 Receiving::Payload { command, got } => {
@@ -494,6 +501,7 @@ impl Connection {
                     Ok(mut tls) => {
                         tls.set_buffer_limit(None); // what is put in is taken out at once: see `encrypt`
                         handshake.tls_established();
+                        self.unsent.encrypts();
                         self.tls_next = Some(Box::new(tls));
                     }
                     Err(error) => {
@@ -681,7 +689,12 @@ impl Connection {
     }
 
     fn arm_receive(&mut self, engine: &mut Engine) {
-        if !self.reading || self.held_back.is_some() || self.receive_armed.is_some() || self.tls_next.is_some() {
+        if !self.reading
+            || self.held_back.is_some()
+            || self.receive_armed.is_some()
+            || self.tls_next.is_some()
+            || self.is_held()
+        {
             return;
         }
         let into = match self.receiving {

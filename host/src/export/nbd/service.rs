@@ -6,6 +6,7 @@ use std::sync::Arc;
 use fairlift_core::waits::Part;
 use fairlift_core::{Duration, Op};
 
+use super::handed::Resumed;
 use crate::access::Peer;
 use crate::config::Tls;
 use crate::export::present::{Newcomers, Present};
@@ -18,11 +19,19 @@ pub(crate) struct Connections {
     pub(super) newcomers: Newcomers<Newcomer>,
 }
 
-/// A connection that was accepted.
+/// A connection that was accepted, or that another server has handed over.
 pub(crate) struct Newcomer {
     pub(super) fd: OwnedFd,
-    pub(super) tls: Tls,
     pub(super) peer: Peer,
+    pub(super) comes: Comes,
+}
+
+/// How a connection begins.
+pub(super) enum Comes {
+    /// It is greeted; whether it is encrypted then.
+    New(Tls),
+    /// It goes on.
+    From(Box<Resumed>),
 }
 
 /// What the connections of a worker share.

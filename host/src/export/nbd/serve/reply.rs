@@ -227,7 +227,7 @@ impl Connection {
     }
 
     pub(super) fn arm_send(&mut self, engine: &mut Engine, now: Instant) {
-        if self.is_sending() {
+        if self.is_sending() || self.stands_still() {
             return;
         }
         let unfinished = self.sent.as_ref().is_some_and(|sent| sent.next < sent.iovecs.len());
@@ -273,6 +273,36 @@ impl Connection {
         // SAFETY: the message and its iovecs are not touched while `under_way`; `sending.heads` and the buffers of its
         // payloads neither, until `send_ended`. The connection stays in its slot meanwhile (`is_over`).
         unsafe { engine.ring.push(call, UserData::Send(self.number).pack()) }
+    }
+
+    /// The replies that the kernel has not taken, one after the other, and the memory of their payloads.
+    pub(super) fn unsent(&self, engine: &Engine) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        for replies in [&self.sending, &self.out] {
+            let mut from = 0;
+            for (at, command) in &replies.payloads {
+                bytes.extend_from_slice(&replies.heads[from..*at]);
+                bytes.extend_from_slice(engine.memory(*command).bytes());
+                from = *at;
+            }
+            bytes.extend_from_slice(&replies.heads[from..]);
+            if std::ptr::eq(replies, &self.sending) {
+                let left = |sent: &Sent| sent.iovecs[sent.next..].iter().map(|piece| piece.iov_len).sum::<usize>();
+                let left = self.sent.as_ref().map_or(0, left);
+                bytes.drain(..bytes.len() - left);
+            }
+        }
+        bytes
+    }
+
+    /// How many commands have replies that wait with their payloads.
+    pub(super) fn payloads(&self) -> usize {
+        self.out.payloads.len() + self.sending.payloads.len()
+    }
+
+    /// Replies of another server, which the client has not taken.
+    pub(super) fn take_over(bytes: Vec<u8>) -> Replies {
+        Replies { heads: bytes, ..Replies::default() }
     }
 
     /// Nobody will take the replies: what they hold is given back.
@@ -332,7 +362,8 @@ impl Connection {
                     return;
                 }
             }
-            _ if [-libc::EINTR, -libc::EAGAIN].contains(&result) => return,
+            // Or it was taken back (hold.1).
+            _ if [-libc::EINTR, -libc::EAGAIN, -libc::ECANCELED].contains(&result) => return,
             _ => {
                 tracing::debug!(connection = self.number, error = -result, "send failed");
                 self.break_off();

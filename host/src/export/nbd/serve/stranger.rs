@@ -9,7 +9,7 @@ use crate::access::{Gate, Visit, Why};
 /// What is held against a client that has not opened an export yet.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Stranger {
-    bytes: u64,
+    pub(super) bytes: u64,
     pub(super) options: u32,
     pub(super) failed: bool,
 }

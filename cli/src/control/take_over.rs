@@ -1,0 +1,178 @@
+//! What another server asks that is to take over from this one: how this one was started, and then all that it has.
+//!
+//! takeover.1  Only root and the user of this server may ask, at a unix socket, and only a client that may change all.
+
+use std::ffi::OsString;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::http::{StatusCode, header};
+use axum::response::Response;
+use fairlift::{Beside, HandOver, Handle};
+use hyper_util::rt::TokioIo;
+use serde_json::{Value, json};
+
+use super::door::Who;
+use super::failure::{Failure, bad, fail};
+
+/// What both sides speak after the answer.
+pub(crate) const PROTOCOL: &str = "fairlift-hand-over";
+
+/// The variables that a server looks at.
+const VARIABLES: [&str; 8] = [
+    "FAIRLIFT_ENGINE",
+    "JOURNAL_STREAM",
+    "NOTIFY_SOCKET",
+    "RUNTIME_DIRECTORY",
+    "RUST_BACKTRACE",
+    "RUST_LOG",
+    "TMPDIR",
+    "XDG_RUNTIME_DIR",
+];
+
+/// How this process was started.
+pub(crate) struct StartedAs {
+    program: Option<String>,
+    /// Without the program, and without what a server was told that took over.
+    arguments: Vec<OsString>,
+    directory: Option<String>,
+    environment: Vec<(&'static str, Option<String>)>,
+    /// Why no other process can be started so.
+    why_not: Option<String>,
+    tell: fn(&str),
+}
+
+impl StartedAs {
+    /// This one; `is_of_a_command`: it ends with a command (`--run`). `tell` tells the service manager a word.
+    pub(crate) fn now(is_of_a_command: bool, tell: fn(&str)) -> Self {
+        let text = |path: std::io::Result<std::path::PathBuf>| path.ok()?.into_os_string().into_string().ok();
+        let is_ours = |word: &OsString| word.to_string_lossy().starts_with("--take-over");
+        let arguments: Vec<_> = std::env::args_os().skip(1).filter(|word| !is_ours(word)).collect();
+        let why_not = match () {
+            () if arguments.iter().any(|word| word.to_str().is_none()) => Some("an argument of the server is no UTF-8"),
+            () if is_of_a_command => Some("the server is that of a command (--run)"),
+            () => None,
+        };
+        Self {
+            program: text(std::env::current_exe()),
+            arguments,
+            directory: text(std::env::current_dir()),
+            environment: VARIABLES.into_iter().map(|name| (name, std::env::var(name).ok())).collect(),
+            why_not: why_not.map(str::to_owned),
+            tell,
+        }
+    }
+
+    fn shown(&self) -> Value {
+        let arguments: Vec<_> = self.arguments.iter().map(|word| word.to_string_lossy()).collect();
+        let environment: serde_json::Map<_, _> =
+            self.environment.iter().map(|(name, value)| ((*name).to_owned(), json!(value))).collect();
+        json!({
+            "pid": std::process::id(),
+            "program": self.program,
+            "arguments": arguments,
+            "directory": self.directory,
+            "environment": environment,
+            "why_not": self.why_not,
+        })
+    }
+}
+
+/// What this process hands over beside what it serves.
+pub(super) struct Handed {
+    pub(super) process: Arc<StartedAs>,
+    pub(super) sockets: Vec<(String, OwnedFd)>,
+}
+
+impl Handed {
+    /// takeover.1
+    fn may(who: &Who) -> Result<(), Failure> {
+        let own = rustix::process::geteuid().as_raw();
+        match who.peer.user {
+            Some((uid, _)) if who.place.is_unix && (uid == 0 || uid == own) => Ok(()),
+            _ => {
+                let says = "a server is taken over by root or its own user, at a unix socket of control";
+                fail(StatusCode::FORBIDDEN, says)
+            }
+        }
+    }
+
+    /// How this server was started, and what a new one would take over or not.
+    pub(super) fn plan(&self, who: &Who, handle: &Handle) -> Result<Value, Failure> {
+        Self::may(who)?;
+        let (plan, in_the_way) = match handle.plan_hand_over() {
+            Ok(plan) => (plan, Vec::new()),
+            Err(in_the_way) => (Vec::new(), in_the_way),
+        };
+        let mut shown = self.process.shown();
+        let why_not = shown["why_not"].as_str().map(str::to_owned);
+        shown["plan"] = json!(plan);
+        shown["in_the_way"] = why_not.into_iter().chain(in_the_way).collect();
+        Ok(shown)
+    }
+
+    /// Speaks with the new server from now on, by the connection on which it has asked.
+    pub(super) fn begin(
+        &self,
+        who: Who,
+        handle: Handle,
+        version: u64,
+        upgrade: Option<hyper::upgrade::OnUpgrade>,
+    ) -> Result<Response, Failure> {
+        Self::may(&who)?;
+        let upgrade = upgrade.ok_or_else(|| bad(format!("this is for another server: Upgrade: {PROTOCOL}")))?;
+        let failed = |error: std::io::Error| Failure(StatusCode::INTERNAL_SERVER_ERROR, error.to_string());
+        let mut beside = Vec::new();
+        for (name, socket) in &self.sockets {
+            beside.push(Beside { name: name.clone(), descriptor: socket.try_clone().map_err(failed)? });
+        }
+        for (name, output) in [("output", std::io::stdout().as_fd()), ("errors", std::io::stderr().as_fd())] {
+            beside.push(Beside { name: name.to_owned(), descriptor: output.try_clone_to_owned().map_err(failed)? });
+        }
+        let tell = self.process.tell;
+        tokio::spawn(async move {
+            let upgraded = match upgrade.await {
+                Ok(upgraded) => upgraded,
+                Err(error) => return tracing::warn!(%error, "a server that was to take over has left"),
+            };
+            let Ok(parts) = upgraded.downcast::<TokioIo<tokio::net::UnixStream>>() else {
+                return tracing::warn!("a server that was to take over came by no unix socket");
+            };
+            match parts.io.into_inner().into_std() {
+                Ok(stream) => in_a_thread(who, handle, HandOver { stream, version, beside }, tell),
+                Err(error) => tracing::warn!(%error, "the socket of a server that was to take over cannot be used"),
+            }
+        });
+        Response::builder()
+            .status(StatusCode::SWITCHING_PROTOCOLS)
+            .header(header::CONNECTION, "upgrade")
+            .header(header::UPGRADE, PROTOCOL)
+            .body(Body::empty())
+            .map_err(|error| Failure(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))
+    }
+}
+
+/// Hands over, which may take its time; then the process ends at once.
+fn in_a_thread(who: Who, handle: Handle, asked: HandOver, tell: fn(&str)) {
+    let work = move || {
+        let peer = rustix::net::sockopt::socket_peercred(&asked.stream).map(|peer| peer.pid.as_raw_nonzero());
+        match handle.hand_over(asked) {
+            Ok(false) => tracing::info!(who = who.name, "another server has looked whether it could take over"),
+            Ok(true) => {
+                if let Ok(pid) = peer {
+                    tell(&format!("MAINPID={pid}"));
+                    tracing::info!("handed over to process {pid}");
+                }
+                std::process::exit(0);
+            }
+            Err(why) => {
+                tracing::warn!(who = who.name, "no other server has taken over: {why}");
+                handle.tell("not upgraded", vec![("who", who.name), ("why", why)]);
+            }
+        }
+    };
+    if let Err(error) = std::thread::Builder::new().name("hand-over".into()).spawn(work) {
+        tracing::warn!(%error, "no thread can be made for a server that was to take over");
+    }
+}

@@ -1,0 +1,135 @@
+//! `fairlift upgrade`: starts a server that takes over from the one that runs, and tells how that went.
+
+use std::ffi::OsString;
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::path::Path;
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::sync::mpsc;
+use std::time::Instant;
+
+use fairlift::config::Address;
+use hyper::Method;
+use serde_json::Value;
+
+use super::UpgradeArgs;
+use super::client::{Answer, At, Server};
+use crate::serve::{COULD, READY, TAKEN};
+use crate::terminal::complaint;
+use crate::terminal::output;
+
+/// All settings of the server at a control socket, with their version.
+pub(crate) fn settings(socket: &Path) -> Result<(Value, u64), String> {
+    let control = Some(format!("unix:{}", socket.display()));
+    let Answer { value, version } =
+        Server::find(&At { control, json: false })?.ask(Method::GET, "/v1/state", None, None)?;
+    Ok((value, version.ok_or("the running server does not say which version its settings have")?))
+}
+
+pub(crate) fn upgrade(args: &UpgradeArgs) -> ExitCode {
+    complaint::done(attempt(args))
+}
+
+fn attempt(args: &UpgradeArgs) -> Result<(), String> {
+    let server = Server::find(&args.at)?;
+    let Address::Unix(socket) = server.address() else {
+        return Err(format!("{}: a server is taken over at a unix socket of control", server.shown()));
+    };
+    let socket = std::path::absolute(socket).map_err(|error| format!("{}: {error}", socket.display()))?;
+    let running = server.ask(Method::POST, "/v1/upgrade", None, None)?.value;
+    let lines = |key: &str| running[key].as_array().into_iter().flatten().filter_map(Value::as_str);
+    let in_the_way: Vec<_> = lines("in_the_way").collect();
+    if !in_the_way.is_empty() {
+        return Err(format!("the running server cannot be taken over:\n  {}", in_the_way.join("\n  ")));
+    }
+    is_of_its_service(&running)?;
+    let tell = |line: &str| _ = output::print(format!("{line}\n").as_bytes());
+    lines("plan").for_each(tell);
+    let program = match &args.program {
+        Some(program) => program.clone(),
+        None => std::env::current_exe().map_err(|error| format!("this program cannot be found: {error}"))?,
+    };
+    let mut child = start(&program, &socket, &running, args.dry_run)?;
+    let began = Instant::now();
+    let came = wait(&mut child, began + args.patience());
+    came.map_err(|why| format!("{}: {why}\nthe running server goes on", program.display()))?;
+    match args.dry_run {
+        true => tell("a new server could take over; nothing was changed"),
+        false => tell(&format!(
+            "process {} serves now, after {} ms; {} has ended",
+            child.id(),
+            began.elapsed().as_millis(),
+            running["pid"]
+        )),
+    }
+    Ok(())
+}
+
+/// A service manager ends what is left of a service, and knows nothing of a process outside.
+fn is_of_its_service(running: &Value) -> Result<(), String> {
+    if running["environment"]["NOTIFY_SOCKET"].is_null() {
+        return Ok(());
+    }
+    let cgroup = |pid: &str| std::fs::read_to_string(format!("/proc/{pid}/cgroup")).ok();
+    if cgroup("self").is_some_and(|own| Some(own) == cgroup(&running["pid"].to_string())) {
+        return Ok(());
+    }
+    Err("the running server is a service of systemd, and a server that is started here would be none: let the service do it, by \
+         ExecReload=/usr/bin/fairlift upgrade in its unit and systemctl reload"
+        .into())
+}
+
+/// Starts the program as the running server was started.
+fn start(program: &Path, socket: &Path, running: &Value, only_look: bool) -> Result<Child, String> {
+    let words = running["arguments"].as_array().into_iter().flatten().filter_map(Value::as_str);
+    let mut command = Command::new(program);
+    let mut take_over = OsString::from("--take-over=");
+    take_over.push(socket);
+    command.args(words).arg(take_over).args(only_look.then_some("--take-over-look"));
+    if let Some(directory) = running["directory"].as_str() {
+        command.current_dir(directory);
+    }
+    for (name, value) in running["environment"].as_object().into_iter().flatten() {
+        match value.as_str() {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
+    }
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.spawn().map_err(|error| format!("{}: {error}", program.display()))
+}
+
+/// Waits until the new server serves, or has looked. It is ended if it is not ready in time; once it is, the two servers have bounds of
+/// their own.
+fn wait(child: &mut Child, until: Instant) -> Result<(), String> {
+    let (output, errors) = (child.stdout.take(), child.stderr.take());
+    let (say, hear) = mpsc::channel();
+    std::thread::spawn(move || {
+        let lines = output.into_iter().flat_map(|output| BufReader::new(output).lines().map_while(Result::ok));
+        lines.map(|line| say.send(line)).find(Result::is_err)
+    });
+    let errors = std::thread::spawn(move || {
+        let mut text = Vec::new();
+        let _ = errors.map(|mut errors| errors.read_to_end(&mut text));
+        String::from_utf8_lossy(&text).into_owned()
+    });
+    let mut is_ready = false;
+    loop {
+        let line = match is_ready {
+            true => hear.recv().map_err(|_| mpsc::RecvTimeoutError::Disconnected),
+            false => hear.recv_timeout(until.saturating_duration_since(Instant::now())),
+        };
+        match line.as_deref() {
+            Ok(TAKEN | COULD) => return Ok(()),
+            Ok(line) => is_ready |= line == READY,
+            Err(mpsc::RecvTimeoutError::Disconnected) => break,
+            Err(mpsc::RecvTimeoutError::Timeout) => {
+                let _ = child.kill(); // it may have ended
+                break;
+            }
+        }
+    }
+    let in_time = is_ready || Instant::now() < until;
+    let how = child.wait().map_err(|error| error.to_string())?;
+    let how = if in_time { how.to_string() } else { "it was not ready in time, and was ended".to_owned() };
+    Err(format!("{how}\n{}", errors.join().unwrap_or_default().trim_end()))
+}

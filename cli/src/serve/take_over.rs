@@ -1,0 +1,229 @@
+//! `--take-over`: this server begins with all that a running one has, and that one ends. `fairlift upgrade` starts it.
+//!
+//! begin.1  What is in force in the running server and what this one would begin with are compared before anything changes: a difference is
+//!          refused, and told key by key.
+//! begin.2  Until it serves, this process leaves everything as it is when it ends, and what it says goes to the command that has started it.
+//!          From then on it writes where the server before has written.
+
+use std::collections::BTreeMap;
+use std::io::{Read as _, Write as _};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use fairlift::{Handle, Server, Taking};
+use serde_json::Value;
+
+use super::{Prepared, systemd};
+use crate::control::{self, Control, Opened};
+use crate::remote;
+use crate::terminal::complaint::Complaint;
+
+/// Said to the command that has started this process once it serves.
+pub(crate) const TAKEN: &str = "taken over";
+
+/// Said to it before that, when it may not be ended any more: the clients are about to be its own.
+pub(crate) const READY: &str = "ready";
+
+/// Said to it if this was only to look.
+pub(crate) const COULD: &str = "could take over";
+
+/// How long the answer of a control server may take.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A server from which this one takes over.
+pub(super) struct TakeOver {
+    pub(super) taking: Taking,
+    /// All settings there.
+    settings: Value,
+    /// It is only to be seen whether it could.
+    only_looks: bool,
+}
+
+impl TakeOver {
+    /// Asks the server at a control socket.
+    pub(super) fn begin(socket: &Path, only_looks: bool) -> Result<Self, String> {
+        let _ = rustix::process::setsid(); // the terminal of whoever upgrades is not the server's
+        let (settings, version) = remote::settings(socket)?;
+        let stream = ask(socket, version)?;
+        Ok(Self { taking: Taking::begin(stream)?, settings, only_looks })
+    }
+
+    /// The server that takes over, which serves nobody yet (begin.1).
+    pub(super) fn open(&mut self, prepared: &Prepared) -> Result<Server, Complaint> {
+        let shown = |wrong: super::Wrong| Complaint::Refused(wrong.shown("the running server goes on"));
+        let server = Server::take_over(prepared.config.clone(), &mut self.taking)
+            .map_err(|error| shown(prepared.wrong(&[error])))?;
+        let own = control::settings(&server.handle()).unwrap_or_default();
+        let differences = differences(&self.settings, &own);
+        if differences.is_empty() {
+            return Ok(server);
+        }
+        let list = differences.join("\n  ");
+        Err(Complaint::Refused(format!(
+            "error: what is in force differs from what the new server would begin with:\n  {list}\n\
+             make them alike before: fairlift reload makes the running server have what the config file says, fairlift set and the \
+             file have what was set by hand\nthe running server goes on"
+        )))
+    }
+
+    /// Takes the clients once the workers run, and has control start; it ends when what is answered is dropped.
+    pub(super) fn begin_serving(
+        self,
+        handle: Handle,
+        mut doors: Vec<Opened>,
+        start: impl FnOnce(Vec<Opened>) -> std::io::Result<Control> + Send + 'static,
+    ) -> std::io::Result<Arc<Mutex<Option<Control>>>> {
+        let control = Arc::new(Mutex::new(None));
+        let place = Arc::clone(&control);
+        let Self { mut taking, only_looks, .. } = self;
+        let work = move || {
+            if only_looks {
+                taking.only_look();
+                println!("{COULD}");
+                std::process::exit(0); // begin.2
+            }
+            let outputs = ["output", "errors"].map(|name| taking.beside(name));
+            if let Err(why) = taking.finish(&handle, || println!("{READY}")) {
+                eprintln!("error: not taken over: {why}");
+                std::process::exit(1); // begin.2
+            }
+            doors.iter_mut().for_each(Opened::is_ours);
+            println!("{TAKEN}");
+            write_there(outputs);
+            tracing::info!("taken over from the server before; this is process {}", std::process::id());
+            match start(doors) {
+                Ok(started) => *place.lock().unwrap_or_else(PoisonError::into_inner) = Some(started),
+                Err(error) => tracing::error!(%error, "the server runs without control"),
+            }
+            systemd::ready();
+        };
+        std::thread::Builder::new().name("take-over".into()).spawn(work)?;
+        Ok(control)
+    }
+}
+
+/// What is printed goes where the server before has printed.
+fn write_there([output, errors]: [Option<OwnedFd>; 2]) {
+    let put = |to: Option<OwnedFd>, put: fn(OwnedFd) -> rustix::io::Result<()>| to.map_or(Ok(()), put);
+    let done = put(output, rustix::stdio::dup2_stdout).and(put(errors, rustix::stdio::dup2_stderr));
+    if let Err(error) = done {
+        tracing::warn!(%error, "the log of the server before cannot be written on");
+    }
+}
+
+/// Asks to take over; what is answered is a connection for that.
+fn ask(socket: &Path, version: u64) -> Result<UnixStream, String> {
+    let fail = |error: std::io::Error| format!("{}: {error}", socket.display());
+    let mut stream = UnixStream::connect(socket).map_err(fail)?;
+    stream.set_read_timeout(Some(PATIENCE)).map_err(fail)?;
+    let protocol = control::PROTOCOL;
+    let request = format!(
+        "POST /v1/take-over?version={version} HTTP/1.1\r\nHost: localhost\r\nConnection: upgrade\r\nUpgrade: {protocol}\r\n\
+         Content-Length: 0\r\n\r\n"
+    );
+    stream.write_all(request.as_bytes()).map_err(fail)?;
+    // What follows the head is the protocol's, and its descriptors come with its first byte.
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        let mut byte = [0];
+        if head.len() > 64 << 10 || stream.read(&mut byte).map_err(fail)? == 0 {
+            return Err(format!("{}: no answer to the question whether this server may take over", socket.display()));
+        }
+        head.push(byte[0]);
+    }
+    if head.starts_with(b"HTTP/1.1 101") {
+        return Ok(stream);
+    }
+    let mut body = Vec::new();
+    let _ = stream.set_read_timeout(Some(Duration::from_millis(500)));
+    let _ = stream.take(64 << 10).read_to_end(&mut body); // until it says no more
+    let told = serde_json::from_slice::<Value>(&body).ok().and_then(|value| Some(value["error"].as_str()?.to_owned()));
+    Err(told
+        .unwrap_or_else(|| "the running server does not know how to hand over: it is older than this program".into()))
+}
+
+/// Parts of the settings that are not said but found, or change by themselves.
+const FOUND: [&str; 11] = [
+    "version",
+    "connections",
+    "block_device",
+    "in_flight",
+    "waiting",
+    "findings",
+    "devices",
+    "frozen",
+    "scheduler_in_place",
+    "rotational",
+    "concurrency",
+];
+
+/// Where two servers' settings differ, a line each (begin.1).
+fn differences(running: &Value, new: &Value) -> Vec<String> {
+    let (mut theirs, mut own) = (BTreeMap::new(), BTreeMap::new());
+    flatten(running, "", &mut theirs);
+    flatten(new, "", &mut own);
+    let shown = |value: Option<&String>| value.map_or("nothing".to_owned(), Clone::clone);
+    let keys: std::collections::BTreeSet<_> = theirs.keys().chain(own.keys()).collect();
+    let differs = |key: &&&String| theirs.get(**key) != own.get(**key);
+    let line = |key: &String| {
+        format!("{}: {} in force, {} in the new server", key.trim_start(), shown(theirs.get(key)), shown(own.get(key)))
+    };
+    keys.iter().filter(differs).map(|key| line(key)).collect()
+}
+
+/// `exports alice size` and its value, for each value; what has a name is known by that.
+fn flatten(value: &Value, at: &str, all: &mut BTreeMap<String, String>) {
+    match value {
+        Value::Object(parts) => {
+            for (key, part) in parts.iter().filter(|(key, _)| !FOUND.contains(&key.as_str())) {
+                flatten(part, &format!("{at} {key}"), all);
+            }
+        }
+        Value::Array(parts) if parts.iter().all(Value::is_object) => {
+            for (number, part) in parts.iter().enumerate() {
+                let name = ["name", "path", "address"].iter().find_map(|key| part[*key].as_str());
+                let name = name.map_or_else(|| number.to_string(), str::to_owned);
+                flatten(part, &format!("{at} {name}"), all);
+            }
+        }
+        Value::Null => {}
+        other => _ = all.insert(at.to_owned(), other.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    /// begin.1
+    #[test]
+    fn two_settings_differ_key_by_key_and_not_by_what_is_found() {
+        let running = json!({
+            "version": 3,
+            "exports": [{"name": "b", "size": 2}, {"name": "a", "size": 1, "connections": 7, "vhost_user": null}],
+            "groups": {"path": "/", "weight": 100, "groups": [{"path": "/a", "weight": 300, "exports": ["a"]}]},
+        });
+        let mut new = json!({
+            "version": 0,
+            "exports": [{"name": "a", "size": 1, "connections": 0}, {"name": "b", "size": 2}],
+            "groups": {"path": "/", "weight": 100, "groups": [{"path": "/a", "weight": 300, "exports": ["a"]}]},
+        });
+        assert_eq!(differences(&running, &new), [""; 0]);
+        new["groups"]["groups"][0]["weight"] = json!(100);
+        new["exports"][1]["name"] = json!("c");
+        assert_eq!(
+            differences(&running, &new),
+            [
+                "exports b name: \"b\" in force, nothing in the new server",
+                "exports b size: 2 in force, nothing in the new server",
+                "exports c name: nothing in force, \"c\" in the new server",
+                "exports c size: nothing in force, 2 in the new server",
+                "groups groups /a weight: 300 in force, 100 in the new server",
+            ]
+        );
+    }
+}

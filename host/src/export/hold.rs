@@ -1,0 +1,139 @@
+//! Hold: all clients of a server stand still at a boundary, so that another server can go on with them.
+//!
+//! A command that is half done cannot be handed over, and a connection without one is small: what was negotiated, the bytes that nobody has
+//! looked at, and the replies that are not sent. So workers stop reading, end what clients have asked, and say what is left of each client.
+//!
+//! hold.1  While it holds, a worker takes nothing from clients: it accepts none, reads from none, and of what was read takes in no command.
+//!         What was asked before is done; its replies are sent as far as clients take them until then.
+//! hold.2  Once all that was asked has ended, the worker says what each client is, and does nothing for any until it is told to go on. What
+//!         it says is a copy: to go on it needs nothing back.
+//! hold.3  The first worker accepts for all. The others say nothing before it has ended that, or a client that it sends them would be
+//!         missing.
+
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use fairlift_core::ContextId;
+use fairlift_core::record::Record;
+
+use crate::kernel::notify::Notifiers;
+
+/// A client that stands still.
+pub(crate) struct HeldClient {
+    /// Its socket, once more.
+    pub(crate) socket: OwnedFd,
+    /// What was negotiated with it, and where it is.
+    pub(crate) says: Record,
+    /// What it has sent, then the replies that it has not taken: how many of each, it says.
+    pub(crate) bytes: Vec<u8>,
+}
+
+/// The clients of a worker, or why one of them cannot be handed over.
+pub(crate) type Report = Result<Vec<HeldClient>, String>;
+
+/// Whether the clients of a server are held: one for all workers.
+pub(crate) struct Hold {
+    /// Odd: they are to be held. It rises with each change.
+    epoch: AtomicU64,
+    /// The first worker has ended to accept (hold.3).
+    is_closed: AtomicBool,
+    told: Mutex<Vec<Option<Report>>>,
+    heard: Condvar,
+}
+
+impl Hold {
+    /// For so many workers; `begins`: held from the start.
+    pub(crate) fn new(workers: usize, begins: bool) -> Self {
+        Self {
+            epoch: AtomicU64::new(begins.into()),
+            is_closed: AtomicBool::new(false),
+            told: Mutex::new((0..workers).map(|_| None).collect()),
+            heard: Condvar::new(),
+        }
+    }
+
+    fn told(&self) -> MutexGuard<'_, Vec<Option<Report>>> {
+        self.told.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    // ---- for whoever hands over ----
+
+    /// Clients are held from now on.
+    pub(crate) fn begin(&self, notifiers: &Notifiers) {
+        let mut told = self.told();
+        told.fill_with(|| None);
+        self.is_closed.store(false, Ordering::Release);
+        let before = self.epoch.fetch_add(1, Ordering::AcqRel);
+        assert!(before.is_multiple_of(2), "clients are held already");
+        drop(told);
+        notifiers.ring_all();
+    }
+
+    /// Clients are served from now on.
+    pub(crate) fn end(&self, notifiers: &Notifiers) {
+        let before = self.epoch.fetch_add(1, Ordering::AcqRel);
+        assert!(!before.is_multiple_of(2), "clients are not held");
+        notifiers.ring_all();
+    }
+
+    /// The server ends before it has served anybody.
+    pub(crate) fn end_if_held(&self, notifiers: &Notifiers) {
+        if !self.epoch().is_multiple_of(2) {
+            self.end(notifiers);
+        }
+    }
+
+    /// Waits until all stand still, or `goes_on` does not want it any more, or a worker says that one cannot.
+    pub(crate) fn wait(&self, until: Instant, goes_on: impl Fn() -> Result<(), String>) -> Report {
+        const LOOK: Duration = Duration::from_millis(20);
+        let mut told = self.told();
+        loop {
+            if let Some(why) = told.iter_mut().find_map(|one| one.take_if(|report| report.is_err())?.err()) {
+                return Err(why);
+            }
+            let there = told.iter().filter(|one| one.is_some()).count();
+            if there == told.len() {
+                return Ok(told.iter_mut().filter_map(Option::take).filter_map(Result::ok).flatten().collect());
+            }
+            goes_on()?;
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err("what clients have asked had not ended when the time for it was over".into());
+            }
+            told = self
+                .heard
+                .wait_timeout(told, left.min(LOOK))
+                .map_or_else(|error| error.into_inner().0, |(told, _)| told);
+        }
+    }
+
+    // ---- for workers ----
+
+    /// The number of the latest change; odd: clients are to be held.
+    pub(crate) fn epoch(&self) -> u64 {
+        self.epoch.load(Ordering::Acquire)
+    }
+
+    /// The first worker accepts nobody any more, and those that it had accepted are on their way (hold.3).
+    pub(crate) fn close(&self, notifiers: &Notifiers) {
+        if !self.is_closed.swap(true, Ordering::AcqRel) {
+            notifiers.ring_all();
+        }
+    }
+
+    /// Whether it does not.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.is_closed.load(Ordering::Acquire)
+    }
+
+    /// A worker's clients stand still since the change of this number.
+    pub(crate) fn tell(&self, worker: ContextId, epoch: u64, report: Report) {
+        let mut told = self.told();
+        if self.epoch() == epoch {
+            told[usize::from(worker.0)] = Some(report);
+            self.heard.notify_all();
+        }
+    }
+}

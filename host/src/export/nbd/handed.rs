@@ -1,0 +1,114 @@
+//! A connection that another server has handed over, as that server says: read, and held against what is served here.
+
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use fairlift_core::record::{Record, Unreadable};
+
+use super::handshake::{Contexts, Handshake, Session};
+use crate::access::{Entry, Peer};
+use crate::export::hold::HeldClient;
+use crate::export::service::{Exports, Service};
+use crate::export::{Export, listen};
+
+/// A connection as another server has described it, checked against what is served here.
+pub(crate) struct Resumed {
+    pub(crate) since: SystemTime,
+    pub(super) phase: ResumedPhase,
+    /// So much is left of the payload of a write that was refused.
+    pub(super) skip: u64,
+    /// Nothing more is read from it.
+    pub(super) leaves: bool,
+    /// What it has sent and nobody has looked at.
+    pub(super) input: Vec<u8>,
+    /// What it has not taken.
+    pub(super) replies: Vec<u8>,
+}
+
+/// How far a client had come.
+pub(super) enum ResumedPhase {
+    /// With it what it has sent so far, in bytes, and whether anything about it was wrong.
+    Negotiating(Box<Handshake>, (u64, bool)),
+    Serving(Arc<Export>, Entry, Session),
+}
+
+impl Resumed {
+    /// Reads what another server says of a client; its socket, and who it is. Keys that are not known are told.
+    ///
+    /// # Errors
+    /// It cannot be served here.
+    pub(crate) fn read(held: HeldClient, service: &Service) -> Result<(OwnedFd, Peer, Self), String> {
+        let HeldClient { socket, mut says, bytes } = held;
+        let listener = says.need("listener").map_err(|why| why.to_string())?;
+        let mut peer = listen::peer(&socket, listener);
+        let exports = service.exports();
+        let cgroup = says.take::<Option<String>>("cgroup").unwrap_or_default().flatten();
+        peer.cgroup = cgroup.and_then(|path| path.parse().ok());
+        listen::learn_cgroup(socket.as_fd(), &exports.access, &mut peer);
+        match Self::of(&mut says, bytes, &peer, &exports) {
+            Ok(resumed) => {
+                for part in says.rest() {
+                    tracing::warn!(
+                        client = peer.shown,
+                        part,
+                        "the server before says what is not known here: left out"
+                    );
+                }
+                Ok((socket, peer, resumed))
+            }
+            Err(why) => Err(format!("client {}: {why}", peer.shown)),
+        }
+    }
+
+    fn of(says: &mut Record, mut bytes: Vec<u8>, peer: &Peer, exports: &Exports) -> Result<Self, String> {
+        let unreadable = |why: Unreadable| why.to_string();
+        let phase = match says.take("negotiation").map_err(unreadable)? {
+            Some(negotiation) => negotiating(negotiation).map_err(unreadable)?,
+            None => serving(says, peer, exports)?,
+        };
+        let millis = says.take::<Option<u64>>("since_ms").unwrap_or_default().flatten();
+        let since = millis.map_or_else(SystemTime::now, |millis| UNIX_EPOCH + Duration::from_millis(millis));
+        let (input, replies): (usize, usize) =
+            (says.need("input").map_err(unreadable)?, says.need("replies").map_err(unreadable)?);
+        if input.checked_add(replies) != Some(bytes.len()) {
+            return Err(format!("{} bytes came with it, not {input} and {replies}", bytes.len()));
+        }
+        let replies = bytes.split_off(input);
+        let skip = says.take("skip").map_err(unreadable)?.unwrap_or(0);
+        Ok(Self { since, phase, skip, leaves: says.need("leaves").map_err(unreadable)?, input: bytes, replies })
+    }
+
+    /// Whether it negotiates, and counts at the gate as such.
+    pub(crate) fn negotiates(&self) -> bool {
+        matches!(self.phase, ResumedPhase::Negotiating(..))
+    }
+
+    /// The export that it is at.
+    pub(crate) fn export(&self) -> Option<&Arc<Export>> {
+        match &self.phase {
+            ResumedPhase::Negotiating(..) => None,
+            ResumedPhase::Serving(export, ..) => Some(export),
+        }
+    }
+}
+
+fn negotiating(mut says: Record) -> Result<ResumedPhase, Unreadable> {
+    let handshake = Box::new(Handshake::resume(&mut says)?);
+    Ok(ResumedPhase::Negotiating(handshake, (says.need("bytes")?, says.need("failed")?)))
+}
+
+/// A client at an export, which it is let in to again (access.5).
+fn serving(says: &mut Record, peer: &Peer, exports: &Exports) -> Result<ResumedPhase, String> {
+    let mut flag = |part: &str| says.need::<bool>(part).map_err(|why| why.to_string());
+    let (structured, extended) = (flag("structured")?, flag("extended")?);
+    let contexts = Contexts { allocation: flag("allocation")?, changes: flag("changes")? };
+    let name: String = says.need("export").map_err(|why| why.to_string())?;
+    let index = exports.list.iter().position(|export| export.name == name);
+    let index = index.ok_or_else(|| format!("it is at export {name:?}, which would not be served"))?;
+    let export = &exports.list[index];
+    let entry = exports.access.of(peer).enter(&export.name, &export.path);
+    let entry =
+        entry.ok_or_else(|| format!("it is at export {name:?}, which it could not open again: see [client]"))?;
+    Ok(ResumedPhase::Serving(Arc::clone(export), entry, Session { export: index, structured, extended, contexts }))
+}

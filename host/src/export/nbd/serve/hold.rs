@@ -1,0 +1,135 @@
+//! A connection stands still, so that another server can go on with it ([`hold`](crate::export::hold)), and says what it is then.
+
+use std::time::UNIX_EPOCH;
+
+use fairlift_core::Op;
+use fairlift_core::record::Record;
+
+use super::super::proto::{self, Command as Verb, RequestHeader};
+use super::super::service::{Common, UserData};
+use super::{Connection, Phase, Receiving, Serving, Stranger};
+use crate::disk::engine::Engine;
+use crate::export::hold::HeldClient;
+
+/// How far a connection is on its way to stand still.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Halt {
+    No,
+    /// Nothing is read; what was asked is done, and replies are sent.
+    Ends,
+    /// Nothing is sent either.
+    StandsStill,
+}
+
+impl Connection {
+    pub(super) fn is_held(&self) -> bool {
+        self.held != Halt::No
+    }
+
+    pub(super) fn stands_still(&self) -> bool {
+        self.held == Halt::StandsStill
+    }
+
+    /// Takes nothing from the client any more (hold.1). One that another server has handed over is sent nothing either, yet.
+    pub(crate) fn hold(&mut self, engine: &mut Engine) {
+        if self.is_held() {
+            return;
+        }
+        self.held = Halt::Ends;
+        if self.receive_armed.is_some() {
+            engine.ring.cancel(UserData::Receive(self.number).pack());
+        }
+    }
+
+    /// Goes on with the client, which may have waited for long: that is not held against it.
+    pub(crate) fn serve_on(&mut self, engine: &mut Engine, common: &mut Common) {
+        self.held = Halt::No;
+        (self.progress, self.received) = (engine.now, engine.now);
+        self.go_on(engine, common);
+    }
+
+    /// Whether nothing of it is under way (hold.2). Replies that the client does not take are taken back from the kernel.
+    pub(crate) fn comes_to_stand(&mut self, engine: &mut Engine) -> bool {
+        let announced = usize::from(matches!(self.receiving, Receiving::Payload { .. }));
+        let asked = self.commands as usize - self.payloads() - announced;
+        if asked > 0 || self.receive_armed.is_some() || self.broken {
+            return false;
+        }
+        if self.held == Halt::Ends {
+            self.held = Halt::StandsStill;
+            if self.is_sending() {
+                engine.ring.cancel(UserData::Send(self.number).pack());
+            }
+        }
+        !self.is_sending()
+    }
+
+    /// What it is while it stands still: a copy of it (hold.2).
+    ///
+    /// # Errors
+    /// Why no other server can go on with it.
+    pub(crate) fn held(&self, engine: &Engine, common: &Common) -> Result<HeldClient, String> {
+        let fail = |why: &str| Err(format!("client {}: {why}", self.peer.shown));
+        if self.tls.is_some() || self.tls_next.is_some() {
+            return fail("it is encrypted, and its keys cannot be handed over yet");
+        }
+        let mut says = Record::default();
+        says.put("listener", &self.peer.listener);
+        says.put("cgroup", &self.peer.cgroup.as_ref().map(ToString::to_string));
+        let since = common.service.clients().get(&(engine.context.0, self.number)).map(|client| client.since);
+        let since = since.and_then(|since| since.duration_since(UNIX_EPOCH).ok());
+        says.put("since_ms", &since.map(|since| since.as_millis() as u64));
+        match &self.phase {
+            Phase::Negotiating(handshake) => {
+                let Some(mut negotiation) = handshake.held() else { return fail("it is about to be encrypted") };
+                let Stranger { bytes, failed, .. } = self.stranger.unwrap_or_default();
+                negotiation.put("bytes", &bytes);
+                negotiation.put("failed", &failed);
+                says.put("negotiation", &negotiation);
+            }
+            Phase::Serving(Serving { export, session, .. }) => {
+                says.put("export", &export.name);
+                says.put("structured", &session.structured);
+                says.put("extended", &session.extended);
+                says.put("allocation", &session.contexts.allocation);
+                says.put("changes", &session.contexts.changes);
+            }
+        }
+        let mut bytes = match self.receiving {
+            Receiving::Header => Vec::new(),
+            Receiving::Payload { command, got } => self.taken_back(engine, common, command, got),
+            Receiving::Refused { left } => {
+                says.put("skip", &left);
+                Vec::new()
+            }
+        };
+        bytes.extend_from_slice(&self.input);
+        says.put("input", &bytes.len());
+        let replies = self.unsent(engine);
+        says.put("replies", &replies.len());
+        bytes.extend_from_slice(&replies);
+        says.put("leaves", &!self.reading);
+        let socket = self.fd.try_clone().map_err(|error| format!("client {}: {error}", self.peer.shown))?;
+        Ok(HeldClient { socket, says, bytes })
+    }
+
+    /// A write whose payload has come in part, as the client has sent it.
+    fn taken_back(&self, engine: &Engine, common: &Common, number: usize, got: usize) -> Vec<u8> {
+        let command = &common.commands[number];
+        let header = RequestHeader {
+            flags: command.flags,
+            command: Verb::Write,
+            cookie: command.cookie,
+            offset: command.offset,
+            length: command.len,
+        };
+        debug_assert_eq!(command.op, Op::Write, "only a write has a payload");
+        let mut bytes = Vec::with_capacity(proto::EXTENDED_REQUEST_LEN + got);
+        match &self.phase {
+            Phase::Serving(serving) if serving.session.extended => proto::encode_extended_request(&mut bytes, &header),
+            _ => proto::encode_request(&mut bytes, &header),
+        }
+        bytes.extend_from_slice(&engine.memory(number).bytes()[..got]);
+        bytes
+    }
+}

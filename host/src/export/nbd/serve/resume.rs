@@ -1,0 +1,54 @@
+//! A connection that another server has handed over: it goes on where it was.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use fairlift_core::{Instant, Stream};
+
+use super::super::handed::{Resumed, ResumedPhase};
+use super::super::service::Common;
+use super::hold::Halt;
+use super::{Connection, Phase, Receiving, Serving, Stranger};
+use crate::access::Peer;
+use crate::disk::engine::Engine;
+use crate::export::narrowed;
+use crate::export::service::Unsent;
+
+impl Connection {
+    /// A client that another server has handed over; it stands still.
+    pub(crate) fn resume(
+        (fd, peer, number): (OwnedFd, Peer, usize),
+        resumed: Resumed,
+        is_counted: bool,
+        engine: &mut Engine,
+        common: &mut Common,
+        unsent: Arc<Unsent>,
+        now: Instant,
+    ) -> Self {
+        let Resumed { phase, skip, leaves, input, replies, .. } = resumed;
+        let mut connection = Self::new(fd, peer, number, crate::config::Tls::Off, now, unsent);
+        connection.out = Self::take_over(replies);
+        connection.input = input;
+        connection.reading = !leaves;
+        connection.held = Halt::StandsStill;
+        if skip > 0 {
+            connection.receiving = Receiving::Refused { left: skip };
+        }
+        match phase {
+            ResumedPhase::Negotiating(handshake, (bytes, failed)) => {
+                let options = handshake.options_asked();
+                connection.stranger = is_counted.then_some(Stranger { bytes, options, failed });
+                connection.phase = Phase::Negotiating(handshake);
+            }
+            ResumedPhase::Serving(export, entry, session) => {
+                let stream = Stream { group: export.group, priority: export.priority, context: engine.context };
+                let stream = engine.add_stream(export.disk, stream);
+                common.present.join(&export, number);
+                let export = narrowed(&export, entry.right);
+                connection.stranger = None;
+                connection.phase = Phase::Serving(Serving { export, entry, session, stream });
+            }
+        }
+        connection
+    }
+}

@@ -1,0 +1,53 @@
+//! Upgrade: another server takes over from this one, and no client notices.
+//!
+//! Block clients never end, so a server that is to be replaced cannot wait for them. Here the new server is started beside the old one, opens
+//! all by the old one's open files, and says that it is ready; then the old one has its clients stand still for some milliseconds, says what each is,
+//! and ends. The two speak [messages](channel) over a unix socket:
+//!
+//! ```text
+//! old                                              new
+//! offer: listeners, files, what the caller has --->
+//!                                              <-- ready (config read, all opened, workers wait)
+//! (clients stand still)
+//! client, client, …, all                       --->
+//!                                              <-- accepted (each client has its place)
+//! yours                                        --->
+//! (ends)                                           (serves)
+//! ```
+//!
+//! upgrade.1  Until the clients stand still nothing changes for anybody. Whatever cannot be handed over, and whatever fails on either side,
+//!            makes the old server go on, and say why.
+//! upgrade.2  From the moment that they stand still until the old server writes *off*, or the new one reads *yours*, no server does anything
+//!            for a client. *Off* is an event that both have open: it is written before the first client is served again, and no new server
+//!            begins after it.
+//! upgrade.3  With *yours* the responsibility moves. The old server touches no socket and no file after it, and ends without closing anything in
+//!            an orderly way: what it holds is the new one's.
+//! upgrade.4  The old server gives up after a bound: if what clients have asked does not end, or the new server does not answer. Then it is off.
+//! upgrade.5  A file's lock belongs to the open file, which both have from the offer on. So it is never free. The process lock beside it
+//!            moves when the old process has ended.
+//!
+//! Who dies when, and what that costs:
+//!
+//! | dies | before `all` was read | after it, before `yours` | after `yours` |
+//! |---|---|---|---|
+//! | new | the old one hears that the connection ended: off, clients go on | the same | as any server that is killed: clients reconnect |
+//! | old | the new one has not all clients and ends: as any server that is killed | the connection ended and nothing is off: the new one has all, and serves | nothing: it was to end |
+//!
+//! What is learned, counted and owed (costs, depths, buckets, statistics, event numbers) begins anew in the new server for now.
+
+pub(super) mod channel;
+mod give;
+pub(super) mod take;
+
+pub use give::{Beside, HandOver};
+pub use take::Taking;
+
+use std::time::Duration;
+
+/// How long what clients have asked may take to end once they stand still; with it, how long a new server may take to have them. Chosen: a
+/// client's own patience is 30 s or more, and a disk that works ends what it has in a tenth of this.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// How long a new server may take from the offer until it is ready: it reads its config, and opens thousands of exports.
+const READY: Duration = Duration::from_secs(120);
+/// How often it is looked whether the server ends meanwhile.
+const LOOK: Duration = Duration::from_millis(100);

@@ -1,0 +1,257 @@
+//! The new server: it opens what the old one offers, says that it is ready, and takes the clients.
+
+use std::fs::File;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use fairlift_core::record::Record;
+
+use super::READY;
+use super::channel::{Channel, Message, NoMessage};
+use crate::Error;
+use crate::config::{Address, Config, Listener};
+use crate::device::handed::HandedFiles;
+use crate::export::hold::HeldClient;
+use crate::export::listen::Listening;
+use crate::server::{Handle, Server, Shared};
+use crate::wire::hand_over::VERSION;
+
+/// How long it may take until the process lock of a file is free, whose old server has ended.
+const LOCKS: Duration = Duration::from_secs(60);
+
+/// What a running server offers.
+pub struct Taking {
+    channel: Channel,
+    off: OwnedFd,
+    plan: Vec<String>,
+    /// By their names, and whether the service manager had made them.
+    listeners: Vec<(String, bool, OwnedFd)>,
+    beside: Vec<(String, OwnedFd)>,
+    pub(in crate::server) files: HandedFiles,
+}
+
+fn ended(why: NoMessage) -> String {
+    match why {
+        NoMessage::Ended => "the running server has ended the connection".into(),
+        NoMessage::Failed(why) => format!("the running server: {why}"),
+    }
+}
+
+/// The one descriptor that comes with a message.
+fn only(descriptors: Vec<OwnedFd>) -> Result<OwnedFd, String> {
+    <[OwnedFd; 1]>::try_from(descriptors)
+        .map(|[one]| one)
+        .map_err(|all| format!("{} descriptors came, not 1", all.len()))
+}
+
+impl Taking {
+    /// Hears what the server at the other end of a connection offers.
+    ///
+    /// # Errors
+    /// Why it does not, a line each; or it speaks another version.
+    pub fn begin(stream: UnixStream) -> Result<Self, String> {
+        let channel = Channel::new(stream).map_err(|error| error.to_string())?;
+        let until = Instant::now() + READY;
+        let next = || channel.receive(until, &|| Ok(())).map_err(ended);
+        let Message { name, mut says, descriptors, .. } = next()?;
+        if name != "offer" {
+            return Err(says
+                .need("why")
+                .unwrap_or_else(|_| format!("the running server says \"{name}\", not what it offers")));
+        }
+        let version: u32 = says.need("version").map_err(|why| why.to_string())?;
+        if version != VERSION {
+            let program: String = says.need("program").unwrap_or_default();
+            return Err(format!(
+                "the running server (fairlift {program}) hands over by version {version} of the protocol, and this one takes {VERSION}"
+            ));
+        }
+        let plan = says.need("plan").unwrap_or_default();
+        let off = only(descriptors)?;
+        let (mut listeners, mut beside, mut files) = (Vec::new(), Vec::new(), Vec::new());
+        loop {
+            let Message { name, mut says, descriptors, .. } = next()?;
+            let named = |says: &mut Record| says.need::<String>("name").map_err(|why| why.to_string());
+            match name.as_str() {
+                "listener" => {
+                    let inherited = says.need("inherited").unwrap_or_default();
+                    listeners.push((named(&mut says)?, inherited, only(descriptors)?));
+                }
+                "beside" => beside.push((named(&mut says)?, only(descriptors)?)),
+                "files" => files.extend(descriptors.into_iter().map(File::from)),
+                "offered" => break,
+                "off" => return Err(says.need("why").unwrap_or_default()),
+                other => tracing::warn!("the running server offers \"{other}\", which is not known here: left out"),
+            }
+        }
+        let files = HandedFiles::new(files).map_err(|error| error.to_string())?;
+        Ok(Self { channel, off, plan, listeners, beside, files })
+    }
+
+    /// What goes over, a line each.
+    #[must_use]
+    pub fn plan(&self) -> &[String] {
+        &self.plan
+    }
+
+    /// The listening sockets that the service manager had made.
+    pub fn inherited(&mut self) -> Vec<OwnedFd> {
+        self.listeners.extract_if(.., |(_, inherited, _)| *inherited).map(|(.., socket)| socket).collect()
+    }
+
+    /// What the other side's caller hands over by a name.
+    pub fn beside(&mut self, name: &str) -> Option<OwnedFd> {
+        let at = self.beside.iter().position(|(there, _)| there == name)?;
+        Some(self.beside.swap_remove(at).1)
+    }
+
+    /// The sockets of these listeners.
+    pub(in crate::server) fn listen(&mut self, said: &[Listener]) -> Result<Vec<Listening>, Error> {
+        let socket = |listener: &Listener| {
+            if let Address::Inherited(_) = listener.address {
+                return Listening::open(listener);
+            }
+            let name = listener.address.to_string();
+            // With port 0 the kernel had chosen one.
+            let any_port = name.strip_suffix(":0").map(|host| format!("{host}:"));
+            let is_it = |there: &String| {
+                *there == name
+                    || any_port.as_ref().is_some_and(|host| {
+                        there.rsplit_once(':').is_some_and(|(its, _)| host[..host.len() - 1] == *its)
+                    })
+            };
+            let at = self.listeners.iter().position(|(there, ..)| is_it(there)).ok_or_else(|| Error::Listen {
+                address: name.clone(),
+                why: "the running server does not listen there; fairlift reload, then upgrade".into(),
+            })?;
+            Ok(Listening::adopt(listener, self.listeners.swap_remove(at).2))
+        };
+        let all = said.iter().map(socket).collect::<Result<_, _>>()?;
+        match self.listeners.first() {
+            None => Ok(all),
+            Some((name, ..)) => Err(Error::Listen {
+                address: name.clone(),
+                why: "the running server listens there, and the config does not say so; fairlift reload, then upgrade"
+                    .into(),
+            }),
+        }
+    }
+
+    /// Lets the running server go on: it was only to be seen whether this one could take over.
+    pub fn only_look(self) {
+        // It goes on whatever it hears.
+        let _ = self.channel.tell("looked", Record::default());
+    }
+
+    /// Lets the running server go on, for this reason.
+    pub fn refuse(self, why: &str) {
+        self.say_why(why);
+    }
+
+    fn say_why(&self, why: &str) {
+        let mut says = Record::default();
+        says.put("why", &why);
+        let _ = self.channel.tell("refused", says); // it may have ended
+    }
+
+    /// Takes the clients of the running server, which then ends; they are served here from now on. The server of the handle was [made for
+    /// that](Server::take_over), and runs. `is_ready` is called when its workers are, before anything changes.
+    ///
+    /// # Errors
+    /// Why not: the other server serves on, or has ended before all was handed over. The caller ends the process at once, without letting go of
+    /// anything in an orderly way.
+    pub fn finish(self, handle: &Handle, is_ready: impl FnOnce()) -> Result<(), String> {
+        let shared = handle.shared.upgrade().ok_or("the new server has ended")?;
+        self.take_clients(&shared, is_ready).inspect_err(|why| self.say_why(why))?;
+        for listening in shared.served.service.listeners.list().values() {
+            listening.is_ours();
+        }
+        shared.served.service.hold.end(&shared.backend.notifiers);
+        let locks = move || shared.hold_locks();
+        if let Err(error) = std::thread::Builder::new().name("locks".into()).spawn(locks) {
+            tracing::error!(%error, "process locks of files are not taken: another server would wait for 10 s before it is refused");
+        }
+        Ok(())
+    }
+
+    fn take_clients(&self, shared: &Shared, is_ready: impl FnOnce()) -> Result<(), String> {
+        let hold = &shared.served.service.hold;
+        hold.wait(Instant::now() + READY, || Ok(())).map_err(|why| format!("the new workers are not ready: {why}"))?;
+        is_ready();
+        self.channel.tell("ready", Record::default()).map_err(ended)?;
+        let until = Instant::now() + READY;
+        let next = || self.channel.receive(until, &|| Ok(())).map_err(ended);
+        let mut coming = Vec::new();
+        loop {
+            let Message { name, mut says, bytes, descriptors } = next()?;
+            match name.as_str() {
+                "client" => {
+                    let socket = only(descriptors)?;
+                    let protocol: String = says.need("protocol").map_err(|why| why.to_string())?;
+                    coming.push(shared.served.take_over(&protocol, HeldClient { socket, says, bytes })?);
+                }
+                "all" => {
+                    let count: usize = says.need("clients").map_err(|why| why.to_string())?;
+                    if count != coming.len() {
+                        return Err(format!("{} of {count} clients came", coming.len()));
+                    }
+                    break;
+                }
+                "off" => return Err(says.need("why").unwrap_or_default()),
+                other => return Err(format!("the running server says \"{other}\" where its clients should come")),
+            }
+        }
+        coming.into_iter().for_each(|client| client());
+        self.channel.tell("accepted", Record::default()).map_err(ended)?;
+        // Much longer than the other side takes to decide: who leaves just then would leave the clients to nobody.
+        match self.channel.receive(Instant::now() + READY, &|| Ok(())) {
+            Ok(Message { name, .. }) if name == "yours" => {}
+            Ok(Message { mut says, .. }) => return Err(says.need("why").unwrap_or_default()),
+            Err(NoMessage::Ended) => tracing::warn!("the server before has died while it handed over; all was here"),
+            Err(why) => return Err(ended(why)),
+        }
+        // upgrade.2
+        match rustix::io::read(&self.off, &mut [0; 8]) {
+            Err(rustix::io::Errno::AGAIN) => Ok(()),
+            Ok(_) => Err("the running server serves on".into()),
+            Err(error) => Err(format!("it cannot be told whether the running server serves on: {error}")),
+        }
+    }
+}
+
+impl Server {
+    /// As [`bind`](Self::bind), by what a running server offers. No client is served before [`Taking::finish`].
+    ///
+    /// # Errors
+    /// As there, or something was not offered.
+    ///
+    /// # Panics
+    /// As there.
+    pub fn take_over(config: Config, taking: &mut Taking) -> Result<Self, Error> {
+        Self::build(config, Some(taking))
+    }
+}
+
+impl Shared {
+    /// Takes the process locks of files, once the process that had them has ended (upgrade.5).
+    fn hold_locks(self: Arc<Self>) {
+        let mut files: Vec<_> = self.backend.disks.all().into_iter().flat_map(|(_, disk)| disk.devices()).collect();
+        let shared = Arc::downgrade(&self);
+        drop(self);
+        let begun = Instant::now();
+        while shared.strong_count() > 0 {
+            files.retain(|device| !device.has_gone_over());
+            if files.is_empty() {
+                return;
+            }
+            if begun.elapsed() > LOCKS {
+                let names: Vec<_> = files.iter().map(|device| device.called()).collect();
+                tracing::warn!(?names, "another process holds process locks of these files; their own locks are ours");
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}

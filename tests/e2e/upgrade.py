@@ -1,0 +1,601 @@
+"""Another server takes over, and no client notices.
+
+Load runs on four connections while servers take over from each other, and every byte is held against what was written. What fails is tried with a new
+server, or an old one, that is played by the test: it stops at any message of the protocol that a real one would go on from.
+"""
+
+import fcntl
+import statistics
+import struct
+
+from control import Control
+from harness import *
+from nbdclient import (FIXED_NEWSTYLE, FLUSH, FUA, GO, NO_ZEROES, OPTION_MAGIC, READ, STRUCTURED_REPLY, WRITE, Client,
+                       Session)
+
+UPGRADES = 100 if FULL else 10
+BLOCK = 4096
+
+
+class Adopted:
+    """A server that another one has started: its parent has ended, and this test is the next."""
+
+    def __init__(self, pid):
+        self.pid, self.returncode = pid, None
+
+    def poll(self):
+        if self.returncode is None:
+            try:
+                pid, status = os.waitpid(self.pid, os.WNOHANG)
+                self.returncode = os.waitstatus_to_exitcode(status) if pid else None
+            except ChildProcessError:  # it is not ours yet
+                self.returncode = None if os.path.exists(f"/proc/{self.pid}") else 0
+        return self.returncode
+
+    def wait(self, timeout=30):
+        end = time.monotonic() + timeout
+        while self.poll() is None:
+            if time.monotonic() > end:
+                raise subprocess.TimeoutExpired("a server that took over", timeout)
+            time.sleep(0.005)
+        return self.returncode
+
+    def send_signal(self, signal_):
+        os.kill(self.pid, signal_)
+
+    def kill(self):
+        self.send_signal(signal.SIGKILL)
+
+
+def finish(process):
+    if process.poll() is None:
+        process.kill()
+        process.wait(5)
+
+
+def upgrade(server, *words, code=0):
+    """`fairlift upgrade`; where it is done the server's process is another one, and the one before has ended with 0."""
+    said = server.control("upgrade", *words, code=code)
+    if code == 0 and "--dry-run" not in words:
+        equal(server.process.wait(10), 0, "the exit code of the server before")
+        server.process = Adopted(int(re.search(r"process (\d+) serves now", said)[1]))
+        server.t.defer(finish, server.process)
+    return said
+
+
+class Load(threading.Thread):
+    """Reads, writes and flushes, 32 at once, of one region, and knows what is in each block."""
+
+    def __init__(self, address, export, first, blocks, **options):
+        super().__init__(daemon=True)
+        self.client = Client(address, export, timeout=30, **options)
+        self.first, self.blocks, self.ends = first, blocks, False
+        self.random = random.Random(f"{SEED}/{first}")
+        self.known = {block: bytes(BLOCK) for block in range(first, first + blocks)}
+        self.error, self.replies, self.gaps = None, 0, []
+        self.start()
+
+    def run(self):
+        try:
+            self.work()
+        except Exception as error:
+            self.error = error
+
+    def work(self):
+        busy, under_way, version, last = set(), {}, 0, time.monotonic()
+        while not self.ends or under_way:
+            batch = []
+            while not self.ends and len(under_way) < 32:
+                block, kind = self.random.randrange(self.first, self.first + self.blocks), self.random.random()
+                if block in busy:
+                    continue
+                if kind < 0.02:
+                    batch.append(self.client.request(FLUSH))
+                    under_way[self.client._cookie] = None
+                    continue
+                busy.add(block)
+                if kind < 0.5:
+                    batch.append(self.client.request(READ, block * BLOCK, BLOCK))
+                    under_way[self.client._cookie] = (block, None)
+                else:
+                    version += 1
+                    payload = struct.pack(">QQ", block, version) * (BLOCK // 16)
+                    flags = FUA if kind > 0.95 else 0
+                    batch.append(self.client.request(WRITE, block * BLOCK, BLOCK, payload, flags))
+                    under_way[self.client._cookie] = (block, payload)
+            self.client.send(*batch)
+            reply = self.client.reply()
+            now = time.monotonic()
+            self.gaps.append(now - last)
+            last = now
+            asked = under_way.pop(reply.cookie)
+            if reply.error:
+                raise AssertionError(f"error {reply.error}: {reply.message}")
+            self.replies += 1
+            if asked is not None:
+                block, payload = asked
+                busy.remove(block)
+                if payload is None:
+                    if reply.data(block * BLOCK, BLOCK) != self.known[block]:
+                        raise AssertionError(f"block {block} is not as it was written")
+                else:
+                    self.known[block] = payload
+
+    def longest(self):
+        """The longest time without a reply since this was asked last."""
+        gaps, self.gaps = self.gaps, []
+        return max(gaps, default=0)
+
+    def end(self):
+        self.ends = True
+        self.join(40)
+        if self.error or self.is_alive():
+            raise AssertionError(f"load on region {self.first}: {self.error or 'it hangs'}")
+
+
+def load(server, export="a", blocks=512):
+    """Four connections, two over each socket, each in another dialect."""
+    kind, place = server.listen[1].split(":", 1)
+    host, port = place.rsplit(":", 1)
+    dialects = [{"structured": False}, {"extended": True}, {"structured": True}, {"structured": False}]
+    return [Load(server.address if number % 2 else (host, int(port)), export, number * blocks, blocks, **dialect)
+            for number, dialect in enumerate(dialects)]
+
+
+def served(t, name="image", size=64 * MIB, **options):
+    image = t.image(name, size)
+    listen = [f"unix:{t.path('s0')}", f"tcp:127.0.0.1:{free_port()}"]
+    return image, t.server(f"a=file:{image}", listen=listen, args=["--workers", "2"], **options)
+
+
+def percentile(values, part):
+    return sorted(values)[min(len(values) - 1, int(len(values) * part))]
+
+
+def holds(image, loads):
+    """The file has what each client knows to be there."""
+    with open(image, "rb") as file:
+        for one in loads:
+            for block, wanted in one.known.items():
+                file.seek(block * BLOCK)
+                if file.read(BLOCK) != wanted:
+                    raise AssertionError(f"block {block} of the file is not as it was written")
+
+
+def goes_on(loads, count=50):
+    """Each connection is answered again and again."""
+    before = [one.replies for one in loads]
+    until(lambda: all(one.replies > was + count or one.error for one, was in zip(loads, before)), "the load goes on")
+    for one in loads:
+        if one.error:
+            raise AssertionError(f"load on region {one.first}: {one.error}")
+
+
+@test(seconds=240, fairlift_only=True)
+def upgrades_under_load_lose_and_double_nothing(t):
+    image, server = served(t)
+    loads, pauses = load(server), []
+    goes_on(loads)
+    for _ in range(UPGRADES):
+        [one.longest() for one in loads]
+        upgrade(server)
+        goes_on(loads)
+        pauses.append(max(one.longest() for one in loads))
+    for one in loads:
+        one.end()
+    server.stop()
+    holds(image, loads)
+    equal(server.log().count("connected"), 0, "reconnects")
+    milliseconds = [1000 * pause for pause in pauses]
+    figure(f"upgrade: {UPGRADES} under load, longest pause of a client: median {statistics.median(milliseconds):.0f} ms, "
+           f"99th percentile {percentile(milliseconds, 0.99):.0f} ms, most {max(milliseconds):.0f} ms")
+
+
+@test(seconds=120, fairlift_only=True)
+def the_engine_without_io_uring_hands_over_as_well(t):
+    image, server = served(t, env={"FAIRLIFT_ENGINE": "poll"})
+    loads = load(server)
+    for _ in range(3):
+        goes_on(loads)
+        upgrade(server)
+    goes_on(loads)
+    for one in loads:
+        one.end()
+    server.stop()
+    holds(image, loads)
+
+
+@test(seconds=120, fairlift_only=True)
+def a_request_of_which_a_part_has_come_is_done_when_the_rest_comes(t):
+    image, server = served(t)
+    host = server.listen[1].split(":", 1)[1].rsplit(":", 1)
+    size, large, cases = 3 * BLOCK, 512 * KIB, []
+    for place, address in enumerate([server.address, (host[0], int(host[1]))]):
+        for dialect in {"structured": False}, {"extended": True}:
+            head = 32 if dialect.get("extended") else 28
+            for sent in 1, 4, head - 1, head, head + 1, head + size - 1, ("large", 1), ("large", 200 * KIB + 3), ("refused", 5):
+                kind, sent = sent if isinstance(sent, tuple) else ("small", sent)
+                client = Client(address, "a", timeout=30, **dialect)
+                at, length = len(cases) * large, large if kind == "large" else size
+                payload = data(length, len(cases))
+                if kind == "refused":
+                    at = 64 * MIB  # beyond the end: its payload is passed over
+                # One before it, so that its reply is not the first.
+                client.submit(READ, 0, BLOCK)
+                client.reply()
+                request = client.request(WRITE, at, length, payload)
+                cut = sent if kind == "small" else head + sent
+                client.send(request[:cut])
+                cases.append((client, kind, at, payload, request[cut:]))
+    time.sleep(0.2)  # most is received by then; what is not is as good
+    for _ in range(2):
+        upgrade(server)
+    for client, kind, at, payload, rest in cases:
+        client.send(rest)
+        reply = client.reply()
+        equal(reply.error, ENOSPC if kind == "refused" else 0, f"the answer to a write at {at}")
+        if kind != "refused":
+            equal(client.read(at, len(payload)), payload, "what was written")
+        client.disconnect()
+    server.stop()
+
+
+@test(seconds=120, fairlift_only=True)
+def a_client_that_sends_a_byte_at_a_time_is_served_across_upgrades(t):
+    image, server = served(t)
+    client = server.connect("a", timeout=30)
+    request, stop = b"".join(client.request(WRITE, n * 512, 512, data(512, n)) for n in range(4)), []
+
+    def drip():
+        for byte in request:
+            client.send(bytes([byte]))
+            time.sleep(0.0005)
+        stop.append(True)
+
+    def exchange():
+        while not stop:
+            upgrade(server)
+
+    at_once(drip, exchange)
+    for _ in range(4):
+        equal(client.reply().error, 0, "the answer")
+    equal(client.read(0, 2048), b"".join(data(512, n) for n in range(4)), "what was written")
+    client.disconnect()
+    server.stop()
+
+
+@test(seconds=120, fairlift_only=True)
+def a_client_that_does_not_take_its_replies_gets_each_once(t):
+    pieces = [data(MIB, n) for n in range(24)]
+    image = t.image("image", 24 * MIB, *((n * MIB, piece) for n, piece in enumerate(pieces)))
+    listen = [f"unix:{t.path('s0')}", f"tcp:127.0.0.1:{free_port()}"]
+    server = t.server(f"a=file:{image}", listen=listen)
+    host, port = listen[1].split(":", 1)[1].rsplit(":", 1)
+    clients = [Client(address, "a", timeout=30, **dialect) for address in (server.address, (host, int(port)))
+               for dialect in ({"structured": False}, {"extended": True})]
+    for client in clients:
+        client.send(*(client.request(READ, n * MIB, MIB) for n in range(24)))
+    for _ in range(3):
+        time.sleep(0.1)
+        upgrade(server)
+    for client in clients:
+        asked = dict(client.pending)
+        for _ in range(24):
+            reply = client.reply()
+            _, offset, length = asked.pop(reply.cookie)
+            equal(reply.data(offset, length) == pieces[offset // MIB], True, f"the bytes at {offset}")
+        client.write(0, pieces[0][:512])
+        client.disconnect()
+    server.stop()
+
+
+@test(seconds=60, fairlift_only=True)
+def a_client_that_negotiates_goes_on_with_it(t):
+    image, server = served(t)
+    option = lambda number, payload=b"": struct.pack(">QII", OPTION_MAGIC, number, len(payload)) + payload
+    go = option(GO, struct.pack(">I", 1) + b"a" + struct.pack(">H", 0))
+    sessions = []
+    for cut in 0, 2, 4, 4 + 7, 4 + 16 + len(go) // 2:
+        session = Session(server.address, 20)
+        whole = struct.pack(">I", FIXED_NEWSTYLE | NO_ZEROES) + option(STRUCTURED_REPLY) + go
+        session.send(whole[:cut])
+        sessions.append((session, whole[cut:]))
+    time.sleep(0.1)
+    upgrade(server)
+    for session, rest in sessions:
+        session.send(rest)
+        session.receive(18)
+        equal(session.option_reply(STRUCTURED_REPLY)[0], 1, "the answer to STRUCTURED_REPLY")
+        while session.option_reply(GO)[0] != 1:
+            pass
+        session.structured = True
+        equal(session.read(0, 512), bytes(512), "a read")
+        session.disconnect()
+    server.stop()
+
+
+@test(seconds=60, fairlift_only=True)
+def the_lock_of_a_file_is_never_free(t):
+    image, server = served(t)
+    stop, free = [], []
+
+    def try_lock():
+        with open(image, "rb") as file:
+            while not stop:
+                with contextlib.suppress(BlockingIOError):
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    free.append(time.monotonic())
+                    fcntl.flock(file, fcntl.LOCK_UN)
+
+    def exchange():
+        try:
+            for _ in range(5):
+                upgrade(server)
+            contains(t.serve_fails(f"b=file:{image}", "--listen", f"unix:{t.path('s9')}"), image, "lock")
+        finally:
+            stop.append(True)
+
+    at_once(try_lock, exchange)
+    equal(len(free), 0, "times that the lock was free")
+    server.stop()
+    t.server(f"a=file:{image}").serves("a")
+
+
+# ---- what is refused, and what fails -----------------------------------------------------------------------------
+
+
+@test(seconds=60, fairlift_only=True)
+def what_cannot_go_over_is_refused_before_and_the_server_goes_on(t):
+    server = t.server("ram=mem:1m")
+    contains(upgrade(server, code=1), 'export "ram"', "this server's memory")
+    server.serves("ram")
+    os.mkdir(t.path("vm"))
+    image, vm = t.image("image", MIB), t.server("b=null:1m", args=["--vhost-user", t.path("vm")])
+    contains(upgrade(vm, code=1), 'export "b"', "vhost")
+    other = t.server(f"a=file:{image}")
+    other.control("set", "group", "/a", "weight=300")
+    said = upgrade(other, code=1)
+    contains(said, "/a weight: 300 in force, 100 in the new server", "the running server goes on")
+    other.control("set", "group", "/a", "weight=100")
+    other.control("add", "listener", f"unix:{t.path('more')}")
+    contains(upgrade(other, code=1), t.path("more"), "goes on")
+    other.control("remove", "listener", f"unix:{t.path('more')}")
+    until(lambda: "1 file" in upgrade(other, "--dry-run", code=None), "the listener has gone, and nothing is in the way")
+    upgrade(other)
+    other.serves("a")
+
+
+@test(seconds=120, fairlift_only=True)
+def a_new_server_that_fails_costs_no_client_anything(t):
+    image = t.image("image", 64 * MIB)
+    text = f'[export.a]\nbacking = "file:{image}"\n'
+    server = t.server(config=text, listen=[f"unix:{t.path('s0')}", f"tcp:127.0.0.1:{free_port()}"])
+    loads = load(server)
+    goes_on(loads)
+    path = Path(t.path("server0.toml"))
+    path.write_text(text + "nonsense = 7\n")
+    contains(upgrade(server, code=1), "nonsense", "goes on")
+    os.rename(image, image + "2")
+    path.write_text(text)
+    contains(upgrade(server, code=1), "image", "goes on")
+    t.image("image", 64 * MIB)
+    contains(upgrade(server, code=1), "does not have this file", "goes on")
+    os.rename(image + "2", image)
+    for name, script in ("crashes", "kill -9 $$"), ("ends", "exit 0"), ("hangs", "exec sleep 1000"):
+        program = Path(t.path(name))
+        program.write_text(f"#!/bin/sh\n{script}\n")
+        program.chmod(0o755)
+        contains(upgrade(server, "--program", program, "--within", "1", code=1), "goes on")
+        goes_on(loads)
+    contains(upgrade(server, "--program", t.path("none"), code=1), "No such file")
+    upgrade(server)
+    goes_on(loads)
+    for one in loads:
+        one.end()
+    server.stop()
+    holds(image, loads)
+
+
+class Peer:
+    """One side of a hand-over, played by the test."""
+
+    def __init__(self, sock):
+        self.sock, self.kept = sock, []
+
+    def send(self, name, says=(), payload=b"", fds=()):
+        text = json.dumps({**dict(says), "message": name}).encode()
+        frame = b"flho" + struct.pack(">III", len(text), len(payload), len(fds))
+        socket.send_fds(self.sock, [frame], list(fds))
+        self.sock.sendall(text + payload)
+
+    def receive(self):
+        """A message: what it says, its bytes and descriptors. `None`: the other side has ended."""
+        frame, fds, _, _ = socket.recv_fds(self.sock, 16, 200)
+        if not frame:
+            return None
+        while len(frame) < 16:
+            frame += self.sock.recv(16 - len(frame))
+        text, payload, _ = struct.unpack(">III", frame[4:])
+        body = b""
+        while len(body) < text + payload:
+            body += self.sock.recv(text + payload - len(body))
+        self.kept += fds
+        return json.loads(body[:text]), body[text:], fds
+
+    def until(self, name):
+        """The messages up to one of this name, with it."""
+        got = []
+        while message := self.receive():
+            got.append(message)
+            if message[0]["message"] in (name, "off"):
+                return got
+        return got
+
+    def leave(self):
+        for fd in self.kept:
+            os.close(fd)
+        self.sock.close()
+
+
+def new_side(server):
+    """A new server that has heard what the running one offers."""
+    version = Control(server.t, server).ask("GET", "/v1/state")["version"]
+    sock = socket.socket(socket.AF_UNIX)
+    sock.settimeout(30)
+    sock.connect(f"{server.socket}.control.sock")
+    sock.sendall(f"POST /v1/take-over?version={version} HTTP/1.1\r\nHost: localhost\r\nConnection: upgrade\r\nUpgrade: fairlift-hand-over\r\n"
+                 "Content-Length: 0\r\n\r\n".encode())
+    head = b""
+    while not head.endswith(b"\r\n\r\n"):
+        head += sock.recv(1)
+    contains(head.decode(), "101")
+    peer = Peer(sock)
+    equal(peer.until("offered")[0][0]["message"], "offer", "the first message")
+    return peer
+
+
+@test(seconds=120, fairlift_only=True)
+def a_new_server_that_dies_on_the_way_or_hangs_costs_a_pause(t):
+    image, server = served(t)
+    loads = load(server)
+    goes_on(loads)
+
+    peer = new_side(server)
+    contains(upgrade(server, code=1), "taking over already")
+    peer.leave()  # it dies with all descriptors
+    goes_on(loads)
+
+    peer = new_side(server)
+    peer.send("ready")
+    equal(len([m for m in peer.until("all") if m[0]["message"] == "client"]), 4, "clients that came")
+    peer.leave()  # it dies with all clients
+    goes_on(loads)
+
+    peer = new_side(server)
+    peer.send("ready")
+    peer.until("all")
+    peer.send("refused", {"why": "it is too warm here"})
+    equal(peer.until("off")[-1][0]["message"], "off", "the answer to a refusal")
+    peer.leave()
+    contains(server.log(), "it is too warm here")
+    goes_on(loads)
+
+    peer = new_side(server)
+    peer.send("ready")  # and then it hangs
+    goes_on(loads, 2000)
+    said = peer.until("off")
+    equal(said[-1][0]["message"], "off", "what is said to a server that hangs")
+    with contextlib.suppress(OSError):
+        peer.send("accepted")  # too late
+    peer.leave()
+    goes_on(loads)
+
+    peer = new_side(server)
+    peer.send("ready")
+    peer.until("all")
+    peer.send("nonsense")
+    peer.leave()
+    goes_on(loads)
+    upgrade(server)
+    goes_on(loads)
+    for one in loads:
+        one.end()
+    server.stop()
+    holds(image, loads)
+
+
+@test(seconds=60, fairlift_only=True)
+def an_old_server_that_is_killed_before_it_has_handed_over_costs_what_a_crash_does(t):
+    image, server = served(t)
+    client = server.connect("a")
+    peer = new_side(server)
+    peer.send("ready")
+    peer.until("all")
+    server.kill()
+    peer.leave()
+    with hung_up():
+        client.read(0, 512)
+    t.server(f"a=file:{image}").serves("a")
+
+
+def old_side(t, server, state):
+    """An old server that waits for a new one: it answers the questions before, and has the clients of the test."""
+    path = f"{server.socket}.control.sock"
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(path)
+    listener.listen(8)
+    listener.settimeout(30)
+    process = t.start(BINARY, "serve", *server.words, f"--take-over={path}", stdout=subprocess.PIPE)
+    for _ in range(2):
+        sock, _ = listener.accept()
+        sock.settimeout(30)
+        head = b""
+        while not head.endswith(b"\r\n\r\n"):
+            head += sock.recv(1)
+        if b"GET /v1/state" in head:
+            body = json.dumps(state).encode()
+            sock.sendall(b'HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nETag: "0"\r\nContent-Length: %d\r\n\r\n' % len(body) + body)
+            sock.close()
+    sock.sendall(b"HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: fairlift-hand-over\r\n\r\n")
+    return Peer(sock), process, listener
+
+
+@test(seconds=60, fairlift_only=True)
+def a_new_server_serves_when_the_old_one_dies_after_it_gave_all_and_never_when_it_is_off(t):
+    image = t.image("image", MIB)
+    for is_off in False, True:
+        server = t.server(f"a=file:{image}")
+        state = Control(t, server).ask("GET", "/v1/state")
+        server.words = [f"a=file:{image}", "--listen", f"unix:{server.socket}"]
+        server.stop()
+        place = socket.socket(socket.AF_UNIX)
+        place.bind(server.socket)
+        place.listen(8)
+        with open(image, "r+b") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            peer, process, control = old_side(t, server, state)
+            off = os.eventfd(0, os.EFD_NONBLOCK)
+            peer.send("offer", {"version": 1, "program": "test", "plan": []}, fds=[off])
+            peer.send("listener", {"name": f"unix:{server.socket}", "inherited": False}, fds=[place.fileno()])
+            peer.send("beside", {"name": f"control unix:{server.socket}.control.sock"}, fds=[control.fileno()])
+            peer.send("files", fds=[file.fileno()])
+            peer.send("offered")
+            equal(peer.receive()[0]["message"], "ready", "what the new server says")
+            ours, theirs = socket.socketpair()
+            request = struct.pack(">IHHQQI", 0x25609513, 0, READ, 77, 0, 512)
+            says = {"protocol": "nbd", "listener": f"unix:{server.socket}", "export": "a", "structured": False, "extended": False,
+                    "allocation": False, "changes": False, "leaves": False, "input": 10, "replies": 3}
+            peer.send("client", says, request[:10] + b"abc", fds=[theirs.fileno()])
+            theirs.close()
+            peer.send("all", {"clients": 1})
+            equal(peer.receive()[0]["message"], "accepted", "what the new server says to its clients")
+            ours.settimeout(0.3)
+            with contextlib.suppress(TimeoutError):
+                raise AssertionError(f"served before it was its turn: {ours.recv(100)}")
+            if is_off:
+                os.eventfd_write(off, 1)
+        os.close(off)
+        peer.leave()  # the old server has died
+        ours.settimeout(20)
+        if is_off:
+            equal(process.wait(20), 1, "the exit code of a server that must not serve")
+            equal(ours.recv(100), b"", "what a client of it gets")
+            equal(os.path.exists(server.socket), True, "the socket file, which is another server's")
+        else:
+            equal(ours.recv(3), b"abc", "the rest of a reply")
+            ours.sendall(request[10:])
+            got = b""
+            while len(got) < 16 + 512:
+                got += ours.recv(4096)
+            equal(got, struct.pack(">IIQ", 0x67446698, 0, 77) + bytes(512), "the answer to the request")
+            process.terminate()
+            equal(process.wait(20), 0, "its exit code")
+        for one in place, control, ours:
+            one.close()
+        for path in server.socket, f"{server.socket}.control.sock":
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(path)
+
+
+if __name__ == "__main__":
+    main()
