@@ -583,3 +583,63 @@ def a_top_whose_export_was_removed_a_moment_ago_can_be_added_again_and_others_ov
 
 if __name__ == "__main__":
     main()
+
+
+@test(fairlift_only=True)
+def a_base_may_be_named_by_the_export_that_shows_it(t):
+    image = base(t)
+    over = lambda name, top: f"overlay:base=export:{name},top={t.path(top)}"
+    prepared = f"overlay:base={image},top={t.path('prepared.top')}"
+    server = t.server(f"p={prepared}")
+    with server.connect("p") as client:
+        client.write(0, data(4096, 1))
+    server.stop()
+    config = f"""
+        [export.gold]
+        backing = "file:{image}"
+        read_only = true
+        [export.prepared]
+        backing = "{prepared}"
+        read_only = true
+        [export.a]
+        backing = "{over('gold', 'a.top')}"
+        [export.b]
+        backing = "{over('prepared', 'b.top')}"
+        """
+    server = t.server(config=config)
+    prepared_whole = data(4096, 1) + WHOLE[4096:]
+    for name, wanted in ("gold", WHOLE), ("a", WHOLE), ("prepared", prepared_whole), ("b", prepared_whole):
+        with server.connect(name) as client:
+            equal(client.read(0, SIZE), wanted, name)
+            if name in "ab":
+                client.write(MIB, data(4096, name))
+    server.control("add", "export", f"c={over('prepared', 'c.top')}")
+    with server.connect("c") as client:
+        equal(client.read(0, SIZE), prepared_whole, "one that was added")
+    server.control("fork", "a", "f")
+    with server.connect("f") as client:
+        equal(client.read(MIB, 4096), data(4096, "a"), "a fork")
+    for name, *says in [
+        ("a", "is written (export \"a\")", "fairlift fork a NEW", "read_only=true"),
+        ("none", "there is no other export \"none\""),
+        ("x", "there is no other export \"x\""),
+    ]:
+        for flag in ["--dry-run"], []:
+            contains(server.control("add", "export", f"x={over(name, 'x.top')}", *flag, code=1), *says)
+    server.control("add", "export", "m=mem:8m", "read_only=true")
+    contains(server.control("add", "export", f"x={over('m', 'x.top')}", code=1), "a base is a file")
+    server.control("add", "export", f"part=file:{image}", "read_only=true", "size=1m")
+    contains(server.control("add", "export", f"x={over('part', 'x.top')}", code=1), "shows a part of its backing")
+    server.kill()
+    server = t.server(config=config)
+    with server.connect("a") as client:
+        equal(client.read(MIB, 4096), data(4096, "a"), "after a kill")
+    server.stop()
+    mine, where = Path(t.path("mine.toml")), ("--listen", f"unix:{t.path('s')}")
+    mine.write_text(config)
+    contains(t.run(BINARY, "serve", "--check", "--config", mine, *where), "ok: 4 exports")
+    # The name is another one's now.
+    base(t, "other.img", data(SIZE, 9))
+    mine.write_text(config.replace("base.img", "other.img", 1))
+    for check in [], ["--check"]:
+        contains(t.serve_fails("--config", mine, *where, *check), "it is over another base than")

@@ -36,7 +36,7 @@ impl<'a> Devices<'a> {
     }
 
     /// Opens the backing of an export, if no other export that shares it has.
-    pub(crate) fn open(&mut self, export: &config::Export, written: &Written) -> Result<Arc<dyn Device>, Error> {
+    pub(crate) fn open(&mut self, export: &config::Export, written: &Written<'_>) -> Result<Arc<dyn Device>, Error> {
         self.roots.check(&export.backing)?;
         let sharing = export.backing.sharing(export.disk);
         if let Some(known) = self.shared.get(&sharing) {
@@ -44,7 +44,7 @@ impl<'a> Devices<'a> {
         }
         // A backing that any of its exports may write is opened for writing.
         let read_only = export.read_only && !written.has(export);
-        let device = (self.open)(&export.backing, read_only, &self.roots)?;
+        let device = (self.open)(&resolved(export, written.exports)?, read_only, &self.roots)?;
         if sharing != Sharing::Nothing {
             self.shared.insert(sharing, Arc::clone(&device));
         }
@@ -52,22 +52,54 @@ impl<'a> Devices<'a> {
     }
 }
 
-/// What exports may write of what others share.
-#[derive(Default)]
-pub(crate) struct Written(HashSet<Sharing>);
+/// The backing of an export, with what another export has where it is named as that one's.
+///
+/// # Errors
+/// There is no such export, or nothing can lie over what it has: it is written, or is a part of something.
+pub(crate) fn resolved(export: &config::Export, exports: &[config::Export]) -> Result<Backing, Error> {
+    let of_export = |name: &str| {
+        let there = exports.iter().find(|one| one.name == name && one.name != export.name);
+        let named =
+            there.ok_or_else(|| format!("its base export:{name} is none: there is no other export \"{name}\""))?;
+        let sharing = named.backing.sharing(None);
+        let writes = |one: &&config::Export| {
+            !one.read_only && (one.name == name || sharing != Sharing::Nothing && one.backing.sharing(None) == sharing)
+        };
+        if let Some(writer) = exports.iter().find(writes) {
+            return Err(format!(
+                "its base export:{name} is written (export \"{}\"), and a base must not be: fork it (fairlift fork {} NEW), or have it \
+                 read only (read_only=true)",
+                writer.name, writer.name
+            ));
+        }
+        if named.offset != 0 || named.size.is_some() {
+            return Err(format!(
+                "its base export:{name} shows a part of its backing (offset, size), and a base is all of one"
+            ));
+        }
+        Ok(named.backing.clone())
+    };
+    export.backing.resolved(&of_export).map_err(|why| Error::Export { name: export.name.clone(), why })
+}
 
-impl Written {
+/// What exports may write of what others share.
+pub(crate) struct Written<'a> {
+    exports: &'a [config::Export],
+    shared: HashSet<Sharing>,
+}
+
+impl<'a> Written<'a> {
     /// Of these exports.
-    pub(crate) fn by(exports: &[config::Export]) -> Self {
+    pub(crate) fn by(exports: &'a [config::Export]) -> Self {
         let some = exports.iter().any(|export| export.read_only); // or nobody asks
         let writable = exports.iter().filter(|export| some && !export.read_only);
-        Self(writable.map(|export| export.backing.sharing(export.disk)).collect())
+        Self { exports, shared: writable.map(|export| export.backing.sharing(export.disk)).collect() }
     }
 
     /// Whether the backing of an export is among it.
     pub(crate) fn has(&self, export: &config::Export) -> bool {
         let sharing = export.backing.sharing(export.disk);
-        sharing != Sharing::Nothing && self.0.contains(&sharing)
+        sharing != Sharing::Nothing && self.shared.contains(&sharing)
     }
 }
 

@@ -100,6 +100,11 @@ pub(crate) trait BackingKind {
         )
     }
 
+    /// It with what an export has, where it names that export; `None`: it names none.
+    fn resolved(&self, _of: OfExport<'_>) -> Result<Option<Backing>, String> {
+        Ok(None)
+    }
+
     /// Opens it, a file in the roots.
     fn open(&self, read_only: bool, roots: &Roots) -> Result<Arc<dyn Device>, Error>;
 
@@ -122,7 +127,12 @@ pub enum BaseAt {
     File(PathBuf),
     /// A backing of another kind.
     Backing(Backing),
+    /// What an export of this server has, by the export's name.
+    Export(String),
 }
+
+/// What the export of a name has, if others may lie over that; or why not.
+pub(crate) type OfExport<'a> = &'a dyn Fn(&str) -> Result<Backing, String>;
 
 impl BaseAt {
     /// The path that it names, if it is made of files.
@@ -130,6 +140,7 @@ impl BaseAt {
         match self {
             Self::File(path) => Some(path),
             Self::Backing(backing) => backing.paths().pop(),
+            Self::Export(_) => None,
         }
     }
 
@@ -147,6 +158,7 @@ impl BaseAt {
         match self {
             Self::File(path) => Some(path.file_stem()?.to_string_lossy().into_owned()),
             Self::Backing(backing) => Some(backing.about().own_name),
+            Self::Export(name) => Some(name.clone()),
         }
     }
 }
@@ -156,6 +168,7 @@ impl fmt::Display for BaseAt {
         match self {
             Self::File(path) => write!(f, "{}", path.display()),
             Self::Backing(backing) => f.write_str(&backing.about().written),
+            Self::Export(name) => write!(f, "export:{name}"),
         }
     }
 }
@@ -298,6 +311,11 @@ impl Backing {
     /// What exports share it by, if they name a disk of this number.
     pub(crate) fn sharing(&self, disk: Option<usize>) -> Sharing {
         self.kind().sharing(disk)
+    }
+
+    /// It with what an export has, where it names that export.
+    pub(crate) fn resolved(&self, of: OfExport<'_>) -> Result<Self, String> {
+        Ok(self.kind().resolved(of)?.unwrap_or_else(|| self.clone()))
     }
 
     /// Opens it, a file in the roots.

@@ -229,6 +229,8 @@ impl Below {
     pub(super) fn open(at: &BaseAt, direct: Direct, roots: &Roots, depth: usize) -> Result<Arc<Self>, String> {
         match at {
             BaseAt::File(path) => Self::open_file(path, direct, roots, depth),
+            // Whoever knows the exports has put what that has in its place.
+            BaseAt::Export(_) => Err(format!("its base {at} is an export of a server, and here is none")),
             BaseAt::Backing(backing) => {
                 Self::open_backing(at, backing, roots).map_err(|why| format!("its base {at}: {why}"))
             }

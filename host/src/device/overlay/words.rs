@@ -10,7 +10,7 @@ use super::Overlay;
 use super::format::{Base, Fingerprint};
 use crate::Error;
 pub use crate::device::backing::BaseAt;
-use crate::device::backing::{About, BackingKind, Forks, NowBase, Outside, Sharing, Words};
+use crate::device::backing::{About, BackingKind, Forks, NowBase, OfExport, Outside, Sharing, Words};
 use crate::device::file::words::{Direct, parse_direct};
 use crate::device::roots::{Roots, directory_of};
 use crate::device::said::Qcow2;
@@ -36,7 +36,7 @@ pub struct Layered {
 pub(in crate::device) const WORDS: Words = Words {
     schemes: &["overlay"],
     form: "overlay:base=PATH,top=PATH",
-    takes: "overlay:base=PATH\\|qcow2:PATH,top=PATH\\|ephemeral=DIRECTORY[,size=SIZE][,direct=auto\\|on\\|off][,base_direct=auto\\|on\\|off]",
+    takes: "overlay:base=BASE,top=PATH\\|ephemeral=DIRECTORY[,size=SIZE][,direct=auto\\|on\\|off][,base_direct=auto\\|on\\|off]",
     parse,
 };
 
@@ -82,6 +82,12 @@ impl BackingKind for Layered {
         Ok(self)
     }
 
+    fn resolved(&self, of: OfExport<'_>) -> Result<Option<Backing>, String> {
+        let Some(BaseAt::Export(name)) = &self.base else { return Ok(None) };
+        let base = BaseAt::of(of(name)?).map_err(|other| format!("its base export:{name} is {other}: {BASES}"))?;
+        Ok(Some(Self { base: Some(base), ..self.clone() }.into()))
+    }
+
     fn open(&self, read_only: bool, roots: &Roots) -> Result<Arc<dyn Device>, Error> {
         self.opened(Overlay::open(self, read_only, roots))
     }
@@ -102,12 +108,22 @@ impl Forks for Layered {
 }
 
 impl BaseAt {
+    /// A backing, if others can lie over it; or how that is written.
+    fn of(backing: Backing) -> Result<Self, String> {
+        match backing {
+            Backing::File(file) => Ok(file.path.into()),
+            Backing::Overlay(layered) if !layered.is_ephemeral => Ok(layered.top.into()),
+            Backing::Qcow2(_) => Ok(Self::Backing(backing)),
+            other => Err(other.about().written),
+        }
+    }
+
     /// As the header of a top has it.
     pub(super) fn recorded(&self) -> io::Result<PathBuf> {
         Ok(match self.absolute()? {
             Self::File(path) => path,
             Self::Backing(Backing::Qcow2(image)) => image.path,
-            Self::Backing(other) => other.about().written.into(),
+            other => other.to_string().into(),
         })
     }
 }
@@ -147,18 +163,20 @@ fn word(direct: Direct) -> &'static str {
 
 /// A base: what begins as a backing of another kind, or else the path of a file.
 fn base_at(said: PathBuf, outside: &Outside) -> Result<BaseAt, String> {
-    match said.to_str().filter(|text| Backing::is_begun_by(text)) {
-        None => Ok(said.into()),
-        Some(text) => match Backing::parse(text, outside).map_err(|why| format!("overlay: base: {why}"))? {
-            Backing::File(file) => Ok(file.path.into()),
-            backing @ Backing::Qcow2(_) => Ok(BaseAt::Backing(backing)),
-            other => Err(format!(
-                "overlay: base={}: a base is a file, a block device, the top of another overlay, or a qcow2 image (qcow2:PATH)",
-                other.about().written
-            )),
-        },
+    match said.to_str() {
+        Some("export:") => Err("overlay: base=export: needs the name of an export of this server".into()),
+        Some(text) if let Some(name) = text.strip_prefix("export:") => Ok(BaseAt::Export(name.into())),
+        Some(text) if Backing::is_begun_by(text) => {
+            let backing = Backing::parse(text, outside).map_err(|why| format!("overlay: base: {why}"))?;
+            BaseAt::of(backing).map_err(|other| format!("overlay: base={other}: {BASES}"))
+        }
+        _ => Ok(said.into()),
     }
 }
+
+/// Said of what can be none.
+const BASES: &str = "a base is a file, a block device, the top of another overlay, a qcow2 image (qcow2:PATH), or what a read-only export of \
+                     this server has of these (export:NAME)";
 
 /// A comma that no known key follows is part of a path, as for files.
 fn parse(text: &str, outside: &Outside) -> Result<Backing, String> {
@@ -239,6 +257,7 @@ mod tests {
         for text in [
             "base=b,top=t",
             "base=qcow2:b,c,top=t",
+            "base=export:gold,top=t",
             "top=t",
             "base=b,ephemeral=d,x",
             "base=b,x,top=t,size=1g,direct=on,base_direct=auto",
@@ -262,6 +281,7 @@ mod tests {
             ("base=,top=t", "base needs a path"),
             ("base=t,top=t", "the same file"),
             ("base=mem:1g,top=t", "a base is a file"),
+            ("base=export:,top=t", "needs the name of an export"),
             ("base=qcow2:,top=t", "qcow2: needs a path"),
             ("base=b,top=t,ephemeral=d", "one of the two"),
             ("ephemeral=d", "needs one: base=PATH"),

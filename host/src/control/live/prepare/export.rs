@@ -73,7 +73,7 @@ impl Live {
         named: Option<&str>,
     ) -> Result<usize, Why> {
         self.is_left(said)?;
-        let device = open(&said.backing, said.read_only, &self.roots)?;
+        let device = open(&arrange::resolved(said, &draft.config.exports)?, said.read_only, &self.roots)?;
         match device.foreign() {
             Some(why) if !said.read_only => {
                 return Err(Why::No(format!("export \"{}\": {why}; read_only=true serves it as it is", said.name)));
