@@ -1,12 +1,15 @@
 #!/usr/bin/env python3
 """Overlays beside a plain file and beside the overlays of others.
 
-    benches/peers/overlay.py [--dir DIR] [--seconds 2] [--rounds 3]
+    benches/peers/overlay.py [--dir DIR] [--seconds 2] [--rounds 3] [--images]
 
 Each server has a base of 8 GiB, of which half a GiB is written, and an empty top: what is read of the base, written for the first time, and, once half a GiB
 of the top is written, written and read again. The client is nbdload, one connection. Servers take turns; told are medians: requests a second (of the
 plain file's), the server's CPU time for each, and how many writes the disk got for each first write. `nbdkit --filter=cow` keeps what is written in a
 file that goes with it, and has the page cache below; all others bypass it, but for the base in the column that says so.
+
+With `--images` the base is a qcow2 image in place of bare bytes, as it is and packed (deflate; half of each cluster is zeroes), beside `qemu-nbd` that
+serves the same image. All is in the page cache.
 """
 
 import argparse
@@ -57,6 +60,12 @@ class Arm:
     def fairlift(self, backing):
         return FAIRLIFT, "serve", f"x={backing}", "--scheduler", "none", "--listen", f"unix:{self.socket}"
 
+    def image(self, *how):
+        return self.fairlift(f"overlay:base=qcow2:{self.path(how[0] if how else 'plain')},top={self.path('top')}")
+
+    def qemu_image(self, *how):
+        return "qemu-nbd", "-r", "-t", "-e", "16", "-x", "x", "-k", self.socket, "-f", "qcow2", "--aio=io_uring", self.path(how[0] if how else "plain")
+
     def file(self):
         run("cp", "--sparse=always", self.path("base"), self.path("top"))
         return self.fairlift(f"file:{self.path('top')}")
@@ -103,6 +112,7 @@ class Arm:
                               "--blkstat", given.disk).stdout)
 
 
+IMAGES = ["overlay cached", "image", "qemu-image", "image packed", "qemu-image packed"]
 ARMS = ["file", "overlay", "overlay cached", "chain", "nbdkit", "qemu-nbd", "qsd"]
 
 
@@ -113,11 +123,14 @@ def measure(place, nbdload):
         for name in ARMS[turn % len(ARMS):] + ARMS[:turn % len(ARMS)]:
             arm = Arm(place, name)
             try:
+                if given.images:
+                    for what in "base", "plain", "packed":
+                        run("dd", f"if={arm.path(what)}", "of=/dev/null", "bs=1M", "status=none")
                 for row, (rw, bs, depth, of) in ROWS.items():
                     if row == "top, 4 KiB write":
                         arm.load(nbdload, "write", MIB, 4, 8 if name == "nbdkit" else 4, 0, WRITTEN)
                         os.sync()
-                    if of == "base":
+                    if of == "base" and not given.images:
                         drop_caches()
                     offset, size = (2 * GIB, SIZE - 2 * GIB) if of == "fresh" else (0, WRITTEN)
                     out = arm.load(nbdload, rw, bs, depth, given.seconds, offset, size)
@@ -134,7 +147,7 @@ def tell(seen):
     middle = lambda name, row, of: statistics.median(of(out) for out in seen[name, row])
     print(f"| | {' | '.join(ARMS)} |\n|---|{'---|' * len(ARMS)}")
     for row in ROWS:
-        plain = middle("file", row, lambda out: out["iops"])
+        plain = middle(ARMS[0], row, lambda out: out["iops"])
         cells = []
         for name in ARMS:
             rate, cpu = middle(name, row, lambda out: out["iops"]), middle(name, row, lambda out: out["server"]["cpu_us_per_io"])
@@ -148,17 +161,26 @@ def main():
     arguments.add_argument("--dir", default=os.environ.get("TMPDIR", "/tmp"))
     arguments.add_argument("--seconds", type=float, default=2)
     arguments.add_argument("--rounds", type=int, default=3)
+    arguments.add_argument("--images", action="store_true", help="images as the base")
     arguments.add_argument("--disk", default="vda", help="the block device below DIR")
     given = arguments.parse_args()
+    if given.images:
+        ARMS[:] = IMAGES
+        for row in [row for row, (_, _, _, of) in ROWS.items() if of != "base"]:
+            del ROWS[row]
     place = tempfile.mkdtemp(prefix="fl-overlay-", dir=given.dir)
     undo.append(lambda: run("rm", "-rf", place))
     try:
         run("make", "-s", "-C", Path(__file__).parent, f"OUT={place}/bin")
         with open(f"{place}/base", "wb") as base:
             for _ in range(WRITTEN // MIB):
-                base.write(os.urandom(MIB))
+                half = 32 << 10
+                base.write(b"".join(os.urandom(half) + bytes(half) for _ in range(16)) if given.images else os.urandom(MIB))
             base.truncate(SIZE)
             os.fsync(base.fileno())
+        if given.images:
+            for how, image in ([], "plain"), (["-c"], "packed"):
+                run("qemu-img", "convert", "-f", "raw", "-O", "qcow2", *how, f"{place}/base", f"{place}/{image}")
         tell(measure(place, f"{place}/bin/nbdload"))
     finally:
         for function in reversed(undo):
