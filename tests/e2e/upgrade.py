@@ -5,6 +5,7 @@ server, or an old one, that is played by the test: it stops at any message of th
 """
 
 import fcntl
+import http.client
 import statistics
 import struct
 
@@ -339,6 +340,37 @@ def the_lock_of_a_file_is_never_free(t):
     equal(len(free), 0, "times that the lock was free")
     server.stop()
     t.server(f"a=file:{image}").serves("a")
+
+
+@test(seconds=60, fairlift_only=True)
+def counters_and_the_numbers_of_events_go_on(t):
+    image, server = served(t)
+
+    def counters():
+        connection = http.client.HTTPConnection("localhost")
+        connection.sock = socket.socket(socket.AF_UNIX)
+        connection.sock.connect(f"{server.socket}.control.sock")
+        connection.request("GET", "/metrics")
+        lines = connection.getresponse().read().decode().splitlines()
+        connection.close()
+        samples = (line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
+        # Those of the process and its threads are of another one by then.
+        return {name: float(value) for name, value in samples
+                if re.match(r"\w+_(total|count|sum)\b", name) and not re.match("process_|fairlift_worker_", name)}
+
+    loads = load(server)
+    for _ in range(3):
+        goes_on(loads, 500)
+        before = counters()
+        upgrade(server)
+        until(lambda: os.path.exists(f"{server.socket}.control.sock"), "the control socket")
+        after = counters()
+        fell = {name: (was, after.get(name, 0)) for name, was in before.items() if after.get(name, 0) < was}
+        equal(fell, {}, "counters that fell")
+    equal(any(value > 1000 for value in after.values()), True, "whether there is a counter of requests")
+    for one in loads:
+        one.end()
+    server.stop()
 
 
 # ---- what is refused, and what fails -----------------------------------------------------------------------------

@@ -17,11 +17,15 @@ use super::handover::Past;
 const PAST: &str = "past";
 const QUEUES: &str = "queues";
 
+/// The names by which a queue counts flushes: it tells them once one was asked.
+const OF_FLUSHES: [&str; 5] = ["flushes_asked", "flushes_sent", "flushes_failed", "flushes_spared", "flush_waits"];
+
 /// The names by which a queue counts, whatever its scheduler: a scheduler also tells what is so at the moment, which is no sum.
 fn names() -> BTreeMap<String, &'static str> {
     let mut all = BTreeMap::new();
     let least = Settings { depth: 1, nr_requests: 1, ..Settings::new(Kind::None, Limits::new(0)) };
     Queue::new(least).counters(&mut |name, _| _ = all.insert(name.to_owned(), name));
+    all.extend(OF_FLUSHES.map(|name| (name.to_owned(), name)));
     all
 }
 

@@ -45,6 +45,12 @@ fn take<T: Default>(part: Result<Option<T>, Unreadable>, left_out: &mut Vec<Unre
 
 impl Shared {
     fn hand_on(&self, counted: bool) -> Record {
+        let paths = self.live().groups().into_iter().collect();
+        self.hand_on_of(&paths, counted)
+    }
+
+    /// The same, of groups with these paths.
+    pub(super) fn hand_on_of(&self, paths: &BTreeMap<GroupId, String>, counted: bool) -> Record {
         let (mut record, now) = (Record::default(), clock::now());
         record.put("version", &VERSION);
         let mut disks = BTreeMap::new();
@@ -57,7 +63,6 @@ impl Shared {
             disks.insert(disk.name.clone(), of_disk);
         }
         record.put("disks", &disks);
-        let paths: BTreeMap<GroupId, String> = self.live().groups().into_iter().collect();
         let mut owed = BTreeMap::new();
         for (id, budget) in self.backend.disks.budgets() {
             let mut of_group = Record::default();
@@ -79,7 +84,7 @@ impl Shared {
         record
     }
 
-    fn take_on(&self, record: &mut Record, age: Duration, left_out: &mut Vec<Unreadable>) {
+    pub(super) fn take_on(&self, record: &mut Record, age: Duration, left_out: &mut Vec<Unreadable>) {
         match record.take::<u32>("version") {
             Ok(Some(VERSION)) => {}
             Ok(version) => {

@@ -131,7 +131,7 @@ impl Shared {
         Ok(vec![
             format!("{} go over", count(clients.len(), "connection")),
             format!("{} and {} go over open", count(service.listeners.list().len(), "listener"), count(files, "file")),
-            "what schedulers have learned, counters and the numbers of events begin anew".into(),
+            "what schedulers have learned, counters and the numbers of events go on".into(),
         ])
     }
 
@@ -172,9 +172,11 @@ impl Shared {
         }
         let (hold, notifiers) = (&self.served.service.hold, &self.backend.notifiers);
         hold.begin(notifiers);
-        let given = hold
-            .wait(Instant::now() + PATIENCE, goes_on)
-            .and_then(|clients| self.give(channel, clients, &goes_on).map_err(no_answer));
+        let given = hold.wait(Instant::now() + PATIENCE, goes_on).and_then(|clients| {
+            // Nothing is counted or learned any more.
+            let begins_with = self.hand_on_of(&live.groups().into_iter().collect(), true);
+            self.give(channel, (clients, &begins_with), &goes_on).map_err(no_answer)
+        });
         if given.is_err() {
             // upgrade.2
             rustix::io::write(&off, &1u64.to_ne_bytes()).map_err(|error| error.to_string()).unwrap_or_else(|why| {
@@ -225,7 +227,7 @@ impl Shared {
     fn give(
         &self,
         channel: &Channel,
-        clients: Vec<HeldClient>,
+        (clients, begins_with): (Vec<HeldClient>, &Record),
         goes_on: &dyn Fn() -> Result<(), String>,
     ) -> Result<(), NoMessage> {
         let mut says = Record::default();
@@ -233,7 +235,7 @@ impl Shared {
         for HeldClient { socket, says, bytes } in clients {
             channel.send("client", says, &bytes, &[socket.as_fd()])?;
         }
-        channel.tell("all", says)?;
+        channel.send("all", says, begins_with.to_string().as_bytes(), &[])?;
         let Message { name, mut says, .. } = channel.receive(Instant::now() + PATIENCE, goes_on)?;
         if name != "accepted" {
             return Err(NoMessage::Failed(says.need("why").unwrap_or_else(|_| format!("it says \"{name}\""))));

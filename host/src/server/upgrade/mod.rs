@@ -33,7 +33,7 @@
 //! | new | the old one hears that the connection ended: off, clients go on | the same | as any server that is killed: clients reconnect |
 //! | old | the new one has not all clients and ends: as any server that is killed | the connection ended and nothing is off: the new one has all, and serves | nothing: it was to end |
 //!
-//! What is learned, counted and owed (costs, depths, buckets, statistics, event numbers) begins anew in the new server for now.
+//! With `all` comes what the old server has learned, counted and owes ([`handed`](super::handed)): parts that cannot be read are left out, and told.
 
 pub(super) mod channel;
 mod give;

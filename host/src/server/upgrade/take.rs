@@ -197,6 +197,7 @@ impl Taking {
                     if count != coming.len() {
                         return Err(format!("{} of {count} clients came", coming.len()));
                     }
+                    shared.begin_with(&bytes);
                     break;
                 }
                 "off" => return Err(says.need("why").unwrap_or_default()),
@@ -235,6 +236,18 @@ impl Server {
 }
 
 impl Shared {
+    /// Begins with what the server before has learned and counted, as far as it can be read.
+    fn begin_with(&self, text: &[u8]) {
+        let mut left_out = Vec::new();
+        match Record::parse(&String::from_utf8_lossy(text)) {
+            Ok(mut record) => self.take_on(&mut record, fairlift_core::Duration::ZERO, &mut left_out),
+            Err(why) => left_out.push(why),
+        }
+        for why in left_out {
+            tracing::warn!("of what the server before has learned and counted is left out: {why}");
+        }
+    }
+
     /// Takes the process locks of files, once the process that had them has ended (upgrade.5).
     fn hold_locks(self: Arc<Self>) {
         let mut files: Vec<_> = self.backend.disks.all().into_iter().flat_map(|(_, disk)| disk.devices()).collect();
