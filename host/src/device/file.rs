@@ -258,13 +258,18 @@ impl File {
         }
     }
 
-    /// Reads what can be had without waiting (file.6): how many bytes; `None` if nothing can.
+    /// Reads what can be had without waiting (file.6): how many bytes; `None` if nothing can. `known`: it is taken to be there.
     ///
     /// # Safety
     /// The memory is valid, and nobody else's.
-    unsafe fn read_now(&self, iovecs: &[libc::iovec], at: u64, len: u64) -> Option<usize> {
+    unsafe fn read_now(&self, iovecs: &[libc::iovec], at: u64, len: u64, known: bool) -> Option<usize> {
         // SAFETY: the memory is the caller's promise.
-        unsafe { self.peek.get()?.read(&self.file, iovecs, at, len) }
+        unsafe { self.peek.get()?.read(&self.file, iovecs, at, len, known) }
+    }
+
+    /// Whether the kernel says what is in the page cache before it is read (peek.4).
+    fn counts_cached(&self) -> bool {
+        matches!(self.peek.get(), Some(Peek::Counted | Peek::Resident(_)))
     }
 
     /// Whether all of a range is in the page cache; `Some(false)` too where only a read tells (peek.4). `None`: it is read past the cache.

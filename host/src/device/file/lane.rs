@@ -26,6 +26,12 @@ use crate::kernel::ticket::{Tickets, zero};
 /// (docs/measured/files.md).
 const IN_A_CALL: usize = 8;
 
+/// After so many reads in a row that were cached the next is not asked for before it is read (peek.4). Chosen: one that is not there is fetched
+/// out of its turn, and that is at most one of so many.
+const SURE: u32 = 32;
+/// After so many reads in a row that were not there in their turn either, one of so many is tried. Chosen: what others bring in comes in bursts.
+const RARE: u32 = 16;
+
 /// A worker's side of a file.
 pub(super) struct OnFile {
     file: Arc<File>,
@@ -37,6 +43,9 @@ pub(super) struct OnFile {
     launches: Vec<Tag>,
     /// The memory of a read that is not scheduled yet, while it is tried.
     tried: Flight,
+    /// So many reads in a row were in the page cache before they were scheduled; and not there when their turn had come.
+    hits: u32,
+    late_misses: u32,
 }
 
 /// A request in flight.
@@ -98,6 +107,8 @@ impl OnFile {
             in_flight: 0,
             launches: Vec::with_capacity(128),
             tried: Flight::default(),
+            hits: 0,
+            late_misses: 0,
         }
     }
 
@@ -138,13 +149,16 @@ impl OnFile {
         };
         let number = self.address.file.expect("a file is registered");
         let by_helpers = self.file.by_helpers(act);
-        let passes_cache = request.flags.contains(Flags::MISSED);
+        let passes_cache = act == Act::Read && request.flags.contains(Flags::MISSED);
+        let tries = passes_cache && (self.late_misses < RARE || self.late_misses.is_multiple_of(RARE));
+        self.late_misses = self.late_misses.wrapping_add(u32::from(passes_cache));
         if act == Act::Read
-            && (by_helpers.is_some() || passes_cache)
+            && (by_helpers.is_some() || tries)
             // SAFETY: the iovecs name memory of tickets that wait for this read, and that nobody else has (engine.1).
-            && let Some(bytes) = unsafe { self.file.read_now(&flight.iovecs, at, left) }
+            && let Some(bytes) = unsafe { self.file.read_now(&flight.iovecs, at, left, false) }
         {
             if passes_cache && bytes as u64 == request.bytes {
+                self.late_misses = 0;
                 (flight.request, self.in_flight) = (None, self.in_flight - 1);
                 return io.cached.push(tag); // flight.3
             }
@@ -249,7 +263,9 @@ impl Lane for OnFile {
         if self.file.within(at, bytes) < bytes {
             return None; // file.9
         }
-        if !self.file.has_cached(at, bytes)? {
+        let is_sure = self.hits >= SURE && self.file.counts_cached();
+        if !is_sure && !self.file.has_cached(at, bytes)? {
+            self.hits = 0;
             return Some(false);
         }
         let iovecs = &mut self.tried.iovecs;
@@ -259,8 +275,10 @@ impl Lane for OnFile {
             memory.pieces(segment.offset.get(), segment.bytes.get(), iovecs);
         }
         // SAFETY: the iovecs name memory of tickets whose read is not submitted yet, so nobody has it but the engine (engine.1).
-        let read = unsafe { self.file.read_now(iovecs, at, bytes) };
-        Some(read == Some(bytes as usize))
+        let read = unsafe { self.file.read_now(iovecs, at, bytes, true) };
+        let is_hit = read == Some(bytes as usize);
+        self.hits = if is_hit { self.hits.saturating_add(1) } else { 0 };
+        Some(is_hit)
     }
 
     fn queue(&mut self, io: &mut Io<'_>, _now: Instant, requests: &[Request], mut segments: &[Segment]) {
