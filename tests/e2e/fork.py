@@ -137,6 +137,57 @@ def many_forks_of_what_nobody_has_written_lie_over_the_base(t):
 
 
 @test(fairlift_only=True)
+def a_fork_of_what_is_being_removed_is_made_or_refused_and_forks_of_forks_of_it_read_what_it_was(t):
+    server = served(t)
+    env = {**os.environ, "FAIRLIFT_CONTROL": f"unix:{server.socket}.control.sock"}
+    wanted = bytearray(WHOLE)
+    for number, (name, fork) in enumerate((("a", "x0"), ("x0", "x1"), ("x1", "x2"), ("x2", "x3"))):
+        client = server.connect(name)
+        client.write(number * 4096, data(4096, number))
+        wanted[number * 4096:(number + 1) * 4096] = data(4096, number)
+        server.control("fork", name, fork)
+        for _ in range(20):
+            client.submit(nbdclient.READ, 0, 65536)
+        # Its client is there, and so is what it asked for.
+        removing = subprocess.Popen([BINARY, "remove", "export", name], env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        forking = subprocess.run([BINARY, "fork", name, f"late{number}"], env=env, capture_output=True, text=True)
+        client.close()
+        removing.wait(30)
+        if forking.returncode:
+            contains(forking.stderr, f'there is no export "{name}"')
+        for one in [fork] + ([f"late{number}"] if forking.returncode == 0 else []):
+            with server.connect(one) as client:
+                equal(client.read(0, SIZE), bytes(wanted), f"{one}, a fork of {name}, which has gone")
+
+
+@test(fairlift_only=True)
+def forks_without_end_are_refused_where_descriptors_end_and_the_others_go_on(t):
+    t.image("base.img", SIZE, (0, WHOLE))
+    server = t.server(f"a=overlay:base={t.path('base.img')},top={t.path('a.top')}", wrap=("prlimit", "--nofile=256:256"))
+    control, made = Control(t, server), 1
+    control.cli("fork", "a", "x0")
+    clients = {name: server.connect(name) for name in ("a", "x0")}
+    while True:
+        try:
+            control.ask("POST", "/v1/exports/a/fork", {"name": f"x{made}"})
+        except AssertionError as refusal:
+            contains(str(refusal), "ulimit -n")
+            break
+        made += 1
+        assert made < 256, "each takes a descriptor"
+    assert made > 50, f"{made} forks"
+    for name, client in clients.items():
+        client.write(0, data(4096, name))
+        equal(client.read(0, 8192), data(4096, name) + WHOLE[4096:8192], f"{name} goes on")
+        client.close()
+    for gone in range(1, 9):
+        server.control("remove", "export", f"x{gone}")
+    with server.connect(f"x{made - 1}") as client:
+        equal(client.read(0, 4096), WHOLE[:4096], "the last one that was made")
+    server.control("fork", "a", "again")
+
+
+@test(fairlift_only=True)
 def what_is_no_overlay_or_is_taken_is_refused_with_what_to_do(t):
     t.image("plain.img", MIB)
     t.image("base.img", SIZE, (0, WHOLE))

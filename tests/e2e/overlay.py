@@ -238,6 +238,21 @@ def a_base_that_somebody_writes_is_refused_and_many_servers_read_one(t):
 
 
 @test(fairlift_only=True)
+def an_overlay_over_what_an_export_of_the_same_server_writes_is_refused_by_name(t):
+    server = t.server(f"w=file:{base(t)}", f"a={overlay(t, below=Path(base(t, 'other.img')).name)}")
+    server.serves("a", SIZE)
+    for below, writer in ("base.img", "w"), ("a.top", "a"):
+        said = server.control("add", "export", f"b={overlay(t, below=below, top='b.top')}", code=1)
+        contains(said, f'{below} is written by export "{writer}" of this server', "fork that export, or remove it first")
+        assert not os.path.exists(t.path("b.top")), "nothing was made"
+    for name in ("w", "a"):
+        server.serves(name, SIZE)
+    server.control("remove", "export", "w")
+    server.control("add", "export", f"b={overlay(t, top='b.top')}")
+    server.serves("b", SIZE)
+
+
+@test(fairlift_only=True)
 def a_dry_run_and_a_check_make_no_top_and_write_none(t):
     base(t)
     t.server(f"a={overlay(t)}").stop()

@@ -699,7 +699,8 @@ impl NewFile {
 }
 
 fn cannot_be_made(error: io::Error) -> String {
-    format!("cannot be made: {error}")
+    let more = if error.raw_os_error() == Some(libc::EMFILE) { ": each top takes one (ulimit -n)" } else { "" };
+    format!("cannot be made: {error}{more}")
 }
 
 pub(super) fn draw() -> Result<Id, String> {

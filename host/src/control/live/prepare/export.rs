@@ -73,6 +73,7 @@ impl Live {
         named: Option<&str>,
     ) -> Result<usize, Why> {
         self.is_left(said)?;
+        self.is_written(draft, said)?;
         let device = open(&arrange::resolved(said, &draft.config.exports)?, said.read_only, &self.roots)?;
         match device.foreign() {
             Some(why) if !said.read_only => {
@@ -120,6 +121,28 @@ impl Live {
             return Err(Why::Wait(still_left(said)));
         }
         Ok(())
+    }
+
+    /// Whether a backing can be opened: a file that it would lie over, and that another export of this server writes, is locked for as
+    /// long as that is there. To open it would wait for that in vain.
+    fn is_written(&self, draft: &Draft, said: &config::Export) -> Result<(), Why> {
+        let paths_of = |backing: &config::Backing| {
+            let mut backing = backing.clone();
+            backing.paths().into_iter().filter_map(|path| absolute(path).ok()).collect::<Vec<_>>()
+        };
+        let paths = paths_of(&said.backing);
+        let written = draft.opened.iter().filter(|one| !one.read_only).filter_map(|one| one.device.path());
+        let mut written = written.filter_map(|path| absolute(path).ok()).filter(|path| paths.contains(path));
+        let Some(path) = written.next() else { return Ok(()) };
+        let writers = draft.config.exports.iter().filter(|one| one.name != said.name && !one.read_only);
+        let name = writers.filter(|one| paths_of(&one.backing).contains(&path)).map(|one| &one.name).next();
+        let writer = name.map_or_else(|| "another export".into(), |name| format!("export \"{name}\""));
+        Err(Why::No(format!(
+            "export \"{}\": {} is written by {writer} of this server, and what lies below an overlay is not to be written: fork that export, \
+             or remove it first",
+            said.name,
+            path.display()
+        )))
     }
 
     /// Puts a device on a disk that has nothing, which is made anew: the first device says what a disk is like.
