@@ -601,6 +601,53 @@ if __name__ == "__main__":
 
 
 @test(fairlift_only=True)
+def a_base_may_be_what_another_server_has(t):
+    image = base(t)
+    there = lambda: t.server(f"gold=file:{image}", args=["--read-only"], listen=[f"unix:{t.path('far')}"])
+    far = there()
+    over = lambda top: f"overlay:base={far.uri('gold')},top={t.path(top)}"
+    server = t.server(f"a={over('a.top')}", f"b={over('b.top')}")
+    wanted = bytearray(WHOLE)
+    with server.connect("a") as client, server.connect("b") as other:
+        equal(client.read(0, SIZE), WHOLE, "what the other server has")
+        scatter(t, client, wanted, 1)
+        client.flush()
+        equal(client.read(0, SIZE), bytes(wanted), "the disk that was written")
+        equal(other.read(0, SIZE), WHOLE, "the other disk on the same base")
+        for round in range(2):
+            server.control("fork", "a", f"f{round}")
+            scatter(t, client, wanted, 2 + round)
+        # The other server is restarted: reads wait for it.
+        far.stop()
+        for at in range(0, SIZE, MIB):
+            client.submit(READ, at, 4096)
+        far = there()
+        answers = [client.reply() for _ in range(0, SIZE, MIB)]
+        assert all(answer.error == 0 for answer in answers), answers
+        equal(client.read(0, SIZE), bytes(wanted), "the disk after the other server was restarted")
+        equal(other.read(0, SIZE), WHOLE, "the other disk then")
+        client.flush()
+    server.kill()
+    listen = "--listen", f"unix:{t.path('s')}"
+    contains(t.serve_fails(f"a=overlay:top={t.path('a.top')}", *listen), "is not looked for because a top says so", f"base={far.uri('gold')}")
+    server = t.server(f"a={over('a.top')}", f"f=overlay:top={t.path('f1.top')}")
+    with server.connect("a") as client:
+        equal(client.read(0, SIZE), bytes(wanted), "the disk after a kill")
+    server.stop()
+    tool = lambda *words, code=0: t.run(BINARY, "overlay", *words, t.path("b.top"), code=code)
+    contains(tool("info"), far.uri("gold"))
+    contains(tool("check"), "nothing is wrong")
+    contains(tool("flatten", code=1), "fairlift overlay reads files")
+    contains(tool("commit", "--write-to-base", code=1), "is read, and not written")
+    far.stop()
+    os.truncate(image, SIZE // 2)
+    far = there()
+    contains(t.serve_fails(f"b={over('b.top')}", *listen), "was changed since", f"it had {SIZE} bytes and has {SIZE // 2}")
+    far.stop()
+    contains(t.serve_fails(f"b={over('b.top')}", *listen), "its base nbd:nbd+unix:", "No such file")
+
+
+@test(fairlift_only=True)
 def a_base_may_be_named_by_the_export_that_shows_it(t):
     image = base(t)
     over = lambda name, top: f"overlay:base=export:{name},top={t.path(top)}"

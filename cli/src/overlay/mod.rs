@@ -150,6 +150,7 @@ fn as_json(top: &Path, told: &TopInfo) -> String {
     let base = match header.base.is {
         Fingerprint::Raw { size, changed: (seconds, nanos) } => json!({ "size": size, "changed": [seconds, nanos] }),
         Fingerprint::Top { id: name, opened } => json!({ "id": id(&name), "opened": opened }),
+        Fingerprint::Named { size, .. } => json!({ "size": size }),
         Fingerprint::Image { size, files, .. } => json!({ "size": size, "files": files }),
     };
     let all = json!({

@@ -108,6 +108,11 @@ pub(crate) trait BackingKind {
     /// Opens it, a file in the roots.
     fn open(&self, read_only: bool, roots: &Roots) -> Result<Arc<dyn Device>, Error>;
 
+    /// Opens it for others to lie over.
+    fn open_below(&self, roots: &Roots) -> Result<Arc<dyn Device>, Error> {
+        self.open(true, roots)
+    }
+
     /// Opens it to see whether it can be opened, and what it is: nothing of it is changed, and nothing is made.
     fn try_open(&self, read_only: bool, roots: &Roots) -> Result<Arc<dyn Device>, Error> {
         self.open(read_only, roots)
@@ -129,6 +134,8 @@ pub enum BaseAt {
     Backing(Backing),
     /// What an export of this server has, by the export's name.
     Export(String),
+    /// What the header of a top names, and only who serves the top can open.
+    Named(String),
 }
 
 /// What the export of a name has, if others may lie over that; or why not.
@@ -140,7 +147,7 @@ impl BaseAt {
         match self {
             Self::File(path) => Some(path),
             Self::Backing(backing) => backing.paths().pop(),
-            Self::Export(_) => None,
+            Self::Export(_) | Self::Named(_) => None,
         }
     }
 
@@ -158,7 +165,7 @@ impl BaseAt {
         match self {
             Self::File(path) => Some(path.file_stem()?.to_string_lossy().into_owned()),
             Self::Backing(backing) => Some(backing.about().own_name),
-            Self::Export(name) => Some(name.clone()),
+            Self::Export(name) | Self::Named(name) => Some(name.clone()),
         }
     }
 }
@@ -169,6 +176,7 @@ impl fmt::Display for BaseAt {
             Self::File(path) => write!(f, "{}", path.display()),
             Self::Backing(backing) => f.write_str(&backing.about().written),
             Self::Export(name) => write!(f, "export:{name}"),
+            Self::Named(text) => f.write_str(text),
         }
     }
 }
@@ -331,6 +339,11 @@ impl Backing {
         files: &mut HandedFiles,
     ) -> Result<Arc<dyn Device>, Error> {
         self.kind().take_over(read_only, roots, files)
+    }
+
+    /// Opens it for others to lie over.
+    pub(super) fn open_below(&self, roots: &Roots) -> Result<Arc<dyn Device>, Error> {
+        self.kind().open_below(roots)
     }
 
     /// Opens it to see whether it can be opened, and what it is: nothing of it is changed, and nothing is made.

@@ -5,6 +5,7 @@
 //! folder of its own, with what [`backing::BackingKind`] asks, and give it a row below.
 
 pub(crate) mod backing;
+mod by_threads;
 mod fault;
 mod file;
 mod gather;

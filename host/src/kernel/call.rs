@@ -58,7 +58,6 @@ pub(crate) enum Task {
     /// A system call on a file.
     Call(RawFd, Work),
     /// A read by what holds the data.
-    #[cfg_attr(not(feature = "qcow2"), expect(dead_code, reason = "only images of a format are read so"))]
     Fill { from: NonNull<dyn Fill>, into: Pieces, at: u64 },
 }
 

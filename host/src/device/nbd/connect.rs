@@ -10,10 +10,12 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use fairlift_core::Errno;
 use rustls::ClientConnection;
 use rustls::pki_types::ServerName;
 
 use super::words::{Nbd, NbdAddress};
+use crate::wire::nbd::answers::{Answers, Awaited, Sink};
 use crate::wire::nbd::greeting::{Greeting, Offer, Progress};
 use crate::wire::nbd::{Command, RequestHeader, encode_request};
 
@@ -228,17 +230,38 @@ impl Established {
     /// # Errors
     /// There is no answer in time, or it is an error.
     pub(super) fn flush(&mut self, within: Duration) -> io::Result<()> {
-        use crate::wire::nbd::answers::{Answers, Awaited};
+        let header = RequestHeader { flags: 0, command: Command::Flush, cookie: 0, offset: 0, length: 0 };
+        let mut ended = OneAnswer { into: &mut [], result: None };
+        self.ask(header, Awaited::Other, &mut ended, within)?.map_err(|errno| io::Error::from_raw_os_error(errno.0))
+    }
+
+    /// Reads, and waits for the answer.
+    ///
+    /// # Errors
+    /// There is no answer in time, and the connection is of no use any more.
+    pub(super) fn read(&mut self, at: u64, into: &mut [u8], within: Duration) -> io::Result<Result<(), Errno>> {
+        let length = into.len() as u32;
+        let header = RequestHeader { flags: 0, command: Command::Read, cookie: 0, offset: at, length: length.into() };
+        let awaited = Awaited::Read { at, len: length.into() };
+        self.ask(header, awaited, &mut OneAnswer { into, result: None }, within)
+    }
+
+    fn ask(
+        &mut self,
+        header: RequestHeader,
+        awaited: Awaited,
+        ended: &mut OneAnswer<'_>,
+        within: Duration,
+    ) -> io::Result<Result<(), Errno>> {
         let mut answers = Answers::new(self.offer.structured, None);
-        let (_, cookie) = answers.ask(Awaited::Other);
+        let (_, cookie) = answers.ask(awaited);
         let mut timed =
             Timed { socket: Socket::Tcp(self.socket.try_clone()?.into()), deadline: Instant::now() + within };
-        let header = RequestHeader { flags: 0, command: Command::Flush, cookie, offset: 0, length: 0 };
-        let (mut out, mut held, mut ended) = (Vec::new(), Vec::new(), FlushResult(None));
-        encode_request(&mut out, &header);
+        let (mut out, mut held) = (Vec::new(), Vec::new());
+        encode_request(&mut out, &RequestHeader { cookie, ..header });
         send(&mut timed, self.tls.as_deref_mut(), &mut out).map_err(io::Error::other)?;
-        while ended.0.is_none() {
-            let mut bytes = [0; 512];
+        while ended.result.is_none() {
+            let mut bytes = [0; 16 << 10];
             let count = match &mut self.tls {
                 None => timed.read(&mut bytes)?,
                 Some(tls) => rustls::Stream::new(&mut **tls, &mut timed).read(&mut bytes)?,
@@ -247,11 +270,11 @@ impl Established {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }
             held.extend_from_slice(&bytes[..count]);
-            let used = answers.receive(&held, &mut ended).map_err(|violation| io::Error::other(violation.0))?;
+            let used = answers.receive(&held, ended).map_err(|violation| io::Error::other(violation.0))?;
             held.drain(..used);
         }
         timed.socket.set_timeout(None)?;
-        ended.0.expect("waited for above").map_err(|errno| io::Error::from_raw_os_error(errno.0))
+        Ok(ended.result.expect("waited for above"))
     }
 
     /// Says goodbye, if the socket takes it at once.
@@ -271,14 +294,25 @@ impl Established {
     }
 }
 
-/// How the one request ended.
-struct FlushResult(Option<Result<(), fairlift_core::Errno>>);
+/// How the one request ended, and the memory of a read.
+struct OneAnswer<'a> {
+    into: &'a mut [u8],
+    result: Option<Result<(), Errno>>,
+}
 
-impl crate::wire::nbd::answers::Sink for FlushResult {
-    fn data(&mut self, _slot: usize, _from: u64, _bytes: &[u8]) {}
-    fn zeroes(&mut self, _slot: usize, _from: u64, _len: u64) {}
+/// What comes lies within what was asked (answers.1).
+impl Sink for OneAnswer<'_> {
+    fn data(&mut self, _slot: usize, from: u64, bytes: &[u8]) {
+        self.into[from as usize..][..bytes.len()].copy_from_slice(bytes);
+    }
+
+    fn zeroes(&mut self, _slot: usize, from: u64, len: u64) {
+        self.into[from as usize..][..len as usize].fill(0);
+    }
+
     fn run(&mut self, _slot: usize, _len: u64, _state: u32) {}
-    fn ended(&mut self, _slot: usize, result: Result<(), fairlift_core::Errno>) {
-        self.0 = Some(result);
+
+    fn ended(&mut self, _slot: usize, result: Result<(), Errno>) {
+        self.result = Some(result);
     }
 }

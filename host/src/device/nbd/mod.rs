@@ -15,6 +15,7 @@
 //! remote.5  What a server sends is believed only as far as it fits what was asked (answers.1); else the connection is cut, and what it
 //!           had fails. Connections follow each other no faster than ten a second.
 
+mod below;
 mod connect;
 mod flight;
 mod lane;

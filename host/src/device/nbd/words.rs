@@ -12,6 +12,7 @@ use fairlift_core::units::parse_time;
 use fairlift_core::{Duration, suggestion};
 
 use super::Remote;
+use super::below::RemoteBase;
 use crate::Error;
 use crate::device::backing::{About, BackingKind, Outside, Sharing, Words};
 use crate::device::roots::Roots;
@@ -115,6 +116,11 @@ impl BackingKind for Nbd {
 
     fn open(&self, read_only: bool, _roots: &Roots) -> Result<Arc<dyn Device>, Error> {
         Ok(Arc::new(Remote::open(self, read_only)?))
+    }
+
+    fn open_below(&self, _roots: &Roots) -> Result<Arc<dyn Device>, Error> {
+        let opened = RemoteBase::open(self);
+        Ok(Arc::new(opened.map_err(|why| Error::Backing { what: self.uri.clone(), why })?))
     }
 }
 

@@ -41,9 +41,9 @@ pub fn commit(top: &Path, goes_on: GoesOn<'_>) -> Result<Shifted, String> {
     let said = |why: String| format!("{}: {why}", top.display());
     let (file, header) = open_top(top).map_err(said)?;
     let base = header.base.path.clone();
-    if matches!(header.base.is, Fingerprint::Image { .. }) {
+    if let Fingerprint::Image { .. } | Fingerprint::Named { .. } = header.base.is {
         return Err(said(format!(
-            "its base {} is a qcow2 image, and such are read, not written: serve the disk, and make an image of it (qemu-img convert \
+            "its base {} is read, and not written: only a file or a top is. Serve the disk, and make an image of it (qemu-img convert \
              nbd:… NEW.img)",
             header.base.at()
         )));

@@ -229,6 +229,12 @@ impl Below {
     pub(super) fn open(at: &BaseAt, direct: Direct, roots: &Roots, depth: usize) -> Result<Arc<Self>, String> {
         match at {
             BaseAt::File(path) => Self::open_file(path, direct, roots, depth),
+            BaseAt::Named(text) => Self::open_already(text).ok_or_else(|| {
+                format!(
+                    "its base {text} is elsewhere, and is not looked for because a top says so: a server is told (base={text}); \
+                     fairlift overlay reads files and qcow2 images"
+                )
+            }),
             // Whoever knows the exports has put what that has in its place.
             BaseAt::Export(_) => Err(format!("its base {at} is an export of a server, and here is none")),
             BaseAt::Backing(backing) => {
@@ -242,16 +248,22 @@ impl Below {
         Self::open(&header.base.at(), direct, roots, depth)
     }
 
+    /// What was opened by this name, if somebody has it still.
+    fn open_already(text: &str) -> Option<Arc<Self>> {
+        let open: Vec<_> = lock(&OPEN).values().filter_map(Weak::upgrade).collect();
+        open.into_iter().find(|one| matches!(one.is, Fingerprint::Named { .. }) && one.lowest.called() == text)
+    }
+
     fn open_backing(at: &BaseAt, backing: &Backing, roots: &Roots) -> Result<Arc<Self>, String> {
         let key = (backing.sharing(None), Direct::Off);
         let open = lock(&OPEN).get(&key).and_then(Weak::upgrade);
         if let Some(open) = open.filter(|_| key.0 != Sharing::Nothing)
-            && open.is == image(&*open.files[0].device)?
+            && open.is == image(&*open.files[0].device, at)?
         {
             return Ok(open);
         }
-        let device = backing.open(true, roots).map_err(|error| why_of(error, |why| why))?;
-        let (is, size) = (image(&*device)?, device.facts().size);
+        let device = backing.open_below(roots).map_err(|error| why_of(error, |why| why))?;
+        let (is, size) = (image(&*device, at)?, device.facts().size);
         let store = Arc::new(ByThread(Arc::clone(&device)));
         let opened = Arc::new(Self {
             files: vec![LayerFile { device, store, offset: 0 }],
@@ -355,9 +367,12 @@ pub(super) fn raw(metadata: &fs::Metadata, size: u64) -> Fingerprint {
     Fingerprint::Raw { size, changed }
 }
 
-/// By what an image is known again.
-fn image(device: &dyn Device) -> Result<Fingerprint, String> {
+/// By what an image is known again, or something that is elsewhere.
+fn image(device: &dyn Device, at: &BaseAt) -> Result<Fingerprint, String> {
     let stamps = device.stamps().map_err(|error| error.to_string())?;
+    if stamps.is_empty() {
+        return Ok(Fingerprint::named(device.facts().size, &at.called()));
+    }
     let files = stamps.iter().map(|stamp| (stamp.size, stamp.changed));
     Ok(Fingerprint::image(device.facts().size, files))
 }
@@ -398,6 +413,11 @@ pub(super) fn known(header: &Header, path: &Path, is: Fingerprint) -> Result<(),
                 format!("it had {was} bytes and has {is}")
             }
         )),
+        (Fingerprint::Named { size: was, digest }, Fingerprint::Named { size: is, digest: now }) if digest == now => {
+            Err(format!(
+                "its base {path} was changed since: it had {was} bytes and has {is}; a base is not to be written: begin with a new top"
+            ))
+        }
         (Fingerprint::Image { size: was, files, .. }, Fingerprint::Image { size: is, .. }) => Err(format!(
             "its base qcow2:{path} was changed since: {}; a base is not to be written: put back what was there (with its time of change: \
              cp -p), or begin with a new top",

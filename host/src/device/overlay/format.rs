@@ -25,7 +25,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 use crc32c::{crc32c, crc32c_append};
-use ring::digest::{Context, SHA256};
+use ring::digest::{Context, SHA256, digest};
 
 /// The blocks that the map counts in, and the size of headers and pages.
 pub const BLOCK: u64 = 4096;
@@ -104,6 +104,13 @@ pub enum Fingerprint {
         /// Follows from the size and time of change of each.
         digest: Id,
     },
+    /// What is somewhere else, and known by what it is called.
+    Named {
+        /// In bytes.
+        size: u64,
+        /// Follows from what it is called.
+        digest: Id,
+    },
 }
 
 /// How many pages the map of a disk has.
@@ -147,6 +154,11 @@ pub(super) const TORN: u8 = 0xff;
 pub(super) const SLOTS: [&str; 2] = ["A", "B"];
 
 impl Fingerprint {
+    /// Of what has so many bytes, and is called this.
+    pub(super) fn named(size: u64, called: &str) -> Self {
+        Self::Named { size, digest: id_at(digest(&SHA256, called.as_bytes()).as_ref(), 0) }
+    }
+
     /// Of an image with a disk of so many bytes, by the sizes and times of change of its files.
     pub(super) fn image(size: u64, files: impl Iterator<Item = (u64, (i64, u32))>) -> Self {
         let (mut context, mut count) = (Context::new(&SHA256), 0);
@@ -198,6 +210,11 @@ impl Header {
                 put(92, &files.to_le_bytes());
                 put(96, &digest);
             }
+            Fingerprint::Named { size, digest } => {
+                put(64, &3u32.to_le_bytes());
+                put(72, &size.to_le_bytes());
+                put(96, &digest);
+            }
         }
         put(68, &(path.len() as u32).to_le_bytes());
         put(120, &u32::from(self.clean).to_le_bytes());
@@ -245,6 +262,7 @@ impl Header {
             }
             1 => Fingerprint::Top { id: id_at(bytes, 96), opened: u64_at(bytes, 112) },
             2 => Fingerprint::Image { size: u64_at(bytes, 72), files: u32_at(bytes, 92), digest: id_at(bytes, 96) },
+            3 => Fingerprint::Named { size: u64_at(bytes, 72), digest: id_at(bytes, 96) },
             other => return Err(format!("its base is of kind {other}, which this program does not know")),
         };
         let clean = match u32_at(bytes, 120) {
@@ -458,6 +476,9 @@ mod tests {
         let base = Base { path: "i".into(), is: Fingerprint::Image { size: 1 << 30, files: 2, digest: [5; 16] } };
         let third = Header { base, ..one.clone() };
         assert_eq!(Header::decode(&third.encode().unwrap()), Ok(Some(third)));
+        let base = Base { path: "nbd://host/x".into(), is: Fingerprint::named(1 << 30, "nbd://host/x") };
+        let fourth = Header { base, ..one.clone() };
+        assert_eq!(Header::decode(&fourth.encode().unwrap()), Ok(Some(fourth)));
         assert_eq!(Header::decode(&[0; 4096]), Ok(None));
         let long = Base { path: "x".repeat(4000).into(), ..one.base.clone() };
         assert!(Header { base: long, ..one }.encode().is_err());

@@ -109,6 +109,9 @@ pub fn look(path: &Path) -> Result<TopInfo, String> {
 /// What a top lies over: the header of another top, or `None`, a file of bare bytes.
 fn base_of(above: &Header) -> Result<Option<Header>, String> {
     let fail = |why: String| format!("base {}: {why}", above.base.at());
+    if let Fingerprint::Named { .. } = above.base.is {
+        return Ok(None); // whoever serves the top looks there
+    }
     if let Fingerprint::Image { .. } = above.base.is {
         let image = Below::under(above, Direct::Off, &Roots::default(), 1)?;
         return known(above, &above.base.path, image.is).map(|()| None);

@@ -113,8 +113,16 @@ impl BaseAt {
         match backing {
             Backing::File(file) => Ok(file.path.into()),
             Backing::Overlay(layered) if !layered.is_ephemeral => Ok(layered.top.into()),
-            Backing::Qcow2(_) => Ok(Self::Backing(backing)),
+            Backing::Qcow2(_) | Backing::Nbd(_) => Ok(Self::Backing(backing)),
             other => Err(other.about().written),
+        }
+    }
+
+    /// What it is called, however it is opened.
+    pub(super) fn called(&self) -> String {
+        match self {
+            Self::Backing(backing) => backing.about().name,
+            other => other.to_string(),
         }
     }
 
@@ -123,7 +131,7 @@ impl BaseAt {
         Ok(match self.absolute()? {
             Self::File(path) => path,
             Self::Backing(Backing::Qcow2(image)) => image.path,
-            other => other.to_string().into(),
+            other => other.called().into(),
         })
     }
 }
@@ -135,6 +143,7 @@ impl Base {
         match self.is {
             Fingerprint::Raw { .. } | Fingerprint::Top { .. } => BaseAt::File(path),
             Fingerprint::Image { .. } => BaseAt::Backing(Qcow2 { path }.into()),
+            Fingerprint::Named { .. } => BaseAt::Named(path.to_string_lossy().into_owned()),
         }
     }
 }
@@ -175,8 +184,8 @@ fn base_at(said: PathBuf, outside: &Outside) -> Result<BaseAt, String> {
 }
 
 /// Said of what can be none.
-const BASES: &str = "a base is a file, a block device, the top of another overlay, a qcow2 image (qcow2:PATH), or what a read-only export of \
-                     this server has of these (export:NAME)";
+const BASES: &str = "a base is a file, a block device, the top of another overlay, a qcow2 image (qcow2:PATH), what another NBD server has (nbd:URI), or what a read-only export of \
+                     this server has of these (export:NAME); an image of Ceph is one when it is mapped (rbd map): its block device";
 
 /// A comma that no known key follows is part of a path, as for files.
 fn parse(text: &str, outside: &Outside) -> Result<Backing, String> {
@@ -258,6 +267,7 @@ mod tests {
             "base=b,top=t",
             "base=qcow2:b,c,top=t",
             "base=export:gold,top=t",
+            "base=nbd+unix:///gold?socket=s,top=t",
             "top=t",
             "base=b,ephemeral=d,x",
             "base=b,x,top=t,size=1g,direct=on,base_direct=auto",
@@ -281,6 +291,7 @@ mod tests {
             ("base=,top=t", "base needs a path"),
             ("base=t,top=t", "the same file"),
             ("base=mem:1g,top=t", "a base is a file"),
+            ("base=rbd:vms/alice@gold,top=t", "rbd map"),
             ("base=export:,top=t", "needs the name of an export"),
             ("base=qcow2:,top=t", "qcow2: needs a path"),
             ("base=b,top=t,ephemeral=d", "one of the two"),

@@ -18,8 +18,8 @@ use imago::{FormatAccess, Mapping};
 use vm_memory::VolatileSlice;
 
 use super::header::{BYTES, Head};
-use super::lane::OnQcow;
 use super::storage::ChainFile;
+use crate::device::by_threads::{self, ByThreads};
 use crate::device::file::File;
 use crate::device::file::faults::Faults;
 use crate::device::file::words::{Direct, FileAccess};
@@ -37,8 +37,6 @@ const MEMORY_MAX: u64 = 256 << 20;
 const RUNS_MAX: usize = 4 << 20;
 /// As many holes are remembered: 16 MiB.
 const HOLES_MAX: usize = 1 << 20;
-/// How much a thread reads at once, into memory of its own. Chosen: four of the usual clusters.
-const PIECE: usize = 256 << 10;
 
 /// An image that is open.
 pub(super) struct QcowImage {
@@ -236,20 +234,8 @@ fn run(holes: &[Range<u64>], at: u64, len: u64) -> Run {
 }
 
 impl Fill for QcowImage {
-    fn fill(&self, mut at: u64, into: &mut dyn Iterator<Item = VolatileSlice<'_>>) -> Result<(), Errno> {
-        let mut memory = Vec::new();
-        for piece in into {
-            let mut done = 0;
-            while done < piece.len() {
-                let rest = piece.offset(done).map_err(|_| Errno::EIO)?;
-                memory.resize(rest.len().min(PIECE), 0);
-                self.read(at, &mut memory).map_err(|error| Errno(error.raw_os_error().unwrap_or(libc::EIO)))?;
-                rest.copy_from(&memory);
-                done += memory.len();
-                at += memory.len() as u64;
-            }
-        }
-        Ok(())
+    fn fill(&self, at: u64, into: &mut dyn Iterator<Item = VolatileSlice<'_>>) -> Result<(), Errno> {
+        by_threads::fill(at, into, |at, memory| self.read(at, memory))
     }
 }
 
@@ -270,7 +256,7 @@ impl Device for QcowImage {
     }
 
     fn lane(self: Arc<Self>, address: Address) -> Box<dyn Lane> {
-        Box::new(OnQcow::new(self, address))
+        Box::new(ByThreads::new(self, address))
     }
 
     fn run(&self, at: u64, len: u64) -> io::Result<Run> {

@@ -19,8 +19,6 @@ mod header;
 #[cfg(feature = "qcow2")]
 mod image;
 #[cfg(feature = "qcow2")]
-mod lane;
-#[cfg(feature = "qcow2")]
 mod storage;
 #[cfg(all(test, feature = "qcow2"))]
 mod tests;

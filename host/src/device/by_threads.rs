@@ -1,22 +1,26 @@
-//! A worker's requests on an image: zeroes at once, or read by a helper thread (qcow2.3).
+//! A worker's requests on something that is only read, by threads that wait: zeroes at once, all else by a helper thread.
 
+use std::io;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
 use fairlift_core::queue::Segment;
 use fairlift_core::{Errno, Instant, Op, Outcome, Sector};
+use vm_memory::VolatileSlice;
 
-use super::image::QcowImage;
-use crate::device::Device as _;
-use crate::device::lane::{Address, Completed, Io, Lane, Request};
+use super::Device;
+use super::lane::{Address, Completed, Io, Lane, Request};
 use crate::kernel::call::{Fill, Pieces, Task};
 use crate::kernel::helpers::{Job, Order};
 use crate::kernel::ring::Source;
 use crate::kernel::ticket::zero;
 
-/// A worker's side of an image.
-pub(super) struct OnQcow {
-    image: Arc<QcowImage>,
+/// How much a thread reads at once, into memory of its own. Chosen: four of the usual clusters of a qcow2 image.
+const PIECE: usize = 256 << 10;
+
+/// A worker's side of it.
+pub(super) struct ByThreads<D> {
+    device: Arc<D>,
     address: Address,
     /// The memory of requests in flight, by tag: it stays where it is while a helper has it.
     flights: Vec<Vec<libc::iovec>>,
@@ -24,16 +28,16 @@ pub(super) struct OnQcow {
 }
 
 // SAFETY: the pointers in `flights` name memory of the same worker's tickets, with which they move to its thread.
-unsafe impl Send for OnQcow {}
+unsafe impl<D: Device> Send for ByThreads<D> {}
 
-impl OnQcow {
-    pub(super) fn new(image: Arc<QcowImage>, address: Address) -> Self {
-        Self { image, address, flights: Vec::new(), in_flight: 0 }
+impl<D: Device + Fill + 'static> ByThreads<D> {
+    pub(super) fn new(device: Arc<D>, address: Address) -> Self {
+        Self { device, address, flights: Vec::new(), in_flight: 0 }
     }
 
     fn read(&mut self, io: &mut Io<'_>, request: &Request, segments: &[Segment]) {
         let Request { tag, at, bytes, .. } = *request;
-        if self.image.run(at, bytes).is_ok_and(|run| run.hole && run.len == bytes) {
+        if self.device.run(at, bytes).is_ok_and(|run| run.hole && run.len == bytes) {
             for segment in segments {
                 let memory = &mut io.tickets[segment.token.0 as usize].memory;
                 memory.for_each(segment.offset.get() as usize, segment.bytes.get() as usize, |piece| zero(&piece));
@@ -51,18 +55,18 @@ impl OnQcow {
             memory.pieces(segment.offset.get(), segment.bytes.get(), iovecs);
         }
         let into = Pieces::Many { iovecs: iovecs.as_ptr(), count: iovecs.len() as u32 };
-        let task = Task::Fill { from: NonNull::from(&*self.image as &dyn Fill), into, at };
+        let task = Task::Fill { from: NonNull::from(&*self.device as &dyn Fill), into, at };
         let data = Source::Io { disk: self.address.disk, place: self.address.place, tag }.pack();
         let job = Job { worker: io.context, data, sectors: bytes / Sector::SIZE, task };
-        let number = self.address.file.expect("the image's file is registered");
+        let number = self.address.file.expect("a file is registered");
         self.in_flight += 1;
-        // SAFETY: the iovecs are not touched until the result is taken (`completed`), nor dropped, nor is the image: a lane with requests is
+        // SAFETY: the iovecs are not touched until the result is taken (`completed`), nor dropped, nor is the device: a lane with requests is
         // kept. The memory is the device's until it answers (engine.1).
         unsafe { io.helpers.push(number as usize, Order::Concurrent, job) }
     }
 }
 
-impl Lane for OnQcow {
+impl<D: Device + Fill + 'static> Lane for ByThreads<D> {
     fn queue(&mut self, io: &mut Io<'_>, _now: Instant, requests: &[Request], mut segments: &[Segment]) {
         for request in requests {
             let (mine, rest) = segments.split_at(request.segments);
@@ -87,7 +91,7 @@ impl Lane for OnQcow {
                 failed => Outcome::Failed(Errno(-failed)),
             };
             if let Outcome::Failed(errno) = outcome {
-                self.image.failed(Op::Read, errno);
+                self.device.failed(Op::Read, errno);
             }
             io.ended.push((step.tag, outcome));
         }
@@ -96,4 +100,25 @@ impl Lane for OnQcow {
     fn in_flight(&self) -> usize {
         self.in_flight
     }
+}
+
+/// Fills memory, piece by piece, with what `read` reads.
+pub(super) fn fill(
+    mut at: u64,
+    into: &mut dyn Iterator<Item = VolatileSlice<'_>>,
+    mut read: impl FnMut(u64, &mut [u8]) -> io::Result<()>,
+) -> Result<(), Errno> {
+    let mut memory = Vec::new();
+    for piece in into {
+        let mut done = 0;
+        while done < piece.len() {
+            let rest = piece.offset(done).map_err(|_| Errno::EIO)?;
+            memory.resize(rest.len().min(PIECE), 0);
+            read(at, &mut memory).map_err(|error| Errno(error.raw_os_error().unwrap_or(libc::EIO)))?;
+            rest.copy_from(&memory);
+            done += memory.len();
+            at += memory.len() as u64;
+        }
+    }
+    Ok(())
 }

@@ -1,0 +1,206 @@
+//! Below: an export of another server that overlays lie over, read by threads that wait.
+//!
+//! A thousand overlays may share one base, and each has a lane of it at each worker. The connections of [`lane`](super::lane) are each a worker's, and cannot be
+//! shared so. What is below is only read, and what is read of it often is in the tops; so helper threads ask and wait.
+//!
+//! below.1  A read takes a connection that nobody uses, or makes one, up to as many as the backing has (`connections`); others wait for one.
+//! below.2  A read whose connection was lost is asked again by a new one, until `reconnect` has passed. A server that is found again must have at least
+//!          the size that it had.
+//! below.3  An error that the server has answered is the client's.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Condvar, PoisonError};
+use std::time::{Duration, Instant};
+
+use fairlift_core::{Errno, Limits, Op, Sector};
+use vm_memory::VolatileSlice;
+
+use super::connect::{Established, connect};
+use super::words::{Nbd, NbdAddress};
+use super::{ATTEMPT, NO_FASTER};
+use crate::device::by_threads::{self, ByThreads};
+use crate::device::file::faults::Faults;
+use crate::device::lane::{Address, Lane};
+use crate::device::{Device, Facts, Fault, Run, home};
+use crate::kernel::call::Fill;
+use crate::sync::{Mutex, lock};
+use crate::wire::nbd::FLAG_ROTATIONAL;
+use crate::wire::nbd::greeting::Offer;
+
+/// How long a read may take. Chosen: as an export's requests (`io_timeout`) by default.
+const ANSWER: Duration = Duration::from_secs(30);
+/// The largest block that a server may ask for: an overlay reads blocks of this.
+const BLOCK_MAX: u32 = 4096;
+
+/// An export of another server, to be read.
+pub(super) struct RemoteBase {
+    nbd: Nbd,
+    /// The URI, for messages.
+    name: PathBuf,
+    offer: Offer,
+    connections: Mutex<Connections>,
+    /// A connection was given back, or is one less.
+    freed: Condvar,
+    faults: Faults,
+}
+
+#[derive(Default)]
+struct Connections {
+    idle: Vec<Established>,
+    /// With those that are in use.
+    count: usize,
+}
+
+impl RemoteBase {
+    pub(super) fn open(nbd: &Nbd) -> Result<Self, String> {
+        let first = connect(nbd, ATTEMPT)?;
+        let offer = first.offer.clone();
+        if offer.size == 0 || offer.block_min > BLOCK_MAX {
+            let Offer { size, block_min, .. } = offer;
+            return Err(format!(
+                "it has {size} bytes in blocks of {block_min}: a base has at least one, in blocks of at most {BLOCK_MAX}"
+            ));
+        }
+        let name = PathBuf::from(&nbd.uri);
+        let connections = Mutex::new(Connections { idle: vec![first], count: 1 });
+        let freed = Condvar::new();
+        Ok(Self { nbd: nbd.clone(), name, offer, connections, freed, faults: Faults::default() })
+    }
+
+    /// below.1
+    fn take(&self) -> io::Result<Established> {
+        let mut connections = lock(&self.connections);
+        loop {
+            if let Some(one) = connections.idle.pop() {
+                return Ok(one);
+            }
+            if connections.count < usize::from(self.nbd.connections) {
+                break;
+            }
+            connections = self.freed.wait(connections).unwrap_or_else(PoisonError::into_inner);
+        }
+        connections.count += 1;
+        drop(connections);
+        let made = connect(&self.nbd, ATTEMPT).and_then(|one| match one.offer.size {
+            size if size >= self.offer.size => Ok(one),
+            size => Err(format!("it had {} bytes and has {size}", self.offer.size)), // below.2
+        });
+        made.map_err(|why| {
+            self.give_back(None);
+            io::Error::other(why)
+        })
+    }
+
+    /// A connection, or `None`: it was lost.
+    fn give_back(&self, one: Option<Established>) {
+        let mut connections = lock(&self.connections);
+        match one {
+            Some(one) => connections.idle.push(one),
+            None => connections.count -= 1,
+        }
+        drop(connections);
+        self.freed.notify_one();
+    }
+
+    fn read(&self, at: u64, into: &mut [u8]) -> io::Result<()> {
+        let within = into.len().min(usize::try_from(self.offer.size.saturating_sub(at)).unwrap_or(usize::MAX));
+        let (into, beyond) = into.split_at_mut(within);
+        beyond.fill(0);
+        let most = self.offer.block_max.max(BLOCK_MAX) as usize / BLOCK_MAX as usize * BLOCK_MAX as usize;
+        let mut at = at;
+        for piece in into.chunks_mut(most) {
+            self.read_piece(at, piece)?;
+            at += piece.len() as u64;
+        }
+        Ok(())
+    }
+
+    /// below.2, below.3
+    fn read_piece(&self, at: u64, into: &mut [u8]) -> io::Result<()> {
+        let end = Instant::now() + Duration::from_nanos(self.nbd.reconnect.as_nanos());
+        loop {
+            let answer = self.take().and_then(|mut one| {
+                let answer = one.read(at, into, ANSWER);
+                self.give_back(answer.is_ok().then_some(one));
+                answer
+            });
+            match answer {
+                Ok(answer) => return answer.map_err(|errno| io::Error::from_raw_os_error(errno.0)),
+                Err(error) if Instant::now() >= end => {
+                    tracing::warn!(base = %self.name.display(), %error, "a base cannot be read");
+                    return Err(io::Error::from_raw_os_error(libc::EIO));
+                }
+                Err(error) => {
+                    tracing::debug!(base = %self.name.display(), %error, "a read is asked again");
+                    std::thread::sleep(NO_FASTER);
+                }
+            }
+        }
+    }
+}
+
+impl Drop for RemoteBase {
+    fn drop(&mut self) {
+        lock(&self.connections).idle.drain(..).for_each(Established::leave);
+    }
+}
+
+impl Fill for RemoteBase {
+    fn fill(&self, at: u64, into: &mut dyn Iterator<Item = VolatileSlice<'_>>) -> Result<(), Errno> {
+        by_threads::fill(at, into, |at, memory| self.read(at, memory))
+    }
+}
+
+impl fmt::Debug for RemoteBase {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.name.display())
+    }
+}
+
+impl Device for RemoteBase {
+    fn facts(&self) -> Facts {
+        let block = (self.offer.block_min / Sector::SIZE as u32).max(1);
+        let limits = Limits { block, ..Limits::new(self.offer.size.div_ceil(Sector::SIZE)) };
+        let rotational = self.offer.has(FLAG_ROTATIONAL);
+        let home = match &self.nbd.address {
+            NbdAddress::Tcp { host, port } => home((host, port)),
+            NbdAddress::Unix(path) => home(path),
+        };
+        Facts { limits, home: Some(home), rotational, read_only: true, ..Facts::plain(self.offer.size) }
+    }
+
+    fn called(&self) -> String {
+        self.name.display().to_string()
+    }
+
+    fn lane(self: Arc<Self>, address: Address) -> Box<dyn Lane> {
+        Box::new(ByThreads::new(self, address))
+    }
+
+    fn run(&self, _at: u64, len: u64) -> io::Result<Run> {
+        Ok(Run { len, hole: false })
+    }
+
+    fn read_by_thread(&self, at: u64, into: &mut [u8]) -> io::Result<()> {
+        self.read(at, into)
+    }
+
+    fn failed(&self, op: Op, errno: Errno) {
+        self.faults.failed(&self.name, op, errno);
+    }
+
+    fn take_faults(&self) -> VecDeque<Fault> {
+        self.faults.take()
+    }
+
+    fn needs_helpers(&self) -> bool {
+        true
+    }
+
+    fn path(&self) -> Option<&Path> {
+        Some(&self.name)
+    }
+}
