@@ -226,6 +226,10 @@ impl Queue {
         Ok(())
     }
 
+    /// The names by which it counts what only rises, whatever its scheduler.
+    pub const COUNTED: [&'static str; 6] =
+        ["merges", "flushes_asked", "flushes_sent", "flushes_failed", "flushes_spared", "flush_waits"];
+
     /// Tells what was counted beside [`Groups::stats`], each by name: `merges`, the bios that joined another's request, and
     /// what the scheduler counts since it was chosen ([`Report::counters`](crate::sched::Report::counters)).
     pub fn counters(&self, tell: &mut dyn FnMut(&'static str, u64)) {

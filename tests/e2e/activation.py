@@ -129,6 +129,7 @@ def the_service_manager_is_told_when_the_server_is_ready_and_when_it_stops(t):
         notify.bind(path)
         notify.settimeout(20)
         server = t.server("disk=mem:1M", wait=False, env={"NOTIFY_SOCKET": path})
+        contains(notify.recv(4096).decode(), "FDSTORE=1")
         contains(notify.recv(4096).decode(), "READY=1")
         server.serves("disk")  # at once: ready means ready
         server.process.send_signal(signal.SIGTERM)
@@ -143,6 +144,7 @@ def an_abstract_notify_socket_works_too(t):
         notify.bind("\0" + name)
         notify.settimeout(20)
         t.server("disk=mem:1M", wait=False, env={"NOTIFY_SOCKET": "@" + name})
+        contains(notify.recv(4096).decode(), "FDSTORE=1")
         contains(notify.recv(4096).decode(), "READY=1")
 
 

@@ -45,7 +45,8 @@ def the_manager_is_told_that_the_server_is_ready_reloads_and_is_ready_again(t):
         manager.bind(t.path("notify"))
         manager.settimeout(10)
         server = t.server(config="[export.a]\nbacking = 'mem:1m'\n", env={"NOTIFY_SOCKET": t.path("notify")})
-        equal(manager.recv(100), b"READY=1", "the first word")
+        equal(manager.recv(100), b"FDSTORE=1\nFDNAME=fairlift-learned", "the first word")
+        equal(manager.recv(100), b"READY=1", "the next word")
         server.process.send_signal(signal.SIGHUP)
         word = manager.recv(100).decode()
         assert re.fullmatch(r"RELOADING=1\nMONOTONIC_USEC=\d+", word), word

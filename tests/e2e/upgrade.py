@@ -11,6 +11,7 @@ import struct
 
 from control import Control
 from harness import *
+from learned import is_held
 from nbdclient import (FIXED_NEWSTYLE, FLUSH, FUA, GO, NO_ZEROES, OPTION_MAGIC, READ, STRUCTURED_REPLY, WRITE, Client,
                        Session)
 
@@ -190,6 +191,23 @@ def upgrades_under_load_lose_and_double_nothing(t):
     milliseconds = [1000 * pause for pause in pauses]
     figure(f"upgrade: {UPGRADES} under load, longest pause of a client: median {statistics.median(milliseconds):.0f} ms, "
            f"99th percentile {percentile(milliseconds, 0.99):.0f} ms, most {max(milliseconds):.0f} ms")
+
+
+@test(seconds=120, fairlift_only=True)
+def a_group_owes_the_new_server_what_it_owed_the_old_one(t):
+    image = t.image("image", 64 * MIB)
+    server = t.server(config=f"""
+        [export.disk]
+        backing = "file:{image}"
+        group = "/a"
+        [group."/a"]
+        max = {{ rbps = 1048576 }}
+        """)
+    with server.connect("disk") as client:
+        client.read(0, 30 * MIB)
+    upgrade(server)
+    equal(is_held(t, server), True, "whether a read waits")
+    server.kill()
 
 
 @test(seconds=120, fairlift_only=True)

@@ -411,6 +411,10 @@ pub(crate) const SERVER_ROWS: &[Row<Server>] = &[
         .takes("the name of a capability, such as `CAP_DAC_OVERRIDE`, or a list of them")
         .usual("none")
         .says("capabilities that are not given up once the server has started; see `docs/do/confine.md`"),
+    server("learned", Text(|server, text| Ok(text.into()).map(|path| server.learned = Some(path))))
+        .takes("a path, best in the run directory")
+        .usual("none; systemd keeps it where its unit says `FileDescriptorStoreMax=1`")
+        .says("the file that keeps, every second, what was learned of disks and what groups owe their limits, so that a server started after a crash begins with it; made if it is not there"),
     server("drain_timeout", Other(|server, given| given.time().map(|time| server.limits.drain_timeout = time)))
         .takes("a time")
         .usual("10s")

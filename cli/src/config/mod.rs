@@ -122,6 +122,8 @@ pub(crate) struct Server {
     pub(crate) roots: Vec<Placed<PathBuf>>,
     /// Whether system calls are given up.
     pub(crate) seccomp: Option<bool>,
+    /// The file that keeps what is learned for the next server.
+    pub(crate) learned: Option<PathBuf>,
     /// Capabilities that are not.
     pub(crate) keep_capabilities: Vec<Capability>,
     /// Worker threads.
@@ -416,6 +418,7 @@ impl Reading<'_> {
         }
         server.roots.iter_mut().for_each(|root| root.value = self.dir.join(&root.value));
         server.tls_certificates = server.tls_certificates.map(|path| self.dir.join(path));
+        server.learned = server.learned.map(|path| self.dir.join(path));
         // A bound below what it has to hold is a mistake of the key that is written, if only one is.
         let Limits { request_max, connection_memory, memory, .. } = server.limits;
         let bounds =

@@ -41,6 +41,8 @@ pub(crate) struct StartedAs {
     /// Why no other process can be started so.
     why_not: Option<String>,
     tell: fn(&str),
+    /// A descriptor that goes over, by this name.
+    beside: Option<(&'static str, OwnedFd)>,
 }
 
 impl StartedAs {
@@ -61,7 +63,13 @@ impl StartedAs {
             environment: VARIABLES.into_iter().map(|name| (name, std::env::var(name).ok())).collect(),
             why_not: why_not.map(str::to_owned),
             tell,
+            beside: None,
         }
+    }
+
+    /// With a descriptor that goes over, by a name that both know.
+    pub(crate) fn with(self, beside: Option<(&'static str, OwnedFd)>) -> Self {
+        Self { beside, ..self }
     }
 
     fn shown(&self) -> Value {
@@ -126,6 +134,9 @@ impl Handed {
         let mut beside = Vec::new();
         for (name, socket) in &self.sockets {
             beside.push(Beside { name: name.clone(), descriptor: socket.try_clone().map_err(failed)? });
+        }
+        if let Some((name, descriptor)) = &self.process.beside {
+            beside.push(Beside { name: (*name).to_owned(), descriptor: descriptor.try_clone().map_err(failed)? });
         }
         for (name, output) in [("output", std::io::stdout().as_fd()), ("errors", std::io::stderr().as_fd())] {
             beside.push(Beside { name: name.to_owned(), descriptor: output.try_clone_to_owned().map_err(failed)? });

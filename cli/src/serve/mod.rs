@@ -5,6 +5,7 @@ mod captive;
 mod confine;
 mod fold;
 mod inert;
+mod learned;
 mod log;
 mod places;
 mod plan;
@@ -15,10 +16,11 @@ mod take_over;
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
+use std::fs::File;
 use std::io::Read as _;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -39,10 +41,12 @@ use crate::words::place;
 pub(crate) use args::ServeArgs;
 use confine::Confinement;
 use control::ConfigFile as _;
+use learned::Kept;
 use places::Places;
 use plan::Plan;
 pub(crate) use plan::plan;
 use reload::Reload;
+use systemd::Passed;
 use take_over::TakeOver;
 pub(crate) use take_over::{COULD, READY, TAKEN};
 
@@ -92,11 +96,16 @@ fn attempt(flags: &ServeArgs) -> Result<(), Complaint> {
     };
     let take_over = |socket| TakeOver::begin(socket, flags.take_over_look);
     let mut take_over = flags.take_over.as_deref().map(take_over).transpose().map_err(Complaint::Failed)?;
-    let inherited = match &mut take_over {
-        Some(take_over) => Ok(take_over.taking.inherited()),
-        None => systemd::inherited(),
+    let passed = match &mut take_over {
+        Some(TakeOver { taking, .. }) => {
+            Ok(Passed { sockets: taking.inherited(), learned: taking.beside(learned::NAME).map(File::from) })
+        }
+        None => systemd::passed(),
     };
-    let inherited = inherited.map(|sockets| sockets.into_iter().map(Arc::new).collect());
+    let (inherited, learned) = match passed {
+        Ok(Passed { sockets, learned }) => (Ok(sockets.into_iter().map(Arc::new).collect()), learned),
+        Err(why) => (Err(why), None),
+    };
     let prepared =
         prepare(flags, inherited).map_err(|wrong| match wrong.mistakes.iter().all(|one| one.at.is_some()) {
             true => Complaint::InFile(not_started(wrong)),
@@ -129,6 +138,11 @@ fn attempt(flags: &ServeArgs) -> Result<(), Complaint> {
     let foreign = prepared
         .foreign(server.foreign())
         .map_err(|mistakes| Complaint::Refused(not_started(prepared.all(mistakes))))?;
+    let mut kept =
+        prepared.open_learned(learned, take_over.is_some()).map_err(|wrong| Complaint::Refused(not_started(wrong)))?;
+    if take_over.is_none() {
+        kept.iter_mut().for_each(|kept| kept.tell(&server));
+    }
     let taken = |name: &str| take_over.as_mut().and_then(|take_over| take_over.taking.beside(name));
     let doors = prepared.open_control(taken).map_err(|wrong| Complaint::Refused(not_started(wrong)))?;
     prepared
@@ -137,7 +151,8 @@ fn attempt(flags: &ServeArgs) -> Result<(), Complaint> {
         .map_err(|why| Complaint::Refused(not_started(prepared.cannot_keep(flags, why))))?;
     let foreign: Vec<_> = server.foreign().iter().map(|one| one.export.clone()).zip(prepared.lines(foreign)).collect();
     foreign.iter().for_each(|(_, line)| tracing::warn!("{line}"));
-    run(flags, prepared, server, (doors, take_over), foreign).map_err(|error| Complaint::Failed(error.to_string()))
+    run(flags, prepared, server, (doors, take_over, kept), foreign)
+        .map_err(|error| Complaint::Failed(error.to_string()))
 }
 
 /// What flags and file say, and where.
@@ -149,6 +164,8 @@ struct Prepared {
     /// The digest of the certificate.
     certificate: Option<Vec<u8>>,
     confinement: Confinement,
+    /// The file that keeps what is learned.
+    learned: Option<PathBuf>,
     places: Places,
     /// Whether clients are asked for a certificate.
     verifies: bool,
@@ -215,6 +232,12 @@ impl Prepared {
         opened.map_err(|(number, why)| self.all(vec![self.no_control(number, &why)]))
     }
 
+    /// Opens what keeps what is learned, if anything does.
+    fn open_learned(&self, passed: Option<File>, takes_over: bool) -> Result<Option<Kept>, Wrong> {
+        let kept = Kept::open(self.learned.as_deref(), passed, !takes_over);
+        kept.map_err(|why| self.all(vec![self.places.server("learned").says(why)]))
+    }
+
     /// Why a server of it does not start, with the places in the file.
     fn wrong(&self, errors: &[Error]) -> Wrong {
         self.all(errors.iter().map(|error| self.places.locate(error)).collect())
@@ -245,12 +268,12 @@ fn prepare(flags: &ServeArgs, inherited: Result<Vec<Arc<OwnedFd>>, String>) -> R
     });
     let dir = flags.config.as_deref().and_then(Path::parent).unwrap_or(Path::new(""));
     let file = source.as_ref().map(|source| config::read(source, dir, &mut mistakes));
-    let Plan { config, control, certificate, confinement, places, verifies } =
+    let Plan { config, control, certificate, confinement, learned, places, verifies } =
         plan(flags, file, inherited, &mut mistakes);
     if !mistakes.is_empty() {
         return Err(Wrong { source, mistakes });
     }
-    Ok(Prepared { config, control, certificate, confinement, places, verifies, source })
+    Ok(Prepared { config, control, certificate, confinement, learned, places, verifies, source })
 }
 
 fn read_source(path: &Path) -> Result<Source, Wrong> {
@@ -282,7 +305,7 @@ fn run(
     flags: &ServeArgs,
     prepared: Prepared,
     server: Server,
-    (doors, take_over): (Vec<control::Opened>, Option<TakeOver>),
+    (doors, take_over, kept): (Vec<control::Opened>, Option<TakeOver>, Option<Kept>),
     foreign: Vec<(String, String)>,
 ) -> Result<(), Box<dyn std::error::Error>> {
     let handle = server.handle();
@@ -305,9 +328,14 @@ fn run(
     reload.warnings(&handle).iter().for_each(|warning| tracing::warn!("{warning}"));
     let file = Arc::clone(&reload) as Arc<dyn control::ConfigFile>;
     let start = {
-        let (handle, process) =
-            (handle.clone(), Arc::new(control::StartedAs::now(captive::directory().is_some(), systemd::tell)));
-        move |doors| control::start(doors, handle, file, process)
+        let process = control::StartedAs::now(captive::directory().is_some(), systemd::tell);
+        let memory = kept.as_ref().and_then(Kept::memory);
+        let process = Arc::new(process.with(memory.map(|memory| (learned::NAME, memory))));
+        let handle = handle.clone();
+        move |doors| {
+            kept.map_or(Ok(()), |kept| kept.keep(handle.clone()))?;
+            control::start(doors, handle, file, process)
+        }
     };
     if let Some(take_over) = take_over {
         let _watch = signals::watch(handle.clone(), reload)?;

@@ -11,6 +11,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use fairlift::access::Rule;
@@ -53,6 +54,8 @@ pub(crate) struct Plan {
     /// The digest of the certificate.
     pub(crate) certificate: Option<Vec<u8>>,
     pub(crate) confinement: Confinement,
+    /// The file that keeps what is learned.
+    pub(crate) learned: Option<PathBuf>,
     pub(crate) places: Places,
     /// Whether clients are asked for a certificate.
     pub(crate) verifies: bool,
@@ -118,6 +121,7 @@ pub(crate) fn plan(
         control,
         certificate: certificate.map(|certificate| certificate.digest),
         confinement,
+        learned: file.server.learned,
         places,
         verifies,
     }

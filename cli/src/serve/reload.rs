@@ -89,6 +89,9 @@ impl Reload {
         let mut mistakes: Vec<_> = impossible.iter().map(|one| mistake(one, &prepared)).collect();
         let confined = prepared.confinement.differs(&last.confinement).map(|key| prepared.places.server(key));
         mistakes.extend(confined.map(|said| said.says(FROM_START_TO_END)));
+        if prepared.learned != last.learned {
+            mistakes.push(prepared.places.server("learned").says(FROM_START_TO_END));
+        }
         mistakes.extend(moved(last.control.as_deref(), prepared.control.as_deref()).map(|(number, says)| {
             let said = prepared.places.control(number).or_else(|| prepared.places.control(0));
             said.unwrap_or_else(|| prepared.places.server("control")).says(says)

@@ -1,19 +1,42 @@
 //! What systemd hands to a service and wants to hear from it. Without systemd, nothing happens here.
 
-use std::os::fd::OwnedFd;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 
 use listenfd::ListenFd;
 
-/// The listening sockets that were passed in (`LISTEN_FDS`).
+use super::learned;
+
+/// The number of the first descriptor that systemd passes.
+const FIRST: usize = 3;
+
+/// What was passed in (`LISTEN_FDS`).
+pub(crate) struct Passed {
+    /// Sockets that listen.
+    pub(crate) sockets: Vec<OwnedFd>,
+    /// The file that a server before had [stored](store) under [`learned::NAME`].
+    pub(crate) learned: Option<File>,
+}
+
+/// Takes what was passed in.
 ///
 /// # Errors
-/// One of them is not a listening stream socket.
-pub(crate) fn inherited() -> Result<Vec<OwnedFd>, String> {
+/// Something is neither of the two.
+pub(crate) fn passed() -> Result<Passed, String> {
+    let names = std::env::var("LISTEN_FDNAMES").unwrap_or_default();
     let mut passed = ListenFd::from_env();
-    (0..passed.len()).filter_map(|place| take(&mut passed, place).transpose()).collect()
+    let named = |place: &usize| names.split(':').nth(*place) == Some(learned::NAME);
+    // Opened once more by its number: the one that was passed stays open, unused.
+    let file = (0..passed.len())
+        .find(named)
+        .and_then(|place| File::options().read(true).write(true).open(format!("/proc/self/fd/{}", place + FIRST)).ok());
+    let sockets = (0..passed.len()).filter(|place| !named(place));
+    let sockets: Result<_, String> = sockets.filter_map(|place| take(&mut passed, place).transpose()).collect();
+    Ok(Passed { sockets: sockets?, learned: file })
 }
 
 fn take(passed: &mut ListenFd, place: usize) -> Result<Option<OwnedFd>, String> {
@@ -23,8 +46,16 @@ fn take(passed: &mut ListenFd, place: usize) -> Result<Option<OwnedFd>, String> 
     }
     match passed.take_tcp_listener(place) {
         Ok(socket) => Ok(socket.map(OwnedFd::from)),
-        Err(error) => Err(format!("inherited file descriptor {}: not a listening stream socket: {error}", place + 3)),
+        Err(error) => {
+            Err(format!("inherited file descriptor {}: not a listening stream socket: {error}", place + FIRST))
+        }
     }
+}
+
+/// Has systemd keep a file for the next server; whether it was asked.
+pub(super) fn store(name: &str, file: BorrowedFd<'_>) -> bool {
+    let word = format!("FDSTORE=1\nFDNAME={name}");
+    notify(|socket| learned::send(socket.as_fd(), &word, file).map_err(Into::into)).is_some_and(|sent| sent.is_ok())
 }
 
 /// The server accepts clients.
@@ -46,14 +77,23 @@ pub(crate) fn stopping() {
 /// Sends a word to `NOTIFY_SOCKET`: a path, or after `@` a name in the abstract namespace, which the crates for this do not
 /// know.
 pub(crate) fn tell(word: &str) {
+    if let Some(Err(error)) = notify(|socket| socket.send(word.as_bytes()).map(drop)) {
+        tracing::warn!("cannot tell systemd {word}: {error}");
+    }
+}
+
+/// Has something sent to `NOTIFY_SOCKET`; `None`: there is none.
+fn notify(send: impl FnOnce(&UnixDatagram) -> io::Result<()>) -> Option<io::Result<()>> {
     // Set and empty means as much as not set.
-    let Some(address) = std::env::var_os("NOTIFY_SOCKET").filter(|address| !address.is_empty()) else { return };
+    let address = std::env::var_os("NOTIFY_SOCKET").filter(|address| !address.is_empty())?;
     let address = match address.as_bytes() {
         [b'@', name @ ..] => SocketAddr::from_abstract_name(name),
         _ => SocketAddr::from_pathname(&address),
     };
-    let send = |address: SocketAddr| UnixDatagram::unbound()?.send_to_addr(word.as_bytes(), &address);
-    if let Err(error) = address.and_then(send) {
-        tracing::warn!("cannot tell systemd {word}: {error}");
-    }
+    let sent = address.and_then(|address| {
+        let socket = UnixDatagram::unbound()?;
+        socket.connect_addr(&address)?;
+        send(&socket)
+    });
+    Some(sent)
 }

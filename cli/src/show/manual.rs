@@ -218,6 +218,7 @@ const ENVIRONMENT: Terms = &[
 const SERVE_ENVIRONMENT: Terms = &[
     ("RUST_LOG", "The level of the log: error, warn, info (the default), debug or trace."),
     ("LISTEN_FDS, LISTEN_PID", "Sockets that the service manager passes; they are served beside those of --listen."),
+    ("LISTEN_FDNAMES", "Their names: fairlift-learned is what the server before had learned."),
     ("NOTIFY_SOCKET", "The socket by which the service manager learns that the server is ready, reloads, or stops."),
     ("RUNTIME_DIRECTORY", "The directory of control.sock if --control is not given; systemd sets it."),
     ("JOURNAL_STREAM", "If it names standard error, the log goes to the journal, with fields and without times."),

@@ -5,10 +5,8 @@
 
 use std::collections::BTreeMap;
 
-use fairlift_core::queue::Settings;
 use fairlift_core::record::{Record, Unreadable};
-use fairlift_core::sched::Kind;
-use fairlift_core::{GroupId, Instant, Limits, Queue};
+use fairlift_core::{GroupId, Instant, Queue};
 
 use super::Disk;
 use super::handover::Past;
@@ -16,18 +14,6 @@ use super::handover::Past;
 /// Its parts of a record.
 const PAST: &str = "past";
 const QUEUES: &str = "queues";
-
-/// The names by which a queue counts flushes: it tells them once one was asked.
-const OF_FLUSHES: [&str; 5] = ["flushes_asked", "flushes_sent", "flushes_failed", "flushes_spared", "flush_waits"];
-
-/// The names by which a queue counts, whatever its scheduler: a scheduler also tells what is so at the moment, which is no sum.
-fn names() -> BTreeMap<String, &'static str> {
-    let mut all = BTreeMap::new();
-    let least = Settings { depth: 1, nr_requests: 1, ..Settings::new(Kind::None, Limits::new(0)) };
-    Queue::new(least).counters(&mut |name, _| _ = all.insert(name.to_owned(), name));
-    all.extend(OF_FLUSHES.map(|name| (name.to_owned(), name)));
-    all
-}
 
 impl Disk {
     /// What was learned of it, and how much of it groups may have at once.
@@ -41,7 +27,7 @@ impl Disk {
     pub(crate) fn hand_on_past(&self, now: Instant, into: &mut Record) {
         let figures = self.figures(now);
         let (doing, _) = self.doing(now);
-        let mut counts: BTreeMap<_, _> = names().into_keys().map(|name| (name, 0)).collect();
+        let mut counts: BTreeMap<_, _> = Queue::COUNTED.into_iter().map(|name| (name.to_owned(), 0)).collect();
         self.counters(&mut |name, count| _ = counts.get_mut(name).map(|all| *all += count));
         let state = self.state();
         let root = (GroupId::ROOT, &state.plan.root);
@@ -56,7 +42,7 @@ impl Disk {
     /// Goes on where the disk of its name was, at another server; before its first request.
     pub(crate) fn take_on(&self, record: &mut Record, left_out: &mut Vec<Unreadable>) {
         match record.take(PAST) {
-            Ok(Some(past)) => match Past::of_handed(past, &names()) {
+            Ok(Some(past)) => match Past::of_handed(past) {
                 Some(past) => self.goes_on_from(past),
                 None => left_out
                     .push(Unreadable { part: PAST.into(), why: "more than a disk does in a hundred years".into() }),

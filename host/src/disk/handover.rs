@@ -127,14 +127,15 @@ impl Past {
         HandedPast { groups: self.gone.iter().cloned().chain(groups).collect(), doing, counts }
     }
 
-    /// What another server [handed](Past::handed) on; `None`: no disk has done so much. Counters that are not among `names` are left out.
-    pub(super) fn of_handed(handed: HandedPast, names: &BTreeMap<String, &'static str>) -> Option<Self> {
+    /// What another server [handed](Past::handed) on; `None`: no disk has done so much. Counters of another name than queues count by are left out.
+    pub(super) fn of_handed(handed: HandedPast) -> Option<Self> {
         const MOST: u64 = 1 << 62;
         let HandedPast { groups, doing, counts } = handed;
         let is_possible = groups.iter().all(|(_, stats, had)| stats.is_possible() && had.as_nanos() < MOST)
             && [doing.flushing, doing.busy, doing.idling].iter().all(|time| time.as_nanos() < MOST)
             && counts.values().all(|count| *count < MOST);
-        let counts = counts.into_iter().filter_map(|(name, count)| Some((*names.get(&name)?, count)));
+        let known = |name: &str| Queue::COUNTED.into_iter().find(|known| *known == name);
+        let counts = counts.into_iter().filter_map(|(name, count)| Some((known(&name)?, count)));
         is_possible.then(|| Self { gone: groups.into(), doing, counts: counts.collect(), ..Self::default() })
     }
 

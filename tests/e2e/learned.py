@@ -1,0 +1,97 @@
+"""A server that is started after one that was killed begins with what that had learned, and groups owe what they owed."""
+
+import array
+
+from harness import *
+
+CONFIG = """
+[export.disk]
+backing = "mem:64m"
+group = "/a"
+[group."/a"]
+max = {{ rbps = 1048576 }}
+[server]
+{learned}
+"""
+
+KEPT = "begins with what a server had learned"
+
+# Passes a file of another process on, as systemd does.
+PASS_ON = """
+import os, sys
+os.dup2(os.dup2(os.open(sys.argv[1], os.O_RDWR), 9), 3, inheritable=True)
+os.environ.update(LISTEN_FDS="1", LISTEN_PID=str(os.getpid()), LISTEN_FDNAMES="fairlift-learned")
+os.execv(sys.argv[2], sys.argv[2:])
+"""
+
+
+def started(t, learned="", **options):
+    """A server of one export that may read a MiB a second."""
+    return t.server(config=CONFIG.format(learned=learned), **options)
+
+
+def owes(t, server):
+    """Reads what is paid for in half a minute, and waits until the server has kept that."""
+    with server.connect("disk") as client:
+        client.read(0, 30 * MIB)
+    time.sleep(2.5)  # it is written every second
+
+
+def is_held(t, server):
+    """Whether the next read has to wait: one that owes nothing is answered in no time."""
+    with server.connect("disk", timeout=3) as client:
+        try:
+            client.read(0, 4096)
+            return False
+        except TimeoutError:
+            return True
+
+
+@test(fairlift_only=True)
+def a_group_owes_the_next_server_what_it_owed_the_one_that_was_killed(t):
+    key = f'learned = "{t.path("kept")}"'
+    first = started(t, key)
+    owes(t, first)
+    first.kill()
+    second = started(t, key)
+    contains(second.log(), KEPT)
+    equal(is_held(t, second), True, "whether a read waits")
+    second.kill()
+    os.unlink(t.path("kept"))
+    third = started(t, key)
+    equal((KEPT in third.log(), is_held(t, third)), (False, False), "without the file")
+    equal(os.stat(t.path("kept")).st_mode & 0o777, 0o600, "who may read it")
+
+
+@test(fairlift_only=True)
+def what_systemd_was_given_to_keep_is_what_the_next_server_begins_with(t):
+    place = t.path("notify")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notified:
+        notified.bind(place)
+        notified.settimeout(20)
+        first = started(t, env={"NOTIFY_SOCKET": place})
+        while True:
+            word, passed, _, _ = notified.recvmsg(4096, socket.CMSG_SPACE(4))
+            if word.startswith(b"FDSTORE=1"):
+                break
+        contains(word.decode(), "FDNAME=fairlift-learned")
+        kept = array.array("i")
+        kept.frombytes(passed[0][2][:4])
+    owes(t, first)
+    first.kill()
+    second = started(t, wrap=(sys.executable, "-c", PASS_ON, f"/proc/{os.getpid()}/fd/{kept[0]}"))
+    contains(second.log(), KEPT)
+    equal(is_held(t, second), True, "whether a read waits")
+    second.kill()
+    os.close(kept[0])
+
+
+@test(fairlift_only=True)
+def a_file_that_is_something_else_is_left_alone(t):
+    letter = Path(t.path("letter"))
+    letter.write_text("dear reader, " * 10)
+    path = Path(t.path("fairlift.toml"))
+    path.write_text(CONFIG.format(learned=f'learned = "{letter}"'))
+    said = t.serve_fails("--config", path)
+    contains(said, "something else", str(letter))
+    equal(letter.read_text(), "dear reader, " * 10, "the file")
