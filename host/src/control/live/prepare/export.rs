@@ -1,6 +1,6 @@
 //! An export that is added: its backing is found among those that are open, or opened and put on a disk.
 
-use std::path::absolute;
+use std::path::{PathBuf, absolute};
 use std::sync::Arc;
 
 use fairlift_core::Sector;
@@ -132,7 +132,9 @@ impl Live {
         };
         let paths = paths_of(&said.backing);
         let written = draft.opened.iter().filter(|one| !one.read_only).filter_map(|one| one.device.path());
-        let mut written = written.filter_map(|path| absolute(path).ok()).filter(|path| paths.contains(path));
+        // Tops without names are known by the directory in which they are: that several have.
+        let is_file = |path: &PathBuf| paths.contains(path) && !path.is_dir();
+        let mut written = written.filter_map(|path| absolute(path).ok()).filter(is_file);
         let Some(path) = written.next() else { return Ok(()) };
         let writers = draft.config.exports.iter().filter(|one| one.name != said.name && !one.read_only);
         let name = writers.filter(|one| paths_of(&one.backing).contains(&path)).map(|one| &one.name).next();
