@@ -415,6 +415,18 @@ def what_cannot_go_over_is_refused_before_and_the_server_goes_on(t):
     other.serves("a")
 
 
+@test(seconds=60, fairlift_only=True)
+def a_server_is_upgraded_by_its_own_user(t):
+    if os.geteuid() != 0:
+        t.skip("it needs root, to start a server of another user")
+    nobody, image = 65534, t.image("image", MIB)
+    for path in t.dir, image:
+        os.chown(path, nobody, nobody)
+    server = t.server(f"a=file:{image}", wrap=["setpriv", f"--reuid={nobody}", f"--regid={nobody}", "--clear-groups"])
+    contains(upgrade(server, code=1), "user 65534", "user 0", "sudo -u")
+    server.serves("a")
+
+
 @test(seconds=120, fairlift_only=True)
 def a_new_server_that_fails_costs_no_client_anything(t):
     image = t.image("image", 64 * MIB)

@@ -78,6 +78,7 @@ impl StartedAs {
             self.environment.iter().map(|(name, value)| ((*name).to_owned(), json!(value))).collect();
         json!({
             "pid": std::process::id(),
+            "uid": rustix::process::geteuid().as_raw(),
             "program": self.program,
             "arguments": arguments,
             "directory": self.directory,

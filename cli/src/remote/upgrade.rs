@@ -41,6 +41,7 @@ fn attempt(args: &UpgradeArgs) -> Result<(), String> {
     if !in_the_way.is_empty() {
         return Err(format!("the running server cannot be taken over:\n  {}", in_the_way.join("\n  ")));
     }
+    is_its_user(&running)?;
     is_of_its_service(&running)?;
     let tell = |line: &str| _ = output::print(format!("{line}\n").as_bytes());
     lines("plan").for_each(tell);
@@ -62,6 +63,18 @@ fn attempt(args: &UpgradeArgs) -> Result<(), String> {
         )),
     }
     Ok(())
+}
+
+/// A server of another user could do what the running one could not, or not open what that one has.
+fn is_its_user(running: &Value) -> Result<(), String> {
+    let own = rustix::process::geteuid().as_raw();
+    match running["uid"].as_u64() {
+        Some(uid) if uid != u64::from(own) => Err(format!(
+            "the running server is of user {uid}, and a server that is started here would be of user {own}: \
+             sudo -u '#{uid}' fairlift upgrade"
+        )),
+        _ => Ok(()),
+    }
 }
 
 /// A service manager ends what is left of a service, and knows nothing of a process outside.

@@ -94,6 +94,7 @@ fn attempt(flags: &ServeArgs) -> Result<(), Complaint> {
         (in_use, all) if in_use == all => wrong.shown_without_count() + &beside(&wrong.mistakes) + BESIDE,
         (in_use, _) => wrong.shown(&format!("{in_use} of them because another server has it; {NOT_STARTED}")) + BESIDE,
     };
+    raise_file_limit();
     let take_over = |socket| TakeOver::begin(socket, flags.take_over_look);
     let mut take_over = flags.take_over.as_deref().map(take_over).transpose().map_err(Complaint::Failed)?;
     let passed = match &mut take_over {
@@ -111,7 +112,6 @@ fn attempt(flags: &ServeArgs) -> Result<(), Complaint> {
             true => Complaint::InFile(not_started(wrong)),
             false => Complaint::Typed(not_started(wrong)),
         })?;
-    raise_file_limit();
     if flags.check {
         let (in_force, warnings) = prepared.check().map_err(|wrong| {
             if wrong.mistakes.iter().all(|one| is_beside(&one)) {

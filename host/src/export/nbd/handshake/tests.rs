@@ -435,3 +435,58 @@ fn plain_text_after_starttls_is_not_used() {
     let (used, step) = server.receive(&injected, &Two, &mut heard);
     assert!(used == 0 && heard.is_empty() && matches!(step, Advance::Close(_)), "{step:?}");
 }
+
+/// With an option that is passed over, one that is answered at length, and the choice of an export.
+#[test]
+fn wherever_another_server_goes_on_with_a_negotiation_it_is_the_same() {
+    let too_long = vec![0; Handshake::DATA_MAX as usize + 3];
+    let said = [
+        (CLIENT_FIXED_NEWSTYLE | CLIENT_NO_ZEROES).to_be_bytes().to_vec(),
+        option_bytes(OPT_EXTENDED_HEADERS, &[]),
+        option_bytes(OPT_INFO, &[&too_long]),
+        option_bytes(OPT_SET_META_CONTEXT, &[&contexts("disk", &["base:allocation"])]),
+        option_bytes(OPT_GO, &[&go("disk", &[])]),
+    ]
+    .concat();
+    let run = |cuts: &[usize]| {
+        let (mut heard, mut input) = (vec![], vec![]);
+        let mut server = Handshake::new(TlsPolicy::Optional, &mut heard);
+        let mut step = Advance::NeedMore;
+        let ends = cuts.iter().copied().chain([said.len()]);
+        let mut from = 0;
+        for end in ends {
+            input.extend_from_slice(&said[from..end]);
+            let (used, next) = server.receive(&input, &Two, &mut heard);
+            input.drain(..used);
+            (from, step) = (end, next);
+            let held = server.held().expect("nothing is encrypted").to_string();
+            server = Handshake::resume(&mut Record::parse(&held).unwrap()).unwrap();
+        }
+        (heard, step, input)
+    };
+    let whole = run(&[]);
+    assert!(matches!(
+        whole.1,
+        Advance::Ready(Session { extended: true, contexts: Contexts { allocation: true, .. }, .. })
+    ));
+    let skipped = 36..said.len() - 200;
+    for cut in (0..said.len()).filter(|cut| !skipped.contains(cut) || cut % 997 == 0) {
+        assert!(run(&[cut]) == whole, "cut at {cut}");
+        assert!(cut + 3 >= said.len() || run(&[cut, cut + 3]) == whole, "cut at {cut} and behind it");
+    }
+}
+
+#[test]
+fn what_another_server_says_of_a_negotiation_is_not_believed_blindly() {
+    let mut heard = vec![];
+    let held = Handshake::new(TlsPolicy::Off, &mut heard).held().unwrap();
+    for (part, value) in [("awaits", "tls"), ("tls", "maybe"), ("skip", "much"), ("options", "")] {
+        let mut held = held.clone();
+        held.put(part, &value);
+        assert_eq!(Handshake::resume(&mut held).unwrap_err().part, part);
+    }
+    assert!(Handshake::resume(&mut Record::default()).is_err());
+    let mut encrypted = Handshake::new(TlsPolicy::Optional, &mut heard);
+    encrypted.tls_established();
+    assert!(encrypted.held().is_none());
+}
