@@ -10,6 +10,7 @@ import statistics
 import struct
 
 from control import Control
+from encryption import certificates, client_context
 from harness import *
 from learned import is_held
 from nbdclient import (FIXED_NEWSTYLE, FLUSH, FUA, GO, NO_ZEROES, OPTION_MAGIC, READ, STRUCTURED_REPLY, WRITE, Client,
@@ -413,6 +414,21 @@ def what_cannot_go_over_is_refused_before_and_the_server_goes_on(t):
     until(lambda: "1 file" in upgrade(other, "--dry-run", code=None), "the listener has gone, and nothing is in the way")
     upgrade(other)
     other.serves("a")
+
+
+@test(seconds=60, fairlift_only=True)
+def a_connection_with_tls_is_in_the_way_while_it_lasts(t):
+    image = t.image("image", MIB)
+    server = t.server(f"disk=file:{image}", args=["--tls", "on", "--tls-certificates", certificates(t)])
+    with server.connect("disk", tls=client_context(t)) as client:
+        contains(upgrade(server, code=1), "connections with TLS: 1")
+        client.write(0, data(4096))
+        equal(client.read(0, 4096), data(4096), "what the client wrote")
+        client.disconnect()
+    until(lambda: "1 file" in upgrade(server, "--dry-run", code=None), "the client has left")
+    upgrade(server)
+    with server.connect("disk", tls=client_context(t)) as client:
+        equal(client.read(0, 4096), data(4096), "what the new server shows to a client with TLS")
 
 
 @test(seconds=60, fairlift_only=True)

@@ -122,7 +122,7 @@ impl Shared {
         let clients = service.clients();
         let encrypted = clients.values().filter(|client| client.unsent.is_encrypted()).count();
         if encrypted > 0 {
-            in_the_way.push(format!("{encrypted} connections are encrypted, and their keys cannot be handed over yet"));
+            in_the_way.push(format!("connections with TLS: {encrypted}; their keys cannot be handed over yet"));
         }
         if !in_the_way.is_empty() {
             return Err(in_the_way);
