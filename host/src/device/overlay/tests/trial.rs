@@ -308,7 +308,8 @@ impl Trial {
         }
         let frozen = &self.disks[at].files[self.disks[at].files.len() - 2];
         let is_closed = || read_header(&**frozen).unwrap().counts.unwrap().clean;
-        assert!(!is_frozen || loses_power || is_closed(), "what is frozen was closed");
+        // Where a file fails now and then, the last step of a fork may have (make.3).
+        assert!(!is_frozen || loses_power || self.faults.0 > 0 || is_closed(), "what is frozen was closed");
         self.disks[at].files.iter().for_each(|file| file.keeps_power());
         self.made += 1;
         self.forks += 1;
