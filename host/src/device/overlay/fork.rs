@@ -273,7 +273,7 @@ impl NewTop {
 
 impl Layers {
     /// Whether nothing was written (fork.4).
-    fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         let (_, data, zeroes) = self.own.count();
         data == 0 && zeroes == 0
     }

@@ -278,6 +278,7 @@ impl Trial {
     pub(super) fn fork(&mut self) -> Option<bool> {
         let at = self.any_disk();
         let overlay = Arc::clone(&self.disks[at].overlay);
+        let is_frozen = !overlay.layers().is_empty(); // fork.4
         let (ends, loses_power) = (self.any(20), self.any(6) == 0);
         if loses_power {
             self.disks[at].files.last().expect("there is a top").loses_power_after(self.random.below(8));
@@ -288,12 +289,12 @@ impl Trial {
             Forking { trial: &forking, at, ends, made: RefCell::default(), fate: &outcome, stamp: Cell::new(0) };
         let froze = freeze_by(&overlay, &|worker, lane| helpers.tell(worker, (lane, 0)), || Ok(steps));
         let top = &self.disks[at].files[self.disks[at].files.len() - 1];
-        let is_frozen = froze.as_ref().is_ok_and(|base| base.base == BaseAt::File("/frozen".into()));
         match froze {
             _ if outcome.get() == Fate::Killed => return Some(false),
             Err(why) if why.contains("the power is gone") => return Some(true),
             Err(why) if why.contains("lie over each other") => {
                 assert_eq!(self.disks[at].files.len(), DEPTH_MAX + 1, "{why}");
+                top.keeps_power();
                 if self.disks.len() > 1 {
                     self.disks.swap_remove(at);
                 }
