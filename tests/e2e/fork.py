@@ -433,23 +433,31 @@ def a_flattening_ends_with_its_export_or_its_server_and_the_disk_reads_the_same(
             equal(client.read(0, SIZE), bytes(content), f"the disk of {name}, at last")
 
 
-def reflinking(t):
+def reflinking(t, *mkfs):
     """A directory on a file system that copies files by reference, or the test skips."""
-    if os.geteuid() != 0 or not shutil.which("mkfs.xfs"):
-        t.skip("a file system that copies by reference needs root and mkfs.xfs")
-    disk, place = t.image("xfs", 320 * MIB), t.path("reflinks")
-    t.run("mkfs.xfs", "-q", "-m", "reflink=1", disk)
+    if os.geteuid() != 0 or not shutil.which(mkfs[0]):
+        t.skip(f"a file system that copies by reference needs root and {mkfs[0]}")
+    disk, place = t.image("reflinking", 320 * MIB), t.path("reflinks")
+    t.run(*mkfs, disk)
     os.mkdir(place)
     mounted = subprocess.run(["mount", "-o", "loop", disk, place], capture_output=True, text=True)
     if mounted.returncode:
-        t.skip(f"XFS cannot be mounted here: {mounted.stderr.strip()}")
+        t.skip(f"what {mkfs[0]} makes cannot be mounted here: {mounted.stderr.strip()}")
     t.defer(t.run, "umount", "-l", place)
     return place
 
 
 @test(fairlift_only=True)
-def an_image_on_a_file_system_with_reflinks_is_forked_without_an_overlay(t):
-    place = reflinking(t)
+def an_image_on_xfs_is_forked_without_an_overlay(t):
+    forked_by_reference(t, reflinking(t, "mkfs.xfs", "-q", "-m", "reflink=1"))
+
+
+@test(fairlift_only=True)
+def an_image_on_btrfs_is_forked_without_an_overlay(t):
+    forked_by_reference(t, reflinking(t, "mkfs.btrfs", "-q"))
+
+
+def forked_by_reference(t, place):
     with open(f"{place}/a.img", "wb") as image:
         image.write(WHOLE)
     server = t.server(f"a=file:{place}/a.img")
