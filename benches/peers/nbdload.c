@@ -3,7 +3,7 @@
  *   nbdload --uri URI [--conns N] [--depth D] [--bs 4k] [--rw randread|randwrite|randrw|read|write]
  *           [--rwmix PCT_READ] [--seconds S] [--warmup S] [--flush-every N] [--fua]
  *           [--size BYTES] [--offset BYTES] [--threads T] [--structured] [--no-batch]
- *           [--server-pid PID] [--blkstat vda] [--verify] [--seed N] [--label STR] [--interval MS]
+ *           [--trace FILE] [--server-pid PID] [--blkstat vda] [--verify] [--seed N] [--label STR] [--interval MS]
  *
  * URI: nbd://host[:port]/export or nbd+unix:///export?socket=/path
  * depth is PER CONNECTION; each of the depth lanes of a connection is a closed loop.
@@ -20,6 +20,8 @@
  * --interval MS: a JSON line for each such interval of the measured time: where it ends, in ms of CLOCK_MONOTONIC
  *   (one clock for all processes), its I/Os in a second, and their 99th percentile in us.
  * --warmup 0 counts from the first request on.
+ * --trace FILE: reads --bs bytes at each offset of the file in turn (a number a line), and begins again at its end; all lanes of all
+ *   connections share the place in it. "trace_ms": when each has been read once, from the start of the warm-up; 0: not by the end.
  * "gap_max_ms": the longest time in which a thread had no reply.
  * "other_cpu_cores" = machine busy CPU that is neither server nor client: a run with more than ~0.15 is
  * disturbed. One JSON object on stdout, the last line.
@@ -58,6 +60,8 @@ static uint8_t *pat;      /* shared write payload */
 static uint32_t *ver;
 static uint8_t *busy;
 static uint64_t vbad, vchk;
+static uint64_t *trace, trace_len, trace_start;
+static _Atomic uint64_t trace_at, trace_done, trace_ns;
 
 typedef struct {
     uint8_t hdr[28];
@@ -306,7 +310,9 @@ static void next_op(conn_t *c, int si) {
         return;
     }
     uint64_t off;
-    if (O.seq) {
+    if (trace) {
+        off = trace[atomic_fetch_add(&trace_at, 1) % trace_len];
+    } else if (O.seq) {
         off = c->seqpos;
         c->seqpos += O.bs;
         if (c->seqpos + O.bs > c->region1) c->seqpos = c->region0;
@@ -404,6 +410,7 @@ static void complete(thr_t *t, conn_t *c, int si, uint32_t err) {
     int ph = atomic_load_explicit(&phase, memory_order_relaxed);
     c->inflight--;
     s->inuse = 0;
+    if (trace && atomic_fetch_add(&trace_done, 1) + 1 == trace_len) trace_ns = n - trace_start;
     int cls = s->type == C_READ ? 0 : s->type == C_WRITE ? 1 : 2;
     if (err) {
         if (!t->errs++) t->firsterr = err;
@@ -432,6 +439,23 @@ static void complete(thr_t *t, conn_t *c, int si, uint32_t err) {
         if (ph == 1 && !err) h_add(&t->h[3], n - s->tc, 0);
     }
     if (ph < 2) next_op(c, si);
+}
+static void read_trace(const char *path) {
+    FILE *f = fopen(path, "r");
+    if (!f) {
+        perror(path);
+        exit(2);
+    }
+    unsigned long long off;
+    while (fscanf(f, "%llu", &off) == 1) {
+        if (trace_len % 4096 == 0) trace = realloc(trace, (trace_len + 4096) * sizeof *trace);
+        trace[trace_len++] = off;
+    }
+    fclose(f);
+    if (!trace_len) {
+        fprintf(stderr, "%s: no offset in it\n", path);
+        exit(2);
+    }
 }
 static int find_slot(conn_t *c, uint64_t cookie) {
     uint32_t si = (uint32_t)cookie;
@@ -680,7 +704,7 @@ int main(int argc, char **argv) {
                                  {"no-batch", 0, 0, 'n'},    {"server-pid", 1, 0, 'p'},
                                  {"blkstat", 1, 0, 'k'},     {"verify", 0, 0, 'v'},
                                  {"seed", 1, 0, 'e'},        {"label", 1, 0, 'l'},
-                                 {"no-preflush", 0, 0, 'P'}, {"interval", 1, 0, 'i'},
+                                 {"no-preflush", 0, 0, 'P'}, {"interval", 1, 0, 'i'}, {"trace", 1, 0, 'T'},
                                  {0, 0, 0, 0}};
     int o;
     const char *rw = "randread";
@@ -707,6 +731,7 @@ int main(int argc, char **argv) {
         case 'l': O.label = optarg; break;
         case 'P': O.nopre = 1; break;
         case 'i': O.interval = atof(optarg); break;
+        case 'T': read_trace(optarg); break;
         default: DIE("see the comment at the top of nbdload.c");
         }
     if (!O.uri) DIE("--uri is needed");
@@ -784,6 +809,7 @@ int main(int argc, char **argv) {
         }
         pre_ms = (now_ns() - a) / 1e6;
     }
+    trace_start = now_ns();
     thr = calloc(O.threads, sizeof *thr);
     if (O.warm <= 0) atomic_store(&phase, 1);
     for (int i = 0; i < O.threads; i++) {
@@ -835,6 +861,7 @@ int main(int argc, char **argv) {
            O.label ? O.label : "", O.uri, rw, (unsigned long long)O.bs, O.conns, O.depth, O.threads,
            O.flush_every, O.fua, conns[0].structured, !O.nobatch, T, (unsigned long long)exp_size, exp_flags,
            bmin, bpref, bmax, conn_ms, pre_ms);
+    if (trace) printf("\"trace_ms\":%.1f,", trace_ns / 1e6);
     printf("\"iops\":%.1f,\"mb_s\":%.1f,\"gap_max_ms\":%.3f,\"io_errors\":%llu,\"first_errno\":%llu,\"conns_lost\":%llu,",
            A.n / T, A.bytes / T / 1e6, gap / 1e6, (unsigned long long)errs, (unsigned long long)fe,
            (unsigned long long)lost);

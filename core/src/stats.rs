@@ -36,7 +36,7 @@ pub struct Cache {
 }
 
 impl Cache {
-    /// What was added since it was as `before`.
+    /// The reads since it was as `before`.
     #[must_use]
     pub const fn since(&self, before: &Self) -> Self {
         Self {

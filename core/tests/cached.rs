@@ -11,10 +11,10 @@ use fairlift_core::time::{secs, us};
 use fairlift_core::*;
 
 const C0: ContextId = ContextId(0);
-/// What the disk takes for a read, of which it does as many at once.
+/// The time that the disk takes for a read; it does as many at once.
 const TAKES: Duration = us(400);
 const AT_ONCE: usize = 4;
-/// What a client does between an answer from memory and its next read.
+/// The pause of a client between an answer from memory and its next read.
 const THINKS: Duration = us(25);
 const CACHED: usize = 0;
 const DISK: usize = 1;
@@ -30,7 +30,7 @@ enum Answered {
     InTurn,
 }
 
-/// What was seen.
+/// The figures of a run.
 struct Seen {
     done: [u64; 2],
     cache: Cache,
@@ -164,7 +164,7 @@ fn a_tenant_beside_one_that_reads_from_memory_has_all_of_the_disk() {
     }
 }
 
-/// What the scheduler has learned of the disk is of the disk.
+/// The scheduler learns of the disk, and not of memory.
 #[test]
 fn the_estimates_of_a_disk_are_the_same_beside_reads_from_memory() {
     let alone = Sim::new(Kind::Fair, Answered::Absent).run(secs(8));

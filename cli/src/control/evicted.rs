@@ -18,7 +18,7 @@ const FALLEN: f64 = 0.2;
 /// Fewer reads say nothing. Chosen.
 const FEW: u64 = 32;
 
-/// What a tenant read through the page cache before a look, and in it.
+/// A tenant's reads through the page cache: up to a look, and in it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Reads<'a> {
     pub(super) path: &'a str,
@@ -40,7 +40,7 @@ impl Reads<'_> {
     }
 }
 
-/// What is said to a tenant; `others`: all the others of the disk; `sees`: whether a path may be told.
+/// The sentences for a tenant; `others`: all the others of the disk; `sees`: whether a path may be told.
 pub(super) fn says(mine: Reads<'_>, others: &[Reads<'_>], seconds: f64, sees: impl Fn(&str) -> bool) -> Option<String> {
     let percent = |part: f64| format!("{:.0} %", 100.0 * part);
     let rate = |reads: &Reads<'_>| format!("{:.0} MB/s", reads.now.miss_bytes as f64 / seconds / 1e6);

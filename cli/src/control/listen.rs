@@ -68,7 +68,7 @@ impl Opened {
     }
 }
 
-/// What a socket of control is called among what a server hands over.
+/// The name of a socket of control among descriptors that go over to another server.
 pub(crate) fn handed_name(said: &str) -> String {
     format!("control {said}")
 }

@@ -193,7 +193,7 @@ fn cost(model: &Model, did: &Did) -> f64 {
     let data = [false, true].map(|write| {
         let Counters { mut ops, mut bytes, merges, near, .. } = did.data[usize::from(write)];
         if !write {
-            // What memory answered cost the disk nothing.
+            // A read that memory answered cost the disk nothing.
             (ops, bytes) = (ops.saturating_sub(did.cache.hits), bytes.saturating_sub(did.cache.hit_bytes));
         }
         // What joined another's request was near it.

@@ -1,4 +1,4 @@
-//! What another server asks that is to take over from this one: how this one was started, and then all that it has.
+//! The questions of a server that is to take over from this one: how this one was started, and then all that it has.
 //!
 //! takeover.1  Only root and the user of this server may ask, at a unix socket, and only a client that may change all.
 
@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use super::door::Who;
 use super::failure::{Failure, bad, fail};
 
-/// What both sides speak after the answer.
+/// The protocol that both sides speak after the answer.
 pub(crate) const PROTOCOL: &str = "fairlift-hand-over";
 
 /// The variables that a server looks at.
@@ -88,7 +88,7 @@ impl StartedAs {
     }
 }
 
-/// What this process hands over beside what it serves.
+/// The descriptors of this process that go over beside those of the library's server.
 pub(super) struct Handed {
     pub(super) process: Arc<StartedAs>,
     pub(super) sockets: Vec<(String, OwnedFd)>,

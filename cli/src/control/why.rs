@@ -195,7 +195,7 @@ impl Look<'_> {
         Some(json!({"group": path, "target_us": target.as_nanos() as f64 / 1000.0, "met": met, "says": says}))
     }
 
-    /// What is to be said of its reads through the page cache, if something is.
+    /// The sentences on its reads through the page cache, if there is something to say.
     fn evicted(&self) -> Option<String> {
         let reads = |path| {
             let [before, now] = self.on_disk.all.cache(path);

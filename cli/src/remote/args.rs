@@ -261,7 +261,7 @@ pub(crate) struct AcknowledgeArgs {
 ///
 /// The new server is started as the running one was, reads the same config file, and is given open files, listeners and all connections of NBD.
 /// Clients see a pause of some milliseconds. Whatever is in the way, or fails before the new server has all, leaves the running one as it is.
-/// What cannot be handed over yet: connections with TLS, virtual machines (vhost-user), block devices (ublk), RAM disks, overlays and remote
+/// Refused so far: a server with connections by TLS, virtual machines (vhost-user), block devices (ublk), RAM disks, overlays or remote
 /// backings.
 #[derive(Debug, Args)]
 pub(crate) struct UpgradeArgs {

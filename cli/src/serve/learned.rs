@@ -1,4 +1,4 @@
-//! What was learned, kept for the server that is started after this one: in a file (`learned`), or in memory that systemd holds.
+//! Learned state, kept for the server that is started after this one: in a file (`learned`), or in memory that systemd holds.
 //!
 //! learned.1  A second of it is lost at most, whatever ends the server: it is written every second. What was counted is not in it.
 //! learned.2  There are two places for it, written in turn. The head of a place is cleared before its text is written, and written after it. So a server
@@ -20,7 +20,7 @@ use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg}
 
 use super::systemd;
 
-/// What systemd knows it by.
+/// The name by which systemd knows it.
 pub(super) const NAME: &str = "fairlift-learned";
 /// The most that a place holds. Chosen: 10,000 tenants take some 2 MiB. What nobody has written takes no room.
 const PLACE: u64 = 16 << 20;
@@ -41,7 +41,7 @@ pub(super) struct Kept {
     last: String,
 }
 
-/// What the head of a place says.
+/// The head of a place.
 struct PlaceHead {
     len: u64,
     number: u64,

@@ -14,7 +14,7 @@ use super::learned;
 /// The number of the first descriptor that systemd passes.
 const FIRST: usize = 3;
 
-/// What was passed in (`LISTEN_FDS`).
+/// The descriptors that were passed in (`LISTEN_FDS`).
 pub(crate) struct Passed {
     /// Sockets that listen.
     pub(crate) sockets: Vec<OwnedFd>,

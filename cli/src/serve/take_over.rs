@@ -105,7 +105,7 @@ impl TakeOver {
     }
 }
 
-/// What is printed goes where the server before has printed.
+/// Has this process print where the server before has printed.
 fn write_there([output, errors]: [Option<OwnedFd>; 2]) {
     let put = |to: Option<OwnedFd>, put: fn(OwnedFd) -> rustix::io::Result<()>| to.map_or(Ok(()), put);
     let done = put(output, rustix::stdio::dup2_stdout).and(put(errors, rustix::stdio::dup2_stderr));
@@ -125,7 +125,7 @@ fn ask(socket: &Path, version: u64) -> Result<UnixStream, String> {
          Content-Length: 0\r\n\r\n"
     );
     stream.write_all(request.as_bytes()).map_err(fail)?;
-    // What follows the head is the protocol's, and its descriptors come with its first byte.
+    // The bytes after the head are the protocol's, and its descriptors come with its first byte.
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
         let mut byte = [0];

@@ -173,7 +173,7 @@ impl Budget {
         Duration::from_nanos(most / TICKS)
     }
 
-    /// What is owed, for the budget of the same group at another server: for each rate and its burst, how long it takes to pay.
+    /// Tells the budget of the same group at another server of its debts: for each rate and its burst, how long it takes to pay.
     pub fn hand_on(&self, now: Instant, into: &mut Record) {
         for (rate, meters) in Rate::ALL.into_iter().zip(&self.meters) {
             let owed = meters.each_ref().map(|meter| {

@@ -91,7 +91,7 @@ impl Pace {
         Self { units, time, until, price, ..Self::default() }
     }
 
-    /// What is known of the device, for another server.
+    /// Tells another server of the device's pace.
     pub(crate) fn hand_on(&self, into: &mut Record) {
         into.put(PART, &(self.units, self.time));
     }

@@ -149,7 +149,7 @@ impl StreamState {
             is_hit = !missed;
             self.stats.passed_cache(extent.bytes(), is_hit);
         }
-        // What memory answers is no place of the disk's.
+        // A read that memory answers is at no place of the disk's.
         if op.has_payload() && !is_hit {
             if extent.start.0.abs_diff(self.after.0) <= Model::FAR {
                 self.stats.near(op);

@@ -1,4 +1,4 @@
-//! What a queue hands to the queue of another server, which goes on where this one was.
+//! Another server's queue goes on where this one was.
 //!
 //! queue.18  A queue that begins anew takes in what the scheduler of another one had learned of the disk and of groups. Groups are the same
 //!     by their paths. What another kind of scheduler had learned is left out; so is what cannot be (record.2).
@@ -22,7 +22,7 @@ fn take<T>(part: Result<Option<T>, Unreadable>, left_out: &mut Vec<Unreadable>) 
 }
 
 impl Queue {
-    /// What another server's queue begins with (queue.18).
+    /// The state with which another server's queue begins (queue.18).
     #[must_use]
     pub fn hand_on(&self) -> Record {
         let (mut learned, mut groups) = (Record::default(), BTreeMap::new());

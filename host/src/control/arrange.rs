@@ -20,7 +20,7 @@ pub(crate) struct Devices<'a> {
     shared: HashMap<Sharing, Arc<dyn Device>>,
 }
 
-/// What opens backings.
+/// Opens a backing.
 type Opens<'a> = Box<dyn FnMut(&Backing, bool, &Roots) -> Result<Arc<dyn Device>, Error> + 'a>;
 
 /// [`Backing::open`] to serve it, [`Backing::try_open`] to see whether it could be served.

@@ -157,7 +157,7 @@ impl DiskView {
     #[must_use]
     pub fn fastest(&self, op: Op) -> Option<Duration> {
         let of = |stats: &Stats| {
-            // What memory answered is the fastest of all, and none of the disk's.
+            // A read that memory answered is the fastest of all, and none of the disk's.
             let cached = if op == Op::Read { stats.cache().hits } else { 0 };
             fastest(stats.latency(op)?, cached)
         };

@@ -125,20 +125,20 @@ pub(crate) trait BackingKind {
     }
 }
 
-/// What others can lie over, as people write it.
+/// A base that others can lie over, as people write it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum BaseAt {
     /// A file of bare bytes, or the top of an overlay.
     File(PathBuf),
     /// A backing of another kind.
     Backing(Backing),
-    /// What an export of this server has, by the export's name.
+    /// The backing of an export of this server, by the export's name.
     Export(String),
-    /// What the header of a top names, and only who serves the top can open.
+    /// The base that the header of a top names; only who serves the top can open it.
     Named(String),
 }
 
-/// What the export of a name has, if others may lie over that; or why not.
+/// The backing of the export of a name, if others may lie over it; or why not.
 pub(crate) type OfExport<'a> = &'a dyn Fn(&str) -> Result<Backing, String>;
 
 impl BaseAt {
@@ -160,7 +160,7 @@ impl BaseAt {
         Ok(whole)
     }
 
-    /// What an export of it is called if nobody named it.
+    /// The name of an export of it that nobody named.
     pub(super) fn own_name(&self) -> Option<String> {
         match self {
             Self::File(path) => Some(path.file_stem()?.to_string_lossy().into_owned()),

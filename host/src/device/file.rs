@@ -85,7 +85,7 @@ pub(crate) struct File {
     kind: FileKind,
     direct: bool,
     way: Way,
-    /// What of it is in the page cache; unset while it is read past that.
+    /// Its part in the page cache; unset while it is read past that.
     peek: OnceLock<Peek>,
     trusted: bool,
     read_only: bool,

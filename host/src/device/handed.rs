@@ -31,7 +31,7 @@ impl HandedFiles {
     }
 }
 
-/// What a file or block device is, whatever its name.
+/// The identity of a file or block device, whatever its name.
 pub(crate) fn of(metadata: &std::fs::Metadata) -> Sharing {
     match metadata.file_type().is_block_device() {
         true => Sharing::File(u64::MAX, metadata.rdev()),

@@ -1,4 +1,4 @@
-//! What a disk hands to the disk of its name at another server: what was counted on it, and what was learned of it.
+//! The disk of the same name at another server goes on where this one was: by its counters, and by what was learned of it.
 //!
 //! handed.1  What was counted goes on there, by the paths of groups: a counter never falls. What was learned of the queue of each worker goes to
 //!     that of the worker of its number.
@@ -16,14 +16,14 @@ const PAST: &str = "past";
 const QUEUES: &str = "queues";
 
 impl Disk {
-    /// What was learned of it, and how much of it groups may have at once.
+    /// Tells what was learned of it, and how much of it groups may have at once.
     pub(crate) fn hand_on_learned(&self, into: &mut Record) {
         let Some(queues) = self.queues() else { return };
         let all: Vec<Record> = (0..queues.count()).map(|number| queues.nth(number).hand_on()).collect();
         into.put(QUEUES, &all);
     }
 
-    /// What was counted on it up to now.
+    /// Tells what was counted on it up to now.
     pub(crate) fn hand_on_past(&self, now: Instant, into: &mut Record) {
         let figures = self.figures(now);
         let (doing, _) = self.doing(now);

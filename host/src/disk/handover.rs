@@ -76,7 +76,7 @@ pub(crate) struct Past {
     gone: VecDeque<(String, Stats, Duration)>,
 }
 
-/// What was counted on a disk, for another server: by the paths of groups, what was done and the device time that they had.
+/// The counters of a disk for another server: by the paths of groups, what was done and the device time that they had.
 #[derive(Serialize, Deserialize)]
 pub(super) struct HandedPast {
     groups: Vec<(String, Stats, Duration)>,
@@ -127,7 +127,7 @@ impl Past {
         HandedPast { groups: self.gone.iter().cloned().chain(groups).collect(), doing, counts }
     }
 
-    /// What another server [handed](Past::handed) on; `None`: no disk has done so much. Counters of another name than queues count by are left out.
+    /// The past that another server [handed](Past::handed) on; `None`: no disk has done so much. Counters of another name than queues count by are left out.
     pub(super) fn of_handed(handed: HandedPast) -> Option<Self> {
         const MOST: u64 = 1 << 62;
         let HandedPast { groups, doing, counts } = handed;

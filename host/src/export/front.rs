@@ -100,7 +100,7 @@ pub(crate) trait Clients: Front<Done = ()> {
     /// A protocol whose clients cannot be handed over says so before ([`WayIn::stays`](config::WayIn::stays)), and is not asked.
     fn hold(&mut self, _engine: &mut Engine) {}
 
-    /// What each client is, once all stand still; `None`: not yet.
+    /// The state of each client, once all stand still; `None`: not yet.
     ///
     /// # Errors
     /// Why one of them cannot be handed over.

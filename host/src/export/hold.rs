@@ -4,7 +4,7 @@
 //! looked at, and the replies that are not sent. So workers stop reading, end what clients have asked, and say what is left of each client.
 //!
 //! hold.1  While it holds, a worker takes nothing from clients: it accepts none, reads from none, and of what was read takes in no command.
-//!         What was asked before is done; its replies are sent as far as clients take them until then.
+//!         Commands that were taken in before are done; its replies are sent as far as clients take them until then.
 //! hold.2  Once all that was asked has ended, the worker says what each client is, and does nothing for any until it is told to go on. What
 //!         it says is a copy: to go on it needs nothing back.
 //! hold.3  The first worker accepts for all. The others say nothing before it has ended that, or a client that it sends them would be
@@ -24,9 +24,9 @@ use crate::kernel::notify::Notifiers;
 pub(crate) struct HeldClient {
     /// Its socket, once more.
     pub(crate) socket: OwnedFd,
-    /// What was negotiated with it, and where it is.
+    /// The outcome of its negotiation, and where it is.
     pub(crate) says: Record,
-    /// What it has sent, then the replies that it has not taken: how many of each, it says.
+    /// The bytes that it has sent, then the replies that it has not taken: how many of each, `says` tells.
     pub(crate) bytes: Vec<u8>,
 }
 

@@ -143,7 +143,7 @@ impl Unsent {
         self.since.store(0, Ordering::Relaxed);
     }
 
-    /// What it sends and is sent is encrypted from now on.
+    /// Both directions are encrypted from now on.
     pub(crate) fn encrypts(&self) {
         self.is_encrypted.store(true, Ordering::Relaxed);
     }

@@ -52,7 +52,7 @@ pub(crate) enum Work {
     Sync { data_only: bool },
 }
 
-/// What a helper thread does.
+/// The work of a helper thread.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Task {
     /// A system call on a file.

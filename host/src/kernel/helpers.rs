@@ -27,7 +27,7 @@ pub(crate) use plan::Order;
 /// How long a helper waits for work before it goes. Chosen: longer than the pauses of a load that goes on.
 const IDLE: time::Duration = time::Duration::from_secs(5);
 
-/// What a helper may have for its stack. Chosen: twice what unpacking a cluster of a qcow2 image took without optimisation. What is not used takes no memory.
+/// The stack of a helper. Chosen: twice what unpacking a cluster of a qcow2 image took without optimisation. Pages that are not used take no memory.
 const STACK: usize = 256 << 10;
 
 /// Work for a file or for what is made of files, and the worker that is told.

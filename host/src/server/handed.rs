@@ -1,4 +1,4 @@
-//! What a server hands to the one that takes over from it, beside clients: what it learned and counted, and what groups owe.
+//! A server hands on, beside clients, what it learned and counted, and what groups owe.
 //!
 //! The same goes to a file or to systemd every second, without what was counted, for a server that is killed (`fairlift serve`).
 
@@ -16,7 +16,7 @@ use crate::clock;
 const VERSION: u32 = 1;
 
 impl Handle {
-    /// What another server is to begin with; `counted`: with all that was counted, so that counters go on there. `None`: the server has
+    /// The state with which another server is to begin; `counted`: with all that was counted, so that counters go on there. `None`: the server has
     /// ended.
     #[must_use]
     pub fn hand_on(&self, counted: bool) -> Option<Record> {

@@ -12,7 +12,7 @@
 /// The version that is spoken; another one is refused before anything is given away.
 pub const VERSION: u32 = 1;
 
-/// What stands before a message: how long its text is, how many bytes follow, and how many descriptors come with it.
+/// The frame before a message: how long its text is, how many bytes follow, and how many descriptors come with it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Frame {
     /// Bytes of text.

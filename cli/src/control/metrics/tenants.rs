@@ -209,7 +209,7 @@ fn of_tenants(rows: &[TenantRow<'_>], out: &mut Lines) {
     }
 }
 
-/// What tenants read through the page cache: of those that do.
+/// Reads through the page cache, of tenants that have some.
 fn of_cache(rows: &[TenantRow<'_>], out: &mut Lines) {
     let counters: [(Option<&str>, Described<OfCache>); 4] = [
         (None, ("fairlift_tenant_cached_reads", "Reads that the page cache answered", |cache| cache.hits)),

@@ -136,7 +136,7 @@ struct Tenant {
     node: u32,
 }
 
-/// What is handed to another server of a tenant: its due and its part by weight, its places, and how much of the disk's work it owes.
+/// A tenant's due and its part by weight, its places, and how much of the disk's work it owes: for another server.
 #[derive(Serialize, Deserialize)]
 struct HandedPlaces {
     due: f64,

@@ -131,7 +131,7 @@ struct Rung {
     pairs: u32,
 }
 
-/// What is handed to another server: the rungs that are known, each with its speed and pairs, and the others by their own names.
+/// The known rungs, each with its speed and pairs, and the others by their own names: for another server.
 #[derive(Serialize, Deserialize)]
 struct HandedRungs {
     rungs: Vec<(u16, f64, u32)>,
@@ -325,7 +325,7 @@ impl Depth {
         self.window = Window::new(depth, depth);
     }
 
-    /// What is known of depths, for another server (fair.13).
+    /// Tells another server of the depths that are known (fair.13).
     pub(super) fn hand_on(&self, into: &mut Record) {
         let known = RUNGS.into_iter().zip(self.rungs).filter(|(_, rung)| rung.pairs > 0);
         let rungs = known.map(|(depth, Rung { speed, pairs })| (depth, speed, pairs)).collect();

@@ -123,12 +123,12 @@ struct Queue {
     position: Sector,
     /// Its requests in the device.
     in_flight: u32,
-    /// What it was charged for reads that memory answered: the next go for that (fair.14).
+    /// The charges for reads that memory answered: the next requests go for that (fair.14).
     paid: u64,
 }
 
 impl Queue {
-    /// What a request of such a cost is charged beside what is paid, and has been paid then; something in any case.
+    /// The charge for a request of such a cost beside what is paid already, and what is left of that; the charge is something in any case.
     fn due(&self, cost: u32) -> (u32, u64) {
         let due = u64::from(cost).saturating_sub(self.paid).max(1) as u32;
         (due, self.paid - u64::from(cost - due))

@@ -84,7 +84,7 @@ impl Peek {
         }
     }
 
-    /// What can be had now: how many bytes; `None` if that would be to wait. `known`: all of it is taken to be there.
+    /// How many bytes can be had now; `None` if that would be to wait. `known`: all of it is taken to be there.
     ///
     /// # Safety
     /// The memory is valid, and nobody else's.
@@ -101,7 +101,7 @@ impl Peek {
             Self::Nowait | Self::Counted => libc::RWF_NOWAIT,
             Self::Resident(_) => 0,
         };
-        // What an ordinary read would wait for is asked in any case (peek.2).
+        // Bytes for which an ordinary read would wait are asked for in any case (peek.2).
         if (!known || flags == 0) && self.has(file, at, len) == Some(false) {
             return None;
         }

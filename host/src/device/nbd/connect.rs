@@ -300,7 +300,7 @@ struct OneAnswer<'a> {
     result: Option<Result<(), Errno>>,
 }
 
-/// What comes lies within what was asked (answers.1).
+/// The answer lies within the question (answers.1).
 impl Sink for OneAnswer<'_> {
     fn data(&mut self, _slot: usize, from: u64, bytes: &[u8]) {
         self.into[from as usize..][..bytes.len()].copy_from_slice(bytes);

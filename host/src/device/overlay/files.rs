@@ -235,7 +235,7 @@ impl Below {
                      fairlift overlay reads files and qcow2 images"
                 )
             }),
-            // Whoever knows the exports has put what that has in its place.
+            // A name of an export was replaced by its backing where exports are known.
             BaseAt::Export(_) => Err(format!("its base {at} is an export of a server, and here is none")),
             BaseAt::Backing(backing) => {
                 Self::open_backing(at, backing, roots).map_err(|why| format!("its base {at}: {why}"))
@@ -248,7 +248,7 @@ impl Below {
         Self::open(&header.base.at(), direct, roots, depth)
     }
 
-    /// What was opened by this name, if somebody has it still.
+    /// The layers that were opened by this name, if somebody has them still.
     fn open_already(text: &str) -> Option<Arc<Self>> {
         let open: Vec<_> = lock(&OPEN).values().filter_map(Weak::upgrade).collect();
         open.into_iter().find(|one| matches!(one.is, Fingerprint::Named { .. }) && one.lowest.called() == text)

@@ -104,7 +104,7 @@ pub enum Fingerprint {
         /// Follows from the size and time of change of each.
         digest: Id,
     },
-    /// What is somewhere else, and known by what it is called.
+    /// Data that is somewhere else, and known by its name.
     Named {
         /// In bytes.
         size: u64,

@@ -118,7 +118,7 @@ impl BaseAt {
         }
     }
 
-    /// What it is called, however it is opened.
+    /// Its name, however it is opened.
     pub(super) fn called(&self) -> String {
         match self {
             Self::Backing(backing) => backing.about().name,

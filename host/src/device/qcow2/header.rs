@@ -14,7 +14,7 @@ const TABLES_KEPT: u64 = 128;
 /// The largest first table. Chosen: QEMU's own bound.
 const FIRST_MAX: u64 = 4 << 20;
 
-/// What an image says of itself, as far as it matters here.
+/// The parts of an image's header that matter here.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Head {
     /// Of the disk, in bytes.

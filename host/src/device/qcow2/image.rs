@@ -45,7 +45,7 @@ pub(super) struct QcowImage {
     disk: FormatAccess<ChainFile>,
     /// The image's file, and those below it.
     files: Vec<Arc<File>>,
-    /// What the chain does not have, in order.
+    /// The holes of the chain, in order.
     holes: Vec<Range<u64>>,
     /// The crate has panicked (qcow2.5).
     is_broken: AtomicBool,
@@ -102,7 +102,7 @@ fn caught<T>(act: impl FnOnce() -> T) -> Result<T, String> {
     })
 }
 
-/// What has been opened of a chain.
+/// The files of a chain that have been opened.
 struct Chain<'a> {
     roots: &'a Roots,
     files: Vec<Arc<File>>,

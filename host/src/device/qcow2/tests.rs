@@ -66,7 +66,7 @@ impl Images {
         }
     }
 
-    /// What QEMU reads of a disk.
+    /// The bytes that QEMU reads of a disk.
     fn read_by_qemu(&self, name: &str) -> Vec<u8> {
         self.run(&format!("qemu-img convert -f qcow2 -O raw {name} {name}.raw"));
         fs::read(self.at(&format!("{name}.raw"))).unwrap()

@@ -20,9 +20,9 @@ pub(crate) struct Resumed {
     pub(super) skip: u64,
     /// Nothing more is read from it.
     pub(super) leaves: bool,
-    /// What it has sent and nobody has looked at.
+    /// The bytes that it has sent and nobody has looked at.
     pub(super) input: Vec<u8>,
-    /// What it has not taken.
+    /// The replies that it has not taken.
     pub(super) replies: Vec<u8>,
 }
 

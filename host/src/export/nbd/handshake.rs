@@ -217,7 +217,7 @@ impl Handshake {
     /// One that another server has begun.
     ///
     /// # Errors
-    /// What that server says makes no sense.
+    /// That server's record makes no sense.
     pub fn resume(said: &mut Record) -> Result<Self, Unreadable> {
         let unknown = |part: &str, why: String| Err(Unreadable { part: part.into(), why });
         let skip = said.need("skip")?;

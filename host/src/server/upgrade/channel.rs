@@ -17,7 +17,7 @@ use crate::wire::hand_over::Frame;
 
 /// A message.
 pub(in crate::server) struct Message {
-    /// What it is: its part `message`.
+    /// Its name: the part `message`.
     pub(in crate::server) name: String,
     pub(in crate::server) says: Record,
     pub(in crate::server) bytes: Vec<u8>,

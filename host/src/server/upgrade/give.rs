@@ -26,13 +26,13 @@ pub struct Beside {
     pub descriptor: OwnedFd,
 }
 
-/// What another server asks for.
+/// The question of another server.
 pub struct HandOver {
     /// The connection to it.
     pub stream: UnixStream,
     /// The version of the configuration that it begins with; if there is another one by the time that it is ready, it is off.
     pub version: u64,
-    /// What the caller hands over beside.
+    /// The descriptors that the caller hands over beside.
     pub beside: Vec<Beside>,
 }
 
@@ -69,7 +69,7 @@ impl Handle {
     /// Why another server could not take over now, as far as that can be told before; and what it would take over, a line each.
     ///
     /// # Errors
-    /// What is in the way, a line each.
+    /// Each thing that is in the way, a line each.
     pub fn plan_hand_over(&self) -> Result<Vec<String>, Vec<String>> {
         self.shared.upgrade().ok_or_else(|| vec!["the server has ended".to_owned()])?.plan_hand_over()
     }

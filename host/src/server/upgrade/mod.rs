@@ -26,7 +26,7 @@
 //! upgrade.5  A file's lock belongs to the open file, which both have from the offer on. So it is never free. The process lock beside it
 //!            moves when the old process has ended.
 //!
-//! Who dies when, and what that costs:
+//! The cost of each death:
 //!
 //! | dies | before `all` was read | after it, before `yours` | after `yours` |
 //! |---|---|---|---|

@@ -21,7 +21,7 @@ use crate::wire::hand_over::VERSION;
 /// How long it may take until the process lock of a file is free, whose old server has ended.
 const LOCKS: Duration = Duration::from_secs(60);
 
-/// What a running server offers.
+/// The offer of a running server.
 pub struct Taking {
     channel: Channel,
     off: OwnedFd,
@@ -90,7 +90,7 @@ impl Taking {
         Ok(Self { channel, off, plan, listeners, beside, files })
     }
 
-    /// What goes over, a line each.
+    /// The plan: a line for each kind of thing that goes over.
     #[must_use]
     pub fn plan(&self) -> &[String] {
         &self.plan
@@ -101,7 +101,7 @@ impl Taking {
         self.listeners.extract_if(.., |(_, inherited, _)| *inherited).map(|(.., socket)| socket).collect()
     }
 
-    /// What the other side's caller hands over by a name.
+    /// The descriptor that the other side's caller hands over by a name.
     pub fn beside(&mut self, name: &str) -> Option<OwnedFd> {
         let at = self.beside.iter().position(|(there, _)| there == name)?;
         Some(self.beside.swap_remove(at).1)

@@ -64,7 +64,7 @@ impl Connection {
         !self.is_sending()
     }
 
-    /// What it is while it stands still: a copy of it (hold.2).
+    /// Its state while it stands still: a copy (hold.2).
     ///
     /// # Errors
     /// Why no other server can go on with it.
