@@ -49,10 +49,10 @@ impl Cache {
 
     /// Adds what others read.
     pub const fn add(&mut self, other: &Self) {
-        self.hits += other.hits;
-        self.hit_bytes += other.hit_bytes;
-        self.misses += other.misses;
-        self.miss_bytes += other.miss_bytes;
+        self.hits = self.hits.saturating_add(other.hits);
+        self.hit_bytes = self.hit_bytes.saturating_add(other.hit_bytes);
+        self.misses = self.misses.saturating_add(other.misses);
+        self.miss_bytes = self.miss_bytes.saturating_add(other.miss_bytes);
     }
 }
 
@@ -214,7 +214,7 @@ impl Stats {
         self.timing[op as usize].as_deref().map_or_else(Times::default, |timing| timing.times)
     }
 
-    /// Whether so much can have been done: sums of it are no more than can be counted.
+    /// Whether so much can have been done.
     #[must_use]
     pub fn is_possible(&self) -> bool {
         const MOST: u64 = 1 << 62;
@@ -226,9 +226,9 @@ impl Stats {
         times.into_iter().chain([self.held.bios]).chain(cache).chain(counters).chain(spent).all(|count| count < MOST)
     }
 
-    /// Adds what another has done.
+    /// Adds what another has done. Sums stop at their end: what another server has told may be close to it.
     pub fn add(&mut self, other: &Self) {
-        self.held.bios += other.held.bios;
+        self.held.bios = self.held.bios.saturating_add(other.held.bios);
         self.held.time = self.held.time + other.held.time;
         self.cache.add(&other.cache);
         self.flushed = self.flushed + other.flushed;
@@ -236,11 +236,11 @@ impl Stats {
         self.could = self.could + other.could;
         for op in Op::ALL {
             let (mine, theirs) = (&mut self.ops[op as usize], other.ops[op as usize]);
-            mine.ops += theirs.ops;
-            mine.bytes += theirs.bytes;
-            mine.merges += theirs.merges;
-            mine.failed += theirs.failed;
-            mine.near += theirs.near;
+            mine.ops = mine.ops.saturating_add(theirs.ops);
+            mine.bytes = mine.bytes.saturating_add(theirs.bytes);
+            mine.merges = mine.merges.saturating_add(theirs.merges);
+            mine.failed = mine.failed.saturating_add(theirs.failed);
+            mine.near = mine.near.saturating_add(theirs.near);
             if let Some(theirs) = &other.timing[op as usize] {
                 let mine = self.timing[op as usize].get_or_insert_default();
                 mine.latency.add(&theirs.latency);
@@ -308,7 +308,7 @@ impl Histogram {
     /// How many values were counted.
     #[must_use]
     pub fn len(&self) -> u64 {
-        self.counts.iter().sum()
+        self.counts.iter().fold(0, |sum, count| sum.saturating_add(*count))
     }
 
     /// Whether none was.
@@ -317,13 +317,18 @@ impl Histogram {
         self.len() == 0
     }
 
+    /// How many values are up to that of so many thousandths; one at least.
+    fn rank(&self, per_mille: u32) -> u64 {
+        (u128::from(self.len()) * u128::from(per_mille)).div_ceil(1000).max(1) as u64
+    }
+
     /// The value that `per_mille` thousandths of the values do not exceed, rounded up to its bucket's end; zero if empty.
     #[must_use]
     pub fn quantile(&self, per_mille: u32) -> Duration {
-        let wanted = (self.len() * u64::from(per_mille)).div_ceil(1000).max(1);
-        let mut seen = 0;
+        let wanted = self.rank(per_mille);
+        let mut seen = 0u64;
         for (bucket, count) in self.counts.iter().enumerate() {
-            seen += count;
+            seen = seen.saturating_add(*count);
             if seen >= wanted {
                 return Self::end(bucket);
             }
@@ -334,16 +339,17 @@ impl Histogram {
     /// As [`Histogram::quantile`], but not rounded up: the values of a bucket are taken to be spread evenly over it.
     #[must_use]
     pub fn estimate(&self, per_mille: u32) -> Duration {
-        let wanted = (self.len() * u64::from(per_mille)).div_ceil(1000).max(1);
-        let mut seen = 0;
+        let wanted = self.rank(per_mille);
+        let mut seen = 0u64;
         for (bucket, count) in self.counts.iter().enumerate() {
-            if seen + count >= wanted {
+            if seen.saturating_add(*count) >= wanted {
                 let end = Self::end(bucket).as_nanos();
                 // An octave's eighths start where the one before ends.
                 let width = end / (9 + bucket as u64 % 8);
-                return Duration::from_nanos(end - width * (seen + count - wanted) / count);
+                let beyond = u128::from(width) * u128::from(seen.saturating_add(*count) - wanted) / u128::from(*count);
+                return Duration::from_nanos(end - beyond as u64);
             }
-            seen += count;
+            seen = seen.saturating_add(*count);
         }
         Duration::ZERO
     }
@@ -362,7 +368,7 @@ impl Histogram {
     /// Adds another's counts.
     pub fn add(&mut self, other: &Self) {
         for (mine, theirs) in self.counts.iter_mut().zip(other.counts) {
-            *mine += theirs;
+            *mine = mine.saturating_add(theirs);
         }
     }
 }
@@ -396,6 +402,21 @@ mod tests {
             assert!(latencies.estimate(per_mille) <= latencies.quantile(per_mille));
         }
         assert_eq!(Histogram::default().estimate(500), Duration::ZERO);
+    }
+
+    #[test]
+    fn sums_of_what_other_servers_told_stop_at_their_end() {
+        let most = Histogram::from(alloc::vec![(3, u64::MAX - 1), (9, u64::MAX - 1)]);
+        let mut stats = Stats::default();
+        stats.ended(Op::Read, Bytes(u64::MAX - 1), Outcome::Done, ms(1));
+        stats.timing[Op::Read as usize].get_or_insert_default().latency.add(&most);
+        let other = stats.clone();
+        stats.add(&other);
+        assert_eq!(stats.of(Op::Read).bytes, u64::MAX);
+        let latency = stats.latency(Op::Read).unwrap();
+        assert!(
+            latency.quantile(990) > Duration::ZERO && latency.estimate(990) > Duration::ZERO && !stats.is_possible()
+        );
     }
 
     #[test]

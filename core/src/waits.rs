@@ -108,7 +108,7 @@ impl Times {
 
     /// Adds another's time.
     pub fn add(&mut self, other: &Self) {
-        self.0.iter_mut().zip(other.0).for_each(|(mine, theirs)| *mine += theirs);
+        self.0.iter_mut().zip(other.0).for_each(|(mine, theirs)| *mine = mine.saturating_add(theirs));
     }
 
     /// What was added since it was as `before`.

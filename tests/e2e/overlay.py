@@ -279,7 +279,7 @@ def a_dry_run_and_a_check_make_no_top_and_write_none(t):
 def scatter(t, client, wanted, layer, count=40):
     """Writes sectors of this layer anywhere, to the disk and to what is wanted of it."""
     for n in range(count):
-        offset = t.random.randrange(SIZE // 512) * 512
+        offset = t.random.randrange(len(wanted) // 512) * 512
         client.write(offset, piece := data(512, layer, n))
         wanted[offset:offset + 512] = piece
 

@@ -165,6 +165,14 @@ def holds(image, loads):
                     raise AssertionError(f"block {block} of the file is not as it was written")
 
 
+def ended(server, image, loads):
+    """The load ends, and what it knows to be there is."""
+    for one in loads:
+        one.end()
+    server.stop()
+    holds(image, loads)
+
+
 def goes_on(loads, count=50):
     """Each connection is answered again and again."""
     before = [one.replies for one in loads]
@@ -184,10 +192,7 @@ def upgrades_under_load_lose_and_double_nothing(t):
         upgrade(server)
         goes_on(loads)
         pauses.append(max(one.longest() for one in loads))
-    for one in loads:
-        one.end()
-    server.stop()
-    holds(image, loads)
+    ended(server, image, loads)
     equal(server.log().count("connected"), 0, "reconnects")
     milliseconds = [1000 * pause for pause in pauses]
     figure(f"upgrade: {UPGRADES} under load, longest pause of a client: median {statistics.median(milliseconds):.0f} ms, "
@@ -219,10 +224,7 @@ def the_engine_without_io_uring_hands_over_as_well(t):
         goes_on(loads)
         upgrade(server)
     goes_on(loads)
-    for one in loads:
-        one.end()
-    server.stop()
-    holds(image, loads)
+    ended(server, image, loads)
 
 
 @test(seconds=120, fairlift_only=True)
@@ -468,10 +470,7 @@ def a_new_server_that_fails_costs_no_client_anything(t):
     contains(upgrade(server, "--program", t.path("none"), code=1), "No such file")
     upgrade(server)
     goes_on(loads)
-    for one in loads:
-        one.end()
-    server.stop()
-    holds(image, loads)
+    ended(server, image, loads)
 
 
 class Peer:
@@ -576,10 +575,7 @@ def a_new_server_that_dies_on_the_way_or_hangs_costs_a_pause(t):
     goes_on(loads)
     upgrade(server)
     goes_on(loads)
-    for one in loads:
-        one.end()
-    server.stop()
-    holds(image, loads)
+    ended(server, image, loads)
 
 
 @test(seconds=60, fairlift_only=True)

@@ -1,7 +1,7 @@
 //! Evicted: which tenant's reads push out of the page cache what others had there.
 //!
-//! Sandboxes over one base read it from memory. One that reads a large base, or a large disk of its own, through the same memory takes the
-//! place of what the others had; their reads go to the disk from then on, and each of them seems slow by itself. Example: memory answered
+//! Sandboxes over one base read it from memory. A tenant that reads a large base, or a large disk of its own, through the same memory pushes the
+//! others' blocks out of it: their reads go to the disk from then on, and each of them seems slow by itself. Example: memory answered
 //! 98 % of alice's reads since the start and 12 % of those in the last second, in which bob read 900 MB/s that were not there.
 //!
 //! evicted.1  A tenant's reads are no longer answered if memory had most of them before ([`MOST`]), and now has [`FALLEN`] of all less.

@@ -260,7 +260,7 @@ pub(crate) struct AcknowledgeArgs {
 /// Start another server that takes over from the running one, and no client notices
 ///
 /// The new server is started as the running one was, reads the same config file, and is given open files, listeners and all connections of NBD.
-/// Clients see a pause of some milliseconds. Whatever is in the way, or fails before the new server has all, leaves the running one as it is.
+/// Clients see a pause of some milliseconds. If something is in the way, or fails before the new server has everything, the running server goes on.
 /// Refused so far: a server with connections by TLS, virtual machines (vhost-user), block devices (ublk), RAM disks, overlays or remote
 /// backings.
 #[derive(Debug, Args)]

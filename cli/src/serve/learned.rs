@@ -1,14 +1,14 @@
 //! Learned state, kept for the server that is started after this one: in a file (`learned`), or in memory that systemd holds.
 //!
-//! learned.1  A second of it is lost at most, whatever ends the server: it is written every second. What was counted is not in it.
+//! learned.1  The server writes it every second, so that a second of it is lost at most, whatever ends the server. Counters are not in it.
 //! learned.2  There are two places for it, written in turn. The head of a place is cleared before its text is written, and written after it. So a server
 //!            that is killed in between leaves the text before. A power cut may leave neither: then the next server begins anew.
 //! learned.3  systemd is handed a file in memory once, and passes it to the next server under a name of ours. Where it keeps none
 //!            (`FileDescriptorStoreMax`), nothing is said, and nothing is kept.
 
 use std::fs::File;
-use std::io::{self, IoSlice};
-use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::io;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::Path;
 use std::time::{Duration, SystemTime};
@@ -16,13 +16,12 @@ use std::time::{Duration, SystemTime};
 use fairlift::{Handle, Server};
 use fairlift_core::record::Record;
 use rustix::fs::{MemfdFlags, memfd_create};
-use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 
 use super::systemd;
 
 /// The name by which systemd knows it.
 pub(super) const NAME: &str = "fairlift-learned";
-/// The most that a place holds. Chosen: 10,000 tenants take some 2 MiB. What nobody has written takes no room.
+/// The most that a place holds. Chosen: 10,000 tenants take some 2 MiB. Bytes that were never written take no room.
 const PLACE: u64 = 16 << 20;
 /// Where the text begins in a place.
 const TEXT: u64 = 4096;
@@ -54,12 +53,11 @@ impl Kept {
     /// # Errors
     /// The file cannot be made, or is something else.
     pub(super) fn open(path: Option<&Path>, passed: Option<File>, is_first: bool) -> Result<Option<Self>, String> {
-        let file = match path {
-            Some(path) => Some(at_path(path).map_err(|why| format!("{}: {why}", path.display()))?),
-            None => passed.or_else(|| is_first.then(in_memory).flatten()),
-        };
-        let is_in_memory = path.is_none();
-        Ok(file.map(|file| Self { file, is_in_memory, next: 1, last: String::new() }))
+        if let Some(path) = path {
+            return at_path(path).map(Some).map_err(|why| format!("{}: {why}", path.display()));
+        }
+        let file = passed.or_else(|| is_first.then(in_memory).flatten());
+        Ok(file.map(|file| Self { file, is_in_memory: true, next: 1, last: String::new() }))
     }
 
     /// The memory that systemd holds, for a server that takes over from this one.
@@ -96,16 +94,22 @@ impl Kept {
     }
 
     fn head(&self, place: u64) -> Option<PlaceHead> {
-        let mut head = [0; HEAD];
-        self.file.read_exact_at(&mut head, place * PLACE).ok()?;
+        let head = self.bytes_of_head(place)?;
         let number = |at: usize| Some(u64::from_le_bytes(head.get(at..at + 8)?.try_into().ok()?));
-        let head = PlaceHead { len: number(8)?, number: number(16)?, at: number(24)? };
-        (self.file_begins(place) && head.len <= PLACE - TEXT).then_some(head)
+        let says = PlaceHead { len: number(8)?, number: number(16)?, at: number(24)? };
+        (head.starts_with(MAGIC) && says.len <= PLACE - TEXT).then_some(says)
     }
 
-    fn file_begins(&self, place: u64) -> bool {
-        let mut magic = [0; MAGIC.len()];
-        self.file.read_exact_at(&mut magic, place * PLACE).is_ok() && magic == *MAGIC
+    fn bytes_of_head(&self, place: u64) -> Option<[u8; HEAD]> {
+        let mut head = [0; HEAD];
+        self.file.read_exact_at(&mut head, place * PLACE).ok()?;
+        Some(head)
+    }
+
+    /// Whether the file is a server's: a head is there, or one that is cleared.
+    fn is_a_servers(&self) -> bool {
+        let is_one = |head: [u8; HEAD]| head.starts_with(MAGIC) || head == [0; HEAD];
+        (0..2).filter_map(|place| self.bytes_of_head(place)).any(is_one)
     }
 
     /// learned.2
@@ -159,8 +163,8 @@ impl Kept {
     }
 }
 
-/// A file of ours, or one that is empty or not there.
-fn at_path(path: &Path) -> Result<File, String> {
+/// A file that is empty or not there yet, or that a server has written.
+fn at_path(path: &Path) -> Result<Kept, String> {
     let flags = (rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK).bits().cast_signed();
     let mut options = File::options();
     let file = options.read(true).write(true).create(true).truncate(false).mode(0o600).custom_flags(flags).open(path);
@@ -170,35 +174,18 @@ fn at_path(path: &Path) -> Result<File, String> {
         return Err("it is no file; learned takes one that the server makes".into());
     }
     let kept = Kept { file, is_in_memory: false, next: 1, last: String::new() };
-    if metadata.len() > 0 && (0..2).all(|place| !kept.file_begins(place) && !kept.is_cleared(place)) {
+    if metadata.len() > 0 && !kept.is_a_servers() {
         return Err(
             "it is something else than what a server has learned; learned takes a file that the server makes".into()
         );
     }
-    Ok(kept.file)
-}
-
-impl Kept {
-    /// A place that a server was about to write, or never wrote.
-    fn is_cleared(&self, place: u64) -> bool {
-        let mut head = [1; HEAD];
-        self.file.read_exact_at(&mut head, place * PLACE).is_ok() && head == [0; HEAD]
-    }
+    Ok(kept)
 }
 
 /// learned.3
 fn in_memory() -> Option<File> {
     let memory = File::from(memfd_create(NAME, MemfdFlags::CLOEXEC).ok()?);
     systemd::store(NAME, memory.as_fd()).then_some(memory)
-}
-
-/// Sends descriptors along with a word.
-pub(super) fn send(socket: BorrowedFd<'_>, word: &str, passed: BorrowedFd<'_>) -> rustix::io::Result<()> {
-    let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut control = SendAncillaryBuffer::new(&mut space);
-    let passed = [passed];
-    control.push(SendAncillaryMessage::ScmRights(&passed));
-    sendmsg(socket, &[IoSlice::new(word.as_bytes())], &mut control, SendFlags::NOSIGNAL).map(drop)
 }
 
 #[cfg(test)]

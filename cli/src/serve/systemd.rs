@@ -1,13 +1,15 @@
 //! What systemd hands to a service and wants to hear from it. Without systemd, nothing happens here.
 
 use std::fs::File;
-use std::io;
-use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::io::{self, IoSlice};
+use std::mem::MaybeUninit;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 
 use listenfd::ListenFd;
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 
 use super::learned;
 
@@ -55,7 +57,14 @@ fn take(passed: &mut ListenFd, place: usize) -> Result<Option<OwnedFd>, String> 
 /// Has systemd keep a file for the next server; whether it was asked.
 pub(super) fn store(name: &str, file: BorrowedFd<'_>) -> bool {
     let word = format!("FDSTORE=1\nFDNAME={name}");
-    notify(|socket| learned::send(socket.as_fd(), &word, file).map_err(Into::into)).is_some_and(|sent| sent.is_ok())
+    notify(|socket| {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut beside = SendAncillaryBuffer::new(&mut space);
+        let passed = [file];
+        beside.push(SendAncillaryMessage::ScmRights(&passed));
+        Ok(sendmsg(socket, &[IoSlice::new(word.as_bytes())], &mut beside, SendFlags::NOSIGNAL).map(drop)?)
+    })
+    .is_some_and(|sent| sent.is_ok())
 }
 
 /// The server accepts clients.

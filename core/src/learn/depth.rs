@@ -198,7 +198,7 @@ impl Depth {
         }
     }
 
-    /// So many are thought right, by another server.
+    /// Another server has found this limit right.
     pub(crate) fn begin_at(&mut self, base: u32) {
         self.base = base.clamp(1, self.max);
         self.go_to_rest(0);

@@ -33,6 +33,8 @@ const KNOWN: Duration = ms(5);
 
 /// Its part of a record.
 const PART: &str = "pace";
+/// The most units that another server may tell of. Chosen: far more than any device serves in [`MEMORY`], and rescaled they can still be counted.
+const MOST: u64 = 1 << 40;
 
 /// How fast a device serves those who ask.
 #[derive(Clone, Debug, Default)]
@@ -99,7 +101,7 @@ impl Pace {
     /// Begins with what another server knew.
     pub(crate) fn take_on(&mut self, from: &mut Record) -> Result<(), Unreadable> {
         match from.take(PART)? {
-            Some((units, time)) if time < 2 * MEMORY.as_nanos() && units < 1 << 62 => {
+            Some((units, time)) if time < 2 * MEMORY.as_nanos() && units < MOST => {
                 (self.units, self.time) = (units, time);
                 Ok(())
             }

@@ -121,7 +121,7 @@ impl PeakRate {
         moved
     }
 
-    /// So many sectors went to the device, and memory answered them (queue.19).
+    /// Memory answered so many sectors that were counted when they went to the device (queue.19).
     pub const fn took_back(&mut self, sectors: u64) {
         self.sectors = self.sectors.saturating_sub(sectors);
     }

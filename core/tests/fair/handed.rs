@@ -69,6 +69,28 @@ fn the_next_server_shares_the_disk_at_once_as_the_one_before_did() {
 
 /// record.2
 #[test]
+fn costs_that_no_disk_has_are_left_out_and_the_depth_is_taken() {
+    let mut before = two();
+    before.begin_all();
+    before.run(secs(4));
+    let mut told = Record::parse(&told(&before)).unwrap();
+    let mut costs: Record = told.take("costs").unwrap().unwrap();
+    costs.put("coefficients", &[0.5; 6]);
+    told.put("costs", &costs);
+    let mut after = two();
+    let why = after.fair.take_on(Instant::ZERO, &mut told).unwrap_err();
+    assert_eq!(why.to_string(), "costs: no disk has such costs");
+    let depth = |sim: &Sim| {
+        let mut all = Record::default();
+        sim.fair.hand_on(&mut all);
+        all.take::<Record>("depth").unwrap().unwrap().take::<u16>("wanted").unwrap()
+    };
+    assert_eq!(depth(&after), depth(&before));
+    assert_ne!(depth(&two()), depth(&before), "nothing is shown");
+}
+
+/// record.2
+#[test]
 fn what_cannot_be_is_left_out_and_ends_nothing() {
     let mut before = two();
     before.begin_all();

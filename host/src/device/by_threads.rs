@@ -1,6 +1,6 @@
 //! A worker's requests on something that is only read, by threads that wait: zeroes at once, all else by a helper thread.
 
-use std::io;
+use std::fmt;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ pub(super) struct ByThreads<D> {
 // SAFETY: the pointers in `flights` name memory of the same worker's tickets, with which they move to its thread.
 unsafe impl<D: Device> Send for ByThreads<D> {}
 
-impl<D: Device + Fill + 'static> ByThreads<D> {
+impl<D: Device + fmt::Debug + 'static> ByThreads<D> {
     pub(super) fn new(device: Arc<D>, address: Address) -> Self {
         Self { device, address, flights: Vec::new(), in_flight: 0 }
     }
@@ -66,7 +66,7 @@ impl<D: Device + Fill + 'static> ByThreads<D> {
     }
 }
 
-impl<D: Device + Fill + 'static> Lane for ByThreads<D> {
+impl<D: Device + fmt::Debug + 'static> Lane for ByThreads<D> {
     fn queue(&mut self, io: &mut Io<'_>, _now: Instant, requests: &[Request], mut segments: &[Segment]) {
         for request in requests {
             let (mine, rest) = segments.split_at(request.segments);
@@ -102,23 +102,21 @@ impl<D: Device + Fill + 'static> Lane for ByThreads<D> {
     }
 }
 
-/// Fills memory, piece by piece, with what `read` reads.
-pub(super) fn fill(
-    mut at: u64,
-    into: &mut dyn Iterator<Item = VolatileSlice<'_>>,
-    mut read: impl FnMut(u64, &mut [u8]) -> io::Result<()>,
-) -> Result<(), Errno> {
-    let mut memory = Vec::new();
-    for piece in into {
-        let mut done = 0;
-        while done < piece.len() {
-            let rest = piece.offset(done).map_err(|_| Errno::EIO)?;
-            memory.resize(rest.len().min(PIECE), 0);
-            read(at, &mut memory).map_err(|error| Errno(error.raw_os_error().unwrap_or(libc::EIO)))?;
-            rest.copy_from(&memory);
-            done += memory.len();
-            at += memory.len() as u64;
+impl<D: Device + fmt::Debug> Fill for D {
+    fn fill(&self, mut at: u64, into: &mut dyn Iterator<Item = VolatileSlice<'_>>) -> Result<(), Errno> {
+        let mut memory = Vec::new();
+        for piece in into {
+            let mut done = 0;
+            while done < piece.len() {
+                let rest = piece.offset(done).map_err(|_| Errno::EIO)?;
+                memory.resize(rest.len().min(PIECE), 0);
+                let read = self.read_by_thread(at, &mut memory);
+                read.map_err(|error| Errno(error.raw_os_error().unwrap_or(libc::EIO)))?;
+                rest.copy_from(&memory);
+                done += memory.len();
+                at += memory.len() as u64;
+            }
         }
+        Ok(())
     }
-    Ok(())
 }

@@ -13,18 +13,16 @@
 #[cfg(test)]
 pub(crate) mod bench;
 mod parts;
+mod peek;
 mod sides;
 mod stuck;
 
 use std::sync::Arc;
 use std::task::Waker;
 
-use fairlift_core::queue::Segment;
 use fairlift_core::stats::Stats;
 use fairlift_core::waits;
-use fairlift_core::{
-    Bio, Bytes, ContextId, Duration, Extent, Flags, Instant, Op, Outcome, Sector, Stream, StreamId, Tag,
-};
+use fairlift_core::{Bio, ContextId, Duration, Extent, Instant, Op, Outcome, Sector, Stream, StreamId, Tag};
 
 pub(crate) use super::exchange::News;
 use super::exchange::{Asked, Exchange, Member};
@@ -32,7 +30,7 @@ use super::handover::Found;
 use super::queues::Queues;
 use super::tag_wait::TagWait;
 use super::{Disk, Disks, Place, Registered};
-use crate::device::lane::{Address, Completed, Gone, Io, Lane, Map, Request};
+use crate::device::lane::{Address, Completed, Gone, Io, Lane, Map};
 use crate::kernel::buffer::Pool;
 use crate::kernel::helpers::{Done, Helpers};
 use crate::kernel::notify::Notifiers;
@@ -302,7 +300,7 @@ impl Engine {
     pub(crate) fn submit_late(&mut self, disk: usize, bio: Bio, waited: Duration, part: waits::Part) {
         let at = Instant::from_nanos(self.now.as_nanos().saturating_sub(waited.as_nanos()));
         let side = &mut self.sides[disk];
-        let bio = if side.peeks && bio.op == Op::Read { side.peek(&mut self.tickets, bio) } else { bio };
+        let bio = if bio.op == Op::Read { side.peek(&mut self.tickets, bio) } else { bio };
         let asked = Asked { bio, at, part };
         if side.claims && changes(bio.op) {
             return self.submit_claimed(disk, asked);
@@ -699,22 +697,6 @@ impl Side {
         }
     }
 
-    /// A read, with what memory above the disk says of it (queue.19): no client sets these flags.
-    fn peek(&mut self, tickets: &mut Tickets, bio: Bio) -> Bio {
-        let Bio { op, extent, token, .. } = bio;
-        let flags = bio.flags.without(Flags::CACHED.with(Flags::MISSED));
-        let (place, at) = Place::locate(&self.places, extent);
-        let bytes = extent.bytes();
-        let request = Request { tag: Tag(0), op, flags, at, bytes: bytes.get(), place, segments: 1 };
-        let segment = Segment { token, offset: Bytes(0), bytes };
-        let told = match self.lanes.get_mut(place).and_then(|lane| lane.peek(tickets, &request, &[segment])) {
-            Some(true) => Flags::CACHED,
-            Some(false) => Flags::MISSED,
-            None => Flags::NONE,
-        };
-        Bio { flags: flags | told, ..bio }
-    }
-
     /// Requests that its devices have of the worker.
     fn in_lanes(&self) -> usize {
         self.lanes.iter().map(|lane| lane.in_flight()).sum()
@@ -787,7 +769,9 @@ mod tests {
         for (op, parts) in [Op::Write, Op::Read].into_iter().zip(parts) {
             let ticket = engine.admit(42, Memory::Guest(Guest::new(&machine, parts).unwrap()));
             let extent = Extent::new(Sector(8), 8);
-            engine.submit(0, Bio { op, flags: Flags::NONE, extent, stream, token: Token(ticket as u64) });
+            // A client that says that memory has answered its read is not believed (queue.19).
+            let flags = if op == Op::Read { Flags::CACHED } else { Flags::NONE };
+            engine.submit(0, Bio { op, flags, extent, stream, token: Token(ticket as u64) });
             engine.turn(Instant::ZERO);
             assert_eq!(engine.news, [(ticket, News::Ended(Outcome::Done))]);
             engine.news.clear();

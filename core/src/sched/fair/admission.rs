@@ -475,7 +475,7 @@ impl Admission {
         for tenant in &mut self.tenants {
             tenant.served = (tenant.served as f64 * times) as u64;
             let owes = tenant.owes_until.saturating_sub(self.work) as f64 * times;
-            tenant.owes_until = self.work + owes as u64;
+            tenant.owes_until = self.work.saturating_add(owes as u64);
         }
     }
 

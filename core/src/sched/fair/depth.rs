@@ -30,12 +30,9 @@
 //!          tenants go, their places are empty until the others have them, and the disk does half of what it can meanwhile. What
 //!          costs were blamed for that stayed wrong by a factor of ten for seconds.
 
-use alloc::vec::Vec;
-
-use serde::{Deserialize, Serialize};
+mod handed;
 
 use super::admission::Period;
-use crate::record::{Record, Unreadable};
 use crate::time::ms;
 use crate::{Duration, Instant};
 
@@ -130,19 +127,6 @@ struct Rung {
     /// Of how many pairs it is known.
     pairs: u32,
 }
-
-/// The known rungs, each with its speed and pairs, and the others by their own names: for another server.
-#[derive(Serialize, Deserialize)]
-struct HandedRungs {
-    rungs: Vec<(u16, f64, u32)>,
-    wanted: u16,
-    places: f64,
-    all: f64,
-    usual: f64,
-    rest: u32,
-}
-
-const PART: &str = "depth";
 
 /// What is measured at one depth.
 #[derive(Clone, Copy, Debug)]
@@ -323,42 +307,6 @@ impl Depth {
         self.probe = None;
         let depth = self.limit();
         self.window = Window::new(depth, depth);
-    }
-
-    /// Tells another server of the depths that are known (fair.13).
-    pub(super) fn hand_on(&self, into: &mut Record) {
-        let known = RUNGS.into_iter().zip(self.rungs).filter(|(_, rung)| rung.pairs > 0);
-        let rungs = known.map(|(depth, Rung { speed, pairs })| (depth, speed, pairs)).collect();
-        let Self { places, all, usual, rest, .. } = *self;
-        into.put(PART, &HandedRungs { rungs, wanted: RUNGS[self.wanted], places, all, usual, rest });
-    }
-
-    /// Rungs that this one has not are left out.
-    pub(super) fn take_on(&mut self, from: &mut Record) -> Result<(), Unreadable> {
-        let Some(HandedRungs { rungs, wanted, places, all, usual, rest }) = from.take(PART)? else { return Ok(()) };
-        let impossible = || Unreadable { part: PART.into(), why: "no disk has such depths".into() };
-        let is_possible = |number: &f64| (0.0..1e12).contains(number);
-        let is_known = rungs.iter().any(|(depth, ..)| *depth == wanted);
-        let numbers = rungs.iter().flat_map(|(_, speed, pairs)| [*speed, f64::from(*pairs)]);
-        if !is_known || !numbers.chain([places, all, usual]).all(|number| is_possible(&number)) {
-            return Err(impossible());
-        }
-        let mut next = [Rung::default(); RUNGS.len()];
-        for (depth, speed, pairs) in rungs {
-            if let Some(at) = RUNGS.iter().position(|rung| *rung == depth).filter(|_| speed > 0.0) {
-                next[at] = Rung { speed, pairs: pairs.min(MEMORY) };
-            }
-        }
-        let wanted = RUNGS.iter().position(|rung| *rung == wanted).ok_or_else(impossible)?.min(self.top);
-        if next[wanted].pairs == 0 {
-            return Err(impossible());
-        }
-        (self.rungs, self.wanted, self.usual) = (next, wanted, usual);
-        self.rest = rest.clamp(1, REST_MAX);
-        self.left = self.rest;
-        self.place(places, all);
-        self.resume();
-        Ok(())
     }
 
     /// Whether a setting gives the depth, and which. Then no other is tried, and costs are learned at this one.

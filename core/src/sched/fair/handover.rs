@@ -68,16 +68,18 @@ impl Fair {
         self.pace.hand_on(into);
     }
 
-    /// fair.13
+    /// fair.13. Costs that a setting gives stay what they are.
     pub(super) fn take_learned_on(&mut self, from: &mut Record) -> Result<(), Unreadable> {
-        if self.settings.cost_model.is_none() {
-            self.costs.take_on(from)?;
-            self.pace.take_on(from)?;
-        }
-        self.depth.take_on(from)?;
+        let (mut given, mut own) = (Costs::new(None), Pace::default());
+        let (costs, pace) = match self.settings.cost_model {
+            None => (&mut self.costs, &mut self.pace),
+            Some(_) => (&mut given, &mut own),
+        };
+        // Each part stands or falls alone (record.2); the first that falls is told.
+        let taken = [costs.take_on(from), pace.take_on(from), self.depth.take_on(from)];
         self.depth.set_given(self.given());
         self.set_limit();
-        Ok(())
+        taken.into_iter().collect()
     }
 
     fn limit_may_be_another(&mut self) {

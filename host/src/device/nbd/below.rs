@@ -16,16 +16,14 @@ use std::sync::{Arc, Condvar, PoisonError};
 use std::time::{Duration, Instant};
 
 use fairlift_core::{Errno, Limits, Op, Sector};
-use vm_memory::VolatileSlice;
 
 use super::connect::{Established, connect};
 use super::words::{Nbd, NbdAddress};
 use super::{ATTEMPT, NO_FASTER};
-use crate::device::by_threads::{self, ByThreads};
+use crate::device::by_threads::ByThreads;
 use crate::device::file::faults::Faults;
 use crate::device::lane::{Address, Lane};
 use crate::device::{Device, Facts, Fault, Run, home};
-use crate::kernel::call::Fill;
 use crate::sync::{Mutex, lock};
 use crate::wire::nbd::FLAG_ROTATIONAL;
 use crate::wire::nbd::greeting::Offer;
@@ -145,12 +143,6 @@ impl RemoteBase {
 impl Drop for RemoteBase {
     fn drop(&mut self) {
         lock(&self.connections).idle.drain(..).for_each(Established::leave);
-    }
-}
-
-impl Fill for RemoteBase {
-    fn fill(&self, at: u64, into: &mut dyn Iterator<Item = VolatileSlice<'_>>) -> Result<(), Errno> {
-        by_threads::fill(at, into, |at, memory| self.read(at, memory))
     }
 }
 

@@ -15,18 +15,16 @@ use fairlift_core::{Errno, Op};
 use imago::qcow2::Qcow2;
 use imago::raw::Raw;
 use imago::{FormatAccess, Mapping};
-use vm_memory::VolatileSlice;
 
 use super::header::{BYTES, Head};
 use super::storage::ChainFile;
-use crate::device::by_threads::{self, ByThreads};
+use crate::device::by_threads::ByThreads;
 use crate::device::file::File;
 use crate::device::file::faults::Faults;
 use crate::device::file::words::{Direct, FileAccess};
 use crate::device::lane::{Address, Lane};
 use crate::device::roots::{Roots, directory_of};
 use crate::device::{Device, Facts, Fault, Run, Stamp};
-use crate::kernel::call::Fill;
 
 /// As many files may lie over each other. Chosen: twice as many as tops of overlays may; each costs every read a look at its tables.
 pub(super) const CHAIN_MAX: usize = 16;
@@ -230,12 +228,6 @@ fn run(holes: &[Range<u64>], at: u64, len: u64) -> Run {
         Some(hole) if hole.start <= at => Run { len: len.min(hole.end - at), hole: true },
         Some(hole) => Run { len: len.min(hole.start - at), hole: false },
         None => Run { len, hole: false },
-    }
-}
-
-impl Fill for QcowImage {
-    fn fill(&self, at: u64, into: &mut dyn Iterator<Item = VolatileSlice<'_>>) -> Result<(), Errno> {
-        by_threads::fill(at, into, |at, memory| self.read(at, memory))
     }
 }
 

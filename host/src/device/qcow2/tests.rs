@@ -217,7 +217,11 @@ fn an_image_that_is_not_read_is_refused_with_what_to_do() {
     images.refused("zstd.qcow2", "compression_type=zlib");
     image("-o data_file=data.raw external.qcow2 1M");
     images.refused("external.qcow2", "in another file");
-    images.run("qemu-img create -q -f qcow2 --object secret,id=s,data=x -o encrypt.format=luks,encrypt.key-secret=s luks.qcow2 1M");
+    // Said in the header alone: qemu-img now and then fails to make a LUKS image, for it measures its own processor time.
+    image("luks.qcow2 1M");
+    let mut bytes = fs::read(images.at("luks.qcow2")).unwrap();
+    bytes[32..36].copy_from_slice(&2_u32.to_be_bytes());
+    fs::write(images.at("luks.qcow2"), bytes).unwrap();
     images.refused("luks.qcow2", "encrypted");
     fs::write(images.at("raw.img"), [1; 70_000]).unwrap();
     images.refused("raw.img", "is no qcow2 image");
