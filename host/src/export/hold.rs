@@ -22,11 +22,11 @@ use crate::kernel::notify::Notifiers;
 
 /// A client that stands still.
 pub(crate) struct HeldClient {
-    /// Its socket, once more.
-    pub(crate) socket: OwnedFd,
+    /// Its socket, once more, and what else it has given us, in an order that its protocol knows.
+    pub(crate) descriptors: Vec<OwnedFd>,
     /// The outcome of its negotiation, and where it is.
     pub(crate) says: Record,
-    /// The bytes that it has sent, then the replies that it has not taken: how many of each, `says` tells.
+    /// The bytes that it has sent, then the replies that it has not taken; where there are both, `says` tells how many of each.
     pub(crate) bytes: Vec<u8>,
 }
 
@@ -41,6 +41,17 @@ pub(crate) struct Hold {
     is_closed: AtomicBool,
     told: Mutex<Vec<Option<Report>>>,
     heard: Condvar,
+}
+
+impl HeldClient {
+    /// The one descriptor of a client that has one.
+    ///
+    /// # Errors
+    /// There are more, or none.
+    pub(crate) fn only(descriptors: Vec<OwnedFd>) -> Result<OwnedFd, String> {
+        let only = <[OwnedFd; 1]>::try_from(descriptors);
+        only.map(|[one]| one).map_err(|all| format!("{} descriptors came, not 1", all.len()))
+    }
 }
 
 impl Hold {

@@ -39,7 +39,8 @@ impl Resumed {
     /// # Errors
     /// It cannot be served here.
     pub(crate) fn read(held: HeldClient, service: &Service) -> Result<(OwnedFd, Peer, Self), String> {
-        let HeldClient { socket, mut says, bytes } = held;
+        let HeldClient { descriptors, mut says, bytes } = held;
+        let socket = HeldClient::only(descriptors)?;
         let listener = says.need("listener").map_err(|why| why.to_string())?;
         let mut peer = listen::peer(&socket, listener);
         let exports = service.exports();

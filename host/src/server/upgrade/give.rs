@@ -1,6 +1,6 @@
 //! The old server: it offers what it has, has its clients stand still, and gives them away.
 
-use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -232,8 +232,9 @@ impl Shared {
     ) -> Result<(), NoMessage> {
         let mut says = Record::default();
         says.put("clients", &clients.len());
-        for HeldClient { socket, says, bytes } in clients {
-            channel.send("client", says, &bytes, &[socket.as_fd()])?;
+        for HeldClient { descriptors, says, bytes } in clients {
+            let descriptors: Vec<_> = descriptors.iter().map(AsFd::as_fd).collect();
+            channel.send("client", says, &bytes, &descriptors)?;
         }
         channel.send("all", says, begins_with.to_string().as_bytes(), &[])?;
         let Message { name, mut says, .. } = channel.receive(Instant::now() + PATIENCE, goes_on)?;

@@ -39,13 +39,6 @@ fn ended(why: NoMessage) -> String {
     }
 }
 
-/// The one descriptor that comes with a message.
-fn only(descriptors: Vec<OwnedFd>) -> Result<OwnedFd, String> {
-    <[OwnedFd; 1]>::try_from(descriptors)
-        .map(|[one]| one)
-        .map_err(|all| format!("{} descriptors came, not 1", all.len()))
-}
-
 impl Taking {
     /// Hears what the server at the other end of a connection offers.
     ///
@@ -69,7 +62,7 @@ impl Taking {
             ));
         }
         let plan = says.need("plan").unwrap_or_default();
-        let off = only(descriptors)?;
+        let off = HeldClient::only(descriptors)?;
         let (mut listeners, mut beside, mut files) = (Vec::new(), Vec::new(), Vec::new());
         loop {
             let Message { name, mut says, descriptors, .. } = next()?;
@@ -77,9 +70,9 @@ impl Taking {
             match name.as_str() {
                 "listener" => {
                     let inherited = says.need("inherited").unwrap_or_default();
-                    listeners.push((named(&mut says)?, inherited, only(descriptors)?));
+                    listeners.push((named(&mut says)?, inherited, HeldClient::only(descriptors)?));
                 }
-                "beside" => beside.push((named(&mut says)?, only(descriptors)?)),
+                "beside" => beside.push((named(&mut says)?, HeldClient::only(descriptors)?)),
                 "files" => files.extend(descriptors.into_iter().map(File::from)),
                 "offered" => break,
                 "off" => return Err(says.need("why").unwrap_or_default()),
@@ -188,9 +181,8 @@ impl Taking {
             let Message { name, mut says, bytes, descriptors } = next()?;
             match name.as_str() {
                 "client" => {
-                    let socket = only(descriptors)?;
                     let protocol: String = says.need("protocol").map_err(|why| why.to_string())?;
-                    coming.push(shared.served.take_over(&protocol, HeldClient { socket, says, bytes })?);
+                    coming.push(shared.served.take_over(&protocol, HeldClient { descriptors, says, bytes })?);
                 }
                 "all" => {
                     let count: usize = says.need("clients").map_err(|why| why.to_string())?;

@@ -110,7 +110,7 @@ impl Connection {
         bytes.extend_from_slice(&replies);
         says.put("leaves", &!self.reading);
         let socket = self.fd.try_clone().map_err(|error| format!("client {}: {error}", self.peer.shown))?;
-        Ok(HeldClient { socket, says, bytes })
+        Ok(HeldClient { descriptors: vec![socket], says, bytes })
     }
 
     /// A write whose payload has come in part, as the client has sent it.
