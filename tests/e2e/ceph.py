@@ -204,7 +204,8 @@ def an_image_is_let_go_of_under_load_and_comes_back(t):
 def another_gateway_takes_over_from_one_that_was_killed(t):
     cluster = Cluster(t)
     cluster.rbd("create", "-s", "64M", "--image-feature", "layering,exclusive-lock", "one")
-    # The cluster takes a client for dead when its watch has not been renewed for 30 s (osd_client_watch_timeout).
+    # The cluster takes a client for dead when its watch has not been renewed for 30 s by default; a client renews every 5 s.
+    t.run("ceph", "config", "set", "osd", "osd_client_watch_timeout", "12", env=cluster.env)
     config = f'[disk.pool]\nio_timeout = "90s"\n[export.one]\ndisk = "pool"\nbacking = "{cluster.backing("one", ",timeout=90s")}"\n'
     first = t.server(config=config)
     piece = data(MIB)
