@@ -35,7 +35,7 @@ ROOT = Path(__file__).resolve().parent.parent
 CIRCLE_MAX = 3
 NO_FOLDER_CIRCLES = {"host"}
 # Arrows down only. `config`, `wire`, `error` and what is not a folder may be imported by all, and are not in the tower.
-TOWER = {"host": ["server", "control", "worker", "export", "disk", "device", "kernel"]}
+TOWER = {"host": ["server", "control", "worker", "export", "gateways", "disk", "device", "kernel"]}
 NAMES_MAX = 3
 NAMES_FREE = {"Settings", "State"}
 

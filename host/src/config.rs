@@ -20,6 +20,7 @@ use fairlift_core::{Duration, Group, GroupId, Priority, sched};
 pub use crate::device::backing::Outside;
 pub use crate::device::roots::Root;
 pub use crate::device::said::*;
+pub use crate::gateways::{Place as SharesAt, Shares, check_gateway};
 pub use crate::kernel::ring::Engine;
 pub use copy_on_write::CopyOnWrite;
 pub use ways::{WayIn, Ways};
@@ -94,6 +95,8 @@ pub struct Disk {
     /// How many requests at once are given to files that helper threads must wait for; never more than half of
     /// [`Limits::helpers`].
     pub concurrency: concurrency::Settings,
+    /// Where it meets the same disk of other gateways; `None`: this server alone serves it.
+    pub shares: Option<Shares>,
 }
 
 impl Disk {
@@ -110,6 +113,7 @@ impl Disk {
             nr_requests: None,
             io_timeout: None,
             concurrency: concurrency::Settings::default(),
+            shares: None,
         }
     }
 }

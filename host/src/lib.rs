@@ -16,6 +16,7 @@
 //! | [`export`] | what serves clients: [NBD](export::nbd), a pure negotiation, and the connections |
 //! | `server` | what workers and exports make together, from its start to its end |
 //! | `worker` | the loop of one thread, between its clients and the disks |
+//! | `gateways` | servers before one pool, and what they tell each other |
 //! | `disk` | a scheduling domain with its queue, and the engine between it and the devices |
 //! | `device` | what holds the data |
 //! | `kernel` | io_uring, the memory it borrows, and how workers wake each other |
@@ -30,6 +31,8 @@ mod disk;
 mod error;
 pub mod events;
 pub mod export;
+#[cfg_attr(not(test), expect(dead_code, reason = "the exchange that uses it comes next"))]
+mod gateways;
 mod kernel;
 mod quiet;
 mod server;

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use fairlift::access::{Control, Rule};
-use fairlift::config::{Disk, Export, Faults, Null, Tls};
+use fairlift::config::{Disk, Export, Faults, Null, Tls, check_gateway};
 use fairlift::control::check_path as check_group;
 use fairlift_core::ceiling::Bounds;
 use fairlift_core::learn::concurrency;
@@ -191,6 +191,10 @@ pub(crate) const DISK_ROWS: &[Row<Disk>] = &[
     disk("concurrency_max", Number(1, 256, bound_concurrency))
         .usual("16")
         .says("limit on what `auto` tries; at most half of `helpers`"),
+    disk("shares", Text(|disk, text| text.parse().map(|shares| disk.shares = Some(shares))))
+        .takes("`dir:PATH` (a directory that all gateways see) or `rados:POOL/PREFIX`")
+        .usual("none: this server alone serves the disk")
+        .says("where several servers before one pool tell each other what they served, so that weights and limits hold over all of them; needs the scheduler `fair`; see `docs/cluster.md`"),
 ];
 
 /// Weights and limits.
@@ -415,6 +419,10 @@ pub(crate) const SERVER_ROWS: &[Row<Server>] = &[
         .takes("a path, best in the run directory")
         .usual("none; systemd keeps it where its unit says `FileDescriptorStoreMax=1`")
         .says("the file that keeps, every second, what was learned of disks and what groups owe their limits, so that a server started after a crash begins with it; made if it is not there"),
+    server("gateway", Text(|server, text| check_gateway(text).map(|()| server.gateway = Some(text.into()))))
+        .takes("a name of letters, digits, `-`, `_` and `.`")
+        .usual("the host's name")
+        .says("the server's name among those that serve one pool (`shares` of a disk)"),
     server("drain_timeout", Other(|server, given| given.time().map(|time| server.limits.drain_timeout = time)))
         .takes("a time")
         .usual("10s")
@@ -535,6 +543,7 @@ mod tests {
         disk("io_timeout", "\"2s\"", json!("2000ms"));
         disk("concurrency", "8", json!(8));
         disk("concurrency_max", "8", json!(8));
+        disk("shares", "\"dir:/srv/pool\"", json!("dir:/srv/pool"));
         let new = GroupKeys::default;
         let group = |key, toml, json| {
             both(GROUP_ROWS, new, |group| format!("{} {:?}", group.weight, group.bounds), key, toml, &json);

@@ -15,7 +15,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use fairlift::access::Rule;
-use fairlift::config::{self, Address, Backing, Engine, Limits, Tls};
+use fairlift::config::{self, Address, Backing, Engine, Limits, SharesAt, Tls};
 use fairlift::confine::Capability;
 use fairlift::control::check_name;
 use fairlift_core::ceiling::Bounds;
@@ -124,6 +124,8 @@ pub(crate) struct Server {
     pub(crate) seccomp: Option<bool>,
     /// The file that keeps what is learned for the next server.
     pub(crate) learned: Option<PathBuf>,
+    /// The server's name among gateways.
+    pub(crate) gateway: Option<String>,
     /// Capabilities that are not.
     pub(crate) keep_capabilities: Vec<Capability>,
     /// Worker threads.
@@ -229,7 +231,11 @@ impl Reading<'_> {
             let says = "allows nobody, and where there is no [client.NAME] everybody may open everything: name one, or take this line out";
             self.note(key.span(), CLIENT.name, says.into());
         }
-        File { disks, exports, groups, bounds, weighed, delegated, floors, clients, server: self.server(document) }
+        let (mut disks, server) = (disks, self.server(document));
+        for shares in disks.iter_mut().filter_map(|disk| disk.said.shares.as_mut()) {
+            shares.gateway = server.gateway.clone().unwrap_or_else(|| shares.gateway.clone());
+        }
+        File { disks, exports, groups, bounds, weighed, delegated, floors, clients, server }
     }
 
     /// The tables `[sort.NAME]`, in the order of the file.
@@ -264,6 +270,9 @@ impl Reading<'_> {
     fn disk(&mut self, section: &Section<'_>) -> Disk {
         let mut said = config::Disk::new(&section.name, sched::Kind::MqDeadline);
         section.put(self.mistakes, DISK_ROWS, &mut said);
+        if let Some(SharesAt::Directory(path)) = said.shares.as_mut().map(|shares| &mut shares.place) {
+            *path = self.dir.join(&*path);
+        }
         let mut set = Vec::new();
         if let Some(value) = section.raw("set") {
             match value.get_ref() {

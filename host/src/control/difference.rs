@@ -366,6 +366,7 @@ impl Difference<'_> {
             ("shared_tags", old.shared_tags == new.shared_tags),
             ("io_timeout", old.io_timeout == new.io_timeout),
             ("concurrency", old.concurrency == new.concurrency),
+            ("shares", old.shares == new.shares),
         ] {
             self.refuse_if(!same, &of, key, || {
                 "is a disk's from start to end; restart the server, or use another disk".into()

@@ -252,6 +252,7 @@ fn all_that_cannot_change_is_named() {
     new.exports.push(b);
     new.disks[0].concurrency = concurrency::Settings { most: 3, fixed: true };
     new.disks[0].depth = Some(7);
+    new.disks[0].shares = Some("dir:/srv/pool".parse().unwrap());
     (new.listeners[0].tls, new.listeners[0].socket.mode) = (Tls::Required, 0o660);
     new.workers = Some(3);
     new.limits.memory = 1 << 30;
@@ -271,7 +272,8 @@ fn all_that_cannot_change_is_named() {
         (a, "size"),
         (d.clone(), "shared_tags"),
         (d.clone(), "io_timeout"),
-        (d, "concurrency"),
+        (d.clone(), "concurrency"),
+        (d, "shares"),
     ];
     assert_eq!(keys, expected);
     assert!(fixed[9].says.starts_with("cannot shrink from 1 MiB to 512 bytes; "), "{}", fixed[9].says);
