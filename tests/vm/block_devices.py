@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """Block devices of a real Linux kernel (ublk), made by a server that runs in the virtual machine too.
 
-KILLS=200 kills the server so often (5 otherwise); MANY=100 makes and removes so many devices, and stops a server for a minute."""
+KILLS=200 kills the server so often, UPGRADES=100 upgrades it so often (5 otherwise); MANY=100 makes and removes so many devices, and stops a server for a minute."""
 
 from linux_guest import *
 
 MODULES = ["virtio_pci", "virtio_blk", "crc32c_generic", "ext4", "ublk_drv"]
 KILLS = int(os.environ.get("KILLS") or 5)
+UPGRADES = int(os.environ.get("UPGRADES") or 5)
 MANY = int(os.environ.get("MANY") or 10)
 
 
@@ -45,6 +46,18 @@ def block_devices_are_used_by_file_systems_and_outlive_servers_that_are_killed(t
     contains(console, f"recovered: {KILLS} times", "kept its bytes under kills", "e2fsck finds nothing", "left: 0 devices; errors=0")
     loads = [int(kb) for kb in re.findall(r"under kills: read_kb=(\d+) written_kb=\d+ error=0", console)]
     assert len(loads) == console.count("under kills: read_kb") and sum(loads) > 100, f"fio read back {loads}"
+
+
+@test(seconds=420 + 4 * UPGRADES, fairlift_only=True)
+def a_block_device_under_load_does_not_notice_that_its_server_is_upgraded(t):
+    console = guest(t, "ublk_upgrade.sh", {}, 260 + 4 * UPGRADES, f"upgrades={UPGRADES}", programs=["e2fsck"])
+    contains(console, "GUEST-RESULT disk rc=0")
+    contains(console, "the kernel keeps what is asked of 1 block device until the new server has it", "a new server could take over",
+             "a new server that fails: the running server goes on", f"upgraded: {UPGRADES} times", "the device after the upgrades: the same",
+             "the last one was killed: 1", "kept its bytes under upgrades", "e2fsck finds nothing", "left: 0 devices; errors=0",
+             "/dev/ublkb0 does not outlive its server")
+    loads = [int(kb) for kb in re.findall(r"under upgrades: read_kb=(\d+) written_kb=\d+ error=0", console)]
+    assert len(loads) == console.count("under upgrades: read_kb") and sum(loads) > 100, f"fio read back {loads}"
 
 
 @test(seconds=420, fairlift_only=True)

@@ -65,6 +65,10 @@ macro_rules! protocols {
                 $($(#[$built])* { self.$name.leave(export); })*
             }
 
+            pub(crate) fn stays(&self) -> Vec<String> {
+                [$($(#[$built])* self.$name.stays()),*].concat()
+            }
+
             /// As [`Protocol::take_over`], by the name of the protocol.
             pub(crate) fn take_over(&self, protocol: &str, client: HeldClient) -> Result<Coming, String> {
                 match protocol {

@@ -182,6 +182,11 @@ pub(crate) trait Protocol: Sized {
     /// An export is removed: no client finds it any more.
     fn leave(self: &Arc<Self>, export: u64);
 
+    /// Each thing of it that another server could not take over now, a line each; beside what [`WayIn::stays`](config::WayIn::stays) says.
+    fn stays(&self) -> Vec<String> {
+        Vec::new()
+    }
+
     /// Takes a client over that another server has handed over.
     ///
     /// # Errors

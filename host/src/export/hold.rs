@@ -91,7 +91,7 @@ impl Hold {
 
     /// The server ends before it has served anybody.
     pub(crate) fn end_if_held(&self, notifiers: &Notifiers) {
-        if !self.epoch().is_multiple_of(2) {
+        if self.is_on() {
             self.end(notifiers);
         }
     }
@@ -121,6 +121,11 @@ impl Hold {
     }
 
     // ---- for workers ----
+
+    /// Whether clients are to be held.
+    pub(crate) fn is_on(&self) -> bool {
+        !self.epoch().is_multiple_of(2)
+    }
 
     /// The number of the latest change; odd: clients are to be held.
     pub(crate) fn epoch(&self) -> u64 {

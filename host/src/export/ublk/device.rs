@@ -10,6 +10,10 @@
 //! blockdev.5  What is done to a device from its start to its end is done by one thread at a time.
 //! blockdev.6  A device of which it was said who may open it is found under its name, and called there, when its file is so. It does not start
 //!             where that cannot be.
+//! blockdev.7  A server that takes over from another one makes no device and removes none: it finds those of that one, and recovers each once
+//!             that process has ended. Until then it has not touched them.
+
+mod handed;
 
 use std::fs::File;
 use std::io::{self, ErrorKind};
@@ -34,6 +38,8 @@ use crate::export::{DeviceView, Export};
 
 /// For how long a device's last server may take to die. Chosen: as long as its lock on a file is waited for.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// The same where that server was handed over: it has nothing left to do, and its end is all that the device waits for.
+const PATIENCE_HANDED: Duration = Duration::from_secs(60);
 /// For how long the file of a device that was just made may take to be there, and ours: udev gives it to us.
 const FILE: Duration = Duration::from_secs(5);
 /// How often that is looked at.
@@ -56,6 +62,10 @@ pub(crate) struct BlockDevice {
     request_max: u32,
     /// A server before had made it.
     recovered: bool,
+    /// That server hands over to this one (blockdev.7).
+    is_handed: bool,
+    /// What its server had fetched and not answered is given to the next one.
+    reissues: bool,
     /// It is left for the next server when this one ends.
     leave: bool,
     is_removed: AtomicBool,
@@ -114,8 +124,8 @@ impl BlockDevice {
         said: &Ublk,
         backing: &Backing,
         export: &Export,
-        request_max: u32,
-        workers: usize,
+        (request_max, workers): (u32, usize),
+        takes_over: bool,
     ) -> Result<Self, String> {
         said.check()?;
         let mut control = Control::open()?;
@@ -123,6 +133,11 @@ impl BlockDevice {
         let params = params(export, request_max);
         let outlives = backing.about().outlives; // blockdev.1
         let recovers = outlives && said.recover && !said.unprivileged;
+        if takes_over {
+            return Self::of_another(&mut control, said, export, &params, |info| {
+                recovers && (info.mark == mark || said.adopt && said.id == Some(info.id))
+            });
+        }
         let (mut found, own) = (None, std::process::id() as i32);
         for id in said.id.map_or_else(control::all, |id| vec![id]) {
             let info = match control.info(id) {
@@ -173,14 +188,7 @@ impl BlockDevice {
             }
         }
         if let Some(info) = found {
-            let path = block_path(info.id);
-            info.is_spoken().map_err(|why| format!("{path} cannot be taken over: {why}"))?;
-            let was = control.params(Named::of(&info)).map_err(|error| format!("{path}: {error}"))?;
-            was.is_served_by(&params).map_err(|why| format!("{path} {why}, or `fairlift ublk remove {}`", info.id))?;
-            if !said.partitions && info.flags & (proto::NO_AUTO_PART_SCAN | proto::UNPRIVILEGED_DEV) == 0 {
-                return Err(format!("{path} was made with partitions: `fairlift ublk remove {}` first", info.id));
-            }
-            return Ok(Self::new(said, export, &info, was.size, control.features, true));
+            return Self::found(&mut control, said, export, &params, &info);
         }
         if let (true, Some(id)) = (said.adopt, said.id) {
             return Err(format!(
@@ -205,6 +213,24 @@ impl BlockDevice {
                 Err(format!("the kernel does not take a ublk device such as this export (SET_PARAMS: {error})"))
             }
         }
+    }
+
+    /// One that another server has made.
+    fn found(
+        control: &mut Control,
+        said: &Ublk,
+        export: &Export,
+        params: &Params,
+        info: &Info,
+    ) -> Result<Self, String> {
+        let path = block_path(info.id);
+        info.is_spoken().map_err(|why| format!("{path} cannot be taken over: {why}"))?;
+        let was = control.params(Named::of(info)).map_err(|error| format!("{path}: {error}"))?;
+        was.is_served_by(params).map_err(|why| format!("{path} {why}, or `fairlift ublk remove {}`", info.id))?;
+        if !said.partitions && info.flags & (proto::NO_AUTO_PART_SCAN | proto::UNPRIVILEGED_DEV) == 0 {
+            return Err(format!("{path} was made with partitions: `fairlift ublk remove {}` first", info.id));
+        }
+        Ok(Self::new(said, export, info, was.size, control.features, true))
     }
 
     fn add(
@@ -259,6 +285,8 @@ impl BlockDevice {
             depth: info.depth,
             request_max: info.request_max,
             recovered,
+            is_handed: false,
+            reissues: info.flags & proto::USER_RECOVERY_REISSUE != 0,
             leave: said.leave && outlives,
             is_removed: AtomicBool::new(false),
             optional: said.optional,
@@ -345,9 +373,11 @@ impl BlockDevice {
         let fail = |what: &str, error: &io::Error| format!("{}: {what}: {error}", self.path());
         let mut control = Control::open()?;
         if self.recovered {
-            control.take_over(self.dev, PATIENCE).map_err(|error| match error.raw_os_error() {
-                Some(libc::EBUSY) => format!("{} is served by another process", self.path()),
-                _ => fail("the driver does not give it to another server (START_USER_RECOVERY)", &error),
+            control.take_over(self.dev, if self.is_handed { PATIENCE_HANDED } else { PATIENCE }).map_err(|error| {
+                match error.raw_os_error() {
+                    Some(libc::EBUSY) => format!("{} is served by another process", self.path()),
+                    _ => fail("the driver does not give it to another server (START_USER_RECOVERY)", &error),
+                }
             })?;
         }
         let file = open(&device_path(self.dev.id)).map_err(|error| fail("its own file cannot be had", &error))?;
@@ -393,7 +423,9 @@ impl BlockDevice {
             took_us = begun.elapsed().as_micros() as u64,
             "ublk: the device is there"
         );
-        service.events.tell("attached", vec![("export", self.name.clone()), ("device", path)]);
+        if !self.is_handed {
+            service.events.tell("attached", vec![("export", self.name.clone()), ("device", path)]);
+        }
         Ok(())
     }
 

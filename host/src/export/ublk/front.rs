@@ -1,6 +1,7 @@
 //! The queues of a worker.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::SystemTime;
 
 use fairlift_core::Instant;
@@ -10,7 +11,8 @@ use super::queue::UblkQueue;
 use super::seats::Seats;
 use super::service::{TICKET, Tag, Ublks};
 use crate::disk::engine::{Engine, News};
-use crate::export::front::{Clients, Front};
+use crate::export::front::{Clients, Front, Protocol as _};
+use crate::export::hold::Report;
 use crate::export::present::{Fate, Present};
 use crate::export::service::{Client, Exports, Service};
 use crate::kernel::ring::Completion;
@@ -32,6 +34,8 @@ pub(crate) struct Ublk {
     spent: Vec<usize>,
     present: Present,
     draining: bool,
+    /// Queues begin with nothing: another server is to have them, or hands them over.
+    holds: bool,
 }
 
 /// Devices are numbered from here on, among the clients of a worker.
@@ -42,6 +46,7 @@ impl Ublk {
     pub(crate) fn new(common: Arc<Ublks>) -> Self {
         let service = Arc::clone(&common.service);
         let (newcomers, waiting, ending, spent, draining) = Default::default();
+        let holds = service.hold.is_on();
         Self {
             service,
             common,
@@ -52,6 +57,7 @@ impl Ublk {
             spent,
             present: Present::default(),
             draining,
+            holds,
         }
     }
 
@@ -137,6 +143,9 @@ impl Front for Ublk {
     }
 
     fn go_on(&mut self, engine: &mut Engine, _now: Instant) -> bool {
+        if self.holds {
+            return false; // hold.1
+        }
         let mut some = false;
         let queues = &mut self.queues;
         self.waiting.retain(|seat| {
@@ -196,5 +205,26 @@ impl Clients for Ublk {
     fn drain(&mut self, _engine: &mut Engine, _now: Instant) {
         self.draining = true;
         self.common.drain();
+    }
+
+    fn hold(&mut self, _engine: &mut Engine) {
+        self.holds = true;
+    }
+
+    /// What has ended is told to the kernel by then. What was fetched and not begun with, it gives to the next server (blkqueue.5).
+    fn held(&mut self, engine: &mut Engine) -> Option<Report> {
+        if !self.newcomers.is_empty() || self.queues.all().any(|(_, queue)| !queue.stands_still()) {
+            return None;
+        }
+        engine.ring.submit();
+        self.release_spent(engine);
+        Some(if engine.context.0 == 0 { self.common.held() } else { Ok(Vec::new()) })
+    }
+
+    fn serve_on(&mut self, engine: &mut Engine, _now: Instant) {
+        self.holds = false;
+        if engine.context.0 == 0 && !self.service.draining.load(Ordering::Acquire) {
+            self.common.start();
+        }
     }
 }

@@ -5,6 +5,8 @@
 //! blkqueue.2  What a descriptor says of a write is read again with its data, of which there may be less; never more.
 //! blkqueue.3  A request that must wait (for memory, for room in the disk's queue) waits in order with the others of its queue.
 //! blkqueue.4  A device that is left for another server answers what it has begun with, and begins with nothing more.
+//! blkqueue.5  Before another server takes a queue over, each request that was begun with has ended, and the kernel has taken its end. The others
+//!             the kernel gives to that server, so each is done once.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsRawFd as _, OwnedFd};
@@ -298,8 +300,12 @@ impl UblkQueue {
 
     /// Whether nothing is left to do for it: the kernel has nothing of it, or all of it is for the next server.
     pub(super) fn is_over(&self) -> bool {
-        let filling = || self.slots.iter().any(|slot| matches!(slot, Slot::Filling(_)));
-        self.serving == 0 && (self.commands == 0 && self.waiting.is_empty() || self.left && !filling())
+        self.serving == 0 && (self.commands == 0 && self.waiting.is_empty() || self.left && self.stands_still())
+    }
+
+    /// Whether the engine has none of its requests, and the kernel none of its memory (blkqueue.5).
+    pub(super) fn stands_still(&self) -> bool {
+        self.serving == 0 && !self.slots.iter().any(|slot| matches!(slot, Slot::Filling(_)))
     }
 
     /// Whether it was left for another server.

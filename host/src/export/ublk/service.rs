@@ -6,13 +6,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use fairlift_core::record::Unreadable;
+
 use super::control::Control;
 use super::device::{BlockDevice, Newcomer};
 use super::front;
 use super::words::Ublk;
 use crate::config::WayIn as _;
 use crate::disk::engine::Engine;
-use crate::export::front::{OF_EVENT, OF_TICKET, Opening, Protocol};
+use crate::export::front::{Coming, OF_EVENT, OF_TICKET, Opening, Protocol};
+use crate::export::hold::{HeldClient, Report};
 use crate::export::present::Newcomers;
 use crate::export::service::Service;
 use crate::export::{DeviceView, Export};
@@ -65,7 +68,8 @@ impl Ublks {
 
     /// `at_start`: the server does not go on without it, unless that was said.
     fn start_device(self: &Arc<Self>, device: Arc<BlockDevice>, at_start: bool) {
-        let must = at_start && !device.is_optional();
+        // One that was handed over is the kernel's meanwhile, which keeps what is asked of it: the other clients need not go for it.
+        let must = at_start && !device.is_optional() && !device.is_handed();
         let (all, there) = (Arc::clone(self), Arc::clone(&device));
         let begins = self.spawn(move || {
             if let Err(why) = there.start(&all.service, &all.newcomers) {
@@ -110,6 +114,26 @@ impl Ublks {
     /// Whether no thread has anything to do with a device any more, once the server ends.
     pub(super) fn has_drained(&self) -> bool {
         self.draining.load(Ordering::Acquire) && *lock(&self.threads) == 0
+    }
+
+    /// The devices that go over, as a server is told that takes over; each is with the kernel from the end of this process on.
+    ///
+    /// # Errors
+    /// One of them is about to be another.
+    pub(super) fn held(&self) -> Report {
+        if *lock(&self.threads) > 0 {
+            return Err("a block device is being started, resized or removed; try again in a moment".into());
+        }
+        let all: Vec<_> = lock(&self.list).values().cloned().collect();
+        let (there, stays): (Vec<_>, Vec<_>) = all.iter().partition(|device| device.stays().is_none());
+        // A server that takes over has started none yet.
+        if let Some(why) = stays.iter().find(|device| !device.is_handed()).and_then(|device| device.stays()) {
+            return Err(why);
+        }
+        let there = there.into_iter().filter(|device| device.is_there() == Ok(true));
+        Ok(there
+            .map(|device| HeldClient { descriptors: Vec::new(), says: device.handed(), bytes: Vec::new() })
+            .collect())
     }
 
     /// Has a thread give orders; `false`: there can be none.
@@ -180,8 +204,10 @@ impl Protocol for Ublks {
         let Some(ublk) = said.ways.get::<Ublk>() else { return Ok(None) };
         let service = &self.service;
         let (request_max, workers) = (service.limits.request_max, service.notifiers.workers());
-        let made =
-            engine.drives("ublk").and_then(|()| BlockDevice::make(ublk, &said.backing, export, request_max, workers));
+        let takes_over = service.hold.is_on();
+        let made = engine
+            .drives("ublk")
+            .and_then(|()| BlockDevice::make(ublk, &said.backing, export, (request_max, workers), takes_over));
         match made {
             Ok(mut device) => {
                 let ublks = Arc::clone(self);
@@ -198,7 +224,11 @@ impl Protocol for Ublks {
         }
     }
 
+    /// A server that takes over starts them once it may serve (blockdev.7).
     fn start(self: &Arc<Self>) {
+        if self.service.hold.is_on() || self.started.load(Ordering::Acquire) {
+            return;
+        }
         let all: Vec<_> = lock(&self.list).values().cloned().collect();
         all.into_iter().for_each(|device| self.start_device(device, true));
         self.started.store(true, Ordering::Release);
@@ -256,6 +286,22 @@ impl Protocol for Ublks {
         if !begins {
             lock(&self.leaving).retain(|leaving| *leaving != export);
         }
+    }
+
+    fn stays(&self) -> Vec<String> {
+        let all: Vec<_> = lock(&self.list).values().cloned().collect();
+        all.iter().filter_map(|device| device.stays()).collect()
+    }
+
+    fn take_over(self: &Arc<Self>, client: HeldClient) -> Result<Coming, String> {
+        let HeldClient { mut says, .. } = client;
+        let unreadable = |why: Unreadable| format!("a block device: {why}");
+        let (name, id): (String, u32) =
+            (says.need("export").map_err(unreadable)?, says.need("id").map_err(unreadable)?);
+        let device = lock(&self.list).values().find(|device| device.name == name).cloned();
+        let device = device.ok_or_else(|| format!("export {name:?} would be no block device"))?;
+        device.is_what_comes(id)?;
+        Ok(Box::new(|| ())) // it is started once this server may serve
     }
 
     fn devices(&self) -> Vec<DeviceView> {

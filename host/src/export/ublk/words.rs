@@ -166,6 +166,11 @@ impl WayIn for Ublk {
         self.id.map(|id| format!("/dev/ublkb{id}"))
     }
 
+    /// Its devices know ([`Protocol::stays`](crate::export::front::Protocol::stays)).
+    fn stays(&self) -> Option<String> {
+        None
+    }
+
     fn gives_away(&self) -> bool {
         self.file.is_some()
     }

@@ -124,15 +124,24 @@ impl Shared {
         if encrypted > 0 {
             in_the_way.push(format!("connections with TLS: {encrypted}; their keys cannot be handed over yet"));
         }
+        in_the_way.extend(self.served.stays());
         if !in_the_way.is_empty() {
             return Err(in_the_way);
         }
+        let devices = self.served.devices().iter().filter(|device| device.live).count();
         let count = |number: usize, what: &str| format!("{number} {what}{}", if number == 1 { "" } else { "s" });
-        Ok(vec![
-            format!("{} go over", count(clients.len(), "connection")),
+        let mut plan = vec![
+            format!("{} go over", count(clients.len() - devices.min(clients.len()), "connection")),
             format!("{} and {} go over open", count(service.listeners.list().len(), "listener"), count(files, "file")),
             "what schedulers have learned, counters and the numbers of events go on".into(),
-        ])
+        ];
+        if devices > 0 {
+            plan.push(format!(
+                "the kernel keeps what is asked of {} until the new server has it",
+                count(devices, "block device")
+            ));
+        }
+        Ok(plan)
     }
 
     fn devices(&self) -> Vec<Arc<dyn Device>> {
@@ -144,7 +153,7 @@ impl Shared {
             return Err("another server is taking over already".into());
         }
         let under_way = UnderWay(self);
-        if !self.served.service.hold.epoch().is_multiple_of(2) {
+        if self.served.service.hold.is_on() {
             return Err("the server has not taken over itself yet".into());
         }
         let goes_on = || match self.served.service.draining.load(Ordering::Acquire) {

@@ -25,6 +25,8 @@
 //! upgrade.4  The old server gives up after a bound: if what clients have asked does not end, or the new server does not answer. Then it is off.
 //! upgrade.5  A file's lock belongs to the open file, which both have from the offer on. So it is never free. The process lock beside it
 //!            moves when the old process has ended.
+//! upgrade.6  A block device is one process's. The new server recovers it once the old process has ended, and until then its requests are with the
+//!            kernel. So its death in between costs no request: the next server recovers the device.
 //!
 //! The cost of each death:
 //!

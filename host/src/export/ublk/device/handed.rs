@@ -1,0 +1,67 @@
+//! A device that another server hands over (blockdev.7).
+
+use fairlift_core::record::Record;
+
+use super::super::control::{self, Control, block_path};
+use super::super::proto::{Info, Params, State};
+use super::{BlockDevice, Ublk};
+use crate::export::Export;
+
+impl BlockDevice {
+    /// The device of an export as another server has it, which is to hand it over.
+    ///
+    /// # Errors
+    /// That server has none that could be handed over, or this one cannot serve it.
+    pub(super) fn of_another(
+        control: &mut Control,
+        said: &Ublk,
+        export: &Export,
+        params: &Params,
+        is_it: impl Fn(&Info) -> bool,
+    ) -> Result<Self, String> {
+        let there = control::all().into_iter().filter_map(|id| control.info(id).ok());
+        let info = { there }.find(|info| info.state() == State::Live && is_it(info));
+        let info = info.ok_or("the running server does not have it as a block device that could be handed over")?;
+        let mut device = Self::found(control, said, export, params, &info)?;
+        device.is_handed = true;
+        Ok(device)
+    }
+
+    /// Whether another server hands it over to this one.
+    pub(in super::super) const fn is_handed(&self) -> bool {
+        self.is_handed
+    }
+
+    /// The device as the server is told that takes over.
+    pub(in super::super) fn handed(&self) -> Record {
+        let mut says = Record::default();
+        says.put("export", &self.name);
+        says.put("id", &self.dev.id);
+        says
+    }
+
+    /// Whether it is what another server says that it hands over.
+    ///
+    /// # Errors
+    /// It is not.
+    pub(in super::super) fn is_what_comes(&self, id: u32) -> Result<(), String> {
+        match self.is_handed && self.dev.id == id {
+            true => Ok(()),
+            false => {
+                Err(format!("{} comes for export {:?}, which has {} here", block_path(id), self.name, self.path()))
+            }
+        }
+    }
+
+    /// Why another server could not take it over now.
+    pub(in super::super) fn stays(&self) -> Option<String> {
+        let (name, path) = (&self.name, self.path());
+        match self.is_there() {
+            Ok(true) if !self.reissues => Some(format!(
+                "export {name:?}: {path} does not outlive its server (recover=false, unprivileged, or in this server's memory)"
+            )),
+            Ok(false) => Some(format!("export {name:?}: {path} is being started; try again in a moment")),
+            Ok(true) | Err(_) => None,
+        }
+    }
+}

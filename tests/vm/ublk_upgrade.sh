@@ -1,0 +1,52 @@
+# In the guest: ext4 on a block device whose server is upgraded again and again, under load that is verified. upgrades=N on the kernel's
+# command line says how often.
+set -e
+. /ublk_server
+modload ublk_drv
+for word in $(cat /proc/cmdline); do case $word in upgrades=*) upgrades=${word#*=};; esac; done
+serve alice=file:/dev/vda --ublk
+/usr/sbin/mke2fs -q -F -t ext4 /dev/ublkb0
+mount -t ext4 /dev/ublkb0 /mnt
+dd if=/dev/urandom of=/mnt/kept bs=1M count=8 conv=fsync 2>/dev/null
+sum=$(sha256sum </mnt/kept)
+node() { ls -li /dev/ublkb0 | awk '{print $1, $6, $7}'; }
+before=$(node)
+upgrade() { # WORDS: what the command says, and another server is there
+  fairlift upgrade "$@" >/tmp/upgraded 2>&1 || { cat /tmp/upgraded; return 1; }
+  server=$(sed -n 's/^process \([0-9]*\) serves now.*/\1/p' /tmp/upgraded)
+}
+fairlift upgrade --dry-run
+fairlift upgrade --program /bin/false 2>&1 | tail -1 | sed 's/^/a new server that fails: /' || true
+while [ ! -e /tmp/enough ]; do
+  fio --name=load --directory=/mnt --direct=1 --ioengine=libaio --iodepth=16 --rw=randwrite --bs=4k --size=4m --numjobs=2 --time_based \
+    --runtime=4 --verify=crc32c --verify_backlog=64 --verify_fatal=1 --verify_state_save=0 --fsync=64 --group_reporting --output-format=terse |
+    fio_says "under upgrades"
+done >/tmp/fio 2>&1 &
+load=$!
+sleep 2
+for upgrade in $(seq $upgrades); do
+  upgrade
+  is_there() { [ "$(grep -c 'recovered=true' /tmp/server.log)" = "$upgrade" ]; }
+  until is_there; do sleep 0.05; done
+  sleep 0.$((upgrade % 7))
+done
+tail -1 /tmp/upgraded
+echo "the device after the upgrades: $([ "$(node)" = "$before" ] && echo the same)"
+# One that has taken over leaves the device to the kernel when it is killed, as any server does.
+kill -9 $server
+serve alice=file:/dev/vda --ublk
+echo "the last one was killed: $(grep -c again /tmp/said)"
+touch /tmp/enough
+wait $load
+cat /tmp/fio
+middle() { sort -n | awk '{all[NR] = $1} END {print "median", all[int((NR + 1) / 2)], "most", all[NR]}'; }
+echo "upgraded: $upgrades times; taking the device over, in us: $(grep 'recovered=true' /tmp/server.log | grep -o 'took_us=[0-9]*' | cut -d= -f2 | middle)"
+[ "$(sha256sum </mnt/kept)" = "$sum" ] && echo "kept its bytes under upgrades"
+umount /mnt
+e2fsck -fn /dev/ublkb0 >/tmp/fsck 2>&1 && echo "e2fsck finds nothing"
+stop
+echo "left: $(left) devices; errors=$(errors)"
+serve alice=file:/dev/vda --ublk=recover=false
+fairlift upgrade 2>&1 | sed 's/^/does not outlive: /' || true
+stop
+dmesg | grep -iE 'WARN|BUG|error|hung' | head || true
