@@ -30,6 +30,16 @@ pub(crate) struct HeldClient {
     pub(crate) bytes: Vec<u8>,
 }
 
+/// How far a client is on its way to stand still.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Halt {
+    No,
+    /// Nothing is read; what was asked is done, and it is told of it.
+    Ends,
+    /// It is told nothing either.
+    StandsStill,
+}
+
 /// The clients of a worker, or why one of them cannot be handed over.
 pub(crate) type Report = Result<Vec<HeldClient>, String>;
 

@@ -85,6 +85,11 @@ impl Listening {
         if let Err(error) = rustix::io::ioctl_fionbio(&self.fd, false) {
             tracing::warn!(%error, at = self.name, "connections may be accepted late");
         }
+        self.owns_file();
+    }
+
+    /// Removes its file at the end, from now on.
+    pub(crate) fn owns_file(&self) {
         if let Some(path) = self.name.strip_prefix("unix:") {
             let _ = self.file.set(SocketFile(path.into())); // it may be ours already
         }

@@ -24,7 +24,6 @@ use std::sync::{Arc, PoisonError};
 use fairlift_core::waits;
 use fairlift_core::{Bio, Errno, Extent, Flags, Instant, Op, Sector, Stream, StreamId, Token};
 
-use hold::Halt;
 use in_part::{in_blocks, inner, submit_in_part};
 use reply::{Replies, Sent};
 use stranger::Stranger;
@@ -36,6 +35,7 @@ use super::proto::{self, Command as Verb, RequestHeader};
 use super::service::{Command, Common, UserData};
 use crate::access::{Access, Certificate, Entry, Peer};
 use crate::disk::engine::Engine;
+use crate::export::hold::Halt;
 use crate::export::service::Unsent;
 use crate::export::{Export, listen, narrowed};
 use crate::kernel::buffer::SMALL;

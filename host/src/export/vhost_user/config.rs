@@ -21,6 +21,18 @@ const RANGE_MAX: u32 = 1 << 22;
 pub(super) const WRITE_BACK: usize = 32;
 const SPACE: usize = 60;
 
+/// Whether tables of requests under way are kept for so many rings of that size.
+///
+/// # Errors
+/// They are more, or larger.
+pub(super) fn check_tables(queues: u16, size: u16) -> Result<(), String> {
+    let (queues_max, size_max) = (RINGS_MAX, RING_SIZE_MAX);
+    if usize::from(queues) > queues_max || size > size_max {
+        return Err(format!("tables for {queues} rings of {size}: at most {queues_max} of {size_max} are kept"));
+    }
+    Ok(())
+}
+
 /// What is offered to front-ends.
 pub(super) fn protocol_features() -> u64 {
     let features = VhostUserProtocolFeatures::MQ

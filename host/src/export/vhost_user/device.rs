@@ -7,6 +7,7 @@
 //! vhost.4  A ring that is stopped has nothing under way when the front-end is told where it stopped.
 //! vhost.5  Without a write cache, as the guest sees it, a write is told its end when it is durable.
 
+mod hold;
 mod messages;
 mod requests;
 mod seat;
@@ -27,6 +28,7 @@ use super::service::{Door, Name, UserData};
 use super::socket::Socket;
 use crate::access::{Access, Entry, Peer};
 use crate::disk::engine::{Engine, News};
+use crate::export::hold::Halt;
 use crate::export::offer::Offer;
 use crate::export::{Export, listen, narrowed};
 use requests::Begin;
@@ -61,6 +63,8 @@ pub(super) struct FrontEnd {
     /// The ring that is being stopped: the front-end waits for the answer.
     stopping: Option<usize>,
     ending: bool,
+    /// Another server is to go on with it.
+    halt: Halt,
     /// A ring could not go on for want of memory, or of room in the disk's queue.
     pub(super) held_back: bool,
     /// Already in the worker's list of devices to look at.
@@ -82,9 +86,20 @@ impl FrontEnd {
         socket: OwnedFd,
         request_max: u64,
     ) -> Self {
-        let (peer, entry) = who;
+        tracing::info!(export = export.name, client = who.0.shown, "vhost-user: a front-end has connected");
+        Self::with(export, who, door, number, Socket::new(socket), request_max)
+    }
+
+    /// One by a socket, of which nothing is known but who is there.
+    fn with(
+        export: &Arc<Export>,
+        (peer, entry): (Peer, Entry),
+        door: Arc<Door>,
+        number: usize,
+        socket: Socket,
+        request_max: u64,
+    ) -> Self {
         let export = narrowed(export, entry.right);
-        tracing::info!(export = export.name, client = peer.shown, "vhost-user: a front-end has connected");
         Self {
             offer: Offer::of(&export, request_max),
             export,
@@ -92,7 +107,7 @@ impl FrontEnd {
             entry,
             door,
             number,
-            socket: Socket::new(socket),
+            socket,
             requests: None,
             listening: false,
             features: 0,
@@ -103,6 +118,7 @@ impl FrontEnd {
             seats: Vec::new(),
             stopping: None,
             ending: false,
+            halt: Halt::No,
             held_back: false,
             touched: false,
         }
@@ -255,7 +271,7 @@ impl FrontEnd {
 
     /// Whether the guest has put something into a ring; `sleeps`: it must kick for what it puts there later (ring.2).
     pub(super) fn watch(&mut self, sleeps: bool) -> bool {
-        if self.ending {
+        if self.ending || self.halt != Halt::No {
             return false;
         }
         let mut more = false;
@@ -267,13 +283,16 @@ impl FrontEnd {
 
     /// Whether the guest kicks for all that it puts into its rings.
     pub(super) fn is_listening(&mut self) -> bool {
-        self.ending || self.rings().all(|ring| ring.is_listening())
+        self.ending || self.halt != Halt::No || self.rings().all(|ring| ring.is_listening())
     }
 
     /// Begins with what the guest asks; whether there was anything.
     pub(super) fn go_on(&mut self, engine: &mut Engine, tools: &mut Tools) -> bool {
         self.held_back = false;
         let mut some = false;
+        if self.halt != Halt::No {
+            return false;
+        }
         for number in 0..self.seats.len() {
             if self.ending {
                 break;
@@ -349,6 +368,9 @@ impl FrontEnd {
 
     /// Tells the guest what has ended, and the front-end that a ring has stopped; and listens.
     pub(super) fn arm(&mut self, engine: &mut Engine) {
+        if self.halt == Halt::StandsStill {
+            return; // hold.2
+        }
         if self.memory_is_gone() {
             self.broken(engine, CUT);
         }
@@ -376,7 +398,7 @@ impl FrontEnd {
             let event = self.event(number);
             self.seats[number].kick.arm(engine, event);
         }
-        if !self.ending && !self.listening && self.stopping.is_none() {
+        if !self.ending && !self.listening && self.stopping.is_none() && self.halt == Halt::No {
             let events = libc::POLLIN | libc::POLLRDHUP;
             engine.ring.poll(self.socket.as_fd(), events, false, UserData::Message(self.number).pack());
             self.listening = true;

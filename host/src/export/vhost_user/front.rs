@@ -13,10 +13,12 @@ use slab::Slab;
 
 use super::chain::Reader;
 use super::device::{FrontEnd, Tools};
-use super::service::{Door, Doors, Name, TICKET, UserData};
+use super::handed::Resumed;
+use super::service::{Comes, Door, Doors, Name, Newcomer, TICKET, UserData};
 use crate::access::Access;
 use crate::disk::engine::{Engine, News};
 use crate::export::front::{Clients, Front};
+use crate::export::hold::Report;
 use crate::export::listen;
 use crate::export::present::{Fate, Present};
 use crate::export::service::{Client, Exports, Missed, Service};
@@ -41,6 +43,8 @@ pub(crate) struct VhostUser {
     /// Front-ends that found their door taken: one for each door.
     waiting: Vec<Candidate>,
     draining: bool,
+    /// Front-ends are held, for another server or until one hands them over.
+    holds: bool,
 }
 
 impl VhostUser {
@@ -51,15 +55,28 @@ impl VhostUser {
         let (devices, touched, present) = (Slab::new(), Vec::new(), Present::default());
         let access = Arc::clone(&service.exports().access);
         let (doors, watched, waiting, draining) = Default::default();
-        let mut front =
-            Self { service, common, doors, devices, touched, watched, tools, present, access, waiting, draining };
+        let holds = service.hold.is_on();
+        let mut front = Self {
+            service,
+            common,
+            doors,
+            devices,
+            touched,
+            watched,
+            tools,
+            present,
+            access,
+            waiting,
+            draining,
+            holds,
+        };
         front.look_at_doors(engine);
         front
     }
 
     /// Doors have come or gone.
     fn look_at_doors(&mut self, engine: &mut Engine) {
-        if engine.context.0 != 0 {
+        if engine.context.0 != 0 || self.holds {
             return;
         }
         let doors = self.common.list().clone();
@@ -151,7 +168,7 @@ impl VhostUser {
         if target == engine.context {
             self.welcome(engine, door, fd);
         } else {
-            self.common.newcomers.send(target, (door, fd));
+            self.common.newcomers.send(target, Newcomer { door, comes: Comes::New(fd) });
             self.service.notifiers.wake(target, &mut engine.ring);
         }
     }
@@ -179,7 +196,33 @@ impl VhostUser {
         if self.draining {
             device.end(engine);
         }
+        if self.holds {
+            device.hold();
+        }
         self.touch(number);
+    }
+
+    /// A front-end has come from another thread.
+    fn receive(&mut self, engine: &mut Engine, Newcomer { door, comes }: Newcomer) {
+        match comes {
+            Comes::New(fd) => self.welcome(engine, door, fd),
+            Comes::From(resumed) => self.resume(engine, door, *resumed),
+        }
+    }
+
+    /// A front-end that another server has handed over.
+    fn resume(&mut self, engine: &mut Engine, door: Arc<Door>, resumed: Resumed) {
+        let entry = self.devices.vacant_entry();
+        let number = entry.key();
+        let client = Client {
+            peer: resumed.peer.shown.clone(),
+            export: Some(resumed.export.name.clone()),
+            since: resumed.since,
+            unsent: Arc::default(),
+        };
+        self.service.clients().insert((engine.context.0, CLIENTS + number), client);
+        self.present.join(&resumed.export, number);
+        entry.insert(FrontEnd::resume(engine, resumed, door, number, self.tools.request_max));
     }
 
     /// A front-end has left its door.
@@ -187,6 +230,17 @@ impl VhostUser {
         door.told.store(false, Ordering::Relaxed);
         door.taken.store(false, Ordering::Release);
         self.common.newcomers.left(context);
+    }
+
+    /// What all that is here is, once it stands still: the doors first, for what is at them comes by them. A front-end that waits at a door which
+    /// another one has is let go: it comes again.
+    fn report(&self, context: ContextId) -> Report {
+        let mut all = if context.0 == 0 { self.common.held()? } else { Vec::new() };
+        let clients = self.service.clients();
+        for (number, device) in &self.devices {
+            all.push(device.held(clients.get(&(context.0, CLIENTS + number)).map(|client| client.since))?);
+        }
+        Ok(all)
     }
 }
 
@@ -234,7 +288,7 @@ impl Front for VhostUser {
                 self.touch(device);
             }
             UserData::Accept(export) => {
-                let is_there = !self.draining && self.common.list().contains_key(&export);
+                let is_there = !self.draining && !self.holds && self.common.list().contains_key(&export);
                 let door = if more { self.doors.get(&export).cloned() } else { self.doors.remove(&export) };
                 if let Some(door) = door.filter(|_| is_there) {
                     self.accept(engine, now, &door);
@@ -249,7 +303,7 @@ impl Front for VhostUser {
     /// There may be newcomers.
     fn woken(&mut self, engine: &mut Engine, _now: Instant) {
         let newcomers = self.common.newcomers.take(engine.context);
-        newcomers.into_iter().for_each(|(door, fd)| self.welcome(engine, door, fd));
+        newcomers.into_iter().for_each(|newcomer| self.receive(engine, newcomer));
     }
 
     fn look_at_clock(&mut self, engine: &mut Engine, now: Instant) {
@@ -364,6 +418,35 @@ impl Clients for VhostUser {
         for number in self.numbers() {
             self.devices[number].end(engine);
             self.touch(number);
+        }
+    }
+
+    fn hold(&mut self, engine: &mut Engine) {
+        self.holds = true;
+        self.doors.keys().for_each(|door| engine.ring.cancel(UserData::Accept(*door).pack()));
+        self.devices.iter_mut().for_each(|(_, device)| device.hold());
+        self.numbers().into_iter().for_each(|number| self.touch(number));
+    }
+
+    fn held(&mut self, engine: &mut Engine) -> Option<Report> {
+        // hold.3
+        if !self.doors.is_empty() || !self.service.hold.is_closed() || self.common.newcomers.has(engine.context) {
+            return None;
+        }
+        let mut still = true;
+        self.devices.iter_mut().for_each(|(_, device)| still &= device.comes_to_stand());
+        still.then(|| self.report(engine.context))
+    }
+
+    fn serve_on(&mut self, engine: &mut Engine, _now: Instant) {
+        self.holds = false;
+        for number in self.numbers() {
+            self.devices[number].serve_on();
+            self.touch(number);
+        }
+        if engine.context.0 == 0 && !self.service.draining.load(Ordering::Acquire) {
+            self.common.are_ours();
+            self.look_at_doors(engine);
         }
     }
 }

@@ -8,7 +8,7 @@
 //! inflight.1  A request is in the table before it is given to a device, and until the guest is told of its end.
 //! inflight.2  The next server does what is in the table, in the order in which it was taken.
 
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -85,6 +85,12 @@ impl Inflight {
     pub(super) fn shared(&self) -> std::io::Result<(OwnedFd, Vec<u8>)> {
         let payload = super::proto::inflight(bytes(self.queues, self.size) as u64, self.queues, self.size);
         Ok((self.file.as_fd().try_clone_to_owned()?, payload))
+    }
+
+    /// The same for another server: the file, and where in it they are, for how many rings of which size.
+    pub(super) fn handed(&self) -> (BorrowedFd<'_>, (u64, u16, u16)) {
+        let start = self.map.file_offset().map_or(0, FileOffset::start);
+        (self.file.as_fd(), (start, self.queues, self.size))
     }
 
     /// Whether a ring of this size has a table.

@@ -1,9 +1,12 @@
 //! A guest's memory, as its virtual machine monitor shares it.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use vm_memory::{FileOffset, GuestAddress, GuestMemoryMmap, GuestRegionMmap, MmapRegion};
+use vm_memory::{
+    FileOffset, GuestAddress, GuestMemoryBackend as _, GuestMemoryMmap, GuestMemoryRegion as _, GuestRegionMmap,
+    MmapRegion,
+};
 
 use super::proto::Region;
 use crate::kernel::lent::Machine;
@@ -47,6 +50,13 @@ impl Shared {
         let mapped = mapped.collect::<Result<Vec<_>, _>>()?;
         let guest = GuestMemoryMmap::from_regions(mapped).map_err(|error| error.to_string())?;
         Ok(Self { regions, guest: Arc::new(Machine::new(guest)) })
+    }
+
+    /// The regions, each with its file.
+    pub(super) fn regions(&self) -> impl Iterator<Item = (&Region, BorrowedFd<'_>)> {
+        // Both are in the order of the guest's addresses.
+        let both = self.regions.iter().zip(self.guest.iter());
+        both.filter_map(|(region, mapped)| Some((region, mapped.file_offset()?.file().as_fd())))
     }
 
     /// Where in the guest an address of the monitor is.

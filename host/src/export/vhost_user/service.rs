@@ -2,17 +2,21 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::os::fd::OwnedFd;
-use std::sync::atomic::AtomicBool;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use fairlift_core::record::Record;
+
 use super::front::VhostUser;
+use super::handed::{Handed, Named, Resumed};
 use super::words::GuestSocket;
 use crate::Error;
 use crate::config::{self, Listener, Tls};
 use crate::disk::engine::Engine;
 use crate::export::Export;
-use crate::export::front::{OF_EVENT, OF_TICKET, Opening, Protocol};
+use crate::export::front::{Coming, OF_EVENT, OF_TICKET, Opening, Protocol};
+use crate::export::hold::{HeldClient, Report};
 use crate::export::listen::{self, Listening};
 use crate::export::present::Newcomers;
 use crate::export::service::Service;
@@ -40,8 +44,7 @@ impl Door {
     /// Listens for front-ends.
     fn listen(at: &GuestSocket) -> Result<Listening, Error> {
         let listening = Listening::open(&place(at))?;
-        // A front-end may have gone before it is accepted, and accepting must not wait for the next one.
-        rustix::io::ioctl_fionbio(&listening.fd, true)
+        never_waits(&listening)
             .map_err(|error| Error::Listen { address: listening.name.clone(), why: error.to_string() })?;
         Ok(listening)
     }
@@ -51,8 +54,19 @@ fn place(at: &GuestSocket) -> Listener {
     Listener { socket: at.socket, ..Listener::new(at.address(), Tls::Off) }
 }
 
-/// A front-end that has connected: its door, and its socket.
-pub(super) type Newcomer = (Arc<Door>, OwnedFd);
+/// A front-end on its way to its worker.
+pub(super) struct Newcomer {
+    pub(super) door: Arc<Door>,
+    pub(super) comes: Comes,
+}
+
+/// How it comes.
+pub(super) enum Comes {
+    /// It has connected, and the door is its own.
+    New(OwnedFd),
+    /// Another server has handed it over.
+    From(Box<Resumed>),
+}
 
 /// The doors of a server, and what comes in by them: the same for all workers.
 pub(crate) struct Doors {
@@ -61,6 +75,8 @@ pub(crate) struct Doors {
     list: Mutex<BTreeMap<u64, Arc<Door>>>,
     /// Doors of exports that were removed. A place is free when nobody has its door.
     leaving: Mutex<Vec<Arc<Door>>>,
+    /// By the numbers of their exports, doors that a server is yet to hand over.
+    coming: Mutex<BTreeMap<u64, Listener>>,
     pub(super) newcomers: Newcomers<Newcomer>,
 }
 
@@ -68,6 +84,43 @@ impl Doors {
     /// The doors that there are now.
     pub(super) fn list(&self) -> MutexGuard<'_, BTreeMap<u64, Arc<Door>>> {
         self.list.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn coming(&self) -> MutexGuard<'_, BTreeMap<u64, Listener>> {
+        self.coming.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The server that had the doors has ended: their files are ours.
+    pub(super) fn are_ours(&self) {
+        self.list().values().for_each(|door| door.listening.owns_file());
+        for listener in std::mem::take(&mut *self.coming()).into_values() {
+            tracing::error!("the server before has not handed {} over: restart this one", listener.address);
+        }
+    }
+
+    /// What all doors are, as a server is told that takes over.
+    ///
+    /// # Errors
+    /// The process has too many descriptors open.
+    pub(super) fn held(&self) -> Report {
+        let held = |door: &Arc<Door>| {
+            let (mut says, mut named) = (Record::default(), Named::default());
+            says.put("export", &door.name);
+            named.add("door", door.listening.fd.as_fd())?;
+            Ok(named.client(says, Vec::new()))
+        };
+        self.list().values().map(held).collect()
+    }
+
+    /// A door that another server hands over.
+    fn take_over_door(&self, export: &Export, fd: OwnedFd) -> Result<(), String> {
+        let Some(listener) = self.coming().remove(&export.id) else {
+            return Err(format!("export {:?} would have no socket for virtual machines", export.name));
+        };
+        let door = Door::new(Listening::adopt(&listener, fd), export);
+        never_waits(&door.listening).map_err(|error| error.to_string())?;
+        self.list().insert(export.id, Arc::new(door));
+        Ok(())
     }
 
     /// Those that somebody has still, though their exports were removed.
@@ -85,7 +138,8 @@ impl Protocol for Doors {
 
     fn new(service: &Arc<Service>) -> Self {
         let newcomers = Newcomers::new(service.notifiers.workers());
-        Self { service: Arc::clone(service), list: Mutex::default(), leaving: Mutex::default(), newcomers }
+        let (list, leaving, coming) = Default::default();
+        Self { service: Arc::clone(service), list, leaving, coming, newcomers }
     }
 
     fn clients(self: &Arc<Self>, engine: &mut Engine) -> io::Result<VhostUser> {
@@ -110,7 +164,12 @@ impl Protocol for Doors {
         _engine: &Choice,
     ) -> Result<Option<Opening>, Error> {
         let Some(at) = said.ways.get() else { return Ok(None) };
-        let (listening, doors) = (Door::listen(at)?, Arc::clone(self));
+        let doors = Arc::clone(self);
+        if self.service.hold.is_on() {
+            let listener = place(at);
+            return Ok(Some(Box::new(move |export| _ = doors.coming().insert(export.id, listener))));
+        }
+        let listening = Door::listen(at)?;
         Ok(Some(Box::new(move |export| _ = doors.list().insert(export.id, Arc::new(Door::new(listening, export))))))
     }
 
@@ -119,9 +178,43 @@ impl Protocol for Doors {
         self.leaving().extend(door);
     }
 
+    fn take_over(self: &Arc<Self>, client: HeldClient) -> Result<Coming, String> {
+        let handed = Handed::read(client, &self.service)?;
+        let name = match &handed {
+            Handed::Door(name, _) => name,
+            Handed::FrontEnd(resumed) => &resumed.export.name,
+        };
+        let exports = self.service.exports();
+        let export = exports.list.iter().find(|export| export.name == *name);
+        let export =
+            export.ok_or_else(|| format!("a virtual machine at export {name:?}, which would not be served"))?;
+        let resumed = match handed {
+            Handed::Door(_, fd) => return self.take_over_door(export, fd).map(|()| Box::new(|| ()) as Coming),
+            Handed::FrontEnd(resumed) => resumed,
+        };
+        // Doors come first.
+        let door = self.list().get(&export.id).cloned();
+        let door =
+            door.ok_or_else(|| format!("a virtual machine at export {:?}, whose socket did not come", export.name))?;
+        if door.taken.swap(true, Ordering::AcqRel) {
+            return Err(format!("two virtual machines at export {:?}", export.name));
+        }
+        let doors = Arc::clone(self);
+        Ok(Box::new(move || {
+            let target = doors.newcomers.place();
+            doors.newcomers.send(target, Newcomer { door, comes: Comes::From(resumed) });
+            doors.service.notifiers.ring_bell(target);
+        }))
+    }
+
     fn is_leaving(&self) -> bool {
         !self.leaving().is_empty()
     }
+}
+
+/// A front-end may have gone before it is accepted, and accepting must not wait for the next one.
+fn never_waits(listening: &Listening) -> rustix::io::Result<()> {
+    rustix::io::ioctl_fionbio(&listening.fd, true)
 }
 
 /// A ring of a device.

@@ -43,6 +43,16 @@ impl Socket {
         Self { fd, bytes: Vec::new(), descriptors: Vec::new() }
     }
 
+    /// One that another server has handed over, with the part of a message that had come there.
+    pub(super) const fn resume(fd: OwnedFd, bytes: Vec<u8>, descriptors: Vec<OwnedFd>) -> Self {
+        Self { fd, bytes, descriptors }
+    }
+
+    /// The part of a message that has come, and the descriptors beside it.
+    pub(super) fn begun(&self) -> (&[u8], &[OwnedFd]) {
+        (&self.bytes, &self.descriptors)
+    }
+
     /// The next message, if it is there.
     pub(super) fn receive(&mut self) -> Result<Message, Nothing> {
         loop {

@@ -54,6 +54,10 @@ impl WayIn for GuestSocket {
         Some(Arc::new(Self { path: directory.join(&self.path), ..self.clone() }))
     }
 
+    fn stays(&self) -> Option<String> {
+        None
+    }
+
     fn found(&self) -> Option<String> {
         Some(format!("to virtual machines at {}", self.path.display()))
     }

@@ -9,17 +9,7 @@ use super::super::proto::{self, Command as Verb, RequestHeader};
 use super::super::service::{Common, UserData};
 use super::{Connection, Phase, Receiving, Serving, Stranger};
 use crate::disk::engine::Engine;
-use crate::export::hold::HeldClient;
-
-/// How far a connection is on its way to stand still.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Halt {
-    No,
-    /// Nothing is read; what was asked is done, and replies are sent.
-    Ends,
-    /// Nothing is sent either.
-    StandsStill,
-}
+use crate::export::hold::{Halt, HeldClient};
 
 impl Connection {
     pub(super) fn is_held(&self) -> bool {

@@ -7,10 +7,10 @@ use fairlift_core::{Instant, Stream};
 
 use super::super::handed::{Resumed, ResumedPhase};
 use super::super::service::Common;
-use super::hold::Halt;
 use super::{Connection, Phase, Receiving, Serving, Stranger};
 use crate::access::Peer;
 use crate::disk::engine::Engine;
+use crate::export::hold::Halt;
 use crate::export::narrowed;
 use crate::export::service::Unsent;
 

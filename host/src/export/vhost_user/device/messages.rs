@@ -17,6 +17,7 @@ use super::FrontEnd;
 use super::seat::Seat;
 use crate::disk::engine::Engine;
 use crate::export::Export;
+use crate::export::hold::Halt;
 
 /// What a request is answered with.
 enum Reply {
@@ -31,7 +32,7 @@ enum Reply {
 impl FrontEnd {
     /// Takes in what the front-end has said.
     pub(super) fn receive(&mut self, engine: &mut Engine) {
-        while !self.ending && self.stopping.is_none() {
+        while !self.ending && self.stopping.is_none() && self.halt == Halt::No {
             match self.socket.receive() {
                 Ok(message) => self.take_message(engine, message),
                 Err(Nothing::NotYet) => return,
@@ -119,7 +120,7 @@ impl FrontEnd {
             },
             Request::GetInflight { queues, size } => return self.make_tables(queues, size),
             Request::SetInflight { offset, queues, size, .. } => {
-                check_tables(queues, size)?;
+                config::check_tables(queues, size)?;
                 self.tables = Some(Arc::new(Inflight::open(descriptor(), offset, queues, size)?));
             }
             Request::SetBackendRequests => self.requests = Some(Socket::new(descriptor())),
@@ -150,7 +151,7 @@ impl FrontEnd {
     }
 
     fn make_tables(&mut self, queues: u16, size: u16) -> Result<Reply, String> {
-        check_tables(queues, size)?;
+        config::check_tables(queues, size)?;
         let tables = Inflight::new(queues, size).map_err(|error| error.to_string())?;
         let (fd, payload) = tables.shared().map_err(|error| error.to_string())?;
         self.tables = Some(Arc::new(tables));
@@ -236,7 +237,7 @@ impl FrontEnd {
     }
 
     /// Starts a ring, if all that is needed was said.
-    fn start(&mut self, engine: &mut Engine, number: usize) -> Result<(), String> {
+    pub(super) fn start(&mut self, engine: &mut Engine, number: usize) -> Result<(), String> {
         let on = !config::speaks_of_features(self.features);
         let seat = &mut self.seats[number];
         let (Some(addresses), true, true) = (seat.addresses, seat.kick.is_set(), seat.enabled || on) else {
@@ -286,14 +287,6 @@ fn chosen(features: u64, offered: u64) -> Result<u64, String> {
 fn name_of(request: &Request) -> String {
     let text = format!("{request:?}");
     text.split([' ', '(', '{']).next().unwrap_or_default().to_owned()
-}
-
-fn check_tables(queues: u16, size: u16) -> Result<(), String> {
-    let (queues_max, size_max) = (config::RINGS_MAX, config::RING_SIZE_MAX);
-    if usize::from(queues) > queues_max || size > size_max {
-        return Err(format!("tables for {queues} rings of {size}: at most {queues_max} of {size_max} are kept"));
-    }
-    Ok(())
 }
 
 /// Whether a descriptor is an eventfd. The kernel would ask any other whether it is ready, which may take its time.

@@ -1,6 +1,6 @@
 //! A seat: what the front-end has said of a ring, whether or not it runs.
 
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use super::super::ring::{Addresses, Ring};
 use super::super::service::UserData;
@@ -50,6 +50,11 @@ impl Kick {
 
     pub(super) fn is_set(&self) -> bool {
         self.wanted.is_some() || self.polled.is_some() && !self.cancelled
+    }
+
+    /// By what the guest kicks, if that is said.
+    pub(super) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        self.wanted.as_ref().or(self.polled.as_ref().filter(|_| !self.cancelled)).map(AsFd::as_fd)
     }
 
     pub(super) fn arm(&mut self, engine: &mut Engine, event: UserData) {
