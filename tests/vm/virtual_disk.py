@@ -2,16 +2,18 @@
 """A real Linux kernel in a virtual machine whose disks are ours by vhost-user: its own virtio driver, and QEMU between us only
 until the rings are set up.
 
-KILLS=500 kills the server so often (20 otherwise)."""
+KILLS=500 kills the server so often (20 otherwise), UPGRADES=100 upgrades it so often (10 otherwise)."""
 
 import socket
 
 from linux_guest import *
 from flush_disk import Disk
+from successor import upgrade
 
 MODULES = ["virtio_pci", "virtio_blk", "9p", "9pnet_virtio", "crc32c_generic", "ext4"]
 CPUS = 4
 KILLS = int(os.environ.get("KILLS") or 20)
+UPGRADES = int(os.environ.get("UPGRADES") or 10)
 
 
 def share(t):
@@ -198,6 +200,38 @@ def a_guest_under_load_does_not_notice_that_the_server_is_killed_again_and_again
     again = [int(n) for server in servers for n in re.findall(r"(\d+) requests that a server before had not ended", server.log())]
     print(f"{sum(again)} requests were done again, in {len(again)} rings")
     assert sum(again) > 0, "no server was killed with requests under way"
+
+
+@test(seconds=420 + 4 * UPGRADES, fairlift_only=True)
+def a_guest_under_load_does_not_notice_that_the_server_is_upgraded_again_and_again(t):
+    """QEMU is not told to connect again: if it had to, the guest would wait for ever."""
+    unpacked, root = machine(t, "vhost_user_kill.sh"), share(t)
+    image, sockets = t.image("image", SIZE), Path(t.path("sockets"))
+    sockets.mkdir()
+    server = t.server(f"disk=file:{image}", args=["--vhost-user", sockets])
+    met = lambda: server.log().count("a front-end has connected")
+    done, next_at, at_first = [], [None], [0]
+
+    def upgrade_now_and_then(said):
+        if len(done) == UPGRADES or "GUEST-LOAD" not in said():
+            return
+        now = time.monotonic()
+        if next_at[0] is None:
+            next_at[0], at_first[0] = now + 2, met()
+        if now > next_at[0]:
+            upgrade(server)
+            done.append(now)
+            next_at[0] = time.monotonic() + t.random.uniform(0.1, 0.6)
+            if len(done) == UPGRADES:
+                (root / "enough").touch()
+
+    devices = [*SHARED, *disk(0, sockets / "disk", CPUS), "-virtfs", f"local,path={root},mount_tag=host,security_model=none,readonly=on"]
+    limit = 180 + 4 * UPGRADES
+    console = boot_somehow(t, unpacked, f"disks=0/disk limit={limit}", devices, seconds=limit + 20, cpus=CPUS, meanwhile=upgrade_now_and_then)
+    equal((len(done), met()), (UPGRADES, at_first[0]), "upgrades while the guest worked, and front-ends that have connected")
+    contains(console, "GUEST-RESULT disk rc=0", "error=0", "errors=0")
+    verified = [int(kb) for kb in re.findall(r"fio verified: read_kb=(\d+) written_kb=\d+ error=0", console)]
+    assert len(verified) == console.count("fio verified") and sum(verified) > 1000, f"fio read back {verified}"
 
 
 if __name__ == "__main__":

@@ -129,9 +129,9 @@ macro_rules! protocols {
 
             /// Clients are to be held, or served on.
             #[cold]
-            fn look_at_hold(&mut self, engine: &mut Engine, now: Instant) {
+            fn look_at_hold(&mut self, engine: &mut Engine, now: Instant, hold: u64) {
                 let held = self.holds();
-                self.hold = self.service.hold.epoch();
+                self.hold = hold;
                 self.has_told = false;
                 if held {
                     $($(#[$built])* { self.$name.serve_on(engine, now); })*
@@ -174,9 +174,11 @@ macro_rules! protocols {
 
             /// There may be newcomers, other exports, or the order to drain.
             fn woken(&mut self, engine: &mut Engine, now: Instant) {
+                // Before newcomers are taken: those that were handed over were sent before the hold ended, and would else miss its end.
+                let hold = self.service.hold.epoch();
                 $($(#[$built])* { self.$name.woken(engine, now); })*
-                if self.hold != self.service.hold.epoch() {
-                    self.look_at_hold(engine, now);
+                if self.hold != hold {
+                    self.look_at_hold(engine, now, hold);
                 }
                 if self.holds() {
                     return; // hold.1
