@@ -20,7 +20,7 @@ use fairlift_core::{Duration, Group, GroupId, Priority, sched};
 pub use crate::device::backing::Outside;
 pub use crate::device::roots::Root;
 pub use crate::device::said::*;
-pub use crate::gateways::{Place as SharesAt, Shares, check_gateway};
+pub use crate::gateways::{Place as SharesAt, RadosAt, Shares, check_gateway};
 pub use crate::kernel::ring::Engine;
 pub use copy_on_write::CopyOnWrite;
 pub use ways::{WayIn, Ways};

@@ -192,7 +192,7 @@ pub(crate) const DISK_ROWS: &[Row<Disk>] = &[
         .usual("16")
         .says("limit on what `auto` tries; at most half of `helpers`"),
     disk("shares", Text(|disk, text| text.parse().map(|shares| disk.shares = Some(shares))))
-        .takes("`dir:PATH` (a directory that all gateways see) or `rados:POOL/PREFIX`")
+        .takes("`dir:PATH` (a directory that all gateways see) or `rados:POOL/OBJECT[,user=USER][,conf=PATH][,timeout=TIME]` (an object of a Ceph pool)")
         .usual("none: this server alone serves the disk")
         .says("where several servers before one pool tell each other what they served, so that weights and limits hold over all of them; needs the scheduler `fair`; see `docs/cluster.md`"),
 ];

@@ -353,16 +353,16 @@ impl Backing {
 }
 
 /// `MAIN,KEY=VALUE,…` of a kind, taken apart.
-pub(super) struct Options<'a> {
+pub(crate) struct Options<'a> {
     kind: &'static str,
-    pub(super) main: &'a str,
+    pub(crate) main: &'a str,
     rest: Vec<(&'a str, &'a str)>,
 }
 
 impl<'a> Options<'a> {
     /// # Errors
     /// An option is none of those `known`, or is given twice.
-    pub(super) fn new(kind: &'static str, known: &'static [&'static str], text: &'a str) -> Result<Self, String> {
+    pub(crate) fn new(kind: &'static str, known: &'static [&'static str], text: &'a str) -> Result<Self, String> {
         let mut parts = text.split(',');
         let main = parts.next().unwrap_or_default();
         let mut rest: Vec<(&str, &str)> = Vec::new();
@@ -384,7 +384,7 @@ impl<'a> Options<'a> {
     }
 
     /// The value of an option, if it is given.
-    pub(super) fn get(&self, key: &str) -> Option<&'a str> {
+    pub(crate) fn get(&self, key: &str) -> Option<&'a str> {
         self.rest.iter().find(|(there, _)| *there == key).map(|(_, value)| *value)
     }
 
@@ -392,7 +392,7 @@ impl<'a> Options<'a> {
     ///
     /// # Errors
     /// It is empty.
-    pub(super) fn text(&self, key: &str) -> Result<Option<&'a str>, String> {
+    pub(crate) fn text(&self, key: &str) -> Result<Option<&'a str>, String> {
         match self.get(key) {
             Some("") => Err(format!("{}: {key} needs a value", self.kind)),
             other => Ok(other),

@@ -34,7 +34,7 @@ use std::time::SystemTime;
 use fairlift_core::{Errno, Flags, Limits, Op, Outcome, Sector};
 use vm_memory::VolatileSlice;
 
-pub(crate) use backing::Sharing;
+pub(crate) use backing::{Options, Sharing};
 pub(crate) use file::File;
 use lane::{Address, Lane, Tell};
 use mem::Mem;

@@ -7,6 +7,7 @@
 //! docs/cluster.md says what holds.
 
 mod directory;
+mod rados;
 
 use std::fmt;
 use std::io;
@@ -14,6 +15,8 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use directory::Directory;
+use rados::Rados;
+pub use rados::RadosAt;
 
 /// Where gateways leave their reports for one another.
 pub(crate) trait Carrier: Send {
@@ -37,13 +40,8 @@ pub struct Shares {
 pub enum Place {
     /// A directory that all gateways see, with a file for each.
     Directory(PathBuf),
-    /// A Ceph pool, with an object for each gateway whose name begins so.
-    Rados {
-        /// The pool.
-        pool: String,
-        /// The beginning of the objects' names.
-        prefix: String,
-    },
+    /// An object of a Ceph pool, with a key for each.
+    Rados(RadosAt),
 }
 
 /// The longest name of a gateway. Chosen: a host name is no longer.
@@ -80,15 +78,10 @@ impl FromStr for Place {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || format!("takes dir:PATH or rados:POOL/PREFIX, not {text:?}");
+        let wrong = || format!("takes dir:PATH or rados:POOL/OBJECT, not {text:?}");
         match text.split_once(':') {
             Some(("dir", path)) if !path.is_empty() => Ok(Self::Directory(path.into())),
-            Some(("rados", at)) => match at.split_once('/') {
-                Some((pool, prefix)) if !pool.is_empty() && !prefix.is_empty() => {
-                    Ok(Self::Rados { pool: pool.into(), prefix: prefix.into() })
-                }
-                _ => Err(wrong()),
-            },
+            Some(("rados", at)) => Ok(Self::Rados(at.parse()?)),
             _ => Err(wrong()),
         }
     }
@@ -98,7 +91,7 @@ impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Directory(path) => write!(f, "dir:{}", path.display()),
-            Self::Rados { pool, prefix } => write!(f, "rados:{pool}/{prefix}"),
+            Self::Rados(at) => at.fmt(f),
         }
     }
 }
@@ -111,7 +104,7 @@ impl Place {
     pub(crate) fn open(&self) -> io::Result<Box<dyn Carrier>> {
         match self {
             Self::Directory(path) => Ok(Box::new(Directory::open(path)?)),
-            Self::Rados { .. } => Err(io::Error::new(io::ErrorKind::Unsupported, "rados: is not built yet; use dir:")),
+            Self::Rados(at) => Ok(Box::new(Rados::open(at)?)),
         }
     }
 }
@@ -125,9 +118,9 @@ mod tests {
         for text in ["dir:/srv/pool", "rados:vms/fairlift.shares"] {
             assert_eq!(text.parse::<Place>().unwrap().to_string(), text);
         }
-        for text in ["", "dir:", "/srv/pool", "rados:vms", "rados:/shares", "rados:vms/"] {
+        for text in ["", "dir:", "/srv/pool", "ceph:vms/shares"] {
             let why = text.parse::<Place>().unwrap_err();
-            assert!(why.starts_with("takes dir:PATH or rados:POOL/PREFIX, not"), "{why}");
+            assert!(why.starts_with("takes dir:PATH or rados:POOL/OBJECT, not"), "{why}");
         }
     }
 

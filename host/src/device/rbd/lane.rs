@@ -9,8 +9,8 @@ use std::sync::atomic::Ordering;
 use fairlift_core::queue::Segment;
 use fairlift_core::{Errno, Flags, Instant, Op, Outcome, Tag};
 
-use super::api::{Handle, THICK};
-use super::{Rbd, done, pack, unpack};
+use super::{Rbd, pack, unpack};
+use crate::ceph::{Handle, THICK, done};
 use crate::device::gather::Gather;
 use crate::device::lane::{Address, Completed, Io, Lane, Request};
 use crate::kernel::ring::Source;
@@ -47,7 +47,7 @@ struct Aio {
 }
 
 impl Aio {
-    /// How it ended (rbd.5), by what librbd says and the image's size afterwards.
+    /// How it ended (rbd.4), by what librbd says and the image's size afterwards.
     fn outcome(&self, result: isize, size: u64) -> Outcome {
         match result {
             ..0 => Outcome::Failed(Errno(-result as i32)),

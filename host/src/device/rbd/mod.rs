@@ -10,24 +10,20 @@
 //!        within `timeout` it ends itself (`rados_osd_op_timeout`), for nobody else can take the memory back.
 //! rbd.3  All images of a pool are one disk unless the config says otherwise: the cluster is the device, and weights count among
 //!        all tenants of this gateway.
-//! rbd.4  Images of one cluster and user share one connection to it, which has threads and sockets of its own.
-//! rbd.5  librbd cuts what reaches beyond the end of an image that was made smaller, and says that it is done. So what has ended is held
+//! rbd.4  librbd cuts what reaches beyond the end of an image that was made smaller, and says that it is done. So what has ended is held
 //!        against the image's size of that time: a request that does not lie within it fails, and no client is told that stale
 //!        memory was read, or that what was not written was.
-//! rbd.6  librados has two threads by default, which hand each request to each other. Where processors are few that is what most of them
-//!        is spent on: there it has one (docs/remote.md).
 
-mod api;
 mod lane;
 pub(super) mod words;
 
-use std::ffi::{CString, c_int, c_void};
+use std::ffi::c_void;
 use std::io;
 use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::ptr::null_mut;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, LazyLock, Weak};
 
 use fairlift_core::{ContextId, Errno, Limits, Sector, Tag};
 
@@ -35,12 +31,8 @@ use super::lane::{Address, Lane};
 use super::mail::Mail;
 use super::{Device, Facts, Run, home};
 use crate::Error;
-use crate::sync::{Mutex, lock};
-use api::{Api, EVENT_TYPE_EVENTFD, Handle};
+use crate::ceph::{Api, EVENT_TYPE_EVENTFD, Handle, Pool, done, says, text};
 use lane::OnRbd;
-
-/// With so many processors or fewer librados has one thread (rbd.6).
-const FEW: usize = 4;
 
 /// The largest request. Chosen: eight objects of the usual 4 MiB.
 const REQUEST_MAX: u64 = 32 << 20;
@@ -56,12 +48,6 @@ pub(crate) struct Rbd {
     event: OwnedFd,
     /// What has ended of a worker's requests and was seen by another.
     mail: Mail<Vec<(Tag, isize)>>,
-}
-
-/// A pool, opened.
-struct Pool {
-    handle: Handle,
-    cluster: Arc<Cluster>,
 }
 
 /// An image, opened.
@@ -90,147 +76,21 @@ impl Drop for Image {
     }
 }
 
-impl Drop for Pool {
-    fn drop(&mut self) {
-        // SAFETY: the pool is open, and its image is closed.
-        unsafe { (self.cluster.api.rados_ioctx_destroy)(self.handle) };
-    }
-}
-
-/// A connection to a cluster (rbd.4).
-struct Cluster {
-    api: &'static Api,
-    handle: Handle,
-}
-
-// SAFETY: librados' clusters may be used by several threads at once.
-unsafe impl Send for Cluster {}
-// SAFETY: as above.
-unsafe impl Sync for Cluster {}
-
-impl Drop for Cluster {
-    fn drop(&mut self) {
-        // SAFETY: the handle was made, and all pools of it are closed.
-        unsafe { (self.api.rados_shutdown)(self.handle) };
-    }
-}
-
-/// By configuration, user and time limit.
-type Key = (Option<PathBuf>, Option<String>, u64);
-type Clusters = Vec<(Key, Weak<Cluster>)>;
-
-static CLUSTERS: LazyLock<Mutex<Clusters>> = LazyLock::new(|| Mutex::new(Vec::new()));
-
-fn text(text: &str) -> Result<CString, String> {
-    CString::new(text).map_err(|_| format!("{text:?}: a name has no NUL character"))
-}
-
-/// Whether one of their calls succeeded, and else why not.
-fn done(result: c_int) -> Result<(), Errno> {
-    if result < 0 { Err(Errno(-result)) } else { Ok(()) }
-}
-
-fn says(errno: Errno) -> String {
-    io::Error::from_raw_os_error(errno.0).to_string()
-}
-
-impl Cluster {
-    /// The cluster of an image, connected.
-    fn get(api: &'static Api, rbd: &words::Rbd) -> Result<Arc<Self>, String> {
-        let key = (rbd.conf.clone(), rbd.user.clone(), rbd.timeout.as_nanos());
-        // Held while it connects: two images of one cluster wait for each other.
-        let mut all = lock(&CLUSTERS);
-        all.retain(|(_, cluster)| cluster.strong_count() > 0);
-        if let Some(there) = all.iter().find(|(there, _)| *there == key).and_then(|(_, cluster)| cluster.upgrade()) {
-            return Ok(there);
-        }
-        let user = rbd.user.as_deref().map(text).transpose()?;
-        let mut handle = null_mut();
-        // SAFETY: the strings live during the call, which makes a handle.
-        let made = unsafe {
-            (api.rados_create)(&raw mut handle, user.as_ref().map_or(std::ptr::null(), |user| user.as_ptr()))
-        };
-        done(made).map_err(|errno| format!("librados: {}", says(errno)))?;
-        let cluster = Self { api, handle };
-        let conf = rbd.conf.as_ref().map(|path| text(&path.to_string_lossy())).transpose()?;
-        // SAFETY: as above; without a path it looks at the usual places.
-        let read =
-            unsafe { (api.rados_conf_read_file)(handle, conf.as_ref().map_or(std::ptr::null(), |conf| conf.as_ptr())) };
-        done(read).map_err(|errno| {
-            let path = rbd.conf.as_deref().unwrap_or(Path::new("/etc/ceph/ceph.conf")).display();
-            format!("the configuration of Ceph, {path}: {}", says(errno))
-        })?;
-        let seconds = rbd.timeout.as_millis().div_ceil(1000).to_string();
-        // rbd.2; and the monitors are waited for as long.
-        for (key, value) in
-            [("rados_osd_op_timeout", &*seconds), ("rados_mon_op_timeout", &*seconds), ("client_mount_timeout", "10")]
-        {
-            let (key, value) = (text(key)?, text(value)?);
-            // SAFETY: as above.
-            unsafe { (api.rados_conf_set)(handle, key.as_ptr(), value.as_ptr()) };
-        }
-        cluster.be_frugal()?;
-        // SAFETY: the handle was made above.
-        done(unsafe { (api.rados_connect)(handle) }).map_err(|errno| match errno.0 {
-            libc::ETIMEDOUT => "no monitor of the cluster answers, or they have no quorum".into(),
-            libc::EACCES | libc::EPERM | libc::EOPNOTSUPP | libc::ENOENT => {
-                let user = rbd.user.as_deref().unwrap_or("admin");
-                format!("the cluster does not let client.{user} in, or its keyring is not found: {}", says(errno))
-            }
-            _ => format!("the cluster cannot be reached: {}", says(errno)),
-        })?;
-        let cluster = Arc::new(cluster);
-        all.push((key, Arc::downgrade(&cluster)));
-        Ok(cluster)
-    }
-}
-
-impl Cluster {
-    /// Asks for fewer threads where there are few processors, unless the configuration has asked for another number (rbd.6).
-    fn be_frugal(&self) -> Result<(), String> {
-        if std::thread::available_parallelism().is_ok_and(|cpus| cpus.get() > FEW) {
-            return Ok(());
-        }
-        let (key, one, mut is) = (text("librados_thread_count")?, text("1")?, [0; 8]);
-        // SAFETY: the handle was made by `rados_create`; the value is written into as many bytes as there are.
-        if unsafe { (self.api.rados_conf_get)(self.handle, key.as_ptr(), is.as_mut_ptr().cast(), is.len()) } >= 0
-            && is.starts_with(b"2\0")
-        {
-            // SAFETY: the strings live during the call.
-            unsafe { (self.api.rados_conf_set)(self.handle, key.as_ptr(), one.as_ptr()) };
-        }
-        Ok(())
-    }
-}
-
 impl Rbd {
     pub(crate) fn open(rbd: &words::Rbd, read_only: bool) -> Result<Self, Error> {
         Self::open_image(rbd, read_only).map_err(|why| Error::Backing { what: rbd.name.clone(), why })
     }
 
     fn open_image(rbd: &words::Rbd, read_only: bool) -> Result<Self, String> {
-        let api = Api::get()?;
-        let cluster = Cluster::get(api, rbd)?;
-        let (pool_name, image_name) = (text(&rbd.pool)?, text(&rbd.image)?);
-        let (namespace, snapshot) = (rbd.namespace.as_deref().map(text), rbd.snapshot.as_deref().map(text));
-        let (namespace, snapshot) = (namespace.transpose()?, snapshot.transpose()?);
-        let mut handle = null_mut();
-        // SAFETY: the cluster is connected; the strings live during the call.
-        let opened = unsafe { (api.rados_ioctx_create)(cluster.handle, pool_name.as_ptr(), &raw mut handle) };
-        done(opened).map_err(|errno| match errno.0 {
-            libc::ENOENT => format!("the cluster has no pool \"{}\"", rbd.pool),
-            _ => format!("pool \"{}\": {}", rbd.pool, says(errno)),
-        })?;
-        let pool = Pool { handle, cluster };
-        if let Some(namespace) = &namespace {
-            // SAFETY: as above.
-            unsafe { (api.rados_ioctx_set_namespace)(pool.handle, namespace.as_ptr()) };
-        }
+        let pool = Pool::open(&rbd.login, &rbd.pool, rbd.namespace.as_deref())?;
+        let (api, mut handle) = (pool.api(), null_mut());
+        let image_name = text(&rbd.image)?;
+        let snapshot = rbd.snapshot.as_deref().map(text).transpose()?;
         let read_only = read_only || snapshot.is_some();
         let open = if read_only { api.rbd_open_read_only } else { api.rbd_open };
         let snapshot = snapshot.as_ref().map_or(std::ptr::null(), |snapshot| snapshot.as_ptr());
         // SAFETY: as above.
-        let opened = unsafe { open(pool.handle, image_name.as_ptr(), &raw mut handle, snapshot) };
+        let opened = unsafe { open(pool.handle(), image_name.as_ptr(), &raw mut handle, snapshot) };
         done(opened).map_err(|errno| match errno.0 {
             libc::ENOENT => format!("pool \"{}\" has no such image, or the image no such snapshot", rbd.pool),
             _ => says(errno),

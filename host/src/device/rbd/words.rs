@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use fairlift_core::Duration;
 use fairlift_core::time::secs;
-use fairlift_core::units::parse_time;
 
 use crate::Error;
+use crate::ceph::Login;
 use crate::device::backing::{About, BackingKind, Options, Outside, Sharing, Words};
 use crate::device::roots::Roots;
 use crate::device::{Backing, Device};
@@ -28,12 +28,8 @@ pub struct Rbd {
     pub image: String,
     /// A snapshot of it, which cannot be written.
     pub snapshot: Option<String>,
-    /// The user, without `client.`; `None`: `admin`.
-    pub user: Option<String>,
-    /// Ceph's configuration; `None`: where Ceph looks for it.
-    pub conf: Option<PathBuf>,
-    /// How long the cluster may take for a request.
-    pub timeout: Duration,
+    /// How the cluster is reached.
+    pub login: Login,
 }
 
 pub(in crate::device) const WORDS: Words = Words {
@@ -45,24 +41,15 @@ pub(in crate::device) const WORDS: Words = Words {
 
 impl BackingKind for Rbd {
     fn about(&self) -> About<'_> {
-        let mut written = self.name.clone();
-        if let Some(user) = &self.user {
-            written += &format!(",user={user}");
-        }
-        if let Some(conf) = &self.conf {
-            written += &format!(",conf={}", conf.display());
-        }
+        let mut written = self.name.clone() + &self.login.written(TIMEOUT);
         if let Some(namespace) = self.namespace.as_ref().filter(|_| self.name.matches('/').count() == 1) {
             written += &format!(",namespace={namespace}");
-        }
-        if self.timeout != TIMEOUT {
-            written += &format!(",timeout={}ms", self.timeout.as_millis());
         }
         About { written, outlives: true, ..About::new(self.name.clone(), self.image.as_str()) }
     }
 
     fn paths(&mut self) -> Vec<&mut PathBuf> {
-        self.conf.iter_mut().collect()
+        self.login.conf.iter_mut().collect()
     }
 
     fn sharing(&self, _disk: Option<usize>) -> Sharing {
@@ -88,19 +75,14 @@ fn parse(text: &str, _: &Outside) -> Result<Backing, String> {
     if [Some(pool), namespace, Some(image), snapshot].iter().flatten().any(|name| name.is_empty()) {
         return Err(format!("rbd: \"{place}\" has an empty name: {FORM}"));
     }
-    let user = options.text("user")?;
     Ok(Rbd {
         name: format!("rbd:{place}"),
         pool: pool.into(),
         namespace: options.text("namespace")?.or(namespace).map(str::to_owned),
         image: image.into(),
         snapshot: snapshot.map(str::to_owned),
-        user: user.map(|user| user.strip_prefix("client.").unwrap_or(user).into()),
-        conf: options.text("conf")?.map(PathBuf::from),
-        timeout: options
-            .get("timeout")
-            .map_or(Ok(TIMEOUT), parse_time)
-            .map_err(|why| format!("rbd: timeout: {why}"))?,
+        login: Login::new(options.text("user")?, options.text("conf")?, options.get("timeout"), TIMEOUT)
+            .map_err(|why| format!("rbd: {why}"))?,
     }
     .into())
 }
@@ -121,10 +103,10 @@ mod tests {
     fn an_image_is_named_as_ceph_names_it() {
         let plain = rbd("vms/alice");
         assert_eq!((plain.name.as_str(), plain.pool.as_str(), plain.image.as_str()), ("rbd:vms/alice", "vms", "alice"));
-        assert_eq!((plain.namespace, plain.snapshot, plain.user, plain.conf), (None, None, None, None));
+        assert_eq!((plain.namespace, plain.snapshot, plain.login.user, plain.login.conf), (None, None, None, None));
         let odd = rbd("vms/tenant/alice@monday,user=client.gateway,conf=/etc/c.conf,timeout=5s");
         assert_eq!((odd.namespace.as_deref(), odd.snapshot.as_deref()), (Some("tenant"), Some("monday")));
-        assert_eq!((odd.user.as_deref(), odd.timeout), (Some("gateway"), secs(5)));
+        assert_eq!((odd.login.user.as_deref(), odd.login.timeout), (Some("gateway"), secs(5)));
         for text in ["vms/alice", "vms/t/alice@s,user=g,conf=/c,timeout=5s", "vms/alice,namespace=t"] {
             assert_eq!(rbd(rbd(text).about().written.strip_prefix("rbd:").unwrap()), rbd(text), "{text}");
         }

@@ -1,25 +1,25 @@
-//! The functions of librados and librbd that are used, found when the first image is opened: one program runs with and
+//! The functions of librados and librbd that are used, found when the first pool is opened: one program runs with and
 //! without Ceph.
 
-use std::ffi::{c_char, c_int, c_void};
+use std::ffi::{c_char, c_int, c_uchar, c_void};
 use std::sync::OnceLock;
 
 use libloading::Library;
 
 /// A cluster, a pool, an image or a completion: theirs, and opaque.
-pub(super) type Handle = *mut c_void;
+pub(crate) type Handle = *mut c_void;
 
 /// The kind of notification that is an eventfd.
-pub(super) const EVENT_TYPE_EVENTFD: c_int = 2;
+pub(crate) const EVENT_TYPE_EVENTFD: c_int = 2;
 /// Of a write of zeroes: allocate them.
-pub(super) const THICK: c_int = 1;
+pub(crate) const THICK: c_int = 1;
 
 macro_rules! api {
     ($($name:ident($($argument:ty),*) $(-> $result:ty)?;)+) => {
         /// Functions, by their names there.
         #[allow(clippy::struct_field_names)]
-        pub(super) struct Api {
-            $(pub(super) $name: unsafe extern "C" fn($($argument),*) $(-> $result)?,)+
+        pub(crate) struct Api {
+            $(pub(crate) $name: unsafe extern "C" fn($($argument),*) $(-> $result)?,)+
             /// It stays loaded.
             _library: Library,
         }
@@ -54,6 +54,16 @@ api! {
     rados_ioctx_create(Handle, *const c_char, *mut Handle) -> c_int;
     rados_ioctx_set_namespace(Handle, *const c_char);
     rados_ioctx_destroy(Handle);
+    rados_create_write_op() -> Handle;
+    rados_write_op_omap_set2(Handle, *const *const c_char, *const *const c_char, *const usize, *const usize, usize);
+    rados_write_op_operate(Handle, Handle, *const c_char, *mut libc::time_t, c_int) -> c_int;
+    rados_release_write_op(Handle);
+    rados_create_read_op() -> Handle;
+    rados_read_op_omap_get_vals2(Handle, *const c_char, *const c_char, u64, *mut Handle, *mut c_uchar, *mut c_int);
+    rados_read_op_operate(Handle, Handle, *const c_char, c_int) -> c_int;
+    rados_release_read_op(Handle);
+    rados_omap_get_next2(Handle, *mut *mut c_char, *mut *mut c_char, *mut usize, *mut usize) -> c_int;
+    rados_omap_get_end(Handle);
     rbd_open(Handle, *const c_char, *mut Handle, *const c_char) -> c_int;
     rbd_open_read_only(Handle, *const c_char, *mut Handle, *const c_char) -> c_int;
     rbd_close(Handle) -> c_int;
@@ -80,13 +90,13 @@ impl Api {
     ///
     /// # Errors
     /// Ceph's libraries are not here, or are too old.
-    pub(super) fn get() -> Result<&'static Self, String> {
+    pub(crate) fn get() -> Result<&'static Self, String> {
         static API: OnceLock<Result<Api, String>> = OnceLock::new();
         API.get_or_init(Self::load).as_ref().map_err(Clone::clone)
     }
 
     /// The version of librbd.
-    pub(super) fn version(&self) -> String {
+    pub(crate) fn version(&self) -> String {
         let (mut major, mut minor, mut extra) = (0, 0, 0);
         // SAFETY: it writes three numbers.
         unsafe { (self.rbd_version)(&raw mut major, &raw mut minor, &raw mut extra) };
