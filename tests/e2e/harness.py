@@ -40,6 +40,7 @@ import re
 import shutil
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import tempfile
@@ -124,7 +125,7 @@ def hung_up():
     """The server closes the connection within the block."""
     try:
         yield
-    except (nbdclient.Closed, ConnectionError):
+    except (nbdclient.Closed, ConnectionError, ssl.SSLEOFError):
         return
     raise AssertionError("wanted the server to close the connection, but it did not")
 

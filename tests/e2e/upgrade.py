@@ -24,12 +24,13 @@ BLOCK = 4096
 class Load(threading.Thread):
     """Reads, writes and flushes, 32 at once, of one region, and knows what is in each block."""
 
-    def __init__(self, address, export, first, blocks, **options):
+    def __init__(self, address, export, first, blocks, begins=None, **options):
         super().__init__(daemon=True)
         self.client = Client(address, export, timeout=30, **options)
-        self.first, self.blocks, self.ends = first, blocks, False
+        self.export, self.first, self.blocks, self.ends = export, first, blocks, False
         self.random = random.Random(f"{SEED}/{first}")
-        self.known = {block: bytes(BLOCK) for block in range(first, first + blocks)}
+        begins = begins or bytes((first + blocks) * BLOCK)
+        self.known = {block: begins[block * BLOCK:(block + 1) * BLOCK] for block in range(first, first + blocks)}
         self.error, self.replies, self.gaps = None, 0, []
         self.start()
 
@@ -88,15 +89,15 @@ class Load(threading.Thread):
         self.ends = True
         self.join(40)
         if self.error or self.is_alive():
-            raise AssertionError(f"load on region {self.first}: {self.error or 'it hangs'}")
+            raise AssertionError(f"load on {self.export}, region {self.first}: {self.error or 'it hangs'}")
 
 
-def load(server, export="a", blocks=512):
+def load(server, export="a", blocks=512, begins=None):
     """Four connections, two over each socket, each in another dialect."""
     kind, place = server.listen[1].split(":", 1)
     host, port = place.rsplit(":", 1)
     dialects = [{"structured": False}, {"extended": True}, {"structured": True}, {"structured": False}]
-    return [Load(server.address if number % 2 else (host, int(port)), export, number * blocks, blocks, **dialect)
+    return [Load(server.address if number % 2 else (host, int(port)), export, number * blocks, blocks, begins, **dialect)
             for number, dialect in enumerate(dialects)]
 
 
@@ -134,7 +135,7 @@ def goes_on(loads, count=50):
     until(lambda: all(one.replies > was + count or one.error for one, was in zip(loads, before)), "the load goes on")
     for one in loads:
         if one.error:
-            raise AssertionError(f"load on region {one.first}: {one.error}")
+            raise AssertionError(f"load on {one.export}, region {one.first}: {one.error}")
 
 
 @test(seconds=240, fairlift_only=True)
@@ -152,6 +153,131 @@ def upgrades_under_load_lose_and_double_nothing(t):
     milliseconds = [1000 * pause for pause in pauses]
     figure(f"upgrade: {UPGRADES} under load, longest pause of a client: median {statistics.median(milliseconds):.0f} ms, "
            f"99th percentile {percentile(milliseconds, 0.99):.0f} ms, most {max(milliseconds):.0f} ms")
+
+
+def shows(client, loads):
+    """A disk has what each client of it knows to be there."""
+    for one in loads:
+        piece = client.read(one.first * BLOCK, one.blocks * BLOCK)
+        for block, wanted in one.known.items():
+            at = (block - one.first) * BLOCK
+            if piece[at:at + BLOCK] != wanted:
+                raise AssertionError(f"block {block} is not as it was written")
+
+
+SIZE = 8 * MIB  # of the disks below
+
+
+@test(seconds=240, fairlift_only=True)
+def disks_whose_state_is_in_memory_go_over_under_load(t):
+    whole = data(SIZE)
+    base = t.image("base.img", SIZE, (0, whole))
+    over = f"overlay:base={base}"
+    backings = {"top": f"{over},top={t.path('a.top')}", "gone": f"{over},ephemeral={t.path('')}", "gone2": f"{over},ephemeral={t.path('')}",
+                "ram": f"mem:{SIZE}", "ram2": f"mem:{SIZE}", "model": f"sim:nvme-plp,size={SIZE}"}
+    listen = [f"unix:{t.path('s0')}", f"tcp:127.0.0.1:{free_port()}"]
+    server = t.server(*(f"{name}={backing}" for name, backing in backings.items()), listen=listen, args=["--workers", "2"])
+    loads = {name: load(server, name, 256, whole if "overlay" in backing else None) for name, backing in backings.items()}
+    every = [one for some in loads.values() for one in some]
+    for _ in range(UPGRADES):
+        goes_on(every, 20)
+        upgrade(server)
+    goes_on(every)
+    for one in every:
+        one.end()
+    equal(server.log().count("connected"), 0, "reconnects")
+    for name, some in loads.items():
+        with server.connect(name) as client:
+            shows(client, some)
+    equal(os.listdir(t.dir).count("a.top"), 1, "the top that has a name")
+    equal(any(name.startswith(".fairlift") for name in os.listdir(t.dir)), False, "whether one without has got one")
+    server.stop()
+    server = t.server(f"top=overlay:top={t.path('a.top')}")
+    with server.connect("top") as client:
+        shows(client, loads["top"])
+    equal(Path(base).read_bytes() == whole, True, "whether the base is as it was")
+
+
+@test(seconds=60, fairlift_only=True)
+def writes_before_an_upgrade_are_durable_by_a_flush_after_it(t):
+    base = t.image("base.img", SIZE, (0, data(SIZE)))
+    server = t.server(f"a=overlay:base={base},top={t.path('a.top')}")
+    with server.connect("a") as client:
+        client.write(MIB, data(BLOCK, 1))
+        client.flush()
+        client.write(2 * MIB, data(BLOCK, 2))
+        client.trim(3 * MIB, MIB)
+        upgrade(server)
+        client.write(5 * MIB, data(BLOCK, 3))
+        client.flush()
+        server.kill()
+    server = t.server(f"a=overlay:top={t.path('a.top')}")
+    with server.connect("a") as client:
+        for at, number in (MIB, 1), (2 * MIB, 2), (5 * MIB, 3):
+            equal(client.read(at, BLOCK), data(BLOCK, number), f"what was written at {at}")
+        equal(client.read(3 * MIB, MIB), bytes(MIB), "what was discarded")
+    server.stop()
+    contains(t.run(BINARY, "overlay", "check", t.path("a.top")), "a.top")
+
+
+@test(seconds=120, fairlift_only=True)
+def a_chain_of_tops_goes_over_and_its_flattening_goes_on(t):
+    # Slow, so that it is not flattened before the upgrade.
+    base = t.image("base.img", SIZE, (0, data(SIZE)))
+    server = t.server(config=f"""
+        [export.a]
+        backing = "overlay:base={base},top={t.path('a.top')}"
+        group = "/a"
+        [group."/a"]
+        max = {{ wbps = 4194304 }}
+        """)
+    wanted = bytearray(data(SIZE))
+    with server.connect("a") as client:
+        for n in range(7):
+            client.write(n * MIB, data(900 * KIB, n))
+            wanted[n * MIB:n * MIB + 900 * KIB] = data(900 * KIB, n)
+            server.control("fork", "a", f"b{n}", *["--ephemeral"] * (n % 2))
+        layers = lambda: t.run(BINARY, "overlay", "info", t.path("a.top")).count(".top.")
+        contains(server.log(), "they are flattened")
+        equal(layers() > 0, True, "whether it is not yet flattened")
+        upgrade(server)
+        equal(client.read(0, SIZE), bytes(wanted), "the disk of eight tops at the new server")
+        with server.connect("b6") as fork, server.connect("b5") as other:
+            equal(fork.read(0, SIZE), bytes(wanted), "a fork that was added by hand")
+            other.write(0, data(BLOCK, 8))
+            upgrade(server)
+            equal(other.read(0, BLOCK), data(BLOCK, 8), "one without a file of its own, at the third server")
+        until(lambda: layers() == 0, "the new server flattens it", 60)
+        client.write(512, data(BLOCK, 9))
+        wanted[512:512 + BLOCK] = data(BLOCK, 9)
+        upgrade(server)
+        equal(client.read(0, SIZE), bytes(wanted), "the disk, flattened")
+        client.disconnect()
+    server.stop()
+
+
+@test(seconds=60, fairlift_only=True)
+def bases_of_all_kinds_go_over(t):
+    t.tool("qemu-img")
+    whole = data(SIZE)
+    t.image("raw.img", SIZE, (0, whole))
+    t.run("qemu-img", "convert", "-f", "raw", "-O", "qcow2", t.path("raw.img"), t.path("image.qcow2"))
+    other = t.server(f"gold=file:{t.path('raw.img')}", read_only=["gold"])
+    tops = {"q": f"qcow2:{t.path('image.qcow2')}", "n": f"nbd+unix:///gold?socket={other.socket}", "e": "export:gold", "p": t.path("raw.img")}
+    server = t.server(f"gold=file:{t.path('raw.img')}", *(f"{name}=overlay:base={base},top={t.path(name)}.top" for name, base in tops.items()),
+                      read_only=["gold"])
+    clients = {name: server.connect(name) for name in tops}
+    for number, client in enumerate(clients.values()):
+        client.write(number * MIB + 512, data(BLOCK, number))
+    upgrade(server)
+    for number, (name, client) in enumerate(clients.items()):
+        wanted = bytearray(whole)
+        wanted[number * MIB + 512:number * MIB + 512 + BLOCK] = data(BLOCK, number)
+        equal(client.read(0, SIZE), bytes(wanted), f"the disk over {tops[name]}")
+        client.disconnect()
+    contains(t.serve_fails(f"b=file:{t.path('raw.img')}", "--listen", f"unix:{t.path('s9')}"), "in use by another server")
+    server.stop()
+    other.stop()
 
 
 @test(seconds=120, fairlift_only=True)
@@ -354,9 +480,12 @@ def counters_and_the_numbers_of_events_go_on(t):
 
 @test(seconds=60, fairlift_only=True)
 def what_cannot_go_over_is_refused_before_and_the_server_goes_on(t):
-    server = t.server("ram=mem:1m")
-    contains(upgrade(server, code=1), 'export "ram"', "this server's memory")
-    server.serves("ram")
+    remote = t.server("ram=mem:1m")
+    server = t.server(f"far=nbd+unix:///ram?socket={remote.socket}")
+    contains(upgrade(server, code=1), 'export "far"', "a flush by other connections")
+    server.serves("far")
+    server.stop()
+    remote.stop()
     image = t.image("image", MIB)
     other = t.server(f"a=file:{image}")
     other.control("set", "group", "/a", "weight=300")
@@ -372,18 +501,28 @@ def what_cannot_go_over_is_refused_before_and_the_server_goes_on(t):
 
 
 @test(seconds=60, fairlift_only=True)
-def a_connection_with_tls_is_in_the_way_while_it_lasts(t):
-    image = t.image("image", MIB)
-    server = t.server(f"disk=file:{image}", args=["--tls", "on", "--tls-certificates", certificates(t)])
+def a_connection_with_tls_has_its_answers_and_is_closed(t):
+    image = t.image("image", 64 * MIB, (0, data(64 * MIB)))
+    # 32 MiB a second: what is asked has not ended when the upgrade begins.
+    server = t.server(config=f"""
+        [export.disk]
+        backing = "file:{image}"
+        group = "/a"
+        [group."/a"]
+        max = {{ rbps = 33554432 }}
+        """, args=["--tls", "on", "--tls-certificates", certificates(t)])
+    with server.connect("disk", tls=client_context(t), timeout=30) as client:
+        contains(upgrade(server, "--dry-run"), "0 connections go over", "1 connection with TLS to be closed", "connect again")
+        client.write(0, data(4096, 1))
+        client.send(*(client.request(READ, n * MIB, MIB) for n in range(40)))
+        client.reply()
+        said = []
+        at_once(lambda: said.append(upgrade(server)), lambda: [client.reply() for _ in range(39)])
+        contains(said[0], "1 connection with TLS to be closed", "serves now")
+        with hung_up():
+            client.read(0, 512)
     with server.connect("disk", tls=client_context(t)) as client:
-        contains(upgrade(server, code=1), "connections with TLS: 1")
-        client.write(0, data(4096))
-        equal(client.read(0, 4096), data(4096), "what the client wrote")
-        client.disconnect()
-    until(lambda: "1 file" in upgrade(server, "--dry-run", code=None), "the client has left")
-    upgrade(server)
-    with server.connect("disk", tls=client_context(t)) as client:
-        equal(client.read(0, 4096), data(4096), "what the new server shows to a client with TLS")
+        equal(client.read(0, 4096), data(4096, 1), "what the new server shows to a client with TLS")
 
 
 @test(seconds=60, fairlift_only=True)
@@ -554,14 +693,15 @@ def old_side(t, server, state):
     listener.listen(8)
     listener.settimeout(30)
     process = t.start(BINARY, "serve", *server.words, f"--take-over={path}", stdout=subprocess.PIPE)
-    for _ in range(2):
+    for _ in range(3):
         sock, _ = listener.accept()
         sock.settimeout(30)
         head = b""
         while not head.endswith(b"\r\n\r\n"):
             head += sock.recv(1)
-        if b"GET /v1/state" in head:
-            body = json.dumps(state).encode()
+        answers = [body for asked, body in ((b"GET /v1/state", state), (b"POST /v1/upgrade", {"added": []})) if asked in head]
+        if answers:
+            body = json.dumps(answers[0]).encode()
             sock.sendall(b'HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nETag: "0"\r\nContent-Length: %d\r\n\r\n' % len(body) + body)
             sock.close()
     sock.sendall(b"HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: fairlift-hand-over\r\n\r\n")

@@ -14,25 +14,19 @@ use crate::disk::{Disk, Registered};
 use crate::export::Export;
 
 /// The devices opened so far, each once.
-pub(crate) struct Devices<'a> {
+pub(crate) struct Devices {
     roots: Roots,
-    open: Opens<'a>,
+    open: OpenBacking,
     shared: HashMap<Sharing, Arc<dyn Device>>,
 }
-
-/// Opens a backing.
-type Opens<'a> = Box<dyn FnMut(&Backing, bool, &Roots) -> Result<Arc<dyn Device>, Error> + 'a>;
 
 /// [`Backing::open`] to serve it, [`Backing::try_open`] to see whether it could be served.
 pub(crate) type OpenBacking = fn(&Backing, bool, &Roots) -> Result<Arc<dyn Device>, Error>;
 
-impl<'a> Devices<'a> {
+impl Devices {
     /// None so far; the files of all lie in the roots. `open` is [`Backing::open`] or the like.
-    pub(crate) fn new(
-        roots: Roots,
-        open: impl FnMut(&Backing, bool, &Roots) -> Result<Arc<dyn Device>, Error> + 'a,
-    ) -> Self {
-        Self { roots, open: Box::new(open), shared: HashMap::new() }
+    pub(crate) fn new(roots: Roots, open: OpenBacking) -> Self {
+        Self { roots, open, shared: HashMap::new() }
     }
 
     /// Opens the backing of an export, if no other export that shares it has.
@@ -44,6 +38,7 @@ impl<'a> Devices<'a> {
         }
         // A backing that any of its exports may write is opened for writing.
         let read_only = export.read_only && !written.has(export);
+        self.roots.opens(&export.name);
         let device = (self.open)(&resolved(export, written.exports)?, read_only, &self.roots)?;
         if sharing != Sharing::Nothing {
             self.shared.insert(sharing, Arc::clone(&device));

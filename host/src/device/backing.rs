@@ -9,7 +9,6 @@ use std::sync::Arc;
 
 use fairlift_core::suggestion;
 
-use super::handed::HandedFiles;
 use super::roots::Roots;
 use super::{Backing, Device, Factory, LoadCertificates};
 use crate::Error;
@@ -105,7 +104,7 @@ pub(crate) trait BackingKind {
         Ok(None)
     }
 
-    /// Opens it, a file in the roots.
+    /// Opens it, a file in the roots; where another server hands files over, by those (given.1).
     fn open(&self, read_only: bool, roots: &Roots) -> Result<Arc<dyn Device>, Error>;
 
     /// Opens it for others to lie over.
@@ -116,12 +115,6 @@ pub(crate) trait BackingKind {
     /// Opens it to see whether it can be opened, and what it is: nothing of it is changed, and nothing is made.
     fn try_open(&self, read_only: bool, roots: &Roots) -> Result<Arc<dyn Device>, Error> {
         self.open(read_only, roots)
-    }
-
-    /// Takes it over from a server that serves it, by the files which that hands over.
-    fn take_over(&self, _read_only: bool, _roots: &Roots, _files: &mut HandedFiles) -> Result<Arc<dyn Device>, Error> {
-        let why = "cannot be taken over from a running server yet".into();
-        Err(Error::Backing { what: self.about().name, why })
     }
 }
 
@@ -329,16 +322,6 @@ impl Backing {
     /// Opens it, a file in the roots.
     pub(crate) fn open(&self, read_only: bool, roots: &Roots) -> Result<Arc<dyn Device>, Error> {
         self.kind().open(read_only, roots)
-    }
-
-    /// Takes it over from a server that serves it, by the files which that hands over.
-    pub(crate) fn take_over(
-        &self,
-        read_only: bool,
-        roots: &Roots,
-        files: &mut HandedFiles,
-    ) -> Result<Arc<dyn Device>, Error> {
-        self.kind().take_over(read_only, roots, files)
     }
 
     /// Opens it for others to lie over.

@@ -49,7 +49,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::fs;
 use std::io;
-use std::os::fd::{AsFd as _, AsRawFd, BorrowedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -60,6 +60,7 @@ use fairlift_core::{Errno, Flags, Limits, Op, Outcome, Sector};
 use vm_memory::VolatileSlice;
 
 use super::backing::NowBase;
+use super::handed::OpenFile;
 use super::lane::{Address, AtOnce, Lane, Tell};
 use super::roots::{RootedPath, Roots};
 use super::{Device, Facts, Fault, Inline, Run};
@@ -137,22 +138,24 @@ impl File {
         let path = place.path;
         let fail = |why: String| Error::Backing { what: format!("file:{}", path.display()), why };
         let kind = kind(place).map_err(fail)?;
+        if let Some(file) = place.handed(access.direct != words::Direct::Off, read_only).map_err(fail)? {
+            return Self::adopt(path, kind, file, access, read_only);
+        }
         let opened = open::open(place, kind, access, read_only).map_err(fail)?;
         lock(&opened.file, opened.read_only).map_err(fail)?; // file.3
         Self::of(path, kind, opened)
     }
 
-    /// One that another server has open, and hands over with its lock (file.10).
-    pub(crate) fn adopt(
-        place: &RootedPath<'_>,
-        file: fs::File,
-        access: FileAccess,
-        read_only: bool,
-    ) -> Result<Self, Error> {
-        let fail = |why: String| Error::Backing { what: format!("file:{}", place.path.display()), why };
-        let kind = kind(place).map_err(fail)?;
-        let opened = open::adopt(file, kind, access, (place.path, read_only)).map_err(fail)?;
-        Self::of(place.path, kind, opened)
+    /// A regular file without a name that another server has open, and hands over with its lock (file.10).
+    pub(crate) fn unnamed(path: &Path, file: fs::File, access: FileAccess, read_only: bool) -> Result<Self, Error> {
+        Self::adopt(path, FileKind::Regular, file, access, read_only)
+    }
+
+    /// file.10
+    fn adopt(path: &Path, kind: FileKind, file: fs::File, access: FileAccess, read_only: bool) -> Result<Self, Error> {
+        let fail = |why: String| Error::Backing { what: format!("file:{}", path.display()), why };
+        let opened = open::adopt(file, kind, access, (path, read_only)).map_err(fail)?;
+        Self::of(path, kind, opened)
     }
 
     fn of(path: &Path, kind: FileKind, opened: Opened) -> Result<Self, Error> {
@@ -333,6 +336,12 @@ impl File {
     }
 }
 
+impl AsFd for File {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
 impl Device for File {
     fn facts(&self) -> Facts {
         let plain = Facts::plain(self.size.load(Ordering::Relaxed));
@@ -362,8 +371,8 @@ impl Device for File {
         self.foreign.as_deref()
     }
 
-    fn hand_over(&self) -> Result<Vec<BorrowedFd<'_>>, String> {
-        Ok(vec![self.file.as_fd()])
+    fn hand_over(self: Arc<Self>) -> Result<Vec<OpenFile>, String> {
+        Ok(vec![self])
     }
 
     fn has_gone_over(&self) -> bool {

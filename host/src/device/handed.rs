@@ -1,33 +1,84 @@
 //! Files of backings that a server has handed over, with their locks: a lock is the open file's, so it is never free.
+//!
+//! given.1  A backing that is opened by a server that takes over gets the open files of the one before, wherever it opens a file: its own, and those
+//!          that it lies over. A file that was not handed over is refused, for another server may have it.
+//! given.2  A file with a name is found by what its path leads to; one without a name (an ephemeral top, RAM) by the export that had it.
 
+use std::collections::HashSet;
 use std::fs::File;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
+use std::sync::Arc;
+
+use rustix::fs::OFlags;
 
 use super::Sharing;
 
+/// A file that a backing has open. It is lent, not copied: a copy that is closed would take the process lock with it.
+pub(crate) type OpenFile = Arc<dyn AsFd + Send + Sync>;
+
 /// Files that another server has open.
 #[derive(Default)]
-pub(crate) struct HandedFiles(Vec<(Sharing, File)>);
+pub(crate) struct HandedFiles {
+    all: Vec<HandedFile>,
+    /// The export of which a backing is being opened.
+    export: String,
+    taken: HashSet<Sharing>,
+}
+
+struct HandedFile {
+    /// The first export that has it.
+    export: String,
+    is: Sharing,
+    has_name: bool,
+    flags: OFlags,
+    file: File,
+}
 
 impl HandedFiles {
-    /// These.
+    /// A file of an export's backing.
     ///
     /// # Errors
-    /// One of them cannot be looked at.
-    pub(crate) fn new(files: impl IntoIterator<Item = File>) -> std::io::Result<Self> {
-        let named = |file: File| Ok((of(&file.metadata()?), file));
-        files.into_iter().map(named).collect::<std::io::Result<_>>().map(Self)
+    /// It cannot be looked at.
+    pub(crate) fn add(&mut self, export: &str, file: OwnedFd) -> std::io::Result<()> {
+        let file = File::from(file);
+        let metadata = file.metadata()?;
+        let has_name = metadata.nlink() > 0;
+        let flags = rustix::fs::fcntl_getfl(&file)?;
+        self.all.push(HandedFile { export: export.to_owned(), is: of(&metadata), has_name, flags, file });
+        Ok(())
     }
 
-    /// The one that a path leads to, whatever it is called there.
-    pub(crate) fn take(&mut self, path: &std::fs::Metadata) -> Option<File> {
-        let at = self.0.iter().position(|(sharing, _)| *sharing == of(path))?;
-        Some(self.0.swap_remove(at).1)
+    /// From now on backings of this export are opened.
+    pub(crate) fn opens(&mut self, export: &str) {
+        export.clone_into(&mut self.export);
     }
 
-    /// How many nobody has taken.
+    /// The one that a path leads to, whatever it is called there. A server may have it open more than once: for reading and for writing, past the page
+    /// cache and through it. It is the one that is most like what is asked for.
+    pub(crate) fn take(&mut self, path: &std::fs::Metadata, direct: bool, read_only: bool) -> Option<File> {
+        let is = of(path);
+        let likeness = |one: &HandedFile| {
+            let is_read_only = one.flags & OFlags::RWMODE == OFlags::RDONLY;
+            let is_direct = one.flags.contains(OFlags::DIRECT);
+            (is_read_only == read_only, is_direct == direct)
+        };
+        let there = self.all.iter().enumerate().filter(|(_, one)| one.is == is);
+        // Of those that are alike the first.
+        let (at, _) = there.rev().max_by_key(|(_, one)| likeness(one))?;
+        self.taken.insert(is);
+        Some(self.all.remove(at).file)
+    }
+
+    /// The one without a name that the export has, which is being opened.
+    pub(crate) fn take_unnamed(&mut self) -> Option<File> {
+        let at = self.all.iter().position(|one| !one.has_name && one.export == self.export)?;
+        Some(self.all.remove(at).file)
+    }
+
+    /// How many nobody has taken, but for those that another server had open more than once.
     pub(crate) fn left(&self) -> usize {
-        self.0.len()
+        self.all.iter().filter(|one| !self.taken.contains(&one.is)).count()
     }
 }
 

@@ -3,16 +3,23 @@
 //! ram.1  What was never written, or was discarded, reads as zeroes and takes no memory.
 //! ram.2  A read sees each sector as it was before or after any write, never half: a chunk is read and written under its
 //!        own lock. Requests to different chunks meet nobody.
+//! ram.3  The bytes lie in a file without a name and a disk (memfd), mapped whole. So another server goes on with them: it is given the file.
+//!        Where something is allocated the file knows; the new server asks it once nothing is written any more.
 
+use std::fs::File;
 use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use fairlift_core::units::{parse_capacity, show_size};
 use fairlift_core::{Flags, Outcome};
 
-use vm_memory::VolatileSlice;
+use fairlift_core::record::Record;
+use rustix::fs::{FallocateFlags, MemfdFlags, SeekFrom, fallocate, ftruncate, memfd_create, seek};
+use vm_memory::{FileOffset, MmapRegion, VolatileMemory as _, VolatileSlice};
 
 use super::backing::{About, BackingKind, Options, Words};
+use super::handed::OpenFile;
 use super::lane::{Address, AtOnce, Lane};
 use super::roots::Roots;
 use super::{Device, Facts, Inline, Run};
@@ -26,7 +33,8 @@ const CHUNK: usize = 64 << 10;
 /// The chunks of a table, which is made when one of them is first written. Chosen: a disk of 64 TiB that holds nothing costs 4 MB.
 const TABLE: usize = 4096;
 
-type Chunk = Option<Box<[u8]>>;
+/// Whether something of a chunk was written (ram.1).
+type Chunk = bool;
 type Table = Box<[RwLock<Chunk>]>;
 
 /// RAM, allocated where something is written.
@@ -49,20 +57,65 @@ impl BackingKind for Ram {
         About { name: "mem".into(), shown, size: Some(self.size), ..About::new(format!("mem:{}", self.size), "ram") }
     }
 
-    fn open(&self, _read_only: bool, _roots: &Roots) -> Result<Arc<dyn Device>, Error> {
-        Ok(Arc::new(Mem::new(self.size)))
+    fn open(&self, _read_only: bool, roots: &Roots) -> Result<Arc<dyn Device>, Error> {
+        let fail = |why: String| Error::Backing { what: self.about().name, why };
+        let mem = match roots.unnamed().map_err(fail)? {
+            Some(file) => Mem::adopt(file, self.size),
+            None => Mem::new(self.size),
+        };
+        Ok(Arc::new(mem.map_err(|error| fail(error.to_string()))?))
     }
 }
 
 pub(crate) struct Mem {
     size: u64,
+    map: MmapRegion,
+    file: Arc<File>,
     tables: Box<[OnceLock<Table>]>,
 }
 
 impl Mem {
-    pub(crate) fn new(size: u64) -> Self {
+    pub(crate) fn new(size: u64) -> io::Result<Self> {
+        let file = memfd_create("ram", MemfdFlags::CLOEXEC)?;
+        ftruncate(&file, size.next_multiple_of(CHUNK as u64))?;
+        Self::adopt(file.into(), size)
+    }
+
+    /// Of the bytes of another server, which may still write them (ram.3).
+    pub(super) fn adopt(file: File, size: u64) -> io::Result<Self> {
+        let len = size.next_multiple_of(CHUNK as u64);
+        if file.metadata()?.len() != len {
+            return Err(io::Error::other(format!("the running server has another size than {size} bytes")));
+        }
+        let file = FileOffset::new(file, 0);
+        let kept = Arc::clone(file.arc());
+        let len = usize::try_from(len).map_err(io::Error::other)?;
+        let map = MmapRegion::from_file(file, len).map_err(|error| match error {
+            vm_memory::mmap::MmapRegionError::Mmap(error) => error,
+            other => io::Error::other(other),
+        })?;
         let tables = size.div_ceil((TABLE * CHUNK) as u64);
-        Self { size, tables: (0..tables).map(|_| OnceLock::new()).collect() }
+        Ok(Self { size, map, file: kept, tables: (0..tables).map(|_| OnceLock::new()).collect() })
+    }
+
+    /// Learns where something is allocated (ram.3).
+    fn look_for_data(&self) -> io::Result<()> {
+        let (mut at, len) = (0, self.map.size() as u64);
+        while at < len {
+            let data = match seek(&self.file, SeekFrom::Data(at)) {
+                Err(rustix::io::Errno::NXIO) => return Ok(()),
+                found => found?,
+            };
+            at = seek(&self.file, SeekFrom::Hole(data))?;
+            let chunks = (data / CHUNK as u64) as usize..at.div_ceil(CHUNK as u64) as usize;
+            chunks.for_each(|index| *self.change(index) = true);
+        }
+        Ok(())
+    }
+
+    /// The bytes of a part of a chunk.
+    fn bytes(&self, index: usize, offset: usize, bytes: usize) -> VolatileSlice<'_> {
+        self.map.get_slice(index * CHUNK + offset, bytes).expect(WITHIN)
     }
 
     /// A chunk, to be read; `None` if nothing was ever written near it.
@@ -74,8 +127,14 @@ impl Mem {
 
     /// A chunk, to be written.
     fn change(&self, index: usize) -> RwLockWriteGuard<'_, Chunk> {
-        let table = self.tables[index / TABLE].get_or_init(|| (0..TABLE).map(|_| RwLock::new(None)).collect());
+        let table = self.tables[index / TABLE].get_or_init(|| (0..TABLE).map(|_| RwLock::new(false)).collect());
         table[index % TABLE].write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl AsFd for Mem {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
     }
 }
 
@@ -92,11 +151,19 @@ impl Device for Mem {
         Box::new(AtOnce(self))
     }
 
+    fn hand_over(self: Arc<Self>) -> Result<Vec<OpenFile>, String> {
+        Ok(vec![self])
+    }
+
+    fn take_on(&self, _says: &mut Record, _bytes: &[u8]) -> Result<(), String> {
+        self.look_for_data().map_err(|error| error.to_string())
+    }
+
     /// Up to the end of the chunk, or of the table if there is none.
     fn run(&self, at: u64, len: u64) -> io::Result<Run> {
         let (index, offset) = place(at);
         Ok(match self.look(index) {
-            Some(chunk) => Run { len: len.min((CHUNK - offset) as u64), hole: chunk.is_none() },
+            Some(chunk) => Run { len: len.min((CHUNK - offset) as u64), hole: !*chunk },
             None => Run { len: len.min(((TABLE - index % TABLE) * CHUNK - offset) as u64), hole: true },
         })
     }
@@ -128,8 +195,8 @@ impl Inline for Mem {
         for (index, offset, bytes) in parts(at, into.len() as u64) {
             let (part, rest) = into.split_at(bytes).expect(WITHIN);
             match self.look(index).as_deref() {
-                Some(Some(chunk)) => part.copy_from(&chunk[offset..offset + bytes]),
-                Some(None) | None => zero(&part), // ram.1
+                Some(true) => self.bytes(index, offset, bytes).copy_to_volatile_slice(part),
+                Some(false) | None => zero(&part), // ram.1
             }
             into = rest;
         }
@@ -140,8 +207,8 @@ impl Inline for Mem {
         for (index, offset, bytes) in parts(at, from.len() as u64) {
             let (part, rest) = from.split_at(bytes).expect(WITHIN);
             let mut chunk = self.change(index);
-            let chunk = chunk.get_or_insert_with(|| vec![0; CHUNK].into());
-            part.copy_to(&mut chunk[offset..offset + bytes]);
+            part.copy_to_volatile_slice(self.bytes(index, offset, bytes));
+            *chunk = true;
             from = rest;
         }
         Outcome::Done
@@ -157,10 +224,11 @@ impl Inline for Mem {
                 continue; // ram.1
             }
             let mut chunk = self.change(index);
-            if bytes == CHUNK {
-                *chunk = None; // ram.1
-            } else if let Some(chunk) = &mut *chunk {
-                chunk[offset..offset + bytes].fill(0);
+            let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+            if bytes == CHUNK && fallocate(&self.file, punch, (index * CHUNK) as u64, CHUNK as u64).is_ok() {
+                *chunk = false; // ram.1
+            } else if *chunk {
+                zero(&self.bytes(index, offset, bytes));
             }
         }
         Outcome::Done
@@ -172,7 +240,8 @@ impl Inline for Mem {
         }
         for (index, offset, bytes) in parts(at, len) {
             let mut chunk = self.change(index);
-            chunk.get_or_insert_with(|| vec![0; CHUNK].into())[offset..offset + bytes].fill(0);
+            zero(&self.bytes(index, offset, bytes));
+            *chunk = true;
         }
         Outcome::Done
     }
@@ -194,12 +263,12 @@ mod tests {
 
     fn allocated(mem: &Mem) -> usize {
         let tables = mem.tables.iter().filter_map(OnceLock::get);
-        tables.flat_map(|table| table.iter()).filter(|chunk| chunk.read().unwrap().is_some()).count()
+        tables.flat_map(|table| table.iter()).filter(|chunk| *chunk.read().unwrap()).count()
     }
 
     #[test]
     fn what_is_written_across_chunks_is_read_back_and_the_rest_is_zeroes() {
-        let mem = Mem::new(1 << 20);
+        let mem = Mem::new(1 << 20).unwrap();
         let at = CHUNK as u64 - 512;
         write(&mem, at, [7; 2048]);
         assert_eq!(read(&mem, at, 2048), [7; 2048]);
@@ -211,7 +280,7 @@ mod tests {
     /// ram.1
     #[test]
     fn a_discarded_chunk_gives_its_memory_back() {
-        let mem = Mem::new(1 << 20);
+        let mem = Mem::new(1 << 20).unwrap();
         write(&mem, 0, [7; 3 * CHUNK]);
         mem.discard(512, 3 * CHUNK as u64 - 1024);
         assert_eq!(allocated(&mem), 2, "only the middle one was covered whole");
@@ -220,7 +289,7 @@ mod tests {
 
     #[test]
     fn zeroes_without_a_hole_stay_allocated() {
-        let mem = Mem::new(1 << 20);
+        let mem = Mem::new(1 << 20).unwrap();
         mem.write_zeroes(0, CHUNK as u64, Flags::NO_UNMAP);
         assert_eq!(allocated(&mem), 1);
         mem.write_zeroes(0, CHUNK as u64, Flags::NONE);
@@ -229,7 +298,7 @@ mod tests {
 
     #[test]
     fn a_large_disk_costs_what_is_written_to_it() {
-        let mem = Mem::new(64 << 40);
+        let mem = Mem::new(64 << 40).unwrap();
         let (near, far) = (TABLE * CHUNK, 63 << 40);
         write(&mem, far, [7; 512]);
         mem.discard(0, 1 << 30);
@@ -240,9 +309,28 @@ mod tests {
 
     #[test]
     fn a_size_that_is_no_multiple_of_the_chunk_has_a_short_last_run() {
-        let mem = Mem::new(CHUNK as u64 + 512);
+        let mem = Mem::new(CHUNK as u64 + 512).unwrap();
         assert_eq!(mem.run(CHUNK as u64, 512).unwrap(), Run { len: 512, hole: true });
         write(&mem, CHUNK as u64, [1; 512]);
         assert_eq!(mem.run(CHUNK as u64, 512).unwrap(), Run { len: 512, hole: false });
+    }
+
+    /// ram.3
+    #[test]
+    fn another_server_has_the_bytes_and_knows_where_there_are_some() {
+        let old = Mem::new(3 << 20).unwrap();
+        let new = Mem::adopt(old.file.try_clone().unwrap(), 3 << 20).unwrap();
+        let chunk = CHUNK as u64;
+        write(&old, 0, [5; CHUNK]);
+        old.discard(0, chunk);
+        write(&old, 7 * chunk - 512, [7; 1024]);
+        new.take_on(&mut Record::default(), &[]).unwrap();
+        assert_eq!(read(&new, 7 * chunk - 512, 1024), [7; 1024]);
+        assert_eq!((read(&new, 0, 512), allocated(&new)), (vec![0; 512], 2));
+        assert!(new.run(0, 512).unwrap().hole && !new.run(6 * chunk, 512).unwrap().hole);
+        drop(old);
+        write(&new, 0, [9; 512]);
+        assert_eq!(read(&new, 0, 512), [9; 512]);
+        assert!(Mem::adopt(new.file.try_clone().unwrap(), 1 << 20).is_err(), "another size");
     }
 }

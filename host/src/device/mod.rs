@@ -26,16 +26,18 @@ pub(crate) mod volatile;
 use std::collections::VecDeque;
 use std::hash::{DefaultHasher, Hash, Hasher as _};
 use std::io;
-use std::os::fd::{BorrowedFd, RawFd};
+use std::os::fd::RawFd;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use fairlift_core::record::Record;
 use fairlift_core::{Errno, Flags, Limits, Op, Outcome, Sector};
 use vm_memory::VolatileSlice;
 
 pub(crate) use backing::{Options, Sharing};
 pub(crate) use file::File;
+use handed::OpenFile;
 use lane::{Address, Lane, Tell};
 use mem::Mem;
 pub(crate) use said::{Backing, Factory, Faults, LoadCertificates};
@@ -154,12 +156,29 @@ pub(crate) trait Device: Send + Sync {
         false
     }
 
-    /// The files by which another server serves what it is, while this one lives: their locks go with them.
+    /// The files by which another server serves what it is, while this one lives: their locks go with them. One without a name comes first.
     ///
     /// # Errors
     /// Why no other server can: a phrase that follows its name.
-    fn hand_over(&self) -> Result<Vec<BorrowedFd<'_>>, String> {
+    fn hand_over(self: Arc<Self>) -> Result<Vec<OpenFile>, String> {
         Err("has a state in this server's memory that cannot be handed over yet".into())
+    }
+
+    /// Its state in this server's memory, of which another server has the files: in `says`, and as bytes. Nothing is asked of it meanwhile, nor
+    /// afterwards.
+    ///
+    /// # Errors
+    /// Why no other server can go on with it now.
+    fn hand_on(&self, _says: &mut Record) -> Result<Vec<u8>, String> {
+        Ok(Vec::new())
+    }
+
+    /// Goes on where the one was that has told this; nothing was asked of it before.
+    ///
+    /// # Errors
+    /// What is wrong with it, or it is missing.
+    fn take_on(&self, _says: &mut Record, _bytes: &[u8]) -> Result<(), String> {
+        Ok(())
     }
 
     /// The server that has handed it over has ended: what that held for its life alone is held here from now on.

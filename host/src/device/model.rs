@@ -17,13 +17,16 @@
 
 pub(super) mod words;
 
+use std::fs::File;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use fairlift_core::model::{Character, Model, ModelCompletion, ModelRequest};
 use fairlift_core::queue::Segment;
+use fairlift_core::record::Record;
 use fairlift_core::{ContextId, Duration, Extent, Instant, Limits, Op, Outcome, Sector, Tag};
 
+use super::handed::OpenFile;
 use super::lane::{Address, Io, Lane, Request, answer};
 use super::{Device, Facts, Mem, Run};
 
@@ -33,7 +36,7 @@ const LATE_MAX: Duration = fairlift_core::time::ms(10);
 
 pub(crate) struct Modelled {
     name: String,
-    data: Mem,
+    data: Arc<Mem>,
     limits: Limits,
     character: Character,
     state: Mutex<State>,
@@ -88,15 +91,17 @@ fn asked(tag: Tag, op: Op, flags: fairlift_core::Flags, at: u64, bytes: u64) -> 
 
 impl Modelled {
     /// A model, as the user wrote it.
-    pub(crate) fn new(said: &str, model: Box<dyn Model>) -> Self {
+    pub(crate) fn new(said: &str, model: Box<dyn Model>, data: Option<File>) -> io::Result<Self> {
         let (limits, character) = (model.limits(), model.character());
-        Self {
+        let size = limits.capacity * Sector::SIZE;
+        let data = data.map_or_else(|| Mem::new(size), |file| Mem::adopt(file, size))?;
+        Ok(Self {
             name: said.split(',').next().unwrap_or_default().to_owned(),
-            data: Mem::new(limits.capacity * Sector::SIZE),
+            data: Arc::new(data),
             limits,
             character,
             state: Mutex::new(State { model, clock: Instant::ZERO, ended: Vec::new(), boxes: Vec::new() }),
-        }
+        })
     }
 
     /// Takes a batch of one context's requests in, and leaves `batch` empty. Their ids are their tags.
@@ -163,6 +168,15 @@ impl Device for Modelled {
         Box::new(InModel { device: self, asked: Vec::new(), open: 0, due: None })
     }
 
+    /// The new server's disk begins at rest.
+    fn hand_over(self: Arc<Self>) -> Result<Vec<OpenFile>, String> {
+        Arc::clone(&self.data).hand_over()
+    }
+
+    fn take_on(&self, says: &mut Record, bytes: &[u8]) -> Result<(), String> {
+        self.data.take_on(says, bytes)
+    }
+
     fn run(&self, at: u64, len: u64) -> io::Result<Run> {
         self.data.run(at, len)
     }
@@ -192,7 +206,7 @@ impl Lane for InModel {
     fn queue(&mut self, io: &mut Io<'_>, now: Instant, requests: &[Request], mut segments: &[Segment]) {
         for request in requests {
             // RAM does not fail; how the request ends, the model says.
-            let _ = answer(&self.device.data, io.tickets, request, &mut segments);
+            let _ = answer(&*self.device.data, io.tickets, request, &mut segments);
             self.asked.push(asked(request.tag, request.op, request.flags, request.at, request.bytes));
         }
         self.open += requests.len();
@@ -307,7 +321,7 @@ mod tests {
     }
 
     fn disk() -> Modelled {
-        Modelled::new("one-by-one", Box::new(OneByOne(VecDeque::new(), Instant::ZERO)))
+        Modelled::new("one-by-one", Box::new(OneByOne(VecDeque::new(), Instant::ZERO)), None).unwrap()
     }
 
     fn submit(disk: &Modelled, time: Duration, context: ContextId, tag: u16) -> Next {

@@ -2,7 +2,6 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use fairlift_core::queue::Segment;
@@ -12,7 +11,7 @@ use fairlift_core::{Duration, Flags, Instant, Outcome, Tag};
 use vm_memory::VolatileSlice;
 
 use super::backing::{About, BackingKind, Options, Words};
-use super::handed::HandedFiles;
+use super::handed::OpenFile;
 use super::lane::{Address, AtOnce, Io, Lane, Request, answer};
 use super::roots::Roots;
 use super::{Device, Facts, Inline, Run};
@@ -52,10 +51,6 @@ impl BackingKind for Null {
     fn open(&self, _read_only: bool, _roots: &Roots) -> Result<Arc<dyn Device>, Error> {
         Ok(Arc::new(self.clone()))
     }
-
-    fn take_over(&self, read_only: bool, roots: &Roots, _files: &mut HandedFiles) -> Result<Arc<dyn Device>, Error> {
-        self.open(read_only, roots)
-    }
 }
 
 impl Device for Null {
@@ -67,7 +62,7 @@ impl Device for Null {
         "null".into()
     }
 
-    fn hand_over(&self) -> Result<Vec<BorrowedFd<'_>>, String> {
+    fn hand_over(self: Arc<Self>) -> Result<Vec<OpenFile>, String> {
         Ok(Vec::new()) // it holds nothing
     }
 

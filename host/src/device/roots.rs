@@ -21,7 +21,9 @@ use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
 use super::Backing;
+use super::handed::HandedFiles;
 use crate::Error;
+use crate::sync::{Mutex, lock};
 
 /// How often a path is followed anew while directories on it are moved.
 const RETRIES: usize = 8;
@@ -35,9 +37,12 @@ pub struct Root {
     pub said: String,
 }
 
-/// The directories that files must lie in; none: they may lie anywhere.
+/// The directories that files must lie in; none: they may lie anywhere. Of a server that takes over, with the files that it is given (given.1).
 #[derive(Clone, Default)]
-pub(crate) struct Roots(Arc<[Held]>);
+pub(crate) struct Roots {
+    all: Arc<[Held]>,
+    handed: Option<Arc<Mutex<HandedFiles>>>,
+}
 
 struct Held {
     said: Root,
@@ -51,7 +56,12 @@ pub(crate) struct RootedPath<'a> {
     pub(crate) path: &'a Path,
     /// A root's directory, and the rest of the path from there; `None`: it may lead anywhere.
     beneath: Option<(&'a OwnedFd, PathBuf)>,
+    handed: Option<&'a Mutex<HandedFiles>>,
 }
+
+/// Said of a file that a server does not hand over.
+const NOT_HANDED: &str =
+    "the running server does not have this file: it was replaced or renamed, or the config names another one";
 
 impl Roots {
     pub(crate) fn open(said: &[Root]) -> Result<Self, Error> {
@@ -62,19 +72,49 @@ impl Roots {
             let names = [absolute(&said.path).map_err(fail)?, fs::canonicalize(&said.path).map_err(fail)?];
             Ok(Held { said: said.clone(), directory, names })
         };
-        said.iter().map(open).collect::<Result<_, _>>().map(Self)
+        let all = said.iter().map(open).collect::<Result<_, _>>()?;
+        Ok(Self { all, handed: None })
+    }
+
+    /// The same, where files are not opened but were handed over.
+    pub(crate) fn with(&self, files: HandedFiles) -> Self {
+        Self { all: Arc::clone(&self.all), handed: Some(Arc::new(Mutex::new(files))) }
+    }
+
+    /// Whether files are those that another server hands over.
+    pub(super) fn are_handed(&self) -> bool {
+        self.handed.is_some()
+    }
+
+    /// From now on the backing of this export is opened.
+    pub(crate) fn opens(&self, export: &str) {
+        self.handed.iter().for_each(|handed| lock(handed).opens(export));
+    }
+
+    /// The file without a name that was handed over for the export, if files are.
+    pub(super) fn unnamed(&self) -> Result<Option<fs::File>, String> {
+        let Some(handed) = &self.handed else { return Ok(None) };
+        let file = lock(handed).take_unnamed();
+        file.map(Some).ok_or_else(|| "the running server has no such disk".into())
+    }
+
+    /// How many of the files that were handed over nobody has taken.
+    pub(crate) fn left(&self) -> usize {
+        self.handed.as_ref().map_or(0, |handed| lock(handed).left())
     }
 
     /// Where the kernel starts to follow a path (roots.1), or why that is refused.
     pub(crate) fn place<'a>(&'a self, path: &'a Path) -> Result<RootedPath<'a>, String> {
-        if self.0.is_empty() {
-            return Ok(RootedPath { path, beneath: None });
+        let handed = self.handed.as_deref();
+        if self.all.is_empty() {
+            return Ok(RootedPath { path, beneath: None, handed });
         }
         let whole = absolute(path).map_err(|error| error.to_string())?;
         let mut leads_out = None;
-        for root in &*self.0 {
+        for root in &*self.all {
             let Some(rest) = root.names.iter().find_map(|name| whole.strip_prefix(name).ok()) else { continue };
-            let place = RootedPath { path, beneath: Some((&root.directory, Path::new(".").join(rest))) };
+            let beneath = Some((&root.directory, Path::new(".").join(rest)));
+            let place = RootedPath { path, beneath, handed };
             match place.open(OFlags::PATH) {
                 Err(error) if matches!(error.raw_os_error(), Some(libc::EXDEV | libc::ELOOP)) => leads_out = Some(root),
                 // The device that opens the file tells what else is wrong with it.
@@ -102,11 +142,11 @@ impl Roots {
     /// All of them, and where they were said.
     fn shown(&self) -> String {
         let mut shown = String::new();
-        for (number, Held { said, .. }) in self.0.iter().enumerate() {
+        for (number, Held { said, .. }) in self.all.iter().enumerate() {
             let or = if number == 0 { "" } else { " or " };
             let _ = write!(shown, "{or}{}", said.path.display());
         }
-        let said = self.0.first().map_or("", |root| &root.said.said);
+        let said = self.all.first().map_or("", |root| &root.said.said);
         format!("{shown}, and files are served from there only ({said})")
     }
 }
@@ -119,7 +159,14 @@ pub(super) fn directory_of(path: &Path) -> &Path {
 impl<'a> RootedPath<'a> {
     /// A path that may lead anywhere.
     pub(crate) fn anywhere(path: &'a Path) -> Self {
-        Self { path, beneath: None }
+        Self { path, beneath: None, handed: None }
+    }
+
+    /// The open file that another server hands over, if files are handed over (given.1).
+    pub(super) fn handed(&self, direct: bool, read_only: bool) -> Result<Option<fs::File>, String> {
+        let Some(handed) = self.handed else { return Ok(None) };
+        let there = self.metadata().map_err(|error| error.to_string())?;
+        lock(handed).take(&there, direct, read_only).map(Some).ok_or_else(|| NOT_HANDED.into())
     }
 
     /// Opens what is there.

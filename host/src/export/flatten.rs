@@ -8,6 +8,7 @@
 //! level.1  One worker does it. An export that is removed, or a server that ends, waits for one request or for the last step, and for no more;
 //!          what was copied by then is not copied again.
 //! level.2  A disk of which a copy failed is left as it is, and the log says why: the next fork that is refused has it tried again.
+//! level.3  While clients are held for another server nothing is copied, and they stand still once no copy is under way. That server goes on.
 
 use std::io;
 use std::sync::Arc;
@@ -19,6 +20,7 @@ use slab::Slab;
 
 use super::Export;
 use super::front::{Clients, Front, OF_TICKET, Protocol};
+use super::hold::HeldClient;
 use super::service::{Exports, Service};
 use crate::disk::engine::{Engine, News};
 use crate::kernel::abort::AbortOnPanic;
@@ -51,6 +53,7 @@ pub(crate) struct Deep {
     /// Whether this worker does.
     is_mine: bool,
     draining: bool,
+    holds: bool,
     all: Slab<One>,
 }
 
@@ -80,7 +83,7 @@ fn stream_of(export: &Export, engine: &Engine) -> Stream {
 
 impl One {
     /// Goes on if it can; whether it is there still.
-    fn goes_on(&mut self, engine: &mut Engine, key: usize) -> Result<bool, String> {
+    fn goes_on(&mut self, engine: &mut Engine, key: usize, holds: bool) -> Result<bool, String> {
         match &self.step {
             Step::Copies(_) => return Ok(true),
             Step::Ends(told) => {
@@ -95,6 +98,9 @@ impl One {
         }
         if self.leaves {
             return Ok(false);
+        }
+        if holds {
+            return Ok(true); // level.3
         }
         match self.export.device.next_to_copy_up(self.at) {
             Some((at, len)) => self.copy(engine, key, at, len),
@@ -165,10 +171,10 @@ impl Front for Deep {
     }
 
     fn go_on(&mut self, engine: &mut Engine, _now: Instant) -> bool {
-        let mut asked = false;
+        let (mut asked, holds) = (false, self.holds);
         self.all.retain(|key, one| {
-            let before = matches!(one.step, Step::Next);
-            let stays = one.goes_on(engine, key).unwrap_or_else(|why| {
+            let before = matches!(one.step, Step::Next) && !holds;
+            let stays = one.goes_on(engine, key, holds).unwrap_or_else(|why| {
                 tracing::warn!(export = one.export.name, why, "cannot be flattened");
                 false
             });
@@ -229,5 +235,18 @@ impl Clients for Deep {
     fn drain(&mut self, _engine: &mut Engine, _now: Instant) {
         self.draining = true;
         self.all.iter_mut().for_each(|(_, one)| one.leaves = true);
+    }
+
+    fn hold(&mut self, _engine: &mut Engine) {
+        self.holds = true;
+    }
+
+    fn held(&mut self, _engine: &mut Engine) -> Option<Result<Vec<HeldClient>, String>> {
+        let is_still = self.all.iter().all(|(_, one)| matches!(one.step, Step::Next));
+        is_still.then(|| Ok(Vec::new()))
+    }
+
+    fn serve_on(&mut self, _engine: &mut Engine, _now: Instant) {
+        self.holds = false;
     }
 }

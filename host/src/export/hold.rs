@@ -9,6 +9,8 @@
 //!         it says is a copy: to go on it needs nothing back.
 //! hold.3  The first worker accepts for all. The others say nothing before it has ended that, or a client that it sends them would be
 //!         missing.
+//! hold.4  The keys of a connection with TLS are this process's. All that its client has asked is answered and sent; then it is closed with the process, and
+//!         the client connects again.
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

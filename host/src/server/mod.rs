@@ -419,15 +419,15 @@ impl Server {
         engine.say();
         let files = engine.files;
         let roots = Roots::open(&config.roots)?;
-        let open = |backing: &Backing, read_only: bool, roots: &Roots| match &mut taking {
-            None => backing.open(read_only, roots),
-            Some(taking) => backing.take_over(read_only, roots, &mut taking.files),
+        let places = match &mut taking {
+            None => roots.clone(),
+            Some(taking) => roots.with(std::mem::take(&mut taking.files)),
         };
-        let mut devices = Devices::new(roots.clone(), open);
+        let mut devices = Devices::new(places.clone(), Backing::open);
         let written = Written::by(&config.exports);
         let opened: Vec<_> = config.exports.iter().map(|e| devices.open(e, &written)).collect::<Result<_, _>>()?;
         drop(devices);
-        let left = taking.as_ref().map_or(0, |taking| taking.files.left());
+        let left = places.left();
         if left > 0 {
             let why =
                 format!("the running server has {left} that no export of the config is; fairlift reload, then upgrade");

@@ -21,9 +21,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use fairlift_core::record::Record;
 use fairlift_core::{Errno, Op};
 
 use super::file::faults::Faults as Told;
+use super::handed::OpenFile;
 use super::lane::{Address, Lane};
 use super::{Device, Facts, Fault, Link, Run};
 use crate::sync::{Mutex, lock};
@@ -73,6 +75,22 @@ impl Device for BeforeDevice {
 
     fn is_shared_out(&self) -> bool {
         self.inner.is_shared_out()
+    }
+
+    fn hand_over(self: Arc<Self>) -> Result<Vec<OpenFile>, String> {
+        Arc::clone(&self.inner).hand_over()
+    }
+
+    fn hand_on(&self, says: &mut Record) -> Result<Vec<u8>, String> {
+        self.inner.hand_on(says)
+    }
+
+    fn take_on(&self, says: &mut Record, bytes: &[u8]) -> Result<(), String> {
+        self.inner.take_on(says, bytes)
+    }
+
+    fn has_gone_over(&self) -> bool {
+        self.inner.has_gone_over()
     }
 
     fn run(&self, at: u64, len: u64) -> io::Result<Run> {

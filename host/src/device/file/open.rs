@@ -174,7 +174,8 @@ pub(super) fn adopt(
         return Err("the running server has it open for reading only: restart it for one that writes".into());
     }
     let why = "as the server before has it".into();
-    Ok(Opened { file, direct, block, size, read_only: is_read_only, foreign, why })
+    // A top that was frozen is open for writing still, and nobody writes it.
+    Ok(Opened { file, direct, block, size, read_only: read_only || is_read_only, foreign, why })
 }
 
 /// What direct I/O on an open file must be a multiple of, and where that is from; or why there is none (open.1).

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::File;
 use crate::Error;
 use crate::device::backing::{About, BackingKind, Forks, NowBase, Outside, Sharing, Words};
-use crate::device::handed::{self, HandedFiles};
+use crate::device::handed;
 use crate::device::roots::{Roots, directory_of};
 use crate::device::{Backing, Device};
 
@@ -109,16 +109,6 @@ impl BackingKind for FileAt {
     fn open(&self, read_only: bool, roots: &Roots) -> Result<Arc<dyn Device>, Error> {
         let place = roots.place(&self.path).map_err(|why| Error::Backing { what: self.about().name, why })?;
         Ok(Arc::new(File::open(&place, self.access, read_only)?))
-    }
-
-    fn take_over(&self, read_only: bool, roots: &Roots, files: &mut HandedFiles) -> Result<Arc<dyn Device>, Error> {
-        let fail = |why: String| Error::Backing { what: self.about().name, why };
-        let place = roots.place(&self.path).map_err(fail)?;
-        let there = place.metadata().map_err(|error| fail(error.to_string()))?;
-        let file = files.take(&there).ok_or_else(|| {
-            fail("the running server does not have this file: it was replaced or renamed, or the config names another one".into())
-        })?;
-        Ok(Arc::new(File::adopt(&place, file, self.access, read_only)?))
     }
 }
 

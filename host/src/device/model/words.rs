@@ -76,7 +76,10 @@ impl BackingKind for Sim {
         disk.map_or(Sharing::Nothing, |disk| Sharing::OnDisk(disk, self.name.clone()))
     }
 
-    fn open(&self, _read_only: bool, _roots: &Roots) -> Result<Arc<dyn Device>, Error> {
-        Ok(Arc::new(Modelled::new(&self.name, self.model.build())))
+    fn open(&self, _read_only: bool, roots: &Roots) -> Result<Arc<dyn Device>, Error> {
+        let fail = |why: String| Error::Backing { what: self.about().name, why };
+        let data = roots.unnamed().map_err(fail)?;
+        let opened = Modelled::new(&self.name, self.model.build(), data);
+        Ok(Arc::new(opened.map_err(|error| fail(error.to_string()))?))
     }
 }

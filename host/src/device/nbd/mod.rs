@@ -31,6 +31,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use fairlift_core::{ContextId, Errno, Limits, Outcome, Sector, Tag};
 
+use super::handed::OpenFile;
 use super::lane::{Address, Lane};
 use super::mail::Mail;
 use super::{Device, Facts, Link, Run, home};
@@ -347,6 +348,14 @@ impl Device for Remote {
     fn lane(self: Arc<Self>, address: Address) -> Box<dyn Lane> {
         self.shared.have_connector();
         Box::new(OnRemote::new(Arc::clone(&self.shared), self, address))
+    }
+
+    /// Another server connects by itself where there is nothing to be flushed: a flush speaks for writes of older connections alone (ledger.1).
+    fn hand_over(self: Arc<Self>) -> Result<Vec<OpenFile>, String> {
+        match self.shared.is_volatile() {
+            false => Ok(Vec::new()),
+            true => Err("is written, and a flush by other connections would promise writes that may be lost".into()),
+        }
     }
 
     /// Its connections are.

@@ -224,6 +224,21 @@ type BelowKey = (Sharing, Direct);
 /// Those that are open (make.2).
 static OPEN: LazyLock<Mutex<HashMap<BelowKey, Weak<Below>>>> = LazyLock::new(Mutex::default);
 
+/// A file below, which several chains may have though they have nothing else in common: a top that was frozen lies in that of each of its
+/// forks (make.2).
+fn open_once(key: &BelowKey, len: u64, open: impl FnOnce() -> Result<File, String>) -> Result<Arc<File>, String> {
+    static FILES: LazyLock<Mutex<HashMap<BelowKey, Weak<File>>>> = LazyLock::new(Mutex::default);
+    let there = lock(&FILES).get(key).and_then(Weak::upgrade);
+    if let Some(file) = there.filter(|file| file.facts().size == len) {
+        return Ok(file);
+    }
+    let file = Arc::new(open()?);
+    let mut all = lock(&FILES);
+    all.retain(|_, open| open.strong_count() > 0);
+    all.insert(key.clone(), Arc::downgrade(&file));
+    Ok(file)
+}
+
 impl Below {
     /// Opens a base.
     pub(super) fn open(at: &BaseAt, direct: Direct, roots: &Roots, depth: usize) -> Result<Arc<Self>, String> {
@@ -292,9 +307,10 @@ impl Below {
         {
             return Ok(open);
         }
-        let access = FileAccess { direct, ..FileAccess::default() };
-        let file = File::open(&place, access, true).map_err(|error| why_of(error, said))?;
-        let file = Arc::new(file);
+        let file = open_once(&key, metadata.len(), || {
+            let access = FileAccess { direct, ..FileAccess::default() };
+            File::open(&place, access, true).map_err(|error| why_of(error, said))
+        })?;
         let opened = Arc::new(match is_top(&*file) {
             false => Self::bare(file, &metadata, path),
             true => Self::over(file, direct, roots, depth).map_err(said)?,
@@ -505,6 +521,7 @@ impl Overlay {
         let place = roots.place(&said.top)?;
         // Held, so that what is below a top that is made is opened once.
         let _below = match is_to_be_made(&place)? {
+            true if roots.are_handed() => return Err("is not there, and the running server has it: put it back".into()),
             true => Some(NewFile::of(said, read_only, roots)?.make(&place)?),
             false => None,
         };
@@ -526,6 +543,11 @@ impl Overlay {
 
     /// Of a top that is made without a name.
     fn of_unnamed(said: &Layered, how: (bool, bool), roots: &Roots) -> Result<Self, String> {
+        if let Some(file) = roots.unnamed()? {
+            let access = FileAccess { direct: said.direct, is_raw: true, ..FileAccess::default() };
+            let file = File::unnamed(&said.top, file, access, how.0).map_err(|error| why_of(error, |why| why))?;
+            return Self::of_top(said, file, how, roots);
+        }
         let new = NewFile::of(said, how.0, roots)?;
         let file = roots.place(said.directory())?.make_unnamed().and_then(|file| {
             new.write(&file)?;
@@ -558,7 +580,10 @@ impl Overlay {
         }
         tracing::info!(top = %said.top.display(), %base, layers = below.files.len(), "overlay opened");
         let access = Access { top: said.direct, base: said.base_direct, is_ephemeral: said.is_ephemeral };
-        let layers = Layers::of(file, header, below, base, read_only || !begins)?;
+        let layers = match roots.are_handed() {
+            true => Layers::over(Arc::clone(&file) as Arc<dyn Device>, file, header, below, base), // over.2
+            false => Layers::of(file, header, below, base, read_only || !begins)?,
+        };
         Ok(Self::of(said.top.clone(), layers, access, read_only))
     }
 
@@ -574,6 +599,7 @@ impl Overlay {
             gate: Mutex::new(FlushGate::default()),
             pause: Pause::default(),
             is_deep: AtomicBool::new(false),
+            is_flattened: AtomicBool::new(false),
             alone: Mutex::new(()),
             faults: Default::default(),
         }

@@ -14,6 +14,7 @@
 //!            never forked: nothing is copied for them.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use super::files::Below;
 use super::format::{BLOCK, Base};
@@ -37,6 +38,7 @@ pub(super) fn rest_on_base(overlay: &Overlay, tell: Tell<'_>, wait: impl Fn()) -
     let _alone = lock(&overlay.alone);
     let layers = overlay.layers();
     if layers.below.files.len() == 1 {
+        overlay.is_flattened.store(false, Ordering::Release);
         return Ok(true);
     }
     if next(&layers, 0).is_some() {
@@ -53,6 +55,7 @@ pub(super) fn rest_on_base(overlay: &Overlay, tell: Tell<'_>, wait: impl Fn()) -
         let (top, store, own) = (Arc::clone(top), Arc::clone(store), Arc::clone(own));
         let header = Mutex::new(lock(&layers.header).clone());
         *lock(&overlay.layers) = Arc::new(Layers { top, store, size: *size, header, base: at, below, own });
+        overlay.is_flattened.store(false, Ordering::Release);
         Ok(true)
     });
     overlay.go_on(tell);
@@ -61,7 +64,7 @@ pub(super) fn rest_on_base(overlay: &Overlay, tell: Tell<'_>, wait: impl Fn()) -
 
 impl Below {
     /// The base alone.
-    fn lowest(&self) -> Self {
+    pub(super) fn lowest(&self) -> Self {
         let (files, layers) = (vec![self.files[0].clone()], vec![self.layers[0]]);
         let (base_size, is, lowest) = (self.base_size, self.layers[0], self.lowest.clone());
         Self { files, layers, map: Merged::default(), base_size, lowest, size: base_size, is }

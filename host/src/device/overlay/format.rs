@@ -353,6 +353,11 @@ impl PageImage {
     }
 }
 
+/// Which page of a map it is, as it says.
+pub(super) fn page_index(bytes: &[u8]) -> Option<u64> {
+    (bytes.len() == BLOCK as usize).then(|| u64_at(bytes, 8))
+}
+
 /// The lower bit of each block.
 pub(super) const LOW: u64 = 0x5555_5555_5555_5555;
 

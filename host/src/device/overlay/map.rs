@@ -13,7 +13,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use super::format::{BLOCK, LOW, PAGE_BLOCKS, PageImage, WORDS, pages};
+use super::format::{BLOCK, Id, LOW, PAGE_BLOCKS, PageImage, WORDS, page_index, pages};
 
 /// What a top has of a block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -49,6 +49,9 @@ pub(super) enum Place {
     /// Nowhere: it reads as zeroes.
     Nowhere,
 }
+
+/// How long a page is as it is told: a byte, and the page.
+const TOLD: usize = 1 + BLOCK as usize;
 
 /// The blocks of a top.
 pub(super) struct Own {
@@ -88,6 +91,45 @@ impl Own {
         page.words.iter().zip(&*image.words).for_each(|(to, from)| to.store(*from, Ordering::Relaxed));
         page.sequence.store(image.sequence, Ordering::Relaxed);
         page.reserved.store(true, Ordering::Relaxed);
+    }
+
+    /// All of it, while nothing changes: each page that is in memory as it would be written, behind a byte of what is true of it (over.1).
+    pub(super) fn tell(&self, id: &Id) -> Vec<u8> {
+        let there =
+            || (0..self.pages.len() as u64).filter_map(|index| Some((index, self.pages[index as usize].get()?)));
+        let mut all = vec![0; there().count() * TOLD];
+        for ((index, page), bytes) in there().zip(all.chunks_exact_mut(TOLD)) {
+            let is_dirty = self.dirty[(index / 64) as usize].load(Ordering::Acquire) >> (index % 64) & 1 != 0;
+            let is_reserved = page.reserved.load(Ordering::Acquire);
+            bytes[0] = u8::from(is_dirty) | u8::from(is_reserved) << 1;
+            self.image(index).encode(id, &mut bytes[1..]);
+        }
+        all
+    }
+
+    /// The map of a disk of so many bytes, as it was [told](Self::tell).
+    ///
+    /// # Errors
+    /// What of it is not as it must be.
+    pub(super) fn told(size: u64, id: &Id, told: &[u8]) -> Result<Self, String> {
+        let (own, pages) = (Self::new(size), told.chunks_exact(TOLD));
+        if !pages.remainder().is_empty() {
+            return Err(format!("its map comes in {} bytes", told.len()));
+        }
+        for bytes in pages {
+            let index = page_index(&bytes[1..]).filter(|index| *index < own.pages.len() as u64);
+            let index = index.ok_or("a page of its map is of another disk")?;
+            let image = PageImage::decode(&bytes[1..], id, index, size.div_ceil(BLOCK))?;
+            let image = image.ok_or("a page of its map is empty")?;
+            own.load(&image);
+            let page = own.page(index);
+            page.sequence.store(image.sequence - 1, Ordering::Relaxed);
+            page.reserved.store(bytes[0] & 2 != 0, Ordering::Relaxed);
+            if bytes[0] & 1 != 0 {
+                own.mark(index);
+            }
+        }
+        Ok(own)
     }
 
     /// What the top has of a block, and up to where, but for `end`, it has the same.

@@ -28,6 +28,7 @@ mod gate;
 mod lane;
 mod look;
 mod map;
+mod over;
 mod pause;
 mod shift;
 #[cfg(test)]
@@ -40,9 +41,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use fairlift_core::record::Record;
 use fairlift_core::{ContextId, Errno, Limits, Op, Sector, Tag};
 
 use super::file::faults::Faults;
+use super::handed::OpenFile;
 use super::lane::{Address, Lane, Tell};
 use super::roots::Roots;
 use super::{Device, Facts, Fault, Run};
@@ -79,6 +82,8 @@ pub(super) struct Overlay {
     pause: Pause,
     /// As many layers lie over each other as may, and forks are wanted; nobody has begun to flatten them (flatten.4).
     is_deep: AtomicBool,
+    /// Somebody has.
+    is_flattened: AtomicBool,
     /// One fork, or last flush, at a time.
     alone: Mutex<()>,
     faults: Faults,
@@ -221,6 +226,23 @@ impl Device for Overlay {
         Box::new(OnOverlay::new(self, address))
     }
 
+    fn hand_over(self: Arc<Self>) -> Result<Vec<OpenFile>, String> {
+        over::files(&self.layers())
+    }
+
+    fn hand_on(&self, says: &mut Record) -> Result<Vec<u8>, String> {
+        over::tell(self, says)
+    }
+
+    fn take_on(&self, says: &mut Record, bytes: &[u8]) -> Result<(), String> {
+        over::take_on(self, says, bytes)
+    }
+
+    fn has_gone_over(&self) -> bool {
+        let layers = self.layers();
+        layers.top.has_gone_over() && layers.below.files.iter().all(|file| file.device.has_gone_over())
+    }
+
     fn run(&self, at: u64, len: u64) -> io::Result<Run> {
         let layers = self.layers();
         let (place, _, len) = layers.places().runs(at, len).next().expect("a run of something");
@@ -260,7 +282,11 @@ impl Device for Overlay {
     }
 
     fn is_to_be_flattened(&self) -> bool {
-        self.is_deep.load(Ordering::Relaxed) && self.is_deep.swap(false, Ordering::AcqRel)
+        let is_asked = self.is_deep.load(Ordering::Relaxed) && self.is_deep.swap(false, Ordering::AcqRel);
+        if is_asked {
+            self.is_flattened.store(true, Ordering::Release);
+        }
+        is_asked
     }
 
     fn next_to_copy_up(&self, from: u64) -> Option<(u64, u64)> {

@@ -22,6 +22,7 @@ use crate::device::by_threads::ByThreads;
 use crate::device::file::File;
 use crate::device::file::faults::Faults;
 use crate::device::file::words::{Direct, FileAccess};
+use crate::device::handed::OpenFile;
 use crate::device::lane::{Address, Lane};
 use crate::device::roots::{Roots, directory_of};
 use crate::device::{Device, Facts, Fault, Run, Stamp};
@@ -249,6 +250,14 @@ impl Device for QcowImage {
 
     fn lane(self: Arc<Self>, address: Address) -> Box<dyn Lane> {
         Box::new(ByThreads::new(self, address))
+    }
+
+    fn hand_over(self: Arc<Self>) -> Result<Vec<OpenFile>, String> {
+        Ok(self.files.iter().map(|file| Arc::clone(file) as OpenFile).collect())
+    }
+
+    fn has_gone_over(&self) -> bool {
+        self.files.iter().all(|file| file.has_gone_over())
     }
 
     fn run(&self, at: u64, len: u64) -> io::Result<Run> {

@@ -560,7 +560,8 @@ impl Clients for Nbd {
         for (_, connection) in &mut self.connections {
             still &= connection.comes_to_stand(engine);
         }
-        still.then(|| self.connections.iter().map(|(_, connection)| connection.held(engine, &self.common)).collect())
+        let state = |(_, connection): (usize, &Connection)| connection.held(engine, &self.common).transpose();
+        still.then(|| self.connections.iter().filter_map(state).collect())
     }
 
     fn serve_on(&mut self, engine: &mut Engine, _now: Instant) {

@@ -1,6 +1,7 @@
 //! The old server: it offers what it has, has its clients stand still, and gives them away.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::collections::{BTreeSet, HashMap};
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -10,8 +11,9 @@ use fairlift_core::record::Record;
 use rustix::event::{EventfdFlags, eventfd};
 
 use super::channel::{Channel, Message, NoMessage};
-use super::{PATIENCE, READY};
+use super::{LEAVE, LOOK, PATIENCE, READY};
 use crate::config::Address;
+use crate::control::arrange::address;
 use crate::device::Device;
 use crate::export::hold::HeldClient;
 use crate::kernel::abort::AbortOnPanic;
@@ -71,6 +73,11 @@ impl Handle {
     /// # Errors
     /// Each thing that is in the way, a line each.
     pub fn plan_hand_over(&self) -> Result<Vec<String>, Vec<String>> {
+        // Exports that were removed go in a moment.
+        let until = Instant::now() + LEAVE;
+        while self.sweep() && Instant::now() < until {
+            std::thread::sleep(LOOK / 10);
+        }
         self.shared.upgrade().ok_or_else(|| vec!["the server has ended".to_owned()])?.plan_hand_over()
     }
 }
@@ -97,16 +104,11 @@ impl Shared {
             in_the_way.extend(export.ways.iter().filter_map(|way| Some(format!("export {name:?}: {}", way.stays()?))));
         }
         let service = &self.served.service;
-        let exports = service.exports();
-        let mut files = 0;
-        for device in self.devices() {
-            match device.hand_over() {
-                Ok(some) => files += some.len(),
-                Err(why) => {
-                    let name =
-                        exports.list.iter().find(|one| Arc::ptr_eq(&one.device, &device)).map_or("", |one| &one.name);
-                    in_the_way.push(format!("export {name:?}: its backing ({}) {why}", device.called()));
-                }
+        let mut files = BTreeSet::new();
+        for (name, device) in self.devices() {
+            match Arc::clone(&device).hand_over() {
+                Ok(some) => files.extend(some.iter().map(|file| file.as_fd().as_raw_fd())),
+                Err(why) => in_the_way.push(format!("export {name:?}: its backing ({}) {why}", device.called())),
             }
         }
         for (_, disk) in self.backend.disks.all() {
@@ -121,9 +123,6 @@ impl Shared {
         }
         let clients = service.clients();
         let encrypted = clients.values().filter(|client| client.unsent.is_encrypted()).count();
-        if encrypted > 0 {
-            in_the_way.push(format!("connections with TLS: {encrypted}; their keys cannot be handed over yet"));
-        }
         in_the_way.extend(self.served.stays());
         if !in_the_way.is_empty() {
             return Err(in_the_way);
@@ -131,8 +130,12 @@ impl Shared {
         let devices = self.served.devices().iter().filter(|device| device.live).count();
         let count = |number: usize, what: &str| format!("{number} {what}{}", if number == 1 { "" } else { "s" });
         let mut plan = vec![
-            format!("{} go over", count(clients.len() - devices.min(clients.len()), "connection")),
-            format!("{} and {} go over open", count(service.listeners.list().len(), "listener"), count(files, "file")),
+            format!("{} go over", count(clients.len().saturating_sub(devices + encrypted), "connection")),
+            format!(
+                "{} and {} go over open",
+                count(service.listeners.list().len(), "listener"),
+                count(files.len(), "file")
+            ),
             "what schedulers have learned, counters and the numbers of events go on".into(),
         ];
         if devices > 0 {
@@ -141,11 +144,21 @@ impl Shared {
                 count(devices, "block device")
             ));
         }
+        if encrypted > 0 {
+            let closed = count(encrypted, "connection");
+            plan.push(format!("{closed} with TLS to be closed once all is answered; their clients connect again"));
+        }
         Ok(plan)
     }
 
-    fn devices(&self) -> Vec<Arc<dyn Device>> {
-        self.backend.disks.all().into_iter().flat_map(|(_, disk)| disk.devices()).collect()
+    /// What exports show, each by the name of the first export of it.
+    pub(super) fn devices(&self) -> Vec<(String, Arc<dyn Device>)> {
+        let mut named = HashMap::new();
+        for export in &self.served.service.exports().list {
+            named.entry(address(&export.device)).or_insert_with(|| export.name.clone());
+        }
+        let all = self.backend.disks.all().into_iter().flat_map(|(_, disk)| disk.devices());
+        all.map(|device| (named.get(&address(&device)).cloned().unwrap_or_default(), device)).collect()
     }
 
     fn hand_over(&self, channel: &Channel, version: u64, beside: &[Beside]) -> Result<bool, String> {
@@ -184,6 +197,7 @@ impl Shared {
         let given = hold.wait(Instant::now() + PATIENCE, goes_on).and_then(|clients| {
             // Nothing is counted or learned any more.
             let begins_with = self.hand_on_of(&live.groups().into_iter().collect(), true);
+            self.give_devices(channel)?;
             self.give(channel, (clients, &begins_with), &goes_on).map_err(no_answer)
         });
         if given.is_err() {
@@ -222,14 +236,30 @@ impl Shared {
         for Beside { name, descriptor } in beside {
             channel.send("beside", with("name", name), &[], &[descriptor.as_fd()])?;
         }
-        for device in self.devices() {
-            // Lent, not copied: a copy that is closed would take the process lock with it.
+        // A base that many lie over goes once.
+        let mut sent = BTreeSet::new();
+        for (export, device) in self.devices() {
             let files = device.hand_over().map_err(NoMessage::Failed)?;
+            let files: Vec<_> =
+                files.iter().map(|file| file.as_fd()).filter(|file| sent.insert(file.as_raw_fd())).collect();
             if !files.is_empty() {
-                channel.send("files", Record::default(), &[], &files)?;
+                channel.send("files", with("export", &export), &[], &files)?;
             }
         }
         channel.tell("offered", Record::default())
+    }
+
+    /// Tells the state of devices that have one, while nothing is asked of them.
+    fn give_devices(&self, channel: &Channel) -> Result<(), String> {
+        for (export, device) in self.devices() {
+            let mut says = Record::default();
+            let bytes = device.hand_on(&mut says).map_err(|why| format!("export {export:?}: its backing {why}"))?;
+            if !bytes.is_empty() || !says.is_empty() {
+                says.put("export", &export);
+                channel.send("device", says, &bytes, &[]).map_err(no_answer)?;
+            }
+        }
+        Ok(())
     }
 
     /// Gives clients that stand still away; once the new server has them all, they are its own (upgrade.3).

@@ -51,5 +51,7 @@ use std::time::Duration;
 const PATIENCE: Duration = Duration::from_secs(2);
 /// How long a new server may take from the offer until it is ready: it reads its config, and opens thousands of exports.
 const READY: Duration = Duration::from_secs(120);
+/// How long it is waited for what was removed. Chosen: its clients have left, and its file is flushed and closed in less.
+const LEAVE: Duration = Duration::from_secs(1);
 /// How often it is looked whether the server ends meanwhile.
 const LOOK: Duration = Duration::from_millis(100);

@@ -1,6 +1,6 @@
 //! The new server: it opens what the old one offers, says that it is ready, and takes the clients.
 
-use std::fs::File;
+use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
@@ -63,7 +63,7 @@ impl Taking {
         }
         let plan = says.need("plan").unwrap_or_default();
         let off = HeldClient::only(descriptors)?;
-        let (mut listeners, mut beside, mut files) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut listeners, mut beside, mut files) = (Vec::new(), Vec::new(), HandedFiles::default());
         loop {
             let Message { name, mut says, descriptors, .. } = next()?;
             let named = |says: &mut Record| says.need::<String>("name").map_err(|why| why.to_string());
@@ -73,13 +73,16 @@ impl Taking {
                     listeners.push((named(&mut says)?, inherited, HeldClient::only(descriptors)?));
                 }
                 "beside" => beside.push((named(&mut says)?, HeldClient::only(descriptors)?)),
-                "files" => files.extend(descriptors.into_iter().map(File::from)),
+                "files" => {
+                    let export: String = says.take("export").ok().flatten().unwrap_or_default();
+                    let add = |file| files.add(&export, file).map_err(|error| error.to_string());
+                    descriptors.into_iter().try_for_each(add)?;
+                }
                 "offered" => break,
                 "off" => return Err(says.need("why").unwrap_or_default()),
                 other => tracing::warn!("the running server offers \"{other}\", which is not known here: left out"),
             }
         }
-        let files = HandedFiles::new(files).map_err(|error| error.to_string())?;
         Ok(Self { channel, off, plan, listeners, beside, files })
     }
 
@@ -161,6 +164,7 @@ impl Taking {
         for listening in shared.served.service.listeners.list().values() {
             listening.is_ours();
         }
+        shared.served.service.changed(); // a disk may be to be flattened
         shared.served.service.hold.end(&shared.backend.notifiers);
         let locks = move || shared.hold_locks();
         if let Err(error) = std::thread::Builder::new().name("locks".into()).spawn(locks) {
@@ -176,7 +180,7 @@ impl Taking {
         self.channel.tell("ready", Record::default()).map_err(ended)?;
         let until = Instant::now() + READY;
         let next = || self.channel.receive(until, &|| Ok(())).map_err(ended);
-        let mut coming = Vec::new();
+        let (mut coming, mut told) = (Vec::new(), BTreeMap::new());
         loop {
             let Message { name, mut says, bytes, descriptors } = next()?;
             match name.as_str() {
@@ -184,11 +188,16 @@ impl Taking {
                     let protocol: String = says.need("protocol").map_err(|why| why.to_string())?;
                     coming.push(shared.served.take_over(&protocol, HeldClient { descriptors, says, bytes })?);
                 }
+                "device" => {
+                    let export: String = says.need("export").map_err(|why| why.to_string())?;
+                    told.insert(export, (says, bytes));
+                }
                 "all" => {
                     let count: usize = says.need("clients").map_err(|why| why.to_string())?;
                     if count != coming.len() {
                         return Err(format!("{} of {count} clients came", coming.len()));
                     }
+                    shared.go_on_with(told)?;
                     shared.begin_with(&bytes);
                     break;
                 }
@@ -237,6 +246,18 @@ impl Shared {
         }
         for why in left_out {
             tracing::warn!("of what the server before has learned and counted is left out: {why}");
+        }
+    }
+
+    /// Has devices go on where those of the server before were.
+    fn go_on_with(&self, mut told: BTreeMap<String, (Record, Vec<u8>)>) -> Result<(), String> {
+        for (export, device) in self.devices() {
+            let (mut says, bytes) = told.remove(&export).unwrap_or_default();
+            device.take_on(&mut says, &bytes).map_err(|why| format!("export {export:?}: its backing: {why}"))?;
+        }
+        match told.pop_first() {
+            None => Ok(()),
+            Some((export, _)) => Err(format!("export {export:?} has a state there, and none here")),
         }
     }
 

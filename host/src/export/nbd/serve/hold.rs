@@ -45,6 +45,10 @@ impl Connection {
         if asked > 0 || self.receive_armed.is_some() || self.broken {
             return false;
         }
+        // hold.4
+        if self.is_encrypted() && !(self.sending.is_empty() && self.out.is_empty()) {
+            return false;
+        }
         if self.held == Halt::Ends {
             self.held = Halt::StandsStill;
             if self.is_sending() {
@@ -54,14 +58,18 @@ impl Connection {
         !self.is_sending()
     }
 
-    /// Its state while it stands still: a copy (hold.2).
+    fn is_encrypted(&self) -> bool {
+        self.tls.is_some() || self.tls_next.is_some()
+    }
+
+    /// Its state while it stands still: a copy (hold.2). `None`: it is closed with this server (hold.4).
     ///
     /// # Errors
     /// Why no other server can go on with it.
-    pub(crate) fn held(&self, engine: &Engine, common: &Common) -> Result<HeldClient, String> {
+    pub(crate) fn held(&self, engine: &Engine, common: &Common) -> Result<Option<HeldClient>, String> {
         let fail = |why: &str| Err(format!("client {}: {why}", self.peer.shown));
-        if self.tls.is_some() || self.tls_next.is_some() {
-            return fail("it is encrypted, and its keys cannot be handed over yet");
+        if self.is_encrypted() {
+            return Ok(None);
         }
         let mut says = Record::default();
         says.put("listener", &self.peer.listener);
@@ -100,7 +108,7 @@ impl Connection {
         bytes.extend_from_slice(&replies);
         says.put("leaves", &!self.reading);
         let socket = self.fd.try_clone().map_err(|error| format!("client {}: {error}", self.peer.shown))?;
-        Ok(HeldClient { descriptors: vec![socket], says, bytes })
+        Ok(Some(HeldClient { descriptors: vec![socket], says, bytes }))
     }
 
     /// A write whose payload has come in part, as the client has sent it.
