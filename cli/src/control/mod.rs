@@ -58,6 +58,9 @@ pub(crate) trait ConfigFile: Send + Sync {
     /// Whether clients of exports are asked for a certificate.
     fn verifies(&self) -> bool;
 
+    /// Whether it, or the arguments, named an export when it was read last.
+    fn names(&self, export: &str) -> bool;
+
     /// What of it cannot act, a line each.
     fn warnings(&self, handle: &Handle) -> Vec<String>;
 

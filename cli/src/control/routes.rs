@@ -372,7 +372,9 @@ impl App {
                 let dry_run = asked.dry_run()?;
                 self.reload(asked.who, &asked.headers, dry_run).await
             }
-            Does::Upgrade => Ok(json_response(&ask(move || self.handed.plan(&asked.who, &self.handle)).await??)),
+            Does::Upgrade => {
+                Ok(json_response(&ask(move || self.handed.plan(&asked.who, &self.handle, &*self.file)).await??))
+            }
             Does::TakeOver => {
                 let version = asked.query.get("version").and_then(|text| text.parse().ok());
                 let version =

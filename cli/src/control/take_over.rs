@@ -13,6 +13,7 @@ use fairlift::{Beside, HandOver, Handle};
 use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
 
+use super::ConfigFile;
 use super::door::Who;
 use super::failure::{Failure, bad, fail};
 
@@ -108,7 +109,7 @@ impl Handed {
     }
 
     /// How this server was started, and what a new one would take over or not.
-    pub(super) fn plan(&self, who: &Who, handle: &Handle) -> Result<Value, Failure> {
+    pub(super) fn plan(&self, who: &Who, handle: &Handle, file: &dyn ConfigFile) -> Result<Value, Failure> {
         Self::may(who)?;
         let (plan, in_the_way) = match handle.plan_hand_over() {
             Ok(plan) => (plan, Vec::new()),
@@ -117,6 +118,9 @@ impl Handed {
         let mut shown = self.process.shown();
         let why_not = shown["why_not"].as_str().map(str::to_owned);
         shown["plan"] = json!(plan);
+        let exports = handle.state().map(|state| state.config.exports.clone()).unwrap_or_default();
+        let added = exports.iter().map(|export| &*export.name).filter(|name| !file.names(name));
+        shown["added"] = added.collect();
         shown["in_the_way"] = why_not.into_iter().chain(in_the_way).collect();
         Ok(shown)
     }

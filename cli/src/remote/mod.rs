@@ -24,7 +24,7 @@ pub(crate) use args::{
 };
 use client::{Answer, At, Server};
 pub(crate) use meant::meant;
-pub(crate) use upgrade::{settings, upgrade};
+pub(crate) use upgrade::{Running, upgrade};
 
 use crate::blktrace::Taken;
 use crate::control::{Kind, parse_kind};

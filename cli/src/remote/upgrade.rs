@@ -17,12 +17,26 @@ use crate::serve::{COULD, READY, TAKEN};
 use crate::terminal::complaint;
 use crate::terminal::output;
 
-/// All settings of the server at a control socket, with their version.
-pub(crate) fn settings(socket: &Path) -> Result<(Value, u64), String> {
-    let control = Some(format!("unix:{}", socket.display()));
-    let Answer { value, version } =
-        Server::find(&At { control, json: false })?.ask(Method::GET, "/v1/state", None, None)?;
-    Ok((value, version.ok_or("the running server does not say which version its settings have")?))
+/// What a server has that another one is to take over.
+pub(crate) struct Running {
+    pub(crate) settings: Value,
+    /// The version of these.
+    pub(crate) version: u64,
+    /// The exports that stand neither in its file nor in its arguments.
+    pub(crate) added: Vec<String>,
+}
+
+impl Running {
+    /// Of the server at a control socket.
+    pub(crate) fn ask(socket: &Path) -> Result<Self, String> {
+        let control = Some(format!("unix:{}", socket.display()));
+        let server = Server::find(&At { control, json: false })?;
+        let Answer { value: settings, version } = server.ask(Method::GET, "/v1/state", None, None)?;
+        let version = version.ok_or("the running server does not say which version its settings have")?;
+        let plan = server.ask(Method::POST, "/v1/upgrade", None, None)?.value;
+        let added = plan["added"].as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned);
+        Ok(Self { settings, version, added: added.collect() })
+    }
 }
 
 pub(crate) fn upgrade(args: &UpgradeArgs) -> ExitCode {

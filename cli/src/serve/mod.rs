@@ -2,6 +2,7 @@
 
 mod args;
 mod captive;
+mod carried;
 mod confine;
 mod fold;
 mod inert;

@@ -165,6 +165,10 @@ impl ConfigFile for Reload {
         &self.flags.ways
     }
 
+    fn names(&self, export: &str) -> bool {
+        self.last().config.exports.iter().any(|one| one.name == export)
+    }
+
     fn verifies(&self) -> bool {
         self.verifies.load(Ordering::Relaxed)
     }

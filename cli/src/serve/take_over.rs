@@ -1,7 +1,7 @@
 //! `--take-over`: this server begins with all that a running one has, and that one ends. `fairlift upgrade` starts it.
 //!
 //! begin.1  What is in force in the running server and what this one would begin with are compared before anything changes: a difference is
-//!          refused, and told key by key.
+//!          refused, and told key by key. What was added since and stands in no file is no difference ([`carried`]).
 //! begin.2  Until it serves, this process leaves everything as it is when it ends, and what it says goes to the command that has started it.
 //!          From then on it writes where the server before has written.
 
@@ -16,9 +16,9 @@ use std::time::Duration;
 use fairlift::{Handle, Server, Taking};
 use serde_json::Value;
 
-use super::{Prepared, systemd};
+use super::{Prepared, carried, systemd};
 use crate::control::{self, Control, Opened};
-use crate::remote;
+use crate::remote::Running;
 use crate::terminal::complaint::Complaint;
 
 /// Said to the command that has started this process once it serves.
@@ -36,8 +36,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// A server from which this one takes over.
 pub(super) struct TakeOver {
     pub(super) taking: Taking,
-    /// All settings there.
-    settings: Value,
+    running: Running,
     /// It is only to be seen whether it could.
     only_looks: bool,
 }
@@ -46,18 +45,23 @@ impl TakeOver {
     /// Asks the server at a control socket.
     pub(super) fn begin(socket: &Path, only_looks: bool) -> Result<Self, String> {
         let _ = rustix::process::setsid(); // the terminal of whoever upgrades is not the server's
-        let (settings, version) = remote::settings(socket)?;
-        let stream = ask(socket, version)?;
-        Ok(Self { taking: Taking::begin(stream)?, settings, only_looks })
+        let running = Running::ask(socket)?;
+        let stream = ask(socket, running.version)?;
+        Ok(Self { taking: Taking::begin(stream)?, running, only_looks })
     }
 
     /// The server that takes over, which serves nobody yet (begin.1).
     pub(super) fn open(&mut self, prepared: &Prepared) -> Result<Server, Complaint> {
         let shown = |wrong: super::Wrong| Complaint::Refused(wrong.shown("the running server goes on"));
-        let server = Server::take_over(prepared.config.clone(), &mut self.taking)
-            .map_err(|error| shown(prepared.wrong(&[error])))?;
+        let Running { settings, added, .. } = &self.running;
+        let config = carried::with_added(prepared.config.clone(), settings, added).map_err(|why| {
+            Complaint::Refused(format!(
+                "error: what was added to the running server cannot go over: {why}\nthe running server goes on"
+            ))
+        })?;
+        let server = Server::take_over(config, &mut self.taking).map_err(|error| shown(prepared.wrong(&[error])))?;
         let own = control::settings(&server.handle()).unwrap_or_default();
-        let differences = differences(&self.settings, &own);
+        let differences = differences(settings, &own);
         if differences.is_empty() {
             return Ok(server);
         }

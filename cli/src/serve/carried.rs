@@ -1,0 +1,105 @@
+//! What was added to a running server, and stands in no file, is there in the server that takes over: sandboxes come and go by commands.
+//!
+//! carried.1  Exports that were added and never named by the file or the arguments go over, as a reload leaves them. So do groups that
+//!            the config does not have, with their weight and bounds.
+//! carried.2  All else that was changed by hand is a difference, and refused: the file is to say it, or a reload to take it back.
+
+use fairlift::config::Config;
+use fairlift::control::Edit;
+use serde_json::{Map, Value, json};
+
+use crate::control::Words;
+use crate::ways;
+
+/// Keys of an export that say how it is, and not what it shall be; and its size, which is that of what it shows.
+const FOUND: [&str; 3] = ["block_device", "connections", "size"];
+/// Keys of a group that can be said.
+const OF_A_GROUP: [&str; 5] = ["weight", "max", "burst", "min", "latency"];
+
+/// A config with what was added to a server: its settings, and which exports were.
+///
+/// # Errors
+/// What cannot be, of which export or group.
+pub(super) fn with_added(config: Config, settings: &Value, added: &[String]) -> Result<Config, String> {
+    let known: Vec<_> = config.groups.iter().map(|group| group.path.clone()).collect();
+    let mut edit = Edit::from(config);
+    let mut list = Vec::new();
+    for export in settings["exports"].as_array().into_iter().flatten().filter_map(Value::as_object) {
+        let name = export.get("name").and_then(Value::as_str).unwrap_or_default();
+        if !added.iter().any(|one| one == name) || edit.config.exports.iter().any(|one| one.name == name) {
+            continue;
+        }
+        let mut keys = export.clone();
+        keys.retain(|key, value| !FOUND.contains(&key.as_str()) && !value.is_null());
+        // A disk that nobody has named is found again by where the backing is.
+        let is_named = |disk: &Value| edit.config.disks.iter().any(|one| disk == &one.name);
+        keys.retain(|key, value| key != "disk" || is_named(value));
+        keys.insert("add".into(), json!("export"));
+        list.push(Value::Object(keys));
+    }
+    if !list.is_empty() {
+        groups(&settings["groups"], &mut |group| {
+            let path = group.get("path").and_then(Value::as_str).unwrap_or_default();
+            if !known.iter().any(|one| one == path) {
+                let mut keys = group.clone();
+                keys.retain(|key, _| OF_A_GROUP.contains(&key.as_str()));
+                keys.extend([("set".to_owned(), json!("group")), ("name".to_owned(), json!(path))]);
+                list.push(Value::Object(keys));
+            }
+        });
+    }
+    Words::new(&mut edit, &ways::Flags::default(), false).transaction(&Value::Array(list))?;
+    Ok(edit.config)
+}
+
+/// Shows each group of a tree.
+fn groups(tree: &Value, show: &mut impl FnMut(&Map<String, Value>)) {
+    let Some(group) = tree.as_object() else { return };
+    show(group);
+    group.get("groups").and_then(Value::as_array).into_iter().flatten().for_each(|below| groups(below, show));
+}
+
+#[cfg(test)]
+mod tests {
+    use fairlift::config::{Disk, Limits};
+    use fairlift_core::{Group, sched};
+
+    use super::*;
+
+    fn config() -> Config {
+        Config {
+            groups: vec![Group::root()].into(),
+            bounds: Default::default(),
+            disk_default: Disk::new("d", sched::Kind::None),
+            disks: Vec::new().into(),
+            exports: Vec::new().into(),
+            listeners: Vec::new(),
+            workers: None,
+            limits: Limits::default(),
+            tls: None,
+            clients: Vec::new(),
+            revoked: Default::default(),
+            delegated: Default::default(),
+            roots: Vec::new(),
+            engine: Default::default(),
+        }
+    }
+
+    /// carried.1, carried.2
+    #[test]
+    fn exports_that_were_added_go_over_with_their_groups_and_no_others() {
+        let export = |name: &str, group: &str| {
+            json!({"name": name, "description": "", "backing": "null:1048576", "offset": 0, "size": 1048576, "disk": "null", "group": group,
+                   "ioprio": "be/4", "read_only": true, "block_device": null, "connections": 3, "vhost_user": null})
+        };
+        let of_group = json!({"path": "/t/a", "weight": 300, "exports": ["a"], "max": {"rbps": 1048576}, "groups": []});
+        let tree = json!({"path": "/", "weight": 100, "groups": [{"path": "/t", "weight": 200, "groups": [of_group]}]});
+        let settings = json!({"exports": [export("a", "/t/a"), export("b", "/t")], "groups": tree});
+        let config = with_added(config(), &settings, &["a".into(), "gone".into()]).unwrap();
+        let exports: Vec<_> = config.exports.iter().map(|one| (&*one.name, one.read_only, one.disk)).collect();
+        assert_eq!(exports, [("a", true, None)]);
+        let weights: Vec<_> = config.groups.iter().map(|group| (&*group.path, group.weight.get())).collect();
+        assert_eq!(weights, [("/", 100), ("/t", 200), ("/t/a", 300)]);
+        assert!(config.bounds.contains_key("/t/a") && !config.bounds.contains_key("/t"));
+    }
+}
