@@ -144,6 +144,23 @@ def requests_that_wait_in_a_ring_for_room_go_over_there(t):
 
 
 @test(seconds=60, fairlift_only=True)
+def a_guest_of_a_ram_disk_that_was_added_by_command_keeps_it(t):
+    images, server, sockets = served(t)
+    server.control("add", "export", "late=mem:64m")
+    one = guest(sockets, "late")
+    loads = [GuestLoad(ring, n * 512) for n, ring in enumerate(one.rings)]
+    for _ in range(3):
+        goes_on(loads)
+        upgrade(server)
+    goes_on(loads)
+    [load.end() for load in loads]
+    one.socket.close()
+    server.control("remove", "export", "late")
+    until(lambda: not os.path.exists(sockets / "late"), "the socket of an export that was removed has gone")
+    server.stop()
+
+
+@test(seconds=60, fairlift_only=True)
 def a_front_end_goes_on_with_half_a_message_and_with_rings_that_are_stopped(t):
     images, server, sockets = served(t)
     one = guest(sockets, "a", rings=3)

@@ -3,6 +3,8 @@
 
 KILLS=200 kills the server so often, UPGRADES=100 upgrades it so often (5 otherwise); MANY=100 makes and removes so many devices, and stops a server for a minute."""
 
+from datetime import datetime
+
 from linux_guest import *
 
 MODULES = ["virtio_pci", "virtio_blk", "crc32c_generic", "ext4", "ublk_drv"]
@@ -58,6 +60,14 @@ def a_block_device_under_load_does_not_notice_that_its_server_is_upgraded(t):
              "/dev/ublkb0 does not outlive its server")
     loads = [int(kb) for kb in re.findall(r"under upgrades: read_kb=(\d+) written_kb=\d+ error=0", console)]
     assert len(loads) == console.count("under upgrades: read_kb") and sum(loads) > 100, f"fio read back {loads}"
+    away = [datetime.fromisoformat(there) - datetime.fromisoformat(begun) for begun, there in
+            re.findall(r"(\S+)Z  INFO handed over to process \d+\n\[disk\] (\S+)Z  INFO ublk: the device is there", console)]
+    equal(len(away), UPGRADES, "upgrades after which the device was there")
+    milliseconds = sorted(one.total_seconds() * 1000 for one in away)
+    figure(f"upgrade: a block device {UPGRADES} times, emulated, from the hand-over until the new server has it: median "
+           f"{milliseconds[len(away) // 2]:.0f} ms, most {milliseconds[-1]:.0f} ms")
+    loads = [int(kb) for kb in re.findall(r"NBD beside it: read_kb=(\d+) written_kb=\d+ error=0", console)]
+    assert len(loads) == console.count("NBD beside it: ") and sum(loads) > 100, f"fio read back by NBD {loads}"
 
 
 @test(seconds=420, fairlift_only=True)

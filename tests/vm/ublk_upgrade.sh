@@ -1,10 +1,29 @@
-# In the guest: ext4 on a block device whose server is upgraded again and again, under load that is verified. upgrades=N on the kernel's
-# command line says how often.
+# In the guest: ext4 on a block device, and an NBD client beside it with a third of its weight, whose server is upgraded again and again under
+# load that is verified. upgrades=N on the kernel's command line says how often.
 set -e
 . /ublk_server
 modload ublk_drv
 for word in $(cat /proc/cmdline); do case $word in upgrades=*) upgrades=${word#*=};; esac; done
-serve alice=file:/dev/vda --ublk
+half=268435456
+cat >/tmp/both.toml <<CONFIG
+[disk.d]
+scheduler = "fair"
+[group."/alice"]
+weight = 300
+[export.alice]
+backing = "file:/dev/vda"
+size = $half
+disk = "d"
+group = "/alice"
+ublk = true
+[export.bob]
+backing = "file:/dev/vda"
+offset = $half
+size = $half
+disk = "d"
+group = "/bob"
+CONFIG
+serve --config /tmp/both.toml
 /usr/sbin/mke2fs -q -F -t ext4 /dev/ublkb0
 mount -t ext4 /dev/ublkb0 /mnt
 dd if=/dev/urandom of=/mnt/kept bs=1M count=8 conv=fsync 2>/dev/null
@@ -23,6 +42,11 @@ while [ ! -e /tmp/enough ]; do
     fio_says "under upgrades"
 done >/tmp/fio 2>&1 &
 load=$!
+while [ ! -e /tmp/enough ]; do
+  fio --name=beside --ioengine=nbd "--uri=nbd+unix:///bob?socket=/tmp/fairlift.sock" --iodepth=16 --rw=randwrite --bs=4k --size=4m --time_based --runtime=4 \
+    --verify=crc32c --verify_backlog=64 --verify_fatal=1 --verify_state_save=0 --group_reporting --output-format=terse | fio_says "NBD beside it"
+done >/tmp/beside 2>&1 &
+beside=$!
 sleep 2
 for upgrade in $(seq $upgrades); do
   upgrade
@@ -32,15 +56,16 @@ for upgrade in $(seq $upgrades); do
 done
 tail -1 /tmp/upgraded
 echo "the device after the upgrades: $([ "$(node)" = "$before" ] && echo the same)"
+touch /tmp/enough
+wait $beside
 # One that has taken over leaves the device to the kernel when it is killed, as any server does.
 kill -9 $server
-serve alice=file:/dev/vda --ublk
+serve --config /tmp/both.toml
 echo "the last one was killed: $(grep -c again /tmp/said)"
-touch /tmp/enough
 wait $load
-cat /tmp/fio
-middle() { sort -n | awk '{all[NR] = $1} END {print "median", all[int((NR + 1) / 2)], "most", all[NR]}'; }
-echo "upgraded: $upgrades times; taking the device over, in us: $(grep 'recovered=true' /tmp/server.log | grep -o 'took_us=[0-9]*' | cut -d= -f2 | middle)"
+cat /tmp/fio /tmp/beside
+grep -E 'handed over to|recovered=true' /tmp/server.log
+echo "upgraded: $upgrades times"
 [ "$(sha256sum </mnt/kept)" = "$sum" ] && echo "kept its bytes under upgrades"
 umount /mnt
 e2fsck -fn /dev/ublkb0 >/tmp/fsck 2>&1 && echo "e2fsck finds nothing"
