@@ -102,6 +102,22 @@ fn weights_count_where_the_disk_takes_all_that_there_is() {
     assert!(off < 2.0, "off by {off:.1}");
 }
 
+/// depth.6: weights count where there are more tenants than a disk needs requests, and most of what each asks is on its way.
+#[test]
+fn a_hundred_tenants_with_few_requests_each_share_by_weight() {
+    let tenants: Vec<(u16, u32)> = (0..100).map(|n| (100 * (n % 4 + 1), 4)).collect();
+    for answers in [Answers::Each, Answers::Part(0.75)] {
+        let mut sim = with(Device { answers, ..EARLY }, &tenants, us(1500), &[]);
+        sim.run(secs(2));
+        let got = sim.run(secs(3));
+        let class = |class: usize| got.iter().skip(class).step_by(4).sum::<u64>();
+        let off = error(&[class(0), class(1), class(2), class(3)], &[1.0, 2.0, 3.0, 4.0]);
+        let part = got.iter().sum::<u64>() as f64 / 3.0 / (EARLY.speed)(64);
+        println!("off by {off:.1}, {part:.2} of the disk, depth {}", sim.counter("device_depth"));
+        assert!(off < 2.0 && part > 0.9, "off by {off:.1}, {part:.2} of the disk");
+    }
+}
+
 /// A weight that is changed acts within 0.3 s, on disks of 100,000 requests a second.
 #[test]
 fn another_weight_acts_within_three_tenths_of_a_second() {

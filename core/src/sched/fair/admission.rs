@@ -179,8 +179,6 @@ pub(super) struct Period {
     pub(super) all: f64,
     /// Some tenant lacks, and they would be fewer, were it not for the least that there may be.
     pub(super) is_pressed: bool,
-    /// How many tenants asked.
-    pub(super) asked: u32,
     /// Whether those are more or fewer than before, by more than an eighth.
     pub(super) changed: bool,
 }
@@ -514,7 +512,7 @@ impl Admission {
         let changed = 8 * self.before.abs_diff(asked as usize) > self.before;
         self.before = asked as usize;
         self.begin_period(now, places);
-        Some(Period { places, all, is_pressed, asked, changed })
+        Some(Period { places, all, is_pressed, changed })
     }
 
     /// admission.1: what each tenant that asked is due. Answers how many did.

@@ -22,7 +22,9 @@
 //!          fewer (admission.3). Two depths bound that. One does all but a stated part of the best, and lies on the line between two
 //!          rungs that are known. The other is where the disk's speed bends: below it half as many requests do nearly half as much.
 //!          Each is then served as soon as among all, and a tenant with few gains nothing by what the others lose.
-//! depth.6  There are never fewer places than tenants that ask.
+//! depth.6  There may be fewer places than tenants that ask: the order says whose request has one. Example: a hundred tenants of weights
+//!          1 to 4 with two requests each, and a disk that is full with twelve. With a place for each they had what they kept outstanding,
+//!          whatever their weights.
 //! depth.7  A depth that the load does not reach is no limit, and is not compared.
 //! depth.8  What a flush takes of a window is no part of it. A disk that stands still for 1 ms in every 2 seems to do less at
 //!          whichever depth it did so more, and a reader beside commits had half of its share.
@@ -109,8 +111,6 @@ pub(super) struct Depth {
     is_held: bool,
     /// The least rung that is no limit to the load.
     enough: usize,
-    /// The least that the depth may be (depth.6).
-    least: u32,
     /// Tenants would have fewer places if it were known what that costs (depth.4).
     is_pressed: bool,
     window: Window,
@@ -182,7 +182,6 @@ impl Depth {
             given: None,
             is_held: false,
             enough: top,
-            least: 1,
             is_pressed: false,
             window,
             trials: 0,
@@ -209,7 +208,7 @@ impl Depth {
 
     /// How many throughput needs (depth.5).
     pub(super) fn wanted(&self) -> u32 {
-        self.given.unwrap_or(u32::from(RUNGS[self.wanted]).max(self.least.min(RUNGS[self.top].into())))
+        self.given.unwrap_or(RUNGS[self.wanted].into())
     }
 
     /// With how many the disk does all but such a part of its best, as far as rungs are known; a depth that
@@ -229,7 +228,7 @@ impl Depth {
             let (less, low) = (f64::from(RUNGS[at - 1]), self.at(at - 1));
             depth = less + (depth - less) * (enough - low) / (does - low);
         }
-        depth.max(self.least.into())
+        depth
     }
 
     /// The least depth of which half does most of what it does (depth.5); no more than the floor with such a part.
@@ -242,7 +241,7 @@ impl Depth {
         while at >= lowest + HALF && self.at(at - HALF) >= BENT * self.at(at) {
             at -= 1;
         }
-        f64::from(RUNGS[at]).max(self.least.into()).min(self.floor(part))
+        f64::from(RUNGS[at]).min(self.floor(part))
     }
 
     /// The least rung that is known.
@@ -272,13 +271,12 @@ impl Depth {
     /// How many places tenants have.
     pub(super) fn set_places(&mut self, period: &Period) {
         self.is_pressed = period.is_pressed;
-        self.least = period.asked;
         self.place(period.places, period.all);
     }
 
     fn place(&mut self, places: f64, all: f64) {
         let most = f64::from(RUNGS[self.top]);
-        self.all = all.max(self.least.into()).min(self.wanted().into()).clamp(1.0, most);
+        self.all = all.min(self.wanted().into()).clamp(1.0, most);
         self.places = places.clamp(1.0, self.all);
         let above = RUNGS.iter().position(|rung| f64::from(*rung) >= self.places).unwrap_or(self.top).min(self.top);
         let is_below = above > 0 && f64::from(RUNGS[above]) * f64::from(RUNGS[above - 1]) > self.places * self.places;
@@ -424,8 +422,6 @@ impl Depth {
 
     fn base_ended(&mut self, speed: f64, is_full: bool, open: u32) {
         (self.before, self.before_is_full) = (speed, is_full);
-        // On average fewer are open than tenants have at times: each that asks has one (depth.7).
-        let open = open.max(self.least);
         self.enough = RUNGS.iter().position(|rung| u32::from(*rung) >= open).unwrap_or(self.top).min(self.top);
         // Where nothing waits, more would do nothing.
         if self.given.is_some() || self.is_held || !is_full && !self.is_pressed {
@@ -457,17 +453,16 @@ impl Depth {
     /// depth.4: the next rung to compare, if there is one that the load reaches.
     fn choose(&mut self) -> Option<usize> {
         let here = self.here();
-        let least = RUNGS.iter().position(|rung| u32::from(*rung) >= self.least).unwrap_or(self.top);
         for _ in 0..4 {
             let rung = match self.next % 8 {
-                _ if !self.before_is_full => here.saturating_sub(HALF).max(least),
+                _ if !self.before_is_full => here.saturating_sub(HALF),
                 3 => self.best(),
                 even if even % 2 == 0 => here + HALF,
-                _ => here.saturating_sub(HALF).max(least),
+                _ => here.saturating_sub(HALF),
             };
             self.next += 1;
             let rung = rung.min(self.enough);
-            if rung != here && rung >= least {
+            if rung != here {
                 return Some(rung);
             }
         }
@@ -553,9 +548,9 @@ mod tests {
 
     impl Depth {
         /// Tenants fill as many places as they may have: what throughput needs.
-        fn fill(&mut self, tenants: u32, is_pressed: bool) {
+        fn fill(&mut self, is_pressed: bool) {
             let places = self.wanted().into();
-            self.set_places(&Period { places, all: places, is_pressed, asked: tenants, changed: false });
+            self.set_places(&Period { places, all: places, is_pressed, changed: false });
         }
     }
 
@@ -612,7 +607,7 @@ mod tests {
                 self.now += 1e6 / (self.device.at(inside) * drift);
                 let now = Instant::from_nanos(self.now as u64);
                 let _ = self.depth.ended(now, 10_000, inside, self.open - inside);
-                self.depth.fill(2, self.is_pressed);
+                self.depth.fill(self.is_pressed);
                 self.ends += 1;
                 if self.ends.is_multiple_of(1000) {
                     self.seen.push(self.depth.wanted());
@@ -712,17 +707,6 @@ mod tests {
         let (least, most) = load.depth.does(1.0);
         assert!(least < 0.11 && most > 0.11, "{least:.2} to {most:.2}, and it does 11 of 99");
         assert_eq!(load.depth.does(1e6).1, 1.0);
-    }
-
-    /// depth.6
-    #[test]
-    fn the_depth_is_not_below_the_number_of_tenants() {
-        let mut depth = Depth::new(64);
-        for (tenants, least) in [(24, 32), (60, 60), (600, 64)] {
-            depth.fill(tenants, false);
-            depth.fill(tenants, false);
-            assert!(depth.wanted() >= least && depth.limit() >= least, "{} for {tenants}", depth.limit());
-        }
     }
 
     /// depth.3: a disk that is half as fast again now and then is the same for both windows of a pair.
