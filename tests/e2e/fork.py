@@ -161,6 +161,42 @@ def a_fork_of_what_is_being_removed_is_made_or_refused_and_forks_of_forks_of_it_
 
 
 @test(fairlift_only=True)
+def a_fork_of_what_is_being_replaced_is_of_the_one_or_of_the_other(t):
+    server, other = served(t), bytes(WHOLE[::-1])
+    t.image("other.img", SIZE, (0, other))
+    ends, made = threading.Event(), []
+
+    def replace():
+        for number in range(1000):
+            if ends.is_set():
+                return
+            below = ("other.img", "base.img")[number % 2]
+            server.control("remove", "export", "a")
+            server.control("add", "export", f"a=overlay:base={t.path(below)},top={t.path(f'top{number}')}")
+
+    replacing = threading.Thread(target=replace)
+    replacing.start()
+    try:
+        for number in range(400):
+            if len(made) == 10:
+                break
+            env = {**os.environ, "FAIRLIFT_CONTROL": f"unix:{server.socket}.control.sock"}
+            forking = subprocess.run([BINARY, "fork", "a", f"x{number}"], env=env, capture_output=True, text=True)
+            if forking.returncode == 0:
+                made.append(f"x{number}")
+            else:
+                contains(forking.stderr, '"a"')
+    finally:
+        ends.set()
+        replacing.join()
+    equal(len(made), 10, "forks that were made")
+    for name in made:
+        with server.connect(name) as client:
+            found = client.read(0, SIZE)
+            assert found in (WHOLE, other), f"{name} is neither"
+
+
+@test(fairlift_only=True)
 def forks_without_end_are_refused_where_descriptors_end_and_the_others_go_on(t):
     t.image("base.img", SIZE, (0, WHOLE))
     server = t.server(f"a=overlay:base={t.path('base.img')},top={t.path('a.top')}", wrap=("prlimit", "--nofile=256:256"))
