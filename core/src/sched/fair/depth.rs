@@ -23,7 +23,7 @@
 //!          rungs that are known. The other is where the disk's speed bends: below it half as many requests do nearly half as much.
 //!          Each is then served as soon as among all, and a tenant with few gains nothing by what the others lose.
 //! depth.6  There may be fewer places than tenants that ask: the order says whose request has one. Example: a hundred tenants of weights
-//!          1 to 4 with two requests each, and a disk that is full with twelve. With a place for each they had what they kept outstanding,
+//!          1 to 4 with four requests each, and a disk that is full with 32. With a place for each they had what they kept outstanding,
 //!          whatever their weights.
 //! depth.7  A depth that the load does not reach is no limit, and is not compared.
 //! depth.8  What a flush takes of a window is no part of it. A disk that stands still for 1 ms in every 2 seems to do less at
