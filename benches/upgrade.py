@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """How long clients are kept waiting when another server takes over: fio's longest latency around each upgrade.
 
-    benches/upgrade.py [--upgrades 100] [--idle 0] [DIRECTORY]
+    benches/upgrade.py [--upgrades 100] [--idle 0] [--exports 0] [--overlays] [--memory] [DIRECTORY]
 
 Four jobs of fio, two at a unix socket and two over TCP, each with 32 random reads and writes (70:30) of 4 KiB in flight, on one image file in
-DIRECTORY. `--idle`: so many more connections, which do nothing. FAIRLIFT: the program (default: target/release/fairlift).
+DIRECTORY. `--idle`: so many more connections, which do nothing. `--exports`: so many more exports, of files of their own, which the idle connections share
+out. `--overlays`: all of them are overlays over one image. `--memory`: how much both servers take at most while both are there; to look costs them time. FAIRLIFT: the program (default: target/release/fairlift).
 """
 
 import argparse
@@ -29,17 +30,41 @@ BINARY = os.environ.get("FAIRLIFT") or str(ROOT / "target/release/fairlift")
 WINDOW = 10  # milliseconds of which fio tells the longest latency
 
 
+def memory(pids):
+    """What processes take, what they share counted once."""
+    total = 0
+    for pid in pids:
+        try:
+            with open(f"/proc/{pid}/smaps_rollup") as file:
+                total += sum(int(line.split()[1]) for line in file if line.startswith("Pss:"))
+        except (FileNotFoundError, ProcessLookupError):
+            pass
+    return total
+
+
+def children(pid):
+    try:
+        with open(f"/proc/{pid}/task/{pid}/children") as file:
+            return [int(child) for child in file.read().split()]
+    except FileNotFoundError:
+        return []
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--upgrades", type=int, default=100)
     parser.add_argument("--idle", type=int, default=0)
+    parser.add_argument("--exports", type=int, default=0)
+    parser.add_argument("--overlays", action="store_true")
+    parser.add_argument("--memory", action="store_true")
     parser.add_argument("directory", nargs="?", default=None)
     words = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=words.directory) as directory:
-        run(Path(directory), words.upgrades, words.idle)
+        run(Path(directory), words)
 
 
-def run(directory, upgrades, idle):
+def run(directory, words):
+    upgrades, idle = words.upgrades, words.idle
     image, sock = directory / "image", directory / "s"
     with open(image, "wb") as file:
         for _ in range(64):
@@ -48,12 +73,22 @@ def run(directory, upgrades, idle):
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     log = open(directory / "log", "wb")
-    server = subprocess.Popen([BINARY, "serve", f"a=file:{image}", "--listen", f"unix:{sock}", "--listen", f"tcp:127.0.0.1:{port}"],
+    def backing(name):
+        path = directory / name
+        if words.overlays:
+            return f"{name}=overlay:base={image},top={path}.top"
+        if name != "a":
+            with open(path, "wb") as file:
+                file.truncate(1 << 20)
+        return f"{name}=file:{path if name != 'a' else image}"
+
+    exports = ["a", *(f"e{number}" for number in range(words.exports))]
+    server = subprocess.Popen([BINARY, "serve", *map(backing, exports), "--listen", f"unix:{sock}", "--listen", f"tcp:127.0.0.1:{port}"],
                               stdout=log, stderr=log, start_new_session=True)
     environment = {**os.environ, "FAIRLIFT_CONTROL": f"unix:{sock}.control.sock"}
     while not os.path.exists(f"{sock}.control.sock"):
         time.sleep(0.05)
-    clients = [Client(str(sock), "a") for _ in range(idle)]
+    clients = [Client(str(sock), exports[number % len(exports)]) for number in range(idle)]
     seconds = int(upgrades * 0.3 + 10)
     jobs = [f"--name={kind}{number}\n--uri={uri}".split("\n") for kind, uri in
             (("unix", f"nbd+unix:///a?socket={sock}"), ("tcp", f"nbd://127.0.0.1:{port}/a")) for number in (1, 2)]
@@ -63,13 +98,19 @@ def run(directory, upgrades, idle):
          "--log_unix_epoch=1", "--output-format=json", *(word for job in jobs for word in job)],
         stdout=subprocess.PIPE, text=True, cwd=directory)
     time.sleep(3)
-    spans, total, pid = [], [], server.pid
+    spans, total, pid, both = [], [], server.pid, 0
     for _ in range(upgrades):
+        alone = memory([pid]) if words.memory else 1
         begun = time.time()
-        said = subprocess.run([BINARY, "upgrade"], env=environment, capture_output=True, text=True)
-        if said.returncode:
-            sys.exit(said.stderr)
-        pid = int(re.search(r"process (\d+) serves", said.stdout)[1])
+        command = subprocess.Popen([BINARY, "upgrade"], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        while command.poll() is None:
+            if words.memory:
+                both = max(both, memory([pid, *children(command.pid)]) / alone)
+            time.sleep(0.01)
+        out, errors = command.communicate()
+        if command.returncode:
+            sys.exit(errors)
+        pid = int(re.search(r"process (\d+) serves", out)[1])
         spans.append((begun * 1000, time.time() * 1000 + 50))
         total.append(1000 * (time.time() - begun))
         time.sleep(0.1)
@@ -90,7 +131,7 @@ def run(directory, upgrades, idle):
     p99 = longest[-(-len(longest) * 99 // 100) - 1]
     print(f"{upgrades} upgrades, {4 + idle} connections, fio errors {errors}: longest latency around each: median "
           f"{statistics.median(longest):.1f} ms, 99th percentile {p99:.1f} ms, most {longest[-1]:.1f} ms; away from upgrades most "
-          f"{quiet:.1f} ms; the command took {statistics.median(total):.0f} ms (median)")
+          f"{quiet:.1f} ms; the command took {statistics.median(total):.0f} ms (median)" + (f"; memory of both {both:.2f} times that of one" if words.memory else ""))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """The systemd units: what systemd has to say of them, and that what they start is what this program takes."""
 
 from harness import *
+from nbdclient import Client
 
 UNITS = ROOT / "cli/systemd"
 
@@ -24,7 +25,7 @@ def the_units_start_and_reload_what_there_is(t):
         equal(started[config], f"/etc/fairlift/{instance or 'fairlift'}.toml", "the config file")
         started[config] = t.path("fairlift.toml")
         t.run(BINARY, *started, "--check", env={**os.environ, "XDG_RUNTIME_DIR": str(t.dir)})
-        contains(unit, "Type=notify", "ExecReload=/bin/kill -HUP $MAINPID", "RestartPreventExitStatus=2", "RestartSec=")
+        contains(unit, "Type=notify", "ExecReload=-/usr/bin/fairlift upgrade --if-changed\nExecReload=/bin/kill -HUP $MAINPID\n", "RestartPreventExitStatus=2", "RestartSec=")
 
 
 @test(fairlift_only=True)
@@ -51,6 +52,41 @@ def the_manager_is_told_that_the_server_is_ready_reloads_and_is_ready_again(t):
         word = manager.recv(100).decode()
         assert re.fullmatch(r"RELOADING=1\nMONOTONIC_USEC=\d+", word), word
         equal(manager.recv(100), b"READY=1", "the word after reloading")
+
+
+@test(fairlift_only=True)
+def a_reload_has_a_program_that_was_installed_since_take_over_and_reads_the_file_again(t):
+    installed, socket_, text = t.path("installed"), t.path("s"), "[export.a]\nbacking = 'mem:1m'\n"
+    shutil.copy(BINARY, installed)
+    Path(t.path("fairlift.toml")).write_text(text)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(t.path("notify"))
+        manager.settimeout(20)
+        environment = {**os.environ, "NOTIFY_SOCKET": t.path("notify"), "FAIRLIFT_CONTROL": f"unix:{socket_}.control.sock"}
+        first = t.start(installed, "serve", "--config", t.path("fairlift.toml"), "--listen", f"unix:{socket_}", env=environment)
+        equal([manager.recv(100)[:7] for _ in range(2)], [b"FDSTORE", b"READY=1"], "the first words")
+
+        def reload(pid):
+            """As the unit says it; the words that the manager hears by the end."""
+            for line in re.findall(r"^ExecReload=-?(.*)$", (UNITS / "fairlift.service").read_text(), re.M):
+                t.run(*line.replace("/usr/bin/fairlift", installed).replace("$MAINPID", str(pid())).split(), env=environment)
+            words = []
+            while not words or not words[-1].startswith("RELOADING"):
+                words.append(manager.recv(100).decode())
+            equal(manager.recv(100), b"READY=1", "the last word")
+            return words[:-1]
+
+        equal(reload(lambda: first.pid), [], "what is told where the program is the same")
+        shutil.copy(BINARY, installed + ".new")
+        os.rename(installed + ".new", installed)
+        client = Client(socket_, "a")
+        client.write(0, data(512))
+        words = reload(lambda: json.loads(t.run("curl", "-s", "--unix-socket", f"{socket_}.control.sock", "-X", "POST", "http://localhost/v1/upgrade"))["pid"])
+        equal(first.wait(10), 0, "the exit code of the server before")
+        pid = int(words[0].removeprefix("MAINPID="))
+        equal(client.read(0, 512), data(512), "what the client wrote before")
+        client.disconnect()
+        os.kill(pid, signal.SIGTERM)
 
 
 if __name__ == "__main__":

@@ -261,8 +261,8 @@ pub(crate) struct AcknowledgeArgs {
 ///
 /// The new server is started as the running one was, reads the same config file, and is given open files, listeners and all connections of NBD.
 /// Clients see a pause of some milliseconds. If something is in the way, or fails before the new server has everything, the running server goes on.
-/// Refused so far: a server with connections by TLS, virtual machines (vhost-user), block devices (ublk), RAM disks, overlays or remote
-/// backings.
+/// Clients with TLS are answered and closed, and connect again. Refused so far: what another NBD server has, where it is written, and images of
+/// Ceph.
 #[derive(Debug, Args)]
 pub(crate) struct UpgradeArgs {
     /// The program of the new server [default: this one]
@@ -271,6 +271,9 @@ pub(crate) struct UpgradeArgs {
     /// Only check whether a new server could take over
     #[arg(long)]
     pub(crate) dry_run: bool,
+    /// Do nothing if the running server is of that program as it is now
+    #[arg(long)]
+    pub(crate) if_changed: bool,
     /// How long the new server may take until it serves
     #[arg(long, value_name = "SECONDS", default_value_t = 60.0, value_parser = seconds)]
     pub(crate) within: f64,

@@ -2,10 +2,11 @@
 
 use std::ffi::OsString;
 use std::io::{BufRead as _, BufReader, Read as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::mpsc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use fairlift::config::Address;
 use hyper::Method;
@@ -16,6 +17,9 @@ use super::client::{Answer, At, Server};
 use crate::serve::{COULD, READY, TAKEN};
 use crate::terminal::complaint;
 use crate::terminal::output;
+
+/// How long the server before may take to end. Chosen: it has nothing left to do.
+const LAST: Duration = Duration::from_secs(2);
 
 /// What a server has that another one is to take over.
 pub(crate) struct Running {
@@ -50,6 +54,15 @@ fn attempt(args: &UpgradeArgs) -> Result<(), String> {
     };
     let socket = std::path::absolute(socket).map_err(|error| format!("{}: {error}", socket.display()))?;
     let running = server.ask(Method::POST, "/v1/upgrade", None, None)?.value;
+    let tell = |line: &str| _ = output::print(format!("{line}\n").as_bytes());
+    let program = match &args.program {
+        Some(program) => program.clone(),
+        None => std::env::current_exe().map_err(|error| format!("this program cannot be found: {error}"))?,
+    };
+    if args.if_changed && is_of(&running, &program) {
+        tell("the running server is of this program: nothing is to be done");
+        return Ok(());
+    }
     let lines = |key: &str| running[key].as_array().into_iter().flatten().filter_map(Value::as_str);
     let in_the_way: Vec<_> = lines("in_the_way").collect();
     if !in_the_way.is_empty() {
@@ -57,16 +70,14 @@ fn attempt(args: &UpgradeArgs) -> Result<(), String> {
     }
     is_its_user(&running)?;
     is_of_its_service(&running)?;
-    let tell = |line: &str| _ = output::print(format!("{line}\n").as_bytes());
     lines("plan").for_each(tell);
-    let program = match &args.program {
-        Some(program) => program.clone(),
-        None => std::env::current_exe().map_err(|error| format!("this program cannot be found: {error}"))?,
-    };
     let mut child = start(&program, &socket, &running, args.dry_run)?;
     let began = Instant::now();
     let came = wait(&mut child, began + args.patience());
     came.map_err(|why| format!("{}: {why}\nthe running server goes on", program.display()))?;
+    if !args.dry_run {
+        wait_for_the_end(&running);
+    }
     match args.dry_run {
         true => tell("a new server could take over; nothing was changed"),
         false => tell(&format!(
@@ -77,6 +88,21 @@ fn attempt(args: &UpgradeArgs) -> Result<(), String> {
         )),
     }
     Ok(())
+}
+
+/// Whether the running server is of a program as it is now: one that was installed since is another file.
+fn is_of(running: &Value, program: &Path) -> bool {
+    let file = |path: &Path| std::fs::metadata(path).map(|metadata| (metadata.dev(), metadata.ino())).ok();
+    let running = file(Path::new(&format!("/proc/{}/exe", running["pid"])));
+    running.is_some() && running == file(program)
+}
+
+/// The server before ends once it has told the service manager who its successor is: whoever goes on after this command finds that done.
+fn wait_for_the_end(running: &Value) {
+    let (process, until) = (format!("/proc/{}", running["pid"]), Instant::now() + LAST);
+    while Path::new(&process).exists() && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(1));
+    }
 }
 
 /// A server of another user could do what the running one could not, or not open what that one has.

@@ -34,7 +34,9 @@ fn starting(program: &str, unit: &str) -> String {
     let plain = program.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"/._-+".contains(&byte));
     let quoted = program.replace('\\', "\\\\").replace('"', "\\\"").replace('%', "%%").replace('$', "$$");
     let program = if plain { program.to_owned() } else { format!("\"{quoted}\"") };
-    unit.replace(&format!("ExecStart={PACKAGED} "), &format!("ExecStart={program} "))
+    let keys = ["ExecStart=", "ExecReload=-"];
+    keys.iter()
+        .fold(unit.to_owned(), |unit, key| unit.replace(&format!("{key}{PACKAGED} "), &format!("{key}{program} ")))
 }
 
 #[cfg(test)]
