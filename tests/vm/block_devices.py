@@ -55,7 +55,7 @@ def a_block_device_under_load_does_not_notice_that_its_server_is_upgraded(t):
     console = guest(t, "ublk_upgrade.sh", {}, 260 + 4 * UPGRADES, f"upgrades={UPGRADES}", programs=["e2fsck"])
     contains(console, "GUEST-RESULT disk rc=0")
     contains(console, "the kernel keeps what is asked of 1 block device until the new server has it", "a new server could take over",
-             "a new server that fails: the running server goes on", f"upgraded: {UPGRADES} times", "the device after the upgrades: the same",
+             "a new server that fails: the running server goes on", "held, and then off: ", f"upgraded: {UPGRADES} times", "the device after the upgrades: the same",
              "the last one was killed: 1", "kept its bytes under upgrades", "e2fsck finds nothing", "left: 0 devices; errors=0",
              "/dev/ublkb0 does not outlive its server")
     loads = [int(kb) for kb in re.findall(r"under upgrades: read_kb=(\d+) written_kb=\d+ error=0", console)]
