@@ -75,7 +75,9 @@ impl Handle {
     pub fn plan_hand_over(&self) -> Result<Vec<String>, Vec<String>> {
         // Exports that were removed go in a moment.
         let until = Instant::now() + LEAVE;
-        while self.sweep() && Instant::now() < until {
+        let leaves = |shared: Arc<Shared>| shared.served.is_leaving() || shared.live().is_leaving();
+        while self.shared.upgrade().is_some_and(leaves) && Instant::now() < until {
+            self.sweep();
             std::thread::sleep(LOOK / 10);
         }
         self.shared.upgrade().ok_or_else(|| vec!["the server has ended".to_owned()])?.plan_hand_over()
