@@ -22,12 +22,33 @@ pub struct Model {
     pub wrandiops: f64,
 }
 
+/// In the order of its [words](Model::WORDS).
+impl From<[f64; 6]> for Model {
+    fn from(figures: [f64; 6]) -> Self {
+        let [rbps, rseqiops, rrandiops, wbps, wseqiops, wrandiops] = figures;
+        Self { rbps, rseqiops, rrandiops, wbps, wseqiops, wrandiops }
+    }
+}
+
 impl Model {
     /// The words, in the order of the fields.
     pub const WORDS: [&str; 6] = ["rbps", "rseqiops", "rrandiops", "wbps", "wseqiops", "wrandiops"];
 
     /// How far from the end of the stream's last request a request is far, in sectors: 4096 pages, as in Linux's `blk-iocost`.
     pub const FAR: u64 = 4096 * 8;
+
+    /// What a scheduler that learns costs has found, as its counters tell; `None`: it learns none.
+    pub fn of_counters(value: impl Fn(&str) -> Option<u64>) -> Option<Self> {
+        let of = |name| value(name).filter(|value| *value > 0).map(|value| value as f64);
+        Some(Self {
+            rbps: of("cost_rbps")?,
+            rseqiops: of("cost_rseqiops")?,
+            rrandiops: of("cost_rrandiops")?,
+            wbps: of("cost_wbps")?,
+            wseqiops: of("cost_wseqiops")?,
+            wrandiops: of("cost_wrandiops")?,
+        })
+    }
 
     /// How many seconds of the disk requests take that read or write so much in all, so many of them near the end of their stream's
     /// last one, and so many far from it.
@@ -40,7 +61,26 @@ impl Model {
         near / seqiops + far / randiops + (bytes - 4096.0 * (near + far)).max(0.0) / bps
     }
 
-    const fn values(&self) -> [f64; 6] {
+    /// The same ratios, with a random read of 4 KiB for the unit: its [seconds](Model::seconds) are such reads.
+    #[must_use]
+    pub fn in_reads(&self) -> Self {
+        Self::from(self.values().map(|value| value / self.rrandiops))
+    }
+
+    /// The geometric mean of some models, each with its weight; `None`: there is none that weighs anything.
+    #[must_use]
+    pub fn mean(models: impl Iterator<Item = (f64, Self)>) -> Option<Self> {
+        let (mut sums, mut weights) = ([0.0; 6], 0.0);
+        for (weight, model) in models {
+            weights += weight;
+            sums.iter_mut().zip(model.values()).for_each(|(sum, value)| *sum += weight * libm::log(value));
+        }
+        (weights > 0.0).then(|| Self::from(sums.map(|sum| libm::exp(sum / weights))))
+    }
+
+    /// Its figures, in the order of its [words](Model::WORDS).
+    #[must_use]
+    pub const fn values(&self) -> [f64; 6] {
         [self.rbps, self.rseqiops, self.rrandiops, self.wbps, self.wseqiops, self.wrandiops]
     }
 

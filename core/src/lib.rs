@@ -16,6 +16,7 @@
 //! | [`queue`] | the state machine that holds the rest |
 //! | [`flush`] | many flushes into one |
 //! | [`group`] | what shares the device: groups and streams |
+//! | [`gateways`] | several servers before one pool, and what each is due |
 //! | [`tunable`] | one row per knob |
 //! | [`units`] | sizes and times as people write them |
 //! | [`record`] | what is handed from one server to the next, by name |
@@ -33,8 +34,10 @@ extern crate alloc;
 
 pub mod ceiling;
 pub mod cost_model;
+mod entitlement;
 mod floors;
 pub mod flush;
+pub mod gateways;
 pub mod group;
 pub mod helpers;
 pub mod learn;

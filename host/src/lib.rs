@@ -34,8 +34,7 @@ mod disk;
 mod error;
 pub mod events;
 pub mod export;
-#[allow(dead_code, reason = "the exchange that uses it comes next")]
-mod gateways;
+pub mod gateways;
 mod kernel;
 mod quiet;
 mod server;

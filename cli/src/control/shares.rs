@@ -177,15 +177,7 @@ fn had<'a>(disk: &DiskView, rows: &BTreeMap<&'a str, Did>) -> BTreeMap<&'a str, 
 
 /// The costs that the disk's scheduler has learned.
 fn model(disk: &DiskView) -> Option<Model> {
-    let of = |name| disk.counters.get(name).filter(|value| **value > 0).map(|value| *value as f64);
-    Some(Model {
-        rbps: of("cost_rbps")?,
-        rseqiops: of("cost_rseqiops")?,
-        rrandiops: of("cost_rrandiops")?,
-        wbps: of("cost_wbps")?,
-        wseqiops: of("cost_wseqiops")?,
-        wrandiops: of("cost_wrandiops")?,
-    })
+    Model::of_counters(|name| disk.counters.get(name).copied())
 }
 
 /// What a group's operations cost, in seconds of the disk. Discards and writes of zeroes count as reads of 4 KiB, as for the scheduler.

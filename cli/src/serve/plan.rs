@@ -314,7 +314,9 @@ fn disks(flags: &ServeArgs, file: &File, exports: &[Export], mistakes: &mut Vec<
     let scheduler = usual(None);
     let mut disks = Vec::new();
     for (place, disk) in file.disks.iter().enumerate() {
-        let scheduler = disk.scheduler.unwrap_or_else(|| usual(Some(place)));
+        let shares = disk.said.shares.is_some();
+        let own = disk.scheduler.or(shares.then_some(sched::Kind::Fair));
+        let scheduler = own.unwrap_or_else(|| usual(Some(place)));
         let mut set = Vec::new();
         for (name, value) in &disk.set {
             match check_setting(scheduler, &name.value, &value.value) {
@@ -328,7 +330,7 @@ fn disks(flags: &ServeArgs, file: &File, exports: &[Export], mistakes: &mut Vec<
         }
         disks.push(Disk {
             scheduler,
-            is_usual: disk.scheduler.or(flags.scheduler).is_none(),
+            is_usual: disk.scheduler.or(flags.scheduler).is_none() && !shares,
             set,
             depth: disk.said.depth.or(flags.depth),
             ..disk.said.clone()

@@ -28,4 +28,11 @@ impl Queue {
         self.scheduler.resize(self.requests.capacity(), depth);
         self.made_room(now);
     }
+
+    /// Of the requests that all gateways of a pool may have outstanding, so many are this one's from now on; it matters only where the
+    /// scheduler [shares pools](crate::sched::Kind::shares_pools). Contexts are to be asked for more after it.
+    pub fn share_depth(&mut self, now: Instant, depth: f64) {
+        self.scheduler.share_depth(now, depth);
+        self.made_room(now);
+    }
 }

@@ -541,6 +541,17 @@ impl Queue {
         }
     }
 
+    /// Gives a group another weight in the order alone, until it is given [another](Queue::set_weight): what it has of its own weight where
+    /// gateways share a pool ([`gateways`](crate::gateways)).
+    ///
+    /// # Panics
+    /// If the group does not exist.
+    pub fn weigh(&mut self, now: Instant, id: GroupId, weight: Weight) {
+        let group = Group { weight, ..self.groups.get_mut(id).group.clone() };
+        self.ceilings.set_group(id, &group);
+        self.scheduler.set_group(now, id, &group);
+    }
+
     /// Removes a group that nobody is in (queue.11); what was done in it still counts for the disk.
     ///
     /// # Errors

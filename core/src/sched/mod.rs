@@ -249,6 +249,12 @@ impl Kind {
         matches!(self, Self::Fair)
     }
 
+    /// Whether gateways can share a pool by it ([`Scheduler::share_depth`]).
+    #[must_use]
+    pub const fn shares_pools(self) -> bool {
+        matches!(self, Self::Fair)
+    }
+
     /// Whether others make room for a group's latency ([`Membership::set_latency`]).
     #[must_use]
     pub const fn keeps_latency(self) -> bool {

@@ -54,6 +54,10 @@ pub trait Scheduler: Membership + Merge + Charge + Tune + Report + Send {
     /// them ends.
     fn set_others(&mut self, _others: u32) {}
 
+    /// Of the requests that all gateways of a pool may have outstanding there, this one may have so many from now on, of which a part is
+    /// one for part of the time. Only where [`Kind::shares_pools`](super::Kind::shares_pools).
+    fn share_depth(&mut self, _now: Instant, _depth: f64) {}
+
     /// Takes out what it has learned of the device, for the next scheduler of its kind, and begins anew; `None` if it learns nothing.
     fn take_learned(&mut self) -> Option<Learned> {
         None

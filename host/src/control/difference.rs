@@ -356,6 +356,10 @@ impl Difference<'_> {
         self.refuse_if(number.is_some(), &of, "nr_requests", || {
             format!("takes a number from 1 to 1048576, not {}", number.unwrap_or(0))
         });
+        let shares = disk.shares.is_some() && !disk.scheduler.shares_pools();
+        self.refuse_if(shares, &of, "scheduler", || {
+            format!("shares needs fair; {} shares no pool with other servers", disk.scheduler.name())
+        });
         let set = disk.set.iter().try_for_each(|(knob, value)| check_knob(disk.scheduler, knob, value));
         set.unwrap_or_else(|why| self.refuse(&of, "set", why));
     }

@@ -59,6 +59,17 @@ impl Disks {
         }
     }
 
+    /// What binds a group at present.
+    pub(super) fn bounds_of(&self, id: GroupId) -> Bounds {
+        let all = self.bounds.lock().unwrap_or_else(PoisonError::into_inner);
+        let there = |Bound { told: queue::Bound { floor, latency, .. }, ceiling }: &Bound| Bounds {
+            ceiling: *ceiling,
+            floor: *floor,
+            latency: *latency,
+        };
+        all.get(&id).map(there).unwrap_or_default()
+    }
+
     /// The state of the ceilings of groups.
     pub(crate) fn budgets(&self) -> Vec<(GroupId, Arc<Budget>)> {
         let all = self.bounds.lock().unwrap_or_else(PoisonError::into_inner);

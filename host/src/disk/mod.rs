@@ -21,6 +21,7 @@ pub(crate) mod gauge;
 mod handed;
 mod handover;
 mod place;
+mod pooled;
 pub(crate) mod queues;
 mod shared_flush;
 mod tag_wait;
@@ -560,6 +561,13 @@ impl Plan {
         let (depth, nr_requests) = self.bounds();
         if depth == 0 || nr_requests < u32::from(depth) {
             return Err(format!("nr_requests must be at least the depth, which is {depth}, and not {nr_requests}"));
+        }
+        let config::Disk { scheduler, shares, .. } = &self.settings;
+        if let Some(shares) = shares.as_ref().filter(|_| !scheduler.shares_pools()) {
+            let (place, name) = (&shares.place, scheduler.name());
+            return Err(format!(
+                "shares = \"{place}\" needs the scheduler fair; {name} shares no pool with other servers"
+            ));
         }
         Ok(())
     }

@@ -6,15 +6,27 @@
 //!
 //! docs/cluster.md says what holds.
 
+mod count;
 mod directory;
+mod exchange;
 mod rados;
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
 
+use fairlift_core::Duration;
+pub use fairlift_core::gateways::{Due, Seen};
+
+use crate::config::Config;
+use crate::disk::{Disk, Disks};
 use directory::Directory;
+use exchange::{Exchange, Known, is_taken, lock};
 use rados::Rados;
 pub use rados::RadosAt;
 
@@ -106,6 +118,108 @@ impl Place {
             Self::Directory(path) => Ok(Box::new(Directory::open(path)?)),
             Self::Rados(at) => Ok(Box::new(Rados::open(at)?)),
         }
+    }
+}
+
+/// A pool as this gateway knows it, for those who look: the last period's.
+#[derive(Clone, Debug)]
+pub struct PoolView {
+    /// The disk.
+    pub disk: String,
+    /// Where its gateways meet, as it was written.
+    pub place: String,
+    /// This gateway's name.
+    pub gateway: String,
+    /// Why the others are not heard of at present: what held last goes on to hold.
+    pub trouble: Option<String>,
+    /// How long ago reports were read; `None`: never yet.
+    pub heard: Option<Duration>,
+    /// How many requests this gateway may have outstanding, on average.
+    pub depth: f64,
+    /// How many all gateways may have outstanding, as this one is set.
+    pub pool_depth: u16,
+    /// What all gateways served a second, in reads of 4 KiB.
+    pub served: f64,
+    /// The gateways, this one included, by name.
+    pub gateways: Vec<Seen>,
+    /// What groups have of the pool, by their paths.
+    pub groups: BTreeMap<String, Due>,
+}
+
+/// A server, as its exchange asks for it.
+pub(crate) enum Standing {
+    /// It serves, and this is in force.
+    Serves(Arc<Config>),
+    /// Another server of its name takes over, which does the exchange from then on.
+    HandsOver,
+    HasEnded,
+}
+
+/// The pools of a server's disks.
+#[derive(Default)]
+pub(crate) struct Gateways {
+    /// Those that were opened and are not followed yet.
+    opened: Mutex<Vec<Exchange>>,
+    pools: Vec<(Shares, Arc<Disk>, Arc<Mutex<Known>>)>,
+    followed: Mutex<Vec<(Sender<()>, JoinHandle<()>)>>,
+}
+
+impl Gateways {
+    /// Opens the places where the gateways of disks meet; `takes_over`: another server of this gateway's name is still there.
+    ///
+    /// # Errors
+    /// A place cannot be opened or read, or another gateway has this one's name: the disk, and why.
+    pub(crate) fn open(disks: &[Arc<Disk>], takes_over: bool) -> Result<Self, (String, String)> {
+        let mut this = Self::default();
+        for (disk, shares) in disks.iter().filter_map(|disk| Some((disk, disk.settings().shares?))) {
+            let fail = |why: String| (disk.name.clone(), format!("shares = \"{}\": {why}", shares.place));
+            let mut carrier = shares.place.open().map_err(|error| fail(error.to_string()))?;
+            if !takes_over && is_taken(&mut *carrier, &shares.gateway).map_err(|error| fail(error.to_string()))? {
+                let name = &shares.gateway;
+                return Err(fail(format!(
+                    "another gateway is called {name:?}; give this one another name (server.gateway)"
+                )));
+            }
+            let exchange =
+                Exchange::new(&shares, Arc::clone(disk), carrier).map_err(|error| fail(error.to_string()))?;
+            this.pools.push((shares, Arc::clone(disk), exchange.known()));
+            this.opened.get_mut().unwrap_or_else(PoisonError::into_inner).push(exchange);
+        }
+        Ok(this)
+    }
+
+    /// Exchanges reports from now on, on a thread for each pool. `server` tells how that stands; `wake` wakes the workers.
+    ///
+    /// # Errors
+    /// There is no thread to be had.
+    pub(crate) fn follow<S, W>(&self, disks: &Arc<Disks>, server: S, wake: W) -> io::Result<()>
+    where
+        S: Fn() -> Standing + Clone + Send + 'static,
+        W: Fn() + Clone + Send + 'static,
+    {
+        let opened = std::mem::take(&mut *self.opened.lock().unwrap_or_else(PoisonError::into_inner));
+        for exchange in opened {
+            let (stop, stopped): (Sender<()>, Receiver<()>) = mpsc::channel();
+            let (disks, server, wake) = (Arc::clone(disks), server.clone(), wake.clone());
+            let work = move || exchange.run(&disks, server, wake, &stopped);
+            let thread = thread::Builder::new().name("gateways".into()).spawn(work)?;
+            self.followed.lock().unwrap_or_else(PoisonError::into_inner).push((stop, thread));
+        }
+        Ok(())
+    }
+
+    /// Tells the others that this gateway ends, if that does not take long.
+    pub(crate) fn end(&self) {
+        let followed = std::mem::take(&mut *self.followed.lock().unwrap_or_else(PoisonError::into_inner));
+        let (stops, threads): (Vec<_>, Vec<_>) = followed.into_iter().unzip();
+        drop(stops);
+        // A thread that panicked has said so.
+        threads.into_iter().for_each(|thread| _ = thread.join());
+    }
+
+    /// The pools, for those who look.
+    pub(crate) fn view(&self) -> Vec<PoolView> {
+        self.pools.iter().map(|(shares, disk, known)| lock(known).view(shares, disk)).collect()
     }
 }
 

@@ -33,6 +33,7 @@ use crate::export::listen::{self, Listening};
 use crate::export::listeners::Listeners;
 use crate::export::service::{Exports, Service};
 use crate::export::{DeviceView, Export};
+use crate::gateways::{Gateways, PoolView, Standing};
 use crate::kernel::abort::AbortOnPanic;
 use crate::kernel::helpers::Helpers;
 use crate::kernel::notify::Notifiers;
@@ -186,6 +187,12 @@ impl Handle {
         Some(shared.live().view(&shared.backend, &shared.served, figures))
     }
 
+    /// The pools that this server shares with others, as it knows them. Empty: there are none, or the server has ended.
+    #[must_use]
+    pub fn pools(&self) -> Vec<PoolView> {
+        self.shared.upgrade().map_or_else(Vec::new, |shared| shared.gateways.view())
+    }
+
     /// Traces what happens to each request of all disks, until what is answered is dropped; `None`: a trace is being taken, or the
     /// server has ended.
     #[must_use]
@@ -255,6 +262,7 @@ struct Shared {
     backend: Backend,
     served: Arc<Served>,
     live: Mutex<Live>,
+    gateways: Gateways,
     is_traced: Arc<AtomicBool>,
     /// Another server is taking over.
     is_handed_over: AtomicBool,
@@ -355,6 +363,17 @@ impl Shared {
         Err(Refused::Change { of: Of::Server, why })
     }
 
+    /// Exchanges reports with the other gateways of its disks' pools, until it ends.
+    fn follow_gateways(self: &Arc<Self>) -> std::io::Result<()> {
+        let (shared, notifiers) = (Arc::downgrade(self), Arc::clone(&self.backend.notifiers));
+        let standing = move || match shared.upgrade() {
+            None => Standing::HasEnded,
+            Some(shared) if shared.is_handed_over.load(Ordering::Acquire) => Standing::HandsOver,
+            Some(shared) => Standing::Serves(shared.live().state().config),
+        };
+        self.gateways.follow(&self.backend.disks, standing, move || notifiers.ring_all())
+    }
+
     /// A worker for the calling thread.
     fn worker(&self, context: ContextId) -> std::io::Result<Worker<Clients>> {
         if !ring::be_flusher() && context.0 == 0 {
@@ -450,6 +469,7 @@ impl Server {
             Some(taking) => taking.listen(&config.listeners)?,
         };
         let in_force = Config { listeners: bound(&config.listeners, &listeners), ..in_force };
+        let gateways = Gateways::open(&disks, taking.is_some()).map_err(|(name, why)| Error::Disk { name, why })?;
         let notifiers = Arc::new(Notifiers::new(workers).map_err(Error::Ring)?);
         let listeners = Listeners::new(listeners, config.tls);
         let access = Arc::new(Access::new(&config.clients, &config.revoked, &Access::default()));
@@ -480,6 +500,7 @@ impl Server {
             backend,
             served,
             live: Mutex::new(live),
+            gateways,
             is_traced: Arc::default(),
             is_handed_over: AtomicBool::new(false),
         };
@@ -529,6 +550,10 @@ impl Server {
         let started = match refused.into_iter().find_map(Result::err) {
             Some(error) => Err(Error::Thread(error)),
             None => {
+                let followed = self.shared.follow_gateways();
+                if let Err(error) = followed {
+                    tracing::error!(%error, "no thread for the exchange with other gateways: shares are this server's alone");
+                }
                 self.shared.served.start();
                 hear.iter().collect::<Result<Vec<()>, _>>().map_err(Error::Ring)
             }
@@ -541,6 +566,7 @@ impl Server {
         for thread in threads.into_iter().flatten() {
             lost += thread.join().expect("a worker that panics ends the process");
         }
+        self.shared.gateways.end();
         self.shared.backend.helpers.stop();
         started?;
         self.shared.log_stats();

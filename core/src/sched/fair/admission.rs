@@ -52,7 +52,7 @@ use serde::{Deserialize, Serialize};
 
 use super::cost::{Costs, KINDS, Shape};
 use super::depth::Depth;
-use super::entitlement::Entitlement;
+use crate::entitlement::{Entitlement, OWN};
 use crate::record::{Record, Unreadable};
 use crate::time::ms;
 use crate::{Duration, Group, GroupId, Instant};
@@ -84,9 +84,6 @@ const TIMES_MOST: f64 = 8.0;
 /// A tenant that could use less than so much of its weight's part has few requests (admission.3). Chosen: one that could use most of its
 /// part has it at a depth that the disk does most of its best at.
 const FEW: f64 = 0.5;
-/// The weight of the streams of a group that has groups below it, beside those: that of one stream of level 4 (fair.2).
-const OWN: u32 = 40;
-
 /// What a tenant had in a period, and what it may have.
 #[derive(Clone, Debug, Default)]
 struct Tenant {

@@ -82,7 +82,7 @@ impl Fair {
         taken.into_iter().collect()
     }
 
-    fn limit_may_be_another(&mut self) {
+    pub(super) fn limit_may_be_another(&mut self) {
         let before = self.limit;
         self.set_limit();
         if self.limit != before {

@@ -26,6 +26,9 @@
 //! fair.12  Others have fewer places while a tenant's latency is missed (`latency`): shares divide the places, a latency
 //!          bounds their sum. Meanwhile no other depth is tried.
 //!
+//! fair.15  Where gateways share a pool, the pool gives the depth ([`gateways`](crate::gateways)), and it may be less than one request
+//!          (`slots`). No other depth is tried: how much the cluster does then depends on the other gateways as well.
+//!
 //! Another depth, another scheduler, another server: fair.10, fair.11 and fair.13 in `handover`.
 //!
 //! Suits disks that do not rotate. Blind to where requests are, but for their cost: a disk that seeks wants
@@ -37,11 +40,11 @@
 mod admission;
 mod cost;
 mod depth;
-mod entitlement;
 mod handover;
 mod latency;
 mod membership;
 mod settings;
+mod slots;
 
 use alloc::boxed::Box;
 use alloc::vec;
@@ -65,6 +68,7 @@ use admission::{Admission, Bounds, TenantId};
 use cost::{Costs, Shape, Sum, Told};
 use depth::{Depth, Ended};
 use latency::Latency;
+use slots::Slots;
 
 /// Its row of the registry.
 pub const ENTRY: Entry = Entry {
@@ -103,6 +107,8 @@ pub struct Fair {
     depth_max: u32,
     /// How many requests may be in the device (fair.4).
     limit: u32,
+    /// The same where gateways share a pool (fair.15).
+    slots: Option<Slots>,
     in_flight: u32,
     /// What another scheduler has sent and is in the device.
     others: u32,
@@ -181,6 +187,7 @@ impl Fair {
             depth: Depth::new(setup.depth.into()),
             depth_max: u32::from(setup.depth).max(1),
             limit: 0,
+            slots: None,
             in_flight: 0,
             others: 0,
             pace: Pace::default(),
@@ -293,7 +300,8 @@ impl Fair {
 
     /// Whether the device has no place for what goes next (fair.4).
     fn is_full(&self) -> bool {
-        self.limit.saturating_sub(self.in_flight + self.others) == 0 // fair.11
+        let most = self.slots.as_ref().map_or(self.limit, |slots| slots.at_most().min(self.depth_max)); // fair.15
+        most.saturating_sub(self.in_flight + self.others) == 0 // fair.11
     }
 
     /// What goes next; `all`: nothing is held back.
@@ -301,6 +309,9 @@ impl Fair {
         if let Some(id) = self.waitings.take_requeued() {
             self.begins(now, self.waitings.op(id)); // fair.8
             return Next::Request(id);
+        }
+        if let Some(slots) = &mut self.slots {
+            slots.pass(now);
         }
         if self.floors.are_some() && !self.waitings.is_empty() {
             self.floors.update(now, &mut self.order); // fair.9
@@ -443,7 +454,7 @@ impl Fair {
 
     /// The depth that a setting gives, of what the device takes.
     fn given(&self) -> Option<u32> {
-        let depth = self.settings.device_depth;
+        let depth = self.slots.as_ref().map_or(self.settings.device_depth, Slots::nearest); // fair.15
         (depth > 0).then(|| depth.min(self.depth_max))
     }
 
@@ -519,6 +530,17 @@ impl Scheduler for Fair {
 
     fn set_others(&mut self, others: u32) {
         self.others = others;
+    }
+
+    fn share_depth(&mut self, now: Instant, depth: f64) {
+        self.slots.get_or_insert_with(|| Slots::new(now, depth)).set(depth);
+        self.depth.set_given(self.given());
+        self.limit_may_be_another();
+    }
+
+    fn next_timeout(&self) -> Option<Instant> {
+        let waits = !self.waitings.is_empty();
+        self.slots.as_ref().filter(|_| waits && self.is_full()).map(Slots::until)
     }
 
     fn take_learned(&mut self) -> Option<Learned> {

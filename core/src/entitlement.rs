@@ -3,6 +3,8 @@
 //! due.1  A tenant is due its weight's part of what its group is due, but no more than it can use; what it leaves goes to
 //!                its siblings by weight. That is weighted max-min over the tree of groups. Example: tenants of weight 100, 200
 //!                and 300, of which the last can use a tenth of the disk: they are due 30, 60 and 10 %.
+//! due.2  A node with a floor is due no less than that, as far as it can use it; its siblings divide the rest. Floors that add up to more
+//!                than there is are due in proportion. The floor of a group is at least what the floors below it add up to.
 
 use alloc::vec::Vec;
 
@@ -17,39 +19,45 @@ struct Node {
     first: u32,
     next: u32,
     weight: f64,
-    /// The most that it can use, and what it gets, in parts of the disk.
+    /// The most that it can use, the least that it is due, and what it gets, in parts of the disk.
     demand: f64,
+    floor: f64,
     part: f64,
     is_full: bool,
 }
+
+/// The weight of the streams of a group that has groups below it, beside those: that of one stream of level 4 (fair.2).
+pub(crate) const OWN: u32 = 40;
 
 const NIL: u32 = u32::MAX;
 const ROOT: u32 = 0;
 /// Rounds of a division among siblings. Each but the last finds those that their demand bounds; four found all in random trees,
 /// and what a round leaves out is divided by weight all the same.
 const ROUNDS: u32 = 8;
+/// Steps in which the level is found to which siblings with floors are filled (due.2). Chosen: each halves the error.
+const HALVES: u32 = 60;
 
 /// The tenants that share a disk at present, below their groups, and what each is due.
 #[derive(Debug)]
-pub(super) struct Entitlement {
+pub(crate) struct Entitlement {
     nodes: Vec<Node>,
     /// By group: its node, if it has one by now.
     of_group: Vec<u32>,
 }
 
 impl Entitlement {
-    pub(super) const fn new() -> Self {
+    pub(crate) const fn new() -> Self {
         Self { nodes: Vec::new(), of_group: Vec::new() }
     }
 
     /// There may be so many groups and tenants: none is allocated for later.
-    pub(super) fn reserve(&mut self, groups: usize, tenants: usize) {
+    pub(crate) fn reserve(&mut self, groups: usize, tenants: usize) {
         self.of_group.resize(self.of_group.len().max(groups), NIL);
         self.nodes.reserve((groups + tenants + 1).saturating_sub(self.nodes.len()));
     }
 
     /// Begins anew, with nobody there.
-    pub(super) fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         self.of_group.fill(NIL);
         self.nodes.clear();
         self.nodes.push(Node::new(NIL, 0.0));
@@ -60,7 +68,7 @@ impl Entitlement {
 
     /// A tenant is there: in a group, whose ancestors `above` knows with their weights; `weight` is that of a stream in the
     /// root, and `None` if the tenant is the group itself. Answers which node it is.
-    pub(super) fn add(
+    pub(crate) fn add(
         &mut self,
         group: GroupId,
         weight: Option<u32>,
@@ -93,36 +101,63 @@ impl Entitlement {
     }
 
     /// A tenant can use so much at the most.
-    pub(super) fn demand(&mut self, node: u32, demand: f64) {
+    pub(crate) fn demand(&mut self, node: u32, demand: f64) {
         self.nodes[node as usize].demand = demand;
     }
 
+    /// A node is due so much at least, as far as it can use it (due.2); until [`Entitlement::clear`].
+    pub(crate) fn floor(&mut self, node: u32, floor: f64) {
+        self.nodes[node as usize].floor = floor;
+    }
+
+    /// The node of a group, which [`add`](Entitlement::add) has made.
+    pub(crate) fn of_group(&self, group: GroupId) -> Option<u32> {
+        self.of_group.get(usize::from(group.0)).copied().filter(|node| *node != NIL)
+    }
+
     /// Nobody can use anything, until [`Entitlement::demand`] says so.
-    pub(super) fn clear_demands(&mut self) {
+    pub(crate) fn clear_demands(&mut self) {
         self.nodes.iter_mut().for_each(|node| node.demand = 0.0);
     }
 
     /// What a tenant gets.
-    pub(super) fn part(&self, node: u32) -> f64 {
+    pub(crate) fn part(&self, node: u32) -> f64 {
         self.nodes[node as usize].part
     }
 
     /// What all get together.
-    pub(super) fn whole(&self) -> f64 {
+    pub(crate) fn whole(&self) -> f64 {
         self.nodes[ROOT as usize].part.min(self.nodes[ROOT as usize].demand)
     }
 
     /// Adds up the demands of children, once those of all tenants are known.
-    pub(super) fn add_up(&mut self) {
+    pub(crate) fn add_up(&mut self) {
         // A node comes after the one above it.
         for at in (1..self.nodes.len()).rev() {
             let Node { above, demand, .. } = self.nodes[at];
             self.nodes[above as usize].demand += demand;
         }
+        self.add_up_floors();
+    }
+
+    /// due.2: a group is due what those below it are.
+    fn add_up_floors(&mut self) {
+        if self.nodes.iter().all(|node| node.floor == 0.0) {
+            return;
+        }
+        for at in (0..self.nodes.len()).rev() {
+            let (mut below, mut child) = (0.0, self.nodes[at].first);
+            while child != NIL {
+                below += self.nodes[child as usize].floor;
+                child = self.nodes[child as usize].next;
+            }
+            let node = &mut self.nodes[at];
+            node.floor = node.floor.max(below).min(node.demand);
+        }
     }
 
     /// Divides `whole` (due.1).
-    pub(super) fn divide(&mut self, whole: f64) {
+    pub(crate) fn divide(&mut self, whole: f64) {
         self.nodes[ROOT as usize].part = whole;
         for at in 0..self.nodes.len() {
             self.divide_node(at);
@@ -131,12 +166,16 @@ impl Entitlement {
 
     fn divide_node(&mut self, at: usize) {
         let Node { first, part, .. } = self.nodes[at];
-        let (mut left, mut weights, mut child) = (part, 0.0, first);
+        let (mut left, mut weights, mut floors, mut child) = (part, 0.0, 0.0, first);
         while child != NIL {
             let node = &mut self.nodes[child as usize];
             node.is_full = false;
             weights += node.weight;
+            floors += node.floor;
             child = node.next;
+        }
+        if floors > 0.0 {
+            return self.fill(first, part, floors);
         }
         for _ in 0..ROUNDS {
             let (mut changed, mut child) = (false, first);
@@ -164,9 +203,37 @@ impl Entitlement {
     }
 }
 
+impl Entitlement {
+    /// due.2: fills siblings, the first of which is `first`, to the level at which they have all of `whole`.
+    fn fill(&mut self, first: u32, whole: f64, floors: f64) {
+        let at = |node: &Node, level: f64| (level * node.weight).max(node.floor).min(node.demand);
+        let sum = |nodes: &[Node], level: f64| {
+            let (mut sum, mut child) = (0.0, first);
+            while child != NIL {
+                sum += at(&nodes[child as usize], level);
+                child = nodes[child as usize].next;
+            }
+            sum
+        };
+        // A weight is at least 1: at this level all that is not full has more than there is.
+        let (mut low, mut high) = (0.0, whole.max(0.0));
+        for _ in 0..HALVES {
+            let middle = (low + high) / 2.0;
+            if sum(&self.nodes, middle) <= whole { low = middle } else { high = middle }
+        }
+        let scale = if floors > whole { whole.max(0.0) / floors } else { 1.0 };
+        let mut child = first;
+        while child != NIL {
+            let node = &mut self.nodes[child as usize];
+            node.part = if scale < 1.0 { node.floor * scale } else { at(node, low) };
+            child = node.next;
+        }
+    }
+}
+
 impl Node {
     const fn new(above: u32, weight: f64) -> Self {
-        Self { above, first: NIL, next: NIL, weight, demand: 0.0, part: 0.0, is_full: false }
+        Self { above, first: NIL, next: NIL, weight, demand: 0.0, floor: 0.0, part: 0.0, is_full: false }
     }
 }
 

@@ -1,0 +1,327 @@
+//! The division: what each gateway's groups are due, from what all gateways told.
+//!
+//! *Example.* Tenant A is at gateway 1, tenants B, C and D are at gateway 2; their weights are equal, and all want more. Each is due a
+//! quarter of what the pool did, so gateway 1 is due a quarter of it and gateway 2 three quarters. They had a half each. So gateway 1 has
+//! fewer requests outstanding from now on, and gateway 2 more.
+//!
+//! division.1  The groups are due what a single server would find (`entitlement`) of all that was served: groups that want no more have
+//!             what they took, the others the rest by weight, and no less than their floors.
+//! division.2  A group at several gateways has at each the part of its due that it had there lately. A tenth of the way to equal parts is
+//!             made in each period, among gateways at which it wants more: else a part that was small by chance stayed so.
+//! division.3  Of a group that has half of its service here, each request counts as two here: it has half its weight beside others, and
+//!             half its floor. That is dmClock's δ (Gulati et al., OSDI 2010), told by the gateways and not by the clients.
+//! division.4  A gateway is due what its groups' parts add up to. How many requests it may have outstanding is multiplied by the square
+//!             root of what it is due over what it had, with a quarter of what earlier periods left owing. All gateways' together are the
+//!             pool's depth: the cluster serves in order of arrival, and divides its time by how much is outstanding. A gateway at which
+//!             nothing waits, and that had no more than it is due, is not held: it may have an equal part, so that a client that comes
+//!             finds room.
+//! division.5  A ceiling is divided by need: a gateway at which it holds nobody keeps what its group took and a quarter more, the others
+//!             have equal parts of the rest. Each has a little in any case, with which it begins when a client comes.
+//! division.6  Where settings of a group differ between gateways, those hold that were changed last, by the clocks of the gateways; of two
+//!             that were changed at once, those of the gateway whose name comes last.
+
+use alloc::collections::BTreeMap;
+use alloc::string::String;
+use alloc::vec;
+use alloc::vec::Vec;
+
+use super::report::{Report, Settings, Told};
+use crate::GroupId;
+use crate::ceiling::{Rate, Rates};
+use crate::entitlement::{Entitlement, OWN};
+
+/// What part of the way to equal parts is made in a period (division.2). Chosen: a client that comes to a second gateway has nearly its
+/// part there after twenty periods; with a half, a tenant with few requests at one gateway went to and fro.
+const EVENLY: f64 = 0.1;
+/// What is left of what is owed in the next period, how much of it is asked for in a period, and how much is owed at most of what is due.
+/// From the simulation (`lab/tests/gateways.rs`): asking for all of it oscillates, and without a bound what was had too much in the
+/// first seconds is paid back for 20 s.
+const OWED_LEFT: f64 = 0.8;
+const OWED_ASKED: f64 = 0.25;
+const OWED_MOST: f64 = 0.5;
+/// By how much a gateway's depth changes in a period, squared. Chosen.
+const CHANGE: f64 = 4.0;
+/// A gateway at which nothing waits is held all the same if it had more than this of what it is due: all that its clients ask is in the
+/// cluster then, before what others are due. Chosen.
+const CONTENT: f64 = 1.05;
+/// The least that a gateway has outstanding on average: one request for a twentieth of the time. Chosen.
+pub(super) const DEPTH_LEAST: f64 = 0.05;
+/// How much more than its group took a gateway keeps of a ceiling, and how much of it all gateways have in any case (division.5). Chosen.
+const CEILING_MORE: f64 = 1.25;
+const CEILING_LEAST: f64 = 0.05;
+
+/// A gateway that counts, as it is told of.
+pub(super) struct Member<'a> {
+    pub(super) name: &'a str,
+    pub(super) report: &'a Report,
+    /// It was heard of since the last period.
+    pub(super) is_fresh: bool,
+}
+
+/// What a group has of the pool.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Due {
+    /// How it is set, at whichever gateway that was changed last (division.6).
+    pub settings: Settings,
+    /// It is set otherwise at some gateway.
+    pub differs: bool,
+    /// What was served of it and of those below it at all gateways, and here, in parts of all that was served.
+    pub served: f64,
+    /// What was served here.
+    pub here: f64,
+    /// What it is due at all gateways, in parts of all that was served.
+    pub due: f64,
+    /// What part of that is to be served here (division.2): 1 divided by 1 + δ.
+    pub part: f64,
+    /// What part of its ceiling it has here (division.5).
+    pub ceiling: f64,
+}
+
+/// What a gateway has of the pool.
+#[derive(Clone, PartialEq, Default, Debug)]
+pub(super) struct Divided {
+    pub(super) depth: f64,
+    pub(super) owed: f64,
+    /// What was served at all gateways a second, in reads of 4 KiB.
+    pub(super) whole: f64,
+    /// What each gateway is due of that, in their order.
+    pub(super) due: Vec<f64>,
+    pub(super) groups: BTreeMap<String, Due>,
+}
+
+/// A group of the pool while it is divided.
+struct Row<'a> {
+    path: &'a str,
+    above: usize,
+    settings: Option<(u64, &'a str, Settings)>,
+    differs: bool,
+    /// What each gateway told, in their order.
+    told: Vec<Option<&'a Told>>,
+    /// Its own streams' due at each gateway.
+    due: Vec<f64>,
+    node: u32,
+}
+
+/// The groups that are told of and those above them, each after the one above it; the root is the first.
+fn rows<'a>(members: &[Member<'a>]) -> Vec<Row<'a>> {
+    let mut told: BTreeMap<&'a str, Vec<Option<&'a Told>>> = BTreeMap::new();
+    let none = || vec![None; members.len()];
+    for (at, member) in members.iter().enumerate() {
+        for (path, one) in &member.report.groups {
+            told.entry(path).or_insert_with(none)[at] = Some(one);
+            let ends = path.match_indices('/').map(|(end, _)| &path[..end.max(1)]);
+            ends.for_each(|above| _ = told.entry(above).or_insert_with(none));
+        }
+    }
+    told.entry("/").or_insert_with(none);
+    let mut places = BTreeMap::new();
+    // "/a" comes before "/a/b": what is above comes first.
+    let numbered = told.into_iter().enumerate();
+    numbered
+        .map(|(at, (path, told))| {
+            places.insert(path, at);
+            let above = path.rfind('/').map_or("/", |end| &path[..end.max(1)]);
+            let said = || told.iter().zip(members).filter_map(|(one, member)| Some((one.as_ref()?, member.name)));
+            // division.6
+            let settings = said()
+                .map(|(one, name)| (one.settings.changed, name, one.settings))
+                .max_by_key(|(changed, name, _)| (*changed, *name));
+            let is_other = |one: &Told| settings.is_some_and(|(.., newest)| !same(&newest, &one.settings));
+            let differs = said().any(|(one, _)| is_other(one));
+            let above = places.get(above).copied().unwrap_or(0);
+            Row { path, above, settings, differs, told, due: vec![0.0; members.len()], node: 0 }
+        })
+        .collect()
+}
+
+fn same(one: &Settings, other: &Settings) -> bool {
+    one.weight == other.weight && one.bounds == other.bounds
+}
+
+impl Row<'_> {
+    fn sum(&self, of: impl Fn(&Told) -> f64) -> f64 {
+        self.told.iter().flatten().map(|one| of(one)).sum()
+    }
+
+    fn any(&self, of: impl Fn(&Told) -> bool) -> bool {
+        self.told.iter().flatten().any(|one| of(one))
+    }
+
+    /// How many times as much as was done such rates are, the greatest of them or the least; `None`: there are none, or nothing was done
+    /// that they count.
+    fn times(&self, rates: &Rates, pick: fn(f64, f64) -> f64) -> Option<f64> {
+        let times = |(rate, amount): (Rate, u64)| {
+            Some(amount as f64 / self.sum(|told| told.rates[rate as usize])).filter(|times| times.is_finite())
+        };
+        rates.iter().filter_map(times).reduce(pick)
+    }
+
+    /// division.2: what part of what it is due it has at each gateway.
+    fn parts(&self) -> Vec<f64> {
+        let all = self.sum(|told| told.lately);
+        let lately = |told: &Option<&Told>| told.map_or(0.0, |told| told.lately / all);
+        let mut parts: Vec<f64> = match all > 0.0 {
+            true => self.told.iter().map(lately).collect(),
+            false => vec![1.0 / self.told.iter().flatten().count().max(1) as f64; self.told.len()],
+        };
+        let wants = |told: &Option<&Told>| told.is_some_and(|told| told.waits || told.held);
+        let count = self.told.iter().filter(|told| wants(told)).count();
+        let sum: f64 = self.told.iter().zip(&parts).filter(|(told, _)| wants(told)).map(|(_, part)| part).sum();
+        for (told, part) in self.told.iter().zip(&mut parts) {
+            if wants(told) {
+                *part += EVENLY * (sum / count as f64 - *part);
+            }
+        }
+        parts
+    }
+}
+
+/// Divides the pool; `own`: which of the gateways asks.
+pub(super) fn divide(members: &[Member<'_>], own: usize) -> Divided {
+    let mut rows = rows(members);
+    let whole: f64 = rows.iter().map(|row| row.sum(|told| told.served)).sum();
+    entitle(&mut rows, whole);
+    let due: Vec<f64> = (0..members.len()).map(|at| rows.iter().map(|row| row.due[at]).sum()).collect();
+    let (depth, owed) = depth(members, own, &due, whole);
+    let ceilings: Vec<f64> = (0..rows.len()).map(|at| ceiling(&rows, at, members.len(), own)).collect();
+    let groups = rows.iter().enumerate().filter_map(|(at, row)| {
+        let (.., settings) = row.settings?;
+        let members = || rows.iter().filter(|other| is_in(other.path, row.path));
+        let sum = |of: &dyn Fn(&Row<'_>) -> f64| members().map(of).sum::<f64>();
+        let served = sum(&|row| row.sum(|told| told.served));
+        let here = sum(&|row| row.told[own].map_or(0.0, |told| told.served));
+        let due = sum(&|row| row.due.iter().sum());
+        let there = row.told.iter().flatten().count();
+        let lately = sum(&|row| row.told[own].map_or(0.0, |told| told.lately));
+        let part = match sum(&|row| row.due[own]) / due {
+            // It may begin here at any moment, and then has its part as if it had been there.
+            part if lately == 0.0 || !part.is_finite() => 1.0 / (there + usize::from(row.told[own].is_none())) as f64,
+            part => part.clamp(0.0, 1.0),
+        };
+        let of_whole = |amount: f64| if whole > 0.0 { amount / whole } else { 0.0 };
+        let due = Due {
+            settings,
+            differs: row.differs,
+            served: of_whole(served),
+            here: of_whole(here),
+            due: of_whole(due),
+            part,
+            ceiling: ceilings[at],
+        };
+        Some((row.path.into(), due))
+    });
+    let groups = groups.collect();
+    Divided { depth, owed, whole, due, groups }
+}
+
+/// Whether a group is another one, or below it.
+fn is_in(path: &str, above: &str) -> bool {
+    above == "/" || path.strip_prefix(above).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+/// division.1
+fn entitle(rows: &mut [Row<'_>], whole: f64) {
+    let mut entitlement = Entitlement::new();
+    entitlement.reserve(rows.len(), rows.len());
+    entitlement.clear();
+    let above: Vec<(GroupId, u32)> = rows
+        .iter()
+        .map(|row| (GroupId(row.above as u16), row.settings.map_or(100, |(.., settings)| settings.weight.into())))
+        .collect();
+    let mut has_below = vec![false; rows.len()];
+    rows.iter().enumerate().skip(1).for_each(|(_, row)| has_below[row.above] = true);
+    let is_active: Vec<bool> =
+        rows.iter().map(|row| row.any(|told| told.served > 0.0 || told.waits || told.held)).collect();
+    for at in (0..rows.len()).filter(|at| is_active[*at]) {
+        let own = (at == 0 || has_below[at]).then_some(OWN);
+        rows[at].node = entitlement.add(GroupId(at as u16), own, |id| above[usize::from(id.0)]);
+    }
+    entitlement.clear_demands();
+    for row in rows.iter().zip(&is_active).filter_map(|(row, is)| is.then_some(row)) {
+        let served = row.sum(|told| told.served);
+        let bounds = row.settings.map(|(.., settings)| settings.bounds).unwrap_or_default();
+        let most = row.times(&bounds.ceiling.max, f64::min).map_or(f64::INFINITY, |times| served * times.max(1.0));
+        let waits = row.any(|told| told.waits);
+        entitlement.demand(row.node, if waits { most.min(whole) } else { served });
+    }
+    for (at, row) in rows.iter().enumerate() {
+        let Some((.., settings)) = row.settings else { continue };
+        let Some(node) = entitlement.of_group(GroupId(at as u16)) else { continue };
+        if let Some(times) = row.times(&settings.bounds.floor, f64::max) {
+            entitlement.floor(node, (row.sum(|told| told.served) * times).min(whole));
+        }
+    }
+    entitlement.add_up();
+    entitlement.divide(whole);
+    for row in rows.iter_mut().zip(is_active).filter_map(|(row, is)| is.then_some(row)) {
+        let due = entitlement.part(row.node);
+        row.due = row.parts().into_iter().map(|part| part * due).collect();
+    }
+}
+
+/// division.4: how many requests a gateway may have outstanding, and what it is owed.
+fn depth(members: &[Member<'_>], own: usize, due: &[f64], whole: f64) -> (f64, f64) {
+    let pool = members.iter().map(|member| member.report.pool_depth).fold(f64::INFINITY, f64::min);
+    let even = pool / members.len() as f64;
+    let least = whole / (1000 * members.len()) as f64;
+    let (mut wishes, mut taken, mut mine) = (0.0, 0.0, (None, 0.0));
+    for (at, Member { report, is_fresh, .. }) in members.iter().enumerate() {
+        // It goes on with what it had until it is heard of.
+        if !is_fresh {
+            taken += report.depth;
+            continue;
+        }
+        let (due, got): (f64, f64) = (due[at], report.groups.values().map(|told| told.served).sum());
+        // It has as much outstanding as its groups want, and that is no more than they are due.
+        if !report.groups.values().any(|told| told.waits) && got <= CONTENT * due {
+            taken += if whole > 0.0 { pool * due / whole } else { 0.0 };
+            continue;
+        }
+        let most = OWED_MOST * due;
+        let owed = (OWED_LEFT * report.owed + due - got).clamp(-most, most);
+        let times = (due + OWED_ASKED * owed) / got.max(least);
+        let times = if times.is_finite() { times.clamp(1.0 / CHANGE, CHANGE) } else { 1.0 };
+        let wish = (report.depth * libm::sqrt(times)).max(DEPTH_LEAST);
+        wishes += wish;
+        if at == own {
+            mine = (Some(wish), owed);
+        }
+    }
+    let (wish, owed) = mine;
+    let depth = match wish {
+        Some(wish) => wish * (pool - taken).max(0.0) / wishes,
+        None => even.max(2.0 * pool * due[own] / whole),
+    };
+    (if depth.is_finite() { depth.clamp(DEPTH_LEAST, pool) } else { even.max(DEPTH_LEAST) }, owed)
+}
+
+/// division.5: the part of its ceiling that a group has at a gateway.
+fn ceiling(rows: &[Row<'_>], at: usize, members: usize, own: usize) -> f64 {
+    let row = &rows[at];
+    let Some((.., settings)) = row.settings else { return 1.0 };
+    let max = &settings.bounds.ceiling.max;
+    if max.is_none() {
+        return 1.0;
+    }
+    let there: Vec<usize> = (0..members).filter(|member| row.told[*member].is_some()).collect();
+    let Some(mine) = there.iter().position(|member| *member == own) else { return CEILING_LEAST };
+    let mut division = Entitlement::new();
+    division.reserve(1, there.len());
+    division.clear();
+    let least = CEILING_LEAST / there.len() as f64;
+    let nodes: Vec<u32> = there.iter().map(|_| division.add(GroupId::ROOT, Some(1), |_| (GroupId::ROOT, 1))).collect();
+    division.clear_demands();
+    for (member, node) in there.iter().zip(&nodes) {
+        let told = || rows.iter().filter(|other| is_in(other.path, row.path)).filter_map(|other| other.told[*member]);
+        let used =
+            |(rate, amount): (Rate, u64)| told().map(|told| told.rates[rate as usize]).sum::<f64>() / amount as f64;
+        let used = max.iter().map(used).fold(0.0, f64::max);
+        let demand = if told().any(|told| told.held) { 1.0 } else { used * CEILING_MORE };
+        division.demand(*node, demand.clamp(least, 1.0));
+        division.floor(*node, least);
+    }
+    division.add_up();
+    division.divide(1.0);
+    let left = 1.0 - nodes.iter().map(|node| division.part(*node)).sum::<f64>();
+    division.part(nodes[mine]) + left.max(0.0) / there.len() as f64
+}

@@ -1,0 +1,369 @@
+//! Gateways: several servers before one pool share it as one server would.
+//!
+//! A gateway sees its own part of a cluster alone. Example: a tenant that is alone at one of two gateways has half of the cluster, and
+//! three at the other have a sixth each. So each gateway tells the others once a period what it served ([`Report`]), and works out from
+//! all reports what is due ([`division`](self::division)). Nobody decides for the others: the same figures lead all to the same shares.
+//!
+//! gateway.1  A gateway that was not heard of for [`STALE`] periods is gone: its groups' parts are the others'. Periods are our own, so
+//!            no clock of another gateway is asked. Until then its last report counts, and its depth is left to it.
+//! gateway.2  A report that is not newer than the one before, by its sequence, says nothing: a carrier may be late, or tell things twice.
+//! gateway.3  A gateway that hears nothing goes on as it was, and so does one whose reports do not come out. It would else take the
+//!            whole cluster for its own.
+//! gateway.4  Two gateways of one name are known by their instances: ours was replaced by another's for [`STALE`] periods, or others' come
+//!            by turns. Each says so once; shares of what the two serve are wrong until one of them has another name.
+//! gateway.5  Weights are whole numbers. What is left over of one counts in the next period, so that over some periods it is exact.
+//!
+//! It reads no clock: how long a period was, is an argument.
+
+mod division;
+mod report;
+
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::string::String;
+use alloc::vec::Vec;
+
+pub use division::Due;
+use division::{DEPTH_LEAST, Divided, Member, divide};
+pub use report::{Report, Settings, Told, VERSION};
+
+use crate::Weight;
+use crate::ceiling::{Bounds, Ceiling, Rate, Rates};
+use crate::cost_model::Model;
+use crate::record::Unreadable;
+
+/// A gateway that was not heard of for so many periods is gone (gateway.1).
+pub const STALE: u32 = 3;
+/// A group with fewer requests than this in a period has some periods taken together, up to four (report.3). From the simulation.
+const FEW: f64 = 200.0;
+const TOGETHER: f64 = 0.25;
+/// Groups are told of for so many periods after they had nothing. Chosen: what was served lately is then next to nothing.
+const QUIET: f64 = 1e-3;
+
+/// What a gateway counted of a group in a period, a second.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Counted {
+    /// In reads of 4 KiB (report.2).
+    pub served: f64,
+    /// Requests in all of the period.
+    pub requests: f64,
+    /// More of it waited for the disk, for most of the period.
+    pub waits: bool,
+    /// A ceiling held it.
+    pub held: bool,
+    /// By what a limit can count.
+    pub rates: [f64; Rate::COUNT],
+    /// How it is set here.
+    pub settings: Settings,
+}
+
+/// Something to tell the operator, once.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Note {
+    /// A gateway was heard of for the first time, or again.
+    Comes(String),
+    /// A gateway is gone (gateway.1); `ended`: it said so.
+    Goes {
+        /// Its name.
+        gateway: String,
+        /// It said so itself.
+        ended: bool,
+    },
+    /// A report cannot be read, and is left out (report.1).
+    Unreadable {
+        /// Whose.
+        gateway: String,
+        /// What of it.
+        why: Unreadable,
+    },
+    /// Another gateway has a name that one has already (gateway.4).
+    Twin(String),
+    /// A group is set otherwise at some gateways: those settings hold that were changed last (division.6).
+    Differs(String),
+}
+
+/// Another gateway, as it is known here.
+#[derive(Clone, Debug)]
+struct Other {
+    report: Report,
+    /// Periods since it was heard of.
+    age: u32,
+    /// The instance before, if another one has come by this name.
+    before: Option<u64>,
+    is_gone: bool,
+    is_twin: bool,
+}
+
+/// The pool as one of its gateways knows it: see the [module](self).
+#[derive(Debug)]
+pub struct Pool {
+    name: String,
+    own: Report,
+    others: BTreeMap<String, Other>,
+    /// Whose reports cannot be read.
+    unreadable: BTreeSet<String>,
+    /// How often in a row ours was another's (gateway.4).
+    twins: u32,
+    /// Groups of which it was told that settings differ.
+    differing: BTreeSet<String>,
+    /// What whole weights left over (gateway.5).
+    left_over: BTreeMap<String, f64>,
+    divided: Divided,
+    notes: Vec<Note>,
+    has_begun: bool,
+}
+
+/// What a gateway does in the next period.
+#[derive(Clone, PartialEq, Default, Debug)]
+pub struct Turn {
+    /// How many requests it may have outstanding; less than one: for part of the time.
+    pub depth: f64,
+    /// The groups that have something set, or that did something, by their paths.
+    pub groups: BTreeMap<String, Held>,
+}
+
+/// What holds for a group here in the next period.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Held {
+    /// Its weight beside the siblings here (division.3).
+    pub weight: Weight,
+    /// Its part of the pool's bounds.
+    pub bounds: Bounds,
+}
+
+/// A gateway, for those who look.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Seen {
+    /// Its name.
+    pub name: String,
+    /// It is this one.
+    pub is_own: bool,
+    /// Periods since it was heard of.
+    pub age: u32,
+    /// It is gone (gateway.1).
+    pub is_gone: bool,
+    /// How many requests it may have outstanding.
+    pub depth: f64,
+    /// What it served a second, in reads of 4 KiB.
+    pub served: f64,
+    /// How many groups it told of.
+    pub groups: usize,
+}
+
+impl Pool {
+    /// A gateway that has heard of no other yet; `instance` is a number by chance.
+    #[must_use]
+    pub fn new(name: &str, instance: u64) -> Self {
+        Self {
+            name: name.into(),
+            own: Report { instance, ..Report::default() },
+            others: BTreeMap::new(),
+            unreadable: BTreeSet::new(),
+            twins: 0,
+            differing: BTreeSet::new(),
+            left_over: BTreeMap::new(),
+            divided: Divided::default(),
+            notes: Vec::new(),
+            has_begun: false,
+        }
+    }
+
+    /// What requests cost, in random reads of 4 KiB: by what all gateways found, `own` being what this one did (report.2).
+    pub fn costs(&mut self, own: Option<Model>) -> Option<Model> {
+        self.own.costs = own.map(|own| own.in_reads());
+        let there = self.others.values().filter(|other| !other.is_gone).map(|other| &other.report);
+        let weighed = |report: &Report| {
+            let served: f64 = report.groups.values().map(|told| told.served).sum();
+            Some((served.max(QUIET), report.costs?))
+        };
+        Model::mean(core::iter::once(&self.own).chain(there).filter_map(weighed))
+    }
+
+    /// What is there to tell since this was asked last.
+    pub fn take_notes(&mut self) -> Vec<Note> {
+        core::mem::take(&mut self.notes)
+    }
+
+    /// A report was found under a gateway's name.
+    pub fn hear(&mut self, gateway: &str, bytes: &[u8]) {
+        let report = match Report::read(bytes) {
+            Ok(report) => {
+                self.unreadable.remove(gateway);
+                report
+            }
+            Err(why) => {
+                if self.unreadable.insert(gateway.into()) {
+                    self.notes.push(Note::Unreadable { gateway: gateway.into(), why });
+                }
+                return;
+            }
+        };
+        if gateway == self.name {
+            // gateway.4: one of a server before is there when ours has not been written yet.
+            let is_other = self.own.sequence > 0 && report.instance != self.own.instance;
+            self.twins = if is_other { self.twins.saturating_add(1) } else { 0 };
+            if self.twins == STALE {
+                self.notes.push(Note::Twin(gateway.into()));
+            }
+            return;
+        }
+        let Some(there) = self.others.get_mut(gateway) else {
+            if !report.ends {
+                self.notes.push(Note::Comes(gateway.into()));
+                let new = Other { report, age: 0, before: None, is_gone: false, is_twin: false };
+                self.others.insert(gateway.into(), new);
+            }
+            return;
+        };
+        if report.instance == there.report.instance {
+            if report.sequence <= there.report.sequence {
+                return; // gateway.2
+            }
+        } else {
+            let before = there.before.replace(there.report.instance);
+            if before == Some(report.instance) && !core::mem::replace(&mut there.is_twin, true) {
+                self.notes.push(Note::Twin(gateway.into())); // gateway.4
+            }
+        }
+        let was_gone = core::mem::replace(&mut there.is_gone, report.ends);
+        match (was_gone, report.ends) {
+            (true, false) => self.notes.push(Note::Comes(gateway.into())),
+            (false, true) => self.notes.push(Note::Goes { gateway: gateway.into(), ended: true }),
+            _ => {}
+        }
+        (there.report, there.age) = (report, 0);
+    }
+
+    /// A period is over, in which so much was counted here; `depth`: how many requests all gateways may have outstanding, as this one is
+    /// set. What others told since the last period was [heard](Pool::hear). Answers what holds in the next one.
+    pub fn period(&mut self, groups: &BTreeMap<String, Counted>, depth: f64) -> Turn {
+        self.count(groups, depth);
+        if !self.has_begun {
+            let there = self.others.values().filter(|other| !other.is_gone).count();
+            self.own.depth = depth / (1 + there) as f64;
+            self.has_begun = true;
+        }
+        for (name, other) in &mut self.others {
+            // gateway.1
+            if other.age >= STALE && !core::mem::replace(&mut other.is_gone, true) {
+                self.notes.push(Note::Goes { gateway: name.clone(), ended: false });
+            }
+        }
+        let others = self.others.iter().filter(|(_, other)| !other.is_gone);
+        let others = others.map(|(name, Other { report, age, .. })| Member { name, report, is_fresh: *age == 0 });
+        let members: Vec<_> =
+            core::iter::once(Member { name: &self.name, report: &self.own, is_fresh: true }).chain(others).collect();
+        self.divided = divide(&members, 0);
+        (self.own.depth, self.own.owed) = (self.divided.depth.max(DEPTH_LEAST), self.divided.owed);
+        self.others.values_mut().for_each(|other| other.age = other.age.saturating_add(1));
+        self.tell_differences();
+        self.turn()
+    }
+
+    /// What was counted in a period after which nothing was heard: it is told, and what held goes on to hold (gateway.3).
+    pub fn count(&mut self, groups: &BTreeMap<String, Counted>, depth: f64) {
+        let before = core::mem::take(&mut self.own.groups);
+        for (path, counted) in groups {
+            let Counted { served, requests, waits, held, rates, settings } = *counted;
+            let lately = match before.get(path).map(|told| told.lately) {
+                None | Some(0.0) => served,
+                Some(lately) => lately + (requests / FEW).clamp(TOGETHER, 1.0) * (served - lately),
+            };
+            let lately = if lately > QUIET { lately } else { 0.0 };
+            // A limit is everybody's: of a group that has one and does nothing, the others still leave a little of it here (division.5).
+            if lately > 0.0 || waits || held || !settings.bounds.is_none() {
+                self.own.groups.insert(path.clone(), Told { served, lately, waits, held, rates, settings });
+            }
+        }
+        self.own.pool_depth = depth;
+    }
+
+    fn tell_differences(&mut self) {
+        let differing = self.divided.groups.iter().filter(|(_, due)| due.differs).map(|(path, _)| path.clone());
+        let differing: BTreeSet<_> = differing.collect();
+        self.notes.extend(differing.difference(&self.differing).cloned().map(Note::Differs));
+        self.differing = differing;
+    }
+
+    fn turn(&mut self) -> Turn {
+        let weights = self.weights();
+        let held = |(path, due): (&String, &Due)| {
+            let Bounds { ceiling: Ceiling { max, burst, length }, floor, latency } = due.settings.bounds;
+            let ceiling = Ceiling { max: part_of(&max, due.ceiling), burst: part_of(&burst, due.ceiling), length };
+            let bounds = Bounds { ceiling, floor: part_of(&floor, due.part), latency };
+            (path.clone(), Held { weight: weights[path], bounds })
+        };
+        Turn { depth: self.own.depth, groups: self.divided.groups.iter().map(held).collect() }
+    }
+
+    /// division.3, gateway.5
+    fn weights(&mut self) -> BTreeMap<String, Weight> {
+        let exact = |due: &Due| f64::from(due.settings.weight) * due.part;
+        let groups = || self.divided.groups.iter().filter(|(path, _)| *path != "/");
+        let most = groups().map(|(_, due)| exact(due)).fold(0.0, f64::max);
+        // Streams of the root keep their weights beside groups: so do those.
+        let has_root = self.own.groups.contains_key("/");
+        let scale = if most > 0.0 && !has_root { f64::from(Weight::MAX) / most } else { 1.0 };
+        let mut left_over = BTreeMap::new();
+        let mut whole = |(path, due): (&String, &Due)| {
+            let exact = exact(due) * scale + self.left_over.get(path).copied().unwrap_or_default();
+            let whole = ((exact + 0.5) as u16).clamp(1, Weight::MAX.get());
+            left_over.insert(path.clone(), (exact - f64::from(whole)).clamp(-1.0, 1.0));
+            (path.clone(), Weight::new(whole))
+        };
+        let weights = self.divided.groups.iter().map(&mut whole).collect();
+        self.left_over = left_over;
+        weights
+    }
+
+    /// The report of this gateway, which is the next.
+    pub fn report(&mut self) -> &Report {
+        self.own.sequence += 1;
+        &self.own
+    }
+
+    /// The report with which this gateway ends.
+    pub fn last_report(&mut self) -> &Report {
+        (self.own.ends, self.own.groups) = (true, BTreeMap::new());
+        self.report()
+    }
+
+    /// What groups have of the pool, by their paths, as of the last period.
+    #[must_use]
+    pub fn groups(&self) -> &BTreeMap<String, Due> {
+        &self.divided.groups
+    }
+
+    /// What all gateways served a second, in reads of 4 KiB.
+    #[must_use]
+    pub fn served(&self) -> f64 {
+        self.divided.whole
+    }
+
+    /// The gateways, this one included, by name.
+    #[must_use]
+    pub fn gateways(&self) -> Vec<Seen> {
+        let seen = |name: &str, report: &Report, age, is_gone, is_own| Seen {
+            name: name.into(),
+            is_own,
+            age,
+            is_gone,
+            depth: report.depth,
+            served: report.groups.values().map(|told| told.served).sum(),
+            groups: report.groups.len(),
+        };
+        let others = self.others.iter().map(|(name, Other { report, age, is_gone, .. })| {
+            seen(name, report, age.saturating_sub(1), *is_gone, false)
+        });
+        let mut all: Vec<_> = core::iter::once(seen(&self.name, &self.own, 0, false, true)).chain(others).collect();
+        all.sort_by(|one, other| one.name.cmp(&other.name));
+        all
+    }
+}
+
+/// A part of what rates say; at least 1 of each.
+fn part_of(rates: &Rates, part: f64) -> Rates {
+    rates.iter().fold(Rates::NONE, |all, (rate, amount)| all.with(rate, ((amount as f64 * part + 0.5) as u64).max(1)))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,267 @@
+use alloc::vec;
+
+use super::*;
+use crate::time::ms;
+
+/// A group that was served so much, wants more, and is set in no special way.
+fn counted(served: f64) -> Counted {
+    let settings = Settings { weight: Weight::DEFAULT, bounds: Bounds::default(), changed: 0 };
+    Counted { served, requests: 1000.0, waits: true, held: false, rates: [served; Rate::COUNT], settings }
+}
+
+fn groups<const N: usize>(of: [(&str, Counted); N]) -> BTreeMap<String, Counted> {
+    of.into_iter().map(|(path, counted)| (path.into(), counted)).collect()
+}
+
+/// What two gateways make of each other's reports, over some periods.
+fn periods(of: [&BTreeMap<String, Counted>; 2], count: usize) -> [(Pool, Turn); 2] {
+    let mut pools = [Pool::new("gw1", 1), Pool::new("gw2", 2)];
+    let mut turns = [Turn::default(), Turn::default()];
+    for _ in 0..count {
+        for at in [0, 1] {
+            turns[at] = pools[at].period(of[at], 64.0);
+            let report = pools[at].report().write();
+            let name = ["gw1", "gw2"][at];
+            pools[1 - at].hear(name, report.as_bytes());
+        }
+    }
+    let [one, two] = pools;
+    let [first, second] = turns;
+    [(one, first), (two, second)]
+}
+
+/// division.1, division.4: the example of the module.
+#[test]
+fn a_gateway_with_one_of_four_tenants_is_due_a_quarter() {
+    let [one, two] = [
+        groups([("/a", counted(1000.0))]),
+        groups([("/b", counted(333.0)), ("/c", counted(333.0)), ("/d", counted(334.0))]),
+    ];
+    let [(pool, turn), (_, other)] = periods([&one, &two], 3);
+    for path in ["/a", "/b", "/c", "/d"] {
+        assert!((pool.groups()[path].due - 0.25).abs() < 1e-6, "{path}: {:?}", pool.groups()[path]);
+    }
+    assert!(turn.depth < 20.0 && other.depth > 40.0, "{} and {}", turn.depth, other.depth);
+    let sum: f64 = pool.gateways().iter().map(|seen| seen.depth).sum();
+    assert!((60.0..=68.0).contains(&sum), "{sum}");
+}
+
+/// division.3
+#[test]
+fn a_tenant_at_two_gateways_counts_half_at_each() {
+    let [one, two] = [
+        groups([("/a", counted(500.0)), ("/b", counted(500.0))]),
+        groups([("/a", counted(500.0)), ("/c", counted(500.0))]),
+    ];
+    let [(pool, turn), _] = periods([&one, &two], 3);
+    assert!((pool.groups()["/a"].part - 0.5).abs() < 0.01, "{:?}", pool.groups()["/a"]);
+    assert_eq!((turn.groups["/a"].weight.get(), turn.groups["/b"].weight.get()), (500, 1000));
+}
+
+/// gateway.5
+#[test]
+fn whole_weights_are_exact_over_some_periods() {
+    let heavy = Counted { settings: Settings { weight: Weight::MAX, ..counted(0.0).settings }, ..counted(900.0) };
+    let light = Counted { settings: Settings { weight: Weight::new(1), ..counted(0.0).settings }, ..counted(10.0) };
+    let all = groups([("/heavy", heavy), ("/light", light)]);
+    let other = groups([("/heavy", heavy), ("/light", Counted { served: 15.0, ..light })]);
+    let mut pools = [Pool::new("gw1", 1), Pool::new("gw2", 2)];
+    let mut sum = 0;
+    for _ in 0..100 {
+        let turn = pools[0].period(&all, 64.0);
+        let report = pools[0].report().write();
+        pools[1].hear("gw1", report.as_bytes());
+        pools[1].period(&other, 64.0);
+        let report = pools[1].report().write();
+        pools[0].hear("gw2", report.as_bytes());
+        let weight = |path: &str| u32::from(turn.groups[path].weight.get());
+        assert_eq!(weight("/heavy"), 1000);
+        sum += weight("/light");
+    }
+    assert!((100..=200).contains(&sum), "{sum}: a weight of 1, of which somewhat less than half is here");
+}
+
+/// division.6, and the warning.
+#[test]
+fn the_settings_that_were_changed_last_hold_at_all_gateways() {
+    let set = |weight, changed| Counted {
+        settings: Settings { weight: Weight::new(weight), bounds: Bounds::default(), changed },
+        ..counted(100.0)
+    };
+    let [one, two] = [groups([("/a", set(300, 7))]), groups([("/a", set(100, 6))])];
+    for (mut pool, _) in periods([&one, &two], 3) {
+        assert_eq!(pool.groups()["/a"].settings.weight.get(), 300);
+        let differs = pool.take_notes().into_iter().filter(|note| *note == Note::Differs("/a".into())).count();
+        assert_eq!(differs, 1, "it is told once");
+    }
+    let two = groups([("/a", set(100, 7))]);
+    let [(pool, _), _] = periods([&one, &two], 3);
+    assert_eq!(pool.groups()["/a"].settings.weight.get(), 100, "at once: the gateway whose name comes last");
+}
+
+/// division.5
+#[test]
+fn parts_of_a_ceiling_add_up_to_it() {
+    let with = |rate: f64, held| {
+        let ceiling = Ceiling::of(Rates::NONE.with(Rate::Iops, 1000));
+        let bounds = Bounds { ceiling, ..Bounds::default() };
+        let rates = [rate; Rate::COUNT];
+        Counted { held, waits: false, rates, settings: Settings { bounds, ..counted(0.0).settings }, ..counted(rate) }
+    };
+    for (one, two) in [
+        (with(500.0, true), with(500.0, true)),
+        (with(100.0, false), with(500.0, true)),
+        (with(0.0, false), with(900.0, true)),
+        (with(10.0, false), with(20.0, false)),
+    ] {
+        let [first, second] = periods([&groups([("/a", one)]), &groups([("/a", two)])], 4);
+        let part = |(_, turn): &(Pool, Turn)| turn.groups["/a"].bounds.ceiling.max.get(Rate::Iops).unwrap();
+        let parts = [part(&first), part(&second)];
+        assert!(parts[0] + parts[1] <= 1001, "{parts:?}");
+        assert!(parts[0] + parts[1] >= 999, "{parts:?}");
+        assert!(parts[0] >= 25, "a little for a client that comes: {parts:?}");
+        if two.held && !one.held {
+            assert!(parts[1] >= 850, "it has what the other leaves: {parts:?}");
+        }
+    }
+}
+
+/// gateway.1, gateway.3
+#[test]
+fn a_gateway_that_is_not_heard_of_for_three_periods_is_gone_and_may_come_back() {
+    let [one, two] = [groups([("/a", counted(500.0))]), groups([("/b", counted(500.0))])];
+    let [(mut pool, _), (mut other, _)] = periods([&one, &two], 3);
+    pool.take_notes();
+    let mut depths = vec![];
+    for _ in 0..5 {
+        depths.push(pool.period(&one, 64.0).depth);
+    }
+    assert!(depths[..3].iter().all(|depth| *depth < 40.0), "its part is left to it: {depths:?}");
+    assert!(depths[4] > 60.0, "its part is the others': {depths:?}");
+    assert_eq!(pool.take_notes(), [Note::Goes { gateway: "gw2".into(), ended: false }]);
+    pool.hear("gw2", other.report().write().as_bytes());
+    pool.period(&one, 64.0);
+    assert_eq!(pool.take_notes(), [Note::Comes("gw2".into())]);
+    pool.hear("gw2", other.last_report().write().as_bytes());
+    assert_eq!(pool.take_notes(), [Note::Goes { gateway: "gw2".into(), ended: true }], "at once");
+}
+
+/// gateway.2
+#[test]
+fn a_report_that_comes_late_says_nothing() {
+    let mut other = Pool::new("gw2", 2);
+    other.period(&groups([("/b", counted(500.0))]), 64.0);
+    let first = other.report().write();
+    other.period(&groups([("/b", counted(900.0))]), 64.0);
+    let second = other.report().write();
+    let mut pool = Pool::new("gw1", 1);
+    pool.hear("gw2", second.as_bytes());
+    pool.hear("gw2", first.as_bytes());
+    assert_eq!(pool.gateways()[1].served, 900.0);
+}
+
+/// gateway.4
+#[test]
+fn two_gateways_of_one_name_are_told_of_once() {
+    let report = |instance| {
+        let mut pool = Pool::new("gw2", instance);
+        pool.period(&BTreeMap::new(), 64.0);
+        pool.report().write()
+    };
+    let mut pool = Pool::new("gw1", 1);
+    for instance in [2, 3, 2, 3, 2] {
+        pool.hear("gw2", report(instance).as_bytes());
+    }
+    let twins = |pool: &mut Pool| pool.take_notes().into_iter().filter(|note| matches!(note, Note::Twin(_))).count();
+    assert_eq!(twins(&mut pool), 1);
+    // One of a server before is no twin of ours; one that takes the place of ours is.
+    pool.hear("gw1", report(9).as_bytes());
+    assert_eq!(twins(&mut pool), 0);
+    pool.report();
+    for _ in 0..4 {
+        pool.hear("gw1", report(9).as_bytes());
+    }
+    assert_eq!(twins(&mut pool), 1);
+}
+
+/// report.1: what cannot be read is told once, and again when it was read meanwhile.
+#[test]
+fn a_damaged_report_leaves_the_one_before() {
+    let mut other = Pool::new("gw2", 2);
+    other.period(&groups([("/b", counted(500.0))]), 64.0);
+    let mut pool = Pool::new("gw1", 1);
+    pool.hear("gw2", other.report().write().as_bytes());
+    pool.take_notes();
+    for _ in 0..3 {
+        pool.hear("gw2", b"{\"version\": 1}");
+    }
+    assert_eq!(pool.take_notes().len(), 1);
+    assert_eq!(pool.gateways()[1].served, 500.0);
+}
+
+/// report.2: costs are told as ratios, and those of gateways that served more count for more.
+#[test]
+fn costs_are_what_all_gateways_found() {
+    let model = |rseqiops| Model::from([4096.0, rseqiops, 1.0, 4096.0, 1.0, 1.0]);
+    let mut other = Pool::new("gw2", 2);
+    other.costs(Some(model(4.0)));
+    other.period(&groups([("/b", counted(900.0))]), 64.0);
+    let mut pool = Pool::new("gw1", 1);
+    assert_eq!(pool.costs(None), None);
+    pool.hear("gw2", other.report().write().as_bytes());
+    pool.period(&groups([("/a", counted(900.0))]), 64.0);
+    let mean = pool.costs(Some(Model::from(model(1.0).values().map(|value| 1e5 * value)))).unwrap();
+    assert!((mean.rseqiops - 2.0).abs() < 1e-9, "{mean:?}");
+}
+
+/// division.1: what groups are due is all that was served, and floors are kept, for any reports.
+#[test]
+fn all_that_was_served_is_due_to_somebody() {
+    for seed in fairlift_lab::repeat::seeds(1..40) {
+        let mut random = fairlift_lab::Random::new(seed);
+        let mut below = |bound: u64| random.below(bound);
+        let count = 1 + below(5) as usize;
+        let mut pool = Pool::new("gw0", 0);
+        let mut own = BTreeMap::new();
+        let mut whole = 0.0;
+        for gateway in 0..count {
+            let groups: BTreeMap<String, Counted> = (0..below(8))
+                .map(|_| {
+                    let path = alloc::format!("/{}{}", below(3), ["", "/x", "/y"][below(3) as usize]);
+                    let floor = if below(4) == 0 { Rates::NONE.with(Rate::Iops, 1 + below(500)) } else { Rates::NONE };
+                    let bounds = Bounds { floor, latency: Some(ms(5)), ..Bounds::default() };
+                    let settings = Settings { weight: Weight::new(1 + below(1000) as u16), bounds, changed: below(3) };
+                    let served = below(2000) as f64;
+                    (path, Counted { waits: below(3) > 0, held: below(5) == 0, settings, ..counted(served) })
+                })
+                .collect();
+            whole += groups.values().map(|counted| counted.served).sum::<f64>();
+            if gateway == 0 {
+                own = groups;
+            } else {
+                let name = alloc::format!("gw{gateway}");
+                let mut other = Pool::new(&name, gateway as u64);
+                other.period(&groups, 64.0);
+                pool.hear(&name, other.report().write().as_bytes());
+            }
+        }
+        let turn = pool.period(&own, 64.0);
+        assert!(turn.depth > 0.0 && turn.depth <= 64.0, "{}", turn.depth);
+        if whole > 0.0 {
+            let due: f64 =
+                pool.groups().iter().filter(|(path, _)| path.matches('/').count() == 1).map(|(_, due)| due.due).sum();
+            let inner: f64 = ["/0", "/1", "/2"]
+                .iter()
+                .filter(|path| !pool.groups().contains_key(**path))
+                .map(|path| {
+                    let below = |other: &str| other.starts_with(&alloc::format!("{path}/"));
+                    pool.groups().iter().filter(|(other, _)| below(other)).map(|(_, due)| due.due).sum::<f64>()
+                })
+                .sum();
+            assert!((due + inner - 1.0).abs() < 1e-6, "{due} and {inner} of 1: {:?}", pool.groups());
+        }
+        for held in turn.groups.values() {
+            assert!(held.weight.get() >= 1);
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! What a gateway counted of its groups from one look at a disk to the next.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use fairlift_core::ceiling::Rate;
+use fairlift_core::cost_model::Model;
+use fairlift_core::gateways::{Counted, Settings};
+use fairlift_core::queue::Figures;
+use fairlift_core::stats::{Counters, Stats};
+use fairlift_core::waits::{Part, Times};
+use fairlift_core::{Group, Op, Weight};
+
+use crate::config::Config;
+
+/// A group of which so many requests wait on average wants more than it has. Chosen: one request waits for half of the time.
+const WAITS: f64 = 0.5;
+/// A ceiling holds a group of which so many requests wait there on average. Chosen.
+const HELD: f64 = 0.1;
+
+/// The count of a group at a look.
+#[derive(Clone, Default)]
+struct Before {
+    stats: Stats,
+    /// What requests waited for the disk, and for a ceiling, those included that wait still, in seconds.
+    waited: f64,
+    held: f64,
+}
+
+/// What was counted up to the last look.
+#[derive(Default)]
+pub(super) struct Count {
+    before: BTreeMap<String, Before>,
+    /// Settings at the last look, with when they were found to be so.
+    settings: BTreeMap<String, Settings>,
+}
+
+impl Count {
+    /// Counts up to now: by a disk's figures, `seconds` after the last look. `costs` has what requests cost in random reads of 4 KiB, and how
+    /// many of those the disk does in a second; `changed` is the time of day in milliseconds.
+    pub(super) fn look(
+        &mut self,
+        figures: &BTreeMap<String, Figures>,
+        costs: Option<(Model, f64)>,
+        config: &Config,
+        seconds: f64,
+        changed: u64,
+    ) -> BTreeMap<String, Counted> {
+        let settings = self.settings(config, changed);
+        let is_first = self.before.is_empty();
+        let paths: BTreeSet<&String> =
+            settings.keys().filter(|path| figures.contains_key(*path) || !settings[*path].bounds.is_none()).collect();
+        let none = Figures::default();
+        let count = |path: &String| {
+            let figures = figures.get(path).unwrap_or(&none);
+            let now = Before::of(figures);
+            let before = self.before.insert(path.clone(), now.clone()).unwrap_or_default();
+            // What was counted by a server before is not of this period.
+            let before = if is_first { now.clone() } else { before };
+            (path.clone(), now.since(&before, costs, seconds, settings[path]))
+        };
+        let counted = paths.into_iter().map(count).collect();
+        self.settings = settings;
+        counted
+    }
+
+    fn settings(&self, config: &Config, changed: u64) -> BTreeMap<String, Settings> {
+        let settings = |group: &Group| {
+            let bounds = config.bounds.get(&group.path).copied().unwrap_or_default();
+            let weight = if group.parent.is_some() { group.weight } else { Weight::DEFAULT };
+            let new = Settings { weight, bounds, changed };
+            let was = self.settings.get(&group.path).filter(|was| was.weight == weight && was.bounds == bounds);
+            (group.path.clone(), was.copied().unwrap_or(new))
+        };
+        config.groups.iter().map(settings).collect()
+    }
+}
+
+impl Before {
+    fn of(figures: &Figures) -> Self {
+        let time = |parts: &[Part]| {
+            let times = |stats: &Stats, op: Op| -> f64 {
+                let times: Times = stats.times(op);
+                parts.iter().map(|part| times.of(*part).as_nanos() as f64).sum()
+            };
+            Op::ALL.iter().map(|op| times(&figures.stats, *op) + times(&figures.under_way, *op)).sum::<f64>() / 1e9
+        };
+        let waited = time(&[Part::Others, Part::Own, Part::Idling, Part::Room]);
+        Self { stats: figures.stats.clone(), waited, held: time(&[Part::Limit]) }
+    }
+
+    fn since(&self, before: &Self, costs: Option<(Model, f64)>, seconds: f64, settings: Settings) -> Counted {
+        let of = |write: bool| {
+            let ops = Op::ALL.into_iter().filter(|op| op.has_payload() && (*op != Op::Read) == write);
+            ops.fold(Counters::default(), |sum, op| {
+                let more = self.stats.of(op).since(&before.stats.of(op));
+                Counters {
+                    ops: sum.ops + more.ops,
+                    bytes: sum.bytes + more.bytes,
+                    merges: sum.merges + more.merges,
+                    near: sum.near + more.near,
+                    ..sum
+                }
+            })
+        };
+        let (reads, writes) = (of(false), of(true));
+        let cache = self.stats.cache().since(&before.stats.cache());
+        let asked = Counters {
+            ops: reads.ops.saturating_sub(cache.hits),
+            bytes: reads.bytes.saturating_sub(cache.hit_bytes),
+            ..reads
+        };
+        let flushed = self.stats.time_flushed().as_nanos().saturating_sub(before.stats.time_flushed().as_nanos());
+        let served = match costs {
+            Some((model, reads)) => {
+                let cost = |write, counters: Counters| {
+                    let near = counters.near.saturating_sub(counters.merges);
+                    let far = counters.ops.saturating_sub(counters.near.max(counters.merges));
+                    model.seconds(write, near as f64, far as f64, counters.bytes as f64)
+                };
+                cost(false, asked) + cost(true, writes) + flushed as f64 / 1e9 * reads
+            }
+            None => (asked.ops + writes.ops) as f64,
+        };
+        let mut rates = [0.0; Rate::COUNT];
+        for rate in Rate::ALL {
+            rates[rate as usize] = match rate {
+                Rate::Rbps => reads.bytes,
+                Rate::Wbps => writes.bytes,
+                Rate::Riops => reads.ops,
+                Rate::Wiops => writes.ops,
+                Rate::Bps => reads.bytes + writes.bytes,
+                Rate::Iops => reads.ops + writes.ops,
+            } as f64
+                / seconds;
+        }
+        Counted {
+            served: served.max(0.0) / seconds,
+            requests: (asked.ops + writes.ops) as f64,
+            waits: (self.waited - before.waited) / seconds >= WAITS,
+            held: (self.held - before.held) / seconds >= HELD,
+            rates,
+            settings,
+        }
+    }
+}
