@@ -3,6 +3,7 @@
 //! Where it comes from (a TOML file, flags, a program) is the caller's business.
 
 mod copy_on_write;
+mod shares;
 mod ways;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,9 +21,9 @@ use fairlift_core::{Duration, Group, GroupId, Priority, sched};
 pub use crate::device::backing::Outside;
 pub use crate::device::roots::Root;
 pub use crate::device::said::*;
-pub use crate::gateways::{Place as SharesAt, RadosAt, Shares, check_gateway};
 pub use crate::kernel::ring::Engine;
 pub use copy_on_write::CopyOnWrite;
+pub use shares::{RadosAt, Shares, SharesAt, check_gateway};
 pub use ways::{WayIn, Ways};
 
 /// All that a [`Server`](crate::Server) needs to know.

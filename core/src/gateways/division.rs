@@ -25,7 +25,7 @@ use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
 
-use super::report::{Report, Settings, Told};
+use super::report::{GroupReport, Report, Settings};
 use crate::GroupId;
 use crate::ceiling::{Rate, Rates};
 use crate::entitlement::{Entitlement, OWN};
@@ -90,21 +90,21 @@ pub(super) struct Divided {
 }
 
 /// A group of the pool while it is divided.
-struct Row<'a> {
+struct PoolGroup<'a> {
     path: &'a str,
     above: usize,
     settings: Option<(u64, &'a str, Settings)>,
     differs: bool,
     /// What each gateway told, in their order.
-    told: Vec<Option<&'a Told>>,
+    told: Vec<Option<&'a GroupReport>>,
     /// Its own streams' due at each gateway.
     due: Vec<f64>,
     node: u32,
 }
 
 /// The groups that are told of and those above them, each after the one above it; the root is the first.
-fn rows<'a>(members: &[Member<'a>]) -> Vec<Row<'a>> {
-    let mut told: BTreeMap<&'a str, Vec<Option<&'a Told>>> = BTreeMap::new();
+fn rows<'a>(members: &[Member<'a>]) -> Vec<PoolGroup<'a>> {
+    let mut told: BTreeMap<&'a str, Vec<Option<&'a GroupReport>>> = BTreeMap::new();
     let none = || vec![None; members.len()];
     for (at, member) in members.iter().enumerate() {
         for (path, one) in &member.report.groups {
@@ -126,10 +126,10 @@ fn rows<'a>(members: &[Member<'a>]) -> Vec<Row<'a>> {
             let settings = said()
                 .map(|(one, name)| (one.settings.changed, name, one.settings))
                 .max_by_key(|(changed, name, _)| (*changed, *name));
-            let is_other = |one: &Told| settings.is_some_and(|(.., newest)| !same(&newest, &one.settings));
+            let is_other = |one: &GroupReport| settings.is_some_and(|(.., newest)| !same(&newest, &one.settings));
             let differs = said().any(|(one, _)| is_other(one));
             let above = places.get(above).copied().unwrap_or(0);
-            Row { path, above, settings, differs, told, due: vec![0.0; members.len()], node: 0 }
+            PoolGroup { path, above, settings, differs, told, due: vec![0.0; members.len()], node: 0 }
         })
         .collect()
 }
@@ -138,12 +138,12 @@ fn same(one: &Settings, other: &Settings) -> bool {
     one.weight == other.weight && one.bounds == other.bounds
 }
 
-impl Row<'_> {
-    fn sum(&self, of: impl Fn(&Told) -> f64) -> f64 {
+impl PoolGroup<'_> {
+    fn sum(&self, of: impl Fn(&GroupReport) -> f64) -> f64 {
         self.told.iter().flatten().map(|one| of(one)).sum()
     }
 
-    fn any(&self, of: impl Fn(&Told) -> bool) -> bool {
+    fn any(&self, of: impl Fn(&GroupReport) -> bool) -> bool {
         self.told.iter().flatten().any(|one| of(one))
     }
 
@@ -159,12 +159,12 @@ impl Row<'_> {
     /// division.2: what part of what it is due it has at each gateway.
     fn parts(&self) -> Vec<f64> {
         let all = self.sum(|told| told.lately);
-        let lately = |told: &Option<&Told>| told.map_or(0.0, |told| told.lately / all);
+        let lately = |told: &Option<&GroupReport>| told.map_or(0.0, |told| told.lately / all);
         let mut parts: Vec<f64> = match all > 0.0 {
             true => self.told.iter().map(lately).collect(),
             false => vec![1.0 / self.told.iter().flatten().count().max(1) as f64; self.told.len()],
         };
-        let wants = |told: &Option<&Told>| told.is_some_and(|told| told.waits || told.held);
+        let wants = |told: &Option<&GroupReport>| told.is_some_and(|told| told.waits || told.held);
         let count = self.told.iter().filter(|told| wants(told)).count();
         let sum: f64 = self.told.iter().zip(&parts).filter(|(told, _)| wants(told)).map(|(_, part)| part).sum();
         for (told, part) in self.told.iter().zip(&mut parts) {
@@ -187,7 +187,7 @@ pub(super) fn divide(members: &[Member<'_>], own: usize) -> Divided {
     let groups = rows.iter().enumerate().filter_map(|(at, row)| {
         let (.., settings) = row.settings?;
         let members = || rows.iter().filter(|other| is_in(other.path, row.path));
-        let sum = |of: &dyn Fn(&Row<'_>) -> f64| members().map(of).sum::<f64>();
+        let sum = |of: &dyn Fn(&PoolGroup<'_>) -> f64| members().map(of).sum::<f64>();
         let served = sum(&|row| row.sum(|told| told.served));
         let here = sum(&|row| row.told[own].map_or(0.0, |told| told.served));
         let due = sum(&|row| row.due.iter().sum());
@@ -220,7 +220,7 @@ fn is_in(path: &str, above: &str) -> bool {
 }
 
 /// division.1
-fn entitle(rows: &mut [Row<'_>], whole: f64) {
+fn entitle(rows: &mut [PoolGroup<'_>], whole: f64) {
     let mut entitlement = Entitlement::new();
     entitlement.reserve(rows.len(), rows.len());
     entitlement.clear();
@@ -296,7 +296,7 @@ fn depth(members: &[Member<'_>], own: usize, due: &[f64], whole: f64) -> (f64, f
 }
 
 /// division.5: the part of its ceiling that a group has at a gateway.
-fn ceiling(rows: &[Row<'_>], at: usize, members: usize, own: usize) -> f64 {
+fn ceiling(rows: &[PoolGroup<'_>], at: usize, members: usize, own: usize) -> f64 {
     let row = &rows[at];
     let Some((.., settings)) = row.settings else { return 1.0 };
     let max = &settings.bounds.ceiling.max;

@@ -24,7 +24,7 @@ use alloc::vec::Vec;
 
 pub use division::Due;
 use division::{DEPTH_LEAST, Divided, Member, divide};
-pub use report::{Report, Settings, Told, VERSION};
+pub use report::{GroupReport, Report, Settings, VERSION};
 
 use crate::Weight;
 use crate::ceiling::{Bounds, Ceiling, Rate, Rates};
@@ -114,16 +114,16 @@ pub struct Pool {
 
 /// What a gateway does in the next period.
 #[derive(Clone, PartialEq, Default, Debug)]
-pub struct Turn {
+pub struct Allotment {
     /// How many requests it may have outstanding; less than one: for part of the time.
     pub depth: f64,
     /// The groups that have something set, or that did something, by their paths.
-    pub groups: BTreeMap<String, Held>,
+    pub groups: BTreeMap<String, Allotted>,
 }
 
 /// What holds for a group here in the next period.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub struct Held {
+pub struct Allotted {
     /// Its weight beside the siblings here (division.3).
     pub weight: Weight,
     /// Its part of the pool's bounds.
@@ -132,7 +132,7 @@ pub struct Held {
 
 /// A gateway, for those who look.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Seen {
+pub struct GatewayView {
     /// Its name.
     pub name: String,
     /// It is this one.
@@ -235,7 +235,7 @@ impl Pool {
 
     /// A period is over, in which so much was counted here; `depth`: how many requests all gateways may have outstanding, as this one is
     /// set. What others told since the last period was [heard](Pool::hear). Answers what holds in the next one.
-    pub fn period(&mut self, groups: &BTreeMap<String, Counted>, depth: f64) -> Turn {
+    pub fn period(&mut self, groups: &BTreeMap<String, Counted>, depth: f64) -> Allotment {
         self.count(groups, depth);
         if !self.has_begun {
             let there = self.others.values().filter(|other| !other.is_gone).count();
@@ -271,7 +271,7 @@ impl Pool {
             let lately = if lately > QUIET { lately } else { 0.0 };
             // A limit is everybody's: of a group that has one and does nothing, the others still leave a little of it here (division.5).
             if lately > 0.0 || waits || held || !settings.bounds.is_none() {
-                self.own.groups.insert(path.clone(), Told { served, lately, waits, held, rates, settings });
+                self.own.groups.insert(path.clone(), GroupReport { served, lately, waits, held, rates, settings });
             }
         }
         self.own.pool_depth = depth;
@@ -284,15 +284,15 @@ impl Pool {
         self.differing = differing;
     }
 
-    fn turn(&mut self) -> Turn {
+    fn turn(&mut self) -> Allotment {
         let weights = self.weights();
         let held = |(path, due): (&String, &Due)| {
             let Bounds { ceiling: Ceiling { max, burst, length }, floor, latency } = due.settings.bounds;
             let ceiling = Ceiling { max: part_of(&max, due.ceiling), burst: part_of(&burst, due.ceiling), length };
             let bounds = Bounds { ceiling, floor: part_of(&floor, due.part), latency };
-            (path.clone(), Held { weight: weights[path], bounds })
+            (path.clone(), Allotted { weight: weights[path], bounds })
         };
-        Turn { depth: self.own.depth, groups: self.divided.groups.iter().map(held).collect() }
+        Allotment { depth: self.own.depth, groups: self.divided.groups.iter().map(held).collect() }
     }
 
     /// division.3, gateway.5
@@ -341,8 +341,8 @@ impl Pool {
 
     /// The gateways, this one included, by name.
     #[must_use]
-    pub fn gateways(&self) -> Vec<Seen> {
-        let seen = |name: &str, report: &Report, age, is_gone, is_own| Seen {
+    pub fn gateways(&self) -> Vec<GatewayView> {
+        let seen = |name: &str, report: &Report, age, is_gone, is_own| GatewayView {
             name: name.into(),
             is_own,
             age,

@@ -40,15 +40,15 @@ pub struct Report {
     /// What requests cost here, in random reads of 4 KiB; `None`: nothing is known of it.
     pub costs: Option<Model>,
     /// By the paths of groups.
-    pub groups: BTreeMap<String, Told>,
+    pub groups: BTreeMap<String, GroupReport>,
 }
 
 /// A group in a report.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub struct Told {
+pub struct GroupReport {
     /// What was served of it and not below it, a second: in the last period, and lately (report.2, report.3).
     pub served: f64,
-    /// As [`Told::served`], over some periods.
+    /// As [`GroupReport::served`], over some periods.
     pub lately: f64,
     /// More of it waited for the disk, for most of the period.
     pub waits: bool,
@@ -71,7 +71,7 @@ pub struct Settings {
     pub changed: u64,
 }
 
-/// [`Told`] as it is written.
+/// [`GroupReport`] as it is written.
 #[derive(Serialize, Deserialize)]
 struct Written {
     served: f64,
@@ -100,9 +100,9 @@ fn rates(written: &BTreeMap<String, u64>) -> Option<Rates> {
     written.iter().try_fold(Rates::NONE, |rates, (name, amount)| Some(rates.with(rate(name)?, *amount)))
 }
 
-impl From<&Told> for Written {
-    fn from(told: &Told) -> Self {
-        let Told { served, lately, waits, held, rates, settings: Settings { weight, bounds, changed } } = *told;
+impl From<&GroupReport> for Written {
+    fn from(told: &GroupReport) -> Self {
+        let GroupReport { served, lately, waits, held, rates, settings: Settings { weight, bounds, changed } } = *told;
         let Bounds { ceiling: Ceiling { max, burst, length }, floor, latency } = bounds;
         Self {
             served,
@@ -123,7 +123,7 @@ impl From<&Told> for Written {
 
 impl Written {
     /// report.1: `None`: it says what cannot be.
-    fn read(&self) -> Option<Told> {
+    fn read(&self) -> Option<GroupReport> {
         let is_figure = |figure: f64| (0.0..MOST).contains(&figure);
         let weight = (1..=Weight::MAX.get()).contains(&self.weight).then(|| Weight::new(self.weight))?;
         let length = Duration::from_nanos(self.burst_ns);
@@ -136,7 +136,7 @@ impl Written {
             counted[rate(name)? as usize] = *amount;
         }
         let are_figures = [self.served, self.lately].into_iter().chain(counted).all(is_figure);
-        are_figures.then_some(Told {
+        are_figures.then_some(GroupReport {
             served: self.served,
             lately: self.lately,
             waits: self.waits,
@@ -226,7 +226,7 @@ mod tests {
         };
         let bounds = Bounds { ceiling, floor: Rates::NONE.with(Rate::Iops, 7), latency: Some(ms(2)) };
         let settings = Settings { weight: Weight::new(300), bounds, changed: 1_700_000_000_000 };
-        let told = Told { served: 12.5, lately: 11.0, waits: true, held: false, rates: [1.5; 6], settings };
+        let told = GroupReport { served: 12.5, lately: 11.0, waits: true, held: false, rates: [1.5; 6], settings };
         Report {
             instance: u64::MAX,
             sequence: 3,

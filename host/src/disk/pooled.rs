@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use fairlift_core::gateways::Turn;
+use fairlift_core::gateways::Allotment;
 use fairlift_core::{GroupId, Instant};
 
 use super::{Disk, Disks};
@@ -24,7 +24,7 @@ impl Disk {
     }
 
     /// pooled.1: workers are to be woken then.
-    fn take_turn(&self, now: Instant, turn: &Turn) {
+    fn take_turn(&self, now: Instant, turn: &Allotment) {
         let groups = self.groups();
         for mut queue in self.queues().iter().flat_map(|queues| queues.each()) {
             queue.share_depth(now, turn.depth);
@@ -40,7 +40,7 @@ impl Disk {
 
 impl Disks {
     /// What this gateway has of the pool of a disk, until the next turn.
-    pub(crate) fn take_turn(&self, now: Instant, disk: &Disk, turn: &Turn) {
+    pub(crate) fn take_turn(&self, now: Instant, disk: &Disk, turn: &Allotment) {
         disk.take_turn(now, turn);
         let groups = disk.groups();
         for (path, held) in &turn.groups {

@@ -7,7 +7,8 @@ use std::fs::{self, File};
 use std::io::{self, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 
-use super::{Carrier, check_gateway};
+use super::Carrier;
+use crate::config::check_gateway;
 
 /// How a report's file ends.
 const ENDING: &str = ".report";

@@ -16,12 +16,12 @@ use std::time::{Duration, SystemTime};
 
 use fairlift_core::Instant;
 use fairlift_core::cost_model::Model;
-use fairlift_core::gateways::{Note, Pool, Report, STALE, Turn};
+use fairlift_core::gateways::{Allotment, Note, Pool, Report, STALE};
 
 use super::count::Count;
-use super::{Carrier, PoolView, Shares, Standing};
+use super::{Carrier, PoolView, Standing};
 use crate::clock;
-use crate::config::Config;
+use crate::config::{Config, Shares, SharesAt};
 use crate::disk::{Disk, Disks};
 
 /// A period. Chosen: with 100 gateways shares are within 5 % after some ten of them, and the exchange is nothing beside the pool's work.
@@ -56,7 +56,7 @@ pub(super) struct Known {
     /// Why nothing is heard, and when something was last.
     trouble: Option<String>,
     at: Option<Instant>,
-    turn: Turn,
+    turn: Allotment,
 }
 
 /// Whether a gateway of our name is there (exchange.3).
@@ -79,7 +79,7 @@ impl Exchange {
         let work = move || carry(carrier, &name, &reports, &tell);
         thread::Builder::new().name("reports".into()).spawn(work)?;
         let known =
-            Known { pool: Pool::new(&shares.gateway, instance()), trouble: None, at: None, turn: Turn::default() };
+            Known { pool: Pool::new(&shares.gateway, instance()), trouble: None, at: None, turn: Allotment::default() };
         Ok(Self {
             shares: shares.clone(),
             disk,
@@ -220,7 +220,7 @@ impl Known {
 }
 
 /// exchange.1
-fn say(known: &mut Known, place: &super::Place, why: String) {
+fn say(known: &mut Known, place: &SharesAt, why: String) {
     if known.trouble.is_none() {
         tracing::warn!("{place}: gateways are not heard of ({why}): shares stay as they are");
     }

@@ -11,51 +11,13 @@
 //! rados.4  A key that no gateway can have for its name is not looked at.
 
 use std::ffi::CString;
-use std::fmt;
 use std::io;
-use std::str::FromStr;
 
-use fairlift_core::time::secs;
-use fairlift_core::{Duration, Errno};
+use fairlift_core::Errno;
 
-use super::{Carrier, check_gateway};
-use crate::ceph::{Login, Pool, says, text};
-use crate::device::Options;
-
-/// As long as three periods, after which a gateway that told nothing is taken for gone.
-const TIMEOUT: Duration = secs(3);
-
-/// An object of a Ceph pool, as people write it: `rados:POOL/OBJECT[,user=USER][,conf=PATH][,timeout=TIME]`.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct RadosAt {
-    pool: String,
-    object: String,
-    login: Login,
-}
-
-impl FromStr for RadosAt {
-    type Err = String;
-
-    /// Of what is behind `rados:`.
-    fn from_str(text: &str) -> Result<Self, String> {
-        let options = Options::new("rados", &["user", "conf", "timeout"], text)?;
-        let login = Login::new(options.text("user")?, options.text("conf")?, options.get("timeout"), TIMEOUT);
-        match options.main.split_once('/') {
-            Some((pool, object)) if !pool.is_empty() && !object.is_empty() => Ok(Self {
-                pool: pool.into(),
-                object: object.into(),
-                login: login.map_err(|why| format!("rados: {why}"))?,
-            }),
-            _ => Err(format!("rados: \"{}\" names no pool and object: rados:POOL/OBJECT", options.main)),
-        }
-    }
-}
-
-impl fmt::Display for RadosAt {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "rados:{}/{}{}", self.pool, self.object, self.login.written(TIMEOUT))
-    }
-}
+use super::Carrier;
+use crate::ceph::{Pool, says, text};
+use crate::config::{RadosAt, check_gateway};
 
 /// The reports in an object.
 pub(super) struct Rados {
@@ -105,28 +67,5 @@ impl Carrier for Rados {
         let mut all = self.pool.values(&self.object).map_err(|errno| self.why(errno))?;
         all.retain(|(gateway, _)| check_gateway(gateway).is_ok());
         Ok(all)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_place_is_shown_as_it_was_written_and_bad_ones_are_refused_with_what_is_possible() {
-        for text in ["vms/fairlift.shares", "vms/a/b,user=gateway,conf=/etc/c.conf,timeout=5000ms"] {
-            assert_eq!(text.parse::<RadosAt>().unwrap().to_string(), format!("rados:{text}"));
-        }
-        for (text, why) in [
-            ("", "names no pool and object: rados:POOL/OBJECT"),
-            ("vms", "names no pool and object"),
-            ("/shares", "names no pool and object"),
-            ("vms/", "names no pool and object"),
-            ("vms/shares,usr=x", "did you mean \"user\"?"),
-            ("vms/shares,timeout=5", "rados: timeout: a time needs a unit"),
-        ] {
-            let says = text.parse::<RadosAt>().expect_err(text);
-            assert!(says.contains(why), "{text}: {says}");
-        }
     }
 }
