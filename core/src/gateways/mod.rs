@@ -33,7 +33,7 @@ use crate::record::Unreadable;
 
 /// A gateway that was not heard of for so many periods is gone (gateway.1).
 pub const STALE: u32 = 3;
-/// A group with fewer requests than this in a period has some periods taken together, up to four (report.3). From the simulation.
+/// A group with fewer requests than this in a period has some periods taken together, up to four (gossip.3). From the simulation.
 const FEW: f64 = 200.0;
 const TOGETHER: f64 = 0.25;
 /// Groups are told of for so many periods after they had nothing. Chosen: what was served lately is then next to nothing.
@@ -42,7 +42,7 @@ const QUIET: f64 = 1e-3;
 /// What a gateway counted of a group in a period, a second.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Counted {
-    /// In reads of 4 KiB (report.2).
+    /// In reads of 4 KiB (gossip.2).
     pub served: f64,
     /// Requests in all of the period.
     pub requests: f64,
@@ -68,7 +68,7 @@ pub enum Note {
         /// It said so itself.
         ended: bool,
     },
-    /// A report cannot be read, and is left out (report.1).
+    /// A report cannot be read, and is left out (gossip.1).
     Unreadable {
         /// Whose.
         gateway: String,
@@ -167,7 +167,7 @@ impl Pool {
         }
     }
 
-    /// What requests cost, in random reads of 4 KiB: by what all gateways found, `own` being what this one did (report.2).
+    /// What requests cost, in random reads of 4 KiB: by what all gateways found, `own` being what this one did (gossip.2).
     pub fn costs(&mut self, own: Option<Model>) -> Option<Model> {
         self.own.costs = own.map(|own| own.in_reads());
         let there = self.others.values().filter(|other| !other.is_gone).map(|other| &other.report);

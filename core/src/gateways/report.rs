@@ -1,12 +1,12 @@
 //! A gateway's report: what it served of each of its groups, and how these are set there.
 //!
-//! report.1  It is a [`Record`], with the version of its format. A reader leaves out a report of a later version, one that cannot be read,
+//! gossip.1  It is a [`Record`], with the version of its format. A reader leaves out a report of a later version, one that cannot be read,
 //!           and one that says what cannot be (a negative rate, a weight of 0). It begins to count again with the first that can be read.
-//! report.2  What was served is told as the random reads of 4 KiB that the disk would have done in its place, a second. Each gateway learns by
+//! gossip.2  What was served is told as the random reads of 4 KiB that the disk would have done in its place, a second. Each gateway learns by
 //!           itself what a request costs, and its costs are larger the less of the cluster it has: only ratios can be compared. They
 //!           are told as well, and each gateway counts by the mean of all, by how much each served. By ratios of its own, a gateway that
 //!           took reads near one another for a third dearer than those far from one another had a quarter less than it was due.
-//! report.3  What was served lately is told beside it: periods in which a group had few requests are taken together.
+//! gossip.3  What was served lately is told beside it: periods in which a group had few requests are taken together.
 
 use alloc::collections::BTreeMap;
 use alloc::string::{String, ToString as _};
@@ -46,7 +46,7 @@ pub struct Report {
 /// A group in a report.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct GroupReport {
-    /// What was served of it and not below it, a second: in the last period, and lately (report.2, report.3).
+    /// What was served of it and not below it, a second: in the last period, and lately (gossip.2, gossip.3).
     pub served: f64,
     /// As [`GroupReport::served`], over some periods.
     pub lately: f64,
@@ -122,7 +122,7 @@ impl From<&GroupReport> for Written {
 }
 
 impl Written {
-    /// report.1: `None`: it says what cannot be.
+    /// gossip.1: `None`: it says what cannot be.
     fn read(&self) -> Option<GroupReport> {
         let is_figure = |figure: f64| (0.0..MOST).contains(&figure);
         let weight = (1..=Weight::MAX.get()).contains(&self.weight).then(|| Weight::new(self.weight))?;
@@ -170,7 +170,7 @@ impl Report {
         record.to_string()
     }
 
-    /// Reads what [`Report::write`] wrote (report.1).
+    /// Reads what [`Report::write`] wrote (gossip.1).
     ///
     /// # Errors
     /// It is damaged, or of a later version: which part, and why.
@@ -244,7 +244,7 @@ mod tests {
         assert_eq!(Report::read(report().write().as_bytes()), Ok(report()));
     }
 
-    /// report.1
+    /// gossip.1
     #[test]
     fn what_is_damaged_or_later_is_left_out() {
         let text = report().write();

@@ -184,7 +184,7 @@ fn two_gateways_of_one_name_are_told_of_once() {
     assert_eq!(twins(&mut pool), 1);
 }
 
-/// report.1: what cannot be read is told once, and again when it was read meanwhile.
+/// gossip.1: what cannot be read is told once, and again when it was read meanwhile.
 #[test]
 fn a_damaged_report_leaves_the_one_before() {
     let mut other = Pool::new("gw2", 2);
@@ -199,7 +199,7 @@ fn a_damaged_report_leaves_the_one_before() {
     assert_eq!(pool.gateways()[1].served, 500.0);
 }
 
-/// report.2: costs are told as ratios, and those of gateways that served more count for more.
+/// gossip.2: costs are told as ratios, and those of gateways that served more count for more.
 #[test]
 fn costs_are_what_all_gateways_found() {
     let model = |rseqiops| Model::from([4096.0, rseqiops, 1.0, 4096.0, 1.0, 1.0]);
