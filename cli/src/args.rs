@@ -12,8 +12,8 @@ use crate::iostest::IostestArgs;
 use crate::iostune::IostuneArgs;
 use crate::overlay::OverlayArgs;
 use crate::remote::{
-    AcknowledgeArgs, AddArgs, EventsArgs, ForkArgs, GetArgs, ReloadArgs, RemoveArgs, SetArgs, StatusArgs, TopArgs,
-    TraceArgs, UpgradeArgs, WhyArgs,
+    AcknowledgeArgs, AddArgs, EventsArgs, ForkArgs, GatewaysArgs, GetArgs, ReloadArgs, RemoveArgs, SetArgs, StatusArgs,
+    TopArgs, TraceArgs, UpgradeArgs, WhyArgs,
 };
 use crate::serve::ServeArgs;
 use crate::ublk::UblkArgs;
@@ -55,6 +55,7 @@ pub(crate) enum Command {
     Status(StatusArgs),
     Top(TopArgs),
     Why(WhyArgs),
+    Gateways(GatewaysArgs),
     Trace(TraceArgs),
     Get(GetArgs),
     Set(SetArgs),

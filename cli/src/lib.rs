@@ -60,6 +60,7 @@ pub fn run() -> ExitCode {
         Command::Status(args) => return remote::status(&args),
         Command::Top(args) => return remote::top(&args),
         Command::Why(args) => return remote::why(&args),
+        Command::Gateways(args) => return remote::gateways(&args),
         Command::Trace(args) => return remote::trace(&args),
         Command::Get(args) => return remote::get(&args),
         Command::Set(args) => return remote::set(&args),

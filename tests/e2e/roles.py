@@ -167,7 +167,7 @@ def every_route_asks_for_its_right(t):
     equal([allowed["none"], allowed["stranger"]], [page, page], "what clients without a role may ask for")
     equal({method for method, _ in allowed["see"]}, {"GET"}, "what one may do who may look")
     equal({path for _, path in allowed["see"]}, {path for method, path, _ in routes(s) if method == "GET"}, "what one may see who may look")
-    for route in [("GET", "/v1/trace"), ("GET", "/v1/disks"), ("GET", "/v1/disks/shared"), ("GET", "/v1/listeners"), ("GET", "/v1/clients"), ("GET", "/v1/clients/watch")]:
+    for route in [("GET", "/v1/trace"), ("GET", "/v1/gateways"), ("GET", "/v1/disks"), ("GET", "/v1/disks/shared"), ("GET", "/v1/listeners"), ("GET", "/v1/clients"), ("GET", "/v1/clients/watch")]:
         assert route in allowed["see"] and route not in allowed["alice"], route
     # Without a key nothing is set, which is in no group of hers but her own a mistake of hers.
     equal({route for route in allowed["alice"] if route[0] != "GET"}, {("PATCH", "/v1/groups/tenants/alice")}, "what a tenant may change")

@@ -21,6 +21,7 @@ use axum::response::{IntoResponse as _, Response};
 use fairlift::access::Grant;
 use fairlift::control::view::{DiskView, GroupView};
 use fairlift::control::{State, View};
+use fairlift::gateways::{GatewayView, PoolView};
 use fairlift_core::{Duration, Instant};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::encode;
@@ -29,6 +30,7 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::{Registry, Unit};
 
 use super::did::{Did, seconds};
+use super::pools;
 use super::shares::{self, Share};
 use tenants::TenantRow;
 
@@ -114,15 +116,23 @@ impl Text {
 }
 
 /// What a server does, as text, as far as a client may see it: what is not of a tenant is for who sees all.
-pub(super) fn text(role: &Grant, state: &State, mut view: View, looks: &Looks, format: Format) -> String {
+pub(super) fn text(
+    role: &Grant,
+    state: &State,
+    mut view: View,
+    looks: &Looks,
+    pools: Vec<PoolView>,
+    format: Format,
+) -> String {
     let mut rows = rows(state, &view, looks);
+    rows.iter_mut().for_each(|row| row.pool = pools::of(&pools, row.disk, &row.group.path).copied());
     rows.retain(|row| role.sees(&row.group.path));
     let bounds = state.config.bounds.iter().filter(|(path, _)| role.sees(path));
     let mut text = tenants::text(&rows, &bounds.collect::<Vec<_>>(), format);
     view.disks.iter_mut().for_each(|disk| disk.groups = Vec::new());
     let mut registry = Registry::default();
     if role.sees("/") {
-        registry.register_collector(Box::new(Figures { view }));
+        registry.register_collector(Box::new(Figures { view, pools }));
     }
     let mut rest = String::new();
     encode(&mut rest, &registry).expect("writing to memory does not fail");
@@ -215,6 +225,7 @@ fn before_openmetrics(text: &str) -> String {
 
 struct Figures {
     view: View,
+    pools: Vec<PoolView>,
 }
 
 impl fmt::Debug for Figures {
@@ -227,6 +238,7 @@ type Said = Result<(), fmt::Error>;
 /// The name of a metric, what it says, and where its value is.
 type Described<F> = (&'static str, &'static str, F);
 type OfDisk = fn(&DiskView) -> f64;
+type OfGateway = fn(&GatewayView) -> f64;
 
 /// One metric, to which samples are written.
 struct Metric<'a>(MetricEncoder<'a>);
@@ -281,11 +293,42 @@ impl Collector for Figures {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Said {
         let mut encoder = Encoder(&mut encoder);
         self.disks(&mut encoder)?;
+        self.gateways(&mut encoder)?;
         self.server(&mut encoder)
     }
 }
 
 impl Figures {
+    fn gateways(&self, encoder: &mut Encoder<'_, '_>) -> Said {
+        if self.pools.is_empty() {
+            return Ok(());
+        }
+        let gauges: [Described<OfGateway>; 4] = [
+            ("fairlift_gateway_up", "1: the gateway's reports come; 0: it is gone", |seen| {
+                f64::from(u8::from(!seen.is_gone))
+            }),
+            ("fairlift_gateway_age_periods", "Periods since the gateway was heard of", |seen| seen.age.into()),
+            ("fairlift_gateway_depth", "Requests that the gateway may have outstanding, on average", |seen| seen.depth),
+            ("fairlift_gateway_due", "The part of the pool's service that the gateway's groups are due", |seen| {
+                seen.due
+            }),
+        ];
+        for (name, says, of) in gauges {
+            encoder.gauge(name, says, |metric| {
+                self.pools.iter().try_for_each(|pool| {
+                    pool.gateways
+                        .iter()
+                        .try_for_each(|seen| metric.gauge(&[("disk", &pool.disk), ("gateway", &seen.name)], of(seen)))
+                })
+            })?;
+        }
+        encoder.gauge("fairlift_pool_heard", "1: the other gateways are heard of", |metric| {
+            self.pools
+                .iter()
+                .try_for_each(|pool| metric.gauge(&[("disk", &pool.disk)], f64::from(u8::from(pool.trouble.is_none()))))
+        })
+    }
+
     fn disks(&self, encoder: &mut Encoder<'_, '_>) -> Said {
         let disks = &self.view.disks;
         let gauges: [Described<OfDisk>; 4] = [

@@ -19,6 +19,7 @@ mod listen;
 mod metrics;
 mod page;
 pub(crate) mod place;
+mod pools;
 mod roles;
 mod routes;
 mod shares;

@@ -26,7 +26,7 @@ use super::failure::{Failure, bad, fail};
 use super::roles::{self, Right};
 use super::take_over::Handed;
 use super::words::Words;
-use super::{Act, ConfigFile, Kind, NotRead, ReadAgain, metrics, page, show, status, trace, why};
+use super::{Act, ConfigFile, Kind, NotRead, ReadAgain, metrics, page, pools, show, status, trace, why};
 use crate::words::place::check_path;
 use asked::{ApiRequest, if_match, keys};
 
@@ -60,6 +60,7 @@ pub(super) enum Does {
     Transaction,
     Connections,
     Status,
+    Gateways,
     Metrics,
     Why,
     WhyAll,
@@ -102,6 +103,13 @@ pub(super) const ROUTES: &[Route] = &[
         "/v1/status",
         Does::Status,
         "What each tenant had of each disk, and was due, over ?seconds=1",
+    ),
+    row(
+        Right::See,
+        Method::GET,
+        "/v1/gateways",
+        Does::Gateways,
+        "The pools that this server shares with other gateways, and what gateways and groups had and were due of them",
     ),
     row(
         Right::Own,
@@ -360,6 +368,7 @@ impl App {
                 self.look(role, |_, view| Ok(view.clients.iter().map(show::client).collect::<Value>())).await
             }
             Does::Status => self.status(&asked).await,
+            Does::Gateways => Ok(json_response(&pools::gateways(&ask(move || self.handle.pools()).await?))),
             Does::Why => self.why(&asked).await,
             Does::WhyAll => self.why_all(&asked).await,
             Does::Trace => self.trace(asked),
@@ -521,11 +530,15 @@ impl App {
     async fn status(self, asked: &ApiRequest) -> Answer {
         let (state, before, after) = self.look_twice(&asked.query).await?;
         let seconds = after.at.since(before.at).as_nanos() as f64 / 1e9;
-        let mut value = status::status(&state, &before, &after, seconds);
         let file = Arc::clone(&self.file);
         let handle = self.handle.clone();
-        let mut warnings = ask(move || file.warnings(&handle)).await?;
+        let (mut warnings, pools) = ask(move || (file.warnings(&handle), handle.pools())).await?;
+        let mut value = status::status(&state, &before, &after, seconds);
+        for tenant in value["tenants"].as_array_mut().into_iter().flatten() {
+            tenant["pool"] = pools::beside(&pools, &tenant["disk"], &tenant["path"]);
+        }
         warnings.extend(status::warnings(&after));
+        warnings.extend(pools::warnings(&pools));
         value["warnings"] = warnings.into();
         roles::hide(&self.still(asked)?, &mut value);
         Ok(tagged(json_response(&value), state.version))
@@ -542,15 +555,28 @@ impl App {
         let (state, before, after) = self.look_twice(&asked.query).await?;
         let value = why::why(&self.still(asked)?, &state, &before, &after, &asked.name);
         let gone = || Failure(StatusCode::NOT_FOUND, format!("export \"{}\" has gone", asked.name));
-        Ok(tagged(json_response(&value.ok_or_else(gone)?), state.version))
+        let mut value = value.ok_or_else(gone)?;
+        self.beside(std::slice::from_mut(&mut value)).await?;
+        Ok(tagged(json_response(&value), state.version))
     }
 
     async fn why_all(&self, asked: &ApiRequest) -> Answer {
         let tenant = asked.query.get("tenant").map_or("/", String::as_str);
         self.is_there(Kind::Group, tenant, asked).await?;
         let (state, before, after) = self.look_twice(&asked.query).await?;
-        let value = why::all(&self.still(asked)?, &state, &before, &after, tenant);
+        let mut value = why::all(&self.still(asked)?, &state, &before, &after, tenant);
+        self.beside(value.as_array_mut().map_or(&mut [], Vec::as_mut_slice)).await?;
         Ok(tagged(json_response(&value), state.version))
+    }
+
+    /// Adds what tenants have of the pools of their disks.
+    async fn beside(&self, all: &mut [Value]) -> Result<(), Failure> {
+        let handle = self.handle.clone();
+        let pools = ask(move || handle.pools()).await?;
+        for one in all {
+            one["pool"] = pools::beside(&pools, &one["disk"], &one["tenant"]);
+        }
+        Ok(())
     }
 
     /// Whether there is such a thing for this client: what is not there is not looked at for a second.
@@ -592,7 +618,7 @@ impl App {
         let (handle, looks) = (self.handle.clone(), self.looks.clone());
         let text = ask(move || {
             let (state, view) = handle.state().zip(handle.view(true)).ok_or(Refused::Ended)?;
-            Ok::<_, Refused>(metrics::text(&role, &state, view, &looks, format))
+            Ok::<_, Refused>(metrics::text(&role, &state, view, &looks, handle.pools(), format))
         });
         Ok(self.texts.answer(text.await??, format))
     }

@@ -72,6 +72,16 @@ pub(crate) struct WhyArgs {
     pub(crate) at: At,
 }
 
+/// Show the other servers before the same pool, and each one's part of it
+///
+/// For disks with `shares`. A gateway is due what the groups with work at it are due there; it may have so many requests outstanding
+/// (DEPTH), as many as give it that. AGE is how many periods ago it was heard of.
+#[derive(Debug, Args)]
+pub(crate) struct GatewaysArgs {
+    #[command(flatten)]
+    pub(crate) at: At,
+}
+
 /// Record each step of each request, for blkparse, btt, fio or ui.perfetto.dev
 ///
 /// A FILE that ends in .json is for ui.perfetto.dev and chrome://tracing. Any other name is a prefix for files in blktrace's

@@ -1,4 +1,4 @@
-//! The commands that look at a running server and change it: `status`, `top`, `why`, `trace`, `get`, `set`, `add`, `fork`, `remove`,
+//! The commands that look at a running server and change it: `status`, `top`, `why`, `gateways`, `trace`, `get`, `set`, `add`, `fork`, `remove`,
 //! `events`, `acknowledge`, `reload`.
 //!
 //! Each asks the server's control socket one thing and shows the answer; what is possible is decided there.
@@ -19,8 +19,8 @@ use serde_json::{Map, Value, json};
 
 use args::How;
 pub(crate) use args::{
-    AcknowledgeArgs, AddArgs, EventsArgs, ForkArgs, GetArgs, ReloadArgs, RemoveArgs, SetArgs, StatusArgs, TopArgs,
-    TraceArgs, UpgradeArgs, WhyArgs,
+    AcknowledgeArgs, AddArgs, EventsArgs, ForkArgs, GatewaysArgs, GetArgs, ReloadArgs, RemoveArgs, SetArgs, StatusArgs,
+    TopArgs, TraceArgs, UpgradeArgs, WhyArgs,
 };
 use client::{Answer, At, Server};
 pub(crate) use meant::meant;
@@ -58,6 +58,10 @@ fn ask(at: &At, method: Method, path: &str, told: impl FnOnce(&Value) -> String)
 
 pub(crate) fn status(args: &StatusArgs) -> ExitCode {
     ask(&args.at, Method::GET, &format!("/v1/status?seconds={}", args.seconds), tables::status)
+}
+
+pub(crate) fn gateways(args: &GatewaysArgs) -> ExitCode {
+    ask(&args.at, Method::GET, "/v1/gateways", tables::gateways)
 }
 
 pub(crate) fn top(args: &TopArgs) -> ExitCode {

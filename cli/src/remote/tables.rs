@@ -94,6 +94,60 @@ pub(super) fn status(value: &Value) -> String {
     out
 }
 
+/// For each pool its gateways, then its groups.
+pub(super) fn gateways(value: &Value) -> String {
+    let mut out = String::new();
+    let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
+    for pool in list(value) {
+        let heard = match (pool["trouble"].as_str(), pool["heard_seconds"].as_f64()) {
+            (Some(why), _) => format!("not heard of ({}): shares stay as they are", printable(why)),
+            (None, Some(seconds)) => format!("heard {seconds:.1} s ago"),
+            (None, None) => "not heard of yet".into(),
+        };
+        let (disk, shares, own) = (text(&pool["disk"]), text(&pool["shares"]), text(&pool["gateway"]));
+        let _ = writeln!(out, "{disk} at {shares}: this is {own}; gateways {heard}\n");
+        let row = |seen: &Value| {
+            vec![
+                text(&seen["name"]),
+                text(&seen["periods"]),
+                text(&seen["groups"]),
+                seen["depth"].as_f64().map_or_else(|| "-".into(), |depth| format!("{depth:.1}")),
+                percent(&seen["had"]),
+                percent(&seen["due"]),
+                seen["wrong"].as_str().map_or_else(String::new, printable),
+            ]
+        };
+        let rows: Vec<_> = list(&pool["gateways"]).iter().map(row).collect();
+        table(&mut out, &["GATEWAY", "AGE", "GROUPS", "DEPTH", "HAD", "DUE", "WRONG"], &rows, |at, _| {
+            matches!(at, 0 | 6)
+        });
+        out.push('\n');
+        let row = |group: &Value| {
+            vec![
+                text(&group["path"]),
+                text(&group["weight"]),
+                percent(&group["had"]),
+                percent(&group["here"]),
+                percent(&group["due"]),
+                group["wrong"].as_str().map_or_else(String::new, printable),
+            ]
+        };
+        let rows: Vec<_> = list(&pool["groups"]).iter().map(row).collect();
+        table(&mut out, &["GROUP", "WEIGHT", "HAD", "HERE", "DUE", "WRONG"], &rows, |at, _| matches!(at, 0 | 5));
+        out.push('\n');
+    }
+    if out.is_empty() { "no disk has `shares`: this server shares no pool with others\n".into() } else { out }
+}
+
+/// What a tenant had, and was due, of all that the gateways of its disk's pool served; empty: the disk is of none.
+fn pool_of(tenant: &Value) -> String {
+    let pool = &tenant["pool"];
+    match pool.is_null() {
+        true => String::new(),
+        false => format!("pool had {} due {}", percent(&pool["had"]), percent(&pool["due"])),
+    }
+}
+
 /// Which part of a disk's time is told of that no tenant had. Chosen: one that is busy all the time is so by a few parts of a hundred.
 const IDLE: f64 = 0.05;
 
@@ -112,7 +166,7 @@ fn idle(value: &Value) -> String {
     if all.is_empty() { String::new() } else { format!("{what}: {}\n", all.join(", ")) }
 }
 
-/// The limits of a tenant, and the latency that it is to have; empty: there are none.
+/// The limits of a tenant, the latency that it is to have, and what it had and was due of a pool of several gateways; empty: there are none.
 pub(super) fn limits(tenant: &Value) -> String {
     let number = |value: &Value| value.as_f64().map_or_else(|| text(value), short);
     let of = |key: &str| {
@@ -127,7 +181,8 @@ pub(super) fn limits(tenant: &Value) -> String {
     };
     let latency = tenant["latency_target_us"].as_f64();
     let latency = latency.map(|_| format!("latency {}{kept}", micros(&tenant["latency_target_us"])));
-    ["max", "min"].into_iter().filter_map(of).chain(latency).collect::<Vec<_>>().join(" ")
+    let pool = Some(pool_of(tenant)).filter(|pool| !pool.is_empty());
+    ["max", "min"].into_iter().filter_map(of).chain(latency).chain(pool).collect::<Vec<_>>().join(" ")
 }
 
 /// A number in at most five letters.
@@ -358,6 +413,31 @@ mod tests {
         ] {
             assert!(shown.contains(part), "{part}: {shown}");
         }
+    }
+
+    #[test]
+    fn gateways_are_listed_with_what_is_wrong_and_a_tenant_has_its_pool_beside_its_limits() {
+        let value = json!([{
+            "disk": "pool", "shares": "rados:vms/shares", "gateway": "gw1", "heard_seconds": 0.42, "trouble": null, "depth": 32,
+            "gateways": [
+                {"name": "gw1", "own": true, "periods": 0, "groups": 1, "depth": 8.04, "had": 0.25, "due": 0.25, "wrong": null},
+                {"name": "gw2", "own": false, "periods": 4, "groups": 3, "depth": 24.0, "had": 0.75, "due": 0.75, "wrong": "gone"},
+            ],
+            "groups": [{"path": "/a", "weight": 100, "had": 0.25, "here": 0.25, "due": 0.25, "wrong": null}],
+        }]);
+        let shown = gateways(&value);
+        for part in [
+            "pool at rados:vms/shares: this is gw1; gateways heard 0.4 s ago\n",
+            "gw1        0       1    8.0  25.0%  25.0%",
+            "gw2        4       3   24.0  75.0%  75.0%  gone",
+            "/a        100  25.0%  25.0%  25.0%",
+        ] {
+            assert!(shown.contains(part), "{part}: {shown}");
+        }
+        assert!(gateways(&json!([])).contains("no disk has `shares`"));
+        let tenant = json!({"max": {"iops": 1000}, "pool": {"had": 0.2, "here": 0.1, "due": 0.25}});
+        assert_eq!(limits(&tenant), "max iops=1000 pool had 20.0% due 25.0%");
+        assert_eq!(limits(&json!({"pool": null})), "");
     }
 
     /// What tenants had does not add up to all of a disk's time: the rest is told.

@@ -16,7 +16,7 @@ use crate::config::keys::SORTS;
 type Example = (&'static str, &'static str);
 
 /// The examples of each command.
-const EXAMPLES: [(&str, &[Example]); 27] = [
+const EXAMPLES: [(&str, &[Example]); 28] = [
     (
         "fairlift",
         &[
@@ -101,6 +101,13 @@ const EXAMPLES: [(&str, &[Example]); 27] = [
                 "Those below /tenants, printed, the least served first:",
             ),
         ],
+    ),
+    (
+        "fairlift-gateways",
+        &[(
+            "fairlift gateways",
+            "How many requests each gateway may have in the cluster, and what it had and is due of it:",
+        )],
     ),
     (
         "fairlift-why",

@@ -108,6 +108,8 @@ pub struct Pool {
     /// What whole weights left over (gateway.5).
     left_over: BTreeMap<String, f64>,
     divided: Divided,
+    /// What part each gateway is due.
+    due: BTreeMap<String, f64>,
     notes: Vec<Note>,
     has_begun: bool,
 }
@@ -145,8 +147,14 @@ pub struct GatewayView {
     pub depth: f64,
     /// What it served a second, in reads of 4 KiB.
     pub served: f64,
+    /// What part of all that was served it is due.
+    pub due: f64,
     /// How many groups it told of.
     pub groups: usize,
+    /// Another gateway has its name (gateway.4).
+    pub is_twin: bool,
+    /// Its last report could not be read (report.1).
+    pub is_unreadable: bool,
 }
 
 impl Pool {
@@ -162,6 +170,7 @@ impl Pool {
             differing: BTreeSet::new(),
             left_over: BTreeMap::new(),
             divided: Divided::default(),
+            due: BTreeMap::new(),
             notes: Vec::new(),
             has_begun: false,
         }
@@ -253,6 +262,8 @@ impl Pool {
         let members: Vec<_> =
             core::iter::once(Member { name: &self.name, report: &self.own, is_fresh: true }).chain(others).collect();
         self.divided = divide(&members, 0);
+        let part = |due: &f64| if self.divided.whole > 0.0 { due / self.divided.whole } else { 0.0 };
+        self.due = members.iter().zip(&self.divided.due).map(|(member, due)| (member.name.into(), part(due))).collect();
         (self.own.depth, self.own.owed) = (self.divided.depth.max(DEPTH_LEAST), self.divided.owed);
         self.others.values_mut().for_each(|other| other.age = other.age.saturating_add(1));
         self.tell_differences();
@@ -342,19 +353,23 @@ impl Pool {
     /// The gateways, this one included, by name.
     #[must_use]
     pub fn gateways(&self) -> Vec<GatewayView> {
-        let seen = |name: &str, report: &Report, age, is_gone, is_own| GatewayView {
+        let seen = |name: &str, report: &Report, age, is_gone, is_own, is_twin| GatewayView {
             name: name.into(),
             is_own,
             age,
             is_gone,
             depth: report.depth,
             served: report.groups.values().map(|told| told.served).sum(),
+            due: self.due.get(name).copied().unwrap_or_default(),
             groups: report.groups.len(),
+            is_twin,
+            is_unreadable: self.unreadable.contains(name),
         };
-        let others = self.others.iter().map(|(name, Other { report, age, is_gone, .. })| {
-            seen(name, report, age.saturating_sub(1), *is_gone, false)
+        let others = self.others.iter().map(|(name, Other { report, age, is_gone, is_twin, .. })| {
+            seen(name, report, age.saturating_sub(1), *is_gone, false, *is_twin)
         });
-        let mut all: Vec<_> = core::iter::once(seen(&self.name, &self.own, 0, false, true)).chain(others).collect();
+        let own = seen(&self.name, &self.own, 0, false, true, self.twins >= STALE);
+        let mut all: Vec<_> = core::iter::once(own).chain(others).collect();
         all.sort_by(|one, other| one.name.cmp(&other.name));
         all
     }

@@ -6,6 +6,7 @@
 use std::fmt::Write as _;
 
 use fairlift::control::view::GroupView;
+use fairlift::gateways::Due;
 use fairlift_core::ceiling::{Bounds, Rates};
 use fairlift_core::objective::{Room, Standing};
 use fairlift_core::stats::{Cache, Histogram, Stats};
@@ -21,6 +22,9 @@ pub(super) struct TenantRow<'a> {
     pub(super) entitled: Option<f64>,
     pub(super) share: Option<Share>,
     pub(super) latency: Option<Standing>,
+    /// What the tenant has of the pool that the disk is of.
+    pub(super) pool: Option<Due>,
+    pub(super) disk: &'a str,
     labels: String,
     /// Those of the operations that it has used.
     operations: Vec<(Op, String)>,
@@ -28,7 +32,7 @@ pub(super) struct TenantRow<'a> {
 
 impl<'a> TenantRow<'a> {
     pub(super) fn new(
-        disk: &str,
+        disk: &'a str,
         group: &'a GroupView,
         entitled: Option<f64>,
         share: Option<Share>,
@@ -37,7 +41,7 @@ impl<'a> TenantRow<'a> {
         let labels = format!("disk=\"{}\",tenant=\"{}\"", escaped(disk), escaped(&group.path));
         let used = Op::ALL.into_iter().filter(|op| group.figures.stats.of(*op).ops > 0);
         let operations = used.map(|op| (op, format!("{labels},operation=\"{}\"", op.name()))).collect();
-        Self { group, entitled, share, latency, labels, operations }
+        Self { group, entitled, share, latency, pool: None, disk, labels, operations }
     }
 
     fn stats(&self) -> &Stats {
@@ -150,7 +154,7 @@ pub(super) fn text(rows: &[TenantRow<'_>], bounds: &[(&String, &Bounds)], format
 
 /// What tenants have of disks.
 fn of_tenants(rows: &[TenantRow<'_>], out: &mut Lines) {
-    let gauges: [Described<OfRow>; 11] = [
+    let gauges: [Described<OfRow>; 13] = [
         ("fairlift_tenant_weight", "The weight of the tenant among its siblings", |row| {
             Some(row.group.weight.get().into())
         }),
@@ -168,6 +172,12 @@ fn of_tenants(rows: &[TenantRow<'_>], out: &mut Lines) {
             |row| row.share.map(|share| share.due),
         ),
         ("fairlift_tenant_score", "Had ÷ due", |row| row.share.as_ref().and_then(Share::score)),
+        ("fairlift_tenant_pool_had", "The tenant's part of what all gateways of the disk's pool served", |row| {
+            row.pool.map(|due| due.served)
+        }),
+        ("fairlift_tenant_pool_due", "The part of the pool's service due to the tenant over all gateways", |row| {
+            row.pool.map(|due| due.due)
+        }),
         ("fairlift_tenant_connections", "Connections of the tenant", |row| Some(row.group.figures.streams.into())),
         ("fairlift_tenant_in_flight", "Requests of the tenant in flight", |row| {
             Some(row.group.figures.in_flight.into())
