@@ -273,7 +273,8 @@ fn all_that_cannot_change_is_named() {
         (d.clone(), "shared_tags"),
         (d.clone(), "io_timeout"),
         (d.clone(), "concurrency"),
-        (d, "shares"),
+        (d.clone(), "shares"),
+        (d, "scheduler"), // none shares no pool
     ];
     assert_eq!(keys, expected);
     assert!(fixed[9].says.starts_with("cannot shrink from 1 MiB to 512 bytes; "), "{}", fixed[9].says);
