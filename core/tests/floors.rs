@@ -200,8 +200,8 @@ fn said() -> impl Strategy<Value = Said> {
 }
 
 proptest! {
-    // The seed is given: of 25 runs of 500 trees at seeds of their own six failed, most by less than 2 % of the disk. Where tenants with most of the
-    // places go, the others wait for these (docs/tried.md, "Periods of those that are there"). That is to be mended in `fair`, and then the seed
+    // The seed is given, and in a release build its 500 trees fail: of ten seeds five do (1, 3, 4, 8 and 10), two by 2 % of the disk, three by a group's
+    // part. Where tenants with most of the places go, the others wait for these (docs/tried.md, "Periods of those that are there"). That is to be mended in `fair`, and then the seed
     // goes.
     #![proptest_config(ProptestConfig { max_shrink_iters: 0, rng_seed: proptest::test_runner::RngSeed::Fixed(1), failure_persistence: None, ..ProptestConfig::with_cases(if cfg!(debug_assertions) { 30 } else { 500 }) })]
 

@@ -19,6 +19,7 @@
 //!             have equal parts of the rest. Each has a little in any case, with which it begins when a client comes.
 //! division.6  Where settings of a group differ between gateways, those hold that were changed last, by the clocks of the gateways; of two
 //!             that were changed at once, those of the gateway whose name comes last.
+//! division.7  No more than [`GROUPS_MOST`] groups of a pool are divided, those whose paths come first; the others keep what they have.
 
 use alloc::collections::BTreeMap;
 use alloc::string::String;
@@ -49,6 +50,9 @@ pub(super) const DEPTH_LEAST: f64 = 0.05;
 /// How much more than its group took a gateway keeps of a ceiling, and how much of it all gateways have in any case (division.5). Chosen.
 const CEILING_MORE: f64 = 1.25;
 const CEILING_LEAST: f64 = 0.05;
+
+/// The most groups that are divided (division.7): so many numbers the tree of groups has.
+const GROUPS_MOST: usize = u16::MAX as usize;
 
 /// A gateway that counts, as it is told of.
 pub(super) struct Member<'a> {
@@ -116,7 +120,7 @@ fn rows<'a>(members: &[Member<'a>]) -> Vec<PoolGroup<'a>> {
     told.entry("/").or_insert_with(none);
     let mut places = BTreeMap::new();
     // "/a" comes before "/a/b": what is above comes first.
-    let numbered = told.into_iter().enumerate();
+    let numbered = told.into_iter().take(GROUPS_MOST).enumerate();
     numbered
         .map(|(at, (path, told))| {
             places.insert(path, at);
@@ -184,27 +188,28 @@ pub(super) fn divide(members: &[Member<'_>], own: usize) -> Divided {
     let due: Vec<f64> = (0..members.len()).map(|at| rows.iter().map(|row| row.due[at]).sum()).collect();
     let (depth, owed) = depth(members, own, &due, whole);
     let ceilings: Vec<f64> = (0..rows.len()).map(|at| ceiling(&rows, at, members.len(), own)).collect();
+    let served = with_below(&rows, |row| row.sum(|told| told.served));
+    let here = with_below(&rows, |row| row.told[own].map_or(0.0, |told| told.served));
+    let lately = with_below(&rows, |row| row.told[own].map_or(0.0, |told| told.lately));
+    let due_all = with_below(&rows, |row| row.due.iter().sum());
+    let due_here = with_below(&rows, |row| row.due[own]);
+    let of_whole = |amount: f64| if whole > 0.0 { amount / whole } else { 0.0 };
     let groups = rows.iter().enumerate().filter_map(|(at, row)| {
         let (.., settings) = row.settings?;
-        let members = || rows.iter().filter(|other| is_in(other.path, row.path));
-        let sum = |of: &dyn Fn(&PoolGroup<'_>) -> f64| members().map(of).sum::<f64>();
-        let served = sum(&|row| row.sum(|told| told.served));
-        let here = sum(&|row| row.told[own].map_or(0.0, |told| told.served));
-        let due = sum(&|row| row.due.iter().sum());
         let there = row.told.iter().flatten().count();
-        let lately = sum(&|row| row.told[own].map_or(0.0, |told| told.lately));
-        let part = match sum(&|row| row.due[own]) / due {
+        let part = match due_here[at] / due_all[at] {
             // It may begin here at any moment, and then has its part as if it had been there.
-            part if lately == 0.0 || !part.is_finite() => 1.0 / (there + usize::from(row.told[own].is_none())) as f64,
+            part if lately[at] == 0.0 || !part.is_finite() => {
+                1.0 / (there + usize::from(row.told[own].is_none())) as f64
+            }
             part => part.clamp(0.0, 1.0),
         };
-        let of_whole = |amount: f64| if whole > 0.0 { amount / whole } else { 0.0 };
         let due = Due {
             settings,
             differs: row.differs,
-            served: of_whole(served),
-            here: of_whole(here),
-            due: of_whole(due),
+            served: of_whole(served[at]),
+            here: of_whole(here[at]),
+            due: of_whole(due_all[at]),
             part,
             ceiling: ceilings[at],
         };
@@ -212,6 +217,16 @@ pub(super) fn divide(members: &[Member<'_>], own: usize) -> Divided {
     });
     let groups = groups.collect();
     Divided { depth, owed, whole, due, groups }
+}
+
+/// A figure of each group, with those below it.
+fn with_below(rows: &[PoolGroup<'_>], of: impl Fn(&PoolGroup<'_>) -> f64) -> Vec<f64> {
+    let mut all: Vec<f64> = rows.iter().map(of).collect();
+    // Each comes after the one above it.
+    for at in (1..rows.len()).rev() {
+        all[rows[at].above] += all[at];
+    }
+    all
 }
 
 /// Whether a group is another one, or below it.

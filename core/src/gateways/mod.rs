@@ -2,7 +2,7 @@
 //!
 //! A gateway sees its own part of a cluster alone. Example: a tenant that is alone at one of two gateways has half of the cluster, and
 //! three at the other have a sixth each. So each gateway tells the others once a period what it served ([`Report`]), and works out from
-//! all reports what is due ([`division`](self::division)). Nobody decides for the others: the same figures lead all to the same shares.
+//! all reports what is due (`division`). Nobody decides for the others: the same figures lead all to the same shares.
 //!
 //! gateway.1  A gateway that was not heard of for [`STALE`] periods is gone: its groups' parts are the others'. Periods are our own, so
 //!            no clock of another gateway is asked. Until then its last report counts, and its depth is left to it.

@@ -23,7 +23,7 @@ pub const VERSION: u32 = 1;
 /// The most that a figure of a report may be. Chosen: beyond any cluster.
 const MOST: f64 = 1e15;
 
-/// What a gateway tells the others: see the [module](self).
+/// What a gateway tells the others.
 #[derive(Clone, PartialEq, Default, Debug)]
 pub struct Report {
     /// A number by chance, from the start of the server to its end: two gateways of one name have two.

@@ -1,3 +1,4 @@
+use alloc::format;
 use alloc::vec;
 
 use super::*;
@@ -264,4 +265,21 @@ fn all_that_was_served_is_due_to_somebody() {
             assert!(held.weight.get() >= 1);
         }
     }
+}
+
+/// division.7: what gateways tell may be anything.
+#[test]
+fn more_groups_than_there_are_numbers_for_end_no_gateway() {
+    let mut pool = Pool::new("gw1", 1);
+    let many = |name: &str| (0..40_000).map(|n| (format!("/{name}/{n}"), counted(1.0))).collect();
+    pool.count(&many("b"), 64.0);
+    let own = pool.own.clone();
+    pool.count(&many("a"), 64.0);
+    let reports = [("gw1", &pool.own), ("gw2", &own)];
+    let groups = divide(&reports.map(|(name, report)| Member { name, report, is_fresh: true }), 0).groups;
+    assert!(
+        groups.len() > 60_000 && groups.contains_key("/a/0") && !groups.contains_key("/b/9999"),
+        "{}",
+        groups.len()
+    );
 }

@@ -166,7 +166,7 @@ impl WayIn for Ublk {
         self.id.map(|id| format!("/dev/ublkb{id}"))
     }
 
-    /// Its devices know ([`Protocol::stays`](crate::export::front::Protocol::stays)).
+    /// Its devices know (`Protocol::stays`).
     fn stays(&self) -> Option<String> {
         None
     }
