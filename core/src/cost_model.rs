@@ -37,7 +37,7 @@ impl Model {
     /// How far from the end of the stream's last request a request is far, in sectors: 4096 pages, as in Linux's `blk-iocost`.
     pub const FAR: u64 = 4096 * 8;
 
-    /// What a scheduler that learns costs has found, as its counters tell; `None`: it learns none.
+    /// The costs that a scheduler has learned, as its counters tell; `None`: it learns none.
     pub fn of_counters(value: impl Fn(&str) -> Option<u64>) -> Option<Self> {
         let of = |name| value(name).filter(|value| *value > 0).map(|value| value as f64);
         Some(Self {

@@ -69,7 +69,7 @@ struct At {
     served: u64,
     hungry: u32,
     held: u32,
-    /// What holds for it here: its weight, its floor and its ceiling.
+    /// Its weight, its floor and its ceiling here.
     weight: f64,
     floor: f64,
     max: f64,
@@ -95,7 +95,7 @@ enum State {
     Dead,
 }
 
-/// What becomes of a report on its way to one reader.
+/// The fate of a report on its way to one reader.
 #[derive(Clone, Copy, Default, Debug)]
 struct Carriage {
     /// Of so many in 100 nothing is heard.
@@ -115,7 +115,7 @@ struct World {
     served: Vec<u64>,
     by_exchange: bool,
     carriage: Carriage,
-    /// What gateways wrote, by their numbers, the latest last.
+    /// The reports of gateways, by their numbers, the latest last.
     reports: Vec<VecDeque<Vec<u8>>>,
 }
 
@@ -395,7 +395,7 @@ fn off(gateways: usize, by_exchange: bool, seed: u64) -> (f64, f64, u64) {
     (100.0 * all[all.len() - 1], 100.0 * all[all.len() / 2], rate)
 }
 
-/// What tenants had, and what they are entitled to of it: in what the cluster does for a tenant of cost 1.
+/// The service of tenants, and their entitlement to it: in requests of a tenant of cost 1.
 fn work(tenants: &[Tenant], served: &[u64]) -> Vec<f64> {
     tenants.iter().zip(served).map(|(tenant, count)| tenant.cost * *count as f64).collect()
 }
@@ -404,7 +404,7 @@ fn entitled_over(tenants: &[Tenant], served: &[u64], hungry: &[bool], seconds: f
     entitled(tenants, &work(tenants, served), hungry, seconds)
 }
 
-/// What the cluster did in so many seconds, in thousandths of what it can.
+/// The cluster's work in so many seconds, in thousandths of what it can.
 fn rate(tenants: &[Tenant], served: &[u64], seconds: u64) -> u64 {
     work(tenants, served).iter().sum::<f64>() as u64 * 1000 / (seconds * AT_ONCE as u64 * SECOND / TAKES)
 }

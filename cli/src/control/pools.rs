@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 /// Parts of less are not told of.
 const LEAST: f64 = 0.0005;
 
-/// What a group has of the pool that its disk is of; `None`: the disk is of no pool, or nothing is known of the group there.
+/// A group's part of the pool that its disk is of; `None`: the disk is of no pool, or nothing is known of the group there.
 pub(super) fn of<'a>(pools: &'a [PoolView], disk: &str, path: &str) -> Option<&'a Due> {
     pools.iter().find(|pool| pool.disk == disk)?.groups.get(path)
 }
@@ -61,7 +61,7 @@ fn pool(pool: &PoolView) -> Value {
     })
 }
 
-/// What is wrong with a gateway.
+/// Faults of a gateway, for people.
 fn wrong(pool: &PoolView, seen: &GatewayView) -> Option<String> {
     let mut all = Vec::new();
     match &pool.trouble {
@@ -80,7 +80,7 @@ fn wrong(pool: &PoolView, seen: &GatewayView) -> Option<String> {
     (!all.is_empty()).then(|| all.join("; "))
 }
 
-/// What is wrong with pools, for `status`.
+/// Faults of the pools' gateways, for `status`.
 pub(super) fn warnings(pools: &[PoolView]) -> impl Iterator<Item = String> {
     pools.iter().flat_map(|pool| {
         pool.gateways.iter().filter_map(move |seen| {

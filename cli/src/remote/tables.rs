@@ -139,7 +139,7 @@ pub(super) fn gateways(value: &Value) -> String {
     if out.is_empty() { "no disk has `shares`: this server shares no pool with others\n".into() } else { out }
 }
 
-/// What a tenant had, and was due, of all that the gateways of its disk's pool served; empty: the disk is of none.
+/// A tenant's part of all that the gateways of its disk's pool served, and the part that it was due; empty: the disk is of none.
 fn pool_of(tenant: &Value) -> String {
     let pool = &tenant["pool"];
     match pool.is_null() {

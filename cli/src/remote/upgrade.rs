@@ -21,7 +21,7 @@ use crate::terminal::output;
 /// How long the server before may take to end. Chosen: it has nothing left to do.
 const LAST: Duration = Duration::from_secs(2);
 
-/// What a server has that another one is to take over.
+/// The state of a server that another one is to take over.
 pub(crate) struct Running {
     pub(crate) settings: Value,
     /// The version of these.

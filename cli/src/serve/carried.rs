@@ -1,4 +1,4 @@
-//! What was added to a running server, and stands in no file, is there in the server that takes over: sandboxes come and go by commands.
+//! Exports that were added to a running server, and stand in no file, are there in the server that takes over: sandboxes come and go by commands.
 //!
 //! carried.1  Exports that were added and never named by the file or the arguments go over, as a reload leaves them. So do groups that
 //!            the config does not have, with their weight and bounds.
@@ -19,7 +19,7 @@ const OF_A_GROUP: [&str; 5] = ["weight", "max", "burst", "min", "latency"];
 /// A config with what was added to a server: its settings, and which exports were.
 ///
 /// # Errors
-/// What cannot be, of which export or group.
+/// An export or a group cannot be as it was: which, and why.
 pub(super) fn with_added(config: Config, settings: &Value, added: &[String]) -> Result<Config, String> {
     let known: Vec<_> = config.groups.iter().map(|group| group.path.clone()).collect();
     let mut edit = Edit::from(config);

@@ -31,10 +31,10 @@ use crate::GroupId;
 use crate::ceiling::{Rate, Rates};
 use crate::entitlement::{Entitlement, OWN};
 
-/// What part of the way to equal parts is made in a period (division.2). Chosen: a client that comes to a second gateway has nearly its
+/// The part of the way to equal parts that is made in a period (division.2). Chosen: a client that comes to a second gateway has nearly its
 /// part there after twenty periods; with a half, a tenant with few requests at one gateway went to and fro.
 const EVENLY: f64 = 0.1;
-/// What is left of what is owed in the next period, how much of it is asked for in a period, and how much is owed at most of what is due.
+/// Debts: the part that is left in the next period, the part that is asked for in a period, and the most that is owed, as a part of what is due.
 /// From the simulation (`lab/tests/gateways.rs`): asking for all of it oscillates, and without a bound what was had too much in the
 /// first seconds is paid back for 20 s.
 const OWED_LEFT: f64 = 0.8;
@@ -62,33 +62,33 @@ pub(super) struct Member<'a> {
     pub(super) is_fresh: bool,
 }
 
-/// What a group has of the pool.
+/// A group's part of the pool.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Due {
     /// How it is set, at whichever gateway that was changed last (division.6).
     pub settings: Settings,
     /// It is set otherwise at some gateway.
     pub differs: bool,
-    /// What was served of it and of those below it at all gateways, and here, in parts of all that was served.
+    /// The service of it and of those below it at all gateways, as a part of all that was served.
     pub served: f64,
-    /// What was served here.
+    /// The same here alone.
     pub here: f64,
-    /// What it is due at all gateways, in parts of all that was served.
+    /// Its due at all gateways, as a part of all that was served.
     pub due: f64,
-    /// What part of that is to be served here (division.2): 1 divided by 1 + δ.
+    /// The part of its due that is to be served here (division.2): 1 divided by 1 + δ.
     pub part: f64,
-    /// What part of its ceiling it has here (division.5).
+    /// The part of its ceiling that it has here (division.5).
     pub ceiling: f64,
 }
 
-/// What a gateway has of the pool.
+/// A gateway's part of the pool.
 #[derive(Clone, PartialEq, Default, Debug)]
 pub(super) struct Divided {
     pub(super) depth: f64,
     pub(super) owed: f64,
-    /// What was served at all gateways a second, in reads of 4 KiB.
+    /// The service of all gateways a second, in reads of 4 KiB.
     pub(super) whole: f64,
-    /// What each gateway is due of that, in their order.
+    /// Each gateway's due of that, in their order.
     pub(super) due: Vec<f64>,
     pub(super) groups: BTreeMap<String, Due>,
 }
@@ -99,7 +99,7 @@ struct PoolGroup<'a> {
     above: usize,
     settings: Option<(u64, &'a str, Settings)>,
     differs: bool,
-    /// What each gateway told, in their order.
+    /// Each gateway's figures, in their order.
     told: Vec<Option<&'a GroupReport>>,
     /// Its own streams' due at each gateway.
     due: Vec<f64>,

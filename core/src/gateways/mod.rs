@@ -39,7 +39,7 @@ const TOGETHER: f64 = 0.25;
 /// Groups are told of for so many periods after they had nothing. Chosen: what was served lately is then next to nothing.
 const QUIET: f64 = 1e-3;
 
-/// What a gateway counted of a group in a period, a second.
+/// A group's figures at a gateway in a period, a second.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Counted {
     /// In reads of 4 KiB (gossip.2).
@@ -99,22 +99,22 @@ pub struct Pool {
     name: String,
     own: Report,
     others: BTreeMap<String, Other>,
-    /// Whose reports cannot be read.
+    /// Gateways whose reports cannot be read.
     unreadable: BTreeSet<String>,
     /// How often in a row ours was another's (gateway.4).
     twins: u32,
     /// Groups of which it was told that settings differ.
     differing: BTreeSet<String>,
-    /// What whole weights left over (gateway.5).
+    /// By group, the part of a weight that whole ones left over (gateway.5).
     left_over: BTreeMap<String, f64>,
     divided: Divided,
-    /// What part each gateway is due.
+    /// By gateway, the part of all that it is due.
     due: BTreeMap<String, f64>,
     notes: Vec<Note>,
     has_begun: bool,
 }
 
-/// What a gateway does in the next period.
+/// A gateway's part for the next period.
 #[derive(Clone, PartialEq, Default, Debug)]
 pub struct Allotment {
     /// How many requests it may have outstanding; less than one: for part of the time.
@@ -123,7 +123,7 @@ pub struct Allotment {
     pub groups: BTreeMap<String, Allotted>,
 }
 
-/// What holds for a group here in the next period.
+/// A group's weight and bounds here for the next period.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Allotted {
     /// Its weight beside the siblings here (division.3).
@@ -145,9 +145,9 @@ pub struct GatewayView {
     pub is_gone: bool,
     /// How many requests it may have outstanding.
     pub depth: f64,
-    /// What it served a second, in reads of 4 KiB.
+    /// Its service a second, in reads of 4 KiB.
     pub served: f64,
-    /// What part of all that was served it is due.
+    /// The part of all that was served that it is due.
     pub due: f64,
     /// How many groups it told of.
     pub groups: usize,
@@ -176,7 +176,7 @@ impl Pool {
         }
     }
 
-    /// What requests cost, in random reads of 4 KiB: by what all gateways found, `own` being what this one did (gossip.2).
+    /// The costs of requests in random reads of 4 KiB: the mean of all gateways', `own` being this one's (gossip.2).
     pub fn costs(&mut self, own: Option<Model>) -> Option<Model> {
         self.own.costs = own.map(|own| own.in_reads());
         let there = self.others.values().filter(|other| !other.is_gone).map(|other| &other.report);
@@ -187,7 +187,7 @@ impl Pool {
         Model::mean(core::iter::once(&self.own).chain(there).filter_map(weighed))
     }
 
-    /// What is there to tell since this was asked last.
+    /// Takes the notes since this was called last.
     pub fn take_notes(&mut self) -> Vec<Note> {
         core::mem::take(&mut self.notes)
     }
@@ -270,7 +270,7 @@ impl Pool {
         self.turn()
     }
 
-    /// What was counted in a period after which nothing was heard: it is told, and what held goes on to hold (gateway.3).
+    /// Takes the figures of a period after which nothing was heard: they are told, and the turn before goes on (gateway.3).
     pub fn count(&mut self, groups: &BTreeMap<String, Counted>, depth: f64) {
         let before = core::mem::take(&mut self.own.groups);
         for (path, counted) in groups {
@@ -338,13 +338,13 @@ impl Pool {
         self.report()
     }
 
-    /// What groups have of the pool, by their paths, as of the last period.
+    /// The groups' parts of the pool, by their paths, as of the last period.
     #[must_use]
     pub fn groups(&self) -> &BTreeMap<String, Due> {
         &self.divided.groups
     }
 
-    /// What all gateways served a second, in reads of 4 KiB.
+    /// The service of all gateways a second, in reads of 4 KiB.
     #[must_use]
     pub fn served(&self) -> f64 {
         self.divided.whole

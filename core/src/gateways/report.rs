@@ -23,7 +23,7 @@ pub const VERSION: u32 = 1;
 /// The most that a figure of a report may be. Chosen: beyond any cluster.
 const MOST: f64 = 1e15;
 
-/// What a gateway tells the others.
+/// A gateway's figures, as it tells them to the others.
 #[derive(Clone, PartialEq, Default, Debug)]
 pub struct Report {
     /// A number by chance, from the start of the server to its end: two gateways of one name have two.
@@ -37,7 +37,7 @@ pub struct Report {
     pub(super) owed: f64,
     /// How many all gateways may have outstanding, as this one is set.
     pub pool_depth: f64,
-    /// What requests cost here, in random reads of 4 KiB; `None`: nothing is known of it.
+    /// The costs of requests here, in random reads of 4 KiB; `None`: they are not known.
     pub costs: Option<Model>,
     /// By the paths of groups.
     pub groups: BTreeMap<String, GroupReport>,
@@ -46,9 +46,9 @@ pub struct Report {
 /// A group in a report.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct GroupReport {
-    /// What was served of it and not below it, a second: in the last period, and lately (gossip.2, gossip.3).
+    /// The service of it, and not of those below it, a second: in the last period (gossip.2).
     pub served: f64,
-    /// As [`GroupReport::served`], over some periods.
+    /// The same over some periods (gossip.3).
     pub lately: f64,
     /// More of it waited for the disk, for most of the period.
     pub waits: bool,
@@ -65,7 +65,7 @@ pub struct GroupReport {
 pub struct Settings {
     /// Its share beside its siblings.
     pub weight: Weight,
-    /// What it may do at most and has at least, and how soon.
+    /// Its ceiling, its floor and its latency.
     pub bounds: Bounds,
     /// When that was said: milliseconds since 1970, on the gateway's own clock.
     pub changed: u64,

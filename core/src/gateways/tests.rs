@@ -14,7 +14,7 @@ fn groups<const N: usize>(of: [(&str, Counted); N]) -> BTreeMap<String, Counted>
     of.into_iter().map(|(path, counted)| (path.into(), counted)).collect()
 }
 
-/// What two gateways make of each other's reports, over some periods.
+/// Two gateways that read each other's reports, over some periods.
 fn periods(of: [&BTreeMap<String, Counted>; 2], count: usize) -> [(Pool, Allotment); 2] {
     let mut pools = [Pool::new("gw1", 1), Pool::new("gw2", 2)];
     let mut turns = [Allotment::default(), Allotment::default()];

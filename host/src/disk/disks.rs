@@ -59,7 +59,7 @@ impl Disks {
         }
     }
 
-    /// What binds a group at present.
+    /// The bounds of a group at present.
     pub(super) fn bounds_of(&self, id: GroupId) -> Bounds {
         let all = self.bounds.lock().unwrap_or_else(PoisonError::into_inner);
         let there = |Bound { told: queue::Bound { floor, latency, .. }, ceiling }: &Bound| Bounds {

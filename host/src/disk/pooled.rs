@@ -39,7 +39,7 @@ impl Disk {
 }
 
 impl Disks {
-    /// What this gateway has of the pool of a disk, until the next turn.
+    /// Has the queues of a disk hold to this gateway's part of the pool, until the next turn.
     pub(crate) fn take_turn(&self, now: Instant, disk: &Disk, turn: &Allotment) {
         disk.take_turn(now, turn);
         let groups = disk.groups();

@@ -1,4 +1,4 @@
-//! What a gateway counted of its groups from one look at a disk to the next.
+//! Count: the figures of a gateway's groups from one look at a disk to the next.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,12 +21,12 @@ const HELD: f64 = 0.1;
 #[derive(Clone, Default)]
 struct Before {
     stats: Stats,
-    /// What requests waited for the disk, and for a ceiling, those included that wait still, in seconds.
+    /// The time that requests waited for the disk, and for a ceiling, those included that wait still, in seconds.
     waited: f64,
     held: f64,
 }
 
-/// What was counted up to the last look.
+/// The counts up to the last look.
 #[derive(Default)]
 pub(super) struct Count {
     before: BTreeMap<String, Before>,

@@ -37,13 +37,11 @@ impl Carrier for Directory {
     /// directory.1
     fn write(&mut self, gateway: &str, report: &[u8]) -> io::Result<()> {
         let beside = self.path.join(format!("{gateway}.{}.new", std::process::id()));
-        File::create(&beside)?.write_all(report)?;
-        let cwd = rustix::fs::CWD;
-        let renamed = rustix::fs::renameat(cwd, &beside, cwd, self.path.join(format!("{gateway}{ENDING}")));
-        if renamed.is_err() {
+        let place = self.path.join(format!("{gateway}{ENDING}"));
+        let written = File::create(&beside).and_then(|mut file| file.write_all(report));
+        written.and_then(|()| fs::rename(&beside, place)).inspect_err(|_| {
             let _ = fs::remove_file(&beside); // The first failure is told.
-        }
-        Ok(renamed?)
+        })
     }
 
     /// directory.2

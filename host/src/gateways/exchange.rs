@@ -26,7 +26,7 @@ use crate::disk::{Disk, Disks};
 
 /// A period. Chosen: with 100 gateways shares are within 5 % after some ten of them, and the exchange is nothing beside the pool's work.
 const PERIOD: Duration = Duration::from_secs(1);
-/// What carries reports hangs if it has not answered for so many periods: as many as make a gateway stale.
+/// A carrier hangs if it has not answered for so many periods: as many as make a gateway stale.
 const HANGS: u32 = STALE;
 /// How long the end of the server waits for the last report (exchange.4). Chosen.
 const FAREWELL: Duration = Duration::from_millis(500);
@@ -50,7 +50,7 @@ pub(super) struct Exchange {
     is_asked: bool,
 }
 
-/// What is known of the pool, for those who look.
+/// The pool as it is known, for those who look.
 pub(super) struct Known {
     pool: Pool,
     /// Why nothing is heard, and when something was last.

@@ -34,7 +34,7 @@ pub(crate) trait Carrier: Send {
     fn read(&mut self) -> io::Result<Vec<(String, Vec<u8>)>>;
 }
 
-/// What carries reports to a place.
+/// The carrier of reports to a place.
 ///
 /// # Errors
 /// It cannot be opened.
@@ -62,11 +62,11 @@ pub struct PoolView {
     pub depth: f64,
     /// How many all gateways may have outstanding, as this one is set.
     pub pool_depth: u16,
-    /// What all gateways served a second, in reads of 4 KiB.
+    /// The service of all gateways a second, in reads of 4 KiB.
     pub served: f64,
     /// The gateways, this one included, by name.
     pub gateways: Vec<GatewayView>,
-    /// What groups have of the pool, by their paths.
+    /// The groups' parts of the pool, by their paths.
     pub groups: BTreeMap<String, Due>,
 }
 

@@ -22,7 +22,7 @@ pub(super) struct TenantRow<'a> {
     pub(super) entitled: Option<f64>,
     pub(super) share: Option<Share>,
     pub(super) latency: Option<Standing>,
-    /// What the tenant has of the pool that the disk is of.
+    /// The tenant's part of the pool that the disk is of.
     pub(super) pool: Option<Due>,
     pub(super) disk: &'a str,
     labels: String,

@@ -32,7 +32,7 @@ pub(super) struct Resumed {
     pub(super) since: SystemTime,
     pub(super) socket: Socket,
     pub(super) requests: Option<Socket>,
-    /// What was agreed: of the guest, and of the protocol.
+    /// The features that were agreed: the guest's, and the protocol's.
     pub(super) features: (u64, u64),
     pub(super) write_back: bool,
     pub(super) shared: Option<Shared>,
@@ -40,7 +40,7 @@ pub(super) struct Resumed {
     pub(super) rings: Vec<HandedRing>,
 }
 
-/// What the front-end has said of a ring, and where the server before has stopped in it.
+/// A ring as the front-end has described it, and where the server before has stopped in it.
 #[derive(Default)]
 pub(super) struct HandedRing {
     pub(super) size: u16,
@@ -95,7 +95,7 @@ impl Named {
     }
 }
 
-/// What a server hands over of this protocol.
+/// One thing of this protocol that a server hands over.
 pub(super) enum Handed {
     /// The socket at which front-ends of an export connect.
     Door(String, OwnedFd),

@@ -153,7 +153,7 @@ impl Shared {
         Ok(plan)
     }
 
-    /// What exports show, each by the name of the first export of it.
+    /// The devices that exports show, each by the name of the first export of it.
     pub(super) fn devices(&self) -> Vec<(String, Arc<dyn Device>)> {
         let mut named = HashMap::new();
         for export in &self.served.service.exports().list {
