@@ -11,7 +11,7 @@ use std::time;
 
 use fairlift::Server;
 use fairlift::bench::{self, Job, Setup};
-use fairlift::config::{Address, Backing, Config, Disk, Engine, Export, Factory, Limits, Listener, Sim, Tls};
+use fairlift::config::{Address, Backing, Config, Disk, Engine, Export, Factory, Listener, Sim, Tls};
 use fairlift_core::program::{Ask, Program};
 use fairlift_core::queue::Settings;
 use fairlift_core::time::secs;
@@ -106,20 +106,11 @@ fn through_the_engine(spec: &Spec, load: Load, runtime: Duration) -> f64 {
 fn over_nbd(spec: &Spec, load: Load, runtime: Duration) -> f64 {
     let path = std::env::temp_dir().join(format!("fairlift-sim-rate-{}", std::process::id()));
     let server = Server::bind(Config {
-        bounds: Default::default(),
-        groups: vec![Group::root()].into(),
-        disks: vec![].into(),
         disk_default: disk(),
         exports: vec![Export::new("d", backing(spec))].into(),
         listeners: vec![Listener::new(Address::Unix(path.clone()), Tls::Off)],
         workers: Some(1),
-        engine: Engine::Auto,
-        limits: Limits::default(),
-        tls: None,
-        clients: Vec::new(),
-        revoked: Default::default(),
-        delegated: Default::default(),
-        roots: Vec::new(),
+        ..Config::default()
     })
     .expect("a model can be served");
     let handle = server.handle();

@@ -2,8 +2,8 @@
 //! `nbdinfo 'nbd+unix:///?socket=/tmp/ram.sock'`. Ends when its standard input does.
 
 use fairlift::Server;
-use fairlift::config::{Address, Backing, Config, Disk, Engine, Export, FileAt, Limits, Listener, Ram, Tls};
-use fairlift_core::{Group, sched};
+use fairlift::config::{Address, Backing, Config, Disk, Export, FileAt, Listener, Ram, Tls};
+use fairlift_core::sched;
 
 fn main() -> Result<(), fairlift::Error> {
     let arg = |n, default: &str| std::env::args().nth(n).unwrap_or_else(|| default.into());
@@ -14,20 +14,10 @@ fn main() -> Result<(), fairlift::Error> {
     let disk = Disk::new("ram", sched::Kind::from_name(&arg(3, "none")).expect("the name of a scheduler"));
     let export = Export { description: "a gibibyte of RAM".into(), ..Export::new("ram", backing) };
     let server = Server::bind(Config {
-        bounds: Default::default(),
-        groups: vec![Group::root()].into(),
-        disks: vec![].into(),
         disk_default: disk,
         exports: vec![export].into(),
         listeners: vec![Listener::new(Address::Unix(arg(1, "/tmp/ram.sock").into()), Tls::Off)],
-        workers: None,
-        engine: Engine::Auto,
-        limits: Limits::default(),
-        tls: None,
-        clients: Vec::new(),
-        revoked: Default::default(),
-        delegated: Default::default(),
-        roots: Vec::new(),
+        ..Config::default()
     })?;
     let handle = server.handle();
     std::thread::spawn(move || {

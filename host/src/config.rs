@@ -61,6 +61,28 @@ pub struct Config {
     pub roots: Vec<Root>,
 }
 
+/// Nothing to serve, nowhere: one group, no limits, all clients are let in, and disks that no [`Disk`] says more of have mq-deadline.
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            groups: vec![Group::root()].into(),
+            bounds: Default::default(),
+            disks: Default::default(),
+            disk_default: Disk::new("default", sched::Kind::MqDeadline),
+            exports: Default::default(),
+            listeners: Vec::new(),
+            workers: None,
+            engine: Engine::default(),
+            limits: Limits::default(),
+            tls: None,
+            clients: Vec::new(),
+            revoked: Default::default(),
+            delegated: BTreeMap::new(),
+            roots: Vec::new(),
+        }
+    }
+}
+
 impl Config {
     /// Whether an export is a block device of this machine.
     #[must_use]

@@ -7,10 +7,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use fairlift::config::{Address, Backing, Config, Disk, Engine, Export, FileAt, Limits, Listener, Ram, Tls};
+use fairlift::config::{Address, Backing, Config, Disk, Export, FileAt, Listener, Ram, Tls};
 use fairlift::control::Edit;
 use fairlift::{Handle, Server};
-use fairlift_core::Group;
 use fairlift_core::sched::Kind;
 
 const CLIENTS: u64 = 6;
@@ -29,20 +28,12 @@ fn serve(socket: &Path, backing: Backing, shared_tags: bool) -> Server {
     let disk = Disk { depth: Some(8), shared_tags, ..Disk::new("d", Kind::None) };
     let export = Export { disk: Some(0), ..Export::new("d", backing) };
     let config = Config {
-        groups: vec![Group::root()].into(),
-        bounds: Default::default(),
         disk_default: disk.clone(),
         disks: vec![disk].into(),
         exports: vec![export].into(),
         listeners: vec![Listener::new(Address::Unix(socket.to_owned()), Tls::Off)],
         workers: Some(3),
-        engine: Engine::Auto,
-        limits: Limits::default(),
-        tls: None,
-        clients: Vec::new(),
-        revoked: Default::default(),
-        delegated: Default::default(),
-        roots: Vec::new(),
+        ..Config::default()
     };
     Server::bind(config).unwrap()
 }

@@ -342,7 +342,7 @@ fn fill(tree: &mut [Claim], below: &[usize], group: usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use fairlift::config::{Config, Disk, Engine, Limits};
+    use fairlift::config::{Config, Disk};
     use fairlift_core::{Group, GroupId, sched};
 
     fn state() -> State {
@@ -353,22 +353,8 @@ mod tests {
         };
         let groups =
             vec![Group::root(), group("/t", 0, 300), group("/t/a", 1, 300), group("/t/b", 1, 100), group("/u", 0, 100)];
-        let config = Config {
-            groups: groups.into(),
-            bounds: Default::default(),
-            disk_default: Disk::new("d", sched::Kind::Fair),
-            disks: vec![].into(),
-            exports: vec![].into(),
-            listeners: vec![],
-            workers: None,
-            engine: Engine::Auto,
-            limits: Limits::default(),
-            tls: None,
-            clients: Vec::new(),
-            revoked: Default::default(),
-            delegated: Default::default(),
-            roots: Vec::new(),
-        };
+        let config =
+            Config { groups: groups.into(), disk_default: Disk::new("d", sched::Kind::Fair), ..Config::default() };
         State { version: 0, config: config.into() }
     }
 

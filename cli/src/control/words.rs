@@ -369,26 +369,15 @@ pub(super) mod tests {
     use super::*;
     use crate::args::{Cli, Command};
     use clap::Parser as _;
-    use fairlift::config::{Engine, Limits};
+
     use fairlift::control::{Step, difference};
     use serde_json::json;
 
     pub(in crate::control) fn config() -> Config {
         Config {
-            groups: vec![Group::root()].into(),
-            bounds: Default::default(),
             disk_default: Disk::new("default", sched::Kind::MqDeadline),
             disks: vec![Disk::new("ssd0", sched::Kind::Fair)].into(),
-            exports: Default::default(),
-            listeners: vec![],
-            workers: None,
-            engine: Engine::Auto,
-            limits: Limits::default(),
-            tls: None,
-            clients: Vec::new(),
-            revoked: Default::default(),
-            delegated: Default::default(),
-            roots: Vec::new(),
+            ..Config::default()
         }
     }
 

@@ -61,28 +61,13 @@ fn groups(tree: &Value, show: &mut impl FnMut(&Map<String, Value>)) {
 
 #[cfg(test)]
 mod tests {
-    use fairlift::config::{Disk, Limits};
-    use fairlift_core::{Group, sched};
+    use fairlift::config::Disk;
+    use fairlift_core::sched;
 
     use super::*;
 
     fn config() -> Config {
-        Config {
-            groups: vec![Group::root()].into(),
-            bounds: Default::default(),
-            disk_default: Disk::new("d", sched::Kind::None),
-            disks: Vec::new().into(),
-            exports: Vec::new().into(),
-            listeners: Vec::new(),
-            workers: None,
-            limits: Limits::default(),
-            tls: None,
-            clients: Vec::new(),
-            revoked: Default::default(),
-            delegated: Default::default(),
-            roots: Vec::new(),
-            engine: Default::default(),
-        }
+        Config { disk_default: Disk::new("d", sched::Kind::None), ..Config::default() }
     }
 
     /// carried.1, carried.2

@@ -47,28 +47,20 @@ use crate::worker::{Backend, Worker};
 ///
 /// ```
 /// use fairlift::Server;
-/// use fairlift::config::{Address, Config, Disk, Export, Limits, Listener, Ram, Tls};
-/// use fairlift_core::{Group, sched};
+/// use fairlift::config::{Address, Config, Disk, Export, Listener, Ram, Tls};
+/// use fairlift_core::sched;
 ///
 /// let socket = std::env::temp_dir().join(format!("fairlift-doc-{}.sock", std::process::id()));
 /// let ram = Disk::new("ram", sched::Kind::None);
 /// let gibibyte = Ram { size: 1 << 30 };
 /// let export = Export { disk: Some(0), ..Export::new("ram", gibibyte) }; // on the first of `disks`
 /// let server = Server::bind(Config {
-///     groups: vec![Group::root()].into(),
-///     bounds: Default::default(),
 ///     disk_default: ram.clone(),
 ///     disks: vec![ram].into(),
 ///     exports: vec![export].into(),
 ///     listeners: vec![Listener::new(Address::Unix(socket), Tls::Off)],
 ///     workers: Some(2),
-///     limits: Limits::default(),
-///     tls: None,
-///     clients: Vec::new(),
-///     revoked: Default::default(),
-///     delegated: Default::default(),
-///     roots: Vec::new(),
-///     engine: Default::default(),
+///     ..Config::default()
 /// })?;
 /// let handle = server.handle();
 /// let serving = std::thread::spawn(|| server.run());

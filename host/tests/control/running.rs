@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use fairlift::config::{Address, Backing, Config, Disk, Engine, Export, Limits, Listener, Ram, Tls};
+use fairlift::config::{Address, Backing, Config, Disk, Export, Listener, Ram, Tls};
 use fairlift::control::{Edit, Made, Refused, State};
 use fairlift::{Error, Handle, Server};
 use fairlift_core::sched::Kind;
-use fairlift_core::{Group, GroupId, Priority};
+use fairlift_core::{GroupId, Priority};
 
 use crate::asked::{Answers, InForce, reads};
 use crate::change::Change;
@@ -37,20 +37,12 @@ pub(crate) fn config(socket: &Path) -> Config {
         ways: Default::default(),
     };
     Config {
-        groups: vec![Group::root()].into(),
-        bounds: Default::default(),
         disk_default: disk("default", Kind::MqDeadline),
         disks: vec![disk("d", Kind::Fair)].into(),
         exports: vec![export].into(),
         listeners: vec![Listener::new(Address::Unix(socket.to_owned()), Tls::Off)],
         workers: Some(2),
-        engine: Engine::Auto,
-        limits: Limits::default(),
-        tls: None,
-        clients: Vec::new(),
-        revoked: Default::default(),
-        delegated: Default::default(),
-        roots: Vec::new(),
+        ..Config::default()
     }
 }
 

@@ -1,7 +1,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use fairlift::access::Rule;
-use fairlift::config::{Backing, Engine, Limits, Ram, Tls, Ways};
+use fairlift::config::{Backing, Ram, Tls, Ways};
 use fairlift::control::{Becomes, Edit, Of, Step, difference};
 use fairlift::export::vhost_user::GuestSocket;
 use fairlift_core::learn::concurrency;
@@ -36,22 +36,7 @@ fn disk(name: &str, scheduler: sched::Kind) -> Disk {
 }
 
 fn empty() -> Config {
-    Config {
-        groups: vec![Group::root()].into(),
-        bounds: Default::default(),
-        disks: Default::default(),
-        disk_default: disk("default", sched::Kind::MqDeadline),
-        exports: Default::default(),
-        listeners: Vec::new(),
-        workers: None,
-        engine: Engine::Auto,
-        limits: Limits::default(),
-        tls: None,
-        clients: Vec::new(),
-        revoked: Default::default(),
-        delegated: Default::default(),
-        roots: Vec::new(),
-    }
+    Config { disk_default: disk("default", sched::Kind::MqDeadline), ..Config::default() }
 }
 
 /// A configuration of few names, so that two of them have much in common; what cannot change follows from the name.

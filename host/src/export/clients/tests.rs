@@ -4,8 +4,7 @@ use std::io;
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
-use fairlift_core::sched::Kind;
-use fairlift_core::{Bio, Extent, Flags, Group, Instant, Op, Outcome, Sector, Stream, Token};
+use fairlift_core::{Bio, Extent, Flags, Instant, Op, Outcome, Sector, Stream, Token};
 
 use crate::control::{Edit, Leave, State};
 use crate::disk::engine::{Engine, News};
@@ -136,22 +135,7 @@ impl Clients for Told {
 }
 
 fn config(export: config::Export) -> config::Config {
-    config::Config {
-        groups: vec![Group::root()].into(),
-        bounds: Default::default(),
-        disks: Default::default(),
-        disk_default: config::Disk::new("default", Kind::MqDeadline),
-        exports: vec![export].into(),
-        listeners: Vec::new(),
-        workers: Some(2),
-        engine: config::Engine::Auto,
-        limits: config::Limits::default(),
-        tls: None,
-        clients: Vec::new(),
-        revoked: Default::default(),
-        delegated: Default::default(),
-        roots: Vec::new(),
-    }
+    config::Config { exports: vec![export].into(), workers: Some(2), ..config::Config::default() }
 }
 
 #[test]
