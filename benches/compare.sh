@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What got worse since docs/performance.md was written, by more than chance. Exits with 1 if something did.
+# What got worse since docs/measured/peers.md was written, by more than chance. Exits with 1 if something did.
 #
 #   benches/compare.sh                  instructions in the core, then beside the peers: about 15 minutes, nothing else on the machine
 #   benches/compare.sh instructions     only these: they are the same on every run, on a busy machine too
@@ -20,4 +20,4 @@ fi
 if [ "$what" = all ] || [ "$what" = peers ]; then
   benches/peers/compare.sh "${@:2}" | tee -a "$tables"
 fi
-python3 benches/worse.py docs/performance.md "$tables"
+python3 benches/worse.py docs/measured/peers.md "$tables"

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The picture of docs/performance.md: Fairlift ÷ the fastest peer, a row for each workload, from its tables.
+"""The picture of docs/measured/peers.md: Fairlift ÷ the fastest peer, a row for each workload, from its tables.
 
     benches/peers_picture.py [TABLES.md] > docs/beside-peers.svg
 """
@@ -20,7 +20,7 @@ def x(ratio):
 
 
 def main():
-    found = ratios(sys.argv[1] if len(sys.argv) > 1 else "docs/performance.md", "Result:", max, 3)
+    found = ratios(sys.argv[1] if len(sys.argv) > 1 else "docs/measured/peers.md", "Result:", max, 3)
     height = TOP + ROW * len(WORKLOADS) + 10
     print(f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" font-family="sans-serif" font-size="12" role="img">')
     print(f'<title>Fairlift beside the fastest other NBD server, as a ratio</title><rect width="{WIDTH}" height="{height}" fill="white"/>')

@@ -15,11 +15,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 RECORDS = ("docs/measured/", "docs/tried.md", "docs/changes.md", "docs/SUMMARY.md")
 # Looked up a line at a time, not read: they may be long.
-REFERENCE = ("docs/config.md", "docs/tunables.md", "docs/errors.md")
+REFERENCE = ("docs/config.md", "docs/tunables.md", "docs/errors.md", "docs/metrics.md", "docs/models.md")
 # Longer than a page may be, and to be split.
-STILL_LONG = ("docs/cluster.md", "docs/control.md", "docs/do/access.md", "docs/files.md", "docs/flush.md", "docs/iostest.md", "docs/models-flash.md",
-              "docs/models.md", "docs/observability.md", "docs/overlay.md", "docs/performance.md", "docs/reliability.md", "docs/remote.md",
-              "docs/schedulers.md", "docs/tuning.md", "docs/ublk.md", "docs/upgrade.md")
+STILL_LONG = ("docs/cluster.md", "docs/upgrade.md")
 CRATES = ("core", "host", "lab", "cli", "threads", "proving")
 PAGE_WORDS, SENTENCE_WORDS = 1200, 35
 
@@ -40,7 +38,7 @@ KINDS = {
 EVIDENCE = re.compile(r"\b(?:seeds? \d+|20[12]\d-\d\d-\d\d|(?:commit|at|of|build of) [0-9a-f]{7,40})\b|\b(?=[0-9a-f]*\d)(?=[0-9a-f]*[a-f])[0-9a-f]{7,8}\b")
 
 # By a thousand words.
-BOUNDS = {"opening": 4.1, "what-clause": 2.9, "who": 0.6, "of which": 1.2, "it is … that": 0.2, "so much": 1.6, "she": 0.9, "long sentence": 3.8, "evidence": 1.1}
+BOUNDS = {"opening": 4.7, "what-clause": 2.9, "who": 0.8, "of which": 1.3, "it is … that": 0.2, "so much": 1.9, "she": 1.3, "long sentence": 3.5, "evidence": 0.1}
 
 
 def plain(text):

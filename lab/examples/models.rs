@@ -1,4 +1,4 @@
-//! The tables of `docs/models.md` about disks that rotate: `cargo run --release -p fairlift-lab --example models`.
+//! The tables of `docs/measured/models.md`: `cargo run --release -p fairlift-lab --example models`.
 //!
 //! With arguments, the fitted rows of these models alone, to see what a parameter does:
 //! `… --example models sata-7200,read_ahead_min=0 eva-raid5-12,chunk=64`.

@@ -1,4 +1,4 @@
-//! The tables of `docs/models-flash.md`: `cargo run --release -p fairlift-lab --example models_flash`.
+//! The tables of `docs/measured/models-flash.md`: `cargo run --release -p fairlift-lab --example models_flash`.
 
 use std::time::Instant as Clock;
 

@@ -1,6 +1,6 @@
 //! What was measured: one format for runs on models and on real disks.
 //!
-//! The names are those of the JSON (documented in `docs/iostest.md`): fields may be added, none is renamed.
+//! The names are those of the JSON (documented in `docs/iostest-json.md`): fields may be added, none is renamed.
 
 use std::collections::BTreeMap;
 use std::fmt;

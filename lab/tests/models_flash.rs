@@ -1,4 +1,4 @@
-//! Solid-state disks behave as published, and as schedulers will need them to. `docs/models-flash.md` shows the figures.
+//! Solid-state disks behave as published, and as schedulers will need them to. `docs/measured/models-flash.md` shows the figures.
 
 use fairlift_core::model::{Model, ModelRequest};
 use fairlift_core::time::{ms, secs, us};

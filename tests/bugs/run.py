@@ -6,7 +6,7 @@
     tests/bugs/run.py --build [WORD ...]
                                      compiles what that needs, and runs nothing
 
-    tests/bugs/run.py --docs         writes their list into docs/reliability.md
+    tests/bugs/run.py --docs         writes docs/measured/planted-bugs.md, and how many each promise of docs/reliability.md has
 
     tests/bugs/run.py --torture 60 [WORD ...]
                                      makes so many runs of each suite of torture with each bug of core, and says which it finds
@@ -28,7 +28,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 COPY = ROOT / "target/bugs"
 TARGET = COPY / "target"
-PAGE = ROOT / "docs/reliability.md"
+PROMISES, LIST = ROOT / "docs/reliability.md", ROOT / "docs/measured/planted-bugs.md"
 HANGS = 45
 PACKAGES = {"core": "fairlift-core", "threads": "fairlift-threads", "host": "fairlift", "lab": "fairlift-lab", "proving": "fairlift-proving"}
 ASKED = '''
@@ -136,13 +136,14 @@ def run(programs, test, bug=None):
     return ended.returncode == 0, why
 
 
-def described(bugs, page):
-    """The page of promises with the list of bugs, and how many each promise has."""
+def described(bugs):
+    """The page of promises with how many bugs each has, and the page that lists them: both as they are to be."""
     count = lambda promise: sum(bug["promise"] == promise for bug in bugs)
     rows = [f"| {bug['promise']} | {bug['name'][0].upper()}{bug['name'][1:]} | `{bug['caught_by']}` |" for bug in bugs]
     table = "\n".join(["| promise | bug | caught by |", "|---|---|---|", *rows])
-    page = re.sub(r"(<!-- bugs: .*? -->\n).*?(<!-- end of bugs -->)", lambda m: f"{m[1]}{table}\n{m[2]}", page, flags=re.S)
-    return re.sub(r"^(\| (\w\d) \|.*\|) \d* ?\|$", lambda m: f"{m[1]} {count(m[2]) or ''} |".replace("  |", " |"), page, flags=re.M)
+    listed = re.sub(r"(<!-- bugs: .*? -->\n).*?(<!-- end of bugs -->)", lambda m: f"{m[1]}{table}\n{m[2]}", LIST.read_text(), flags=re.S)
+    promised = re.sub(r"^(\| (\w\d) \|.*\|) \d* ?\|$", lambda m: f"{m[1]} {count(m[2]) or ''} |".replace("  |", " |"), PROMISES.read_text(), flags=re.M)
+    return {PROMISES: promised, LIST: listed}
 
 
 def torture(bugs, runs):
@@ -173,13 +174,15 @@ def main():
     words = [word.lower() for word in sys.argv[1:]]
     bugs = tomllib.loads((Path(__file__).parent / "bugs.toml").read_text())["bug"]
     assert len({bug["name"] for bug in bugs}) == len(bugs), "two bugs of one name"
-    page = PAGE.read_text()
     if words[:1] == ["--torture"]:
         return torture([bug for bug in bugs if words[2:] == [] or any(word in json.dumps(bug).lower() for word in words[2:])], int(words[1]))
     if words == ["--docs"]:
-        return PAGE.write_text(described(bugs, page))
-    if page != described(bugs, page):
-        sys.exit("docs/reliability.md is not up to date: tests/bugs/run.py --docs")
+        for page, text in described(bugs).items():
+            page.write_text(text)
+        return
+    for page, text in described(bugs).items():
+        if page.read_text() != text:
+            sys.exit(f"{page.relative_to(ROOT)} is not up to date: tests/bugs/run.py --docs")
     for bug in bugs:  # those too that are not asked for now
         planted(bug, (ROOT / bug["file"]).read_text())
     builds_only = words[:1] == ["--build"]

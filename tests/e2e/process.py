@@ -1,4 +1,4 @@
-"""The process: killed, with many clients, with little memory. FULL=1: the sizes that docs/reliability.md publishes; KILLS=10000 and
+"""The process: killed, with many clients, with little memory. FULL=1: the sizes that docs/measured/process.md publishes; KILLS=10000 and
 CONNECTS=1000000 go further."""
 
 from harness import *

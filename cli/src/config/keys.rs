@@ -233,7 +233,7 @@ pub(crate) const GROUP_ROWS: &[Row<GroupKeys>] = &[
     group("delegate", List(None, |group, text, _| delegable(text).map(|()| _ = group.delegate.insert(text.into()))))
         .takes("a list of `weight`, `max`, `burst`, `min`, `latency`")
         .usual("none")
-        .says("what a client with `control = \"tenant\"` may change of this group and of those below it, where its own group is the same or above; see `docs/control.md`")
+        .says("what a client with `control = \"tenant\"` may change of this group and of those below it, where its own group is the same or above; see `docs/control-access.md`")
         .only(true, false),
 ];
 
@@ -266,7 +266,7 @@ pub(crate) const CLIENT: Sort = Sort::new(
      exports that no table allows a client do not exist for it. All that a table says of how its client is known must hold. A client that \
      several tables fit may do what these allow together. NBD clients and virtual machines (`vhost_user`) are meant, and by `control` and \
      `token` those of the control server; block devices have their own words. A table with a `token`, or that allows no exports, bounds no \
-     client of exports. See `docs/do/access.md` and `docs/control.md`.",
+     client of exports. See `docs/do/access.md` and `docs/control-access.md`.",
     || all(CLIENT_ROWS),
 );
 
@@ -308,7 +308,7 @@ pub(crate) const CLIENT_ROWS: &[Row<Rule>] = &[
     client("control", Choice(controls, |rule, text| text.parse().map(|control| rule.control = Some(control))))
         .takes("`none`; `tenant`: see its `group` alone, and change there what `delegate` allows; `see`: see all; `change`: change all")
         .usual("`none`, or where no table says `control`: what the place of control allows")
-        .says("what the client may see and change of the server itself; see `docs/control.md`"),
+        .says("what the client may see and change of the server itself; see `docs/control-access.md`"),
     client("read_only", Switch(|rule, is| rule.read_only = is)).usual("false").says("whether the client may only read"),
     client("max_connections", Number(1, 1 << 20, |rule, most| rule.max_connections = Some(most as u32)))
         .usual("those of the server")
@@ -350,7 +350,7 @@ pub(crate) const SERVER_ROWS: &[Row<Server>] = &[
     server("control", List(NO_ADDRESS, |server, text, at| parse_control(text).map(|value| server.control.push(Placed { value, at }))))
         .takes("`unix:PATH[,mode=0660][,owner=NAME][,group=NAME][,read_only]`, `tcp:HOST:PORT,token=FILE`, `tcp:HOST:PORT,certificates=DIR`, `off`, or a list of places")
         .usual("beside the first unix socket")
-        .says("where the server is looked at and changed while it runs, and who may; see `docs/control.md`"),
+        .says("where the server is looked at and changed while it runs, and who may; see `docs/control-access.md`"),
     server("tls", Text(|server, text| parse_tls(text).map(|tls| server.tls = Some(tls))))
         .takes("`off`, `on` (if the client asks), `require`")
         .usual("`off`")
@@ -429,7 +429,7 @@ pub(crate) const SERVER_ROWS: &[Row<Server>] = &[
         .says("how long a stopping server waits for clients to read their replies"),
     server("helpers", Number(2, 256, |server, number| server.limits.helpers = number as u32))
         .usual("32")
-        .says("limit on threads that wait for files, all disks together: files that the kernel cannot read asynchronously; see `docs/files.md`"),
+        .says("limit on threads that wait for files, all disks together: files that the kernel cannot read asynchronously; see `docs/files-threads.md`"),
 ];
 
 /// All tables, in the order in which they are explained.

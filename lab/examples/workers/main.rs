@@ -1,4 +1,4 @@
-//! The tables of `docs/performance.md`, More processors: `cargo run --release -p fairlift-lab --example workers`.
+//! The tables of `docs/measured/peers.md`, More processors: `cargo run --release -p fairlift-lab --example workers`.
 
 mod lock;
 
@@ -30,7 +30,7 @@ fn thousands(setup: Load) -> f64 {
 /// Nanoseconds of a visit by the same worker, of one after another's, outside of each visit; thousands a second by one and by two.
 type Measured = (&'static str, u32, [f64; 3], [f64; 2]);
 
-/// Before queues.1, in two series; docs/performance.md says how.
+/// Before queues.1, in two series; docs/measured/peers.md says how.
 const MEASURED: [Measured; 11] = [
     ("mq-deadline", 1, [339.0, 1652.0, 307.0], [773.0, 446.0]),
     ("mq-deadline", 8, [904.0, 3610.0, 709.0], [2479.0, 1256.0]),

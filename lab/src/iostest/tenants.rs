@@ -33,7 +33,7 @@ pub const WARM_UP: Duration = fairlift_core::time::secs(1);
 
 /// How long a reply and the next request are on their way, on average. Alone at depth 1, a client of a server on the same
 /// machine does 40,000 reads a second of a disk that answers at once: 25 µs, and the double where the server has other
-/// clients (`docs/performance.md`). With it modelled SATA disks show what a live virtual disk does.
+/// clients (`docs/measured/peers.md`). With it modelled SATA disks show what a live virtual disk does.
 pub const ROUND_TRIP: Duration = fairlift_core::time::us(50);
 
 /// The length of a slot of the timeline. Chosen: ten make a window of a second (entitlement.6).

@@ -1,4 +1,4 @@
-//! What was found, as data: the schema of `--json` (`docs/tuning.md`). Fields may be added; none is renamed.
+//! What was found, as data: the schema of `--json` (`docs/iostune-output.md`). Fields may be added; none is renamed.
 
 use serde::{Deserialize, Serialize};
 

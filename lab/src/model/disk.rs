@@ -8,7 +8,7 @@
 //! sectors and retries, recalibration, idle modes, sectors of 4096 bytes (a smaller write costs a revolution there),
 //! shingled recording, vibration.
 //!
-//! `docs/models.md` says what the numbers mean, and how near to real disks the results are.
+//! `docs/models.md` lists the parameters; `docs/measured/models.md` shows how near to real disks the results are.
 
 mod dirty;
 mod drive;

@@ -2,7 +2,7 @@
 //!
 //! **D** a datasheet, as quoted by the page named; **M** measured by the page named, or by us if none is; **F** fitted, on the
 //! figures named beside it; **R** recalled from a datasheet or paper that could not be opened here; **E** estimated.
-//! `docs/models-flash.md` sets what was fitted beside what was checked.
+//! `docs/measured/models-flash.md` sets what was fitted beside what was checked.
 
 use fairlift_core::Duration;
 use fairlift_core::time::{ms, us};

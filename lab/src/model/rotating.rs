@@ -1,7 +1,7 @@
 //! Profiles of disks that rotate: every number with its source.
 //!
 //! **D** a datasheet or manual, as named; **R** recalled from one that could not be opened here; **F** fitted, on the figures
-//! named beside it; **E** estimated. `docs/models.md` sets what was fitted beside what was checked.
+//! named beside it; **E** estimated. `docs/measured/models.md` sets what was fitted beside what was checked.
 
 use fairlift_core::time::{ms, us};
 

@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use super::printable;
 use crate::iostune::{Beside, Findings, Op, Size, Streams};
 
-/// All of it, as JSON: the schema is in `docs/tuning.md`.
+/// All of it, as JSON: the schema is in `docs/iostune-output.md`.
 #[must_use]
 pub fn to_json(found: &Findings) -> String {
     let mut out = serde_json::to_string_pretty(found).expect("findings are plain data");

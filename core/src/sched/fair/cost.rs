@@ -60,7 +60,7 @@ const LEVEL: f64 = 0.25;
 /// The deviation of an equation that has nothing to do with what ended in it, at first, at least and at most: windows of
 /// some hundred requests differed by 5 to 15 % on a virtual disk under a steady load.
 const NOISE: [f64; 3] = [0.05, 0.01, 0.15];
-/// How far off each coefficient may be at first, as a part: of eight profiles of flash disks (docs/models-flash.md) the ratios differ
+/// How far off each coefficient may be at first, as a part: of eight profiles of flash disks (docs/measured/models-flash.md) the ratios differ
 /// by a factor of two or so.
 const EACH: f64 = 1.0;
 /// How often the coefficients are improved with each equation.
