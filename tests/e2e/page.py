@@ -80,7 +80,9 @@ def the_page_fits_a_telephone_and_says_what_binds_whom(t):
         page.until("document.querySelectorAll('#tenants tbody tr').length === 3", "the tenants")
         page.until("document.querySelector('#groups').textContent.includes('1 connection')", "their clients")
         wide = page.run("[document.documentElement, ...document.querySelectorAll('.wide')].map(e => e.scrollWidth - e.clientWidth)")
-        equal(wide, [0, 0, 0], f"pixels out of sight at {width} of the page, of disks, of tenants")
+        equal(wide, [0, 0, 0, 0], f"pixels out of sight at {width} of the page, of disks, of tenants, of the graphs' figures")
+        plots = page.run("[...document.querySelectorAll('.plot')].map(plot => plot.getBoundingClientRect()).map(box => [box.left >= 0 && box.right <= innerWidth, box.width >= 150])")
+        equal(plots, [[True, True]] * 3, f"graphs that are wholly in sight, and wide enough, at {width}")
         text = page.run("document.body.textContent")
         contains(text, "latency 5s", "export alice", "config version 0", "127.0.0.1")
 
@@ -114,10 +116,13 @@ def a_weight_that_is_changed_on_the_page_moves_the_share(t):
     again(lambda: drawn(page))
     if os.environ.get("PICTURES"):
         page.run("document.activeElement.blur(); scrollTo(0, 0)")
-        time.sleep(40)
-        page.picture(f"{os.environ['PICTURES']}/page-light.png")
-        page.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": "dark"}])
-        page.picture(f"{os.environ['PICTURES']}/page-dark.png")
+        time.sleep(20)
+        for name, width, height in ("page", 1080, 1000), ("phone", 400, 1700):
+            page.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
+            for scheme in "light", "dark":
+                page.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+                page.until(f"innerWidth === {width}", "its width")
+                page.picture(f"{os.environ['PICTURES']}/{name}-{scheme}.png")
     page.run(f"{weight}.focus(); {weight}.select()")
     page.type("0")
     page.key("Enter", 13, "\r")
@@ -145,9 +150,9 @@ def a_weight_that_is_changed_on_the_page_moves_the_share(t):
 
 
 def drawn(page):
-    """The last minutes: what both had and were due, their p99, bob's latency, and where the weight was changed."""
+    """The last minutes: what both had and were due, their rate and p99, bob's latency, and where the weight was changed."""
     time.sleep(1)  # the last point is another one in each look
-    equal(page.run("[...document.querySelectorAll('#legend li')].map(item => item.textContent)"), ["/tenants/alice", "/tenants/bob"], "who is drawn")
+    equal(page.run("[...document.querySelectorAll('#legend tbody th')].map(item => item.textContent)"), ["/tenants/alice", "/tenants/bob"], "who is drawn")
     # By colour, the heights of a line's first and last point: 0 is the top of the picture, and 100 its bottom.
     ends = lambda kind: page.run(
         f"Object.fromEntries([...document.querySelectorAll('{kind}')].map(path => {{"
@@ -163,11 +168,33 @@ def drawn(page):
         raise AssertionError(f"alice had what she was due, to the hundredth, in each second: {path('had')}")
     if not (had["c0"][1] < had["c1"][1] - 30 and abs(had["c0"][0] - had["c1"][0]) < 30):
         raise AssertionError(f"alice had as much as bob, and three times as much: {had}")
+    rate = ends("#rate-chart path.rate")
+    if not rate["c0"][1] < rate["c1"][1] - 10:
+        raise AssertionError(f"alice reads more a second than bob: {rate}")
     p99 = ends("#p99-chart path.p99")
     target = ends("#p99-chart path.aim")
     if not (target["c0"] == [] and target["c1"][1] < p99["c1"][1] and all(p99.values())):
         raise AssertionError(f"both have a p99, and bob a latency of 5 s, which is longer: {p99}, {target}")
-    equal(page.run("[...document.querySelectorAll('.mark')].map(mark => mark.textContent)"), ["/tenants/alice 100 → 300"] * 2, "marks")
+    equal(page.run("[...document.querySelectorAll('.mark')].map(mark => mark.textContent)"), ["1"] * 3, "marks")
+    contains(page.run("document.getElementById('changes').textContent"), "/tenants/alice weight 100 → 300")
+    points_at_a_moment(page)
+
+
+def points_at_a_moment(page):
+    """The figures under the graphs are the latest, or those of where a person points: here the first, when both were due half."""
+    figures = "[...document.querySelectorAll('#legend tbody tr')].map(row => row.cells[2].textContent)"
+    equal(page.run(f"[document.getElementById('moment').textContent, ...{figures}]"), ["Now", "75 %", "25 %"], "what is due now")
+    first = page.run("Number(document.querySelector('#had-chart path').getAttribute('d').match(/[\\d.]+/)[0]) / 300")
+    page.click("document.querySelector('#had-chart .plot')")
+    x, y = page.run(f"(() => {{ const b = document.querySelector('#rate-chart .plot').getBoundingClientRect(); return [b.x + b.width * {first}, b.y + 9] }})()")
+    page.call("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
+    page.until(f"{figures}.join() === '50 %,50 %' && document.querySelectorAll('.pointer').length === 3", "what was due then")
+    contains(page.run("document.getElementById('moment').textContent"), "At ")
+    page.call("Input.dispatchMouseEvent", type="mouseMoved", x=2, y=y)
+    page.until("document.getElementById('moment').textContent === 'Now' && !document.querySelector('.pointer')", "the latest again")
+    page.run("document.getElementById('rate').value = 'iops'; document.getElementById('rate').dispatchEvent(new Event('change'))")
+    page.until("document.getElementById('rate-head').textContent === 'IOPS'", "operations a second")
+    page.run("document.getElementById('rate').value = 'bps'; document.getElementById('rate').dispatchEvent(new Event('change'))")
 
 
 @test(fairlift_only=True)
@@ -176,7 +203,7 @@ def a_place_for_looking_only_offers_no_weight(t):
         t.skip("there is no Chromium (Debian: chromium-headless-shell)")
     _, port, token = served(t, ",read_only")
     page = chromium.Chromium(t, f"http://127.0.0.1:{port}/#token={token}", dark=True)
-    page.until("document.getElementById('may').textContent.includes('looking only')", "it says so")
+    page.until("document.getElementById('may').textContent.includes('read-only')", "it says so")
     equal(page.run("[...document.querySelectorAll('#groups input')].map(input => input.disabled)"), [True] * 3, "weights")
     equal(page.run("location.href"), f"http://127.0.0.1:{port}/", "the token is not left in the address")
     equal(page.run("getComputedStyle(document.body).backgroundColor"), "rgb(21, 23, 26)", "dark")

@@ -1,7 +1,7 @@
-//! The page: three files that are in the program, and show a person what `/v1` answers.
+//! The web page: three files built into the program, which show a person the answers of `/v1`.
 //!
-//! browser.1  The files say nothing of the server, so that they need no token; all that they show is asked for with one.
-//! browser.2  Nothing of other hosts is loaded, and no script but this one runs: the content security policy says so.
+//! browser.1  The files contain nothing about the server, so they need no token; the page asks for figures with one.
+//! browser.2  The page loads nothing from other hosts and runs no other script: its content security policy forbids both.
 
 use axum::body::Body;
 use axum::http::{HeaderName, HeaderValue, header};

@@ -1,24 +1,25 @@
-// Shows what the server answers at /v1, a look a second. What a person has in hand stays where it is: rows that are focused do not
-// move, and a weight that is being typed is not overwritten.
+// Shows the answers of /v1, asked for once a second. Work in progress is left alone: a focused row does not move, and a weight that is
+// being typed is not overwritten.
 "use strict";
 
-const ROWS = 200; // of tenants on the page at most; the filter finds the others
+const ROWS = 200; // limit on tenants in the table; the filter finds the others
 const $ = (id) => document.getElementById(id);
 let token = sessionStorage.getItem("token");
 let sort = { by: "had", down: true };
 let status = null;
-let version = null; // that of the groups on the page
+let version = null; // of the groups on the page
 let may = false;
-let all = true; // or what is of one tenant
+let all = true; // or one tenant's figures only
 let program = ""; // the version of the server
-const KEEP = 300; // seconds that are drawn
+const KEEP = 600; // seconds that are drawn
 const LINES = 6; // of tenants that are drawn
-const samples = []; // what tenants had, each second, by their keys
-const marks = []; // weights that were changed
+const samples = []; // the figures of tenants, each second, by their keys
+const changes = []; // of the configuration, while this page was open
 const colours = new Map(); // by the key of a tenant that is drawn
-let weights = null; // of groups, by path
+let groups = null; // their settings, by path, when last asked for
+let pointed = null; // where a person points in a graph: 0 at its left, 1 at its right
 
-// http://127.0.0.1:9000/#token=… keeps the token out of the server's and anybody's log: what is behind # is not sent.
+// http://127.0.0.1:9000/#token=… keeps the token out of every log: the part behind # is not sent.
 if (location.hash.startsWith("#token=")) {
   token = decodeURIComponent(location.hash.slice(7));
   sessionStorage.setItem("token", token);
@@ -49,8 +50,8 @@ async function look() {
       $("main").hidden = false;
       show();
     } catch (why) {
-      const says = why.code === 401 ? (token ? "The server does not know this token" : "The server wants its token") : why.message;
-      tell($("state"), why.code ? says : "The server does not answer; asking again", "trouble");
+      const says = why.code === 401 ? (token ? "The server does not accept this token" : "The server asks for a token") : why.message;
+      tell($("state"), why.code ? says : "The server does not answer; trying again", "trouble");
       if (why.code === 401) {
         $("main").hidden = true;
         $("enter").hidden = false;
@@ -63,7 +64,7 @@ async function look() {
   }
 }
 
-// Text that has not changed is not written again, so that nobody is read the same twice.
+// Text that has not changed is not written again, so that a screen reader does not repeat it.
 function tell(element, text, kind = "") {
   if (element.textContent !== text) element.textContent = text;
   if (element.className !== kind) element.className = kind;
@@ -84,7 +85,7 @@ function make(name, kind, ...children) {
 
 const cells = (kinds) => kinds.map((kind) => make("td", kind));
 
-// The rows of a table, by key: those that are new are made, those that are gone go, and the order is `keys`.
+// Gives a table one row for each key, in this order: makes those that are missing, and removes the others.
 function arrange(table, keys, create) {
   const body = table.tBodies[0], rows = new Map([...body.rows].map((row) => [row.dataset.key, row]));
   const wanted = new Set(keys), held = document.activeElement;
@@ -134,7 +135,7 @@ function showDisks() {
   }
 }
 
-// What most of a tenant's time goes into.
+// The largest part of a tenant's time.
 function waits(tenant) {
   return Object.entries(tenant.waits).reduce((most, one) => one[1] > most[1] ? one : most, ["", 0]);
 }
@@ -142,7 +143,7 @@ function waits(tenant) {
 function order(one, two) {
   const of = (tenant) => sort.by === "wait" ? waits(tenant).join(" ") : tenant[sort.by];
   const [a, b] = [of(one), of(two)];
-  if (a == null || b == null) return (a == null) - (b == null); // those that have none come last, either way
+  if (a == null || b == null) return (a == null) - (b == null); // a tenant without a figure comes last, either way
   const way = sort.down ? -1 : 1;
   return way * (typeof a === "string" ? a.localeCompare(b) : a - b) || one.path.localeCompare(two.path);
 }
@@ -192,60 +193,73 @@ function showTenants() {
   }
 }
 
-// ---- the last minutes: the server keeps no history, so that this page has it from when it was opened ----
+// ---- graphs: the server keeps no history, so they begin when this page was opened ----
 
 function keep() {
   const now = performance.now() / 1000;
-  const most = [...status.tenants].sort((one, two) => two.had - one.had).slice(0, ROWS);
-  const tenants = new Map(most.map((tenant) => [keyOf(tenant), {
-    had: tenant.had, due: tenant.due, p99: tenant.p99_us, target: tenant.latency_target_us,
+  const busiest = [...status.tenants].sort((one, two) => two.had - one.had).slice(0, ROWS);
+  const tenants = new Map(busiest.map((tenant) => [keyOf(tenant), {
+    had: tenant.had, due: tenant.due, bps: tenant.bps, iops: tenant.iops, p99: tenant.p99_us, target: tenant.latency_target_us,
   }]));
-  samples.push({ at: now, tenants });
-  for (const old of [samples, marks]) while (old.length && old[0].at < now - KEEP) old.shift();
+  samples.push({ at: now, clock: new Date(), tenants });
+  for (const old of [samples, changes]) while (old.length && old[0].at < now - KEEP) old.shift();
 }
 
-// A weight that is another one than when the groups were looked at before has a mark.
-function mark(tree) {
-  const now = new Map(), text = [];
-  const note = (group) => {
-    now.set(group.path, group.weight);
-    const was = weights && weights.get(group.path);
-    if (was && was !== group.weight) text.push(`${group.path} ${was} → ${group.weight}`);
-    group.groups.forEach(note);
+// The settings of a group, as a person reads them.
+const settings = (group) => [`weight ${group.weight}`, ...limits(group)];
+
+// Compares the groups with those of the look before, and notes what differs; a change elsewhere is noted by its version.
+function noteChanges(tree) {
+  const now = new Map(), texts = [];
+  const walk = (group) => {
+    now.set(group.path, settings(group));
+    group.groups.forEach(walk);
   };
-  note(tree);
-  weights = now;
-  if (text.length) marks.push({ at: performance.now() / 1000, text: text.slice(0, 3).join(", ") + (text.length > 3 ? ", …" : "") });
+  walk(tree);
+  for (const [path, [weight, ...others]] of now) {
+    const was = groups && groups.get(path);
+    if (!was) texts.push(`${path} added`);
+    else if (was[0] !== weight) texts.push(`${path} ${was[0]} → ${weight.slice(7)}`);
+    if (was && was.slice(1).join() !== others.join()) texts.push(`${path} ${was.slice(1).join(" ") || "no limits"} → ${others.join(" ") || "no limits"}`);
+  }
+  if (groups) {
+    for (const path of groups.keys()) if (!now.has(path)) texts.push(`${path} removed`);
+    if (!texts.length && version !== null) texts.push(`configuration, now version ${status.version}`);
+    const text = texts.slice(0, 3).join(", ") + (texts.length > 3 ? ` and ${texts.length - 3} more` : "");
+    if (text) changes.push({ at: performance.now() / 1000, clock: new Date(), text });
+  }
+  groups = now;
 }
 
-// The tenants that are drawn, those that had most, in an order that stays; each keeps its colour for as long.
+// The tenants that are drawn, the busiest of the samples, in an order that stays; each keeps its colour for as long.
 function drawn() {
   const sums = new Map(found().map((tenant) => [keyOf(tenant), 0]));
   for (const { tenants } of samples)
     for (const [key, { had }] of tenants) if (sums.has(key)) sums.set(key, sums.get(key) + had);
-  const most = [...sums].filter(([, sum]) => sum > 0).sort((one, two) => two[1] - one[1]).slice(0, LINES).map(([key]) => key);
-  for (const key of colours.keys()) if (!most.includes(key)) colours.delete(key);
-  for (const key of most.sort()) {
+  const busiest = [...sums].filter(([, sum]) => sum > 0).sort((one, two) => two[1] - one[1]).slice(0, LINES).map(([key]) => key);
+  for (const key of colours.keys()) if (!busiest.includes(key)) colours.delete(key);
+  for (const key of busiest.sort()) {
     const taken = [...colours.values()];
     if (!colours.has(key)) colours.set(key, [...Array(LINES).keys()].find((colour) => !taken.includes(colour)));
   }
   return [...colours.keys()];
 }
 
-// How many seconds are drawn: whole minutes, as many as this page has seen.
+// The time that is drawn: whole minutes, as many as this page has seen, up to the last sample.
 function span() {
-  const seen = samples[samples.length - 1].at - samples[0].at;
-  return Math.min(KEEP, 60 * Math.max(1, Math.ceil(seen / 60)));
+  const end = samples[samples.length - 1].at;
+  const length = Math.min(KEEP, 60 * Math.max(1, Math.ceil((end - samples[0].at) / 60)));
+  return { length, place: (at) => 1 - (end - at) / length };
 }
 
-// A line through what each sample has of a tenant, from 0 at the bottom to 1; broken where there is nothing, or nobody looked.
-function line(svg, kind, key, of) {
-  const now = samples[samples.length - 1].at, length = span();
+// A line through a figure of each sample, from 0 at the bottom to 1; broken where there is none, or this page was hidden.
+function line(svg, kind, key, height) {
+  const { place } = span();
   let text = "", last = -Infinity;
   for (const { at, tenants } of samples) {
-    const value = tenants.has(key) ? of(tenants.get(key)) : null;
+    const value = tenants.has(key) ? height(tenants.get(key)) : null;
     if (value == null) continue;
-    text += `${at - last > 5 ? "M" : "L"}${(300 * (1 - (now - at) / length)).toFixed(1)} ${(100 - 100 * Math.min(1, value)).toFixed(2)}`;
+    text += `${at - last > 5 ? "M" : "L"}${(300 * place(at)).toFixed(1)} ${(100 - 100 * Math.min(1, value)).toFixed(2)}`;
     last = at;
   }
   const path = document.createElementNS(svg.namespaceURI, "path");
@@ -254,44 +268,87 @@ function line(svg, kind, key, of) {
   return path;
 }
 
-function chart(name, keys, top, bottom, lines) {
-  const figure = $(name), svg = figure.querySelector("svg"), now = samples[samples.length - 1].at, length = span();
+function chart(name, label, keys, [bottom, top], lines) {
+  const figure = $(name), svg = figure.querySelector("svg"), { length, place } = span();
   tell(figure.querySelector(".top"), top, "top");
   tell(figure.querySelector(".bottom"), bottom, "bottom");
-  svg.setAttribute("aria-label", `${figure.firstElementChild.textContent}, of ${keys.length} tenants`);
-  svg.replaceChildren(...keys.flatMap((key) => lines.map(([kind, of]) => line(svg, kind, key, of))));
-  for (const old of figure.querySelectorAll(".mark")) old.remove();
-  marks.forEach(({ at, text }, number) => {
-    const next = number + 1 < marks.length ? marks[number + 1].at : Infinity;
-    const shown = make("span", now - at < length / 2 ? "mark left" : "mark", next - at > length / 10 ? text : "");
-    shown.title = "weight: " + text;
-    shown.style.left = (100 * (1 - (now - at) / length)).toFixed(2) + "%";
+  tell(figure.querySelector(".from"), length === 60 ? "1 minute ago" : `${length / 60} minutes ago`, "from");
+  svg.setAttribute("aria-label", `${label} of ${keys.length === 1 ? "1 tenant" : keys.length + " tenants"}`);
+  svg.replaceChildren(...keys.flatMap((key) => lines.map(([kind, height]) => line(svg, kind, key, height))));
+  for (const old of figure.querySelectorAll(".mark, .pointer")) old.remove();
+  changes.forEach(({ at }, number) => {
+    const shown = make("span", place(at) > 0.9 ? "mark left" : "mark", String(number + 1));
+    shown.style.left = (100 * place(at)).toFixed(2) + "%";
     svg.parentNode.append(shown);
   });
+  if (pointed !== null) {
+    const shown = make("span", "pointer");
+    shown.style.left = (100 * pointed).toFixed(2) + "%";
+    svg.parentNode.append(shown);
+  }
+}
+
+// The first of 1, 2, 5, 10, 20, … that is no less.
+function ceiling(value) {
+  const ten = 10 ** Math.floor(Math.log10(value));
+  return [1, 2, 5, 10].map((factor) => factor * ten).find((round) => round >= value);
 }
 
 function showHistory() {
-  const keys = drawn(), minutes = span() / 60;
+  const keys = drawn(), minutes = span().length / 60, rate = $("rate").value;
+  const figures = (...names) => samples.flatMap(({ tenants }) =>
+    keys.flatMap((key) => tenants.has(key) ? names.map((name) => tenants.get(key)[name]) : [])).filter((value) => value > 0);
   tell($("history-head"), minutes === 1 ? "Last minute" : `Last ${minutes} minutes`);
-  chart("had-chart", keys, "100 %", "0 %", [["had", (one) => one.had], ["aim", (one) => one.due]]);
-  const times = samples.flatMap(({ tenants }) => keys.flatMap((key) => {
-    const one = tenants.get(key);
-    return one ? [one.p99, one.target] : [];
-  })).filter((us) => us > 0);
+  chart("had-chart", "Had of the disk’s time", keys, ["0 %", "100 %"], [["had", (one) => one.had], ["aim", (one) => one.due]]);
+  const fastest = ceiling(figures(rate).reduce((most, value) => Math.max(most, value), rate === "bps" ? 1e5 : 10));
+  const unit = $("rate").selectedOptions[0].textContent, inUnit = (value) => rate === "bps" ? mega(value) : short(value);
+  chart("rate-chart", "Rate in " + unit, keys, ["0", rate === "bps" && fastest >= 1e6 ? short(fastest / 1e6) : inUnit(fastest)],
+    [["rate", (one) => one[rate] / fastest]]);
   // Each tenth of the height is as many times longer than the one below.
-  const [low, high] = [Math.floor(Math.log10(Math.min(1e3, ...times))), Math.ceil(Math.log10(1.5 * Math.max(1e4, ...times)))];
+  const times = figures("p99", "target");
+  const low = Math.floor(Math.log10(times.reduce((least, us) => Math.min(least, us), 1e3)));
+  const high = Math.ceil(Math.log10(1.5 * times.reduce((most, us) => Math.max(most, us), 1e4)));
   const height = (us) => us > 0 ? (Math.log10(us) - low) / (high - low) : null;
-  chart("p99-chart", keys, time(10 ** high), time(10 ** low), [["p99", (one) => height(one.p99)], ["aim", (one) => height(one.target)]]);
-  const names = keys.map((key) => key.split("\n"));
-  const several = new Set(names.map(([disk]) => disk)).size > 1;
-  const rows = names.map(([disk, path], at) =>
-    make("li", "c" + colours.get(keys[at]), make("span", "swatch"), several ? `${path} on ${disk}` : path));
-  const legend = rows.map((row) => row.className + row.textContent).join();
-  if ($("legend").dataset.shown !== legend) {
-    $("legend").dataset.shown = legend;
-    $("legend").replaceChildren(...rows);
+  chart("p99-chart", "p99 latency", keys, [time(10 ** low), time(10 ** high)], [["p99", (one) => height(one.p99)], ["aim", (one) => height(one.target)]]);
+  showLegend(keys, unit, (one) => inUnit(one[rate]));
+  const list = changes.map(({ clock, text }) => `${clock.toLocaleTimeString()} ${text}`);
+  if ($("changes").dataset.shown !== list.join("\n")) {
+    $("changes").dataset.shown = list.join("\n");
+    $("changes").replaceChildren(...list.map((text) => make("li", "", text)));
   }
 }
+
+// The figures of the tenants that are drawn: the latest, or those of the moment at which a person points.
+function showLegend(keys, unit, rate) {
+  const last = samples[samples.length - 1], { place } = span();
+  const sample = pointed === null ? last
+    : samples.reduce((near, one) => Math.abs(place(one.at) - pointed) < Math.abs(place(near.at) - pointed) ? one : near, last);
+  tell($("moment"), pointed === null ? "Now" : "At " + sample.clock.toLocaleTimeString());
+  tell($("rate-head"), unit, "number");
+  const several = new Set(keys.map((key) => key.split("\n")[0])).size > 1;
+  const rows = arrange($("legend"), keys, () => {
+    const head = make("th", "", make("span", "swatch"), make("span"));
+    head.scope = "row";
+    return make("tr", "", head, ...cells(["number", "number", "number", "number"]));
+  });
+  for (const row of rows) {
+    const [disk, path] = row.dataset.key.split("\n"), one = sample.tenants.get(row.dataset.key);
+    row.className = "c" + colours.get(row.dataset.key);
+    tell(row.cells[0].lastChild, several ? `${path} on ${disk}` : path);
+    (one ? [percent(one.had), percent(one.due), rate(one), time(one.p99)] : ["–", "–", "–", "–"])
+      .forEach((text, at) => tell(row.cells[1 + at], text, "number"));
+  }
+}
+
+for (const plot of document.querySelectorAll(".plot")) {
+  const point = (event) => {
+    const { left, width } = plot.getBoundingClientRect();
+    pointed = event.type === "pointerleave" ? null : Math.max(0, Math.min(1, (event.clientX - left) / width));
+    if (samples.length) showHistory();
+  };
+  for (const kind of ["pointermove", "pointerdown", "pointerleave"]) plot.addEventListener(kind, point);
+}
+$("rate").addEventListener("change", () => { if (samples.length) showHistory(); });
 
 $("tenants").tHead.addEventListener("click", (event) => {
   const by = event.target.dataset.sort;
@@ -312,7 +369,7 @@ $("tenants").tBodies[0].addEventListener("click", async (event) => {
   const name = event.target.dataset.name;
   if (!name) return;
   tell($("why-head"), name);
-  tell($("why-text"), "Looking for a second…");
+  tell($("why-text"), "Measuring for a second…");
   $("why").showModal();
   try {
     const said = await ask("v1/why/" + encodeURIComponent(name));
@@ -330,11 +387,11 @@ const place = (path) => "v1/groups/" + (path === "/" ? "/" : path.slice(1).split
 
 async function showGroups() {
   const tree = await ask("v1/groups");
-  mark(tree);
+  noteChanges(tree);
   const held = document.activeElement && document.activeElement.dataset.path;
   const typed = held && document.activeElement.value;
   $("groups").replaceChildren(branch(tree, null));
-  tell($("may"), may ? "A weight that is changed here holds at once." : "This place is for looking only: weights cannot be changed here.");
+  tell($("may"), may ? "A weight that is changed here takes effect at once." : "This address is read-only: weights cannot be changed here.");
   version = status.version;
   const again = held && [...$("groups").querySelectorAll("input")].find((input) => input.dataset.path === held);
   if (again) {
@@ -343,12 +400,12 @@ async function showGroups() {
   }
 }
 
-// Rates as they are typed.
+// The limits of a group, as they are typed.
 const rates = (key, rates) => rates ? [key + " " + Object.entries(rates).map(([rate, value]) => `${rate}=${value}`).join(",")] : [];
+const limits = (group) => [...rates("max", group.max), ...rates("min", group.min), ...(group.latency ? ["latency " + group.latency] : [])];
 
 function branch(group, parent) {
   const row = make("div", "row", make("span", "name", group.path));
-  const limits = [...rates("max", group.max), ...rates("min", group.min), ...(group.latency ? ["latency " + group.latency] : [])];
   if (parent) {
     const input = make("input");
     Object.assign(input, { type: "number", min: 1, max: 1000, value: group.weight, defaultValue: group.weight, required: true, disabled: !may });
@@ -358,7 +415,7 @@ function branch(group, parent) {
     input.setAttribute("aria-label", "weight of " + group.path);
     input.addEventListener("change", () => setWeight(input));
   }
-  if (limits.length) row.append(make("span", "limits", limits.join(" ")));
+  if (limits(group).length) row.append(make("span", "limits", limits(group).join(" ")));
   if (group.exports.length) row.append(make("span", "part", `${group.exports.length > 1 ? "exports" : "export"} ${group.exports.join(", ")}`));
   const now = make("span", "part now");
   now.dataset.path = group.path;
@@ -368,7 +425,7 @@ function branch(group, parent) {
   return item;
 }
 
-// What each group had, with all below it.
+// The share of each group, with all groups below it.
 function showParts() {
   const sums = new Map(), clients = new Map();
   for (const tenant of status.tenants) {
@@ -392,7 +449,6 @@ async function setWeight(input) {
   try {
     const said = await ask(place(path), "PATCH", { weight: Number(input.value) });
     input.defaultValue = said.weight;
-    version = 0; // the parts of its neighbours are others now
     tell($("said"), `${path} has weight ${said.weight}`);
   } catch (why) {
     input.value = input.defaultValue;
