@@ -11,7 +11,7 @@ P3  `console` blocks need root, a kernel module, or a screen: they are not run.
 from harness import *
 
 DOCS = ROOT / "docs"
-PAGES = [DOCS / "learn.md", DOCS / "control.md", *sorted((DOCS / "do").glob("*.md"))]
+PAGES = [DOCS / "learn.md", DOCS / "control.md", DOCS / "control-access.md", *sorted((DOCS / "do").glob("*.md"))]
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.M | re.S)
 
 
