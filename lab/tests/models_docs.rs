@@ -11,7 +11,7 @@ const END: &str = "<!-- end of parameters -->\n";
 fn table(title: &str, of: impl Fn(&Settings) -> bool) -> String {
     let profiles: Vec<&Profile> = profiles().filter(|profile| of(&(profile.settings)())).collect();
     let names: Vec<_> = profiles.iter().map(|profile| format!("`{}`", profile.name)).collect();
-    let mut table = format!("### {title}\n\n| name | {} | takes | what it is |\n", names.join(" | "));
+    let mut table = format!("### {title}\n\n| name | {} | takes | meaning |\n", names.join(" | "));
     table += &format!("|---{}|---|---|\n", "|---".repeat(names.len()));
     for info in (profiles[0].settings)().infos() {
         let values: Vec<_> = profiles.iter().map(|profile| (profile.settings)().get(info.name).unwrap()).collect();

@@ -35,7 +35,7 @@ fn the_tunables_document_is_made_from_the_rows() {
             let _ = writeln!(out, "No tunables.");
             continue;
         }
-        let _ = writeln!(out, "| name | default | takes | what it does |\n|---|---|---|---|");
+        let _ = writeln!(out, "| name | default | takes | meaning |\n|---|---|---|---|");
         for row in rows {
             let says = row.says.replace('|', "\\|");
             let _ = writeln!(out, "| `{}` | {} | {} | {says} |", row.name, row.default, row.takes);
@@ -66,7 +66,7 @@ fn the_config_document_is_made_from_the_keys_and_the_example() {
     );
     for sort in SORTS {
         let _ = writeln!(out, "\n## `{}`\n\n{}\n", sort.header, sort.says);
-        let _ = writeln!(out, "| key | takes | default | what it does |\n|---|---|---|---|");
+        let _ = writeln!(out, "| key | takes | default | meaning |\n|---|---|---|---|");
         for key in sort.keys() {
             let _ = writeln!(out, "| `{}` | {} | {} | {} |", key.name, key.takes, key.default, key.says);
         }

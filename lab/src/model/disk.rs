@@ -53,7 +53,7 @@ settings! {
         pub seek_full: Duration = ms(21), duration(us(0), secs(1));
         /// how much longer the arm settles before a write
         pub write_settle: Duration = us(500), duration(us(0), ms(100));
-        /// what the drive itself needs for a command
+        /// time of the drive itself for a command
         pub overhead: Duration = us(300), duration(us(0), ms(100));
         /// the link, in 1000 bytes/s
         pub interface: u32 = 300_000, count(1000, 100_000_000);

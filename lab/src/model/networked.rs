@@ -71,7 +71,7 @@ settings! {
         pub at_once: u32 = 15, count(1, 1024); // F: 4.4 million random reads a second
         /// per cent of a daemon's time that are left to chance
         pub spread: u32 = 20, count(0, 100); // F: "sub 0.5ms 99% latency"
-        /// one in so many requests is late; 0: none
+        /// requests for each one that is late; 0: none is
         pub tail: u32 = 1000, count(0, 1_000_000); // F: "sub 0.8ms 99.9% latency"
         /// by how much it is
         pub tail_time: Duration = us(300), duration(us(0), secs(10)); // F: the same

@@ -19,9 +19,9 @@ settings! {
         pub level: u32 = 5, count(0, 6);
         /// KiB that lie together on one disk
         pub chunk: u32 = 64, count(4, 16 << 10);
-        /// size of each disk in 1000³ bytes, of which the outer part is used; 0: just large enough
+        /// size of each disk in 1000³ bytes; the outer part is used; 0: just large enough
         pub disk_size: u32 = 0, count(0, 100_000);
-        /// what the controller needs for a request, one after the other
+        /// time of the controller for a request, one after the other
         pub controller_overhead: Duration = us(50), duration(us(0), ms(100));
         /// how long a request is under way besides, all at once
         pub controller_latency: Duration = us(500), duration(us(0), secs(1));
@@ -35,7 +35,7 @@ settings! {
         pub prefetch_streams: u32 = 64, count(1, 4096);
         /// KiB that a reader has read in a row when it is read ahead for
         pub prefetch_after: u32 = 0, count(KIB);
-        /// after what time a reader that asks nothing is forgotten, and what was read ahead for it; 0: never
+        /// time after which an idle reader is forgotten, with the data read ahead for it; 0: never
         pub prefetch_keep: Duration = Duration::ZERO, duration(us(0), secs(1000));
         /// KiB of memory in which writes end; 0: they go through
         pub controller_cache: u32 = 512 * 1024, count(0, 64 << 20);

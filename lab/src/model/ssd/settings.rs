@@ -19,7 +19,7 @@ settings! {
         pub write_command: Duration = us(11), duration(us(0), ms(1));
         /// commands that it takes in at once
         pub slots: u32 = 32, count(1, 65_535);
-        /// what the link carries, in MB/s
+        /// rate of the link, in MB/s
         pub link: u32 = 550, count(1, 100_000);
         /// whether the link carries both directions at once
         pub duplex: bool = false, switch;
@@ -27,7 +27,7 @@ settings! {
         pub alone: bool = true, switch; // there they are no queued commands
         /// channels to the dies
         pub channels: u32 = 8, count(1, 256);
-        /// what a channel carries, in MB/s
+        /// rate of a channel, in MB/s
         pub channel: u32 = 400, count(1, 10_000);
         /// dies (or planes) that work on their own
         pub dies: u32 = 32, count(1, 4096);
