@@ -38,7 +38,7 @@ KINDS = {
 EVIDENCE = re.compile(r"\b(?:seeds? \d+|20[12]\d-\d\d-\d\d|(?:commit|at|of|build of) [0-9a-f]{7,40})\b|\b(?=[0-9a-f]*\d)(?=[0-9a-f]*[a-f])[0-9a-f]{7,8}\b")
 
 # By a thousand words.
-BOUNDS = {"opening": 4.7, "what-clause": 2.9, "who": 0.8, "of which": 1.3, "it is … that": 0.2, "so much": 1.9, "she": 1.3, "long sentence": 3.5, "evidence": 0.1}
+BOUNDS = {"opening": 0.7, "what-clause": 0.5, "who": 0.2, "of which": 0.1, "it is … that": 0.05, "so much": 0.1, "she": 0.05, "long sentence": 0.5, "evidence": 0.1}
 
 
 def plain(text):
