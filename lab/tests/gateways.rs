@@ -255,7 +255,8 @@ impl World {
             let Some(seat) = floor.or(weight) else { return };
             let at = &mut gateway.seats[seat];
             if at.floor > 0.0 {
-                at.floor_tag = at.floor_tag.max(seconds - 0.1) + 1.0 / at.floor;
+                // As the server's (floor.2): neither is much saved, nor is much held against it that it had while there was more.
+                at.floor_tag = at.floor_tag.clamp(seconds - 0.1, seconds + 0.05) + 1.0 / at.floor;
             }
             if at.max > 0.0 {
                 at.max_tag = at.max_tag.max(seconds) + 1.0 / at.max;
@@ -431,9 +432,7 @@ fn with_one_exchange_a_second_shares_over_the_pool_are_within_five_per_cent() {
             with.1,
             with.2 as f64 / 10.0
         );
-        // Of a hundred, gateways with one light tenant do some hundred requests a second: the worst of them is not held to it.
-        let off = if gateways < 100 { with.0 } else { with.1 };
-        assert!(off <= 5.0, "{gateways} gateways: off by {off:.1} %");
+        assert!(with.0 <= 5.0, "{gateways} gateways: off by {:.1} %", with.0);
         assert!(without.0 > 5.0, "it would have been so anyway");
         assert!(with.2 >= 970, "the cluster did {} thousandths of what it can", with.2);
     }
@@ -494,7 +493,7 @@ fn without_one(gateways: usize, becomes: State, seed: u64) -> (f64, u64, u64, u6
 fn a_gateway_that_dies_or_is_not_heard_of_costs_the_others_nothing_and_shares_come_back() {
     println!("| gateways | one becomes | others are short by | shares are back after | rate in the first 5 s, later |");
     let is_full = std::env::var_os("FULL").is_some();
-    for gateways in if is_full { &[2, 3, 5, 10, 30][..] } else { &[2, 10] } {
+    for gateways in if is_full { &[2, 3, 5, 10, 30, 100][..] } else { &[2, 10] } {
         for becomes in [State::Dead, State::Silent] {
             let (mut short, mut back, mut at_first, mut later) = (0.0f64, 0, u64::MAX, u64::MAX);
             for seed in if is_full { 1..=3 } else { 1..=1 } {

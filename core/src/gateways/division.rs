@@ -163,11 +163,9 @@ impl PoolGroup<'_> {
     /// division.2: what part of what it is due it has at each gateway.
     fn parts(&self) -> Vec<f64> {
         let all = self.sum(|told| told.lately);
-        let lately = |told: &Option<&GroupReport>| told.map_or(0.0, |told| told.lately / all);
-        let mut parts: Vec<f64> = match all > 0.0 {
-            true => self.told.iter().map(lately).collect(),
-            false => vec![1.0 / self.told.iter().flatten().count().max(1) as f64; self.told.len()],
-        };
+        let even = 1.0 / self.told.iter().flatten().count() as f64;
+        let lately = |told: &GroupReport| if all > 0.0 { told.lately / all } else { even };
+        let mut parts: Vec<f64> = self.told.iter().map(|told| told.map_or(0.0, lately)).collect();
         let wants = |told: &Option<&GroupReport>| told.is_some_and(|told| told.waits || told.held);
         let count = self.told.iter().filter(|told| wants(told)).count();
         let sum: f64 = self.told.iter().zip(&parts).filter(|(told, _)| wants(told)).map(|(_, part)| part).sum();

@@ -59,6 +59,16 @@ fn a_tenant_at_two_gateways_counts_half_at_each() {
     assert_eq!((turn.groups["/a"].weight.get(), turn.groups["/b"].weight.get()), (500, 1000));
 }
 
+/// division.2: a group that had nothing yet is due its part where it is, and nowhere else.
+#[test]
+fn a_group_that_had_nothing_is_due_at_its_own_gateway_alone() {
+    let [one, two] = [groups([("/a", counted(0.0)), ("/b", counted(0.0))]), groups([("/c", counted(900.0))])];
+    for (pool, _) in periods([&one, &two], 3) {
+        let due: Vec<f64> = pool.gateways().iter().map(|seen| seen.due).collect();
+        assert!((due[0] - 2.0 / 3.0).abs() < 1e-6 && (due[1] - 1.0 / 3.0).abs() < 1e-6, "{due:?}");
+    }
+}
+
 /// gateway.5
 #[test]
 fn whole_weights_are_exact_over_some_periods() {
@@ -232,7 +242,7 @@ fn all_that_was_served_is_due_to_somebody() {
                     let floor = if below(4) == 0 { Rates::NONE.with(Rate::Iops, 1 + below(500)) } else { Rates::NONE };
                     let bounds = Bounds { floor, latency: Some(ms(5)), ..Bounds::default() };
                     let settings = Settings { weight: Weight::new(1 + below(1000) as u16), bounds, changed: below(3) };
-                    let served = below(2000) as f64;
+                    let served = if below(4) == 0 { 0.0 } else { below(2000) as f64 };
                     (path, Counted { waits: below(3) > 0, held: below(5) == 0, settings, ..counted(served) })
                 })
                 .collect();
@@ -260,6 +270,8 @@ fn all_that_was_served_is_due_to_somebody() {
                 })
                 .sum();
             assert!((due + inner - 1.0).abs() < 1e-6, "{due} and {inner} of 1: {:?}", pool.groups());
+            let due: f64 = pool.gateways().iter().map(|seen| seen.due).sum();
+            assert!((due - 1.0).abs() < 1e-6, "gateways are due {due} of 1: {:?}", pool.gateways());
         }
         for held in turn.groups.values() {
             assert!(held.weight.get() >= 1);
