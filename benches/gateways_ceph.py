@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Gateways before a Ceph cluster of one node: the figures of docs/cluster.md, the part "Measured on Ceph".
+"""Gateways before a Ceph cluster of one node: the figures of docs/measured/cluster.md, the part "Measured on Ceph".
 
     FAIRLIFT=target/release/fairlift benches/gateways_ceph.py             shares: about a minute and a half
     FAIRLIFT=target/release/fairlift benches/gateways_ceph.py --cost      what the exchange costs: a minute

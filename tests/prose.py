@@ -16,8 +16,6 @@ ROOT = Path(__file__).resolve().parent.parent
 RECORDS = ("docs/measured/", "docs/tried.md", "docs/changes.md", "docs/SUMMARY.md")
 # Looked up a line at a time, not read: they may be long.
 REFERENCE = ("docs/config.md", "docs/tunables.md", "docs/errors.md", "docs/metrics.md", "docs/models.md")
-# Longer than a page may be, and to be split.
-STILL_LONG = ("docs/cluster.md",)
 CRATES = ("core", "host", "lab", "cli", "threads", "proving")
 PAGE_WORDS, SENTENCE_WORDS = 1200, 35
 
@@ -38,7 +36,7 @@ KINDS = {
 EVIDENCE = re.compile(r"\b(?:seeds? \d+|20[12]\d-\d\d-\d\d|(?:commit|at|of|build of) [0-9a-f]{7,40})\b|\b(?=[0-9a-f]*\d)(?=[0-9a-f]*[a-f])[0-9a-f]{7,8}\b")
 
 # By a thousand words.
-BOUNDS = {"opening": 0.7, "what-clause": 0.5, "who": 0.2, "of which": 0.1, "it is … that": 0.05, "so much": 0.1, "she": 0.05, "long sentence": 0.5, "evidence": 0.1}
+BOUNDS = {"opening": 0.6, "what-clause": 0.4, "who": 0.3, "of which": 0.1, "it is … that": 0.1, "so much": 0.15, "she": 0.1, "long sentence": 0.6, "evidence": 0.2}
 
 
 def plain(text):
@@ -141,7 +139,7 @@ def main(arguments):
         if show or named:
             for kind, line, sentence in found:
                 print(f"{name}:{line}: {kind}: {sentence}")
-        if count > PAGE_WORDS and not name.startswith(REFERENCE + STILL_LONG):
+        if count > PAGE_WORDS and name not in REFERENCE:
             failed += 1
             print(f"{name}: {count} words; a page has at most {PAGE_WORDS}: split it by subject, or move figures to docs/measured/")
         else:

@@ -6,7 +6,7 @@
 //! works out for itself (docs/cluster.md). The arithmetic and the reports are those of the server (`fairlift_core::gateways`); the carrier
 //! is memory, and can lose, delay and repeat reports. Each gateway exchanges at a moment of its own in the second.
 //!
-//! `FULL=1 cargo test --release -p fairlift-lab --test gateways -- --nocapture` prints the table in docs/cluster.md.
+//! `FULL=1 cargo test --release -p fairlift-lab --test gateways -- --nocapture` prints the table in docs/measured/cluster.md.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
