@@ -30,7 +30,7 @@ Examples:
   fairlift tunables                                   the settings of each scheduler
   fairlift status                                     each tenant's share of each disk
   fairlift top                                        the same, live; keys sort and filter
-  fairlift why                                        what the requests of each tenant wait for
+  fairlift why                                        the cause of each tenant's waits
   fairlift set group /a weight=300                    three times b's share, at once
   fairlift add export carol=carol.img                 one more image, a tenant of its own
   fairlift iostest --device sim:sata-7200 -w bsr -G   how groups share a modelled disk
@@ -43,12 +43,12 @@ Examples:
 #[derive(Debug, Parser)]
 #[command(name = "fairlift", version, after_help = EXAMPLES, max_term_width = 110)]
 pub(crate) struct Cli {
-    /// What to do.
+    /// The command.
     #[command(subcommand)]
     pub(crate) command: Command,
 }
 
-/// What to do.
+/// The commands.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     Serve(Box<ServeArgs>),
@@ -81,10 +81,9 @@ pub(crate) enum Command {
     Iostune(Box<IostuneArgs>),
     /// Make a token for a client of control, and the line for the config file that knows it
     ///
-    /// The first line is the token: 256 random bits, which the client sends (Authorization: Bearer TOKEN). It is shown this once, and the
-    /// server keeps it nowhere. The second line is its digest, from which nobody can tell the token: it goes into the client's table,
-    /// [client.NAME], beside control = "see", "change" or "tenant". `fairlift reload` makes it hold. Another line there, and the old token is
-    /// of no use.
+    /// The first line is the token: 256 random bits, which the client sends (Authorization: Bearer TOKEN). It is shown only once. The second
+    /// line is its digest, which does not reveal the token. Put it into the client's table, [client.NAME], beside control = "see", "change" or
+    /// "tenant"; `fairlift reload` applies it. Replace the line to revoke the token.
     Token,
     /// List the modelled disks (sim:MODEL), or the parameters of one
     Models {

@@ -20,7 +20,7 @@
 //!          made counts as not flushed: the server before may have been killed.
 //! flush.7  A flush that failed leaves all that it was to cover not flushed, so flush.6 spares none after it. A retry that succeeds
 //!          proves nothing, for the device may have dropped the data. So from then on each flush is sent, for what was written
-//!          since, and fails all the same, until the operator takes note ([`Flush::acknowledge`]). Where a retry is known to mean
+//!          since, and fails all the same, until the operator acknowledges it ([`Flush::acknowledge`]). Where a retry is known to mean
 //!          something ([`Settings::remember`] off) it counts. The same holds for a flush that is not shared
 //!          ([`Flush::ended_alone`]).
 //! flush.8  Where there is no volatile cache, no flush is sent.
@@ -59,12 +59,12 @@ settings! {
     pub struct Settings {
         /// whether flushes that are requested together become one; 0: each flush goes to the device by itself
         pub coordinate: bool as "flush_coordinate" = true, switch;
-        /// how long a flush may wait for others that are expected to join it, in thousandths of the duration of a
+        /// the time that a flush may wait for others that are expected to join it, in thousandths of the duration of a
         /// flush; 0: not at all
         pub group_commit: u32 as "flush_company" = 250, count(0, 500);
-        /// flushes that take less than this time do not wait for others
+        /// the duration below which a flush does not wait for others
         pub group_commit_min: Duration as "flush_company_min" = us(200), duration(ms(0), secs(60));
-        /// whether all flushes fail after one has failed, until the operator takes note (`fairlift acknowledge`); 0: the next flush
+        /// whether all flushes fail after one has failed, until the operator acknowledges it (`fairlift acknowledge`); 0: the next flush
         /// may succeed
         pub remember: bool as "flush_remember" = true, switch;
         /// whether a write of a stream that flushes after each write is made durable with the write, if nothing else is under way

@@ -222,6 +222,15 @@ def alerts_and_dashboard_ask_for_what_there_is(t):
 
 
 @test(fairlift_only=True)
+def each_metric_is_described_by_the_name_of_a_quantity(t):
+    server = t.server("a=mem:1m")
+    helps = re.findall(r"^# HELP (\S+) (.*)$", scrape(Control(t, server))[0], re.M)
+    assert len(helps) > 50, f"{len(helps)} metrics are described"
+    clauses = ("What", "Who", "How", "Where", "When", "Which", "That", "Those", "So", "If", "It", "1:", "0:")
+    equal([f"{name}: {says}" for name, says in helps if says.split()[0].rstrip(",") in clauses or not says[0].isupper()], [], "clauses")
+
+
+@test(fairlift_only=True)
 def a_scraper_that_reads_nothing_holds_nobody_up(t):
     server = t.server("a=mem:64m")
     control = Control(t, server)

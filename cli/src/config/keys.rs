@@ -41,7 +41,7 @@ pub(crate) fn keys(kind: Kind, act: Act) -> Vec<Key> {
 /// What removes at once.
 pub(crate) const NOW: &[Row<bool>] = &[Row::<bool>::new("now", Switch(|now, is| *now = is))
     .usual("false")
-    .says("whether its clients are cut off, and not answered first")];
+    .says("whether to disconnect its clients at once, without an answer to their requests")];
 
 /// What is said of an export.
 pub(crate) struct ExportKeys {
@@ -86,7 +86,7 @@ const DESCRIPTION_MAX: usize = 4096;
 pub(crate) const EXPORT: Sort = Sort::new(
     "export",
     "[export.NAME]",
-    "An export is what clients connect to: a backing, or a range of one, under a name. A single export also answers to the empty name.",
+    "Clients connect to an export: a backing, or a range of one, under a name. A single export also answers to the empty name.",
     export_keys,
 );
 
@@ -98,17 +98,17 @@ fn export_keys() -> Vec<Key> {
 pub(crate) const EXPORT_ROWS: &[Row<ExportKeys>] = &[
     export("backing", Put::Backing(|export, backing| export.said.backing = backing))
         .usual("required")
-        .says("the file, device, RAM, model, other server or Ceph image that holds the data; a block device that is mounted or held by another program is refused without `in_use=allow`, a file that another export writes to without `shared`; a file that begins as a qcow2, VMDK, VHDX or LUKS image is refused without `format=raw` by a reload and `add`; a start tells of it, and writes to no image of another format"),
+        .says("the file, device, RAM, model, other server or Ceph image that holds the data; a block device that is mounted or held by another program is refused without `in_use=allow`, a file that another export writes to without `shared`; a file that begins as a qcow2, VMDK, VHDX or LUKS image is refused without `format=raw` by a reload and `add`; a start warns of it, and serves such an image read-only"),
     export("offset", Size(|export, bytes| export.said.offset = bytes))
         .usual("0")
-        .says("where in the backing the export starts"),
+        .says("the offset in the backing at which the export starts"),
     export("size", AutoSize(|export, size| export.said.size = size))
         .usual("up to the end")
-        .says("how much of the backing it shows")
+        .says("the length of the export")
         .live(),
     export("disk", Text(|export, name| Ok(name.into()).map(|name| export.disk = Some(name))))
         .takes("the name of a `[disk.…]`")
-        .usual("one disk per device or file system, called after it")
+        .usual("one disk per device or file system, named after it")
         .says("the scheduling domain of the export; exports with the same `sim:` text on one disk share one modelled disk, as exports of one file do"),
     export("group", Text(|export, path| Ok(path.into()).map(|path| export.group = Some(path))))
         .takes("a path from the root, as in `\"/tenants/alice\"`")
@@ -132,7 +132,7 @@ pub(crate) const EXPORT_ROWS: &[Row<ExportKeys>] = &[
     export("faults", Text(|export, text| parse_faults(text).map(|faults| export.faults = faults)))
         .takes("a path")
         .usual("those of the backing")
-        .says("other rules for a backing with faults")
+        .says("new rules for a backing with faults")
         .live()
         .only(false, false),
 ];
@@ -142,12 +142,12 @@ pub(crate) const DISK: Sort = Sort::new(
     "disk",
     "[disk.NAME]",
     "A disk is a scheduling domain: the exports that share one physical device, and the one queue that arbitrates among them.\n\n\
-     A disk that nobody names is called after what is below it: the block device as the kernel calls it (`vda`; a logical volume by the name \
-     that it was given), else the mount point of the file system (`srv-images`; of `/`: `root`), `ram`, `null`, the model, the \
-     host or socket of another server, or the pool of Ceph. What is one export's alone, as RAM and a model are, has the name of the export \
-     behind that: `ram-alice`; but an export `ram` has the disk `ram`. So have two others that would be called alike, of the first export by the alphabet, and one \
-     whose name a table of this file has. Neither the order of exports nor one more of them changes a name, now or at the next start; two file systems that would \
-     be called alike are told apart once both are there.",
+     A disk without a name here is called after the device below it: the block device as the kernel calls it (`vda`; a logical volume by its \
+     own name), else the mount point of the file system (`srv-images`; of `/`: `root`), `ram`, `null`, the model, the \
+     host or socket of another server, or the pool of Ceph. RAM and models belong to one export, whose name follows: `ram-alice`; an export \
+     `ram` has the disk `ram`. If two disks would have one name, or a table of this file has it, the name of the disk's first export by the alphabet follows, too. \
+     Neither the order of exports nor an added export changes a name, now or at the next start; two file systems of one name get different names once \
+     both are there.",
     || all(DISK_ROWS),
 );
 
@@ -160,12 +160,12 @@ pub(crate) const DISK_ROWS: &[Row<Disk>] = &[
     disk("set", Elsewhere)
         .takes("a table of tunables; see `docs/tunables.md`")
         .usual("the scheduler's own")
-        .says("tunables of the scheduler")
+        .says("the tunables of the scheduler")
         .only(true, false),
     disk("tunables", Elsewhere)
         .takes("an object of tunables")
         .usual("the scheduler's own")
-        .says("tunables of the scheduler")
+        .says("the tunables of the scheduler")
         .live()
         .only(false, true),
     disk("depth", Auto(1, 4096, |disk, depth| disk.depth = depth.map(|depth| depth as u16)))
@@ -175,7 +175,7 @@ pub(crate) const DISK_ROWS: &[Row<Disk>] = &[
         .live(),
     disk("shared_tags", Switch(|disk, is| disk.shared_tags = is))
         .usual("false")
-        .says("with scheduler `none`: true: the workers share `depth`, and each is assured a part; false: each worker has a `depth` of its own"),
+        .says("whether the workers share `depth`, with a part assured to each; false: each worker has a `depth` of its own; for the scheduler `none`"),
     disk("nr_requests", Auto(1, 1 << 20, |disk, number| disk.nr_requests = number.map(|number| number as u32)))
         .takes("1 to 1048576, at least `depth`")
         .usual("twice the depth; with `fair`, `bfq` and `cfq` at least 4096")
@@ -190,11 +190,11 @@ pub(crate) const DISK_ROWS: &[Row<Disk>] = &[
         .says("limit on concurrent requests to a file that helper threads have to wait for (squashfs, FUSE, network file systems)"),
     disk("concurrency_max", Number(1, 256, bound_concurrency))
         .usual("16")
-        .says("limit on what `auto` tries; at most half of `helpers`"),
+        .says("limit on the numbers that `auto` tries; at most half of `helpers`"),
     disk("shares", Text(|disk, text| text.parse().map(|shares| disk.shares = Some(shares))))
         .takes("`dir:PATH` (a directory that all gateways see) or `rados:POOL/OBJECT[,user=USER][,conf=PATH][,timeout=TIME]` (an object of a Ceph pool)")
         .usual("none: this server alone serves the disk")
-        .says("where several servers before one pool tell each other what they served, so that weights and limits hold over all of them; needs the scheduler `fair`; see `docs/cluster.md`"),
+        .says("the meeting place of several servers before one pool: each reports there what it served, and weights and limits hold over all of them; needs the scheduler `fair`; see `docs/cluster.md`"),
 ];
 
 /// Weights and limits.
@@ -214,26 +214,26 @@ pub(crate) const GROUP_ROWS: &[Row<GroupKeys>] = &[
     group("max", Rates(|group| &mut group.bounds.ceiling.max))
         .takes("a table of `rbps`, `wbps`, `riops`, `wiops`, `bps`, `iops`, or text such as `\"riops=3000 wbps=50m\"`")
         .usual("no limit")
-        .says("the most that the group may do in a second, whatever is idle; see `docs/limits.md`")
+        .says("the ceiling: the most that the group may do in a second, even while the disk is idle; see `docs/limits.md`")
         .live(),
     group("burst", Burst(|group| &mut group.bounds.ceiling))
         .takes("as `max`, with `seconds`")
         .usual("no bursts; `seconds`: 1")
-        .says("what the group may do for so many seconds after it did less than `max` for long enough")
+        .says("the rates above `max` that the group may reach for `seconds`, after it has used less than `max` for long enough")
         .live(),
     group("min", Rates(|group| &mut group.bounds.floor))
         .takes("as `max`")
         .usual("none")
-        .says("the least that the group gets in a second while it asks for it, as far as the disk can; needs the scheduler `fair`")
+        .says("the floor: the least that the group gets in a second while it asks for it, as far as the disk can; needs the scheduler `fair`")
         .live(),
     group("latency", Latency(|group, latency| group.bounds.latency = latency))
         .usual("`none`")
-        .says("how long 99 of 100 reads and writes of the group take at most: others make room for that; needs the scheduler `fair`; see `docs/limits.md`")
+        .says("the latency target: the time in which 99 of 100 reads and writes of the group are answered; other groups make room for it; needs the scheduler `fair`; see `docs/limits.md`")
         .live(),
     group("delegate", List(None, |group, text, _| delegable(text).map(|()| _ = group.delegate.insert(text.into()))))
         .takes("a list of `weight`, `max`, `burst`, `min`, `latency`")
         .usual("none")
-        .says("what a client with `control = \"tenant\"` may change of this group and of those below it, where its own group is the same or above; see `docs/control-access.md`")
+        .says("the keys of this group, and of those below it, that a client with `control = \"tenant\"` may change, if its own group is the same or above; see `docs/control-access.md`")
         .only(true, false),
 ];
 
@@ -263,9 +263,9 @@ pub(crate) const CLIENT: Sort = Sort::new(
     "client",
     "[client.NAME]",
     "A client may open the exports that it is allowed here. Without any `[client.…]` every client may open every export; with one, \
-     exports that no table allows a client do not exist for it. All that a table says of how its client is known must hold. A client that \
-     several tables fit may do what these allow together. NBD clients and virtual machines (`vhost_user`) are meant, and by `control` and \
-     `token` those of the control server; block devices have their own words. A table with a `token`, or that allows no exports, bounds no \
+     exports that no table allows a client do not exist for it. A table fits a client if all of its keys `uid` to `token` fit. A client that \
+     several tables fit has the rights of all of them. Tables hold for NBD clients and virtual machines (`vhost_user`), and with `control` and \
+     `token` for clients of the control server; block devices have keys of their own. A table with a `token`, or without exports, restricts no \
      client of exports. See `docs/do/access.md` and `docs/control-access.md`.",
     || all(CLIENT_ROWS),
 );
@@ -276,7 +276,7 @@ pub(crate) const CLIENT_ROWS: &[Row<Rule>] = &[
         .says("the user of the process at the other end of a unix socket"),
     client("gid", Number(0, NO_ID - 1, |rule, gid| rule.gid = Some(gid as u32)))
         .usual("any client")
-        .says("the group of this process; its further groups do not count"),
+        .says("the group of this process; its supplementary groups do not count"),
     client("cgroup", Text(|rule, text| text.parse().map(|path| rule.cgroup = Some(path))))
         .takes("a path from the root, as `/proc/PID/cgroup` has it after `0::`, such as `\"/system.slice/vm-alice.scope\"`")
         .usual("any client")
@@ -284,11 +284,11 @@ pub(crate) const CLIENT_ROWS: &[Row<Rule>] = &[
     client("certificate", Text(|rule, text| text.parse().map(|subject| rule.certificate = Some(subject))))
         .takes("`CN=NAME`, `DNS:NAME`, `URI:NAME`, `email:NAME`, or `sha256:` and its fingerprint")
         .usual("any client")
-        .says("a name in the certificate that the client shows, or that certificate alone; needs `tls_verify_peer`, or `control` and a place of control with certificates"),
+        .says("a name in the client's certificate, or the fingerprint of that certificate; needs `tls_verify_peer`, or `control` and a control address with certificates"),
     client("address", Text(|rule, text| text.parse().map(|network| rule.address = Some(network))))
         .takes("an IP address, or a range such as `192.0.2.0/24`")
         .usual("any client")
-        .says("where the client comes from"),
+        .says("the address, or range of addresses, that the client comes from"),
     client("listener", Text(|rule, text| place::parse(text).map(|address| rule.listener = Some(address.to_string()))))
         .takes("one of the addresses of `listen`, or `unix:` and the path of a `vhost_user`")
         .usual("any client")
@@ -306,13 +306,13 @@ pub(crate) const CLIENT_ROWS: &[Row<Rule>] = &[
         .usual("none")
         .says("a group: the client may open the exports of this one and of all below it"),
     client("control", Choice(controls, |rule, text| text.parse().map(|control| rule.control = Some(control))))
-        .takes("`none`; `tenant`: see its `group` alone, and change there what `delegate` allows; `see`: see all; `change`: change all")
-        .usual("`none`, or where no table says `control`: what the place of control allows")
-        .says("what the client may see and change of the server itself; see `docs/control-access.md`"),
+        .takes("`none`; `tenant`: see its own `group`, and change the keys that `delegate` lists there; `see`: see all; `change`: change all")
+        .usual("`none`, or where no table has `control`: the rights that the control address gives")
+        .says("the client's rights at the control server; see `docs/control-access.md`"),
     client("read_only", Switch(|rule, is| rule.read_only = is)).usual("false").says("whether the client may only read"),
     client("max_connections", Number(1, 1 << 20, |rule, most| rule.max_connections = Some(most as u32)))
         .usual("those of the server")
-        .says("limit on connections of this client"),
+        .says("limit on the connections of this client"),
 ];
 
 fn controls() -> Vec<&'static str> {
@@ -332,7 +332,7 @@ const NO_ID: u64 = u32::MAX as u64;
 pub(crate) const SERVER: Sort = Sort::new(
     "server",
     "[server]",
-    "The server: addresses for clients, and limits on what clients may ask for and hold.",
+    "The server: addresses for clients, and limits on their requests and memory.",
     || all(SERVER_ROWS),
 );
 
@@ -350,7 +350,7 @@ pub(crate) const SERVER_ROWS: &[Row<Server>] = &[
     server("control", List(NO_ADDRESS, |server, text, at| parse_control(text).map(|value| server.control.push(Placed { value, at }))))
         .takes("`unix:PATH[,mode=0660][,owner=NAME][,group=NAME][,read_only]`, `tcp:HOST:PORT,token=FILE`, `tcp:HOST:PORT,certificates=DIR`, `off`, or a list of places")
         .usual("beside the first unix socket")
-        .says("where the server is looked at and changed while it runs, and who may; see `docs/control-access.md`"),
+        .says("the addresses of the control server, which shows and changes the running server, and the clients it lets in; see `docs/control-access.md`"),
     server("tls", Text(|server, text| parse_tls(text).map(|tls| server.tls = Some(tls))))
         .takes("`off`, `on` (if the client asks), `require`")
         .usual("`off`")
@@ -358,7 +358,7 @@ pub(crate) const SERVER_ROWS: &[Row<Server>] = &[
     server("tls_certificates", Text(|server, text| Ok(text.into()).map(|path| server.tls_certificates = Some(path))))
         .takes("a directory")
         .usual("none")
-        .says("the directory with `server-cert.pem`, `server-key.pem` and, to verify clients, `ca-cert.pem` and, if some of theirs are revoked, `ca-crl.pem`"),
+        .says("the directory with `server-cert.pem`, `server-key.pem` and, to verify clients, `ca-cert.pem` and, for revoked certificates, `ca-crl.pem`"),
     server("tls_verify_peer", Switch(|server, is| server.tls_verify_peer = is))
         .usual("false")
         .says("whether clients need a certificate signed by `ca-cert.pem`"),
@@ -372,7 +372,7 @@ pub(crate) const SERVER_ROWS: &[Row<Server>] = &[
     server("engine", Text(|server, text| parse_engine(text).map(|engine| server.engine = Some(engine))))
         .takes("`\"auto\"`, `\"io_uring\"` or `\"poll\"`")
         .usual("`\"auto\"`: io_uring, or `poll` where it is refused")
-        .says("what the workers use of the kernel: io_uring, or epoll and threads, which works in containers that refuse io_uring and costs more CPU"),
+        .says("the kernel interface of the workers: io_uring, or epoll and threads, which cost more CPU and work in containers that refuse io_uring"),
     server("max_connections", Number(1, 1 << 20, |server, number| server.limits.connections = number as u32))
         .usual("4096")
         .says("limit on connections, all addresses together"),
@@ -388,18 +388,18 @@ pub(crate) const SERVER_ROWS: &[Row<Server>] = &[
     server("handshake_bytes", Other(set_handshake_bytes))
         .takes("512k to 1g")
         .usual("1m")
-        .says("limit on what a client sends before it has opened an export"),
+        .says("limit on the bytes that a client sends before it has opened an export"),
     server("request_max", Other(set_request_max))
         .takes("64k to 1g")
         .usual("32m")
         .says("the largest read or write"),
     server("connection_requests", Number(1, 480, |server, number| server.limits.connection_requests = number as u32))
         .usual("128")
-        .says("limit on requests of one connection that are under way"),
+        .says("limit on the requests of one connection that have no reply yet"),
     server("connection_memory", Other(|server, given| given.size().map(|size| server.limits.connection_memory = size)))
         .takes("a size, at least `request_max`")
         .usual("64m")
-        .says("limit on the payload of one connection that is under way"),
+        .says("limit on the payload of these requests"),
     server("memory", Other(|server, given| given.size().map(|size| server.limits.memory = size)))
         .takes("a size, at least `connection_memory`")
         .usual("512m")
@@ -407,29 +407,29 @@ pub(crate) const SERVER_ROWS: &[Row<Server>] = &[
     server("roots", List(NO_DIRECTORY, |server, text, at| parse_root(text).map(|value| server.roots.push(Placed { value, at }))))
         .takes("a directory, or a list of them")
         .usual("anywhere")
-        .says("the directories that the files of all backings must lie in, also of exports that are added later; no symbolic link leads out of them"),
+        .says("the directories that must contain the files of all backings, also of exports that are added later; no symbolic link leads out of them"),
     server("seccomp", Switch(|server, is| server.seccomp = Some(is)))
         .usual("true")
-        .says("whether the server gives up the system calls that it does not need, once it has started; false is for debugging"),
+        .says("whether to install a filter of system calls once the server has started; false is for debugging"),
     server("keep_capabilities", List(None, |server, text, _| text.parse().map(|one| server.keep_capabilities.push(one))))
         .takes("the name of a capability, such as `CAP_DAC_OVERRIDE`, or a list of them")
         .usual("none")
-        .says("capabilities that are not given up once the server has started; see `docs/do/confine.md`"),
+        .says("the capabilities to keep once the server has started; it drops all others; see `docs/do/confine.md`"),
     server("learned", Text(|server, text| Ok(text.into()).map(|path| server.learned = Some(path))))
         .takes("a path, best in the run directory")
         .usual("none; systemd keeps it where its unit says `FileDescriptorStoreMax=1`")
-        .says("the file that keeps, every second, what was learned of disks and what groups owe their limits, so that a server started after a crash begins with it; made if it is not there"),
+        .says("the file to which the server writes, every second, its model of each disk and the debts of groups to their limits, for the server that is started after a crash; created if it is missing"),
     server("gateway", Text(|server, text| check_gateway(text).map(|()| server.gateway = Some(text.into()))))
         .takes("a name of letters, digits, `-`, `_` and `.`")
         .usual("the host's name")
-        .says("the server's name among those that serve one pool (`shares` of a disk)"),
+        .says("the server's name among the gateways of one pool (`shares` of a disk)"),
     server("drain_timeout", Other(|server, given| given.time().map(|time| server.limits.drain_timeout = time)))
         .takes("a time")
         .usual("10s")
-        .says("how long a stopping server waits for clients to read their replies"),
+        .says("the time that a stopping server gives clients to read their replies"),
     server("helpers", Number(2, 256, |server, number| server.limits.helpers = number as u32))
         .usual("32")
-        .says("limit on threads that wait for files, all disks together: files that the kernel cannot read asynchronously; see `docs/files-threads.md`"),
+        .says("limit on threads, all disks together, that wait for files which the kernel cannot read asynchronously; see `docs/files-threads.md`"),
 ];
 
 /// All tables, in the order in which they are explained.

@@ -304,10 +304,10 @@ impl Figures {
             return Ok(());
         }
         let gauges: [Described<OfGateway>; 4] = [
-            ("fairlift_gateway_up", "1: the gateway's reports come; 0: it is gone", |seen| {
+            ("fairlift_gateway_up", "Whether the gateway's reports arrive (1) or it is gone (0)", |seen| {
                 f64::from(u8::from(!seen.is_gone))
             }),
-            ("fairlift_gateway_age_periods", "Periods since the gateway was heard of", |seen| seen.age.into()),
+            ("fairlift_gateway_age_periods", "Periods since the gateway's last report", |seen| seen.age.into()),
             ("fairlift_gateway_depth", "Requests that the gateway may have outstanding, on average", |seen| seen.depth),
             ("fairlift_gateway_due", "The part of the pool's service that the gateway's groups are due", |seen| {
                 seen.due
@@ -322,7 +322,7 @@ impl Figures {
                 })
             })?;
         }
-        encoder.gauge("fairlift_pool_heard", "1: the other gateways are heard of", |metric| {
+        encoder.gauge("fairlift_pool_heard", "Whether reports of the other gateways arrive (1)", |metric| {
             self.pools
                 .iter()
                 .try_for_each(|pool| metric.gauge(&[("disk", &pool.disk)], f64::from(u8::from(pool.trouble.is_none()))))
@@ -414,7 +414,7 @@ impl Figures {
         encoder.counter("fairlift_worker_completions", says, |metric| {
             numbered.iter().try_for_each(|(number, worked)| metric.count(&[("worker", number)], worked.completions))
         })?;
-        let says = "Requests found waiting for nothing, which is a fault of the server";
+        let says = "Requests found waiting without a reason, which is a fault of the server";
         encoder.counter("fairlift_worker_stuck", says, |metric| {
             numbered.iter().try_for_each(|(number, worked)| metric.count(&[("worker", number)], worked.stuck))
         })?;
@@ -424,11 +424,11 @@ impl Figures {
                 metric.gauge(&[("worker", number)], count as f64)
             })
         })?;
-        let says = "Clients closed before they opened an export, by the limit of their address that they met";
+        let says = "Clients disconnected before they opened an export, by the limit of their address";
         encoder.counter("fairlift_clients_turned_away", says, |metric| {
             turned_away.iter().try_for_each(|(why, count)| metric.count(&[("limit", why)], *count))
         })?;
-        encoder.metric(MetricType::Info, "fairlift_server", None, "The server", |metric| {
+        encoder.metric(MetricType::Info, "fairlift_server", None, "The version of the server", |metric| {
             let labels: &[_] = &[("version", env!("CARGO_PKG_VERSION"))];
             metric.0.encode_info(&labels)
         })?;
@@ -436,7 +436,7 @@ impl Figures {
             encoder.gauge(name, says, |metric| metric.gauge(&[], value))
         };
         one(encoder, "fairlift_exports", "Exports", exports.len() as f64)?;
-        one(encoder, "fairlift_config_version", "Changes since the start", *version as f64)?;
+        one(encoder, "fairlift_config_version", "Changes of the configuration since the start", *version as f64)?;
         let says = "Backings with a failed flush that has not been acknowledged";
         one(encoder, "fairlift_flush_errors", says, flush_errors.len() as f64)?;
         let links = &self.view.links;
@@ -466,7 +466,7 @@ impl Figures {
         };
         bytes(encoder, "process_resident_memory_bytes", "Memory in use", process.resident)?;
         one(encoder, "process_open_fds", "Open files", process.files as f64)?;
-        let says = "When the server started, in seconds since 1970";
+        let says = "Start time of the server, in seconds since 1970";
         encoder.metric(MetricType::Gauge, "process_start_time_seconds", Some(Unit::Seconds), says, |metric| {
             metric.gauge(&[], super::show::seconds(*started))
         })

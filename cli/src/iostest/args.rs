@@ -60,9 +60,9 @@ pub(crate) struct IostestArgs {
     #[arg(long, value_name = "BACKING")]
     pub(crate) device: Option<String>,
 
-    /// Judge another NBD server: nbd:URI; each group has a connection, {group} in the URI is its name, and no queue of ours is between
+    /// Judge another NBD server: nbd:URI. Each group has a connection; {group} in the URI is its name
     ///
-    /// The server decides what weights its clients have. Shares are judged by those that --weights says: say the server's.
+    /// The server sets the weights of its clients. Shares are judged by --weights: give the server's.
     #[arg(long, value_name = "nbd:URI", conflicts_with_all = ["path", "device", "dir"], conflicts_with_all = OURS)]
     pub(crate) target: Option<String>,
 
@@ -80,7 +80,7 @@ pub(crate) struct IostestArgs {
     #[arg(long, value_name = "S", value_parser = schedulers(), help = scheduler_help("The scheduler"))]
     pub(crate) scheduler: Option<sched::Kind>,
 
-    /// What the jobs do: one or more of the workloads listed below, or a TOML file of workloads
+    /// The workloads of the jobs: one or more of those listed below, or a TOML file of workloads
     ///
     /// `tenants` is a set of situations with groups and weights of their own; `tenants:NAME` is one of them.
     #[arg(short, long, value_name = "WORKLOAD", value_delimiter = ',', default_value = "bsr")]
@@ -110,7 +110,7 @@ pub(crate) struct IostestArgs {
     #[arg(long, value_name = "FILE", conflicts_with_all = ["nrgrp", "weights"])]
     pub(crate) groups: Option<PathBuf>,
 
-    /// Limit what a group does in a second: /g1=riops=3000 or "/g1=riops=3000 wbps=50m", and "/=iops=9000" all together; may
+    /// Limit the rates of a group, a second: /g1=riops=3000 or "/g1=riops=3000 wbps=50m", and "/=iops=9000" all together; may
     /// be given several times [default: no limit]
     #[arg(long, value_name = "PATH=LIMITS", value_parser = limit)]
     pub(crate) max: Vec<(String, String)>,
@@ -119,11 +119,11 @@ pub(crate) struct IostestArgs {
     #[arg(long, value_name = "PATH=LIMITS", value_parser = limit)]
     pub(crate) burst: Vec<(String, String)>,
 
-    /// Give a group so much in a second at least, with scheduler fair: /g2=riops=500
+    /// Guarantee a group a rate, a second, with scheduler fair: /g2=riops=500
     #[arg(long, value_name = "PATH=LIMITS", value_parser = limit)]
     pub(crate) min: Vec<(String, String)>,
 
-    /// Begin each run with cold caches, as every run does: taken so that command lines of 2010 run as they are
+    /// No effect: every run begins with cold caches; accepted for command lines of the original iostest
     #[arg(short = 'c')]
     pub(crate) cold: bool,
 
@@ -131,7 +131,7 @@ pub(crate) struct IostestArgs {
     #[arg(long)]
     pub(crate) total: bool,
 
-    /// The scheduler's slice_idle, in ms or with a unit: how long the disk is held idle for one stream
+    /// The scheduler's slice_idle, in ms or with a unit: the time for which the disk is held idle for one stream
     #[arg(short = 'I', long, value_name = "TIME")]
     pub(crate) slice_idle: Option<String>,
 
@@ -139,11 +139,11 @@ pub(crate) struct IostestArgs {
     #[arg(long, value_name = "KEY=VALUE", value_parser = parse_setting)]
     pub(crate) set: Vec<(String, String)>,
 
-    /// Run everything once for each value of a tunable, and show what fairness costs: slice_idle=0,2ms,8ms
+    /// Run everything once for each value of a tunable, and show the cost of fairness: slice_idle=0,2ms,8ms
     #[arg(long, value_name = "KEY=V,V", value_parser = parse_sweep)]
     pub(crate) sweep: Option<(String, Vec<String>)>,
 
-    /// How long each run lasts, in seconds or with a unit [default: 30; of tenants 2, behind a second of warm-up]
+    /// The length of each run, in seconds or with a unit [default: 30; of tenants 2, behind a second of warm-up]
     #[arg(long, value_name = "S", value_parser = parse_runtime)]
     pub(crate) runtime: Option<Duration>,
 

@@ -42,11 +42,11 @@ pub(crate) struct IostuneArgs {
     #[arg(long, value_name = "BACKING")]
     pub(crate) device: Option<String>,
 
-    /// Fewer steps and repeats: at most about 30 s instead of 3 min
+    /// Use fewer steps and repeats: at most about 30 s instead of 3 min
     #[arg(long)]
     pub(crate) quick: bool,
 
-    /// At most so long, in seconds or with a unit, instead of 3 min or (--quick) 30 s
+    /// Time limit, in seconds or with a unit, instead of 3 min or (--quick) 30 s
     #[arg(long, value_name = "S", value_parser = parse_limit)]
     pub(crate) time: Option<Duration>,
 

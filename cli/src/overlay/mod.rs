@@ -15,7 +15,7 @@ use crate::terminal::stop::stop_on_signal;
 use crate::terminal::{complaint, output};
 use crate::words::units::show_size;
 
-/// Look at the tops of overlays (overlay:base=PATH,top=PATH), put one over another base, or write one into its base
+/// Inspect the tops of overlays (overlay:base=PATH,top=PATH), move one to another base, or write one into its base
 #[derive(Debug, Args)]
 pub(crate) struct OverlayArgs {
     #[command(subcommand)]
@@ -24,46 +24,46 @@ pub(crate) struct OverlayArgs {
 
 #[derive(Debug, Subcommand)]
 enum OverlayCommand {
-    /// Show what a top is: its size, what is in it, what it lies over
+    /// Show the size of a top, its content, and its base
     Info {
         /// The top
         top: PathBuf,
-        /// As JSON
+        /// Print JSON
         #[arg(long)]
         json: bool,
     },
-    /// Check a top, all of its map, and whether what is below is as it was; exits with 1 if anything is wrong
+    /// Check a top, its whole map, and whether its base is unchanged; exits with 1 if anything is wrong
     Check {
         /// The top
         top: PathBuf,
     },
-    /// Put a top over the lowest of the files below it, with what lies between copied into it
+    /// Put a top over the lowest of the files below it, and copy the data between into it
     ///
-    /// The disk reads the same before, during and after. A command that was stopped goes on when it is given again. A top that a server has
-    /// is refused: remove its export first.
+    /// The disk reads the same before, during and after. A command that was stopped continues when it is run again. A top that a server has
+    /// open is refused: remove its export first.
     Flatten {
         /// The top
         top: PathBuf,
     },
-    /// Put a top over another base; what would be read otherwise is copied into it
+    /// Put a top over another base, and copy into it the blocks that differ
     ///
-    /// The disk reads the same before, during and after. A command that was stopped goes on when it is given again. A top that a server has
-    /// is refused: remove its export first.
+    /// The disk reads the same before, during and after. A command that was stopped continues when it is run again. A top that a server has
+    /// open is refused: remove its export first.
     Rebase {
         /// The top
         top: PathBuf,
         /// The new base: an image, or another top
         base: PathBuf,
     },
-    /// Write what is in a top into its base, and empty the top
+    /// Write the data of a top into its base, and empty the top
     ///
-    /// The disk reads the same before, during and after. The base changes, so all other tops over it are refused from then on. A top over it
-    /// that lies beside the two stops the command before anything is changed; tops in other directories are not looked for. A command that was
-    /// stopped goes on when it is given again. A top or base that a server has is refused: remove its exports first.
+    /// The disk reads the same before, during and after. The base changes, so all other tops over it are refused from then on. The command refuses
+    /// to start if the directory of either file has another top over the base; it does not search other directories. A command that was
+    /// stopped continues when it is run again. A top or base that a server has open is refused: remove its exports first.
     Commit {
         /// The top
         top: PathBuf,
-        /// No other top lies over the base, and it may be changed
+        /// Confirm that no other top lies over the base, and that it may be changed
         #[arg(long)]
         write_to_base: bool,
     },

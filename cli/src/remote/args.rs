@@ -24,20 +24,20 @@ fn kinds() -> PossibleValuesParser {
     PossibleValuesParser::new(KINDS.map(|(name, _)| name))
 }
 
-/// Show what each tenant had of each disk, and what it was due
+/// Show the share of each disk that each tenant had, and the share it was due
 ///
-/// All is of the time that is measured, but for IN FLIGHT and WAITING, which are of its last moment. Where tenants had less than 95 % of a
-/// disk's time, a line below says how much of it was idle.
+/// All figures are averages over the time measured, except IN FLIGHT and WAITING, which are of its last moment. If tenants had less than 95 % of
+/// a disk's time, a line below gives its idle time.
 #[derive(Debug, Args)]
 pub(crate) struct StatusArgs {
-    /// How long to measure
+    /// The time to measure
     #[arg(long, value_name = "SECONDS", default_value_t = 1.0, value_parser = seconds)]
     pub(crate) seconds: f64,
     #[command(flatten)]
     pub(crate) at: At,
 }
 
-/// Watch tenants live: share, rate, latency, and what each waits for
+/// Watch tenants live: share, rate, latency, and the cause of each one's waits
 ///
 /// Keys sort by had, rate, p99, score, wait or name; the same key again reverses the order. `/` filters tenants, disks, exports and
 /// causes by text. Arrows choose a tenant, Enter shows why it waits, space pauses, q quits.
@@ -52,20 +52,20 @@ pub(crate) struct TopArgs {
     /// Show only tenants, disks, exports and causes with this text
     #[arg(long, value_name = "TEXT")]
     pub(crate) filter: Option<String>,
-    /// How often to refresh
+    /// The time between refreshes
     #[arg(long, value_name = "SECONDS", default_value_t = 1.0, value_parser = seconds)]
     pub(crate) seconds: f64,
     #[command(flatten)]
     pub(crate) at: At,
 }
 
-/// Say in plain words what the requests of one tenant, or of each, wait for
+/// Explain in plain words why the requests of one tenant, or of each, wait
 #[derive(Debug, Args)]
 pub(crate) struct WhyArgs {
     /// An export, or a tenant's path, as in alice or /tenants/alice [default: all tenants, a line each]
     #[arg(value_name = "EXPORT|PATH", add = ArgValueCandidates::new(complete::exports_and_groups))]
     pub(crate) of: Option<String>,
-    /// How long to measure
+    /// The time to measure
     #[arg(long, value_name = "SECONDS", default_value_t = 1.0)]
     pub(crate) seconds: f64,
     #[command(flatten)]
@@ -74,8 +74,8 @@ pub(crate) struct WhyArgs {
 
 /// Show the other servers before the same pool, and each one's part of it
 ///
-/// For disks with `shares`. A gateway is due what the groups with work at it are due there; it may have so many requests outstanding
-/// (DEPTH), as many as give it that. AGE is how many periods ago it was heard of.
+/// For disks with `shares`. DUE is the share of the pool due to the groups with work at a gateway, DEPTH the number of requests that it may have
+/// outstanding for that, and AGE the number of periods since its last report.
 #[derive(Debug, Args)]
 pub(crate) struct GatewaysArgs {
     #[command(flatten)]
@@ -85,20 +85,20 @@ pub(crate) struct GatewaysArgs {
 /// Record each step of each request, for blkparse, btt, fio or ui.perfetto.dev
 ///
 /// A FILE that ends in .json is for ui.perfetto.dev and chrome://tracing. Any other name is a prefix for files in blktrace's
-/// format, one for each worker: `-o t` writes t.blktrace.0, t.blktrace.1 and so on, and `blkparse -i t` reads them. With them is what
-/// the scheduler says of itself, as a queue's turn that is over; --messages shows that alone, as it happens.
+/// format, one for each worker: `-o t` writes t.blktrace.0, t.blktrace.1 and so on, and `blkparse -i t` reads them. They contain the
+/// scheduler's messages, such as the end of a queue's turn; --messages shows only these, as they happen.
 #[derive(Debug, Args)]
 pub(crate) struct TraceArgs {
     /// Record only the requests of this export, with sectors counted from its start
     #[arg(long, value_name = "NAME")]
     pub(crate) export: Option<String>,
-    /// How long to record
+    /// The time to record
     #[arg(long, value_name = "SECONDS", default_value_t = 5.0)]
     pub(crate) seconds: f64,
     /// The file to write, or a prefix
     #[arg(short, long, value_name = "FILE", required_unless_present = "messages")]
     pub(crate) output: Option<PathBuf>,
-    /// Write no file: show what the schedulers say, as it happens
+    /// Write no file: show the messages of schedulers, as they happen
     #[arg(short, long, conflicts_with = "output")]
     pub(crate) messages: bool,
     #[command(flatten)]
@@ -108,7 +108,7 @@ pub(crate) struct TraceArgs {
 /// Show the current settings: all, all of one kind, or one object's
 #[derive(Debug, Args)]
 pub(crate) struct GetArgs {
-    /// What to show
+    /// The kind of object
     #[arg(value_parser = PossibleValuesParser::new(["export", "disk", "group", "listener", "client", "connection", "server"]))]
     pub(crate) kind: Option<String>,
     /// Its name: an export's, disk's or client's, or a group's path
@@ -133,7 +133,7 @@ Examples:
   fairlift set disk ssd0 scheduler=fair device_depth=32
   fairlift set client backup exports=alice,carol read_only=true")]
 pub(crate) struct SetArgs {
-    /// What to change
+    /// The kind of object
     #[arg(value_parser = PossibleValuesParser::new(["group", "export", "disk", "client"]))]
     pub(crate) kind: String,
     /// Its name: an export's, disk's or client's, or a group's path
@@ -159,7 +159,7 @@ Examples:
   fairlift add listener tcp:127.0.0.1:10809
   fairlift add client backup uid=1001 exports=alice,carol read_only=true")]
 pub(crate) struct AddArgs {
-    /// What to add
+    /// The kind of object
     #[arg(value_parser = kinds())]
     pub(crate) kind: String,
     /// Its name; NAME=BACKING for an export
@@ -177,7 +177,7 @@ pub(crate) struct AddArgs {
 /// removed client was allowed.
 #[derive(Debug, Args)]
 pub(crate) struct RemoveArgs {
-    /// What to remove
+    /// The kind of object
     #[arg(value_parser = kinds())]
     pub(crate) kind: String,
     /// Its name; the address of a listener
@@ -190,10 +190,10 @@ pub(crate) struct RemoveArgs {
     pub(crate) how: How,
 }
 
-/// Fork an export of a running server: one more export that is what the first is now
+/// Fork an export of a running server: the new export begins with the present content of the first
 ///
-/// Both go on from there, and neither sees what is written to the other. The clients of the first see a pause of some milliseconds. The fork
-/// is durable when the command ends. The first is an overlay (overlay:base=PATH,top=PATH), or a file on a file system with reflinks (XFS, btrfs).
+/// After that, neither sees writes to the other. Clients of the first see a pause of some milliseconds. The fork
+/// is durable when the command ends. The first must be an overlay (overlay:base=PATH,top=PATH), or a file on a file system with reflinks (XFS, btrfs).
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -214,10 +214,10 @@ pub(crate) struct ForkArgs {
     /// The group of the new export [default: that of EXPORT]
     #[arg(long, value_name = "PATH", add = ArgValueCandidates::new(complete::groups))]
     pub(crate) group: Option<String>,
-    /// The file that gets what the fork writes; of a file with reflinks, the whole copy [default: NEW with the ending of EXPORT's file, beside it]
+    /// The file for the writes of the fork; of a file with reflinks, the whole copy [default: NEW with the ending of EXPORT's file, beside it]
     #[arg(long, value_name = "PATH", value_hint = clap::ValueHint::FilePath)]
     pub(crate) top: Option<PathBuf>,
-    /// A file without a name, in this directory, holds what is written to the fork. It goes with the export, or with the server
+    /// Keep the writes of the fork in a file without a name, in this directory, which disappears with the export or the server
     /// [default: the directory of EXPORT's top]. Once written, such a fork cannot be forked itself
     #[arg(
         long,
@@ -232,13 +232,13 @@ pub(crate) struct ForkArgs {
     pub(crate) how: How,
 }
 
-/// How a change is made.
+/// The flags of a change.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct How {
     /// Only check whether the change is possible
     #[arg(long)]
     pub(crate) dry_run: bool,
-    /// Refuse the change if the server's config has another version: somebody has changed it since
+    /// Refuse the change if the server's config has another version, because it was changed since
     #[arg(long, value_name = "VERSION", value_parser = number)]
     pub(crate) if_version: Option<u64>,
     #[command(flatten)]
@@ -248,7 +248,7 @@ pub(crate) struct How {
 /// Show the last events, then new ones as they happen: clients, changes, findings of `auto`
 #[derive(Debug, Args)]
 pub(crate) struct EventsArgs {
-    /// How many past events to show first
+    /// The number of past events to show first
     #[arg(long, value_name = "COUNT", value_parser = number, default_value = "10", conflicts_with = "after")]
     pub(crate) last: u64,
     /// Show events after this number
@@ -267,12 +267,11 @@ pub(crate) struct AcknowledgeArgs {
     pub(crate) at: At,
 }
 
-/// Start another server that takes over from the running one, and no client notices
+/// Start another server that takes over from the running one, without disconnecting clients
 ///
-/// The new server is started as the running one was, reads the same config file, and is given open files, listeners and all connections of NBD.
-/// Clients see a pause of some milliseconds. If something is in the way, or fails before the new server has everything, the running server goes on.
-/// Clients with TLS are answered and closed, and connect again. Refused so far: what another NBD server has, where it is written, and images of
-/// Ceph.
+/// The new server starts with the arguments and the config file of the running one, and receives its open files, listeners and NBD connections.
+/// Clients see a pause of some milliseconds. If the takeover is refused or fails, the running server goes on. Clients with TLS get their answers, are
+/// disconnected, and connect again. An upgrade is refused with writable exports of another NBD server, and with images of Ceph.
 #[derive(Debug, Args)]
 pub(crate) struct UpgradeArgs {
     /// The program of the new server [default: this one]
@@ -281,10 +280,10 @@ pub(crate) struct UpgradeArgs {
     /// Only check whether a new server could take over
     #[arg(long)]
     pub(crate) dry_run: bool,
-    /// Do nothing if the running server is of that program as it is now
+    /// Do nothing if the program has not been replaced since the running server started
     #[arg(long)]
     pub(crate) if_changed: bool,
-    /// How long the new server may take until it serves
+    /// Time limit for the start of the new server
     #[arg(long, value_name = "SECONDS", default_value_t = 60.0, value_parser = seconds)]
     pub(crate) within: f64,
     #[command(flatten)]

@@ -23,14 +23,14 @@ use crate::words::{limits, units};
 /// $XDG_RUNTIME_DIR/fairlift.sock, /run/fairlift.sock for root, or fairlift-UID/fairlift.sock in the temporary
 /// directory. Sockets from systemd (LISTEN_FDS) are served as well.
 ///
-/// SIGHUP: read the config file again and make the difference, all of it or nothing; the log says what has changed, or why
-/// nothing has. SIGTERM, Ctrl-C: accept no new clients, finish the requests in flight, flush, exit 0. A second one: stop at once.
+/// SIGHUP: read the config file again and apply the differences, all or none; the log lists the changes, or the reason why
+/// there are none. SIGTERM, Ctrl-C: accept no new clients, finish the requests in flight, flush, exit 0. A second one: stop at once.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct ServeArgs {
-    /// What to serve: null:SIZE[,delay=TIME], mem:SIZE, file:PATH[,direct=auto|on|off][,in_use=allow][,format=raw][,shared], sim:PROFILE[,size=SIZE],
+    /// The backing to serve: null:SIZE[,delay=TIME], mem:SIZE, file:PATH[,direct=auto|on|off][,in_use=allow][,format=raw][,shared], sim:PROFILE[,size=SIZE],
     /// nbd://HOST/EXPORT, nbd+unix:///EXPORT?socket=PATH, rbd:POOL/IMAGE, overlay:base=PATH,top=PATH, or a path
     ///
-    /// NAME is what clients ask for; without it, the export is named after the file or the model, "ram" or "null". A
+    /// Clients ask for NAME; without it, the export is named after the file or the model, "ram" or "null". A
     /// single export also answers to the empty name. Sizes count in powers of 1024: 512, 64k, 10g, 1t. A block device that
     /// is mounted, or held by another program, is refused unless `in_use=allow` follows it; a file that another export writes to
     /// unless `shared` does. A qcow2, VMDK, VHDX or LUKS image is refused unless `format=raw` follows it.
@@ -42,7 +42,7 @@ pub(crate) struct ServeArgs {
     pub(crate) config: Option<PathBuf>,
 
     /// An address for clients: unix:PATH or tcp:HOST:PORT; may be given several times. `,tls=off|on|require` overrides
-    /// --tls for that address; `,mode=0660,group=NAME,owner=NAME` say who may connect to a unix socket
+    /// --tls for that address; `,mode=0660,group=NAME,owner=NAME` set the permissions of a unix socket
     #[arg(short, long, value_name = "ADDRESS", value_parser = place::parse_place)]
     pub(crate) listen: Vec<ListenAt>,
 
@@ -55,7 +55,7 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "KEY=VALUE", value_parser = parse_setting)]
     pub(crate) set: Vec<(String, String)>,
 
-    /// Give an export a share of its disk, relative to the others: alice=300 has three times what bob=100 has. 1 to 1000; may
+    /// Give an export a share of its disk, relative to the others: alice=300 has three times the share of bob=100. 1 to 1000; may
     /// be given several times [default: 100]
     ///
     /// Each export that names no group has one of its own, /NAME. Of another this sets the weight of its group; a NAME that
@@ -63,7 +63,7 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "NAME=N", value_parser = parse_weight)]
     pub(crate) weight: Vec<(String, Weight)>,
 
-    /// Limit what an export does in a second: alice=riops=3000 or "alice=riops=3000 wbps=50m"; of rbps, wbps, riops, wiops, bps
+    /// Limit the rates of an export, a second: alice=riops=3000 or "alice=riops=3000 wbps=50m"; of rbps, wbps, riops, wiops, bps
     /// and iops; may be given several times [default: no limit]
     ///
     /// The limit is that of the export's group. A NAME that starts with / is that of a group.
@@ -86,11 +86,11 @@ pub(crate) struct ServeArgs {
     #[arg(short, long)]
     pub(crate) read_only: bool,
 
-    /// A directory that all files must lie in, also those that are added later; may be given several times [default: anywhere]
+    /// A directory that must contain all files, also those that are added later; may be given several times [default: anywhere]
     #[arg(long, value_name = "DIR")]
     pub(crate) root: Vec<PathBuf>,
 
-    /// Drop the system calls that a server does not need once it has started; off is for debugging [default: on]
+    /// Install a filter of system calls once the server has started; off is for debugging [default: on]
     #[arg(long, value_name = "on|off", value_parser = parse_switch)]
     pub(crate) seccomp: Option<bool>,
 
@@ -135,7 +135,7 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "ADDRESS", value_parser = parse_control)]
     pub(crate) control: Vec<ControlPlace>,
 
-    /// How the log is written. Under systemd it goes to the journal, with fields [default: auto]
+    /// The format of the log. Under systemd it goes to the journal, with fields [default: auto]
     #[arg(long, value_name = "FORMAT", default_value = "auto", hide_default_value = true)]
     pub(crate) log: Format,
 
@@ -154,7 +154,7 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "PATH", hide = true)]
     pub(crate) take_over: Option<PathBuf>,
 
-    /// Only look whether it could.
+    /// Only check whether it could take over.
     #[arg(long, hide = true, requires = "take_over")]
     pub(crate) take_over_look: bool,
 }

@@ -1,5 +1,5 @@
-//! `fairlift man`: the manual pages. Names, flags and their texts come from the command line's definition; what people look for
-//! at the end of a page (examples, signals, exit status, …) from here.
+//! `fairlift man`: the manual pages. Names, flags and their texts come from the command line's definition; the last sections of a page
+//! (examples, signals, exit status, …) are here.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -12,7 +12,7 @@ use crate::args::Cli;
 use crate::config::EXAMPLE;
 use crate::config::keys::SORTS;
 
-/// What is typed, and what it is for.
+/// A command line, and its purpose.
 type Example = (&'static str, &'static str);
 
 /// The examples of each command.
@@ -25,7 +25,7 @@ const EXAMPLES: [(&str, &[Example]); 28] = [
                 "fairlift serve alice=alice.img bob=bob.img --weight alice=300",
                 "Two image files; alice has three times bob's share when the disk is busy:",
             ),
-            ("nbdinfo --list 'nbd+unix:///?socket=/run/fairlift.sock'", "In another terminal, what is served:"),
+            ("nbdinfo --list 'nbd+unix:///?socket=/run/fairlift.sock'", "List its exports, in another terminal:"),
             (
                 "fairlift config > fairlift.toml\nfairlift serve --config fairlift.toml --check\nfairlift serve --config fairlift.toml",
                 "Tenants, disks and weights from a file, which is checked first:",
@@ -44,28 +44,28 @@ const EXAMPLES: [(&str, &[Example]); 28] = [
             ),
             (
                 "fairlift serve --config /etc/fairlift/fairlift.toml --check",
-                "Whether a server of this file would start now:",
+                "Check whether a server with this file would start now:",
             ),
             (
                 "fairlift serve disk.img --run bash",
                 "A shell that finds the image at \"$uri\"; it is served until the shell ends:",
             ),
-            ("kill -HUP $(pidof fairlift)", "Have a running server read its file again:"),
+            ("kill -HUP $(pidof fairlift)", "Have a running server re-read its config file:"),
             ("nbd-client -unix /run/nbd.sock -N a /dev/nbd0", "Attach an export to this machine:"),
         ],
     ),
     ("fairlift-config", &[("fairlift config > fairlift.toml", "A file to start from:")]),
-    ("fairlift-tunables", &[("fairlift tunables fair", "What can be turned on the scheduler fair:")]),
+    ("fairlift-tunables", &[("fairlift tunables fair", "The settings of the scheduler fair:")]),
     (
         "fairlift-iostest",
         &[
             (
                 "fairlift iostest --device sim:sata-7200 --scheduler bfq -w bsr -m 8 -G --nrgrp 4 --weights 100,200,300,400",
-                "How four groups of readers share a modelled disk, with 1, 2, 4 and 8 readers each:",
+                "The shares of four groups of readers on a modelled disk, with 1, 2, 4 and 8 readers each:",
             ),
             (
                 "fairlift iostest /dev/sdb -w drr --sweep slice_idle=0,8ms --html page.html",
-                "A real disk, which is only read, with two values of a tunable, as a page with plots:",
+                "A real disk, read only, with two values of a tunable, as a page with plots:",
             ),
         ],
     ),
@@ -88,17 +88,17 @@ const EXAMPLES: [(&str, &[Example]); 28] = [
             "A file that the client reads (--control unix:PATH,token=token), and the line for its table:",
         )],
     ),
-    ("fairlift-version", &[("fairlift version", "Which build this is, for a report:")]),
+    ("fairlift-version", &[("fairlift version", "The version and commit, for a bug report:")]),
     ("fairlift-man", &[("fairlift man /usr/local/share/man/man1", "Install all pages:")]),
     ("fairlift-units", &[("fairlift units /etc/systemd/system", "Install a service that starts this program:")]),
-    ("fairlift-status", &[("fairlift status", "Who gets how much, and of what:")]),
+    ("fairlift-status", &[("fairlift status", "The share of each tenant, on each disk:")]),
     (
         "fairlift-top",
         &[
             ("fairlift top", "All tenants, live:"),
             (
                 "fairlift top --once --sort score --filter /tenants",
-                "Those below /tenants, printed, the least served first:",
+                "The tenants below /tenants, printed, the worst score first:",
             ),
         ],
     ),
@@ -106,28 +106,28 @@ const EXAMPLES: [(&str, &[Example]); 28] = [
         "fairlift-gateways",
         &[(
             "fairlift gateways",
-            "How many requests each gateway may have in the cluster, and what it had and is due of it:",
+            "The requests that each gateway may have in the cluster, and its share and due there:",
         )],
     ),
     (
         "fairlift-why",
         &[
-            ("fairlift why", "What the requests of each tenant wait for, a line each:"),
-            ("fairlift why alice", "All that is known of an export's tenant:"),
+            ("fairlift why", "The cause of each tenant's waits, a line each:"),
+            ("fairlift why alice", "All causes for the tenant of one export:"),
             ("fairlift why /tenants/alice", "The same, by the tenant's path:"),
         ],
     ),
     (
         "fairlift-trace",
         &[
-            ("fairlift trace --export alice -o alice", "Five seconds of an export, to be read by blkparse -i alice:"),
+            ("fairlift trace --export alice -o alice", "Five seconds of one export, for blkparse -i alice:"),
             (
                 "fairlift trace --seconds 1 -o trace.json",
-                "A second of all requests, to be looked at in ui.perfetto.dev:",
+                "One second of all requests, for ui.perfetto.dev:",
             ),
         ],
     ),
-    ("fairlift-get", &[("fairlift get group /tenants/alice", "What is in force for a group:")]),
+    ("fairlift-get", &[("fairlift get group /tenants/alice", "The settings of a group:")]),
     ("fairlift-set", &[("fairlift set group /tenants/alice weight=300", "Give a tenant three times the usual share:")]),
     (
         "fairlift-add",
@@ -136,24 +136,24 @@ const EXAMPLES: [(&str, &[Example]); 28] = [
     (
         "fairlift-fork",
         &[
-            ("fairlift fork alice bob", "A disk that is what alice is now, in a moment, while alice is written:"),
+            ("fairlift fork alice bob", "A disk with alice's present content, while alice is in use:"),
             ("fairlift fork alice bob --group /tenants/bob", "The same, for another tenant:"),
             (
                 "fairlift fork alice bob --ephemeral",
-                "One of which nothing is left when it is removed, or when the server ends:",
+                "A fork that disappears when it is removed, or when the server ends:",
             ),
         ],
     ),
-    ("fairlift-remove", &[("fairlift remove export carol", "Take an export away when its clients are answered:")]),
+    ("fairlift-remove", &[("fairlift remove export carol", "Remove an export once its clients have their answers:")]),
     (
         "fairlift-ublk",
         &[
             (
                 "fairlift serve alice=alice.img --ublk",
-                "An image file as /dev/ublkb0, which is /dev/fairlift/alice too:",
+                "An image file as the block device /dev/ublkb0, also found as /dev/fairlift/alice:",
             ),
-            ("fairlift ublk list", "Which devices there are, and which of them wait for a server:"),
-            ("fairlift ublk recover 3 alice=/srv/alice.img", "Serve one whose server is gone for good, to unmount it:"),
+            ("fairlift ublk list", "List the devices, with those that wait for a server:"),
+            ("fairlift ublk recover 3 alice=/srv/alice.img", "Serve a device whose server is gone for good, to unmount it:"),
         ],
     ),
     (
@@ -161,34 +161,34 @@ const EXAMPLES: [(&str, &[Example]); 28] = [
         &[
             (
                 "fairlift serve alice=overlay:base=debian.img,top=alice.top",
-                "A disk that is debian.img until it is written; what is written is in alice.top:",
+                "A disk that begins as debian.img and keeps its writes in alice.top:",
             ),
-            ("fairlift overlay info alice.top", "How much that is, and what it lies over:"),
-            ("fairlift overlay check alice.top", "Whether all of it is whole, and the base as it was:"),
+            ("fairlift overlay info alice.top", "The size of the top, and its base:"),
+            ("fairlift overlay check alice.top", "Check that the top is whole, and its base unchanged:"),
             (
                 "fairlift overlay flatten alice.top",
-                "Its forks have made a long chain; it is to lie over the image alone:",
+                "Shorten the long chain that its forks have made, to the image alone:",
             ),
-            ("fairlift overlay rebase alice.top new.img", "The image was made anew; alice's disk stays as it is:"),
+            ("fairlift overlay rebase alice.top new.img", "Move it to a new version of the image; alice's disk keeps its content:"),
             (
                 "fairlift overlay commit --write-to-base alice.top",
-                "No other disk lies over debian.img, and it is to become what alice's disk is:",
+                "Write alice's disk into debian.img, which no other disk lies over:",
             ),
         ],
     ),
-    ("fairlift-events", &[("fairlift events", "What happens, as it happens:")]),
-    ("fairlift-acknowledge", &[("fairlift acknowledge", "A flush has failed, and what was lost is known:")]),
-    ("fairlift-reload", &[("fairlift reload", "Have a running server read its file again:")]),
+    ("fairlift-events", &[("fairlift events", "Show events as they happen:")]),
+    ("fairlift-acknowledge", &[("fairlift acknowledge", "Allow flushes again after one has failed, once the lost writes are known:")]),
+    ("fairlift-reload", &[("fairlift reload", "Have a running server re-read its config file:")]),
     (
         "fairlift-upgrade",
         &[
-            ("fairlift upgrade --dry-run", "Whether a new server could take over, and what would go over:"),
+            ("fairlift upgrade --dry-run", "Check whether a new server could take over, and list what it would receive:"),
             ("fairlift upgrade --program /usr/local/bin/fairlift", "Have another program serve from now on:"),
         ],
     ),
 ];
 
-/// What is said by `.TP`: a term, and its text.
+/// Entries of `.TP`: a term, and its text.
 type Terms = &'static [(&'static str, &'static str)];
 
 const SIGNALS: Terms = &[
@@ -198,24 +198,24 @@ const SIGNALS: Terms = &[
     ),
     (
         "SIGHUP",
-        "Read the config file again and make the difference, all of it or nothing; the log says what has changed, or with its line \
-         why nothing has. Without a config file, as SIGTERM.",
+        "Read the config file again and apply the differences, all or none; the log lists the changes, or the mistake with its line. \
+         Without a config file, as SIGTERM.",
     ),
 ];
 
 const STATUS: Terms = &[
-    ("0", "It was done."),
+    ("0", "Success."),
     (
         "1",
-        "Something went wrong on the way: a backing cannot be opened, an address is taken, a report cannot be written.",
+        "A failure at run time: a backing cannot be opened, an address is taken, a report cannot be written.",
     ),
-    ("2", "What was typed, or what is in the config file, is wrong. Every mistake is told with its place."),
+    ("2", "A mistake on the command line or in the config file. Each is reported with its place."),
     ("128+N", "Stopped at once by signal N."),
 ];
 
-/// Beside those that stand for a flag.
+/// Those that do not stand for a flag.
 const ENVIRONMENT: Terms = &[
-    ("NO_COLOR", "If not empty, nothing is printed in colors."),
+    ("NO_COLOR", "Disables colors if it is not empty."),
     (
         "XDG_RUNTIME_DIR, TMPDIR",
         "The directory of the sockets for NBD clients and for control if no address is given; TMPDIR if the first is not set.",
@@ -225,8 +225,8 @@ const ENVIRONMENT: Terms = &[
 const SERVE_ENVIRONMENT: Terms = &[
     ("RUST_LOG", "The level of the log: error, warn, info (the default), debug or trace."),
     ("LISTEN_FDS, LISTEN_PID", "Sockets that the service manager passes; they are served beside those of --listen."),
-    ("LISTEN_FDNAMES", "Their names: fairlift-learned is what the server before had learned."),
-    ("NOTIFY_SOCKET", "The socket by which the service manager learns that the server is ready, reloads, or stops."),
+    ("LISTEN_FDNAMES", "Their names: fairlift-learned is the state that the server before had learned."),
+    ("NOTIFY_SOCKET", "The socket on which the server tells the service manager that it is ready, reloads, or stops."),
     ("RUNTIME_DIRECTORY", "The directory of control.sock if --control is not given; systemd sets it."),
     ("JOURNAL_STREAM", "If it names standard error, the log goes to the journal, with fields and without times."),
 ];
@@ -239,7 +239,7 @@ const FILES: Terms = &[
     ("/etc/fairlift/fairlift.toml", "The config file of the service; see fairlift.toml(5)."),
     (
         "server-cert.pem, server-key.pem, ca-cert.pem, ca-crl.pem",
-        "Certificate, key and, to verify clients, authority and what it has revoked, in the directory of --tls-certificates.",
+        "Certificate, key and, to verify clients, the authority and its revocation list, in the directory of --tls-certificates.",
     ),
 ];
 
@@ -305,7 +305,7 @@ fn page(command: &Command, all: &[String]) -> String {
     terms(&mut out, "EXIT STATUS", STATUS);
     heading(&mut out, "ENVIRONMENT");
     for (variable, flag) in flags_of_environment(command) {
-        term(&mut out, &variable, &format!("Stands for --{flag} where that is not given."));
+        term(&mut out, &variable, &format!("The value of --{flag} if the flag is not given."));
     }
     let of_serve = if is_serve || own == "fairlift" { SERVE_ENVIRONMENT } else { &[] };
     ENVIRONMENT.iter().chain(of_serve).for_each(|(name, says)| term(&mut out, name, says));

@@ -40,8 +40,7 @@ mod tests {
         text
     }
 
-    /// What the people who work on the program say among themselves: a rule (`fair.2`), a commit, a numbered seed or
-    /// issue.
+    /// Words for those who work on the program: a rule (`fair.2`), a commit, a numbered seed or issue.
     fn is_inside_talk(word: &str, before: &str) -> bool {
         let is_number = |text: &str| !text.is_empty() && text.chars().all(|c| c.is_ascii_digit());
         let letters = word.trim_end_matches(|c: char| c.is_ascii_digit());
@@ -78,6 +77,39 @@ mod tests {
         for (before, word) in [("writes", "S5"), ("by", "fair.2"), ("at", "65c8df8"), ("seed", "001")] {
             assert!(is_inside_talk(word, before), "{word} goes unnoticed");
         }
+    }
+
+    /// The texts of a command, its arguments and its values, and of the commands below it.
+    fn texts(command: &clap::Command, into: &mut Vec<String>) {
+        into.extend(command.get_about().map(ToString::to_string));
+        for argument in command.get_arguments() {
+            into.extend(argument.get_help().map(ToString::to_string));
+            into.extend(argument.get_possible_values().iter().filter_map(|value| value.get_help()).map(ToString::to_string));
+        }
+        command.get_subcommands().for_each(|below| texts(below, into));
+    }
+
+    /// Whether a text begins with a clause where the name of the thing should be: "how long it waits" for "the time that it waits".
+    fn hides_its_subject(text: &str) -> bool {
+        let first = text.trim_start().split(|c: char| !c.is_alphanumeric()).next().unwrap_or_default().to_lowercase();
+        ["what", "who", "whoever", "whose", "how", "where", "when", "which", "that", "those", "so", "one", "as", "if", "it"]
+            .contains(&&*first)
+    }
+
+    #[test]
+    fn each_help_text_is_a_noun_phrase_or_an_imperative() {
+        let mut all = Vec::new();
+        texts(&Cli::command(), &mut all);
+        for sort in crate::config::keys::SORTS {
+            all.extend(sort.keys().iter().map(|key| key.says.to_owned()));
+        }
+        for kind in fairlift_core::sched::Kind::ALL {
+            all.extend(kind.tunables().iter().map(|tunable| tunable.says.to_owned()));
+        }
+        assert!(all.len() > 200, "{} texts", all.len());
+        let found: Vec<_> = all.iter().filter(|text| hides_its_subject(text)).collect();
+        assert!(found.is_empty(), "{found:#?}");
+        assert!(hides_its_subject("what clients ask for") && !hides_its_subject("whether clients may only read"));
     }
 
     #[test]

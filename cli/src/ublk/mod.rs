@@ -17,8 +17,8 @@ use crate::words::units::show_size;
 
 /// List block devices (ublk), and take over or remove those whose server has died
 ///
-/// A device whose server was killed keeps what is asked of it until a server takes it over: the same `fairlift serve`, started again, does
-/// so by itself. These commands are for those that nobody takes over.
+/// A device whose server was killed keeps its requests until a server takes it over; the same `fairlift serve`, started again, does so by
+/// itself. These commands are for devices that no server takes over.
 #[derive(Debug, Args)]
 pub(crate) struct UblkArgs {
     #[command(subcommand)]
@@ -27,28 +27,28 @@ pub(crate) struct UblkArgs {
 
 #[derive(Debug, Subcommand)]
 enum What {
-    /// List the ublk devices of this machine, whoever serves them
+    /// List the ublk devices of this machine, of any server
     List {
-        /// As JSON
+        /// Print JSON
         #[arg(long)]
         json: bool,
     },
-    /// Serve one device whose server has died, whatever its export was called, until Ctrl-C
+    /// Serve one device whose server has died, under any name, until Ctrl-C
     Recover {
         /// Its number: 3 is /dev/ublkb3
         id: u32,
-        /// What holds its data, as for `fairlift serve`
+        /// The backing with its data, as for `fairlift serve`
         #[arg(value_name = "NAME=BACKING", value_parser = parse_named)]
         export: Named,
         /// An address for NBD clients [default: a unix socket of its own, fairlift-ublkID.sock]
         #[arg(short, long, value_name = "ADDRESS", value_parser = place::parse_place)]
         listen: Option<ListenAt>,
     },
-    /// Remove a device whose server has died; what waits in it fails
+    /// Remove a device whose server has died; its waiting requests fail
     Remove {
         /// Its number: 3 is /dev/ublkb3
         id: u32,
-        /// Also one that is served, or that is mounted
+        /// Remove it even if it is served or mounted
         #[arg(long)]
         force: bool,
     },

@@ -31,7 +31,7 @@ fn parse(text: &str) -> Result<GuestSocket, String> {
 #[group(skip)]
 pub(super) struct Flag {
     /// A directory for sockets of virtual machines: each export becomes a vhost-user block device at DIR/NAME; `,mode=0660,group=NAME,owner=NAME`
-    /// say who may connect
+    /// set its permissions
     #[arg(long, value_name = "DIR", value_parser = parse)]
     vhost_user: Option<GuestSocket>,
 }

@@ -51,14 +51,14 @@ settings! {
         pub read_expire: Duration = ms(500), duration(ms(0), MS_MAX);
         /// the deadline of a write; when it has passed, the write is served out of sector order
         pub write_expire: Duration = secs(5), duration(ms(0), MS_MAX);
-        /// how many requests are dispatched in sector order before deadlines and directions are checked again; 0
+        /// the number of requests dispatched in sector order before deadlines and directions are checked again; 0
         /// counts as 1
         pub fifo_batch: u32 = 16, count(0, INT_MAX);
-        /// how many batches of reads may be dispatched in a row while a write waits
+        /// the number of batches of reads dispatched in a row while a write waits
         pub writes_starved: u32 = 2, count(1, INT_MAX);
         /// whether a new request may be merged in front of a waiting one
         pub front_merges: bool = true, switch;
-        /// how long a request of a lower priority class may wait for higher classes
+        /// the time that a request of a lower priority class may wait for higher classes
         pub prio_aging_expire: Duration = secs(10), duration(ms(0), MS_MAX);
         /// limit on writes in the device; 0: no limit
         pub async_depth: u32 = 0, count(0, u32::MAX);

@@ -171,11 +171,11 @@ fn of_tenants(rows: &[TenantRow<'_>], out: &mut Lines) {
             "The part due to the tenant since an earlier scrape, by weight, floor, ceiling and demand",
             |row| row.share.map(|share| share.due),
         ),
-        ("fairlift_tenant_score", "Had ÷ due", |row| row.share.as_ref().and_then(Share::score)),
-        ("fairlift_tenant_pool_had", "The tenant's part of what all gateways of the disk's pool served", |row| {
+        ("fairlift_tenant_score", "The tenant's part of the disk's time, divided by its due", |row| row.share.as_ref().and_then(Share::score)),
+        ("fairlift_tenant_pool_had", "The tenant's part of the service of all gateways of the disk's pool", |row| {
             row.pool.map(|due| due.served)
         }),
-        ("fairlift_tenant_pool_due", "The part of the pool's service due to the tenant over all gateways", |row| {
+        ("fairlift_tenant_pool_due", "The part of that service due to the tenant", |row| {
             row.pool.map(|due| due.due)
         }),
         ("fairlift_tenant_connections", "Connections of the tenant", |row| Some(row.group.figures.streams.into())),
@@ -190,10 +190,10 @@ fn of_tenants(rows: &[TenantRow<'_>], out: &mut Lines) {
         }),
         (
             "fairlift_tenant_latency_met",
-            "The part of the last 60 seconds with operations in which the target was met",
+            "The part of the last 60 seconds with operations in which the latency target was met",
             |row| row.latency.as_ref().and_then(Standing::met),
         ),
-        ("fairlift_tenant_latency_given_up", "1: the latency cannot be kept, and no room is made for it", |row| {
+        ("fairlift_tenant_latency_given_up", "Whether the latency target is given up (1), because the disk cannot meet it", |row| {
             row.latency.map(|standing| f64::from(u8::from(standing.room == Room::GivenUp)))
         }),
     ];
@@ -299,7 +299,7 @@ fn of_operations(rows: &[TenantRow<'_>], out: &mut Lines) {
             out.whole(count);
         }
     }
-    let says = "Time of operations by what they waited for; all parts but the reply add up to the latency";
+    let says = "Time of operations by the cause of the wait; all parts but the reply add up to the latency";
     out.metric("fairlift_operation_part_seconds", "counter", Some("seconds"), says);
     for (stats, op, labels) in each() {
         let times = stats.times(op);

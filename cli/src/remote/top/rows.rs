@@ -8,7 +8,7 @@ use super::super::tables;
 /// What tenants are sorted by.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, ValueEnum)]
 pub(crate) enum Sort {
-    /// The part of the disk's time that it had, the largest first
+    /// The share of the disk's time that it had, the largest first
     #[default]
     #[value(alias = "use")]
     Had,
@@ -16,9 +16,9 @@ pub(crate) enum Sort {
     Rate,
     /// The latency that one in a hundred operations exceeds, the longest first
     P99,
-    /// What it had over what it was due, the least first
+    /// Had ÷ due, the least first
     Score,
-    /// What it waits for, and for how much of the time
+    /// The cause of its waits, then their part of its time
     Wait,
     /// Its name
     Name,
@@ -44,15 +44,15 @@ pub(super) struct TenantRow {
     pub(super) exports: Vec<String>,
     had: f64,
     due: Option<f64>,
-    /// What decides what is due.
+    /// The reason for its due: weight, demand, floor or ceiling.
     by: String,
     score: Option<f64>,
-    /// It had less than 80 % of what it was due.
+    /// It had less than 80 % of its due.
     pub(super) is_short: bool,
     iops: f64,
     bps: f64,
     p99: Option<f64>,
-    /// What most of its time goes into, and how much.
+    /// The largest part of its time, and how large it is.
     waits: Option<(String, f64)>,
     limits: String,
 }

@@ -8,11 +8,11 @@ settings! {
     /// What can be turned; names, units and defaults are the kernel's where it has them.
     #[derive(Clone, PartialEq, Eq, Debug)]
     pub struct Settings {
-        /// how long the device may be held idle for a stream that has run out of requests; auto: 8ms where idling
+        /// the time for which the device may be held idle for a stream that has run out of requests; auto: 8ms where idling
         /// raises throughput, else 0
         pub slice_idle: Option<Duration> = None, auto_duration(ms(0), secs(1)),
             also "slice_idle_us" auto_micros(0, 1_000_000) "slice_idle in microseconds";
-        /// how long other groups wait for a group that is expected to ask again soon, where many streams are served
+        /// the time that other groups wait for a group that is expected to ask again soon, where many streams are served
         /// at once; 0: not at all
         pub group_idle: Duration = ms(8), duration(ms(0), secs(1));
         /// the longest time for which one stream is served in a row

@@ -29,18 +29,18 @@ settings! {
         pub slice_async: Duration = ms(40), duration(ms(1), SLICE_MAX);
         /// limit on the requests in an asynchronous slice while other queues wait: this value times 2 * (8 - level)
         pub slice_async_rq: u32 = 2, count(1, INT_MAX);
-        /// how long the device may be held idle for a queue that is expected to ask again soon; auto: 8ms where
+        /// the time for which the device may be held idle for a queue that is expected to ask again soon; auto: 8ms where
         /// idling raises throughput, else 0
         pub slice_idle: Option<Duration> = None, auto_duration(ms(0), IDLE_MAX);
-        /// how long other groups wait for a group that is expected to ask again soon; 0: not at all
+        /// the time that other groups wait for a group that is expected to ask again soon; 0: not at all
         pub group_idle: Duration = ms(8), duration(ms(0), IDLE_MAX);
-        /// in IOPS mode: how many requests other groups may get ahead of a group that is expected to ask again soon
+        /// in IOPS mode: the number of requests by which other groups may get ahead of a group that is expected to ask again soon
         pub group_lead: u32 = 32, count(0, 1 << 20);
         /// whether queues that are not worth idling for are served in their own group; 0: in the root group
         pub group_isolation: bool = true, switch;
         /// whether slices shrink and asynchronous writes are held back, so that each queue is served soon
         pub low_latency: bool = true, switch;
-        /// how long a round over all queues may take, with low_latency
+        /// the length of a round over all queues, with low_latency
         pub target_latency: Duration = ms(300), duration(ms(1), SLICE_MAX);
     }
 }
