@@ -59,7 +59,7 @@ pub enum Error {
     )]
     Thread(io::Error),
     /// The last flush, before the end, failed, or one before it had: data that was not flushed by a client may be lost.
-    #[error("a flush of {path} failed, and what was written before it may be lost: {source}")]
+    #[error("a flush of {path} failed, and the writes before it may be lost: {source}")]
     LastFlush {
         /// The backing.
         path: PathBuf,

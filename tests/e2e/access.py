@@ -522,17 +522,17 @@ def strangers_are_told_of_once_a_minute_and_rules_that_cannot_act_at_once(t):
     equal(len(lines), 1, "lines of one user")
     contains(lines[0], f"pid {os.getpid()}, uid {os.geteuid()} asked at unix:{server.socket} for export \"alice\": no [client] allows it")
     vain = ['client.alice: there is no export "alcie"; did you mean "alice"?', 'no export is in group "/tenants/alcie" or below it; did you mean "/tenants/alice"?',
-            "it does not listen at unix:", "only at unix:", "export.alice: no [client.…] allows it, so no client may open it; for whoever comes by unix:"]
+            "it does not listen at unix:", "only at unix:", "export.alice: no [client.…] allows it, so no client may open it; to allow every client of unix:"]
     contains(server.log(), *vain, f"client alice, uid 4000000000 and listener unix:{t.path('elsewhere')}: exports alcie, group /tenants/alcie")
     contains(server.control("status", "--seconds", "0.1"), vain[0])
     check = lambda text, code=2: t.run(BINARY, "serve", "--check", "--listen", f"unix:{t.path('x')}", "--config", write(t, "c.toml", EXPORTS + text), code=code)
     contains(check("[client.a]\nuid = 7\ngroup = \"/tenants\"\n", 0), "ok: 4 exports", "client a, uid 7: group /tenants")
     contains(check("[client.a]\nuid = 7\nexports = \"bob\"\n", 0), "warning: export.alice: no [client.…] allows it", f'listener = "unix:{t.path("x")}" and exports = "alice"')
     contains(check("[client.a]\nexports = \"bob\"\n"), "client.a: says not how the client is known: say uid, gid, cgroup, certificate, address, listener or token")
-    contains(check("[client.a]\nuid = 7\n"), "client.a: allows nothing: say exports, the group whose exports the client may open, or control")
+    contains(check("[client.a]\nuid = 7\n"), "client.a: allows nothing: add exports, the group whose exports the client may open, or control")
     contains(check("[client.a]\nuid = 7\naddress = \"10.0.0.1/8\"\ncertificate = \"bob\"\ngroup = \"x\"\n"),
              'did you mean "10.0.0.0/8"?', "takes CN=NAME", 'a group\'s path starts at the root: "/x"')
-    contains(check("[client]\n"), "client: allows nobody, and where there is no [client.NAME] everybody may open everything")
+    contains(check("[client]\n"), "client: allows no client, and without any [client.NAME] every client may open every export")
     other = ["--listen", f"tcp:0.0.0.0:{free_port()}", "--insecure"]
     open_to_all = t.run(BINARY, "serve", "--check", "a=mem:1m", "b=mem:1m", *other)
     contains(open_to_all, "and each may open the exports of all 2 tenants; [client.NAME]", "1 warning")
@@ -710,7 +710,7 @@ def a_guest_that_may_only_read_is_told_so_and_held_to_it(t):
     config, alice, bob = guests(t)
     rule = lambda words: config + f'[client.vm]\nlistener = "unix:{alice}"\ngroup = "/tenants/alice"\n{words}\n'
     server = t.server(config=rule("read_only = true"))
-    contains(server.log(), f"export.bob: unix:{bob} is for no virtual machine: no [client] allows the export")
+    contains(server.log(), f"export.bob: no virtual machine can use unix:{bob}: no [client.NAME] allows its export")
     writes = lambda guest: (guest.write(0, b"x" * 512), guest.rings[0].status)[1]
     with FrontEnd(alice) as guest:
         equal(guest.offered & (RO | DISCARD | ZEROES), RO, "what it is offered")

@@ -137,7 +137,7 @@ def why_tells_which_tenant_pushes_out_of_the_page_cache_what_others_had(t):
         said = json.loads(control.cli("why", "alice", "--seconds=0.5", "--json"))["cache"] or ""
         contains(said, "the page cache answers ", "and answered ", "/bob reads ", "base_direct=on")
         said = control.cli("why", "bob", "--seconds=0.5")
-        contains(said, "its reads pass through the page cache", "push out what /alice had there", "base_direct=on")
+        contains(said, "its reads pass through the page cache", "evict the data of /alice", "base_direct=on")
 
     again(look)
     assert not alice.stopped

@@ -376,7 +376,7 @@ def a_reload_takes_a_new_certificate_and_those_who_are_connected_stay(t):
 
     first = shown()
     with server.connect("disk", tls=client_context(t)) as stays:
-        reload("what is in force already")
+        reload("the running configuration are the same")
         t.run("openssl", "x509", "-req", "-in", f"{place}/server.csr", "-days", "2", "-CA", f"{place}/ca-cert.pem", "-CAkey",
               f"{place}/ca-key.pem", "-CAcreateserial", "-extfile", f"{place}/server.ext", "-out", f"{place}/server-cert.pem")
         equal(shown(), first, "the certificate before a reload")
@@ -384,7 +384,7 @@ def a_reload_takes_a_new_certificate_and_those_who_are_connected_stay(t):
         second = shown()
         if second == first:
             raise AssertionError("a client that connects after the reload sees the old certificate")
-        reload("what is in force already")
+        reload("the running configuration are the same")
         # A key that does not belong to it is refused, and the one that there is stays.
         shutil.copy(f"{place}/client-key.pem", f"{place}/server-key.pem")
         reload("nothing has changed")

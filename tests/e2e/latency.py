@@ -67,7 +67,7 @@ def a_latency_that_the_own_queue_exceeds_is_given_up_with_that_reason(t):
     says = r"group /alice: a latency of 20ms cannot be kept: \d+ of its own are outstanding: at the \d+ a second that it has, that alone takes \d+"
     until(lambda: re.search(says, control.cli("status")), "status says so", 60)
     until(lambda: re.search(says, server.log()), "it is in the log")
-    until(lambda: re.search(r"what helps: at most \d+ outstanding, or more weight, or a longer latency \(fairlift set group /alice latency=", control.cli("why", "alice")), "why says so")
+    until(lambda: re.search(r"remedy: at most \d+ outstanding, or more weight, or a longer latency \(fairlift set group /alice latency=", control.cli("why", "alice")), "why says so")
 
 
 @test(fairlift_only=True)
@@ -93,7 +93,7 @@ def a_latency_is_checked_and_said_to_be_inert(t):
     contains(control.cli("why", "alice"), "scheduler bfq does nothing for it")
     for value, why in [("2", "a time needs a unit: 2s, 2ms, 2us"), ("0ms", "the time must be longer than 0"), ("soon", "a whole number with a unit")]:
         contains(control.cli("set", "group", "/alice", f"latency={value}", code=1), "latency: ", why)
-    contains(control.cli("set", "group", "/", "latency=2ms", code=1), "nobody is beside the root who could make room")
+    contains(control.cli("set", "group", "/", "latency=2ms", code=1), "the root has no siblings that could make room")
     control.cli("add", "group", "/carol", "latency=1ns")
     equal(control.ask("GET", "/v1/groups/carol")["latency"], "1ns", "of a new group")
 

@@ -14,7 +14,7 @@ max = {{ rbps = 1048576 }}
 {learned}
 """
 
-KEPT = "begins with what a server had learned"
+KEPT = "begins with the state that a server had learned"
 
 # Passes a file of another process on, as systemd does.
 PASS_ON = """
@@ -93,5 +93,5 @@ def a_file_that_is_something_else_is_left_alone(t):
     path = Path(t.path("fairlift.toml"))
     path.write_text(CONFIG.format(learned=f'learned = "{letter}"'))
     said = t.serve_fails("--config", path)
-    contains(said, "something else", str(letter))
+    contains(said, "not the learned state", str(letter))
     equal(letter.read_text(), "dear reader, " * 10, "the file")

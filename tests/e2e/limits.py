@@ -142,7 +142,7 @@ min = "riops=5"
     server = t.server(config=config)
     load = threading.Thread(target=lambda: reads(t, server, "a", 8))  # seconds one after the other have to be short
     load.start()
-    says = 'warning: disk "d": floors (min) add up to 900000 I/Os a second, and the disk was seen to do at most '
+    says = 'warning: disk "d": floors (min) add up to 900000 I/Os a second, and the disk has done at most '
     until(lambda: says in change(t, server, "status"), "status says so")
     until(lambda: "floors (min) add up to 900000" in server.log(), "it is in the log")
     change(t, server, "set", "group", "/a", "min=riops=10")
@@ -152,11 +152,11 @@ min = "riops=5"
 
 
 BAD = [
-    ("max = { iops = 5 }\nmin = { iops = 9 }", "6:7: error: group.\"/a\".min: min iops=9 is above max iops=5: nobody can have both"),
+    ("max = { iops = 5 }\nmin = { iops = 9 }", "6:7: error: group.\"/a\".min: min iops=9 is above max iops=5: both cannot hold"),
     ("max = { iops = -1 }", "5:16: error: group.\"/a\".max.iops: takes 1 to 1000000000, not -1"),
     ("max = { iops = 0 }", "5:16: error: group.\"/a\".max.iops: takes 1 to 1000000000, not 0"),
     ("max = { iops = 1000000001 }", "5:16: error: group.\"/a\".max.iops: takes 1 to 1000000000, not 1000000001"),
-    ("burst = { iops = 9 }", "5:9: error: group.\"/a\".burst: a burst of iops needs a max of iops: what has no limit has no bursts"),
+    ("burst = { iops = 9 }", "5:9: error: group.\"/a\".burst: a burst of iops needs a max of iops: a rate without a limit has no bursts"),
     ("[group.\"/\"]\nmin = { iops = 9 }", "6:7: error: group.\"/\".min: the root has all of the disk"),
     ("max = { iops = 1 }", None),
     ("max = { iops = 1000000000 }", None),

@@ -30,7 +30,7 @@ def a_unix_socket_has_the_mode_that_was_said_until_it_is_taken_away(t):
     first = serve(text)
     stands(0o660)
     Path(t.path("server0.toml")).write_text(text.replace("0660", "0666"))
-    contains(first.control("reload", code=1), "cannot change its mode, owner or group while it is listened at")
+    contains(first.control("reload", code=1), "cannot change its mode, owner or group while the server listens there")
     stands(0o660)
     Path(t.path("server0.toml")).write_text(text.replace("1m", "2m\"\ndescription = \"another").replace("disk]", "more]"))
     contains(first.control("reload"), 'export "more": added')

@@ -214,7 +214,7 @@ def a_base_that_was_changed_or_is_another_is_refused_with_what_to_do(t):
         file.write(b"x")
     contains(t.serve_fails(f"a={overlay(t)}", *listen), "was changed since: its time of change is another", "begin with a new top")
     contains(t.run(BINARY, "overlay", "check", t.path("a.top"), code=1), "was changed since")
-    contains(t.serve_fails(f"a=overlay:top={t.path('none.top')}", *listen), "is not there; base=PATH")
+    contains(t.serve_fails(f"a=overlay:top={t.path('none.top')}", *listen), "does not exist; to make it, give its base")
     contains(t.serve_fails(f"a={overlay(t, below='none.img', top='b.top')}", *listen), "none.img: No such file")
     contains(t.serve_fails(f"a=overlay:base={image},top={other}", *listen), "no overlay's top")
 
@@ -308,7 +308,7 @@ def a_chain_of_overlays_is_read_through_and_what_is_in_it_is_not_written(t):
     server.stop()
     contains(t.run(BINARY, "overlay", "info", t.path("x")), "t2", "t0", "base.img")
     t.server(f"a=overlay:top={t.path('t2')}").stop()
-    contains(t.serve_fails(f"x=overlay:top={t.path('x')}", "--listen", f"unix:{t.path('s')}"), "was opened to be written since")
+    contains(t.serve_fails(f"x=overlay:top={t.path('x')}", "--listen", f"unix:{t.path('s')}"), "was opened for writing since")
 
 
 @test(fairlift_only=True)

@@ -53,7 +53,7 @@ def sighup_makes_the_difference_and_says_it_and_clients_stay(t):
                'reloaded: group "/b": added, weight 100', 'reloaded: export "a": description "new"', 'export "b": added, RAM, 2 MiB, group "/b"')
         equal(exports(t, server), {"a": MIB, "b": 2 * MIB}, "the exports")
         server.serves("b")
-        reload(server, config(weight=200, more=BOB, a='description = "new"'), "reloaded: the config file says what is in force already")
+        reload(server, config(weight=200, more=BOB, a='description = "new"'), "reloaded: the config file and the running configuration are the same")
         reload(server, config(disk='depth = 16\nset = { isolation_cost = 5 }', a="read_only = true"), 'disk "d": depth 16 (was default)',
                'disk "d": isolation_cost = 5 (was default)', 'export "b": removed', 'export "a": read-only now', 'group "/b": removed')
         equal(exports(t, server), {"a": MIB}, "the exports when b is gone")

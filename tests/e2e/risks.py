@@ -88,7 +88,7 @@ def one_image_is_written_by_one_export_unless_it_is_said_to_be_shared(t):
 def a_config_file_is_no_disk_and_an_image_is_no_config_file(t):
     path, image = t.path("disks.toml"), t.image("alice.img", 64 * KIB)
     Path(path).write_text('[export.a]\nbacking = "mem:1m"\n')
-    contains(t.serve_fails(f"a={path}", "--listen", f"unix:{t.path('s')}"), f"--config {path} serves what it says", f"file:{path},format=raw")
+    contains(t.serve_fails(f"a={path}", "--listen", f"unix:{t.path('s')}"), f"use --config {path}", f"file:{path},format=raw")
     raw = t.server(f"a=file:{path},format=raw")
     with raw.connect("a") as client:
         equal(client.read(0, 8), b"[export.", "the bytes of the file")

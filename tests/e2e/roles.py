@@ -253,9 +253,9 @@ def a_tenant_changes_what_is_delegated_and_no_more(t):
     refusals = {(status, re.sub(rb"date: .*", b"", rest)) for status, rest in refusals}
     equal(len(refusals), 1, f"refusals {refusals}")
     equal(next(iter(refusals))[0], 403, "the status")
-    contains(next(iter(refusals))[1].decode(), "this client sees what is of /tenants/alice and changes there what is delegated to it")
+    contains(next(iter(refusals))[1].decode(), "this client sees only /tenants/alice and changes only the keys delegated to it there")
     contains(t.run(*as_user(2001, 2001), BINARY, "set", "group", "/tenants/alice", "weight=5", code=1, env={**os.environ, "FAIRLIFT_CONTROL": f"unix:{s.socket}.control.sock"}),
-             "this client sees what is of /tenants/alice")
+             "this client sees only /tenants/alice")
     # Several at once, and all else, are for who may change all.
     for method, route, body in ("POST", "/v1/changes", {"changes": [{"set": "group", "name": "/tenants/alice/logs", "weight": 9}]}), ("POST", "/v1/reload", None):
         equal(ask(s, 2001, route, method, body)[0], 403, route)
@@ -302,7 +302,7 @@ def a_reload_gives_and_takes_roles_and_ends_streams(t):
     reload(s, EXPORTS + "[client.nobody]\nuid = 2008\ncontrol = \"see\"\n")
     equal(slow.stdout.readline(), b"403\n", "the answer")
     # Root mends what nobody else could; without the key all is as it was without.
-    reload(s, EXPORTS, "none says control")
+    reload(s, EXPORTS, "no table has control")
     equal(ask(s, 2009, "/v1/groups/tenants/alice", "PATCH", {"weight": 9})[0], 200, "a change by whoever the place lets in")
 
 
@@ -316,7 +316,7 @@ def tables_that_cannot_be_meant_are_told(t):
     contains(says('[client.a]\nuid = 1\ncontrol = "tenant"\n'), '"tenant" needs the group that is the client\'s')
     contains(says('[client.a]\nuid = 1\ncontrol = "all"\n'), "none, tenant, see, change")
     contains(says('[client.a]\ntoken = "secret"\ncontrol = "see"\n'), "takes sha256: and the 64 hexadecimal digits")
-    contains(says(f'[client.a]\ntoken = "sha256:{"0" * 64}"\ngroup = "/tenants"\n'), "say by control what the client may there")
+    contains(says(f'[client.a]\ntoken = "sha256:{"0" * 64}"\ngroup = "/tenants"\n'), "add control, with the client's rights there")
     contains(says('[client.a]\ncontrol = "see"\n'), "says not how the client is known")
     contains(says('[client.a]\nuid = 1\nlistener = "unix:a"\ncontrol = "see"\n'), "say control in a table of its own")
     contains(says('[group."/tenants/alice"]\ndelegate = ["weigth"]\n'), 'not "weigth"; did you mean')

@@ -724,7 +724,7 @@ def a_second_front_end_is_refused_and_a_thousand_connects_leave_nothing(t):
 def where_a_socket_cannot_be_the_server_says_why(t):
     server, sockets = serve(t, "disk=mem:1M")
     other = lambda *args: t.serve_fails(*args, "--listen", f"unix:{t.path('other')}")
-    contains(other("disk=mem:1M", "--vhost-user", sockets), "error: --vhost-user", f"{sockets}/disk", "another server is listening there; give this one a place of its own (--vhost-user)")
+    contains(other("disk=mem:1M", "--vhost-user", sockets), "error: --vhost-user", f"{sockets}/disk", "another server is listening there; give this server an address of its own (--vhost-user)")
     contains(other("disk=mem:1M", "--vhost-user", t.path("nowhere")), "its directory does not exist")
     Path(t.path("c.toml")).write_text(f'[export.x]\nbacking = "mem:1m"\nvhost_user = "{t.path("nowhere")}/x"\n')
     said = t.serve_fails("--config", t.path("c.toml"), "--listen", "tcp:127.0.0.1:0")

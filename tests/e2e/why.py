@@ -78,10 +78,10 @@ def why(t, server, cause, *words, export="alice", seconds=1.0, times=4, so=lambd
 @test(fairlift_only=True)
 def nobody_is_connected(t):
     server = t.server(config=tenants('scheduler = "fair"'))
-    why(t, server, "nobody", "nobody is connected to an export of /alice")
+    why(t, server, "nobody", "no client is connected to an export of /alice")
     control = Control(t, server)
     contains(control.cli("why", "alise", code=1), 'there is no export "alise"', 'did you mean "alice"?')
-    contains(control.cli("why", "alice"), "alice: nobody is connected")
+    contains(control.cli("why", "alice"), "alice: no client is connected")
 
 
 @test(fairlift_only=True)
@@ -92,13 +92,13 @@ def all_tenants_and_one_by_its_path(t):
     time.sleep(0.3)
     spare = next(disk["name"] for disk in control.ask("GET", "/v1/disks") if disk["name"] != "d")
     said = control.cli("why").splitlines()
-    equal(re.sub(r"[\d.]+", "N", said.pop(0)), "nobody is short of its due, over N s", "the first line")
+    equal(re.sub(r"[\d.]+", "N", said.pop(0)), "no tenant is short of its due, over N s", "the first line")
     equal(sorted(line.split(":")[0] for line in said), sorted(["/alice on d", f"/alice on {spare}", "/bob on d"]), "the tenants")
     contains(next(line for line in said if line.startswith("/bob")), "the device: ")
     one = control.cli("why", "/bob")
     contains(one, "/bob: the device: ", "(/bob on d: ")
     assert "/alice" not in one, one
-    equal(control.cli("why", "/alice").count("nobody is connected"), 2, "the disks of alice")
+    equal(control.cli("why", "/alice").count("no client is connected"), 2, "the disks of alice")
     equal(sorted(all["tenant"] for all in control.ask("GET", "/v1/why?seconds=0.1&tenant=/")), ["/alice", "/alice", "/bob"])
     contains(control.cli("why", "/bobby", code=1), 'there is no group "/bobby"', 'did you mean "/bob"?')
 
@@ -163,7 +163,7 @@ def a_neighbour_who_keeps_much_outstanding(t):
     Load(t, server, "bob", 16)
     Load(t, server, "alice")
     why(t, server, "others", "of its latency is waiting behind /bob", "requests outstanding", seconds=2,
-        so=lambda said: said["helps"] == "what helps: scheduler=fair, which serves by weight")
+        so=lambda said: said["helps"] == "remedy: scheduler=fair, which serves by weight")
 
 
 @test(fairlift_only=True)
@@ -172,8 +172,8 @@ def a_neighbour_of_more_weight(t):
     Load(t, server, "bob", 16)
     Load(t, server, "alice", 4)
     why(t, server, "others", "behind /bob, which had", "was due 10 % (weight)", seconds=2,
-        so=lambda said: said["helps"] == "it had its due; what gives it more: more weight, or a ceiling for the other")
-    contains(Control(t, server).cli("why", "alice"), "\n  it had its due; what gives it more: more weight")
+        so=lambda said: said["helps"] == "it had its due; for more than that: more weight, or a ceiling for the other")
+    contains(Control(t, server).cli("why", "alice"), "\n  it had its due; for more than that: more weight")
 
 
 SERIAL = "sim:ssd-2010,link=10,size=64m"  # 610 reads of 16 KiB a second, as many of them as may be in it
@@ -203,12 +203,12 @@ def a_neighbour_whose_requests_are_in_the_device(t):
 
 @test(fairlift_only=True)
 def a_neighbour_whose_requests_are_in_the_device_under_no_scheduler(t):
-    behind_bob(t, 8, 64, helps="what helps: scheduler=fair", scheduler="none")
+    behind_bob(t, 8, 64, helps="remedy: scheduler=fair", scheduler="none")
 
 
 @test(fairlift_only=True)
 def a_neighbour_whose_requests_are_in_the_device_before_a_lone_reader(t):
-    behind_bob(t, 1, 64, "(weight)", helps=r"what helps: a latency \(fairlift set group /alice latency=[125]0*ms\)", without="more weight")
+    behind_bob(t, 1, 64, "(weight)", helps=r"remedy: a latency \(fairlift set group /alice latency=[125]0*ms\)", without="more weight")
 
 
 @test(fairlift_only=True)

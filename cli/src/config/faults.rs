@@ -174,7 +174,7 @@ fn rule_of(section: &Section<'_>, mistakes: &mut Vec<Mistake>) -> Option<Rule> {
     let mut said = ["error", "short", "hang"].map(|key| section.raw(key)).into_iter().flatten().map(Spanned::span);
     match (&thens[..], delay, said.clone().count()) {
         ([], None, 0) => {
-            let says = "says which requests, and not what happens to them: add delay, error, short or hang";
+            let says = "names requests and no fault for them: add delay, error, short or hang";
             mistakes.push(Mistake { at: Some(section.at.clone()), key: section.path.clone(), says: says.into() });
         }
         ([_, _, ..], ..) => {
@@ -184,7 +184,7 @@ fn rule_of(section: &Section<'_>, mistakes: &mut Vec<Mistake>) -> Option<Rule> {
         }
         ([Then::Hang], Some(_), _) => {
             let at = section.raw("delay").map_or(section.at.clone(), Spanned::span);
-            mistakes.push(section.mistake("delay", at, "what hangs has no end: leave delay out, or hang"));
+            mistakes.push(section.mistake("delay", at, "a request that hangs never ends: leave out delay or hang"));
         }
         _ => {}
     }
@@ -311,7 +311,7 @@ mod tests {
             ),
             (
                 "[[fault]]\nop = \"read\"",
-                "fault 1: says which requests, and not what happens to them: add delay, error, short or hang",
+                "fault 1: names requests and no fault for them: add delay, error, short or hang",
                 "[[fault]]",
             ),
             (
@@ -321,7 +321,7 @@ mod tests {
             ),
             (
                 "[[fault]]\ndelay = \"1s\"\nhang = true",
-                "fault 1.delay: what hangs has no end: leave delay out, or hang",
+                "fault 1.delay: a request that hangs never ends: leave out delay or hang",
                 "\"1s\"",
             ),
             (

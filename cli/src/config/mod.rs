@@ -228,7 +228,7 @@ impl Reading<'_> {
         let clients: Vec<_> = self.sections(document, CLIENT).iter().map(|section| self.client(section)).collect();
         let empty = |value: &Spanned<DeValue<'_>>| value.get_ref().as_table().is_some_and(|all| all.is_empty());
         if let Some((key, _)) = document.get_key_value(CLIENT.name).filter(|(_, value)| empty(value)) {
-            let says = "allows nobody, and where there is no [client.NAME] everybody may open everything: name one, or take this line out";
+            let says = "allows no client, and without any [client.NAME] every client may open every export: add one, or remove this line";
             self.note(key.span(), CLIENT.name, says.into());
         }
         let (mut disks, server) = (disks, self.server(document));

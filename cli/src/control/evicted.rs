@@ -1,4 +1,4 @@
-//! Evicted: which tenant's reads push out of the page cache what others had there.
+//! Evicted: which tenant's reads push out of the page cache the data of others.
 //!
 //! Sandboxes over one base read it from memory. A tenant that reads a large base, or a large disk of its own, through the same memory pushes the
 //! others' blocks out of it: their reads go to the disk from then on, and each of them seems slow by itself. Example: memory answered
@@ -50,7 +50,7 @@ pub(super) fn says(mine: Reads<'_>, others: &[Reads<'_>], seconds: f64, sees: im
     {
         let of = match sees(most.path) {
             true => format!(
-                "{} reads {} through it that are not there (what helps: base_direct=on, or direct=on, there)",
+                "{} reads {} through it from the disk (remedy: base_direct=on, or direct=on, there)",
                 most.path,
                 rate(most)
             ),
@@ -67,11 +67,10 @@ pub(super) fn says(mine: Reads<'_>, others: &[Reads<'_>], seconds: f64, sees: im
     if mine.now.miss_bytes < most.now.miss_bytes {
         return None;
     }
-    let of =
-        if sees(evicted.path) { format!("what {} had there", evicted.path) } else { "what others had there".into() };
+    let of = if sees(evicted.path) { format!("the data of {}", evicted.path) } else { "the data of others".into() };
     let mut says =
-        format!("its reads pass through the page cache, {} of them not there, and push out {of}", rate(&mine));
-    says += "; what helps: base_direct=on for an overlay, direct=on for a file";
+        format!("its reads pass through the page cache, {} of them from the disk, and evict {of}", rate(&mine));
+    says += "; remedy: base_direct=on for an overlay, direct=on for a file";
     Some(says)
 }
 
@@ -99,8 +98,7 @@ mod tests {
         let said = says(ALICE, &[bob()], 1.0, |_| true).unwrap();
         assert_eq!(
             said,
-            "the page cache answers 12 % of its reads, and answered 98 % before: /bob reads 918 MB/s through it that are not there \
-             (what helps: base_direct=on, or direct=on, there)"
+            "the page cache answers 12 % of its reads, and answered 98 % before: /bob reads 918 MB/s through it from the disk (remedy: base_direct=on, or direct=on, there)"
         );
         let hidden = says(ALICE, &[bob()], 1.0, |path| path == "/alice").unwrap();
         assert!(hidden.ends_with("another tenant reads more through it") && !hidden.contains("bob"), "{hidden}");
@@ -112,8 +110,7 @@ mod tests {
         let said = says(bob(), &[ALICE], 1.0, |_| true).unwrap();
         assert_eq!(
             said,
-            "its reads pass through the page cache, 918 MB/s of them not there, and push out what /alice had there; what helps: \
-             base_direct=on for an overlay, direct=on for a file"
+            "its reads pass through the page cache, 918 MB/s of them from the disk, and evict the data of /alice; remedy: base_direct=on for an overlay, direct=on for a file"
         );
     }
 

@@ -105,7 +105,7 @@ impl ControlAt {
                 Err("mode, owner and group are of unix sockets; a TCP address has a token or certificates".into())
             }
             Address::Unix(_) if self.certificates.is_some() => {
-                Err("certificates are of TCP addresses; of a unix socket the mode, owner and group say who may".into())
+                Err("certificates are for TCP addresses; mode, owner and group protect a unix socket".into())
             }
             _ => Ok(self),
         }
@@ -120,7 +120,7 @@ impl ControlAt {
         }
         if self.token.is_none() {
             return Err(format!(
-                "whoever reaches {at} could change the server: give the file of a token that clients must send, as in \
+                "any client that reaches {at} could change the server: give the file of a token that clients must send, as in \
                  {at},token=/etc/fairlift/token ((umask 077; openssl rand -hex 32 > /etc/fairlift/token)), or a directory of certificates, \
                  {at},certificates=/etc/fairlift/pki, or use a unix socket"
             ));
@@ -256,7 +256,7 @@ mod tests {
             ("unix:/a,mod=0660", "unknown option \"mod=0660\"; did you mean \"mode\"?"),
             ("unix:/a,readonly", "did you mean \"read_only\"?"),
             ("unix:/a,group=", "group takes a name or a number"),
-            ("unix:/a,certificates=/pki", "are of TCP addresses"),
+            ("unix:/a,certificates=/pki", "are for TCP addresses"),
             ("tcp:127.0.0.1:1,token=/t,mode=0660", "are of unix sockets"),
             ("tcp:127.0.0.1:1,token=", "token takes a file"),
             ("/a", "did you mean \"unix:/a\"?"),

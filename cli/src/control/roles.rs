@@ -58,7 +58,7 @@ fn refuse<T>(role: &Grant) -> Result<T, Failure> {
     let says = match role {
         Grant::None => "no [client] of the config file says by control that this client may look at the server".into(),
         Grant::Tenant(own) => format!(
-            "this client sees what is of {} and changes there what is delegated to it; the rest is for clients with control = \"see\" or \"change\"",
+            "this client sees only {} and changes only the keys delegated to it there; all else is for clients with control = \"see\" or \"change\"",
             own.join(", ")
         ),
         Grant::See | Grant::Change => {

@@ -102,14 +102,14 @@ pub(super) const ROUTES: &[Route] = &[
         Method::GET,
         "/v1/status",
         Does::Status,
-        "What each tenant had of each disk, and was due, over ?seconds=1",
+        "The share of each disk that each tenant had and was due, over ?seconds=1",
     ),
     row(
         Right::See,
         Method::GET,
         "/v1/gateways",
         Does::Gateways,
-        "The pools that this server shares with other gateways, and what gateways and groups had and were due of them",
+        "The pools that this server shares with other gateways, with the share and due of each gateway and group",
     ),
     row(
         Right::Own,
@@ -123,14 +123,14 @@ pub(super) const ROUTES: &[Route] = &[
         Method::GET,
         "/v1/why",
         Does::WhyAll,
-        "What the requests of each tenant, or of ?tenant=PATH and those below it, wait for, over ?seconds=1",
+        "The causes of waits of each tenant, or of ?tenant=PATH and those below it, over ?seconds=1",
     ),
     row(
         Right::Own,
         Method::GET,
         "/v1/why/{name}",
         Does::Why,
-        "What the requests of an export's tenant wait for, over ?seconds=1",
+        "The causes of waits of an export's tenant, over ?seconds=1",
     ),
     row(
         Right::See,
@@ -155,14 +155,14 @@ pub(super) const ROUTES: &[Route] = &[
         Method::POST,
         "/v1/exports/{name}/fork",
         Does::Fork,
-        "Adds an export, {\"name\": …}, that is what this overlay is at one instant; both go on, each in a top of its own",
+        "Adds an export, {\"name\": …}, with the content of this overlay at one instant; each then writes to a top of its own",
     ),
     row(
         Right::See,
         Method::GET,
         "/v1/disks",
         Does::List(Kind::Disk),
-        "All disks, with their tunables and what `auto` found",
+        "All disks, with their tunables and the findings of `auto`",
     ),
     row(Right::Change, Method::POST, "/v1/disks", Does::Change(Act::Add, Kind::Disk), "Adds a disk"),
     row(Right::See, Method::GET, "/v1/disks/{name}", Does::Look(Kind::Disk), "A disk"),
@@ -206,15 +206,15 @@ pub(super) const ROUTES: &[Route] = &[
         Does::Change(Act::Remove, Kind::Listener),
         "Closes a listener; connections made through it stay open",
     ),
-    row(Right::See, Method::GET, "/v1/clients", Does::List(Kind::Client), "Who may open and change what"),
+    row(Right::See, Method::GET, "/v1/clients", Does::List(Kind::Client), "The rights of clients"),
     row(Right::Change, Method::POST, "/v1/clients", Does::Change(Act::Add, Kind::Client), "Adds a client"),
-    row(Right::See, Method::GET, "/v1/clients/{name}", Does::Look(Kind::Client), "A client, and what it may"),
+    row(Right::See, Method::GET, "/v1/clients/{name}", Does::Look(Kind::Client), "A client, and its rights"),
     row(
         Right::Change,
         Method::PATCH,
         "/v1/clients/{name}",
         Does::Change(Act::Set, Kind::Client),
-        "Changes how a client is known, and what it may",
+        "Changes the identity or the rights of a client",
     ),
     row(
         Right::Change,
@@ -250,7 +250,7 @@ pub(super) const ROUTES: &[Route] = &[
         Method::POST,
         "/v1/upgrade",
         Does::Upgrade,
-        "How the server was started, and what another one would take over from it, or what is in the way",
+        "The command line of the server, and the state that another server would take over, or the obstacles",
     ),
     row(
         Right::Change,
@@ -271,7 +271,7 @@ pub(super) const ROUTES: &[Route] = &[
         Method::POST,
         "/v1/drain",
         Does::Drain,
-        "Finishes what is in flight, flushes, and ends the server",
+        "Finishes the requests in flight, flushes, and ends the server",
     ),
     row(
         Right::Change,
@@ -453,7 +453,7 @@ impl App {
         };
         for key in ["backing", "offset", "size", "read_only"] {
             if asked.keys.contains_key(key) {
-                return Err(bad(format!("{key}: a fork is what it is forked from, in all of it")));
+                return Err(bad(format!("{key}: a fork has the whole content of its origin")));
             }
         }
         let (file, keys, of) = (Arc::clone(&self.file), asked.keys, asked.name);

@@ -231,7 +231,7 @@ impl Look<'_> {
     /// All that took a part of the tenant's time (why.1).
     fn causes(&self, did: &Did) -> Vec<Cause> {
         if self.connections == 0 {
-            let says = format!("nobody is connected to an export of {}", self.tenant);
+            let says = format!("no client is connected to an export of {}", self.tenant);
             return vec![Cause { name: "nobody", part: 1.0, says }];
         }
         let active = did.active_part(self.seconds);
@@ -424,9 +424,7 @@ impl Look<'_> {
             && let Some(OwnQueue { takes, most, .. }) = self.disk.own_queue(path)
         {
             let longer = self.latency_of(path, 1.5 * seconds(takes));
-            return Some(format!(
-                "what helps: at most {most} outstanding, or more weight, or a longer latency ({longer})"
-            ));
+            return Some(format!("remedy: at most {most} outstanding, or more weight, or a longer latency ({longer})"));
         }
         let Share { had, due, by, .. } = self.share().filter(|_| is_behind || self.is_short())?;
         let (is_short, is_inside) = (self.is_short(), self.is_inside(did));
@@ -446,9 +444,9 @@ impl Look<'_> {
         }
         match () {
             () if ways.is_empty() => None,
-            () if is_short => Some(format!("what helps: {}", ways.join(", or "))),
+            () if is_short => Some(format!("remedy: {}", ways.join(", or "))),
             () if by == By::Weight && had <= 1.1 * due => {
-                Some(format!("it had its due; what gives it more: {}", ways.join(", or ")))
+                Some(format!("it had its due; for more than that: {}", ways.join(", or ")))
             }
             () => None,
         }

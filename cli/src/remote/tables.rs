@@ -206,8 +206,8 @@ pub(super) fn why_each(value: &Value) -> String {
     let short = all.iter().filter(|one| one["short"] == true);
     let short: Vec<_> = short.map(|one| format!("{} {}", text(&one["tenant"]), had_of(one))).collect();
     let mut out = match &*short {
-        [] => format!("nobody is short of its due, over {}\n", seconds(first)),
-        all => format!("short of what it was due, over {}: {}\n", seconds(first), all.join("; ")),
+        [] => format!("no tenant is short of its due, over {}\n", seconds(first)),
+        all => format!("short of its due, over {}: {}\n", seconds(first), all.join("; ")),
     };
     for one in all {
         let _ = writeln!(out, "{} on {}: {}", text(&one["tenant"]), text(&one["disk"]), text(&one["says"]));
@@ -469,12 +469,12 @@ mod tests {
         };
         let all = json!([one("/a", "d"), one("/b", "d"), one("/b", "e")]);
         let lines = "/a on d: it waits\n/b on d: it waits\n/b on e: it waits\n";
-        assert_eq!(why_each(&all), format!("nobody is short of its due, over 1.0 s\n{lines}"));
+        assert_eq!(why_each(&all), format!("no tenant is short of its due, over 1.0 s\n{lines}"));
         let mut wronged = all.clone();
         [("short", json!(true)), ("had", json!(0.123)), ("due", json!(0.5)), ("due_by", json!("weight"))]
             .into_iter()
             .for_each(|(key, value)| wronged[1][key] = value);
-        let head = "short of what it was due, over 1.0 s: /b had 12.3% of d and was due 50.0% by weight\n";
+        let head = "short of its due, over 1.0 s: /b had 12.3% of d and was due 50.0% by weight\n";
         assert_eq!(why_each(&wronged), format!("{head}{lines}"));
         let head = "/b is short: it had 12.3% of d and was due 50.0% by weight, over 1.0 s\n/b: it waits\n";
         assert!(why_tenant(&wronged).contains(head), "{}", why_tenant(&wronged));

@@ -287,7 +287,7 @@ fn why_for_nobody(config: &Config, export: &Export) -> Option<String> {
     }
     let listener = config.listeners.first().map(|one| one.address.to_string()).unwrap_or_default();
     Some(format!(
-        "no [client.…] allows it, so no client may open it; for whoever comes by {listener}: [client.others] with \
+        "no [client.…] allows it, so no client may open it; to allow every client of {listener}: [client.others] with \
          listener = {listener:?} and exports = {:?}",
         export.name
     ))
@@ -307,8 +307,7 @@ fn why_closed(config: &Config, export: &Export) -> Option<String> {
     let at = door.address();
     (is_bounded && !is_open).then(|| {
         format!(
-            "{at} is for no virtual machine: no [client] allows the export to who can connect there; one with \
-             listener = \"{at}\" would"
+            "no virtual machine can use {at}: no [client.NAME] allows its export to a process that can connect there; one with listener = \"{at}\" would"
         )
     })
 }
@@ -666,7 +665,7 @@ f.toml:10:8: warning: group.\"/tenants/alcie\": no export is in this group; did 
         let server = "[server]\nlisten = \"unix:d.sock\"\n[disk.d]\n";
         let text = |rules: &str| server.to_owned() + &exports(&[("d", "/t/a"), ("d", "/b")]) + rules;
         let bob = "[client.bob]\nlistener = \"unix:d.sock\"\nexports = \"b\"\n";
-        let why = "no [client.…] allows it, so no client may open it; for whoever comes by unix:/base/d.sock: [client.others] with \
+        let why = "no [client.…] allows it, so no client may open it; to allow every client of unix:/base/d.sock: [client.others] with \
                    listener = \"unix:/base/d.sock\" and exports = \"a\"";
         assert_eq!(first(&text(bob)), format!("export.a: {why}"));
         let token = format!("[client.m]\ntoken = \"sha256:{}\"\ncontrol = \"see\"\n", "0".repeat(64));
@@ -727,7 +726,7 @@ f.toml:10:8: warning: group.\"/tenants/alcie\": no export is in this group; did 
             let vain = config.clients.iter().flat_map(|rule| why_vain(&config, rule));
             vain.chain(why_closed(&config, &config.exports[0])).collect::<Vec<_>>()
         };
-        let closed = "unix:/base/a.vm is for no virtual machine: no [client] allows the export to who can connect there; one with \
+        let closed = "no virtual machine can use unix:/base/a.vm: no [client.NAME] allows its export to a process that can connect there; one with \
                       listener = \"unix:/base/a.vm\" would";
         let of_guest = format!("uid = {guest}\n");
         let shut =

@@ -71,13 +71,15 @@ impl Kept {
         let record = match Record::parse(&text) {
             Ok(record) => record,
             Err(why) => {
-                return tracing::warn!(%why, "what the server before had learned cannot be read: this one begins anew");
+                return tracing::warn!(%why, "the state that the server before had learned cannot be read: this server begins without it");
             }
         };
         let nanos = u64::try_from(age.as_nanos()).unwrap_or(u64::MAX);
         let left_out = server.take_on(record, fairlift_core::Duration::from_nanos(nanos));
-        left_out.iter().for_each(|why| tracing::info!(%why, "of what the server before had learned this is left out"));
-        tracing::info!("begins with what a server had learned {:.1} s ago", age.as_secs_f64());
+        left_out
+            .iter()
+            .for_each(|why| tracing::info!(%why, "a part of the state that the server before had learned is left out"));
+        tracing::info!("begins with the state that a server had learned {:.1} s ago", age.as_secs_f64());
     }
 
     /// The latest text, and how old it is.
@@ -150,7 +152,7 @@ impl Kept {
             while let Some(record) = handle.hand_on(false) {
                 if let Err(error) = self.write(record.to_string()) {
                     if !std::mem::replace(&mut has_failed, true) {
-                        tracing::warn!(%error, "what is learned is not kept for the next server");
+                        tracing::warn!(%error, "the learned state is not kept for the next server");
                     }
                 } else {
                     has_failed = false;
@@ -171,13 +173,11 @@ fn at_path(path: &Path) -> Result<Kept, String> {
     let file = file.map_err(|why| why.to_string())?;
     let metadata = file.metadata().map_err(|why| why.to_string())?;
     if !metadata.is_file() {
-        return Err("it is no file; learned takes one that the server makes".into());
+        return Err("it is not a file; learned takes a file that the server makes".into());
     }
     let kept = Kept { file, is_in_memory: false, next: 1, last: String::new() };
     if metadata.len() > 0 && !kept.is_a_servers() {
-        return Err(
-            "it is something else than what a server has learned; learned takes a file that the server makes".into()
-        );
+        return Err("it is not the learned state of a server; learned takes a file that the server makes".into());
     }
     Ok(kept)
 }
@@ -224,7 +224,7 @@ mod tests {
         let path = directory.path().join("letter");
         std::fs::write(&path, "dear reader, this is no file of a server, and longer than a head of one").unwrap();
         let why = Kept::open(Some(&path), None, true).err().unwrap();
-        assert!(why.contains("something else"), "{why}");
+        assert!(why.contains("not the learned state"), "{why}");
         assert!(Kept::open(Some(directory.path()), None, true).is_err());
         assert!(std::fs::read_to_string(&path).unwrap().starts_with("dear reader"));
     }

@@ -86,7 +86,8 @@ fn beside(in_use: &[Mistake]) -> String {
 }
 
 /// What is said to a check or a start of a file beside the server that may have it.
-const BESIDE: &str = "\nif that server has this file: `fairlift reload --dry-run` checks it there, and says what a reload would change\n";
+const BESIDE: &str =
+    "\nif that server has this file: `fairlift reload --dry-run` checks it there, and lists the changes of a reload\n";
 
 fn attempt(flags: &ServeArgs) -> Result<(), Complaint> {
     let is_beside = |mistake: &&Mistake| flags.config.is_some() && mistake.says.contains("another server");
@@ -444,7 +445,7 @@ fn open_to_all(config: &Config) -> Option<String> {
     let listener = config.listeners.iter().find(|listener| place::is_remote(&listener.address))?;
     (tenants > 1 && !config.clients.iter().any(Rule::is_of_exports)).then(|| {
         let at = place::show(&listener.address);
-        format!("other machines can reach {at}, and each may open the exports of all {tenants} tenants; [client.NAME] in the config file says who may open which")
+        format!("other machines can reach {at}, and each may open the exports of all {tenants} tenants; [client.NAME] in the config file restricts that")
     })
 }
 

@@ -203,7 +203,7 @@ impl Places {
                 let said = said.unwrap_or_else(|| Said::in_flag("--listen".into()));
                 let cure = match why.ends_with("server is listening there") {
                     true => format!(
-                        "; give this one a place of its own ({}), or see what that one serves (fairlift status)",
+                        "; give this server an address of its own ({}), or look at the other server (fairlift status)",
                         said.key
                     ),
                     false => String::new(),

@@ -258,8 +258,7 @@ fn exports(
         }
         if let Some(path) = config_file(&named.backing) {
             refuse(format!(
-                "{path} is a config file, which clients could write: --config {path} serves what it says; or if these are the bytes \
-                 that clients shall see: file:{path},format=raw"
+                "{path} is a config file, and clients could overwrite it: use --config {path}; or to serve its bytes: file:{path},format=raw"
             ));
         }
         let backing = faults::settle(&named.backing).unwrap_or_else(|says| {

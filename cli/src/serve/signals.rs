@@ -74,7 +74,7 @@ fn read_again(handle: &Handle, reload: &Reload) {
     super::systemd::reloading();
     match reload.read_again(handle, None, false) {
         Ok(ReadAgain { changes, .. }) if changes.is_empty() => {
-            tracing::info!("reloaded: the config file says what is in force already");
+            tracing::info!("reloaded: the config file and the running configuration are the same");
         }
         Ok(ReadAgain { changes, warnings }) => {
             changes.iter().for_each(|change| tracing::info!("reloaded: {change}"));

@@ -121,10 +121,7 @@ const EXAMPLES: [(&str, &[Example]); 28] = [
         "fairlift-trace",
         &[
             ("fairlift trace --export alice -o alice", "Five seconds of one export, for blkparse -i alice:"),
-            (
-                "fairlift trace --seconds 1 -o trace.json",
-                "One second of all requests, for ui.perfetto.dev:",
-            ),
+            ("fairlift trace --seconds 1 -o trace.json", "One second of all requests, for ui.perfetto.dev:"),
         ],
     ),
     ("fairlift-get", &[("fairlift get group /tenants/alice", "The settings of a group:")]),
@@ -153,7 +150,10 @@ const EXAMPLES: [(&str, &[Example]); 28] = [
                 "An image file as the block device /dev/ublkb0, also found as /dev/fairlift/alice:",
             ),
             ("fairlift ublk list", "List the devices, with those that wait for a server:"),
-            ("fairlift ublk recover 3 alice=/srv/alice.img", "Serve a device whose server is gone for good, to unmount it:"),
+            (
+                "fairlift ublk recover 3 alice=/srv/alice.img",
+                "Serve a device whose server is gone for good, to unmount it:",
+            ),
         ],
     ),
     (
@@ -169,7 +169,10 @@ const EXAMPLES: [(&str, &[Example]); 28] = [
                 "fairlift overlay flatten alice.top",
                 "Shorten the long chain that its forks have made, to the image alone:",
             ),
-            ("fairlift overlay rebase alice.top new.img", "Move it to a new version of the image; alice's disk keeps its content:"),
+            (
+                "fairlift overlay rebase alice.top new.img",
+                "Move it to a new version of the image; alice's disk keeps its content:",
+            ),
             (
                 "fairlift overlay commit --write-to-base alice.top",
                 "Write alice's disk into debian.img, which no other disk lies over:",
@@ -177,12 +180,18 @@ const EXAMPLES: [(&str, &[Example]); 28] = [
         ],
     ),
     ("fairlift-events", &[("fairlift events", "Show events as they happen:")]),
-    ("fairlift-acknowledge", &[("fairlift acknowledge", "Allow flushes again after one has failed, once the lost writes are known:")]),
+    (
+        "fairlift-acknowledge",
+        &[("fairlift acknowledge", "Allow flushes again after one has failed, once the lost writes are known:")],
+    ),
     ("fairlift-reload", &[("fairlift reload", "Have a running server re-read its config file:")]),
     (
         "fairlift-upgrade",
         &[
-            ("fairlift upgrade --dry-run", "Check whether a new server could take over, and list what it would receive:"),
+            (
+                "fairlift upgrade --dry-run",
+                "Check whether a new server could take over, and list what it would receive:",
+            ),
             ("fairlift upgrade --program /usr/local/bin/fairlift", "Have another program serve from now on:"),
         ],
     ),
@@ -205,10 +214,7 @@ const SIGNALS: Terms = &[
 
 const STATUS: Terms = &[
     ("0", "Success."),
-    (
-        "1",
-        "A failure at run time: a backing cannot be opened, an address is taken, a report cannot be written.",
-    ),
+    ("1", "A failure at run time: a backing cannot be opened, an address is taken, a report cannot be written."),
     ("2", "A mistake on the command line or in the config file. Each is reported with its place."),
     ("128+N", "Stopped at once by signal N."),
 ];

@@ -84,7 +84,9 @@ mod tests {
         into.extend(command.get_about().map(ToString::to_string));
         for argument in command.get_arguments() {
             into.extend(argument.get_help().map(ToString::to_string));
-            into.extend(argument.get_possible_values().iter().filter_map(|value| value.get_help()).map(ToString::to_string));
+            into.extend(
+                argument.get_possible_values().iter().filter_map(|value| value.get_help()).map(ToString::to_string),
+            );
         }
         command.get_subcommands().for_each(|below| texts(below, into));
     }
@@ -92,8 +94,11 @@ mod tests {
     /// Whether a text begins with a clause where the name of the thing should be: "how long it waits" for "the time that it waits".
     fn hides_its_subject(text: &str) -> bool {
         let first = text.trim_start().split(|c: char| !c.is_alphanumeric()).next().unwrap_or_default().to_lowercase();
-        ["what", "who", "whoever", "whose", "how", "where", "when", "which", "that", "those", "so", "one", "as", "if", "it"]
-            .contains(&&*first)
+        [
+            "what", "who", "whoever", "whose", "how", "where", "when", "which", "that", "those", "so", "one", "as",
+            "if", "it",
+        ]
+        .contains(&&*first)
     }
 
     #[test]

@@ -166,7 +166,7 @@ mod tests {
             ("file:", "file: needs a path"),
             (
                 "fault:inner=mem:1g",
-                "fault: needs a file with rules, and what they are for: fault:RULES,inner=BACKING, as in fault:rules.toml,inner=file:disk.img",
+                "fault: needs a file with rules, and the backing that they are for: fault:RULES,inner=BACKING, as in fault:rules.toml,inner=file:disk.img",
             ),
             ("fault:a.toml,inner=file:", "fault: inner: file: needs a path"),
             (

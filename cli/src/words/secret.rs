@@ -18,7 +18,9 @@ pub(crate) fn read(path: &Path) -> Result<Vec<u8>, String> {
 /// # Errors
 /// It cannot be read, or every user can change it.
 pub(crate) fn read_trusted(path: &Path) -> Result<Vec<u8>, String> {
-    read_unless(path, 0o002, |mode| format!("change it (mode {mode:04o}), and it says who is trusted: chmod o-w"))
+    read_unless(path, 0o002, |mode| {
+        format!("change it (mode {mode:04o}), and it decides which peers are trusted: chmod o-w")
+    })
 }
 
 fn read_unless(path: &Path, open_to: u32, why: impl Fn(u32) -> String) -> Result<Vec<u8>, String> {
@@ -58,7 +60,7 @@ mod tests {
         assert_eq!(with(0o640), Ok(b"secret".to_vec()), "a group is chosen");
         assert!(with(0o644).unwrap_err().contains("every user of this machine can read it (mode 0644)"));
         assert!(with(0o602).unwrap_err().contains("can change it"));
-        assert!(read_trusted(&path).unwrap_err().contains("can change it (mode 0602), and it says who is trusted"));
+        assert!(read_trusted(&path).unwrap_err().contains("can change it (mode 0602), and it decides which peers are trusted"));
         with(0o644).unwrap_err();
         assert_eq!(read_trusted(&path), Ok(b"secret".to_vec()));
         assert!(read(&dir.path().join("none")).unwrap_err().contains("No such file"));

@@ -223,7 +223,7 @@ impl fmt::Display for Wrong {
         match self {
             Self::Range(rate, amount) => write!(f, "{} takes 1 to {}, not {amount}", rate.name(), rate.most()),
             Self::BurstOfNothing(rate) => {
-                write!(f, "a burst of {0} needs a max of {0}: what has no limit has no bursts", rate.name())
+                write!(f, "a burst of {0} needs a max of {0}: a rate without a limit has no bursts", rate.name())
             }
             Self::BurstBelow(rate, burst, max) => {
                 write!(f, "a burst of {}={burst} is below the max of {max} that it is to exceed", rate.name())
@@ -232,10 +232,10 @@ impl fmt::Display for Wrong {
                 write!(f, "a burst is above 0 and at most {} long, not {length}", Ceiling::LENGTH_MAX)
             }
             Self::FloorAbove(low, min, high, max) => {
-                write!(f, "min {}={min} is above max {}={max}: nobody can have both", low.name(), high.name())
+                write!(f, "min {}={min} is above max {}={max}: both cannot hold", low.name(), high.name())
             }
             Self::FloorOfRoot => f.write_str("the root has all of the disk, so that a floor of it would mean nothing"),
-            Self::LatencyOfRoot => f.write_str("nobody is beside the root who could make room for a latency of it"),
+            Self::LatencyOfRoot => f.write_str("the root has no siblings that could make room for its latency"),
         }
     }
 }
@@ -317,14 +317,14 @@ mod tests {
         };
         for (bounds, wanted) in [
             (of(max(Rate::Riops, 2_000_000_000)), "riops takes 1 to 1000000000, not 2000000000"),
-            (of(burst(Rate::Riops, 200)), "a burst of riops needs a max of riops: what has no limit has no bursts"),
+            (of(burst(Rate::Riops, 200)), "a burst of riops needs a max of riops: a rate without a limit has no bursts"),
             (of(burst(Rate::Iops, 99)), "a burst of iops=99 is below the max of 100 that it is to exceed"),
             (
                 of(Ceiling { length: Duration::ZERO, ..burst(Rate::Iops, 200) }),
                 "a burst is above 0 and at most 86400s long, not 0s",
             ),
-            (at_least(Rate::Iops, 101), "min iops=101 is above max iops=100: nobody can have both"),
-            (at_least(Rate::Riops, 101), "min riops=101 is above max iops=100: nobody can have both"),
+            (at_least(Rate::Iops, 101), "min iops=101 is above max iops=100: both cannot hold"),
+            (at_least(Rate::Riops, 101), "min riops=101 is above max iops=100: both cannot hold"),
         ] {
             assert_eq!(bounds.check().unwrap_err().to_string(), wanted);
         }

@@ -38,8 +38,8 @@ impl fmt::Display for Shortage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { of_bytes, floors, done } = self;
         let what = if *of_bytes { "bytes" } else { "I/Os" };
-        write!(f, "floors (min) add up to {floors} {what} a second, and the disk was seen to do at most {done}: ")?;
-        f.write_str("each group has its part of what there is")
+        write!(f, "floors (min) add up to {floors} {what} a second, and the disk has done at most {done}: ")?;
+        f.write_str("each group has its part of that")
     }
 }
 

@@ -83,10 +83,10 @@ impl Rule {
                 "says not how the client is known: say uid, gid, cgroup, certificate, address, listener or token",
             )),
             None if token.is_some() => {
-                Err(("token", "is sent to the control server alone: say by control what the client may there"))
+                Err(("token", "is for the control server alone: add control, with the client's rights there"))
             }
             None if exports.is_empty() && group.is_none() => {
-                let says = "allows nothing: say exports, the group whose exports the client may open, or control";
+                let says = "allows nothing: add exports, the group whose exports the client may open, or control";
                 Err(("exports", says))
             }
             Some(Control::Tenant) if group.is_none() => {

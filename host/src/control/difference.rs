@@ -253,7 +253,7 @@ impl Difference<'_> {
                         [("TLS", now.tls != listener.tls), ("mode, owner or group", now.socket != listener.socket)];
                     for (what, differs) in turned {
                         self.refuse_if(differs, &Of::Server, "listen", || {
-                            format!("{name} cannot change its {what} while it is listened at; restart the server, or take the address away, reload, and put it back")
+                            format!("{name} cannot change its {what} while the server listens there; restart the server, or remove the address, reload, and add it again")
                         });
                     }
                 }
@@ -278,7 +278,7 @@ impl Difference<'_> {
             free += "; no [client] is left: every client may open every export";
         }
         if lost(|rule| rule.control.is_some()) {
-            free += "; none says control: whoever reaches the control server may do there what the place allows";
+            free += "; no table has control: any client that reaches the control server has the rights that its address gives";
         }
         for rule in old.clients.iter().filter(|rule| !after.contains_key(&*rule.name)) {
             self.step(Of::Client(rule.name.clone()), Becomes::Goes, format!("removed{free}"));

@@ -163,7 +163,7 @@ impl Front for Deep {
         }
         if let Some(errno) = *failed {
             let name = &one.export.name;
-            tracing::warn!(export = name, %errno, "cannot be flattened: what lies between its top and its base was not all copied");
+            tracing::warn!(export = name, %errno, "cannot be flattened: the layers between its top and its base were not copied completely");
             one.leaves = true;
         }
         one.step = Step::Next;

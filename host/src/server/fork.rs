@@ -80,7 +80,7 @@ impl Shared {
         match roots.place(own)?.metadata() {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
             Err(error) => Err(format!("its fork's file {}: {error}", own.display())),
-            Ok(_) => Err(format!("its fork's file {} is there already; say another one (top=PATH)", own.display())),
+            Ok(_) => Err(format!("its fork's file {} exists already; give another file (top=PATH)", own.display())),
         }
     }
 

@@ -46,7 +46,7 @@ pub fn advise(found: &Findings, backing: &str, kernel: &Kernel) -> Recommend {
             "scheduler none: {iops:.0} reads a second are more than one queue should decide about; fair where weights matter more"
         ),
         "fair" => "scheduler fair: weights hold, in the disk's time, and the disk is never held idle".into(),
-        _ => "scheduler bfq: weights hold, in bytes; what it costs a request is little beside what this disk takes".into(),
+        _ => "scheduler bfq: weights hold, in bytes; its cost per request is small beside the time of this disk".into(),
     });
     if scheduler == "bfq" {
         fairlift.slice_idle = Some(verdict.slice_idle.clone());
@@ -55,7 +55,7 @@ pub fn advise(found: &Findings, backing: &str, kernel: &Kernel) -> Recommend {
     if scheduler == "fair" {
         fairlift.cost_model = found.model.as_ref().and_then(cost_model);
         fairlift.why.push(match fairlift.cost_model {
-            Some(_) => "cost_model: what was measured here is where fair starts to learn from".into(),
+            Some(_) => "cost_model: fair starts to learn from these figures".into(),
             None => "no cost_model: no writes were measured (--write); fair learns it while it serves".into(),
         });
         fairlift.why.extend(device_depth(found));
@@ -156,8 +156,7 @@ fn of_kernel(found: &Findings, kernel: &Kernel, idle: bool, iops: f64) -> Recomm
     let mut set = RecommendKernel::default();
     if !kernel.has_scheduler {
         let name = &kernel.name;
-        set.why
-            .push(format!("{name} has no scheduler: what it is made of has, and is to be measured and set for itself"));
+        set.why.push(format!("{name} has no scheduler: its member disks have, so measure and set each of them"));
         return set;
     }
     let rotates = found.character.rotational_like == Some(true);

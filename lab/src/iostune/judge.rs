@@ -250,7 +250,8 @@ fn root_disk(found: &Findings) -> String {
         rows.into_iter().find(|row| row.slice_idle == slice_idle).map(|row| row.figure.mean_us)
     };
     let (Some(with), Some(without)) = (beside(IDLES), beside(DOES_NOT)) else {
-        return "this is for disks of data: what reads take beside buffered writers was not measured (--write)".into();
+        return "this is for disks of data: the time of reads beside buffered writers was not measured (--write)"
+            .into();
     };
     let follows = if without > (1.0 + MATTERS) * with {
         "so this is for disks of data; on one that holds the system, keep slice_idle=8ms"

@@ -76,14 +76,14 @@ fn section(out: &mut String, results: &Results, among: Option<&String>) {
         let _ = writeln!(out, "<section>\n<h3>Workload {}</h3>", escaped(workload));
         legend(out, &rows);
         out.push_str("<div class=\"plots\">\n");
-        figure(out, "Throughput by jobs", "What each group got, one on the other; whiskers: the sets.", &{
+        figure(out, "Throughput by jobs", "The bandwidth of each group, stacked; whiskers: the sets.", &{
             throughput::plot(&rows)
         });
         if rows.iter().any(|row| row.groups.len() > 1) {
             figure(
                 out,
                 "Shares against weights",
-                "Bars: the share of the total, with more jobs to the right. Lines: what the weight entitles it to.",
+                "Bars: the share of the total, with more jobs to the right. Lines: the share that its weight entitles it to.",
                 &shares::plot(&rows),
             );
         }
@@ -95,7 +95,7 @@ fn section(out: &mut String, results: &Results, among: Option<&String>) {
         );
         let plots = timeline::plots(&runs);
         if !plots.is_empty() {
-            figure(out, "Who is served", "Over the first set, for each number of jobs.", &plots);
+            figure(out, "Groups in service", "Over the first set, for each number of jobs.", &plots);
         }
         out.push_str("</div>\n<details open=\"open\">\n<summary>Tables</summary>\n");
         for grid in grids(results, workload, true) {
@@ -132,7 +132,7 @@ fn situation(out: &mut String, results: &Results, workload: &str, rows: &[RunSum
     figure(
         out,
         "Score of each tenant",
-        "Bars: what it had, over what it is entitled to. The line: all of that. A score above 2 is cut.",
+        "Bars: had ÷ entitled. The line: a score of 1. A score above 2 is cut.",
         &shares::scores(rows),
     );
     figure(
@@ -143,7 +143,7 @@ fn situation(out: &mut String, results: &Results, workload: &str, rows: &[RunSum
     );
     let plots = timeline::plots(&runs.iter().collect::<Vec<_>>());
     if !plots.is_empty() {
-        figure(out, "Who is served", "Over the first set.", &plots);
+        figure(out, "Groups in service", "Over the first set.", &plots);
     }
     out.push_str("</div>\n<details open=\"open\">\n<summary>Tables</summary>\n");
     for row in rows {

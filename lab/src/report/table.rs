@@ -74,7 +74,7 @@ fn decisions(out: &mut String, results: &Results, workload: &str) {
     if runs().all(|run| run.decisions.is_empty()) {
         return;
     }
-    let _ = writeln!(out, "\nSLICE_IDLE[{}] [what auto found, in KB/s of all groups]\n-------", printable(workload));
+    let _ = writeln!(out, "\nSLICE_IDLE[{}] [findings of auto, in KB/s of all groups]\n-------", printable(workload));
     let mut line = |cells: [&str; 8]| {
         let [set, jobs, settings, at, from, to, idle, parallel] = cells;
         let text = format!("{set:4}{jobs:4}{at:>8}  {from:9}{to:9}{idle:>10}{parallel:>10}  {settings}");

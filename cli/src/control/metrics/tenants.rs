@@ -171,13 +171,13 @@ fn of_tenants(rows: &[TenantRow<'_>], out: &mut Lines) {
             "The part due to the tenant since an earlier scrape, by weight, floor, ceiling and demand",
             |row| row.share.map(|share| share.due),
         ),
-        ("fairlift_tenant_score", "The tenant's part of the disk's time, divided by its due", |row| row.share.as_ref().and_then(Share::score)),
+        ("fairlift_tenant_score", "The tenant's part of the disk's time, divided by its due", |row| {
+            row.share.as_ref().and_then(Share::score)
+        }),
         ("fairlift_tenant_pool_had", "The tenant's part of the service of all gateways of the disk's pool", |row| {
             row.pool.map(|due| due.served)
         }),
-        ("fairlift_tenant_pool_due", "The part of that service due to the tenant", |row| {
-            row.pool.map(|due| due.due)
-        }),
+        ("fairlift_tenant_pool_due", "The part of that service due to the tenant", |row| row.pool.map(|due| due.due)),
         ("fairlift_tenant_connections", "Connections of the tenant", |row| Some(row.group.figures.streams.into())),
         ("fairlift_tenant_in_flight", "Requests of the tenant in flight", |row| {
             Some(row.group.figures.in_flight.into())
@@ -193,9 +193,11 @@ fn of_tenants(rows: &[TenantRow<'_>], out: &mut Lines) {
             "The part of the last 60 seconds with operations in which the latency target was met",
             |row| row.latency.as_ref().and_then(Standing::met),
         ),
-        ("fairlift_tenant_latency_given_up", "Whether the latency target is given up (1), because the disk cannot meet it", |row| {
-            row.latency.map(|standing| f64::from(u8::from(standing.room == Room::GivenUp)))
-        }),
+        (
+            "fairlift_tenant_latency_given_up",
+            "Whether the latency target is given up (1), because the disk cannot meet it",
+            |row| row.latency.map(|standing| f64::from(u8::from(standing.room == Room::GivenUp))),
+        ),
     ];
     for (name, says, of) in gauges {
         out.metric(name, "gauge", name.strip_suffix("_seconds").map(|_| "seconds"), says);

@@ -117,10 +117,9 @@ fn body(route: &Route) -> Option<Value> {
             "required": ["name"],
             "properties": {
                 "name": {"type": "string"},
-                "top": {"type": "string", "description": "the file that gets what the fork writes, or the copy of a file; by default NAME.top beside the top of what is forked, or NAME with the ending of its file"},
-                "ephemeral": {"type": ["boolean", "string"], "description": "what the fork writes is gone with its export, or when the server ends; a directory: where it is \
-                              until then, by default that of the top of what is forked"},
-                "group": {"type": "string", "description": "by default that of what is forked"},
+                "top": {"type": "string", "description": "the file for the writes of the fork, or the copy of a file; by default NAME.top beside the origin's top, or NAME with the ending of the origin's file"},
+                "ephemeral": {"type": ["boolean", "string"], "description": "whether the writes of the fork disappear with its export or the server; or the directory that holds them until then, by default that of the origin's top"},
+                "group": {"type": "string", "description": "by default that of the origin"},
                 "dry_run": {"type": "boolean"},
             },
         })),

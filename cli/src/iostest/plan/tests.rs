@@ -209,7 +209,7 @@ fn each_mistake_has_its_own_words() {
         ),
         (
             "sim:nvme-plp --nrgrp 2 --scheduler fair --min /g1=iops=9 --max /g1=iops=8",
-            "--min: /g1: min iops=9 is above max iops=8: nobody can have both",
+            "--min: /g1: min iops=9 is above max iops=8: both cannot hold",
         ),
         ("sim:nvme-plp -w tenants --max /=iops=9", "--max: has no effect on tenants, which have groups"),
         ("-R x --device sim:sata-7200", "the argument '--report <DIR>' cannot be used with"),

@@ -248,7 +248,7 @@ fn each_kind_of_wrong_value_has_its_own_words() {
         ),
         (
             "[group.\"/a\"]\nburst = { iops = 10 }",
-            "group.\"/a\".burst: a burst of iops needs a max of iops: what has no limit has no bursts",
+            "group.\"/a\".burst: a burst of iops needs a max of iops: a rate without a limit has no bursts",
         ),
         (
             "[group.\"/a\"]\nmax = { iops = 10 }\nburst = { iops = 9 }",
@@ -260,7 +260,7 @@ fn each_kind_of_wrong_value_has_its_own_words() {
         ),
         (
             "[group.\"/a\"]\nmin = { riops = 10 }\nmax = { iops = 9 }",
-            "group.\"/a\".min: min riops=10 is above max iops=9: nobody can have both",
+            "group.\"/a\".min: min riops=10 is above max iops=9: both cannot hold",
         ),
         (
             "[group.\"/\"]\nmin = { iops = 10 }",
@@ -467,7 +467,7 @@ fn limits_are_tables_or_lines_of_the_kernel_and_the_flag_wins() {
     for (key, why) in [
         ("latency = 2", "group.\"/t/a\".latency: a time needs a unit: 2s, 2ms, 2us"),
         ("latency = \"0s\"", "group.\"/t/a\".latency: the time must be longer than 0"),
-        ("[group.\"/\"]\nlatency = \"2ms\"", "group.\"/\".latency: nobody is beside the root who could make room"),
+        ("[group.\"/\"]\nlatency = \"2ms\"", "group.\"/\".latency: the root has no siblings that could make room"),
     ] {
         let said = planned(&group(key), "--listen unix:/x").unwrap_err();
         assert!(said.contains(why), "{said}");

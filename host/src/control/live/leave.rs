@@ -99,7 +99,7 @@ fn close(device: Arc<dyn Device>) {
     let flush = move || {
         if let Err(error) = device.flush_now() {
             let path = device.path().unwrap_or_else(|| "memory".as_ref()).display();
-            tracing::error!(%path, %error, "the last flush failed, and what was written before it may be lost");
+            tracing::error!(%path, %error, "the last flush failed, and the writes before it may be lost");
         }
     };
     if let Err(error) = std::thread::Builder::new().name("closing".into()).spawn(flush) {

@@ -108,7 +108,7 @@ impl BackingKind for Faulty {
 fn parse(text: &str, outside: &Outside) -> Result<Backing, String> {
     const FORM: &str = "fault:RULES,inner=BACKING, as in fault:rules.toml,inner=file:disk.img";
     let Some((rules, inner)) = text.split_once(",inner=").filter(|(rules, _)| !rules.is_empty()) else {
-        return Err(format!("fault: needs a file with rules, and what they are for: {FORM}"));
+        return Err(format!("fault: needs a file with rules, and the backing that they are for: {FORM}"));
     };
     if rules.contains('\0') {
         return Err("a path cannot contain a NUL character".into());

@@ -47,7 +47,7 @@ impl Faults {
             Op::Write => "a write failed",
             Op::Discard => "a discard failed",
             Op::WriteZeroes => "writing zeroes failed",
-            Op::Flush => "a flush failed: what was written since the one before may be lost",
+            Op::Flush => "a flush failed: the writes since the one before may be lost",
         };
         tracing::error!(path = %path.display(), %error, "{what}{}", quiet::more(untold));
     }
@@ -72,7 +72,9 @@ impl Faults {
                 %path,
                 "cut to {size} bytes while it is served, of {wanted}: reads beyond fail until it is as long again"
             ),
-            (true, false) => tracing::info!(%path, "as long as it was again; what was cut off reads as zeroes"),
+            (true, false) => {
+                tracing::info!(%path, "as long as it was again; the part that was cut off reads as zeroes")
+            }
             (true, true) | (false, false) => {}
         }
     }

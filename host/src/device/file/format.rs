@@ -60,7 +60,7 @@ impl Format {
     /// What the file is, and what to do.
     pub(super) fn tell(&self, path: &Path) -> String {
         let (says, path) = (self.says, path.display());
-        let raw = format!("if these are the bytes that clients shall see: file:{path},format=raw");
+        let raw = format!("to serve its raw bytes: file:{path},format=raw");
         match self.name {
             "luks" => format!(
                 "{path} is {says}, and clients see its ciphertext; open it (cryptsetup open {path} NAME) and serve /dev/mapper/NAME, or {raw}"
@@ -70,11 +70,10 @@ impl Format {
                  --show {path}), or {raw}"
             ),
             "qcow2" => format!(
-                "{path} is {says}, of which clients see the bare bytes, and a write destroys it; have a disk that begins as it \
-                 (overlay:base=qcow2:{path},top=NEW.top), or {raw}"
+                "{path} is {says}: clients would see its raw bytes, and a write would destroy it; begin a disk with its content (overlay:base=qcow2:{path},top=NEW.top), or {raw}"
             ),
             name => format!(
-                "{path} is {says}, of which clients see the bare bytes, and a write destroys it; convert it (qemu-img convert -f {name} -O raw \
+                "{path} is {says}: clients would see its raw bytes, and a write would destroy it; convert it (qemu-img convert -f {name} -O raw \
                  {path} NEW.img), or {raw}"
             ),
         }

@@ -171,7 +171,7 @@ pub(super) fn adopt(
     let block = if direct { direct_block(&file, kind, size)?.0 } else { cached_block() };
     let foreign = format::of(&file, block).filter(|_| !access.is_raw).map(|format| format.tell(path));
     if is_read_only && !read_only && foreign.is_none() {
-        return Err("the running server has it open for reading only: restart it for one that writes".into());
+        return Err("the running server has it open for reading only: restart it to write".into());
     }
     let why = "as the server before has it".into();
     // A top that was frozen is open for writing still, and nobody writes it.
@@ -259,7 +259,7 @@ fn in_use_message(place: &RootedPath<'_>) -> String {
     let who = holder(place);
     let who = who.as_deref().unwrap_or("is held by another program, or mounted out of sight (in another container)");
     format!(
-        "{who}; serving it would mix two users' data, and can destroy it; if you know better: file:{},in_use=allow",
+        "{who}; serving it would mix two users' data, and can destroy it; to serve it anyway: file:{},in_use=allow",
         place.path.display()
     )
 }

@@ -29,7 +29,7 @@ pub(super) fn reflink(of: &fs::File, into: &RootedPath<'_>) -> Result<(), String
     };
     match copy() {
         Ok(true) => Ok(()),
-        Ok(false) => Err(format!("{path} is there already; say another file (top=PATH)")),
+        Ok(false) => Err(format!("{path} exists already; give another file (top=PATH)")),
         Err(error) if is_not_possible(&error) => Err(format!(
             "a file can be forked where its file system copies by reference (XFS, btrfs), and this one does not ({error}): \
              serve it as overlay:base=PATH,top=PATH"

@@ -138,7 +138,7 @@ impl Remote {
         let first = connect(nbd, ATTEMPT).map_err(fail)?;
         let offer = first.offer.clone();
         if offer.has(FLAG_READ_ONLY) && !read_only {
-            tracing::info!(uri = nbd.uri, "the server lets nobody write: the export is read-only");
+            tracing::info!(uri = nbd.uri, "the server refuses writes: the export is read-only");
         }
         let several = offer.has(FLAG_CAN_MULTI_CONN);
         let slots = if several { usize::from(nbd.connections.clamp(1, 16)) } else { 1 };
@@ -372,8 +372,7 @@ impl Device for Remote {
         if !self.shared.is_volatile() || !lock(&self.shared.ledger).is_owed() {
             return Ok(());
         }
-        let lost =
-            || io::Error::other("the connection was lost, and what was written before is not known to be durable");
+        let lost = || io::Error::other("the connection was lost, and the writes before may not be durable");
         let oldest = {
             let mut owners = lock(&self.shared.owners);
             let parked = owners.iter_mut().filter(|slot| slot.parked.is_some());

@@ -203,7 +203,7 @@ fn parse_uri(uri: &str, load: LoadCertificates) -> Result<Nbd, String> {
     let (mut socket, mut certificates, mut name) = (None, PathBuf::new(), None);
     for pair in query.split('&').filter(|pair| !pair.is_empty()) {
         let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
-        let value = decode(value).ok_or_else(|| malformed("what follows a % is no byte"))?;
+        let value = decode(value).ok_or_else(|| malformed("a % must be followed by two hexadecimal digits"))?;
         match key {
             "socket" => socket = Some(value),
             "tls-certificates" => certificates = value.into(),
@@ -233,7 +233,7 @@ fn parse_uri(uri: &str, load: LoadCertificates) -> Result<Nbd, String> {
     Ok(Nbd {
         uri: uri.into(),
         address,
-        export: decode(export).ok_or_else(|| malformed("what follows a % is no byte"))?,
+        export: decode(export).ok_or_else(|| malformed("a % must be followed by two hexadecimal digits"))?,
         tls: has_tls.then_some(tls),
         reconnect: RECONNECT,
         connections: CONNECTIONS,
@@ -323,7 +323,7 @@ mod tests {
             ("nbd+unix://far/x?socket=/a", "has no host"),
             ("nbd://far/x?socket=/a", "goes with nbd+unix"),
             ("nbd+unix:///x?sokcet=/a", "\"sokcet\" is not known; did you mean \"socket\"?"),
-            ("nbd://far/%zz", "no byte"),
+            ("nbd://far/%zz", "two hexadecimal digits"),
             ("nbds://far/x", "tls=DIR, with ca-cert.pem"),
             ("nbd://far/x,tls=/a", "goes with nbds://"),
             ("nbd://far/x,reconect=1s", "did you mean \"reconnect\"?"),

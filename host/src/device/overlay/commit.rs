@@ -53,7 +53,7 @@ pub fn commit(top: &Path, goes_on: GoesOn<'_>) -> Result<Shifted, String> {
     known(&header, &base, below.is).map_err(said)?;
     if below.size != header.size {
         return Err(said(format!(
-            "its disk has {} bytes, and its base {} has {}: one that was made larger (size=) cannot be written into it",
+            "its disk has {} bytes, and its base {} has {}: a disk that was made larger (size=) cannot be written into its base",
             header.size,
             base.display(),
             below.size
@@ -78,8 +78,7 @@ pub fn commit(top: &Path, goes_on: GoesOn<'_>) -> Result<Shifted, String> {
 /// What is said of a top whose commit was begun, and has not ended.
 pub(super) fn under_way(top: &impl Display) -> String {
     format!(
-        "it is being written into its base, or that was stopped. The disk reads as before, and what was stopped goes on by: fairlift \
-         overlay commit --write-to-base {top}"
+        "it is being written into its base, or that was stopped. The disk reads as before; to continue: fairlift overlay commit --write-to-base {top}"
     )
 }
 

@@ -417,12 +417,10 @@ pub(super) fn known(header: &Header, path: &Path, is: Fingerprint) -> Result<(),
         (was, is) if was == is => Ok(()),
         (was, is) if header.commits && is_there && was.may_become(is) => Ok(()), // into.1
         (Fingerprint::Top { id: was, .. }, Fingerprint::Top { id: is, .. }) if was == is => Err(format!(
-            "its base {path} was opened to be written since: what is read through it may be mixed of two times; a base is not to be \
-             written"
+            "its base {path} was opened for writing since: reads through it may mix old data and new; a base must not be written"
         )),
         (Fingerprint::Raw { size: was, .. }, Fingerprint::Raw { size: is, .. }) => Err(format!(
-            "its base {path} was changed since: {}; a base is not to be written: put back what was there (with its time of change: cp -p), \
-             or begin with a new top",
+            "its base {path} was changed since: {}; a base must not be written: restore it (with its time of change: cp -p), or begin with a new top",
             if was == is {
                 "its time of change is another".to_owned()
             } else {
@@ -435,8 +433,7 @@ pub(super) fn known(header: &Header, path: &Path, is: Fingerprint) -> Result<(),
             ))
         }
         (Fingerprint::Image { size: was, files, .. }, Fingerprint::Image { size: is, .. }) => Err(format!(
-            "its base qcow2:{path} was changed since: {}; a base is not to be written: put back what was there (with its time of change: \
-             cp -p), or begin with a new top",
+            "its base qcow2:{path} was changed since: {}; a base must not be written: restore it (with its time of change: cp -p), or begin with a new top",
             match (was == is, files) {
                 (false, _) => format!("its disk had {was} bytes and has {is}"),
                 (true, 1) => "its size or its time of change is another".into(),
@@ -702,7 +699,7 @@ impl NewFile {
             return Err("is not there, and a top is not made for an export that is read-only".into());
         }
         let Some(base) = &said.base else {
-            return Err("is not there; base=PATH says over what it is to be made".into());
+            return Err("does not exist; to make it, give its base (base=PATH)".into());
         };
         let below = Below::open(base, said.base_direct, roots, 1)?;
         let size = said.size.unwrap_or(below.size);

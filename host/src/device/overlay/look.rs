@@ -75,14 +75,7 @@ pub fn look(path: &Path) -> Result<TopInfo, String> {
     })?;
     let metadata = file.metadata().map_err(|error| fail(error.to_string()))?;
     if metadata.len() < file_len(header.size) {
-        found(
-            format!(
-                "the file has {} bytes, of {}: what was behind them is lost",
-                metadata.len(),
-                file_len(header.size)
-            ),
-            true,
-        );
+        found(format!("the file has {} bytes, of {}: the rest is lost", metadata.len(), file_len(header.size)), true);
     }
     let (mut below, mut at) = (Vec::new(), path.to_owned());
     let mut above = header.clone();

@@ -146,7 +146,7 @@ impl Chain<'_> {
         self.memory += head.memory;
         if self.memory > MEMORY_MAX {
             return Err(format!(
-                "would need {} MiB of memory for its tables, with what is above it, and {} MiB are possible: convert it (qemu-img convert -O qcow2)",
+                "would need {} MiB of memory for its tables, with those of the images above it, and {} MiB are possible: convert it (qemu-img convert -O qcow2)",
                 self.memory >> 20,
                 MEMORY_MAX >> 20
             ));
@@ -177,7 +177,7 @@ impl Chain<'_> {
             Some(other) => Err(format!("is said to be of format \"{other}\": raw and qcow2 are read")),
             // A guest writes what a raw image begins with: what it is must not be taken from there.
             None => Err(format!(
-                "is of a format that nobody has said: qemu-img rebase -u -F raw|qcow2 -b {} {} says it",
+                "has no format set: set it by qemu-img rebase -u -F raw|qcow2 -b {} {}",
                 path.display(),
                 above.display()
             )),
@@ -211,7 +211,7 @@ fn holes(disk: &FormatAccess<ChainFile>) -> io::Result<Vec<Range<u64>>> {
             _ => (len, false),
         };
         if len == 0 {
-            return Err(io::Error::other(format!("what is at byte {at} leads nowhere")));
+            return Err(io::Error::other(format!("the entry at byte {at} leads nowhere")));
         }
         match holes.last_mut() {
             Some(last) if hole && last.end == at => last.end += len,

@@ -680,7 +680,7 @@ fn write_back(id: u32) {
     if let Err(error) = File::open(block_path(id)).and_then(|device| device.sync_all())
         && error.kind() != ErrorKind::NotFound
     {
-        tracing::error!("ublk: what was written to {} could not be written back: {error}", block_path(id));
+        tracing::error!("ublk: the writes to {} could not be written back: {error}", block_path(id));
     }
 }
 

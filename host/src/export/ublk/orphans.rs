@@ -66,7 +66,7 @@ pub fn remove(id: u32, force: bool) -> Result<(), String> {
     }
     if !force && let Some(holder) = device::holder(id) {
         return Err(format!(
-            "{path} is {holder}: let a server take it over, or use --force, which fails what waits in it"
+            "{path} is {holder}: let a server take it over, or use --force, which fails its waiting requests"
         ));
     }
     control.remove(Named::of(&info))?;

@@ -154,7 +154,10 @@ impl WayIn for Ublk {
             return Err("ublk: the kernel leaves no unprivileged device to another server: leave cannot be".into());
         }
         if self.unprivileged && self.file.is_some() {
-            return Err("ublk: an unprivileged device belongs to whom a udev rule gives it: mode, owner and group cannot be said".into());
+            return Err(
+                "ublk: a udev rule sets the owner of an unprivileged device: mode, owner and group cannot be set here"
+                    .into(),
+            );
         }
         if self.adopt && self.id.is_none() {
             return Err("ublk: adopt needs id: which device is meant".into());

@@ -302,7 +302,7 @@ impl Payload<'_> {
     fn addresses(&self) -> Result<Request, Wrong> {
         let address: VhostUserVringAddr = self.only()?;
         if !address.is_valid() {
-            let why = "with addresses that are not aligned, or flags that nobody defined";
+            let why = "with addresses that are not aligned, or undefined flags";
             return Err(Wrong::Value(self.code, why));
         }
         let VhostUserVringAddr { index: ring, descriptor: descriptors, available, used, .. } = address;

@@ -235,7 +235,7 @@ impl Greeting {
 
     fn info(&mut self, data: &[u8]) -> Result<(), String> {
         let Some((kind, data)) = data.split_first_chunk() else { return Err("tells an info without a kind".into()) };
-        let malformed = || String::from("tells of the export what cannot be read");
+        let malformed = || String::from("describes the export in a way that cannot be read");
         match u16::from_be_bytes(*kind) {
             INFO_EXPORT => self.told = Some(size_and_flags(data).ok_or_else(malformed)?),
             INFO_BLOCK_SIZE => {
@@ -451,7 +451,7 @@ mod tests {
             ([&good[..], &reply(OPT_STRUCTURED_REPLY, REP_ACK, &[0; 70_000])].concat(), "with 70000 bytes"),
             ([&refused[..], &reply(OPT_GO, REP_INFO, &[9, 9]).repeat(100)].concat(), "more than 64 times"),
             (go(&[]), "how large"),
-            (go(&[vec![0, 0, 1]]), "what cannot be read"),
+            (go(&[vec![0, 0, 1]]), "that cannot be read"),
             (go(&[vec![]]), "without a kind"),
             (go(&[export(1 << 20, 0)]), "the flags 0x0"),
             (go(&[export(0, 1)]), "an export of 0 bytes"),

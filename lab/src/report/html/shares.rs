@@ -11,7 +11,7 @@ const SCORE_MAX: f64 = 2.0;
 
 /// Bars for each group, one for each row, and a line at what its weight entitles it to.
 pub(super) fn plot(rows: &[RunSummary]) -> String {
-    let mut svg = Svg::new(HEIGHT, "Share of each group beside what its weight entitles it to");
+    let mut svg = Svg::new(HEIGHT, "Share of each group beside its entitlement");
     let Some(first) = rows.first() else { return svg.finish() };
     let figures = rows.iter().flat_map(|row| &row.groups).flat_map(|group| [group.share.mean, group.ideal]);
     let max =
@@ -38,7 +38,7 @@ pub(super) fn plot(rows: &[RunSummary]) -> String {
 
 /// Bars for each tenant, one for each row, and a line at 1: all that it is entitled to.
 pub(super) fn scores(rows: &[RunSummary]) -> String {
-    let mut svg = Svg::new(HEIGHT, "Score of each tenant: what it had, over what it is entitled to");
+    let mut svg = Svg::new(HEIGHT, "Score of each tenant: had ÷ entitled");
     let scores = rows.iter().flat_map(|row| &row.groups).filter_map(|group| Some(group.tenant.as_ref()?.score.mean));
     let max =
         FRAME.upright(&mut svg, scores.fold(1.0, f64::max).min(SCORE_MAX), "score", |figure| format!("{figure:.1}"));

@@ -69,7 +69,7 @@ fn a_sweep_is_shown_as_results_beside_each_other_with_what_fairness_costs() {
 fn the_page_is_well_formed_and_has_every_plot_and_table() {
     let page = html(&[filled()]);
     assert_well_formed(&page);
-    for words in ["Throughput by jobs", "Shares against weights", "Latency", "Who is served", "AVERAGE", "SPREAD"] {
+    for words in ["Throughput by jobs", "Shares against weights", "Latency", "Groups in service", "AVERAGE", "SPREAD"] {
         assert!(page.contains(words), "{words}");
     }
     // Four numbers of jobs and the baseline: a bar for each group in two plots.

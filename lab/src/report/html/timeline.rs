@@ -26,7 +26,7 @@ fn plot(run: &Run) -> String {
     let slots = run.timeline.len() as f64;
     let rate = |bytes: u64| bytes as f64 / (run.runtime_s / slots) / f64::from(1 << 20);
     let largest = run.timeline.iter().map(|slot| rate(slot.iter().sum())).fold(0.0, f64::max);
-    let mut svg = Svg::new(HEIGHT, &format!("Who is served over time, with {}", jobs(run.jobs, false)));
+    let mut svg = Svg::new(HEIGHT, &format!("Groups in service over time, with {}", jobs(run.jobs, false)));
     let max = FRAME.upright(&mut svg, largest, "MiB/s", |figure| format!("{figure}"));
     svg.text("value end", (FRAME.right, FRAME.top - 10.0), &jobs(run.jobs, false));
     let x = |slot: usize| FRAME.left + (FRAME.right - FRAME.left) * slot as f64 / slots;

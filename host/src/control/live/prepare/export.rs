@@ -140,7 +140,7 @@ impl Live {
         let name = writers.filter(|one| paths_of(&one.backing).contains(&path)).map(|one| &one.name).next();
         let writer = name.map_or_else(|| "another export".into(), |name| format!("export \"{name}\""));
         Err(Why::No(format!(
-            "export \"{}\": {} is written by {writer} of this server, and what lies below an overlay is not to be written: fork that export, \
+            "export \"{}\": {} is written by {writer} of this server, and the base of an overlay must not be written: fork that export, \
              or remove it first",
             said.name,
             path.display()

@@ -103,7 +103,7 @@ fn forks_see_what_was_before_them_and_nothing_of_each_other() {
     assert!(why.contains("over another base"), "{why}");
     drop(overlay(&directory, "top=a.1").unwrap());
     let why = overlay(&directory, "base=base,top=a").map(drop).unwrap_err();
-    assert!(why.contains("opened to be written since"), "{why}");
+    assert!(why.contains("opened for writing since"), "{why}");
 }
 
 /// pause.4: a lane with nothing under way is not polled; it is told when it is to stop, and goes on with the new top.

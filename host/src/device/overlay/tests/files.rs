@@ -68,7 +68,7 @@ fn a_top_is_made_once_and_known_again_and_its_base_must_be_as_it_was() {
     drop(made);
     drop(directory.open("base=base,top=a").unwrap());
     drop(directory.open("top=a").unwrap());
-    assert!(refused("top=b").contains("is not there; base=PATH"));
+    assert!(refused("top=b").contains("does not exist; to make it, give its base"));
     assert!(refused("base=base,top=b,size=512k").contains("less than its base has (1048576 bytes)"));
     assert!(!directory.at("b").exists(), "what is refused leaves nothing");
     assert!(refused("base=base,top=a,size=2m").contains("a disk of 1048576 bytes, and not of 2097152"));
@@ -107,8 +107,8 @@ fn tops_lie_over_tops_up_to_eight_and_what_is_below_is_opened_once() {
     assert_eq!(open, 1, "both have it by one descriptor");
     drop((one, two));
     drop(directory.open("top=t2").unwrap());
-    assert!(refused("top=x").contains("was opened to be written since"));
-    assert!(look(&directory.at("t3")).unwrap().findings[0].what.contains("was opened to be written since"));
+    assert!(refused("top=x").contains("was opened for writing since"));
+    assert!(look(&directory.at("t3")).unwrap().findings[0].what.contains("was opened for writing since"));
     assert_eq!(look(&directory.at("t2")).unwrap().below, [directory.at("t1"), directory.at("base")]);
 }
 
