@@ -1,4 +1,4 @@
-//! What can be said on the command line; each command's own flags are in its folder.
+//! The command line; each command's own flags are in its folder.
 
 pub(crate) mod refusal;
 

@@ -22,7 +22,7 @@ const NAME: usize = 15;
 /// A message that begins so names a disk.
 const DISK: &str = "disk=";
 
-/// What a record is about, of the `BLK_TC_*` in the upper half of `action`.
+/// The kind of a record, as the `BLK_TC_*` in the upper half of `action`.
 const READ: u32 = 1 << 16;
 const WRITE: u32 = 1 << 17;
 const FLUSH: u32 = 1 << 18;
@@ -52,7 +52,7 @@ pub(crate) struct Record {
     pub(crate) device: u32,
     /// The worker.
     pub(crate) cpu: u32,
-    /// What goes with it.
+    /// Its payload.
     pub(crate) pdu: Vec<u8>,
 }
 
@@ -116,7 +116,7 @@ impl Record {
         Self { action: TIMESTAMP, pdu: [seconds.to_le_bytes(), nanos.to_le_bytes()].concat(), ..Self::NONE }
     }
 
-    /// What a scheduler said, of which stream.
+    /// A scheduler's message about a stream.
     fn said(message: &Message, disk: usize, time: u64) -> Self {
         let of = message.stream.map_or_else(String::new, |stream| format!("stream {}: ", stream.0));
         let (pid, device) = (pid(message.group), MAJOR | disk as u32);

@@ -1,4 +1,4 @@
-//! What reads a stranger's bytes, with what must hold of it: for the fuzz targets (`fuzz/`), whose seeds are tests here too.
+//! Readers of a stranger's bytes, with their promises: for the fuzz targets (`fuzz/`), whose seeds are tests here too.
 
 use std::path::Path;
 use std::sync::LazyLock;
@@ -69,7 +69,7 @@ pub fn trace(bytes: &[u8]) {
     assert_eq!(whole.chrome(), parts.chrome());
 }
 
-/// What a file says, if it is right; else its mistakes, each told well.
+/// The content of a file, if it is right; else its mistakes, each told well.
 fn planned(text: &str) -> Result<Config, String> {
     let source = Source { name: "fairlift.toml".into(), text: text.into() };
     let mut mistakes = Vec::<Mistake>::new();

@@ -44,7 +44,7 @@ use crate::config::EXAMPLE;
 use crate::terminal::complaint::{self, Complaint};
 use crate::terminal::output;
 
-/// What `fairlift version` says.
+/// The output of `fairlift version`.
 const VERSION: &str = concat!("fairlift ", env!("CARGO_PKG_VERSION"), " (", env!("FAIRLIFT_COMMIT"), ")\n");
 
 /// Does what the command line asks; the code that the process ends with.

@@ -120,12 +120,12 @@ impl Entitlement {
         self.nodes.iter_mut().for_each(|node| node.demand = 0.0);
     }
 
-    /// What a tenant gets.
+    /// The part of a tenant.
     pub(crate) fn part(&self, node: u32) -> f64 {
         self.nodes[node as usize].part
     }
 
-    /// What all get together.
+    /// The sum of all parts.
     pub(crate) fn whole(&self) -> f64 {
         self.nodes[ROOT as usize].part.min(self.nodes[ROOT as usize].demand)
     }
@@ -243,7 +243,7 @@ mod tests {
 
     use super::*;
 
-    /// What siblings get of `whole`: the dull way, by looking for the level to which all are filled.
+    /// The parts of siblings in `whole`, the dull way: by search for the level to which all are filled.
     fn levels(whole: f64, siblings: &[(f64, f64)]) -> Vec<f64> {
         if siblings.iter().map(|(_, demand)| demand).sum::<f64>() <= whole {
             return siblings.iter().map(|(_, demand)| *demand).collect();

@@ -198,7 +198,7 @@ impl Floors {
         self.are_some() && !were_some
     }
 
-    /// What waits, anew.
+    /// Counts the waiting requests anew.
     pub(crate) fn count_waiting(&mut self, all: impl Iterator<Item = (GroupId, Direction)>) {
         self.nodes.iter_mut().flatten().for_each(|node| node.waiting = [0; 2]);
         all.for_each(|(id, way)| self.came(id, way));
@@ -347,7 +347,7 @@ impl Floors {
         self.behind = if is_behind { self.behind + 1 } else { self.behind - 1 };
         let mut at = id;
         while let Some(parent) = self.node(at).parent {
-            // What several below it need counts together.
+            // The needs of several groups below it count together.
             let raised = &mut self.node_mut(at).raised[way];
             *raised = *raised + u64::from(now) - u64::from(before);
             self.tell_weight(at, order);

@@ -54,7 +54,7 @@ use crate::{ContextId, Duration, Errno, Instant, Outcome};
 use group_commit::GroupCommit;
 
 settings! {
-    /// What can be turned.
+    /// The tunables of flushes.
     #[derive(Clone, PartialEq, Eq, Debug)]
     pub struct Settings {
         /// whether flushes that are requested together become one; 0: each flush goes to the device by itself
@@ -141,7 +141,7 @@ impl Dirty {
     }
 }
 
-/// What was counted; all of it only ever grows.
+/// Counters; all of them only grow.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Counts {
     /// Flushes asked for.
@@ -176,7 +176,7 @@ pub struct Flush {
     /// A write is made durable (flush.10).
     is_ahead: bool,
     group_commit: GroupCommit,
-    /// What a flush failed with that nobody has taken note of (flush.7).
+    /// The error of a failed flush that is not acknowledged (flush.7).
     lost: Option<Errno>,
     /// Flushes that failed and whose sharers have not all looked (flush.4), oldest first.
     failures: VecDeque<Failure>,
@@ -333,7 +333,7 @@ impl Flush {
         self.waiting_in
     }
 
-    /// What to tell of a device flush that ended so (flush.7).
+    /// The outcome to report for a device flush with this outcome (flush.7).
     fn judge(&mut self, outcome: Outcome) -> Outcome {
         if let Outcome::Failed(errno) = outcome {
             self.dirty.mark();
@@ -374,7 +374,7 @@ impl Flush {
         round.0 <= self.started
     }
 
-    /// What a flush failed with that nobody has taken note of since (flush.7).
+    /// The error of a failed flush that is not acknowledged (flush.7).
     #[must_use]
     pub const fn lost(&self) -> Option<Errno> {
         self.lost
@@ -385,7 +385,7 @@ impl Flush {
         self.lost = None;
     }
 
-    /// What was counted.
+    /// The counters.
     #[must_use]
     pub const fn counts(&self) -> Counts {
         self.counts

@@ -1,4 +1,4 @@
-//! What shares the device: groups with weights, and the streams in them.
+//! The sharers of a device: groups with weights, and the streams in them.
 
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -76,7 +76,7 @@ impl Weight {
     pub const DEFAULT: Self = Self(100);
     /// The largest.
     pub const MAX: Self = Self(1000);
-    /// What the number means, for those who typed something else.
+    /// The meaning of the number, for messages about a wrong one.
     pub const MEANS: &str = "its ratio to the weights beside it counts: 300 beside 100 is 3:1";
 
     /// A weight that is known to be one.
@@ -192,7 +192,7 @@ impl core::fmt::Display for Priority {
     }
 }
 
-/// Whose order and locality matter: an NBD connection, a library handle; in the kernel, a process.
+/// A stream: the unit whose order and locality matter. An NBD connection or a library handle; in the kernel, a process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Stream {
     /// The group it belongs to.

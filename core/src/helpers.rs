@@ -32,7 +32,7 @@ pub enum Order {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Source(Of);
 
-/// What the jobs of a source have in common.
+/// The common state of the jobs of a source.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Of {
     /// They are a disk's, and go concurrently.

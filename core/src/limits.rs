@@ -1,4 +1,4 @@
-//! What a device can take, and how a bio is cut to fit.
+//! Limits of a device, and the cutting of a bio to fit them.
 //!
 //! limits.1  No request is longer than its operation's maximum.
 //! limits.2  No request crosses a boundary, where the device has one.
@@ -6,7 +6,7 @@
 
 use crate::{Extent, Op};
 
-/// What a device can take.
+/// Limits of a device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
     /// The device's size in sectors: no extent goes beyond.

@@ -11,7 +11,7 @@ use alloc::vec::Vec;
 
 use crate::{Extent, Flags, Instant, Limits, Op, Outcome};
 
-/// What a device is like, as far as it is known without trying.
+/// The character of a device, as far as it is known without trying.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Character {
     /// Whether what lies close together is served faster because something has to move.
@@ -25,7 +25,7 @@ pub struct Character {
 pub struct ModelRequest {
     /// The submitter's name for it, unique among those in the device.
     pub id: u64,
-    /// What to do.
+    /// The operation.
     pub op: Op,
     /// How to treat it.
     pub flags: Flags,
@@ -44,7 +44,7 @@ pub struct ModelCompletion {
     pub outcome: Outcome,
 }
 
-/// What a model has done since it was made.
+/// Counters of a model since it was made.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Work {
     /// Requests that ended, flushes included.
@@ -62,10 +62,10 @@ pub struct Work {
 /// Time never runs backwards: each `now` is at least as late as all before, and the caller never passes
 /// [`Model::poll_event`] without calling [`Model::advance`].
 pub trait Model: Send {
-    /// What it can take.
+    /// Its limits.
     fn limits(&self) -> Limits;
 
-    /// What it is like.
+    /// Its character.
     fn character(&self) -> Character;
 
     /// Takes a request in. It does not end within this call, even if it takes no time.
@@ -73,12 +73,12 @@ pub trait Model: Send {
 
     /// When something happens next, if nothing else is submitted; `None`: nothing is under way.
     ///
-    /// What happens may be internal (a cache is written back): `advance` may then have nothing to tell.
+    /// The next event may be internal (a cache is written back): `advance` may then have nothing to report.
     fn poll_event(&self) -> Option<Instant>;
 
     /// Goes on to `now`, and appends what has ended since, in order of time.
     fn advance(&mut self, now: Instant, ended: &mut Vec<ModelCompletion>);
 
-    /// What it has done so far.
+    /// Its counters so far.
     fn work(&self) -> Work;
 }

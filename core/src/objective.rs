@@ -11,7 +11,7 @@
 
 use crate::{Duration, Instant};
 
-/// So many seconds are looked back. Chosen: a minute, as people look at it.
+/// Seconds that are looked back. Chosen: a minute, as people look at it.
 pub const SECONDS: u32 = 60;
 /// Of so many one may be late: the 99th percentile.
 pub(crate) const ONE_IN: u64 = 100;
@@ -26,7 +26,7 @@ pub(crate) struct Objective {
     second: u64,
     ended: u64,
     late: u64,
-    /// What was answered in the second before it.
+    /// Operations answered in the second before it.
     rate: u64,
     /// A bit for each of the seconds before, the latest lowest.
     used: u64,
@@ -76,7 +76,7 @@ impl Objective {
     }
 }
 
-/// What is done for a latency.
+/// The means by which a latency is kept.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Debug)]
 pub enum Room {
     /// Nothing: it is kept without, or the scheduler does nothing for it.
@@ -91,14 +91,14 @@ pub enum Room {
 /// How a latency is kept.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Standing {
-    /// What 99 of 100 reads and writes are to take at most.
+    /// The latency that 99 of 100 reads and writes should meet.
     pub target: Duration,
     /// Reads and writes that were answered in the last whole second.
     pub rate: u64,
     /// A bit for each of the last [`SECONDS`] in which something was answered, and in which the target was missed.
     used: u64,
     missed: u64,
-    /// What is done for it.
+    /// The means in use.
     pub room: Room,
 }
 

@@ -14,12 +14,12 @@ use crate::stats::Histogram;
 use crate::trace::Item;
 use crate::{Duration, Errno, Extent, Flags, GroupId, Instant, Op, Outcome, Priority};
 
-/// What a program asks of its disk.
+/// A request of a program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Ask {
     /// The program's own name for it, unique among its asks that have not ended; small numbers that are used again.
     pub token: u32,
-    /// What to do.
+    /// The operation.
     pub op: Op,
     /// How to treat it.
     pub flags: Flags,
@@ -27,7 +27,7 @@ pub struct Ask {
     pub extent: Extent,
 }
 
-/// What a program got done: counted as it sees it, by its own operations (a `read()`), not by what the disk was asked.
+/// The work of a program: counted as it sees it, by its own operations (a `read()`), not by requests to the disk.
 #[derive(Clone, Default, Debug)]
 pub struct Meter {
     /// Bytes read or written by operations that ended well.
@@ -79,7 +79,7 @@ impl Meter {
 ///
 /// A round: `handle_end` for all that ended, `poll_ask` until `None`, then `poll_timeout`.
 pub trait Program: Send {
-    /// What it asks next, or `None` until something ends or time passes.
+    /// The program's next request, or `None` until something ends or time passes.
     fn poll_ask(&mut self, now: Instant) -> Option<Ask>;
 
     /// One of its asks ended.
@@ -88,10 +88,10 @@ pub trait Program: Send {
     /// When to look again though nothing ended (it thinks, or a request arrives by the clock).
     fn poll_timeout(&self) -> Option<Instant>;
 
-    /// What it got done so far.
+    /// Its work so far.
     fn meter(&self) -> &Meter;
 
-    /// What it got done up to `now`, when the measurement ends: as [`Program::meter`], with the age of what has not ended.
+    /// Its work up to `now`, when the measurement ends: as [`Program::meter`], with the age of operations that have not ended.
     fn meter_at(&self, now: Instant) -> Meter {
         let mut meter = self.meter().clone();
         meter.is_open(self.open_since().map_or(Duration::ZERO, |since| now.since(since)));
@@ -116,7 +116,7 @@ pub struct Job {
     pub group: GroupId,
     /// Its priority within the group.
     pub priority: Priority,
-    /// What it asks. It is told the time since the start of the run.
+    /// Its requests. It is told the time since the start of the run.
     pub program: Box<dyn Program>,
 }
 
@@ -161,10 +161,10 @@ impl Unserved {
     }
 }
 
-/// What the jobs of a run got done.
+/// The work of the jobs of a run.
 #[derive(Clone, Debug)]
 pub struct Measured {
-    /// What each job got done, with its group, in the order of the jobs.
+    /// The work of each job, with its group, in the order of the jobs.
     pub meters: Vec<(GroupId, Meter)>,
     /// How long it ran: less than was asked if it was stopped.
     pub runtime: Duration,
@@ -174,11 +174,11 @@ pub struct Measured {
     pub unserved: Vec<Duration>,
     /// For how long limits held what each group asked, all its requests together, in the order of the weight tree.
     pub held: Vec<Duration>,
-    /// What the disk did in that time: requests after merging and cutting.
+    /// The work of the disk in that time: requests after merging and cutting.
     pub work: Work,
-    /// What the queue and its scheduler counted ([`Queue::counters`](crate::Queue::counters)).
+    /// The counters of the queue and its scheduler ([`Queue::counters`](crate::Queue::counters)).
     pub counters: BTreeMap<String, u64>,
-    /// What the scheduler decided about holding the disk idle (`slice_idle=auto`), counted from the beginning of the run.
+    /// The scheduler's decisions about holding the disk idle (`slice_idle=auto`), counted from the beginning of the run.
     pub findings: Vec<Finding>,
     /// The last steps of requests and messages of the scheduler, where they were asked for.
     pub trace: Vec<Item>,

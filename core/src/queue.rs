@@ -195,7 +195,7 @@ impl Queue {
 
     // ---- knobs and counters ----
 
-    /// What the queue was made from; tunables that were changed since are asked from [`Queue::tunable`].
+    /// The settings with which the queue was made; for tunables that were changed since, ask [`Queue::tunable`].
     #[must_use]
     pub const fn settings(&self) -> &Settings {
         &self.settings
@@ -253,7 +253,7 @@ impl Queue {
         Load { in_flight, waiting, held, news, lacks_tag: self.device.tags.lacks() }
     }
 
-    /// What its scheduler decided about holding the device idle (`slice_idle=auto`) since this was asked last.
+    /// The scheduler's decisions about holding the device idle (`slice_idle=auto`) since the last call.
     pub fn take_findings(&mut self, tell: &mut dyn FnMut(Finding)) {
         self.hear();
         self.findings.drain(..).for_each(tell);
@@ -265,7 +265,7 @@ impl Queue {
         self.scheduler.set_tracing(bound > 0);
     }
 
-    /// What is kept, where [`Queue::keep_trace`] says so.
+    /// The trace, if [`Queue::keep_trace`] enables it.
     pub fn trace(&mut self) -> &mut Trace {
         self.hear();
         &mut self.trace

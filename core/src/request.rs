@@ -1,9 +1,9 @@
-//! What is asked of a disk: operations, flags, extents, and how it ended.
+//! Requests to a disk: operations, flags, extents, and outcomes.
 
 use core::fmt;
 use core::ops::{BitOr, BitOrAssign};
 
-/// What a bio or a request does.
+/// The operation of a bio or a request.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Op {
     /// Bring data from the device.
@@ -249,12 +249,12 @@ impl fmt::Debug for Extent {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Token(pub u64);
 
-/// What a client asks: one operation on one run of sectors.
+/// A client's request: one operation on one run of sectors.
 ///
 /// The payload is the submitter's business: the queue knows the bio by its [`Token`] alone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Bio {
-    /// What to do.
+    /// The operation.
     pub op: Op,
     /// How to treat it.
     pub flags: Flags,

@@ -1,4 +1,4 @@
-//! What happened, counted: operations, bytes, merges, latencies and what they were spent on, by operation.
+//! Counters: operations, bytes, merges, latencies and their causes, by operation.
 //!
 //! Counting is done once, for the stream; what a group or a disk did is added up when it is asked for.
 
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::waits::Times;
 use crate::{Bytes, Duration, Op, Outcome};
 
-/// What one stream, group or disk has done.
+/// The counters of one stream, group or disk.
 #[derive(Clone, Default, Debug, Serialize, Deserialize)]
 pub struct Stats {
     ops: [Counters; Op::COUNT],
@@ -63,7 +63,7 @@ struct Timing {
     times: Times,
 }
 
-/// What waited for a ceiling ([`crate::ceiling`]).
+/// Waits for a ceiling ([`crate::ceiling`]).
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 pub struct Held {
     /// Bios that waited.
@@ -72,7 +72,7 @@ pub struct Held {
     pub time: Duration,
 }
 
-/// What was done by one operation.
+/// The counters of one operation.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 pub struct Counters {
     /// Bios that ended, failed ones included.
@@ -88,7 +88,7 @@ pub struct Counters {
 }
 
 impl Counters {
-    /// What was added since it was as `before`.
+    /// The difference to `before`.
     #[must_use]
     pub const fn since(&self, before: &Self) -> Self {
         Self {
@@ -164,7 +164,7 @@ impl Stats {
         self.held.time = self.held.time + time;
     }
 
-    /// What waited for a ceiling, and has been let through.
+    /// Bios that waited for a ceiling and have passed it.
     #[must_use]
     pub const fn time_held(&self) -> Held {
         self.held
@@ -184,7 +184,7 @@ impl Stats {
         self.cache
     }
 
-    /// What was done by `op`.
+    /// The counters of `op`.
     #[must_use]
     pub fn of(&self, op: Op) -> Counters {
         self.ops[op as usize]
@@ -202,13 +202,13 @@ impl Stats {
         self.timing[op as usize].get_or_insert_default().times.add(times);
     }
 
-    /// What the time of bios of an operation was spent on, to be added to.
+    /// The time of bios of an operation by cause, to be added to.
     #[inline]
     pub(crate) fn times_mut(&mut self, op: Op) -> &mut Times {
         &mut self.timing[op as usize].get_or_insert_default().times
     }
 
-    /// What the time of bios of `op` was spent on. All parts but [`Part::Reply`](crate::waits::Part::Reply) together are the latencies of those that ended.
+    /// The time of bios of `op` by cause. All parts but [`Part::Reply`](crate::waits::Part::Reply) together are the latencies of those that ended.
     #[must_use]
     pub fn times(&self, op: Op) -> Times {
         self.timing[op as usize].as_deref().map_or_else(Times::default, |timing| timing.times)
@@ -298,7 +298,7 @@ impl Histogram {
         *count += 1;
     }
 
-    /// What was counted since it was as `before`.
+    /// The difference to `before`.
     #[must_use]
     pub fn since(&self, before: &Self) -> Self {
         let counts = core::array::from_fn(|at| self.counts[at].saturating_sub(before.counts[at]));

@@ -1,4 +1,4 @@
-//! What happened, one event at a time.
+//! Events of requests, one at a time.
 //!
 //! Events are values: the queue keeps the latest ones while tracing is on, and the reader of the trace takes them out.
 //! The letters are blktrace's, so that its tools can be fed.
@@ -9,7 +9,7 @@ use core::fmt;
 use crate::learn::idling_trial::Finding;
 use crate::{ContextId, Duration, Extent, GroupId, Instant, Op, StreamId};
 
-/// What happened to a bio or request.
+/// An event of a bio or request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Action {
     /// A bio was submitted (`Q`).
@@ -41,7 +41,7 @@ pub enum Action {
 pub struct TraceEvent {
     /// When.
     pub at: Instant,
-    /// What.
+    /// The action.
     pub action: Action,
     /// To what kind of request.
     pub op: Op,
@@ -64,11 +64,11 @@ pub struct Message {
     pub group: GroupId,
     /// For which stream, if for one.
     pub stream: Option<StreamId>,
-    /// What.
+    /// The note.
     pub note: Note,
 }
 
-/// What a [`Message`] says.
+/// The content of a [`Message`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Note {
@@ -78,7 +78,7 @@ pub enum Note {
         used: Duration,
         /// Requests that it sent.
         dispatched: u32,
-        /// What its group was charged: milliseconds, or requests in IOPS mode.
+        /// The charge of its group: milliseconds, or requests in IOPS mode.
         charge: u64,
         /// Whether that is IOPS mode.
         iops: bool,
@@ -182,12 +182,12 @@ impl fmt::Display for Note {
     }
 }
 
-/// What a trace keeps.
+/// The entries of a trace.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Item {
-    /// What happened to a bio or request.
+    /// An event of a bio or request.
     Event(TraceEvent),
-    /// What the scheduler said.
+    /// A message of the scheduler.
     Message(Message),
 }
 
@@ -211,7 +211,7 @@ impl Item {
     }
 }
 
-/// What happened last, up to a bound; nothing where it is 0.
+/// The last events, up to a bound; none where it is 0.
 ///
 /// Events stand in the order of their times. The scheduler's messages stand where they were fetched, some of them later.
 #[derive(Default, Debug)]

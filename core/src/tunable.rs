@@ -15,7 +15,7 @@ use crate::time::{ms, secs, us};
 
 /// Declares settings, each knob once: what it does, its field, its default, what values it takes.
 ///
-/// What stands above a field is what the field's documentation, the command line and `docs/tunables.md` say of the knob. Its name
+/// The comment above a field is the text of the knob in the field's documentation, the command line and `docs/tunables.md`. Its name
 /// is the field's, unless another follows `as`. A second name, as the kernel's in microseconds, follows `also`. What is no knob of
 /// its own follows `..`, last.
 #[macro_export]
@@ -49,7 +49,7 @@ macro_rules! settings {
                 ($crate::tunable::settings!(@name $field $($name)?), $kind, ($($($range)*)?), $field, concat!($($says),+))
                 $(($alias, $alias_kind, ($($alias_range)*), $field, $alias_says))?
             )+);
-            /// What can be said of them without their values.
+            /// Their descriptions, without values.
             pub const INFO: &'static [$crate::tunable::TunableInfo] =
                 &$crate::tunable::infos(&$crate::tunable::settings!(@rows $(
                     ($crate::tunable::settings!(@name $field $($name)?), $kind, ($($($range)*)?), $field, concat!($($says),+))
@@ -97,7 +97,7 @@ macro_rules! tune {
 }
 pub(crate) use tune;
 
-/// What can be set while requests wait and are in flight. A scheduler without knobs leaves it empty.
+/// Settings that change while requests wait and are in flight. A scheduler without knobs leaves it empty.
 pub trait Tune {
     /// The tunables and their present values.
     fn tunables(&self) -> &'static [TunableInfo] {
@@ -118,14 +118,14 @@ pub trait Tune {
     }
 }
 
-/// What can be said of a knob without its settings at hand.
+/// The description of a knob, without its settings at hand.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TunableInfo {
     /// The kernel's name.
     pub name: &'static str,
-    /// What values it takes.
+    /// Its possible values.
     pub range: Range,
-    /// What it does, in a phrase.
+    /// Its effect, in a phrase.
     pub says: &'static str,
 }
 
@@ -223,7 +223,7 @@ impl<S> Tunable<S> {
         Self { info: TunableInfo { name, range: Range::Choice(words), says }, field: Field::Choice(field) }
     }
 
-    /// What requests cost, or `auto`: the field is `None` then.
+    /// The cost of requests, or `auto`: the field is `None` then.
     pub const fn auto_cost_model(
         name: &'static str,
         field: fn(&mut S) -> &mut Option<Model>,

@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Duration, Instant};
 
-/// What a bio's time was spent on.
+/// The cause of a part of a bio's time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Part {
     /// Payload memory was missing: it waited before the queue.
@@ -111,14 +111,14 @@ impl Times {
         self.0.iter_mut().zip(other.0).for_each(|(mine, theirs)| *mine = mine.saturating_add(theirs));
     }
 
-    /// What was added since it was as `before`.
+    /// The difference to `before`.
     #[must_use]
     pub fn since(&self, before: &Self) -> Self {
         Self(core::array::from_fn(|part| self.0[part].saturating_sub(before.0[part])))
     }
 }
 
-/// What a disk has been doing since the start (waits.1).
+/// The activity of a disk since the start (waits.1).
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 pub struct Doing {
     /// It was being flushed.
@@ -166,7 +166,7 @@ pub(crate) struct Share {
     had: u128,
 }
 
-/// What clocks showed when a bio came, or when a request went to the device.
+/// The clocks when a bio came, or when a request went to the device.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Stamp {
     flushing: u64,
@@ -226,7 +226,7 @@ impl Clock {
         self.is_idling = idling;
     }
 
-    /// What the clocks show a tenant.
+    /// The clocks of a tenant.
     #[inline]
     pub(crate) fn stamp(&self, share: &Share) -> Stamp {
         let had = (share.had as u64).wrapping_add(share.since(self));

@@ -1,4 +1,4 @@
-//! What to serve, where, and with which weights: the plain data that a [`Server`](crate::Server) is made from.
+//! The configuration: exports, addresses and weights, the plain data that a [`Server`](crate::Server) is made from.
 //!
 //! Where it comes from (a TOML file, flags, a program) is the caller's business.
 
@@ -31,20 +31,20 @@ pub use ways::{WayIn, Ways};
 pub struct Config {
     /// The weight tree; the first is the root, and a parent comes before its children.
     pub groups: CopyOnWrite<Vec<Group>>,
-    /// What groups may do at most in a second, by their paths; each binds all that is below it, on all disks together.
+    /// The ceilings of groups, by their paths; each binds all groups below, on all disks together.
     pub bounds: CopyOnWrite<BTreeMap<String, Bounds>>,
     /// The scheduling domains.
     pub disks: CopyOnWrite<Vec<Disk>>,
-    /// What the disks are like that [`Export::disk`] does not name; their names are made up.
+    /// The settings of disks that [`Export::disk`] does not name; their names are made up.
     pub disk_default: Disk,
-    /// What clients can connect to; at least one.
+    /// The exports; at least one.
     pub exports: CopyOnWrite<Vec<Export>>,
     /// Where clients connect; at least one.
     pub listeners: Vec<Listener>,
     /// How many worker threads; `None`: one for each CPU that the process may use, but no more than
     /// have room for [`Limits::request_max`] bytes of [`Limits::memory`] each.
     pub workers: Option<usize>,
-    /// What they give the kernel their work through.
+    /// The kernel interface of the workers.
     pub engine: Engine,
     /// Bounds on what clients may ask and hold.
     pub limits: Limits,
@@ -141,14 +141,14 @@ impl Disk {
     }
 }
 
-/// What a client connects to: a backing, or a range of one, under a name, in a group.
+/// An export: a backing, or a range of one, under a name, in a group.
 #[derive(Clone, Debug)]
 pub struct Export {
     /// The name that clients ask for; may be empty.
     pub name: String,
-    /// What it is, for people; shown by `nbdinfo --list`. Empty: nothing is said.
+    /// A description for people; shown by `nbdinfo --list`. Empty: nothing is said.
     pub description: String,
-    /// What holds the data.
+    /// The backing.
     pub backing: Backing,
     /// Where in the backing it starts, in bytes; a multiple of 512.
     pub offset: u64,
@@ -192,7 +192,7 @@ pub struct Listener {
     pub address: Address,
     /// Whether traffic is encrypted.
     pub tls: Tls,
-    /// Who may connect, at a unix socket.
+    /// The permissions of a unix socket.
     pub socket: SocketMode,
 }
 
@@ -204,7 +204,7 @@ impl Listener {
     }
 }
 
-/// Who may connect to a unix socket: what its file has from the moment at which others can connect. At other addresses it
+/// The permissions of a unix socket, which its file has before clients can connect. At other addresses it
 /// means nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SocketMode {

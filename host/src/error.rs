@@ -12,7 +12,7 @@ pub enum Error {
     Backing {
         /// The backing as the user wrote it.
         what: String,
-        /// What is wrong, and what would be right.
+        /// The mistake, and the remedy.
         why: String,
     },
     /// A directory in which files must lie cannot be used.
@@ -20,7 +20,7 @@ pub enum Error {
     Root {
         /// The directory.
         path: PathBuf,
-        /// What is wrong.
+        /// The mistake.
         why: String,
     },
     /// An export cannot be what it is said to be.
@@ -28,7 +28,7 @@ pub enum Error {
     Export {
         /// Its name.
         name: String,
-        /// What is wrong.
+        /// The mistake.
         why: String,
     },
     /// A disk cannot be set up as it is said to be.
@@ -36,7 +36,7 @@ pub enum Error {
     Disk {
         /// Its name.
         name: String,
-        /// What is wrong.
+        /// The mistake.
         why: String,
     },
     /// A listener could not be set up.
@@ -44,7 +44,7 @@ pub enum Error {
     Listen {
         /// Where.
         address: String,
-        /// What is wrong.
+        /// The mistake.
         why: String,
     },
     /// The kernel refuses io_uring, which was asked for, or what else a worker needs.

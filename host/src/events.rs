@@ -17,9 +17,9 @@ pub struct Event {
     pub number: u64,
     /// When.
     pub at: SystemTime,
-    /// What sort: `connected`, `left`, `changed`, `removed`, `failed`, `decided`, `noted`, `short`, `latency`.
+    /// The kind: `connected`, `left`, `changed`, `removed`, `failed`, `decided`, `noted`, `short`, `latency`.
     pub kind: &'static str,
-    /// What exactly, by name: `export`, `client`, `version`, …
+    /// The details, by name: `export`, `client`, `version`, …
     pub of: Vec<(&'static str, String)>,
 }
 

@@ -8,7 +8,7 @@ const QUIET: Duration = fairlift_core::time::secs(60);
 /// How many are remembered. Strangers may come from more addresses than that: those beyond are not told.
 const KEPT: usize = 1024;
 
-/// What was told, when, and how often it was not since.
+/// The messages logged, their times, and the number of suppressed ones since.
 #[derive(Debug)]
 pub(crate) struct Quiet<K>(Vec<(K, Instant, u64)>);
 

@@ -27,7 +27,7 @@ mod versions;
 
 use versions::Versions;
 
-/// What is known of a bio; its token is the row's number.
+/// The record of a bio; its token is the row's number.
 struct TrackedBio {
     state: State,
     op: Op,

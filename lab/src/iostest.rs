@@ -31,12 +31,12 @@ pub use fairlift_core::program::{Job, Measured};
 pub use modelled::Modelled;
 use tenants::Alone;
 
-/// What is to be measured.
+/// The plan of a measurement.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// The weight tree, the root first. Jobs are in its leaves; in the root if there are no others.
     pub groups: Vec<Group>,
-    /// What binds groups, by their paths; not situations, nor a tenant alone.
+    /// The bounds of groups, by their paths; not situations, nor a tenant alone.
     pub bounds: BTreeMap<String, Bounds>,
     /// Each is run by itself.
     pub workloads: Vec<Workload>,
@@ -101,7 +101,7 @@ impl Default for Plan {
 /// One measurement: a workload, with so many jobs in each group.
 #[derive(Clone, Debug)]
 pub struct Case {
-    /// What runs.
+    /// The running jobs.
     pub workload: Workload,
     /// Which repetition, from 1.
     pub set: u32,
@@ -135,7 +135,7 @@ pub struct Case {
     pub trace: usize,
 }
 
-/// What failed, in words for the user; `None` if nothing did.
+/// The failure, in words for the user; `None` if there was none.
 pub(crate) fn failure(measured: &Measured) -> Option<String> {
     let (_, meter) = measured.meters.iter().find(|(_, meter)| meter.failed > 0)?;
     let why = meter.why.map_or(String::new(), |errno| format!(": {errno}"));

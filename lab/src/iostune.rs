@@ -40,7 +40,7 @@ pub use sample::{Figure, Sample};
 /// Chosen: a gain of 5 % (`judge.rs`) is then more than twice what chance may do.
 pub const KNOWN: f64 = 0.02;
 
-/// What is known of a disk before anything is measured.
+/// The facts of a disk before anything is measured.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Facts {
     /// Bytes that are read.
@@ -53,9 +53,9 @@ pub struct Facts {
     pub at_rest: bool,
 }
 
-/// What runs probes.
+/// A runner of probes.
 pub trait UnderTest {
-    /// What is known of it.
+    /// The known facts.
     fn facts(&self) -> Facts;
 
     /// Runs a case on this way and place. `watch` is told now and then how far it is, and answers whether it is to stop.
@@ -76,7 +76,7 @@ pub trait UnderTest {
     }
 }
 
-/// What a step measured.
+/// The result of a step.
 #[derive(Clone, Debug)]
 pub struct Outcome {
     /// The step.
@@ -90,18 +90,18 @@ pub struct Outcome {
 pub enum Progress<'a> {
     /// A step begins, with so much of the planned time behind it.
     Begins(&'a ProbeRun, Duration),
-    /// So much of the planned time is over.
+    /// The part of the planned time that is over.
     Goes(Duration),
 }
 
-/// What was measured, and how it ended.
+/// The measurements, and the end of the run.
 #[derive(Debug)]
 pub struct Measurement {
     /// By step, in order; of the last one perhaps fewer runs than planned.
     pub outcomes: Vec<Outcome>,
     /// Whether it was stopped (iostune.5).
     pub interrupted: bool,
-    /// What ended it, if not a stop.
+    /// The error that ended it, if not a stop.
     pub error: Option<RunError>,
     /// Time of the disk that it took.
     pub ran: Duration,

@@ -74,10 +74,10 @@ impl Drop for Seeds {
     }
 }
 
-/// What repeats a run that is no test; said at a panic while this is there.
+/// The command that repeats a run that is no test; printed at a panic while this exists.
 #[derive(Debug)]
 pub struct Guard<'a> {
-    /// What to type.
+    /// The command line.
     pub command: &'a str,
     /// The commit that the program was built from.
     pub commit: &'a str,

@@ -1,4 +1,4 @@
-//! What was measured: one format for runs on models and on real disks.
+//! The results: one format for runs on models and on real disks.
 //!
 //! The names are those of the JSON (documented in `docs/iostest-json.md`): fields may be added, none is renamed.
 
@@ -35,13 +35,13 @@ pub struct Results {
     /// Requests that each job of a direct workload keeps in flight.
     #[serde(default)]
     pub iodepth: u32,
-    /// What binds groups, by their paths, as it is written: `max riops=3000`.
+    /// The bounds of groups, by their paths, as they are written: `max riops=3000`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub limits: BTreeMap<String, String>,
     /// Whether the run was stopped before all sets were done.
     #[serde(default)]
     pub interrupted: bool,
-    /// What to type to measure it again.
+    /// The command line that repeats the measurement.
     #[serde(default)]
     pub command: String,
     /// One for each workload, number of jobs and set.
@@ -125,9 +125,9 @@ pub struct Run {
     /// Of a situation: how its tenants got on together.
     #[serde(flatten)]
     pub together: Option<Together>,
-    /// What the disk did.
+    /// The work of the disk.
     pub device_stats: DeviceStats,
-    /// What the scheduler counted.
+    /// The counters of the scheduler.
     pub counters: BTreeMap<String, u64>,
     /// With `slice_idle=auto`: what its trials found, in the order of time.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -140,12 +140,12 @@ pub struct Run {
     pub latencies: Vec<(f64, u64)>,
 }
 
-/// What a trial of `slice_idle=auto` found.
+/// A finding of a trial of `slice_idle=auto`.
 #[derive(Clone, PartialEq, Serialize, Deserialize, Debug)]
 pub struct Decision {
     /// When, in seconds of the run.
     pub at_s: f64,
-    /// What was thought right: `idle`, the disk is held idle for one stream at a time; or `parallel`, it is not.
+    /// The best way: `idle`, the disk is held idle for one stream at a time; or `parallel`, it is not.
     pub from: String,
     /// The same from then on.
     pub to: String,
@@ -169,7 +169,7 @@ impl Decision {
     }
 }
 
-/// What a group got.
+/// The figures of a group.
 #[derive(Clone, PartialEq, Serialize, Deserialize, Debug)]
 pub struct Group {
     /// `/g1`.
@@ -182,7 +182,7 @@ pub struct Group {
     pub iops: f64,
     /// Of the total: 0 to 1.
     pub share: f64,
-    /// What its weight entitles it to: 0 to 1.
+    /// The share that its weight entitles it to: 0 to 1.
     pub ideal: f64,
     /// Half of its operations took no longer.
     pub lat_p50_us: f64,
@@ -201,10 +201,10 @@ pub struct Group {
     pub tenant: Option<Tenant>,
 }
 
-/// What a tenant is entitled to, and how near it came: see [`tenants`](crate::iostest::tenants).
+/// The entitlement of a tenant, and its distance from it: see [`tenants`](crate::iostest::tenants).
 #[derive(Clone, PartialEq, Serialize, Deserialize, Debug)]
 pub struct Tenant {
-    /// What it does: `randread 4k x32`.
+    /// Its operation: `randread 4k x32`.
     pub does: String,
     /// Operations of its kind that the disk does in a second when it is saturated with them.
     pub capacity: f64,
@@ -229,7 +229,7 @@ pub struct Together {
     pub share_error_1s: Option<f64>,
 }
 
-/// What the jobs that play a role got, in all groups together.
+/// The figures of the jobs of a role, in all groups together.
 #[derive(Clone, PartialEq, Serialize, Deserialize, Debug)]
 pub struct Role {
     /// Its name in the workload.
@@ -248,7 +248,7 @@ pub struct Role {
     pub lat_max_us: f64,
 }
 
-/// What a disk did during a run.
+/// The work of a disk during a run.
 #[derive(Clone, Copy, PartialEq, Default, Serialize, Deserialize, Debug)]
 pub struct DeviceStats {
     /// Requests that ended.

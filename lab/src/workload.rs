@@ -28,7 +28,7 @@ pub use file::Mistake;
 pub struct Workload {
     /// As on the command line and in results.
     pub name: String,
-    /// What it is, in a phrase.
+    /// Its description, in a phrase.
     pub about: String,
     /// The roles; at least one of them is not `once`.
     pub roles: Vec<Role>,
@@ -39,9 +39,9 @@ pub struct Workload {
 /// A kind of program in a workload.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Role {
-    /// What it is called in results.
+    /// Its name in results.
     pub name: String,
-    /// What it does.
+    /// Its operation.
     pub does: Does,
     /// Bytes of an operation, unless the run says otherwise.
     pub block_size: u32,
@@ -63,7 +63,7 @@ pub struct Role {
     pub priority: Priority,
 }
 
-/// What a program does.
+/// The operation of a program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Does {
     /// Reads or writes through the page cache.
@@ -251,7 +251,7 @@ impl Role {
         }
     }
 
-    /// What it does, in fio's words: `randread 4k x32`, `randwrite 4k x4 flush_every=1`; what it is called if it is not direct.
+    /// Its operation, in fio's words: `randread 4k x32`, `randwrite 4k x4 flush_every=1`; its name if it is not direct.
     #[must_use]
     pub fn says(&self) -> String {
         let Does::Direct(op, order) = self.does else { return self.name.clone() };

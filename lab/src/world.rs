@@ -172,7 +172,7 @@ impl World {
         &*self.model
     }
 
-    /// What is looked at after every step, to name its seed or change its bounds.
+    /// A look after every step, to name its seed or change its bounds.
     pub const fn check(&mut self) -> &mut Check {
         &mut self.check
     }
@@ -309,7 +309,7 @@ impl World {
 
     /// Time moves, and what was to happen by then happens.
     fn go_to(&mut self, now: Instant) {
-        // What is overdue (a hold that ended while no tag was free) happens now, not in the past.
+        // An overdue event (a hold that ended while no tag was free) happens now, not in the past.
         let now = now.max(self.now);
         self.turns = if now > self.now { 0 } else { self.turns + 1 };
         assert!(self.turns < STANDSTILL, "{}: time does not move any more", self.check.place(now));

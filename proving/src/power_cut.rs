@@ -32,7 +32,7 @@ pub use crate::tally::{Count, Tally};
 pub use media::{Landing, Media, OnFailure, Piece, Stamp};
 pub use oracle::Oracle;
 
-/// What is put to the test: the queue, or something that stands before it and breaks its promises.
+/// The subject of a test: the queue, or something that stands before it and breaks its promises.
 ///
 /// The functions are those of [`Queue`](fairlift_core::Queue); some are told whose turn it is, since workers may have a queue each.
 pub trait Subject {
@@ -72,7 +72,7 @@ struct Bench {
     /// Whether the disk knows FUA, which is for writes alone; else it takes no notice.
     fua: bool,
     tally: Tally,
-    /// What the disk and the oracle knew at the last cut: to cut again before either knows more is the same cut.
+    /// The knowledge of the disk and the oracle at the last cut: to cut again before either knows more is the same cut.
     cut_at: Option<(u64, u64)>,
 }
 

@@ -1,4 +1,4 @@
-//! What was tried, and how much of it.
+//! Attempts, and their amounts.
 
 use std::fmt;
 
@@ -81,7 +81,7 @@ counts! {
 pub struct Tally([u64; Count::ALL.len()]);
 
 impl Tally {
-    /// So many more.
+    /// Adds an amount.
     pub const fn add(&mut self, count: Count, more: u64) {
         self.0[count as usize] += more;
     }

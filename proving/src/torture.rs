@@ -44,13 +44,13 @@ pub use shrink::{Small, shrink};
 pub struct Promise {
     /// Its name in `docs/reliability.md`.
     pub name: &'static str,
-    /// What it is, in a phrase.
+    /// Its description, in a phrase.
     pub says: &'static str,
-    /// What tries it.
+    /// The suite that tries it.
     pub tried: &'static [Count],
 }
 
-/// What is promised, as far as the suites try it.
+/// The promises, as far as the suites try them.
 pub const PROMISES: &[Promise] = &[
     Promise {
         name: "D1",
@@ -94,28 +94,28 @@ pub const PROMISES: &[Promise] = &[
 /// How a run ended.
 #[derive(Debug)]
 pub struct Verdict {
-    /// What was tried, up to the promise that was broken.
+    /// The attempts, up to the broken promise.
     pub tally: Tally,
     /// The promise that was broken.
     pub broken: Option<Broken>,
 }
 
-/// What a run counted, and whether every promise was kept.
+/// The counters of a run, and whether every promise was kept.
 type Tried = (Tally, Result<(), Broken>);
 
 /// A kind of run.
 pub struct Suite {
     /// Its name, as in `--only`.
     pub name: &'static str,
-    /// What it tries, in a phrase.
+    /// Its purpose, in a phrase.
     pub about: &'static str,
     /// Its part of the time, beside the others'.
     pub part: u32,
     /// How many steps the run of a seed has.
     pub steps: fn(u64) -> u64,
-    /// What is special about the run of a seed.
+    /// The special features of the run of a seed.
     pub says: fn(u64) -> String,
-    /// What a step of the run of a seed does.
+    /// A step of the run of a seed.
     pub step: fn(u64, u64) -> String,
     /// Runs the steps of these numbers.
     run: fn(u64, &mut dyn Iterator<Item = u64>) -> Tried,
@@ -206,7 +206,7 @@ impl Suite {
 }
 
 thread_local! {
-    /// What a panic of this thread says, while somebody listens.
+    /// The message of a panic of this thread, while somebody listens.
     static IS_WATCHED: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 

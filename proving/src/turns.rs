@@ -10,9 +10,9 @@ use fairlift_core::{Instant, Outcome, Tag};
 pub(crate) struct Worker {
     /// When it takes its turn, if it has a reason to.
     pub(crate) runs_at: Option<Instant>,
-    /// What its queue said at the end of its last turn.
+    /// The queue's answer at the end of its last turn.
     pub(crate) timeout: Option<Instant>,
-    /// What the disk has ended of its requests.
+    /// The requests that the disk has ended.
     pub(crate) ended: Vec<(Tag, Outcome)>,
     /// How many it has taken.
     pub(crate) turns: u64,

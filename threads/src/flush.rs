@@ -118,7 +118,7 @@ enum Sleeper {
     Task(Waker),
 }
 
-/// What has become of a waiter that asked for a flush.
+/// The fate of a waiter that asked for a flush.
 #[must_use]
 pub enum Turn<'a> {
     /// It is to flush the device, and to say how that ended.
@@ -205,7 +205,7 @@ impl FlushQueue {
         self.lock().flush.acknowledge();
     }
 
-    /// What was counted.
+    /// The counters.
     #[must_use]
     pub fn counts(&self) -> Counts {
         self.lock().flush.counts()

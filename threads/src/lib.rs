@@ -1,4 +1,4 @@
-//! What threads share: tags and flushes that threads and tasks wait for.
+//! The state that threads share: tags and flushes that threads and tasks wait for.
 //!
 //! | module | what it holds |
 //! |---|---|

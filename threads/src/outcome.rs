@@ -4,7 +4,7 @@ use std::io;
 
 use fairlift_core::{Errno, Outcome};
 
-/// What an I/O error means to the client.
+/// The meaning of an I/O error to the client.
 pub fn errno(error: &io::Error) -> Errno {
     match error.kind() {
         // The file is shorter than it was.

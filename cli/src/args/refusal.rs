@@ -77,7 +77,7 @@ fn explain(error: &clap::Error, typed: &str) -> Mistake {
     match error.kind() {
         ErrorKind::InvalidValue | ErrorKind::ValueValidation => {
             let value = text(ContextKind::InvalidValue).unwrap_or_default();
-            // What stands in a place of its own is named by itself.
+            // A part of the path in a place of its own is quoted by itself.
             let flag = argument.split([' ', '=']).next().filter(|flag| flag.starts_with('-'));
             let key = [flag.unwrap_or_default(), &value]
                 .into_iter()

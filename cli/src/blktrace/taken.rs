@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::Record;
 
-/// What came.
+/// The records received.
 #[derive(Default)]
 pub(crate) struct Taken {
     /// The part of a record that is not whole.
@@ -100,7 +100,7 @@ impl Taken {
         let write = |(cpu, records): (u32, Vec<&Record>)| {
             let (mut bytes, mut last) = (Vec::new(), 0);
             for (number, record) in (1..).zip(self.heads.iter().chain(records)) {
-                // What happens in one turn of a worker has one time; blkrawverify wants each to be later than the one before.
+                // The events of one turn of a worker have one time; blkrawverify wants each to be later than the one before.
                 let time = record.time.max(last + 1);
                 last = time;
                 let mut record = Record { cpu, time, ..record.clone() };

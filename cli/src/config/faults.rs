@@ -238,7 +238,7 @@ mod tests {
 
     use super::*;
 
-    /// What is wrong, with what is marked of the text.
+    /// The mistake, and the marked part of the text.
     fn wrong(text: &str) -> Vec<(String, &str)> {
         let told = |mistake: Mistake| {
             let at = mistake.at.clone().unwrap_or(0..0);

@@ -21,15 +21,15 @@ pub(crate) enum Given {
     Switch(bool),
     List(Vec<Given>),
     Table(Vec<(String, Given)>),
-    /// What no key but one takes, as it is shown.
+    /// A value of a rare kind, as it is shown.
     Other(String),
 }
 
-/// What is wrong with a value, or with several within it, each by its path.
+/// The mistakes in a value, or in several within it, each by its path.
 #[derive(Debug)]
 pub(crate) struct Amiss(pub(crate) Vec<Part>);
 
-/// One that is wrong.
+/// A single mistake.
 #[derive(Debug)]
 pub(crate) struct Part {
     /// The key within the table, if it is within one.
@@ -108,7 +108,7 @@ impl Given {
         }
     }
 
-    /// What it stands for: of text, and of a number within a table of numbers and texts.
+    /// Its meaning: of text, and of a number within a table of numbers and texts.
     pub(crate) fn plain(&self) -> Option<String> {
         match self {
             Self::Word(text) | Self::Text(text) => Some(text.clone()),
@@ -149,7 +149,7 @@ impl Given {
             .ok_or_else(|| format!("takes a number from {} to {}, not {}", range.start(), range.end(), self.show()))
     }
 
-    /// What `read` reads; `None`: `auto`.
+    /// The result of `read`; `None`: `auto`.
     pub(crate) fn auto<T>(&self, read: impl FnOnce(&Self) -> Result<T, String>) -> Result<Option<T>, String> {
         if self.is_word("auto") { Ok(None) } else { read(self).map(Some) }
     }

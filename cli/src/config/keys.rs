@@ -38,12 +38,12 @@ pub(crate) fn keys(kind: Kind, act: Act) -> Vec<Key> {
     all.into_iter().filter(|key| key.acts[usize::from(act == Act::Set)]).collect()
 }
 
-/// What removes at once.
+/// The keys of a removal.
 pub(crate) const NOW: &[Row<bool>] = &[Row::<bool>::new("now", Switch(|now, is| *now = is))
     .usual("false")
     .says("whether to disconnect its clients at once, without an answer to their requests")];
 
-/// What is said of an export.
+/// The keys of an export.
 pub(crate) struct ExportKeys {
     /// All that is no name.
     pub(crate) said: Export,
@@ -66,7 +66,7 @@ impl ExportKeys {
     }
 }
 
-/// What is said of a group.
+/// The keys of a group.
 pub(crate) struct GroupKeys {
     pub(crate) weight: Weight,
     pub(crate) bounds: Bounds,
@@ -79,10 +79,10 @@ impl Default for GroupKeys {
     }
 }
 
-/// What NBD allows for a description.
+/// NBD's limit on a description.
 const DESCRIPTION_MAX: usize = 4096;
 
-/// What clients connect to.
+/// An export.
 pub(crate) const EXPORT: Sort = Sort::new(
     "export",
     "[export.NAME]",
@@ -258,7 +258,7 @@ fn tls_words() -> Vec<&'static str> {
     vec!["off", "on", "require"]
 }
 
-/// Who may open what, and see and change what.
+/// The rights of clients to exports and to the control server.
 pub(crate) const CLIENT: Sort = Sort::new(
     "client",
     "[client.NAME]",
@@ -325,7 +325,7 @@ pub(crate) fn why_unverified(rule: &Rule, verifies: bool) -> Option<&'static str
     is_unknown.then_some("needs tls_verify_peer = true: no client is asked for a certificate")
 }
 
-/// What the kernel takes for no user.
+/// The number that the kernel takes for no user.
 const NO_ID: u64 = u32::MAX as u64;
 
 /// The server itself.
@@ -519,7 +519,7 @@ mod tests {
     use super::super::row::KINDS;
     use super::*;
 
-    /// What a row makes of a value in the file and in JSON.
+    /// A row's result for a value in the file and in JSON.
     fn both<T>(rows: &[Row<T>], new: impl Fn() -> T, show: impl Fn(&T) -> String, key: &str, toml: &str, json: &Value) {
         let row = rows.iter().find(|row| row.name == key).unwrap();
         let document = format!("it = {toml}");

@@ -53,7 +53,7 @@ pub(crate) struct File {
     pub(crate) bounds: BTreeMap<String, Bounds>,
     /// The groups that have a table of their own, and where it is.
     pub(crate) weighed: Vec<Placed<String>>,
-    /// What tenants may change of groups.
+    /// The keys of groups that tenants may change.
     pub(crate) delegated: BTreeMap<String, BTreeSet<String>>,
     /// Where floors are.
     pub(crate) floors: Vec<Placed<String>>,
@@ -63,7 +63,7 @@ pub(crate) struct File {
     pub(crate) server: Server,
 }
 
-/// What a client may do, as the file has it.
+/// The rights of a client, as the file has them.
 #[derive(Debug)]
 pub(crate) struct Allowed {
     /// Where its table is.
@@ -78,7 +78,7 @@ pub(crate) struct Allowed {
 pub(crate) struct Disk {
     /// Where its table is.
     pub(crate) at: Range<usize>,
-    /// Who goes next, if that is said.
+    /// The priority, if given.
     pub(crate) scheduler: Option<sched::Kind>,
     /// Tunables and their values, the value with its place.
     pub(crate) set: Vec<(Placed<String>, Placed<String>)>,
@@ -130,7 +130,7 @@ pub(crate) struct Server {
     pub(crate) keep_capabilities: Vec<Capability>,
     /// Worker threads.
     pub(crate) workers: Option<usize>,
-    /// What they give the kernel their work through.
+    /// The kernel interface of the workers.
     pub(crate) engine: Option<Engine>,
     /// Bounds, with the defaults where the file says nothing.
     pub(crate) limits: Limits,
@@ -163,7 +163,7 @@ pub(crate) fn read(source: &Source, dir: &Path, mistakes: &mut Vec<Mistake>) -> 
     let mut found = Vec::new();
     let file = Reading { dir, mistakes: &mut found }.file(document.get_ref());
     if !errors.is_empty() {
-        // What the parser guessed after an error is not what the author wrote: only what is certain is passed on.
+        // The parser's guesses after an error are not the author's words: only certain parts are passed on.
         found.retain(|mistake| mistake.says.starts_with("unknown key"));
     }
     let told = errors.iter().take(ERRORS_MAX);

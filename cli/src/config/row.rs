@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::given::{Amiss, Given};
 use crate::words::backing;
 
-/// What can be changed.
+/// The kinds of objects that can be changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
     Group,
@@ -27,7 +27,7 @@ impl Kind {
     }
 }
 
-/// What can be done with it.
+/// The possible changes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Act {
     Add,
@@ -43,7 +43,7 @@ pub(crate) const KINDS: [(&str, Kind); 5] = [
     ("client", Kind::Client),
 ];
 
-/// What a key takes, and where that is put.
+/// The type of a key, and the place of its value.
 pub(crate) enum Put<T> {
     Number(u64, u64, fn(&mut T, u64)),
     /// A number, or `auto`.
@@ -88,15 +88,15 @@ pub(crate) struct Row<T: 'static> {
     is_live: bool,
 }
 
-/// What can be said of a key.
+/// The description of a key.
 pub(crate) struct Key {
     /// As it is written.
     pub(crate) name: &'static str,
-    /// What values it takes.
+    /// Its possible values.
     pub(crate) takes: String,
-    /// What holds where it is not written.
+    /// Its default.
     pub(crate) default: &'static str,
-    /// What it does, in a phrase.
+    /// Its effect, in a phrase.
     pub(crate) says: &'static str,
     /// As in its row.
     means: &'static str,
@@ -132,19 +132,19 @@ impl<T> Row<T> {
         Self { name, takes: "", default: "", says: "", means: "", put, places: [true, true], is_live: false }
     }
 
-    /// What values it takes, where its type does not say all.
+    /// Its possible values, where its type does not list all.
     pub(crate) const fn takes(mut self, takes: &'static str) -> Self {
         self.takes = takes;
         self
     }
 
-    /// What holds where it is not written.
+    /// Its default.
     pub(crate) const fn usual(mut self, default: &'static str) -> Self {
         self.default = default;
         self
     }
 
-    /// What it does, in a phrase.
+    /// Its effect, in a phrase.
     pub(crate) const fn says(mut self, says: &'static str) -> Self {
         self.says = says;
         self
@@ -204,7 +204,7 @@ impl<T> Row<T> {
         Ok(())
     }
 
-    /// What is put of a list, and what is said of one that has nothing.
+    /// The target of a list, and the message for an empty one.
     pub(super) fn list(&self) -> Option<(Option<&'static str>, PutOne<T>)> {
         if let Put::List(none, put) = self.put { Some((none, put)) } else { None }
     }
@@ -230,7 +230,7 @@ impl<T> Row<T> {
         Key { name, takes, default, says, means, schema, words, in_file, acts: self.acts() }
     }
 
-    /// What it takes by its type: in words, as a schema, and words to choose from.
+    /// The possible values by its type: in words, as a schema, and a list to choose from.
     fn kind(&self) -> (String, Value, Vec<&'static str>) {
         let number = |least, most| json!({"type": "integer", "minimum": least, "maximum": most});
         let text = || json!({"type": "string"});
@@ -281,7 +281,7 @@ pub(crate) struct Sort {
     pub(crate) name: &'static str,
     /// How its header is written.
     pub(crate) header: &'static str,
-    /// What it describes.
+    /// Its object.
     pub(crate) says: &'static str,
     rows: fn() -> Vec<Key>,
 }
@@ -296,7 +296,7 @@ impl Sort {
         Self { name, header, says, rows }
     }
 
-    /// What may be in it.
+    /// Its possible content.
     pub(crate) fn keys(&self) -> Vec<Key> {
         (self.rows)().into_iter().filter(|key| key.in_file).collect()
     }

@@ -12,7 +12,7 @@ use super::row::{PutOne, Row, Sort};
 use crate::words::groups::own_path;
 use crate::words::mistake::Mistake;
 
-/// What people say of an export, and is of its group.
+/// A key that people give an export although it is its group's.
 const OF_GROUPS: [&str; 5] = ["weight", "max", "min", "burst", "latency"];
 
 /// A value and where it is written.
@@ -55,7 +55,7 @@ impl<'d> Section<'d> {
                     let group = group.map_or_else(|| own_path(name), str::to_owned);
                     format!("; that is a group's: [group.{group:?}] {} = …", key.get_ref())
                 }
-                // What other servers call it.
+                // The name in other servers.
                 _ if sort.header == "[export.NAME]" && ["path", "file", "image"].contains(&&**key.get_ref()) => {
                     "; did you mean \"backing\"?".into()
                 }

@@ -1,4 +1,4 @@
-//! What shall be in force when a config file is read again.
+//! The configuration wanted when a config file is read again.
 //!
 //! wanted.1  A file that is read again says what shall be of all that it names, or named when it was read last. What was added
 //!           otherwise since (by `fairlift add`) stays, and so does a tunable that only `fairlift set` has named; what was

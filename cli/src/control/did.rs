@@ -11,7 +11,7 @@ use fairlift_core::{Duration, Op};
 
 use super::shares::Waits;
 
-/// What a group did, and what its operations waited for.
+/// The work of a group, and the causes of its operations' waits.
 #[derive(Clone, Default)]
 pub(super) struct Did {
     pub(super) times: Times,
@@ -49,7 +49,7 @@ pub(super) struct Outside {
     reply: u64,
 }
 
-/// What waits outside at one moment, by group.
+/// The waits outside at one moment, by group.
 pub(super) fn outside<'a>(state: &'a State, view: &View) -> BTreeMap<&'a str, Outside> {
     let config = &state.config;
     let groups: BTreeMap<&str, &str> = config
@@ -73,11 +73,11 @@ pub(super) fn outside<'a>(state: &'a State, view: &View) -> BTreeMap<&'a str, Ou
     all
 }
 
-/// What each group did on a disk, by its path.
+/// The work of each group on a disk, by its path.
 pub(super) struct All<'a> {
     now: BTreeMap<&'a str, &'a Figures>,
     was: BTreeMap<&'a str, &'a Figures>,
-    /// What waits outside at both moments.
+    /// The waits outside at both moments.
     outside: [BTreeMap<&'a str, Outside>; 2],
 }
 
@@ -135,7 +135,7 @@ impl<'a> All<'a> {
 }
 
 impl Did {
-    /// What a group has done up to now.
+    /// The work of a group up to now.
     pub(super) fn of(figures: &Figures) -> Self {
         let mut did = Self {
             data: [Op::Read, Op::Write].map(|op| figures.stats.of(op)),
@@ -164,7 +164,7 @@ impl Did {
         did
     }
 
-    /// What it has done since it had done `was`.
+    /// The work since `was`.
     pub(super) fn since(mut self, was: &Self) -> Self {
         self.times = self.times.since(&was.times);
         self.flush = self.flush.since(&was.flush);

@@ -7,7 +7,7 @@ use fairlift::access::{Grant, Peer};
 
 use super::place::Locks;
 
-/// What holds for all clients of a place.
+/// The common state of all clients of a place.
 pub(crate) struct Endpoint {
     pub(crate) is_unix: bool,
     pub(crate) read_only: bool,
@@ -34,7 +34,7 @@ pub(crate) struct Who {
     pub(crate) place: Arc<Endpoint>,
     /// For the log: `uid 1000 (pid 4711)`, `127.0.0.1:51234`.
     pub(crate) name: String,
-    /// What is known of it; its token comes with each request.
+    /// The identity of the client; its token comes with each request.
     pub(crate) peer: Peer,
 }
 
@@ -45,7 +45,7 @@ impl Who {
         self.peer.certificate.as_ref().zip(locks.tls).is_some_and(|(shown, tls)| tls.revoked.has(shown))
     }
 
-    /// What it may see and change.
+    /// The rights of the client.
     pub(crate) fn role(&self, handle: &Handle) -> Grant {
         if self.is_revoked() { Grant::None } else { handle.role(&self.peer) }
     }

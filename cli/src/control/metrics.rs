@@ -115,7 +115,7 @@ impl Text {
     }
 }
 
-/// What a server does, as text, as far as a client may see it: what is not of a tenant is for who sees all.
+/// The metrics of a server, as text, as far as a client may see them: those not of a tenant are for clients that see all.
 pub(super) fn text(
     role: &Grant,
     state: &State,
@@ -143,7 +143,7 @@ pub(super) fn text(
     text
 }
 
-/// What groups had done at the last two scrapes that were at least [`LOOK`] apart, by disk: shares are those since one of them (metrics.3).
+/// The work of groups at the last two scrapes that were at least [`LOOK`] apart, by disk: shares are those since one of them (metrics.3).
 #[derive(Clone, Default)]
 pub(super) struct Looks(Arc<Mutex<[Option<Look>; 2]>>);
 
@@ -482,7 +482,7 @@ const FLUSHES: [(&str, &str); 5] = [
     ("flush_waits", "waited"),
 ];
 
-/// What the kernel says of the process.
+/// The kernel's figures of the process.
 struct Process {
     cpu: Duration,
     resident: u64,

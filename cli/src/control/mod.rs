@@ -49,7 +49,7 @@ pub(crate) use crate::config::row::{Act, KINDS, Kind};
 use crate::ways;
 use crate::words::mistake::Wrong;
 
-/// What a server was started with: its config file, if it has one, and flags that act later.
+/// The start of a server: its config file, if it has one, and flags that act later.
 pub(crate) trait ConfigFile: Send + Sync {
     fn is_there(&self) -> bool;
 
@@ -62,10 +62,10 @@ pub(crate) trait ConfigFile: Send + Sync {
     /// Whether it, or the arguments, named an export when it was read last.
     fn names(&self, export: &str) -> bool;
 
-    /// What of it cannot act, a line each.
+    /// The settings that cannot act, a line each.
     fn warnings(&self, handle: &Handle) -> Vec<String>;
 
-    /// What of these steps cannot act in what is then in force, a line each.
+    /// The settings in these steps that cannot act in the configuration then in force, a line each.
     fn warnings_of(&self, config: &Config, steps: &[Step]) -> Vec<String>;
 
     /// Reads it again and makes what is different; or why nothing was changed. `version`: only if the server is at it still.
@@ -73,19 +73,19 @@ pub(crate) trait ConfigFile: Send + Sync {
     fn read_again(&self, handle: &Handle, version: Option<u64>, dry_run: bool) -> Result<ReadAgain, NotRead>;
 }
 
-/// What came of reading a file again.
+/// The result of reading a file again.
 #[derive(Debug)]
 pub(crate) struct ReadAgain {
-    /// What has changed, a line each.
+    /// The changes, a line each.
     pub(crate) changes: Vec<String>,
-    /// What of the file cannot act, a line each.
+    /// The settings of the file that cannot act, a line each.
     pub(crate) warnings: Vec<String>,
 }
 
 /// Why a file was not read again; nothing has changed then.
 #[derive(Debug)]
 pub(crate) enum NotRead {
-    /// What is wrong with the file.
+    /// The mistakes in the file.
     Wrong(Wrong),
     Refused(Refused),
 }
@@ -159,7 +159,7 @@ pub(crate) fn start(
     let sockets = places.iter().map(Opened::handed_over).collect::<std::io::Result<_>>()?;
     let handed = Arc::new(take_over::Handed { process, sockets });
     let (stop, stopped) = tokio::sync::oneshot::channel();
-    // What the library is asked waits for one lock, so that more threads would only wait together.
+    // Calls to the library wait for one lock, so that more threads would only wait together.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(1).build()?;
     let work = move || {
         runtime.block_on(listen::serve(
@@ -167,7 +167,7 @@ pub(crate) fn start(
             routes::App { handle, file, handed, texts: metrics::Texts::default(), looks: metrics::Looks::default() },
             stopped,
         ));
-        // What is asked of the library at this moment is not waited for.
+        // A call that is running in the library is not waited for.
         runtime.shutdown_background();
     };
     let thread = std::thread::Builder::new().name("control".into()).spawn(work)?;

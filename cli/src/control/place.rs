@@ -11,7 +11,7 @@ use crate::words::certificates::{self, Certificate};
 use crate::words::place::{self, Rights};
 use crate::words::secret;
 
-/// What may stand behind an address.
+/// The options behind an address.
 const OPTIONS: [&str; 6] = ["mode", "owner", "group", "read_only", "token", "certificates"];
 
 /// A place where the control server is, as people write it.
@@ -30,7 +30,7 @@ pub(crate) struct ControlAt {
     pub(crate) certificates: Option<PathBuf>,
 }
 
-/// What a client has to know, or to show.
+/// The secret or certificate that a client needs.
 #[derive(Clone)]
 pub(crate) struct Locks {
     pub(crate) token: Option<String>,
@@ -48,7 +48,7 @@ impl Locks {
         Ok(Self { token: at.token.as_deref().map(token).transpose()?, tls })
     }
 
-    /// What of them is another in `now`.
+    /// The parts that differ in `now`.
     pub(crate) fn changed(&self, now: &Self) -> impl Iterator<Item = &'static str> {
         let digest = |locks: &Self| locks.tls.as_ref().map(|tls| tls.digest.clone());
         let all = [(self.token != now.token, "token"), (digest(self) != digest(now), "certificates")];
@@ -56,7 +56,7 @@ impl Locks {
     }
 }
 
-/// What `--control` takes; `None`: no control server.
+/// The value of `--control`; `None`: no control server.
 #[derive(Clone, Debug)]
 pub(crate) struct ControlPlace(pub(crate) Option<ControlAt>);
 

@@ -21,7 +21,7 @@ use serde_json::{Map, Value, json};
 
 use super::failure::{Failure, fail};
 
-/// What a client needs for a route.
+/// The rights that a client needs for a route.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Right {
     /// None: the route says nothing of this server.
@@ -53,7 +53,7 @@ impl Right {
     }
 }
 
-/// Who may what this client may not.
+/// The clients with a right that this client does not have.
 fn refuse<T>(role: &Grant) -> Result<T, Failure> {
     let says = match role {
         Grant::None => "no [client] of the config file says by control that this client may look at the server".into(),
@@ -91,7 +91,7 @@ pub(super) fn may_change(role: &Grant, config: &Config) -> bool {
     }
 }
 
-/// What a client may see of what there is (roles.2): a tenant's groups, with those above, its exports, its disks, and its clients.
+/// The part of the state that a client may see (roles.2): a tenant's groups, with those above, its exports, its disks, and its clients.
 pub(super) fn seen(role: &Grant, mut state: State, mut view: View) -> (State, View) {
     let Grant::Tenant(own) = role else { return (state, view) };
     let mut config = Config::clone(&state.config);
@@ -129,7 +129,7 @@ pub(super) fn seen(role: &Grant, mut state: State, mut view: View) -> (State, Vi
     (state, view)
 }
 
-/// What is left of a status for a tenant: its rows, and its disks with what is the tenant's own there.
+/// The part of a status for a tenant: its rows, and its disks with the tenant's own figures.
 pub(super) fn hide(role: &Grant, status: &mut Value) {
     let Grant::Tenant(_) = role else { return };
     let rows = |value: &mut Value| value.as_array_mut().map(std::mem::take).unwrap_or_default();

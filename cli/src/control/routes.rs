@@ -36,7 +36,7 @@ pub(super) const SWEEP: Duration = Duration::from_millis(200);
 /// How often somebody who watches events is told.
 const EVENTS: Duration = Duration::from_millis(100);
 
-/// What the routes are about.
+/// The objects of routes.
 #[derive(Clone)]
 pub(super) struct App {
     pub(super) handle: Handle,
@@ -46,7 +46,7 @@ pub(super) struct App {
     pub(super) looks: metrics::Looks,
 }
 
-/// What a route does.
+/// The action of a route.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Does {
     Page(page::Asset),
@@ -754,7 +754,7 @@ impl App {
             }
             let view = handle.view(false).ok_or(Refused::Ended)?;
             let thing = match &of {
-                // What was removed, or will only be there, cannot be shown; all can.
+                // Objects that were removed, or will only be there, cannot be shown; all can.
                 Some((kind, name)) if !dry_run => one(*kind, name, &state, &view).ok(),
                 _ => None,
             };
@@ -773,7 +773,7 @@ impl App {
     }
 }
 
-/// What a query says for `seconds`.
+/// The value of `seconds` in a query.
 fn seconds(query: &BTreeMap<String, String>, usual: f64, most: f64) -> Result<f64, Failure> {
     let Some(text) = query.get("seconds") else { return Ok(usual) };
     let seconds = text.parse().ok().filter(|seconds| (0.05..=most).contains(seconds));

@@ -45,7 +45,7 @@ const LEAST: f64 = 0.01;
 /// A tenant with less than this part of its due is short. Chosen, as in the alert `FairliftTenantShort`.
 const SHORT: f64 = 0.8;
 
-/// What a tenant had, and what it was due, as parts of the disk's time.
+/// The share that a tenant had, and its due, as parts of the disk's time.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) struct Share {
     pub(super) had: f64,
@@ -54,7 +54,7 @@ pub(super) struct Share {
     pub(super) waits: Waits,
 }
 
-/// What tells a tenant's own part of the waits of its requests from that of others.
+/// The division of its requests' waits between the tenant and others.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) struct Waits {
     /// The part of its requests' time in the device that they are behind others' (share.5).
@@ -68,7 +68,7 @@ impl Waits {
     pub(super) const NONE: Self = Self { behind: 0.0, costs: 1.0 };
 }
 
-/// What decides how much a tenant is due.
+/// The reason for a tenant's due.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum By {
     /// Its weight, and those of the others.
@@ -93,7 +93,7 @@ impl By {
 }
 
 impl Share {
-    /// What it had ÷ what it was due; `None`: nothing was due, for the disk took no time.
+    /// Had ÷ due; `None`: nothing was due, because the disk took no time.
     pub(super) fn score(&self) -> Option<f64> {
         (self.due > 0.0).then(|| self.had / self.due)
     }
@@ -155,7 +155,7 @@ fn behind(part: f64, inside: f64, wants: f64) -> f64 {
     if own.is_finite() { (1.0 - own).max(0.0) } else { 0.0 }
 }
 
-/// What part of a disk each group is due by weights alone, while all of `active` want all of it.
+/// The part of a disk due to each group by weights alone, while all of `active` want all of it.
 pub(super) fn by_weight<'a>(state: &State, active: impl Iterator<Item = &'a str>) -> BTreeMap<&'a str, f64> {
     let wants = active.map(|path| (path, Want { most: f64::INFINITY, is_held: false })).collect();
     divide(state, 1.0, &wants, &BTreeMap::new()).into_iter().map(|(path, (due, _))| (path, due)).collect()
@@ -180,7 +180,7 @@ fn model(disk: &DiskView) -> Option<Model> {
     Model::of_counters(|name| disk.counters.get(name).copied())
 }
 
-/// What a group's operations cost, in seconds of the disk. Discards and writes of zeroes count as reads of 4 KiB, as for the scheduler.
+/// The cost of a group's operations, in seconds of the disk. Discards and writes of zeroes count as reads of 4 KiB, as for the scheduler.
 fn cost(model: &Model, did: &Did) -> f64 {
     let data = [false, true].map(|write| {
         let Counters { mut ops, mut bytes, merges, near, .. } = did.data[usize::from(write)];
@@ -188,7 +188,7 @@ fn cost(model: &Model, did: &Did) -> f64 {
             // A read that memory answered cost the disk nothing.
             (ops, bytes) = (ops.saturating_sub(did.cache.hits), bytes.saturating_sub(did.cache.hit_bytes));
         }
-        // What joined another's request was near it.
+        // An operation that joined another's request was near it.
         let (near, far) = (near.saturating_sub(merges), ops.saturating_sub(near.max(merges)));
         model.seconds(write, near as f64, far as f64, bytes as f64)
     });
@@ -196,7 +196,7 @@ fn cost(model: &Model, did: &Did) -> f64 {
     data[0] + data[1] + rest as f64 / model.rrandiops
 }
 
-/// What a group could use of a disk.
+/// The part of a disk that a group could use.
 struct Want {
     most: f64,
     /// By a ceiling.
@@ -262,7 +262,7 @@ fn divide<'a>(
             ..Claim::default()
         })
         .collect();
-    // What a group does by itself competes with the groups below it, as one of the default weight.
+    // A group's own operations compete with the groups below it, as one of the default weight.
     let mut leaves = Vec::new();
     for (path, want) in wants {
         if let Some(above) = numbers.get(path) {
@@ -304,7 +304,7 @@ fn divide<'a>(
 struct Claim {
     above: Option<usize>,
     weight: f64,
-    /// What it is due at least, what those below it are, and what it could use.
+    /// Its least due, that of those below it, and the part that it could use.
     least: f64,
     sum: f64,
     most: f64,
@@ -370,7 +370,7 @@ mod tests {
         assert_eq!(due(&["/", "/u"])["/u"], 0.5, "exports of the root count as one");
     }
 
-    /// What each is due of a disk's whole time: in order a, b and u.
+    /// The due of each, of a disk's whole time: in order a, b and u.
     fn due(most: [f64; 3], floors: &[(&str, f64)]) -> [(f64, By); 3] {
         let paths = ["/t/a", "/t/b", "/u"];
         let wants = paths.into_iter().zip(most).map(|(path, most)| (path, Want { most, is_held: false })).collect();

@@ -1,4 +1,4 @@
-//! What there is, as JSON.
+//! Objects, as JSON.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -177,7 +177,7 @@ pub(super) fn client(client: &ClientView) -> Value {
     })
 }
 
-/// What a client may do, and how many connections it has.
+/// The rights of a client, and the number of its connections.
 pub(super) fn client_rule(rule: &Rule, view: &View) -> Value {
     json!({
         "name": rule.name,

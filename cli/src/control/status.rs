@@ -16,7 +16,7 @@ use super::{shares, show};
 /// The least part of its time that is told of a tenant.
 const LEAST: f64 = 0.01;
 
-/// What was done between two looks at a server.
+/// The work between two looks at a server.
 pub(super) fn status(state: &State, before: &View, after: &View, seconds: f64) -> Value {
     let mut disks = Vec::new();
     let mut tenants = Vec::new();
@@ -101,7 +101,7 @@ pub(super) fn status(state: &State, before: &View, after: &View, seconds: f64) -
     })
 }
 
-/// What a disk cannot do that is asked of it.
+/// The demands that a disk cannot meet.
 pub(super) fn warnings(view: &View) -> impl Iterator<Item = String> {
     let short = view.disks.iter().filter_map(|disk| Some(format!("disk {:?}: {}", disk.name, disk.floors_short?)));
     let given_up = view.disks.iter().flat_map(|disk| {

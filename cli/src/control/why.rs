@@ -33,14 +33,14 @@ use super::show;
 const BUSY: f64 = 0.85;
 /// The least part of the time that is told.
 const LEAST: f64 = 0.01;
-/// So many operations outstanding are one at a time.
+/// The number of operations outstanding that counts as one at a time.
 const ONE: f64 = 1.5;
 /// A lower depth is not advised. Chosen: the depth that docs/do/slow.md begins with.
 const SHALLOW: u64 = 8;
 
-/// What is known of an export's tenant, between two looks.
+/// The figures of an export's tenant, between two looks.
 struct Look<'a> {
-    /// What the client that asks may see.
+    /// The rights of the client that asks.
     role: &'a Grant,
     state: &'a State,
     before: &'a View,
@@ -55,7 +55,7 @@ struct Look<'a> {
     connections: usize,
 }
 
-/// What groups did on a disk.
+/// The work of groups on a disk.
 struct OnDisk<'a> {
     all: All<'a>,
     shares: BTreeMap<&'a str, Share>,
@@ -69,7 +69,7 @@ struct Cause {
     says: String,
 }
 
-/// What each tenant at a path or below it waits for, on each of its disks.
+/// The causes of waits of each tenant at a path or below it, on each of its disks.
 pub(super) fn all(role: &Grant, state: &State, before: &View, after: &View, path: &str) -> Value {
     let config = &state.config;
     let below = if path == "/" { "/".to_owned() } else { format!("{path}/") };
@@ -82,7 +82,7 @@ pub(super) fn all(role: &Grant, state: &State, before: &View, after: &View, path
     exports.filter_map(|export| of((role, state), before, after, export, &mut disks)).collect()
 }
 
-/// What the tenant of an export waits for; `None`: there is no such export that the client may see.
+/// The causes of waits of an export's tenant; `None`: there is no such export that the client may see.
 pub(super) fn why(role: &Grant, state: &State, before: &View, after: &View, export: &str) -> Option<Value> {
     let found = state.config.exports.iter().find(|one| one.name == export)?;
     let tenant = &state.config.groups[usize::from(found.group.0)].path;
@@ -205,7 +205,7 @@ impl Look<'_> {
         evicted::says(reads(self.tenant), &others, self.seconds, |path| self.role.sees(path))
     }
 
-    /// What the tenant had of the disk, and was due.
+    /// The share of the disk that the tenant had, and its due.
     fn share(&self) -> Option<Share> {
         self.on_disk.shares.get(self.tenant).copied()
     }
@@ -214,7 +214,7 @@ impl Look<'_> {
         self.share().is_some_and(|share| share.is_short())
     }
 
-    /// What a group did on the disk between the looks.
+    /// The work of a group on the disk between the looks.
     fn did(&self, path: &str) -> Did {
         self.on_disk.all.of(path)
     }
@@ -270,7 +270,7 @@ impl Look<'_> {
         Cause { name: "client", part, says }
     }
 
-    /// What one part of the time is (why.2).
+    /// The description of one part of the time (why.2).
     fn part(&self, part: Part, share: f64, did: &Did) -> Cause {
         let much = percent(share);
         let tenant = self.tenant;
@@ -410,7 +410,7 @@ impl Look<'_> {
         self.behind() * did.in_device(self.seconds) > seconds(did.times.of(Part::Others)) / self.seconds
     }
 
-    /// What one of its requests takes of the device alone, in seconds.
+    /// The time of one of its requests in the device alone, in seconds.
     fn alone(&self, did: &Did) -> f64 {
         device_time(did) * (1.0 - self.behind())
     }
@@ -519,7 +519,7 @@ impl Look<'_> {
         Cause { name: "flush", part: share, says }
     }
 
-    /// What tells of all tenants together, for a client that may see all.
+    /// The line for all tenants together, for a client that may see all.
     fn of_all(&self, says: impl FnOnce() -> String) -> String {
         if self.role.sees("/") { says() } else { String::new() }
     }
@@ -597,7 +597,7 @@ fn each(did: &Did, all: f64) -> String {
     }
 }
 
-/// What the device takes for each of its operations, in seconds.
+/// The device time of each of its operations, in seconds.
 fn device_time(did: &Did) -> f64 {
     seconds(did.times.of(Part::Device)) / did.ops.max(1) as f64
 }

@@ -1,4 +1,4 @@
-//! What is asked in JSON, as edits of the configuration.
+//! Requests in JSON, as edits of the configuration.
 //!
 //! One table of words serves all routes, transactions and the command line: `{"weight": 300}` of a group is the same wherever it
 //! is written. Numbers may be numbers or text (`"size": "10g"`), as in the config file.
@@ -41,10 +41,10 @@ pub(crate) fn parse_kind(word: &str) -> Result<Kind, String> {
     named(&KINDS, word, "kind")
 }
 
-/// What is asked in one transaction is put into an edit.
+/// The changes of one transaction are put into an edit.
 pub(crate) struct Words<'a> {
     edit: &'a mut Edit,
-    /// What was in force before it.
+    /// The value before it.
     before: Config,
     /// How clients reach exports that are added and do not say so.
     ways: &'a ways::Flags,
@@ -108,7 +108,7 @@ impl<'a> Words<'a> {
         self.act(*act, kind, name, keys)
     }
 
-    /// What is to be done with one thing.
+    /// The change of one object.
     fn act(&mut self, act: Act, kind: Kind, name: &str, keys: Map<String, Value>) -> Result<(), String> {
         let Config { exports, groups, .. } = &self.edit.config;
         let group = match exports.iter().find(|export| export.name == name) {
@@ -263,7 +263,7 @@ impl<'a> Words<'a> {
         self.edit.add_listener(listener)
     }
 
-    /// What is not said of a rule that is there stays. [`DEFAULT`], in JSON also null, takes a key back.
+    /// Keys of an existing rule that are not given stay. [`DEFAULT`], in JSON also null, takes a key back.
     fn client(&mut self, act: Act, name: &str, mut keys: Keys) -> Result<(), String> {
         let mut rule = Rule { name: name.into(), ..Rule::default() };
         let there = self.edit.config.clients.iter().find(|there| there.name == name).filter(|_| act == Act::Set);

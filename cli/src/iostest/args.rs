@@ -1,4 +1,4 @@
-//! What can be said to `fairlift iostest`.
+//! The flags of `fairlift iostest`.
 
 use std::path::PathBuf;
 

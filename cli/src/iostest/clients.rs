@@ -205,7 +205,7 @@ type MeterTally = (u64, u64, u64, Option<i32>, u64, Vec<(u64, u64)>);
 /// Runtime, bytes by slot, longest time unserved, work of the disk, and what each job got done. Times are nanoseconds.
 type Tally = (u64, Vec<u64>, u64, [u64; 4], Vec<MeterTally>);
 
-/// What a client tells of its group.
+/// A client's report of its group.
 fn told(measured: &Measured, leaf: GroupId) -> Tally {
     let place = usize::from(leaf.0);
     let meter = |(_, meter): &(GroupId, Meter)| {
@@ -223,7 +223,7 @@ fn told(measured: &Measured, leaf: GroupId) -> Tally {
     )
 }
 
-/// What all clients together measured; of none, nothing that ran.
+/// The figures of all clients together; of none, those of nothing that ran.
 fn merged(case: &Case, all: Vec<(GroupId, Tally)>) -> Measured {
     let groups = case.groups.len();
     let ran = all.iter().map(|(_, told)| told.0).min().unwrap_or_default();
@@ -300,7 +300,7 @@ mod tests {
     use fairlift_core::{Group, Outcome};
     use fairlift_lab::workload::Workload;
 
-    /// What a client tells is what is measured: figures, times, and each latency in its bucket.
+    /// A client's report is the measurement: figures, times, and each latency in its bucket.
     #[test]
     fn what_a_client_tells_is_taken_as_it_was_measured() {
         let workloads = vec![Workload::named("drr").unwrap()];

@@ -1,4 +1,4 @@
-//! What to type to measure the same again.
+//! The command line that repeats a measurement.
 
 use fairlift_core::sched;
 use fairlift_lab::iostest::Plan;
@@ -7,7 +7,7 @@ use fairlift_lab::workload::Workload;
 use super::args::IostestArgs;
 use crate::terminal::output::quoted;
 
-/// What to type to measure the same again (plan.2); where reports go is left out, for it changes nothing.
+/// The command line that repeats a measurement (plan.2); the places of reports are left out, because they change nothing.
 pub(super) fn command(
     flags: &IostestArgs,
     plan: &Plan,

@@ -40,7 +40,7 @@ pub(crate) fn iostest(flags: &IostestArgs) -> ExitCode {
 fn attempt(flags: &IostestArgs) -> Result<ExitCode, Complaint> {
     let failed = Complaint::Failed;
     let mut mistakes = Vec::new();
-    // What runs a part for another process reports to it.
+    // A process that runs a part for another one reports to it.
     let of = if flags.part.is_some() { &IostestArgs::default() } else { flags };
     let reports = Reports::prepare(of, &mut mistakes);
     if let Some(kept) = &flags.report {
@@ -160,7 +160,7 @@ impl Pass<'_> {
         (asked.set.iter().cloned().chain(own.clone()).collect(), own.into_iter().collect())
     }
 
-    /// What tells it from other passes, behind the name of a case.
+    /// The difference to other passes, behind the name of a case.
     fn says(&self) -> String {
         match self {
             Self::Plain => String::new(),

@@ -33,7 +33,7 @@ use crate::words::mistake::{Mistake, Source};
 use crate::words::scheduler::check_setting;
 use crate::words::units::show_size;
 
-/// What is measured.
+/// The plan of a measurement.
 pub(crate) struct Measurement {
     /// Which programs ask what.
     pub(crate) plan: Plan,
@@ -55,7 +55,7 @@ pub(crate) struct Measurement {
     pub(crate) header: Results,
 }
 
-/// What binds groups, by their paths.
+/// The bounds of groups, by their paths.
 type Limits = BTreeMap<String, Bounds>;
 
 /// The disk.
@@ -64,11 +64,11 @@ pub(crate) enum TestDisk {
     Model(Box<Spec>),
     /// Something that is there, in real time.
     Real(Backing),
-    /// What others serve, in real time.
+    /// A server of others, in real time.
     Served(Judged),
 }
 
-/// What the flags ask for; `None` if a mistake was added that leaves nothing to ask.
+/// The request of the flags; `None` if a mistake was added that leaves none.
 pub(crate) fn plan(flags: &IostestArgs, reports: &Reports, mistakes: &mut Vec<Mistake>) -> Option<Measurement> {
     let mut note = |flag: &str, says: String| mistakes.push(Mistake::in_flag(flag, says));
     let dir = flags.dir.as_ref().map(|dir| dir.display().to_string());
@@ -97,7 +97,7 @@ pub(crate) fn plan(flags: &IostestArgs, reports: &Reports, mistakes: &mut Vec<Mi
     let are_tenants = tenants(flags, &workloads, device.as_ref(), &mut note);
     let tree = groups(flags, &mut note);
     let leaves = if are_tenants { 2 } else { tree.as_ref().map_or(1, |(groups, _)| leaves(groups)) };
-    // What a real path is like, bfq finds out.
+    // The character of a real path is found out by bfq.
     let rotational = match &device {
         Some(TestDisk::Model(spec)) => spec.build(0).character().rotational,
         Some(TestDisk::Real(_) | TestDisk::Served(_)) | None => true,
@@ -406,7 +406,7 @@ fn effective(
     settings
 }
 
-/// What binds groups: what the file says, and over it what the flags say.
+/// The bounds of groups: those of the file, overridden by the flags.
 fn limited(
     flags: &IostestArgs,
     groups: &[Group],

@@ -9,7 +9,7 @@ use fairlift_lab::iostest::{Case, Measured, Runner, Watch};
 
 /// Runs cases in real time.
 pub(crate) struct Real {
-    /// What holds the data.
+    /// The backing.
     pub(crate) backing: Backing,
     /// The scheduler.
     pub(crate) scheduler: sched::Kind,

@@ -26,7 +26,7 @@ enum Form {
     Html,
 }
 
-/// What to write, and where; `-` is standard output.
+/// The reports to write, and their places; `-` is standard output.
 #[derive(Debug)]
 pub(crate) struct Reports {
     files: Vec<(Form, PathBuf)>,
@@ -218,7 +218,7 @@ mod tests {
         assert_eq!(prepare(&flags(file.clone())), [format!("--output: {}: File exists (os error 17)", file.display())]);
     }
 
-    /// What was measured is not lost with the first report that fails.
+    /// The measurements are not lost with the first report that fails.
     #[test]
     fn a_report_that_fails_after_all_keeps_no_other_from_being_written() {
         let dir = tempfile::tempdir().unwrap();

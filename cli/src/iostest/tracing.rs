@@ -21,7 +21,7 @@ pub(super) struct Files<'a> {
     /// Whether each run needs a name of its own.
     are_several: bool,
     runs: usize,
-    /// What there is to say of those that were written.
+    /// The messages about those that were written.
     pub(super) said: Vec<String>,
 }
 

@@ -1,4 +1,4 @@
-//! What can be said to `fairlift iostune`.
+//! The flags of `fairlift iostune`.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! What is around a disk: what the kernel calls it, where it is mounted, and what others do with it meanwhile.
+//! The surroundings of a disk: its name in the kernel, its mounts, and the load of others meanwhile.
 
 use std::fs::{self, File};
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};

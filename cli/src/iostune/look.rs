@@ -1,4 +1,4 @@
-//! What is known of a disk before anything is measured, and where may be written: nobody's data.
+//! The facts of a disk before anything is measured, and the place for writes: never over data.
 
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt as _;
@@ -22,7 +22,7 @@ const LEAST: u64 = 32 << 20;
 /// Below it, caches of any kind hold most of it.
 pub(super) const SMALL: u64 = 1 << 30;
 
-/// What is measured.
+/// The plan of a measurement.
 pub(super) struct Measurement {
     pub(super) name: String,
     pub(super) target: Option<Target>,
@@ -112,7 +112,7 @@ fn enough(bytes: u64) -> Result<(), String> {
     Err(format!("the disk has {}; at least {} are needed", show_size(bytes), show_size(LEAST)))
 }
 
-/// What of a file or device casts doubt on its rates.
+/// The properties of a file or device that cast doubt on its rates.
 fn look_inside(path: &Path, shape: bench::Shape) -> Result<Vec<String>, String> {
     let mut warnings = Vec::new();
     let holes = if path.is_file() { around::holes(path) } else { 0.0 };

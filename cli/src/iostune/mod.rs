@@ -152,7 +152,7 @@ fn announce(asked: &Measurement, flags: &IostuneArgs) {
     eprintln!("fairlift: measuring {}: at most about {seconds:.0} s{of}{writes}", asked.name);
 }
 
-/// What to type to measure the same again.
+/// The command line that repeats a measurement.
 fn command(flags: &IostuneArgs, asked: &Measurement) -> String {
     let mut words = vec!["fairlift".to_owned(), "iostune".into(), "--device".into(), quoted(&asked.name)];
     if flags.quick {
@@ -208,7 +208,7 @@ mod tests {
         found
     }
 
-    /// What is recommended is what `fairlift serve --config` takes.
+    /// The recommended settings are accepted by `fairlift serve --config`.
     #[test]
     fn the_recommended_config_is_read_without_a_mistake() {
         for (model, write) in [("sata-7200", false), ("eva-raid5-12", true), ("ssd-2010", true), ("nvme-plp", false)] {

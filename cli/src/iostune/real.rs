@@ -48,7 +48,7 @@ impl UnderTest for Real {
         if let (Area::Device, Some(before), Some(after)) = (place, before, self.around.as_ref().and_then(Around::moved))
         {
             self.own += measured.meters.iter().map(|(_, meter)| meter.bytes).sum::<u64>();
-            // What was under way at the end is ours, too.
+            // Requests under way at the end are ours, too.
             self.own += measured.meters.len() as u64 * (1 << 20);
             self.all += after.saturating_sub(before);
         }

@@ -1,4 +1,4 @@
-//! What can be said to the commands that look at a running server and change it.
+//! The flags of the commands that look at a running server and change it.
 
 use std::path::PathBuf;
 use std::time::Duration;

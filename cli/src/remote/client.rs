@@ -34,7 +34,7 @@ pub(crate) struct Server {
     address: Address,
     shown: String,
     token: Option<String>,
-    /// What is shown to a server that wants certificates, and its name in its own.
+    /// The certificate for a server that wants one, and the client's name in it.
     tls: Option<(Arc<rustls::ClientConfig>, ServerName<'static>)>,
 }
 

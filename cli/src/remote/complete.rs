@@ -1,4 +1,4 @@
-//! What a shell offers for the words of a command. The names of what there is come from the running server, which is asked for a
+//! Completions that a shell offers for the words of a command. The names of what there is come from the running server, which is asked for a
 //! moment; a server that is not there or does not answer offers nothing.
 
 use std::time::Duration;
@@ -86,7 +86,7 @@ impl Typed {
         self.server()?.ask_within(PATIENCE, Method::GET, path).ok().map(|answer| answer.value)
     }
 
-    /// What the server has of a kind; empty: no server answers.
+    /// The server's objects of a kind; empty: no server answers.
     pub(super) fn names(&self, kind: Kind) -> Vec<String> {
         let (path, key) = match kind {
             Kind::Export => ("/v1/exports", "name"),

@@ -5,7 +5,7 @@ use super::complete::Typed;
 use crate::control::{Act, KINDS, Kind, keys, parse_place};
 use crate::terminal::output::quoted;
 
-/// What follows `unknown kind; there are …`. Empty: nobody knows.
+/// The text after `unknown kind; there are …`. Empty: nobody knows.
 pub(crate) fn meant(name: &str) -> String {
     let typed = Typed::new(std::env::args().collect());
     let all = commands(&typed.words, name, |kind| typed.names(kind));

@@ -33,7 +33,7 @@ use crate::terminal::output;
 use crate::words::backing;
 use fairlift::config::Backing;
 
-/// What was done, as text for people and as the server's answer; or why it was not.
+/// The result, as text for people and as the server's answer; or the error.
 type Shown = Result<(String, Value), String>;
 
 fn show(at: &At, shown: Shown) -> ExitCode {

@@ -151,7 +151,7 @@ fn pool_of(tenant: &Value) -> String {
 /// Which part of a disk's time is told of that no tenant had. Chosen: one that is busy all the time is so by a few parts of a hundred.
 const IDLE: f64 = 0.05;
 
-/// What of the disks' time no tenant had that is shown, where some had something of it; a tenant is not told whether others had the rest.
+/// The part of the disks' time that no shown tenant had, where some had a part; a tenant is not told whether others had the rest.
 fn idle(value: &Value) -> String {
     let list = |name: &str| value[name].as_array().map_or(&[][..], Vec::as_slice);
     let of = |disk: &Value| {
@@ -199,7 +199,7 @@ fn seconds(value: &Value) -> String {
     format!("{:.1} s", value["seconds"].as_f64().unwrap_or_default())
 }
 
-/// Who had less than its due, and for how long was looked; then the cause of each tenant, a line each.
+/// The tenants short of their due, and the time measured; then the cause of each tenant, a line each.
 pub(super) fn why_each(value: &Value) -> String {
     let all: Vec<_> = value.as_array().into_iter().flatten().collect();
     let Some(first) = all.first() else { return "there is no tenant: no export is served\n".into() };
@@ -221,7 +221,7 @@ pub(super) fn why_each(value: &Value) -> String {
     out
 }
 
-/// What a tenant had, and was due.
+/// The share that a tenant had, and its due.
 fn had_of(one: &Value) -> String {
     let (had, due) = (percent(&one["had"]), percent(&one["due"]));
     format!("had {had} of {} and was due {due} by {}", text(&one["disk"]), text(&one["due_by"]))
@@ -274,7 +274,7 @@ fn why_of(name: &str, value: &Value) -> String {
     out
 }
 
-/// What a change made of what, a line each, then what is there after it, and what of it cannot act. The version is told at the end, by the
+/// The changes, a line each, then the object after them, and its settings that cannot act. The version is told at the end, by the
 /// command.
 pub(super) fn changed(value: &Value) -> String {
     let mut rest = value.clone();
@@ -440,7 +440,7 @@ mod tests {
         assert_eq!(limits(&json!({"pool": null})), "");
     }
 
-    /// What tenants had does not add up to all of a disk's time: the rest is told.
+    /// The shares of tenants do not add up to all of a disk's time: the rest is told.
     #[test]
     fn what_no_tenant_had_is_idle_or_perhaps_others() {
         let told = |had: [f64; 2], busy: Value| {

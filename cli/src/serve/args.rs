@@ -1,4 +1,4 @@
-//! What can be said to `fairlift serve`.
+//! The flags of `fairlift serve`.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! What the server gives up once it has started: `--seccomp`, `--keep-capability`.
+//! The confinement of the server once it has started: `--seccomp`, `--keep-capability`.
 
 use fairlift::config::{Config, WayIn};
 use fairlift::confine::{self, Capability};
@@ -6,7 +6,7 @@ use fairlift::confine::{self, Capability};
 use super::args::ServeArgs;
 use crate::config::Server;
 
-/// What is given up, and what is not.
+/// The parts of the confinement.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Confinement {
     /// Whether system calls are filtered.

@@ -23,7 +23,7 @@ const WINDOW: Duration = Duration::from_secs(10);
 const LINES: usize = 1024;
 /// How often it is looked which of them can be forgotten. Chosen: a server that opens 10,000 files tells of each.
 const LOOK: Duration = Duration::from_secs(1);
-/// What tells a count, which is not folded itself.
+/// A line with a count, which is not folded itself.
 const TARGET: &str = "fairlift::fold";
 
 /// The lines of the last seconds.

@@ -1,4 +1,4 @@
-//! What was said and cannot act.
+//! Settings that cannot act.
 //!
 //! A weight is a share of one disk relative to the group's siblings, under a scheduler that knows weights. Where one of these
 //! is missing the server works, and nobody gets the share that the file promises: that is a warning. Example: alice has weight
@@ -39,7 +39,7 @@ use super::places::Places;
 use crate::words::mistake::Mistake;
 use crate::words::place;
 
-/// What cannot act in a configuration that is in force (each export names its disk).
+/// The settings that cannot act in a configuration in force (each export names its disk).
 pub(super) fn warnings(config: &Config, places: &Places) -> Vec<Mistake> {
     let groups = places.groups.iter().filter_map(|(path, said)| Some(said.says(why_inert(config, path)?)));
     let is_empty = |name: &str| {
@@ -70,7 +70,7 @@ pub(super) fn warnings_unopened(config: &Config, places: &Places) -> Vec<Mistake
     warnings(&config, places)
 }
 
-/// What cannot act of steps that were made, in the configuration that is in force then (inert.6).
+/// The settings of steps made that cannot act in the configuration then in force (inert.6).
 pub(super) fn warnings_of(config: &Config, steps: &[Step]) -> Vec<String> {
     let mut asked: Vec<&str> = Vec::new();
     let mut latencies = BTreeSet::new();
@@ -206,7 +206,7 @@ fn why_large(config: &Config) -> Option<(&str, String)> {
     })
 }
 
-/// What of a rule for a client cannot act (inert.9).
+/// The parts of a rule for a client that cannot act (inert.9).
 fn why_vain<'a>(config: &'a Config, rule: &'a Rule) -> impl Iterator<Item = String> + 'a {
     let names = || config.exports.iter().map(|export| export.name.as_str());
     let exports = rule.exports.iter().filter(move |name| names().all(|there| there != **name));
@@ -235,7 +235,7 @@ fn why_hidden(rule: &Rule) -> Option<String> {
     Some(format!("cgroup {path} is not seen of processes of other users than the server's: {why}"))
 }
 
-/// What hides processes of other users from whoever is in these groups, of the mounts that there are.
+/// The mount that hides processes of other users from users in these groups.
 fn hidden_by(mounts: &str, is_in: impl Fn(&str) -> bool) -> Option<String> {
     let mounts = mounts.lines().rev().filter_map(|line| line.split_once(" - "));
     let Some((_, proc)) = mounts.into_iter().find(|(at, _)| at.split(' ').nth(4) == Some("/proc")) else {
@@ -409,7 +409,7 @@ mod tests {
         assert_eq!(hidden_by(&at("/x", "rw"), nobody), Some("/proc is not mounted".into()));
     }
 
-    /// What is said of a file in which every export names its disk. Its listener is left out.
+    /// The messages for a file in which every export names its disk. Its listener is left out.
     fn said(text: &str) -> String {
         let source = Source { name: "f.toml".into(), text: text.into() };
         let mut mistakes = Vec::new();
@@ -419,7 +419,7 @@ mod tests {
         render(Severity::Warning, Some(&source), &warnings(&config, &places))
     }
 
-    /// What a file says.
+    /// The messages for a file.
     fn config_of(text: &str) -> Config {
         let source = Source { name: "f.toml".into(), text: text.into() };
         let mut mistakes = Vec::new();
@@ -427,7 +427,7 @@ mod tests {
         plan(&ServeArgs::default(), Some(file), Vec::new(), &mut mistakes).config
     }
 
-    /// What is told of the steps to a configuration from one in which some of it was otherwise.
+    /// The messages for the steps to a configuration from another one.
     fn told(config: &Config, otherwise: &[&dyn Fn(&mut Edit)]) -> Vec<String> {
         let mut before = Edit::from(config.clone());
         otherwise.iter().for_each(|edit| edit(&mut before));

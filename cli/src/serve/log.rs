@@ -1,4 +1,4 @@
-//! What is told while serving: to standard error or the journal, `RUST_LOG` choosing what.
+//! The log of a server: to standard error or the journal, filtered by `RUST_LOG`.
 
 use std::io::IsTerminal as _;
 
@@ -57,7 +57,7 @@ fn journal() -> Option<tracing_journald::Layer> {
     // A program that was started by a service has the variable too, and may have another standard error.
     let is_it = device.parse() == Ok(here.st_dev) && inode.parse() == Ok(here.st_ino);
     let journal = is_it.then(tracing_journald::layer)?.ok()?;
-    // What is said to people is informational there; the crate would say that it is remarkable.
+    // Messages for people are informational there; the crate would call them remarkable.
     let priorities = PriorityMappings { info: Priority::Informational, ..PriorityMappings::new() };
     let journal = journal.with_priority_mappings(priorities);
     Some(journal.with_field_prefix(Some("FAIRLIFT".into())).with_syslog_identifier("fairlift".into()))

@@ -85,7 +85,7 @@ fn beside(in_use: &[Mistake]) -> String {
     format!("no mistake was found in the file; it cannot start now, for {what}{by}\n")
 }
 
-/// What is said to a check or a start of a file beside the server that may have it.
+/// The message of a check or a start of a file beside the server that may have it.
 const BESIDE: &str =
     "\nif that server has this file: `fairlift reload --dry-run` checks it there, and lists the changes of a reload\n";
 
@@ -157,7 +157,7 @@ fn attempt(flags: &ServeArgs) -> Result<(), Complaint> {
         .map_err(|error| Complaint::Failed(error.to_string()))
 }
 
-/// What flags and file say, and where.
+/// The settings of flags and file, with their places.
 #[derive(Debug)]
 struct Prepared {
     config: Config,
@@ -177,7 +177,7 @@ struct Prepared {
 impl Prepared {
     /// Whether a server of it would start: what would be in force, and what in it cannot act.
     fn check(&self) -> Result<(Config, Vec<Mistake>), Wrong> {
-        // What it opens is closed again: that is not worth a line in the log.
+        // The backings opened here are closed again: that is not worth a line in the log.
         let quiet = tracing::subscriber::NoSubscriber::new();
         let checked = tracing::subscriber::with_default(quiet, || Server::check(&self.config));
         let doors = self.control.iter().flatten().enumerate();
@@ -196,7 +196,7 @@ impl Prepared {
         }
     }
 
-    /// What is said of exports that begin as something else than a disk. A client can write such a header on its own disk: at a start from a
+    /// The warning for exports that begin as something else than a disk. A client can write such a header on its own disk: at a start from a
     /// file, where often nobody is there to answer, that keeps no other tenant away. One who named the export in the command is refused.
     fn foreign(&self, found: &[Foreign]) -> Result<Vec<Mistake>, Vec<Mistake>> {
         let is_refused = |one: &&Foreign| {
@@ -254,7 +254,7 @@ impl Prepared {
         self.all(vec![said.says(why)])
     }
 
-    /// What is wrong with it, a line each.
+    /// Its mistakes, a line each.
     fn lines(&self, mistakes: Vec<Mistake>) -> Vec<String> {
         self.all(mistakes).lines()
     }
@@ -350,7 +350,7 @@ fn run(
     let blocks = handle.clone();
     let _watch = signals::watch(handle, reload)?;
     match flags.log {
-        // What reads JSON may read both outputs.
+        // A program that reads JSON may read both outputs.
         log::Format::Json => said.lines().for_each(|line| tracing::info!("{line}")),
         _ => println_or_not(&said),
     }
@@ -381,7 +381,7 @@ fn ready_with_block_devices(handle: &Handle, json: bool) {
     systemd::ready();
 }
 
-/// What is served and where: a line with the URI for each export and place, one for each place of control, then, if asked, what to try.
+/// The exports and their places: a line with the URI for each export and place, one for each place of control, then, if asked, things to try.
 fn announcement(config: &Config, bound: &[String], control: &[&str], teach: bool) -> String {
     let mut out = String::new();
     let mut first = None;
@@ -434,12 +434,12 @@ fn tenants_of(config: &Config) -> Vec<String> {
     config.disks.iter().enumerate().map(line).collect()
 }
 
-/// Who may open what, a line each: `client alice, uid 1000: group /tenants/alice`.
+/// The rights of clients, a line each: `client alice, uid 1000: group /tenants/alice`.
 fn clients_of(config: &Config) -> impl Iterator<Item = String> {
     config.clients.iter().map(|rule| format!("client {}, {rule}", rule.name))
 }
 
-/// What is said of a server that lets every client of other machines open the exports of every tenant.
+/// The warning for a server that lets every client of other machines open the exports of every tenant.
 fn open_to_all(config: &Config) -> Option<String> {
     let tenants = config.exports.iter().map(|export| export.group).collect::<BTreeSet<_>>().len();
     let listener = config.listeners.iter().find(|listener| place::is_remote(&listener.address))?;
@@ -471,7 +471,7 @@ fn summary(config: &Config, warnings: usize) -> String {
     )
 }
 
-/// What nobody reads is no reason to stop serving.
+/// A reader that is gone is no reason to stop serving.
 fn println_or_not(text: &str) {
     let _ = output::print(text.as_bytes());
 }

@@ -38,7 +38,7 @@ impl Said {
         Self { at: Some(placed.at.clone()), key: key.into() }
     }
 
-    /// What is said of it.
+    /// Its text.
     pub(crate) fn says(&self, says: impl Into<String>) -> Mistake {
         Mistake { at: self.at.clone(), key: self.key.clone(), says: says.into() }
     }
@@ -118,7 +118,7 @@ impl Places {
         }
     }
 
-    /// What a change is about, if it has a place.
+    /// The object of a change, if it has a place.
     pub(super) fn of(&self, of: &Of) -> Option<Said> {
         match of {
             Of::Export(name) => Some(self.export(name)),
@@ -140,7 +140,7 @@ impl Places {
         find(&self.disks, name).unwrap_or_else(|| Said::in_flag(format!("disk {name:?}")))
     }
 
-    /// What a client may do.
+    /// The rights of a client.
     pub(super) fn client(&self, name: &str) -> Said {
         find(&self.clients, name).unwrap_or_else(|| Said::in_flag(format!("client {name:?}")))
     }

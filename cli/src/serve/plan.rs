@@ -45,7 +45,7 @@ fn groups_on(exports: &[Export], disk: Option<usize>) -> usize {
     here.map(|export| export.group).collect::<BTreeSet<_>>().len()
 }
 
-/// What a server is made from, and where each part of it was said.
+/// The configuration of a server, with the place of each part.
 #[derive(Debug)]
 pub(crate) struct Plan {
     pub(crate) config: Config,
@@ -127,7 +127,7 @@ pub(crate) fn plan(
     }
 }
 
-/// Who may open what. Only a certificate that is verified says who a client is.
+/// The rights of clients. Only a certificate that is verified says who a client is.
 fn clients(verifies: bool, file: &File, mistakes: &mut Vec<Mistake>) -> Vec<Rule> {
     for config::Allowed { certificate, said, .. } in &file.clients {
         mistakes.extend(why_unverified(said, verifies).map(|why| Mistake {

@@ -22,13 +22,13 @@ use crate::ways;
 use crate::words::mistake::{Mistake, Wrong};
 use crate::words::place;
 
-/// What it takes to read the file again.
+/// The parts needed to read the file again.
 pub(crate) struct Reload {
     flags: ServeArgs,
     /// The places of control, in the order in which they were said.
     doors: Vec<Arc<Endpoint>>,
     foreign: Vec<Foreign>,
-    /// What was said last.
+    /// The last file.
     last: Mutex<Arc<Prepared>>,
     /// Whether it asks clients for a certificate, which is looked at while others wait for `last`.
     verifies: AtomicBool,
@@ -37,9 +37,9 @@ pub(crate) struct Reload {
 /// An export that began as something else than a disk at the start.
 struct Foreign {
     export: String,
-    /// What was in it.
+    /// Its content.
     backing: Option<Backing>,
-    /// What was told.
+    /// The messages already given.
     line: String,
 }
 
@@ -146,11 +146,11 @@ fn moved(last: Option<&[ControlAt]>, now: Option<&[ControlAt]>) -> Option<(usize
     ))
 }
 
-/// What the file says.
+/// The content of the file.
 struct Read {
-    /// What there is to be; `None`: it is in force.
+    /// The configuration to reach; `None`: it is in force.
     wanted: Option<Edit>,
-    /// What clients have to know or show at the places of control.
+    /// The secrets and certificates of clients at the places of control.
     locks: Vec<Locks>,
     prepared: Prepared,
     now: State,
@@ -217,7 +217,7 @@ impl ConfigFile for Reload {
     }
 }
 
-/// What is to be in force, where this is, of a file that was read last and is read now. (Whether a disk rotates that is yet to be made is
+/// The configuration to reach from this one in force, given the file read last and the file read now. (Whether a disk rotates that is yet to be made is
 /// not known.)
 fn wanted_of(now: &Config, view: &View, last: &Prepared, prepared: &Prepared) -> Config {
     let rotates = |name: &str| view.disks.iter().any(|disk| disk.name == name && disk.rotational);

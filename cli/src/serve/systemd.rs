@@ -1,4 +1,4 @@
-//! What systemd hands to a service and wants to hear from it. Without systemd, nothing happens here.
+//! The exchange with systemd: its sockets for a service, and the service's messages. Without systemd, nothing happens here.
 
 use std::fs::File;
 use std::io::{self, IoSlice};

@@ -427,7 +427,7 @@ mod tests {
                     "{name}: {section}"
                 );
             }
-            // What a page points at is there.
+            // The pages that a page points at exist.
             let pointers = page.lines().filter_map(|line| line.strip_prefix("\\fBfairlift")?.split_once("\\fR("));
             for (other, section) in pointers {
                 let other = format!("fairlift{}.{}", other.replace("\\-", "-"), &section[..1]);

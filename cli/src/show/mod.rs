@@ -1,4 +1,4 @@
-//! What the program tells about itself.
+//! The program's texts about itself.
 
 #[cfg(test)]
 mod documents;

@@ -28,7 +28,7 @@ pub(crate) fn tunables(only: Option<Kind>) -> String {
     out
 }
 
-/// What can be turned on a scheduler.
+/// The tunables of a scheduler.
 pub(super) fn rows(kind: Kind) -> Vec<SettingRow> {
     // Defaults that follow from the device are those of one that rotates; what they are for others is in the row's words.
     let character = Character { rotational: true, volatile_cache: true };
@@ -42,7 +42,7 @@ pub(super) fn rows(kind: Kind) -> Vec<SettingRow> {
     kind.tunables().iter().map(row).collect()
 }
 
-/// What can be turned on flushes, whatever the scheduler.
+/// The tunables of flushes, for any scheduler.
 pub(super) fn flush_rows() -> Vec<SettingRow> {
     let usual = flush::Settings::default();
     let row = |info: &tunable::TunableInfo| SettingRow {

@@ -6,11 +6,11 @@ use std::fmt::Write as _;
 pub(crate) struct SettingRow {
     /// As it is written.
     pub(crate) name: String,
-    /// What holds where it is not.
+    /// Its default.
     pub(crate) default: String,
     /// Its values.
     pub(crate) takes: String,
-    /// What it does.
+    /// Its effect.
     pub(crate) says: String,
 }
 

@@ -17,9 +17,9 @@ pub(crate) fn done(result: Result<(), impl ToString>) -> ExitCode {
 /// Why a command ends without having done what it was asked.
 #[derive(Debug)]
 pub(crate) enum Complaint {
-    /// What was typed or is in a file is wrong; as [`render`](crate::words::mistake::render) shows it.
+    /// A mistake on the command line or in a file, as [`render`](crate::words::mistake::render) shows it.
     Typed(String),
-    /// What is in a config file is wrong, and nothing that was typed.
+    /// A mistake in a config file, with none on the command line.
     InFile(String),
     /// The same, where reading the help helps nobody: what was typed is right, and cannot be done here.
     Refused(String),

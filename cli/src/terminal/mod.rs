@@ -1,4 +1,4 @@
-//! What a person sees while a command runs, how it is stopped, and where its reports go.
+//! The view of a running command: progress, stopping, and the places of its reports.
 
 pub(crate) mod columns;
 pub(crate) mod complaint;

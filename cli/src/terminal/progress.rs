@@ -1,4 +1,4 @@
-//! What shows that a measurement goes on.
+//! A sign that a measurement goes on.
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 

@@ -8,7 +8,7 @@ use fairlift::config::Ways;
 
 use crate::config::row::Row;
 
-/// What the flag of a way says of exports.
+/// The flag of a way, for all exports.
 trait Flag {
     /// Whether it is of exports that are added to a running server, too.
     const IS_OF_ADDED: bool;

@@ -1,4 +1,4 @@
-//! What holds the data, as people write it: each kind of backing has its words itself, and here is what those of some need.
+//! Backings as people write them: each kind of backing has its own words, and those with more needs are here.
 
 use fairlift::config::{Backing, Factory, Outside};
 use fairlift_lab::model;
@@ -10,7 +10,7 @@ use crate::words::certificates;
 pub(crate) struct Named {
     /// The name that clients ask for.
     pub(crate) name: String,
-    /// What holds the data.
+    /// The backing.
     pub(crate) backing: Backing,
 }
 
@@ -67,7 +67,7 @@ pub(crate) fn parse_one_of_several(text: &str) -> Result<Named, String> {
     }
 }
 
-/// What commas part into exports. What follows one and is no `NAME=…`, or an option, is of the export before it.
+/// Exports separated by commas. What follows one and is no `NAME=…`, or an option, is of the export before it.
 fn parted(text: &str) -> Vec<String> {
     let mut all: Vec<String> = Vec::new();
     for part in text.split(',') {
@@ -81,7 +81,7 @@ fn parted(text: &str) -> Vec<String> {
     all
 }
 
-/// What a model leaves to chance follows from this, so that a modelled disk is the same one every time it is served.
+/// The seed of a model's chance, so that a modelled disk is the same one every time it is served.
 const SEED: u64 = 1;
 
 const OUTSIDE: Outside = Outside { model: parse_model, certificates: certificates::load_trusting };

@@ -12,13 +12,13 @@ use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKey
 use rustls::server::{NoServerSessionStorage, VerifierBuilderError, WebPkiClientVerifier};
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 
-/// What a server shows, and whom it trusts.
+/// The certificate of a server, and the authorities it trusts.
 #[derive(Clone, Debug)]
 pub(crate) struct Certificate {
     pub(crate) config: Arc<ServerConfig>,
     /// Another one if one of the files is.
     pub(crate) digest: Vec<u8>,
-    /// Whose certificates are good no more.
+    /// Certificates that are revoked.
     pub(crate) revoked: Arc<Revoked>,
 }
 

@@ -26,7 +26,7 @@ pub(crate) fn parse_rate(name: &str) -> Result<Rate, String> {
     })
 }
 
-/// So much of a rate; `None`: as much as there is (`max`, or `none`: no limit). Bytes count in powers of 1024, I/Os in powers of 1000.
+/// The amount of a rate; `None`: no limit (`max`, or `none`). Bytes count in powers of 1024, I/Os in powers of 1000.
 ///
 /// # Errors
 /// It is no number, or out of range.

@@ -1,4 +1,4 @@
-//! What is wrong with a config file or with flags, and where.
+//! Mistakes in a config file or in flags, and their places.
 
 use std::fmt::Write as _;
 use std::ops::Range;
@@ -10,7 +10,7 @@ use fairlift_lab::report::printable;
 pub(crate) struct Source {
     /// The file's name as the user gave it.
     pub(crate) name: String,
-    /// What is in it.
+    /// Its content.
     pub(crate) text: String,
 }
 
@@ -39,7 +39,7 @@ pub(crate) struct Mistake {
     pub(crate) at: Option<Range<usize>>,
     /// The key (`disk.ssd0.depth`) or flag (`--listen`).
     pub(crate) key: String,
-    /// What was asked and what is possible.
+    /// The mistake, and the possible values.
     pub(crate) says: String,
 }
 
@@ -49,13 +49,13 @@ impl Mistake {
         Self { at: None, key: flag.into(), says: says.into() }
     }
 
-    /// What is wrong, in one line without its place.
+    /// The mistake, in one line without its place.
     fn message(&self) -> String {
         let colon = if self.key.is_empty() { "" } else { ": " };
         printable(&format!("{}{colon}{}", self.key, self.says))
     }
 
-    /// What is wrong and where, in one line: for a log.
+    /// The mistake and its place, in one line: for a log.
     pub(crate) fn line(&self, source: Option<&Source>) -> String {
         match (source, &self.at) {
             (Some(source), Some(at)) => {
@@ -75,7 +75,7 @@ impl Mistake {
     }
 }
 
-/// What is wrong with flags and file.
+/// The mistakes in flags and file.
 #[derive(Debug)]
 pub(crate) struct Wrong {
     pub(crate) source: Option<Source>,

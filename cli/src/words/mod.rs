@@ -1,4 +1,4 @@
-//! What the words in flags and in the config file mean, and how a wrong one is refused.
+//! The words of flags and of the config file: their meaning, and the refusal of wrong ones.
 
 pub(crate) mod backing;
 pub(crate) mod certificates;

@@ -7,7 +7,7 @@ use fairlift::config::{Address, Engine, SocketMode, Tls};
 
 use fairlift_lab::suggestion;
 
-/// What the kernel can hold in `sun_path`, without the final NUL.
+/// The length of `sun_path` in the kernel, without the final NUL.
 const UNIX_PATH_MAX: usize = 107;
 
 /// Where to listen, and whether to encrypt there, if that was said for this place alone.
@@ -42,7 +42,7 @@ pub(crate) fn parse_place(text: &str) -> Result<ListenAt, String> {
     Ok(ListenAt { address, tls, rights })
 }
 
-/// Who may connect to a unix socket, as people write it.
+/// The permissions of a unix socket, as people write them.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Rights {
     pub(crate) mode: u32,

@@ -12,7 +12,7 @@ pub(crate) fn scheduler_help(says: &str) -> String {
     format!("{says} [default: {several} where several tenants share a disk, {rotating} if it rotates, else {one}]")
 }
 
-/// What `--scheduler` takes.
+/// The value of `--scheduler`.
 pub(crate) fn schedulers() -> impl TypedValueParser<Value = sched::Kind> {
     PossibleValuesParser::new(sched::Kind::ALL.map(sched::Kind::name)).try_map(|name| parse_scheduler(&name))
 }
@@ -35,7 +35,7 @@ pub(crate) fn parse_setting(text: &str) -> Result<(String, String), String> {
     Ok((name.trim().into(), value.trim().into()))
 }
 
-/// What can be turned on a disk: its scheduler's tunables, and those that all have.
+/// The tunables of a disk: those of its scheduler, and those that all have.
 pub(crate) fn tunables(kind: sched::Kind) -> impl Iterator<Item = &'static TunableInfo> {
     kind.tunables().iter().chain(flush::Settings::INFO)
 }
@@ -56,7 +56,7 @@ pub(crate) fn check_setting(kind: sched::Kind, name: &str, value: &str) -> Resul
     })
 }
 
-/// What is said of a value that is no time at all, where a time is needed.
+/// The message for a value that is no time at all, where a time is needed.
 fn not_a_time(info: &TunableInfo, value: &str) -> Option<String> {
     let auto = match info.range {
         tunable::Range::Duration(..) => "",
@@ -67,7 +67,7 @@ fn not_a_time(info: &TunableInfo, value: &str) -> Option<String> {
     (!is_time).then(|| format!("\"{value}\" is not a time; examples: {auto}500ms, 2s"))
 }
 
-/// What is said of a tunable that a disk with this scheduler does not have.
+/// The message for a tunable that a disk with this scheduler does not have.
 fn unknown(kind: sched::Kind, name: &str) -> String {
     if name == "weight" {
         return "a weight belongs to a group: --weight NAME=300 for an export of the command line, or [group.\"/PATH\"] weight = 300 \

@@ -25,7 +25,7 @@ const PLACES: u32 = 24;
 /// The furthest that a meter is ahead: 9 years. More is never paid, and sums stay far from the end of the count.
 const FURTHEST: u64 = u64::MAX / 4;
 
-/// What one rate lets through.
+/// The budget of one rate.
 ///
 /// Its words are read and written one by one, and tell of nothing but themselves: so no access orders any other.
 #[derive(Default, Debug)]

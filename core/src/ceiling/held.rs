@@ -29,7 +29,7 @@ const PLACES: u32 = 32;
 /// A bio that waits.
 #[derive(Clone, Copy, Debug)]
 pub struct HeldBio {
-    /// What was asked.
+    /// The request of the client.
     pub bio: Bio,
     pub(crate) context: ContextId,
     /// When its client asked.
@@ -50,7 +50,7 @@ enum State {
     Asleep(Instant),
 }
 
-/// What waits of one group and direction.
+/// The waiting bios of one group and direction.
 #[derive(Default, Debug)]
 struct Line {
     state: State,
@@ -104,7 +104,7 @@ impl Order for Lines<'_> {
             let Some(node) = &mut self.0[usize::from(group.0)] else { return };
             let after = if raised > 0 { raised } else { weight };
             let before = core::mem::replace(&mut node.weights[way], after);
-            // What it is ahead counts by the new weight.
+            // Its lead counts by the new weight.
             let had = &mut node.lines[way].had;
             *had = clock.min(*had) + had.saturating_sub(clock) * u128::from(before) / u128::from(after);
         }

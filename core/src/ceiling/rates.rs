@@ -1,4 +1,4 @@
-//! What people say: so much of this a second.
+//! Rates as people write them: an amount of this a second.
 
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -82,7 +82,7 @@ impl Rates {
         self
     }
 
-    /// What is said of a rate.
+    /// The amount of a rate, if it has one.
     #[must_use]
     pub const fn get(&self, rate: Rate) -> Option<u64> {
         match self.0[rate as usize] {
@@ -152,7 +152,7 @@ impl Default for Ceiling {
     }
 }
 
-/// What is said of a group: at most, at least, and how soon.
+/// The bounds of a group: ceiling, floor and latency.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Bounds {
     /// At most.
@@ -186,7 +186,7 @@ impl fmt::Display for Bounds {
     }
 }
 
-/// What is wrong with bounds, and of which rate.
+/// A contradiction in bounds, and its rate.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Wrong {
     /// A rate is 0 or beyond [`Rate::most`].

@@ -23,10 +23,10 @@ use super::Settings;
 use crate::time::ms;
 use crate::{Duration, Instant};
 
-/// What is known of the threads that ask.
+/// The habits of the threads that flush.
 #[derive(Debug, Default)]
 pub(super) struct GroupCommit {
-    /// What a flush takes on average (commit.5).
+    /// The mean duration of a flush (commit.5).
     mean: Duration,
     /// When the last one ended, and how many are expected to share the next (commit.1).
     ended: Instant,

@@ -15,7 +15,7 @@
 /// Work in a time: sectors, most often.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Rate {
-    /// What was done.
+    /// The amount of work.
     pub sectors: u64,
     /// In which time.
     pub nanos: u64,
@@ -40,7 +40,7 @@ impl Rate {
     }
 }
 
-/// What is proof enough.
+/// The thresholds of a proof.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Proof {
     /// The difference from which on the other setting is taken: see [`difference`].
@@ -54,7 +54,7 @@ pub struct Proof {
 /// The fewest pairs that make a verdict, but for plain ones (compare.2): with two there is next to no deviation.
 const PAIRS_MIN: u32 = 3;
 
-/// What a setting that does so many times as much differs by (compare.1).
+/// The difference of a setting with `times` the throughput (compare.1).
 #[must_use]
 pub const fn difference(times: f64) -> f64 {
     (times - 1.0) / (times + 1.0)
@@ -63,7 +63,7 @@ pub const fn difference(times: f64) -> f64 {
 /// Samples of two settings, in turn: see the [module](self).
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Comparison {
-    /// What the present setting did before; 0 if that is not known (compare.4).
+    /// The rate of the present setting before; 0 if unknown (compare.4).
     before: f64,
     /// The next sample is of the other setting, and the present one did so much in its own.
     is_other: bool,
@@ -91,7 +91,7 @@ impl Comparison {
         self.is_other
     }
 
-    /// What was known when it began (compare.4).
+    /// The rate known when it began (compare.4).
     #[must_use]
     pub const fn before(&self) -> f64 {
         self.before
@@ -138,13 +138,13 @@ impl Comparison {
         self.sum / f64::from(self.pairs.max(1))
     }
 
-    /// What a setting did, in all samples.
+    /// The rate of a setting, over all samples.
     #[must_use]
     pub fn rate(&self, other: bool) -> Rate {
         self.rates[usize::from(other)]
     }
 
-    /// What the present setting does, in sectors per nanosecond (compare.4).
+    /// The usual rate of the present setting, in sectors per nanosecond (compare.4).
     #[must_use]
     pub fn usual(&self) -> f64 {
         self.usual_of(self.rates[0].get())

@@ -27,7 +27,7 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// What [`Settings::default`] has as `most`: as the kernel's loop device had once it was made to stop at some number.
+    /// The `most` of [`Settings::default`]: as the kernel's loop device had once it was made to stop at some number.
     pub const MOST: u16 = 16;
 }
 
@@ -48,16 +48,16 @@ const PAIRS: u32 = 8;
 /// How often all that is out may end without the backing being full (concurrency.3) before a trial is given up. Chosen: four
 /// times a sample's requests, so that a moment without enough to do does not end it.
 const PATIENCE: u32 = 64;
-/// What a higher level must bring (concurrency.4). Chosen: a tenth is worth twice the threads, less is not.
+/// The gain that a higher level needs (concurrency.4). Chosen: a tenth is worth twice the threads, less is not.
 const UP: f64 = 1.1;
-/// What a lower level may cost. Chosen: half the threads are worth that little, and it is
+/// The loss that a lower level is allowed. Chosen: half the threads are worth that little, and it is
 /// far enough from [`UP`] that two levels do not alternate.
 const DOWN: f64 = 0.97;
 /// The shortest rest (concurrency.5). Chosen: the first trials of a fast backing (32 ms) take a sixteenth of the time.
 const REST: Duration = ms(500);
 /// The longest rest. Chosen: a backing that changed is noticed within half a minute of load.
 const REST_MOST: Duration = secs(30);
-/// What a request costs beside its sectors, in sectors: 8 KiB. Chosen: small requests count by number, large ones by length.
+/// The fixed cost of a request, in sectors: 8 KiB. Chosen: small requests count by number, large ones by length.
 const OVERHEAD: u64 = 16;
 
 /// How many requests at once a backing is given.
@@ -187,7 +187,7 @@ impl Concurrency {
             Some(true) => {
                 (self.level, self.rest) = (other, REST);
                 self.changes += 1;
-                // What helped may help again.
+                // A change that helped may help again.
                 if up { self.begin(other.saturating_mul(2)) } else { self.begin(other / 2) }
             }
             Some(false) if up => self.begin(self.level / 2),

@@ -48,17 +48,17 @@ const LEAST: f64 = 0.8;
 /// By how much a window may be off, as [`difference`] counts: 1 %. Of three windows of 64 requests, chance has all three so far off together
 /// once in some dozen trials.
 const BIAS: f64 = 0.005;
-/// So many unusual windows in a row end a rest (bfq_depth.4). Chosen: as long as a short trial, of three pairs.
+/// This number of unusual windows in a row ends a rest (bfq_depth.4). Chosen: as long as a short trial, of three pairs.
 const UNUSUAL: u32 = 6;
 
 /// The learned limit: see the [module](self).
 #[derive(Clone, Debug)]
 pub(crate) struct Depth {
-    /// What the device takes.
+    /// The device's own limit.
     max: u32,
-    /// What is thought right.
+    /// The depth found best.
     base: u32,
-    /// What is in force, and how much must be there for a window to tell something (bfq_depth.1).
+    /// The depth in force, and the requests that a window needs for a result (bfq_depth.1).
     limit: u32,
     needed: u32,
     step: Step,
@@ -86,7 +86,7 @@ enum Step {
     Trial { other: u32, comparison: Comparison, windows: u32 },
 }
 
-/// What a request was that ended (bfq_depth.7).
+/// The kind of a completed request (bfq_depth.7).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Ended {
     Write,
@@ -95,7 +95,7 @@ pub(crate) enum Ended {
     Other,
 }
 
-/// What is measured at one limit.
+/// A measurement at one limit.
 #[derive(Clone, Copy, Debug)]
 struct Window {
     /// Requests still to end before it begins: they were dispatched under another limit.
@@ -165,7 +165,7 @@ impl Depth {
         self.limit
     }
 
-    /// What the present step means: of a trial with half as many, what is enough for the present limit is needed for it too.
+    /// The meaning of the present step: in a trial of half the limit, a depth that suffices for the present limit is needed for it too.
     const fn apply(&mut self) {
         self.limit = match &self.step {
             Step::Trial { other, comparison, .. } if comparison.is_other() => *other,
@@ -177,7 +177,7 @@ impl Depth {
         };
     }
 
-    /// What is thought right, trials aside.
+    /// The depth found best, trials aside.
     pub(crate) const fn base(&self) -> u32 {
         self.base
     }

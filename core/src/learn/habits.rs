@@ -26,7 +26,7 @@ pub struct ThinkTime {
 }
 
 impl ThinkTime {
-    /// What one sample adds to `weight`, before it is divided by [`Self::PACE`]; the kernel's value.
+    /// The weight of one sample, before division by [`Self::PACE`]; the kernel's value.
     const UNIT: u64 = 256;
     /// A sample moves the mean by one part in so many; the kernel's value.
     const PACE: u64 = 8;
@@ -97,7 +97,7 @@ impl Default for ThinkTime {
     }
 }
 
-/// What counts as a seek (habits.4).
+/// The distance that counts as a seek (habits.4).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Seek {
     /// The least distance in sectors, in either direction, from the end of the request before.

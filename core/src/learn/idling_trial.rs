@@ -55,9 +55,9 @@ const PAIRS_EARLY: u32 = 2;
 /// By how much a window of one second may be off for its length (idling.3), as [`Comparison`] counts: 15 % in 100 ms, which is one turn of
 /// 64 readers on `sata-7200`.
 const BIAS: f64 = 0.015;
-/// What one pair must exceed to be enough, and each of two (idling.3): three times as much, and 1.9 times.
+/// The difference that proves one pair, and each of two (idling.3): 3 times and 1.9 times.
 const PLAIN: [f64; 2] = [0.5, 0.31];
-/// What an early trial must exceed to take another way (idling.3): 1.4 times as much. Lone disks that turns were right for looked as if
+/// The difference that an early trial needs to take another way (idling.3): 1.4 times. Lone disks that turns were right for looked as if
 /// 1.21 to 1.24 times as much were to be had, and an array that gained from many at once 1.6 times and more.
 const EARLY: f64 = difference(1.4);
 /// The fewest completions of a window, if it need not be too long for that (idling.3).
@@ -121,12 +121,12 @@ impl core::fmt::Display for Way {
     }
 }
 
-/// What a trial found.
+/// The result of a trial.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Finding {
     /// When.
     pub at: Instant,
-    /// What was thought right, and is from now on.
+    /// The best way before and after.
     pub from: Way,
     /// See `from`.
     pub to: Way,
@@ -170,12 +170,12 @@ struct Window {
 }
 
 impl Window {
-    /// One that begins with the end that was just now.
+    /// A window that begins with the completion just seen.
     fn new(now: Instant, length: Duration) -> Self {
         Self { is_open: true, ..Self::later(now, length, 0) }
     }
 
-    /// One that begins when what was asked the other way has ended.
+    /// A window that begins once the requests of the other way have completed.
     const fn later(start: Instant, length: Duration, skip: u32) -> Self {
         let until = Instant::from_nanos(start.as_nanos().saturating_add(length.as_nanos()));
         Self { is_open: false, skip, start, until, rate: Rate { sectors: 0, nanos: 0 }, ends: 0, alone: 0, seeks: 0 }
@@ -230,7 +230,7 @@ impl Trial {
     }
 }
 
-/// What the present way usually does (idling.7).
+/// The usual rate of the present way (idling.7).
 #[derive(Clone, Copy, Debug)]
 struct Usual {
     rate: f64,
@@ -258,7 +258,7 @@ impl Usual {
         for (count, is_unusual) in self.unusual.iter_mut().zip(unusual) {
             *count = if is_unusual { *count + 1 } else { 0 };
         }
-        // What was before a change is no part of it.
+        // The rate before a change does not count for it.
         let is_first = is_far && self.unusual[0] + self.unusual[1] == 1;
         self.watched = self.watched.saturating_add(1);
         self.recent += (rate - self.recent) / if is_first { 1.0 } else { f64::from(self.watched.min(UNUSUAL)) };
@@ -271,7 +271,7 @@ impl Usual {
         self.has_changed()
     }
 
-    /// What the present way does, if that is known.
+    /// The rate of the present way, if known.
     fn before(&self) -> f64 {
         if self.watched >= UNUSUAL { self.recent.max(self.rate) } else { 0.0 }
     }
@@ -284,7 +284,7 @@ impl Usual {
 /// The estimator: see the [module](self).
 #[derive(Clone, Debug)]
 pub struct IdlingTrial {
-    /// What is thought right, and was before anything was tried.
+    /// The way found best, and that before any trial.
     base: Way,
     guess: Way,
     trial: Option<Trial>,
@@ -292,7 +292,7 @@ pub struct IdlingTrial {
     /// When the next trial is due.
     due: Instant,
     rest: Duration,
-    /// What a trial may cost, in nanoseconds (idling.5).
+    /// The allowed cost of a trial, in nanoseconds (idling.5).
     credit: u64,
     credited: Instant,
     /// Windows of [`WATCH`] after a trial that are still paid for, and what the way did before it.
@@ -334,7 +334,7 @@ impl IdlingTrial {
         }
     }
 
-    /// What is thought right, trials aside.
+    /// The way found best, trials aside.
     #[must_use]
     pub const fn settled(&self) -> Way {
         self.base
@@ -359,7 +359,7 @@ impl IdlingTrial {
         }
     }
 
-    /// What the device is taken for has changed: it is tried anew, from another guess.
+    /// Takes the device for another kind, and tries it anew from that guess.
     pub fn guess(&mut self, now: Instant, guess: Way) {
         self.trial = None;
         (self.base, self.guess, self.due, self.rest) = (guess, guess, now, REST_MIN);
@@ -421,7 +421,7 @@ impl IdlingTrial {
                 if changed {
                     self.due = now;
                     self.rest = REST_MIN; // idling.7
-                    // What comes now is usual from now on.
+                    // The present rate is the usual one from now on.
                     let recent = self.usual.recent;
                     self.usual = Usual { rate: recent, recent, watched: UNUSUAL, windows: 1, ..Usual::NONE };
                 }
@@ -455,14 +455,14 @@ impl IdlingTrial {
         });
     }
 
-    /// What the trial has cost so far, in nanoseconds (idling.5).
+    /// The cost of the trial so far, in nanoseconds (idling.5).
     fn cost(trial: &Trial, now: Instant) -> u64 {
         let rate = trial.comparison.usual();
         let done = if rate > 0.0 { (trial.sectors as f64 / rate) as u64 } else { 0 };
         now.since(trial.began).as_nanos().saturating_sub(done)
     }
 
-    /// What a trial costs when it is over: who takes turns needs a while to be as good as before (idling.5).
+    /// The cost of a finished trial: turns need a while to be as good as before (idling.5).
     fn pay_after(&mut self, window: &Window) {
         let (nanos, rate) = (window.rate.nanos as f64, window.rate.get());
         if self.after > 0 {
@@ -488,7 +488,7 @@ impl IdlingTrial {
         // A single pair with a bad moment of the present way proves nothing against what that did before.
         let is_moment = trial.comparison.pairs() == 1 && rate < 3.0 * trial.comparison.before();
         let (mean, pairs) = (trial.comparison.mean(), trial.comparison.pairs());
-        // What turns do so early is the least that they can.
+        // The early rate of turns is the least that they reach.
         let came_early = trial.is_early();
         let is_early = came_early && self.base == Way::Idle;
         let proof = Proof { margin, bias: bias(trial.length), plain: Some(PLAIN) };

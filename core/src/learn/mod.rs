@@ -1,6 +1,6 @@
-//! What is learned while requests come and go: of the device, and of the streams.
+//! Learning while requests come and go: about the device, and about the streams.
 //!
-//! What a device declares is a first guess, and what a stream will do next nobody declares. Both are found out from the requests that
+//! The declarations of a device are a first guess, and a stream declares nothing about its next request. Both are found out from the requests that
 //! come anyway. Each part here watches one thing, knows no scheduler and has its own tests; schedulers and helper threads use those
 //! they need.
 //!

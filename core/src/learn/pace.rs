@@ -48,11 +48,11 @@ pub struct Pace {
     non_data: u32,
     since: Instant,
     meanwhile: u64,
-    /// What the last non-data command that ended was worth (pace.3).
+    /// The price of the last non-data command that ended (pace.3).
     price: Option<Price>,
 }
 
-/// What so many nanoseconds of it were worth, and how many of them nobody was served in.
+/// The worth of this many nanoseconds, and those of them in which nobody was served.
 #[derive(Clone, Copy, Debug)]
 struct Price {
     units: u64,
@@ -87,7 +87,7 @@ impl Pace {
         }
     }
 
-    /// What is known of the device, for a scheduler that begins with nothing in it.
+    /// The state of knowledge about a device, for a scheduler that begins with an empty one.
     pub(crate) fn learned(&self) -> Self {
         let Self { units, time, until, price, .. } = *self;
         Self { units, time, until, price, ..Self::default() }
@@ -151,7 +151,7 @@ impl Pace {
         }
     }
 
-    /// What others were served in that part of the time.
+    /// The service of others in that part of the time.
     #[must_use]
     pub fn meanwhile(&self, part: Duration) -> u64 {
         self.price.map_or(0, |price| scale(price.meanwhile, part.as_nanos(), price.time))
@@ -163,7 +163,7 @@ impl Pace {
         self.price.map_or(part, |price| Duration::from_nanos(scale(price.lost, part.as_nanos(), price.time)))
     }
 
-    /// What is served in so many nanoseconds.
+    /// The service in this many nanoseconds.
     fn units_in(&self, nanos: u64) -> Option<u64> {
         self.is_known().then(|| scale(self.units, nanos, self.time))
     }

@@ -17,7 +17,7 @@
 //!     slower. Turns that wrote say nothing, for a volatile cache takes in as much as it has room for.
 //! rate.7  A turn that seeks takes one part in 256 off the estimate: where all seek, nothing is known of fast turns after a while.
 //!
-//! What follows from the estimate:
+//! Derived from the estimate:
 //!
 //! budget.1  The maximum budget is what the device can do at its best in a budget's time (`timeout_sync`); the minimum is 1/32 of
 //!     it. 8 MiB, Linux's first guess, until eleven budgets were given, or as set by hand (`max_budget`).
@@ -157,7 +157,7 @@ impl PeakRate {
         self.rate != before
     }
 
-    /// What the device can do at its best in `time`, in sectors.
+    /// The most that the device does in `time`, in sectors.
     #[must_use]
     pub fn sectors_in(&self, time: Duration) -> u64 {
         scale(self.rate, time.as_nanos(), secs(1).as_nanos())
@@ -184,7 +184,7 @@ pub struct Turn {
     pub seeks: bool,
 }
 
-/// What the fastest turns of late did (rate.6, rate.7).
+/// The rate of the fastest turns of late (rate.6, rate.7).
 #[derive(Clone, Copy, Default, Debug)]
 pub struct TurnRate {
     /// Sectors in 2^20 ns; 0: nothing is known.
@@ -205,7 +205,7 @@ impl TurnRate {
         }
     }
 
-    /// What a fast turn does in so much time, in sectors.
+    /// The sectors of a fast turn in this time.
     #[must_use]
     pub fn sectors_in(&self, time: Duration) -> u64 {
         ((u128::from(self.rate) * u128::from(time.as_nanos())) >> 20) as u64
@@ -215,7 +215,7 @@ impl TurnRate {
 /// How large budgets are (budget.1, budget.2).
 #[derive(Clone, Debug)]
 pub struct Budgets {
-    /// What was set by hand, in sectors; 0: from the rate.
+    /// The value set by hand, in sectors; 0: from the rate.
     fixed: u64,
     max: u64,
     /// Budgets given: moves by 1/8 towards 256 with each.
@@ -442,13 +442,13 @@ mod tests {
         assert_eq!(run.rate.raising(false), secs(3), "not less than three seconds");
     }
 
-    /// So many turns of 2^27 ns (134 ms), each of so many sectors.
+    /// Feeds `count` turns of 2^27 ns (134 ms), each of `served` sectors.
     fn turns(rate: &mut TurnRate, count: u32, served: u64, seeks: bool) {
         let time = Duration::from_nanos(1 << 27);
         (0..count).for_each(|_| rate.ended(&Turn { served, time, wrote: false, seeks }));
     }
 
-    /// What it has in such a turn.
+    /// The sectors of such a turn.
     fn in_a_turn(rate: &TurnRate) -> u64 {
         rate.sectors_in(Duration::from_nanos(1 << 27))
     }

@@ -1,6 +1,6 @@
 //! Rotation: does distance cost time?
 //!
-//! What is declared is a first guess. A file on a network, a RAID controller, a virtual disk or a USB bridge declares
+//! The declaration is a first guess. A file on a network, a RAID controller, a virtual disk or a USB bridge declares
 //! whatever its driver thinks, so what is observed counts more.
 //!
 //! rotation.1  A sample is a read of at most 64 KiB that was alone in the device from its dispatch to its end; it is near or far

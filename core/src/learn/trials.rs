@@ -18,7 +18,7 @@ use crate::record::{Record, Unreadable};
 /// Its parts of a record.
 const PARTS: [&str; 2] = ["idles", "depths"];
 
-/// What is learned by trials; see the [module](self) for the rules.
+/// The state of the trials; see the [module](self) for the rules.
 #[derive(Debug)]
 pub(crate) struct Trials {
     ways: IdlingTrial,
@@ -122,7 +122,7 @@ impl Trials {
         Ok(())
     }
 
-    /// What is thought right, and how much was tried.
+    /// The setting found best, and the number of trials.
     pub(crate) fn counters(&self, is_together: bool, tell: &mut dyn FnMut(&'static str, u64)) {
         tell("device_depth", self.depths[usize::from(is_together)].base().into());
         tell("depth_trials", self.depths.iter().map(Depth::trials).sum());
@@ -147,7 +147,7 @@ mod tests {
             Self { trials: Trials::new(64, rotational), now: Instant::ZERO }
         }
 
-        /// So many requests end, in turns or together.
+        /// Ends this many requests, in turns or together.
         fn run(&mut self, ends: u32, is_together: bool) {
             for _ in 0..ends {
                 let limit = self.trials.limit(is_together);

@@ -13,7 +13,7 @@ use crate::waits::Part;
 use crate::{Bio, Instant, Op};
 
 impl Queue {
-    /// What has waited for long enough goes on, as far as there is room.
+    /// Lets bios pass that have waited long enough, as far as there is room.
     #[cold]
     pub(super) fn let_through(&mut self, now: Instant) {
         self.ceilings.wake_due(now);

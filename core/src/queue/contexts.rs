@@ -1,4 +1,4 @@
-//! What each context has to fetch, and which of them are to be woken.
+//! The news that each context has to fetch, and the contexts to wake.
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -7,7 +7,7 @@ use super::{Finished, Settings};
 use crate::group::ContextId;
 use crate::sched::RequestId;
 
-/// What waits for one context.
+/// The waiting news of one context.
 struct Inbox {
     /// Requests that hold a tag and wait to be fetched.
     granted: VecDeque<RequestId>,
@@ -32,7 +32,7 @@ impl Contexts {
         Self { inboxes: (0..settings.contexts).map(inbox).collect(), woken: 0, starved: 0 }
     }
 
-    /// So many requests may be in flight (queue.14).
+    /// Makes room for this many requests in flight (queue.14).
     pub(super) fn resize(&mut self, depth: u16) {
         for Inbox { granted, .. } in &mut self.inboxes {
             granted.reserve(usize::from(depth).saturating_sub(granted.len()));

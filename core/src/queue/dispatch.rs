@@ -7,7 +7,7 @@ use crate::trace::Action;
 use crate::{Bytes, Flags, Instant, Op, Tag};
 
 impl Queue {
-    /// What `context` shall give to the device next; `None` if nothing now.
+    /// The next request that `context` should give to the device; `None` if there is none now.
     ///
     /// Ends the batch of bios submitted before (queue.3). Requests of other contexts whose turn comes are granted to them:
     /// see [`Queue::poll_wake`].
@@ -93,7 +93,7 @@ impl Queue {
 }
 
 impl Request {
-    /// What the device is asked for.
+    /// A request to the device.
     #[inline]
     fn dispatch(&self, tag: Tag) -> Dispatch {
         let Waiting { op, mut flags, extent, stream, .. } = self.waiting;

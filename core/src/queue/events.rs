@@ -1,4 +1,4 @@
-//! What a queue tells: what the device shall do, how a bio ended, why one was refused, and how much there is to do.
+//! The messages of a queue: requests to the device, outcomes of bios, refusals, and the amount of work left.
 
 use core::fmt;
 
@@ -10,7 +10,7 @@ use crate::{Bytes, Extent, Flags, Op, Outcome, Tag, Token};
 pub struct Dispatch {
     /// The right to have it in flight; given back by [`Queue::handle_completion`](super::Queue::handle_completion).
     pub tag: Tag,
-    /// What to do.
+    /// The operation.
     pub op: Op,
     /// How to treat it.
     pub flags: Flags,
@@ -70,14 +70,14 @@ pub enum Refused {
     Empty,
     /// It goes beyond the end.
     BeyondEnd {
-        /// What was asked.
+        /// The request.
         extent: Extent,
         /// The device's size in sectors.
         capacity: u64,
     },
     /// It is not whole blocks.
     Unaligned {
-        /// What was asked.
+        /// The request.
         extent: Extent,
         /// The device's block in sectors.
         block: u32,

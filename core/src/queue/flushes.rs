@@ -468,7 +468,7 @@ impl Flushes {
         assert!(self.caches.remove(at).waiters.is_empty(), "a backing is removed while somebody waits for its flush");
     }
 
-    /// What a flush of the backing at `at` failed with that nobody has taken note of: its flushes go on failing.
+    /// The error of a failed flush of the backing at `at` that is not acknowledged: its flushes go on failing.
     pub fn error(&mut self, at: Sector) -> Option<Errno> {
         self.cache_mut(at).flush.with(|flush| flush.lost())
     }

@@ -1,4 +1,4 @@
-//! What a queue serves: streams, and the groups that they share by.
+//! The clients of a queue: streams, and the groups that they share by.
 //!
 //! queue.8  A request that waits is its stream's: when the stream changes group or priority, all of it that waits goes along,
 //!     wherever it waits, and its bios in requests of other streams stay with those.
@@ -30,9 +30,9 @@ use crate::{Bio, Duration, Flags, Instant, Op, Outcome, Sector};
 /// A stream, as the queue knows it.
 pub struct StreamState {
     pub(super) stream: Stream,
-    /// What it has done in the group it is in.
+    /// Its counters in its present group.
     pub(super) stats: Stats,
-    /// What it had done in groups that it has left, for which it counts there (queue.10).
+    /// Its counters in groups that it has left, for which it counts there (queue.10).
     before: Option<Box<Stats>>,
     /// Where the last bio of data ended.
     after: Sector,
@@ -70,13 +70,13 @@ impl StreamState {
         }
     }
 
-    /// What it is.
+    /// Its definition.
     #[must_use]
     pub const fn stream(&self) -> Stream {
         self.stream
     }
 
-    /// What it has done, whatever group it was in.
+    /// Its counters over all groups that it was in.
     #[must_use]
     pub fn stats(&self) -> Stats {
         let mut sum = self.stats.clone();
@@ -163,7 +163,7 @@ impl StreamState {
 /// A group, as the queue knows it.
 pub(super) struct GroupState {
     group: Group,
-    /// What streams had done in it that were removed or have moved away.
+    /// The counters of streams that were removed from it or have moved away.
     pub(super) retired: Stats,
     /// It was removed, and waits for its last requests (queue.11).
     is_leaving: bool,
@@ -179,7 +179,7 @@ pub struct Groups {
     pub(super) shares: Vec<Share>,
     /// Those that were removed and wait for their last requests, in that order: what is below another comes before it.
     leaving: Vec<GroupId>,
-    /// What was done in groups that are no more.
+    /// The counters of groups that were removed.
     gone: Stats,
     moves: u64,
 }
@@ -389,7 +389,7 @@ impl Groups {
         all
     }
 
-    /// What all have done.
+    /// The counters of all.
     #[must_use]
     pub fn stats(&self) -> Stats {
         let mut sum = Stats::default();
@@ -397,7 +397,7 @@ impl Groups {
         sum
     }
 
-    /// What groups and streams have done that there are or were.
+    /// The counters of all groups and streams, present and past.
     pub(super) fn all_stats(&self) -> impl Iterator<Item = &Stats> {
         let retired = self.all().map(|(_, state)| &state.retired);
         let streams = self.streams.iter().map(|(_, state)| &state.stats);

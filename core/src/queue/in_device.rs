@@ -1,4 +1,4 @@
-//! What the device has, and for how long it may have it.
+//! The requests in the device, and their time limits.
 
 use super::tag_source::TagSource;
 use super::{Requests, Settings, State};

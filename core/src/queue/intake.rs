@@ -1,4 +1,4 @@
-//! What was taken in and is not at the scheduler: the plug, and bios that wait for room.
+//! Requests taken in and not yet at the scheduler: the plug, and bios that wait for room.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -8,7 +8,7 @@ use crate::Op;
 use crate::group::StreamId;
 use crate::sched::{RequestId, Side, Waiting};
 
-/// What is on its way to the scheduler.
+/// Bios and requests on their way to the scheduler.
 pub(super) struct Intake {
     pub(super) plug: Vec<RequestId>,
     /// Bios, and what is left of them, that wait for room in the table of requests: first, if there is one, the bio that was cut into
@@ -21,7 +21,7 @@ impl Intake {
         Self { plug: Vec::with_capacity(settings.nr_requests as usize), parked: VecDeque::with_capacity(64) }
     }
 
-    /// So many requests may wait (queue.14).
+    /// Makes room for this many waiting requests (queue.14).
     pub(super) fn grow_to(&mut self, requests: usize) {
         self.plug.reserve(requests.saturating_sub(self.plug.len()));
     }

@@ -1,4 +1,4 @@
-//! What groups were promised: the floor of each, and the time that most of its requests take at most. Each answer to a group with a
+//! Promises to groups: the floor of each, and the time in which most of its requests end. Each answer to a group with a
 //! latency is looked at ([`objective`](crate::objective)), and the scheduler hears of it.
 
 use alloc::collections::BTreeMap;
@@ -12,12 +12,12 @@ use crate::objective::{Objective, Standing};
 use crate::sched::Scheduler;
 use crate::{Bio, Duration, Instant, Op};
 
-/// What groups were promised on this disk.
+/// The promises to groups on this disk.
 #[derive(Default)]
 pub(super) struct Promises {
     floors: BTreeMap<GroupId, Rates>,
     latencies: BTreeMap<GroupId, Objective>,
-    /// What the disk was seen to do while a group was below its floor.
+    /// The disk's throughput while a group was below its floor.
     pub(super) seen: Seen,
 }
 
@@ -94,7 +94,7 @@ impl Promises {
     }
 }
 
-/// What binds a group; by default nothing does.
+/// The bounds of a group; none by default.
 #[derive(Clone, Default, Debug)]
 pub struct Bound {
     /// The state of its ceiling, which other queues may share (ceiling.8).
@@ -150,7 +150,7 @@ impl Queue {
         }
     }
 
-    /// What binds a group; `None`: it does not exist.
+    /// The bounds of a group; `None`: it does not exist.
     #[must_use]
     pub fn bound(&self, id: GroupId) -> Option<Bound> {
         self.groups.group(id)?;

@@ -1,4 +1,4 @@
-//! What a queue holds: requests, the segments that they are made of, and the bios that those are parts of.
+//! The contents of a queue: requests, the segments that they consist of, and the bios of those segments.
 
 use core::ops::{Deref, DerefMut};
 
@@ -29,7 +29,7 @@ pub(super) struct Request {
     pub(super) context: ContextId,
     pub(super) state: State,
     pub(super) dispatched: Instant,
-    /// What the clocks showed then.
+    /// The clocks at that time.
     pub(super) stamp: Stamp,
     /// Its segments, in sector order: the first, and those that joined it.
     pub(super) first: SegmentNode,
@@ -52,7 +52,7 @@ pub(super) struct SegmentNode {
 }
 
 impl SegmentNode {
-    /// What a request for no bio has.
+    /// The node of a request without bios.
     pub(super) const NONE: Self = Self { bio: NIL, next: NIL, offset: 0, sectors: 0 };
 }
 
@@ -152,7 +152,7 @@ impl Requests {
                 ((first, tail), (request.first, request.tail))
             }
         };
-        // What comes after has a row for its first segment from now on.
+        // The second request has a row for its first segment from now on.
         let row = self.segments.insert(|_| after.0);
         match before.1 {
             NIL => before.0.next = row,

@@ -1,4 +1,4 @@
-//! What a queue is made from.
+//! The settings of a queue.
 
 use alloc::sync::Arc;
 use alloc::vec;
@@ -12,12 +12,12 @@ use crate::tags::{Bitmap, Users};
 use crate::time::secs;
 use crate::{Duration, Limits, Sector};
 
-/// What a [`Queue`](super::Queue) is made from.
+/// The settings of a [`Queue`](super::Queue).
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// The scheduler.
     pub scheduler: sched::Kind,
-    /// What the device can take.
+    /// The device's limits.
     pub limits: Limits,
     /// Requests in flight.
     pub depth: u16,
@@ -33,11 +33,11 @@ pub struct Settings {
     pub io_timeout: Duration,
     /// Whether neighbours are left apart.
     pub nomerges: bool,
-    /// What the device says of itself.
+    /// The device's character, as it declares it.
     pub character: Character,
     /// Where all that is random comes from.
     pub seed: u64,
-    /// What holds the data, by rising start; the first starts at 0. Flushes are shared within each.
+    /// The backings of the data, by rising start; the first starts at 0. Flushes are shared within each.
     pub backings: Vec<Backing>,
     /// How flushes are treated.
     pub flush: flush::Settings,
@@ -78,7 +78,7 @@ impl Settings {
         self.nr_requests as usize * 4
     }
 
-    /// What its scheduler is made from.
+    /// The setup of its scheduler.
     #[must_use]
     pub fn setup(&self) -> sched::Setup<'_> {
         sched::Setup {
@@ -91,7 +91,7 @@ impl Settings {
     }
 }
 
-/// What holds a part of the disk's data.
+/// A backing of a part of the disk's data.
 #[derive(Clone, Debug)]
 pub struct Backing {
     /// Where on the disk it starts.

@@ -1,4 +1,4 @@
-//! What the floors of a disk add up to, beside what the disk was seen to do.
+//! The sum of a disk's floors, beside the disk's observed throughput.
 //!
 //! queue.16  What a disk can do is seen where some group was below its floor, and waited, at every completion of [`SECONDS`] seconds
 //!     one after the other: then the disk was busy all the time, and did not do enough. Where the floors of the groups that have
@@ -19,7 +19,7 @@ use crate::{Bytes, Duration, Instant};
 /// How long a disk is looked at. Chosen: a floor is what a group gets in a second.
 const LOOK: Duration = secs(1);
 
-/// So many seconds one after the other are no accident. Chosen: a floor that is a tenth below what the disk does is caught up with in one,
+/// Seconds in a row that are no accident. Chosen: a floor that is a tenth below what the disk does is caught up with in one,
 /// after the longest lag that is made up for (floor.2).
 const SECONDS: u32 = 3;
 
@@ -28,7 +28,7 @@ const SECONDS: u32 = 3;
 pub struct Shortage {
     /// Whether bytes are short; else I/Os.
     pub of_bytes: bool,
-    /// What floors add up to, a second.
+    /// The sum of floors, a second.
     pub floors: u64,
     /// The most that the disk did in a second, since they are known not to be kept.
     pub done: u64,
@@ -64,7 +64,7 @@ impl Work {
     }
 }
 
-/// What the disk was seen to do.
+/// The disk's observed throughput.
 #[derive(Default, Debug)]
 pub(super) struct Seen {
     /// The present second: when it began, what was done, and whether some group was below its floor all the time.

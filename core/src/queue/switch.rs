@@ -22,7 +22,7 @@ pub(super) struct Present {
     generation: u32,
     /// Requests in flight that an earlier one has dispatched, flushes not counted.
     others: u32,
-    /// What earlier ones have learned of the device, by their kinds ([`Scheduler::take_learned`]).
+    /// The knowledge of earlier schedulers about the device, by their kinds ([`Scheduler::take_learned`]).
     learned: Vec<(Kind, Learned)>,
 }
 

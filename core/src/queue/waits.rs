@@ -12,12 +12,12 @@ use crate::stats::Stats;
 use crate::waits::{Clock, Doing, Part, Times};
 use crate::{Duration, Flags, Instant, Op};
 
-/// What a group has had of a disk up to now, or a part of it.
+/// The service of a group on a disk up to now, or a part of it.
 #[derive(Clone, Default, Debug)]
 pub struct Figures {
-    /// What its bios have done.
+    /// The counters of its bios.
     pub stats: Stats,
-    /// What bios that have not ended have spent their time on up to now.
+    /// The time spent so far by bios that have not ended, by cause.
     pub under_way: Stats,
     /// The device time that it has had (waits.2).
     pub had: Duration,
@@ -64,7 +64,7 @@ impl StreamState {
         self.stats.times_mut(op).spend(Part::Reply, time);
     }
 
-    /// What it has had, and what its bios have waited outside.
+    /// Its service, and the waits of its bios outside the queue.
     pub(super) fn figures(&self, now: Instant) -> Figures {
         let (stats, mut under_way) = (self.stats.clone(), Stats::default());
         for (op, (count, sum)) in Op::ALL.into_iter().zip(self.outside).filter(|(_, (count, _))| *count > 0) {
@@ -87,14 +87,14 @@ impl Groups {
         row.stamp = self.clock.stamp(share(&self.shares, state));
     }
 
-    /// What the disk has been doing.
+    /// The activity of the disk.
     #[must_use]
     pub fn doing(&mut self, now: Instant) -> Doing {
         self.clock.go_on(now);
         self.clock.doing()
     }
 
-    /// What streams have had, those whose number is in `numbers`; `None`: there are none from there on. All that is told is
+    /// The figures of the streams whose number is in `numbers`; `None`: there are none from there on. All that is told is
     /// copied: few at a time keep nobody waiting who wants the queue.
     #[must_use]
     pub fn figures_of_streams(&mut self, now: Instant, numbers: Range<usize>) -> Option<Vec<(GroupId, Figures)>> {
@@ -107,7 +107,7 @@ impl Groups {
         (numbers.start < end).then(|| (numbers.start..end).filter_map(told).collect())
     }
 
-    /// What groups have had by themselves, and streams in them that are in them no more; as [`Groups::figures_of_streams`].
+    /// The figures of groups themselves, and of streams that have left them; as [`Groups::figures_of_streams`].
     #[must_use]
     pub fn figures_of_groups(&mut self, now: Instant, numbers: Range<usize>) -> Option<Vec<(GroupId, Figures)>> {
         self.clock.go_on(now);
@@ -122,7 +122,7 @@ impl Groups {
 }
 
 impl Queue {
-    /// What bios that have not ended have spent their time on, and how many requests the device has, by group. It looks at all
+    /// The time spent so far by bios that have not ended, and the number of requests in the device, by group. It looks at all
     /// requests, for people who watch.
     #[must_use]
     pub fn figures_of_requests(&mut self, now: Instant) -> Vec<(GroupId, Figures)> {

@@ -44,7 +44,7 @@ use crate::tunable::{settings, tune};
 use crate::{Direction, Duration, Instant, PriorityClass, Sector, Stream, StreamId};
 
 settings! {
-    /// What can be turned; the defaults are the kernel's.
+    /// The tunables; the defaults are the kernel's.
     #[derive(Clone, PartialEq, Eq, Debug)]
     pub struct Settings {
         /// the deadline of a read; when it has passed, the read is served out of sector order
@@ -186,7 +186,7 @@ impl Scheduler for Deadline {
     }
 
     fn completed(&mut self, _now: Instant, served: &Served) {
-        // What another scheduler dispatched before this one took its place was not counted here.
+        // Requests that the scheduler before dispatched were not counted here.
         if self.slots[served.request.id.0 as usize].state == State::Out {
             self.forget(served.request.id.0);
         }
@@ -380,16 +380,16 @@ impl Deadline {
     }
 }
 
-/// What there is of one priority class.
+/// The state of one priority class.
 #[derive(Default)]
 struct Class {
     /// By direction.
     lanes: [Lane; 2],
-    /// What the device could not take (deadline.7).
+    /// Requests that the device could not take (deadline.7).
     requeued: List,
     /// How many wait or are at the device (deadline.5).
     pending: u32,
-    /// What goes on until it is used up or has nothing ahead (deadline.1).
+    /// The batch that continues until it is used up or has nothing ahead (deadline.1).
     batch: Option<Batch>,
     /// How many batches of reads have gone while a write waited (deadline.2).
     starved: u32,
@@ -512,7 +512,7 @@ impl Lane {
     }
 }
 
-/// What is known of a request.
+/// The record of a request.
 #[derive(Clone)]
 struct Slot {
     /// When it came; the oldest part of it, if it is the work of a merge (deadline.8).

@@ -394,7 +394,7 @@ impl FairQueue {
         loop {
             let Self { groups, entities, .. } = self;
             let group = &mut groups[usize::from(entities.at(slot).parent.0)];
-            // What is in service is settled when its slot ends.
+            // The entity in service is settled when its slot ends.
             if group.in_service != NIL {
                 return;
             }

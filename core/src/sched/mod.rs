@@ -21,7 +21,7 @@ use crate::{Duration, Extent, Flags, Group, GroupId, Instant, Op, Priority, Stre
 
 pub use traits::{Charge, Membership, Merge, Report, Scheduler, Tune};
 
-/// What a scheduler is made from.
+/// The setup of a scheduler.
 #[derive(Clone, Copy, Debug)]
 pub struct Setup<'a> {
     /// Requests that may wait or be in flight at once.
@@ -30,7 +30,7 @@ pub struct Setup<'a> {
     pub depth: u16,
     /// The weight tree, parents first; what changes later is told by [`Membership::set_group`].
     pub groups: &'a [Group],
-    /// What the device says of itself: a first guess, for what is observed counts more.
+    /// The device's character as declared: a first guess, because observations count more.
     pub character: Character,
     /// Where all that is random comes from.
     pub seed: u64,
@@ -52,7 +52,7 @@ impl Setup<'_> {
     }
 }
 
-/// What a scheduler has learned of a device ([`Scheduler::take_learned`]): only its own kind knows what is in it.
+/// A scheduler's knowledge of a device ([`Scheduler::take_learned`]), readable for its own kind only.
 pub type Learned = Box<dyn Any + Send>;
 
 /// A request's place in the queue's table: below the `capacity` that the scheduler was made with, unique from
@@ -60,12 +60,12 @@ pub type Learned = Box<dyn Any + Send>;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct RequestId(pub u32);
 
-/// What a scheduler is told of a request that waits.
+/// The description of a waiting request for a scheduler.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Waiting {
     /// Its name while it waits.
     pub id: RequestId,
-    /// What it does; never [`Op::Flush`], for flushes do not pass through a scheduler.
+    /// Its operation; never [`Op::Flush`], because flushes do not pass through a scheduler.
     pub op: Op,
     /// How it wants to be treated.
     pub flags: Flags,
@@ -110,7 +110,7 @@ pub enum Next {
     Nothing,
 }
 
-/// What became of a request, for schedulers that learn from it.
+/// The fate of a request, for schedulers that learn from it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Served {
     /// The request as it was dispatched.
@@ -151,7 +151,7 @@ pub struct Entry {
     /// kernel. Where groups share by weight it is more: a request that finds the table full waits outside, where no weight
     /// counts, and a group that has few requests inside cannot use its share. Above 0 says that groups share by weight.
     pub nr_requests_min: u32,
-    /// What can be set.
+    /// The tunables.
     pub tunables: &'static [TunableInfo],
     /// A new instance with default settings.
     pub build: fn(&Setup<'_>) -> Box<dyn Scheduler>,
@@ -261,7 +261,7 @@ impl Kind {
         matches!(self, Self::Fair)
     }
 
-    /// What can be set.
+    /// The tunables.
     #[must_use]
     pub const fn tunables(self) -> &'static [TunableInfo] {
         self.entry().tunables

@@ -29,7 +29,7 @@ pub struct RequestTable {
     nodes: Nodes,
     /// By request.
     rows: Vec<Row>,
-    /// What the device could not take (list.6).
+    /// Requests that the device could not take (list.6).
     requeued: List,
     /// How many are in lists or were turned back, and how many of them read.
     len: usize,
@@ -56,7 +56,7 @@ pub struct BackSeek {
     pub penalty: u32,
 }
 
-/// What is known of a request: 40 bytes.
+/// The record of a request: 40 bytes.
 #[derive(Clone, Debug)]
 struct Row {
     /// When it came; the oldest part of it, if it is the work of a merge (list.4).
@@ -156,7 +156,7 @@ impl RequestTable {
         self.row(id).stream
     }
 
-    /// What a request does.
+    /// The operation of a request.
     #[must_use]
     pub fn op(&self, id: RequestId) -> Op {
         self.row(id).op
@@ -335,7 +335,7 @@ impl RequestList {
         self.aged.front().map(RequestId)
     }
 
-    /// What goes next for a head that is at `from` (list.3).
+    /// The next request for a head that is at `from` (list.3).
     #[must_use]
     pub fn next_from(&self, table: &RequestTable, from: Sector, back: BackSeek) -> Option<RequestId> {
         let (behind, ahead) = self.sorted.around(&table.nodes, from.0);

@@ -1,4 +1,4 @@
-//! What a scheduler is asked and told: six small traits, five of them empty until a scheduler has something to say there.
+//! The interface of a scheduler: six small traits, five of them empty until a scheduler needs them.
 
 use super::{Learned, Next, RequestId, Served, Side, Waiting};
 use crate::ceiling::Rates;
@@ -94,7 +94,7 @@ pub trait Scheduler: Membership + Merge + Charge + Tune + Report + Send {
     }
 }
 
-/// What shares the device: streams and groups, told before they ask.
+/// The sharers of the device: streams and groups, announced before they ask.
 ///
 /// Groups are told in [`Setup::groups`](super::Setup::groups) and by [`Membership::set_group`], streams by
 /// [`Membership::add_stream`]. A scheduler that does not tell tenants apart leaves all of it empty.
@@ -168,7 +168,7 @@ pub trait Merge {
     fn absorbed(&mut self, _kept: &Waiting, _gone: RequestId) {}
 }
 
-/// What time outside of requests costs a tenant: its part of a flush. A scheduler that has no shares leaves it empty.
+/// The charge of a tenant for time outside of requests: its part of a flush. A scheduler that has no shares leaves it empty.
 pub trait Charge {
     /// A flush went to the device. It passes the scheduler by; but others may be served more slowly beside it.
     fn flush_began(&mut self, _now: Instant) {}
@@ -191,7 +191,7 @@ pub trait Charge {
     }
 }
 
-/// What a scheduler tells of what it did. A scheduler that counts nothing leaves it empty.
+/// The messages of a scheduler about its decisions. A scheduler that counts nothing leaves it empty.
 pub trait Report {
     /// Tells what it has counted since it was made, each by name (`queue_merges`), in any order; a name that is told twice
     /// counts with its sum.

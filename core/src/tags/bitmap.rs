@@ -57,7 +57,7 @@ struct Word {
     returned: CacheLine,
 }
 
-/// What callers that take look at.
+/// The words that takers look at.
 #[repr(align(128))]
 struct Held {
     /// A set bit is out, or returned and not yet swapped back.
@@ -76,7 +76,7 @@ pub struct Bitmap {
     capacity: usize,
     /// Where the next one begins, in round-robin order (bitmap.3).
     round: Option<CacheLine>,
-    /// What the first one is called in messages.
+    /// The number of the first tag in messages.
     first: usize,
 }
 
@@ -339,7 +339,7 @@ fn own(index: usize, shift: u32, depth: usize) -> usize {
     ones(depth.saturating_sub(index << shift).min(1 << shift))
 }
 
-/// So many low bits.
+/// A mask of the lowest `count` bits.
 fn ones(count: usize) -> usize {
     if count as u32 == usize::BITS { usize::MAX } else { (1 << count) - 1 }
 }

@@ -44,21 +44,21 @@ pub const DEPTH_MAX: usize = 1 << 16;
 pub enum Error {
     /// The depth is 0, or more than there was room made for.
     Depth {
-        /// What was asked.
+        /// The request.
         asked: usize,
         /// The most that is possible.
         max: usize,
     },
     /// The shallow depth is 0 or above the depth.
     Shallow {
-        /// What was asked.
+        /// The request.
         asked: usize,
         /// The depth.
         depth: usize,
     },
     /// As many tags are reserved as there are, or more.
     Reserved {
-        /// What was asked.
+        /// The request.
         asked: usize,
         /// The depth.
         depth: usize,

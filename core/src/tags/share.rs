@@ -33,7 +33,7 @@ pub struct Share {
 }
 
 impl Users {
-    /// So many users, none of them active.
+    /// A share for this many users, none of them active.
     #[must_use]
     pub fn new(users: usize) -> Self {
         let user = |_| Share { held: AtomicUsize::new(0), active: AtomicBool::new(false) };

@@ -60,7 +60,7 @@ impl Wakeups {
         self.waiting.load(Ordering::SeqCst)
     }
 
-    /// So many tags came back while a caller waited.
+    /// Counts tags that came back while a caller waited.
     pub fn completed(&self, tags: usize) {
         self.completions.fetch_add(tags, Ordering::SeqCst);
     }
@@ -94,13 +94,13 @@ impl Wakeups {
         self.on_the_way.load(Ordering::SeqCst) > 0
     }
 
-    /// So many are about to be woken.
+    /// Counts callers that are about to be woken.
     pub fn set_out(&self, count: usize) {
         self.on_the_way.fetch_add(count, Ordering::SeqCst);
         agree();
     }
 
-    /// So many of those on the way have run, or were not there after all; the caller that says so looks again (wake.4).
+    /// Counts callers on the way that have run, or were gone after all; the caller looks again (wake.4).
     ///
     /// # Panics
     /// If fewer are on the way.

@@ -1,4 +1,4 @@
-//! What a client's certificate says of it: its names, and its digest.
+//! The identity in a client's certificate: its names, and its digest.
 //!
 //! rustls has verified the certificate before anybody reads it here; what is not as X.509 wants it has no names.
 

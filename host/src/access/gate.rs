@@ -38,7 +38,7 @@ const OPTIONS: u32 = 16;
 /// A failure, in the unit of costs.
 const FAILURE: u64 = 100;
 
-/// What counts as one client to the gate.
+/// The unit that the gate counts as one client.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Origin {
     User(u32),
@@ -79,7 +79,7 @@ impl Why {
     }
 }
 
-/// What a negotiation was like.
+/// The course of a negotiation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Visit {
     pub(crate) opened: bool,
@@ -101,7 +101,7 @@ impl Visit {
     }
 }
 
-/// What an address owes and has.
+/// The debts and the clients of an address.
 #[derive(Clone, Copy, Debug)]
 struct Account {
     /// When its debt is paid off.
@@ -109,7 +109,7 @@ struct Account {
     negotiating: u32,
 }
 
-/// Who may come in, as data: no clock.
+/// Admission of clients, as data: no clock.
 #[derive(Debug)]
 struct Book {
     /// How long a unit of cost is owed; `None`: failures are free.
@@ -168,7 +168,7 @@ impl Book {
     }
 }
 
-/// Who may come in.
+/// The state of admission.
 #[derive(Debug)]
 pub(crate) struct Gate {
     book: Mutex<Book>,

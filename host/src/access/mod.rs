@@ -56,7 +56,7 @@ pub struct Rule {
     pub address: Option<Network>,
     /// The place that it came by, as [`config::Address`](crate::config::Address) is shown.
     pub listener: Option<String>,
-    /// What it sends to the control server.
+    /// The token that it sends to the control server.
     pub token: Option<Token>,
     /// The exports that it may open.
     pub exports: BTreeSet<String>,
@@ -66,7 +66,7 @@ pub struct Rule {
     pub read_only: bool,
     /// How many connections it may have; `None`: as many as the server takes.
     pub max_connections: Option<u32>,
-    /// What it may see and change of the server itself; `None`: the rule does not say.
+    /// Its rights at the control server; `None`: the rule does not say.
     pub control: Option<Control>,
 }
 
@@ -156,7 +156,7 @@ impl Rule {
         said.into_iter().flatten().collect::<Vec<_>>().join(" and ")
     }
 
-    /// What the client may do, in a phrase.
+    /// The rights of the client, in a phrase.
     #[must_use]
     pub fn may(&self) -> String {
         let exports = self.exports.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
@@ -171,7 +171,7 @@ impl Rule {
     }
 }
 
-/// What is known of a client.
+/// The known facts about a client.
 #[derive(Clone, Default, Debug)]
 pub struct Peer {
     /// For people: `tcp:192.0.2.7:51234`, `pid 4711, uid 1000`.
@@ -186,12 +186,12 @@ pub struct Peer {
     pub listener: String,
     /// The one that it has shown and that was verified.
     pub certificate: Option<Certificate>,
-    /// What it has sent to the control server.
+    /// The token that it has sent to the control server.
     pub token: Option<Token>,
 }
 
 impl Peer {
-    /// What is one client to the log: a user or an address, with any number of connections.
+    /// One client in the log: a user or an address, with any number of connections.
     pub(crate) fn origin(&self) -> (Option<u32>, Option<IpAddr>) {
         (self.user.map(|(uid, _)| uid), self.address)
     }
@@ -253,7 +253,7 @@ impl Access {
         self.rules.iter().map(|there| (there.rule.name.clone(), there.count.load(Ordering::Relaxed)))
     }
 
-    /// What a client may do.
+    /// The rights of clients.
     pub(crate) fn of(&self, peer: &Peer) -> Rights<'_> {
         if self.has_revoked(peer) {
             return Rights(Some(Vec::new()));
@@ -263,7 +263,7 @@ impl Access {
         Rights(bounded.then(|| fitting().collect()))
     }
 
-    /// What a client may see and change of the server itself.
+    /// The rights of a client at the control server.
     pub(crate) fn role(&self, peer: &Peer) -> Grant {
         Grant::of(self.rules.iter().map(|there| &there.rule), peer)
     }
@@ -274,10 +274,10 @@ impl Access {
     }
 }
 
-/// What a client may do: the rules that fit it, each with its number; `None`: everything.
+/// The rights of a client: the rules that fit it, each with its number; `None`: everything.
 pub(crate) struct Rights<'a>(Option<Vec<(usize, &'a InForce)>>);
 
-/// What a client may do with an export.
+/// The rights of a client to an export.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Right {
     Write,
@@ -312,7 +312,7 @@ impl Rights<'_> {
         self.0.as_ref().map(|rules| rules.iter().map(|(number, _)| *number).collect())
     }
 
-    /// What the client may do with an export of a group; `None`: for this client there is no such export (access.3).
+    /// The client's rights to an export of a group; `None`: for this client there is no such export (access.3).
     pub(crate) fn of(&self, export: &str, group: &str) -> Option<Right> {
         let Some(rules) = &self.0 else { return Some(Right::Write) };
         // Each is asked, whatever those before it say.
@@ -326,7 +326,7 @@ impl Rights<'_> {
         self.count(export, group, InForce::has_room)
     }
 
-    /// What a connection that was let in before may go on with (access.6).
+    /// The rights that a connection let in before keeps (access.6).
     pub(crate) fn keep(&self, export: &str, group: &str, before: &Entry) -> Option<Entry> {
         let enters = |there: &InForce| there.count.fetch_add(1, Ordering::Relaxed) < u32::MAX;
         let stays = |there: &InForce| if there.has(before) { enters(there) } else { there.has_room() };

@@ -13,7 +13,7 @@ use subtle::ConstantTimeEq as _;
 use super::certificate::{Subject, parse_digest, sha256};
 use super::{Peer, Rule, is_below};
 
-/// What a rule allows at the control server.
+/// The rights that a rule gives at the control server.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Control {
     /// Nothing.
@@ -51,12 +51,12 @@ impl FromStr for Control {
     }
 }
 
-/// What a client may see and change.
+/// The rights of a client to see and to change.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Grant {
     /// Nothing.
     None,
-    /// What is of these groups and below them.
+    /// The objects of these groups and below them.
     Tenant(Vec<String>),
     /// To see all.
     See,

@@ -27,22 +27,22 @@ pub use fairlift_core::program::{Job, Measured};
 use queued::Queued;
 use raw::Raw;
 
-/// What is asked, and for how long.
+/// The workload, and its duration.
 #[derive(Clone, Debug)]
 pub struct Setup {
     /// The scheduler and its settings, the depth, the timeout.
     pub disk: config::Disk,
     /// The weight tree; the first is the root.
     pub groups: Vec<Group>,
-    /// What binds groups, by their paths.
+    /// The bounds of groups, by their paths.
     pub bounds: BTreeMap<String, fairlift_core::ceiling::Bounds>,
-    /// What holds the data. It is opened anew by each run, so RAM is empty and a model at rest.
+    /// The backing. It is opened anew by each run, so RAM is empty and a model at rest.
     pub backing: Backing,
     /// Whether it is opened for reading only: what would change it then fails with `EPERM`, and nothing is written.
     pub read_only: bool,
     /// How many threads; `None`: one for each CPU that the process may use.
     pub workers: Option<usize>,
-    /// What they give the kernel their work through.
+    /// The kernel interface of the workers.
     pub engine: config::Engine,
     /// How long, unless the watch says stop before.
     pub runtime: Duration,
@@ -60,7 +60,7 @@ pub fn capacity(backing: &Backing) -> Result<u64, Error> {
     Ok(open(backing, true)?.facts().size)
 }
 
-/// What a backing is like, before anything is asked of it.
+/// The facts of a backing, before any request to it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Shape {
     /// Bytes.
@@ -161,7 +161,7 @@ fn open(backing: &Backing, read_only: bool) -> Result<Arc<dyn device::Device>, E
     allowed(backing, read_only).open(read_only, &Roots::default())
 }
 
-/// What `count` jobs, in several threads, had done.
+/// The counters of `count` jobs, in several threads.
 fn measured(count: usize, course: &Course, all: Vec<Done>, work: Work) -> Measured {
     let mut timeline: Vec<Vec<u64>> = Vec::new();
     let mut meters: Vec<(usize, GroupId, Meter)> = Vec::with_capacity(count);

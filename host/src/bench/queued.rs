@@ -36,7 +36,7 @@ pub(super) struct Queued<'a> {
     backend: Backend,
 }
 
-/// What a worker had done, and how many requests did not come back; `None`: it was not told to go.
+/// The counters of a worker, and the number of requests that did not come back; `None`: it was not told to go.
 type WorkerEnd = Option<(Done, usize)>;
 
 impl<'a> Queued<'a> {
@@ -148,7 +148,7 @@ impl<'a> Queued<'a> {
         course
     }
 
-    /// What the jobs had done, and what the disk and its helpers say of it.
+    /// The counters of the jobs, of the disk and of its helpers.
     fn measured(&self, count: usize, course: &Course, done: Vec<Done>) -> Measured {
         let mut measured = measured(count, course, done, self.gauge().read());
         for (id, figures) in self.disk.figures(clock::now()) {

@@ -31,7 +31,7 @@ pub(super) struct Raw {
     flights: Slab<Flight>,
     file: File,
     sleep: Sleep,
-    /// What ended as soon as it was asked.
+    /// Requests that ended at once.
     done: Vec<(usize, u32, Outcome)>,
 }
 

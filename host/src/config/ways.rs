@@ -8,7 +8,7 @@ use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
-/// What an export says for one protocol.
+/// The settings of an export for one protocol.
 pub trait WayIn: Any + fmt::Debug + Send + Sync {
     /// The key of the export under which it is said: no other way's.
     fn key(&self) -> &'static str;
@@ -16,7 +16,7 @@ pub trait WayIn: Any + fmt::Debug + Send + Sync {
     /// How it is written; two that are written alike are the same.
     fn written(&self) -> String;
 
-    /// What its export has by it: `a block device`.
+    /// The way in, in words: `a block device`.
     fn makes(&self) -> &'static str;
 
     /// Whether it can be as it is said.
@@ -27,7 +27,7 @@ pub trait WayIn: Any + fmt::Debug + Send + Sync {
         Ok(())
     }
 
-    /// What no other export can have beside it: `/dev/ublkb3`.
+    /// The address that no other export can have beside it: `/dev/ublkb3`.
     fn sole(&self) -> Option<String> {
         None
     }
@@ -42,7 +42,7 @@ pub trait WayIn: Any + fmt::Debug + Send + Sync {
         None
     }
 
-    /// Who finds the export where, if that is known before it is served: `to virtual machines at /run/alice`.
+    /// The users and the place of the export, if known before it is served: `to virtual machines at /run/alice`.
     fn found(&self) -> Option<String> {
         None
     }

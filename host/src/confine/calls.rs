@@ -216,7 +216,7 @@ const BLOCK_DEVICES: &[c_long] = &[
     libc::SYS_rename,
 ];
 
-/// What an argument must be.
+/// The condition on an argument.
 enum Is {
     OneOf(&'static [u64]),
     /// All of these bits.
@@ -300,7 +300,7 @@ const PR_SET_IO_FLUSHER: u64 = 57;
 const PR_SET_VMA: u64 = 0x5356_4d41;
 const PR_GET_AUXV: u64 = 0x4155_5856;
 
-/// What is to be put in force, one after the other: of several filters the strictest answer counts.
+/// The filters to install, in order: of several, the strictest answer counts.
 pub(super) fn filters(block_devices: bool) -> Result<Vec<BpfProgram>, String> {
     let architecture = TargetArch::try_from(std::env::consts::ARCH).ok();
     let known = architecture.filter(|known| matches!(known, TargetArch::x86_64 | TargetArch::aarch64));

@@ -32,10 +32,10 @@ use crate::kernel::ring;
 pub struct Capability(CapabilitySet);
 
 impl Capability {
-    /// What the kernel asks of whoever makes block devices, and takes them away.
+    /// The capabilities that the kernel demands for making and removing block devices.
     pub const SYS_ADMIN: Self = Self(CapabilitySet::SYS_ADMIN);
 
-    /// What the kernel asks of whoever gives a file to another user.
+    /// The capabilities that the kernel demands for giving a file to another user.
     pub const OF_GIVING: [Self; 2] = [Self(CapabilitySet::CHOWN), Self(CapabilitySet::FOWNER)];
 
     /// Whether the calling thread has it.

@@ -19,7 +19,7 @@ const SYS_SECCOMP: c_int = 1;
 /// Room for a line.
 const LINE: usize = 256;
 
-/// What the kernel tells of it: `siginfo_t` as `SIGSYS` has it.
+/// The kernel's report of it: `siginfo_t` as `SIGSYS` has it.
 #[repr(C)]
 struct Told {
     signal: c_int,

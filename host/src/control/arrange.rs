@@ -1,4 +1,4 @@
-//! What is opened, once each, and put on which disk.
+//! The backings to open, once each, and their disks.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -77,7 +77,7 @@ pub(crate) fn resolved(export: &config::Export, exports: &[config::Export]) -> R
     export.backing.resolved(&of_export).map_err(|why| Error::Export { name: export.name.clone(), why })
 }
 
-/// What exports may write of what others share.
+/// The permission of exports to write shared backings.
 pub(crate) struct Written<'a> {
     exports: &'a [config::Export],
     shared: HashSet<Sharing>,
@@ -105,7 +105,7 @@ pub(crate) struct Arranged {
     pub(crate) placed: Vec<(usize, Sector)>,
     /// The disk that each file is on, by the numbers under which they will be registered.
     pub(crate) disk_of_file: Vec<usize>,
-    /// What a server of it is: each export names its disk, and each disk has the scheduler that suits it.
+    /// The configuration of a server made from it: each export names its disk, and each disk has the scheduler that suits it.
     pub(crate) in_force: Config,
 }
 
@@ -226,7 +226,7 @@ pub(crate) fn check_shared<'a>(
     Ok(())
 }
 
-/// What tells a device from all others.
+/// The identity of a device.
 pub(crate) fn address(device: &Arc<dyn Device>) -> *const () {
     Arc::as_ptr(device).cast()
 }

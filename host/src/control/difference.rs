@@ -21,7 +21,7 @@ use crate::access::Rule;
 use crate::config::{Backing, Config, Disk, Export, Tls};
 use crate::export::Leave;
 
-/// What a step is about, by its name.
+/// The object of a step, by its name.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Of {
     /// A group, by its path.
@@ -51,7 +51,7 @@ impl fmt::Display for Of {
     }
 }
 
-/// What becomes of it.
+/// The change of an object.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Becomes {
     /// It is new.
@@ -65,9 +65,9 @@ pub enum Becomes {
 /// A step; shown as its sentence.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Step {
-    /// What it is about.
+    /// The object.
     pub of: Of,
-    /// What becomes of that.
+    /// The change to it.
     pub what: Becomes,
     says: String,
 }
@@ -90,7 +90,7 @@ impl Step {
 /// Something that cannot be, or not while the server runs.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Impossible {
-    /// What it is of.
+    /// The object with the key.
     pub of: Of,
     /// The key in the file.
     pub key: &'static str,
@@ -107,7 +107,7 @@ impl fmt::Display for Impossible {
 /// Said of what a server has for its life.
 pub const FROM_START_TO_END: &str = "is the server's from start to end; restart it for another one";
 
-/// What makes of `old` what the edit wants, in an order in which it can be made (difference.1).
+/// The steps from `old` to the edit's wish, in an order in which they can be made (difference.1).
 ///
 /// # Errors
 /// What cannot be (difference.2).
@@ -164,7 +164,7 @@ pub fn difference(old: &Config, edit: &Edit) -> Result<Vec<Step>, Vec<Impossible
         }
     }
     all.again(new);
-    // What nothing is in any more; those below come before those above.
+    // Groups that are gone; those below come before those above.
     let groups = by_name(&new.groups, |group: &Group| &group.path);
     for group in old.groups.iter().rev().filter(|group| !groups.contains_key(&*group.path)) {
         all.step(Of::Group(group.path.clone()), Becomes::Goes, "removed");
@@ -378,7 +378,7 @@ impl Difference<'_> {
         }
         let steps = self.steps.len();
         let (was, is) = (knobs(old), knobs(new));
-        // One that nobody names follows the tenants.
+        // The scheduler of a disk without one follows the number of tenants.
         let scheduler = |disk: &Disk| Some(disk.scheduler).filter(|_| !disk.is_usual);
         let key = Becomes::Key("scheduler");
         if scheduler(old) != scheduler(new) && old.scheduler != new.scheduler {
@@ -464,7 +464,7 @@ impl Difference<'_> {
         }
     }
 
-    /// What is looked at anew, though it is said already.
+    /// Looks anew at keys whose settings are the same.
     fn again(&mut self, new: &Config) {
         for (name, key) in &self.edit.again {
             let of = Of::Export(name.clone());

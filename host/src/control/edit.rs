@@ -16,10 +16,10 @@ pub use crate::export::Leave;
 /// As many groups as have numbers, some of which may be taken by groups that are leaving.
 const GROUPS: usize = 60_000;
 
-/// What there is to be, and what of it is done though the configuration does not show it.
+/// The wanted configuration, and steps of it that the configuration does not show.
 #[derive(Clone, Debug)]
 pub struct Edit {
-    /// What there is to be.
+    /// The wanted configuration.
     pub config: Config,
     /// Exports that go, also where another one of their name comes, and how their clients leave.
     pub(super) leave: BTreeMap<String, Leave>,

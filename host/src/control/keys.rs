@@ -12,7 +12,7 @@ pub(super) struct LiveKey {
     pub(super) key: &'static str,
     /// Whether another value is wanted than there was.
     pub(super) differs: fn(InConfig<'_>, InConfig<'_>) -> bool,
-    /// What becomes of it; also where the same is said and looked at anew.
+    /// Its change; also where the setting is the same and is looked at anew.
     pub(super) says: fn(InConfig<'_>, InConfig<'_>) -> String,
 }
 

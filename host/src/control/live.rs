@@ -52,12 +52,12 @@ const GONE: usize = 256;
 /// How much is kept of what the schedulers of a disk found out.
 const FINDINGS: usize = 16;
 
-/// What a server has.
+/// The objects of a server.
 pub(crate) struct Live {
     version: u64,
-    /// What is in force: every export names its disk.
+    /// The configuration in force: every export names its disk.
     config: Arc<Config>,
-    /// What was in force before the last change, and which of its disks nobody had named.
+    /// The configuration before the last change, and those of its disks that had no name.
     before: (Arc<Config>, BTreeSet<String>),
     /// The numbers by which queues know the groups.
     groups: BTreeMap<String, GroupId>,
@@ -82,7 +82,7 @@ pub(crate) struct Live {
     /// The latest latency that was given up, by disk and group, until one as short is kept.
     gave_up: BTreeMap<(String, String), Duration>,
     started: SystemTime,
-    /// What was counted on disks that are gone, by their names, the latest last: one that comes again goes on from there.
+    /// The counters of removed disks, by their names, the latest last: a disk that comes again continues them.
     past: VecDeque<(String, Past)>,
     /// Connections to remote backings that were lost, by the names of backings that were closed.
     lost: BTreeMap<String, u64>,
@@ -99,7 +99,7 @@ struct Opened {
     read_only: bool,
 }
 
-/// What was removed and has not gone (live.2).
+/// Removed objects that have not gone yet (live.2).
 #[derive(Default)]
 struct Leaving {
     exports: Vec<(Arc<Export>, Leave)>,
@@ -120,7 +120,7 @@ struct Making<'a> {
     openings: Vec<(Opening, Arc<Export>)>,
 }
 
-/// What is done in the second half of a transaction: it cannot fail.
+/// The second half of a transaction: it cannot fail.
 type Prepared = Box<dyn FnOnce(&mut Making<'_>)>;
 
 impl Leaving {

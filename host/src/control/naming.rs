@@ -8,10 +8,10 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-/// What a disk is called after.
+/// The origin of a disk's name.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct Called<'a> {
-    /// What its device is called.
+    /// The name of its device.
     pub(crate) device: String,
     /// Whether no other export can be on it unless it is named.
     pub(crate) is_alone: bool,

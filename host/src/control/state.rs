@@ -5,21 +5,21 @@ use std::sync::Arc;
 use super::difference::{Of, Step};
 use crate::config::Config;
 
-/// What is in force.
+/// The configuration in force.
 #[derive(Clone, Debug)]
 pub struct State {
     /// How often something was changed since the start.
     pub version: u64,
-    /// What a server would be started with to be the same: every export names its disk.
+    /// The configuration that would start the same server: every export names its disk.
     pub config: Arc<Config>,
 }
 
-/// What a change has made, or would make.
+/// The result of a change, made or possible.
 #[derive(Clone, Debug)]
 pub struct Made {
-    /// What is then in force.
+    /// The configuration in force after it.
     pub state: State,
-    /// What was done for it.
+    /// The steps made for it.
     pub steps: Vec<Step>,
     /// Disks that have another scheduler because of who shares them now.
     pub suited: Vec<Step>,
@@ -40,9 +40,9 @@ pub enum Refused {
     /// It cannot be made, so that none of it was.
     #[error("{why}")]
     Change {
-        /// What is in the way.
+        /// The obstacles.
         of: Of,
-        /// What was asked, and what is possible.
+        /// The mistake, and the possible values.
         why: String,
     },
     /// The server has ended.

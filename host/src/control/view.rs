@@ -29,7 +29,7 @@ pub struct View {
     pub started: SystemTime,
     /// Worker threads.
     pub workers: usize,
-    /// What they give the kernel their work through: `io_uring`, `poll`, or `poll (io_uring: EPERM)` if io_uring was refused.
+    /// The kernel interface of the workers: `io_uring`, `poll`, or `poll (io_uring: EPERM)` if io_uring was refused.
     pub engine: String,
     /// Where clients connect.
     pub listeners: Vec<String>,
@@ -37,7 +37,7 @@ pub struct View {
     pub exports: Vec<(String, u64)>,
     /// The disks, in the order of the configuration.
     pub disks: Vec<DiskView>,
-    /// Who is connected.
+    /// The connected clients.
     pub clients: Vec<ClientView>,
     /// How many connections each rule of [`Config::clients`](crate::config::Config::clients) has let in.
     pub let_in: BTreeMap<String, u32>,
@@ -49,7 +49,7 @@ pub struct View {
     pub flush_errors: Vec<(String, i32)>,
     /// When this was so, by the server's clock.
     pub at: Instant,
-    /// What each worker has done.
+    /// The counters of each worker.
     pub worked: Vec<Worked>,
     /// The exports that are block devices of this machine.
     pub block_devices: Vec<DeviceView>,
@@ -74,13 +74,13 @@ pub struct DiskView {
     pub in_flight: u32,
     /// Requests that wait for it.
     pub waiting: u32,
-    /// What holds the data, with its bytes.
+    /// The backings, with their bytes.
     pub devices: Vec<(String, u64)>,
     /// Whether it is known to rotate.
     pub rotational: bool,
     /// Requests at once that were found to pay, where threads wait for files; `None`: none do.
     pub concurrency: Option<u16>,
-    /// What can be turned, with its value now.
+    /// The tunables, with their present values.
     pub knobs: Vec<Knob>,
     /// The latest that its scheduler found out about holding the device idle, the newest last.
     pub findings: Vec<Finding>,
@@ -90,13 +90,13 @@ pub struct DiskView {
     pub objectives: BTreeMap<String, Standing>,
     /// The latest latency of each group that was given up here, until one as short is kept.
     pub given_up: BTreeMap<String, Duration>,
-    /// What it has been doing, added up over its queues.
+    /// Its activity, added up over its queues.
     pub doing: Doing,
     /// How many queues it has.
     pub queues: u32,
-    /// What its queues and scheduler counted, by name.
+    /// The counters of its queues and scheduler, by name.
     pub counters: BTreeMap<&'static str, u64>,
-    /// What each group has done here, those left out that did nothing.
+    /// The figures of each group here, except idle ones.
     pub groups: Vec<GroupView>,
 }
 
@@ -109,20 +109,20 @@ pub struct Knob {
     pub value: String,
     /// The values that it takes.
     pub range: Range,
-    /// What it does.
+    /// Its activity.
     pub says: &'static str,
 }
 
-/// What a group does on a disk.
+/// The figures of a group on a disk.
 #[derive(Clone, Debug)]
 pub struct GroupView {
     /// Its name from the root.
     pub path: String,
     /// Its weight, as the disk's queue has it.
     pub weight: Weight,
-    /// What binds it, as the disk's queue has it.
+    /// Its bounds, as the disk's queue has them.
     pub bounds: Bounds,
-    /// What it has had since the start, and has now.
+    /// Its service since the start, and its present state.
     pub figures: Figures,
 }
 
@@ -139,7 +139,7 @@ pub struct ClientView {
     pub since: SystemTime,
     /// Replies that it has not taken, and since when they are offered; `None`: it has taken all.
     pub unsent: Option<(u64, Instant)>,
-    /// What its commands wait for that are not taken in, and since when.
+    /// The cause for which its commands wait before they are taken in, and since when.
     pub held: Option<(Part, Instant)>,
 }
 
@@ -153,7 +153,7 @@ impl DiskView {
         found.next().map(|(path, standing)| (&**path, standing))
     }
 
-    /// What the fastest operations took since the start: those of a disk that was idle. `None`: there were fewer than eight.
+    /// The fastest operations since the start: those of an idle disk. `None`: there were fewer than eight.
     #[must_use]
     pub fn fastest(&self, op: Op) -> Option<Duration> {
         let of = |stats: &Stats| {
@@ -178,7 +178,7 @@ impl DiskView {
         is_own.then(|| OwnQueue { open, rate, takes: Duration::from_nanos(open * 1_000_000_000 / rate), most })
     }
 
-    /// What the fastest reads or writes took.
+    /// The fastest reads or writes.
     fn alone(&self) -> Option<Duration> {
         [Op::Read, Op::Write].into_iter().filter_map(|op| self.fastest(op)).min()
     }
@@ -198,7 +198,7 @@ impl DiskView {
         }
     }
 
-    /// What is said of a latency that is given up.
+    /// The facts about a latency that is given up.
     #[must_use]
     pub fn given_up(&self, group: &str, target: Duration) -> String {
         let mut says = format!("group {group}: a latency of {target} cannot be kept: ");
@@ -207,10 +207,10 @@ impl DiskView {
     }
 }
 
-/// So many operations were the fastest: what a disk that was idle takes for one. Chosen: some, for one may be a mistake.
+/// The number of fastest operations: an idle disk takes this long for one. Chosen: some, for one may be a mistake.
 const FASTEST: u64 = 8;
 
-/// What the fastest operations took.
+/// The time of the fastest operations.
 fn fastest(latency: &Histogram, beside: u64) -> Option<Duration> {
     let mut left = FASTEST + beside;
     let found = latency.buckets().find(|(_, count)| {
@@ -229,7 +229,7 @@ pub struct OwnQueue {
     pub rate: u64,
     /// So long it takes until these have ended.
     pub takes: Duration,
-    /// So many would take no longer than the latency.
+    /// The number of operations that would meet the latency.
     pub most: u64,
 }
 

@@ -1,4 +1,4 @@
-//! What is known of a backing before it is open: how people write it, what exports share it by, which files it is made of.
+//! The facts of a backing before it is open: its text, the key by which exports share it, its files.
 //!
 //! A kind of backing has all of this in its own file or folder, and a row in [`device`](super).
 
@@ -15,7 +15,7 @@ use crate::Error;
 
 /// How people write the backings of a kind.
 pub(crate) struct Words {
-    /// What may stand before the first colon.
+    /// The words before the first colon.
     pub(super) schemes: &'static [&'static str],
     /// In short: `rbd:POOL/IMAGE`.
     pub(super) form: &'static str,
@@ -28,7 +28,7 @@ pub(crate) struct Words {
     pub(super) parse: fn(&str, &Outside) -> Result<Backing, String>,
 }
 
-/// What some kinds need of crates that this one does not know.
+/// The needs of some kinds, in crates that this one does not know.
 #[derive(Clone, Copy, Debug)]
 pub struct Outside {
     /// Reads `PROFILE[,parameter=VALUE…]`: the size of a modelled disk, and what makes it.
@@ -44,21 +44,21 @@ pub(crate) enum Sharing {
     Nothing,
     /// A file or block device, whatever its name.
     File(u64, u64),
-    /// What it is called.
+    /// Its name.
     Name(String),
-    /// What it is called, on a disk of this number that they name.
+    /// Its key, on a disk of this number that its exports name.
     OnDisk(usize, String),
 }
 
-/// What is known of a backing before it is open.
+/// The facts of a backing before it is open.
 pub struct About<'a> {
     /// How it is written: reading that gives the same backing.
     pub written: String,
-    /// What messages call it.
+    /// Its name in messages.
     pub name: String,
-    /// What messages call what is opened.
+    /// The name of the opened device in messages.
     pub opened: String,
-    /// What an export of it is called if nobody named it.
+    /// The default name of its export.
     pub own_name: String,
     /// It in a few words, for people.
     pub shown: String,
@@ -78,7 +78,7 @@ impl About<'_> {
     }
 }
 
-/// What a kind of backing says of itself.
+/// The properties that a kind of backing declares.
 pub(crate) trait BackingKind {
     fn about(&self) -> About<'_>;
 
@@ -87,7 +87,7 @@ pub(crate) trait BackingKind {
         Vec::new()
     }
 
-    /// What exports share it by, if they name a disk of this number.
+    /// The key by which exports share it, if they name a disk of this number.
     fn sharing(&self, _disk: Option<usize>) -> Sharing {
         Sharing::Nothing
     }
@@ -180,7 +180,7 @@ impl From<PathBuf> for BaseAt {
     }
 }
 
-/// What a fork can be made of, to be what a device is at one instant: what it lies over, or a copy.
+/// The origin of a fork, with the content of a device at one instant: the layers below it, or a copy.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct NowBase {
     pub(crate) base: BaseAt,
@@ -193,7 +193,7 @@ pub(crate) trait Forks {
     /// Where a fork has its file if nobody says another place: a directory, and how the name ends there.
     fn beside(&self) -> (&Path, String);
 
-    /// What an export of a fork is made of: of what the device has become, with this file, or with one without a name in this directory.
+    /// The backing of a fork's export: over the layers that the device has become, with this file, or with one without a name in this directory.
     fn forked(&self, now: NowBase, own: PathBuf, is_ephemeral: bool) -> Backing;
 
     /// Why no fork of it can be ephemeral, if none can.
@@ -204,11 +204,11 @@ pub(crate) trait Forks {
 
 macro_rules! backings {
     ($($($at:ident)::+ => $variant:ident($kind:ident $(, $more:ident)*),)*) => {
-        /// What configs say of backings, by their kinds.
+        /// The backings of configs, by their kinds.
         pub(crate) mod said {
             $(pub use super::$($at)::+::{$kind $(, $more)*};)*
 
-            /// What holds the data.
+            /// The backing.
             #[derive(Clone, PartialEq, Eq, Debug)]
             pub enum Backing {
                 $(#[doc = concat!("As [`", stringify!($kind), "`] says.")] $variant(Box<$kind>),)*
@@ -293,7 +293,7 @@ impl Backing {
         Self::KINDS.iter().map(|words| format!("`{}`, ", words.takes)).collect::<String>() + "or a path"
     }
 
-    /// What is known of it before it is open.
+    /// The facts known before it is open.
     #[must_use]
     pub fn about(&self) -> About<'_> {
         self.kind().about()
@@ -309,7 +309,7 @@ impl Backing {
         self.kind().forks()
     }
 
-    /// What exports share it by, if they name a disk of this number.
+    /// The key by which exports share it, if they name a disk of this number.
     pub(crate) fn sharing(&self, disk: Option<usize>) -> Sharing {
         self.kind().sharing(disk)
     }

@@ -90,7 +90,7 @@ pub(crate) struct File {
     peek: OnceLock<Peek>,
     trusted: bool,
     read_only: bool,
-    /// What it begins as, though nobody said that it is raw (open.4).
+    /// The foreign format that it begins as, without a declaration that it is raw (open.4).
     foreign: Option<String>,
     /// Cleared when the file system said that it cannot (file.5).
     can_punch: AtomicBool,

@@ -61,7 +61,7 @@ pub(crate) struct Completed {
     pub(crate) result: i32,
 }
 
-/// What a lane uses of its worker, and where it puts its answers.
+/// The parts of a worker that a lane uses, and the place for its answers.
 pub(crate) struct Io<'a> {
     pub(crate) context: ContextId,
     pub(crate) ring: &'a mut Ring,

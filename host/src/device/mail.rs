@@ -33,7 +33,7 @@ impl<T: Default> Mail<T> {
         mailbox.is_some.store(true, Ordering::Release);
     }
 
-    /// What a worker is to hear, if there is anything.
+    /// The news for a worker, if there is any.
     pub(super) fn take(&self, worker: ContextId) -> Option<T> {
         let mailbox = &self.0[usize::from(worker.0)];
         let is_some = mailbox.is_some.load(Ordering::Relaxed) && mailbox.is_some.swap(false, Ordering::Acquire);

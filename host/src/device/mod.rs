@@ -1,4 +1,4 @@
-//! What holds the data: one file or folder for each kind of backing.
+//! Devices: one file or folder for each kind of backing.
 //!
 //! A device has two sides. [`Device`] is what all workers share: its size, what it can do, what is allocated. A [`Lane`] is
 //! what a worker has of it: it takes requests, and answers them now or later. To add a kind: implement both in a file or
@@ -54,7 +54,7 @@ backing::backings! {
     fault::words => Fault(Faulty, Faults, Rule, Then),
 }
 
-/// What is known of a backing when it has been opened.
+/// The facts of an opened backing.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Facts {
     /// Its sectors, its block, and the longest requests that it shall be given.
@@ -132,7 +132,7 @@ pub(crate) trait Inline {
 pub(crate) struct Fault {
     pub(crate) op: Op,
     pub(crate) errno: Errno,
-    /// So many failed alike since the one before was told.
+    /// The number of equal failures since the last message.
     pub(crate) more: u64,
 }
 
@@ -140,12 +140,12 @@ pub(crate) struct Fault {
 pub(crate) trait Device: Send + Sync {
     fn facts(&self) -> Facts;
 
-    /// What it begins as that is no disk (a qcow2, a LUKS container), though nobody said that it is raw, and what to do.
+    /// The foreign format that it begins as (a qcow2, a LUKS container), without a declaration that it is raw, and the remedy.
     fn foreign(&self) -> Option<&str> {
         None
     }
 
-    /// What a disk of it is called if nobody names the disk.
+    /// The default name of its disk.
     fn called(&self) -> String;
 
     /// A worker's side of it.
@@ -253,7 +253,7 @@ pub(crate) trait Device: Send + Sync {
     /// A request failed.
     fn failed(&self, _op: Op, _errno: Errno) {}
 
-    /// What failed since this was asked last, as far as it was told in the log.
+    /// The failures since the last call, as far as they were logged.
     fn take_faults(&self) -> VecDeque<Fault> {
         VecDeque::new()
     }

@@ -46,17 +46,17 @@ struct State {
     model: Box<dyn Model>,
     /// The latest time that the model was told.
     clock: Instant,
-    /// What has ended, before it is put into boxes.
+    /// Ended requests, before they are put into boxes.
     ended: Vec<ModelCompletion>,
     /// By context; as many as have submitted something.
     boxes: Vec<Inbox>,
 }
 
-/// What the model has of a worker, and for it.
+/// The model's state for one worker.
 struct Inbox {
     /// Requests in the model.
     open: usize,
-    /// What has ended of them and was not fetched.
+    /// Those that have ended and were not fetched.
     ended: Vec<ModelCompletion>,
     /// When the worker will look by itself.
     armed: Instant,
@@ -70,7 +70,7 @@ impl Inbox {
         Self { open: 0, ended: Vec::new(), armed: Instant::MAX, late: Duration::ZERO, heard: Instant::ZERO };
 }
 
-/// What a worker has to do after it was at the model.
+/// The tasks of a worker after its visit to the model.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Next {
     /// Look again then; `None`: not before it submits or is woken.
@@ -185,7 +185,7 @@ impl Device for Modelled {
 /// A worker's side of a model.
 struct InModel {
     device: Arc<Modelled>,
-    /// What the model is asked, while it is collected.
+    /// The requests to the model, while they are collected.
     asked: Vec<ModelRequest>,
     /// Requests in it.
     open: usize,
@@ -194,7 +194,7 @@ struct InModel {
 }
 
 impl InModel {
-    /// What is to be done after the worker was at the model.
+    /// The tasks after the worker's visit to the model.
     fn leave(&mut self, io: &mut Io<'_>, next: Next) {
         self.due = next.at;
         io.notifiers.wake_all(next.wake, io.context, io.ring);
@@ -246,7 +246,7 @@ impl State {
         }
     }
 
-    /// What the context `own`, which now leaves, has to do.
+    /// The tasks of the context `own`, which now leaves.
     fn next(&mut self, own: usize) -> Next {
         let event = self.model.poll_event();
         let mut wake = 0;

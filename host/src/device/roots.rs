@@ -223,7 +223,7 @@ impl<'a> RootedPath<'a> {
         fs::File::open(directory_of(self.path))?.sync_all()
     }
 
-    /// What is there; opening it could wait, as that of a fifo does for its other end.
+    /// The metadata of the place; opening it could wait, as that of a fifo does for its other end.
     pub(crate) fn metadata(&self) -> io::Result<fs::Metadata> {
         self.open(OFlags::PATH)?.metadata()
     }
@@ -252,7 +252,7 @@ mod tests {
             Roots::open(&names.iter().map(root).collect::<Vec<_>>()).unwrap()
         }
 
-        /// What is read at a path, or why not.
+        /// The text at a path, or the reason why there is none.
         fn read(&self, roots: &Roots, path: &str) -> Result<String, String> {
             let path = self.0.join(path);
             let file = roots.place(&path)?.open(OFlags::RDONLY).map_err(|error| error.to_string())?;

@@ -27,19 +27,19 @@ pub(crate) struct Volatile {
     seed: u64,
     /// One in so many requests fails, and is turned back; 0: none.
     faults: (u64, u64),
-    /// What it is asked is whole blocks, of so many sectors.
+    /// Its block: requests are whole blocks, of this many sectors.
     block: u32,
 }
 
 pub(crate) struct Content {
     media: Media,
-    /// What each stamp is of; the first is zeroes.
+    /// The content of each stamp; the first is zeroes.
     known: Vec<SectorBytes>,
     requests: u64,
     /// Requests of lanes that have not ended.
     under_way: Vec<u64>,
     random: Random,
-    /// What was asked, in a letter each, and where.
+    /// The requests so far, in a letter each, with their ranges.
     pub(crate) log: Vec<(char, u64, u64)>,
     /// The next write fails with that.
     pub(crate) next_write: Option<Errno>,
@@ -58,7 +58,7 @@ impl Volatile {
         Arc::new(Self::of(size, used, media, vec![[0; SECTOR as usize]], seed, faults))
     }
 
-    /// One that knows blocks of so many bytes and no smaller ones, all of it used.
+    /// A disk that knows blocks of this size and no smaller ones, all of it used.
     pub(crate) fn in_blocks(size: u64, block: u64, seed: u64, faults: (u64, u64)) -> Arc<Self> {
         let whole = Self::new(size, std::slice::from_ref(&(0..size / SECTOR)), seed, faults);
         let whole = Arc::into_inner(whole).expect("it was just made");
@@ -164,7 +164,7 @@ impl Volatile {
         }
     }
 
-    /// What is left after the power was cut: of what was not flushed any part, in any order.
+    /// The disk after a power cut: of the writes not flushed any part is left, in any order.
     pub(crate) fn cut(&self, random: &mut Random) -> Arc<Self> {
         let content = self.content();
         let mut known = vec![[0; SECTOR as usize]];

@@ -20,7 +20,7 @@ use fairlift_core::{ContextId, Extent};
 /// A request: its worker, and its ticket there.
 type Key = (u16, usize);
 
-/// What is claimed of a disk.
+/// The claims on a disk.
 pub(crate) struct Blocks {
     on: AtomicBool,
     table: Mutex<State>,

@@ -17,9 +17,9 @@ pub(crate) struct Disks {
     list: Mutex<Vec<Arc<Disk>>>,
     /// Counts the changes of `list`.
     changes: AtomicU64,
-    /// What stands at a number that no disk has.
+    /// A disk for numbers that no disk has.
     nothing: Arc<Disk>,
-    /// What binds groups on all disks; ceilings hold for all disks together (ceiling.8).
+    /// The bounds of groups on all disks; ceilings hold for all disks together (ceiling.8).
     bounds: Mutex<GroupBounds>,
 }
 
@@ -85,7 +85,7 @@ impl Disks {
         self.changes.load(Ordering::Acquire)
     }
 
-    /// What is at each number, with the number of the change.
+    /// The disk at each number, with the number of the change.
     pub(crate) fn look(&self) -> (u64, Vec<Arc<Disk>>) {
         let list = self.list();
         (self.changes(), list.clone())
@@ -126,12 +126,12 @@ impl Disks {
     }
 }
 
-/// What binds a group.
+/// The bounds of a group.
 #[derive(Clone, Default)]
 pub(crate) struct Bound {
-    /// What queues are told of it.
+    /// The bounds as queues have them.
     pub(super) told: queue::Bound,
-    /// What the budget in it is of.
+    /// The ceiling to which the budget in it belongs.
     pub(super) ceiling: Ceiling,
 }
 
@@ -141,5 +141,5 @@ impl PartialEq for Bound {
     }
 }
 
-/// What binds groups.
+/// The bounds of groups.
 pub(crate) type GroupBounds = BTreeMap<GroupId, Bound>;

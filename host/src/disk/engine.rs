@@ -55,7 +55,7 @@ struct Side {
     places: Arc<[Place]>,
     /// Of its devices, by their places.
     lanes: Vec<Box<dyn Lane>>,
-    /// What the lanes are lanes of.
+    /// The registered devices of the lanes.
     held: Vec<Option<Registered>>,
     /// The places of those that answer by the clock.
     timed: Vec<usize>,
@@ -72,7 +72,7 @@ struct Side {
     /// Questions what is allocated, by the start of the backing, since the last turn.
     maps: Vec<(Sector, Map)>,
     dirty: bool,
-    /// What the last look found, if nothing happens here.
+    /// The result of the last look, if nothing happens here.
     still: Option<Still>,
 }
 
@@ -87,7 +87,7 @@ enum Handover {
     Arrived,
 }
 
-/// What a worker does with requests.
+/// A worker's engine for requests.
 pub(crate) struct Engine {
     pub(crate) ring: Ring,
     pub(crate) pool: Pool,
@@ -105,7 +105,7 @@ pub(crate) struct Engine {
     disks_seen: u64,
     notifiers: Arc<Notifiers>,
     helpers: Arc<Helpers>,
-    /// What helpers have done, while it is looked at.
+    /// The completions of helpers, while they are looked at.
     helped: Vec<Done>,
     dirty: Vec<usize>,
     /// Maps that lanes have told, by tickets.
@@ -114,7 +114,7 @@ pub(crate) struct Engine {
     launches: Vec<(usize, usize)>,
 }
 
-/// What a lane of `side` uses of the engine.
+/// The parts of the engine that a lane of `side` uses.
 macro_rules! io {
     ($engine:ident, $side:ident) => {
         Io {
@@ -253,7 +253,7 @@ impl Engine {
         move || notifiers.ring_bell(worker)
     }
 
-    /// What the front calls a request.
+    /// The front's name of a request.
     #[inline]
     pub(crate) fn owner(&self, ticket: usize) -> u64 {
         self.tickets[ticket].owner

@@ -14,7 +14,7 @@ use super::Place;
 use super::tag_wait::TagWait;
 use crate::device::lane::Request;
 
-/// What goes between a worker and the queue of a disk: bios and news above, requests and answers below.
+/// The traffic between a worker and the queue of a disk: bios and news above, requests and answers below.
 pub(super) struct Exchange {
     /// The streams of the front, by the numbers that it knows them by.
     pub(super) streams: Slab<Member>,
@@ -32,11 +32,11 @@ pub(super) struct Exchange {
     pub(super) replied: Vec<(StreamId, Op, Duration)>,
     /// The queue refused the first of the backlog.
     pub(super) full: bool,
-    /// What the devices have answered since the last turn.
+    /// The answers of devices since the last turn.
     pub(super) ended: Vec<(Tag, Outcome)>,
     pub(super) cached: Vec<Tag>,
     pub(super) busy: Vec<Tag>,
-    /// What to do for the devices, and all its segments in that order.
+    /// The requests for the devices, and all their segments in that order.
     pub(super) requests: Vec<Request>,
     pub(super) segments: Vec<Segment>,
     /// When the queue is to be asked though nothing happened.
@@ -60,20 +60,20 @@ pub(crate) enum News {
 pub(super) struct Asked {
     pub(super) bio: Bio,
     pub(super) at: Instant,
-    /// What it has waited for since.
+    /// The cause of its wait since.
     pub(super) part: Part,
 }
 
 /// A stream of the front.
 pub(super) struct Member {
     pub(super) stream: Stream,
-    /// What the queue calls it.
+    /// The queue's name of it.
     pub(super) id: StreamId,
-    /// What it did through queues that are no more.
+    /// Its counters in removed queues.
     pub(super) before: Stats,
 }
 
-/// What a worker does with a queue in one turn, in this order.
+/// A worker's turn with a queue, in this order.
 impl Exchange {
     pub(super) fn with_capacity(depth: usize) -> Self {
         Self {

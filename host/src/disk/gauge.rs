@@ -21,7 +21,7 @@ impl Gauge {
         Self(Mutex::new(Reading { in_device: 0, since: Instant::ZERO, end: Instant::MAX, work }))
     }
 
-    /// So many requests came back, and so many went out, flushes among them.
+    /// Counts requests that came back and that went out, with the flushes among them.
     pub(crate) fn note(&self, now: Instant, came: usize, went: usize, flushes: usize) {
         let mut reading = self.lock();
         reading.go_on(now);
@@ -32,12 +32,12 @@ impl Gauge {
         reading.in_device = reading.in_device + went as u64 - came as u64;
     }
 
-    /// What comes after `end` does not count.
+    /// Events after `end` do not count.
     pub(crate) fn end(&self, end: Instant) {
         self.lock().end = end;
     }
 
-    /// What the device had done by the end.
+    /// The work of the device up to the end.
     pub(crate) fn read(&self) -> Work {
         let mut reading = self.lock();
         reading.go_on(Instant::MAX);

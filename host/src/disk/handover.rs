@@ -41,16 +41,16 @@ pub(super) struct State {
     next: Option<Pending>,
     /// One bit for each worker that has a side of the disk, and has not ended (handover.3).
     here: u64,
-    /// What was counted in queues that are no more (handover.4).
+    /// The counters of removed queues (handover.4).
     pub(super) past: Past,
-    /// What schedulers of queues that are no more have learned of the disk (handover.7).
+    /// The knowledge of removed queues' schedulers about the disk (handover.7).
     learned: Vec<(Kind, Learned)>,
     pub(super) plan: Plan,
     /// By rising start.
     pub(super) places: Arc<[Place]>,
     /// All but the root, parents first.
     pub(super) groups: Vec<(GroupId, Group)>,
-    /// What binds them.
+    /// Their bounds.
     pub(super) bounds: GroupBounds,
 }
 
@@ -64,7 +64,7 @@ struct Pending {
 /// How many groups that are gone a disk keeps what they had of. Chosen: each takes some 4 KiB.
 const GONE: usize = 1024;
 
-/// What was done through queues that are no more.
+/// The counters of removed queues.
 #[derive(Default)]
 pub(crate) struct Past {
     pub(super) stats: Vec<(GroupId, Group, Stats)>,
@@ -72,7 +72,7 @@ pub(crate) struct Past {
     pub(super) had: BTreeMap<GroupId, Duration>,
     pub(super) doing: Doing,
     pub(super) counts: BTreeMap<&'static str, u64>,
-    /// What groups that were removed had done and had, by their paths, the latest last: one that comes again goes on from there.
+    /// The counters and service of removed groups, by their paths, the latest last: a group that comes again continues them.
     gone: VecDeque<(String, Stats, Duration)>,
 }
 
@@ -198,7 +198,7 @@ impl State {
 }
 
 impl Disk {
-    /// What was counted on it, which has nothing any more, for one of its name.
+    /// The counters of removed ones, for one of its name.
     pub(crate) fn take_past(&self) -> Past {
         let mut state = self.state();
         let mut past = std::mem::take(&mut state.past);
@@ -221,14 +221,14 @@ impl Disk {
     }
 }
 
-/// What a disk was found to be able to become.
+/// The form that a disk can be changed into.
 pub(crate) struct Possible(config::Disk);
 
 fn is_of_flushes(knob: &str) -> bool {
     flush::Settings::INFO.iter().any(|info| info.name == knob)
 }
 
-/// What a worker finds when it looks which queues a disk has.
+/// The result of a worker's look at a disk's queues.
 pub(crate) struct Found {
     /// The number of the change; odd: the disk is frozen.
     pub(crate) epoch: u64,
@@ -265,7 +265,7 @@ impl Disk {
         let names = |disk: &config::Disk, knob: &str| disk.set.iter().any(|(one, _)| one == knob);
         let (of_flushes, own): (Vec<_>, Vec<_>) =
             was.set.iter().map(|(knob, _)| knob).filter(|knob| !names(is, knob)).partition(|knob| is_of_flushes(knob));
-        // What is not set any more has its default again, which only a new scheduler gives its own tunables.
+        // A tunable that is no longer set has its default again, which only a new scheduler gives its own tunables.
         let anew = was.scheduler != is.scheduler || !own.is_empty();
         let usual = flush::Settings::default();
         let usual = |knob: &String| Some((knob.clone(), tunable::get(flush::Settings::TUNABLES, &usual, knob)?));

@@ -201,7 +201,7 @@ impl Disk {
         let Some(queues) = self.queues() else { return 0 };
         let mut lost = 0;
         for number in 0..queues.count() {
-            // What comes while it is taken is for the next time.
+            // Entries added while it is taken are for the next time.
             for _ in 0..EVENTS.div_ceil(most) {
                 let mut queue = queues.nth(number);
                 let items: Vec<Item> = std::iter::from_fn(|| queue.trace().pop()).take(most).collect();
@@ -217,7 +217,7 @@ impl Disk {
         lost
     }
 
-    /// What each group has done here, those left out that did nothing.
+    /// The figures of each group here, except idle ones.
     pub(crate) fn stats_by_group(&self) -> Vec<(Group, Stats)> {
         let state = self.state();
         let mut all = state.past.stats.clone();
@@ -227,7 +227,7 @@ impl Disk {
         busy.map(|(_, group, stats)| (group, stats)).collect()
     }
 
-    /// What each group has had here up to now, those left out that had nothing. A queue is taken for a few streams at a time,
+    /// The service of each group here up to now, except groups without any. A queue is taken for a few streams at a time,
     /// so that a disk with ten thousand tenants is looked at while it is served.
     pub(crate) fn figures(&self, now: Instant) -> BTreeMap<GroupId, Figures> {
         let mut all = BTreeMap::<GroupId, Figures>::new();
@@ -252,7 +252,7 @@ impl Disk {
         all
     }
 
-    /// What groups have done here, by their paths: of one that has come again while clients had the old one, both.
+    /// The figures of groups here, by their paths: of one that has come again while clients had the old one, both.
     pub(crate) fn figures_by_path(&self, now: Instant) -> BTreeMap<String, Figures> {
         let figures = self.figures(now);
         let state = self.state();
@@ -289,7 +289,7 @@ impl Disk {
             .collect()
     }
 
-    /// What its queues found it doing, added up, and how many they are.
+    /// The activity of its queues, added up, and their number.
     pub(crate) fn doing(&self, now: Instant) -> (Doing, u32) {
         let state = self.state();
         let mut all = (state.past.doing, 0);
@@ -307,7 +307,7 @@ impl Disk {
         self.state().plan.io_timeout()
     }
 
-    /// What it has, as it was configured and changed since.
+    /// Its settings, as configured and changed since.
     pub(crate) fn settings(&self) -> config::Disk {
         self.state().plan.settings.clone()
     }
@@ -519,7 +519,7 @@ const LOOK: usize = 32;
 /// How often figures are collected anew because a stream went meanwhile, so that what it did would be missing or count twice.
 const LOOKS: usize = 4;
 
-/// What each group has had through a queue.
+/// The service of each group through a queue.
 fn figures_of<'a>(now: Instant, queue: impl Fn() -> MutexGuard<'a, Queue>) -> Vec<(GroupId, Figures)> {
     for _ in 1..LOOKS {
         let before = queue().groups().moves();
@@ -539,7 +539,7 @@ fn collect_figures<'a>(now: Instant, queue: &impl Fn() -> MutexGuard<'a, Queue>)
     all
 }
 
-/// What a disk's queues are made from, beside its places and groups.
+/// The settings of a disk's queues, beside its places and groups.
 #[derive(Clone)]
 struct Plan {
     /// As it was configured, and changed since.
@@ -637,7 +637,7 @@ impl Plan {
 
 /// How many requests may be in flight, and how many wait or be in flight.
 fn bounds(settings: &config::Disk, needs_helpers: bool) -> (u16, u32) {
-    // What waits for helpers is out of the scheduler's hands: few more than they take at once. As many as ever may wait
+    // Requests that wait for helpers are out of the scheduler's hands: few more than helpers take at once. As many as ever may wait
     // in the scheduler.
     let few = needs_helpers.then(|| settings.concurrency.most.saturating_mul(2));
     let depth = settings.depth.or(few).unwrap_or(Settings::DEPTH);

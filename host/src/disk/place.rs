@@ -35,7 +35,7 @@ pub(crate) struct Place {
     pub(super) flush: Arc<DeviceFlush>,
     /// Its device is gone, and no worker has anything on it: another may have the place.
     pub(super) is_free: bool,
-    /// What its device says of itself, or said.
+    /// The character of its device, as declared.
     pub(super) facts: Facts,
 }
 
@@ -92,13 +92,13 @@ pub(super) fn put(places: &mut Vec<Place>, device: &Registered) -> Result<usize,
     Ok(places.len() - 1)
 }
 
-/// What all of the devices can take.
+/// The common limits of the devices.
 pub(super) fn limits(places: &[Place]) -> Limits {
     let capacity = places.last().map_or(0, Place::end);
     common(places.iter().filter(|place| place.device.is_some()).map(|place| place.facts.limits), capacity)
 }
 
-/// What all of some devices can take that lie on a disk of `capacity` sectors.
+/// The common limits of some devices on a disk of `capacity` sectors.
 ///
 /// Devices start on multiples of [`GAP`], and a line every `a` sectors is one every `b` as well if `b` divides `a`: so a
 /// common divisor keeps everybody's blocks and boundaries. What a device cannot do at all, its export refuses.

@@ -15,7 +15,7 @@ use crate::{Error, config};
 
 macro_rules! protocols {
     ($($(#[$built:meta])* $name:ident: $protocol:ty,)*) => {
-        /// What is served, and what all workers have of each protocol.
+        /// The exports served, and the state of each protocol at all workers.
         pub(crate) struct Served {
             pub(crate) service: Arc<Service>,
             $($(#[$built])* $name: Arc<$protocol>,)*

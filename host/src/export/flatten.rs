@@ -28,7 +28,7 @@ use crate::kernel::ring::Completion;
 use crate::kernel::ticket::Memory;
 use crate::sync::{Mutex, lock};
 
-/// What a server has for it.
+/// The server's state for it.
 pub(crate) struct Flattening;
 
 impl Protocol for Flattening {

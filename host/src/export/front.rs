@@ -30,13 +30,13 @@ use crate::disk::engine::{Engine, News};
 use crate::kernel::ring::{Choice, Completion};
 use crate::{Error, config};
 
-/// What serves clients.
+/// Servers of clients.
 pub(crate) trait Front {
     /// Whether it asks by itself, without the kernel in between: the clock is then read for each of its rounds, and not
     /// once in a turn.
     const ASKS_BY_ITSELF: bool;
 
-    /// What it leaves behind.
+    /// The remains.
     type Done;
 
     /// The kernel has done what the front asked it for as [`Source::Front`](crate::kernel::ring::Source::Front).
@@ -120,7 +120,7 @@ pub(crate) type Coming = Box<dyn FnOnce()>;
 
 /// A way to reach exports: what all workers of a server have of it.
 pub(crate) trait Protocol: Sized {
-    /// What tells its requests and completions from those of others: below 16, and no other protocol's.
+    /// The number in its requests and completions: below 16, and no other protocol's.
     const NUMBER: u64;
 
     /// Its clients at a worker.
@@ -139,7 +139,7 @@ pub(crate) trait Protocol: Sized {
         Vec::new()
     }
 
-    /// What is in the way of a new export until something that was removed has gone.
+    /// The obstacle to a new export until a removed one has gone.
     fn is_in_the_way(&self, _said: &config::Export) -> Option<String> {
         None
     }
@@ -174,7 +174,7 @@ pub(crate) trait Protocol: Sized {
     /// Exports have changed.
     fn follow(self: &Arc<Self>, _exports: &[Arc<Export>]) {}
 
-    /// Who would lose something if an export were removed.
+    /// The user who would lose something if an export were removed.
     fn holder(&self, _export: u64) -> Option<String> {
         None
     }

@@ -96,7 +96,7 @@ impl Listening {
     }
 }
 
-/// Who is at the other end of a connection that came by a listener.
+/// The peer of a connection that came by a listener.
 pub(crate) fn peer(fd: &OwnedFd, listener: String) -> Peer {
     let unknown = Peer { shown: "unknown".into(), listener, ..Peer::default() };
     let Ok(socket) = fd.try_clone() else { return unknown };

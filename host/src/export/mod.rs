@@ -1,4 +1,4 @@
-//! What clients connect to, one folder for each protocol.
+//! Ways in for clients, one folder for each protocol.
 
 pub(crate) mod allowed;
 pub(crate) mod clients;
@@ -26,14 +26,14 @@ use crate::device::{Device, Facts};
 /// How clients leave an export that is removed.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum Leave {
-    /// What they have asked for is done and answered; then their connections are closed.
+    /// Their requests are finished and answered; then their connections are closed.
     #[default]
     Drain,
     /// Their connections are closed at once.
     Cut,
 }
 
-/// What a client connects to, as it is now: when it changes there is another one of these, with the same life.
+/// The present form of an export: a change makes another of these, with the same life.
 #[derive(Clone)]
 pub(crate) struct Export {
     /// Which export it is, whatever its name; a removed one's number never comes again.
@@ -55,7 +55,7 @@ pub(crate) struct Export {
     pub(crate) path: Arc<str>,
     pub(crate) priority: Priority,
     pub(crate) facts: Facts,
-    /// What connections that are gone have done, if there were any; that of an export which has changed is the same.
+    /// The counters of closed connections, if there were any; a changed export keeps them.
     pub(crate) stats: Arc<Mutex<Option<Box<Stats>>>>,
 }
 
@@ -74,7 +74,7 @@ pub struct DeviceView {
     pub export: String,
     /// Where it is: `/dev/ublkb0`.
     pub path: String,
-    /// What else it is called: `/dev/fairlift/alice`.
+    /// Its other name: `/dev/fairlift/alice`.
     pub link: Option<String>,
     /// Whether it is there.
     pub live: bool,

@@ -4,7 +4,7 @@ use fairlift_core::{Op, Sector};
 
 use super::Export;
 
-/// What an export takes.
+/// The limits of an export.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Offer {
     /// Its size, in bytes.

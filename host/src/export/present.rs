@@ -1,4 +1,4 @@
-//! Who is where: clients on their way to a worker, and clients of a worker at their exports.
+//! The whereabouts of clients: on their way to a worker, and at their exports.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -62,7 +62,7 @@ impl<T> Newcomers<T> {
     }
 }
 
-/// What has become of an export.
+/// The fate of an export.
 #[derive(Clone)]
 pub(crate) enum Fate {
     Changed(Arc<Export>),

@@ -1,4 +1,4 @@
-//! What is served, and to whom, whatever the protocol.
+//! Exports and their clients, for all protocols.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -23,7 +23,7 @@ use crate::quiet::{self, Quiet};
 /// The exports, as clients find them.
 pub(crate) struct Exports {
     pub(crate) list: Vec<Arc<Export>>,
-    /// Who may open which.
+    /// The access rules.
     pub(crate) access: Arc<Access>,
     /// Those that were removed and that clients may still be connected to, and how these leave.
     pub(crate) leaving: Vec<(u64, Leave)>,
@@ -58,13 +58,13 @@ impl Exports {
     }
 }
 
-/// What is served, and to how many: the same for all workers and protocols.
+/// The exports and the number of their clients: the same for all workers and protocols.
 pub(crate) struct Service {
     exports: Mutex<Arc<Exports>>,
     /// Counts the changes of exports and listeners: a front that knows another number has to look.
     changes: AtomicU64,
     pub(crate) listeners: Listeners,
-    /// Who is connected, by worker and number.
+    /// The connected clients, by worker and number.
     clients: Mutex<BTreeMap<(u16, usize), Client>>,
     /// Where clients came from that were refused an export.
     pub(crate) refused: Mutex<Quiet<(Option<u32>, Option<IpAddr>)>>,
@@ -119,7 +119,7 @@ pub(crate) struct Client {
     pub(crate) unsent: Arc<Unsent>,
 }
 
-/// What a client waits for, or keeps waiting. Its worker writes it, and others read it.
+/// The cause of a client's wait, or of a wait for the client. Its worker writes it, and others read it.
 #[derive(Default, Debug)]
 pub(crate) struct Unsent {
     count: AtomicU64,
@@ -132,7 +132,7 @@ pub(crate) struct Unsent {
 }
 
 impl Unsent {
-    /// So many replies are offered to the client from now on.
+    /// Counts replies offered to the client from now on.
     pub(crate) fn offered(&self, count: u64, now: Instant) {
         self.count.store(count, Ordering::Relaxed);
         self.since.store(now.as_nanos(), Ordering::Relaxed);
@@ -165,7 +165,7 @@ impl Unsent {
         (since > 0).then(|| (self.count.load(Ordering::Relaxed), Instant::from_nanos(since)))
     }
 
-    /// What its commands wait for, and since when.
+    /// The cause of its commands' wait, and since when.
     pub(crate) fn waits_for(&self) -> Option<(Part, Instant)> {
         let since = self.held.load(Ordering::Relaxed);
         let part = Part::ALL.into_iter().find(|part| *part as u32 == self.held_for.load(Ordering::Relaxed))?;
@@ -244,7 +244,7 @@ impl Service {
         tracing::warn!("refused: {shown} asked at {at} for export {names}{more}");
     }
 
-    /// Who is connected.
+    /// The connected clients.
     pub(crate) fn clients(&self) -> MutexGuard<'_, BTreeMap<(u16, usize), Client>> {
         self.clients.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,4 +1,4 @@
-//! What a thread does that panics: it ends the process.
+//! The end of a thread that panics: it ends the process.
 
 /// A worker or helper that panics found something wrong that was ours to get right: nobody goes on after it.
 pub(crate) struct AbortOnPanic;

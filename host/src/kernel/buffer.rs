@@ -256,7 +256,7 @@ impl RecvRing {
         true
     }
 
-    /// What the kernel received into a buffer.
+    /// Bytes that the kernel received into a buffer.
     pub(crate) fn received(&self, buffer: u16, len: usize) -> &[u8] {
         assert!(buffer < self.active && len <= self.size as usize, "the kernel named a buffer it was not given");
         // SAFETY: the range lies within `memory` (asserted), is initialised (zeroed at allocation), and is ours until

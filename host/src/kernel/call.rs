@@ -11,7 +11,7 @@ use std::ptr::NonNull;
 use fairlift_core::Errno;
 use vm_memory::VolatileSlice;
 
-/// What a ring does.
+/// The operations of a ring.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Call {
     /// Works on a file, by its registered number.
@@ -39,7 +39,7 @@ pub(crate) enum Call {
     Nothing,
 }
 
-/// What is done with a file: one system call.
+/// A file operation: one system call.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Work {
     /// `preadv2`
@@ -214,7 +214,7 @@ unsafe fn read(fd: RawFd, into: Pieces, at: u64, flags: i32) -> isize {
     into.described(|iovecs, count| unsafe { libc::preadv2(fd, iovecs, count, at as i64, flags) })
 }
 
-/// What a system call has returned, or the negative error.
+/// The result of a system call, or the negative error.
 fn result(returned: isize) -> i32 {
     match returned {
         0.. => i32::try_from(returned).expect("a request is shorter than 2 GiB"),

@@ -34,7 +34,7 @@ const STACK: usize = 256 << 10;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Job {
     pub(crate) worker: ContextId,
-    /// What the worker knows it by.
+    /// The worker's number for it.
     pub(crate) data: u64,
     /// How much of the file is concerned.
     pub(crate) sectors: u64,
@@ -131,7 +131,7 @@ impl Helpers {
         self.state().plan.most()
     }
 
-    /// What a disk was found to gain from: (requests at once, changes).
+    /// The concurrency that paid for a disk: (requests at once, changes).
     pub(crate) fn learned(&self, disk: usize) -> (u16, u64) {
         self.state().plan.learned(disk)
     }

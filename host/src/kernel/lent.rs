@@ -33,7 +33,7 @@ unsafe impl Sync for Entry {}
 
 static FIRST: AtomicPtr<Entry> = AtomicPtr::new(null_mut());
 static UNUSED: Mutex<Vec<&'static Entry>> = Mutex::new(Vec::new());
-/// What the signal did before.
+/// The action of the signal before.
 static BEFORE: OnceLock<libc::sigaction> = OnceLock::new();
 
 impl Lent {

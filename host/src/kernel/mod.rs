@@ -1,4 +1,4 @@
-//! What the rest asks of Linux: rings and the memory that they borrow, the time, sleep, and how threads wake each other.
+//! The interface to Linux: rings and the memory that they borrow, the time, sleep, and the ways in which threads wake each other.
 
 pub(crate) mod abort;
 pub(crate) mod buffer;

@@ -65,7 +65,7 @@ impl Notifiers {
         self.of(worker).ring.store(ring.door().unwrap_or(-1), Ordering::Release);
     }
 
-    /// What is ready to be read when a worker's bell was rung.
+    /// The bytes to read after a worker's bell was rung.
     pub(crate) fn bell(&self, worker: ContextId) -> BorrowedFd<'_> {
         self.of(worker).bell.as_fd()
     }

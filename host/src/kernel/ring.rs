@@ -32,7 +32,7 @@ pub(crate) enum Ring {
     Poll(Box<Poll>),
 }
 
-/// What the workers give the kernel their work through.
+/// The kernel interface of the workers.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum Engine {
     /// io_uring if it is to be had, else as [`Poll`](Self::Poll).
@@ -44,7 +44,7 @@ pub enum Engine {
     Poll,
 }
 
-/// What a ring is made of.
+/// The settings of a ring.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
     IoUring,
@@ -89,7 +89,7 @@ impl Choice {
         }
     }
 
-    /// What the rings of workers are made of (choice.2).
+    /// The settings of the workers' rings (choice.2).
     pub(crate) fn begin(&self) -> Kind {
         self.later.get_or_init(|| {
             let error = if self.may_change { Uring::probe().err()? } else { return None };
@@ -100,7 +100,7 @@ impl Choice {
         self.now().0
     }
 
-    /// What it is, and why it is not io_uring.
+    /// The engine, and the reason why it is not io_uring.
     fn now(&self) -> (Kind, Option<&String>) {
         match self.later.get() {
             Some(Some(why)) => (Kind::Poll, Some(why)),
@@ -156,7 +156,7 @@ impl fmt::Display for Choice {
 /// As many as io_uring is asked for at most.
 const FILES: u32 = 16384;
 
-/// What the kernel refuses a system call with, by name where it has to do with this.
+/// The error with which the kernel refuses a system call, by name where it matters here.
 fn errno_name(error: &io::Error) -> String {
     match error.raw_os_error() {
         Some(libc::EPERM) => "EPERM".into(),
@@ -352,7 +352,7 @@ impl Ring {
 /// A call that the ring has done, or that goes on.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Completion {
-    /// What was given with the call.
+    /// The data given with the call.
     pub(crate) data: u64,
     /// As the system call would have returned it, or the negative error.
     pub(crate) result: i32,
@@ -408,7 +408,7 @@ impl Completion {
     }
 }
 
-/// What a completion of the ring belongs to: a kind in the top byte, two numbers below.
+/// The owner of a completion of the ring: a kind in the top byte, two numbers below.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Source {
     /// A device, by the number of its disk and its place there, and the request.
@@ -417,7 +417,7 @@ pub(crate) enum Source {
         place: usize,
         tag: Tag,
     },
-    /// What a front asked for; the rest is its own.
+    /// A front's request; the other bits are its own.
     Front(u64),
     /// A device, which is to look: something that it shares with others has changed.
     Look {

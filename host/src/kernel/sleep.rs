@@ -36,7 +36,7 @@ pub(crate) struct Sleep {
 /// Whether looking has paid for waits of one kind.
 #[derive(Clone, Copy, Default)]
 struct Habit {
-    /// So many short waits are slept through.
+    /// The number of short waits to sleep through.
     pause: u32,
     /// How many it was after the last time in vain.
     last: u32,
@@ -196,7 +196,7 @@ mod tests {
         assert_eq!(habit.pause, 1, "what took long is slept through, and the next one like it");
     }
 
-    /// What only the front sees ends a wait, whether it is looked for or slept.
+    /// News that only the front sees end a wait, looked for or slept.
     #[test]
     fn a_wait_ends_for_what_the_ring_does_not_know_of() {
         let mut ring = Ring::new(Kind::Poll, 8, 8, 1).unwrap();

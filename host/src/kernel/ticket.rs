@@ -16,7 +16,7 @@ use vm_memory::{GuestAddress, GuestMemoryBackend as _, VolatileSlice};
 use super::buffer::Buffer;
 use super::lent::Machine;
 
-/// What the engine keeps of a request, from its arrival until its front has done with it.
+/// The engine's record of a request, from its arrival until its front has done with it.
 pub(crate) struct Ticket {
     /// The front's own name for it.
     pub(crate) owner: u64,
@@ -36,7 +36,7 @@ pub(crate) enum Memory {
     Part(Part),
     /// Memory of the virtual machine that asked, which stays there.
     Guest(Guest),
-    /// What is allocated, as a device has told it: the length of each run, and whether it is a hole.
+    /// An allocation map from a device: the length of each run, and whether it is a hole.
     Map(Vec<(u64, bool)>),
 }
 

@@ -18,7 +18,7 @@ pub struct Foreign {
     pub export: String,
     /// Whether it is served read-only for that reason alone: a write would destroy what is there.
     pub is_kept: bool,
-    /// What it begins as, and what to do.
+    /// The foreign format, and the remedy.
     pub why: String,
 }
 
@@ -32,7 +32,7 @@ pub(super) fn foreign(exports: &[config::Export], opened: &[Arc<dyn Device>]) ->
 }
 
 impl Server {
-    /// What it serves that begins as something else than a disk.
+    /// The exports whose backings begin as something else than a disk.
     #[must_use]
     pub fn foreign(&self) -> &[Foreign] {
         &self.foreign

@@ -151,7 +151,7 @@ impl Handle {
         self.shared.strong_count() > 0
     }
 
-    /// What is in force; `None`: the server has ended.
+    /// The configuration in force; `None`: the server has ended.
     #[must_use]
     pub fn state(&self) -> Option<State> {
         Some(self.shared.upgrade()?.live().state())
@@ -171,7 +171,7 @@ impl Handle {
         })
     }
 
-    /// What the server is doing at this moment; `figures`: with what each group has done, for which all streams are looked at.
+    /// The server's present activity; `figures`: with the counters of each group, for which all streams are looked at.
     /// `None`: the server has ended.
     #[must_use]
     pub fn view(&self, figures: bool) -> Option<View> {
@@ -201,7 +201,7 @@ impl Handle {
         Trace::begin(&shared.backend.disks, &shared.is_traced, shared.live().groups(), exports)
     }
 
-    /// What a client may see and change of the server; [`Grant::None`]: also where the server has ended.
+    /// A client's rights at the control server; [`Grant::None`]: also where the server has ended.
     #[must_use]
     pub fn role(&self, peer: &Peer) -> Grant {
         self.shared.upgrade().map_or(Grant::None, |shared| shared.served.service.exports().access.role(peer))
@@ -249,7 +249,7 @@ impl Handle {
     }
 }
 
-/// What all workers of a server share.
+/// The state that all workers of a server share.
 struct Shared {
     backend: Backend,
     served: Arc<Served>,

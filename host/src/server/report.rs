@@ -1,4 +1,4 @@
-//! What the operator is told: flush errors, shares and counters, in the log.
+//! Reports to the operator: flush errors, shares and counters, in the log.
 
 use fairlift_core::{Op, stats::Stats};
 
@@ -34,7 +34,7 @@ impl Shared {
         count
     }
 
-    /// What each group has had of each disk since the start, one line each; its weight may have been another for most of that time.
+    /// The service of each group on each disk since the start, one line each; its weight may have been another for most of that time.
     pub(crate) fn log_shares(&self) {
         for (_, disk) in self.backend.disks.all() {
             let groups = disk.stats_by_group();

@@ -74,7 +74,7 @@ pub const REP_ERR_EXT_HEADER_REQD: u32 = 1 << 31 | 10;
 pub const INFO_EXPORT: u16 = 0;
 /// The name.
 pub const INFO_NAME: u16 = 1;
-/// What it is, for people.
+/// A description for people.
 pub const INFO_DESCRIPTION: u16 = 2;
 /// Smallest, preferred and largest request.
 pub const INFO_BLOCK_SIZE: u16 = 3;
@@ -89,7 +89,7 @@ pub const FLAG_READ_ONLY: u16 = 1 << 1;
 pub const FLAG_SEND_FLUSH: u16 = 1 << 2;
 /// Clients may ask for single writes to be durable.
 pub const FLAG_SEND_FUA: u16 = 1 << 3;
-/// What lies close together is served faster.
+/// Neighbouring requests are served faster.
 pub const FLAG_ROTATIONAL: u16 = 1 << 4;
 /// Clients may discard.
 pub const FLAG_SEND_TRIM: u16 = 1 << 5;
@@ -97,7 +97,7 @@ pub const FLAG_SEND_TRIM: u16 = 1 << 5;
 pub const FLAG_SEND_WRITE_ZEROES: u16 = 1 << 6;
 /// Clients may ask for reads in one piece.
 pub const FLAG_SEND_DF: u16 = 1 << 7;
-/// What one connection flushed, is flushed for all.
+/// A flush of one connection counts for all.
 pub const FLAG_CAN_MULTI_CONN: u16 = 1 << 8;
 /// Clients may say what they will read.
 pub const FLAG_SEND_CACHE: u16 = 1 << 10;
@@ -126,7 +126,7 @@ pub const CMD_FLAG_FAST_ZERO: u16 = 1 << 4;
 /// With extended headers: the length is that of a payload.
 pub const CMD_FLAG_PAYLOAD_LEN: u16 = 1 << 5;
 
-/// What a request asks.
+/// The operation of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Command {
     /// `NBD_CMD_READ`
@@ -186,7 +186,7 @@ impl From<u16> for Command {
 pub struct RequestHeader {
     /// `CMD_FLAG_*`, unchecked.
     pub flags: u16,
-    /// What it asks.
+    /// The operation.
     pub command: Command,
     /// The client's name for it, returned with the reply.
     pub cookie: u64,
@@ -213,7 +213,7 @@ impl RequestHeader {
     }
 }
 
-/// What should have been a request does not start as one: the client and we no longer understand each other.
+/// The bytes do not begin a request: the client and we no longer understand each other.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BadMagic(pub u32);
 
@@ -412,7 +412,7 @@ pub fn block_status(
     }
 }
 
-/// What a server's error means; a number that the protocol does not have is taken as `EIO`.
+/// The meaning of a server's error; a number that the protocol does not have is taken as `EIO`.
 #[must_use]
 pub fn errno(error: u32) -> Errno {
     let known = [
@@ -428,7 +428,7 @@ pub fn errno(error: u32) -> Errno {
     known.into_iter().find(|errno| errno.0 as u32 == error).unwrap_or(Errno::EIO)
 }
 
-/// What the protocol calls an error ("Error values"): some as they are, the rest by what they mean to a client.
+/// The protocol's name of an error ("Error values"): some as they are, the rest by their meaning to a client.
 #[must_use]
 pub fn nbd_error(errno: Errno) -> u32 {
     const EACCES: i32 = 13;

@@ -38,7 +38,7 @@ const ENDING: Duration = fairlift_core::time::ms(10);
 /// Chosen: no timer is as late on a machine that does anything else, and no `io_timeout` in use is as short.
 const STALL: Duration = fairlift_core::time::secs(1);
 
-/// What all workers use below their fronts.
+/// The parts of a worker below its fronts.
 pub(crate) struct Backend {
     pub(crate) disks: Arc<Disks>,
     /// How many files there can be on all disks, by their registered numbers.
@@ -47,7 +47,7 @@ pub(crate) struct Backend {
     pub(crate) helpers: Arc<Helpers>,
     /// How busy each worker is.
     pub(crate) turns: Arc<[Turns]>,
-    /// What rings are made of.
+    /// The settings of rings.
     pub(crate) engine: Choice,
 }
 
@@ -169,7 +169,7 @@ impl<F: Front> Worker<F> {
         );
         // Since the last turn nothing was heard.
         self.engine.stalled(now, if due.is_some() { now.since(last) } else { late });
-        // What the kernel has for us it tells when it is asked.
+        // The kernel reports its news when asked.
         self.engine.ring.turn(Wait::AtMost(Duration::ZERO));
     }
 

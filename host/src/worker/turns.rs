@@ -9,14 +9,14 @@ use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
 use fairlift_core::{Duration, Instant};
 
-/// What a worker has done.
+/// The counters of a worker.
 #[derive(Default)]
 #[repr(align(128))] // no two rows share a line of the cache, or the pair of lines that is fetched together
 pub(crate) struct Turns {
     /// Its thread; 0: there is none.
     thread: AtomicI32,
     count: AtomicU64,
-    /// What the ring has completed.
+    /// The completions of the ring.
     completions: AtomicU64,
     /// How often it found requests that wait for nothing (stuck.1).
     stuck: AtomicU64,
@@ -90,7 +90,7 @@ impl Turns {
         self.stuck.fetch_add(disks, Ordering::Relaxed);
     }
 
-    /// What it has done by now.
+    /// The counters by now.
     pub(crate) fn read(&self) -> Worked {
         let of = |row: &AtomicU64| row.load(Ordering::Relaxed);
         let thread = self.thread.load(Ordering::Relaxed);

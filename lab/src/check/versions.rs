@@ -10,7 +10,7 @@ use fairlift_core::Extent;
 
 use crate::random::mix;
 
-/// What is known of a watched sector that was written.
+/// The history of a watched sector that was written.
 #[derive(Clone, Copy, Default)]
 struct Version {
     /// The write that landed last, by its order of submission.

@@ -14,7 +14,7 @@ pub enum RunError {
 }
 
 impl RunError {
-    /// What a runner said of a case; what it said of the plan names the case itself.
+    /// A runner's error about a case; one about the plan names the case itself.
     pub(crate) fn of(case: &Case, why: Box<dyn std::error::Error + Send + Sync>) -> Self {
         match why.downcast::<Self>() {
             Ok(why) => *why,

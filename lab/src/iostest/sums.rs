@@ -11,7 +11,7 @@ use super::{Case, Measured};
 use crate::result::{Decision, DeviceStats, Group, Role, Run};
 
 impl Case {
-    /// What was measured, in the words of the results.
+    /// The measurements, in the words of the results.
     #[must_use]
     pub fn run_of(&self, measured: &Measured) -> Run {
         let leaves = self.leaves();
@@ -77,7 +77,7 @@ impl Case {
         &timeline[warm.min(timeline.len())..]
     }
 
-    /// What each role got, where there are several.
+    /// The figures of each role, where there are several.
     fn roles(&self, measured: &Measured, seconds: f64) -> Vec<Role> {
         let cast = self.cast();
         assert_eq!(cast.len(), measured.meters.len(), "{self}: a meter for each job");
@@ -116,7 +116,7 @@ impl Case {
             }
         }
         let all = if bytes[0] > 0.0 { bytes[0] } else { 1.0 };
-        // What rates say, in parts of that. Those of one direction are known where the workload has one.
+        // The part that the rates give. Those of one direction are known where the workload has one.
         let goes = |way| self.workload.roles.iter().any(|role| role.does.writes() == (way == Direction::Write));
         let part = |(rate, amount): (Rate, u64), at: usize| {
             let is_known = Direction::ALL.into_iter().all(|way| rate.counts(way) || !goes(way));

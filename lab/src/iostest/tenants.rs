@@ -51,7 +51,7 @@ pub(super) fn reference(role: &Role, streams: u32) -> Workload {
     Workload { name, about: String::new(), roles: vec![role.clone()], groups: Vec::new() }
 }
 
-/// What saturates the disk with a tenant's kind of request (entitlement.1).
+/// The load that saturates the disk with a tenant's kind of request (entitlement.1).
 fn saturating(role: &Role) -> (Role, u32) {
     let depth = if role.block_size <= 64 << 10 { 32 } else { 8 };
     (Role { iodepth: Some(depth), think: Duration::ZERO, ..alone(role) }, STREAMS)
@@ -62,7 +62,7 @@ fn alone(role: &Role) -> Role {
     Role { group: None, name: "alone".into(), ..role.clone() }
 }
 
-/// What was measured alone in this set: a role, its streams, and its operations in a second.
+/// A measurement alone in this set: a role, its streams, and its operations in a second.
 #[derive(Default)]
 pub(super) struct Alone(Vec<(Role, u32, f64)>);
 
@@ -236,7 +236,7 @@ mod tests {
         ];
         let leaves = |a, b, c| [(GroupId(2), a), (GroupId(3), b), (GroupId(5), c)];
         assert!(near(&tree_max_min(&groups, &leaves(1.0, 1.0, 1.0)), &[0.25, 0.5, 0.25]));
-        // What /a/y leaves is for /a/x before it is for /b.
+        // The rest of /a/y is for /a/x before it is for /b.
         assert!(near(&tree_max_min(&groups, &leaves(1.0, 0.15, 1.0)), &[0.6, 0.15, 0.25]));
         assert!(near(&tree_max_min(&groups, &leaves(0.1, 0.15, 1.0)), &[0.1, 0.15, 0.75]));
     }

@@ -1,11 +1,11 @@
-//! What to set, each with the figure that it follows from.
+//! Recommended settings, each with the figure that it follows from.
 
 use std::fmt::Write as _;
 
 use super::Findings;
 use super::findings::{CostModel, Recommend, RecommendFairlift, RecommendKernel};
 
-/// What the kernel calls the disk.
+/// The kernel's name of the disk.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Kernel {
     /// `sda`.
@@ -23,11 +23,11 @@ impl Default for Kernel {
     }
 }
 
-/// So many random reads a second are more than one queue for all should decide about. Chosen: not far below the
+/// Random reads a second from which on one queue for all is too slow. Chosen: not far below the
 /// 400,000 requests a second that the kernel's BFQ sustains on an i7-4850HQ (`bfq-iosched.rst`).
 const MANY: f64 = 300_000.0;
 
-/// What to set for a disk like this; `backing` is how a config file names it. Nothing without a verdict.
+/// The settings for a disk like this; `backing` is its name in a config file. Nothing without a verdict.
 #[must_use]
 pub fn advise(found: &Findings, backing: &str, kernel: &Kernel) -> Recommend {
     let Some(verdict) = &found.verdict else { return Recommend::default() };
@@ -89,7 +89,7 @@ fn depth(found: &Findings) -> Option<u16> {
 /// The part of all random reads that a smaller `device_depth` may cost to be worth a word. Chosen.
 const KEPT: f64 = 0.8;
 
-/// What the fewest requests in the device cost that keep most of its random reads, and what a tenant of few requests gains beside deep ones.
+/// The cost of the fewest requests in the device that keep most of its random reads, and the gain of a tenant with few requests beside deep ones.
 fn device_depth(found: &Findings) -> Option<String> {
     let most = found.random.iter().max_by(|one, other| one.figure.iops.total_cmp(&other.figure.iops))?;
     let few = found.random.iter().find(|size| size.figure.iops >= KEPT * most.figure.iops)?;

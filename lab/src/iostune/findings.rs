@@ -1,11 +1,11 @@
-//! What was found, as data: the schema of `--json` (`docs/iostune-output.md`). Fields may be added; none is renamed.
+//! The findings, as data: the schema of `--json` (`docs/iostune-output.md`). Fields may be added; none is renamed.
 
 use serde::{Deserialize, Serialize};
 
 use super::Figure;
 use crate::result::Host;
 
-/// What is known without measuring.
+/// The facts known without measuring.
 #[derive(Clone, PartialEq, Serialize, Deserialize, Default, Debug)]
 pub struct Header {
     /// `iostune`.
@@ -19,7 +19,7 @@ pub struct Header {
     pub host: Option<Host>,
     /// Seed of all random choices.
     pub seed: u64,
-    /// What to type to measure it again.
+    /// The command line that repeats the measurement.
     pub command: String,
     /// Bytes that were read from.
     pub bytes: u64,
@@ -36,7 +36,7 @@ pub struct Header {
 /// All of it.
 #[derive(Clone, PartialEq, Serialize, Deserialize, Default, Debug)]
 pub struct Findings {
-    /// What is known without measuring.
+    /// The facts known without measuring.
     #[serde(flatten)]
     pub header: Header,
     /// Parallel sequential readers, straight to the disk.
@@ -56,19 +56,19 @@ pub struct Findings {
     pub alignment: Option<Alignment>,
     /// The same places twice.
     pub again: Option<Again>,
-    /// What was measured first, at the end.
+    /// The first measurement, repeated at the end.
     pub reference: Vec<Reference>,
     /// Writes, if there was somewhere to write.
     pub writes: Option<Writes>,
-    /// What a request costs.
+    /// The cost of a request.
     pub model: Option<CostModel>,
-    /// What kind of disk it is.
+    /// The kind of the disk.
     pub character: Character,
     /// Whether to idle.
     pub verdict: Option<Verdict>,
-    /// What to set.
+    /// The recommended settings.
     pub recommend: Recommend,
-    /// What casts doubt on the figures.
+    /// The doubts about the figures.
     pub warnings: Vec<String>,
 }
 
@@ -104,7 +104,7 @@ pub enum Op {
 /// Blocks of a size, so many in flight.
 #[derive(Clone, PartialEq, Serialize, Deserialize, Debug)]
 pub struct Size {
-    /// What was done.
+    /// The steps done.
     pub op: Op,
     /// Bytes.
     pub block: u32,
@@ -136,7 +136,7 @@ pub struct Again {
 /// A figure of the beginning, at the end.
 #[derive(Clone, PartialEq, Serialize, Deserialize, Debug)]
 pub struct Reference {
-    /// What.
+    /// The step.
     pub op: Op,
     /// Operations in a second, when it was measured first.
     pub first_iops: f64,
@@ -144,7 +144,7 @@ pub struct Reference {
     pub last_iops: f64,
 }
 
-/// What writing does.
+/// The figures of writes.
 #[derive(Clone, PartialEq, Serialize, Deserialize, Default, Debug)]
 pub struct Writes {
     /// By order, size and depth.
@@ -156,7 +156,7 @@ pub struct Writes {
     /// A random reader of 4 KiB beside buffered writers, through `cfq`: what reads take with either `slice_idle`.
     #[serde(default)]
     pub beside: Vec<Beside>,
-    /// What a flush adds to a write of 4 KiB, µs.
+    /// The time that a flush adds to a write of 4 KiB, µs.
     pub flush_us: Option<f64>,
     /// How many times as many durable writes 16 writers get done as one: what the disk or file system makes of flushes that
     /// are asked for together.
@@ -187,7 +187,7 @@ pub struct Durable {
     pub figure: Figure,
 }
 
-/// What a request costs.
+/// The cost of a request.
 ///
 /// With as much in flight as the disk can use, a request takes `base + bytes × per byte` of its time: the kernel's model in
 /// `blk-iocost`. Alone, it takes `alone`.
@@ -217,7 +217,7 @@ pub struct CostModel {
     pub alone_kib_us: Option<f64>,
 }
 
-/// What kind of disk it is.
+/// The kind of the disk.
 #[derive(Clone, PartialEq, Serialize, Deserialize, Default, Debug)]
 pub struct Character {
     /// A random read takes 2 ms or more, and more than ten times as long as a sequential one.
@@ -247,7 +247,7 @@ pub struct Verdict {
     pub slice_idle: String,
     /// 2 streams against one, straight to the disk.
     pub parallel_gain: f64,
-    /// What parallel streams move with `slice_idle=8ms` against 0: the geometric mean of 2, 4, 8 and 16 of them.
+    /// The throughput of parallel streams with `slice_idle=8ms` against 0: the geometric mean of 2, 4, 8 and 16 of them.
     pub idling_gain: Option<f64>,
     /// The figures in a sentence.
     pub why: String,
@@ -256,7 +256,7 @@ pub struct Verdict {
     pub root_disk: Option<String>,
 }
 
-/// What to set.
+/// The recommended settings.
 #[derive(Clone, PartialEq, Serialize, Deserialize, Default, Debug)]
 pub struct Recommend {
     /// In Fairlift.
@@ -265,7 +265,7 @@ pub struct Recommend {
     pub kernel: RecommendKernel,
 }
 
-/// What to set in Fairlift.
+/// The settings in Fairlift.
 #[derive(Clone, PartialEq, Serialize, Deserialize, Default, Debug)]
 pub struct RecommendFairlift {
     /// The scheduler.
@@ -274,7 +274,7 @@ pub struct RecommendFairlift {
     /// Its `slice_idle`, if it has one.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub slice_idle: Option<String>,
-    /// What requests cost, for `fair`.
+    /// The cost of requests, for `fair`.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub cost_model: Option<String>,
     /// Requests in flight.
@@ -291,7 +291,7 @@ pub struct RecommendFairlift {
     pub why: Vec<String>,
 }
 
-/// What to set in the kernel, for the same disk.
+/// The settings in the kernel, for the same disk.
 #[derive(Clone, PartialEq, Serialize, Deserialize, Default, Debug)]
 pub struct RecommendKernel {
     /// The scheduler.

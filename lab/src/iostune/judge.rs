@@ -23,10 +23,10 @@ const DOES_NOT: &str = "0s";
 /// Within so much of 1, a gain does not matter. Chosen: verdicts are also judged by whether they are within 5 % of the better
 /// setting (`docs/tuning.md`).
 const MATTERS: f64 = 0.05;
-/// So many µs and more for a random read: something moves. Chosen: half a revolution at 15,000 rpm is 2 ms.
+/// The time of a random read, in µs, from which on something moves. Chosen: half a revolution at 15,000 rpm is 2 ms.
 const MOVES_US: f64 = 2000.0;
 
-/// What follows from the samples.
+/// Conclusions from the samples.
 #[must_use]
 pub fn find(header: Header, outcomes: &[Outcome]) -> Findings {
     let samples = |probe: Probe| outcomes.iter().find(|outcome| outcome.probe == probe).map(|one| &one.samples[..]);
@@ -268,7 +268,7 @@ fn geometric_mean(figures: impl Iterator<Item = f64> + Clone) -> f64 {
     (figures.map(|figure| figure.max(1e-9).ln()).sum::<f64>() / count).exp()
 }
 
-/// What in the figures themselves casts doubt on them.
+/// Doubts about the figures that come from the figures themselves.
 fn doubts(found: &Findings, outcomes: &[Outcome]) -> Vec<String> {
     let mut doubts = Vec::new();
     for Reference { op, first_iops, last_iops } in &found.reference {
@@ -323,7 +323,7 @@ fn doubts(found: &Findings, outcomes: &[Outcome]) -> Vec<String> {
     doubts
 }
 
-/// What in a cost model does not look like a disk.
+/// Signs that a cost model is not that of a disk.
 fn doubts_of(model: &CostModel) -> Vec<String> {
     let mut doubts = Vec::new();
     let moved = model.rrandiops * f64::from(SMALL);

@@ -1,4 +1,4 @@
-//! What is asked of a disk, step by step, and how long each step may take.
+//! The questions to a disk, step by step, and the time of each step.
 
 use fairlift_core::{Duration, Group, Op};
 
@@ -24,7 +24,7 @@ pub enum Way {
 /// Where requests go.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Area {
-    /// What is measured; it is only read.
+    /// The disk under measurement; it is only read.
     Device,
     /// Where may be written.
     Scratch,
@@ -33,9 +33,9 @@ pub enum Area {
 /// One thing that is measured.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Probe {
-    /// So many sequential readers, as far apart as can be: 128 KiB at a time, two in flight for each, as read-ahead has.
+    /// Sequential readers, as far apart as can be: 128 KiB at a time, two in flight for each, as read-ahead has.
     Streams(u32, Way),
-    /// So many sequential readers through a page cache, 4 KiB at a time: `dd` in Goyal's table.
+    /// Sequential readers through a page cache, 4 KiB at a time: `dd` in Goyal's table.
     Buffered(u32),
     /// One reader of 4 KiB at a time, in random places, beside `WRITERS` writers through a page cache.
     Beside(Way),
@@ -45,13 +45,13 @@ pub enum Probe {
     Shifted,
     /// The same random places twice.
     Again,
-    /// What was measured first, at the end: `Streams(1, Straight)` and then `Read(Random, 4096, 8)`.
+    /// The first measurements, at the end: `Streams(1, Straight)` and then `Read(Random, 4096, 8)`.
     Reference(Pattern),
     /// One writer of blocks of so many bytes, with so many in flight.
     Write(Pattern, u32, u32),
     /// Random reads and writes of 4 KiB: so many of each in flight.
     Mixed(u32, u32),
-    /// So many writers, each of which makes 4 KiB durable before the next.
+    /// Writers that make each 4 KiB durable before the next.
     Durable(u32, Way),
 }
 
@@ -134,7 +134,7 @@ impl Probe {
 /// A probe, and how long it may take.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct ProbeRun {
-    /// What.
+    /// The step.
     pub probe: Probe,
     /// At most so many runs.
     pub runs: u32,
@@ -147,7 +147,7 @@ pub struct ProbeRun {
 pub fn plan(facts: &Facts, time: Duration, quick: bool) -> Vec<ProbeRun> {
     use Pattern::{Random, Sequential};
     use Way::{Idling, NotIdling, Shared, Straight};
-    // What to measure, how many times as long as the others.
+    // The step to measure, and its length relative to the others.
     let mut list: Vec<(Probe, f64)> = [1, 2, 4, 8, 16].map(|n| (Probe::Streams(n, Straight), 1.0)).into();
     list.push((Probe::Read(Random, SMALL, 1), 0.8));
     let deepest = if quick { 64 } else { 256 };
@@ -258,7 +258,7 @@ impl ProbeRun {
 
     /// How far into its part a file begins.
     fn skip(&self, part: u64, number: u64) -> u64 {
-        /// So many places, then the first again. Chosen: more than the runs of a step.
+        /// Reads at this many places, then the first again. Chosen: more than the runs of a step.
         const PLACES: u64 = 64;
         let sequential = match self.probe {
             Probe::Shifted => return if part > 2 * PAGE { 512 } else { 0 },

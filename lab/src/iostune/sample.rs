@@ -4,7 +4,7 @@ use fairlift_core::program::Measured;
 use fairlift_core::stats::Histogram;
 use serde::{Deserialize, Serialize};
 
-/// What one run measured.
+/// The figures of one run.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Sample {
     /// Operations in a second, all jobs together.
@@ -13,7 +13,7 @@ pub struct Sample {
     pub each_mb_s: Vec<f64>,
     /// How long an operation took on average, µs.
     pub mean_us: f64,
-    /// What 99 % of them did not exceed, µs.
+    /// The time that 99 % of them did not exceed, µs.
     pub p99_us: f64,
     /// The rate of its last quarter against that of its first.
     pub trend: f64,
@@ -63,7 +63,7 @@ pub struct Figure {
     pub mb_s: f64,
     /// How long an operation took on average, µs.
     pub mean_us: f64,
-    /// What 99 % of operations did not exceed, µs, averaged over runs.
+    /// The time that 99 % of operations did not exceed, µs, averaged over runs.
     pub p99_us: f64,
     /// Runs.
     pub runs: u32,

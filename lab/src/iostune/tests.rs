@@ -68,7 +68,7 @@ fn drawn(random: &mut Random) -> String {
     }
 }
 
-/// What 2, 4 and 8 buffered readers move in all: another program than the probes, for longer, in other places.
+/// The total throughput of 2, 4 and 8 buffered readers: another program than the probes, for longer, in other places.
 fn readers(spec: &str, slice_idle: &str) -> f64 {
     let plan = Plan {
         workloads: vec![Workload::named("bsr").unwrap()],
@@ -213,7 +213,7 @@ fn not_to_idle_is_for_data_disks_where_readers_wait_for_buffered_writers() {
     assert!(told(140.0, &[(Way::Idling, 50.0), (Way::NotIdling, 50.0)]).unwrap().ends_with("the system, too"));
 }
 
-/// What is counted beside writers is the reader alone, and it waits longer where nothing is held for it.
+/// The reader alone is counted beside writers, and it waits longer where nothing is held for it.
 #[test]
 fn a_reader_beside_buffered_writers_waits_longer_without_idling() {
     let mut disk = Paper { spec: Spec::parse("eva-raid5-12").unwrap(), write: true };

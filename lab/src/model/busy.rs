@@ -1,4 +1,4 @@
-//! What a device has done, and how many requests it held meanwhile.
+//! The work of a device, and the number of requests it held meanwhile.
 
 use fairlift_core::model::{ModelCompletion, ModelRequest, Work};
 use fairlift_core::{Instant, Op};

@@ -25,7 +25,7 @@ pub(super) use drive::Drive;
 use super::{Busy, show_size};
 use crate::Random;
 
-/// What rates and sizes may be set to. Chosen: beyond any disk of its kind on either side, without overflow in a run.
+/// The ranges of rates and sizes. Chosen: beyond any disk of its kind on either side, without overflow in a run.
 pub(super) const RATE: (u32, u32) = (100, 4_000_000);
 pub(super) const KIB: (u32, u32) = (0, 4 << 20);
 

@@ -21,7 +21,7 @@ pub(crate) use busy::Busy;
 
 use crate::suggestion;
 
-/// What makes a disk of one kind.
+/// The parameters of a disk of one kind.
 #[derive(Clone, Debug)]
 pub enum Settings {
     /// A hard disk.
@@ -40,7 +40,7 @@ pub enum Settings {
 pub struct Profile {
     /// Its name, as in `sim:NAME`.
     pub name: &'static str,
-    /// What it is, in a phrase.
+    /// Its description, in a phrase.
     pub about: &'static str,
     /// Bytes, unless said otherwise.
     pub size: u64,
@@ -134,7 +134,7 @@ impl Spec {
 }
 
 impl Settings {
-    /// What can be changed; of an array its own, then what is of each of its disks.
+    /// Its parameters; of an array its own, then those of each of its disks.
     #[must_use]
     pub fn infos(&self) -> Vec<TunableInfo> {
         match self {
@@ -192,7 +192,7 @@ fn parse_disk_size(text: &str) -> Option<u64> {
     parse_size(text).ok().filter(|bytes| *bytes > 0 && bytes.is_multiple_of(Sector::SIZE) && *bytes <= 64 << 40)
 }
 
-/// So many bytes as [`parse_size`] takes them, in the largest unit that leaves no remainder: `512G`, `1536K`, `513`.
+/// A size as [`parse_size`] takes it, in the largest unit that leaves no remainder: `512G`, `1536K`, `513`.
 pub(crate) fn show_size(bytes: u64) -> String {
     const UNITS: [(u32, &str); 4] = [(40, "T"), (30, "G"), (20, "M"), (10, "K")];
     match UNITS.iter().find(|(shift, _)| bytes > 0 && bytes.trailing_zeros() >= *shift) {

@@ -103,7 +103,7 @@ pub struct Networked {
     /// When the last write ends.
     written: Instant,
     next_stall: Option<Instant>,
-    /// What is under way, by its end; requests that end together, by name.
+    /// Requests under way, by their end; those that end together, by name.
     ends: BinaryHeap<Reverse<(Instant, u64)>>,
     busy: Busy,
 }

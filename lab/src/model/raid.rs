@@ -49,7 +49,7 @@ pub struct Raid {
     numbers: Numbers,
     sectors: u64,
     members: Members,
-    /// What is under way to the controller, and when it is there (raid.1).
+    /// Requests under way to the controller, and the time of their arrival (raid.1).
     arriving: VecDeque<(u64, ModelRequest)>,
     processor_free: u64,
     link_free: u64,
@@ -88,7 +88,7 @@ struct Numbers {
     rebuild: u64,
 }
 
-/// What the disks are busy with, each with how many parts are not done.
+/// The work of the disks, each with the number of parts not done.
 #[derive(Clone, Copy, Debug)]
 #[expect(
     clippy::large_enum_variant,

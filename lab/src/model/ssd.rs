@@ -55,7 +55,7 @@ use writes::Buffer;
 pub struct Ssd {
     settings: Settings,
     sectors: u64,
-    /// What was taken in, by slot, and the slots without any.
+    /// The requests taken in, by slot, and the free slots.
     requests: Vec<HostCommand>,
     unused: Vec<u32>,
     /// Taken in and not ended.
@@ -66,9 +66,9 @@ pub struct Ssd {
     held: VecDeque<ModelRequest>,
     /// Time inside, in nanoseconds: everything before it has happened, and the controller is free from then on (ssd.1).
     clock: u64,
-    /// What happens inside.
+    /// An internal event.
     events: BinaryHeap<Reverse<(u64, PackedEvent)>>,
-    /// What ends when: (time, slot), sorted.
+    /// The ends: (time, slot), sorted.
     ends: VecDeque<(u64, u32)>,
     link: Link,
     channels: Vec<u64>,
@@ -95,13 +95,13 @@ struct HostCommand {
     parts: u32,
 }
 
-/// What happens inside. One word, since most of the model's time goes into ordering them.
+/// An internal event. One word, since most of the model's time goes into ordering them.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct PackedEvent(u64);
 
 #[derive(Clone, Copy)]
 enum Happens {
-    /// So many sectors of a read are in a die's register (or, with no channel, in the controller's memory).
+    /// Sectors of a read in a die's register (or, with no channel, in the controller's memory).
     Fetched { slot: u32, channel: Option<u32>, sectors: u64 },
     /// The job of a die ends, unless reads have put it off.
     JobEnds { die: usize },
@@ -139,7 +139,7 @@ impl PackedEvent {
     }
 }
 
-/// What a sector takes on a wire, in nanoseconds: 16 bits behind the point.
+/// The time of a sector on a wire, in nanoseconds: 16 bits behind the point.
 #[derive(Clone, Copy)]
 struct Cost(u64);
 

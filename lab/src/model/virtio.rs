@@ -51,7 +51,7 @@ settings! {
 }
 
 impl Settings {
-    /// What a request adds to the time of its lump: lump.2, lump.4.
+    /// The time that a request adds to its lump: lump.2, lump.4.
     fn cost(&self, asked: &ModelRequest) -> u64 {
         let payload = if asked.op.has_payload() { asked.extent.sectors * Sector::SIZE } else { 0 };
         let durable = asked.op == Op::Flush || asked.flags.contains(Flags::FUA);
@@ -67,7 +67,7 @@ pub struct Virtio {
     random: Random,
     /// In no lump yet, in order of arrival.
     queued: VecDeque<ModelRequest>,
-    /// What the worker does; empty while it is idle.
+    /// The tasks of the worker; empty while it is idle.
     lump: Vec<ModelRequest>,
     began: Instant,
     /// When all of `lump` ends.
@@ -185,7 +185,7 @@ mod tests {
         ids.for_each(|id| disk.submit(at(time), &asked(id, Op::Read, 4)));
     }
 
-    /// What ends until nothing is left: (when in µs, which), by lump.
+    /// The ends until nothing is left: (time in µs, request), by lump.
     fn ends(disk: &mut Virtio) -> Vec<(u64, Vec<u64>)> {
         let mut lumps: Vec<(u64, Vec<u64>)> = Vec::new();
         while let Some(next) = disk.poll_event() {

@@ -19,7 +19,7 @@ use super::blocks::Blocks;
 use super::{Pattern, Region};
 use crate::Random;
 
-/// What it does.
+/// Its operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Settings {
     /// Reads or writes.

@@ -7,12 +7,12 @@
 use fairlift_core::program::{Ask, Meter, Program};
 use fairlift_core::{Duration, Extent, Flags, Instant, Op, Outcome};
 
-/// What a kind of program asks in its operations.
+/// The operations of a kind of program.
 pub trait Operations: Send {
     /// Plans the next operation: fills `asks` in their order, and says how many bytes it counts for.
     fn plan(&mut self, asks: &mut Vec<Ask>) -> u64;
 
-    /// What the CPU copies before the first ask of the operation that is planned next.
+    /// The CPU's copies before the first ask of the operation that is planned next.
     fn copies(&self) -> Duration {
         Duration::ZERO
     }
@@ -61,7 +61,7 @@ pub(super) fn write(extent: Extent, flags: Flags) -> Ask {
     Ask { token: 0, op: Op::Write, flags: flags | Flags::SYNC, extent }
 }
 
-/// What makes the writes before it durable.
+/// The request that makes the writes before it durable.
 pub(super) const FLUSH: Ask = Ask { token: 0, op: Op::Flush, flags: Flags::NONE, extent: Extent::NONE };
 
 impl<O: Operations> Program for InTurn<O> {

@@ -33,7 +33,7 @@ pub struct OpenLoop {
 }
 
 impl OpenLoop {
-    /// So many arrivals a second, from the start on.
+    /// The arrivals a second, from the start on.
     ///
     /// # Panics
     /// If the rate is 0 or the file has no whole block.

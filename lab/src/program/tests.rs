@@ -28,7 +28,7 @@ impl<P: Program> Play<P> {
         Self { program, now: Instant::ZERO, open: BTreeMap::new() }
     }
 
-    /// What it asks now: (operation, offset and length in its file).
+    /// Its present request: (operation, offset and length in its file).
     fn asks(&mut self) -> Vec<(Op, u64, u64)> {
         let mut asks = Vec::new();
         while let Some(ask) = self.program.poll_ask(self.now) {

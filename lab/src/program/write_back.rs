@@ -25,7 +25,7 @@ mod dirty;
 
 use dirty::Dirty;
 
-/// What it does.
+/// Its operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Settings {
     /// Through the file.
@@ -78,7 +78,7 @@ pub struct WriteBack {
     busy: Option<(Instant, u64)>,
     /// Since when its present `write()` runs.
     began: Instant,
-    /// What the flusher met.
+    /// The flusher's find.
     outcome: Outcome,
     meter: Meter,
 }
@@ -141,7 +141,7 @@ impl WriteBack {
         self.dirty_since.get_or_insert(now);
     }
 
-    /// What the flusher writes next.
+    /// The flusher's next write.
     fn flush(&mut self, now: Instant) -> Option<Ask> {
         if now >= self.look {
             let looks = now.since(self.look).as_nanos() / LOOK.as_nanos();

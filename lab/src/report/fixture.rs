@@ -96,12 +96,12 @@ pub(super) fn swept() -> Results {
     results
 }
 
-/// What a trial found: that an array is better not held idle.
+/// The finding of a trial: an array is better not held idle.
 pub(super) fn decision() -> Decision {
     Decision { at_s: 0.703, from: "idle".into(), to: "parallel".into(), idle_kb_s: 60_412.0, parallel_kb_s: 187_000.0 }
 }
 
-/// What a role of this name got.
+/// The figures of a role of this name.
 pub(super) fn role(name: &str, kb_s: f64) -> Role {
     Role {
         name: name.into(),

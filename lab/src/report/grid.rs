@@ -7,7 +7,7 @@ use crate::result::Results;
 
 /// A table: a title, headings, and a line for each row.
 pub(super) struct Grid {
-    /// What it shows, in capitals.
+    /// Its title, in capitals.
     pub(super) title: &'static str,
     /// In what unit.
     pub(super) unit: &'static str,
@@ -108,7 +108,7 @@ pub(super) fn grids(results: &Results, workload: &str, total: bool) -> Vec<Grid>
     grids
 }
 
-/// What each role got, of workloads with several; else none.
+/// The figures of each role, of workloads with several; else none.
 fn of_roles(rows: &[RunSummary]) -> Vec<Grid> {
     // Not all are there with every number of jobs.
     let Some(most) = rows.iter().max_by_key(|row| row.roles.len()).filter(|row| !row.roles.is_empty()) else {

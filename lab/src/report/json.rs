@@ -139,7 +139,7 @@ mod tests {
         assert!(text.ends_with("]\n}\n"), "{text}");
     }
 
-    /// What the design document shows is taken, though fields were added since.
+    /// The format of the design document is taken, though fields were added since.
     #[test]
     fn the_json_of_the_design_document_is_read() {
         let text = r#"{"tool":"iostest","version":"0.1.0","device":"sim:eva-raid5-12","scheduler":"cfq","settings":{"slice_idle":"0"},"seed":1,

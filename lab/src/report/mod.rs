@@ -1,4 +1,4 @@
-//! What was measured, for people and for programs.
+//! Reports of measurements, for people and for programs.
 //!
 //! | module | what it makes of [`Results`](crate::result::Results) |
 //! |---|---|
@@ -41,7 +41,7 @@ fn block_size(results: &crate::result::Results, workload: &str) -> Option<u64> {
     }
 }
 
-/// What a group is called in a heading: `/g3` is `cgrp3`, as in the tables of 2010; others have their path. The root is
+/// The name of a group in a heading: `/g3` is `cgrp3`, as in the tables of 2010; others have their path. The root is
 /// all there is.
 fn heading(path: &str) -> String {
     if path == "/" {

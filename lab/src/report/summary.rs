@@ -37,7 +37,7 @@ impl Spread {
     }
 }
 
-/// What a group got, over sets.
+/// The figures of a group, over sets.
 #[derive(Clone, PartialEq, Debug)]
 pub struct GroupSummary {
     /// Its path.
@@ -48,7 +48,7 @@ pub struct GroupSummary {
     pub kb_s: Spread,
     /// Of the total: 0 to 1.
     pub share: Spread,
-    /// What its weight entitles it to: 0 to 1.
+    /// The share that its weight entitles it to: 0 to 1.
     pub ideal: f64,
     /// Microseconds that 99 % of its operations did not exceed.
     pub lat_p99_us: Spread,
@@ -64,10 +64,10 @@ pub struct GroupSummary {
     pub tenant: Option<Tenant>,
 }
 
-/// What a tenant is entitled to, and how near it came, over sets.
+/// The entitlement of a tenant, and its distance from it, over sets.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Tenant {
-    /// What it does.
+    /// Its operation.
     pub does: String,
     /// Operations a second alone.
     pub alone: Spread,
@@ -96,7 +96,7 @@ impl GroupSummary {
     }
 }
 
-/// What a role got, over sets.
+/// The figures of a role, over sets.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Role {
     /// Its name in the workload.
@@ -120,9 +120,9 @@ pub struct RunSummary {
     pub sets: usize,
     /// Jobs in each group.
     pub jobs: u32,
-    /// What each group got, in the order of the tree.
+    /// The figures of each group, in the order of the tree.
     pub groups: Vec<GroupSummary>,
-    /// What each role got, of a workload with several; in the order of the workload.
+    /// The figures of each role, of a workload with several; in the order of the workload.
     pub roles: Vec<Role>,
     /// 1024 bytes a second of all groups.
     pub total_kb_s: Spread,
@@ -137,7 +137,7 @@ pub struct RunSummary {
 }
 
 impl RunSummary {
-    /// What the row is called: the workload, and behind it `:raw` without Fairlift, or the value of a sweep.
+    /// The name of the row: the workload, and behind it `:raw` without Fairlift, or the value of a sweep.
     #[must_use]
     pub fn name(&self) -> String {
         let behind = match (self.raw, self.settings.as_str()) {

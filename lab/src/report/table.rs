@@ -14,7 +14,7 @@ use super::{block_size, is_ungrouped, printable, tenants};
 use crate::model::show_size;
 use crate::result::{Decision, Results};
 
-/// What the tables show.
+/// The columns of the tables.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Options {
     /// Whether groups are followed by a column of their total.
@@ -68,7 +68,7 @@ fn tables_of(out: &mut String, results: &Results, workload: &str, options: Optio
     decisions(out, results, workload);
 }
 
-/// What `slice_idle=auto` found, a line for each trial; nothing if there was none.
+/// The findings of `slice_idle=auto`, a line for each trial; nothing if there was none.
 fn decisions(out: &mut String, results: &Results, workload: &str) {
     let runs = || results.runs.iter().filter(|run| run.workload == workload);
     if runs().all(|run| run.decisions.is_empty()) {
@@ -99,7 +99,7 @@ fn decisions(out: &mut String, results: &Results, workload: &str) {
     }
 }
 
-/// What was measured, and how.
+/// The measurement, and its conditions.
 fn header(out: &mut String, results: &Results, workload: &str) {
     let groups = results.runs.iter().chain(&results.baseline).find(|run| run.workload == workload);
     if let Some(host) = &results.host {

@@ -33,7 +33,7 @@ pub(super) fn lines(row: &RunSummary) -> Vec<[String; 8]> {
     row.groups.iter().filter_map(line).collect()
 }
 
-/// What a tenant does, as text that moves no cursor.
+/// The operation of a tenant, as text that moves no cursor.
 pub(super) fn does(tenant: &super::summary::Tenant) -> String {
     printable(&tenant.does)
 }

@@ -1,4 +1,4 @@
-//! What `iostune` found, as text and as JSON.
+//! The findings of `iostune`, as text and as JSON.
 //!
 //! The tables of streams have the columns of the script of 2010: how many, MB/s in total, MB/s of each.
 

@@ -13,14 +13,14 @@ use super::{Does, Role, Workload, is_at_or_below};
 use crate::program::Pattern;
 use crate::suggestion;
 
-/// What is wrong with a workload file.
+/// A mistake in a workload file.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Mistake {
     /// Where, in bytes of the text.
     pub at: Range<usize>,
     /// Where, as people count: line and column, from 1.
     pub place: (usize, usize),
-    /// What was asked and what is possible.
+    /// The mistake, and the possible values.
     pub says: String,
 }
 
@@ -295,7 +295,7 @@ fn role(raw: RawRole) -> Result<Role, Problem> {
         "interactive" => Does::Interactive,
         other => return Err((raw.does.span(), unknown("program", other, &DOES))),
     };
-    // What would be said without effect is refused.
+    // A key without effect is refused.
     let is_ordered = matches!(does, Does::Buffered(..) | Does::Direct(..) | Does::OpenLoop { .. });
     if let Some(order) = raw.order.filter(|_| !is_ordered) {
         return wrong(&order.span(), format!("{kind} takes no order"));

@@ -29,7 +29,7 @@ fn at(micros: u64) -> Instant {
     Instant::ZERO + us(micros)
 }
 
-/// What programs heard, in order: (which, when, token, how).
+/// The answers to programs, in order: (program, time, token, outcome).
 type Heard = Arc<Mutex<Vec<(char, Instant, u32, Outcome)>>>;
 
 /// Reads the given places one after another, or all at once.

@@ -56,7 +56,7 @@ pub struct Searched {
     pub sequences: u64,
     /// Orders of events, over all sequences.
     pub orders: u64,
-    /// What happened in all of them.
+    /// The events of all of them.
     pub tally: Tally,
 }
 
@@ -139,7 +139,7 @@ impl Choices {
     }
 }
 
-/// What can happen next.
+/// The possible next events.
 #[derive(Clone, Copy, Debug)]
 enum Choice {
     Asked,

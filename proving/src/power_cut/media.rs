@@ -17,7 +17,7 @@ use fairlift_core::{Extent, Op, Outcome};
 
 use fairlift_lab::Random;
 
-/// What wrote a sector: the number of a bio, from 1 on; 0 is what was there before.
+/// The writer of a sector: the number of a bio, from 1 on; 0 is the content from before.
 pub type Stamp = u64;
 
 /// A part of a request that comes from one bio.
@@ -25,11 +25,11 @@ pub type Stamp = u64;
 pub struct Piece {
     /// Where it goes.
     pub extent: Extent,
-    /// Whose it is.
+    /// Its owner.
     pub stamp: Stamp,
 }
 
-/// What a flush that fails leaves behind.
+/// The disk after a failed flush.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum OnFailure {
     /// The cache is as it was: the next flush covers it (a disk).
@@ -55,9 +55,9 @@ struct Content {
 
 #[derive(Clone, Default)]
 struct MediaSector {
-    /// What it holds whatever happens, and when that landed.
+    /// Its durable content, and the time at which that landed.
     stable: (LandedAt, Stamp),
-    /// What it may hold instead.
+    /// Its other possible content.
     cached: Vec<Content>,
 }
 
@@ -210,7 +210,7 @@ impl Media {
         std::iter::once(place.stable.1).chain(cached).chain(on_its_way.map(|piece| piece.stamp))
     }
 
-    /// What a read finds: of all that has ended, what landed last.
+    /// The result of a read: of all that has ended, the write that landed last.
     ///
     /// # Panics
     /// If there is no such sector.

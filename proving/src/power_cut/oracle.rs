@@ -26,7 +26,7 @@ struct Known {
     is_abandoned: bool,
 }
 
-/// What a sector must not be older than.
+/// The oldest content that a sector may have.
 #[derive(Clone, Copy, Default)]
 struct Floor {
     asked: u64,
@@ -34,7 +34,7 @@ struct Floor {
     promised_by: Stamp,
 }
 
-/// What clients asked and were told: see the [module](self).
+/// The requests of clients and their answers: see the [module](self).
 pub struct Oracle {
     clock: u64,
     /// By stamp, less 1.
@@ -58,7 +58,7 @@ impl Oracle {
         self.clock
     }
 
-    /// What a bio is for.
+    /// The purpose of a bio.
     pub(super) fn extent(&self, stamp: Stamp) -> Extent {
         self.known[stamp as usize - 1].extent
     }
@@ -135,7 +135,7 @@ impl Oracle {
         }
     }
 
-    /// What had ended before something was asked for is promised by it.
+    /// Requests that had ended before it was asked are covered by it.
     fn cover(&mut self, promised_by: Stamp, asked: u64, extent: Extent) {
         let mut loose = std::mem::take(&mut self.loose);
         loose.retain(|stamp| {

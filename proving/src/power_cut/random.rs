@@ -13,7 +13,7 @@ use super::{Bench, Count, Landing, OnFailure, Stamp, Subject, Tally};
 use crate::turns::{self, Worker};
 use fairlift_lab::Random;
 
-/// What goes wrong, in parts of a thousand.
+/// Faults, in parts of a thousand.
 #[derive(Clone, Copy, Debug)]
 pub struct Faults {
     /// Flushes that fail.
@@ -26,7 +26,7 @@ pub struct Faults {
     pub busy: u64,
     /// Clients that go away, of all that ask.
     pub abort: u64,
-    /// What a flush that fails leaves behind.
+    /// The disk after a failed flush.
     pub on_failure: OnFailure,
     /// Whether the subject lets flushes fail after one has failed.
     pub remembers: bool,
@@ -41,10 +41,10 @@ impl Faults {
     pub const SOME: Self = Self { flush: 80, stuck: 5, request: 20, busy: 20, abort: 10, ..Self::NONE };
 }
 
-/// What a run is made of.
+/// The parameters of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
-    /// What everything random follows from.
+    /// The seed of all chance.
     pub seed: u64,
     /// Clients; each has a stream, in contexts and groups by turns.
     pub clients: u32,
@@ -62,7 +62,7 @@ pub struct Settings {
     pub preflush: bool,
     /// Bios to be asked for.
     pub bios: u64,
-    /// What goes wrong.
+    /// The faults.
     pub faults: Faults,
     /// Turns of a worker, of a thousand, before which an operator changes the scheduler, a weight or the depth.
     pub changes: u64,
@@ -160,7 +160,7 @@ struct Trial<'a> {
     /// By stamp, less 1.
     open: Vec<Open>,
     left: usize,
-    /// What the disk will end: the earliest first.
+    /// The pending completions of the disk: the earliest first.
     ends: BinaryHeap<Reverse<Ending>>,
     order: u64,
     failures: u64,
@@ -240,7 +240,7 @@ impl<'a> Trial<'a> {
     }
 
     fn next_event(&self) -> Option<Instant> {
-        // Whose context is to have a turn waits for that.
+        // A context whose turn is due waits for it.
         let is_woken = |client: &Client| self.contexts[usize::from(client.context.0)].runs_at.is_some();
         let clients = (0..self.clients.len()).filter(|index| self.may_ask(*index)).map(|index| &self.clients[index]);
         let clients = clients.filter(|client| !is_woken(client)).map(|client| client.asks_at).min();

@@ -63,7 +63,7 @@ pub(super) struct OpenBio {
     pub(super) asked: Instant,
     /// When the first part of it went to the disk.
     pub(super) given: Option<Instant>,
-    /// What the disk said of its parts, as bits.
+    /// The disk's report of its parts, as bits.
     pub(super) errors: u8,
     pub(super) is_told: bool,
     pub(super) is_open: bool,
@@ -190,7 +190,7 @@ impl<'a> Bench<'a> {
         self.end()
     }
 
-    /// So much time passes.
+    /// Lets this much time pass.
     fn pass(&mut self, time: Duration) -> Result {
         let until = self.now + time;
         while self.next().is_some_and(|next| next <= until) {
@@ -342,7 +342,7 @@ impl<'a> Bench<'a> {
         Ok(true)
     }
 
-    /// Whoever has something to fetch is to take a turn; and if nothing is to happen, nobody waits (torture.1). It is looked at after
+    /// A context with something to fetch is to take a turn; and if nothing is to happen, nobody waits (torture.1). It is looked at after
     /// each event: the next change would wake all, and hide it.
     fn all_are_woken(&self) -> Result {
         for (number, context) in (0..).zip(&self.contexts) {
@@ -384,7 +384,7 @@ impl<'a> Bench<'a> {
                 self.wake(other.0.into());
             }
         }
-        // What one worker's turn leaves behind, another one was woken for; and a queue may lack what its neighbours hold.
+        // Another worker was woken for the rest of one worker's turn; and a queue may lack requests that its neighbours hold.
         let is_last = self.lanes.len() == 1 && self.contexts.iter().all(|context| context.runs_at.is_none());
         let WatchedQueue { queue, check, .. } = &mut self.lanes[number];
         let timeout = queue.poll_timeout();
@@ -474,7 +474,7 @@ impl<'a> Bench<'a> {
             lane.queue.ceilings().lift(self.now);
         }
         self.meters = Meters::default();
-        // Whose bios a ceiling held is woken by whoever lifts it; whose request hung, by its end.
+        // A bio held by a ceiling is woken by the lifting of it; a hung request by its end.
         (0..self.contexts.len())
             .filter(|context| self.lanes[self.lane_of(*context as u16)].queue.poll_timeout().is_some())
             .collect::<Vec<_>>()
@@ -590,7 +590,7 @@ pub(super) fn outcome(given: &Given) -> Outcome {
     }
 }
 
-/// What a change of scheduler needs to know.
+/// The facts needed by a change of scheduler.
 pub(super) fn may_switch(setup: &Setup, kind: Kind) -> bool {
     setup.lanes == 1 || kind == setup.kind
 }

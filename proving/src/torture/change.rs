@@ -1,4 +1,4 @@
-//! What changes while requests wait and are in flight.
+//! Changes while requests wait and are in flight.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ impl Bench<'_> {
         if let Some(count) = self.changed(change) {
             self.tally.one(count);
         }
-        // Whoever changes something has the workers look at it.
+        // A change has the workers look at it.
         (0..self.contexts.len()).for_each(|context| self.wake(context));
     }
 

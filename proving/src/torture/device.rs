@@ -30,7 +30,7 @@ pub(super) struct Given {
     has_left_model: bool,
 }
 
-/// What happens in it at some time.
+/// An event in it at some time.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum DiskEvent {
     /// A request ends: its place.
@@ -158,7 +158,7 @@ impl FaultyDisk {
         }
     }
 
-    /// What has happened by now: one at a time.
+    /// The events up to now: one at a time.
     pub(super) fn poll(&mut self, now: Instant) -> Option<(DiskEvent, Given)> {
         if let Some(model) = &mut self.model
             && model.poll_event().is_some_and(|at| at <= now)
@@ -199,7 +199,7 @@ impl FaultyDisk {
                 continue;
             };
             given.fate = Fate::Error;
-            // What the model still has ends when it says so.
+            // Requests that the model still has end at its times.
             if self.model.is_none() || given.has_left_model {
                 self.serial += 1;
                 given.serial = self.serial;

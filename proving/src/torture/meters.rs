@@ -1,4 +1,4 @@
-//! What ceilings let through at most, by arithmetic that every user can do: so much a second, and a little.
+//! The most that ceilings let through, by arithmetic that every user can do: a rate, and a little.
 //!
 //! Counted is what goes to the disk. What was let through before may go later; so a count begins when nothing of the group is open,
 //! or has room for all that is. Each count is kept twice: since nothing was open, which sees a burst too large; and since the ceiling
@@ -21,7 +21,7 @@ struct Meter {
     long: Span,
 }
 
-/// What passed since some time.
+/// The amount that passed since some time.
 #[derive(Clone, Copy)]
 struct Span {
     since: Instant,
@@ -35,7 +35,7 @@ struct Span {
 #[derive(Default)]
 pub(super) struct Meters(Vec<Meter>);
 
-/// What a bio counts for a rate: a table of its own, for what is under test is not asked.
+/// The cost of a bio for a rate: a table of its own, because the code under test is not asked.
 fn amount(rate: Rate, bio: &Bio) -> u128 {
     let bytes = match bio.op {
         Op::Discard => 512,
@@ -57,14 +57,14 @@ impl Span {
         Self { since, passed: [0; Rate::COUNT], largest: [0; Rate::COUNT], open: [0; Rate::COUNT] }
     }
 
-    /// So much more passes of a rate of a ceiling.
+    /// Adds to the amount that passed a rate of a ceiling.
     fn pass(&mut self, now: Instant, ceiling: &Ceiling, (rate, most): (Rate, u64), amount: u128) -> Result<(), String> {
         let at = rate as usize;
         self.passed[at] += amount;
         self.largest[at] = self.largest[at].max(amount);
         let time = u128::from((now.since(self.since) + AHEAD).as_nanos());
         let steady = u128::from(most) * time / 1_000_000_000;
-        // What is saved for a burst, and no faster than the burst's rate.
+        // The savings for a burst, and no faster than the burst's rate.
         let burst = ceiling.burst.get(rate).map_or(0, |fast| {
             let beyond = u128::from(fast.saturating_sub(most)) * u128::from(ceiling.length.as_nanos());
             (beyond / 1_000_000_000 + 1).min(u128::from(fast) * time / 1_000_000_000)

@@ -29,7 +29,7 @@ struct Waits {
 struct ClassModel {
     /// By direction: where the last request of a batch began.
     position: [u64; 2],
-    /// What goes on, and how many of it have gone.
+    /// The present event, and the number of those gone.
     batch: Option<(Direction, u32)>,
     starved: u32,
 }
@@ -50,7 +50,7 @@ impl Model {
         self.waiting.iter().enumerate().filter(move |(_, waits)| is_it(&waits.request))
     }
 
-    /// What goes next, by its place in the list.
+    /// The next event, by its place in the list.
     fn next(&mut self, now: Instant) -> Option<usize> {
         let writes_out = self.out.iter().filter(|request| request.op.direction() == Direction::Write).count();
         let may_write = self.settings.async_depth == 0 || writes_out < self.settings.async_depth as usize;
@@ -112,7 +112,7 @@ impl Model {
     }
 }
 
-/// What a run is made of.
+/// The parameters of a run.
 fn draw(random: &mut Random) -> (Settings, u64, Duration) {
     let mut one_of = |all: &[u64]| all[random.below(all.len() as u64) as usize];
     let settings = Settings {
@@ -131,7 +131,7 @@ fn draw(random: &mut Random) -> (Settings, u64, Duration) {
 /// How many steps the run of a seed has.
 pub(super) const STEPS: u64 = 4000;
 
-/// What is special about the run of a seed.
+/// The special features of the run of a seed.
 pub(super) fn says(seed: u64) -> String {
     let (settings, depth, tick) = draw(&mut Random::new(seed ^ 0x6f72_6465_7200));
     format!("depth {depth}, ticks of {tick}, {settings:?}")

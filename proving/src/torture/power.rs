@@ -11,7 +11,7 @@ use crate::power_cut::workers::Workers;
 use crate::tally::{Broken, Count, Tally};
 use fairlift_lab::Random;
 
-/// What a run is made of, and the queue of it.
+/// The parameters of a run, and its queue.
 pub(super) struct PowerRun {
     run: random::Settings,
     queue: Settings,

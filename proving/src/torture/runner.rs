@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::{Broken, SUITES, Suite, Tally};
 
-/// What is to be run.
+/// The suites to run.
 #[derive(Clone, Copy, Debug)]
 pub struct Campaign<'a> {
     /// Of these suites: all, if none is named.
@@ -16,18 +16,18 @@ pub struct Campaign<'a> {
     pub seed: u64,
     /// For so long.
     pub time: Option<Duration>,
-    /// So many runs of each suite, whatever the time.
+    /// The number of runs of each suite, whatever the time.
     pub runs: Option<u64>,
     /// On so many threads.
     pub threads: usize,
 }
 
-/// What became of a suite.
+/// The result of a suite.
 #[derive(Clone, Default, Debug)]
 pub struct Done {
     /// Its name.
     pub suite: &'static str,
-    /// What was tried.
+    /// The attempts.
     pub tally: Tally,
     /// The runs in which a promise was broken, by seed.
     pub broken: Vec<(u64, Broken)>,

@@ -1,4 +1,4 @@
-//! What each sector holds, and what a read of it may return: a dull model that knows neither queue nor scheduler.
+//! The content of each sector, and the possible results of a read: a dull model that knows neither queue nor scheduler.
 //!
 //! Submissions and ends have places in one row, their *orders*. A read is stale if the write that it returns had ended before
 //! another was asked for which itself had ended well before the read was asked for. Writes that were under way together may land
@@ -25,14 +25,14 @@ struct SectorState {
     is_alien: bool,
 }
 
-/// What a read found in a sector.
+/// The result of a read of a sector.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Found {
-    /// What may be there.
+    /// Content that may be there.
     Right,
-    /// What may not, and the disk has lied.
+    /// Content that may not, and the disk has lied.
     Lie,
-    /// What may not.
+    /// Content that may not.
     Wrong,
 }
 
@@ -72,7 +72,7 @@ impl Sectors {
         place.is_lied_about |= place.landed_end < order;
     }
 
-    /// What was meant for another sector is here.
+    /// The data of another sector is here.
     pub(super) fn misdirect(&mut self, at: usize) {
         if let Some(place) = self.places.get_mut(at) {
             place.is_alien = true;
@@ -91,7 +91,7 @@ impl Sectors {
         }
     }
 
-    /// What a read of a sector returns now.
+    /// The result of a read of a sector now.
     pub(super) fn read(&self, at: usize, floor: u64) -> Found {
         let place = &self.places[at];
         if place.is_alien {

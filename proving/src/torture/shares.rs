@@ -26,7 +26,7 @@ use fairlift_lab::program::direct::{Direct, Settings as Asks};
 use fairlift_lab::program::{Pattern, Region};
 use fairlift_lab::{Random, Timed, World};
 
-/// What a run is about (shares.3).
+/// The subject of a run (shares.3).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Theme {
     Weights,
@@ -35,7 +35,7 @@ enum Theme {
     Ceilings,
 }
 
-/// What a run is made of, and what is due in it.
+/// The parameters of a run, and its dues.
 #[derive(Debug)]
 pub(super) struct SharesRun {
     seed: u64,
@@ -43,7 +43,7 @@ pub(super) struct SharesRun {
     kind: Kind,
     /// Whether the tenant that flushes reads too, like the others.
     reads: bool,
-    /// What serves at first, with nothing looked at.
+    /// The first scheduler, with nothing looked at.
     before: Option<Kind>,
     knobs: Vec<(&'static str, String)>,
     queue: Settings,
@@ -273,7 +273,7 @@ struct Stand {
 }
 
 impl Stand {
-    /// So much was due by now; how far the lag has moved.
+    /// The due by now, and the movement of the lag.
     fn moves(&mut self, due: f64) -> f64 {
         let lag = due - self.got as f64;
         (self.low, self.high) = (self.low.min(lag), self.high.max(lag));
@@ -398,7 +398,7 @@ impl<'a> Run<'a> {
         let setup = self.setup;
         let weights: Vec<u16> = setup.queue.groups.iter().map(|group| group.weight.get()).collect();
         let due = setup.dues(&weights)[0];
-        // What a flush is worth is learned, of one or two seconds (pace.2).
+        // The worth of a flush is learned, of one or two seconds (pace.2).
         let learned = self.world.now() + secs(3);
         let mut count = (0_u64, 0_u64, Duration::ZERO);
         self.serve(requests, |run, tenant| {
@@ -481,7 +481,7 @@ impl<'a> Run<'a> {
         let now = self.world.now();
         let bound = Bound { budget: Some(Arc::clone(&budget)), ..Bound::default() };
         self.world.queue().bind(now, group, &bound);
-        // What was asked before there was a ceiling, what is in the disk, and what the ceiling lets through at once.
+        // Requests from before the ceiling, those in the disk, and those that the ceiling lets through at once.
         let most = amounts[2] as f64;
         let room = f64::from(2 + streams) * f64::from(setup.queue.depth + 4) + most * 0.012 + 4.0;
         let (mut since, mut due, mut next) = (now, 0.0, now + pause);

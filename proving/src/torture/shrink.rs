@@ -35,7 +35,7 @@ pub fn shrink(suite: &Suite, seed: u64, time: Duration) -> Option<Small> {
     let first = broken.clone();
     let fails = |steps: &[u64]| suite.fails(seed, steps).filter(|how| is_same(how, &first));
     let mut left = all;
-    // What comes after the failure is no part of it: the shortest beginning that fails, by halves.
+    // Steps after the failure are no part of it: the shortest beginning that fails, by halves.
     let (mut low, mut high) = (0, left.len());
     while low < high {
         let middle = usize::midpoint(low, high);

@@ -20,14 +20,14 @@ pub(super) struct ProgramStep {
     pub(super) act: Act,
 }
 
-/// What a step does.
+/// The action of a step.
 #[derive(Debug)]
 pub(super) enum Act {
     Ask { client: u64, op: Op, flags: Flags, extent: Extent, luck: u64 },
     Change(Change),
 }
 
-/// What an operator changes, or a client does besides asking.
+/// A change by an operator, or an action of a client besides asking.
 #[derive(Debug)]
 pub(super) enum Change {
     Scheduler(Kind),
@@ -176,7 +176,7 @@ pub(super) fn new_group(parent: fairlift_core::GroupId, weight: u16, number: u64
     Group { path: format!("/n{number}"), parent: Some(parent), weight: Weight::new(weight) }
 }
 
-/// What a device does with a request, from the luck of the bio that it begins with.
+/// The device's treatment of a request, from the luck of the bio that it begins with.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Fate {
     Fine,

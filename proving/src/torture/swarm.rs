@@ -30,7 +30,7 @@ pub(super) struct Rates {
     pub(super) lies: u64,
 }
 
-/// What a run is made of.
+/// The parameters of a run.
 #[derive(Debug)]
 pub(super) struct Setup {
     pub(super) seed: u64,
@@ -89,7 +89,7 @@ fn rate(random: &mut Random, usual: u64) -> u64 {
 }
 
 impl Setup {
-    /// What follows from the seed.
+    /// The parameters that follow from the seed.
     pub(super) fn draw(seed: u64) -> Self {
         let mut random = Random::new(seed ^ 0x7072_7475);
         let r = &mut random;

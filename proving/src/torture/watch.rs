@@ -1,4 +1,4 @@
-//! What is looked at when a request goes to the disk, when it ends there, and when a client hears of it.
+//! The checks when a request goes to the disk, when it ends there, and when a client hears of it.
 
 use fairlift_core::model::ModelCompletion;
 use fairlift_core::{Dispatch, Extent, Finished, Flags, Op, Outcome, Sector};
@@ -215,7 +215,7 @@ impl Bench<'_> {
         let is_done = match news {
             Finished::TimedOut(_) => {
                 let since = row.given.filter(|_| !takes_part_in_flushes).unwrap_or(row.asked);
-                // What is granted to another worker is on its way from then on.
+                // Requests granted to another worker are on their way from then on.
                 if now + self.setup.lag < since + io_timeout {
                     return says("L4", &format!("times out after {}, and may take {io_timeout}", now.since(since)));
                 }

@@ -16,7 +16,7 @@ use crate::sync::Parker;
 /// no longer than going to sleep and being woken.
 const SPIN: u32 = if cfg!(any(loom, shuttle)) { 0 } else { 64 };
 
-/// What takes tags: a thread or a task. Dropped while it waits, it passes on what it was woken for.
+/// A taker of tags: a thread or a task. Dropped while it waits, it passes on what it was woken for.
 pub struct Caller {
     tags: Arc<TagQueue>,
     class: Class,
@@ -69,7 +69,7 @@ impl Caller {
         self
     }
 
-    /// One that is entitled to the reserved tags, and to no others.
+    /// A caller that is entitled to the reserved tags, and to no others.
     ///
     /// # Panics
     /// If none are reserved.

@@ -47,7 +47,7 @@ use wait::WaitQueues;
 
 use crate::sync::{Mutex, lock};
 
-/// What a [`TagQueue`] is made from.
+/// The settings of a [`TagQueue`].
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
     /// How many tags there are, reserved ones included.
@@ -69,7 +69,7 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// So many tags for one user, all for everybody.
+    /// Tags for one user, and all for everybody.
     #[must_use]
     pub const fn new(depth: usize) -> Self {
         Self { depth, capacity: depth, reserved: 0, shallow: None, users: 1, wake_max: None, round_robin: false }
@@ -97,7 +97,7 @@ pub struct TagQueue {
     wait_queues: Box<[WaitQueues]>,
 }
 
-/// What a caller may take.
+/// The tags that a caller may take.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Class {
     Full,
@@ -342,7 +342,7 @@ impl TagQueue {
                 self.users.release(user);
             }
             if freed || self.shared {
-                // What became free, or what we seemed to hold, others may have missed.
+                // Others may have missed a tag that became free, or that we seemed to hold.
                 agree();
                 self.look();
             }

@@ -1,4 +1,4 @@
-//! What a tag queue promises, one scenario each; interleavings are looked at by `tests/tags_*.rs`.
+//! The promises of a tag queue, one scenario each; interleavings are looked at by `tests/tags_*.rs`.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -107,7 +107,7 @@ fn group_of(config: &Config, path: &str) -> Option<GroupId> {
     config.groups.iter().position(|group| group.path == path).map(|at| GroupId(at as u16))
 }
 
-/// What a configuration means, in whatever order it is written.
+/// The meaning of a configuration, in any order.
 fn meaning(config: &Config) -> BTreeMap<Of, String> {
     let path = |group: GroupId| &config.groups[usize::from(group.0)].path;
     let groups = config.groups.iter().map(|group| {
@@ -210,7 +210,7 @@ fn a_tunable_that_only_a_command_has_named_stays_and_one_of_the_file_is_again_as
     let live = with(&[("read_expire", "2s")]);
     assert_eq!(said(&live, &none, &none), [""; 0]);
     assert_eq!(said(&live, &none, &four), ["disk \"d\": fifo_batch = 4 (was default)"]);
-    // What the file names, or has named, is told aloud.
+    // The names that the file gives, or has given, are told aloud.
     assert_eq!(said(&with(&[("fifo_batch", "7")]), &four, &four), ["disk \"d\": fifo_batch = 4 (was 7)"]);
     assert_eq!(said(&with(&[("fifo_batch", "7")]), &four, &none), ["disk \"d\": fifo_batch = default (was 7)"]);
     // Another scheduler has no such tunable; that of flushes all have.

@@ -1,4 +1,4 @@
-//! What tenants have and did, as text.
+//! The shares and counters of tenants, as text.
 //!
 //! Ten thousand tenants have 600,000 lines. An encoder that escapes a tenant's name for each of them takes half a second; here a name is
 //! escaped once, and a line is put together from pieces that are ready.
@@ -152,7 +152,7 @@ pub(super) fn text(rows: &[TenantRow<'_>], bounds: &[(&String, &Bounds)], format
     out.text
 }
 
-/// What tenants have of disks.
+/// The shares of tenants on disks.
 fn of_tenants(rows: &[TenantRow<'_>], out: &mut Lines) {
     let gauges: [Described<OfRow>; 13] = [
         ("fairlift_tenant_weight", "The weight of the tenant among its siblings", |row| {
@@ -250,7 +250,7 @@ fn of_cache(rows: &[TenantRow<'_>], out: &mut Lines) {
     }
 }
 
-/// What binds groups, on all disks together.
+/// The bounds of groups, on all disks together.
 fn of_bounds(bounds: &[(&String, &Bounds)], out: &mut Lines) {
     let kinds: [Described<OfBounds>; 2] = [
         ("fairlift_tenant_max", "The tenant's ceiling, in bytes or operations a second", |bounds| bounds.ceiling.max),
@@ -266,7 +266,7 @@ fn of_bounds(bounds: &[(&String, &Bounds)], out: &mut Lines) {
     }
 }
 
-/// What tenants' operations did (metrics.1).
+/// The operations of tenants (metrics.1).
 fn of_operations(rows: &[TenantRow<'_>], out: &mut Lines) {
     let each = || rows.iter().flat_map(|row| row.operations.iter().map(move |(op, labels)| (row.stats(), *op, labels)));
     let counters: [(Option<&str>, Described<OfStats>); 4] = [

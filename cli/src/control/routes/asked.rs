@@ -1,4 +1,4 @@
-//! What was asked: a request, read to its end, of a client that may ask for it.
+//! A request to the control server, read to its end, of a client that may make it.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -21,12 +21,12 @@ use crate::control::roles::Right;
 const BODY: usize = 2 << 20;
 /// How long a client may take for it.
 const BODY_TIME: Duration = Duration::from_secs(10);
-/// What was asked.
+/// A request.
 pub(super) struct ApiRequest {
     pub(super) who: Who,
-    /// What the client may see and change.
+    /// The rights of the client.
     pub(super) role: Grant,
-    /// What the path names.
+    /// The object of the path.
     pub(super) name: String,
     pub(super) headers: HeaderMap,
     pub(super) query: BTreeMap<String, String>,

@@ -94,7 +94,7 @@ fn operation(route: &Route) -> Value {
     operation
 }
 
-/// What a body may have: of a disk the tunables of its scheduler too.
+/// The keys of a body: of a disk the tunables of its scheduler too.
 fn body(route: &Route) -> Option<Value> {
     if route.method == Method::GET || route.method == Method::DELETE {
         return None;

@@ -16,7 +16,7 @@ fn parse(flags: &str) -> Result<IostestArgs, String> {
     }
 }
 
-/// What `fairlift iostest FLAGS` would measure, or how it refuses.
+/// The plan of `fairlift iostest FLAGS`, or its refusal.
 fn planned(flags: &str) -> Result<Measurement, String> {
     let flags = parse(flags)?;
     let mut mistakes = Vec::new();
@@ -60,7 +60,7 @@ fn what_flags_leave_open_is_decided() {
     assert_eq!(weights(&asked)[9..], [("/g9", 900), ("/g10", 1000), ("/g11", 1000), ("/g12", 1000)]);
 }
 
-/// What docs/ name can be run.
+/// The command lines in docs/ can be run.
 #[test]
 fn the_examples_of_the_documentation_are_plans() {
     let docs = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/examples");

@@ -25,7 +25,7 @@ const PATIENCE: Duration = Duration::from_millis(50);
 /// The first look is short, so that there is something to see at once.
 const FIRST: f64 = 0.2;
 
-/// What the threads that ask have heard.
+/// The answers that the asking threads have received.
 enum Heard {
     Status(Result<Value, String>),
     Why(Result<Value, String>),

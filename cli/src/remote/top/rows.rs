@@ -1,11 +1,11 @@
-//! What is shown of a tenant, a line each, and in which order.
+//! The rows of tenants, a line each, and their order.
 
 use clap::ValueEnum;
 use serde_json::Value;
 
 use super::super::tables;
 
-/// What tenants are sorted by.
+/// The sort keys of tenants.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, ValueEnum)]
 pub(crate) enum Sort {
     /// The share of the disk's time that it had, the largest first

@@ -15,7 +15,7 @@ use super::rows::{self, Sort, TenantRow};
 /// Disks that are shown at most on a screen.
 const DISKS: usize = 4;
 
-/// What a key asks for.
+/// The request of a key.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Does {
     Nothing,
@@ -24,7 +24,7 @@ pub(super) enum Does {
     Why(String),
 }
 
-/// What is shown.
+/// The content of the screen.
 #[derive(Default)]
 pub(super) struct Top {
     /// The server's latest answer.
@@ -41,7 +41,7 @@ pub(super) struct Top {
     chosen: Option<(String, String)>,
     /// How many tenants lines there were when it was drawn last.
     page: usize,
-    /// What the server said why.
+    /// The server's answer to why.
     why: Option<String>,
     trouble: Option<String>,
 }
@@ -65,7 +65,7 @@ impl Top {
         self.trouble = Some(why);
     }
 
-    /// What the server says why.
+    /// The server's answer to why.
     pub(super) fn explain(&mut self, text: &str) {
         self.why = Some(text.to_owned());
     }
@@ -263,7 +263,7 @@ mod tests {
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
 
-    /// What a server with three tenants answered, one of them with a name that would clear the screen.
+    /// The answer of a server with three tenants, one of them with a name that would clear the screen.
     const ANSWER: &str = include_str!("answer.json");
 
     fn top() -> Top {

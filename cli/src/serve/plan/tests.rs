@@ -14,7 +14,7 @@ use crate::config;
 use crate::config::EXAMPLE;
 use crate::words::mistake::{Severity, Source, render};
 
-/// What `fairlift serve FLAGS --config f.toml` makes of a file, or how it refuses.
+/// The plan of `fairlift serve FLAGS --config f.toml`, or its refusal.
 fn planned(text: &str, flags: &str) -> Result<Config, String> {
     let line = ["fairlift", "serve"].into_iter().chain(flags.split_whitespace());
     let Command::Serve(flags) = Cli::try_parse_from(line).unwrap().command else { panic!("serve") };
@@ -417,7 +417,7 @@ f.toml:6:3: error: server.listen: other machines can reach tcp:0.0.0.0:10809, an
     let pki = format!("--tls-certificates {}", dir.path().display());
     let config = planned(&text, &format!("--tls require {pki}")).unwrap();
     assert!(config.tls.is_some() && config.listeners.iter().all(|listener| listener.tls == Tls::Required));
-    // What is said of one place counts there, and no place of it is left in plain text by mistake.
+    // A test of one place counts there, and no place of it is left in plain text by mistake.
     let single = text.replace("10809\"", "10809,tls=require\"");
     let config = planned(&single, &pki).unwrap();
     let each: Vec<_> = config.listeners.iter().map(|listener| listener.tls).collect();

@@ -7,7 +7,7 @@ use crate::time::us;
 struct Backing {
     servers: usize,
     each: Duration,
-    /// What each request beyond the first adds to all: threads that fight for a lock.
+    /// The cost that each request beyond the first adds to all: threads that fight for a lock.
     friction: f64,
     random: u64,
     now: Instant,

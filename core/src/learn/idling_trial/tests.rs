@@ -10,7 +10,7 @@ struct Bed {
     seeks: bool,
 }
 
-/// What became of it.
+/// The result of a run.
 struct Ran {
     idling_trial: IdlingTrial,
     now: Instant,
@@ -169,7 +169,7 @@ fn what_a_way_did_before_the_trial_counts() {
     assert_eq!(ran.idling_trial.settled(), Way::Idle, "{:?}", ran.found);
 }
 
-/// What the device is taken for changes, and counts at once.
+/// A new guess about the device counts at once.
 #[test]
 fn another_guess_counts_until_it_was_tried() {
     let mut ran = run(Way::Parallel, bed(1000, 3000), secs(60));

@@ -1,4 +1,4 @@
-//! What comes: requests, and their ends.
+//! Arrivals: requests, and their completions.
 
 use super::*;
 use crate::trace::Note;
@@ -114,7 +114,7 @@ impl Bfq {
         let id = served.request.id;
         let q = self.waitings.owner(id);
         self.notes.at(now);
-        // What failed says nothing of how much the device does.
+        // A failed request says nothing about the device's throughput.
         let sectors = if served.ok() { charge::size(served.request.op, served.request.extent.sectors) } else { 0 };
         let beside = self.charges.ends(now, served.request.op, self.together.in_flight(), sectors);
         if served.ok() && beside > 0 {

@@ -15,11 +15,11 @@ use alloc::vec::Vec;
 use crate::learn::pace::{self, Pace};
 use crate::{Duration, GroupId, Instant, Op};
 
-/// What a non-data command is charged at first, in sectors. Chosen: as a read of 4 KiB; a stream that sends many at a time has few turns
+/// The first charge of a non-data command, in sectors. Chosen: as a read of 4 KiB; a stream that sends many at a time has few turns
 /// with them.
 const NON_DATA: u64 = 8;
 
-/// What a request counts in sectors (charge.3).
+/// The charge of a request, in sectors (charge.3).
 #[inline]
 pub(super) const fn size(op: Op, sectors: u64) -> u64 {
     if pace::is_non_data(op) && sectors > NON_DATA { NON_DATA } else { sectors }
@@ -32,12 +32,12 @@ struct Written {
     before: u64,
 }
 
-/// What time was worth, in sectors.
+/// The worth of a time, in sectors.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Worth {
-    /// What is to be charged.
+    /// The charge.
     pub(super) sectors: u64,
-    /// What others were served meanwhile.
+    /// The service of others meanwhile.
     pub(super) meanwhile: u64,
 }
 
@@ -69,7 +69,7 @@ impl Charges {
         }
     }
 
-    /// One that was turned back goes there again.
+    /// A command that was turned back goes to the device again.
     pub(super) fn begins_again(&mut self, now: Instant, op: Op, in_flight: u32) {
         if pace::is_non_data(op) {
             self.pace.begins(now, in_flight);
@@ -107,7 +107,7 @@ impl Charges {
         self.pace.ends(now, paid);
     }
 
-    /// What so much of that time is worth to a group, where the device does `best` in it at its best (charge.1, charge.2).
+    /// The worth of that much time to a group, where the device does `best` in it at its best (charge.1, charge.2).
     pub(super) fn worth(&mut self, group: GroupId, time: Duration, best: u64) -> Worth {
         let worth = self.pace.worth(time).unwrap_or(best);
         let written = &mut self.groups[usize::from(group.0)].before;

@@ -1,8 +1,8 @@
-//! What the device turns out to be like, and how it is used accordingly.
+//! The device's learned character, and its use accordingly.
 
 use super::*;
 
-/// What the next scheduler of this kind begins with.
+/// The knowledge with which the next scheduler of this kind begins.
 pub(super) struct Known {
     depth: u32,
     rotation: Rotation,
@@ -12,9 +12,9 @@ pub(super) struct Known {
 /// All that is learned of the device.
 #[derive(Debug)]
 pub(super) struct Device {
-    /// What it takes at once.
+    /// Its depth.
     pub(super) depth: u32,
-    /// What another scheduler has sent and is in the device.
+    /// Requests of the scheduler before, still in the device.
     pub(super) others: u32,
     pub(super) rotation: Rotation,
     pub(super) trials: Trials,
@@ -150,7 +150,7 @@ impl Bfq {
         let (in_flight, waiting) = (self.together.in_flight(), self.waitings.len() as u32);
         let is_together = self.is_together();
         let is_held = self.turn.is_some_and(|turn| turn.idle_until.is_some());
-        // What could go as well, if only the depth allowed it.
+        // Requests that could be dispatched as well if the depth allowed it.
         let could = match self.turn {
             Some(turn) if !is_together => self.queue(turn.queue).requests.len(),
             _ => waiting,
@@ -227,7 +227,7 @@ impl Bfq {
         device.position = extent.end();
     }
 
-    /// What counts as a seek.
+    /// The distance that counts as a seek.
     #[inline]
     pub(super) const fn seek(&self) -> Seek {
         if self.device.is_rotational() { Seek::ROTATIONAL } else { Seek::FLASH }

@@ -1,4 +1,4 @@
-//! What goes next.
+//! The choice of the next request.
 
 use super::*;
 

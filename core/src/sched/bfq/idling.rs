@@ -93,7 +93,7 @@ impl Bfq {
         best_effort > 0 && best_effort != self.fair.backlogged()
     }
 
-    /// What counts as a short time to think.
+    /// The longest think time that counts as short.
     fn short(&self) -> Duration {
         Duration::from_nanos(self.slice_idle().as_nanos() / 2)
     }

@@ -33,7 +33,7 @@ const FRESH: Duration = ms(100);
 /// Not served since it became busy.
 const NEVER: Instant = Instant::MAX;
 
-/// Who uses which queue; see the [module](self) for the rules. Streams, queues and groups are numbers.
+/// The users of each queue; see the [module](self) for the rules. Streams, queues and groups are numbers.
 #[derive(Debug)]
 pub struct Merging {
     on: bool,
@@ -73,7 +73,7 @@ pub struct Moved {
 /// A stream that asks.
 #[derive(Clone, Copy, Debug)]
 pub struct Asker {
-    /// Who.
+    /// The stream.
     pub stream: u32,
     /// Its group.
     pub group: u16,
@@ -175,7 +175,7 @@ impl Merging {
         self.users(queue) > 1
     }
 
-    /// Who uses a queue: all streams are looked at.
+    /// The users of a queue; looks at all streams.
     pub fn users_of(&self, queue: u32) -> impl Iterator<Item = u32> {
         (0..).zip(&self.streams).filter(move |(_, using)| using.queue == queue).map(|(stream, _)| stream)
     }

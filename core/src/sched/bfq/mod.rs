@@ -192,7 +192,7 @@ pub struct Bfq {
     crowd: Crowd,
     charges: Charges,
     device: device::Device,
-    /// What trials found, and nobody has taken yet.
+    /// Results of trials that nobody has fetched yet.
     findings: VecDeque<Message>,
     counts: Counts,
     notes: Notes,

@@ -68,7 +68,7 @@ impl Positions {
     pub fn closest(&mut self, group: u16, to: Sector, except: u32) -> Option<(u32, u64)> {
         self.ops += 1; // position.3
         let (mut before, mut after) = self.trees[usize::from(group)].around(&self.nodes, to.0);
-        // What is left out is passed over; it is there once.
+        // The excluded request is passed over; it is there once.
         if before == Some(except) {
             before = self.nodes.prev(except);
         }

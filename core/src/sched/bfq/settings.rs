@@ -1,11 +1,11 @@
-//! What can be turned on BFQ.
+//! The tunables of BFQ.
 
 use crate::Duration;
 use crate::time::{ms, secs};
 use crate::tunable::settings;
 
 settings! {
-    /// What can be turned; names, units and defaults are the kernel's where it has them.
+    /// The tunables; names, units and defaults are the kernel's where it has them.
     #[derive(Clone, PartialEq, Eq, Debug)]
     pub struct Settings {
         /// the time for which the device may be held idle for a stream that has run out of requests; auto: 8ms where idling
@@ -44,7 +44,7 @@ settings! {
     }
 }
 
-/// What one stream is given in a row where many are served at once, in sectors. Chosen: 128 KiB, for
+/// The budget of one stream where many are served at once, in sectors. Chosen: 128 KiB, for
 /// one large command leaves an array with one thing to do (docs/measured/schedulers.md).
 pub const QUANTUM: u32 = 256;
 

@@ -1,4 +1,4 @@
-//! Who asks: streams and groups, and which queue is whose.
+//! Streams and groups, and the assignment of queues to them.
 
 use super::merge::Moved;
 use super::*;
@@ -138,7 +138,7 @@ impl Bfq {
         self.fair.set_queue_class(Leaf(home), stream.priority.class);
         self.fair.move_queue(Leaf(home), self.groups[usize::from(stream.group.0)].fair);
         self.head_changed(home);
-        // What was written behind its back leaves the queue that it shares.
+        // Writes queued under the old group leave the queue that it shares.
         let from = self.async_queue(group, priority);
         if from != NIL && !self.queue(from).requests.is_empty() {
             let to = self.make_async_queue(stream.group, stream.priority);
@@ -183,7 +183,7 @@ impl Bfq {
         }
     }
 
-    /// What waits of a stream goes along to another queue.
+    /// Moves the waiting requests of a stream to another queue.
     fn move_waiting(&mut self, now: Instant, moved: Moved, id: StreamId) {
         let Moved { from, to } = moved;
         let mut source = self.queues[from as usize].take().expect("the queue exists");
@@ -298,7 +298,7 @@ impl Bfq {
         let own = self.merging.queue_of(stream.0);
         let home = self.homes[stream.0 as usize];
         if own != home {
-            // What the stream itself does is known when it comes home: who seeks is not taken in again at once.
+            // The stream's own habits are known when it comes home: a stream that seeks is not taken in again at once.
             let seek = self.seek();
             self.queue_mut(home).seeks.arrived(request.extent, seek);
         }

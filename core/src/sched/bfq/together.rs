@@ -25,7 +25,7 @@ use super::{QUANTUM, Settings};
 use crate::learn::habits::ThinkTime;
 use crate::{Duration, Instant, Op};
 
-/// What the device has; see the [module](self) for the rules.
+/// The requests in the device; see the [module](self) for the rules.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct Together {
     in_flight: u32,

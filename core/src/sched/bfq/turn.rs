@@ -110,7 +110,7 @@ impl Bfq {
         self.fair.charge(Leaf(q), worth.sectors.saturating_sub(beside));
     }
 
-    /// What a waiting request counts.
+    /// The charge of a waiting request.
     pub(super) fn size_of(&self, id: RequestId) -> u64 {
         charge::size(self.waitings.op(id), self.waitings.extent(id).sectors)
     }

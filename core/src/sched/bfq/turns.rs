@@ -42,13 +42,13 @@ const MOST: u64 = 1 << 30;
 /// Serving in turns; see the [module](self) for the rules.
 #[derive(Debug)]
 pub(super) struct Turns {
-    /// What the device does at its best, in whole seconds and in a turn.
+    /// The device's best rate, over whole seconds and within a turn.
     pub(super) rate: PeakRate,
     fastest: TurnRate,
     budgets: Budgets,
 }
 
-/// What a queue is entitled to, of the device, in parts of 65,536.
+/// A queue's share of the device, in parts of 65,536.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Claim {
     /// Itself, and all of its group.

@@ -14,7 +14,7 @@
 //!            off.
 //! raising.5  When two queues merge, the result keeps the higher weight-raising of the two.
 //!
-//! What raising means is answered here, by four answers, and nothing else asks whether a queue is raised:
+//! Raising has four effects, defined here, and no other code asks whether a queue is raised:
 //!
 //! raising.6  *Weight*: 30 times the stream's own ([`WeightRaising::coefficient`]).
 //! raising.7  *Idling*: the device idles for a raised queue for 20 ms at least. Where many streams are served at once, the queue has the
@@ -56,7 +56,7 @@ pub struct Arrival {
     pub in_flight: bool,
 }
 
-/// What is known of one queue; see the [module](self) for the rules.
+/// The state of one queue; see the [module](self) for the rules.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct WeightRaising {
     /// When raising began, last.

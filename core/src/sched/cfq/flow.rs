@@ -66,7 +66,7 @@ pub(super) struct Flow {
 
 /// More than so many of the last 32 requests far from the one before: a flow that seeks; the kernel's `CFQQ_SEEKY`.
 const SEEKS: u32 = 4;
-/// So many waiting at once make a flow deep; the kernel's value.
+/// This number of waiting requests makes a flow deep; the kernel's value.
 const DEEP: u32 = 4;
 
 impl Flow {
@@ -93,7 +93,7 @@ impl Flow {
         }
     }
 
-    /// What counts as a seek on this device.
+    /// The distance that counts as a seek on this device.
     pub(super) const fn seek(rotational: bool) -> Seek {
         if rotational { Seek::ROTATIONAL } else { Seek::FLASH }
     }
@@ -172,7 +172,7 @@ impl Flows {
     /// Frees a number; nothing of the flow waits or is in the device.
     pub(super) fn remove(&mut self, number: u32) {
         let flow = &mut self.rows[number as usize];
-        // What is free is nobody's to free.
+        // A free flow is nobody's to free.
         flow.is_orphan = false;
         assert!(
             flow.requests.is_empty() && flow.in_flight == 0 && !flow.is_busy,

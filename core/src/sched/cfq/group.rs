@@ -23,7 +23,7 @@ use crate::learn::habits::ThinkTime;
 use crate::tree::{Nodes, Tree};
 use crate::{Duration, Instant, Priority, PriorityClass};
 
-/// What a request counts in IOPS mode (vtime.2). Chosen: enough that a large share's part of it is not lost by rounding.
+/// The charge of a request in IOPS mode (vtime.2). Chosen: enough that a large share's part of it is not lost by rounding.
 pub(super) const REQUEST: u64 = 1 << 20;
 /// The share of a group that has the device for itself. Chosen: shares are exact to 1/65,536 (Linux: 1/4096).
 const WHOLE: u64 = 1 << 16;
@@ -38,7 +38,7 @@ const STUCK: Duration = crate::time::secs(2);
 /// How many kinds of asynchronous flows a group has: a level each of two classes, and one of the idle class.
 const ASYNCS: usize = 17;
 
-/// So much in another unit, `to.0` of which are `to.1` of this one; no more than lasts for ever.
+/// A value in another unit, `to.0` of which are `to.1` of this one; no more than lasts for ever.
 pub(super) fn convert(value: u64, to: (u64, u64)) -> u64 {
     (u128::from(value) * u128::from(to.0) / u128::from(to.1)).min(1 << 60) as u64
 }
@@ -76,7 +76,7 @@ pub(super) struct Class {
     pub(super) passed_since: Instant,
 }
 
-/// What is served of a group until when.
+/// The class and service in turn of a group, and the end of its slice.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Workload {
     pub(super) class: PriorityClass,
@@ -89,7 +89,7 @@ pub(super) struct Workload {
 pub(super) struct Group {
     parent: u32,
     weight: u64,
-    /// What is active below: weights in all, and how many, the group's own flows counting as one.
+    /// The active children: the sum of weights, and their number; the group's own flows count as one.
     sum: u64,
     active: u32,
     /// Whether its own flows count: it stands somewhere.
@@ -104,7 +104,7 @@ pub(super) struct Group {
     pub(super) in_flight: [u32; 2],
     pub(super) last_dispatch: Instant,
     pub(super) think: ThinkTime,
-    /// What goes on when it is its turn again.
+    /// The workload that continues at its next turn.
     pub(super) saved: Option<Workload>,
     /// Its asynchronous flows, by class and level.
     pub(super) asyncs: [u32; ASYNCS],

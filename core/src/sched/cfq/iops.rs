@@ -23,7 +23,7 @@ use crate::sched::RequestId;
 /// so that a buffered reader's request counts as one.
 const PIECE: u64 = 256;
 
-/// What a request of so many sectors counts.
+/// The charge of a request of this many sectors.
 pub(super) const fn pieces(sectors: u64) -> u32 {
     if sectors <= PIECE { 1 } else { sectors.div_ceil(PIECE) as u32 }
 }
@@ -55,7 +55,7 @@ impl Tempo {
         self.requests = self.requests - self.requests / Self::MEMORY + pieces * Self::MEMORY;
     }
 
-    /// So much service, in units of which a request has [`REQUEST`], is worth so many nanoseconds.
+    /// The service, in units of [`REQUEST`] a request, done in this many nanoseconds.
     pub(super) fn pace(&self) -> (u64, u64) {
         let service = self.requests.saturating_mul(REQUEST / Self::MEMORY);
         (service.max(1), self.nanos.max(1))

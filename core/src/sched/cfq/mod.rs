@@ -104,7 +104,7 @@ pub struct Cfq {
     groups: Groups,
     /// By stream.
     bindings: Vec<Binding>,
-    /// Whose turn it is.
+    /// The owner of the turn.
     turn: Option<Slice>,
     /// Which flows of which group have the device, with slices.
     serving: Option<Serving>,
@@ -112,7 +112,7 @@ pub struct Cfq {
     queues: bool,
     /// Whether IOPS mode is on.
     iops: bool,
-    /// What `slice_idle` is now.
+    /// The present value of `slice_idle`.
     idle: Duration,
     /// With `auto`: whether it pays.
     idling_trial: IdlingTrial,
@@ -127,7 +127,7 @@ pub struct Cfq {
     last_late: Option<Instant>,
     /// In requests, each counting [`group::REQUEST`] (cfq.6).
     pace: Pace,
-    /// What the last discard or write of zeroes took.
+    /// The duration of the last discard or write of zeroes.
     non_data: Duration,
     tempo: Tempo,
     /// The latest time that was told.
@@ -147,7 +147,7 @@ struct Counts {
     idlings: u64,
 }
 
-/// What may be done for a request to go.
+/// The next step towards a dispatch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Decision {
     /// This flow sends its next.
@@ -266,7 +266,7 @@ impl Cfq {
         }
     }
 
-    /// What goes next.
+    /// The choice of the next request.
     fn step(&mut self) -> Decision {
         if self.iops { self.step_iops() } else { self.step_slice() }
     }

@@ -153,7 +153,7 @@ impl Cfq {
         Some(first)
     }
 
-    /// What goes next when nothing is held back: for another scheduler.
+    /// The next request when nothing is held back: for another scheduler.
     pub(super) fn next_unheld(&mut self) -> Option<u32> {
         if let Some(turn) = &self.turn
             && !self.flows[turn.flow].requests.is_empty()
@@ -209,7 +209,7 @@ impl Cfq {
         group.classes[flow.priority.class as usize].services[flow.service as usize].think.ended(self.now);
     }
 
-    /// What is left of what is being served, for when it is its group's turn again.
+    /// Saves the rest of the present service for the group's next turn.
     pub(super) fn save(&mut self) {
         let Some(Serving { group, class, service, until }) = self.serving.take() else { return };
         let left = until.since(self.now);

@@ -1,11 +1,11 @@
-//! What can be turned on CFQ: the kernel's names, units and defaults.
+//! The tunables of CFQ: the kernel's names, units and defaults.
 
 use crate::Duration;
 use crate::time::ms;
 use crate::tunable::settings;
 
 settings! {
-    /// What can be turned; the defaults are the kernel's.
+    /// The tunables; the defaults are the kernel's.
     #[derive(Clone, PartialEq, Eq, Debug)]
     pub struct Settings {
         /// with slices: limit on one queue's requests in the device while other queues wait; in IOPS mode: requests

@@ -51,13 +51,13 @@ pub(super) struct Slice {
     pub(super) end: Option<Instant>,
     pub(super) dispatched: u32,
     pub(super) sectors: u64,
-    /// What the requests count in IOPS mode (iops.2).
+    /// The charge of the requests in IOPS mode (iops.2).
     pub(super) pieces: u64,
     /// Time of it that others have paid for (cfq.6).
     pub(super) paid: Duration,
 }
 
-/// What becomes of the present turn.
+/// The future of the present turn.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Keep {
     Send,
@@ -97,7 +97,7 @@ impl Cfq {
         }
     }
 
-    /// What becomes of the present turn, if it is anybody's.
+    /// The future of the present turn, if there is one.
     pub(super) fn keep(&self) -> Option<Keep> {
         let turn = self.turn.as_ref()?;
         let flow = &self.flows[turn.flow];

@@ -6,7 +6,7 @@ use super::group::Group;
 use crate::sched::Waiting;
 use crate::{Priority, PriorityClass, Stream, StreamId};
 
-/// What a stream asks through.
+/// The flows of a stream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Binding {
     /// Its own flow; [`NIL`]: there is no such stream.
@@ -117,7 +117,7 @@ impl Cfq {
         }
     }
 
-    /// What waits of a stream goes from one flow to another.
+    /// Moves the waiting requests of a stream from one flow to another.
     fn move_waiting(&mut self, from: u32, to: u32, id: StreamId) {
         if from == to || self.flows[from].requests.is_empty() {
             return;
@@ -130,7 +130,7 @@ impl Cfq {
         }
     }
 
-    /// What the device turned back of a stream waits too: it counts for the new flows.
+    /// Requests of a stream that the device turned back wait too: they count for the new flows.
     fn move_requeued(&mut self, id: StreamId, sync: u32, writes: u32) {
         let mut next = self.table.requeued();
         while let Some(request) = next {

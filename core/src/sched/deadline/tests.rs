@@ -88,12 +88,12 @@ impl Scenario {
         self.requests.iter().find(|(other, _)| other == name).expect("a request of that name").1
     }
 
-    /// What is asked from here on is of this class.
+    /// Requests from here on have this class.
     fn class(self, class: PriorityClass) -> Self {
         Self { class, ..self }
     }
 
-    /// What is asked from here on is of this stream.
+    /// Requests from here on are of this stream.
     fn stream(self, number: u32) -> Self {
         Self { stream: StreamId(number), ..self }
     }

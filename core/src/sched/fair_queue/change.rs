@@ -1,4 +1,4 @@
-//! What changes under way: weights, classes, groups, and which entities there are (wfq.11 and wfq.15).
+//! Changes at run time: weights, classes, groups, and the set of entities (wfq.11 and wfq.15).
 
 use super::entity::{Entity, State, check_weight};
 use super::tags::{Promise, Tag, rescaled};
@@ -6,7 +6,7 @@ use super::tree::NIL;
 use super::{Arrival, FairQueue, Leaf};
 use crate::{GroupId, PriorityClass};
 
-/// What an entity takes along from one tree to another.
+/// The state that an entity takes along from one tree to another.
 struct Baggage {
     backlogged: bool,
     /// Its position less V: a lead, or a lag of `behind`, one of them zero.
@@ -104,7 +104,7 @@ impl FairQueue {
         // What was served in the present slot counts by the new weight, and comes out right: scaled is S − V, and the service
         // is divided by the weight when the slot ends.
         let start = rescaled(entity.start, now, old, weight);
-        // What the promise counts from stays where it is.
+        // The reference of the promise stays where it is.
         let late = (entity.start + entity.promise.late).saturating_sub(start);
         entity.promise = if late > 0 { Promise { late, ..entity.promise } } else { Promise::default() };
         entity.start = start;

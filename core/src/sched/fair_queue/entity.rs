@@ -1,4 +1,4 @@
-//! What there is: entities, groups with their service trees, and the tables that hold them.
+//! The data: entities, groups with their service trees, and the tables that hold them.
 //!
 //! Invariants. An entity's weight is in the W of its tree unless it is forgotten. It is in the active set when it is
 //! `Active`, in the idle set when it is `Idle`, in neither otherwise. A group is `InService` when a child is. A group that
@@ -55,7 +55,7 @@ pub(super) struct Entity {
     pub(super) service: u64,
     pub(super) weight: u32,
     pub(super) budget: u32,
-    /// What the last division of its service left over, less than its weight.
+    /// The remainder of the last division of its service, less than its weight.
     carry: u32,
     /// Which group it is; `None` of a queue.
     pub(super) group: Option<GroupId>,
@@ -90,9 +90,9 @@ pub(super) struct ServiceTree {
     pub(super) time: Tag,
     /// W.
     weights: u64,
-    /// What the last division of service left over.
+    /// The remainder of the last division of service.
     carry: u64,
-    /// What is to be served before V moves on (wfq.15), in places · weight, exactly.
+    /// The service due before V moves on (wfq.15), in places · weight, exactly.
     pub(super) debt: Tag,
     pub(super) active: Tree,
     pub(super) idle: Tree,

@@ -66,7 +66,7 @@ pub(super) fn rescaled(tag: Tag, now: Tag, old: u32, new: u32) -> Tag {
     if tag >= now { now + ((tag - now) * old).div_ceil(new) } else { now.saturating_sub((now - tag) * old / new) }
 }
 
-/// What an entity was promised before its budget became smaller; see wfq.14 in [`super`].
+/// An entity's promise before its budget became smaller; see wfq.14 in [`super`].
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct Promise {
     /// When the whole of the old budget is due; the promise is void once virtual time is there.

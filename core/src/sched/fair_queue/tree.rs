@@ -18,7 +18,7 @@ use crate::red_black::{self, LEFT, Nodes as _, RIGHT};
 pub(super) use crate::red_black::NIL;
 /// The most entities in a list (least.5): a search of half of them takes as many instructions as one in a tree.
 const SHORT: u32 = 32;
-/// What is left of a tree when it becomes a list again. Chosen: far below [`SHORT`], so that the two forms do not alternate.
+/// The remains of a tree that becomes a list again. Chosen: far below [`SHORT`], so that the two forms do not alternate.
 const FEW: usize = SHORT as usize / 8;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -88,7 +88,7 @@ impl Entities {
         if slot == NIL { Tag::MAX } else { self.at(slot).least }
     }
 
-    /// What `least` of `slot` has to be, if its children are right (least.2).
+    /// The right `least` of `slot`, if those of its children are right (least.2).
     #[inline]
     fn computed(&self, slot: u32) -> Tag {
         let node = self.at(slot);

@@ -1,4 +1,4 @@
-//! What the policy may ask.
+//! Questions that the policy may ask.
 
 use super::entity::State;
 use super::tags::Tag;
@@ -150,7 +150,7 @@ impl FairQueue {
     pub fn next_if_idle(&mut self) -> Option<Leaf> {
         self.settle();
         let mut slot = self.in_service;
-        // What of the path in service would wait after all, as other children do; at first nothing.
+        // The tags with which the path in service would wait, as other children do; none at first.
         let mut waiting: Option<WaitingTags> = None;
         while slot != NIL {
             let parent = self.entities.at(slot).parent;

@@ -96,7 +96,7 @@ fn what_names_no_certificate_is_told_what_would() {
 }
 
 proptest! {
-    /// What is no certificate has no names, and what is nearly one has none that the certificate has not.
+    /// Bytes that are no certificate yield no names, and a damaged certificate yields none that it does not have.
     #[test]
     fn any_bytes_are_read_without_harm(bytes in prop::collection::vec(any::<u8>(), 0..300), at in 0..400_usize, byte: u8) {
         let _ = shown(&bytes);

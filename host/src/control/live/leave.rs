@@ -1,4 +1,4 @@
-//! What was removed is let go of, step by step (live.2).
+//! Removed objects are let go of, step by step (live.2).
 
 use std::collections::HashSet;
 use std::sync::Arc;

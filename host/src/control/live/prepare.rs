@@ -40,7 +40,7 @@ impl From<Error> for Why {
     }
 }
 
-/// What a transaction has worked out so far.
+/// The preparations of a transaction so far.
 pub(super) struct Draft {
     pub(super) config: Config,
     pub(super) groups: BTreeMap<String, GroupId>,
@@ -59,7 +59,7 @@ pub(super) struct Draft {
     pub(super) taken: BTreeSet<GroupId>,
     /// Disks that shall have another scheduler, other tunables or bounds.
     pub(super) turned: BTreeSet<String>,
-    /// What this is about.
+    /// The object of the transaction.
     pub(super) steps: Vec<Step>,
     /// Disks that get the scheduler that their tenants need.
     pub(super) suited: Vec<Step>,
@@ -136,7 +136,7 @@ impl Live {
             (Of::Group(path), Becomes::Key("weight")) => {
                 let group = draft.config.groups.iter().find(|group| group.path == *path).expect("the step is about it");
                 let (id, weight) = (draft.groups[path], group.weight);
-                // What queues have for workers by another weight comes with the ends of requests: nobody is woken.
+                // Workers learn of another weight with the ends of requests: none is woken.
                 draft.prepared.push(Box::new(move |making| {
                     making.backend.disks.all().iter().for_each(|(_, disk)| disk.set_weight(clock::now(), id, weight));
                 }));
@@ -295,7 +295,7 @@ impl Draft {
     }
 
     /// Lets disks whose scheduler nobody named have one with weights, where their tenants need it now. It stays when they have gone:
-    /// what it has learned is not thrown away for the next.
+    /// knowledge of a scheduler is not thrown away for the next.
     fn suit(&mut self, backend: &Backend) {
         for at in 0..self.config.disks.len() {
             let name = self.config.disks[at].name.clone();

@@ -28,7 +28,7 @@ impl Judge {
         Self { seed: faults.seed, rules: faults.rules.iter().map(met).collect() }
     }
 
-    /// What happens to a request; `None`: nothing that would not happen without us.
+    /// The fault of a request; `None`: no fault.
     pub(super) fn judge(&mut self, op: Op, at: u64, bytes: u64) -> Option<(Duration, Then)> {
         let seed = self.seed;
         let mut rules = self.rules.iter_mut().enumerate();

@@ -35,7 +35,7 @@ struct Delayed {
     then: Then,
 }
 
-/// What the device is given together.
+/// Requests that go to the device together.
 #[derive(Default)]
 struct Batch {
     requests: Vec<Request>,

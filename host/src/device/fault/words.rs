@@ -1,4 +1,4 @@
-//! What a backing with faults is told: which requests fail, how, and how often.
+//! The rules of a backing with faults: the requests that fail, the fault, and how often.
 
 use std::ops::Range;
 use std::path::PathBuf;
@@ -19,16 +19,16 @@ pub struct Faulty {
     pub name: String,
     /// Where the rules were read.
     pub path: PathBuf,
-    /// What they say.
+    /// The rules.
     pub faults: Faults,
-    /// What is between the faults: a backing of any kind.
+    /// The backing below the faults: of any kind.
     pub inner: Backing,
 }
 
 /// Rules, asked in this order: the first one that strikes decides.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Faults {
-    /// What is left to chance follows from this.
+    /// The seed of all chance.
     pub seed: u64,
     /// The rules.
     pub rules: Vec<Rule>,
@@ -41,19 +41,19 @@ pub struct Rule {
     pub ops: Vec<Op>,
     /// Those that touch these bytes of the backing; `None`: wherever they are. A flush is nowhere.
     pub range: Option<Range<u64>>,
-    /// So many that fit are let through before one is struck.
+    /// The number of fitting requests that pass before one is struck.
     pub after: u64,
-    /// So many are struck at most; `None`: all.
+    /// The largest number of struck requests; `None`: all.
     pub times: Option<u64>,
     /// How likely it is that one is struck, of [`Rule::SURE`].
     pub chance: u64,
     /// How long it is held before anything happens to it.
     pub delay: Duration,
-    /// What happens then.
+    /// The fault.
     pub then: Then,
 }
 
-/// What happens to a request that a rule has struck.
+/// The fault of a request that a rule has struck.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Then {
     /// The device does it.

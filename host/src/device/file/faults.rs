@@ -18,7 +18,7 @@ use crate::quiet::{self, Quiet};
 /// How many events are kept. Chosen: each is another way to fail, or a minute later.
 const KEPT: usize = 64;
 
-/// What was told of a file.
+/// The messages logged for a file.
 #[derive(Default)]
 pub(in crate::device) struct Faults(Mutex<Told>);
 
@@ -26,7 +26,7 @@ pub(in crate::device) struct Faults(Mutex<Told>);
 struct Told {
     /// In which ways requests failed (faults.1).
     ways: Quiet<(Op, Errno)>,
-    /// What was told in the log, and not taken.
+    /// The faults logged and not fetched.
     kept: VecDeque<Fault>,
     deleted: bool,
     cut: bool,

@@ -14,7 +14,7 @@ use std::path::Path;
 
 use crate::kernel::buffer::Pages;
 
-/// What qemu-img calls a format, what people call it, and how its images begin: at which byte with what.
+/// A format: its name for qemu-img, its name for people, and the bytes with which its images begin, by offset.
 pub(super) struct Format {
     name: &'static str,
     says: &'static str,
@@ -43,7 +43,7 @@ const FORMATS: [Format; 11] = [
 /// The format that a file has, if it is none of bare bytes; `block`: what it is read in multiples of.
 pub(super) fn of(file: &fs::File, block: u32) -> Option<&'static Format> {
     let mut memory = Pages::new(block.max(8192) as usize);
-    // What cannot be read is told to those who read it.
+    // An unreadable file is reported to its readers.
     let read = file.read_at(memory.bytes_mut(), 0).unwrap_or(0);
     let head = &memory.bytes_mut()[..read];
     let begins = |at: usize, begins| head.get(at..).is_some_and(|rest| rest.starts_with(begins));
@@ -57,7 +57,7 @@ impl Format {
         ["luks", "gpt"].contains(&self.name)
     }
 
-    /// What the file is, and what to do.
+    /// The format of the file, and the remedy.
     pub(super) fn tell(&self, path: &Path) -> String {
         let (says, path) = (self.says, path.display());
         let raw = format!("to serve its raw bytes: file:{path},format=raw");

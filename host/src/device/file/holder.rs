@@ -1,4 +1,4 @@
-//! What the kernel knows of the device that a file lies on: its name, and who else has it.
+//! The kernel's knowledge of the device below a file: its name, and its other holders.
 //!
 //! The kernel answers an exclusive open with "busy", and does not say whose the device is. What is mounted, swap, and devices
 //! made of it (device mapper, RAID) can be found out.
@@ -7,7 +7,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// What has the device of that number, in a few words; `None` if that cannot be known: another program, or a mount out of sight.
+/// The holder of the device of that number, in a few words; `None` if unknown: another program, or a mount out of sight.
 pub(super) fn of(device: u64) -> Option<String> {
     let numbers: Vec<_> = [number(device)].into_iter().chain(partitions(&number(device))).collect();
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
@@ -23,7 +23,7 @@ pub(super) fn of(device: u64) -> Option<String> {
     (!holders.is_empty()).then(|| format!("is a part of {holders}"))
 }
 
-/// What a device is called, or where its file system is mounted if no block device is below (tmpfs, overlay, NFS): `vda`, `srv-images`.
+/// The name of a device, or the mount point of its file system if no block device is below (tmpfs, overlay, NFS): `vda`, `srv-images`.
 /// The number alone decides, not the path by which it was come to, unless nothing is mounted by that number (a subvolume of btrfs).
 pub(super) fn called(device: u64, path: &Path) -> String {
     let place = format!("/sys/dev/block/{}", number(device));
@@ -70,7 +70,7 @@ fn mounted_above(mounts: &str, path: &Path) -> Option<String> {
     places(mounts).map(|(_, place)| place).filter(|place| path.starts_with(place)).max_by_key(String::len)
 }
 
-/// What is mounted where: the third column of the table is the device, the fifth the place.
+/// The table of mounts: the third column is the device, the fifth the place.
 fn places(mounts: &str) -> impl Iterator<Item = (&str, String)> {
     let columns = mounts.lines().map(|line| line.split(' '));
     columns.filter_map(|mut line| Some((line.nth(2)?, line.nth(1)?.replace("\\040", " "))))

@@ -43,7 +43,7 @@ pub(super) struct OnFile {
     launches: Vec<Tag>,
     /// The memory of a read that is not scheduled yet, while it is tried.
     tried: Flight,
-    /// So many reads in a row were in the page cache before they were scheduled; and not there when their turn had come.
+    /// Reads in a row that were in the page cache before they were scheduled; and reads no longer there at their turn.
     hits: u32,
     late_misses: u32,
 }

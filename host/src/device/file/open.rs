@@ -33,11 +33,11 @@ use crate::kernel::buffer::Pages;
 pub(super) struct Opened {
     pub(super) file: fs::File,
     pub(super) direct: bool,
-    /// What all requests are multiples of, in bytes.
+    /// The unit of all requests, in bytes.
     pub(super) block: u32,
     pub(super) size: u64,
     pub(super) read_only: bool,
-    /// What it begins as, though nobody said that it is raw, and what to do (open.4).
+    /// The foreign format that it begins as, without a declaration that it is raw, and the remedy (open.4).
     pub(super) foreign: Option<String>,
     /// Why it is direct, or why not.
     pub(super) why: String,
@@ -56,7 +56,7 @@ pub(super) const AGAIN: Duration = Duration::from_millis(5);
 /// size constraints").
 const BLOCK_MOST: u32 = 65536;
 
-/// What a path leads to, before it is opened: opening a fifo would wait for its other end.
+/// The kind of file at a path, before it is opened: opening a fifo would wait for its other end.
 pub(super) fn kind(place: &RootedPath<'_>) -> Result<FileKind, String> {
     let metadata = place.metadata().map_err(|error| match error.kind() {
         io::ErrorKind::NotFound
@@ -178,7 +178,7 @@ pub(super) fn adopt(
     Ok(Opened { file, direct, block, size, read_only: read_only || is_read_only, foreign, why })
 }
 
-/// What direct I/O on an open file must be a multiple of, and where that is from; or why there is none (open.1).
+/// The alignment of direct I/O on an open file, and its source; or the reason why there is none (open.1).
 fn direct_block(file: &fs::File, kind: FileKind, size: u64) -> Result<(u32, String), String> {
     let (block, why) = match (kind, sys::direct_alignment(file)) {
         (FileKind::Block, _) => (sys::block_size(file).unwrap_or(512), "its sector"),
@@ -205,7 +205,7 @@ fn tried(file: &fs::File) -> Result<u32, String> {
     for block in [512, 4096] {
         match file.read_at(&mut memory.bytes_mut()[..block as usize], 0) {
             Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {}
-            // Whatever else is wrong with it, requests will meet it too.
+            // Requests will meet any other fault of it, too.
             _ => return Ok(block),
         }
     }

@@ -131,7 +131,7 @@ pub(super) fn block_size(file: &std::fs::File) -> io::Result<u32> {
     u32::try_from(bytes).map_err(|_| io::ErrorKind::InvalidData.into())
 }
 
-/// What offsets and lengths of direct I/O must be multiples of, and addresses, in bytes; zeroes where this file takes none.
+/// The alignment of offsets and lengths of direct I/O, and of addresses, in bytes; zeroes where this file takes none.
 /// `None` where the kernel does not say (before Linux 6.1, and on some file systems).
 pub(super) fn direct_alignment(file: &std::fs::File) -> Option<(u32, u32)> {
     let stat = statx(file, libc::AT_STATX_SYNC_AS_STAT, libc::STATX_DIOALIGN).ok()?;
@@ -191,7 +191,7 @@ unsafe impl Send for Mapping {}
 // SAFETY: as above.
 unsafe impl Sync for Mapping {}
 
-/// What the kernel counts in; we run where it is this.
+/// The kernel's unit; the code runs where it is this.
 pub(super) const PAGE: u64 = 4096;
 
 impl Mapping {

@@ -52,7 +52,7 @@ pub enum Direct {
     Off,
 }
 
-/// What becomes of a block device that is mounted, or that another program holds.
+/// The treatment of a block device that is mounted, or that another program holds.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum InUse {
     /// It is refused: two that write to one device destroy what is on it, and a reader beside a writer sees halves of changes.

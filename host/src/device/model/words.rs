@@ -15,7 +15,7 @@ use crate::device::roots::Roots;
 /// RAM that takes as long as a modelled disk would.
 #[derive(Clone, Debug)]
 pub struct Sim {
-    /// What it is, as the user wrote it: `sata-7200,size=100G`.
+    /// The model, as the user wrote it: `sata-7200,size=100G`.
     pub name: String,
     /// Its size in bytes, as the model's limits say it.
     pub size: u64,

@@ -26,7 +26,7 @@ pub(super) struct Flight {
     pub(super) most: usize,
 }
 
-/// What is known of a request on the connection that it goes by; on the next one it begins anew.
+/// The record of a request on its connection; on the next one it begins anew.
 #[derive(Default)]
 pub(super) struct Here {
     /// Its name there.
@@ -37,7 +37,7 @@ pub(super) struct Here {
     pub(super) answer: Option<Result<(), Errno>>,
     /// Of what changes data.
     pub(super) given: Given,
-    /// What is allocated, as far as it was told, and whether there are more runs than are asked for.
+    /// The allocation map as far as known, and whether there are more runs than the request wants.
     pub(super) runs: Vec<(u64, bool)>,
     pub(super) is_full: bool,
 }
@@ -77,7 +77,7 @@ impl Flight {
         self.changes_data() && !self.flags.contains(Flags::FUA)
     }
 
-    /// What is expected as an answer.
+    /// The expected answer.
     pub(super) const fn asked(&self) -> Awaited {
         match self.ask {
             Ask::Op(Op::Read) => Awaited::Read { at: self.at, len: self.bytes },
@@ -86,7 +86,7 @@ impl Flight {
         }
     }
 
-    /// What is sent, before the payload of a write.
+    /// The header to send, before the payload of a write.
     pub(super) fn header(&self) -> RequestHeader {
         let command = match self.ask {
             Ask::Op(Op::Read) => Command::Read,

@@ -199,7 +199,7 @@ impl OnRemote {
         self.hear(io, answer);
     }
 
-    /// What has become of a request of our own.
+    /// The fate of a request of our own.
     fn hear(&mut self, io: &mut Io<'_>, answer: Answer) {
         match answer {
             Answer::Back(flight) => return self.route(io, flight),
@@ -263,7 +263,7 @@ impl OnRemote {
         }
     }
 
-    /// What a flush is worth that a connection has answered.
+    /// The worth of a flush that a connection has answered.
     fn judge(&self, index: usize, promise: Promise) -> Worth {
         let mut ledger = lock(&self.shared.ledger);
         loop {
@@ -372,7 +372,7 @@ impl OnRemote {
             for connection in &mut self.connections {
                 connection.arm(io.ring, self.address, &self.shared.ledger, self.look);
             }
-            // One that broke off just now has nothing under way that would bring another turn.
+            // A connection that broke off just now has nothing under way that would bring another turn.
             if !self.connections.iter().any(|connection| connection.is_over().is_some()) {
                 break;
             }
@@ -545,7 +545,7 @@ impl Lane for OnRemote {
     }
 }
 
-/// What is allocated is asked for at most so many bytes: 32 bits can say no more, and whole blocks.
+/// The largest range of a query for allocation: 32 bits can say no more, and whole blocks.
 const RUNS_MAX: u64 = 1 << 31;
 
 impl Drop for OnRemote {

@@ -28,17 +28,17 @@ pub(super) struct Birth(u64);
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(super) struct Given(u64);
 
-/// What a flush promises: so many writes, the first ones that were answered; and how often a loss had been told by then.
+/// The promise of a flush: the number of first writes answered, and the number of losses reported by then.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Promise {
     answered: u64,
     told: u64,
 }
 
-/// What the answer to a flush is worth.
+/// The worth of the answer to a flush.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Worth {
-    /// What it promises is durable.
+    /// The promised writes are durable.
     Believed,
     /// This connection, in this slot, can speak for all that it promises.
     AskAt(Birth, usize),

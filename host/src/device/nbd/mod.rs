@@ -68,18 +68,18 @@ pub(crate) struct Remote {
     shared: Arc<Shared>,
 }
 
-/// What all workers share, and the thread that connects.
+/// The state that all workers share, and the thread that connects.
 struct Shared {
     nbd: words::Nbd,
     /// The URI, for messages.
     name: PathBuf,
     size: AtomicU64,
-    /// What was offered at first, and has to be offered by all.
+    /// The first offer, which all later connections have to match.
     offer: Offer,
     /// How many connections there shall be.
     slots: usize,
     ledger: Mutex<Ledger>,
-    /// What each worker is to hear.
+    /// The news for each worker.
     mail: Mail<Letters>,
     owners: Mutex<Vec<ConnectionSlot>>,
     /// To the thread that connects, which ends with this.
@@ -98,7 +98,7 @@ struct ConnectionSlot {
     parked: Option<(Established, Birth)>,
 }
 
-/// What a worker is to hear.
+/// The news for a worker.
 #[derive(Default)]
 struct Letters {
     /// Requests that others hand over.
@@ -109,7 +109,7 @@ struct Letters {
     established: Vec<(usize, Established, Birth)>,
 }
 
-/// What became of a request that was handed over.
+/// The fate of a request that was handed over.
 enum Answer {
     Ended(Tag, Outcome),
     Mapped(usize, Result<Vec<(u64, bool)>, Errno>),
@@ -181,7 +181,7 @@ impl Shared {
         self.offer.has(FLAG_SEND_FLUSH) && !self.offer.has(FLAG_READ_ONLY)
     }
 
-    /// What is missing that was offered (remote.4).
+    /// The missing parts of the offer (remote.4).
     fn lacks(&self, offer: &Offer) -> Option<String> {
         let size = self.size.load(Ordering::Relaxed);
         if offer.size < size {

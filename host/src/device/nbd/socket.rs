@@ -27,7 +27,7 @@ use crate::wire::nbd::answers::{Answers, Sink, Violation};
 use crate::wire::nbd::greeting::Offer;
 use crate::wire::nbd::{STATE_ZERO, encode_request};
 
-/// What is received at once. Chosen: sixteen answers of 4 KiB.
+/// The amount received at once. Chosen: sixteen answers of 4 KiB.
 const INPUT: usize = 64 << 10;
 
 /// From so many bytes on, the rest of a read's payload is received where it shall be. Chosen, not measured, as for clients.
@@ -36,7 +36,7 @@ const DIRECT: u64 = 32 << 10;
 /// As many requests go in one message. Chosen: with one piece of payload each they fit the 1024 pieces that the kernel takes.
 const BATCH: usize = 256;
 
-/// What the ring does for a connection.
+/// The ring's tasks for a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Doing {
     Receive,
@@ -51,7 +51,7 @@ impl Doing {
         Tag((self as u16) << 8 | slot as u16)
     }
 
-    /// What a step is, and its slot.
+    /// The kind of a step, and its slot.
     pub(super) fn of(tag: Tag) -> (Self, usize) {
         let doing = match tag.0 >> 8 {
             0 => Self::Receive,
@@ -554,7 +554,7 @@ fn memory(bytes: &[u8]) -> libc::iovec {
     libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() }
 }
 
-/// What comes of a server's answers.
+/// The results of a server's answers.
 struct Taking<'a> {
     flights: &'a mut [Option<Flight>],
     ended: &'a mut Vec<(usize, Result<(), Errno>)>,
@@ -591,7 +591,7 @@ impl Sink for Taking<'_> {
 
     fn run(&mut self, slot: usize, len: u64, state: u32) {
         let Flight { most, here: Here { runs, is_full, .. }, .. } = self.flight(slot);
-        // What matters to a client is whether it has to read.
+        // A client cares whether it has to read.
         let is_hole = state & STATE_ZERO != 0;
         let is_last = runs.len() == *most;
         match runs.last_mut() {

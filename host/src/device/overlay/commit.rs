@@ -75,7 +75,7 @@ pub fn commit(top: &Path, goes_on: GoesOn<'_>) -> Result<Shifted, String> {
     write_into((&layers, &torn), &lower, goes_on).map_err(|error| said(error.to_string()))
 }
 
-/// What is said of a top whose commit was begun, and has not ended.
+/// The message for a top whose commit was begun and has not ended.
 pub(super) fn under_way(top: &impl Display) -> String {
     format!(
         "it is being written into its base, or that was stopped. The disk reads as before; to continue: fairlift overlay commit --write-to-base {top}"
@@ -141,7 +141,7 @@ fn other_over((top, base): (&Path, &Path), is: Fingerprint) -> io::Result<Option
     Ok(None)
 }
 
-/// What a top is written into.
+/// The target of a commit.
 pub(super) enum Lower<'a> {
     /// A file of bare bytes, with a disk of so many; by what it is known as it is now.
     Bare { store: &'a dyn Store, size: u64, is: &'a dyn Fn() -> io::Result<Fingerprint> },

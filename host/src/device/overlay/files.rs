@@ -188,7 +188,7 @@ pub(super) struct Access {
     pub(super) is_ephemeral: bool,
 }
 
-/// What lies below a top: a base, and tops over it.
+/// The layers below a top: a base, and tops over it.
 pub(super) struct Below {
     /// From the bottom: the base is the first.
     pub(super) files: Vec<LayerFile>,
@@ -608,7 +608,7 @@ fn open_file(said: &Layered, place: &RootedPath<'_>, read_only: bool) -> Result<
     File::open(place, access, read_only).map_err(|error| why_of(error, |why| why))
 }
 
-/// What lies below a top, and where it was found: what was said, if that is what the top lies over. After forks it is what lies at the
+/// The layers below a top, and the place where they were found: the given one, if the top lies over it. After forks it is what lies at the
 /// bottom, or anywhere between: what is next is then where the top says.
 fn below_of(said: &Layered, header: &Header, roots: &Roots) -> Result<(BaseAt, Arc<Below>), String> {
     let next = || -> Result<_, String> {

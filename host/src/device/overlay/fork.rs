@@ -46,7 +46,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// How often it is looked whether it has. Chosen: a flash disk ends what it has in less.
 pub(super) const LOOK: Duration = Duration::from_micros(200);
 
-/// What a fork does to files, and while it waits.
+/// A fork's work on files, and its waits.
 pub(super) trait Steps {
     /// Gives the top its second name: where it is then.
     fn link(&mut self) -> io::Result<PathBuf>;
@@ -110,7 +110,7 @@ pub(super) fn freeze_by<S: Steps>(
     let frozen = steps.link().map_err(|error| format!("its top cannot get a second name: {error}"))?;
     let header = absolute(&frozen).map_err(|error| error.to_string()).and_then(|path| NewTop::header(&layers, path));
     let made = header.and_then(|header| steps.make(&header)).inspect_err(|_| steps.give_up())?;
-    // What is written until lanes stop is all that is left to be made durable then.
+    // Writes until lanes stop are all that is left to be made durable then.
     let settled = layers.store.sync().map_err(|error| format!("its top cannot be made durable: {error}"));
     let done = settled.and_then(|()| overlay.stop(tell, || steps.wait())).and_then(|()| {
         let flush = layers.flush().map_err(|error| format!("its top cannot be made durable: {error}")); // fork.2
@@ -278,7 +278,7 @@ impl Layers {
         data == 0 && zeroes == 0
     }
 
-    /// What lies below a new top: these layers.
+    /// The layers below a new top.
     pub(super) fn frozen(&self) -> Below {
         let Header { id, opened, .. } = *lock(&self.header);
         let is = Fingerprint::Top { id, opened };

@@ -33,7 +33,7 @@ pub const BLOCK: u64 = 4096;
 pub const PAGE_BLOCKS: u64 = (BLOCK - HEAD as u64) * 4;
 /// The words of a page, each of 32 blocks.
 pub(super) const WORDS: usize = (BLOCK as usize - HEAD) / 8;
-/// What stands before the states of a page.
+/// The bytes before the states of a page.
 const HEAD: usize = 64;
 /// Data begins on a multiple of this. Chosen: as large as the largest blocks and stripes of disks.
 const ALIGN: u64 = 1 << 20;
@@ -50,7 +50,7 @@ pub(super) const SIZE_MAX: u64 = 1 << 46;
 /// The name of an overlay, drawn when it was made.
 pub type Id = [u8; 16];
 
-/// What a top says of itself.
+/// The header of a top.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Header {
     /// Grows with each writing of the header.
@@ -65,11 +65,11 @@ pub struct Header {
     pub clean: bool,
     /// It is being written into its base, or that was stopped.
     pub commits: bool,
-    /// What it lies over.
+    /// Its base.
     pub base: Base,
 }
 
-/// What lies under a top.
+/// The base of a top.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Base {
     /// Where it was when the top was made.
@@ -147,7 +147,7 @@ const fn slot(sequence: u64) -> usize {
     if sequence % 2 == 1 { 0 } else { 1 }
 }
 
-/// What a torn page is overwritten with (slot.5). No page has a sector of it: two bits of ones are the state of no block.
+/// The byte with which a torn page is overwritten (slot.5). No page has a sector of it: two bits of ones are the state of no block.
 pub(super) const TORN: u8 = 0xff;
 
 /// A name of a slot, for people.
@@ -366,7 +366,7 @@ pub(super) const LOW: u64 = 0x5555_5555_5555_5555;
 pub struct Slots<T> {
     /// The last whole one, if one was written.
     pub counts: Option<T>,
-    /// What is wrong, and with which slot.
+    /// The fault, and its slot.
     pub torn: Option<(usize, String)>,
 }
 

@@ -18,7 +18,7 @@ impl<K> Default for FlushGate<K> {
     }
 }
 
-/// What becomes of a flush that is asked for.
+/// The treatment of a requested flush.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum FlushTurn {
     /// It makes the top durable, and no more.

@@ -30,7 +30,7 @@ use crate::sync::lock;
 const TOP: usize = 0;
 /// A step that is our own call of the ring, which makes room in the file.
 const ROOM: usize = usize::MAX;
-/// One that ends when a request may go on: another worker lets it, or it is time to try again.
+/// A step that ends when a request may go on: another worker lets it, or it is time to try again.
 const LEAVE: usize = usize::MAX - 1;
 /// No more steps than this at once: they are named by tags. Chosen: half of what those can name; one request has at most 300.
 const STEPS_MAX: usize = 1 << 15;
@@ -42,12 +42,12 @@ const AGAIN: Duration = ms(1);
 /// A worker's side of an overlay.
 pub(super) struct OnOverlay {
     device: Arc<Overlay>,
-    /// What is asked of: as the device has it, but for the time in which a fork changes that.
+    /// The layers in use: the device's own, except in the time in which a fork changes them.
     layers: Arc<Layers>,
     /// Its number, and what it has taken note of (pause.1).
     number: u64,
     pause: u64,
-    /// What came while it was to stop.
+    /// Requests that came while it was to stop.
     held: Vec<(Request, Vec<Segment>)>,
     /// The top's file may be another one than the ring knows.
     is_new: bool,
@@ -59,7 +59,7 @@ pub(super) struct OnOverlay {
     asked: Slab<Asked>,
     /// Which request a step is of, and on which lane it is.
     steps: Slab<(usize, usize)>,
-    /// What each lane is to be given.
+    /// The requests to each lane.
     batches: Vec<Batch>,
     /// Requests that can go on: they have got their blocks, or may flush.
     ready: Vec<usize>,
@@ -113,12 +113,12 @@ enum TopStage {
     /// It waits for another flush.
     Wait,
     Sync(Vec<PageImage>),
-    /// So many pages are written, and these are being written.
+    /// The number of pages written, and those in writing.
     Pages(Vec<PageImage>, usize, Vec<usize>),
     Settle(Vec<PageImage>),
 }
 
-/// What a lane of a file uses of ours, with answers of its own.
+/// A file lane's view of our worker, with answers of its own.
 macro_rules! inner {
     ($self:ident, $io:ident) => {
         Io {
@@ -270,7 +270,7 @@ impl OnOverlay {
         let Cover { whole, .. } = Cover::of(at, bytes);
         let blocks = if op == Op::Discard { whole } else { at / BLOCK..(at + bytes).div_ceil(BLOCK) };
         let zeroes = op == Op::Discard || op == Op::WriteZeroes && !request.flags.contains(Flags::NO_UNMAP);
-        // Who has them may bring to light what was written there before they were zeroes (claim.2).
+        // Another holder of the blocks may bring to light old data from before they were zeroes (claim.2).
         let is_free = || !lock(&self.device.claims).is_held(&blocks);
         let are_zeroes = || self.layers.own.run(blocks.start, blocks.end) == (BlockState::Zero, blocks.end);
         if zeroes && (blocks.is_empty() || is_free() && are_zeroes()) {
@@ -439,7 +439,7 @@ impl OnOverlay {
             TopStage::Claim(change) => {
                 let request @ Request { op, at, bytes, .. } = self.asked[key].request;
                 if op == Op::Write && !is_copy(&request) && self.layers.places().is_in_top(at, bytes) {
-                    // Whoever had the blocks before has put them there.
+                    // The holder of the blocks before has put them there.
                     self.let_go(io, &change.blocks);
                     let segments = std::mem::take(&mut self.asked[key].segments);
                     return self.on_top(key, self.asked[key].request, &segments);

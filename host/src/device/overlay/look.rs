@@ -11,10 +11,10 @@ use super::map::Own;
 use crate::device::file::words::Direct;
 use crate::device::roots::Roots;
 
-/// What a top is.
+/// The description of a top.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TopInfo {
-    /// What it says of itself.
+    /// Its header.
     pub header: Header,
     /// Blocks of 4 KiB that are data in it.
     pub data: u64,
@@ -22,16 +22,16 @@ pub struct TopInfo {
     pub zeroes: u64,
     /// Bytes that it takes on its file system.
     pub takes: u64,
-    /// What lies below it, from the nearest to the base.
+    /// The layers below it, from the nearest to the base.
     pub below: Vec<PathBuf>,
-    /// What is wrong.
+    /// The fault.
     pub findings: Vec<Finding>,
 }
 
 /// Something that is not as it should be.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Finding {
-    /// What.
+    /// The fault.
     pub what: String,
     /// Whether the overlay is refused for it.
     pub is_fatal: bool,
@@ -99,7 +99,7 @@ pub fn look(path: &Path) -> Result<TopInfo, String> {
     Ok(TopInfo { header, data, zeroes, takes: metadata.blocks() * 512, below, findings })
 }
 
-/// What a top lies over: the header of another top, or `None`, a file of bare bytes.
+/// The base of a top: the header of another top, or `None`, a file of bare bytes.
 fn base_of(above: &Header) -> Result<Option<Header>, String> {
     let fail = |why: String| format!("base {}: {why}", above.base.at());
     if let Fingerprint::Named { .. } = above.base.is {

@@ -15,7 +15,7 @@ use std::sync::{Arc, OnceLock};
 
 use super::format::{BLOCK, Id, LOW, PAGE_BLOCKS, PageImage, WORDS, page_index, pages};
 
-/// What a top has of a block.
+/// The state of a block in a top.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum BlockState {
     /// It is below.
@@ -132,7 +132,7 @@ impl Own {
         Ok(own)
     }
 
-    /// What the top has of a block, and up to where, but for `end`, it has the same.
+    /// The state of a block in the top, and the end, at most `end`, up to which it is the same.
     pub(super) fn run(&self, block: u64, end: u64) -> (BlockState, u64) {
         let held = self.get(block);
         let mut at = block + 1;
@@ -146,7 +146,7 @@ impl Own {
                 continue;
             };
             let bit = within % 32 * 2;
-            // What differs, from our block on.
+            // The difference, from our block on.
             let other = (page.words[(within / 32) as usize].load(Ordering::Acquire) ^ held.word()) >> bit;
             if other != 0 {
                 at += u64::from(other.trailing_zeros()) / 2;

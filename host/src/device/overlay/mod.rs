@@ -259,7 +259,7 @@ impl Device for Overlay {
         }
     }
 
-    /// What the top has.
+    /// The content of the top.
     fn changes(&self) -> Option<&'static str> {
         Some("top")
     }

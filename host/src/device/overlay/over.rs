@@ -93,7 +93,7 @@ mod tests {
         Overlay::open(&said, false, roots).map(Arc::new)
     }
 
-    /// What another server is offered.
+    /// The offer of another server.
     fn offered(overlay: &Overlay) -> Roots {
         let mut handed = HandedFiles::default();
         for file in files(&overlay.layers()).unwrap() {

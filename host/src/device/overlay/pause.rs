@@ -18,7 +18,7 @@ use fairlift_core::ContextId;
 use crate::device::lane::Tell;
 use crate::sync::{Mutex, lock};
 
-/// What lanes are asked, and which have stopped.
+/// The request to lanes, and the lanes that have stopped.
 #[derive(Default)]
 pub(super) struct Pause {
     /// Odd: they are to stop. It grows by one with each beginning and each end.
@@ -60,7 +60,7 @@ impl Pause {
         lock(&self.lanes).there.remove(&lane);
     }
 
-    /// What is asked now.
+    /// The present request.
     pub(super) fn asked(&self) -> u64 {
         self.asked.load(Ordering::Acquire)
     }

@@ -31,7 +31,7 @@ pub(super) const PIECE: u64 = 1 << 20;
 /// How much is copied before that is made durable. Chosen: a second's work of a hard disk is lost by a kill.
 pub(super) const SETTLE: u64 = 64 << 20;
 
-/// What has become of a top that was to be shifted.
+/// The fate of a top that was to be shifted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Shifted {
     /// It is done, and so many bytes were copied.

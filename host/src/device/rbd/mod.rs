@@ -46,7 +46,7 @@ pub(crate) struct Rbd {
     read_only: bool,
     /// Counts what has ended.
     event: OwnedFd,
-    /// What has ended of a worker's requests and was seen by another.
+    /// Completions of a worker's requests that another worker saw.
     mail: Mail<Vec<(Tag, isize)>>,
 }
 

@@ -22,7 +22,7 @@ use crate::kernel::ticket::{Memory, Part};
 /// Workers, each with a stream of the disk.
 pub(crate) type Workers = Vec<(Engine, StreamId)>;
 
-/// So many workers on a disk that is a device.
+/// Starts this many workers on a disk that is a device.
 pub(crate) fn workers(device: Arc<dyn Device>, kind: sched::Kind, count: u16) -> Workers {
     let settings = config::Disk::new("d", kind);
     let file = device.descriptor().map(|_| 0);

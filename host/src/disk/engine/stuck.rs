@@ -20,7 +20,7 @@ pub(crate) const LOOK: Duration = fairlift_core::time::secs(1);
 /// How long nothing has happened. Chosen: other workers are woken in microseconds, and a machine seldom keeps one from a CPU for so long.
 const PATIENCE: Duration = fairlift_core::time::secs(5);
 
-/// What a look found on a disk: since when, how many requests it is about, and how much had been done by then.
+/// The result of a look at a disk: since when, the number of requests, and the work done by then.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Still {
     since: Instant,

@@ -16,7 +16,7 @@ use crate::kernel::ring::{Choice, Completion};
 use crate::kernel::ticket::Memory;
 use crate::{Error, Server, config};
 
-/// What an export says for it: who is told; `None`: nobody comes to be told.
+/// The export's setting for it: the receiver of reports; `None`: nobody receives any.
 #[derive(Clone, Debug)]
 struct Listening(Option<mpsc::Sender<Vec<u8>>>);
 
@@ -156,7 +156,7 @@ fn a_protocol_is_served_by_its_row_and_nothing_else() {
     std::fs::remove_file(path).unwrap();
 }
 
-/// What comes only after the change was made, and does not: groups, listeners, exports and disks are as they were.
+/// A part of a change that is to come after it was made, and does not: groups, listeners, exports and disks are as they were.
 #[test]
 fn a_change_of_which_something_does_not_come_is_undone() {
     let image = std::env::temp_dir().join(format!("fairlift-undo-{}", std::process::id()));

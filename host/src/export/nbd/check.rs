@@ -1,4 +1,4 @@
-//! What a client may ask of an export: everything that can be wrong with a request before anything is done about it.
+//! Checks of a client's request: everything that can be wrong with it before anything is done about it.
 
 use fairlift_core::{Errno, Op};
 
@@ -6,7 +6,7 @@ use super::handshake::Session;
 use super::proto::{self, Command as Verb, RequestHeader};
 use crate::export::Export;
 
-/// What is wrong with a request: the error, and the reason for people.
+/// A mistake in a request: the error, and the reason for people.
 pub(super) fn check(
     header: &RequestHeader,
     export: &Export,

@@ -62,7 +62,7 @@ impl Protocol for Connections {
 
 /// The connections of a worker.
 pub(crate) struct Nbd {
-    /// What all workers have of them.
+    /// The state that all workers share.
     all: Arc<Connections>,
     common: Common,
     // Registered with the ring: the worker drops that before.
@@ -188,7 +188,7 @@ impl Nbd {
             self.accepting.insert(number, (listening, true));
             self.arm_accept(engine, number);
         }
-        // One that could not accept and waits has nothing under way in the kernel.
+        // A listener that could not accept and waits has nothing under way in the kernel.
         let accepting = &mut self.accepting;
         self.accept_again.retain(|(_, number)| {
             let stays = accepting.get(number).is_some_and(|(_, goes_on)| *goes_on);

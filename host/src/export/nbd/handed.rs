@@ -16,7 +16,7 @@ use crate::export::{Export, listen};
 pub(crate) struct Resumed {
     pub(crate) since: SystemTime,
     pub(super) phase: ResumedPhase,
-    /// So much is left of the payload of a write that was refused.
+    /// The rest of the payload of a refused write.
     pub(super) skip: u64,
     /// Nothing more is read from it.
     pub(super) leaves: bool,

@@ -11,7 +11,7 @@ use fairlift_core::record::{Record, Unreadable};
 
 use super::proto::*;
 
-/// What can be connected to.
+/// The exports open to connection.
 pub trait Catalogue {
     /// The export that answers to `name`.
     fn find(&self, name: &str) -> Option<ExportInfo<'_>>;
@@ -29,14 +29,14 @@ pub trait Catalogue {
     }
 }
 
-/// What a client is told of an export.
+/// The description of an export for a client.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ExportInfo<'a> {
     /// The caller's number for it.
     pub index: usize,
     /// Its name.
     pub name: &'a str,
-    /// What it is, for people; empty if nothing is said.
+    /// A description for people; empty if there is none.
     pub description: &'a str,
     /// Bytes.
     pub size: u64,
@@ -48,7 +48,7 @@ pub struct ExportInfo<'a> {
     pub block_preferred: u32,
     /// The largest read or write, in bytes.
     pub block_max: u32,
-    /// What its changes are called, if it tells them.
+    /// The name of its change bitmap, if it has one.
     pub changes: Option<&'a str>,
 }
 
@@ -63,7 +63,7 @@ pub enum TlsPolicy {
     Required,
 }
 
-/// What comes next.
+/// The next step.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Advance {
     /// More bytes.
@@ -80,7 +80,7 @@ pub enum Advance {
     Close(String),
 }
 
-/// What was negotiated.
+/// The negotiated options.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Session {
     /// [`ExportInfo::index`] of the export.
@@ -89,7 +89,7 @@ pub struct Session {
     pub structured: bool,
     /// Lengths have 64 bits, and every reply is structured.
     pub extended: bool,
-    /// What block status tells.
+    /// The contexts of block status.
     pub contexts: Contexts,
 }
 
@@ -214,7 +214,7 @@ impl Handshake {
         Some(said)
     }
 
-    /// One that another server has begun.
+    /// A handshake that another server has begun.
     ///
     /// # Errors
     /// That server's record makes no sense.
@@ -255,7 +255,7 @@ impl Handshake {
 
     /// Uses as many of `bytes` as it can, appends the replies to `out`, and says how many were used and what comes next.
     ///
-    /// What was not used is to be given again with what follows it.
+    /// Unused bytes have to be given again with those that follow.
     pub fn receive(&mut self, bytes: &[u8], exports: &dyn Catalogue, out: &mut Vec<u8>) -> (usize, Advance) {
         let mut used = 0;
         loop {

@@ -90,7 +90,7 @@ impl Catalogue for Seen<'_> {
     }
 }
 
-/// What clients may do with an export: what its file system was found unable to do is not offered to clients that come later.
+/// The rights of clients to an export: operations that its file system was found unable to do are not offered to later clients.
 ///
 /// `CAN_MULTI_CONN` is true because a flush is of the device, whatever connection it comes by: it covers every write
 /// that was answered before.

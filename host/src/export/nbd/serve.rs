@@ -59,7 +59,7 @@ pub(crate) struct Connection {
     /// TLS from the moment that all plain text has been sent; nothing is received until then.
     tls_next: Option<Box<rustls::ServerConnection>>,
     receiving: Receiving,
-    /// What was received and not used yet: part of a header, or all while the connection is held back.
+    /// Bytes received and not used yet: part of a header, or all while the connection is held back.
     input: Vec<u8>,
     /// Replies that wait for those under way.
     out: Replies,
@@ -68,7 +68,7 @@ pub(crate) struct Connection {
     sent: Option<Sent>,
     /// The same for operators.
     unsent: Arc<Unsent>,
-    /// What the kernel is doing for us.
+    /// The kernel's task for us.
     receive_armed: Option<Armed>,
     /// The socket had more when last asked.
     more: bool,
@@ -98,7 +98,7 @@ enum Phase {
     Serving(Serving),
 }
 
-/// What was negotiated.
+/// The negotiated options.
 struct Serving {
     /// As this client may use it.
     export: Arc<Export>,
@@ -107,7 +107,7 @@ struct Serving {
     stream: StreamId,
 }
 
-/// What the next byte from the client is.
+/// The meaning of the next byte from the client.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Receiving {
     /// Part of a header, or of the negotiation.
@@ -134,7 +134,7 @@ enum Taken {
     NotNow(Lack),
 }
 
-/// What a command that cannot be taken in waits for.
+/// The cause for which a command cannot be taken in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Lack {
     /// An end of its own connection's commands.
@@ -146,7 +146,7 @@ pub(crate) enum Lack {
 }
 
 impl Lack {
-    /// What the time is called that a command waits for it.
+    /// The name of the time that a command waits for it.
     const fn part(self) -> waits::Part {
         match self {
             Self::Memory => waits::Part::Memory,
@@ -202,7 +202,7 @@ impl Connection {
         Some(handshake.options_asked())
     }
 
-    /// What it waits for before it can go on with what was received.
+    /// The cause of its wait before it can use received bytes.
     pub(crate) const fn held_back(&self) -> Option<Lack> {
         self.held_back
     }
@@ -296,7 +296,7 @@ impl Connection {
         }
     }
 
-    /// What the client has chosen, once it has.
+    /// The client's choice, once it is made.
     pub(crate) fn export(&self) -> Option<&Export> {
         match &self.phase {
             Phase::Negotiating(_) => None,

@@ -1,4 +1,4 @@
-//! What all connections share, what those of a worker do, and what the kernel does for them.
+//! The state that all connections share, the work of a worker's connections, and the kernel's work for them.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -34,7 +34,7 @@ pub(super) enum Comes {
     From(Box<Resumed>),
 }
 
-/// What the connections of a worker share.
+/// The state that the connections of a worker share.
 pub(crate) struct Common {
     pub(super) service: Arc<Service>,
     /// Connections by their exports.
@@ -76,7 +76,7 @@ pub(super) struct Command {
     pub(super) is_map: bool,
 }
 
-/// What the kernel has done for a connection, or for a listener: a kind and a number.
+/// A completion for a connection or for a listener: a kind and a number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum UserData {
     Receive(usize),

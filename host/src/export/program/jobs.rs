@@ -39,7 +39,7 @@ impl Course {
     }
 
     fn unserved(&self, group: GroupId) -> MutexGuard<'_, Unserved> {
-        // What panics elsewhere is told there.
+        // Panics elsewhere are reported there.
         self.unserved[usize::from(group.0)].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -68,7 +68,7 @@ impl Course {
     }
 }
 
-/// What the device that is asked can take.
+/// The limits of the device in use.
 #[derive(Clone, Copy)]
 pub(crate) struct Bounds {
     pub(crate) limits: Limits,
@@ -94,13 +94,13 @@ struct Running {
     /// Something ended, or nothing was asked yet: it may have something to ask.
     touched: bool,
     due: Option<Instant>,
-    /// What waits for memory (jobs.3).
+    /// Jobs that wait for memory (jobs.3).
     held: Option<Ask>,
     /// Bytes that the timeline has.
     bytes: u64,
 }
 
-/// What the jobs of a thread had done when the time was over.
+/// The counters of the jobs of a thread at the end of the time.
 pub(crate) struct Done {
     /// By the places of the jobs among all.
     pub(crate) meters: Vec<(usize, GroupId, Meter)>,

@@ -35,7 +35,7 @@ impl<'a> Programs<'a> {
     }
 }
 
-/// What a request is called: the job, and the program's own name for it.
+/// The name of a request: the job, and the program's own number for it.
 const fn owner(job: usize, token: u32) -> u64 {
     (job as u64) << 32 | token as u64
 }
@@ -111,7 +111,7 @@ impl Front for Programs<'_> {
 
     fn arm(&mut self, _engine: &mut Engine, _now: Instant) {}
 
-    /// What waits for memory asks again in each round.
+    /// Jobs that wait for memory ask again in each round.
     fn waits_for_memory(&self) -> bool {
         false
     }

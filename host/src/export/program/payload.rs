@@ -1,4 +1,4 @@
-//! What programs write: bytes that no drive can compress or deduplicate away within a megabyte.
+//! The payload of programs' writes: bytes that no drive can compress or deduplicate away within a megabyte.
 
 use std::sync::OnceLock;
 

@@ -25,7 +25,7 @@ const AGAIN: Duration = Duration::from_millis(2);
 pub(super) struct Control {
     file: File,
     ring: IoUring<squeue::Entry128, cqueue::Entry>,
-    /// What the driver can do.
+    /// The abilities of the driver.
     pub(super) features: u64,
 }
 
@@ -62,7 +62,7 @@ impl Control {
         Ok(control)
     }
 
-    /// What the driver can do, by name.
+    /// The abilities of the driver, by name.
     pub(super) fn show_features(&self) -> String {
         proto::names(self.features)
     }
@@ -130,7 +130,7 @@ impl Control {
         Ok(())
     }
 
-    /// What the driver knows of a device; whoever made it.
+    /// The driver's record of a device of any server.
     pub(super) fn info(&mut self, id: u32) -> io::Result<Info> {
         let mut bytes = [0; INFO];
         self.order(Order::GetDevInfo2, id, true, &mut bytes, 0)?;
@@ -148,7 +148,7 @@ impl Control {
         self.order(Order::SetParams, dev.id, dev.by_path, &mut params.bytes(), 0)
     }
 
-    /// What a device is like.
+    /// The parameters of a device.
     pub(super) fn params(&mut self, dev: Named) -> io::Result<Params> {
         let mut bytes = [0; PARAMS];
         bytes[..4].copy_from_slice(&(PARAMS as u32).to_ne_bytes());

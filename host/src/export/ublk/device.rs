@@ -64,14 +64,14 @@ pub(crate) struct BlockDevice {
     recovered: bool,
     /// That server hands over to this one (blockdev.7).
     is_handed: bool,
-    /// What its server had fetched and not answered is given to the next one.
+    /// Requests that its server had fetched and not answered go to the next server.
     reissues: bool,
     /// It is left for the next server when this one ends.
     leave: bool,
     is_removed: AtomicBool,
     /// The server goes on without it.
     optional: bool,
-    /// Who may open it.
+    /// Its permissions.
     mode: Option<SocketMode>,
     /// In bytes, as its clients see it.
     size: AtomicU64,
@@ -215,7 +215,7 @@ impl BlockDevice {
         }
     }
 
-    /// One that another server has made.
+    /// A device that another server has made.
     fn found(
         control: &mut Control,
         said: &Ublk,
@@ -355,7 +355,7 @@ impl BlockDevice {
         }
     }
 
-    /// What its requests may ask of the export.
+    /// The operations that it offers of the export.
     pub(super) fn offer(&self, export: &Export) -> Offer {
         offer(export, self.request_max)
     }
@@ -526,7 +526,7 @@ impl BlockDevice {
         }
     }
 
-    /// Who has the block device for himself now, and so would lose something if it went: a file system, a volume, swap.
+    /// The exclusive holder of the block device, who would lose something with it: a file system, a volume, swap.
     pub(super) fn holder(&self) -> Option<String> {
         holder(self.dev.id).map(|holder| format!("{} is {holder}", self.path()))
     }
@@ -543,7 +543,7 @@ pub(crate) struct Newcomer {
 }
 
 impl Drop for BlockDevice {
-    /// One that was made for a server that did not start.
+    /// A device made for a server that did not start.
     fn drop(&mut self) {
         if *self.at_work() == Stage::Made
             && !self.recovered
@@ -554,7 +554,7 @@ impl Drop for BlockDevice {
     }
 }
 
-/// What clients of a block device are told of an export.
+/// The properties of an export for clients of a block device.
 /// Whole blocks are served, and reads and writes as long as the driver is told.
 fn offer(export: &Export, request_max: u32) -> Offer {
     let offer = Offer::of(export, request_max.into());
@@ -628,7 +628,7 @@ fn patiently<T>(work: impl Fn() -> io::Result<T>) -> io::Result<T> {
     }
 }
 
-/// Who has a block device for himself.
+/// The exclusive holder of a block device.
 pub(super) fn holder(id: u32) -> Option<String> {
     use std::os::unix::fs::OpenOptionsExt as _;
     let path = block_path(id);

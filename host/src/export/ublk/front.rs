@@ -20,7 +20,7 @@ use crate::kernel::ring::Completion;
 /// The queues of a worker.
 pub(crate) struct Ublk {
     service: Arc<Service>,
-    /// What all workers have of them.
+    /// The state that all workers share.
     common: Arc<Ublks>,
     queues: Seats<UblkQueue>,
     /// Queues that were given to this worker in this turn. They are taken up once the engine has looked which disks there are: that of an
@@ -159,7 +159,7 @@ impl Front for Ublk {
     fn arm(&mut self, engine: &mut Engine, _now: Instant) {
         for seat in std::mem::take(&mut self.ending) {
             let Some(queue) = self.queues.get(seat).filter(|queue| queue.is_over()) else { continue };
-            // What was collected for it names its descriptor.
+            // Collected requests for it name its descriptor.
             engine.ring.submit();
             self.present.leave(queue.export().id, seat);
             let commands = queue.close(engine);
@@ -172,7 +172,7 @@ impl Front for Ublk {
         !self.waiting.is_empty()
     }
 
-    /// What reads hold is given back.
+    /// The buffers of reads are given back.
     fn make_room(&mut self, engine: &mut Engine) {
         if !self.spent.is_empty() {
             engine.ring.submit();
@@ -211,7 +211,7 @@ impl Clients for Ublk {
         self.holds = true;
     }
 
-    /// What has ended is told to the kernel by then. What was fetched and not begun with, it gives to the next server (blkqueue.5).
+    /// The kernel has all ended requests by then. What was fetched and not begun with, it gives to the next server (blkqueue.5).
     fn held(&mut self, engine: &mut Engine) -> Option<Report> {
         if !self.newcomers.is_empty() || self.queues.all().any(|(_, queue)| !queue.stands_still()) {
             return None;

@@ -1,4 +1,4 @@
-//! What people call a device: `/dev/fairlift/alice` is a link to `/dev/ublkb3`.
+//! The name of a device for people: `/dev/fairlift/alice` is a link to `/dev/ublkb3`.
 //!
 //! The link stays while a server is away, and so says whose device an orphan is.
 
@@ -33,7 +33,7 @@ pub(super) fn link(export: &str) -> Option<PathBuf> {
 pub(super) fn set(link: &Path, id: u32) -> io::Result<()> {
     if !Path::new(PLACE).exists() {
         fs::create_dir_all(PLACE)?;
-        // Whoever may open the device finds it, whatever files the server makes otherwise (umask).
+        // Every user who may open the device finds it, whatever the umask of the server.
         fs::set_permissions(PLACE, fs::Permissions::from_mode(0o755))?;
     }
     links().filter(|(before, of)| *of == id && before != link).for_each(|(before, _)| {

@@ -11,7 +11,7 @@ pub struct Orphan {
     pub id: u32,
     /// The block device.
     pub path: String,
-    /// What is known of its export: the name of its link in `/dev/fairlift`.
+    /// The record of its export: the name of its link in `/dev/fairlift`.
     pub name: Option<String>,
     /// Whether a Fairlift server has made it.
     pub is_ours: bool,

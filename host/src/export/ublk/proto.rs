@@ -18,7 +18,7 @@ const COMP_IN_TASK: u64 = 1 << 1;
 pub(super) const NEED_GET_DATA: u64 = 1 << 2;
 /// The device outlives its server.
 pub(super) const USER_RECOVERY: u64 = 1 << 3;
-/// What a server that died had not answered is asked of the next one.
+/// Requests that a dead server had not answered go to the next one.
 pub(super) const USER_RECOVERY_REISSUE: u64 = 1 << 4;
 /// Its server needs no privileges.
 pub(super) const UNPRIVILEGED_DEV: u64 = 1 << 5;
@@ -27,7 +27,7 @@ pub(super) const CMD_IOCTL_ENCODE: u64 = 1 << 6;
 /// Data is copied by calls of the server's own.
 const USER_COPY: u64 = 1 << 7;
 const ZONED: u64 = 1 << 8;
-/// What is asked while it has no server fails.
+/// Requests fail while it has no server.
 const USER_RECOVERY_FAIL_IO: u64 = 1 << 9;
 /// The device can become larger.
 pub(super) const UPDATE_SIZE: u64 = 1 << 10;
@@ -128,7 +128,7 @@ impl Order {
         ioctl(direction, number, CONTROL)
     }
 
-    /// What it is called in the kernel's documentation.
+    /// Its name in the kernel's documentation.
     #[must_use]
     pub(super) const fn name(self) -> &'static str {
         match self {
@@ -199,7 +199,7 @@ fn u64_at(bytes: &[u8], at: usize) -> u64 {
     u64::from_ne_bytes(std::array::from_fn(|byte| bytes[at + byte]))
 }
 
-/// What the driver knows of a device.
+/// The driver's record of a device.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(super) struct Info {
     pub queues: u16,
@@ -212,7 +212,7 @@ pub(super) struct Info {
     /// The process that serves it, or served it last; -1: none.
     pub pid: i32,
     pub flags: u64,
-    /// What its server has written there for itself.
+    /// The server's own entry there.
     pub mark: u64,
     pub uid: u32,
     pub gid: u32,
@@ -278,7 +278,7 @@ impl Info {
     }
 }
 
-/// What has become of a device.
+/// The state of a device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum State {
     /// Not started, or stopped: there is no block device.
@@ -303,7 +303,7 @@ impl State {
     }
 }
 
-/// What a block device is like, as its clients see it. Sizes are in bytes.
+/// The parameters of a block device, as its clients see it. Sizes are in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(super) struct Params {
     pub size: u64,
@@ -388,7 +388,7 @@ impl Params {
 
 // ---- commands of a queue, at /dev/ublkcN ----
 
-/// What a command of a queue asks.
+/// A queue's request in a command.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Ask {
     /// For the first request.
@@ -423,7 +423,7 @@ pub(super) fn command(queue: u16, tag: u16, result: i32, addr: u64) -> [u8; COMM
     bytes
 }
 
-/// What the kernel says of a command.
+/// The kernel's answer to a command.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Said {
     /// There is a request, or the data of a write.
@@ -459,17 +459,17 @@ pub(super) const DEPTH_MAX: u16 = 4096;
 /// The longest read or write that the driver has room for. Chosen: as long as the largest buffer that a pool keeps.
 pub(super) const REQUEST_MAX: u32 = 1 << 20;
 
-/// What is asked, in bytes.
+/// The range, in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum What {
-    /// So many bytes from there.
+    /// A length in bytes from there.
     Read {
         /// Where.
         at: u64,
         /// How many.
         len: u64,
     },
-    /// So many bytes to there.
+    /// A length in bytes to there.
     Write {
         /// Where.
         at: u64,
@@ -478,7 +478,7 @@ pub enum What {
         /// Whether it is durable when it ends.
         fua: bool,
     },
-    /// What was written before is to be durable.
+    /// Earlier writes are to be durable.
     Flush,
     /// These bytes are of no use any more.
     Discard {
@@ -518,7 +518,7 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    /// What the client is told.
+    /// The answer for the client.
     #[must_use]
     pub const fn errno(self) -> Errno {
         match self {

@@ -48,7 +48,7 @@ pub(super) struct UblkQueue {
     told: bool,
 }
 
-/// What has become of a tag.
+/// The state of a tag.
 enum Slot {
     /// The kernel has it.
     Away,

@@ -68,7 +68,7 @@ impl Ublks {
 
     /// `at_start`: the server does not go on without it, unless that was said.
     fn start_device(self: &Arc<Self>, device: Arc<BlockDevice>, at_start: bool) {
-        // One that was handed over is the kernel's meanwhile, which keeps what is asked of it: the other clients need not go for it.
+        // A device that was handed over is the kernel's meanwhile, which keeps its requests: the other clients need not be closed for it.
         let must = at_start && !device.is_optional() && !device.is_handed();
         let (all, there) = (Arc::clone(self), Arc::clone(&device));
         let begins = self.spawn(move || {
@@ -343,7 +343,7 @@ impl Tag {
         Self::of(what & !EVENT)
     }
 
-    /// What the request is called: nothing that other fronts call their own.
+    /// The name of the request: one that no other front uses.
     pub(super) const fn ticket(self) -> u64 {
         TICKET | self.number()
     }

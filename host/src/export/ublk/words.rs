@@ -1,4 +1,4 @@
-//! What an export says to be a block device of this machine: `true`, or words such as `id=3,queues=2`.
+//! The settings of an export as a block device of this machine: `true`, or words such as `id=3,queues=2`.
 
 use fairlift_core::suggestion;
 
@@ -26,7 +26,7 @@ pub struct Ublk {
     pub optional: bool,
     /// Whether the kernel looks for partitions when the device starts.
     pub partitions: bool,
-    /// Who may open it; `None`: as the kernel, or udev, makes its file.
+    /// Its permissions; `None`: as the kernel, or udev, makes its file.
     pub file: Option<SocketMode>,
 }
 

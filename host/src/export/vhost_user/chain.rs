@@ -29,7 +29,7 @@ pub const ID_LEN: usize = 20;
 
 const SECTOR: u64 = 512;
 
-/// What a chain asks for.
+/// The request of a chain.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum What {
     /// Read, from this byte of the device on.
@@ -74,7 +74,7 @@ impl Refusal {
         }
     }
 
-    /// What the guest is told.
+    /// The answer for the guest.
     #[must_use]
     pub const fn status(self) -> u8 {
         match self {
@@ -131,7 +131,7 @@ impl fmt::Display for Broken {
 /// A request, as its chain says it; the data is with the [`Reader`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BlkRequest {
-    /// What is asked.
+    /// The request.
     pub what: What,
     /// Where its status goes.
     pub status: GuestAddress,

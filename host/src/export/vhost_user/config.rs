@@ -1,4 +1,4 @@
-//! What a guest is told of its device: features, and the configuration that it reads.
+//! A guest's view of its device: features, and the configuration that it reads.
 
 use vhost::vhost_user::{VhostUserProtocolFeatures, VhostUserVirtioFeatures};
 use virtio_bindings::bindings::virtio_blk as blk;
@@ -33,7 +33,7 @@ pub(super) fn check_tables(queues: u16, size: u16) -> Result<(), String> {
     Ok(())
 }
 
-/// What is offered to front-ends.
+/// The offer to front-ends.
 pub(super) fn protocol_features() -> u64 {
     let features = VhostUserProtocolFeatures::MQ
         | VhostUserProtocolFeatures::REPLY_ACK
@@ -48,7 +48,7 @@ pub(super) const fn speaks_of_features(features: u64) -> bool {
     features & VhostUserVirtioFeatures::PROTOCOL_FEATURES.bits() != 0
 }
 
-/// What is offered to guests.
+/// The offer to guests.
 pub(super) fn features(export: &Export) -> u64 {
     let offer = Offer::of(export, u64::MAX);
     let bits = [
@@ -69,7 +69,7 @@ pub(super) fn features(export: &Export) -> u64 {
     offered | VhostUserVirtioFeatures::PROTOCOL_FEATURES.bits()
 }
 
-/// What guests may have chosen: also what another right of their front-end, or another export, had offered them before.
+/// The features that guests may have chosen: also those that another right of their front-end, or another export, had offered before.
 pub(super) fn accepted(export: &Export) -> u64 {
     let rights = [blk::VIRTIO_BLK_F_RO, blk::VIRTIO_BLK_F_DISCARD, blk::VIRTIO_BLK_F_WRITE_ZEROES];
     rights.iter().fold(features(export), |all, bit| all | 1 << bit)
@@ -107,7 +107,7 @@ pub(super) fn space(export: &Export, write_back: bool) -> [u8; SPACE] {
     space
 }
 
-/// What the device calls itself: the export's name, as far as there is room for it.
+/// The name of the device: the export's name, as far as there is room for it.
 pub(super) fn id(export: &Export) -> [u8; ID_LEN] {
     let mut id = [0; ID_LEN];
     id.iter_mut().zip(export.name.bytes()).for_each(|(to, from)| *to = from);

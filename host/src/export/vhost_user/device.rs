@@ -71,7 +71,7 @@ pub(super) struct FrontEnd {
     pub(super) touched: bool,
 }
 
-/// What devices of a worker use together.
+/// The state that the devices of a worker share.
 pub(super) struct Tools {
     pub(super) reader: Reader,
     pub(super) request_max: u64,
@@ -184,7 +184,7 @@ impl FrontEnd {
     /// Ends it because of what the guest or the front-end did (vhost.1).
     fn broken(&mut self, engine: &mut Engine, why: &str) {
         if !self.ending {
-            // What is there instead makes no sense.
+            // The content there makes no sense.
             let why = if self.memory_is_gone() { CUT } else { why };
             tracing::warn!(export = self.export.name, "vhost-user: the device is broken off: {why}");
             self.end(engine);

@@ -27,7 +27,7 @@ use crate::kernel::ring::Completion;
 /// The devices of a worker.
 pub(crate) struct VhostUser {
     service: Arc<Service>,
-    /// What all workers have of them.
+    /// The state that all workers share.
     common: Arc<Doors>,
     /// The doors that the kernel looks at: all of them, at the first worker.
     doors: BTreeMap<u64, Arc<Door>>,
@@ -232,7 +232,7 @@ impl VhostUser {
         self.common.newcomers.left(context);
     }
 
-    /// What all that is here is, once it stands still: the doors first, for what is at them comes by them. A front-end that waits at a door which
+    /// The state of everything here, once it stands still: the doors first, because front-ends come by them. A front-end that waits at a door which
     /// another one has is let go: it comes again.
     fn report(&self, context: ContextId) -> Report {
         let mut all = if context.0 == 0 { self.common.held()? } else { Vec::new() };
@@ -353,7 +353,7 @@ impl Front for VhostUser {
                 self.watched.push(*number);
             }
             if device.is_over() {
-                // What was collected for it names its descriptors.
+                // Collected requests for it name its descriptors.
                 engine.ring.submit();
                 let device = self.devices.remove(*number);
                 let (door, name) = (Arc::clone(&device.door), device.export().name.clone());

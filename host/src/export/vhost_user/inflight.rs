@@ -81,7 +81,7 @@ impl Inflight {
         Ok(Self { _lent, map, file: kept, queues, size })
     }
 
-    /// What the front-end is given: the file, and the answer's payload.
+    /// The front-end's part: the file, and the answer's payload.
     pub(super) fn shared(&self) -> std::io::Result<(OwnedFd, Vec<u8>)> {
         let payload = super::proto::inflight(bytes(self.queues, self.size) as u64, self.queues, self.size);
         Ok((self.file.as_fd().try_clone_to_owned()?, payload))

@@ -11,7 +11,7 @@ use vm_memory::{
 use super::proto::Region;
 use crate::kernel::lent::Machine;
 
-/// What to say to somebody whose guest's memory is not shared.
+/// The advice to the owner of a guest whose memory is not shared.
 pub(super) const HOW_TO_SHARE: &str =
     "QEMU: -object memory-backend-memfd,id=ram,size=SIZE,share=on -machine memory-backend=ram";
 

@@ -30,7 +30,7 @@ const NO_DESCRIPTOR: u64 = 1 << 8;
 /// The start of a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Header {
-    /// What is asked, as a number.
+    /// The request, as a number.
     pub code: u32,
     /// The length of the payload that follows.
     pub size: usize,
@@ -51,7 +51,7 @@ pub struct Region {
     pub offset: u64,
 }
 
-/// What a front-end asks.
+/// The request of a front-end.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[expect(missing_docs, reason = "the names are the protocol's")]
 pub enum Request {
@@ -243,7 +243,7 @@ impl Request {
     }
 }
 
-/// What comes with a message.
+/// The attachments of a message.
 struct Payload<'a> {
     code: FrontendReq,
     bytes: &'a [u8],

@@ -44,7 +44,7 @@ pub(super) struct Ring {
     /// By head: what is under way.
     slots: Box<[Option<Slot>]>,
     pub(super) in_flight: u16,
-    /// What a server before us had not ended.
+    /// Requests that the server before had not ended.
     again: VecDeque<u16>,
     /// Taken from the available ring, in order, and not begun with.
     waiting: VecDeque<u16>,
@@ -207,7 +207,7 @@ impl Ring {
 
     /// The next head was begun with: what is under way, unless it has ended already.
     pub(super) fn took(&mut self, head: u16) -> Result<(), String> {
-        // What is done again is in the table.
+        // A repeated request is in the table already.
         if self.again.pop_front().is_none() {
             self.waiting.pop_front();
             let slot = self.slots.get(usize::from(head)).ok_or_else(|| format!("it has no descriptor {head}"))?;
@@ -231,7 +231,7 @@ impl Ring {
         self.slots[usize::from(head)].as_ref().expect("news is of what is under way")
     }
 
-    /// What was under way has ended.
+    /// The requests under way have ended.
     pub(super) fn end(&mut self, head: u16) -> Slot {
         self.in_flight -= 1;
         self.slots[usize::from(head)].take().expect("news is of what is under way")

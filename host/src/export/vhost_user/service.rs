@@ -1,4 +1,4 @@
-//! What devices share: the doors at which front-ends connect, and what the kernel does for them.
+//! The state that devices share: the doors at which front-ends connect, and the kernel's work for them.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -98,7 +98,7 @@ impl Doors {
         }
     }
 
-    /// What all doors are, as a server is told that takes over.
+    /// The state of all doors, for a server that takes over.
     ///
     /// # Errors
     /// The process has too many descriptors open.
@@ -225,12 +225,12 @@ pub(super) struct Name {
 }
 
 impl Name {
-    /// What a request of the ring is called, by its head: nothing that NBD calls its own.
+    /// The name of a request of the ring, by its head: one that NBD does not use.
     pub(super) const fn ticket(self, head: u16) -> u64 {
         TICKET | (self.device as u64) << 32 | (self.ring as u64) << 16 | head as u64
     }
 
-    /// Whose request it is.
+    /// The owner of the request.
     pub(super) const fn of_ticket(owner: u64) -> (Self, u16) {
         let device = (owner & !TICKET) >> 32;
         (Self { device: device as usize, ring: (owner >> 16 & 0xffff) as usize }, owner as u16)
@@ -241,7 +241,7 @@ const NUMBER: u64 = 1;
 pub(super) const TICKET: u64 = NUMBER << OF_TICKET;
 const EVENT: u64 = NUMBER << OF_EVENT;
 
-/// What the kernel has done: a kind and a name.
+/// A completion: a kind and a name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum UserData {
     Message(usize),

@@ -34,7 +34,7 @@ pub(super) enum Nothing {
     Closed,
     /// The socket failed.
     Failed(Errno),
-    /// What came is no message.
+    /// The bytes are no message.
     Wrong(Wrong),
 }
 
@@ -43,7 +43,7 @@ impl Socket {
         Self { fd, bytes: Vec::new(), descriptors: Vec::new() }
     }
 
-    /// One that another server has handed over, with the part of a message that had come there.
+    /// A socket that another server has handed over, with the part of a message received there.
     pub(super) const fn resume(fd: OwnedFd, bytes: Vec<u8>, descriptors: Vec<OwnedFd>) -> Self {
         Self { fd, bytes, descriptors }
     }
@@ -87,7 +87,7 @@ impl Socket {
             }
         }
         match result {
-            // Whatever they are, no message has so many.
+            // No message has that many, whatever they are.
             Ok(_) if self.descriptors.len() > DESCRIPTORS_MAX => Err(Nothing::Closed),
             Ok(received) if received.bytes == 0 => Err(Nothing::Closed),
             Ok(_) | Err(Errno::INTR) => Ok(()),

@@ -1,4 +1,4 @@
-//! What an export says to be found by virtual machines: a socket.
+//! The settings of an export for virtual machines: a socket.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use crate::config::{Address, SocketMode, WayIn};
 pub struct GuestSocket {
     /// Where it is.
     pub path: PathBuf,
-    /// Who may connect.
+    /// The permissions of the socket.
     pub socket: SocketMode,
 }
 

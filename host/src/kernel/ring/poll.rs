@@ -35,7 +35,7 @@ use crate::kernel::call::{Call, Task, Work};
 use crate::kernel::helpers::{Done, Helpers, Job, Order};
 use crate::kernel::notify::Notifiers;
 
-/// What epoll says when helpers have done something.
+/// The event that epoll reports when helpers have done something.
 const HELPED: u64 = u64::MAX;
 
 /// How many connections are accepted before others have their turn. Chosen.

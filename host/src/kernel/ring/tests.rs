@@ -18,7 +18,7 @@ const SOCKETS: usize = 3;
 const LEN: usize = 64 << 10;
 const FILE: u64 = 256 << 10;
 
-/// What a call was, so that its completion can be looked at.
+/// The kind of a call, so that its completion can be looked at.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Kind {
     Receive(usize),
@@ -47,7 +47,7 @@ struct Side {
     path: std::path::PathBuf,
 }
 
-/// What a completion says: its data, result, whether it goes on, and the bytes that came.
+/// The content of a completion: its data, result, whether it goes on, and the bytes that came.
 type Said = (u64, i32, bool, Vec<u8>);
 
 impl Side {
@@ -140,7 +140,7 @@ struct Both {
     random: Random,
     /// By data.
     kinds: Vec<Kind>,
-    /// What has not ended, by data.
+    /// Calls that have not ended, by data.
     open: BTreeSet<u64>,
     /// Of those, what cancels are tried on.
     waiting: BTreeSet<u64>,
@@ -295,9 +295,9 @@ impl Both {
                 }
                 self.sides.iter().for_each(|side| drop(UnixStream::connect(&side.path).unwrap()));
             }
-            // What was asked in the same batch may have completed by then, or not.
+            // Calls of the same batch may have completed by then, or not.
             15 if first => {
-                // What waits, or something that is not there.
+                // A waiting call, or one that does not exist.
                 let all: Vec<u64> = self.waiting.iter().copied().collect();
                 let data = if all.is_empty() { u64::MAX } else { all[self.any(all.len())] };
                 self.waiting.remove(&data);

@@ -209,7 +209,7 @@ impl Uring {
     }
 }
 
-/// What is done with a file, as io_uring takes it. There is no vectored operation on registered memory before Linux 6.15.
+/// A file operation, as io_uring takes it. There is no vectored operation on registered memory before Linux 6.15.
 macro_rules! file_entry {
     ($file:expr, $work:expr) => {{
         let file = $file;

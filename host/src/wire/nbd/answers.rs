@@ -18,17 +18,17 @@ use super::{
     SIMPLE_REPLY_MAGIC, errno,
 };
 
-/// What was asked, as far as its answer depends on it.
+/// The request, as far as its answer depends on it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Awaited {
-    /// So many bytes from there on.
+    /// A number of bytes from there on.
     Read {
         /// The first byte.
         at: u64,
         /// How many.
         len: u64,
     },
-    /// What is allocated in so many bytes.
+    /// The allocation of that many bytes.
     Status {
         /// How many.
         len: u64,
@@ -37,11 +37,11 @@ pub enum Awaited {
     Other,
 }
 
-/// What comes of the answers. A request is named by its slot.
+/// The results of the answers. A request is named by its slot.
 pub trait Sink {
     /// Bytes of a read, from a byte of it on.
     fn data(&mut self, slot: usize, from: u64, bytes: &[u8]);
-    /// So many bytes of a read are zeroes, from a byte of it on.
+    /// Bytes of a read that are zeroes, from an offset on.
     fn zeroes(&mut self, slot: usize, from: u64, len: u64);
     /// The next run of a block status, in such a state.
     fn run(&mut self, slot: usize, len: u64, state: u32);
@@ -79,7 +79,7 @@ struct Open {
     chunks: u64,
 }
 
-/// What the next byte belongs to.
+/// The owner of the next byte.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum State {
     Head,
@@ -159,7 +159,7 @@ impl Answers {
         }
     }
 
-    /// So many bytes of the [`payload`](Self::payload) came.
+    /// Counts received bytes of the [`payload`](Self::payload).
     ///
     /// # Panics
     /// If there is not so much payload.
@@ -461,7 +461,7 @@ mod tests {
     use super::super::{block_status, error_chunk, none_chunk, offset_data_header, offset_hole, simple_reply};
     use super::*;
 
-    /// What came, as it was told.
+    /// The answer as received.
     #[derive(Default)]
     struct Told {
         data: Vec<u8>,

@@ -16,7 +16,7 @@ use super::{
     REP_META_CONTEXT, REPLY_MAGIC,
 };
 
-/// What a server offers of an export.
+/// A server's offer of an export.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Offer {
     /// Bytes.
@@ -43,7 +43,7 @@ impl Offer {
     }
 }
 
-/// What comes next.
+/// The next step.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Progress {
     /// More bytes.
@@ -85,7 +85,7 @@ enum State {
 /// The protocol's name for what is allocated.
 const CONTEXT_NAME: &[u8] = b"base:allocation";
 
-/// What a request may have at most where the server says nothing ("Block size constraints").
+/// The largest request where the server says nothing ("Block size constraints").
 const BLOCK_MAX: u32 = 32 << 20;
 
 impl Greeting {

@@ -1,4 +1,4 @@
-//! What a write cache holds and the medium does not have yet.
+//! The content of a write cache that the medium does not have yet.
 //!
 //! dirty.1  Writes that touch become one run.
 //! dirty.2  A run is taken out for the medium near a place, at most so much of it at a time.

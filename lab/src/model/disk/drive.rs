@@ -40,11 +40,11 @@ pub(in crate::model) struct Drive {
     geometry: Geometry,
     seek: Seek,
     numbers: Numbers,
-    /// What came and was not looked at yet, with when it will be (drive.1).
+    /// Arrivals not looked at yet, with the time of that (drive.1).
     arriving: VecDeque<(u64, ModelRequest)>,
     /// Until when commands are being looked at.
     looking: u64,
-    /// What needs the arm.
+    /// Requests that need the arm.
     waiting: Vec<Queued>,
     /// Reads for what the head is about to read on to.
     joined: Vec<Queued>,
@@ -86,7 +86,7 @@ struct Queued {
     /// Not before: a write's data is not there yet.
     ready: u64,
     write: bool,
-    /// What is left to read or write.
+    /// The rest to read or write.
     start: u64,
     end: u64,
     place: Position,
@@ -102,7 +102,7 @@ struct Flush {
     ends: Option<u64>,
 }
 
-/// What the arm does.
+/// The arm's activity.
 #[derive(Clone, Copy, Debug)]
 enum Arm {
     Idle,
@@ -227,7 +227,7 @@ impl Drive {
                 ended.push(one);
             }
             let at = at.as_nanos();
-            // What the arm has done comes before what it is asked at the same time: the cache then knows it.
+            // The arm's results come before requests of the same time: the cache then knows them.
             if self.arm_event().is_some_and(|event| event <= at) {
                 self.arm_done(at);
             }

@@ -29,7 +29,7 @@ struct Zone {
     media: u64,
 }
 
-/// What makes the places of sectors.
+/// The parameters of sectors' places.
 pub(super) struct Shape {
     pub(super) capacity: u64,
     pub(super) revolution: u64,

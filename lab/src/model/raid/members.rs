@@ -14,7 +14,7 @@ pub(super) struct Members {
 }
 
 impl Members {
-    /// So many disks of so many sectors, their spindles each on its own.
+    /// Disks of one size, their spindles each on its own.
     pub(super) fn new(settings: &Settings, disks: u64, sectors: u64, seed: u64) -> Self {
         let mut random = Random::new(seed);
         let drives: Vec<_> = (0..disks).map(|_| Drive::new(settings, sectors, random.bits())).collect();
@@ -24,7 +24,7 @@ impl Members {
     /// Asks a disk for something; its end is told by `task`.
     pub(super) fn submit(&mut self, now: u64, disk: usize, task: usize, op: Op, start: u64, sectors: u64) {
         let extent = Extent::new(Sector(start), sectors);
-        // What leaves the controller is meant for the medium, unless the disks' own caches are on.
+        // Writes of the controller are meant for the medium, unless the disks' own caches are on.
         let asked = ModelRequest { id: task as u64, op, flags: Flags::NONE, extent };
         self.drives[disk].submit(Instant::from_nanos(now), &asked);
         self.next[disk] = self.drives[disk].poll_event().unwrap_or(Instant::MAX);

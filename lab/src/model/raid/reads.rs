@@ -1,4 +1,4 @@
-//! What is read: from the disks, or ahead of the reader (raid.2, raid.5).
+//! Reads: from the disks, or ahead of the reader (raid.2, raid.5).
 
 use fairlift_core::Op;
 use fairlift_core::model::ModelRequest;

@@ -1,10 +1,10 @@
-//! What a missing disk held is made again (raid.6).
+//! The rebuild of a missing disk (raid.6).
 
 use fairlift_core::Op;
 
 use super::{Raid, Task};
 
-/// What is rebuilt at a time, in sectors of each disk: raid.6's MiB.
+/// The unit of the rebuild, in sectors of each disk: raid.6's MiB.
 const REBUILD: u64 = 2048;
 
 impl Raid {

@@ -1,4 +1,4 @@
-//! What makes an array: its numbers, their ranges, and which of them go together.
+//! The parameters of an array: its numbers, their ranges, and their combinations.
 
 use fairlift_core::time::{ms, secs, us};
 use fairlift_core::{Duration, settings};

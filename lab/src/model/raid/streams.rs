@@ -1,4 +1,4 @@
-//! What the controller reads ahead for the sequential readers that it sees.
+//! The controller's read-ahead for the sequential readers that it sees.
 //!
 //! prefetch.1  A read that starts where an earlier one ended makes a stream; then data is asked for up to `prefetch` beyond the
 //!     reader, a chunk at a time, as soon as half of that is used up.
@@ -55,7 +55,7 @@ pub(super) struct Ahead {
 /// How a read relates to what was read ahead.
 pub(super) struct Found {
     stream: usize,
-    /// What of the read is there or under way.
+    /// The part of the read that is there or under way.
     pub(super) start: u64,
     pub(super) end: u64,
     /// How many units of it are under way.
@@ -105,7 +105,7 @@ impl Streams {
         }
         stream.next = stream.next.max(end);
         if stream.end < end {
-            // What was read ahead ends within this read: all of that is used up.
+            // The read-ahead ends within this read: all of it is used up.
             stream.end = stream.end.max(end);
             if stream.units.is_empty() {
                 stream.start = end;
@@ -167,7 +167,7 @@ impl Streams {
 }
 
 impl Stream {
-    /// What the reader has passed is forgotten.
+    /// The part that the reader has passed is forgotten.
     fn forget(&mut self) {
         while let Some(unit) = self.units.pop_front_if(|unit| unit.ready && unit.end <= self.next) {
             self.start = unit.end;

@@ -1,4 +1,4 @@
-//! What is written to a stripe, what must be read for its parity, and the cache that collects it.
+//! Writes to a stripe, the reads for its parity, and the cache that collects them.
 //!
 //! stripe.1  A stripe that is written whole needs no reads. Otherwise the new parity comes from the old data and the old parity
 //!     (read-modify-write), or from the rest of the stripe, whichever needs fewer reads.
@@ -53,7 +53,7 @@ impl Spans {
         touched.fold((u32::MAX, 0), |hull, span| (hull.0.min(span.0), hull.1.max(span.1)))
     }
 
-    /// What must be read before it can be written (stripe.1, stripe.2).
+    /// The reads needed before it can be written (stripe.1, stripe.2).
     pub(super) fn reads(&self, layout: &Layout, stripe: u64, missing: usize, mut read: impl FnMut(MemberIo)) {
         let gone = |disk: usize| disk < missing;
         let parity = || (0..layout.parity).map(|index| layout.parity_disk(stripe, index));
@@ -80,7 +80,7 @@ impl Spans {
         }
     }
 
-    /// What is written.
+    /// The writes.
     pub(super) fn writes(&self, layout: &Layout, stripe: u64, missing: usize, mut write: impl FnMut(MemberIo)) {
         let mut part = |disk: usize, span: (u32, u32)| {
             if disk >= missing && span.0 < span.1 {
@@ -97,7 +97,7 @@ impl Spans {
     }
 }
 
-/// What the controller's cache holds and the disks do not have yet, by stripe.
+/// The content of the controller's cache that the disks do not have yet, by stripe.
 ///
 /// A stripe that is complete goes first; else they go round in rising order.
 pub(super) struct Cache {

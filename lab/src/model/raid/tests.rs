@@ -101,7 +101,7 @@ fn a_small_write_costs_four_ios_and_a_whole_stripe_costs_no_reads() {
     let ratio = reads as f64 / five as f64;
     assert!((3.0..5.0).contains(&ratio), "{reads} reads, {five} writes in 10 s");
     assert!(zero > five * 3, "{zero} writes without parity");
-    // What is read for a part of a stripe costs at least a revolution before it is written.
+    // The read for a part of a stripe costs at least a revolution before it is written.
     let part = through(5).takes(Op::Write, Flags::NONE, STRIPE * 5000, 8);
     let whole = through(5).takes(Op::Write, Flags::NONE, STRIPE * 5000, STRIPE);
     assert!(part > 8333 && whole < part + 8333, "{part} us, {whole} us");

@@ -1,4 +1,4 @@
-//! What is written: to memory or the disks, a stripe at a time (raid.3), and flushed (raid.4).
+//! Writes: to memory or the disks, a stripe at a time (raid.3), and flushed (raid.4).
 
 use fairlift_core::model::ModelRequest;
 use fairlift_core::{Flags, Op, Outcome};

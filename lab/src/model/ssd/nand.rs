@@ -11,7 +11,7 @@
 use super::Settings;
 use crate::random::{GOLDEN, mix};
 
-/// What a die does besides reading.
+/// The tasks of a die besides reading.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Job {
     /// Programs so many bytes of the buffer; the number rises with every such program.
@@ -36,7 +36,7 @@ struct Die {
     channel: u32,
 }
 
-/// What a die owes to garbage collection.
+/// The debt of a die to garbage collection.
 #[derive(Clone, Copy, Default, Debug)]
 struct Debt {
     moves: f64,
@@ -166,7 +166,7 @@ impl Nand {
         debt.erases += erases;
     }
 
-    /// What the die has to do for garbage collection next.
+    /// The next step of the die for garbage collection.
     pub(super) fn due(&mut self, number: usize) -> Option<Job> {
         let debt = &mut self.debts[number];
         if debt.erases >= 1.0 {

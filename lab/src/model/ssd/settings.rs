@@ -1,4 +1,4 @@
-//! What makes a solid-state disk: its numbers, their ranges, and which of them go together.
+//! The parameters of a solid-state disk: its numbers, their ranges, and their combinations.
 
 use fairlift_core::Duration;
 use fairlift_core::settings;

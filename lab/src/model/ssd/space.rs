@@ -46,7 +46,7 @@ pub(super) struct Space {
     rate: f64,
 }
 
-/// What a program operation costs besides itself, in operations.
+/// The extra cost of a program operation, in operations.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) struct Cost {
     /// Whether it goes to the one-bit area.
@@ -160,7 +160,7 @@ impl Space {
         self.free = (self.free + gained).clamp(0.0, spare.max(self.free));
     }
 
-    /// What is programmed for each program of the buffer in the long run, with the mix of late: space.3.
+    /// The programs for each program of the buffer in the long run, with the mix of late: space.3.
     pub(super) fn amplification(&self) -> f64 {
         1.0 + (self.amplification - 1.0) * self.scatter
     }

@@ -17,7 +17,7 @@ pub(super) struct Streams {
     /// The sector at which each goes on. Apart from the rest: it is looked through for every request.
     next: [u64; KNOWN],
     streams: [Stream; KNOWN],
-    /// Whose place a newcomer takes: places are given in turn.
+    /// The owner of the place that a newcomer takes: places are given in turn.
     turn: usize,
 }
 

@@ -13,7 +13,7 @@ use fairlift_core::{Extent, Flags, Op};
 use super::nand::Job;
 use super::{PackedEvent, Settings, Ssd};
 
-/// What is smaller, or does not begin or end there, costs as much (ssd.8), in sectors: the 4 KiB of usual mappings.
+/// The smallest unit of a write (ssd.8), in sectors: the 4 KiB of usual mappings. Smaller or unaligned writes cost as much.
 const MAPPED: u64 = 8;
 /// A write of so many sectors leaves whole blocks behind, wherever it goes. Chosen: half a mebibyte.
 const LONG: u64 = 1024;
@@ -160,7 +160,7 @@ impl Ssd {
                 self.admit(write);
             }
         }
-        // What it owes goes before the next program.
+        // Its debt goes before the next program.
         if let Some(job) = self.nand.due(die) {
             let time = match job {
                 Job::Erase => self.settings.erase.as_nanos(),

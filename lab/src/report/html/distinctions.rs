@@ -1,4 +1,4 @@
-//! What tells results apart that are shown beside each other.
+//! The differences between results that are shown beside each other.
 
 use std::fmt::Write as _;
 

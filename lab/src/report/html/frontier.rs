@@ -1,4 +1,4 @@
-//! What fairness costs: total throughput against the largest share error, one point for each result.
+//! The cost of fairness: total throughput against the largest share error, one point for each result.
 
 use super::super::summary::{RunSummary, rows};
 use super::distinctions::distinctions;

@@ -1,4 +1,4 @@
-//! What each group got, beside what is due to it: its share of the total, or the score of a tenant.
+//! The share of each group, beside its due: of the total, or the score of a tenant.
 
 use super::super::summary::{GroupSummary, RunSummary};
 use super::super::{heading, tenants};

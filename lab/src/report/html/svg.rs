@@ -1,4 +1,4 @@
-//! What plots are drawn with.
+//! The drawing of plots.
 
 use std::fmt::Write as _;
 

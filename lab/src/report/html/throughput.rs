@@ -1,4 +1,4 @@
-//! What each group got, one on the other, for each number of jobs.
+//! The bandwidth of each group, stacked, for each number of jobs.
 
 use super::super::heading;
 use super::super::summary::RunSummary;

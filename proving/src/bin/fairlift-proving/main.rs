@@ -92,7 +92,7 @@ fn bar() -> ProgressBar {
     bar
 }
 
-/// What a bar says of a time that is not over.
+/// The text of a bar for a time that is not over.
 fn so_far(done: &[Done]) -> String {
     let mut sum = Tally::default();
     done.iter().for_each(|one| sum.add_all(&one.tally));

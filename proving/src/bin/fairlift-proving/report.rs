@@ -1,4 +1,4 @@
-//! What torture found: a line for each promise, as text or as JSON.
+//! The report of torture: a line for each promise, as text or as JSON.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use fairlift_proving::torture::runner::Done;
 use fairlift_proving::torture::{Broken, Count, PROMISES, Promise, Tally};
 use serde_json::{Value, json};
 
-/// What was found.
+/// The findings.
 pub(crate) struct Report<'a> {
     pub(crate) commit: &'a str,
     pub(crate) seed: u64,
@@ -154,7 +154,7 @@ fn is_tried(promise: &Promise, sum: &Tally) -> bool {
     promise.tried.iter().any(|count| sum.get(*count) > 0)
 }
 
-/// What makes one run once more.
+/// The command line that repeats one run.
 pub(crate) fn command(suite: &str, seed: u64) -> String {
     format!("cargo run --release -p fairlift-proving -- --only {suite} --seed {seed} --runs 1")
 }

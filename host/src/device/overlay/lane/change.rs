@@ -19,12 +19,12 @@ use crate::kernel::call::{Call, Work};
 use crate::kernel::ticket::{Memory, Ticket};
 use crate::sync::lock;
 
-/// What a request changes.
+/// The change of a request.
 #[derive(Default)]
 pub(super) struct Change {
     pub(super) blocks: Range<u64>,
     pub(super) edges: Vec<Edge>,
-    /// What the top has of which blocks, once all is written.
+    /// The state of blocks in the top, once all is written.
     pub(super) becomes: Vec<(Range<u64>, BlockState)>,
 }
 

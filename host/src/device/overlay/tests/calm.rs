@@ -52,7 +52,7 @@ impl Calm {
         assert_eq!(self.does(op, sectors, value).0, Outcome::Done);
     }
 
-    /// What the top and the base were asked since.
+    /// The requests to the top and the base since.
     fn asked(&self) -> (String, String) {
         (self.top.take_log(), self.base.take_log())
     }
@@ -151,7 +151,7 @@ fn a_map_that_is_damaged_is_refused_and_one_that_was_torn_by_a_crash_is_not() {
         slots.iter().for_each(|sequence| copy.put(page(*sequence) + 1024, &[9; 512]));
         opened(&[Arc::clone(&base), Arc::clone(&copy)]).map(|overlay| overlay.layers().own.run(0, 4))
     };
-    // What was torn is written again when the top is closed, though nothing else is.
+    // A torn page is written again when the top is closed, even if nothing else is.
     let copy = top.cut(&mut Random::new(0));
     copy.put(page(2) + 1024, &[9; 512]);
     opened(&[Arc::clone(&base), Arc::clone(&copy)]).unwrap().flush_now().unwrap();

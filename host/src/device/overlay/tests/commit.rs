@@ -21,7 +21,7 @@ fn print(base: &Volatile) -> Fingerprint {
     Fingerprint::Raw { size: SIZE, changed: (hash.finish().cast_signed(), 0) }
 }
 
-/// What lies below the last of these.
+/// The layers below the last of these.
 fn under(files: &[Arc<Volatile>]) -> Arc<Below> {
     below_as(print(&files[0]), &files[..files.len() - 1]).expect("what is below is what it was")
 }

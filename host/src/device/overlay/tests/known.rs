@@ -5,14 +5,14 @@ use fairlift_proving::power_cut::{Oracle, Stamp};
 
 use super::*;
 
-/// What a sector holds: nothing, or the number of a write.
+/// The content of a sector: zeroes, or the number of a write.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Found {
     Zeroes,
     Write(u64),
 }
 
-/// What a write brings, of this number: it says so everywhere, and where it belongs.
+/// The data of a write of this number: each sector has the number and its place.
 pub(super) fn content(number: u64, sectors: Range<u64>) -> Vec<u8> {
     let sector = |sector: u64| [number.to_le_bytes(), sector.to_le_bytes()].concat().repeat(SECTOR as usize / 16);
     sectors.flat_map(sector).collect()
@@ -28,7 +28,7 @@ pub(super) fn found(sector: u64, bytes: &[u8]) -> Found {
     Found::Write(number)
 }
 
-/// What the base holds is numbered from here on.
+/// The sectors of the base are numbered from here on.
 pub(super) const BASE: u64 = 1 << 60;
 
 /// When a request was asked and ended, on a clock of requests.
@@ -40,11 +40,11 @@ struct When {
 
 const NOT_YET: u64 = u64::MAX;
 
-/// What is known of the disk, since the power was cut last.
+/// The known state of the disk since the last power cut.
 pub(super) struct Known {
     /// Of sectors by their number.
     oracle: Oracle,
-    /// What each sector held then.
+    /// The content of each sector then.
     first: BTreeMap<u64, Found>,
     /// Which stamps brought zeroes.
     zeroed: BTreeMap<u64, Vec<Stamp>>,

@@ -53,7 +53,7 @@ pub(super) fn written(random: &mut Random, below: &Arc<Below>) -> (Arc<Volatile>
     (top, layers)
 }
 
-/// So many tops over something.
+/// A chain of this many tops over a layer.
 fn chain(random: &mut Random, mut below: Arc<Below>, tops: u64) -> Arc<Below> {
     for _ in 0..tops {
         below = Arc::new(written(random, &below).1.frozen());

@@ -13,7 +13,7 @@ use super::known::{BASE, Found, Known, content, found};
 use super::*;
 
 const WORKERS: u64 = 3;
-/// So many disks at most: there are forks of forks all the same, for any of them may go.
+/// Limit on disks: there are forks of forks all the same, because any of them may go.
 const DISKS: usize = 4;
 
 /// The sectors that are used: at the start, and where one page of the map ends and the next begins.
@@ -30,7 +30,7 @@ struct Asked {
     ticket: usize,
     op: Op,
     sectors: Range<u64>,
-    /// What the oracle knows it by, if it changes anything or is a flush.
+    /// Its stamp in the oracle, if it changes anything or is a flush.
     stamp: Option<Stamp>,
     /// Of a read: what must have been seen by then.
     floors: Vec<u64>,
@@ -266,7 +266,7 @@ impl Trial {
         self.cuts += 1;
     }
 
-    /// What a cut leaves of a base and the tops over it.
+    /// The files left of a base and the tops over it after a cut.
     fn survivors(&mut self, files: &[Arc<Volatile>]) -> Vec<Arc<Volatile>> {
         let tops = files[1..].iter().map(|top| top.cut(&mut self.random));
         lie_on([Arc::clone(&files[0])].into_iter().chain(tops).collect())
@@ -444,7 +444,7 @@ impl Trial {
             let was = Arc::as_ptr(file);
             let known = cut.iter().find(|(before, _)| *before == was).map(|(_, left)| Arc::clone(left));
             let left = known.unwrap_or_else(|| file.cut(&mut self.random));
-            // What was is kept, for its address.
+            // The old file is kept, for its address.
             cut.push((was, Arc::clone(&left)));
             *file = left;
         }
@@ -488,7 +488,7 @@ impl Trial {
     }
 }
 
-/// What became of the server that forks.
+/// The fate of the server that forks.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Fate {
     Lives,

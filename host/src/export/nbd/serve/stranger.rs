@@ -6,7 +6,7 @@ use super::super::service::Common;
 use super::{Connection, Phase};
 use crate::access::{Gate, Visit, Why};
 
-/// What is held against a client that has not opened an export yet.
+/// The marks against a client that has not opened an export yet.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Stranger {
     pub(super) bytes: u64,

@@ -1,4 +1,4 @@
-//! What a front-end says, and what it is answered: it sets its device up ring by ring, and may stop and start rings later.
+//! The messages of a front-end and their answers: it sets its device up ring by ring, and may stop and start rings later.
 
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::disk::engine::Engine;
 use crate::export::Export;
 use crate::export::hold::Halt;
 
-/// What a request is answered with.
+/// The answer to a request.
 enum Reply {
     /// Nothing of its own.
     Done,
@@ -283,7 +283,7 @@ fn chosen(features: u64, offered: u64) -> Result<u64, String> {
     if unknown == 0 { Ok(features) } else { Err(format!("{unknown:#x} was not offered")) }
 }
 
-/// What a request is called in the log.
+/// The name of a request in the log.
 fn name_of(request: &Request) -> String {
     let text = format!("{request:?}");
     text.split([' ', '(', '{']).next().unwrap_or_default().to_owned()

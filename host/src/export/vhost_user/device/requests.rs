@@ -13,7 +13,7 @@ use crate::export::Export;
 use crate::export::offer::Offer;
 use crate::kernel::ticket::{Guest, Memory};
 
-/// What is needed of a device to begin with a request.
+/// The parts of a device needed to begin with a request.
 pub(super) struct Begin<'a> {
     pub(super) export: &'a Export,
     pub(super) offer: &'a Offer,
@@ -62,7 +62,7 @@ impl Begin<'_> {
         Ok(true)
     }
 
-    /// What is asked of the disk; `None`: nothing.
+    /// The request to the disk; `None`: none.
     fn wanted(&self, what: &What, len: u64) -> Option<(Op, Extent, Flags)> {
         let start = self.export.start;
         let extent = |at: u64, len: u64| Extent::new(Sector(start.0 + at / Sector::SIZE), len / Sector::SIZE);

@@ -6,7 +6,7 @@ use super::super::ring::{Addresses, Ring};
 use super::super::service::UserData;
 use crate::disk::engine::Engine;
 
-/// What the front-end has said of a ring, and the ring while it runs.
+/// The front-end's settings of a ring, and the ring while it runs.
 #[derive(Default)]
 pub(super) struct Seat {
     pub(super) size: u16,

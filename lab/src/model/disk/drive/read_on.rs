@@ -4,7 +4,7 @@ use super::super::segments::Segment;
 use super::{Arm, Drive, Queued};
 
 impl Drive {
-    /// What lies before `there` of a read was read.
+    /// The part of a read before `there` was read.
     pub(super) fn leave_out(&self, read: &mut Queued, there: u64) {
         assert!(there < read.end, "nothing of a read is left, and it waits");
         (read.start, read.place) = (there, self.geometry.place(there));
@@ -24,7 +24,7 @@ impl Drive {
             self.waiting.remove(next);
             let at = self.joined.partition_point(|one| one.end <= read.end);
             self.joined.insert(at, read);
-            // One that was passed over may go on where this ends.
+            // A read that was passed over may continue where this ends.
             (next, came) = (0, true);
         }
         if came {
@@ -81,7 +81,7 @@ impl Drive {
         }
     }
 
-    /// What was read on so far is in the cache.
+    /// The part read on so far is in the cache.
     pub(super) fn read_on_to(&mut self, now: u64) {
         if let Arm::ReadsOn { segment, since, media, limit, .. } = self.arm {
             let end = self.geometry.sector(media + now.saturating_sub(since)).min(limit);
@@ -133,7 +133,7 @@ impl Drive {
         to
     }
 
-    /// What waits may have come into the cache meanwhile, or its start.
+    /// Waiting reads may have come into the cache meanwhile, or their start.
     fn look_again(&mut self, now: u64, segment: usize) {
         let Segment { start, end, .. } = *self.cache.get(segment);
         let mut next = 0;
