@@ -6,7 +6,7 @@
 #![no_main]
 
 use fairlift::export::offer::Offer;
-use fairlift::export::ublk::proto::{DESCRIPTOR, What, request};
+use fairlift::export::ublk::proto::{DESCRIPTOR, BlockRequest, request};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|input: &[u8]| {
@@ -24,24 +24,24 @@ fuzz_target!(|input: &[u8]| {
             assert!(len > 0 && at + len <= offer.size && (at | len).is_multiple_of(offer.block));
         };
         match request(descriptor.try_into().unwrap(), &offer) {
-            What::Read { at, len } => {
+            BlockRequest::Read { at, len } => {
                 within(at, len);
                 assert!(len <= offer.request_max);
             }
-            What::Write { at, len, .. } => {
+            BlockRequest::Write { at, len, .. } => {
                 within(at, len);
                 assert!(len <= offer.request_max && !offer.read_only);
             }
-            What::Discard { at, len } => {
+            BlockRequest::Discard { at, len } => {
                 within(at, len);
                 assert!(offer.discard && !offer.read_only);
             }
-            What::WriteZeroes { at, len, .. } => {
+            BlockRequest::WriteZeroes { at, len, .. } => {
                 within(at, len);
                 assert!(offer.write_zeroes && !offer.read_only);
             }
-            What::Flush => {}
-            What::Refused(why) => assert!([5, 22, 95].contains(&why.errno().0)),
+            BlockRequest::Flush => {}
+            BlockRequest::Refused(why) => assert!([5, 22, 95].contains(&why.errno().0)),
         }
     }
 });

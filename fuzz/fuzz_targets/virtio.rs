@@ -7,7 +7,7 @@
 #![no_main]
 
 use fairlift::export::offer::Offer;
-use fairlift::export::vhost_user::chain::{DESCRIPTORS_MAX, Reader, What};
+use fairlift::export::vhost_user::chain::{DESCRIPTORS_MAX, Reader, ChainRequest};
 use fairlift::export::vhost_user::proto::{HEADER, Header, PAYLOAD_MAX, Request};
 use libfuzzer_sys::fuzz_target;
 use vm_memory::{Bytes, GuestAddress, GuestMemoryBackend, GuestMemoryMmap};
@@ -51,20 +51,20 @@ fn chain(offer: &Offer, guest: &GuestMemoryMmap, head: u16, size: u16) {
         assert!(len > 0 && at + len <= offer.size && (at | len).is_multiple_of(offer.block));
     };
     match asked.what {
-        What::Read(at) => {
+        ChainRequest::Read(at) => {
             within(at, asked.len);
             assert!(asked.len == bytes(reader.writable()) && asked.len <= offer.request_max);
         }
-        What::Write(at) => {
+        ChainRequest::Write(at) => {
             within(at, asked.len);
             assert!(asked.len == bytes(reader.readable()) && asked.len <= offer.request_max && !offer.read_only);
         }
-        What::Discard(at, len) | What::WriteZeroes(at, len, _) => {
+        ChainRequest::Discard(at, len) | ChainRequest::WriteZeroes(at, len, _) => {
             within(at, len);
             assert!(!offer.read_only);
         }
-        What::Refused(why) => assert!([1, 2].contains(&why.status())),
-        What::Flush | What::Id => {}
+        ChainRequest::Refused(why) => assert!([1, 2].contains(&why.status())),
+        ChainRequest::Flush | ChainRequest::Id => {}
     }
     // What is there is had, and what is not is refused, without a panic.
     for (at, len) in reader.readable().iter().chain(reader.writable()) {

@@ -29,7 +29,7 @@ use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::{Registry, Unit};
 
-use super::did::{Did, seconds};
+use super::activity::{Activity, seconds};
 use super::pools;
 use super::shares::{self, Share};
 use tenants::TenantRow;
@@ -149,7 +149,7 @@ pub(super) struct Looks(Arc<Mutex<[Option<Look>; 2]>>);
 
 struct Look {
     at: Instant,
-    disks: BTreeMap<String, BTreeMap<String, Did>>,
+    disks: BTreeMap<String, BTreeMap<String, Activity>>,
 }
 
 impl Looks {
@@ -168,7 +168,7 @@ impl Looks {
             let was = looks[0].as_ref().and_then(|look| look.disks.get(&disk.name));
             let mut now = BTreeMap::new();
             let did = |group: &'a GroupView| {
-                let did = Did::of(&group.figures);
+                let did = Activity::of(&group.figures);
                 now.insert(group.path.clone(), did.clone());
                 let was = was.and_then(|was| was.get(&group.path));
                 (&*group.path, was.map_or_else(|| did.clone(), |was| did.clone().since(was)))
@@ -234,7 +234,6 @@ impl fmt::Debug for Figures {
     }
 }
 
-type Said = Result<(), fmt::Error>;
 /// The name of a metric, what it says, and where its value is.
 type Described<F> = (&'static str, &'static str, F);
 type OfDisk = fn(&DiskView) -> f64;
@@ -244,15 +243,15 @@ type OfGateway = fn(&GatewayView) -> f64;
 struct Metric<'a>(MetricEncoder<'a>);
 
 impl Metric<'_> {
-    fn count(&mut self, labels: &[(&str, &str)], value: u64) -> Said {
+    fn count(&mut self, labels: &[(&str, &str)], value: u64) -> fmt::Result {
         self.0.encode_family(&labels)?.encode_counter::<NoLabelSet, _, u64>(&value, None)
     }
 
-    fn seconds(&mut self, labels: &[(&str, &str)], time: Duration) -> Said {
+    fn seconds(&mut self, labels: &[(&str, &str)], time: Duration) -> fmt::Result {
         self.0.encode_family(&labels)?.encode_counter::<NoLabelSet, _, u64>(&seconds(time), None)
     }
 
-    fn gauge(&mut self, labels: &[(&str, &str)], value: f64) -> Said {
+    fn gauge(&mut self, labels: &[(&str, &str)], value: f64) -> fmt::Result {
         self.0.encode_family(&labels)?.encode_gauge(&value)
     }
 }
@@ -267,8 +266,8 @@ impl Encoder<'_, '_> {
         name: &str,
         unit: Option<Unit>,
         says: &str,
-        tell: impl FnOnce(&mut Metric<'_>) -> Said,
-    ) -> Said {
+        tell: impl FnOnce(&mut Metric<'_>) -> fmt::Result,
+    ) -> fmt::Result {
         let name = match &unit {
             Some(unit) => name.strip_suffix(unit.as_str()).and_then(|name| name.strip_suffix('_')).unwrap_or(name),
             None => name,
@@ -276,21 +275,27 @@ impl Encoder<'_, '_> {
         tell(&mut Metric(self.0.encode_descriptor(name, says, unit.as_ref(), kind)?))
     }
 
-    fn counter(&mut self, name: &str, says: &str, tell: impl FnOnce(&mut Metric<'_>) -> Said) -> Said {
+    fn counter(&mut self, name: &str, says: &str, tell: impl FnOnce(&mut Metric<'_>) -> fmt::Result) -> fmt::Result {
         self.metric(MetricType::Counter, name, None, says, tell)
     }
 
-    fn counter_of(&mut self, unit: Unit, name: &str, says: &str, tell: impl FnOnce(&mut Metric<'_>) -> Said) -> Said {
+    fn counter_of(
+        &mut self,
+        unit: Unit,
+        name: &str,
+        says: &str,
+        tell: impl FnOnce(&mut Metric<'_>) -> fmt::Result,
+    ) -> fmt::Result {
         self.metric(MetricType::Counter, name, Some(unit), says, tell)
     }
 
-    fn gauge(&mut self, name: &str, says: &str, tell: impl FnOnce(&mut Metric<'_>) -> Said) -> Said {
+    fn gauge(&mut self, name: &str, says: &str, tell: impl FnOnce(&mut Metric<'_>) -> fmt::Result) -> fmt::Result {
         self.metric(MetricType::Gauge, name, None, says, tell)
     }
 }
 
 impl Collector for Figures {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Said {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let mut encoder = Encoder(&mut encoder);
         self.disks(&mut encoder)?;
         self.gateways(&mut encoder)?;
@@ -299,7 +304,7 @@ impl Collector for Figures {
 }
 
 impl Figures {
-    fn gateways(&self, encoder: &mut Encoder<'_, '_>) -> Said {
+    fn gateways(&self, encoder: &mut Encoder<'_, '_>) -> fmt::Result {
         if self.pools.is_empty() {
             return Ok(());
         }
@@ -329,7 +334,7 @@ impl Figures {
         })
     }
 
-    fn disks(&self, encoder: &mut Encoder<'_, '_>) -> Said {
+    fn disks(&self, encoder: &mut Encoder<'_, '_>) -> fmt::Result {
         let disks = &self.view.disks;
         let gauges: [Described<OfDisk>; 4] = [
             ("fairlift_disk_depth", "Limit on requests in flight", |disk| disk.depth.into()),
@@ -396,7 +401,7 @@ impl Figures {
         })
     }
 
-    fn server(&self, encoder: &mut Encoder<'_, '_>) -> Said {
+    fn server(&self, encoder: &mut Encoder<'_, '_>) -> fmt::Result {
         let View { worked, clients, exports, flush_errors, version, started, turned_away, .. } = &self.view;
         let numbered: Vec<_> = worked.iter().enumerate().map(|(number, worked)| (number.to_string(), worked)).collect();
         let says = "CPU time of the worker";

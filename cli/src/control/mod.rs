@@ -11,7 +11,7 @@
 //! http.3  A change is answered with what is in force afterwards, and the version; `If-Match` makes it fail (409) if somebody else
 //!         has changed something since.
 
-mod did;
+mod activity;
 mod door;
 mod evicted;
 mod failure;

@@ -36,7 +36,7 @@ use fairlift_core::stats::Counters;
 use fairlift_core::waits::Part;
 use fairlift_core::{Op, Weight};
 
-use super::did::{Did, seconds};
+use super::activity::{Activity, seconds};
 
 /// A ceiling holds a tenant whose operations spend such a part of their time there. Chosen.
 const HELD: f64 = 0.1;
@@ -108,7 +108,7 @@ impl Share {
 pub(super) fn shares<'a>(
     state: &State,
     disk: &DiskView,
-    rows: &BTreeMap<&'a str, Did>,
+    rows: &BTreeMap<&'a str, Activity>,
     length: f64,
 ) -> BTreeMap<&'a str, Share> {
     let length = length.max(1e-9);
@@ -124,7 +124,7 @@ pub(super) fn shares<'a>(
     let data = |path: &str| had[path] - rows[path].flushed / whole;
     let sums = |of: &dyn Fn(&str) -> f64| rows.keys().map(|path| of(path)).sum::<f64>();
     let (all, all_counted) = (sums(&data), sums(&|path| rows[path].had));
-    let waits = |path: &str, did: &Did| {
+    let waits = |path: &str, did: &Activity| {
         let inside = did.in_device(length);
         let is_alone = rows.iter().all(|(other, did)| *other == path || did.in_device(length) == 0.0);
         let wants = at_once(disk, did, rows, length).filter(|_| !is_alone);
@@ -142,7 +142,7 @@ pub(super) fn shares<'a>(
 }
 
 /// How many requests a device does at once (share.5); `None`: nothing ended.
-fn at_once(disk: &DiskView, did: &Did, rows: &BTreeMap<&str, Did>, length: f64) -> Option<f64> {
+fn at_once(disk: &DiskView, did: &Activity, rows: &BTreeMap<&str, Activity>, length: f64) -> Option<f64> {
     let op = if did.data[0].ops >= did.data[1].ops { Op::Read } else { Op::Write };
     let took = seconds(disk.fastest(op)?);
     let ended: u64 = rows.values().map(|did| did.data[0].ops + did.data[1].ops).sum();
@@ -162,16 +162,16 @@ pub(super) fn by_weight<'a>(state: &State, active: impl Iterator<Item = &'a str>
 }
 
 /// share.1: in seconds.
-fn had<'a>(disk: &DiskView, rows: &BTreeMap<&'a str, Did>) -> BTreeMap<&'a str, f64> {
+fn had<'a>(disk: &DiskView, rows: &BTreeMap<&'a str, Activity>) -> BTreeMap<&'a str, f64> {
     let busy: f64 = rows.values().map(|did| did.had).sum();
     let model = model(disk);
-    let cost = |did: &Did| match model {
+    let cost = |did: &Activity| match model {
         Some(model) => cost(&model, did),
         None if disk.queues > 1 => did.in_device(1.0),
         None => did.had,
     };
     let all: f64 = rows.values().map(cost).sum();
-    let part = |did: &Did| if all > 0.0 { busy * cost(did) / all } else { did.had };
+    let part = |did: &Activity| if all > 0.0 { busy * cost(did) / all } else { did.had };
     rows.iter().map(|(path, did)| (*path, part(did) + did.flushed)).collect()
 }
 
@@ -181,7 +181,7 @@ fn model(disk: &DiskView) -> Option<Model> {
 }
 
 /// The cost of a group's operations, in seconds of the disk. Discards and writes of zeroes count as reads of 4 KiB, as for the scheduler.
-fn cost(model: &Model, did: &Did) -> f64 {
+fn cost(model: &Model, did: &Activity) -> f64 {
     let data = [false, true].map(|write| {
         let Counters { mut ops, mut bytes, merges, near, .. } = did.data[usize::from(write)];
         if !write {
@@ -205,7 +205,7 @@ struct Want {
 
 impl Want {
     /// share.3: of a tenant that did and had this.
-    fn of(did: &Did, had: f64, waits: Waits) -> Self {
+    fn of(did: &Activity, had: f64, waits: Waits) -> Self {
         let parts: Vec<(Part, f64)> = did.parts_of_time(waits).collect();
         let part = |of: &[Part]| parts.iter().filter(|(part, _)| of.contains(part)).map(|(_, part)| part).sum::<f64>();
         if part(&[Part::Limit]) > HELD {
@@ -217,7 +217,10 @@ impl Want {
 }
 
 /// A group and those below it.
-fn members<'b, 'a>(rows: &'b BTreeMap<&'a str, Did>, path: &'b str) -> impl Iterator<Item = (&'b &'a str, &'b Did)> {
+fn members<'b, 'a>(
+    rows: &'b BTreeMap<&'a str, Activity>,
+    path: &'b str,
+) -> impl Iterator<Item = (&'b &'a str, &'b Activity)> {
     let below = if path == "/" { path.to_owned() } else { format!("{path}/") };
     let own = rows.get_key_value(path).filter(|_| path != "/");
     let rest = rows.range::<str, _>((Bound::Included(&*below), Bound::Unbounded));
@@ -401,7 +404,7 @@ mod tests {
     /// share.4: a floor is that of all below a group.
     #[test]
     fn a_group_and_those_below_it_are_its_members() {
-        let rows = ["/", "/t", "/t-x", "/t/a", "/t/a/b", "/u"].map(|path| (path, Did::default())).into();
+        let rows = ["/", "/t", "/t-x", "/t/a", "/t/a/b", "/u"].map(|path| (path, Activity::default())).into();
         let of = |path| members(&rows, path).map(|(path, _)| *path).collect::<Vec<_>>();
         assert_eq!(of("/t"), ["/t", "/t/a", "/t/a/b"]);
         assert_eq!(of("/t-x"), ["/t-x"]);
@@ -412,7 +415,7 @@ mod tests {
     #[test]
     fn what_a_tenant_could_use_is_what_it_would_have_alone() {
         let most = |asks: f64, parts: &[(Part, u64)], behind| {
-            let mut did = Did::default();
+            let mut did = Activity::default();
             parts.iter().for_each(|(part, millis)| did.times.spend(*part, fairlift_core::time::ms(*millis)));
             did.could = seconds(did.times.sum()) / asks;
             let Want { most, is_held } = Want::of(&did, 0.2, Waits { behind, ..Waits::NONE });
@@ -461,14 +464,15 @@ mod tests {
         let model =
             Model { rbps: 1e6, rseqiops: 1000.0, rrandiops: 100.0, wbps: 1e6, wseqiops: 1000.0, wrandiops: 50.0 };
         let data = |ops, bytes, merges, near| Counters { ops, bytes, merges, near, failed: 0 };
-        let did = |read, write| Did { data: [read, write], ops: 0, ..Did::default() };
-        let near =
-            |did: Did, seconds: f64| assert!((cost(&model, &did) - seconds).abs() < 1e-9, "{}", cost(&model, &did));
+        let did = |read, write| Activity { data: [read, write], ops: 0, ..Activity::default() };
+        let near = |did: Activity, seconds: f64| {
+            assert!((cost(&model, &did) - seconds).abs() < 1e-9, "{}", cost(&model, &did))
+        };
         near(did(data(10, 40_960, 0, 0), Counters::default()), 0.1);
         near(did(Counters::default(), data(1, 4096 + 1_000_000, 0, 0)), 1.02);
         // Ten in a row are one request, which is far from the one before.
         near(did(data(10, 40_960, 9, 9), Counters::default()), 0.01 + 9.0 * 4096e-6);
         near(did(data(10, 40_960, 0, 9), Counters::default()), 0.01 + 0.009);
-        near(Did { ops: 3, flushes: 1, ..Did::default() }, 0.02);
+        near(Activity { ops: 3, flushes: 1, ..Activity::default() }, 0.02);
     }
 }

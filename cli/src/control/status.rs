@@ -9,7 +9,7 @@ use fairlift_core::stats::Histogram;
 use fairlift_core::waits::Doing;
 use serde_json::{Value, json};
 
-use super::did::{self, All, Did};
+use super::activity::{self, Activity, All};
 use super::shares::{Share, Waits};
 use super::{shares, show};
 
@@ -20,17 +20,17 @@ const LEAST: f64 = 0.01;
 pub(super) fn status(state: &State, before: &View, after: &View, seconds: f64) -> Value {
     let mut disks = Vec::new();
     let mut tenants = Vec::new();
-    let outside = [before, after].map(|view| did::outside(state, view));
+    let outside = [before, after].map(|view| activity::outside(state, view));
     let exports = exports(state);
     for disk in &after.disks {
         let was = before.disks.iter().find(|old| old.name == disk.name);
         let all = All::new(disk, was, outside.clone());
-        let rows: BTreeMap<&str, Did> = all.paths().map(|path| (path, all.of(path))).collect();
-        let sum = |of: fn(&Did) -> f64| rows.values().map(of).sum::<f64>();
+        let rows: BTreeMap<&str, Activity> = all.paths().map(|path| (path, all.of(path))).collect();
+        let sum = |of: fn(&Activity) -> f64| rows.values().map(of).sum::<f64>();
         let (bytes, ops) = (sum(|did| did.bytes as f64), sum(|did| did.ops as f64));
         let shares = shares::shares(state, disk, &rows, seconds);
         let entitled = shares::by_weight(state, shares.keys().copied());
-        let none = Did::default();
+        let none = Activity::default();
         let there = exports.get(&*disk.name);
         let mut paths: BTreeSet<&str> = rows.keys().copied().collect();
         paths.extend(there.into_iter().flat_map(BTreeMap::keys));
@@ -72,8 +72,8 @@ pub(super) fn status(state: &State, before: &View, after: &View, seconds: f64) -
             tenants.push(tenant);
         }
         let doing = |of: fn(&Doing) -> fairlift_core::Duration| {
-            let was = was.map_or(0.0, |was| did::seconds(of(&was.doing)));
-            ((did::seconds(of(&disk.doing)) - was) / seconds / f64::from(disk.queues.max(1))).clamp(0.0, 1.0)
+            let was = was.map_or(0.0, |was| activity::seconds(of(&was.doing)));
+            ((activity::seconds(of(&disk.doing)) - was) / seconds / f64::from(disk.queues.max(1))).clamp(0.0, 1.0)
         };
         disks.push(json!({
             "name": disk.name,
@@ -120,7 +120,7 @@ pub(super) fn warnings(view: &View) -> impl Iterator<Item = String> {
 
 /// What a tenant's time went into, what took less than a hundredth left out: a [`Part`](fairlift_core::waits::Part), or `client` for
 /// the client's pauses. Empty: it has asked for nothing.
-fn waits(did: &Did, share: Option<Share>, seconds: f64) -> Value {
+fn waits(did: &Activity, share: Option<Share>, seconds: f64) -> Value {
     if !did.is_active() {
         return json!({});
     }

@@ -24,7 +24,7 @@ use fairlift_core::waits::Part;
 use fairlift_core::{Duration, Op};
 use serde_json::{Value, json};
 
-use super::did::{self, All, Did, seconds};
+use super::activity::{self, Activity, All, seconds};
 use super::evicted::{self, Reads};
 use super::shares::{self, By, Share, Waits};
 use super::show;
@@ -108,7 +108,7 @@ fn of<'a>(
     let was = before.disks.iter().find(|one| one.name == disk.name);
     let length = seconds(after.at.since(before.at));
     let on_disk = disks.entry(&disk.name).or_insert_with(|| {
-        let all = All::new(disk, was, [before, after].map(|view| did::outside(state, view)));
+        let all = All::new(disk, was, [before, after].map(|view| activity::outside(state, view)));
         let rows = all.paths().map(|path| (path, all.of(path))).collect();
         OnDisk { shares: shares::shares(state, disk, &rows, length), all }
     });
@@ -215,7 +215,7 @@ impl Look<'_> {
     }
 
     /// The work of a group on the disk between the looks.
-    fn did(&self, path: &str) -> Did {
+    fn did(&self, path: &str) -> Activity {
         self.on_disk.all.of(path)
     }
 
@@ -229,7 +229,7 @@ impl Look<'_> {
     }
 
     /// All that took a part of the tenant's time (why.1).
-    fn causes(&self, did: &Did) -> Vec<Cause> {
+    fn causes(&self, did: &Activity) -> Vec<Cause> {
         if self.connections == 0 {
             let says = format!("no client is connected to an export of {}", self.tenant);
             return vec![Cause { name: "nobody", part: 1.0, says }];
@@ -255,7 +255,7 @@ impl Look<'_> {
         causes
     }
 
-    fn client(&self, did: &Did, active: f64) -> Cause {
+    fn client(&self, did: &Activity, active: f64) -> Cause {
         let part = 1.0 - active;
         let says = if did.ops == 0 && did.times.sum() == Duration::ZERO {
             format!("the client asks for nothing ({})", plural(self.connections, "connection"))
@@ -271,7 +271,7 @@ impl Look<'_> {
     }
 
     /// The description of one part of the time (why.2).
-    fn part(&self, part: Part, share: f64, did: &Did) -> Cause {
+    fn part(&self, part: Part, share: f64, did: &Activity) -> Cause {
         let much = percent(share);
         let tenant = self.tenant;
         let each = each(did, seconds(did.times.of(part)));
@@ -339,7 +339,7 @@ impl Look<'_> {
     }
 
     /// Which bound is reached where there is no room.
-    fn bound(&self, did: &Did) -> String {
+    fn bound(&self, did: &Activity) -> String {
         let limits = &self.state.config.limits;
         let waiting = self.disk.in_flight + self.disk.waiting;
         if f64::from(waiting) >= 0.8 * f64::from(self.disk.nr_requests) {
@@ -375,7 +375,7 @@ impl Look<'_> {
         self.share().map_or(0.0, |share| share.waits.behind)
     }
 
-    fn others(&self, did: &Did, part: f64) -> String {
+    fn others(&self, did: &Activity, part: f64) -> String {
         let Some((path, beside)) = self.neighbour() else {
             return format!("other connections have the disk for {} of its latency", percent(part));
         };
@@ -406,18 +406,18 @@ impl Look<'_> {
     }
 
     /// Whether its requests wait behind others' in the device rather than before it.
-    fn is_inside(&self, did: &Did) -> bool {
+    fn is_inside(&self, did: &Activity) -> bool {
         self.behind() * did.in_device(self.seconds) > seconds(did.times.of(Part::Others)) / self.seconds
     }
 
     /// The time of one of its requests in the device alone, in seconds.
-    fn alone(&self, did: &Did) -> f64 {
+    fn alone(&self, did: &Activity) -> f64 {
         device_time(did) * (1.0 - self.behind())
     }
 
     /// What gives more to one whose own queue is longer than its latency, or that waits behind others and is due more, or whose weight alone
     /// decides; `None`: nothing is known.
-    fn helps(&self, did: &Did, is_behind: bool) -> Option<String> {
+    fn helps(&self, did: &Activity, is_behind: bool) -> Option<String> {
         if let Some((path, standing)) = self.disk.objective(self.tenant)
             && standing.room == Room::GivenUp
             && self.role.sees(path)
@@ -454,7 +454,7 @@ impl Look<'_> {
 
     /// A latency that is much less than what its operations take, and that may be kept: twice what one takes alone, for 99 of 100 are to be as
     /// fast, and no less than its own queue takes at its due; longer than one that was given up.
-    fn latency_that_helps(&self, did: &Did, outstanding: f64, of_due: f64) -> Option<String> {
+    fn latency_that_helps(&self, did: &Activity, outstanding: f64, of_due: f64) -> Option<String> {
         if self.disk.objective(self.tenant).is_some_and(|(_, standing)| standing.room != Room::GivenUp)
             || !did.tells_each()
         {
@@ -486,9 +486,9 @@ impl Look<'_> {
         Some(format!("a lower device_depth (fairlift set disk {} device_depth={half})", self.disk.name))
     }
 
-    fn flush(&self, did: &Did, share: f64) -> Cause {
+    fn flush(&self, did: &Activity, share: f64) -> Cause {
         let much = percent(share);
-        let rate = |did: &Did| did.flushes as f64 / self.seconds;
+        let rate = |did: &Activity| did.flushes as f64 / self.seconds;
         let others = self.disk.groups.iter().filter(|group| group.path != self.tenant);
         let most = others.map(|group| (&group.path, self.did(&group.path))).max_by_key(|(_, did)| did.flushes);
         let (all, own) = (seconds(did.times.of(Part::Flush)), seconds(did.flush.of(Part::Flush)));
@@ -586,7 +586,7 @@ fn time(seconds: f64) -> String {
 
 /// What its operations took of something that took so long for all of them, each, where that can be said: one cannot have waited for
 /// longer than there was time, and those that are open have not had all of theirs.
-fn each(did: &Did, all: f64) -> String {
+fn each(did: &Activity, all: f64) -> String {
     match (did.tells_each(), did.open) {
         (true, _) => format!("{} for each operation", time(all / did.ops as f64)),
         (false, 0) => "none has ended".into(),
@@ -598,7 +598,7 @@ fn each(did: &Did, all: f64) -> String {
 }
 
 /// The device time of each of its operations, in seconds.
-fn device_time(did: &Did) -> f64 {
+fn device_time(did: &Activity) -> f64 {
     seconds(did.times.of(Part::Device)) / did.ops.max(1) as f64
 }
 
@@ -626,7 +626,7 @@ mod tests {
 
     #[test]
     fn no_time_is_told_for_each_where_fewer_ended_than_are_open() {
-        let did = |ops, open| Did { ops, open, age: 11.2, ..Did::default() };
+        let did = |ops, open| Activity { ops, open, age: 11.2, ..Activity::default() };
         assert_eq!(each(&did(64, 56), 6.4), "100.0 ms for each operation");
         assert_eq!(each(&did(1, 56), 56.0), "1 ended, and 56 have been open for 200.0 ms on average");
         assert_eq!(each(&did(0, 4), 4.0), "none ended, and 4 have been open for 2.8 s on average");

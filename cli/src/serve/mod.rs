@@ -224,7 +224,7 @@ impl Prepared {
     /// Why a place of control cannot be had.
     fn no_control(&self, number: usize, why: &str) -> Mistake {
         let at = self.control.iter().flatten().nth(number).map_or_else(String::new, |at| place::show(&at.address));
-        let said = self.places.control(number).unwrap_or_else(|| places::Said::in_flag("--control".into()));
+        let said = self.places.control(number).unwrap_or_else(|| places::SettingPlace::in_flag("--control".into()));
         said.says(format!("cannot listen for control at {at}: {why}"))
     }
 
@@ -249,7 +249,7 @@ impl Prepared {
     fn cannot_keep(&self, flags: &ServeArgs, why: String) -> Wrong {
         let said = match flags.keep_capability.is_empty() {
             true => self.places.server("keep_capabilities"),
-            false => places::Said::in_flag("--keep-capability".into()),
+            false => places::SettingPlace::in_flag("--keep-capability".into()),
         };
         self.all(vec![said.says(why)])
     }

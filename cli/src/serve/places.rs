@@ -20,14 +20,14 @@ use crate::words::place::{self, ListenAt};
 
 /// A key of the file, or a flag.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Said {
+pub(crate) struct SettingPlace {
     /// Where in the file; `None`: in a flag.
     pub(crate) at: Option<Range<usize>>,
     /// How messages call it: `disk.ssd0.depth`, `--listen`.
     pub(crate) key: String,
 }
 
-impl Said {
+impl SettingPlace {
     /// Something in a flag.
     pub(crate) fn in_flag(flag: String) -> Self {
         Self { at: None, key: flag }
@@ -48,54 +48,56 @@ impl Said {
 #[derive(Clone, Default, Debug)]
 pub(crate) struct Places {
     /// By the export's name.
-    exports: Vec<(String, Said)>,
+    exports: Vec<(String, SettingPlace)>,
     /// By what messages call the backing.
-    backings: Vec<(String, Said)>,
+    backings: Vec<(String, SettingPlace)>,
     /// By the address.
-    listeners: Vec<(String, Said)>,
+    listeners: Vec<(String, SettingPlace)>,
     /// Where exports listen by ways of their own, by the address.
-    sockets: Vec<(String, Said)>,
+    sockets: Vec<(String, SettingPlace)>,
     /// The places of control, in their order.
-    control: Vec<Said>,
+    control: Vec<SettingPlace>,
     /// By the directory in which files must lie.
-    roots: Vec<(String, Said)>,
+    roots: Vec<(String, SettingPlace)>,
     /// The table of the server's keys.
     server: Option<Range<usize>>,
     /// By the disk's name.
-    pub(super) disks: Vec<(String, Said)>,
+    pub(super) disks: Vec<(String, SettingPlace)>,
     /// By the group's path: those that were given a weight, or a table.
-    pub(super) groups: Vec<(String, Said)>,
+    pub(super) groups: Vec<(String, SettingPlace)>,
     /// By the client's name.
-    pub(super) clients: Vec<(String, Said)>,
+    pub(super) clients: Vec<(String, SettingPlace)>,
 }
 
 impl Places {
     pub(super) fn new(flags: &ServeArgs, file: &File) -> Self {
         let mut places = Self::default();
-        let table = |sort: &str, name: &str, at: &Range<usize>| Said { at: Some(at.clone()), key: join(sort, name) };
+        let table =
+            |sort: &str, name: &str, at: &Range<usize>| SettingPlace { at: Some(at.clone()), key: join(sort, name) };
         for config::Export { at, backing, said: export, .. } in &file.exports {
             let said = table("export", &export.name, at);
             let key = format!("{}.backing", said.key);
-            places.backings.push((export.backing.about().opened, Said { at: Some(backing.clone()), key }));
+            places.backings.push((export.backing.about().opened, SettingPlace { at: Some(backing.clone()), key }));
             places.exports.push((export.name.clone(), said));
         }
         for named in &flags.exports {
-            let said = Said::in_flag(format!("export {:?}", named.name));
+            let said = SettingPlace::in_flag(format!("export {:?}", named.name));
             places.backings.push((named.backing.about().opened, said.clone()));
             places.exports.push((named.name.clone(), said));
         }
         if flags.listen.is_empty() {
-            let said = |one: &Placed<ListenAt>| (place::show(&one.value.address), Said::of(one, "server.listen"));
+            let said =
+                |one: &Placed<ListenAt>| (place::show(&one.value.address), SettingPlace::of(one, "server.listen"));
             places.listeners = file.server.listen.iter().map(said).collect();
         }
-        let root = |one: &Placed<PathBuf>| (one.value.display().to_string(), Said::of(one, "server.roots"));
+        let root = |one: &Placed<PathBuf>| (one.value.display().to_string(), SettingPlace::of(one, "server.roots"));
         places.roots = match flags.root.is_empty() {
             true => file.server.roots.iter().map(root).collect(),
             false => Vec::new(),
         };
         let is_on = |place: &&Placed<ControlPlace>| place.value.0.is_some();
-        let in_file = file.server.control.iter().filter(is_on).map(|one| Said::of(one, "server.control"));
-        let in_flags = flags.control.iter().map(|_| Said::in_flag("--control".into()));
+        let in_file = file.server.control.iter().filter(is_on).map(|one| SettingPlace::of(one, "server.control"));
+        let in_flags = flags.control.iter().map(|_| SettingPlace::in_flag("--control".into()));
         places.control = if flags.control.is_empty() { in_file.collect() } else { in_flags.collect() };
         places.server.clone_from(&file.server.at);
         places.disks =
@@ -111,15 +113,15 @@ impl Places {
     pub(super) fn listens(&mut self, export: &Export, is_said: impl Fn(&str) -> bool) {
         for (way, path) in export.ways.iter().filter_map(|way| Some((way, way.path()?))) {
             let said = match (is_said(way.key()), self.export(&export.name)) {
-                (true, said) => Said { key: format!("{}.{}", said.key, way.key()), ..said },
-                (false, _) => Said::in_flag(ways::flag(way.key())),
+                (true, said) => SettingPlace { key: format!("{}.{}", said.key, way.key()), ..said },
+                (false, _) => SettingPlace::in_flag(ways::flag(way.key())),
             };
             self.sockets.push((format!("unix:{}", path.display()), said));
         }
     }
 
     /// The object of a change, if it has a place.
-    pub(super) fn of(&self, of: &Of) -> Option<Said> {
+    pub(super) fn of(&self, of: &Of) -> Option<SettingPlace> {
         match of {
             Of::Export(name) => Some(self.export(name)),
             Of::Disk(name) => Some(self.disk(name)),
@@ -131,47 +133,47 @@ impl Places {
     }
 
     /// An export.
-    pub(super) fn export(&self, name: &str) -> Said {
-        find(&self.exports, name).unwrap_or_else(|| Said::in_flag(format!("export {name:?}")))
+    pub(super) fn export(&self, name: &str) -> SettingPlace {
+        find(&self.exports, name).unwrap_or_else(|| SettingPlace::in_flag(format!("export {name:?}")))
     }
 
     /// A disk.
-    pub(super) fn disk(&self, name: &str) -> Said {
-        find(&self.disks, name).unwrap_or_else(|| Said::in_flag(format!("disk {name:?}")))
+    pub(super) fn disk(&self, name: &str) -> SettingPlace {
+        find(&self.disks, name).unwrap_or_else(|| SettingPlace::in_flag(format!("disk {name:?}")))
     }
 
     /// The rights of a client.
-    pub(super) fn client(&self, name: &str) -> Said {
-        find(&self.clients, name).unwrap_or_else(|| Said::in_flag(format!("client {name:?}")))
+    pub(super) fn client(&self, name: &str) -> SettingPlace {
+        find(&self.clients, name).unwrap_or_else(|| SettingPlace::in_flag(format!("client {name:?}")))
     }
 
     /// The addresses, all together.
-    pub(super) fn listen(&self) -> Said {
-        self.listeners.first().map_or_else(|| Said::in_flag("--listen".into()), |(_, said)| said.clone())
+    pub(super) fn listen(&self) -> SettingPlace {
+        self.listeners.first().map_or_else(|| SettingPlace::in_flag("--listen".into()), |(_, said)| said.clone())
     }
 
     /// One of the addresses.
-    pub(super) fn listener(&self, address: &str) -> Said {
+    pub(super) fn listener(&self, address: &str) -> SettingPlace {
         find(&self.listeners, address).unwrap_or_else(|| self.listen())
     }
 
     /// The backing of an export.
-    pub(super) fn backing(&self, name: &str) -> Said {
+    pub(super) fn backing(&self, name: &str) -> SettingPlace {
         let export = self.export(name);
         let key = format!("{}.backing", export.key);
         self.backings.iter().find(|(_, said)| said.key == key).map_or(export, |(_, said)| said.clone())
     }
 
     /// A place of control, by its number.
-    pub(super) fn control(&self, number: usize) -> Option<Said> {
+    pub(super) fn control(&self, number: usize) -> Option<SettingPlace> {
         self.control.get(number).cloned()
     }
 
     /// A key of the server's.
-    pub(super) fn server(&self, key: &str) -> Said {
+    pub(super) fn server(&self, key: &str) -> SettingPlace {
         let at = self.server.clone();
         let key = if at.is_some() { format!("server.{key}") } else { key.to_owned() };
-        Said { at, key }
+        SettingPlace { at, key }
     }
 
     /// Why a change was refused, if that is an [`Error::Backing`], with its place.
@@ -193,14 +195,14 @@ impl Places {
             Error::Root { path, why } => {
                 let path = path.display().to_string();
                 find(&self.roots, &path)
-                    .unwrap_or_else(|| Said::in_flag("--root".into()))
+                    .unwrap_or_else(|| SettingPlace::in_flag("--root".into()))
                     .says(format!("{path}: {why}"))
             }
             Error::Export { name, why } => self.export(name).says(why),
             Error::Disk { name, why } => self.disk(name).says(why),
             Error::Listen { address, why } => {
                 let said = find(&self.listeners, address).or_else(|| find(&self.sockets, address));
-                let said = said.unwrap_or_else(|| Said::in_flag("--listen".into()));
+                let said = said.unwrap_or_else(|| SettingPlace::in_flag("--listen".into()));
                 let cure = match why.ends_with("server is listening there") {
                     true => format!(
                         "; give this server an address of its own ({}), or look at the other server (fairlift status)",
@@ -237,6 +239,6 @@ fn with_neighbour(path: &str, why: &str) -> String {
     missing + &hint + rest
 }
 
-fn find(all: &[(String, Said)], name: &str) -> Option<Said> {
+fn find(all: &[(String, SettingPlace)], name: &str) -> Option<SettingPlace> {
     all.iter().find(|(one, _)| one == name).map(|(_, said)| said.clone())
 }

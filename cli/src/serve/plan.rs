@@ -22,7 +22,7 @@ use fairlift_core::{GroupId, sched};
 
 use super::args::ServeArgs;
 use super::confine::Confinement;
-use super::places::{Places, Said};
+use super::places::{Places, SettingPlace};
 use crate::config::faults;
 use crate::config::keys::why_unverified;
 use crate::config::section::{Placed, join};
@@ -187,7 +187,7 @@ fn weigh(flags: &ServeArgs, groups: &mut Tree, exports: &[Export], places: &mut 
         groups.weigh(group, *weight);
         let path = groups.path(group).to_owned();
         places.groups.retain(|(known, _)| *known != path); // The flag wins (serve.1).
-        places.groups.push((path, Said::in_flag(flag)));
+        places.groups.push((path, SettingPlace::in_flag(flag)));
     }
 }
 
@@ -413,7 +413,8 @@ fn listeners(
     }
     let listener = |(ListenAt { address, tls, rights }, placed): (ListenAt, Option<&Placed<ListenAt>>)| {
         let socket = rights.numbers().unwrap_or_else(|says| {
-            let at = placed.map_or_else(|| Said::in_flag("--listen".into()), |one| Said::of(one, "server.listen"));
+            let at = placed
+                .map_or_else(|| SettingPlace::in_flag("--listen".into()), |one| SettingPlace::of(one, "server.listen"));
             mistakes.push(at.says(says));
             SocketMode::default()
         });
@@ -429,8 +430,8 @@ fn control(
     listeners: &[Listener],
     mistakes: &mut Vec<Mistake>,
 ) -> Option<Vec<ControlAt>> {
-    let in_file = server.control.iter().map(|placed| (&placed.value, Said::of(placed, "server.control")));
-    let in_flags = flags.control.iter().map(|place| (place, Said::in_flag("--control".into())));
+    let in_file = server.control.iter().map(|placed| (&placed.value, SettingPlace::of(placed, "server.control")));
+    let in_flags = flags.control.iter().map(|place| (place, SettingPlace::in_flag("--control".into())));
     let said: Vec<_> = if flags.control.is_empty() { in_file.collect() } else { in_flags.collect() };
     if said.is_empty() {
         return None;

@@ -22,11 +22,11 @@ use crate::words::units::show_size;
 #[derive(Debug, Args)]
 pub(crate) struct UblkArgs {
     #[command(subcommand)]
-    what: What,
+    command: UblkCommand,
 }
 
 #[derive(Debug, Subcommand)]
-enum What {
+enum UblkCommand {
     /// List the ublk devices of this machine, of any server
     List {
         /// Print JSON
@@ -55,13 +55,13 @@ enum What {
 }
 
 pub(crate) fn ublk(args: &UblkArgs) -> ExitCode {
-    let done = match &args.what {
-        What::List { json } => orphans::list().map(|all| if *json { as_json(&all) } else { table(&all) }),
-        What::Recover { id, export, listen } => match recover(*id, export, listen.as_ref()) {
+    let done = match &args.command {
+        UblkCommand::List { json } => orphans::list().map(|all| if *json { as_json(&all) } else { table(&all) }),
+        UblkCommand::Recover { id, export, listen } => match recover(*id, export, listen.as_ref()) {
             Ok(flags) => return serve::serve(&flags),
             Err(why) => Err(why),
         },
-        What::Remove { id, force } => orphans::remove(*id, *force).map(|()| format!("removed /dev/ublkb{id}\n")),
+        UblkCommand::Remove { id, force } => orphans::remove(*id, *force).map(|()| format!("removed /dev/ublkb{id}\n")),
     };
     complaint::done(done.and_then(|text| output::print(text.as_bytes()).map_err(|error| error.to_string())))
 }

@@ -60,7 +60,11 @@ mod tests {
         assert_eq!(with(0o640), Ok(b"secret".to_vec()), "a group is chosen");
         assert!(with(0o644).unwrap_err().contains("every user of this machine can read it (mode 0644)"));
         assert!(with(0o602).unwrap_err().contains("can change it"));
-        assert!(read_trusted(&path).unwrap_err().contains("can change it (mode 0602), and it decides which peers are trusted"));
+        assert!(
+            read_trusted(&path)
+                .unwrap_err()
+                .contains("can change it (mode 0602), and it decides which peers are trusted")
+        );
         with(0o644).unwrap_err();
         assert_eq!(read_trusted(&path), Ok(b"secret".to_vec()));
         assert!(read(&dir.path().join("none")).unwrap_err().contains("No such file"));

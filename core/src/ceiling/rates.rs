@@ -317,7 +317,10 @@ mod tests {
         };
         for (bounds, wanted) in [
             (of(max(Rate::Riops, 2_000_000_000)), "riops takes 1 to 1000000000, not 2000000000"),
-            (of(burst(Rate::Riops, 200)), "a burst of riops needs a max of riops: a rate without a limit has no bursts"),
+            (
+                of(burst(Rate::Riops, 200)),
+                "a burst of riops needs a max of riops: a rate without a limit has no bursts",
+            ),
             (of(burst(Rate::Iops, 99)), "a burst of iops=99 is below the max of 100 that it is to exceed"),
             (
                 of(Ceiling { length: Duration::ZERO, ..burst(Rate::Iops, 200) }),

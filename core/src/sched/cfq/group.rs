@@ -45,7 +45,7 @@ pub(super) fn convert(value: u64, to: (u64, u64)) -> u64 {
 
 /// Where a group is in the order of service.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Stand {
+pub(super) enum Presence {
     /// Nowhere: it has nothing to be served, and nobody waits for it.
     Away,
     /// A flow of it can be served.
@@ -93,7 +93,7 @@ pub(super) struct Group {
     sum: u64,
     active: u32,
     /// Whether its own flows count: it stands somewhere.
-    pub(super) stand: Stand,
+    pub(super) presence: Presence,
     /// Its virtual time (vtime.2).
     pub(super) time: u64,
     pub(super) classes: [Class; PriorityClass::COUNT],
@@ -117,7 +117,7 @@ impl Group {
             weight: u64::from(weight).max(1),
             sum: 0,
             active: 0,
-            stand: Stand::Away,
+            presence: Presence::Away,
             time: 0,
             classes: Default::default(),
             busy: 0,
@@ -204,7 +204,7 @@ impl Groups {
     /// A group has gone; its number may come back as another's. Answers its asynchronous flows.
     pub(super) fn remove(&mut self, id: u16) -> impl Iterator<Item = u32> + use<> {
         assert!(self[id].is_quiet(), "group {id} goes, and has requests");
-        self.stand(id, Stand::Away);
+        self.set_presence(id, Presence::Away);
         let old = core::mem::replace(&mut self.rows[usize::from(id)], Group::new(0, 1));
         assert!(old.active == 0, "group {id} goes, and has groups below");
         old.asyncs.into_iter().filter(|flow| *flow != NIL)
@@ -226,25 +226,25 @@ impl Groups {
     }
 
     /// Puts a group where it now stands. One that comes back loses its claims (vtime.3).
-    pub(super) fn stand(&mut self, id: u16, stand: Stand) {
-        let before = self[id].stand;
-        if before == stand {
+    pub(super) fn set_presence(&mut self, id: u16, presence: Presence) {
+        let before = self[id].presence;
+        if before == presence {
             return;
         }
         let mut place = self[id].time;
         match before {
-            Stand::Away => {
+            Presence::Away => {
                 place = self.come_back(id);
                 self.activate(id);
             }
-            Stand::Ready => self.ready.remove(&mut self.nodes, id.into()),
-            Stand::Expected => self.expected.remove(&mut self.nodes, id.into()),
+            Presence::Ready => self.ready.remove(&mut self.nodes, id.into()),
+            Presence::Expected => self.expected.remove(&mut self.nodes, id.into()),
         }
-        self[id].stand = stand;
-        match stand {
-            Stand::Away => self.deactivate(id),
-            Stand::Ready => self.ready.insert(&mut self.nodes, id.into(), place),
-            Stand::Expected => self.expected.insert(&mut self.nodes, id.into(), place),
+        self[id].presence = presence;
+        match presence {
+            Presence::Away => self.deactivate(id),
+            Presence::Ready => self.ready.insert(&mut self.nodes, id.into(), place),
+            Presence::Expected => self.expected.insert(&mut self.nodes, id.into(), place),
         }
     }
 
@@ -266,7 +266,7 @@ impl Groups {
     /// be no exception if it came back (vtime.3).
     pub(super) fn is_ahead(&self, id: u16) -> bool {
         let (Some(group), Some(first)) = (self.rows.get(usize::from(id)), self.first_ready()) else { return false };
-        first != id && group.time > self[first].time && (group.stand != Stand::Away || group.time > self.even)
+        first != id && group.time > self[first].time && (group.presence != Presence::Away || group.time > self.even)
     }
 
     fn raise_floor(&mut self) {
@@ -283,14 +283,14 @@ impl Groups {
         self.raise_floor();
         let group = &mut self[id];
         group.time = group.time.saturating_add(way);
-        let (time, stand) = (group.time, group.stand);
-        if stand != Stand::Away {
+        let (time, presence) = (group.time, group.presence);
+        if presence != Presence::Away {
             self.even = self.even.saturating_add(charge);
         }
-        let tree = match stand {
-            Stand::Away => return,
-            Stand::Ready => &mut self.ready,
-            Stand::Expected => &mut self.expected,
+        let tree = match presence {
+            Presence::Away => return,
+            Presence::Ready => &mut self.ready,
+            Presence::Expected => &mut self.expected,
         };
         tree.remove(&mut self.nodes, id.into());
         tree.insert(&mut self.nodes, id.into(), time);
@@ -300,10 +300,10 @@ impl Groups {
     pub(super) fn parts(&self, id: u16) -> u64 {
         let group = &self[id];
         let mut parts = WHOLE;
-        if group.active > 1 || group.stand == Stand::Away {
+        if group.active > 1 || group.presence == Presence::Away {
             // Others are active below it.
             let own = group.leaf_weight();
-            let sum = if group.stand == Stand::Away { group.sum + own } else { group.sum };
+            let sum = if group.presence == Presence::Away { group.sum + own } else { group.sum };
             parts = parts * sum / own;
         }
         let mut at = group;
@@ -326,7 +326,7 @@ impl Groups {
     /// The service an idle group would have had while the others received `served`; 0 for a backlogged group.
     pub(super) fn beside(&self, id: u16, served: u64) -> u64 {
         let others = self.parts(id) - WHOLE;
-        let waits = self[id].stand == Stand::Ready || others == 0;
+        let waits = self[id].presence == Presence::Ready || others == 0;
         if waits { 0 } else { (u128::from(served) * u128::from(WHOLE) / u128::from(others)) as u64 }
     }
 
@@ -374,10 +374,10 @@ impl Groups {
             for class in &mut group.classes {
                 class.floor = 0;
             }
-            let tree = match group.stand {
-                Stand::Away => continue,
-                Stand::Ready => &mut self.ready,
-                Stand::Expected => &mut self.expected,
+            let tree = match group.presence {
+                Presence::Away => continue,
+                Presence::Ready => &mut self.ready,
+                Presence::Expected => &mut self.expected,
             };
             tree.remove(&mut self.nodes, id as u32);
             tree.insert(&mut self.nodes, id as u32, time);

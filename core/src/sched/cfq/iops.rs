@@ -13,7 +13,7 @@
 //! iops.4  A group has so many asynchronous requests in the device as `async_depth.rs` says; more of them wait, and nobody waits
 //!     for it on their account.
 
-use super::group::{REQUEST, Stand, convert};
+use super::group::{Presence, REQUEST, convert};
 use super::{Cfq, Decision};
 use crate::Instant;
 use crate::learn::pace;
@@ -79,7 +79,7 @@ impl Cfq {
             if let Some(expected) = self.groups.first_expected() {
                 let until = self.expected_until(expected);
                 let Some(until) = until.filter(|until| self.now < *until) else {
-                    self.groups.stand(expected, Stand::Away);
+                    self.groups.set_presence(expected, Presence::Away);
                     continue;
                 };
                 let lead = u64::from(self.settings.group_lead) * REQUEST;
@@ -90,7 +90,7 @@ impl Cfq {
             let may_write = self.may_write(id);
             let Some(class) = self.next_class(id, may_write) else {
                 // Since it was found ready, fewer writes at once have become right; it is looked at when one has ended.
-                self.groups.stand(id, Stand::Away);
+                self.groups.set_presence(id, Presence::Away);
                 continue;
             };
             let service = self.next_service(id, class, may_write).expect("a class that was chosen has flows");
@@ -114,8 +114,10 @@ impl Cfq {
 
     /// A group that was expected asks too late: it comes back as one that was away (vtime.3).
     pub(super) fn lapse_group(&mut self, id: u16) {
-        if self.groups[id].stand == Stand::Expected && self.expected_until(id).is_none_or(|until| self.now >= until) {
-            self.groups.stand(id, Stand::Away);
+        if self.groups[id].presence == Presence::Expected
+            && self.expected_until(id).is_none_or(|until| self.now >= until)
+        {
+            self.groups.set_presence(id, Presence::Away);
         }
     }
 

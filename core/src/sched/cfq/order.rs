@@ -1,7 +1,7 @@
 //! The order of service within a group: which flows take turns, and whose turn is next (cfq.2, cfq.3).
 
 use super::flow::Service;
-use super::group::{Stand, Workload};
+use super::group::{Presence, Workload};
 use super::{Cfq, Flow};
 use crate::sched::Waiting;
 use crate::time::secs;
@@ -83,17 +83,17 @@ impl Cfq {
     pub(super) fn place(&mut self, id: u16) {
         let group = &self.groups[id];
         let is_expected = || self.expected_until(id).is_some_and(|until| self.now < until);
-        let stand = if group.busy_sync > 0 || group.busy > 0 && (!self.iops || self.may_write(id)) {
-            Stand::Ready
+        let presence = if group.busy_sync > 0 || group.busy > 0 && (!self.iops || self.may_write(id)) {
+            Presence::Ready
         } else if self.iops && group.busy == 0 && is_expected() {
-            Stand::Expected
+            Presence::Expected
         } else {
-            Stand::Away
+            Presence::Away
         };
-        if (group.stand, stand, self.iops) == (Stand::Away, Stand::Ready, false) {
+        if (group.presence, presence, self.iops) == (Presence::Away, Presence::Ready, false) {
             self.cut_short(id);
         }
-        self.groups.stand(id, stand);
+        self.groups.set_presence(id, presence);
     }
 
     /// A group comes back: the group that has the device keeps it no longer than for the turn under way (slice.3, vtime.3).

@@ -11,10 +11,10 @@ use super::words::{Faults, Rule, Then};
 /// The rules, and what each has met.
 pub(super) struct Judge {
     seed: u64,
-    rules: Vec<Met>,
+    rules: Vec<RuleState>,
 }
 
-struct Met {
+struct RuleState {
     rule: Rule,
     /// Requests that fitted.
     fitted: u64,
@@ -24,8 +24,8 @@ struct Met {
 
 impl Judge {
     pub(super) fn new(faults: &Faults) -> Self {
-        let met = |rule: &Rule| Met { rule: rule.clone(), fitted: 0, struck: 0 };
-        Self { seed: faults.seed, rules: faults.rules.iter().map(met).collect() }
+        let fresh = |rule: &Rule| RuleState { rule: rule.clone(), fitted: 0, struck: 0 };
+        Self { seed: faults.seed, rules: faults.rules.iter().map(fresh).collect() }
     }
 
     /// The fault of a request; `None`: no fault.
@@ -38,7 +38,7 @@ impl Judge {
     }
 }
 
-impl Met {
+impl RuleState {
     fn strikes(&mut self, seed: u64, number: usize, op: Op, at: u64, bytes: u64) -> bool {
         let rule = &self.rule;
         let is_there = |range: &std::ops::Range<u64>| op != Op::Flush && at < range.end && range.start < at + bytes;

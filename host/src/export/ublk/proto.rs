@@ -425,7 +425,7 @@ pub(super) fn command(queue: u16, tag: u16, result: i32, addr: u64) -> [u8; COMM
 
 /// The kernel's answer to a command.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Said {
+pub(super) enum CommandResult {
     /// There is a request, or the data of a write.
     Request,
     /// There is a write: where shall its data be?
@@ -436,7 +436,7 @@ pub(super) enum Said {
     Wrong(i32),
 }
 
-impl Said {
+impl CommandResult {
     #[must_use]
     pub(super) const fn read(result: i32) -> Self {
         const ENODEV: i32 = 19;
@@ -459,17 +459,17 @@ pub(super) const DEPTH_MAX: u16 = 4096;
 /// The longest read or write that the driver has room for. Chosen: as long as the largest buffer that a pool keeps.
 pub(super) const REQUEST_MAX: u32 = 1 << 20;
 
-/// The range, in bytes.
+/// A request to a block device, with its range in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum What {
-    /// A length in bytes from there.
+pub enum BlockRequest {
+    /// A read.
     Read {
         /// Where.
         at: u64,
         /// How many.
         len: u64,
     },
-    /// A length in bytes to there.
+    /// A write.
     Write {
         /// Where.
         at: u64,
@@ -478,7 +478,7 @@ pub enum What {
         /// Whether it is durable when it ends.
         fua: bool,
     },
-    /// Earlier writes are to be durable.
+    /// A flush: earlier writes are to be durable.
     Flush,
     /// These bytes are of no use any more.
     Discard {
@@ -541,7 +541,7 @@ impl From<Misfit> for Refusal {
 
 /// Reads a request's descriptor.
 #[must_use]
-pub fn request(bytes: &[u8; DESCRIPTOR], offer: &Offer) -> What {
+pub fn request(bytes: &[u8; DESCRIPTOR], offer: &Offer) -> BlockRequest {
     const FUA: u32 = 1 << 13;
     const NO_UNMAP: u32 = 1 << 15;
     let (kind_and_flags, sectors, start) = (u32_at(bytes, 0), u32_at(bytes, 4), u64_at(bytes, 8));
@@ -555,18 +555,18 @@ pub fn request(bytes: &[u8; DESCRIPTOR], offer: &Offer) -> What {
         (false, true) => Ok(()),
     };
     let what = match kind {
-        0 => moved().map(|at| What::Read { at, len }),
-        1 => writable(true).and_then(|()| moved()).map(|at| What::Write { at, len, fua }),
-        2 => Ok(What::Flush),
-        3 => writable(offer.discard).and_then(|()| range()).map(|at| What::Discard { at, len }),
+        0 => moved().map(|at| BlockRequest::Read { at, len }),
+        1 => writable(true).and_then(|()| moved()).map(|at| BlockRequest::Write { at, len, fua }),
+        2 => Ok(BlockRequest::Flush),
+        3 => writable(offer.discard).and_then(|()| range()).map(|at| BlockRequest::Discard { at, len }),
         5 => {
             let unmap = kind_and_flags & NO_UNMAP == 0;
             let at = writable(offer.write_zeroes).and_then(|()| range());
-            at.map(|at| What::WriteZeroes { at, len, unmap, fua })
+            at.map(|at| BlockRequest::WriteZeroes { at, len, unmap, fua })
         }
         _ => Err(Refusal::Kind(kind)),
     };
-    what.unwrap_or_else(What::Refused)
+    what.unwrap_or_else(BlockRequest::Refused)
 }
 
 #[cfg(test)]
@@ -576,7 +576,7 @@ mod tests {
     const OFFER: Offer =
         Offer { size: 1 << 20, block: 4096, request_max: 1 << 16, read_only: false, discard: true, write_zeroes: true };
 
-    fn asked(kind: u32, sectors: u32, start: u64, offer: Offer) -> What {
+    fn asked(kind: u32, sectors: u32, start: u64, offer: Offer) -> BlockRequest {
         let mut bytes = [0; DESCRIPTOR];
         Put(&mut bytes, 0).u32(kind).u32(sectors).u64(start).u64(7);
         request(&bytes, &offer)
@@ -584,12 +584,12 @@ mod tests {
 
     #[test]
     fn requests_are_what_the_kernel_says() {
-        assert_eq!(asked(0, 8, 16, OFFER), What::Read { at: 8192, len: 4096 });
-        assert_eq!(asked(1, 128, 0, OFFER), What::Write { at: 0, len: 1 << 16, fua: false });
-        assert_eq!(asked(1 | 1 << 13, 8, 0, OFFER), What::Write { at: 0, len: 4096, fua: true });
-        assert_eq!(asked(2, 0, 0, OFFER), What::Flush);
-        assert_eq!(asked(3, 2048, 0, OFFER), What::Discard { at: 0, len: 1 << 20 }, "all of it, at once");
-        let zeroes = |unmap| What::WriteZeroes { at: 0, len: 1 << 20, unmap, fua: false };
+        assert_eq!(asked(0, 8, 16, OFFER), BlockRequest::Read { at: 8192, len: 4096 });
+        assert_eq!(asked(1, 128, 0, OFFER), BlockRequest::Write { at: 0, len: 1 << 16, fua: false });
+        assert_eq!(asked(1 | 1 << 13, 8, 0, OFFER), BlockRequest::Write { at: 0, len: 4096, fua: true });
+        assert_eq!(asked(2, 0, 0, OFFER), BlockRequest::Flush);
+        assert_eq!(asked(3, 2048, 0, OFFER), BlockRequest::Discard { at: 0, len: 1 << 20 }, "all of it, at once");
+        let zeroes = |unmap| BlockRequest::WriteZeroes { at: 0, len: 1 << 20, unmap, fua: false };
         assert_eq!([asked(5, 2048, 0, OFFER), asked(5 | 1 << 15, 2048, 0, OFFER)], [zeroes(true), zeroes(false)]);
     }
 
@@ -597,7 +597,7 @@ mod tests {
     #[test]
     fn what_cannot_be_served_is_refused_by_itself() {
         let refused = |kind, sectors, start, device| match asked(kind, sectors, start, device) {
-            What::Refused(why) => why,
+            BlockRequest::Refused(why) => why,
             other => panic!("{other:?}"),
         };
         for kind in [0, 1, 3, 5] {

@@ -15,7 +15,7 @@ use std::sync::{Arc, PoisonError};
 use fairlift_core::{Bio, Errno, Extent, Flags, Instant, Op, Outcome, Sector, Stream, StreamId, Token};
 
 use super::device::{BlockDevice, Descriptors};
-use super::proto::{self, Ask, Said, What};
+use super::proto::{self, Ask, BlockRequest, CommandResult};
 use super::service::Tag;
 use crate::disk::engine::{Engine, News};
 use crate::export::Export;
@@ -53,11 +53,11 @@ enum Slot {
     /// The kernel has it.
     Away,
     /// There is a request.
-    Asked(What),
+    Asked(BlockRequest),
     /// The kernel puts a write's data into this memory.
     Filling(Buffer),
     /// There is a write, with its data.
-    Filled(Buffer, What),
+    Filled(Buffer, BlockRequest),
     /// The engine has it; so many bytes are moved if all goes well.
     Serving(Op, i32),
 }
@@ -124,14 +124,14 @@ impl UblkQueue {
     pub(super) fn completed(&mut self, engine: &mut Engine, tag: u16, result: i32) {
         self.commands -= 1;
         let slot = std::mem::replace(&mut self.slots[usize::from(tag)], Slot::Away);
-        let said = Said::read(result);
+        let said = CommandResult::read(result);
         match (slot, said) {
-            (Slot::Filling(buffer), Said::Request) => {
+            (Slot::Filling(buffer), CommandResult::Request) => {
                 let what = self.read(tag);
                 self.slots[usize::from(tag)] = Slot::Filled(buffer, what);
                 self.waiting.push_back(tag);
             }
-            (Slot::Away, Said::Request | Said::NeedsMemory) => {
+            (Slot::Away, CommandResult::Request | CommandResult::NeedsMemory) => {
                 let what = self.read(tag);
                 self.slots[usize::from(tag)] = Slot::Asked(what);
                 self.waiting.push_back(tag);
@@ -140,7 +140,7 @@ impl UblkQueue {
                 if let Slot::Filling(buffer) = slot {
                     engine.pool.put(buffer);
                 }
-                if let (Said::Wrong(_) | Said::NeedsMemory, false) = (said, self.told) {
+                if let (CommandResult::Wrong(_) | CommandResult::NeedsMemory, false) = (said, self.told) {
                     self.told = true;
                     let (export, queue) = (&self.export.name, self.number);
                     tracing::error!(
@@ -155,7 +155,7 @@ impl UblkQueue {
         }
     }
 
-    fn read(&self, tag: u16) -> What {
+    fn read(&self, tag: u16) -> BlockRequest {
         proto::request(&self.descriptors.read(tag), &self.offer)
     }
 
@@ -186,12 +186,12 @@ impl UblkQueue {
         }
         let slot = &mut self.slots[usize::from(tag)];
         let (what, memory) = match slot {
-            Slot::Asked(What::Read { len, .. }) => {
+            Slot::Asked(BlockRequest::Read { len, .. }) => {
                 let Some(buffer) = engine.pool.get(*len as usize) else { return false };
                 let Slot::Asked(what) = std::mem::replace(slot, Slot::Away) else { return true };
                 (what, Memory::Pool(buffer))
             }
-            Slot::Asked(What::Write { len, .. }) => {
+            Slot::Asked(BlockRequest::Write { len, .. }) => {
                 let Some(buffer) = engine.pool.get(*len as usize) else { return false };
                 let addr = buffer.as_ptr() as u64;
                 *slot = Slot::Filling(buffer);
@@ -203,14 +203,16 @@ impl UblkQueue {
                 let Slot::Filled(buffer, what) = std::mem::replace(slot, Slot::Away) else { return true };
                 // blkqueue.2
                 match what {
-                    What::Write { len, .. } if len as usize <= buffer.bytes().len() => (what, Memory::Pool(buffer)),
-                    What::Refused(_) => {
+                    BlockRequest::Write { len, .. } if len as usize <= buffer.bytes().len() => {
+                        (what, Memory::Pool(buffer))
+                    }
+                    BlockRequest::Refused(_) => {
                         engine.pool.put(buffer);
                         (what, Memory::None)
                     }
                     _ => {
                         engine.pool.put(buffer);
-                        (What::Refused(proto::Refusal::Blocks), Memory::None)
+                        (BlockRequest::Refused(proto::Refusal::Blocks), Memory::None)
                     }
                 }
             }
@@ -220,21 +222,21 @@ impl UblkQueue {
         true
     }
 
-    fn submit(&mut self, engine: &mut Engine, tag: u16, what: What, memory: Memory) {
+    fn submit(&mut self, engine: &mut Engine, tag: u16, what: BlockRequest, memory: Memory) {
         let start = self.export.start;
         let extent = |at: u64, len: u64| Extent::new(Sector(start.0 + at / Sector::SIZE), len / Sector::SIZE);
         let durable = |fua| if fua { Flags::SYNC | Flags::FUA } else { Flags::SYNC };
         let (op, extent, flags, moved) = match what {
-            What::Read { at, len } => (Op::Read, extent(at, len), Flags::SYNC, len),
-            What::Write { at, len, fua } => (Op::Write, extent(at, len), durable(fua), len),
+            BlockRequest::Read { at, len } => (Op::Read, extent(at, len), Flags::SYNC, len),
+            BlockRequest::Write { at, len, fua } => (Op::Write, extent(at, len), durable(fua), len),
             // No sectors, but a place: it says which of the disk's backings is meant.
-            What::Flush => (Op::Flush, Extent::new(start, 0), Flags::SYNC, 0),
-            What::Discard { at, len } => (Op::Discard, extent(at, len), Flags::SYNC, 0),
-            What::WriteZeroes { at, len, unmap, fua } => {
+            BlockRequest::Flush => (Op::Flush, Extent::new(start, 0), Flags::SYNC, 0),
+            BlockRequest::Discard { at, len } => (Op::Discard, extent(at, len), Flags::SYNC, 0),
+            BlockRequest::WriteZeroes { at, len, unmap, fua } => {
                 let keep = if unmap { Flags::NONE } else { Flags::NO_UNMAP };
                 (Op::WriteZeroes, extent(at, len), durable(fua) | keep, 0)
             }
-            What::Refused(why) => {
+            BlockRequest::Refused(why) => {
                 tracing::debug!(export = self.export.name, ?why, "ublk: refused");
                 return self.commit(engine, tag, -why.errno().0, None);
             }

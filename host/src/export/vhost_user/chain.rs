@@ -31,7 +31,7 @@ const SECTOR: u64 = 512;
 
 /// The request of a chain.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum What {
+pub enum ChainRequest {
     /// Read, from this byte of the device on.
     Read(u64),
     /// Write, from this byte on.
@@ -132,7 +132,7 @@ impl fmt::Display for Broken {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BlkRequest {
     /// The request.
-    pub what: What,
+    pub what: ChainRequest,
     /// Where its status goes.
     pub status: GuestAddress,
     /// Bytes of data.
@@ -169,18 +169,18 @@ impl Reader {
         let kind = u32::from_le_bytes(header[..4].try_into().expect("four bytes"));
         let sector = u64::from_le_bytes(header[8..].try_into().expect("eight bytes"));
         let what = match kind {
-            blk::VIRTIO_BLK_T_IN => transfer(offer, sector, bytes(&self.writable)).map(What::Read),
+            blk::VIRTIO_BLK_T_IN => transfer(offer, sector, bytes(&self.writable)).map(ChainRequest::Read),
             blk::VIRTIO_BLK_T_OUT if offer.read_only => Err(Refusal::ReadOnly),
-            blk::VIRTIO_BLK_T_OUT => transfer(offer, sector, bytes(&self.readable)).map(What::Write),
-            blk::VIRTIO_BLK_T_FLUSH => Ok(What::Flush),
-            blk::VIRTIO_BLK_T_GET_ID => Ok(What::Id),
+            blk::VIRTIO_BLK_T_OUT => transfer(offer, sector, bytes(&self.readable)).map(ChainRequest::Write),
+            blk::VIRTIO_BLK_T_FLUSH => Ok(ChainRequest::Flush),
+            blk::VIRTIO_BLK_T_GET_ID => Ok(ChainRequest::Id),
             blk::VIRTIO_BLK_T_DISCARD | blk::VIRTIO_BLK_T_WRITE_ZEROES => self.range(offer, memory, kind)?,
             _ => Err(Refusal::Type(kind)),
         };
-        let what = what.unwrap_or_else(What::Refused);
+        let what = what.unwrap_or_else(ChainRequest::Refused);
         let len = match what {
-            What::Read(_) | What::Id => bytes(&self.writable),
-            What::Write(_) => bytes(&self.readable),
+            ChainRequest::Read(_) | ChainRequest::Id => bytes(&self.writable),
+            ChainRequest::Write(_) => bytes(&self.readable),
             _ => 0,
         };
         Ok(BlkRequest { what, status, len })
@@ -248,7 +248,12 @@ impl Reader {
     }
 
     /// The range of a discard or a write of zeroes: guests are told that they may name one in a request.
-    fn range(&mut self, offer: &Offer, memory: &GuestMemoryMmap, kind: u32) -> Result<Result<What, Refusal>, Broken> {
+    fn range(
+        &mut self,
+        offer: &Offer,
+        memory: &GuestMemoryMmap,
+        kind: u32,
+    ) -> Result<Result<ChainRequest, Refusal>, Broken> {
         let discard = kind == blk::VIRTIO_BLK_T_DISCARD;
         if offer.read_only {
             return Ok(Err(Refusal::ReadOnly));
@@ -272,8 +277,8 @@ impl Reader {
         }
         let place = offer.range(sector, len).map_err(|why| Refusal::of(why, sector, len));
         Ok(place.map(|at| match discard {
-            true => What::Discard(at, len),
-            false => What::WriteZeroes(at, len, flags & 1 != 0),
+            true => ChainRequest::Discard(at, len),
+            false => ChainRequest::WriteZeroes(at, len, flags & 1 != 0),
         }))
     }
 }
@@ -367,10 +372,10 @@ mod tests {
     #[test]
     fn a_read_and_a_write_as_linux_writes_them() {
         let (asked, reader) = read(&plain(0, 8, 4096), &OFFER).unwrap();
-        assert_eq!(asked, BlkRequest { what: What::Read(4096), status: GuestAddress(STATUS), len: 4096 });
+        assert_eq!(asked, BlkRequest { what: ChainRequest::Read(4096), status: GuestAddress(STATUS), len: 4096 });
         assert_eq!(reader.writable(), [(GuestAddress(DATA), 4096)]);
         let (asked, reader) = read(&plain(1, 8, 4096), &OFFER).unwrap();
-        assert_eq!(asked, BlkRequest { what: What::Write(4096), status: GuestAddress(STATUS), len: 4096 });
+        assert_eq!(asked, BlkRequest { what: ChainRequest::Write(4096), status: GuestAddress(STATUS), len: 4096 });
         assert_eq!(reader.readable(), [(GuestAddress(DATA), 4096)]);
     }
 
@@ -384,7 +389,7 @@ mod tests {
         put(&memory, TABLE, 5, (DATA, 512, NEXT, 7));
         put(&memory, TABLE, 7, (STATUS, 4, WRITE, 0));
         let (asked, reader) = read(&memory, &OFFER).unwrap();
-        assert_eq!(asked, BlkRequest { what: What::Write(0), status: GuestAddress(STATUS + 3), len: 1024 });
+        assert_eq!(asked, BlkRequest { what: ChainRequest::Write(0), status: GuestAddress(STATUS + 3), len: 1024 });
         assert_eq!(reader.readable(), [(GuestAddress(HEADER + 16), 512), (GuestAddress(DATA), 512)]);
     }
 
@@ -396,7 +401,7 @@ mod tests {
             memory.write_obj(descriptor, GuestAddress(INDIRECT + index * 16)).unwrap();
         }
         put(&memory, TABLE, 0, (INDIRECT, 48, TABLE_OF, 0));
-        assert_eq!(read(&memory, &OFFER).unwrap().0.what, What::Read(0));
+        assert_eq!(read(&memory, &OFFER).unwrap().0.what, ChainRequest::Read(0));
         put(&memory, INDIRECT, 0, (INDIRECT, 48, TABLE_OF, 0));
         assert_eq!(read(&memory, &OFFER).unwrap_err(), Broken::Nested);
         for (len, flags, wanted) in [
@@ -437,7 +442,7 @@ mod tests {
     fn what_cannot_be_is_refused_and_no_more() {
         let refused = |kind, sector, data, offer: &Offer| match read(&plain(kind, sector, data), offer).unwrap().0.what
         {
-            What::Refused(why) => why,
+            ChainRequest::Refused(why) => why,
             what => panic!("{what:?} was taken"),
         };
         assert_eq!(refused(0, 2047, 1024, &OFFER), Refusal::Beyond(2047, 1024));
@@ -459,12 +464,12 @@ mod tests {
             memory.write_obj(flags.to_le(), GuestAddress(DATA + 12)).unwrap();
             read(&memory, offer).unwrap().0.what
         };
-        assert_eq!(asked(11, 16, 0, &OFFER), What::Discard(8192, 4096));
-        assert_eq!(asked(13, 16, 1, &OFFER), What::WriteZeroes(8192, 4096, true));
-        assert_eq!(asked(13, 16, 0, &OFFER), What::WriteZeroes(8192, 4096, false));
-        assert_eq!(asked(11, 32, 0, &OFFER), What::Refused(Refusal::Ranges(32)));
-        assert_eq!(asked(11, 16, 1, &OFFER), What::Refused(Refusal::Type(11)));
-        assert_eq!(asked(11, 16, 0, &Offer { discard: false, ..OFFER }), What::Refused(Refusal::Type(11)));
-        assert_eq!(asked(13, 16, 0, &Offer { read_only: true, ..OFFER }), What::Refused(Refusal::ReadOnly));
+        assert_eq!(asked(11, 16, 0, &OFFER), ChainRequest::Discard(8192, 4096));
+        assert_eq!(asked(13, 16, 1, &OFFER), ChainRequest::WriteZeroes(8192, 4096, true));
+        assert_eq!(asked(13, 16, 0, &OFFER), ChainRequest::WriteZeroes(8192, 4096, false));
+        assert_eq!(asked(11, 32, 0, &OFFER), ChainRequest::Refused(Refusal::Ranges(32)));
+        assert_eq!(asked(11, 16, 1, &OFFER), ChainRequest::Refused(Refusal::Type(11)));
+        assert_eq!(asked(11, 16, 0, &Offer { discard: false, ..OFFER }), ChainRequest::Refused(Refusal::Type(11)));
+        assert_eq!(asked(13, 16, 0, &Offer { read_only: true, ..OFFER }), ChainRequest::Refused(Refusal::ReadOnly));
     }
 }

@@ -28,7 +28,7 @@ pub(super) struct Message {
 
 /// Why there is no message.
 #[derive(Debug)]
-pub(super) enum Nothing {
+pub(super) enum NoMessage {
     NotYet,
     /// The front-end has closed its end.
     Closed,
@@ -54,10 +54,10 @@ impl Socket {
     }
 
     /// The next message, if it is there.
-    pub(super) fn receive(&mut self) -> Result<Message, Nothing> {
+    pub(super) fn receive(&mut self) -> Result<Message, NoMessage> {
         loop {
             let header = match self.bytes.first_chunk::<HEADER>() {
-                Some(bytes) => Some(Header::read(bytes).map_err(Nothing::Wrong)?),
+                Some(bytes) => Some(Header::read(bytes).map_err(NoMessage::Wrong)?),
                 None => None,
             };
             let wanted = HEADER + header.map_or(0, |header| header.size);
@@ -73,7 +73,7 @@ impl Socket {
         }
     }
 
-    fn receive_up_to(&mut self, wanted: usize) -> Result<(), Nothing> {
+    fn receive_up_to(&mut self, wanted: usize) -> Result<(), NoMessage> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
         let mut beside = RecvAncillaryBuffer::new(&mut space);
         let before = self.bytes.len();
@@ -88,11 +88,11 @@ impl Socket {
         }
         match result {
             // No message has that many, whatever they are.
-            Ok(_) if self.descriptors.len() > DESCRIPTORS_MAX => Err(Nothing::Closed),
-            Ok(received) if received.bytes == 0 => Err(Nothing::Closed),
+            Ok(_) if self.descriptors.len() > DESCRIPTORS_MAX => Err(NoMessage::Closed),
+            Ok(received) if received.bytes == 0 => Err(NoMessage::Closed),
             Ok(_) | Err(Errno::INTR) => Ok(()),
-            Err(Errno::AGAIN) => Err(Nothing::NotYet),
-            Err(error) => Err(Nothing::Failed(error)),
+            Err(Errno::AGAIN) => Err(NoMessage::NotYet),
+            Err(error) => Err(NoMessage::Failed(error)),
         }
     }
 
@@ -129,10 +129,10 @@ mod tests {
     fn a_message_comes_in_pieces_and_the_next_one_is_not_mixed_with_it() {
         let (mut client, server) = UnixStream::pair().unwrap();
         let mut socket = Socket::new(server.into());
-        assert!(matches!(socket.receive(), Err(Nothing::NotYet)));
+        assert!(matches!(socket.receive(), Err(NoMessage::NotYet)));
         let message: Vec<u8> = [2u32, 1, 8, 7, 0].iter().flat_map(|word| word.to_ne_bytes()).collect();
         client.write_all(&message[..13]).unwrap();
-        assert!(matches!(socket.receive(), Err(Nothing::NotYet)));
+        assert!(matches!(socket.receive(), Err(NoMessage::NotYet)));
         client.write_all(&message[13..]).unwrap();
         client.write_all(&message).unwrap();
         for _ in 0..2 {
@@ -140,7 +140,7 @@ mod tests {
             assert_eq!((header.code, payload.as_slice(), descriptors.len()), (2, &message[12..], 0));
         }
         drop(client);
-        assert!(matches!(socket.receive(), Err(Nothing::Closed)));
+        assert!(matches!(socket.receive(), Err(NoMessage::Closed)));
     }
 
     #[test]

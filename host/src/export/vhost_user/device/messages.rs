@@ -12,7 +12,7 @@ use super::super::memory::Shared;
 use super::super::proto::{self, Region, Request};
 use super::super::ring::{Addresses, Ring};
 use super::super::service::{Name, UserData};
-use super::super::socket::{Message, Nothing, Socket};
+use super::super::socket::{Message, NoMessage, Socket};
 use super::FrontEnd;
 use super::seat::Seat;
 use crate::disk::engine::Engine;
@@ -35,10 +35,10 @@ impl FrontEnd {
         while !self.ending && self.stopping.is_none() && self.halt == Halt::No {
             match self.socket.receive() {
                 Ok(message) => self.take_message(engine, message),
-                Err(Nothing::NotYet) => return,
-                Err(Nothing::Closed) => return self.end(engine),
-                Err(Nothing::Failed(error)) => return self.broken(engine, &format!("its socket failed: {error}")),
-                Err(Nothing::Wrong(wrong)) => return self.broken(engine, &wrong.to_string()),
+                Err(NoMessage::NotYet) => return,
+                Err(NoMessage::Closed) => return self.end(engine),
+                Err(NoMessage::Failed(error)) => return self.broken(engine, &format!("its socket failed: {error}")),
+                Err(NoMessage::Wrong(wrong)) => return self.broken(engine, &wrong.to_string()),
             }
         }
     }

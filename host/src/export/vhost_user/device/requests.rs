@@ -4,7 +4,7 @@ use fairlift_core::{Bio, Extent, Flags, Op, Sector, Token};
 use virtio_bindings::bindings::virtio_blk as blk;
 use vm_memory::{Bytes as _, GuestAddress};
 
-use super::super::chain::{BlkRequest, ID_LEN, Reader, What};
+use super::super::chain::{BlkRequest, ChainRequest, ID_LEN, Reader};
 use super::super::config;
 use super::super::ring::{Ring, Slot};
 use super::super::service::Name;
@@ -63,20 +63,20 @@ impl Begin<'_> {
     }
 
     /// The request to the disk; `None`: none.
-    fn wanted(&self, what: &What, len: u64) -> Option<(Op, Extent, Flags)> {
+    fn wanted(&self, what: &ChainRequest, len: u64) -> Option<(Op, Extent, Flags)> {
         let start = self.export.start;
         let extent = |at: u64, len: u64| Extent::new(Sector(start.0 + at / Sector::SIZE), len / Sector::SIZE);
         let (op, extent) = match *what {
-            What::Read(at) => (Op::Read, extent(at, len)),
-            What::Write(at) => (Op::Write, extent(at, len)),
+            ChainRequest::Read(at) => (Op::Read, extent(at, len)),
+            ChainRequest::Write(at) => (Op::Write, extent(at, len)),
             // No sectors, but a place: it says which of the disk's backings is meant.
-            What::Flush => (Op::Flush, Extent::new(start, 0)),
-            What::Discard(at, len) => (Op::Discard, extent(at, len)),
-            What::WriteZeroes(at, len, _) => (Op::WriteZeroes, extent(at, len)),
-            What::Id | What::Refused(_) => return None,
+            ChainRequest::Flush => (Op::Flush, Extent::new(start, 0)),
+            ChainRequest::Discard(at, len) => (Op::Discard, extent(at, len)),
+            ChainRequest::WriteZeroes(at, len, _) => (Op::WriteZeroes, extent(at, len)),
+            ChainRequest::Id | ChainRequest::Refused(_) => return None,
         };
         let mut flags = Flags::SYNC;
-        if matches!(what, What::WriteZeroes(_, _, false)) {
+        if matches!(what, ChainRequest::WriteZeroes(_, _, false)) {
             flags |= Flags::NO_UNMAP;
         }
         if self.through && matches!(op, Op::Write | Op::WriteZeroes) {
@@ -88,7 +88,7 @@ impl Begin<'_> {
     /// Answers what the disk has no part in.
     fn answer_at_once(&mut self, reader: &Reader, head: u16, asked: &BlkRequest) -> Result<(), String> {
         self.ring.took(head)?;
-        if let What::Refused(why) = asked.what {
+        if let ChainRequest::Refused(why) = asked.what {
             tracing::debug!(export = self.export.name, ?why, "vhost-user: refused");
             return self.ring.tell(head, asked.status, why.status(), 1);
         }

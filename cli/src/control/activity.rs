@@ -1,4 +1,4 @@
-//! Did: what each group did on a disk between two looks at a server, and what its operations waited for.
+//! Activity: the work of each group on a disk between two looks at a server, and the causes of its operations' waits.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use super::shares::Waits;
 
 /// The work of a group, and the causes of its operations' waits.
 #[derive(Clone, Default)]
-pub(super) struct Did {
+pub(super) struct Activity {
     pub(super) times: Times,
     /// Those of its flushes.
     pub(super) flush: Times,
@@ -99,11 +99,11 @@ impl<'a> All<'a> {
         [was, of(self.now.get(path)).since(&was)]
     }
 
-    pub(super) fn of(&self, path: &str) -> Did {
-        let Some(now) = self.now.get(path) else { return Did::default() };
-        let mut did = Did::of(now);
+    pub(super) fn of(&self, path: &str) -> Activity {
+        let Some(now) = self.now.get(path) else { return Activity::default() };
+        let mut did = Activity::of(now);
         if let Some(was) = self.was.get(path) {
-            did = did.since(&Did::of(was));
+            did = did.since(&Activity::of(was));
         }
         let [before, after] = [0, 1].map(|at: usize| self.outside[at].get(path).copied().unwrap_or_default());
         let mut spend = |part, before, after: u64| {
@@ -134,7 +134,7 @@ impl<'a> All<'a> {
     }
 }
 
-impl Did {
+impl Activity {
     /// The work of a group up to now.
     pub(super) fn of(figures: &Figures) -> Self {
         let mut did = Self {
