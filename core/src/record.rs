@@ -7,13 +7,17 @@
 //! record.1  A reader takes the parts that it knows. The others are named ([`Record::rest`]), so that somebody can be told of them.
 //! record.2  A part that cannot be read, or says what cannot be, is left out whole: its reader begins as if it had not been there.
 //! record.3  Times are lengths, never instants: the clocks of two servers begin apart.
+//! record.4  A part is kept as its text until it is taken. As a tree of values, what 1,000 tenants have counted would take ten times as much, in
+//!           both servers at once.
 
+use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
 use alloc::string::{String, ToString as _};
 use core::fmt;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
+use serde_json::value::{RawValue, to_raw_value};
 
 /// Parts by name: see the [module](self).
 ///
@@ -29,9 +33,9 @@ use serde_json::{Map, Value};
 /// assert_eq!(read.take::<u32>("height"), Ok(None));
 /// assert_eq!(read.rest().collect::<Vec<_>>(), ["colour"]);
 /// ```
-#[derive(Clone, PartialEq, Default, Debug, Serialize, Deserialize)]
+#[derive(Clone, Default, Debug, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct Record(Map<String, Value>);
+pub struct Record(BTreeMap<String, Box<RawValue>>);
 
 /// A part that cannot be taken (record.2).
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -59,8 +63,8 @@ impl Record {
 
     /// Puts a part in; nothing, if it has numbers that are not finite.
     pub fn put(&mut self, part: &str, what: &impl Serialize) {
-        if let Ok(value) = serde_json::to_value(what) {
-            self.0.insert(part.into(), value);
+        if let Ok(text) = to_raw_value(what) {
+            self.0.insert(part.into(), text);
         }
     }
 
@@ -69,9 +73,8 @@ impl Record {
     /// # Errors
     /// It is not of this kind.
     pub fn take<T: DeserializeOwned>(&mut self, part: &str) -> Result<Option<T>, Unreadable> {
-        let value = self.0.remove(part);
-        value
-            .map(serde_json::from_value)
+        let text = self.0.remove(part);
+        text.map(|text| serde_json::from_str(text.get()))
             .transpose()
             .map_err(|why| Unreadable { part: part.into(), why: why.to_string() })
     }

@@ -37,6 +37,7 @@ use std::thread::JoinHandle;
 use fairlift::Handle;
 use fairlift::config::Config;
 use fairlift::control::{Refused, Step};
+use serde_json::value::RawValue;
 
 pub(crate) use door::Endpoint;
 pub(crate) use listen::{Opened, handed_name};
@@ -107,7 +108,7 @@ impl NotRead {
 }
 
 /// All current settings of a server, as `GET /v1/state` answers them; `None`: it has ended.
-pub(crate) fn settings(handle: &Handle) -> Option<serde_json::Value> {
+pub(crate) fn settings(handle: &Handle) -> Option<Box<RawValue>> {
     Some(show::state(&handle.state()?, &handle.view(false)?))
 }
 

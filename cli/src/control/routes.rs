@@ -19,6 +19,7 @@ use fairlift::config::Backing;
 use fairlift::control::{Edit, Made, Refused, State, Step, View, group_meant};
 use fairlift::{ForkTop, Handle};
 use fairlift_lab::suggestion;
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::door::Who;
@@ -331,8 +332,8 @@ fn answer(result: Answer) -> Response {
     })
 }
 
-fn json_response(value: &Value) -> Response {
-    let text = format!("{value:#}\n");
+fn json_response(value: &impl Serialize) -> Response {
+    let text = serde_json::to_string_pretty(value).unwrap_or_default() + "\n";
     ([(header::CONTENT_TYPE, "application/json")], text).into_response()
 }
 
@@ -512,10 +513,10 @@ impl App {
     }
 
     /// The state and what the server does, as they are at one moment, as far as a client of this role may see them.
-    async fn look(
+    async fn look<T: Serialize + Send + 'static>(
         self,
         role: Grant,
-        show: impl FnOnce(&State, &View) -> Result<Value, Failure> + Send + 'static,
+        show: impl FnOnce(&State, &View) -> Result<T, Failure> + Send + 'static,
     ) -> Answer {
         let shown = ask(move || {
             let (state, view) = (self.handle.state(), self.handle.view(false));

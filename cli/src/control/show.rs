@@ -8,6 +8,8 @@ use fairlift::control::view::{ClientView, DiskView};
 use fairlift::control::{Event, State, View};
 use fairlift_core::GroupId;
 use fairlift_core::ceiling::{Bounds, Ceiling, Rates};
+use serde::ser::{Serialize, SerializeMap as _, Serializer};
+use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
 use crate::ways;
@@ -214,18 +216,40 @@ pub(super) fn rule(rule: &Rule, view: &View) -> Value {
 }
 
 /// All that is in force.
-pub(super) fn state(state: &State, view: &View) -> Value {
-    let config = &state.config;
-    let find = |disk: &Disk| view.disks.iter().find(|view| view.name == disk.name);
-    json!({
-        "version": state.version,
-        "exports": config.exports.iter().map(|one| export(config, one, view)).collect::<Value>(),
+/// All settings, as text.
+pub(super) fn state(state: &State, view: &View) -> Box<RawValue> {
+    let text = serde_json::to_string_pretty(&All(state, view)).and_then(RawValue::from_string);
+    text.unwrap_or_default()
+}
+
+/// All settings. A thing is made when it is written: as values all of them would take ten times the memory of the text.
+struct All<'a>(&'a State, &'a View);
+
+impl Serialize for All<'_> {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        let Self(state, view) = self;
+        let config = &state.config;
+        let find = |disk: &Disk| view.disks.iter().find(|view| view.name == disk.name);
+        let mut all = to.serialize_map(None)?;
+        all.serialize_entry("version", &state.version)?;
+        all.serialize_entry("exports", &Each(config.exports.iter().map(|one| export(config, one, view))))?;
         // Their tunables are many, and are shown with each.
-        "disks": config.disks.iter().filter_map(|one| Some(without_tunables(disk(one, find(one)?)))).collect::<Value>(),
-        "groups": tree(config, 0),
-        "listeners": config.listeners.iter().map(listener).collect::<Value>(),
-        "clients": config.clients.iter().map(|one| rule(one, view)).collect::<Value>(),
-    })
+        let disks = config.disks.iter().filter_map(|one| Some(without_tunables(disk(one, find(one)?))));
+        all.serialize_entry("disks", &Each(disks))?;
+        all.serialize_entry("groups", &tree(config, 0))?;
+        all.serialize_entry("listeners", &Each(config.listeners.iter().map(listener)))?;
+        all.serialize_entry("clients", &Each(config.clients.iter().map(|one| rule(one, view))))?;
+        all.end()
+    }
+}
+
+/// Things that are made one by one.
+struct Each<I>(I);
+
+impl<I: Iterator<Item = Value> + Clone> Serialize for Each<I> {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_seq(self.0.clone())
+    }
 }
 
 fn without_tunables(mut disk: Value) -> Value {

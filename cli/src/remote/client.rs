@@ -11,6 +11,7 @@ use hyper::body::{Bytes, Incoming};
 use hyper::{Method, Request, Response, header};
 use hyper_util::rt::TokioIo;
 use rustls::pki_types::ServerName;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::control::{parse_place, token};
@@ -39,8 +40,8 @@ pub(crate) struct Server {
 }
 
 /// An answer.
-pub(crate) struct Answer {
-    pub(crate) value: Value,
+pub(crate) struct Answer<T = Value> {
+    pub(crate) value: T,
     pub(crate) version: Option<u64>,
 }
 
@@ -81,36 +82,35 @@ impl Server {
     ///
     /// # Errors
     /// There is no server, or it says why not.
-    pub(crate) fn ask(
+    pub(crate) fn ask<T: DeserializeOwned>(
         &self,
         method: Method,
         path: &str,
         body: Option<&Value>,
         version: Option<u64>,
-    ) -> Result<Answer, String> {
+    ) -> Result<Answer<T>, String> {
         run(self.exchange(method, path, body, version))
     }
 
-    async fn exchange(
+    async fn exchange<T: DeserializeOwned>(
         &self,
         method: Method,
         path: &str,
         body: Option<&Value>,
         version: Option<u64>,
-    ) -> Result<Answer, String> {
+    ) -> Result<Answer<T>, String> {
         let response = self.send(method, path, body, version).await?;
         let version =
             response.headers().get(header::ETAG).and_then(|tag| tag.to_str().ok()?.trim_matches('"').parse().ok());
         let status = response.status();
         let bytes = response.into_body().collect().await.map_err(|error| self.lost(&error))?.to_bytes();
-        let value: Value = serde_json::from_slice(&bytes).map_err(|error| {
-            format!("{}: the answer is not JSON ({error}): is this Fairlift's control address?", self.shown)
-        })?;
-        match value.get("error").and_then(Value::as_str) {
-            Some(why) if !status.is_success() => Err(why.to_owned()),
-            _ if !status.is_success() => Err(format!("{}: {status}", self.shown)),
-            _ => Ok(Answer { value, version }),
+        let no_json =
+            |error| format!("{}: the answer is not JSON ({error}): is this Fairlift's control address?", self.shown);
+        if status.is_success() {
+            return Ok(Answer { value: serde_json::from_slice(&bytes).map_err(no_json)?, version });
         }
+        let value: Value = serde_json::from_slice(&bytes).map_err(no_json)?;
+        Err(value["error"].as_str().map_or_else(|| format!("{}: {status}", self.shown), str::to_owned))
     }
 
     /// Asks for so long at most.

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use fairlift::config::Address;
 use hyper::Method;
 use serde_json::Value;
+use serde_json::value::RawValue;
 
 use super::UpgradeArgs;
 use super::client::{Answer, At, Server};
@@ -23,7 +24,7 @@ const LAST: Duration = Duration::from_secs(2);
 
 /// The state of a server that another one is to take over.
 pub(crate) struct Running {
-    pub(crate) settings: Value,
+    pub(crate) settings: Box<RawValue>,
     /// The version of these.
     pub(crate) version: u64,
     /// The exports that stand neither in its file nor in its arguments.
@@ -37,7 +38,7 @@ impl Running {
         let server = Server::find(&At { control, json: false })?;
         let Answer { value: settings, version } = server.ask(Method::GET, "/v1/state", None, None)?;
         let version = version.ok_or("the running server does not say which version its settings have")?;
-        let plan = server.ask(Method::POST, "/v1/upgrade", None, None)?.value;
+        let plan: Value = server.ask(Method::POST, "/v1/upgrade", None, None)?.value;
         let added = plan["added"].as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned);
         Ok(Self { settings, version, added: added.collect() })
     }
@@ -53,7 +54,7 @@ fn attempt(args: &UpgradeArgs) -> Result<(), String> {
         return Err(format!("{}: a server is taken over at a unix socket of control", server.shown()));
     };
     let socket = std::path::absolute(socket).map_err(|error| format!("{}: {error}", socket.display()))?;
-    let running = server.ask(Method::POST, "/v1/upgrade", None, None)?.value;
+    let running: Value = server.ask(Method::POST, "/v1/upgrade", None, None)?.value;
     let tell = |line: &str| _ = output::print(format!("{line}\n").as_bytes());
     let program = match &args.program {
         Some(program) => program.clone(),
@@ -99,8 +100,10 @@ fn is_of(running: &Value, program: &Path) -> bool {
 
 /// The server before ends once it has told the service manager who its successor is: whoever goes on after this command finds that done.
 fn wait_for_the_end(running: &Value) {
-    let (process, until) = (format!("/proc/{}", running["pid"]), Instant::now() + LAST);
-    while Path::new(&process).exists() && Instant::now() < until {
+    let (process, until) = (format!("/proc/{}/stat", running["pid"]), Instant::now() + LAST);
+    // One that has ended is there until its parent has looked, which some never do.
+    let is_there = || std::fs::read_to_string(&process).is_ok_and(|stat| !stat.contains(") Z "));
+    while is_there() && Instant::now() < until {
         std::thread::sleep(Duration::from_millis(1));
     }
 }

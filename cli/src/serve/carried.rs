@@ -6,6 +6,8 @@
 
 use fairlift::config::Config;
 use fairlift::control::Edit;
+use serde::Deserialize;
+use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
 use crate::control::Words;
@@ -16,20 +18,33 @@ const FOUND: [&str; 3] = ["block_device", "connections", "size"];
 /// Keys of a group that can be said.
 const OF_A_GROUP: [&str; 5] = ["weight", "max", "burst", "min", "latency"];
 
+/// The settings of a server, as far as they are looked at here.
+#[derive(Deserialize)]
+struct Settings<'a> {
+    #[serde(borrow)]
+    exports: Vec<&'a RawValue>,
+    groups: Value,
+}
+
 /// A config with what was added to a server: its settings, and which exports were.
 ///
 /// # Errors
 /// An export or a group cannot be as it was: which, and why.
-pub(super) fn with_added(config: Config, settings: &Value, added: &[String]) -> Result<Config, String> {
+pub(super) fn with_added(config: Config, settings: &RawValue, added: &[String]) -> Result<Config, String> {
+    if added.is_empty() {
+        return Ok(config);
+    }
+    let Settings { exports, groups: tree } = serde_json::from_str(settings.get()).map_err(|why| why.to_string())?;
     let known: Vec<_> = config.groups.iter().map(|group| group.path.clone()).collect();
     let mut edit = Edit::from(config);
     let mut list = Vec::new();
-    for export in settings["exports"].as_array().into_iter().flatten().filter_map(Value::as_object) {
+    for export in exports {
+        let export: Map<String, Value> = serde_json::from_str(export.get()).map_err(|why| why.to_string())?;
         let name = export.get("name").and_then(Value::as_str).unwrap_or_default();
         if !added.iter().any(|one| one == name) || edit.config.exports.iter().any(|one| one.name == name) {
             continue;
         }
-        let mut keys = export.clone();
+        let mut keys = export;
         keys.retain(|key, value| !FOUND.contains(&key.as_str()) && !value.is_null());
         // A disk that nobody has named is found again by where the backing is.
         let is_named = |disk: &Value| edit.config.disks.iter().any(|one| disk == &one.name);
@@ -38,7 +53,7 @@ pub(super) fn with_added(config: Config, settings: &Value, added: &[String]) -> 
         list.push(Value::Object(keys));
     }
     if !list.is_empty() {
-        groups(&settings["groups"], &mut |group| {
+        groups(&tree, &mut |group| {
             let path = group.get("path").and_then(Value::as_str).unwrap_or_default();
             if !known.iter().any(|one| one == path) {
                 let mut keys = group.clone();
@@ -80,7 +95,9 @@ mod tests {
         let of_group = json!({"path": "/t/a", "weight": 300, "exports": ["a"], "max": {"rbps": 1048576}, "groups": []});
         let tree = json!({"path": "/", "weight": 100, "groups": [{"path": "/t", "weight": 200, "groups": [of_group]}]});
         let settings = json!({"exports": [export("a", "/t/a"), export("b", "/t")], "groups": tree});
-        let config = with_added(config(), &settings, &["a".into(), "gone".into()]).unwrap();
+        let config =
+            with_added(config(), &serde_json::value::to_raw_value(&settings).unwrap(), &["a".into(), "gone".into()])
+                .unwrap();
         let exports: Vec<_> = config.exports.iter().map(|one| (&*one.name, one.read_only, one.disk)).collect();
         assert_eq!(exports, [("a", true, None)]);
         let weights: Vec<_> = config.groups.iter().map(|group| (&*group.path, group.weight.get())).collect();

@@ -5,7 +5,7 @@
 //! begin.2  Until it serves, this process leaves everything as it is when it ends, and what it says goes to the command that has started it.
 //!          From then on it writes where the server before has written.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read as _, Write as _};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
@@ -14,7 +14,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use fairlift::{Handle, Server, Taking};
+use serde::Deserialize;
 use serde_json::Value;
+use serde_json::value::RawValue;
 
 use super::{Prepared, carried, systemd};
 use crate::control::{self, Control, Opened};
@@ -164,37 +166,74 @@ const FOUND: [&str; 11] = [
     "concurrency",
 ];
 
-/// Where two servers' settings differ, a line each (begin.1).
-fn differences(running: &Value, new: &Value) -> Vec<String> {
-    let (mut theirs, mut own) = (BTreeMap::new(), BTreeMap::new());
-    flatten(running, "", &mut theirs);
-    flatten(new, "", &mut own);
-    let shown = |value: Option<&String>| value.map_or("nothing".to_owned(), Clone::clone);
-    let keys: std::collections::BTreeSet<_> = theirs.keys().chain(own.keys()).collect();
-    let differs = |key: &&&String| theirs.get(**key) != own.get(**key);
-    let line = |key: &String| {
-        format!("{}: {} in force, {} in the new server", key.trim_start(), shown(theirs.get(key)), shown(own.get(key)))
-    };
-    keys.iter().filter(differs).map(|key| line(key)).collect()
+/// Where two servers' settings differ, a line each (begin.1). Parts of the same text are not read: the values of 1,000 exports would take
+/// several MiB on each side.
+fn differences(running: &RawValue, new: &RawValue) -> Vec<String> {
+    let mut lines = Vec::new();
+    compare("", (Some(running), Some(new)), &mut lines);
+    lines
 }
 
-/// `exports alice size` and its value, for each value; what has a name is known by that.
-fn flatten(value: &Value, at: &str, all: &mut BTreeMap<String, String>) {
-    match value {
-        Value::Object(parts) => {
-            for (key, part) in parts.iter().filter(|(key, _)| !FOUND.contains(&key.as_str())) {
-                flatten(part, &format!("{at} {key}"), all);
+/// A value of the settings, and its parts: those of an object by their keys, things in a list by their names.
+#[derive(Default)]
+struct Setting<'a> {
+    value: Option<Value>,
+    parts: BTreeMap<String, &'a RawValue>,
+}
+
+/// The names of a thing in a list.
+#[derive(Default, Deserialize)]
+struct ThingNames {
+    name: Option<String>,
+    path: Option<String>,
+    address: Option<String>,
+}
+
+impl<'a> Setting<'a> {
+    fn of(text: Option<&'a RawValue>) -> Self {
+        let Some(text) = text.map(RawValue::get) else { return Self::default() };
+        let parts = if text.starts_with('[') { things(text) } else { serde_json::from_str(text).ok() };
+        match parts {
+            Some(mut parts) => {
+                parts.retain(|key: &String, _| !FOUND.contains(&key.as_str()));
+                Self { value: None, parts }
             }
+            None => Self {
+                value: serde_json::from_str(text).ok().filter(|value: &Value| !value.is_null()),
+                ..Self::default()
+            },
         }
-        Value::Array(parts) if parts.iter().all(Value::is_object) => {
-            for (number, part) in parts.iter().enumerate() {
-                let name = ["name", "path", "address"].iter().find_map(|key| part[*key].as_str());
-                let name = name.map_or_else(|| number.to_string(), str::to_owned);
-                flatten(part, &format!("{at} {name}"), all);
-            }
-        }
-        Value::Null => {}
-        other => _ = all.insert(at.to_owned(), other.to_string()),
+    }
+
+    fn shown(&self) -> String {
+        self.value.as_ref().map_or("nothing".to_owned(), Value::to_string)
+    }
+}
+
+/// A list of things by their names, or by their numbers; `None`: it is a list of values.
+fn things(text: &str) -> Option<BTreeMap<String, &RawValue>> {
+    let list: Vec<&RawValue> = serde_json::from_str(text).ok()?;
+    let name = |(number, thing): (usize, &RawValue)| {
+        let ThingNames { name, path, address } = serde_json::from_str(thing.get()).unwrap_or_default();
+        name.or(path).or(address).unwrap_or_else(|| number.to_string())
+    };
+    let are_things = list.iter().all(|thing| thing.get().starts_with('{'));
+    are_things.then(|| list.iter().copied().enumerate().map(|at| (name(at), at.1)).collect())
+}
+
+/// Adds a line for each value that differs; `at`: the names that lead here.
+fn compare(at: &str, (running, new): (Option<&RawValue>, Option<&RawValue>), lines: &mut Vec<String>) {
+    if running.map(RawValue::get) == new.map(RawValue::get) {
+        return;
+    }
+    let (theirs, own) = (Setting::of(running), Setting::of(new));
+    if theirs.value != own.value {
+        lines.push(format!("{}: {} in force, {} in the new server", at.trim_start(), theirs.shown(), own.shown()));
+    }
+    let names: BTreeSet<_> = theirs.parts.keys().chain(own.parts.keys()).collect();
+    for name in names {
+        let both = (theirs.parts.get(name).copied(), own.parts.get(name).copied());
+        compare(&format!("{at} {name}"), both, lines);
     }
 }
 
@@ -216,11 +255,16 @@ mod tests {
             "exports": [{"name": "a", "size": 1, "connections": 0}, {"name": "b", "size": 2}],
             "groups": {"path": "/", "weight": 100, "groups": [{"path": "/a", "weight": 300, "exports": ["a"]}]},
         });
-        assert_eq!(differences(&running, &new), [""; 0]);
+        let lines = |running: &Value, new: &Value| {
+            // However either was laid out.
+            let text = |text: String| RawValue::from_string(text).unwrap();
+            differences(&text(format!("{running:#}")), &text(new.to_string()))
+        };
+        assert_eq!(lines(&running, &new), [""; 0]);
         new["groups"]["groups"][0]["weight"] = json!(100);
         new["exports"][1]["name"] = json!("c");
         assert_eq!(
-            differences(&running, &new),
+            lines(&running, &new),
             [
                 "exports b name: \"b\" in force, nothing in the new server",
                 "exports b size: 2 in force, nothing in the new server",

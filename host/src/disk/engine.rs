@@ -284,6 +284,12 @@ impl Engine {
         }
     }
 
+    /// Gives memory back that no request has (buffer.5).
+    #[cold]
+    pub(crate) fn give_memory_back(&mut self) {
+        self.pool.give_back(|block| self.ring.forget(block));
+    }
+
     /// Requests of the front that it has not released.
     pub(crate) fn open(&self) -> usize {
         self.tickets.len()
@@ -750,7 +756,7 @@ mod tests {
         let disk = Arc::new(Disk::new(&settings, &[(device, None)], &[Group::root()], 1).unwrap());
         let notifiers = Arc::new(Notifiers::new(1).unwrap());
         let helpers = Helpers::new(1, &[disk.concurrency], &[], 1, Arc::clone(&notifiers));
-        let (ring, pool) = (Ring::new(Kind::Poll, 8, 8, 1).unwrap(), Pool::new(1 << 20, 1));
+        let (ring, pool) = (Ring::new(Kind::Poll, 8, 8, 1).unwrap(), Pool::new(1 << 20, 1).unwrap());
         let stream = Stream { group: GroupId::ROOT, priority: Priority::default(), context: ContextId(0) };
         let mut engine = Engine::new(ring, pool, ContextId(0), Disks::new(vec![disk]), notifiers, helpers);
         let stream = engine.add_stream(0, stream);

@@ -34,7 +34,7 @@ impl Disk {
         let groups = state.groups.iter().map(|(id, group)| (*id, group)).chain([root]);
         let of_groups = groups.filter_map(|(id, group)| {
             let figures = figures.get(&id)?;
-            Some((group.path.clone(), figures.stats.clone(), figures.had))
+            Some((&*group.path, &figures.stats, figures.had))
         });
         into.put(PAST, &state.past.handed(of_groups, doing, counts));
     }

@@ -76,10 +76,10 @@ pub(crate) struct Past {
     gone: VecDeque<(String, Stats, Duration)>,
 }
 
-/// The counters of a disk for another server: by the paths of groups, what was done and the device time that they had.
+/// The counters of a disk for another server: by the paths of groups, what was done and the device time that they had. Who hands on lends them.
 #[derive(Serialize, Deserialize)]
-pub(super) struct HandedPast {
-    groups: Vec<(String, Stats, Duration)>,
+pub(super) struct HandedPast<Path = String, Did = Stats> {
+    groups: Vec<(Path, Did, Duration)>,
     doing: Doing,
     counts: BTreeMap<String, u64>,
 }
@@ -118,13 +118,14 @@ impl Past {
     }
 
     /// With what groups have had since, for another server.
-    pub(super) fn handed(
-        &self,
-        groups: impl Iterator<Item = (String, Stats, Duration)>,
+    pub(super) fn handed<'a>(
+        &'a self,
+        groups: impl Iterator<Item = (&'a str, &'a Stats, Duration)>,
         doing: Doing,
         counts: BTreeMap<String, u64>,
-    ) -> HandedPast {
-        HandedPast { groups: self.gone.iter().cloned().chain(groups).collect(), doing, counts }
+    ) -> HandedPast<&'a str, &'a Stats> {
+        let gone = self.gone.iter().map(|(path, stats, had)| (&**path, stats, *had));
+        HandedPast { groups: gone.chain(groups).collect(), doing, counts }
     }
 
     /// The past that another server [handed](Past::handed) on; `None`: no disk has done so much. Counters of another name than queues count by are left out.

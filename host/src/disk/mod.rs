@@ -27,6 +27,7 @@ mod shared_flush;
 mod tag_wait;
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -244,7 +245,10 @@ impl Disk {
         for (queues, number) in queues.iter().flat_map(|queues| (0..queues.count()).map(move |number| (queues, number)))
         {
             for (id, figures) in figures_of(now, || queues.nth(number)) {
-                all.entry(id).or_default().add(&figures);
+                match all.entry(id) {
+                    Entry::Vacant(place) => _ = place.insert(figures),
+                    Entry::Occupied(mut there) => there.get_mut().add(&figures),
+                }
             }
         }
         let some = |figures: &Figures| figures.open > 0 || Op::ALL.iter().any(|op| figures.stats.of(*op).ops > 0);

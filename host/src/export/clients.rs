@@ -157,6 +157,8 @@ macro_rules! protocols {
                 })*
                 self.service.hold.tell(engine.context, self.hold, all);
                 self.has_told = true;
+                engine.give_memory_back(); // hold.5
+                $($(#[$built])* { self.$name.give_memory_back(); })*
             }
         }
 

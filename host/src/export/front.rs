@@ -108,6 +108,9 @@ pub(crate) trait Clients: Front<Done = ()> {
         Some(Ok(Vec::new()))
     }
 
+    /// All clients of the worker stand still, and were told of: memory that has nothing of theirs goes back (hold.5).
+    fn give_memory_back(&mut self) {}
+
     /// The clients stay, or are those that another server has handed over: they are served from now on.
     fn serve_on(&mut self, _engine: &mut Engine, _now: Instant) {}
 }

@@ -11,6 +11,8 @@
 //!         missing.
 //! hold.4  The keys of a connection with TLS are this process's. All that its client has asked is answered and sent; then it is closed with the process, and
 //!         the client connects again.
+//! hold.5  Two servers are there while it holds. So a worker whose clients were told gives the memory of payloads back; it has it again when
+//!         it is used.
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -10,7 +10,10 @@
 //!           is for buffers of up to 64 KiB alone, so that clients with large requests cannot keep all of it from the others. One
 //!           buffer larger than the budget is given while no other is out.
 //! buffer.4  Once warm, buffers of up to 1 MiB come from free lists: nothing is allocated.
+//! buffer.5  A block of which no buffer is out can be given back to the kernel; it is all zeroes then, and has memory again once it is used. The
+//!           ring forgets it first: the kernel would go on to read and write the pages that were there.
 
+use std::io;
 use std::ptr::NonNull;
 
 /// The alignment of every buffer: the kernel's page, which direct I/O takes on any disk.
@@ -33,14 +36,28 @@ pub(crate) struct Pages {
 unsafe impl Send for Pages {}
 
 impl Pages {
-    /// The allocator would fill aligned memory with zeroes itself, and so make all of it resident: hence `mmap`.
+    /// So many bytes.
+    ///
+    /// # Panics
+    /// There is no room for them in the address space.
     pub(crate) fn new(bytes: usize) -> Self {
+        Self::reserve(bytes).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// The same. The allocator would fill aligned memory with zeroes itself, and so make all of it resident: hence `mmap`.
+    ///
+    /// # Errors
+    /// There is no room for them in the address space.
+    fn reserve(bytes: usize) -> io::Result<Self> {
         assert!(bytes > 0);
         let (access, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
         // SAFETY: a new mapping, where the kernel likes, touches no memory of ours.
         let start = unsafe { libc::mmap(std::ptr::null_mut(), bytes, access, kind | libc::MAP_NORESERVE, -1, 0) };
-        assert!(start != libc::MAP_FAILED, "no memory for {bytes} bytes: {}", std::io::Error::last_os_error());
-        Self { start: NonNull::new(start.cast()).expect("a mapping is never at address zero"), bytes }
+        if start == libc::MAP_FAILED {
+            let error = io::Error::last_os_error();
+            return Err(io::Error::new(error.kind(), format!("no room for {bytes} bytes in memory: {error}")));
+        }
+        Ok(Self { start: NonNull::new(start.cast()).expect("a mapping is never at address zero"), bytes })
     }
 }
 
@@ -49,6 +66,13 @@ impl Pages {
     pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
         // SAFETY: the mapping has so many bytes, zeroes at first, and the borrow is exclusive.
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.bytes) }
+    }
+
+    /// Makes so many bytes from there as they were at first, zero and untouched. Nobody else may have pointers to them that are still used.
+    fn give_back(&mut self, at: usize, len: usize) {
+        let bytes = &mut self.bytes_mut()[at..at + len];
+        // SAFETY: the bytes are this mapping's, which is private and anonymous; the borrow is exclusive. That it fails changes nothing.
+        let _ = unsafe { libc::madvise(bytes.as_mut_ptr().cast(), bytes.len(), libc::MADV_DONTNEED) };
     }
 }
 
@@ -129,9 +153,12 @@ unsafe impl Send for Pool {}
 
 impl Pool {
     /// A pool that gives out at most `budget` bytes; the first `blocks` MiB come from one arena (touched as needed).
-    pub(crate) fn new(budget: u64, blocks: u16) -> Self {
-        let arena = Pages::new(usize::from(blocks.max(1)) * BLOCK);
-        Self { arena, blocks: blocks.max(1), cut: 0, free: Default::default(), used: 0, budget }
+    ///
+    /// # Errors
+    /// There is no room for the arena.
+    pub(crate) fn new(budget: u64, blocks: u16) -> io::Result<Self> {
+        let arena = Pages::reserve(usize::from(blocks.max(1)) * BLOCK)?;
+        Ok(Self { arena, blocks: blocks.max(1), cut: 0, free: Default::default(), used: 0, budget })
     }
 
     /// A buffer of `len` bytes, their content unspecified but never another process's; `None` while the budget is used
@@ -166,6 +193,19 @@ impl Pool {
         match buffer.home {
             Home::Arena { block, class } => self.free[usize::from(class)].push((buffer.start, block)),
             Home::Own(_) => {}
+        }
+    }
+
+    /// Gives the memory back of blocks of which no buffer is out (buffer.5); `forget` has the ring forget one, and says whether it has.
+    pub(crate) fn give_back(&mut self, mut forget: impl FnMut(u16) -> bool) {
+        let mut free = vec![0; usize::from(self.cut)];
+        for (class, list) in self.free.iter().enumerate() {
+            list.iter().for_each(|(_, block)| free[usize::from(*block)] += class_size(class));
+        }
+        for block in (0..self.cut).filter(|block| free[usize::from(*block)] == BLOCK) {
+            if forget(block) {
+                self.arena.give_back(usize::from(block) * BLOCK, BLOCK);
+            }
         }
     }
 
@@ -228,16 +268,19 @@ pub(crate) struct RecvRing {
 
 impl RecvRing {
     /// `buffers` (a power of two) of `size` bytes, none published yet.
-    pub(crate) fn new(buffers: u16, size: u32) -> Self {
+    ///
+    /// # Errors
+    /// There is no room for them.
+    pub(crate) fn new(buffers: u16, size: u32) -> io::Result<Self> {
         assert!(buffers.is_power_of_two());
-        Self {
-            entries: Pages::new(usize::from(buffers) * size_of::<io_uring::types::BufRingEntry>()),
-            memory: Pages::new(usize::from(buffers) * size as usize),
+        Ok(Self {
+            entries: Pages::reserve(usize::from(buffers) * size_of::<io_uring::types::BufRingEntry>())?,
+            memory: Pages::reserve(usize::from(buffers) * size as usize)?,
             size,
             buffers,
             active: 0,
             tail: 0,
-        }
+        })
     }
 
     /// Where the ring of entries is, for registering, and how many it has.
@@ -254,6 +297,11 @@ impl RecvRing {
         self.active += 1;
         self.publish(buffer);
         true
+    }
+
+    /// Gives the memory back, while nothing is received (buffer.5).
+    pub(crate) fn give_back(&mut self) {
+        self.memory.give_back(0, usize::from(self.active) * self.size as usize);
     }
 
     /// Bytes that the kernel received into a buffer.
@@ -293,7 +341,7 @@ mod tests {
 
     #[test]
     fn a_buffer_has_the_length_asked_for_and_starts_on_a_page() {
-        let mut pool = Pool::new(64 << 20, 4);
+        let mut pool = Pool::new(64 << 20, 4).unwrap();
         for len in [1, 512, 4096, 4097, 65536, 1 << 20, 5 << 20] {
             let mut buffer = pool.get(len).unwrap();
             assert_eq!(buffer.bytes().len(), len);
@@ -307,7 +355,7 @@ mod tests {
     /// buffer.2
     #[test]
     fn buffers_in_use_do_not_overlap() {
-        let mut pool = Pool::new(64 << 20, 2);
+        let mut pool = Pool::new(64 << 20, 2).unwrap();
         let mut buffers: Vec<_> = (0..700).map(|n| (n, pool.get(4096).unwrap())).collect();
         for (n, buffer) in &mut buffers {
             buffer.bytes_mut().fill(*n as u8);
@@ -320,16 +368,40 @@ mod tests {
     /// buffer.3
     #[test]
     fn past_its_budget_the_pool_gives_nothing() {
-        let mut pool = Pool::new(10 * 4096, 1);
+        let mut pool = Pool::new(10 * 4096, 1).unwrap();
         let mut held: Vec<_> = (0..10).map(|_| pool.get(100).unwrap()).collect();
         assert!(pool.get(1).is_none());
         pool.put(held.pop().unwrap());
         assert!(pool.get(1).is_some());
     }
 
+    /// buffer.5
+    #[test]
+    fn blocks_of_which_no_buffer_is_out_are_given_back() {
+        let mut pool = Pool::new(64 << 20, 4).unwrap();
+        let mut all: Vec<_> = (0..3 * BLOCK / SMALL).map(|_| pool.get(SMALL).unwrap()).collect();
+        all.iter_mut().for_each(|buffer| buffer.bytes_mut().fill(7));
+        let (stays, is_known) = (all.pop().unwrap(), 0);
+        all.into_iter().for_each(|buffer| pool.put(buffer));
+        let mut forgotten = Vec::new();
+        pool.give_back(|block| {
+            forgotten.push(block);
+            block != is_known
+        });
+        assert!(stays.block() == Some(2) && stays.bytes().iter().all(|byte| *byte == 7));
+        assert_eq!(forgotten, [0, 1]);
+        let mut again: Vec<_> = (0..3 * BLOCK / SMALL - 1).map(|_| pool.get(SMALL).unwrap()).collect();
+        for buffer in &mut again {
+            let byte = if buffer.block() == Some(1) { 0 } else { 7 };
+            assert!(buffer.bytes().iter().all(|is| *is == byte), "block {:?}", buffer.block());
+            buffer.bytes_mut().fill(9);
+        }
+        assert_eq!(pool.used(), 3 << 20);
+    }
+
     #[test]
     fn a_request_larger_than_the_budget_is_served_alone() {
-        let mut pool = Pool::new(4096, 1);
+        let mut pool = Pool::new(4096, 1).unwrap();
         let large = pool.get(1 << 20).unwrap();
         assert!(pool.get(1).is_none());
         pool.put(large);

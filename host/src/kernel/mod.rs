@@ -3,6 +3,7 @@
 pub(crate) mod abort;
 pub(crate) mod buffer;
 pub(crate) mod call;
+pub(crate) mod heap;
 pub(crate) mod helpers;
 pub(crate) mod lent;
 pub(crate) mod notify;

@@ -251,6 +251,14 @@ impl Ring {
         }
     }
 
+    /// Forgets a block of the pool, so that its memory may be given back (buffer.5). Whether it has. Nothing that named it is under way.
+    pub(crate) fn forget(&mut self, block: u16) -> bool {
+        match self {
+            Self::Uring(ring) => ring.forget(block),
+            Self::Poll(_) => true,
+        }
+    }
+
     /// Adds a call to the next batch; it completes with this data.
     ///
     /// # Safety

@@ -53,32 +53,34 @@ impl Shared {
     pub(super) fn hand_on_of(&self, paths: &BTreeMap<GroupId, String>, counted: bool) -> Record {
         let (mut record, now) = (Record::default(), clock::now());
         record.put("version", &VERSION);
-        let mut disks = BTreeMap::new();
+        let mut disks = Record::default();
         for (_, disk) in self.backend.disks.all() {
             let mut of_disk = Record::default();
             disk.hand_on_learned(&mut of_disk);
             if counted {
                 disk.hand_on_past(now, &mut of_disk);
             }
-            disks.insert(disk.name.clone(), of_disk);
+            disks.put(&disk.name, &of_disk);
         }
         record.put("disks", &disks);
-        let mut owed = BTreeMap::new();
+        drop(disks);
+        let mut owed = Record::default();
         for (id, budget) in self.backend.disks.budgets() {
             let mut of_group = Record::default();
             budget.hand_on(now, &mut of_group);
             if let Some(path) = paths.get(&id).filter(|_| !of_group.is_empty()) {
-                owed.insert(path, of_group);
+                owed.put(path, &of_group);
             }
         }
         record.put("ceilings", &owed);
         if counted {
-            let exports = self.served.service.exports();
-            let of_export = |export: &std::sync::Arc<crate::export::Export>| {
-                let stats = export.stats.lock().unwrap_or_else(PoisonError::into_inner);
-                Some((export.name.clone(), stats.clone()?))
-            };
-            record.put("exports", &exports.list.iter().filter_map(of_export).collect::<BTreeMap<_, _>>());
+            let mut exports = Record::default();
+            for export in &self.served.service.exports().list {
+                if let Some(stats) = &*export.stats.lock().unwrap_or_else(PoisonError::into_inner) {
+                    exports.put(&export.name, stats);
+                }
+            }
+            record.put("exports", &exports);
             record.put("events", &self.served.service.events.after(None).1);
         }
         record

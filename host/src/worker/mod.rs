@@ -76,7 +76,7 @@ impl Backend {
         let Self { disks, files, notifiers, helpers, .. } = self;
         let mut ring = Ring::new(self.engine.begin(), 1024, 8192, threads)?;
         ring.make_room_for_files(*files)?;
-        let pool = Pool::new(memory, 64);
+        let pool = Pool::new(memory, 64)?;
         ring.register_pool(&pool);
         notifiers.open(context, &ring);
         notifiers.arm_bell(context, &mut ring);

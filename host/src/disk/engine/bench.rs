@@ -32,7 +32,7 @@ pub(crate) fn workers(device: Arc<dyn Device>, kind: sched::Kind, count: u16) ->
     let disks = Disks::new(vec![disk]);
     let engine = |worker| {
         let context = ContextId(worker);
-        let (ring, pool) = (Ring::new(Kind::Poll, 64, 64, 1).unwrap(), Pool::new(1 << 20, 1));
+        let (ring, pool) = (Ring::new(Kind::Poll, 64, 64, 1).unwrap(), Pool::new(1 << 20, 1).unwrap());
         let (disks, notifiers, helpers) = (Arc::clone(&disks), Arc::clone(&notifiers), Arc::clone(&helpers));
         let mut engine = Engine::new(ring, pool, context, disks, notifiers, helpers);
         let stream = Stream { group: GroupId::ROOT, priority: Priority::default(), context };

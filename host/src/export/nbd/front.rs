@@ -131,7 +131,7 @@ impl Nbd {
     /// # Errors
     /// The kernel does not take the memory that sockets receive into.
     pub(crate) fn new(engine: &mut Engine, all: Arc<Connections>) -> std::io::Result<Self> {
-        let mut recv = RecvRing::new(64, 256 << 10);
+        let mut recv = RecvRing::new(64, 256 << 10)?;
         engine.ring.register_recv(&recv)?;
         recv.grow();
         recv.grow();
@@ -562,6 +562,10 @@ impl Clients for Nbd {
         }
         let state = |(_, connection): (usize, &Connection)| connection.held(engine, &self.common).transpose();
         still.then(|| self.connections.iter().filter_map(state).collect())
+    }
+
+    fn give_memory_back(&mut self) {
+        self.recv.give_back();
     }
 
     fn serve_on(&mut self, engine: &mut Engine, _now: Instant) {

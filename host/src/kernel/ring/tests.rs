@@ -63,7 +63,7 @@ impl Side {
         fs::remove_file(&image).unwrap();
         file.set_len(FILE).unwrap();
         ring.set_file(2, Some(file.as_raw_fd()));
-        let mut recv = RecvRing::new(4, 4096);
+        let mut recv = RecvRing::new(4, 4096).unwrap();
         ring.register_recv(&recv).unwrap();
         recv.grow();
         recv.grow();

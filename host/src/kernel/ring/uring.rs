@@ -60,7 +60,7 @@ impl Uring {
     /// # Errors
     /// The kernel is too old, or refuses something: containers often have a filter.
     pub(super) fn probe() -> io::Result<u32> {
-        let recv = RecvRing::new(1, 4096);
+        let recv = RecvRing::new(1, 4096)?;
         let mut ring = Self::new(1, 1, 1)?;
         ring.register_recv(&recv)?;
         // SAFETY: the call names no memory.
@@ -124,6 +124,20 @@ impl Uring {
             *state = if registered.is_ok() { Fixed::Yes } else { Fixed::Refused };
         }
         *state == Fixed::Yes
+    }
+
+    /// Forgets a block, which is registered again when it is used.
+    pub(super) fn forget(&mut self, block: u16) -> bool {
+        let Some(state) = self.fixed.get_mut(usize::from(block)).filter(|state| **state == Fixed::Yes) else {
+            return true;
+        };
+        let none = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
+        // SAFETY: it names no memory.
+        let forgotten = unsafe { self.ring.submitter().register_buffers_update(u32::from(block), &[none], None) };
+        if forgotten.is_ok() {
+            *state = Fixed::NotYet;
+        }
+        forgotten.is_ok()
     }
 
     /// Adds a call to the next batch; it completes with this data.

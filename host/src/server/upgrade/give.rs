@@ -17,6 +17,7 @@ use crate::control::arrange::address;
 use crate::device::Device;
 use crate::export::hold::HeldClient;
 use crate::kernel::abort::AbortOnPanic;
+use crate::kernel::heap;
 use crate::server::{Handle, Shared};
 use crate::wire::hand_over::VERSION;
 
@@ -188,6 +189,7 @@ impl Shared {
             }
             Err(why) => return Err(no_answer(why)),
         }
+        heap::give_back(); // upgrade.7
         // Nothing is changed meanwhile.
         let live = self.live();
         let now = live.state().version;
@@ -195,8 +197,10 @@ impl Shared {
             return Err(format!("the configuration has been changed meanwhile (version {version} before, {now} now)"));
         }
         let (hold, notifiers) = (&self.served.service.hold, &self.backend.notifiers);
+        let began = Instant::now();
         hold.begin(notifiers);
-        let given = hold.wait(Instant::now() + PATIENCE, goes_on).and_then(|clients| {
+        let given = hold.wait(began + PATIENCE, goes_on).and_then(|clients| {
+            tracing::info!(clients = clients.len(), "all clients stand still, after {:.1?}", began.elapsed());
             // Nothing is counted or learned any more.
             let begins_with = self.hand_on_of(&live.groups().into_iter().collect(), true);
             self.give_devices(channel)?;
@@ -210,6 +214,7 @@ impl Shared {
             hold.end(notifiers);
             return given.map(|()| false);
         }
+        tracing::info!("the new server has them, after {:.1?}", began.elapsed());
         std::mem::forget((under_way, off, live)); // nothing is changed any more, nor handed over twice
         Ok(true)
     }

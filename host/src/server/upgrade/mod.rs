@@ -10,7 +10,7 @@
 //!                                              <-- ready (config read, all opened, workers wait)
 //! (clients stand still)
 //! client, client, …, all                       --->
-//!                                              <-- accepted (each client has its place)
+//!                                              <-- accepted (each client can be served)
 //! yours                                        --->
 //! (ends)                                           (serves)
 //! ```
@@ -27,6 +27,9 @@
 //!            moves when the old process has ended.
 //! upgrade.6  A block device is one process's. The new server recovers it once the old process has ended, and until then its requests are with the
 //!            kernel. So its death in between costs no request: the next server recovers the device.
+//! upgrade.7  Two servers need more memory than one. All that can be refused is read before the new server accepts; what cannot fail (a
+//!            connection gets its place, a counter its value) is done after *yours*, while the old server's memory becomes free. Both give back
+//!            before that what answers and comparisons have left, and the old one what it has for payloads (hold.5).
 //!
 //! The cost of each death:
 //!

@@ -15,6 +15,7 @@ use crate::config::{Address, Config, Listener};
 use crate::device::handed::HandedFiles;
 use crate::export::hold::HeldClient;
 use crate::export::listen::Listening;
+use crate::kernel::heap;
 use crate::server::{Handle, Server, Shared};
 use crate::wire::hand_over::VERSION;
 
@@ -177,11 +178,12 @@ impl Taking {
         let hold = &shared.served.service.hold;
         hold.wait(Instant::now() + READY, || Ok(())).map_err(|why| format!("the new workers are not ready: {why}"))?;
         is_ready();
+        heap::give_back(); // upgrade.7
         self.channel.tell("ready", Record::default()).map_err(ended)?;
         let until = Instant::now() + READY;
         let next = || self.channel.receive(until, &|| Ok(())).map_err(ended);
         let (mut coming, mut told) = (Vec::new(), BTreeMap::new());
-        loop {
+        let begins_with = loop {
             let Message { name, mut says, bytes, descriptors } = next()?;
             match name.as_str() {
                 "client" => {
@@ -198,14 +200,12 @@ impl Taking {
                         return Err(format!("{} of {count} clients came", coming.len()));
                     }
                     shared.go_on_with(told)?;
-                    shared.begin_with(&bytes);
-                    break;
+                    break bytes;
                 }
                 "off" => return Err(says.need("why").unwrap_or_default()),
                 other => return Err(format!("the running server says \"{other}\" where its clients should come")),
             }
-        }
-        coming.into_iter().for_each(|client| client());
+        };
         self.channel.tell("accepted", Record::default()).map_err(ended)?;
         // Much longer than the other side takes to decide: who leaves just then would leave the clients to nobody.
         match self.channel.receive(Instant::now() + READY, &|| Ok(())) {
@@ -216,10 +216,14 @@ impl Taking {
         }
         // upgrade.2
         match rustix::io::read(&self.off, &mut [0; 8]) {
-            Err(rustix::io::Errno::AGAIN) => Ok(()),
-            Ok(_) => Err("the running server serves on".into()),
-            Err(error) => Err(format!("it cannot be told whether the running server serves on: {error}")),
+            Err(rustix::io::Errno::AGAIN) => {}
+            Ok(_) => return Err("the running server serves on".into()),
+            Err(error) => return Err(format!("it cannot be told whether the running server serves on: {error}")),
         }
+        // upgrade.7
+        shared.begin_with(&begins_with);
+        coming.into_iter().for_each(|client| client());
+        Ok(())
     }
 }
 
