@@ -15,7 +15,8 @@ from harness import *
 from learned import is_held
 from nbdclient import (FIXED_NEWSTYLE, FLUSH, FUA, GO, NO_ZEROES, OPTION_MAGIC, READ, STRUCTURED_REPLY, WRITE, Client,
                        Session)
-from successor import upgrade
+from successor import Adopted, finish, upgrade
+from top import Terminal
 
 UPGRADES = 100 if FULL else 10
 BLOCK = 4096
@@ -445,34 +446,127 @@ def the_lock_of_a_file_is_never_free(t):
 
 
 @test(seconds=60, fairlift_only=True)
-def counters_and_the_numbers_of_events_go_on(t):
+def counters_never_fall(t):
     image, server = served(t)
 
     def counters():
+        """`None`: there was no answer."""
         connection = http.client.HTTPConnection("localhost")
         connection.sock = socket.socket(socket.AF_UNIX)
-        connection.sock.connect(f"{server.socket}.control.sock")
-        connection.request("GET", "/metrics")
-        lines = connection.getresponse().read().decode().splitlines()
-        connection.close()
+        try:
+            connection.sock.connect(f"{server.socket}.control.sock")
+            connection.request("GET", "/metrics")
+            lines = connection.getresponse().read().decode().splitlines()
+        except (OSError, http.client.HTTPException):
+            return None
+        finally:
+            connection.close()
         samples = (line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
         # Those of the process and its threads are of another one by then.
         return {name: float(value) for name, value in samples
                 if re.match(r"\w+_(total|count|sum)\b", name) and not re.match("process_|fairlift_worker_", name)}
 
+    looks, ends = [counters()], []
+
+    def look():
+        while not ends:
+            looks.extend(filter(None, [counters()]))
+
     loads = load(server)
+    goes_on(loads, 500)
+    looking = threading.Thread(target=look, daemon=True)
+    looking.start()
     for _ in range(3):
-        goes_on(loads, 500)
-        before = counters()
         upgrade(server)
-        until(lambda: os.path.exists(f"{server.socket}.control.sock"), "the control socket")
-        after = counters()
-        fell = {name: (was, after.get(name, 0)) for name, was in before.items() if after.get(name, 0) < was}
-        equal(fell, {}, "counters that fell")
-    equal(any(value > 1000 for value in after.values()), True, "whether there is a counter of requests")
+        seen = len(looks)
+        until(lambda: len(looks) > seen + 2, "the new server tells its counters")
+        goes_on(loads)
+    ends.append(True)
+    looking.join(20)
+    falls = [(name, was, after.get(name, 0)) for before, after in zip(looks, looks[1:]) for name, was in before.items() if after.get(name, 0) < was]
+    equal(falls, [], "counters that fell")
+    equal(any(value > 1000 for value in looks[-1].values()), True, "whether there is a counter of requests")
     for one in loads:
         one.end()
     server.stop()
+
+
+@test(seconds=60, fairlift_only=True)
+def commands_that_watch_go_on_at_the_new_server(t):
+    image, server = served(t)
+    control = Control(t, server)
+    with open(t.path("told"), "wb") as out:
+        events = t.start(BINARY, "events", "--after", "0", "--json", stdout=out, env=control.env)
+    top = Terminal(t, BINARY, "top", "--seconds=0.2", f"--control=unix:{control.path}")
+    clients = []
+    for number in range(1, 4):
+        clients.append(server.connect("a"))
+        top.shows(lambda screen: any(f"{number} connection" in line for line in screen), f"top shows {number} connections")
+        said = [False]
+
+        def change():
+            try:
+                upgrade(server)
+            finally:
+                said[0] = True
+
+        def watch():
+            while not said[0]:
+                screen = "\n".join(top.screen())
+                equal([word for word in ("lost", "answers") if word in screen], [], "trouble on the screen")
+
+        at_once(change, watch)
+    clients.append(server.connect("a"))
+    top.shows(lambda screen: any("4 connections" in line for line in screen), "top shows a client of the last server")
+    lines = lambda: [json.loads(line) for line in Path(t.path("told")).read_text().splitlines(True) if line.endswith("\n")]
+    connected = lambda: sum(event["event"] == "connected" for event in lines())
+    until(lambda: connected() == 4, "each client that has come was told")
+    numbers = [event["number"] for event in lines()]
+    equal(numbers, list(range(1, len(numbers) + 1)), "numbers of events")
+    server.kill()
+    equal(events.wait(20) != 0, True, "whether it ends with an error once no server has come")
+
+
+@test(seconds=60, fairlift_only=True)
+def a_tenant_has_its_burst_once_however_often_its_server_is_upgraded(t):
+    image, limit, burst = t.image("image", 64 * MIB), 4 * MIB, 64 * MIB
+    server = t.server(config=f"""
+        [export.disk]
+        backing = "file:{image}"
+        group = "/a"
+        [group."/a"]
+        max = {{ rbps = {limit} }}
+        burst = {{ rbps = {burst}, seconds = 1 }}
+        """)
+    piece, count, ends, had = 256 * KIB, 8, [], [0]
+
+    def reads():
+        with server.connect("disk", timeout=30) as client:
+            begun, waiting = time.monotonic(), 0
+            while not ends:
+                while waiting < count:
+                    client.submit(READ, had[0] % (32 * MIB), piece)
+                    waiting += 1
+                equal(client.reply().error, 0, "a read")
+                waiting -= 1
+                had[0] += piece
+                most = burst + limit * (time.monotonic() - begun) + count * piece
+                if had[0] > most:
+                    raise AssertionError(f"{had[0]} bytes came where {most:.0f} may")
+
+    def upgrades():
+        try:
+            for _ in range(3):
+                before = had[0]
+                until(lambda: had[0] > max(before + MIB, burst - 4 * MIB), "it has had its burst", 40)
+                upgrade(server)
+            before = had[0]
+            until(lambda: had[0] > before + MIB, "it goes on", 40)
+        finally:
+            ends.append(True)
+
+    at_once(reads, upgrades)
+    server.kill()
 
 
 # ---- what is refused, and what fails -----------------------------------------------------------------------------
@@ -563,6 +657,56 @@ def a_new_server_that_fails_costs_no_client_anything(t):
     upgrade(server)
     goes_on(loads)
     ended(server, image, loads)
+
+
+@test(seconds=120, fairlift_only=True)
+def a_new_server_that_gets_no_memory_costs_no_client_anything(t):
+    image, server = served(t)
+    loads = load(server)
+    goes_on(loads)
+    program, fails, limit = Path(t.path("short")), 0, 64 * 1024
+    program.touch(0o755)
+    # Each limit is reached at another place, until one is enough.
+    while True:
+        program.write_text(f"#!/bin/sh\nulimit -v {limit}\nexec {BINARY} \"$@\"\n")
+        said = upgrade(server, "--program", program, code=None)
+        goes_on(loads)
+        if "goes on" not in said:
+            break
+        fails, limit = fails + 1, limit * 5 // 4
+    equal(fails > 2, True, f"whether it failed at three places ({fails}) before {limit} KiB were enough")
+    contains(said, "serves now")
+    server.process = Adopted(int(re.search(r"process (\d+) serves now", said)[1]))
+    t.defer(finish, server.process)
+    ended(server, image, loads)
+
+
+@test(seconds=120, fairlift_only=True)
+def another_version_takes_over_from_this_one_and_this_one_from_it(t):
+    # FAIRLIFT_BEFORE: an older program. Else it is this one, which says that it is another.
+    other = os.environ.get("FAIRLIFT_BEFORE")
+    if not other:
+        other = Path(t.path("fairlift"))
+        other.write_bytes(Path(BINARY).read_bytes().replace(b"0.1.0", b"0.1.9"))
+        other.chmod(0o755)
+    whole = data(SIZE)
+    base = t.image("base.img", SIZE, (0, whole))
+    over = f"overlay:base={base}"
+    backings = {"top": f"{over},top={t.path('a.top')}", "gone": f"{over},ephemeral={t.path('')}", "ram": f"mem:{SIZE}"}
+    listen = [f"unix:{t.path('s0')}", f"tcp:127.0.0.1:{free_port()}"]
+    server = t.server(*(f"{name}={backing}" for name, backing in backings.items()), listen=listen, args=["--workers", "2"])
+    loads = {name: load(server, name, 256, whole if "overlay" in backing else None) for name, backing in backings.items()}
+    every = [one for some in loads.values() for one in some]
+    for program in other, BINARY, other, BINARY:
+        goes_on(every, 20)
+        upgrade(server, "--program", program)
+    goes_on(every)
+    for one in every:
+        one.end()
+    equal(server.log().count("left out"), 0, "parts that another version could not read")
+    for name, some in loads.items():
+        with server.connect(name) as client:
+            shows(client, some)
 
 
 class Peer:

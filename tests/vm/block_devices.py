@@ -58,6 +58,7 @@ def a_block_device_under_load_does_not_notice_that_its_server_is_upgraded(t):
              "a new server that fails: the running server goes on", "held, and then off: ", f"upgraded: {UPGRADES} times", "the device after the upgrades: the same",
              "the last one was killed: 1", "kept its bytes under upgrades", "e2fsck finds nothing", "left: 0 devices; errors=0",
              "/dev/ublkb0 does not outlive its server")
+    equal(console.count("the device is away after the upgrade"), 0, "upgrades whose command ended before the device was there")
     loads = [int(kb) for kb in re.findall(r"under upgrades: read_kb=(\d+) written_kb=\d+ error=0", console)]
     assert len(loads) == console.count("under upgrades: read_kb") and sum(loads) > 100, f"fio read back {loads}"
     away = [datetime.fromisoformat(there) - datetime.fromisoformat(begun) for begun, there in

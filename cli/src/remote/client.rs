@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::Args;
 use fairlift::config::Address;
@@ -38,6 +38,11 @@ pub(crate) struct Server {
     /// The certificate for a server that wants one, and the client's name in it.
     tls: Option<(Arc<rustls::ClientConfig>, ServerName<'static>)>,
 }
+
+/// How long the successor of a server is looked for. Chosen: one that takes over answers in a tenth of it.
+const SUCCESSOR: Duration = Duration::from_secs(3);
+/// How often.
+const AGAIN: Duration = Duration::from_millis(100);
 
 /// An answer.
 pub(crate) struct Answer<T = Value> {
@@ -138,6 +143,7 @@ impl Server {
                 let value: Value = serde_json::from_slice(&bytes).unwrap_or_default();
                 return Err(value["error"].as_str().map_or_else(|| format!("{}: {status}", self.shown), str::to_owned));
             }
+            take(&[])?; // it answers
             while let Some(frame) = body.frame().await {
                 let frame = frame.map_err(|error| self.lost(&error))?;
                 if let Ok(bytes) = frame.into_data()
@@ -150,19 +156,31 @@ impl Server {
         })
     }
 
-    /// Asks, and shows the lines of the answer as they come, as long as `line` wants more.
-    pub(crate) fn follow(&self, path: &str, mut line: impl FnMut(&str) -> bool) -> Result<(), String> {
-        let mut text = String::new();
-        self.fetch(path, |bytes| {
-            text += &String::from_utf8_lossy(bytes);
-            while let Some(end) = text.find('\n') {
-                let whole: String = text.drain(..=end).collect();
-                if !line(whole.trim_end()) {
-                    return Ok(false);
+    /// Asks, and shows the lines of the answer as they come, as long as `line` wants more. An answer that breaks off is that of a server which was
+    /// killed, or from which another one has taken over: that one is asked for `path` as it is by then.
+    pub(crate) fn follow(&self, path: impl Fn() -> String, mut line: impl FnMut(&str) -> bool) -> Result<(), String> {
+        let mut until = Instant::now();
+        loop {
+            let (mut text, mut has_answered) = (String::new(), false);
+            let ended = self.fetch(&path(), |bytes| {
+                has_answered = true;
+                text += &String::from_utf8_lossy(bytes);
+                while let Some(end) = text.find('\n') {
+                    let whole: String = text.drain(..=end).collect();
+                    if !line(whole.trim_end()) {
+                        return Ok(false);
+                    }
                 }
+                Ok(true)
+            });
+            if has_answered {
+                until = Instant::now() + SUCCESSOR;
             }
-            Ok(true)
-        })
+            match ended {
+                Err(_) if Instant::now() < until => std::thread::sleep(AGAIN),
+                ended => return ended,
+            }
+        }
     }
 
     async fn send(

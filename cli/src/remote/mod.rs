@@ -11,6 +11,7 @@ mod tables;
 mod top;
 mod upgrade;
 
+use std::cell::Cell;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -225,19 +226,25 @@ pub(crate) fn reload(args: &ReloadArgs) -> ExitCode {
 }
 
 pub(crate) fn events(args: &EventsArgs) -> ExitCode {
-    let follow = || {
-        let server = Server::find(&args.at)?;
-        let from = args.after.map_or_else(|| format!("last={}", args.last), |after| format!("after={after}"));
-        server.follow(&format!("/v1/events?{from}"), |line| {
-            let Some(data) = line.strip_prefix("data: ").or_else(|| line.strip_prefix("data:")) else { return true };
-            let shown = match serde_json::from_str::<Value>(data) {
-                Ok(event) if !args.at.json => tables::event(&event),
-                _ => data.to_owned(),
-            };
-            output::print(format!("{shown}\n").as_bytes()).is_ok()
-        })
+    // The number of the latest one: a server that takes over goes on after it.
+    let latest = Cell::new(args.after);
+    let path = || {
+        let from = latest.get().map_or_else(|| format!("last={}", args.last), |after| format!("after={after}"));
+        format!("/v1/events?{from}")
     };
-    complaint::done(follow())
+    let show = |line: &str| {
+        let Some(data) = line.strip_prefix("data: ").or_else(|| line.strip_prefix("data:")) else { return true };
+        let event = serde_json::from_str::<Value>(data);
+        if let Some(number) = event.as_ref().ok().and_then(|event| event["number"].as_u64()) {
+            latest.set(Some(number));
+        }
+        let shown = match event {
+            Ok(event) if !args.at.json => tables::event(&event),
+            _ => data.to_owned(),
+        };
+        output::print(format!("{shown}\n").as_bytes()).is_ok()
+    };
+    complaint::done(Server::find(&args.at).and_then(|server| server.follow(path, show)))
 }
 
 fn change(how: &How, method: Method, path: &str, keys: Map<String, Value>) -> Shown {

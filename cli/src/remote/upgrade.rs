@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use fairlift::config::Address;
 use hyper::Method;
+use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
@@ -21,6 +22,9 @@ use crate::terminal::output;
 
 /// How long the server before may take to end. Chosen: it has nothing left to do.
 const LAST: Duration = Duration::from_secs(2);
+
+/// How long block devices may take. Chosen: the kernel gives them to the new server within some tenths of a second once the old one has ended.
+const DEVICES: Duration = Duration::from_secs(10);
 
 /// The state of a server that another one is to take over.
 pub(crate) struct Running {
@@ -76,17 +80,18 @@ fn attempt(args: &UpgradeArgs) -> Result<(), String> {
     let began = Instant::now();
     let came = wait(&mut child, began + args.patience());
     came.map_err(|why| format!("{}: {why}\nthe running server goes on", program.display()))?;
-    if !args.dry_run {
-        wait_for_the_end(&running);
+    if args.dry_run {
+        tell("a new server could take over; nothing was changed");
+        return Ok(());
     }
-    match args.dry_run {
-        true => tell("a new server could take over; nothing was changed"),
-        false => tell(&format!(
-            "process {} serves now, after {} ms; {} has ended",
-            child.id(),
-            began.elapsed().as_millis(),
-            running["pid"]
-        )),
+    wait_for_the_end(&running);
+    let away = wait_for_devices(&server);
+    let (new, old, took) = (child.id(), &running["pid"], began.elapsed().as_millis());
+    tell(&format!("process {new} serves now, after {took} ms; {old} has ended"));
+    for export in away {
+        tell(&format!(
+            "the block device of export {export:?} is not there yet; what is asked of it waits: see the server's log"
+        ));
     }
     Ok(())
 }
@@ -105,6 +110,38 @@ fn wait_for_the_end(running: &Value) {
     let is_there = || std::fs::read_to_string(&process).is_ok_and(|stat| !stat.contains(") Z "));
     while is_there() && Instant::now() < until {
         std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// An export, and whether its block device is there.
+#[derive(Deserialize)]
+struct Shown {
+    name: String,
+    block_device: Option<Block>,
+}
+
+#[derive(Deserialize)]
+struct Block {
+    live: bool,
+}
+
+/// The exports whose block devices are still with the kernel.
+fn away(exports: Vec<Shown>) -> Vec<String> {
+    let is_away = |export: &Shown| export.block_device.as_ref().is_some_and(|block| !block.live);
+    exports.into_iter().filter(is_away).map(|export| export.name).collect()
+}
+
+/// Waits until the new server has the block devices of the one before; those that it has not by then.
+fn wait_for_devices(server: &Server) -> Vec<String> {
+    let until = Instant::now() + DEVICES;
+    loop {
+        // A server that does not say is not waited for.
+        let away =
+            server.ask(Method::GET, "/v1/exports", None, None).map(|answer| away(answer.value)).unwrap_or_default();
+        if away.is_empty() || Instant::now() > until {
+            return away;
+        }
+        std::thread::sleep(Duration::from_millis(20));
     }
 }
 
@@ -188,4 +225,16 @@ fn wait(child: &mut Child, until: Instant) -> Result<(), String> {
     let how = child.wait().map_err(|error| error.to_string())?;
     let how = if in_time { how.to_string() } else { "it was not ready in time, and was ended".to_owned() };
     Err(format!("{how}\n{}", errors.join().unwrap_or_default().trim_end()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_export_is_away_whose_block_device_is_not_there() {
+        let exports = r#"[{"name": "a", "size": 1, "block_device": null}, {"name": "b", "block_device": {"path": "/dev/ublkb0", "live": false}},
+            {"name": "c", "block_device": {"path": "/dev/ublkb1", "live": true}}]"#;
+        assert_eq!(away(serde_json::from_str(exports).unwrap()), ["b"]);
+    }
 }

@@ -58,7 +58,8 @@ pub(super) fn watch(args: &TopArgs) -> Result<(), String> {
     let (asking, told, seconds) = (Arc::clone(&server), say.clone(), args.seconds);
     std::thread::spawn(move || {
         loop {
-            let answer = look(&asking, seconds);
+            // If another server has taken over meanwhile, it answers.
+            let answer = look(&asking, seconds).or_else(|_| look(&asking, FIRST));
             let pause = answer.is_err();
             if told.send(Heard::Status(answer)).is_err() {
                 return; // nobody watches any more
