@@ -144,7 +144,7 @@ const GROUPS: &[(&str, &[c_long])] = &[
         ],
     ),
     (
-        "names of tops of overlays: a fork gives one a second name, and its first to the next",
+        "names of tops of overlays: a fork gives one a second name, and its first to the next; reports of gateways, written beside and renamed",
         &[libc::SYS_linkat, libc::SYS_renameat, libc::SYS_renameat2],
     ),
     (
@@ -186,6 +186,7 @@ const GROUPS: &[(&str, &[c_long])] = &[
             libc::SYS_access,
             libc::SYS_readlink,
             libc::SYS_unlink,
+            libc::SYS_rename,
             libc::SYS_chmod,
             libc::SYS_chown,
             libc::SYS_lchown,
@@ -212,8 +213,6 @@ const BLOCK_DEVICES: &[c_long] = &[
     libc::SYS_rmdir,
     #[cfg(target_arch = "x86_64")]
     libc::SYS_symlink,
-    #[cfg(target_arch = "x86_64")]
-    libc::SYS_rename,
 ];
 
 /// The condition on an argument.
