@@ -29,6 +29,12 @@ use crate::words::scheduler::{check_setting, tunables};
 const DEFAULT: &str = "default";
 const ACTS: [(&str, Act); 3] = [("add", Act::Add), ("set", Act::Set), ("remove", Act::Remove)];
 
+/// The group of each export, both by name.
+fn paths(config: &Config) -> impl Iterator<Item = (&str, &str)> {
+    let path = |group: GroupId| &*config.groups[usize::from(group.0)].path;
+    config.exports.iter().map(move |export| (&*export.name, path(export.group)))
+}
+
 fn named<T: Copy>(all: &[(&'static str, T)], word: &str, what: &str) -> Result<T, String> {
     all.iter().find(|(name, _)| *name == word).map(|(_, one)| *one).ok_or_else(|| {
         let known = || all.iter().map(|(name, _)| *name);
@@ -81,14 +87,10 @@ impl<'a> Words<'a> {
         if edit.config.exports.is_same(&before.exports) {
             return;
         }
-        let path = |config: &Config, group: GroupId| config.groups[usize::from(group.0)].path.clone();
-        let now: HashMap<_, _> =
-            edit.config.exports.iter().map(|one| (one.name.clone(), path(&edit.config, one.group))).collect();
-        let left = |export: &&Export| {
-            let own = own_path(&export.name);
-            path(&before, export.group) == own && now.get(&export.name) != Some(&own)
-        };
-        for own in before.exports.iter().filter(left).map(|export| own_path(&export.name)) {
+        let now: HashMap<_, _> = paths(&edit.config).collect();
+        let left = paths(&before).filter(|(name, was)| now.get(name) != Some(was));
+        let left: Vec<_> = left.map(|(name, was)| (own_path(name), was)).filter(|(own, was)| own == was).collect();
+        for (own, _) in left {
             let is_plain = |group: &Group| group.path == own && group.weight == Weight::DEFAULT;
             if edit.config.groups.iter().any(is_plain) && !edit.config.bounds.contains_key(&own) {
                 let _ = edit.remove_group(&own); // or something is in it

@@ -131,7 +131,7 @@ impl Edit {
         if disk.name.is_empty() {
             return Err("a disk needs a name".into());
         }
-        if self.find_disk(&disk.name).is_ok() {
+        if self.config.disks.iter().any(|there| there.name == disk.name) {
             return Err(format!("there is a disk \"{}\" already", disk.name));
         }
         self.config.disks.push(disk);
@@ -154,7 +154,11 @@ impl Edit {
 
     // ---- exports ----
 
-    fn find_export(&self, name: &str) -> Result<usize, String> {
+    /// The place of an export.
+    ///
+    /// # Errors
+    /// There is none of that name.
+    pub(crate) fn find_export(&self, name: &str) -> Result<usize, String> {
         let names = self.config.exports.iter().map(|export| export.name.as_str());
         names.clone().position(|one| one == name).ok_or_else(|| unknown("export", name, names, "there are"))
     }
@@ -173,7 +177,7 @@ impl Edit {
     /// # Errors
     /// It has the name of another, or there is no such disk or group.
     pub fn add_export(&mut self, export: Export, disk: Option<&str>, group: &str) -> Result<(), String> {
-        if self.find_export(&export.name).is_ok() {
+        if self.config.exports.iter().any(|there| there.name == export.name) {
             return Err(format!("there is an export \"{}\" already", export.name));
         }
         let disk = disk.map(|name| self.find_disk(name)).transpose()?;

@@ -37,9 +37,9 @@ impl Handle {
             |why: String| Refused::Change { of: Of::Export(of.into()), why: format!("export \"{of}\": {why}") };
         let shared = self.shared.upgrade().ok_or(Refused::Ended)?;
         let state = shared.live().state();
-        let mut there = Edit::from(crate::config::Config::clone(&state.config));
-        let backing =
-            there.export(of).map_err(|why| Refused::Change { of: Of::Export(of.into()), why })?.backing.clone();
+        let there = Edit::from(crate::config::Config::clone(&state.config));
+        let found = there.find_export(of).map_err(|why| Refused::Change { of: Of::Export(of.into()), why })?;
+        let backing = state.config.exports[found].backing.clone();
         let forks = backing.forks().map_err(|why| refused(why.into()))?;
         let (beside, ending) = forks.beside();
         let is_plain = !name.contains('/') && !name.starts_with('.');

@@ -2,7 +2,7 @@
 
 mod export;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use fairlift_core::ceiling::Bounds;
@@ -101,11 +101,18 @@ impl Live {
         for step in &steps {
             self.prepare((backend, served), &mut draft, (step, edit), dry_run).map_err(|why| (step.of.clone(), why))?;
         }
-        let writes = |step: &Step| {
-            matches!((&step.of, step.what), (Of::Export(_), Becomes::Comes | Becomes::Key("read_only" | "size")))
+        let is_file = |name: &str| {
+            let mut exports = draft.config.exports.iter();
+            exports.any(|one| one.name == name && matches!(one.backing, Backing::File(_)))
+        };
+        let writes = |step: &Step| match (&step.of, step.what) {
+            (Of::Export(name), Becomes::Comes | Becomes::Key("read_only" | "size")) => is_file(name),
+            _ => false,
         };
         if let Some(step) = steps.iter().rfind(|step| writes(step)) {
-            let shown = draft.config.exports.iter().map(|one| (one, &draft.opened[draft.shown(&one.name)].device));
+            let there: HashMap<_, _> = draft.list.iter().map(|export| (&*export.name, &export.device)).collect();
+            let device = |name: &str| draft.shows.get(name).map_or_else(|| there[name], |at| &draft.opened[*at].device);
+            let shown = draft.config.exports.iter().map(|one| (one, device(&one.name)));
             arrange::check_shared(shown).map_err(|error| (step.of.clone(), error.into()))?;
         }
         draft.suit(backend);
@@ -434,9 +441,10 @@ impl Draft {
     /// Disks that nobody named go with their last export.
     fn drop_made(&mut self) {
         let Self { config, made, disks, .. } = self;
-        while let Some(at) = config.disks.iter().enumerate().position(|(at, disk)| {
-            made.contains(&disk.name) && !config.exports.iter().any(|export| export.disk == Some(at))
-        }) {
+        let used: HashSet<_> = config.exports.iter().filter_map(|export| export.disk).collect();
+        let is_left = |(at, disk): &(usize, &config::Disk)| made.contains(&disk.name) && !used.contains(at);
+        let left: Vec<_> = config.disks.iter().enumerate().filter(is_left).map(|(at, _)| at).collect();
+        for at in left.into_iter().rev() {
             let name = config.disks.remove(at).name;
             made.remove(&name);
             disks.remove(&name);

@@ -1,6 +1,6 @@
 //! An export that is added: its backing is found among those that are open, or opened and put on a disk.
 
-use std::path::{PathBuf, absolute};
+use std::path::{Path, PathBuf, absolute};
 use std::sync::Arc;
 
 use fairlift_core::Sector;
@@ -49,7 +49,9 @@ impl Live {
         let placed = config::Export { disk, group, ..said };
         let mut export = arrange::export((&placed, path), &one.device, (one.disk, Sector(0)), 0)?;
         export.start = Sector(placed.offset / Sector::SIZE); // and where the device is, when that is known
-        draft.config.exports[at].disk = disk;
+        if draft.config.exports[at].disk != disk {
+            draft.config.exports[at].disk = disk;
+        }
         if let Some(why) = served.is_in_the_way(&placed) {
             return Err(Why::Wait(why));
         }
@@ -131,7 +133,10 @@ impl Live {
             backing.paths().into_iter().filter_map(|path| absolute(path).ok()).collect::<Vec<_>>()
         };
         let paths = paths_of(&said.backing);
+        // By their last names first: of many, few need more.
+        let is_called = |path: &&Path| paths.iter().any(|one| one.file_name() == path.file_name());
         let written = draft.opened.iter().filter(|one| !one.read_only).filter_map(|one| one.device.path());
+        let written = written.filter(is_called);
         // Tops without names are known by the directory in which they are: that several have.
         let is_file = |path: &PathBuf| paths.contains(path) && !path.is_dir();
         let mut written = written.filter_map(|path| absolute(path).ok()).filter(is_file);
