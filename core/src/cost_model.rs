@@ -4,7 +4,7 @@ use alloc::format;
 use alloc::string::String;
 use core::fmt;
 
-/// What requests cost, in the words of the kernel's `io.cost.model`: bytes a second, and requests of 4 KiB a second, of a disk
+/// The cost of requests, in the words of the kernel's `io.cost.model`: bytes a second, and requests of 4 KiB a second, of a disk
 /// that does nothing else.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Model {
@@ -50,8 +50,8 @@ impl Model {
         })
     }
 
-    /// How many seconds of the disk requests take that read or write so much in all, so many of them near the end of their stream's
-    /// last one, and so many far from it.
+    /// The seconds of the disk that requests take: by bytes, by requests near the end of their stream's
+    /// last one, and by requests far from it.
     #[must_use]
     pub fn seconds(&self, write: bool, near: f64, far: f64, bytes: f64) -> f64 {
         let (bps, seqiops, randiops) = match write {
@@ -88,7 +88,7 @@ impl Model {
     /// figure (`ctrl=user model=linear`, a device number) are passed over.
     ///
     /// # Errors
-    /// What is missing or malformed.
+    /// The missing or malformed part.
     pub fn parse(text: &str) -> Result<Self, String> {
         let mut values = [None; 6];
         for word in text.split([' ', ',']).filter(|word| !word.is_empty()) {

@@ -19,7 +19,7 @@ struct Node {
     first: u32,
     next: u32,
     weight: f64,
-    /// The most that it can use, the least that it is due, and what it gets, in parts of the disk.
+    /// The most that it can use, the least that it is due, and its part, in parts of the disk.
     demand: f64,
     floor: f64,
     part: f64,
@@ -31,13 +31,13 @@ pub(crate) const OWN: u32 = 40;
 
 const NIL: u32 = u32::MAX;
 const ROOT: u32 = 0;
-/// Rounds of a division among siblings. Each but the last finds those that their demand bounds; four found all in random trees,
-/// and what a round leaves out is divided by weight all the same.
+/// Rounds of a division among siblings. Each but the last finds those that their demand bounds; four found all in random trees. The
+/// rest of a round is divided by weight all the same.
 const ROUNDS: u32 = 8;
 /// Steps in which the level is found to which siblings with floors are filled (due.2). Chosen: each halves the error.
 const HALVES: u32 = 60;
 
-/// The tenants that share a disk at present, below their groups, and what each is due.
+/// The tenants that share a disk at present, below their groups, and the part that each is due.
 #[derive(Debug)]
 pub(crate) struct Entitlement {
     nodes: Vec<Node>,
@@ -50,7 +50,7 @@ impl Entitlement {
         Self { nodes: Vec::new(), of_group: Vec::new() }
     }
 
-    /// There may be so many groups and tenants: none is allocated for later.
+    /// Reserves room for `groups` and `tenants`: none is allocated later.
     pub(crate) fn reserve(&mut self, groups: usize, tenants: usize) {
         self.of_group.resize(self.of_group.len().max(groups), NIL);
         self.nodes.reserve((groups + tenants + 1).saturating_sub(self.nodes.len()));
@@ -100,12 +100,12 @@ impl Entitlement {
         node
     }
 
-    /// A tenant can use so much at the most.
+    /// Sets the most that a tenant can use.
     pub(crate) fn demand(&mut self, node: u32, demand: f64) {
         self.nodes[node as usize].demand = demand;
     }
 
-    /// A node is due so much at least, as far as it can use it (due.2); until [`Entitlement::clear`].
+    /// Sets the least that a node is due, as far as it can use it (due.2); until [`Entitlement::clear`].
     pub(crate) fn floor(&mut self, node: u32, floor: f64) {
         self.nodes[node as usize].floor = floor;
     }
@@ -257,7 +257,7 @@ mod tests {
         at(low).collect()
     }
 
-    /// A group, or a tenant that asks for so much.
+    /// A group, or a tenant with a demand.
     struct Dull {
         above: usize,
         weight: f64,
@@ -286,7 +286,7 @@ mod tests {
         (*seed >> 33) % below
     }
 
-    /// due.1: each gets its weight's part, or what it can use, and what that leaves goes to its siblings.
+    /// due.1: each gets its weight's part, or its demand, and the rest goes to its siblings.
     #[test]
     fn parts_are_weighted_max_min_at_every_level() {
         let mut seeds = fairlift_lab::repeat::seeds(1..2);
@@ -344,7 +344,7 @@ mod tests {
         }
     }
 
-    /// due.1: whoever comes first, even if each round finds one more whose demand bounds it.
+    /// due.1: in any order of tenants, even if each round finds one more that its demand bounds.
     #[test]
     fn nothing_is_lost_where_the_demands_are_found_one_by_one() {
         let mut due = Entitlement::new();

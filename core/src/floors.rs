@@ -56,7 +56,7 @@ const RAISED_LEAST: u32 = 1 << 12;
 
 /// An order by weight, in which a group below its floor goes first.
 pub(crate) trait Order {
-    /// Whether something that goes this way waits in a group or below it, and could be next. What a group is here, its
+    /// Whether a request in this direction waits in a group or below it, and could be next. The group's number is that of
     /// [`Floors::set_group`] said.
     fn has_backlog(&self, group: GroupId, way: Direction) -> bool;
     /// A group has another weight: its own, or by direction what it is raised to, if that is not 0.
@@ -99,7 +99,7 @@ impl Floor {
         self.size.into_iter().max().unwrap_or(0)
     }
 
-    /// From when on what goes this way is below it.
+    /// The time from which on requests in this direction are below the floor.
     fn due(&self, way: Direction) -> Instant {
         let counts = self.tags.iter().filter(|tag| tag.rate.counts(way));
         counts.map(|tag| tag.until).min().unwrap_or(Instant::MAX)

@@ -263,7 +263,7 @@ impl Flush {
         }
     }
 
-    /// One that could start is held back for now by the caller, which is to start it: a wait for company begins when it no longer
+    /// A flush that could start is held back for now by the caller, which is to start it: a wait for company begins when it no longer
     /// is.
     pub const fn hold(&mut self, now: Instant) {
         self.group_commit.hold(now);
@@ -380,7 +380,7 @@ impl Flush {
         self.lost
     }
 
-    /// The operator has taken note of what was lost: later flushes succeed if the device says so (flush.7).
+    /// The operator acknowledges the loss: later flushes succeed if the device says so (flush.7).
     pub fn acknowledge(&mut self) {
         self.lost = None;
     }
@@ -391,7 +391,7 @@ impl Flush {
         self.counts
     }
 
-    /// Sets something; works under load. What a flush failed with is forgotten if failures are not to be remembered.
+    /// Changes settings; works under load. A remembered error is forgotten if failures are not to be remembered.
     pub fn set(&mut self, settings: Settings) {
         self.settings = settings;
         if !self.settings.remember {

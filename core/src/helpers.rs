@@ -82,7 +82,7 @@ impl<J> JobQueue<J> {
 }
 
 impl<J> Helpers<J> {
-    /// Helpers of at most `threads`, for `disks`, and for files of which each is on a disk.
+    /// Helpers of at most `threads`, for `disks`, and for files on these disks.
     ///
     /// # Panics
     /// If there are no threads, or a file is on no disk.
@@ -178,7 +178,7 @@ impl<J> Helpers<J> {
         Some((Source(source), job))
     }
 
-    /// A job of so many sectors ended.
+    /// A job of `sectors` ended.
     ///
     /// # Panics
     /// If none of that source was out.

@@ -21,7 +21,7 @@ pub struct Limits {
     pub write_zeroes_max: u64,
     /// The most pieces of memory that one request may have.
     pub segments_max: u16,
-    /// A line, every so many sectors, that no request crosses (a stripe of an array); 0: none.
+    /// Distance of lines, in sectors, that no request crosses (a stripe of an array); 0: none.
     pub boundary: u64,
 }
 

@@ -93,7 +93,7 @@ impl List {
         self.join(rows, links.prev, links.next);
     }
 
-    /// Makes `prev` and `next` neighbours; [`NIL`] is what lies beyond either end.
+    /// Makes `prev` and `next` neighbours; [`NIL`] stands for either end.
     #[inline]
     fn join(&mut self, rows: &mut [impl Linked], prev: u32, next: u32) {
         let after_prev = if prev == NIL { &mut self.head } else { &mut rows[prev as usize].links().next };

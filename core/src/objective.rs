@@ -6,14 +6,14 @@
 //! room for it is the scheduler's ([`Membership::set_latency`](crate::sched::Membership::set_latency)); here it is
 //! looked at, whatever the scheduler.
 //!
-//! objective.1  A second is good if of what was answered in it at most one in 100 was late.
-//! objective.2  The last [`SECONDS`] whole seconds count, without those in which nothing was answered.
+//! objective.1  A second is good if at most one in 100 of its answers was late.
+//! objective.2  The last [`SECONDS`] whole seconds count, without those with no answers.
 
 use crate::{Duration, Instant};
 
 /// Seconds that are looked back. Chosen: a minute, as people look at it.
 pub const SECONDS: u32 = 60;
-/// Of so many one may be late: the 99th percentile.
+/// One late answer in so many is allowed: the 99th percentile.
 pub(crate) const ONE_IN: u64 = 100;
 
 const SECOND: u64 = 1_000_000_000;
@@ -22,7 +22,7 @@ const SECOND: u64 = 1_000_000_000;
 #[derive(Clone, Debug)]
 pub(crate) struct Objective {
     target: Duration,
-    /// The second that is not over, and what was answered in it.
+    /// The second that is not over, and its answers.
     second: u64,
     ended: u64,
     late: u64,
@@ -67,7 +67,7 @@ impl Objective {
         }
     }
 
-    /// How it stands, and what is done for it.
+    /// Its state, and the measures taken for it.
     pub(crate) fn standing(&self, now: Instant, room: Room) -> Standing {
         let mut this = self.clone();
         this.go_on(now);
@@ -124,7 +124,7 @@ mod tests {
     use super::*;
     use crate::time::{ms, secs, us};
 
-    /// In each second, so many are answered, of which so many are late.
+    /// Seconds with a number of answers each, and the late ones among them.
     fn after(seconds: &[(u64, u64)]) -> (Objective, Instant) {
         let (mut objective, mut now) = (Objective::new(ms(2)), Instant::ZERO + secs(7));
         for (ended, late) in seconds {

@@ -40,7 +40,7 @@ pub struct Meter {
     pub why: Option<Errno>,
     /// How long an operation took.
     pub latency: Histogram,
-    /// The longest, with the age of what had not ended when the measurement did.
+    /// The longest, with the age of operations that had not ended when the measurement did.
     pub latency_max: Duration,
 }
 
@@ -110,7 +110,7 @@ pub trait Program: Send {
     }
 }
 
-/// A program, and the group that pays for what it asks.
+/// A program, and the group that pays for its requests.
 pub struct Job {
     /// Its group: an index into the weight tree.
     pub group: GroupId,

@@ -259,7 +259,7 @@ impl Queue {
         self.findings.drain(..).for_each(tell);
     }
 
-    /// Keeps the latest `bound` events and messages of the scheduler from now on; 0 keeps none. What was kept is gone.
+    /// Keeps the latest `bound` events and messages of the scheduler from now on; 0 keeps none. Earlier ones are gone.
     pub fn keep_trace(&mut self, bound: usize) {
         self.trace.keep(bound);
         self.scheduler.set_tracing(bound > 0);

@@ -86,11 +86,11 @@ impl Flags {
     /// Of a write, and what [`NO_UNMAP`](Self::NO_UNMAP) is of zeroes: it has no data; a device of layers takes into its own what it has of
     /// the extent between that and the lowest.
     pub const COPY_UP: Self = Self::NO_UNMAP;
-    /// Of a read, and what [`NO_UNMAP`](Self::NO_UNMAP) is of zeroes: memory above the disk has answered it already (queue.19).
+    /// For a read, as [`NO_UNMAP`](Self::NO_UNMAP) is for zeroes: memory above the disk has answered it already (queue.19).
     pub const CACHED: Self = Self::NO_UNMAP;
     /// Fail with `ENOTSUP` unless it is faster than writing zeroes (NBD `FAST_ZERO`).
     pub const FAST: Self = Self(1 << 5);
-    /// Of a read, and what [`FAST`](Self::FAST) is of zeroes: it passes through memory above the disk, which did not have it (queue.19).
+    /// For a read, as [`FAST`](Self::FAST) is for zeroes: it passes through memory above the disk, which did not have it (queue.19).
     pub const MISSED: Self = Self::FAST;
     /// All writes that ended before must be on stable storage before this one's data is written.
     pub const PREFLUSH: Self = Self(1 << 6);
@@ -174,7 +174,7 @@ impl Sector {
 pub struct Bytes(pub u64);
 
 impl Bytes {
-    /// The bytes of so many sectors.
+    /// The bytes of a number of sectors.
     #[must_use]
     pub const fn of(sectors: u64) -> Self {
         Self(sectors * Sector::SIZE)

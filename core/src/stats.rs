@@ -56,7 +56,7 @@ impl Cache {
     }
 }
 
-/// How long bios of one operation took, and what for.
+/// The latency of bios of one operation, and its parts.
 #[derive(Clone, Default, Debug, Serialize, Deserialize)]
 struct Timing {
     latency: Histogram,
@@ -214,7 +214,7 @@ impl Stats {
         self.timing[op as usize].as_deref().map_or_else(Times::default, |timing| timing.times)
     }
 
-    /// Whether so much can have been done.
+    /// Whether these counts are possible.
     #[must_use]
     pub fn is_possible(&self) -> bool {
         const MOST: u64 = 1 << 62;
@@ -317,7 +317,7 @@ impl Histogram {
         self.len() == 0
     }
 
-    /// How many values are up to that of so many thousandths; one at least.
+    /// The number of values up to the given thousandths; one at least.
     fn rank(&self, per_mille: u32) -> u64 {
         (u128::from(self.len()) * u128::from(per_mille)).div_ceil(1000).max(1) as u64
     }

@@ -39,7 +39,7 @@ impl<T: Copy> Table<T> {
         self.free.reserve(self.capacity - self.free.len());
     }
 
-    /// Adds a row, of which `make` is told the number.
+    /// Adds a row; `make` gets its number.
     #[inline(always)]
     pub(crate) fn insert(&mut self, make: impl FnOnce(u32) -> T) -> u32 {
         let number = match self.free.get(self.len) {

@@ -271,7 +271,7 @@ pub fn get<S: Clone>(rows: &[Tunable<S>], settings: &S, name: &str) -> Option<St
     })
 }
 
-/// Sets the knob `name` to what `value` says; on error nothing has changed.
+/// Sets the knob `name` to `value`; on error nothing has changed.
 ///
 /// # Errors
 /// No row has that name, or the value is malformed or out of the row's range.

@@ -345,7 +345,7 @@ mod tests {
         assert_eq!(clock.doing(), Doing { flushing: ms(2), busy: ms(12), idling: ms(1) });
     }
 
-    /// waits.3: a wait of 20 ms is divided, and what no clock explains is a place that was missing.
+    /// waits.3: a wait of 20 ms is divided, and time that no clock explains is a missing place.
     #[test]
     fn a_wait_is_divided_among_what_the_disk_did_meanwhile() {
         let (mut clock, mut alice, mut bob) = (Clock::default(), Share::default(), Share::default());

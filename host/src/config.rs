@@ -46,7 +46,7 @@ pub struct Config {
     pub workers: Option<usize>,
     /// The kernel interface of the workers.
     pub engine: Engine,
-    /// Bounds on what clients may ask and hold.
+    /// Bounds on the requests and resources of clients.
     pub limits: Limits,
     /// The server's certificate and the authorities that it trusts; needed where a listener's [`Tls`] is not `Off`.
     pub tls: Option<Arc<rustls::ServerConfig>>,
@@ -208,7 +208,7 @@ impl Listener {
 /// means nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SocketMode {
-    /// The permission bits; who may write may connect.
+    /// The permission bits; a process with the right to write may connect.
     pub mode: u32,
     /// A user; `None`: the server's.
     pub owner: Option<u32>,
@@ -281,7 +281,7 @@ pub enum Tls {
     Required,
 }
 
-/// Bounds on what clients may ask and hold.
+/// Bounds on the requests and resources of clients.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
     /// Connections at once, all listeners together.

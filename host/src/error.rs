@@ -47,7 +47,7 @@ pub enum Error {
         /// The mistake.
         why: String,
     },
-    /// The kernel refuses io_uring, which was asked for, or what else a worker needs.
+    /// The kernel refuses io_uring, which was asked for, or another need of a worker.
     #[error(
         "io_uring is not available ({0}): it needs Linux 6.1 or newer, kernel.io_uring_disabled = 0, and no seccomp \
          filter against it (containers often have one); with engine = \"auto\" the server does without"

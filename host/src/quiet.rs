@@ -40,7 +40,7 @@ impl<K: PartialEq> Quiet<K> {
     }
 }
 
-/// As a line ends that tells so many.
+/// The end of a line that reports `untold` repetitions.
 pub(crate) fn more(untold: u64) -> String {
     if untold > 0 { format!(" ({untold} more since the last line)") } else { String::new() }
 }

@@ -121,7 +121,7 @@ impl Check {
         self.versions = Versions::new(seed, self.versions.every());
     }
 
-    /// Watches one sector of each stretch of so many (check.4); 1 watches all. Before anything is asked.
+    /// Watches one sector of each stretch of this length (check.4); 1 watches all. Before anything is asked.
     ///
     /// # Panics
     /// If `sectors` is no power of two.
@@ -280,7 +280,7 @@ impl Check {
         }
     }
 
-    /// A turn is over: everybody has spoken, and the disk has what it may have.
+    /// A turn is over: everybody has spoken, and the disk has all that it may have.
     pub fn settled(&mut self, now: Instant, queue: &Queue, timeout: Option<Instant>, someone_waits: bool) {
         if queue.load().in_flight > 0 {
             self.held_since = None;

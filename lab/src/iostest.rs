@@ -72,7 +72,7 @@ pub enum Placement {
     Together,
     /// Evenly over the whole disk, as far apart as can be.
     Spread,
-    /// As [`Placement::Spread`], each so many bytes, whole sectors, into its part.
+    /// As [`Placement::Spread`], each into its part, of this many bytes, whole sectors.
     Within(u64),
 }
 
@@ -98,7 +98,7 @@ impl Default for Plan {
     }
 }
 
-/// One measurement: a workload, with so many jobs in each group.
+/// One measurement: a workload, with a number of jobs in each group.
 #[derive(Clone, Debug)]
 pub struct Case {
     /// The running jobs.
@@ -165,7 +165,7 @@ pub trait Runner {
 /// How far a plan is.
 #[derive(Clone, Copy, Debug)]
 pub enum Progress<'a> {
-    /// A case begins: the so-many-eth, from 1, of so many.
+    /// A case begins: its number, from 1, and the number of all.
     Begins(&'a Case, usize, usize),
     /// The case that began last is so far.
     Goes(&'a Case, Duration),

@@ -1,4 +1,4 @@
-//! iostune: what a disk is like, and what to set for it.
+//! iostune: measures a disk, and recommends settings for it.
 //!
 //! iostune.1  What is measured is a list of [`Probe`]s. Each is a case as of [`iostest`](crate::iostest), so that the same steps
 //!     run on a disk on paper ([`Paper`]) and on a real one (`cli`).
@@ -88,7 +88,7 @@ pub struct Outcome {
 /// How far it is.
 #[derive(Clone, Copy, Debug)]
 pub enum Progress<'a> {
-    /// A step begins, with so much of the planned time behind it.
+    /// A step begins, after this part of the planned time.
     Begins(&'a ProbeRun, Duration),
     /// The part of the planned time that is over.
     Goes(Duration),

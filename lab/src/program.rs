@@ -67,7 +67,7 @@ pub enum Pattern {
     Random,
 }
 
-/// CPU time to copy so many bytes.
+/// CPU time to copy `bytes`.
 const fn copying(bytes: u64) -> Duration {
     Duration::from_nanos(COPY.as_nanos() * bytes / PAGE)
 }

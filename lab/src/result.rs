@@ -17,7 +17,7 @@ pub struct Results {
     pub version: String,
     /// The disk, as it was asked for.
     pub device: String,
-    /// The machine, and its kernel's release: of what is measured in real time. What a model does is the same on any.
+    /// The machine, and its kernel's release, for measurements in real time. A model gives the same on any machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<Host>,
     /// The scheduler, or `raw`: the path without Fairlift.
@@ -95,7 +95,7 @@ impl Results {
     }
 }
 
-/// One run: a workload, with so many jobs in each group.
+/// One run: a workload, with a number of jobs in each group.
 #[derive(Clone, PartialEq, Serialize, Deserialize, Debug)]
 pub struct Run {
     /// Its name.
@@ -212,7 +212,7 @@ pub struct Tenant {
     pub demand: f64,
     /// The part of the disk that it is entitled to, 0 to 1.
     pub entitled: f64,
-    /// The part of the capacity that it had, over what it is entitled to.
+    /// Its part of the capacity, over its entitlement.
     pub score: f64,
 }
 
@@ -221,7 +221,7 @@ pub struct Tenant {
 pub struct Together {
     /// The least score.
     pub isolation: f64,
-    /// How much of the disk was at work: what all had, over what all are entitled to.
+    /// The part of the disk at work: the sum of all parts, over the sum of all entitlements.
     #[serde(rename = "use")]
     pub used: f64,
     /// The largest |share − due| ÷ due of a saturating tenant over any second of the run, if there are two.

@@ -14,7 +14,7 @@ use crate::model::Busy;
 pub struct Timed<F> {
     limits: Limits,
     times: F,
-    /// (when, in what order, which): the earliest first.
+    /// (when, in which order, which): the earliest first.
     under_way: BinaryHeap<Reverse<(Instant, u64, u64)>>,
     /// How the one in `under_way` of that order ends, if it does not end well.
     failures: Vec<(u64, Outcome)>,

@@ -107,7 +107,7 @@ pub struct JobPlacement {
     pub index: (u64, u64),
     /// Time that a reply and the next request are on their way, of direct roles.
     pub round_trip: Duration,
-    /// From when on what ends is counted, of direct roles.
+    /// The time from which on completions are counted, of direct roles.
     pub counts_from: Instant,
     /// Seed of its random choices.
     pub seed: u64,
@@ -203,7 +203,7 @@ impl Workload {
         if name == tenants::ALL { Ok(tenants::all()) } else { Self::named(name).map(|one| vec![one]) }
     }
 
-    /// Whether its groups are tenants, which are judged by what they are entitled to (workload.5).
+    /// Whether its groups are tenants, which are judged by their entitlements (workload.5).
     #[must_use]
     pub const fn is_situation(&self) -> bool {
         !self.groups.is_empty()

@@ -82,7 +82,7 @@ pub struct World {
     open: Vec<Open>,
     /// Numbers in `open` that are free.
     free: Vec<u32>,
-    /// (when, in what order, which program): the earliest first (world.2).
+    /// (when, in which order, which program): the earliest first (world.2).
     timers: BinaryHeap<Reverse<(Instant, u64, u32)>>,
     order: u64,
     /// Programs that may ask now, in the order in which they may.
@@ -263,7 +263,7 @@ impl World {
         ends
     }
 
-    /// Remembers from now on what goes to the disk, for [`World::dispatched`].
+    /// Remembers requests to the disk from now on, for [`World::dispatched`].
     pub fn remember(&mut self) {
         self.dispatched.get_or_insert_default();
     }
@@ -307,7 +307,7 @@ impl World {
         [self.model.poll_event(), timeout, timer].into_iter().flatten().min()
     }
 
-    /// Time moves, and what was to happen by then happens.
+    /// Time moves, and events that are due by then happen.
     fn go_to(&mut self, now: Instant) {
         // An overdue event (a hold that ended while no tag was free) happens now, not in the past.
         let now = now.max(self.now);

@@ -63,7 +63,7 @@ pub trait Subject {
     fn change(&mut self, _now: Instant, _random: &mut Random) {}
 }
 
-/// The oracle, the disk, and what both hear of.
+/// The oracle, the disk, and the events that both hear of.
 struct Bench {
     media: Media,
     oracle: Oracle,

@@ -46,7 +46,7 @@ counts! {
     Busy = "turned back",
     /// Writes that were dropped, torn or put elsewhere.
     Lies = "lies of the disk",
-    /// Sectors that were read and compared with what was written there.
+    /// Sectors that were read and compared with the last write there.
     Compared = "sectors compared",
     /// Sectors that such a write left wrong, and that were found wrong.
     Found = "lies found",
@@ -60,7 +60,7 @@ counts! {
     Changes = "changes",
     /// Bios of groups with a ceiling.
     Limited = "I/Os under a ceiling",
-    /// Requests after which the parts of all tenants were compared with what was due.
+    /// Requests after which the parts of all tenants were compared with their dues.
     Shared = "shares compared",
     /// Requests after which floors, or a ceiling that nobody should be kept below, were compared.
     Reserved = "floors and ceilings compared",
@@ -76,7 +76,7 @@ counts! {
     Decisions = "decisions compared",
 }
 
-/// Counts, by what is counted.
+/// Counts, by kind.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
 pub struct Tally([u64; Count::ALL.len()]);
 

@@ -39,7 +39,7 @@ use swarm::Setup;
 pub use crate::tally::{Broken, Count, Tally};
 pub use shrink::{Small, shrink};
 
-/// A promise, and what of a [`Tally`] says how much it was tried.
+/// A promise, and the counts of a [`Tally`] that show its trials.
 #[derive(Clone, Copy, Debug)]
 pub struct Promise {
     /// Its name in `docs/reliability.md`.

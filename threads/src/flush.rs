@@ -1,4 +1,4 @@
-//! Flushes that threads and tasks share: `fairlift_core::flush`, and what sleeping needs beyond it.
+//! Flushes that threads and tasks share: `fairlift_core::flush`, and the sleeping beyond it.
 //!
 //! Eight threads of a database each write a line of a log and call `fdatasync`. If the disk takes 5 ms for each call, the last
 //! thread waits 40 ms; yet one call that begins after all have asked serves them all. The core knows which calls are needed.
@@ -140,7 +140,7 @@ impl FlushQueue {
         Self::default()
     }
 
-    /// The same, with settings of one's own, of which only [`Settings::remember`] counts here.
+    /// The same, with settings of one's own; only [`Settings::remember`] counts here.
     #[must_use]
     pub fn with_settings(settings: Settings) -> Self {
         let flush = Flush::new(Settings { group_commit: 0, ..settings }, true);
@@ -200,7 +200,7 @@ impl FlushQueue {
         Join(Asking { queue: self, waiter: None, leads: false })
     }
 
-    /// The operator, or whatever knows what was lost, has taken note: later flushes succeed if the device says so.
+    /// The operator, or a program that knows the loss, acknowledges it: later flushes succeed if the device says so.
     pub fn acknowledge(&self) {
         self.lock().flush.acknowledge();
     }

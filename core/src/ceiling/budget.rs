@@ -45,7 +45,7 @@ impl Meter {
         self.until.load(Ordering::Relaxed).saturating_sub(self.room.load(Ordering::Relaxed))
     }
 
-    /// Lets so much through, at `now` in ticks; how long that takes to pay.
+    /// Lets `amount` through, at `now` in ticks; the time that it takes to pay.
     #[inline]
     fn charge(&self, now: u64, amount: u64) -> u64 {
         let ticks = (u128::from(self.unit.load(Ordering::Relaxed)) * u128::from(amount)) >> PLACES;
@@ -55,7 +55,7 @@ impl Meter {
         cost
     }
 
-    /// Another rate (0: none), and how far it may be ahead. What is owed stays owed (ceiling.9).
+    /// Sets another rate (0: none), and how far it may be ahead. A debt stays (ceiling.9).
     fn set(&self, now: u64, rate: u64, room: Duration) {
         let unit = ((TICKS * 1_000_000_000) << PLACES).checked_div(rate).unwrap_or(0);
         let before = self.unit.swap(unit, Ordering::Relaxed);
@@ -163,7 +163,7 @@ impl Budget {
         Instant::from_nanos(latest.div_ceil(TICKS))
     }
 
-    /// Lets one I/O of so many bytes through; how long its rates take to pay for it, at most.
+    /// Lets one I/O of `bytes` through; the longest time that its rates take to pay for it.
     #[inline]
     pub fn charge(&self, now: Instant, way: Direction, bytes: u64) -> Duration {
         let (now, mut most) = (ticks(now), 0);

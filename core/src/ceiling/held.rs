@@ -5,7 +5,7 @@
 //! that may let something through, and nobody looks at it before. Example: 1,000 tenants wait for ceilings of their own. When the
 //! first may go again, its line alone is woken; the other 999 cost nothing.
 //!
-//! What goes next is found from the root down: in each line the group that has had least for its weight (ceiling.6), by virtual
+//! The next bio is found from the root down: in each line the group with the least service for its weight goes (ceiling.6), by virtual
 //! time as in start-time fair queueing (Goyal, Vin & Cheng, SIGCOMM 1996). A group below its floor has so large a weight that it is
 //! next at once (`floors`): hClock's reservations within the limit of a group above.
 
@@ -62,7 +62,7 @@ struct Line {
     had: u128,
     own_had: u128,
     clock: u128,
-    /// Awake, it takes what its budget has up to here: its part, where other queues wait too (ceiling.8).
+    /// An awake group takes from its budget up to here: its part, if other queues wait too (ceiling.8).
     part: Instant,
 }
 
@@ -72,7 +72,7 @@ struct GroupLines {
     /// By direction: its own weight, or a larger one while it, or a group below it, is below its floor.
     weights: [u32; 2],
     budget: Option<Arc<Budget>>,
-    /// The ceilings that bind it, its own first: as they were after so many changes.
+    /// The ceilings that bind it, its own first, as of a number of changes.
     bound: Vec<Arc<Budget>>,
     looked: u64,
     lines: [Line; 2],
@@ -111,7 +111,7 @@ impl Order for Lines<'_> {
     }
 }
 
-/// The ceilings of a queue's groups, and what waits for them.
+/// The ceilings of a queue's groups, and the bios that wait for them.
 #[derive(Default, Debug)]
 pub struct Ceilings {
     nodes: Vec<Option<GroupLines>>,
@@ -134,7 +134,7 @@ pub struct Ceilings {
     contexts: u64,
 }
 
-/// One I/O, and so many bytes (ceiling.4).
+/// One I/O, and its bytes (ceiling.4).
 fn size(bio: &Bio) -> u64 {
     match bio.op {
         Op::Discard => Bytes::of(1).get(),

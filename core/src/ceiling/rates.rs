@@ -116,7 +116,7 @@ impl fmt::Display for Rates {
     }
 }
 
-/// At most so much, and for a while so much more.
+/// An amount a second at most, and a larger one for a while.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Ceiling {
     /// At most.
@@ -191,7 +191,7 @@ impl fmt::Display for Bounds {
 pub enum Wrong {
     /// A rate is 0 or beyond [`Rate::most`].
     Range(Rate, u64),
-    /// A burst of what has no ceiling.
+    /// A burst for a rate without a ceiling.
     BurstOfNothing(Rate),
     /// A burst below the ceiling that it is to exceed.
     BurstBelow(Rate, u64, u64),
@@ -252,7 +252,7 @@ impl Bounds {
     /// Whether the root can have it, which [`check`](Self::check) does not ask.
     ///
     /// # Errors
-    /// What it cannot have.
+    /// Bounds that the root cannot have.
     pub fn check_root(&self) -> Result<(), Wrong> {
         match self {
             Self { floor, .. } if !floor.is_none() => Err(Wrong::FloorOfRoot),

@@ -61,7 +61,7 @@ impl GroupCommit {
         self.expected > 1
     }
 
-    /// Until when a flush that could start is to wait, while so many have asked for it; `None`: no longer.
+    /// The end of the wait of a flush that could start, while `count` have asked for it; `None`: no wait.
     pub(super) fn wait_until(&mut self, now: Instant, count: u32, settings: &Settings) -> Option<Instant> {
         let begin = self.asked.max(self.ended);
         // commit.1: a thread that has not come back by then is not coming.
@@ -85,7 +85,7 @@ impl GroupCommit {
         core::mem::take(&mut self.is_waiting)
     }
 
-    /// It ended after `took`; so many shared it, and so many wait for the next.
+    /// It ended after `took`; `shared` shared it, and some wait for the next.
     pub(super) fn ends(&mut self, now: Instant, took: Duration, shared: u32, waiting: u32) {
         if core::mem::replace(&mut self.tells, true) {
             self.trial.ended(now.since(self.ended), shared);
@@ -129,7 +129,7 @@ const LEGS_MIN: u64 = 16;
 const BETTER: u64 = 20;
 
 impl Trial {
-    /// A flush ended, which released so many; the one before had ended so long ago.
+    /// A flush ended and released `released`; the time since the end of the one before follows.
     fn ended(&mut self, took: Duration, released: u32) {
         self.flushes += 1;
         if self.flushes <= SETTLING {

@@ -65,7 +65,7 @@ pub const fn difference(times: f64) -> f64 {
 pub struct Comparison {
     /// The rate of the present setting before; 0 if unknown (compare.4).
     before: f64,
-    /// The next sample is of the other setting, and the present one did so much in its own.
+    /// The next sample is of the other setting; the throughput of the present one in its own sample.
     is_other: bool,
     present: f64,
     /// All samples: of the present setting, and of the other.
@@ -78,7 +78,7 @@ pub struct Comparison {
 }
 
 impl Comparison {
-    /// Of a present setting that did so much before, in sectors per nanosecond; 0 if that is not known.
+    /// A comparison with a present setting of this throughput before, in sectors per nanosecond; 0 if that is not known.
     #[must_use]
     pub fn new(before: f64) -> Self {
         Self { before, ..Self::default() }
@@ -181,7 +181,7 @@ impl Comparison {
         (other - present) / (other + present).max(f64::MIN_POSITIVE)
     }
 
-    /// The verdict, or, once there are so many pairs, what all samples say.
+    /// The verdict, or, after the last pair, the verdict of all samples.
     #[must_use]
     pub fn verdict_within(&self, proof: &Proof, pairs: u32) -> Option<bool> {
         let last = || (self.pairs >= pairs && !self.is_other).then(|| self.of_all() > proof.margin);

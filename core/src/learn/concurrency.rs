@@ -1,4 +1,4 @@
-//! Concurrency: how many requests at once pay on a backing, learned from what it does with them.
+//! Concurrency: the number of requests at once that pays on a backing, learned from its throughput.
 //!
 //! A squashfs unpacks one block at a time, however many threads ask; a network file system or an SSD does not. More threads
 //! than pay cost CPU, and they cost it where others want to work.
@@ -134,7 +134,7 @@ impl Concurrency {
         self.changes
     }
 
-    /// A request of so many sectors ended; `full`: until now as many were out as allowed, and more waited.
+    /// A request of `sectors` ended; `full`: until now as many were out as allowed, and more waited.
     pub fn ended(&mut self, now: Instant, sectors: u64, full: bool) {
         if self.settings.fixed || self.settings.most == 1 {
             return;

@@ -1,4 +1,4 @@
-//! Depth: how many requests the device needs at once, learned from what it does with more and with fewer.
+//! Depth: the number of requests that the device needs at once, learned from its throughput with more and with fewer.
 //!
 //! A device that is full serves every stream late, and a stream that asks for one request at a time gets little of it, whatever its
 //! weight. An example: an SSD reaches its throughput with 16 requests. With 128 in it, each read waits for 127 others: 1.3 ms instead
@@ -80,7 +80,7 @@ pub(crate) struct Depth {
 
 #[derive(Clone, Copy, Debug)]
 enum Step {
-    /// At `base` for so many windows, so many of which in a row were unusual; then a trial.
+    /// At `base` for `left` windows, with `unusual` of them in a row unusual; then a trial.
     Rest { left: u32, unusual: u32 },
     /// Between `base` and `other`.
     Trial { other: u32, comparison: Comparison, windows: u32 },

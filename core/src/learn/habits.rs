@@ -28,7 +28,7 @@ pub struct ThinkTime {
 impl ThinkTime {
     /// The weight of one sample, before division by [`Self::PACE`]; the kernel's value.
     const UNIT: u64 = 256;
-    /// A sample moves the mean by one part in so many; the kernel's value.
+    /// The part by which a sample moves the mean: one in `PACE`; the kernel's value.
     const PACE: u64 = 8;
     /// The weight is 32, 60, 84, … after 1, 2, 3, … samples (habits.3); the kernel's value.
     const KNOWN: u16 = 80;

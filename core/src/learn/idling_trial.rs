@@ -70,7 +70,7 @@ const MARGIN_FLASH: f64 = 0.0385;
 const SPOILT_MAX: u32 = 4;
 /// The credit of a trial (idling.5): a window of `LONGEST` in which the other way does nothing, and half of it again.
 const CREDIT_MAX: Duration = ms(600);
-/// One part in so many of the time under load is added to the credit: 2 %, the bound that docs/tuning.md promises.
+/// The credit grows by one part in `COST` of the time under load: 2 %, the bound of docs/slice-idle.md.
 const COST: u64 = 50;
 /// The least credit with which a trial begins: a short window in which the other way does nothing, and half of it again.
 const CREDIT_MIN: Duration = ms(150);
@@ -94,7 +94,7 @@ const AFTER: u32 = 8;
 /// How to use a device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Way {
-    /// It is held idle for one who will ask again soon.
+    /// It is held idle for a stream that will ask again soon.
     Idle,
     /// It is not: many are served at once.
     Parallel,
@@ -295,7 +295,7 @@ pub struct IdlingTrial {
     /// The allowed cost of a trial, in nanoseconds (idling.5).
     credit: u64,
     credited: Instant,
-    /// Windows of [`WATCH`] after a trial that are still paid for, and what the way did before it.
+    /// Windows of [`WATCH`] after a trial that are still paid for, and the throughput before it.
     after: u32,
     reference: f64,
     usual: Usual,
@@ -480,7 +480,7 @@ impl IdlingTrial {
         }
     }
 
-    /// A pair is over, with so much of the other way (idling.3).
+    /// A pair is over, with this rate of the other way (idling.3).
     fn pair_is_over(&mut self, now: Instant, rate: f64) {
         let margin = if self.is_flash() { MARGIN_FLASH } else { MARGIN };
         let Some(trial) = &mut self.trial else { return };

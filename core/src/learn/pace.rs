@@ -44,7 +44,7 @@ pub struct Pace {
     time: u64,
     /// Up to when time was counted.
     until: Instant,
-    /// Non-data commands that are under way, since when the present stretch of them lasts, and what was served in it.
+    /// Non-data commands in flight, the start of their present stretch, and the service in it.
     non_data: u32,
     since: Instant,
     meanwhile: u64,
@@ -68,7 +68,7 @@ pub const fn is_non_data(op: Op) -> bool {
 }
 
 impl Pace {
-    /// Requests went to the device or came back, of so much service; so many were in flight before that.
+    /// Requests went to the device or came back, with this service; `in_flight` were there before.
     #[inline]
     pub fn count(&mut self, now: Instant, in_flight: u32, units: u64) {
         let gone = now.since(self.until).as_nanos();
@@ -98,7 +98,7 @@ impl Pace {
         into.put(PART, &(self.units, self.time));
     }
 
-    /// Begins with what another server knew.
+    /// Begins with the pace that another server learned.
     pub(crate) fn take_on(&mut self, from: &mut Record) -> Result<(), Unreadable> {
         match from.take(PART)? {
             Some((units, time)) if time < 2 * MEMORY.as_nanos() && units < MOST => {
@@ -110,7 +110,7 @@ impl Pace {
         }
     }
 
-    /// The unit is another from now on: what was so much is so many times that.
+    /// The unit changes from now on: the counts are multiplied by `times`.
     pub fn rescale(&mut self, times: f64) {
         for units in [&mut self.units, &mut self.meanwhile] {
             *units = (*units as f64 * times) as u64;

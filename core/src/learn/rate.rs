@@ -1,4 +1,4 @@
-//! Rate: how fast the device is at its best, and what follows from that.
+//! Rate: how fast the device is at its best, and the budgets that follow from that.
 //!
 //! rate.1  Sectors are counted as they are dispatched, over an interval of one second. It ends early when the device had
 //!     nothing to do for 100 ms, and then counts if it was at least 300 ms long; an interval of fewer than 32 requests
@@ -77,7 +77,7 @@ pub struct PeakRate {
 }
 
 impl PeakRate {
-    /// A device of which nothing is known but whether it rotates (rate.5).
+    /// A device with nothing known but whether it rotates (rate.5).
     #[must_use]
     pub const fn new(rotational: bool) -> Self {
         Self {
@@ -98,7 +98,7 @@ impl PeakRate {
         self.rate
     }
 
-    /// A request went to the device, where so many were in flight before. Answers whether the estimate moved.
+    /// A request went to the device, with `in_flight` there before. Answers whether the estimate moved.
     #[inline]
     pub fn dispatched(&mut self, now: Instant, extent: Extent, in_flight: u32, seek: Seek) -> bool {
         let mut moved = false;
@@ -121,7 +121,7 @@ impl PeakRate {
         moved
     }
 
-    /// Memory answered so many sectors that were counted when they went to the device (queue.19).
+    /// Memory answered `sectors` that were counted when they went to the device (queue.19).
     pub const fn took_back(&mut self, sectors: u64) {
         self.sectors = self.sectors.saturating_sub(sectors);
     }
@@ -263,7 +263,7 @@ impl Budgets {
         }
     }
 
-    /// The rate, the budgets' time or the switch changed: takes what follows for the largest (budget.1).
+    /// The rate, the budgets' time or the switch changed: takes the following as the largest (budget.1).
     pub fn follow(&mut self, rate: &PeakRate, timeout: Duration) {
         self.max = match self.fixed {
             0 if self.given < Self::TRUSTED => Self::FIRST,
@@ -283,7 +283,7 @@ mod tests {
     use super::*;
     use crate::time::us;
 
-    /// A device that is kept busy: one request of so many sectors after the other, so far apart, for so long.
+    /// A device that is kept busy: requests of one size, one after the other, at one distance, for a time.
     struct Run {
         rate: PeakRate,
         now: Instant,

@@ -19,7 +19,7 @@ use crate::{Duration, Instant};
 pub struct Lone {
     /// When it went to the device.
     pub dispatched: Instant,
-    /// How far it started from the end of what the device did before, in sectors.
+    /// Its distance from the end of the device's last work, in sectors.
     pub distance: u64,
     /// Its size in sectors.
     pub sectors: u64,

@@ -1,4 +1,4 @@
-//! Complete: requests end, are turned back or take too long; a bio ends with its last part, and what waited for room goes on
+//! Complete: requests end, are turned back or take too long; a bio ends with its last part, and bios that wait for room go on
 //! (queue.1, queue.6, queue.7).
 //!
 //! queue.17  To the scheduler a request that takes too long has failed when its time has run out, and its end is not told once more;

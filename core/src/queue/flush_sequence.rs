@@ -218,7 +218,7 @@ impl Queue {
         self.look(now, self.flushes.backing_of(extent.start));
     }
 
-    /// The device has answered a flush, or what changes data: how it ended for its bios, which have not been told.
+    /// The device has answered a flush, or a command that changes data: its outcome for bios that have not been told.
     #[inline(never)] // a read passes it by, and is shorter for it
     pub(super) fn settle(&mut self, now: Instant, id: RequestId, outcome: Outcome) -> Outcome {
         let request = self.requests[id.0];
@@ -271,7 +271,7 @@ impl Queue {
         self.set_limits(limits);
     }
 
-    /// Changes what the device can take: a backing has grown, or another one has come. What waits keeps its size.
+    /// Changes the limits of the device: a backing has grown, or another one has come. Waiting requests keep their size.
     pub fn set_limits(&mut self, limits: Limits) {
         assert!(limits.block > 0 && limits.rw_max > 0 && limits.segments_max > 0);
         self.settings.limits = limits;

@@ -1,4 +1,4 @@
-//! The flushes of a queue: its backings, who waits for each of them, and what was counted. The rules are those of
+//! The flushes of a queue: its backings, the waiters for each, and counts. The rules are those of
 //! [`flush_sequence`](super::flush_sequence), by which the queue asks it.
 
 use alloc::boxed::Box;
@@ -177,7 +177,7 @@ impl Flushes {
         self.waiters > 0
     }
 
-    /// Whether a flush may be the next request. It is all that a plain read asks of this file.
+    /// Whether a flush may be the next request. A plain read asks nothing else of this file.
     #[inline]
     pub(super) fn may_be_next(&self) -> bool {
         self.are_awaited() || !self.again.is_empty()
@@ -473,7 +473,7 @@ impl Flushes {
         self.cache_mut(at).flush.with(|flush| flush.lost())
     }
 
-    /// The operator has taken note that what was written to the backing at `at` may be lost: its flushes succeed again.
+    /// The operator acknowledges that data written to the backing at `at` may be lost: its flushes succeed again.
     pub fn acknowledge(&mut self, at: Sector) {
         self.cache_mut(at).flush.with(Flush::acknowledge);
     }

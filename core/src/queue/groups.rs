@@ -125,7 +125,7 @@ impl StreamState {
         self.open_since = self.counted;
     }
 
-    /// Somebody looks: it could have had so much outstanding since the look before (waits.5).
+    /// A view asks: the most that it could have had outstanding since the view before (waits.5).
     pub(super) fn look(&mut self, now: Instant) {
         if self.open > 0 {
             self.count_active(now);
@@ -169,7 +169,7 @@ pub(super) struct GroupState {
     is_leaving: bool,
 }
 
-/// The groups of a queue, the streams in them, and the clocks of what both have had.
+/// The groups of a queue, the streams in them, and the clocks of their service.
 #[derive(Default)]
 pub struct Groups {
     pub(super) streams: Slab<StreamState>,
@@ -248,7 +248,7 @@ impl Groups {
         self.states[usize::from(id.0)].as_ref().expect("a group that is named is there")
     }
 
-    /// The group above one that is there.
+    /// The group above an existing one.
     pub(super) fn parent(&self, id: GroupId) -> Option<GroupId> {
         self.state(id).group.parent
     }
@@ -308,7 +308,7 @@ impl Groups {
         }
     }
 
-    /// A stream as it is now, and what it has done.
+    /// A stream as it is now, and its work.
     ///
     /// # Panics
     /// If it does not exist.
@@ -365,7 +365,7 @@ impl Groups {
 
     // ---- what they have done ----
 
-    /// What streams have done in a group, those included that were removed or have moved away (queue.10); groups below it count
+    /// The work of streams in a group, those included that were removed or have moved away (queue.10); groups below it count
     /// for themselves.
     ///
     /// # Panics
@@ -579,7 +579,7 @@ impl Queue {
         &self.groups
     }
 
-    /// The same, to be told something, or to be asked for what has gone on up to now.
+    /// The same, for changes and for figures up to now.
     pub const fn groups_mut(&mut self) -> &mut Groups {
         &mut self.groups
     }

@@ -41,7 +41,7 @@ impl Queue {
         record
     }
 
-    /// Goes on where another server's queue was (queue.18); before the first request. What could not be taken in is added to `left_out`.
+    /// Goes on where another server's queue was (queue.18); before the first request. Parts that could not be used are added to `left_out`.
     pub fn take_on(&mut self, now: Instant, record: &mut Record, left_out: &mut Vec<Unreadable>) {
         let kind: Option<String> = take(record.take("scheduler"), left_out);
         if kind.as_deref() != Some(self.settings.scheduler.name()) {

@@ -11,7 +11,7 @@ use crate::sched::{RequestId, Side, Waiting};
 /// Bios and requests on their way to the scheduler.
 pub(super) struct Intake {
     pub(super) plug: Vec<RequestId>,
-    /// Bios, and what is left of them, that wait for room in the table of requests: first, if there is one, the bio that was cut into
+    /// Bios, and rests of bios, that wait for room in the table of requests: first, if there is one, the bio that was cut into
     /// more pieces than there were requests; then those whose first flush has ended (sequence.2).
     pub(super) parked: VecDeque<(u32, Waiting)>,
 }

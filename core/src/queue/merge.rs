@@ -62,7 +62,7 @@ impl Groups {
 }
 
 impl Settings {
-    /// Whether `piece`, of so many segments, may become part of `request` (queue.4 and the limits).
+    /// Whether `piece`, with its segments, may become part of `request` (queue.4 and the limits).
     pub(super) fn allow_merge(&self, request: &Request, piece: &Waiting, context: ContextId, segments: u32) -> bool {
         let kept = &request.waiting;
         let whole = Extent::new(kept.extent.start.min(piece.extent.start), kept.extent.sectors + piece.extent.sectors);

@@ -62,7 +62,7 @@ pub(super) struct BioState {
     pub(super) context: ContextId,
     /// When its client asked.
     pub(super) asked: Instant,
-    /// Up to when its time has been divided, and what the clocks showed then.
+    /// The time up to which its time has been divided, and the clocks at that time.
     pub(super) since: Instant,
     pub(super) stamp: Stamp,
     pub(super) stage: Stage,
@@ -81,7 +81,7 @@ impl Linked for Request {
     }
 }
 
-/// The requests of a queue, and the tables of what they are made of.
+/// The requests of a queue, and the tables of their parts.
 pub(super) struct Requests {
     /// How many of them are flushes that have rows of their own (sequence.1).
     pub(super) of_flushes: usize,
@@ -97,7 +97,7 @@ impl Requests {
         Self { of_flushes: 0, rows: Table::new(settings.rows()), segments: Table::new(parts), bios: Table::new(parts) }
     }
 
-    /// Makes room for as much as these settings allow (queue.14), and for a flush of each of so many backings (sequence.1).
+    /// Makes room for these settings (queue.14), and for a flush of each backing (sequence.1).
     pub(super) fn grow_to(&mut self, settings: &Settings, backings: usize) {
         self.rows.grow_to(settings.nr_requests as usize + backings);
         self.segments.grow_to(settings.parts());

@@ -16,7 +16,7 @@ use crate::ceiling::{Rate, Rates};
 use crate::time::secs;
 use crate::{Bytes, Duration, Instant};
 
-/// How long a disk is looked at. Chosen: a floor is what a group gets in a second.
+/// The time for which a disk is observed. Chosen: a floor is an amount in a second.
 const LOOK: Duration = secs(1);
 
 /// Seconds in a row that are no accident. Chosen: a floor that is a tenth below what the disk does is caught up with in one,
@@ -97,7 +97,7 @@ impl Seen {
         let a_second = |amount: u64| (u128::from(amount) * 1_000_000_000 / u128::from(time.as_nanos())) as u64;
         let work = Work { ios: a_second(self.work.ios), bytes: a_second(self.work.bytes) };
         self.most = self.most.map(|most| most.max(work));
-        // A disk of which nothing came for a second has nothing to do, or stands still.
+        // A disk without a completion for a second has nothing to do, or stands still.
         if self.is_below && time < LOOK + LOOK {
             (self.seconds, self.best) = (self.seconds + 1, self.best.max(work));
         } else {

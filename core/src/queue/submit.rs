@@ -99,7 +99,7 @@ impl Queue {
         self.intake.plug.push(id);
     }
 
-    /// Makes requests of what is left of a bio, `offset` sectors into it; keeps the rest if there are too few.
+    /// Makes requests of the rest of a bio, from `offset` sectors on; keeps the remainder if there are too few.
     pub(super) fn cut(&mut self, now: Instant, mut left: Waiting, bio: u32, mut offset: u64) {
         let context = self.requests.bios[bio].context;
         while self.requests.have_room(&self.settings) {

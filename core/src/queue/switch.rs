@@ -15,10 +15,10 @@ use crate::group::StreamId;
 use crate::sched::{Kind, Learned, RequestEnd, Scheduler, Served, Setup};
 use crate::{Duration, Instant, Op};
 
-/// The scheduler that a queue has at present, and what came before it.
+/// The scheduler of a queue at present, and traces of earlier ones.
 pub(super) struct Present {
     scheduler: Box<dyn Scheduler>,
-    /// How many schedulers there were before: none is told of what another has dispatched.
+    /// Number of earlier schedulers: none is told of requests that another has dispatched.
     generation: u32,
     /// Requests in flight that an earlier one has dispatched, flushes not counted.
     others: u32,
@@ -52,7 +52,7 @@ impl Present {
         self.generation
     }
 
-    /// The next one takes over; so many requests that it did not dispatch are in flight. Answers the one before.
+    /// The next one takes over, with `others` requests in flight that it did not dispatch. Answers the one before.
     fn replace(&mut self, mut next: Box<dyn Scheduler>, others: u32) -> Box<dyn Scheduler> {
         self.generation += 1;
         self.others = others;
@@ -118,7 +118,7 @@ fn give(learned: &mut Vec<(Kind, Learned)>, kind: Kind, to: &mut dyn Scheduler) 
 }
 
 impl Queue {
-    /// Changes the scheduler; works under load. What waits goes over in the order in which it would have gone out, and
+    /// Changes the scheduler; works under load. Waiting requests go over in the order in which they would have gone out, and
     /// the tunables are the new one's defaults.
     pub fn set_scheduler(&mut self, now: Instant, kind: Kind) {
         let groups = core::slice::from_ref(self.groups.root());
@@ -159,7 +159,7 @@ impl Queue {
         self.scheduler.take_all_learned(self.settings.scheduler)
     }
 
-    /// Takes in what another queue's schedulers have learned of the device.
+    /// Takes in the learned state of another queue's schedulers.
     pub fn recall(&mut self, learned: Vec<(Kind, Learned)>) {
         self.scheduler.recall_all(self.settings.scheduler, learned);
     }

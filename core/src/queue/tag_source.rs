@@ -37,7 +37,7 @@ impl TagSource {
         }
     }
 
-    /// There are to be so many (queue.14).
+    /// Sets the number of tags (queue.14).
     pub(super) fn resize(&mut self, settings: &Settings, depth: u16) {
         match &settings.tags {
             Some(shared) => assert!(usize::from(depth) <= shared.bitmap.capacity(), "more than there are shared tags"),
@@ -61,7 +61,7 @@ impl TagSource {
         self.lacks
     }
 
-    /// Whether any of so many requests waits, or a flush does: a context without one does not ask for a tag, and so lacks none.
+    /// Whether a request waits, or a flush does: a context without one does not ask for a tag, and so lacks none.
     #[inline]
     pub(super) fn are_needed(&mut self, requests: usize, flush: bool) -> bool {
         let needed = requests > usize::from(self.in_flight) || flush;

@@ -1,4 +1,4 @@
-//! Waits: the clocks go on with what the queue does, and each bio's time is divided when it ends ([`waits`](crate::waits)).
+//! Waits: the clocks go on with the work of the queue, and each bio's time is divided when it ends ([`waits`](crate::waits)).
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -59,7 +59,7 @@ impl StreamState {
         self.closed(now);
     }
 
-    /// The replies to bios that had ended were sent, after so much time in all.
+    /// The replies to ended bios were sent, after this time in all.
     pub fn replied(&mut self, op: Op, time: Duration) {
         self.stats.times_mut(op).spend(Part::Reply, time);
     }

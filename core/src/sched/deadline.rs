@@ -352,7 +352,7 @@ impl Deadline {
         }
     }
 
-    /// deadline.10: moves what a stream has of what was turned back.
+    /// deadline.10: moves the requests of a stream that were turned back.
     fn move_requeued(&mut self, stream: StreamId, from: PriorityClass, to: PriorityClass) {
         let mut next = self.classes[from as usize].requeued.front().unwrap_or(NIL);
         while next != NIL {

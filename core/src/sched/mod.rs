@@ -126,7 +126,7 @@ pub struct Served {
 pub enum RequestEnd {
     /// The device did it.
     Done,
-    /// It failed: that says nothing of what the device can do.
+    /// It failed: that says nothing about the device's speed.
     Failed,
     /// Memory above the disk had it: the device did nothing, so nothing is learned of it (queue.19).
     Cached,

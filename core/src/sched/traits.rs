@@ -63,13 +63,13 @@ pub trait Scheduler: Membership + Merge + Charge + Tune + Report + Send {
         None
     }
 
-    /// Takes in what another one of its kind has [learned](Scheduler::take_learned) of the device; it dispatches nothing in between.
+    /// Takes in the [learned](Scheduler::take_learned) state of another one of its kind; it dispatches nothing in between.
     fn recall(&mut self, _learned: Learned) {}
 
     /// Tells the scheduler of another server what it has learned of the device.
     fn hand_on(&self, _into: &mut Record) {}
 
-    /// Begins with what one of its kind has [told](Scheduler::hand_on), at another server.
+    /// Begins with the state of one of its kind, [handed on](Scheduler::hand_on) by another server.
     ///
     /// # Errors
     /// A part of it cannot be, and was left out.
@@ -80,7 +80,7 @@ pub trait Scheduler: Membership + Merge + Charge + Tune + Report + Send {
     /// Tells the scheduler of another server what it knows of a group.
     fn hand_on_group(&self, _id: GroupId, _into: &mut Record) {}
 
-    /// Begins with what one of its kind has [told](Scheduler::hand_on_group) of a group, at another server.
+    /// Begins with the state of a group from one of its kind, [handed on](Scheduler::hand_on_group) by another server.
     ///
     /// # Errors
     /// A part of it cannot be, and was left out.

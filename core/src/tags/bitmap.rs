@@ -184,7 +184,7 @@ impl Bitmap {
     fn search(&self, hint: &mut Hint, shallow: Option<usize>) -> (Option<Tag>, bool) {
         let depth = self.depth();
         if let Some(shallow) = shallow {
-            // A depth that shrank since it was checked holds everybody to less than what was asked.
+            // A depth that shrank since it was checked holds everybody to less than the request.
             assert!(shallow > 0, "{}", Error::Shallow { asked: shallow, depth });
         }
         let begin = match &self.round {

@@ -176,12 +176,12 @@ impl Default for Quota {
 }
 
 impl Quota {
-    /// Begins, with so many others waiting.
+    /// Begins, with `waiting` others.
     pub fn begin(&mut self, waiting: usize) {
         self.0 = (ROUND / (waiting + 1)).clamp(QUOTA.0, QUOTA.1);
     }
 
-    /// Counts a tag that was taken, so many others waiting; answers whether it may take another.
+    /// Counts a tag that was taken, with `waiting` others; answers whether it may take another.
     #[inline]
     pub fn goes_on(&mut self, waiting: usize) -> bool {
         if waiting > 0 {

@@ -43,7 +43,7 @@ const FAILURE: u64 = 100;
 pub(crate) enum Origin {
     User(u32),
     V4(Ipv4Addr),
-    /// A /64 network: who has one address of it has all.
+    /// A /64 network: the owner of one address in it has all.
     V6([u8; 8]),
     Unknown,
 }
@@ -177,7 +177,7 @@ pub(crate) struct Gate {
 }
 
 impl Gate {
-    /// A gate of a server that has so many connections at most, `handshake_failures` and `handshake_clients`.
+    /// A gate of a server with at most `connections` connections, and with the limits `handshake_failures` and `handshake_clients`.
     pub(crate) fn new(connections: u32, failures: u32, clients: u32) -> Self {
         Self {
             book: Mutex::new(Book::new(connections, failures, clients)),
@@ -327,7 +327,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(2_000))]
 
-        /// gate.1, gate.3: what the book says is what the dull gate says.
+        /// gate.1, gate.3: the book says the same as the dull gate.
         #[test]
         fn the_gate_says_what_a_dull_one_says(
             failures in prop::sample::select(vec![1_u32, 2, 5, 10, 100]),

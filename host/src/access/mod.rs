@@ -39,7 +39,7 @@ pub use network::Network;
 pub use revoked::Revoked;
 pub use role::{Control, Grant, Token};
 
-/// How a client is known, and what it may do. (A client of a server: a person would say a tenant's machines.)
+/// The identity of a client, and its rights. (A client of a server: a person would say a tenant's machines.)
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Rule {
     /// Its name.
@@ -71,10 +71,10 @@ pub struct Rule {
 }
 
 impl Rule {
-    /// Whether the rule says who it is for, and what that client may open or see.
+    /// Whether the rule identifies a client, and names exports or a role.
     ///
     /// # Errors
-    /// The key that is missing, and what is wrong.
+    /// The missing key, and the mistake.
     pub fn check(&self) -> Result<(), (&'static str, &'static str)> {
         let Self { token, exports, group, control, .. } = self;
         match control {
@@ -307,7 +307,7 @@ impl Rights<'_> {
         self.0.is_some()
     }
 
-    /// The numbers of the rules that fit: who has the same may do the same.
+    /// The numbers of the rules that fit: clients with the same numbers have the same rights.
     pub(crate) fn fitting(&self) -> Option<Vec<usize>> {
         self.0.as_ref().map(|rules| rules.iter().map(|(number, _)| *number).collect())
     }

@@ -278,7 +278,7 @@ fn is_about(rule: &Rule, peer: &Peer, (export, group): (&str, &str)) -> bool {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(10_000))]
 
-    /// access.1, access.2, access.3: what clients may is what a dull model says, before and after another set of rules.
+    /// access.1, access.2, access.3: the rights of clients are those of a dull model, before and after another set of rules.
     #[test]
     fn clients_may_what_the_rules_say(
         sets in prop::collection::vec(prop::collection::vec(any_rule(), 0..5), 1..4),

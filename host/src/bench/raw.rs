@@ -115,7 +115,7 @@ impl Raw {
         (done, 0)
     }
 
-    /// Submits what was collected, waits, and takes in what ended.
+    /// Submits the collected requests, waits, and takes in the completions.
     fn wait(&mut self, before: Instant, due: Instant, ends: &mut Vec<(usize, u32, Outcome)>) -> Instant {
         let now = self.sleep.until(&mut self.ring, before, Some(due), !self.flights.is_empty(), true, |_| false);
         while let Some(completion) = self.ring.reap() {

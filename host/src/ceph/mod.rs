@@ -23,7 +23,7 @@ use fairlift_core::{Duration, Errno};
 use crate::sync::{Mutex, lock};
 pub(crate) use api::{Api, EVENT_TYPE_EVENTFD, Handle, THICK};
 
-/// With so many processors or fewer librados has one thread (ceph.3).
+/// With this number of processors or fewer librados has one thread (ceph.3).
 const FEW: usize = 4;
 
 /// How a cluster is reached.

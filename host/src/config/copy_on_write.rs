@@ -3,7 +3,7 @@
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
-/// A part that copies share: a copy of a [`Config`](super::Config) costs nothing, and who changes one copies the part that it changes.
+/// A part that copies share: a copy of a [`Config`](super::Config) costs nothing, and a change of a copy copies only the changed part.
 #[derive(Debug, Default)]
 pub struct CopyOnWrite<T>(Arc<T>);
 

@@ -22,7 +22,7 @@ pub trait WayIn: Any + fmt::Debug + Send + Sync {
     /// Whether it can be as it is said.
     ///
     /// # Errors
-    /// What is asked, and what is possible.
+    /// The request, and the possible values.
     fn check(&self) -> Result<(), String> {
         Ok(())
     }

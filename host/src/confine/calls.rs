@@ -1,4 +1,4 @@
-//! The system calls that a server makes once it has started, by what for.
+//! The system calls that a server makes once it has started, by purpose.
 //!
 //! Calls that are absent on purpose: `execve` and `fork` (it starts no programs), `ptrace` and `process_vm_*` (it looks into no other
 //! process), `mount`, `setns`, `unshare`, `chroot`, `bpf`, `keyctl`, `init_module`, `reboot`, `setuid` and their like (it changes
@@ -226,7 +226,7 @@ enum Is {
     Null,
 }
 
-/// Calls that may be made with some arguments only: what for, which, the argument, and what it must be.
+/// Calls that may be made with some arguments only: purpose, call, the argument, and its condition.
 const SOME: &[(&str, c_long, u8, Is)] = &[
     // Libraries are files that are mapped to be run, and some come late: Ceph's with its first image, those that look up names of
     // hosts. So who may write a file, or memory that has a descriptor, can have that run; who may write memory alone cannot.

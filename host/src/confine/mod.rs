@@ -68,7 +68,7 @@ impl fmt::Display for Capability {
 /// are locked memory.
 ///
 /// # Errors
-/// One that is to be kept is not there, or the kernel refuses.
+/// A capability that is to be kept is missing, or the kernel refuses.
 pub fn give_up_capabilities(keep: &[Capability]) -> io::Result<Vec<Capability>> {
     let mut kept = keep.iter().fold(CapabilitySet::empty(), |all, one| all | one.0);
     let had = thread::capabilities(None)?.permitted;

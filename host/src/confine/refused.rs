@@ -44,7 +44,7 @@ pub(super) fn listen() -> io::Result<()> {
     }
 }
 
-/// Runs in the thread that made the call, in the middle of whatever it did: it allocates nothing and takes no lock.
+/// Runs in the thread that made the call, in the middle of any work: it allocates nothing and takes no lock.
 extern "C" fn refuse(_signal: c_int, told: *mut libc::siginfo_t, context: *mut c_void) {
     // SAFETY: with SA_SIGINFO the kernel passes both, and they are ours until we return; `Told` is how it fills the first in
     // for SIGSYS, and no longer than it.

@@ -47,10 +47,10 @@ impl Devices {
     }
 }
 
-/// The backing of an export, with what another export has where it is named as that one's.
+/// The backing of an export, with the backing of another export if it is named as that one's.
 ///
 /// # Errors
-/// There is no such export, or nothing can lie over what it has: it is written, or is a part of something.
+/// There is no such export, or nothing can lie over its backing: it is written, or is a part of something.
 pub(crate) fn resolved(export: &config::Export, exports: &[config::Export]) -> Result<Backing, Error> {
     let of_export = |name: &str| {
         let there = exports.iter().find(|one| one.name == name && one.name != export.name);
@@ -98,7 +98,7 @@ impl<'a> Written<'a> {
     }
 }
 
-/// The disks, and what is on them.
+/// The disks, and their devices.
 pub(crate) struct Arranged {
     pub(crate) disks: Vec<Arc<Disk>>,
     /// The disk that each export is on, and where its backing is there.

@@ -1,6 +1,6 @@
-//! Difference: the steps from a configuration to another one, each with its sentence, or what of it cannot be while a server runs.
+//! Difference: the steps from a configuration to another one, each with its sentence, or the steps that cannot be made while a server runs.
 //!
-//! The sentence is what the log, an event, an answer and a dry run tell: `disk "ssd": depth 64 (was 32)`.
+//! The sentence goes to the log, an event, an answer and a dry run: `disk "ssd": depth 64 (was 32)`.
 //!
 //! difference.1  The steps are about all that differs, and about nothing else; two equal configurations have none.
 //! difference.2  What cannot be is named, all of it, and then there are no steps.
@@ -32,7 +32,7 @@ pub enum Of {
     Export(String),
     /// A listener, by its address.
     Listener(String),
-    /// A rule of what a client may do.
+    /// A rule for the rights of a client.
     Client(String),
     /// The server.
     Server,
@@ -104,13 +104,13 @@ impl fmt::Display for Impossible {
     }
 }
 
-/// Said of what a server has for its life.
+/// The text about settings that a server keeps for its life.
 pub const FROM_START_TO_END: &str = "is the server's from start to end; restart it for another one";
 
 /// The steps from `old` to the edit's wish, in an order in which they can be made (difference.1).
 ///
 /// # Errors
-/// What cannot be (difference.2).
+/// The impossible steps (difference.2).
 pub fn difference(old: &Config, edit: &Edit) -> Result<Vec<Step>, Vec<Impossible>> {
     let new = &edit.config;
     let mut all = Difference { edit, steps: Vec::new(), impossible: Vec::new() };
@@ -514,7 +514,7 @@ fn check_knob(scheduler: sched::Kind, knob: &str, value: &str) -> Result<(), Str
 /// Whether an export or a disk can have that name: NBD carries no longer one.
 ///
 /// # Errors
-/// What the name of `whose` has.
+/// The mistake in the name of `whose`.
 pub fn check_name(whose: &str, name: &str) -> Result<(), String> {
     if name.len() > 4096 {
         return Err(format!("{whose}'s name has at most 4096 bytes"));

@@ -261,7 +261,7 @@ impl Edit {
         names.clone().position(|there| there == name).ok_or_else(|| unknown("client", name, names, "there are"))
     }
 
-    /// A rule of what a client may do, to change all but its name.
+    /// A rule for the rights of a client, to change all but its name.
     ///
     /// # Errors
     /// There is none of this name.
@@ -350,7 +350,7 @@ const LEVELS: usize = 32;
 /// Whether `path` can name a group.
 ///
 /// # Errors
-/// What is wrong with it, and what would be right.
+/// The mistake, and the correct form.
 pub fn check_path(path: &str) -> Result<(), String> {
     if !path.starts_with('/') {
         return Err(format!("a group's path starts at the root: \"/{path}\""));

@@ -49,7 +49,7 @@ const LOOKS: usize = 1000;
 /// How many disks that are gone are kept what was counted of, and backings what was lost. Chosen: more than come and go by turns.
 const GONE: usize = 256;
 
-/// How much is kept of what the schedulers of a disk found out.
+/// Number of findings of a disk's schedulers that are kept.
 const FINDINGS: usize = 16;
 
 /// The objects of a server.
@@ -77,7 +77,7 @@ pub(crate) struct Live {
     findings: BTreeMap<String, VecDeque<Finding>>,
     /// Disks whose floors add up to more than they were seen to do.
     short: BTreeSet<String>,
-    /// The latencies of which it was told that they are not kept, by disk and group.
+    /// The reported latencies that are not kept, by disk and group.
     given_up: BTreeMap<(String, String), Duration>,
     /// The latest latency that was given up, by disk and group, until one as short is kept.
     gave_up: BTreeMap<(String, String), Duration>,
@@ -115,7 +115,7 @@ struct Making<'a> {
     live: &'a mut Live,
     backend: &'a Backend,
     served: &'a Served,
-    /// Exports as they will be published, and what opens those that are new.
+    /// Exports as they will be published, and the backings of new ones.
     list: Vec<Arc<Export>>,
     openings: Vec<(Opening, Arc<Export>)>,
 }
@@ -231,7 +231,7 @@ impl Live {
         Ok(Made { state: self.state(), steps, suited })
     }
 
-    /// Makes what is in force what it was before a change of which something did not come. Exports that it added are cut off.
+    /// Restores the state before a change of which a part did not come. Exports that it added are cut off.
     pub(crate) fn undo(&mut self, backend: &Backend, served: &Served, made: &Made) -> Result<(), Refused> {
         let (config, disks) = self.before.clone();
         let added = made.steps.iter().filter_map(|step| match (&step.of, step.what) {
@@ -247,7 +247,7 @@ impl Live {
         Ok(())
     }
 
-    /// The server at this moment; `figures`: with what each group has done.
+    /// The server at this moment; `figures`: with the work of each group.
     pub(crate) fn view(&mut self, backend: &Backend, served: &Served, figures: bool) -> View {
         self.look_at_findings(backend, served);
         let groups = self.groups();
@@ -310,7 +310,7 @@ impl Live {
         self.groups.iter().map(|(path, id)| (*id, path.clone())).collect()
     }
 
-    /// Keeps what schedulers found out since this was asked last, and tells that and what failed.
+    /// Keeps the new findings of schedulers, and reports them and failures.
     pub(crate) fn look_at_findings(&mut self, backend: &Backend, served: &Served) {
         for (name, number) in &self.disks {
             backend.disks.get(*number).take_findings(&mut |finding| {

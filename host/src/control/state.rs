@@ -21,7 +21,7 @@ pub struct Made {
     pub state: State,
     /// The steps made for it.
     pub steps: Vec<Step>,
-    /// Disks that have another scheduler because of who shares them now.
+    /// Disks that have another scheduler because of the tenants that share them now.
     pub suited: Vec<Step>,
 }
 

@@ -1,4 +1,4 @@
-//! Tenants: who shares a disk, and which scheduler that needs.
+//! Tenants: those that share a disk, and the scheduler that they need.
 
 use std::collections::BTreeSet;
 

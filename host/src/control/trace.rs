@@ -1,4 +1,4 @@
-//! Trace: what happens to each request and what schedulers say, taken out of the queues while they are served.
+//! Trace: the steps of each request and the messages of schedulers, taken out of the queues while they are served.
 //!
 //! A queue keeps its latest events in a ring while it is traced, and tests one word when it is not. The caller takes them out,
 //! some at a time, so that a worker that wants the queue meanwhile waits for a few microseconds.

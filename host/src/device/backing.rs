@@ -24,20 +24,20 @@ pub(crate) struct Words {
     /// Reads what follows the colon; the whole text where there is more than one scheme.
     ///
     /// # Errors
-    /// It is malformed: what, and what is possible.
+    /// The mistake, and the possible forms.
     pub(super) parse: fn(&str, &Outside) -> Result<Backing, String>,
 }
 
 /// The needs of some kinds, in crates that this one does not know.
 #[derive(Clone, Copy, Debug)]
 pub struct Outside {
-    /// Reads `PROFILE[,parameter=VALUE…]`: the size of a modelled disk, and what makes it.
+    /// Reads `PROFILE[,parameter=VALUE…]`: the size of a modelled disk, and its maker.
     pub model: fn(&str) -> Result<(u64, Factory), String>,
     /// Reads the certificates with which a server is met.
     pub certificates: LoadCertificates,
 }
 
-/// Exports of one device: of what they have in common.
+/// The key that exports of one device have in common.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Sharing {
     /// Each has its own.
@@ -99,7 +99,7 @@ pub(crate) trait BackingKind {
         )
     }
 
-    /// It with what an export has, where it names that export; `None`: it names none.
+    /// The backing with that of an export put in, if it names one; `None`: it names none.
     fn resolved(&self, _of: OfExport<'_>) -> Result<Option<Backing>, String> {
         Ok(None)
     }
@@ -112,7 +112,7 @@ pub(crate) trait BackingKind {
         self.open(true, roots)
     }
 
-    /// Opens it to see whether it can be opened, and what it is: nothing of it is changed, and nothing is made.
+    /// Opens it to see whether it can be opened, and its properties: nothing of it is changed, and nothing is made.
     fn try_open(&self, read_only: bool, roots: &Roots) -> Result<Arc<dyn Device>, Error> {
         self.open(read_only, roots)
     }
@@ -287,7 +287,7 @@ impl Backing {
         first.join(", ") + last + end
     }
 
-    /// All kinds with what they take, for documents.
+    /// All kinds with their forms, for documents.
     #[must_use]
     pub fn takes() -> String {
         Self::KINDS.iter().map(|words| format!("`{}`, ", words.takes)).collect::<String>() + "or a path"
@@ -314,7 +314,7 @@ impl Backing {
         self.kind().sharing(disk)
     }
 
-    /// It with what an export has, where it names that export.
+    /// The backing with that of an export put in, if it names one.
     pub(crate) fn resolved(&self, of: OfExport<'_>) -> Result<Self, String> {
         Ok(self.kind().resolved(of)?.unwrap_or_else(|| self.clone()))
     }
@@ -329,7 +329,7 @@ impl Backing {
         self.kind().open_below(roots)
     }
 
-    /// Opens it to see whether it can be opened, and what it is: nothing of it is changed, and nothing is made.
+    /// Opens it to see whether it can be opened, and its properties: nothing of it is changed, and nothing is made.
     pub(crate) fn try_open(&self, read_only: bool, roots: &Roots) -> Result<Arc<dyn Device>, Error> {
         self.kind().try_open(read_only, roots)
     }

@@ -577,7 +577,7 @@ fn is_rotational(device: u64) -> bool {
     found
 }
 
-/// How long what a disk was found to be is taken for what it is. Chosen: thousands of files are opened in that time.
+/// The time for which a disk's properties are taken as unchanged. Chosen: thousands of files are opened in that time.
 const AS_IT_WAS: time::Duration = time::Duration::from_secs(1);
 
 fn find_rotational(device: u64) -> bool {

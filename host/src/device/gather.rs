@@ -36,7 +36,7 @@ impl Gather {
             Duration::from_nanos((self.takes.as_nanos() / 8).saturating_mul(7).saturating_add(after.as_nanos() / 8));
     }
 
-    /// How long to let answers come before they are looked for again, with so many requests under way.
+    /// The time to let answers come before they are looked for again, with `under_way` requests.
     pub(super) fn pause(&self, under_way: usize) -> Option<Duration> {
         let pause = Duration::from_nanos(self.takes.as_nanos() / PART).min(LONGEST);
         (under_way >= MANY && pause >= SHORTEST).then_some(pause)

@@ -21,7 +21,7 @@ pub(crate) type OpenFile = Arc<dyn AsFd + Send + Sync>;
 #[derive(Default)]
 pub(crate) struct HandedFiles {
     all: Vec<HandedFile>,
-    /// The export of which a backing is being opened.
+    /// The export whose backing is being opened.
     export: String,
     taken: HashSet<Sharing>,
 }

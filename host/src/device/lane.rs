@@ -90,7 +90,7 @@ pub(crate) struct Address {
     pub(crate) place: usize,
     /// The number under which the device's descriptor is registered with the ring, if it has one.
     pub(crate) file: Option<u32>,
-    /// That number is of another file, beside which the device's is used: its own descriptor is not registered.
+    /// That number is of another file beside the device's: its own descriptor is not registered.
     pub(crate) is_beside: bool,
     /// How long a request may take.
     pub(crate) io_timeout: Duration,
@@ -155,7 +155,7 @@ pub(crate) trait Lane: Send {
         unreachable!("a device that knows what is allocated is asked itself")
     }
 
-    /// Its device is to go: from now on what the ring does for it that is no request counts as in flight, and is to end.
+    /// Its device is to go: from now on other work of the ring for it counts as in flight, and is to end.
     fn leave(&mut self) {}
 
     /// Requests that it has not answered.

@@ -176,7 +176,7 @@ pub(crate) trait Device: Send + Sync {
     /// Goes on where the one was that has told this; nothing was asked of it before.
     ///
     /// # Errors
-    /// What is wrong with it, or it is missing.
+    /// The mistake in it, or that it is missing.
     fn take_on(&self, _says: &mut Record, _bytes: &[u8]) -> Result<(), String> {
         Ok(())
     }
@@ -189,7 +189,7 @@ pub(crate) trait Device: Send + Sync {
     /// The run of data or hole that starts at a byte, up to `len` bytes of it: at least one sector.
     fn run(&self, at: u64, len: u64) -> io::Result<Run>;
 
-    /// The name under which it tells what was [`changed`](Self::changed), if it knows.
+    /// The name under which it reports [`changed`](Self::changed) blocks, if it knows them.
     fn changes(&self) -> Option<&'static str> {
         None
     }
@@ -221,7 +221,7 @@ pub(crate) trait Device: Send + Sync {
         Err("has become another one meanwhile, which cannot be forked".into())
     }
 
-    /// Whether layers are to be flattened: asked once by whoever does it then.
+    /// Whether layers are to be flattened: asked once by the one that does it then.
     fn is_to_be_flattened(&self) -> bool {
         false
     }
@@ -237,7 +237,7 @@ pub(crate) trait Device: Send + Sync {
         Ok(true)
     }
 
-    /// How large it is now, in bytes: whoever made it larger has not told us.
+    /// Its present size in bytes, in case it was made larger without a word to us.
     fn look_at_size(&self) -> io::Result<u64> {
         Ok(self.facts().size)
     }
@@ -286,7 +286,7 @@ pub(crate) trait Device: Send + Sync {
         None
     }
 
-    /// Whether nothing is between us and what holds the data.
+    /// Whether nothing is between us and the data.
     fn is_direct(&self) -> bool {
         true
     }

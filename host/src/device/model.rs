@@ -60,7 +60,7 @@ struct Inbox {
     ended: Vec<ModelCompletion>,
     /// When the worker will look by itself.
     armed: Instant,
-    /// By how much it heard too late of what it fetched last, and when it did.
+    /// The delay with which it heard of its last fetch, and the time of that.
     late: Duration,
     heard: Instant,
 }

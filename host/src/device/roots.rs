@@ -117,7 +117,7 @@ impl Roots {
             let place = RootedPath { path, beneath, handed };
             match place.open(OFlags::PATH) {
                 Err(error) if matches!(error.raw_os_error(), Some(libc::EXDEV | libc::ELOOP)) => leads_out = Some(root),
-                // The device that opens the file tells what else is wrong with it.
+                // The device that opens the file reports other faults.
                 _ => return Ok(place),
             }
         }

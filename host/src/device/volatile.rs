@@ -25,7 +25,7 @@ pub(crate) struct Volatile {
     used: Box<[Range<u64>]>,
     content: Mutex<Content>,
     seed: u64,
-    /// One in so many requests fails, and is turned back; 0: none.
+    /// One request in this many fails, and is turned back; 0: none.
     faults: (u64, u64),
     /// Its block: requests are whole blocks, of this many sectors.
     block: u32,
@@ -197,7 +197,7 @@ impl Volatile {
         Arc::new(Self::of(self.size, self.used.clone(), media, known, seed, self.faults))
     }
 
-    /// Its power goes after so many calls of its [`Store`].
+    /// Its power goes after `calls` calls of its [`Store`].
     pub(crate) fn loses_power_after(&self, calls: u64) {
         self.content().calls_left = Some(calls);
     }
@@ -278,7 +278,7 @@ struct Waiting {
 }
 
 impl OnVolatile {
-    /// One in so many; 0: never.
+    /// One in `of`; 0: never.
     fn chance(&mut self, of: u64) -> bool {
         of > 0 && self.random.below(of) == 0
     }

@@ -1,4 +1,4 @@
-//! Blocks: who may change which of a disk's blocks, once a client writes parts of them.
+//! Blocks: the right to change a disk's blocks, once a client writes parts of them.
 //!
 //! A disk changes whole blocks. If a client writes 100 bytes, the block is read, changed in memory and written back; what
 //! another client has written into that block in between would be lost. So such a write has its blocks to itself. Example: A
@@ -121,7 +121,7 @@ impl State {
         (!claim.alone || self.settled & self.here == self.here) && !self.held.values().any(|held| held.excludes(claim))
     }
 
-    /// Grants what can be granted of what waits, in order; the workers that have something.
+    /// Grants waiting claims that can be granted, in order; the workers that have something.
     fn grant(&mut self) -> u64 {
         let mut workers = 0;
         let mut waiting: VecDeque<(Key, Claim)> = VecDeque::new();

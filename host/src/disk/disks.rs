@@ -1,4 +1,4 @@
-//! Disks: those of a server, which come and go, and what binds groups on all of them.
+//! Disks: those of a server, which come and go, and the bounds of groups on all of them.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -80,7 +80,7 @@ impl Disks {
         self.list.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How often a disk came or went: who knows another number has to [look](Self::look).
+    /// Number of changes of the list of disks: a caller with another number has to [look](Self::look).
     pub(crate) fn changes(&self) -> u64 {
         self.changes.load(Ordering::Acquire)
     }

@@ -335,7 +335,7 @@ impl Engine {
         self.mark(disk);
     }
 
-    /// Replies to bios of a stream were sent, after so much time in all. The queue hears of it at its next turn.
+    /// Replies to bios of a stream were sent, after this time in all. The queue hears of it at its next turn.
     pub(crate) fn replied(&mut self, disk: usize, stream: StreamId, op: Op, time: Duration) {
         self.sides[disk].exchange.replied.push((stream, op, time));
     }
@@ -467,7 +467,7 @@ impl Engine {
     fn hear(&mut self, now: Instant, number: usize) {
         let side = &mut self.sides[number];
         let mut io = io!(self, side);
-        // First, for what has been answered is not late.
+        // First, for an answered request is not late.
         for steps in side.completed.chunk_by(|one, next| one.place == next.place) {
             side.lanes[steps[0].place].completed(&mut io, now, steps);
         }
@@ -524,7 +524,7 @@ impl Engine {
         self.hand_over(number);
     }
 
-    /// Goes on with what waited for the queue to be empty: letting go of a device, and another scheduler.
+    /// Goes on with work that waited for the queue to be empty: letting go of a device, and another scheduler.
     #[inline]
     fn hand_over(&mut self, number: usize) {
         let side = &mut self.sides[number];

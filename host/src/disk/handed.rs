@@ -1,4 +1,4 @@
-//! The disk of the same name at another server goes on where this one was: by its counters, and by what was learned of it.
+//! The disk of the same name at another server goes on where this one was: with its counters, and its learned state.
 //!
 //! handed.1  What was counted goes on there, by the paths of groups: a counter never falls. What was learned of the queue of each worker goes to
 //!     that of the worker of its number.

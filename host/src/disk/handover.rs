@@ -34,7 +34,7 @@ use super::queues::Queues;
 use super::{Disk, GroupBounds, Place, Plan};
 use crate::config;
 
-/// Which queues a disk has, which come next, and what both are made from.
+/// The queues of a disk, the next ones, and their settings.
 pub(super) struct State {
     /// `None`: no worker has had anything for the disk (disk.4).
     pub(super) queues: Option<Arc<Queues>>,
@@ -128,7 +128,7 @@ impl Past {
         HandedPast { groups: gone.chain(groups).collect(), doing, counts }
     }
 
-    /// The past that another server [handed](Past::handed) on; `None`: no disk has done so much. Counters of another name than queues count by are left out.
+    /// The past that another server [handed](Past::handed) on; `None`: the counts are impossible. Counters of another name than queues count by are left out.
     pub(super) fn of_handed(handed: HandedPast) -> Option<Self> {
         const MOST: u64 = 1 << 62;
         let HandedPast { groups, doing, counts } = handed;
@@ -210,7 +210,7 @@ impl Disk {
         past.all_gone(state.groups.iter().cloned().chain([root]))
     }
 
-    /// It goes on from what was counted on one of its name (handover.4).
+    /// It goes on from the counts of a disk of the same name (handover.4).
     pub(crate) fn goes_on_from(&self, before: Past) {
         let mut state = self.state();
         let State { past, groups, plan, .. } = &mut *state;
@@ -247,7 +247,7 @@ impl Disk {
     /// Whether its scheduler, tunables and bounds can be as `settings` say.
     ///
     /// # Errors
-    /// What cannot be.
+    /// The impossible settings.
     pub(crate) fn check(&self, settings: &config::Disk) -> Result<Possible, String> {
         let plan = Plan { settings: settings.clone(), ..self.state().plan.clone() };
         plan.check()?;

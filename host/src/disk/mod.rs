@@ -1,4 +1,4 @@
-//! Disk: a scheduling domain, and what lies on it.
+//! Disk: a scheduling domain, and its devices.
 //!
 //! Ten image files on one SSD share its time, so one scheduler must decide between all their requests: they are one disk. A
 //! disk has a linear space of sectors, in which each device has its place, and one or several [queues](queues) for it.
@@ -73,7 +73,7 @@ pub(crate) struct Disk {
 }
 
 impl Disk {
-    /// Puts `devices` (with their file numbers) on a disk, for so many contexts.
+    /// Puts `devices` (with their file numbers) on a disk, for a number of contexts.
     pub(crate) fn new(
         settings: &config::Disk,
         devices: &[Registered],
@@ -188,7 +188,7 @@ impl Disk {
         self.for_each_queue(|mut queue| queue.take_findings(tell));
     }
 
-    /// Lets each queue keep so many items of a trace, those that do already included if it is 0.
+    /// Lets each queue keep `bound` items of a trace, including those of running traces if it is 0.
     pub(crate) fn set_trace(&self, bound: usize) {
         self.for_each_queue(|mut queue| {
             if bound == 0 || !queue.trace().is_on() {
@@ -197,7 +197,7 @@ impl Disk {
         });
     }
 
-    /// Takes the items of the trace out of its queues, so many at a time, and tells how many were lost since this was asked last.
+    /// Takes items of the trace out of its queues, `most` at a time, and reports the number lost since the last call.
     pub(crate) fn take_trace(&self, most: usize, tell: &mut dyn FnMut(Item)) -> u64 {
         let Some(queues) = self.queues() else { return 0 };
         let mut lost = 0;
@@ -270,7 +270,7 @@ impl Disk {
         all
     }
 
-    /// The weights of groups and what binds them, as its queues have that; a queue is taken for a few groups at a time.
+    /// The weights and bounds of groups, as its queues have them; a queue is locked for a few groups at a time.
     pub(crate) fn bound(&self, groups: impl Iterator<Item = GroupId>) -> BTreeMap<GroupId, (Weight, Bounds)> {
         let said = self.state().bounds.clone();
         let Some(queues) = self.queues() else { return BTreeMap::new() };
@@ -576,12 +576,12 @@ impl Plan {
         Ok(())
     }
 
-    /// Whether its scheduler has what it is to be set to.
+    /// Whether its scheduler has the tunables that are set.
     fn check_set(&self) -> Result<(), tunable::Error> {
         if self.settings.set.is_empty() { Ok(()) } else { self.least().map(drop) }
     }
 
-    /// The smallest queue with its scheduler, and what that is set to.
+    /// The smallest queue with its scheduler and settings.
     fn least(&self) -> Result<Queue, tunable::Error> {
         let least = Settings { depth: 1, nr_requests: 1, ..Settings::new(self.settings.scheduler, Limits::new(0)) };
         let mut queue = Queue::new(least);

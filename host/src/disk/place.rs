@@ -1,4 +1,4 @@
-//! Places: where on a disk each device is (disk.1), and what all of them can take.
+//! Places: the place of each device on a disk (disk.1), and their common limits.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use fairlift_core::{Extent, Limits, Sector};
 use super::shared_flush::DeviceFlush;
 use crate::device::{Device, Facts};
 
-/// Between backings, and what their places are multiples of: 1 GiB. Chosen: further than any scheduler takes for near by default.
+/// The gap between backings, and the unit of their places: 1 GiB. Chosen: further than any scheduler takes for near by default.
 const GAP: u64 = 1 << 21;
 
 /// How many sectors a place has at least, so that its device can grow: 1 TiB.

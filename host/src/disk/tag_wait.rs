@@ -39,7 +39,7 @@ impl TagWait {
         Self { tags: Arc::clone(tags), caller, waker, user, turn: Quota::default(), over: false, idle: None }
     }
 
-    /// A turn of the worker begins; its queue has put back so many tags. Answers whether it may ask for requests (tag_wait.1).
+    /// A turn of the worker begins; its queue has put back `came` tags. Answers whether it may ask for requests (tag_wait.1).
     pub(crate) fn begin(&mut self, came: usize) -> bool {
         if self.caller.is_waiting() && self.tags.waiting() == 1 {
             self.first_again(); // or we would wake ourselves
@@ -81,7 +81,7 @@ impl TagWait {
         lacks_tag && self.caller.poll_free(&mut context).is_ready()
     }
 
-    /// The turn is over. Passes on what was not needed; answers when to look again, so as to give up our part (tag_wait.3).
+    /// The turn is over. Passes on unused tags; answers when to look again, so as to give up our part (tag_wait.3).
     pub(crate) fn end(&mut self, now: Instant, idle: bool) -> Option<Instant> {
         self.tags.look();
         if !idle {

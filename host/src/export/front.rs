@@ -52,7 +52,7 @@ pub(crate) trait Front {
     /// [releases](Engine::release) the ticket, when it needs the memory no more.
     fn news(&mut self, engine: &mut Engine, now: Instant, ticket: usize, news: News);
 
-    /// Goes on with what was held back, and asks what it wants to ask; whether there was anything.
+    /// Goes on with held requests, and asks for more; whether there was anything.
     fn go_on(&mut self, engine: &mut Engine, now: Instant) -> bool;
 
     /// Nobody has news for anybody: the front tells the kernel what to do for it next.
@@ -92,7 +92,7 @@ pub(crate) trait Clients: Front<Done = ()> {
     /// Exports or listeners have come, changed or gone.
     fn follow(&mut self, engine: &mut Engine, now: Instant, exports: &Exports);
 
-    /// The server ends: nobody is let in any more, and what clients have asked is answered.
+    /// The server ends: nobody is let in any more, and requests of clients are answered.
     fn drain(&mut self, engine: &mut Engine, now: Instant);
 
     /// Another server is to take the clients over: nothing is taken from them any more ([`hold`](super::hold)).
@@ -185,7 +185,7 @@ pub(crate) trait Protocol: Sized {
     /// An export is removed: no client finds it any more.
     fn leave(self: &Arc<Self>, export: u64);
 
-    /// Each thing of it that another server could not take over now, a line each; beside what [`WayIn::stays`](config::WayIn::stays) says.
+    /// Each thing of it that another server could not take over now, a line each; beside the answers of [`WayIn::stays`](config::WayIn::stays).
     fn stays(&self) -> Vec<String> {
         Vec::new()
     }

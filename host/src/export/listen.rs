@@ -213,7 +213,7 @@ impl SocketMode {
     pub fn put(self, path: &Path) -> Result<(), String> {
         let Self { mode, owner, group } = self;
         let there = std::fs::symlink_metadata(path).map_err(|error| error.to_string())?;
-        // A confined service may not even ask for what is so already.
+        // A confined service may not even ask for a state that is there already.
         let (owner, group) = (owner.filter(|uid| *uid != there.uid()), group.filter(|gid| *gid != there.gid()));
         if owner.is_some() || group.is_some() {
             std::os::unix::fs::chown(path, owner, group).map_err(|error| match error.kind() {
@@ -240,7 +240,7 @@ impl SocketMode {
     }
 }
 
-/// Why a process may not give a file away, and what helps.
+/// The reason why a process may not give a file away, and the remedy.
 fn why_kept() -> &'static str {
     if rustix::process::geteuid().is_root() {
         "this process has no CAP_CHOWN, which a server gives up once it has started: a restart, with keep_capabilities = [\"CAP_CHOWN\", \

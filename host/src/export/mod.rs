@@ -59,7 +59,7 @@ pub(crate) struct Export {
     pub(crate) stats: Arc<Mutex<Option<Box<Stats>>>>,
 }
 
-/// An export as a client has it that may do only so much with it.
+/// An export as a client with limited rights has it.
 fn narrowed(export: &Arc<Export>, right: Right) -> Arc<Export> {
     match right {
         Right::Read if !export.read_only => Arc::new(Export { read_only: true, ..Export::clone(export) }),

@@ -86,7 +86,7 @@ impl Present {
         }
     }
 
-    /// The clients whose export has changed, or has gone, and what has become of it.
+    /// The clients of exports that have changed or gone, and the fate of each export.
     pub(crate) fn follow(&mut self, exports: &Exports) -> Vec<(usize, Fate)> {
         let mut told = Vec::new();
         for (id, (known, clients)) in &mut self.0 {

@@ -57,7 +57,7 @@ pub(crate) enum Work {
 pub(crate) enum Task {
     /// A system call on a file.
     Call(RawFd, Work),
-    /// A read by what holds the data.
+    /// A read by the holder of the data.
     Fill { from: NonNull<dyn Fill>, into: Pieces, at: u64 },
 }
 
@@ -66,7 +66,7 @@ unsafe impl Send for Task {}
 
 /// Something that holds data and reads it in a way of its own, by the thread that calls and however long that takes.
 pub(crate) trait Fill: Send + Sync + fmt::Debug {
-    /// Fills memory with what lies at a place, or says with which error it could not. It does not panic: a helper ends the process.
+    /// Fills memory with the data at a place, or answers the error. It does not panic: a helper ends the process.
     fn fill(&self, at: u64, into: &mut dyn Iterator<Item = VolatileSlice<'_>>) -> Result<(), Errno>;
 }
 
@@ -148,10 +148,10 @@ impl Pieces {
     }
 }
 
-/// Takes so many bytes, which are done, off the front of some pieces; how many pieces are done with that.
+/// Takes `bytes`, which are done, off the front of some pieces; the number of pieces that are done with that.
 ///
 /// # Panics
-/// If they have not so many.
+/// If they have fewer.
 pub(crate) fn advance(iovecs: &mut [libc::iovec], mut bytes: usize) -> usize {
     let mut whole = 0;
     while let Some(first) = iovecs.get_mut(whole)

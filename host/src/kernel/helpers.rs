@@ -30,7 +30,7 @@ const IDLE: time::Duration = time::Duration::from_secs(5);
 /// The stack of a helper. Chosen: twice what unpacking a cluster of a qcow2 image took without optimisation. Pages that are not used take no memory.
 const STACK: usize = 256 << 10;
 
-/// Work for a file or for what is made of files, and the worker that is told.
+/// Work for a file, or for things made of files, and the worker that is told.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Job {
     pub(crate) worker: ContextId,
@@ -41,7 +41,7 @@ pub(crate) struct Job {
     pub(crate) task: Task,
 }
 
-/// How a job ended: its data, and what the system call returned, or the negative error.
+/// The end of a job: its data, and the result of the system call, or the negative error.
 pub(crate) type Done = (u64, i32);
 
 /// The helper threads of a server.
@@ -161,7 +161,7 @@ impl Helpers {
         spawn
     }
 
-    /// Makes so many helpers, which [`start`](Self::start) has counted already, or as many of them as can be made.
+    /// Makes `count` helpers, which [`start`](Self::start) has counted already, or as many of them as can be made.
     ///
     /// # Errors
     /// There is none, these or others: what is ready is left to the worker.
@@ -219,7 +219,7 @@ impl Helpers {
         state
     }
 
-    /// Tells a worker that something is done: what a helper did, or what another worker did for it (helper.3).
+    /// Tells a worker that something is done, by a helper or by another worker (helper.3).
     pub(crate) fn tell(&self, worker: ContextId, done: Done) {
         let mut list = lock(&self.done[usize::from(worker.0)]);
         list.push(done);

@@ -25,7 +25,7 @@ use crate::kernel::call::Call;
 use poll::Poll;
 use uring::Uring;
 
-/// A worker's ring, with what is registered with it.
+/// A worker's ring, with its registered files and memory.
 #[expect(clippy::large_enum_variant, reason = "a worker has one, and its calls need not go through a pointer")]
 pub(crate) enum Ring {
     Uring(Uring),
@@ -195,10 +195,10 @@ impl Ring {
         }
     }
 
-    /// Makes room for so many fixed files.
+    /// Makes room for `count` fixed files.
     ///
     /// # Errors
-    /// The kernel does not take so many: more than the process may have open, or there is no memory.
+    /// The kernel does not take that many: more than the process may have open, or there is no memory.
     pub(crate) fn make_room_for_files(&self, count: u32) -> io::Result<()> {
         match self {
             Self::Uring(ring) => ring.make_room_for_files(count),

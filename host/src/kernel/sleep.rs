@@ -59,7 +59,7 @@ impl Habit {
     }
 }
 
-/// Whether others have another CPU to run on while we look for what they do.
+/// Whether others have another CPU to run on while we look for their work.
 pub(crate) fn may_spin() -> bool {
     // Asked once: the answer is several system calls away, and a server may have 10,000 disks.
     static MAY: OnceLock<bool> = OnceLock::new();

@@ -32,7 +32,7 @@ pub(crate) enum Memory {
     None,
     /// A buffer of the worker's pool, which goes back there.
     Pool(Buffer),
-    /// A buffer for whole blocks, of which the client asked for a part: its front sees that part, the device all of it.
+    /// A buffer for whole blocks, for a client that asked for a part: its front sees that part, the device all of it.
     Part(Part),
     /// Memory of the virtual machine that asked, which stays there.
     Guest(Guest),

@@ -1,4 +1,4 @@
-//! A fork: an export that is what another one is at one instant, made while that is written.
+//! A fork: an export with the content of another one at one instant, made while that is written.
 
 use std::path::{Path, PathBuf, absolute};
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use crate::config::{Backing, Null};
 use crate::control::{Edit, Made, Of, Refused};
 use crate::device::backing::NowBase;
 
-/// Where a fork keeps what it writes. `None`: beside the top of what is forked.
+/// The place of a fork's writes. `None`: beside the top of the forked disk.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ForkTop {
     /// In this file, which must not be there.

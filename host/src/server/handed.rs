@@ -1,4 +1,4 @@
-//! A server hands on, beside clients, what it learned and counted, and what groups owe.
+//! A server hands on, beside clients, its learned state and counts, and the debts of groups.
 //!
 //! The same goes to a file or to systemd every second, without what was counted, for a server that is killed (`fairlift serve`).
 

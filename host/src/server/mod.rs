@@ -284,7 +284,7 @@ impl Shared {
         self.live().apply(&self.backend, &self.served, asked, version, dry_run)
     }
 
-    /// Has backings looked at of which somebody says that they were resized elsewhere.
+    /// Has backings looked at that were reported as resized elsewhere.
     fn hear_of_sizes(self: &Arc<Self>) {
         let devices = self.backend.disks.all().into_iter().flat_map(|(_, disk)| disk.devices());
         let told: Vec<_> = devices.filter(|device| device.was_resized()).collect();

@@ -192,7 +192,7 @@ pub struct RequestHeader {
     pub cookie: u64,
     /// Where, in bytes.
     pub offset: u64,
-    /// How much, in bytes; of a write, so much payload follows.
+    /// Length in bytes; a write has as much payload.
     pub length: u64,
 }
 

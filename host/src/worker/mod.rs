@@ -68,7 +68,7 @@ pub(crate) struct Worker<F> {
 }
 
 impl Backend {
-    /// An engine for the calling thread, with so many bytes for payload, and so many threads of the kernel for its ring.
+    /// An engine for the calling thread, with room for payload, and kernel threads for its ring.
     ///
     /// # Errors
     /// The kernel does not give the ring what it needs.

@@ -59,7 +59,7 @@ impl Turns {
         self.thread.store(thread, Ordering::Relaxed);
     }
 
-    /// A turn has taken so many completions; so long has been looked for news in all.
+    /// A turn has taken `completions`, and has looked for news for a time.
     #[inline]
     pub(crate) fn turn(&self, completions: u64, looked: Duration) {
         self.count.store(self.count.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
@@ -85,7 +85,7 @@ impl Turns {
         dues.map(|due| now.since(Instant::from_nanos(due))).max().unwrap_or(Duration::ZERO)
     }
 
-    /// It found requests that wait for nothing, on so many disks.
+    /// It found requests that wait for nothing, on `disks`.
     pub(crate) fn found_stuck(&self, disks: u64) {
         self.stuck.fetch_add(disks, Ordering::Relaxed);
     }

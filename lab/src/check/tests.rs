@@ -162,7 +162,7 @@ fn a_hold_beyond_its_limit_is_found() {
     run_with(Holds(Vec::new(), ms(41), None));
 }
 
-/// A disk that does something else with some of what it is told.
+/// A disk that changes some of its requests.
 struct Liar<F> {
     inner: Box<dyn Model>,
     lie: F,
@@ -234,7 +234,7 @@ fn a_disk_that_ends_a_request_in_the_future_is_found() {
     });
 }
 
-/// Calls the checks as a world would, with what a broken queue would do.
+/// Calls the checks as a world would, with the calls of a broken queue.
 struct ByHand(Check);
 
 const TAG: Tag = Tag(2);

@@ -220,7 +220,7 @@ impl Case {
     /// Places the files and makes the programs.
     ///
     /// # Errors
-    /// The files do not fit on a disk of so many sectors.
+    /// The files do not fit on a disk of this capacity.
     pub fn jobs(&self, capacity_sectors: u64) -> Result<Vec<Job>, RunError> {
         let jobs = self.leaves().len() as u64 * u64::from(self.jobs);
         if jobs > JOBS_MAX {
@@ -261,7 +261,7 @@ impl Case {
         Ok(jobs.collect())
     }
 
-    /// Where each of so many files starts.
+    /// The start of each of `files`.
     fn starts(&self, capacity_sectors: u64, files: u64) -> Result<Vec<Sector>, RunError> {
         let capacity = capacity_sectors * Sector::SIZE;
         let needed = files.saturating_mul(self.file_size).saturating_add(START);

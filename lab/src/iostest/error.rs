@@ -7,7 +7,7 @@ use super::Case;
 /// Why a plan cannot be run, or was not.
 #[derive(Debug)]
 pub enum RunError {
-    /// Something in the plan is not possible: what was asked, and what is.
+    /// Something in the plan is not possible: the request, and the possible values.
     Plan(String),
     /// A case could not be run: which, and why.
     Runner(String, Box<dyn std::error::Error + Send + Sync>),

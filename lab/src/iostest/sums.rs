@@ -1,4 +1,4 @@
-//! From what jobs got to what groups got, against what their weights entitle them to.
+//! From the work of jobs to the shares of groups, against the entitlements of their weights.
 
 use std::collections::BTreeMap;
 

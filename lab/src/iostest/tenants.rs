@@ -1,4 +1,4 @@
-//! Tenants: what each gets, beside what it is entitled to.
+//! Tenants: the result of each, beside its entitlement.
 //!
 //! Example: a reader of 4 KiB at depth 1 does 9,800 reads a second alone, and the disk 110,000 when saturated. It can use
 //! 0.09 of the disk. Beside a deep reader of the same weight it is entitled to all of that, for its weight's part is 0.5;

@@ -1,4 +1,4 @@
-//! Plans end to end on modelled disks, and what is computed from what they measure.
+//! Plans end to end on modelled disks, and the figures computed from their measurements.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -352,7 +352,7 @@ fn what_limits_held_is_told_beside_the_latency() {
     assert!(groups[0].lat_p50_us >= groups[0].held_us && near(groups[1].held_us, 0.0), "{groups:?}");
 }
 
-/// The ideal of a group with a limit is what the limit leaves it, and of the others what that leaves them.
+/// The ideal of a group with a limit is that limit, and the ideal of the others is the rest.
 #[test]
 fn an_ideal_share_knows_limits() {
     let of = |bounds: Bounds| {
@@ -499,7 +499,7 @@ fn what_ends_in_the_warm_up_is_not_counted() {
 
 // ---- sums ----
 
-/// A meter of one operation of so many bytes.
+/// A meter of one operation of `bytes`.
 fn meter(bytes: u64, latency: Duration) -> Meter {
     let mut meter = Meter::default();
     meter.ended(bytes, Outcome::Done, latency);

@@ -101,7 +101,7 @@ pub enum Op {
     SequentialWrite,
 }
 
-/// Blocks of a size, so many in flight.
+/// Blocks of a size, with a number in flight.
 #[derive(Clone, PartialEq, Serialize, Deserialize, Debug)]
 pub struct Size {
     /// The steps done.

@@ -39,7 +39,7 @@ pub enum Probe {
     Buffered(u32),
     /// One reader of 4 KiB at a time, in random places, beside `WRITERS` writers through a page cache.
     Beside(Way),
-    /// One reader of blocks of so many bytes, with so many in flight.
+    /// One reader: pattern, bytes of a block, and blocks in flight.
     Read(Pattern, u32, u32),
     /// As `Read(Random, 4096, 8)`, with blocks that start amid a page.
     Shifted,
@@ -47,9 +47,9 @@ pub enum Probe {
     Again,
     /// The first measurements, at the end: `Streams(1, Straight)` and then `Read(Random, 4096, 8)`.
     Reference(Pattern),
-    /// One writer of blocks of so many bytes, with so many in flight.
+    /// One writer: pattern, bytes of a block, and blocks in flight.
     Write(Pattern, u32, u32),
-    /// Random reads and writes of 4 KiB: so many of each in flight.
+    /// Random reads and writes of 4 KiB: in flight of each.
     Mixed(u32, u32),
     /// Writers that make each 4 KiB durable before the next.
     Durable(u32, Way),
@@ -61,7 +61,7 @@ const WINDOW: u32 = 128 << 10;
 pub(super) const WRITERS: u32 = 4;
 /// A small block: a page, as the figures of `io.cost.model` are for (judge.3).
 pub(super) const SMALL: u32 = 4096;
-/// In flight where the place is what matters. Chosen: enough that a disk does not wait for us, too few to reorder much.
+/// In flight where the place matters. Chosen: enough that a disk does not wait for us, too few to reorder much.
 const SOME: u32 = 8;
 
 impl Probe {
@@ -136,7 +136,7 @@ impl Probe {
 pub struct ProbeRun {
     /// The step.
     pub probe: Probe,
-    /// At most so many runs.
+    /// The most runs.
     pub runs: u32,
     /// Of a run.
     pub each: Duration,
@@ -272,5 +272,5 @@ impl ProbeRun {
     }
 }
 
-/// Into how many parts the timeline of a run is cut. Chosen: what a disk does at first is told from what it does later on.
+/// Number of parts of a run's timeline. Chosen: the beginning of a run is told from its rest.
 const SLOTS: u32 = 8;

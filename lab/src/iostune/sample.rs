@@ -20,7 +20,7 @@ pub struct Sample {
 }
 
 impl Sample {
-    /// The figures of a run in which so many requests were in flight.
+    /// The figures of a run with this number of requests in flight.
     #[must_use]
     pub fn of(measured: &Measured, in_flight: u32) -> Self {
         let seconds = measured.runtime.as_nanos() as f64 / 1e9;

@@ -18,7 +18,7 @@ fn quick(spec: &str) -> Findings {
     find(Header::default(), &measured.outcomes)
 }
 
-/// Goyal's three disks of July 2010, and what he concluded.
+/// Goyal's three disks of July 2010, and his conclusions.
 #[test]
 fn the_disks_of_2010_are_judged_as_in_2010() {
     for (spec, says) in [("sata-7200", "idle"), ("eva-raid5-12", "don't"), ("ssd-2010", "doesn't matter")] {
@@ -269,7 +269,7 @@ fn every_case_fits_on_a_small_disk_however_often_it_was_moved_on() {
     }
 }
 
-/// With writes, the six figures of the kernel's model, and what flushes do.
+/// With writes, the six figures of the kernel's model, and the effect of flushes.
 #[test]
 fn where_it_may_write_it_tells_writes_and_flushes() {
     let mut disk = Paper { spec: Spec::parse("ssd-sata-consumer").unwrap(), write: true };

@@ -53,7 +53,7 @@ pub fn profiles() -> impl Iterator<Item = &'static Profile> {
     rotating::PROFILES.iter().chain(flash::PROFILES).chain(networked::PROFILES)
 }
 
-/// A disk that was asked for: a profile, and what differs from it.
+/// A requested disk: a profile, and its differences.
 #[derive(Clone, Debug)]
 pub struct Spec {
     /// The name of its profile.
@@ -84,7 +84,7 @@ impl Spec {
         Ok(spec)
     }
 
-    /// Requests that it takes in at a time: what the kernel would allow it, and what a queue before it should.
+    /// Requests that it takes in at a time: the kernel's limit, and the limit for a queue before it.
     ///
     /// A hard disk has its command queue, a solid-state disk its slots (NVMe in Linux: at most 1023 for a queue), a virtual disk
     /// what its driver sends, a client of a cluster its window, an array what its controller is given by default
@@ -176,7 +176,7 @@ impl Settings {
         }
     }
 
-    /// Whether the numbers go together, for a disk of so many bytes.
+    /// Whether the numbers go together, for a disk of `size` bytes.
     fn check(&self, size: u64) -> Result<(), String> {
         match self {
             Self::HardDisk(settings) => settings.check(size),
@@ -187,7 +187,7 @@ impl Settings {
     }
 }
 
-/// The size of a disk, as [`parse_size`] reads it: whole sectors, no more than what is modelled.
+/// The size of a disk, as [`parse_size`] reads it: whole sectors, at most the largest modelled size.
 fn parse_disk_size(text: &str) -> Option<u64> {
     parse_size(text).ok().filter(|bytes| *bytes > 0 && bytes.is_multiple_of(Sector::SIZE) && *bytes <= 64 << 40)
 }

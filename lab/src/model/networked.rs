@@ -319,7 +319,7 @@ mod tests {
         assert!((200..1500).contains(&late), "{late} of 2000 were held up");
     }
 
-    /// As the page has it: the profile's synchronous writes, and what the cluster does in all.
+    /// As the page has it: the profile's synchronous writes, and the cluster's throughput in all.
     #[test]
     fn the_profile_does_what_was_published() {
         let Any::Networked(profile) = (PROFILES[0].settings)() else { unreachable!() };

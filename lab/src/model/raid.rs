@@ -64,7 +64,7 @@ pub struct Raid {
     flushing: bool,
     /// When the next part is rebuilt, and where on each disk.
     rebuild: Option<(u64, u64)>,
-    /// When so many disks fail.
+    /// The time at which disks fail, and their number.
     fails: Option<(u64, usize)>,
     ended: VecDeque<ModelCompletion>,
     heard: Vec<usize>,
@@ -256,7 +256,7 @@ impl Raid {
         at
     }
 
-    /// When so much data has crossed the link, and the link is free for others (raid.1).
+    /// The time at which `sectors` have crossed the link, and the link is free for others (raid.1).
     fn crosses(&mut self, now: u64, sectors: u64) -> u64 {
         self.link_free = self.link_free.max(now) + sectors * self.numbers.link / 1024;
         self.link_free.max(now + sectors.min(self.layout.chunk) * self.numbers.command / 1024)

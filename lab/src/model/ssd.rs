@@ -144,7 +144,7 @@ impl PackedEvent {
 struct Cost(u64);
 
 impl Cost {
-    /// Of a wire that carries so many 10⁶ bytes a second.
+    /// Of a wire that carries `rate` 10⁶ bytes a second.
     fn of(rate: u32) -> Self {
         Self(((512 * 1000) << 16) / u64::from(rate))
     }
@@ -271,7 +271,7 @@ impl Ssd {
         }
     }
 
-    /// When the controller turns to what is submitted now.
+    /// The time at which the controller turns to a request that is submitted now.
     fn arrival(&self, now: Instant) -> u64 {
         (now + self.settings.overhead).as_nanos().max(self.clock)
     }

@@ -72,7 +72,7 @@ pub struct Virtio {
     began: Instant,
     /// When all of `lump` ends.
     ends: Instant,
-    /// Its time, in thousandths of what the rules say: lump.5.
+    /// Its time, in thousandths of the time by the rules: lump.5.
     pace: u64,
     busy: Busy,
 }
@@ -94,7 +94,7 @@ impl Virtio {
         }
     }
 
-    /// Whether the worker takes what arrives now: lump.1.
+    /// Whether the worker takes a request that arrives now: lump.1.
     fn takes(&self, now: Instant) -> bool {
         self.lump.is_empty() || now == self.began && self.lump.len() < self.settings.lump as usize
     }
@@ -110,7 +110,7 @@ impl Virtio {
         self.lump.push(asked);
     }
 
-    /// The lump lasts so many nanoseconds more.
+    /// The lump lasts `nanos` longer.
     fn lasts(&mut self, nanos: u64) {
         self.ends += Duration::from_nanos(nanos * self.pace / 1000);
     }

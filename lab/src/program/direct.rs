@@ -1,4 +1,4 @@
-//! Direct: reads or writes blocks past the page cache, so many at a time.
+//! Direct: reads or writes blocks past the page cache, a number at a time.
 //!
 //! direct.1  It keeps `depth` requests in flight: when one ends, it thinks for `think`, and asks the next.
 //! direct.2  An operation is one block, from its asking to its end.
@@ -36,7 +36,7 @@ pub struct Settings {
     pub round_trip: Duration,
     /// Writes of a lane between two of its flushes (direct.4); 0: it does not flush.
     pub flush_every: u32,
-    /// From when on what ends is counted (direct.6).
+    /// The time from which on completions are counted (direct.6).
     pub counts_from: Instant,
 }
 

@@ -19,7 +19,7 @@ use crate::Random;
 /// The most mails of a thread (mail.1): as many files as `varmail` has by default.
 const MAILS_MAX: u64 = 1000;
 
-/// The most blocks of a mail (mail.1), and of what is written at a time (mail.2): `varmail`'s mean of 16 KiB in blocks of 4 KiB.
+/// The most blocks of a mail (mail.1), and of a write (mail.2): `varmail`'s mean of 16 KiB in blocks of 4 KiB.
 pub(crate) const BLOCKS_MAX: u64 = 8;
 const WRITTEN_MAX: u64 = 7;
 

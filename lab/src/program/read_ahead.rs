@@ -53,7 +53,7 @@ pub struct ReadAhead {
     position: u64,
     /// Until when it copies or thinks, and where it will then be.
     busy: Option<(Instant, u64)>,
-    /// The present `read()`: since when, how much of its block it has, and what it met.
+    /// The present `read()`: its beginning, the part of its block that it has, and its outcome.
     began: Instant,
     done: u64,
     outcome: Outcome,
@@ -86,7 +86,7 @@ impl ReadAhead {
         }
     }
 
-    /// With windows of up to so many bytes instead of 128 KiB.
+    /// With windows of up to `bytes` instead of 128 KiB.
     #[must_use]
     pub const fn with_largest(mut self, bytes: u64) -> Self {
         self.largest = bytes;

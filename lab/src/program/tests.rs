@@ -16,7 +16,7 @@ fn file(bytes: u64) -> Region {
     Region { start: Sector(2048), bytes }
 }
 
-/// A program, the time, and what it has asked that has not ended.
+/// A program, the time, and its requests that have not ended.
 struct Play<P> {
     program: P,
     now: Instant,

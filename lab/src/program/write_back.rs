@@ -126,7 +126,7 @@ impl WriteBack {
         self.busy = Some((from + copying(blocks * self.settings.block), blocks)); // write_back.1
     }
 
-    /// At `now` the last of so many blocks is in memory.
+    /// At `now` the last of `blocks` is in memory.
     fn written(&mut self, now: Instant, blocks: u64) {
         let each = copying(self.settings.block).as_nanos();
         for block in 1..=blocks {

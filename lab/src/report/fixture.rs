@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::result::{Decision, DeviceStats, Group, Results, Role, Run, Tenant, Together};
 
-/// Results without runs, of so many groups with these weights.
+/// Results without runs, of groups with these weights.
 pub(super) fn results(weights: &[u32]) -> Results {
     let shown: Vec<_> = weights.iter().map(ToString::to_string).collect();
     Results {
@@ -26,7 +26,7 @@ pub(super) fn results(weights: &[u32]) -> Results {
     }
 }
 
-/// A run in which the groups `/g1`, `/g2`, … of these weights got so many KB a second.
+/// A run with these rates of the groups `/g1`, `/g2`, … of these weights, in KB a second.
 pub(super) fn run(workload: &str, set: u32, jobs: u32, groups: &[(u32, f64)]) -> Run {
     let total: f64 = groups.iter().map(|(_, kb_s)| kb_s).sum();
     let weights: u32 = groups.iter().map(|(weight, _)| weight).sum();

@@ -122,7 +122,7 @@ fn section(out: &mut String, results: &Results, among: Option<&String>) {
     }
 }
 
-/// A situation of tenants: the score of each, and what it follows from.
+/// A situation of tenants: the score of each, and the figures behind it.
 fn situation(out: &mut String, results: &Results, workload: &str, rows: &[RunSummary]) {
     let of = |runs: &'_ [Run]| runs.iter().filter(|run| run.workload == workload).cloned().collect::<Vec<_>>();
     let (runs, baseline) = (of(&results.runs), of(&results.baseline));
@@ -170,7 +170,7 @@ fn table<const N: usize>(out: &mut String, caption: &str, heads: [&str; N], line
     out.push_str("</tbody>\n</table></div>\n");
 }
 
-/// How it was measured, and what to type to measure it again.
+/// The measurement, and the command to repeat it.
 fn facts(out: &mut String, results: &Results) {
     let mut facts = vec![("Device", results.device.clone()), ("Scheduler", results.scheduler.clone())];
     if !results.settings.is_empty() {

@@ -168,7 +168,7 @@ mod tests {
         assert_eq!(from_json(&other), Err("not results of iostest, but of \"iostune\"".into()));
     }
 
-    /// Adds every key of an object and of what is in it; the keys of `settings` and `counters` are not ours.
+    /// Adds every key of an object and of its values; the keys of `settings` and `counters` are not ours.
     fn keys(value: &serde_json::Value, out: &mut std::collections::BTreeSet<String>) {
         match value {
             serde_json::Value::Object(map) => {

@@ -6,7 +6,7 @@
 //! | [`table`] | text, in the layout of the `iostest` of 2010 |
 //! | [`json`] | all of it, to be read again |
 //! | [`html`] | one page with plots |
-//! | [`tune`] | what `iostune` found, as text and JSON |
+//! | [`tune`] | findings of `iostune`, as text and JSON |
 //!
 //! report.1  The same results give the same bytes.
 //! report.2  Text from outside (devices, paths, names) cannot change the form of a report: it is quoted or escaped.

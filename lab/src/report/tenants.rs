@@ -1,4 +1,4 @@
-//! Situations of tenants as tables: what each tenant had beside what it is entitled to.
+//! Situations of tenants as tables: the result of each tenant beside its entitlement.
 
 use super::summary::{RunSummary, rows, workloads};
 use super::{heading, printable};

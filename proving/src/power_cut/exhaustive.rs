@@ -12,7 +12,7 @@ use fairlift_core::{
 
 use super::{Bench, Landing, OnFailure, Subject, Tally};
 
-/// The requests of which sequences are made, on three sectors.
+/// The requests that sequences are made of, on three sectors.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RequestKind {
     /// Writes the first two sectors.
@@ -72,7 +72,7 @@ impl Searched {
 /// Runs every order of every sequence of `length` of these requests against a subject of two contexts, made anew for each.
 ///
 /// # Errors
-/// The promise that is broken, with the sequence and what happened.
+/// The broken promise, with the sequence and its events.
 pub fn run<S: Subject>(
     requests: &[RequestKind],
     length: u32,
@@ -228,7 +228,7 @@ impl<'a, S: Subject> Interleaving<'a, S> {
                 events.push(Choice::Failed(*one)); // exhaustive.2
             }
         }
-        // A wait for company, or for a disk that is busy; not a timeout of what the disk has.
+        // A wait for company, or for a busy disk; not a timeout of requests in the disk.
         if let Some(at) = self.subject.poll_timeout(ContextId(0))
             && (self.under_way.is_empty() || at.since(self.now) < fairlift_core::time::secs(1))
         {

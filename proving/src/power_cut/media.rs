@@ -41,7 +41,7 @@ pub enum OnFailure {
 /// When something landed, by which later content covers earlier.
 type LandedAt = u64;
 
-/// Between two events there is room for what lands in between.
+/// Between two events there is room for landings in between.
 const STEP: LandedAt = 1 << 20;
 
 /// Content that a sector may keep.
@@ -93,7 +93,7 @@ pub struct Media {
 }
 
 impl Media {
-    /// A disk of so many sectors, nobody's yet. What it leaves to chance follows from the seed.
+    /// A disk of `sectors`, nobody's yet. Its chances follow from the seed.
     #[must_use]
     pub fn new(sectors: u64, on_failure: OnFailure, seed: u64) -> Self {
         let places = vec![MediaSector::default(); sectors as usize];

@@ -1,4 +1,4 @@
-//! Oracle: what must be on a disk after a power cut, from what its clients asked and were told, and from nothing else.
+//! Oracle: the necessary content of a disk after a power cut, from requests of its clients and answers to them, and from nothing else.
 //!
 //! It knows neither queue nor disk. A write, or zeroes, is *durable* once it was told to have ended well, and then a flush
 //! of its range was asked for and told to have ended well; or if it had FUA; or once the disk is given a write with PREFLUSH
@@ -46,7 +46,7 @@ pub struct Oracle {
 }
 
 impl Oracle {
-    /// For a disk of so many sectors, before anything is asked.
+    /// For a disk of `sectors`, before anything is asked.
     #[must_use]
     pub fn new(sectors: u64) -> Self {
         let floors = vec![Floor::default(); sectors as usize];
@@ -161,7 +161,7 @@ impl Oracle {
     /// Judges what a sector may hold.
     ///
     /// # Errors
-    /// What was promised about it, and what it may hold instead.
+    /// The promise about it, and its other possible contents.
     pub fn judge(&self, sector: u64, found: Stamp) -> Result<(), String> {
         let floor = self.floors[sector as usize];
         let ended = match found {

@@ -116,7 +116,7 @@ struct Client {
     asks_at: Instant,
     /// It was turned away, and asks again when its context has a turn.
     is_refused: bool,
-    /// Counts the lives of a client that goes away and comes back: it hears nothing of what it asked in an earlier one.
+    /// Counts the lives of a client that goes away and comes back: it hears nothing of requests of an earlier one.
     life: u32,
 }
 
@@ -131,7 +131,7 @@ struct Open {
     is_over: bool,
 }
 
-/// Runs `subject` until so many bios were asked for and have ended.
+/// Runs `subject` until `bios` were asked for and have ended.
 ///
 /// # Errors
 /// The promise that is broken, with the seed and the time.
@@ -146,7 +146,7 @@ pub fn run(settings: &Settings, subject: &mut dyn Subject) -> Result<Tally, Stri
     }
 }
 
-/// (when, in what order, whose tag and context, whether badly)
+/// (when, in which order, whose tag and context, whether badly)
 type Ending = (Instant, u64, u16, u16, bool);
 
 struct Trial<'a> {

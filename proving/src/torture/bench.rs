@@ -1,4 +1,4 @@
-//! One run on a virtual clock: queues, workers, clients, a disk, and what watches them.
+//! One run on a virtual clock: queues, workers, clients, a disk, and their checks.
 //!
 //! torture.1  Time moves only from event to event. A worker takes its turn when its clients ask, its requests end, its time has
 //!     come, or another worker said so, and not otherwise: what waits for a wake-up that never comes, waits for ever, and is found.
@@ -32,11 +32,11 @@ use fairlift_lab::check::Check;
 /// Events without time moving after which a run has stopped: far more than all that can happen at one instant.
 const STANDSTILL: u32 = 50_000;
 
-/// A queue, and what looks at it.
+/// A queue, and its checks.
 pub(super) struct WatchedQueue {
     pub(super) queue: Queue,
     pub(super) check: Check,
-    /// The most that may be in flight: the depth, or what was in flight when that became less.
+    /// The most that may be in flight: the depth, or the number in flight when that became less.
     pub(super) in_flight_max: u16,
     /// Whether it ever took a tag.
     pub(super) is_active: bool,
@@ -79,7 +79,7 @@ pub(super) struct Bench<'a> {
     pub(super) lanes: Vec<WatchedQueue>,
     pub(super) contexts: Vec<Worker>,
     pub(super) clients: Vec<Client>,
-    /// Clients that are there.
+    /// Present clients.
     pub(super) here: Vec<u32>,
     pub(super) rows: Vec<OpenBio>,
     free: Vec<u32>,
@@ -218,7 +218,7 @@ impl<'a> Bench<'a> {
             match self.lanes[lane].queue.submit(self.now, bio) {
                 Ok(()) => break,
                 Err(Refused::Full) => {
-                    // It asks again when its worker takes a turn: whoever was turned away is woken.
+                    // It asks again when its worker takes a turn: a client that was turned away is woken.
                     if !std::mem::replace(&mut was_full, true) {
                         self.tally.one(Count::Full);
                         self.wake(context);

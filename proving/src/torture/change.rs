@@ -165,7 +165,7 @@ impl Bench<'_> {
         self.lanes.iter_mut().for_each(|lane| lane.queue.bind(self.now, group, bound));
     }
 
-    /// A group that is there, by any number.
+    /// An existing group, by any number.
     fn group(&self, number: u64) -> GroupId {
         let count = self.lanes[0].queue.groups().iter().count() as u64;
         let nth = self.lanes[0].queue.groups().iter().nth((number % count) as usize);

@@ -1,4 +1,4 @@
-//! The disk of a run: a modelled one or one that takes about the same for each request, and what goes wrong in it.
+//! The disk of a run: a modelled one or one that takes about the same for each request, and its faults.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -45,7 +45,7 @@ pub(super) struct FaultyDisk {
     service: Duration,
     spread: Duration,
     io_timeout: Duration,
-    /// (when, in what order, what)
+    /// (when, in which order, which)
     events: BinaryHeap<Reverse<(Instant, u64, DiskEvent)>>,
     places: Vec<Option<Given>>,
     free: Vec<u32>,

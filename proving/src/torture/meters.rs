@@ -11,7 +11,7 @@ use fairlift_core::{Bio, Duration, GroupId, Instant, Op};
 /// How far ahead of its rate a group may be. That of the rules of ceilings, and one worker's lateness.
 const AHEAD: Duration = ms(6);
 
-/// A group's ceiling, and what passed it.
+/// A group's ceiling, and the requests that passed it.
 struct Meter {
     group: GroupId,
     ceiling: Ceiling,
@@ -25,7 +25,7 @@ struct Meter {
 #[derive(Clone, Copy)]
 struct Span {
     since: Instant,
-    /// By rate: what passed since then, the largest single bio, and what could pass at once.
+    /// By rate: the amount since then, the largest single bio, and the amount that could pass at once.
     passed: [u128; Rate::COUNT],
     largest: [u128; Rate::COUNT],
     open: [u128; Rate::COUNT],
@@ -121,7 +121,7 @@ impl Meters {
         Ok(is_bound)
     }
 
-    /// Nothing of any group is open: the short counts begin anew, for what was not used is not saved beyond a burst.
+    /// Nothing of any group is open: the short counts begin anew, for unused rate is not saved beyond a burst.
     pub(super) fn rest(&mut self, now: Instant) {
         for meter in &mut self.0 {
             // Behind a burst the group may still owe; to begin anew would only allow more, so it is no error.

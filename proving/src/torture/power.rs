@@ -87,7 +87,7 @@ impl PowerRun {
         )
     }
 
-    /// The run, until so many bios were asked for.
+    /// The run, until `bios` were asked for.
     pub(super) fn go(&self, bios: u64) -> Tried {
         let run = random::Settings { bios, ..self.run };
         let mut subject = if self.are_many { Workers::apart(&self.queue) } else { Workers::together(&self.queue) };

@@ -18,7 +18,7 @@ pub struct Campaign<'a> {
     pub time: Option<Duration>,
     /// The number of runs of each suite, whatever the time.
     pub runs: Option<u64>,
-    /// On so many threads.
+    /// The number of threads.
     pub threads: usize,
 }
 
@@ -41,7 +41,7 @@ pub struct Done {
 /// run of 0.2 s a minute.
 const RUN_MAX: Duration = Duration::from_secs(600);
 
-/// After so many runs that fail there is nothing more to learn.
+/// After this many runs that fail there is nothing more to learn.
 const ENOUGH: usize = 8;
 
 /// Runs what is asked; `progress` hears now and then how far it is, and says whether to stop. A run that does not end, for it

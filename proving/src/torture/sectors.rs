@@ -144,7 +144,7 @@ mod tests {
         order
     }
 
-    /// A write that the disk drops, and of which its client hears that it failed.
+    /// A write that the disk drops, and that fails for its client.
     fn drop_and_fail(sectors: &mut Sectors) {
         let order = sectors.next();
         sectors.lie(0, order);

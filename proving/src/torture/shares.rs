@@ -1,4 +1,4 @@
-//! The suite `shares`: what tenants get of a disk while all of them want more, beside what plain arithmetic says is due.
+//! The suite `shares`: the service of tenants while all of them want more, beside their dues by plain arithmetic.
 //!
 //! shares.1  All tenants keep more requests open than the disk takes, all requests are alike, and each takes the disk the same time.
 //!     So a part of the time is a part of the requests, and what is due needs no model of the disk: weight by sum of weights, level
@@ -51,7 +51,7 @@ pub(super) struct SharesRun {
     tenants: Vec<(GroupId, u16)>,
     op: Op,
     sectors: u64,
-    /// The disk does so many at once, each for so long; a flush, alone.
+    /// The disk serves this many at once, each for a time; a flush, alone.
     channels: usize,
     service: Duration,
     flush: Duration,
@@ -225,7 +225,7 @@ impl SharesRun {
         }))
     }
 
-    /// The run, until so many requests went to the disk.
+    /// The run, until `requests` went to the disk.
     pub(super) fn go(&self, requests: u64) -> Tried {
         let mut run = Run::new(self);
         let result = run.go(requests);
@@ -444,7 +444,7 @@ impl<'a> Run<'a> {
             let floor = Rates::NONE.with(Rate::Iops, *floor as u64);
             self.world.queue().bind(since, *group, &Bound { floor, ..Bound::default() });
         }
-        // A tenth of a second of it, and what the disk has.
+        // A tenth of a second of it, and the requests in the disk.
         let room = |floor: f64| floor * 0.1 + 2.0 * f64::from(setup.queue.depth) + 2.0;
         self.serve(requests, |run, tenant| {
             run.stands[tenant].got += 1;
@@ -511,7 +511,7 @@ impl<'a> Run<'a> {
         })
     }
 
-    /// Until so many requests went to the disk; each is told by its tenant.
+    /// Until `requests` went to the disk; each is told by its tenant.
     fn serve(&mut self, requests: u64, mut tell: impl FnMut(&mut Self, usize) -> Result) -> Result {
         let until = self.sent + requests;
         while self.sent < until {

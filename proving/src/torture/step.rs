@@ -90,7 +90,7 @@ impl ProgramStep {
         let block = u64::from(setup.queue.limits.block);
         let sectors = (1 + (bits >> 20) % setup.sectors_max).next_multiple_of(block);
         let region = bits >> 32 & (REGIONS - 1);
-        // A client that goes on reads or writes where it would be after so many steps.
+        // A client that goes on reads or writes where it would be after this many steps.
         let is_next = bits >> 40 & 15 < setup.sequential;
         let offset = if is_next { number * sectors } else { r.bits() } % (REGION - sectors) / block * block;
         let start = Sector((region << setup.stride) + offset);
@@ -105,7 +105,7 @@ impl ProgramStep {
 }
 
 impl ProgramStep {
-    /// As it is shown to whoever looks for the mistake.
+    /// Its text for people that look for the mistake.
     pub(super) fn says(&self, setup: &Setup) -> String {
         match &self.act {
             Act::Ask { client, op, flags, extent, luck } => {
@@ -182,7 +182,7 @@ pub(super) enum Fate {
     Fine,
     Error,
     Full,
-    /// It takes so many times as long.
+    /// It takes this many times as long.
     Slow(u64),
     /// It takes longer than `io_timeout`.
     Hangs,
@@ -192,7 +192,7 @@ pub(super) enum Fate {
     Lies(Lie),
 }
 
-/// A device that answers "done" to what it has not done.
+/// A device that reports work that it has not done.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Lie {
     Dropped,

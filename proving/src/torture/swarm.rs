@@ -12,7 +12,7 @@ use fairlift_core::{Duration, Group, GroupId, Limits, Op, Sector, Weight};
 use fairlift_lab::Random;
 use fairlift_lab::model::{Spec, profiles};
 
-/// The disk's sectors lie in so many stretches, far from each other on a disk that seeks.
+/// Number of stretches of the disk's sectors, far from each other on a disk that seeks.
 pub(super) const REGIONS: u64 = 4;
 
 /// Sectors of each stretch in use. Chosen: few, so that requests meet.
@@ -55,16 +55,16 @@ pub(super) struct Setup {
     pub(super) open_max: usize,
     /// By operation: parts of all that is asked.
     pub(super) mix: [u64; Op::COUNT],
-    /// Sectors of a bio, at most, and the block of which it has whole ones.
+    /// The most sectors of a bio, and the block that its extent is a multiple of.
     pub(super) sectors_max: u64,
-    /// Of 16 bios so many follow on the one before.
+    /// Number of bios in 16 that follow on the one before.
     pub(super) sequential: u64,
-    /// Of 16 bios so many come together with the one before.
+    /// Number of bios in 16 that come together with the one before.
     pub(super) batched: u64,
     pub(super) pause: Duration,
-    /// Of 16 writes so many have FUA.
+    /// Number of writes in 16 that have FUA.
     pub(super) fua: u64,
-    /// Workers come to their work late, by up to so much.
+    /// The longest delay of workers.
     pub(super) lag: Duration,
     pub(super) rates: Rates,
     /// Steps of 4096 that change something instead of asking, and by kind of change how often it is that one.

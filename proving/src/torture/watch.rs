@@ -100,7 +100,7 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// The disk has ended a request: what its sectors hold now, and what its reads return.
+    /// The disk has ended a request: the new content of its sectors, and the results of its reads.
     pub(super) fn landed(&mut self, given: &Given) -> Result<Outcome> {
         let lane = &mut self.lanes[usize::from(given.lane)];
         let outcome = outcome(given);
@@ -234,7 +234,7 @@ impl Bench<'_> {
                 true
             }
             Finished::Done(_, Outcome::Failed(errno)) => {
-                // A flush hears of what failed before it, too.
+                // A flush hears of earlier failures, too.
                 let since = if self.setup.queue.flush.remember { 0 } else { row.order };
                 let known =
                     row.errors | if takes_part_in_flushes { self.flush_errors(row.bio.extent.start, since) } else { 0 };

@@ -132,7 +132,7 @@ impl Caller {
 
     /// Waits until there may be a tag for this caller, and takes none: for code that takes it from [`TagQueue::bitmap`].
     ///
-    /// After taking, or finding nothing to take, they call [`TagQueue::look`]: that passes on what they did not need.
+    /// After taking, or finding nothing to take, they call [`TagQueue::look`]: that passes on tags that they did not need.
     pub fn poll_free(&mut self, context: &mut Context<'_>) -> Poll<()> {
         if self.queued && self.poll_woken(context) == Poll::Pending {
             return Poll::Pending;
@@ -190,7 +190,7 @@ impl Caller {
         Acquire(self)
     }
 
-    /// Waits no longer; passes on what it was woken for.
+    /// Waits no longer; passes on the tags that it was woken for.
     pub fn leave(&mut self) {
         if self.stop_waiting() {
             self.tags.look(); // wake.4

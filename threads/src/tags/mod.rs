@@ -1,4 +1,4 @@
-//! Tags that can be waited for: `fairlift_core::tags`, and what sleeping needs beyond it.
+//! Tags that can be waited for: `fairlift_core::tags`, and the sleeping beyond it.
 //!
 //! A device takes two requests at once, and eight threads have some for it. Each needs one of two tags, and must sleep while
 //! both are out; a thread that is woken too seldom leaves the device idle, and one that is woken too often costs more than the
@@ -93,7 +93,7 @@ pub struct TagQueue {
     callers: std::sync::atomic::AtomicUsize,
     /// Which line is the next to be woken from.
     first: std::sync::atomic::AtomicUsize,
-    /// The callers that wait, by what they wait for: for each user those of its full and of its shallow callers.
+    /// The waiting callers, by the thing that they wait for: for each user those of its full and of its shallow callers.
     wait_queues: Box<[WaitQueues]>,
 }
 
@@ -215,7 +215,7 @@ impl TagQueue {
     /// Changes how many tags there are, while they are out; a smaller number holds once those above it are back.
     ///
     /// # Errors
-    /// No tag would be left that is not reserved, or there is no room for so many; then nothing has changed.
+    /// No tag would be left that is not reserved, or there is no room for `depth`; then nothing has changed.
     pub fn resize(&self, depth: usize) -> Result<(), Error> {
         let reserved = usize::from(self.offset);
         if depth <= reserved {
@@ -330,7 +330,7 @@ impl TagQueue {
     #[inline]
     fn take(&self, class: Class, user: usize, hint: &mut Hint) -> Option<Tag> {
         if self.shared && !self.users.hold(user, self.bitmap.depth()) {
-            // Others of the same user may have been refused because of what we seemed to hold.
+            // Others of the same user may have been refused because of tags that we seemed to hold.
             agree();
             self.look();
             return None;
@@ -350,7 +350,7 @@ impl TagQueue {
         tag.map(|tag| Tag(tag.0 + self.offset))
     }
 
-    /// How many tags those in a line could take, if so many of the free ones are promised to others.
+    /// Number of tags that callers in a line could take, if `promised` of the free ones are for others.
     fn room(&self, index: usize, promised: usize) -> usize {
         let (class, user) = self.who(index);
         let shallow = match class {

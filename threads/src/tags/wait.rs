@@ -74,7 +74,7 @@ impl WaitQueues {
         &self.queues.get(index).unwrap_or(&self.again).0
     }
 
-    /// Sits down; answers in which queue. `all` is what is known of all wait_queues.
+    /// Sits down; answers the queue. `all` is the knowledge about all wait_queues.
     pub(super) fn join(&self, waiter: &Arc<Waiter>, sleeper: Sleeper, place: QueueEnd, all: &Wakeups) -> usize {
         waiter.replace(sleeper);
         let index = match place {

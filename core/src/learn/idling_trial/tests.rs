@@ -1,6 +1,6 @@
 use super::*;
 
-/// A device that does so many sectors in 10 ms with either way, and a load.
+/// A device with a rate for each way, in sectors in 10 ms, and a load.
 #[derive(Clone, Copy)]
 struct Bed {
     idle: u64,
@@ -72,7 +72,7 @@ fn whatever_it_is_taken_for_the_better_way_is_found_within_two_seconds() {
     }
 }
 
-/// A finding says when, from what to what, and in what figures.
+/// A finding has its time, both ways, and their figures.
 #[test]
 fn a_finding_carries_both_figures() {
     let ran = run(Way::Idle, bed(1000, 3000), secs(2));

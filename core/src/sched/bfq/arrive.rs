@@ -3,7 +3,7 @@
 use super::*;
 use crate::trace::Note;
 
-/// A stream is back in time within so many times `slice_idle` (turns.5); the kernel's value.
+/// A stream is back in time within this many times `slice_idle` (turns.5); the kernel's value.
 const IN_TIME: u64 = 3;
 
 impl Bfq {

@@ -41,7 +41,7 @@ pub(super) struct Worth {
     pub(super) meanwhile: u64,
 }
 
-/// The device's pace, and what groups have written; see the [module](self) for the rules.
+/// The device's pace, and the writes of groups; see the [module](self) for the rules.
 #[derive(Default, Debug)]
 pub(super) struct Charges {
     pace: Pace,
@@ -57,7 +57,7 @@ impl Charges {
         }
     }
 
-    /// A request of a group goes to the device, where so many are.
+    /// A request of a group goes to the device, with `in_flight` there.
     #[inline]
     pub(super) fn begins(&mut self, now: Instant, op: Op, in_flight: u32, group: GroupId, sectors: u64) {
         self.pace.count(now, in_flight, 0);
@@ -102,7 +102,7 @@ impl Charges {
         }
     }
 
-    /// A flush has ended, of which so much time is to be paid for.
+    /// A flush has ended; `paid` of its time is to be paid for.
     pub(super) fn flush_ends(&mut self, now: Instant, paid: Duration) {
         self.pace.ends(now, paid);
     }

@@ -125,7 +125,7 @@ impl Merging {
         self.positions.add_group(group);
     }
 
-    /// Makes room for a queue, of whatever kind.
+    /// Makes room for a queue of any kind.
     pub fn add_queue(&mut self, queue: u32) {
         let wanted = queue as usize + 1;
         if self.queues.len() < wanted {

@@ -28,7 +28,7 @@
 //!
 //! **Charge** (`charge.rs`): the time of a group's flushes is charged to it, in sectors that others were not served. Linux charges nobody.
 //!
-//! **What is learned** of the device and the streams is in [`learn`](crate::learn); nothing there knows BFQ.
+//! **Learned properties** of the device and the streams are in [`learn`](crate::learn); nothing there knows BFQ.
 //!
 //! Each stream has a queue of its own for synchronous requests (reads, and writes with SYNC or FUA). Its other writes are in a queue that
 //! the streams of its group and priority share. Queues and groups are entities of the fair queue. The rules of both services:
@@ -109,7 +109,7 @@ const NIL: u32 = u32::MAX;
 /// Findings of trials that are kept for [`Report::poll_message`]. Chosen: at one trial in
 /// 10 s, ten minutes of them.
 const FINDINGS: usize = 64;
-/// More than so many of the last 32 requests must be seeks for a queue to be one that seeks; the kernel's `BFQQ_SEEKY`.
+/// More seeks than this among the last 32 requests make a queue one that seeks; the kernel's `BFQQ_SEEKY`.
 const SEEKY: u32 = 19;
 
 /// Requests of one stream that are waited for, or of one group that are not.
@@ -124,7 +124,7 @@ struct Queue {
     /// It lost its turn because it had nothing to ask, with budget left (turns.5).
     ran_empty: bool,
     in_flight: u32,
-    /// How much it was found to need in a turn, if it is sync (turns.1), and what is left of the present one, in sectors.
+    /// The sectors that it was found to need in a turn, if it is sync (turns.1), and the rest of the present turn.
     budget: u32,
     left: u32,
     think: ThinkTime,

@@ -1,4 +1,4 @@
-//! The end of a turn: what it is charged, and what budget the next one has.
+//! The end of a turn: its charge, and the budget of the next one.
 
 use super::*;
 use crate::trace::{Expiry, Note};
@@ -82,7 +82,7 @@ impl Bfq {
     /// The budget of a queue's next turn, in sectors.
     pub(super) fn budget(&self, q: u32, is_together: bool) -> u32 {
         let queue = self.queue(q);
-        // Enough for the next request, so that the order counts with what will be served.
+        // Enough for the next request, so that the order counts with its size.
         let next = queue.requests.oldest().map_or(1, |oldest| self.size_of(oldest).clamp(1, 1 << 30) as u32);
         if is_together {
             return Together::budget_max(&self.settings).max(next);

@@ -34,7 +34,7 @@ use crate::{Duration, Extent, Instant};
 /// A round in which every group has a turn takes about so long at most (turns.2), where no turn would be too short for it. Chosen: an
 /// unlucky group waits for nearly two rounds, which is to be about a second (among 32 groups on `sata-7200`: 0.94 s).
 const ROUND: Duration = ms(550);
-/// The whole of what a turn may be (turns.2).
+/// The largest possible turn (turns.2).
 const WHOLE: u64 = 1 << 16;
 /// No budget is larger, in sectors: half a terabyte.
 const MOST: u64 = 1 << 30;
@@ -82,7 +82,7 @@ impl Turns {
         self.budgets.first().min(MOST) as u32
     }
 
-    /// A request goes to the device, where so many are.
+    /// A request goes to the device, with `in_flight` there.
     #[inline]
     pub(super) fn dispatched(&mut self, now: Instant, extent: Extent, in_flight: u32, seek: Seek, settings: &Settings) {
         if self.rate.dispatched(now, extent, in_flight, seek) {
@@ -108,7 +108,7 @@ impl Turns {
         average.min(round).clamp(WHOLE / 8, WHOLE)
     }
 
-    /// turns.2: the budget of a queue that was found to need so much, if that is known.
+    /// turns.2: the budget of a queue with this learned need, if it is known.
     pub(super) fn budget(&self, learned: Option<u32>, part: u64) -> u32 {
         let most = self.budget_max();
         let scaled = (u64::from(most) * part / WHOLE) as u32;
@@ -136,7 +136,7 @@ impl Turns {
         after.clamp(least, most)
     }
 
-    /// turns.3: what a turn is charged beside what was served in it, in sectors; what it did is learned from.
+    /// turns.3: the charge of a turn beside its service, in sectors; its work is learned from.
     pub(super) fn surcharge(&mut self, now: Instant, turn: &Turn, habit: &Seekiness) -> u64 {
         let (time, seeks) = (now.since(turn.since), habit.is_seeky(SEEKY));
         if turn.served == 0 {
@@ -166,7 +166,7 @@ mod tests {
         Instant::ZERO + ms(millis)
     }
 
-    /// A turn that began at 0 and read so much.
+    /// A turn that began at 0 and read this amount.
     fn turn(served: u64) -> Turn {
         Turn { queue: 0, since: at(0), timeout: ms(125), served, wrote: false, idle_until: None }
     }
@@ -219,7 +219,7 @@ mod tests {
         assert_eq!([turns.budget_first(), turns.budget_min()], [1, 1], "no budget is empty");
     }
 
-    /// turns.2: a group of a tenth has a tenth of 550 ms, and of what the device does in that; none has less than an eighth of a turn.
+    /// turns.2: a group of a tenth has a tenth of 550 ms, and of the device's work in that; none has less than an eighth of a turn.
     #[test]
     fn a_light_group_has_short_turns() {
         let (turns, settings) = (turns(), Settings::default());

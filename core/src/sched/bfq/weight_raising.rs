@@ -94,7 +94,7 @@ impl WeightRaising {
         self.is_raised.then(|| Idling { at_least: IDLE, is_owed, is_alone: is_owed && is_fresh() })
     }
 
-    /// raising.8: what its turn is charged beside what was served, where it would be so much.
+    /// raising.8: the charge of its turn beside its service, from a given one.
     #[must_use]
     #[inline]
     pub const fn surcharge(&self, sectors: u64) -> u64 {
@@ -112,7 +112,7 @@ impl WeightRaising {
         !was_raised
     }
 
-    /// It was served so many sectors.
+    /// It was served `sectors`.
     #[inline]
     pub fn served(&mut self, sectors: u64) {
         self.service = self.service.saturating_add(u32::try_from(sectors).unwrap_or(u32::MAX));

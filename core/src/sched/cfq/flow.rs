@@ -64,7 +64,7 @@ pub(super) struct Flow {
     pub(super) parts: bool,
 }
 
-/// More than so many of the last 32 requests far from the one before: a flow that seeks; the kernel's `CFQQ_SEEKY`.
+/// More requests than this among the last 32 far from the one before: a flow that seeks; the kernel's `CFQQ_SEEKY`.
 const SEEKS: u32 = 4;
 /// This number of waiting requests makes a flow deep; the kernel's value.
 const DEEP: u32 = 4;
@@ -126,7 +126,7 @@ impl Flow {
         }
     }
 
-    /// What `charge` counts for it: for synchronous flows 5/9 of it at level 0 to 5/2 at level 7; for asynchronous ones
+    /// The weighed charge of the flow: for synchronous flows 5/9 of `charge` at level 0 to 5/2 at level 7; for asynchronous ones
     /// more, as their slices are shorter.
     pub(super) fn weigh(&self, settings: &Settings, charge: u64) -> u64 {
         let weighed = charge.saturating_mul(5) / (9 - u64::from(self.priority.level.min(7)));

@@ -27,7 +27,7 @@ use crate::{Duration, Instant, Priority, PriorityClass};
 pub(super) const REQUEST: u64 = 1 << 20;
 /// The share of a group that has the device for itself. Chosen: shares are exact to 1/65,536 (Linux: 1/4096).
 const WHOLE: u64 = 1 << 16;
-/// The least share counts as one part in so many of the device. Chosen: no single charge lasts for ever, and none overflows.
+/// The least share, as one part in `LEAST` of the device. Chosen: no single charge lasts for ever, and none overflows.
 const LEAST: u64 = WHOLE << 24;
 /// The weight of the streams of a group beside the groups below it (vtime.1), the default of a group; of the root's twice as much.
 const LEAF_WEIGHT: u64 = 100;
@@ -168,7 +168,7 @@ pub(super) struct Groups {
     nodes: Nodes,
     ready: Tree,
     expected: Tree,
-    /// The least virtual time of those that are there, so far.
+    /// The least virtual time of the active ones, so far.
     floor: u64,
     /// The virtual time of an even device (vtime.3).
     even: u64,
@@ -225,7 +225,7 @@ impl Groups {
         self.expected.first(&self.nodes).map(|id| id as u16)
     }
 
-    /// Puts a group where it now stands. One that comes back loses its claims (vtime.3).
+    /// Places a group by its virtual time. One that comes back loses its claims (vtime.3).
     pub(super) fn set_presence(&mut self, id: u16, presence: Presence) {
         let before = self[id].presence;
         if before == presence {
@@ -363,7 +363,7 @@ impl Groups {
         }
     }
 
-    /// Charges count in another unit from now on, `to.0` of which are `to.1` of those of before.
+    /// Charges count in another unit from now on, `to.0` of which are `to.1` of the old ones.
     pub(super) fn convert(&mut self, to: (u64, u64)) {
         self.raise_floor();
         let floor = self.floor;

@@ -1,4 +1,4 @@
-//! IOPS mode: many flows have the device at once, and what counts is requests.
+//! IOPS mode: many flows have the device at once, and requests count.
 //!
 //! iops.1  A turn is up to `quantum` requests of a flow. It ends before that when the flow has none left, or a higher class asks.
 //! iops.2  A turn is charged the requests that it sent, as they were asked: a merged one counts as all those it was made of, and
@@ -39,7 +39,7 @@ pub(super) struct Tempo {
 }
 
 impl Tempo {
-    /// An end counts for about so many ends. Chosen: more than come in one bunch, from a device with a queue of 32.
+    /// An end counts for about this many ends. Chosen: more than come in one bunch, from a device with a queue of 32.
     const MEMORY: u64 = 64;
 
     /// A request went to a device that had none.
@@ -47,7 +47,7 @@ impl Tempo {
         self.since = now;
     }
 
-    /// A request ended that counts as so many.
+    /// A request ended that counts as `pieces`.
     pub(super) fn ended(&mut self, now: Instant, pieces: u64) {
         let took = now.since(self.since);
         self.since = now;
@@ -61,7 +61,7 @@ impl Tempo {
         (service.max(1), self.nanos.max(1))
     }
 
-    /// For how many nanoseconds the device has so many requests.
+    /// The time of the device for `pieces`, in nanoseconds.
     pub(super) fn time_of(&self, pieces: u64) -> u64 {
         let (service, nanos) = self.pace();
         convert(pieces.saturating_mul(REQUEST), (nanos, service))
@@ -121,7 +121,7 @@ impl Cfq {
         }
     }
 
-    /// Until when others wait for a group of which nothing waits; `None` if they don't (vtime.4).
+    /// The end of the wait for a group without waiting requests; `None` if the others do not wait (vtime.4).
     pub(super) fn expected_until(&self, id: u16) -> Option<Instant> {
         let group = &self.groups[id];
         let is_writing = group.in_flight[1] == 0 && group.in_flight[0] > 0;
@@ -131,7 +131,7 @@ impl Cfq {
         group.expected_until(self.settings.group_idle)
     }
 
-    /// Whether a request may grow by so much through merging (iops.2). What is charged by time may.
+    /// Whether a request may grow by `sectors` through merging (iops.2). If time is charged, it may.
     pub(super) fn may_grow(&self, id: RequestId, sectors: u64) -> bool {
         !self.iops || pace::is_non_data(self.table.op(id)) || self.table.extent(id).sectors + sectors <= PIECE
     }

@@ -106,7 +106,7 @@ pub struct Cfq {
     bindings: Vec<Binding>,
     /// The owner of the turn.
     turn: Option<Slice>,
-    /// Which flows of which group have the device, with slices.
+    /// The flows that have the device, and their group, with slices.
     serving: Option<Serving>,
     /// Whether the device takes several requests at once.
     queues: bool,
@@ -164,7 +164,7 @@ const NOTES: usize = 1024;
 const NOTES_FIRST: usize = 64;
 
 impl Cfq {
-    /// A scheduler for what `setup` says.
+    /// A scheduler with the settings in `setup`.
     #[must_use]
     pub fn new(setup: &Setup<'_>, settings: Settings) -> Self {
         let mut this = Self {

@@ -11,7 +11,7 @@ use crate::{Duration, Instant, PriorityClass};
 /// fraction of any client's patience; Linux has no bound.
 const PASSED_MAX: Duration = secs(2);
 
-/// Which flows of which group have the device, with slices.
+/// The flows that have the device, and their group, with slices.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Serving {
     pub(super) group: u16,
@@ -66,7 +66,7 @@ impl Cfq {
         self.place(id);
     }
 
-    /// A flow has had so much service more: its place is another one (cfq.3).
+    /// A flow was served `served` more: its place changes (cfq.3).
     pub(super) fn serve(&mut self, number: u32, served: u64) {
         let flow = &mut self.flows[number];
         flow.served = flow.served.saturating_add(served);

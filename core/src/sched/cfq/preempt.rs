@@ -28,7 +28,7 @@ impl Cfq {
         self.expire(self.now);
         if self.may_begin(number) {
             let Flow { group, service, priority, .. } = self.flows[number];
-            // It takes over what is left of the time as well.
+            // It takes over the rest of the time as well.
             self.serving = self.serving.filter(|serving| serving.group == group);
             if let Some(serving) = &mut self.serving {
                 (serving.class, serving.service) = (priority.class, service);

@@ -42,7 +42,7 @@ impl Cfq {
         self.release(binding.flow);
     }
 
-    /// A stream asks through its own flow again, and what waits of it goes along.
+    /// A stream asks through its own flow again, and its waiting requests go along.
     pub(super) fn go_alone(&mut self, id: StreamId) {
         let Binding { flow, through } = self.bindings[id.0 as usize];
         if through == flow {

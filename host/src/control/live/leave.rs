@@ -12,14 +12,14 @@ use crate::export::clients::Served;
 use crate::worker::Backend;
 
 impl Live {
-    /// Lets go of what was removed, as far as nobody has anything to do with it any more (live.2); whether something is left.
+    /// Lets go of removed objects that nobody uses any more (live.2); whether something is left.
     pub(crate) fn sweep(&mut self, backend: &Backend, served: &Served) -> bool {
         let now = clock::now();
         let mut news = false;
         let list = served.service.exports().list.clone();
         let before = self.leaving.exports.len();
         self.leaving.exports.retain(|(export, _)| {
-            // A client has this export, or what it was before it changed.
+            // A client has this export, or its state before a change.
             let used = Arc::strong_count(export) > 1 || Arc::strong_count(&export.stats) > 1;
             if !used {
                 served.service.events.tell("removed", vec![("export", export.name.clone())]);

@@ -124,7 +124,7 @@ impl Making<'_> {
         }
     }
 
-    /// The device of that number among those that were opened has grown to so many bytes, for which its disk has room.
+    /// The opened device of that number has grown to `size` bytes, and its disk has room for them.
     pub(super) fn grown(&mut self, opened: usize, size: u64) {
         let one = &self.live.opened[opened];
         one.device.grow(size);

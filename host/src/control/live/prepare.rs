@@ -64,7 +64,7 @@ pub(super) struct Draft {
     /// Disks that get the scheduler that their tenants need.
     pub(super) suited: Vec<Step>,
     pub(super) prepared: Vec<Prepared>,
-    /// Whether workers have to look at what was done.
+    /// Whether workers have to look at the change.
     pub(super) wakes: bool,
 }
 
@@ -232,7 +232,7 @@ impl Live {
         number
     }
 
-    /// A disk with what is to be on it from the start, and all groups.
+    /// A disk with its first backings, and all groups.
     fn new_disk(
         &self,
         backend: &Backend,
@@ -334,7 +334,7 @@ impl Draft {
         Ok(())
     }
 
-    /// A key of an export that is there.
+    /// A key of an existing export.
     fn turn_export(&mut self, backend: &Backend, name: &str, key: &str) -> Result<(), Why> {
         let said = self.config.exports.iter().find(|said| said.name == *name).expect("the step is about it").clone();
         match key {
@@ -409,7 +409,7 @@ impl Draft {
         })
     }
 
-    /// The name of a disk; `None`: it was removed, and what is on it is leaving.
+    /// The name of a disk; `None`: it was removed, and its exports are leaving.
     fn name(&self, disk: usize) -> Option<&String> {
         self.disks.iter().find(|(_, number)| **number == disk).map(|(name, _)| name)
     }

@@ -8,7 +8,7 @@ use fairlift_core::{Duration, Op};
 
 use super::words::{Faults, Rule, Then};
 
-/// The rules, and what each has met.
+/// The rules, and the number of requests that each has met.
 pub(super) struct Judge {
     seed: u64,
     rules: Vec<RuleState>,
@@ -85,7 +85,7 @@ mod tests {
         Judge::new(&Faults { seed, rules: rules.to_vec() })
     }
 
-    /// Which of so many reads of 4 KiB, one after the other, are struck.
+    /// The struck ones among `reads` reads of 4 KiB, one after the other.
     fn struck(judge: &mut Judge, reads: u64) -> Vec<u64> {
         (0..reads).filter(|n| judge.judge(Op::Read, n * 4096, 4096).is_some()).collect()
     }

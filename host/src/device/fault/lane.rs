@@ -1,4 +1,4 @@
-//! A worker's side of a backing with faults: what is held, and what the device is given.
+//! A worker's side of a backing with faults: held requests, and those for the device.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ pub(super) struct BeforeFaults {
     number: u64,
     /// Requests that wait for other rules.
     hung: Vec<Delayed>,
-    /// Requests of which the device has a part.
+    /// Requests with a part at the device.
     short: Vec<Tag>,
 }
 

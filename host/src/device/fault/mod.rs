@@ -1,4 +1,4 @@
-//! Fault: a backing of which some requests fail, as the rules of a file say.
+//! Fault: a backing that fails some requests, by the rules of a file.
 //!
 //! How does a program take a disk that fails? Real ones fail seldom, and not when asked. So this stands before any other backing,
 //! and lets its requests fail, wait or hang. Example: `fault:rules.toml,inner=file:disk.img`, and in the file `op = "read"`,

@@ -12,7 +12,7 @@ use crate::device::backing::{About, BackingKind, Outside, Sharing, Words};
 use crate::device::roots::Roots;
 use crate::device::{Backing, Device};
 
-/// A backing of which some requests fail, as rules say.
+/// A backing that fails some requests, by rules.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Faulty {
     /// As the user wrote it when it was opened: `fault:rules.toml,inner=mem:1g`.
@@ -60,7 +60,7 @@ pub enum Then {
     Go,
     /// It fails; the device has not seen it.
     Fail(Errno),
-    /// The device moves so many bytes of it, or less, by whole blocks; then it fails with `EIO`, as does a request on a file that was cut.
+    /// The device moves at most this number of bytes, by whole blocks; then it fails with `EIO`, as does a request on a file that was cut.
     Short(u64),
     /// Nothing, until there are other rules: they are asked for it anew.
     Hang,

@@ -1,4 +1,4 @@
-//! Faults: what is said of them in the log, and kept for whoever watches events.
+//! Faults: lines in the log, kept for those that watch events.
 //!
 //! faults.1  The first request that fails in some way is a line; those that follow in the same way are counted, and told with the
 //!           next line, at most one a minute. What is a line is an event too; the latest are kept until somebody asks.

@@ -29,7 +29,7 @@ const IN_A_CALL: usize = 8;
 /// After so many reads in a row that were cached the next is not asked for before it is read (peek.4). Chosen: one that is not there is fetched
 /// out of its turn, and that is at most one of so many.
 const SURE: u32 = 32;
-/// After so many reads in a row that were not there in their turn either, one of so many is tried. Chosen: what others bring in comes in bursts.
+/// After this number of misses in a row, also in their turn, one read of as many is tried. Chosen: data of others comes in bursts.
 const RARE: u32 = 16;
 
 /// A worker's side of a file.
@@ -79,7 +79,7 @@ enum Phase {
 unsafe impl Send for Flight {}
 
 impl Flight {
-    /// Ends a request where the file does, after so many of its bytes: what is read beyond is zeroes (file.9).
+    /// Ends a request where the file does, after some of its bytes: a read beyond the end gives zeroes (file.9).
     #[cold]
     fn end_at(&mut self, bytes: u64) {
         let request = self.request.as_mut().expect("a flight that has begun");

@@ -1,4 +1,4 @@
-//! Reflink: a file that has what another one has at one instant, and shares its room until one of the two is written.
+//! Reflink: a file with the content of another one at one instant, which shares its space until one of the two is written.
 //!
 //! XFS, btrfs and bcachefs copy a file by its map alone. A fork of an image there is one call, and needs no overlay: both are plain files
 //! afterwards, and neither is slower for it.

@@ -16,7 +16,7 @@ use crate::device::{Backing, Device};
 pub struct FileAt {
     /// Where it is.
     pub path: PathBuf,
-    /// How it is opened, and what is taken.
+    /// How it is opened, and which files are accepted.
     pub access: FileAccess,
 }
 
@@ -27,7 +27,7 @@ impl FileAt {
     }
 }
 
-/// How a file is opened, and what is taken.
+/// How a file is opened, and which files are accepted.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct FileAccess {
     /// Whether the page cache is bypassed.

@@ -11,7 +11,7 @@ pub(super) struct Flight {
     pub(super) whose: Whose,
     pub(super) ask: Ask,
     pub(super) flags: Flags,
-    /// Where, and how much, of what the server has.
+    /// Place and length in the server's export.
     pub(super) at: u64,
     pub(super) bytes: u64,
     /// Its memory, which is the device's until it is answered (engine.1).
@@ -31,7 +31,7 @@ pub(super) struct Flight {
 pub(super) struct Here {
     /// Its name there.
     pub(super) cookie: u64,
-    /// Where in what is sent it begins to be of use; 0: it was not put there.
+    /// The place in the sent bytes from which it is of use; 0: it was not put there.
     pub(super) end: u64,
     /// How it was answered, while the kernel still sends it (socket.4).
     pub(super) answer: Option<Result<(), Errno>>,
@@ -48,7 +48,7 @@ pub(super) enum Ask {
     Map,
 }
 
-/// The worker that is told when a request has ended, and what it calls the request.
+/// The worker that is told when a request has ended, and its name for the request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Whose {
     pub(super) worker: ContextId,

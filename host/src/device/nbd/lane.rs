@@ -1,4 +1,4 @@
-//! A worker's requests on another server: which connection they go by, how they end, and what becomes of them without one.
+//! A worker's requests on another server: the connection of each, its end, and its fate without one.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::sync::lock;
 use crate::wire::nbd::FLAG_SEND_FAST_ZERO;
 use vm_memory::VolatileSlice;
 
-/// A flush takes as long as it takes, but not so many times `io_timeout`. Chosen: a disk that catches up needs some of them.
+/// A flush takes as long as it takes, but not longer than this many times `io_timeout`. Chosen: a disk that catches up needs some of them.
 const FLUSH_PATIENCE: u64 = 4;
 
 /// A worker's side of another server.
@@ -78,7 +78,7 @@ impl OnRemote {
 
     // ---- which connection ----
 
-    /// It is `now`. At the first turn: takes what is its own (remote.2).
+    /// It is `now`. At the first turn: takes its own letters (remote.2).
     fn turn(&mut self, io: &mut Io<'_>, now: Instant) {
         self.now = now;
         if self.notifiers.is_some() {
@@ -213,7 +213,7 @@ impl OnRemote {
         self.own -= 1;
     }
 
-    /// Goes on with what a connection has answered.
+    /// Goes on with the answers of a connection.
     fn conclude(&mut self, io: &mut Io<'_>, index: usize) {
         let mut ended = std::mem::take(&mut self.ended);
         if ended.is_empty() {
@@ -288,7 +288,7 @@ impl OnRemote {
         }
     }
 
-    /// Lets go of connections that are over, and of what they had.
+    /// Lets go of connections that are over, and of their requests.
     fn bury(&mut self, io: &mut Io<'_>) {
         let over = |connection: &Connection| connection.is_over().is_some();
         while let Some(index) = self.connections.iter().position(over) {

@@ -1,4 +1,4 @@
-//! Ledger: what a flush may promise when connections come and go, and what is asked again.
+//! Ledger: the promise of a flush when connections come and go, and the requests that are repeated.
 //!
 //! A server answers a write when it has it in its memory, and a flush when all answered writes are durable. Between the two the
 //! server may be killed and started anew. A client that connects again and flushes gets the answer "done": the new server has
@@ -20,11 +20,11 @@
 
 use std::collections::BTreeMap;
 
-/// When a connection began: so many had begun before.
+/// The beginning of a connection: the number of connections before it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) struct Birth(u64);
 
-/// When a write was given to a connection: so many had begun by then.
+/// The time at which a write was given to a connection: the number of connections by then.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(super) struct Given(u64);
 
@@ -162,7 +162,7 @@ mod tests {
 
     use super::*;
 
-    /// Writes so many, given and answered at once.
+    /// Writes `count` times, given and answered at once.
     fn write(ledger: &mut Ledger, count: usize) {
         let given = ledger.given();
         (0..count).for_each(|_| ledger.wrote(given));
@@ -374,7 +374,7 @@ mod tests {
         Partly,
         /// It had it, and executed it before it ended the connection, or never.
         Ended { executed: bool },
-        /// It had it, the connection was cut, and it executes it after so many later writes.
+        /// It had it, the connection was cut, and it executes it after `after` later writes.
         Cut { after: usize },
     }
 

@@ -103,7 +103,7 @@ struct ConnectionSlot {
 struct Letters {
     /// Requests that others hand over.
     handed: Vec<Flight>,
-    /// Answers to what it has handed over.
+    /// Answers to requests that it has handed over.
     answers: Vec<Answer>,
     /// Connections that were made for it.
     established: Vec<(usize, Established, Birth)>,

@@ -30,7 +30,7 @@ use crate::wire::nbd::{STATE_ZERO, encode_request};
 /// The amount received at once. Chosen: sixteen answers of 4 KiB.
 const INPUT: usize = 64 << 10;
 
-/// From so many bytes on, the rest of a read's payload is received where it shall be. Chosen, not measured, as for clients.
+/// From this many bytes on, the rest of a read's payload is received in its final place. Chosen, not measured, as for clients.
 const DIRECT: u64 = 32 << 10;
 
 /// As many requests go in one message. Chosen: with one piece of payload each they fit the 1024 pieces that the kernel takes.
@@ -194,7 +194,7 @@ impl Connection {
         self.deadlines.front().map(|(at, ..)| *at)
     }
 
-    /// Its requests fail so much later.
+    /// Its requests fail later, by `length`.
     pub(super) fn put_off(&mut self, length: Duration) {
         self.deadlines.iter_mut().for_each(|(at, ..)| *at += length);
         self.flights.iter_mut().flatten().for_each(|flight| flight.deadline += length);
@@ -301,7 +301,7 @@ impl Connection {
         unsafe { ring.push(call, Doing::Send.data(self.slot, address)) }
     }
 
-    /// Makes one message of what waits to be sent (socket.1).
+    /// Makes one message of the waiting requests (socket.1).
     fn compose(&mut self, ledger: &Mutex<Ledger>) {
         self.heads.clear();
         self.iovecs.clear();

@@ -12,7 +12,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 
-/// Claims that are held, and that wait; `K` is who waits.
+/// Claims that are held, and that wait; `K` identifies the waiter.
 #[derive(Debug)]
 pub(super) struct Claims<K> {
     /// By their first block: they do not overlap. How they end.

@@ -85,7 +85,7 @@ pub(super) fn under_way(top: &impl Display) -> String {
 /// A base that nobody else has, to be written.
 struct OpenBase {
     file: Arc<File>,
-    /// The base as what is below a top.
+    /// The base as the lower part of a top.
     below: Below,
     /// If it is a top itself.
     lower: Option<(Layers, Vec<u64>)>,
@@ -143,7 +143,7 @@ fn other_over((top, base): (&Path, &Path), is: Fingerprint) -> io::Result<Option
 
 /// The target of a commit.
 pub(super) enum Lower<'a> {
-    /// A file of bare bytes, with a disk of so many; by what it is known as it is now.
+    /// A file of bare bytes, with a disk of this size, and its present fingerprint.
     Bare { store: &'a dyn Store, size: u64, is: &'a dyn Fn() -> io::Result<Fingerprint> },
     /// Another top; where slots lie that are torn.
     Top { layers: &'a Layers, torn: &'a [u64] },

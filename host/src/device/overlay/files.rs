@@ -1,4 +1,4 @@
-//! The files of an overlay: making a top, opening it and what is below it.
+//! The files of an overlay: making a top, opening it and the files below it.
 //!
 //! make.1  A top is made where there is none, or a file without data: a crash while one was made leaves such a file. The header comes last,
 //!         and all of it is durable before the disk is served.
@@ -48,7 +48,7 @@ pub(super) trait Store: Send + Sync {
     fn read_at(&self, into: &mut [u8], at: u64) -> io::Result<()>;
     fn write_at(&self, from: &[u8], at: u64) -> io::Result<()>;
     fn sync(&self) -> io::Result<()>;
-    /// The same, and what the file says of itself: its time of change.
+    /// The same, with the file's time of change.
     fn sync_all(&self) -> io::Result<()> {
         self.sync()
     }
@@ -218,7 +218,7 @@ impl LayerFile {
     }
 }
 
-/// A file or what else is below, whatever it is called, and how it is read.
+/// A file below, under any name, and how it is read.
 type BelowKey = (Sharing, Direct);
 
 /// Those that are open (make.2).
@@ -258,7 +258,7 @@ impl Below {
         }
     }
 
-    /// Opens what a top lies over, by what its header says.
+    /// Opens the files below a top, by its header.
     pub(super) fn under(header: &Header, direct: Direct, roots: &Roots, depth: usize) -> Result<Arc<Self>, String> {
         Self::open(&header.base.at(), direct, roots, depth)
     }
@@ -346,7 +346,7 @@ impl Below {
         Self::on(file, &header, &below)
     }
 
-    /// A top, on what is below it.
+    /// A top, on the files below it.
     pub(super) fn on<F: Store + Device + 'static>(file: Arc<F>, header: &Header, below: &Self) -> Result<Self, String> {
         known(header, &header.base.path, below.is)?;
         if !header.clean {
@@ -409,7 +409,7 @@ pub(super) fn is_top(file: &dyn Store) -> bool {
         && [0, BLOCK as usize].iter().any(|at| memory.bytes_mut()[*at..].starts_with(&MAGIC))
 }
 
-/// Whether what is below a top is what was there when the top was made.
+/// Whether the files below a top are those with which the top was made.
 pub(super) fn known(header: &Header, path: &Path, is: Fingerprint) -> Result<(), String> {
     let is_there = path == header.base.path || absolute(path).is_ok_and(|path| path == header.base.path);
     let path = path.display();
@@ -516,7 +516,7 @@ impl Overlay {
             return Self::of_unnamed(said, (read_only, true), roots);
         }
         let place = roots.place(&said.top)?;
-        // Held, so that what is below a top that is made is opened once.
+        // Held, so that the files below a new top are opened once.
         let _below = match is_to_be_made(&place)? {
             true if roots.are_handed() => return Err("is not there, and the running server has it: put it back".into()),
             true => Some(NewFile::of(said, read_only, roots)?.make(&place)?),
@@ -630,7 +630,7 @@ fn below_of(said: &Layered, header: &Header, roots: &Roots) -> Result<(BaseAt, A
 }
 
 impl Layers {
-    /// Of a top that is open, with what it has.
+    /// Of an open top, with its content.
     pub(super) fn of<F: Store + Device + 'static>(
         file: Arc<F>,
         header: Header,

@@ -95,7 +95,7 @@ pub enum Fingerprint {
         /// How often it was opened to be written.
         opened: u64,
     },
-    /// A qcow2 image, with what lies below it.
+    /// A qcow2 image, with the files below it.
     Image {
         /// Of the disk, in bytes.
         size: u64,
@@ -108,7 +108,7 @@ pub enum Fingerprint {
     Named {
         /// In bytes.
         size: u64,
-        /// Follows from what it is called.
+        /// Follows from its name.
         digest: Id,
     },
 }
@@ -154,12 +154,12 @@ pub(super) const TORN: u8 = 0xff;
 pub(super) const SLOTS: [&str; 2] = ["A", "B"];
 
 impl Fingerprint {
-    /// Of what has so many bytes, and is called this.
+    /// The fingerprint of a named thing of this size.
     pub(super) fn named(size: u64, called: &str) -> Self {
         Self::Named { size, digest: id_at(digest(&SHA256, called.as_bytes()).as_ref(), 0) }
     }
 
-    /// Of an image with a disk of so many bytes, by the sizes and times of change of its files.
+    /// The fingerprint of an image with a disk of this size, by the sizes and times of change of its files.
     pub(super) fn image(size: u64, files: impl Iterator<Item = (u64, (i64, u32))>) -> Self {
         let (mut context, mut count) = (Context::new(&SHA256), 0);
         for (size, (seconds, nanos)) in files {
@@ -309,10 +309,10 @@ impl PageImage {
         into[60..64].copy_from_slice(&sum.to_le_bytes());
     }
 
-    /// Reads the page of this index of a disk with so many blocks; `None`: it was never written.
+    /// Reads the page of this index of a disk with `blocks` blocks; `None`: it was never written.
     ///
     /// # Errors
-    /// What of it is not as it must be.
+    /// The part that is not as it must be.
     pub fn decode(bytes: &[u8], id: &Id, index: u64, blocks: u64) -> Result<Option<Self>, String> {
         let bytes = bytes.get(..BLOCK as usize).ok_or("the file ends there")?;
         if is_zero(bytes) {
@@ -370,7 +370,7 @@ pub struct Slots<T> {
     pub torn: Option<(usize, String)>,
 }
 
-/// Which of two slots counts, by what was read of each and the sequences of those that are whole.
+/// The slot that counts, by the content of each and the sequences of complete ones.
 ///
 /// # Errors
 /// None is whole, though one was.
@@ -410,7 +410,7 @@ pub(super) fn choose<T>(
 /// The header that counts, of the first two blocks of a file; `None`: it has none yet.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The damage.
 pub fn headers(bytes: &[u8]) -> Result<Slots<Header>, String> {
     let slot = |at: usize| Header::decode(bytes.get(at * BLOCK as usize..).unwrap_or_default());
     choose([slot(0), slot(1)], |header| header.sequence)
@@ -419,7 +419,7 @@ pub fn headers(bytes: &[u8]) -> Result<Slots<Header>, String> {
 /// The page of the map that counts, of its two slots.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The damage.
 pub fn page(bytes: &[u8], id: &Id, index: u64, blocks: u64) -> Result<Slots<PageImage>, String> {
     let slot = |at: usize| PageImage::decode(bytes.get(at * BLOCK as usize..).unwrap_or_default(), id, index, blocks);
     choose([slot(0), slot(1)], |page| page.sequence)

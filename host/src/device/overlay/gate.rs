@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 
-/// Whether a flush that writes the map is under way, and who waits for it.
+/// Whether a flush that writes the map is in flight, and its waiters.
 #[derive(Debug)]
 pub(super) struct FlushGate<K> {
     busy: bool,

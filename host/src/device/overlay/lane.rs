@@ -26,7 +26,7 @@ use crate::kernel::ring::Source;
 use crate::kernel::ticket::{Memory, Tickets, zero};
 use crate::sync::lock;
 
-/// The lane of the top. Those of what is below follow.
+/// The lane of the top. Those of the files below follow.
 const TOP: usize = 0;
 /// A step that is our own call of the ring, which makes room in the file.
 const ROOM: usize = usize::MAX;
@@ -44,7 +44,7 @@ pub(super) struct OnOverlay {
     device: Arc<Overlay>,
     /// The layers in use: the device's own, except in the time in which a fork changes them.
     layers: Arc<Layers>,
-    /// Its number, and what it has taken note of (pause.1).
+    /// Its number, and the order that it has seen (pause.1).
     number: u64,
     pause: u64,
     /// Requests that came while it was to stop.
@@ -642,7 +642,7 @@ fn give_back(io: &mut Io<'_>, ticket: usize) {
     }
 }
 
-/// The part of some pieces of memory that begins after so many bytes.
+/// The part of some pieces of memory after `skip` bytes.
 fn cut(segments: &[Segment], mut skip: u64, mut left: u64) -> impl Iterator<Item = Segment> {
     segments.iter().filter_map(move |segment| {
         let from = skip.min(segment.bytes.get());

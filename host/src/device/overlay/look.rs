@@ -1,4 +1,4 @@
-//! Looking at a top: what it is, and what is wrong with it. Nothing is changed, and nothing locked.
+//! Looking at a top: its properties, and its faults. Nothing is changed, and nothing locked.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
@@ -37,7 +37,7 @@ pub struct Finding {
     pub is_fatal: bool,
 }
 
-/// Looks at a top, all of its map, and what is below it.
+/// Looks at a top, all of its map, and the files below it.
 ///
 /// # Errors
 /// It cannot be read, or has no whole header.

@@ -69,7 +69,7 @@ struct Page {
 }
 
 impl Own {
-    /// Of a disk of so many bytes, with nothing.
+    /// The empty map of a disk of `size` bytes.
     pub(super) fn new(size: u64) -> Self {
         let pages = pages(size);
         Self {
@@ -107,10 +107,10 @@ impl Own {
         all
     }
 
-    /// The map of a disk of so many bytes, as it was [told](Self::tell).
+    /// The map of a disk of `size` bytes, as it was [told](Self::tell).
     ///
     /// # Errors
-    /// What of it is not as it must be.
+    /// The part that is not as it must be.
     pub(super) fn told(size: u64, id: &Id, told: &[u8]) -> Result<Self, String> {
         let (own, pages) = (Self::new(size), told.chunks_exact(TOLD));
         if !pages.remainder().is_empty() {
@@ -274,7 +274,7 @@ pub(super) struct Merged {
 const ZEROES: u8 = 15;
 
 impl Merged {
-    /// As below a layer of that number, over what is below that.
+    /// As below a layer of that number, over the layers below that.
     pub(super) fn over(below: &Self, own: &Own, layer: u8) -> Self {
         assert!((1..ZEROES).contains(&layer), "a chain of {layer} layers");
         let count = below.pages.len().max(own.pages.len());
@@ -415,7 +415,7 @@ impl Where<'_> {
 /// How a range of bytes covers blocks: those that it has in part, and those that it has whole.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Cover {
-    /// Blocks of which it has a part, the first and the last; one if that is both.
+    /// Blocks that it covers in part, the first and the last; one if that is both.
     pub(super) parts: Vec<u64>,
     pub(super) whole: Range<u64>,
 }

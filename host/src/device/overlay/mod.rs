@@ -89,7 +89,7 @@ pub(super) struct Overlay {
     faults: Faults,
 }
 
-/// A top, and what is below it.
+/// A top, and the files below it.
 pub(super) struct Layers {
     top: Arc<dyn Device>,
     store: Arc<dyn Store>,
@@ -121,7 +121,7 @@ impl Layers {
         }
     }
 
-    /// Writes the header, with what `change` does to it.
+    /// Writes the header, changed by `change`.
     fn write_header(&self, change: impl FnOnce(&mut Header)) -> io::Result<()> {
         let mut header = lock(&self.header);
         let mut next = Header { sequence: header.sequence + 1, ..header.clone() };

@@ -39,7 +39,7 @@ struct Joined {
     look: u64,
 }
 
-/// Whether lanes are to stop for what was asked.
+/// Whether lanes are to stop for the order `asked`.
 pub(super) const fn stops(asked: u64) -> bool {
     asked % 2 == 1
 }
@@ -47,7 +47,7 @@ pub(super) const fn stops(asked: u64) -> bool {
 impl Pause {
     // ---- lanes ----
 
-    /// A lane comes, which is told by `look`: its number, and what is asked (pause.2).
+    /// A lane comes, which is told by `look`: its number, and the present order (pause.2).
     pub(super) fn join(&self, worker: ContextId, look: u64) -> (u64, u64) {
         let mut lanes = lock(&self.lanes);
         lanes.made += 1;
@@ -88,7 +88,7 @@ impl Pause {
         assert!(!stops(self.ask(tell)), "a pause that was not begun");
     }
 
-    /// Asks something else, and tells those that are there (pause.4): what is asked now.
+    /// Gives another order, and tells the present lanes (pause.4): the new order.
     fn ask(&self, tell: Tell<'_>) -> u64 {
         let lanes = lock(&self.lanes);
         let asked = self.asked.fetch_add(1, Ordering::AcqRel) + 1;

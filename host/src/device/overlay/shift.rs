@@ -1,4 +1,4 @@
-//! Shift: a top lies over another base, and what is read of it stays as it was. Nobody serves it meanwhile.
+//! Shift: a top lies over another base, and reads of it stay as they were. Nobody serves it meanwhile.
 //!
 //! A disk was forked seven times, and eight tops lie over each other: the next fork is refused. Or the image was rebuilt, and a sandbox is to
 //! lie over the new one. In both cases some blocks that the top leaves to its base would change with it. Example: `alice.top` lies over
@@ -34,7 +34,7 @@ pub(super) const SETTLE: u64 = 64 << 20;
 /// The fate of a top that was to be shifted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Shifted {
-    /// It is done, and so many bytes were copied.
+    /// It is done, and this many bytes were copied.
     Done(u64),
     /// It was stopped. The same once more goes on.
     Stopped,
@@ -43,7 +43,7 @@ pub enum Shifted {
 /// Asked while there is more to do, with the bytes of the disk that were looked at, and how many there are: whether to go on.
 pub(super) type GoesOn<'a> = &'a mut dyn FnMut(u64, u64) -> bool;
 
-/// Puts a top over the lowest of the files below it, and what lies between into the top.
+/// Puts a top over the lowest of the files below it, and copies the layers between into the top.
 ///
 /// # Errors
 /// It is in use, what is below is not as it was, or a file cannot be read or written.
@@ -66,7 +66,7 @@ pub fn rebase(top: &Path, base: &Path, goes_on: GoesOn<'_>) -> Result<Shifted, S
     OpenTop::open(top)?.shift(&base, goes_on)
 }
 
-/// A top that nobody else has, and what is below it.
+/// A top that nobody else has, and the files below it.
 struct OpenTop<'a> {
     path: &'a Path,
     file: Arc<File>,
@@ -146,7 +146,7 @@ pub(super) fn shift(layers: &Layers, new: &Below, base: Base, goes_on: GoesOn<'_
     Ok(Shifted::Done(copied))
 }
 
-/// Where a block that the top does not have is, over what is below; `end` becomes the end of those that are there too.
+/// The place of a block that the top does not have, in the layers below; `end` becomes the end of the run that is there too.
 fn place_of(layers: &Layers, below: &Below, at: u64, end: &mut u64) -> Place {
     let places = Where { own: &layers.own, below: &below.map, base_size: below.base_size };
     let (place, _, len) = places.runs(at * BLOCK, (*end - at) * BLOCK).next().expect("a run of something");

@@ -65,7 +65,7 @@ impl Store for Volatile {
     }
 }
 
-/// A file that has just been made for a top, with a disk of [`SIZE`] of which these sectors are used. It lies over bare bytes.
+/// A file that has just been made for a top, with a disk of [`SIZE`] and these used sectors. It lies over bare bytes.
 fn made(windows: &[Range<u64>], seed: u64, faults: (u64, u64)) -> Arc<Volatile> {
     made_over(Fingerprint::Raw { size: 0, changed: (0, 0) }, windows, seed, faults).1
 }

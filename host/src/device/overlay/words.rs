@@ -183,7 +183,7 @@ fn base_at(said: PathBuf, outside: &Outside) -> Result<BaseAt, String> {
     }
 }
 
-/// Said of what can be none.
+/// The error for something that cannot be a base.
 const BASES: &str = "a base is a file, a block device, the top of another overlay, a qcow2 image (qcow2:PATH), an export of another NBD server (nbd:URI), or a read-only export of this server that is one of these (export:NAME); an image of Ceph is one when it is mapped (rbd map): its block device";
 
 /// A comma that no known key follows is part of a path, as for files.

@@ -48,7 +48,7 @@ impl Head {
     /// Reads what an image at a path begins with: [`BYTES`], or less if it ends before.
     ///
     /// # Errors
-    /// It cannot be read: why, and what to do.
+    /// The reason why it cannot be read, and the remedy.
     pub(super) fn read(bytes: &[u8], path: &Path) -> Result<Self, String> {
         let u32_at =
             |at: usize| bytes.get(at..at + 4).map(|four| u32::from_be_bytes(four.try_into().expect("four bytes")));

@@ -137,7 +137,7 @@ impl Chain<'_> {
         Ok(file)
     }
 
-    /// An image, and what lies below it.
+    /// An image, and the files below it.
     fn qcow2(&mut self, path: &Path) -> Result<FormatAccess<ChainFile>, String> {
         let file = self.file(path)?;
         let mut bytes = [0; BYTES];
@@ -223,7 +223,7 @@ fn holes(disk: &FormatAccess<ChainFile>) -> io::Result<Vec<Range<u64>>> {
     Ok(holes)
 }
 
-/// The run that starts at a byte, by what holes there are.
+/// The run that starts at a byte, by the holes.
 fn run(holes: &[Range<u64>], at: u64, len: u64) -> Run {
     match holes.get(holes.partition_point(|hole| hole.end <= at)) {
         Some(hole) if hole.start <= at => Run { len: len.min(hole.end - at), hole: true },

@@ -1,4 +1,4 @@
-//! Qcow2: an image of QEMU with what lies below it, to be read.
+//! Qcow2: an image of QEMU with the files below it, to be read.
 //!
 //! People have images, and most of them are qcow2: compressed, or a few changes over another image. A disk that is to begin as one had to be
 //! converted first, which takes minutes and the room of the whole disk. Example: `overlay:base=qcow2:debian.qcow2,top=alice.top`. The crate

@@ -21,7 +21,7 @@ pub(super) struct ChainFile {
 }
 
 impl ChainFile {
-    /// A file that is allocated in clusters of so many bytes.
+    /// A file that is allocated in clusters of `cluster` bytes.
     pub(super) fn new(file: &Arc<File>, cluster: u64) -> Self {
         let end = file.facts().size.next_multiple_of(cluster);
         Self { file: Arc::clone(file), end, helper: CommonStorageHelper::default() }

@@ -1,4 +1,4 @@
-//! Images that QEMU has made, beside what QEMU reads of them; and images that were made to harm.
+//! Images made by QEMU, beside QEMU's own reads of them; and images that were made to harm.
 
 use std::fs;
 use std::os::unix::fs::FileExt as _;

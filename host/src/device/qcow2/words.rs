@@ -10,7 +10,7 @@ use crate::device::backing::{About, BackingKind, Outside, Sharing, Words};
 use crate::device::roots::Roots;
 use crate::device::{Backing, Device};
 
-/// A qcow2 image, with what lies below it. It is read, and not written.
+/// A qcow2 image, with the files below it. It is read, and not written.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Qcow2 {
     /// Where it is.

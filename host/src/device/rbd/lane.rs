@@ -248,7 +248,7 @@ impl Lane for OnRbd {
     }
 }
 
-/// Takes off what is beyond so many bytes.
+/// Takes off the part beyond `bytes` bytes.
 fn cut(iovecs: &mut Vec<libc::iovec>, bytes: u64) -> impl Iterator<Item = libc::iovec> + use<> {
     let (mut left, mut beyond) = (bytes as usize, Vec::new());
     iovecs.retain_mut(|piece| {

@@ -54,7 +54,7 @@ pub(crate) struct Rbd {
 struct Image {
     api: &'static Api,
     handle: Handle,
-    /// Its header has changed, says librbd to whoever watches, by this name.
+    /// Its header has changed, says librbd to its watchers, by this name.
     has_changed: Box<AtomicBool>,
     watch: Option<u64>,
     _pool: Pool,

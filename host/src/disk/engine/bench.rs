@@ -66,7 +66,7 @@ pub(crate) fn turned(engine: &mut Engine, now: &mut Instant) {
     engine.launch_all();
 }
 
-/// Asks for something; `bytes` are those of a write. What the engine calls it.
+/// Asks for something; `bytes` are those of a write. Answers the engine's name for it.
 pub(crate) fn submit(
     (engine, stream): &mut (Engine, StreamId),
     op: Op,

@@ -58,7 +58,7 @@ struct Edge {
 enum Phase {
     /// The edges are read.
     Read,
-    /// The request itself is with the disk: a write with what was read, or zeroes for the whole blocks.
+    /// The request itself is with the disk: a write with the bytes read, or zeroes for the whole blocks.
     Main,
     /// The edges are written, with zeroes in them.
     Write,
@@ -71,7 +71,7 @@ impl Claims {
 }
 
 impl Engine {
-    /// Takes in a write, or a write of zeroes, of so many bytes of the blocks that `asked` covers.
+    /// Takes in a write, or a write of zeroes, of some bytes of the blocks that `asked` covers.
     pub(super) fn take_part(&mut self, disk: usize, mut asked: Asked, block: u64, bytes: Range<u64>) {
         if !self.sides[disk].disk.blocks.is_on() {
             self.sides[disk].disk.blocks.begin();

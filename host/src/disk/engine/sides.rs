@@ -11,7 +11,7 @@ use super::Side;
 #[derive(Default)]
 pub(super) struct Sides {
     by_number: Vec<Option<Box<Side>>>,
-    /// The numbers of those that are there, in no order.
+    /// The numbers of existing sides, in no order.
     there: Vec<usize>,
 }
 

@@ -36,7 +36,7 @@ impl config::WayIn for Listening {
 
 type Ear = (Arc<Export>, Listening);
 
-/// Those that are to be told, of a server, and the exports of which none came.
+/// The ears to be told, of a server, and the exports for which none came.
 pub(super) struct Ears(Newcomers<Ear>, Mutex<Vec<u64>>);
 
 /// Those of a worker: that of a request has the request's number.

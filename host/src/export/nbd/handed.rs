@@ -34,7 +34,7 @@ pub(super) enum ResumedPhase {
 }
 
 impl Resumed {
-    /// Reads what another server says of a client; its socket, and who it is. Keys that are not known are told.
+    /// Reads another server's report of a client; its socket, and its identity. Unknown keys are reported.
     ///
     /// # Errors
     /// It cannot be served here.

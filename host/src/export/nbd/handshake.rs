@@ -105,7 +105,7 @@ pub struct Contexts {
 impl Contexts {
     /// The number of `base:allocation`: any will do.
     pub const ALLOCATION: u32 = 1;
-    /// The number of what was changed.
+    /// The number of the context of changed blocks.
     pub const CHANGES: u32 = 2;
 
     /// Whether none was chosen.
@@ -138,7 +138,7 @@ enum State {
     Option,
     /// STARTTLS was accepted: nothing may come before the connection is encrypted.
     Tls,
-    /// The data of an option that was answered already: so many bytes are passed over.
+    /// The data of an option that was answered already: this many bytes are passed over.
     Skip(u32),
 }
 
@@ -253,7 +253,7 @@ impl Handshake {
         (self.structured, self.extended, self.chosen_for) = (false, false, None);
     }
 
-    /// Uses as many of `bytes` as it can, appends the replies to `out`, and says how many were used and what comes next.
+    /// Uses as many of `bytes` as it can, appends the replies to `out`, and answers the number of used bytes and the next step.
     ///
     /// Unused bytes have to be given again with those that follow.
     pub fn receive(&mut self, bytes: &[u8], exports: &dyn Catalogue, out: &mut Vec<u8>) -> (usize, Advance) {
@@ -569,7 +569,7 @@ impl<'a> Data<'a> {
         Some(u32::from_be_bytes(*number))
     }
 
-    /// A length and so many bytes.
+    /// A length, and as many bytes.
     fn string(&mut self) -> Option<&'a [u8]> {
         let len = self.u32()? as usize;
         let (string, rest) = self.0.split_at_checked(len)?;

@@ -28,7 +28,7 @@ use handshake::{Catalogue, ExportInfo, TlsPolicy};
 struct Seen<'a> {
     exports: &'a Exports,
     rights: Rights<'a>,
-    /// Those that it may open (access.4), each with what it may do.
+    /// The exports that it may open (access.4), each with its rights.
     allowed: Arc<Allowed>,
     /// The names that it asked for and that are none of an export which it may open.
     missed: RefCell<Missed>,

@@ -81,7 +81,7 @@ pub(crate) struct Connection {
     broken: bool,
     /// When a byte was last received or taken.
     progress: Instant,
-    /// When the bytes came that are looked at, and what they have waited for since.
+    /// The arrival of the bytes that are looked at, and the thing that they have waited for since.
     received: Instant,
     waits_for: waits::Part,
     /// While it negotiates: what it has sent, and whether anything about it was wrong.
@@ -112,9 +112,9 @@ struct Serving {
 enum Receiving {
     /// Part of a header, or of the negotiation.
     Header,
-    /// Payload of a write, which has so much already.
+    /// Payload of a write, of which `got` bytes are there.
     Payload { command: usize, got: usize },
-    /// Payload of a write that was refused: so much is left of it.
+    /// Payload of a write that was refused: `left` bytes are to come.
     Refused { left: u64 },
 }
 
@@ -330,7 +330,7 @@ impl Connection {
 
     // ---- from bytes to commands ----
 
-    /// Goes on with what was received while the connection was held back.
+    /// Goes on with bytes that were received while the connection was held back.
     pub(crate) fn go_on(&mut self, engine: &mut Engine, common: &mut Common) {
         if !self.reading || self.input.is_empty() {
             self.is_held_no_more();

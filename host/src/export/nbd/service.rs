@@ -61,7 +61,7 @@ impl Common {
 pub(super) struct Command {
     /// The client's name for it.
     pub(super) cookie: u64,
-    /// How long it waited before it was taken in, and for what.
+    /// The time that it waited before it was taken in, and the reason.
     pub(super) waited: (Duration, Part),
     pub(super) op: Op,
     /// In the export, in bytes.

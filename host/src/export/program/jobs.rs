@@ -1,4 +1,4 @@
-//! The jobs of one thread: programs, what they are owed, and what they had done when.
+//! The jobs of one thread: programs, their debts, and their work by a time.
 //!
 //! jobs.1  A program is told of ends and asked for more only until the time is over: what it had done by then counts.
 //! jobs.2  What reaches beyond the end, is no whole blocks, is larger than [`ASK_MAX`], or would change what is opened for

@@ -22,7 +22,7 @@ pub(crate) struct Programs<'a> {
     streams: Vec<StreamId>,
     /// How long requests under way are waited for when the time is over.
     patience: Duration,
-    /// When it was over, and what the programs had done by then.
+    /// The time at which it was over, and the programs' work by then.
     done: Option<(Instant, Done)>,
 }
 

@@ -15,7 +15,7 @@ use super::proto::{self, INFO, Info, Order, PARAMS, Params};
 /// Where orders are given.
 const PLACE: &str = "/dev/ublk-control";
 
-/// The path of a device's own file takes so many bytes of an order, zeroes after it.
+/// Bytes of an order for the path of a device's own file, zeroes after it.
 const PATH: usize = 32;
 
 /// How often it is tried anew what the kernel says is not possible yet.
@@ -67,7 +67,7 @@ impl Control {
         proto::names(self.features)
     }
 
-    /// Gives an order and waits for its end. What belongs to it is `data`, which the driver may change.
+    /// Gives an order and waits for its end. Its data is `data`, which the driver may change.
     ///
     /// `by_path`: the driver looks whether we may use the device's own file (a device that needs no privileges).
     fn order(&mut self, order: Order, dev: u32, by_path: bool, data: &mut [u8], number: u64) -> io::Result<()> {
@@ -104,7 +104,7 @@ impl Control {
         if result < 0 { Err(io::Error::from_raw_os_error(-result)) } else { Ok(()) }
     }
 
-    /// An order that takes nothing but a number. One that a signal interrupts has done nothing, or all but waiting.
+    /// An order with a number alone. One that a signal interrupts has done nothing, or all but waiting.
     pub(super) fn tell(&mut self, order: Order, dev: Named, number: u64) -> io::Result<()> {
         loop {
             match self.order(order, dev.id, dev.by_path, &mut [], number) {
@@ -114,7 +114,7 @@ impl Control {
         }
     }
 
-    /// Stops a device and takes it away. What is gone already is gone.
+    /// Stops a device and removes it. A missing device is no error.
     ///
     /// # Errors
     /// The order that could not be carried out, and why.
@@ -137,7 +137,7 @@ impl Control {
         Ok(Info::read(&bytes))
     }
 
-    /// Adds a device; with `u32::MAX` the driver chooses its number. What has become of it.
+    /// Adds a device; with `u32::MAX` the driver chooses its number. Answers the resulting device.
     pub(super) fn add(&mut self, wanted: &Info) -> io::Result<Info> {
         let mut bytes = wanted.bytes();
         self.order(Order::AddDev, wanted.id, false, &mut bytes, 0)?;

@@ -119,7 +119,7 @@ impl BlockDevice {
     /// Makes the device of an export, or finds the one that a server before has left.
     ///
     /// # Errors
-    /// Why it cannot be had, and what would help.
+    /// The reason why it cannot be had, and the remedy.
     pub(super) fn make(
         said: &Ublk,
         backing: &Backing,
@@ -434,7 +434,7 @@ impl BlockDevice {
         *self.why_not.lock().unwrap_or_else(PoisonError::into_inner) = Some(why);
     }
 
-    /// Leaves it for the next server. One that was not started is of no use to that.
+    /// Leaves it for the next server. A device that was not started is of no use to that.
     ///
     /// # Errors
     /// Why it could not be removed.

@@ -14,7 +14,7 @@ use super::control::block_path;
 /// The directory of the links.
 const PLACE: &str = "/dev/fairlift";
 
-/// The link of an export: its name, with what udev would not have in one written as `\x2f`; `None`: no file can be called so.
+/// The link of an export: its name, with characters that udev would not have in one written as `\x2f`; `None`: no file can be called so.
 pub(super) fn link(export: &str) -> Option<PathBuf> {
     let mut name = String::new();
     for c in export.chars() {
@@ -29,7 +29,7 @@ pub(super) fn link(export: &str) -> Option<PathBuf> {
     (!["", ".", ".."].contains(&&*name) && name.len() <= 255).then(|| Path::new(PLACE).join(name))
 }
 
-/// Makes the link of an export; another one of that name goes, and what the device was called before.
+/// Makes the link of an export; another one of that name goes, and so does the device's old name.
 pub(super) fn set(link: &Path, id: u32) -> io::Result<()> {
     if !Path::new(PLACE).exists() {
         fs::create_dir_all(PLACE)?;

@@ -51,7 +51,7 @@ pub fn list() -> Result<Vec<Orphan>, String> {
 /// Removes a device whose server has died; what waits in it fails. `force`: also one that is served, or that is mounted.
 ///
 /// # Errors
-/// Why it is not removed, and what would help.
+/// The reason why it is not removed, and the remedy.
 pub fn remove(id: u32, force: bool) -> Result<(), String> {
     let mut control = Control::open()?;
     let path = block_path(id);

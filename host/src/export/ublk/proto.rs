@@ -1,4 +1,4 @@
-//! The words that the driver and we use: what is asked of the driver, and what a block device's client asks of us.
+//! The words that the driver and we use: orders to the driver, and requests of a block device's client to us.
 //!
 //! Numbers are in the machine's own order. Nothing here touches the kernel.
 //!
@@ -86,7 +86,7 @@ pub(super) fn names(features: u64) -> String {
 
 // ---- orders to the driver, at /dev/ublk-control ----
 
-/// Bytes of a command to the driver, and what a ring of such commands has room for.
+/// Bytes of a command to the driver, and the room for one in a ring of such commands.
 const CONTROL: usize = 32;
 const CONTROL_ROOM: usize = 80;
 
@@ -250,7 +250,7 @@ impl Info {
     /// Whether our server can serve it, whoever made it.
     ///
     /// # Errors
-    /// What it has, or lacks.
+    /// The unknown or missing feature.
     pub(super) fn is_spoken(&self) -> Result<(), String> {
         let strange = self.flags & !OF_NO_MATTER;
         if strange != 0 {
@@ -362,7 +362,7 @@ impl Params {
     /// Whether an export can be served as a device that was made like this.
     ///
     /// # Errors
-    /// What its clients would ask that the export cannot do; it begins as `has 4096 bytes, and the export …`.
+    /// The requests of its clients that the export cannot do; the text begins as `has 4096 bytes, and the export …`.
     pub(super) fn is_served_by(&self, export: &Self) -> Result<(), String> {
         if export.size < self.size {
             let why =

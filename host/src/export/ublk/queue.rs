@@ -58,7 +58,7 @@ enum Slot {
     Filling(Buffer),
     /// There is a write, with its data.
     Filled(Buffer, BlockRequest),
-    /// The engine has it; so many bytes are moved if all goes well.
+    /// The engine has it; this many bytes are moved if all goes well.
     Serving(Op, i32),
 }
 
@@ -159,7 +159,7 @@ impl UblkQueue {
         proto::request(&self.descriptors.read(tag), &self.offer)
     }
 
-    /// Begins with what waits; whether there was something.
+    /// Begins with waiting requests; whether there was something.
     pub(super) fn go_on(&mut self, engine: &mut Engine) -> bool {
         let mut some = false;
         while !self.left

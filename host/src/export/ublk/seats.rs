@@ -8,7 +8,7 @@ pub(super) struct Seats<Q>(Slab<Seat<Q>>);
 
 enum Seat<Q> {
     Taken(Q),
-    /// Its queue has left so many commands in the kernel.
+    /// Its queue has left this many commands in the kernel.
     Left(usize),
 }
 
@@ -33,7 +33,7 @@ impl<Q> Seats<Q> {
         }
     }
 
-    /// The queues that are there.
+    /// The existing queues.
     pub(super) fn all(&mut self) -> impl Iterator<Item = (usize, &mut Q)> {
         self.0.iter_mut().filter_map(|(seat, there)| match there {
             Seat::Taken(queue) => Some((seat, queue)),
@@ -46,7 +46,7 @@ impl<Q> Seats<Q> {
         self.0.iter().all(|(_, seat)| matches!(seat, Seat::Left(_)))
     }
 
-    /// A queue leaves so many commands in the kernel.
+    /// A queue leaves `commands` in the kernel.
     pub(super) fn leave(&mut self, seat: usize, commands: usize) {
         if commands == 0 {
             self.0.remove(seat);

@@ -35,7 +35,7 @@ pub(crate) struct Ublks {
     /// By the numbers of their exports; also those whose exports are gone, until they are.
     list: Mutex<BTreeMap<u64, Arc<BlockDevice>>>,
     pub(super) newcomers: Newcomers<Newcomer>,
-    /// The numbers of exports whose devices are being removed. Who has this has not `list`.
+    /// The numbers of exports whose devices are being removed. A holder of this lock does not hold `list`.
     leaving: Mutex<Vec<u64>>,
     /// Threads that give orders.
     threads: Mutex<usize>,

@@ -16,7 +16,7 @@ pub struct Ublk {
     /// Whether it is made without `CAP_SYS_ADMIN`, where a udev rule lets this user: such a device does not outlive its server, and no
     /// partitions are looked for on it.
     pub unprivileged: bool,
-    /// Whether it outlives a server that is killed, and waits for the next one. What is in RAM never does.
+    /// Whether it outlives a killed server, and waits for the next one. A device in RAM never does.
     pub recover: bool,
     /// Whether it is left to the next server when this one ends in order, too.
     pub leave: bool,
@@ -57,7 +57,7 @@ impl Ublk {
     /// Reads `true`, `false`, or words with commas between them; `None`: it is no block device.
     ///
     /// # Errors
-    /// What is not understood, and what would be.
+    /// The part that is not understood, and the possible ones.
     pub fn parse(text: &str) -> Result<Option<Self>, String> {
         match text {
             "" | "true" | "on" => return Ok(Some(Self::default())),

@@ -95,7 +95,7 @@ pub enum Broken {
     Table(GuestAddress),
     /// An indirect table within another, or one that more descriptors follow.
     Nested,
-    /// An indirect table of so many bytes.
+    /// An indirect table of this many bytes.
     TableSize(u32),
     /// It is longer than 4 GiB.
     Bytes,
@@ -302,7 +302,7 @@ fn last_byte(ranges: &mut Ranges) -> Option<GuestAddress> {
     at
 }
 
-/// Takes as many bytes as `into` has off the front, if there are so many.
+/// Takes as many bytes as `into` has off the front, if there are enough.
 fn take(memory: &GuestMemoryMmap, ranges: &mut Ranges, into: &mut [u8]) -> Result<bool, Broken> {
     let (mut got, mut used) = (0, 0);
     for (start, len) in ranges.iter_mut() {

@@ -21,7 +21,7 @@ const RANGE_MAX: u32 = 1 << 22;
 pub(super) const WRITE_BACK: usize = 32;
 const SPACE: usize = 60;
 
-/// Whether tables of requests under way are kept for so many rings of that size.
+/// Whether tables of requests in flight are kept for this number of rings of that size.
 ///
 /// # Errors
 /// They are more, or larger.

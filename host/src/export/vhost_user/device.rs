@@ -34,7 +34,7 @@ use crate::export::{Export, listen, narrowed};
 use requests::Begin;
 use seat::Seat;
 
-/// After so many calls of a guest, one is waited for.
+/// After this many calls of a guest, one is waited for.
 const CALLS: u32 = 256;
 
 /// Why a device ends whose guest has lost its memory.
@@ -90,7 +90,7 @@ impl FrontEnd {
         Self::with(export, who, door, number, Socket::new(socket), request_max)
     }
 
-    /// One by a socket, of which nothing is known but who is there.
+    /// A device at a socket, with nothing known but its peer.
     fn with(
         export: &Arc<Export>,
         (peer, entry): (Peer, Entry),
@@ -128,7 +128,7 @@ impl FrontEnd {
         &self.export
     }
 
-    /// The export has changed, or what clients may do (access.6): what the guest asks from now on is of it as it is now.
+    /// The export has changed, or the rights of clients (access.6): later requests of the guest are of it as it is now.
     pub(super) fn follow(
         &mut self,
         engine: &mut Engine,
@@ -181,7 +181,7 @@ impl FrontEnd {
         }
     }
 
-    /// Ends it because of what the guest or the front-end did (vhost.1).
+    /// Ends it because of a fault of the guest or the front-end (vhost.1).
     fn broken(&mut self, engine: &mut Engine, why: &str) {
         if !self.ending {
             // The content there makes no sense.
@@ -286,7 +286,7 @@ impl FrontEnd {
         self.ending || self.halt != Halt::No || self.rings().all(|ring| ring.is_listening())
     }
 
-    /// Begins with what the guest asks; whether there was anything.
+    /// Begins with requests of the guest; whether there was anything.
     pub(super) fn go_on(&mut self, engine: &mut Engine, tools: &mut Tools) -> bool {
         self.held_back = false;
         let mut some = false;

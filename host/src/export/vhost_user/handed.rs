@@ -51,7 +51,7 @@ pub(super) struct HandedRing {
     pub(super) call: Option<OwnedFd>,
 }
 
-/// Descriptors by what each is.
+/// Descriptors by purpose.
 #[derive(Default)]
 pub(super) struct Named {
     names: Vec<String>,

@@ -41,7 +41,7 @@ pub(super) struct Inflight {
     size: u16,
 }
 
-/// How long the tables of so many rings are.
+/// The length of the tables of this number of rings.
 fn bytes(queues: u16, size: u16) -> usize {
     usize::from(queues) * stride(size)
 }
@@ -87,7 +87,7 @@ impl Inflight {
         Ok((self.file.as_fd().try_clone_to_owned()?, payload))
     }
 
-    /// The same for another server: the file, and where in it they are, for how many rings of which size.
+    /// The same for another server: the file, and in it the place, the number of rings and their size.
     pub(super) fn handed(&self) -> (BorrowedFd<'_>, (u64, u16, u16)) {
         let start = self.map.file_offset().map_or(0, FileOffset::start);
         (self.file.as_fd(), (start, self.queues, self.size))

@@ -132,7 +132,7 @@ pub enum Wrong {
     Payload(FrontendReq, usize),
     /// It has a number that cannot be.
     Value(FrontendReq, &'static str),
-    /// It came with so many descriptors, and should have had so many.
+    /// It came with a number of descriptors, and should have had another.
     Descriptors(FrontendReq, usize, usize),
 }
 
@@ -172,7 +172,7 @@ impl Header {
 }
 
 impl Request {
-    /// Reads what is asked, with so many descriptors beside it.
+    /// Reads a request, with a number of descriptors beside it.
     ///
     /// # Errors
     /// It makes no sense.

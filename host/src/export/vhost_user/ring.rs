@@ -295,7 +295,7 @@ mod tests {
         ring_of(&guest())
     }
 
-    /// The guest says that it has offered so many, all of them request 0.
+    /// The guest says that it has offered `heads`, all of them request 0.
     fn offer(ring: &Ring, heads: u16) {
         ring.memory.store(heads.to_le(), GuestAddress(AVAILABLE + 2), Ordering::Relaxed).unwrap();
     }

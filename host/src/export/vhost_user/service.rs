@@ -30,7 +30,7 @@ pub(crate) struct Door {
     pub(super) name: String,
     /// A front-end has it, or had it and has requests under way.
     pub(super) taken: AtomicBool,
-    /// It was logged that others came meanwhile.
+    /// Whether the log has said that others came meanwhile.
     pub(super) told: AtomicBool,
 }
 
@@ -68,7 +68,7 @@ pub(super) enum Comes {
     From(Box<Resumed>),
 }
 
-/// The doors of a server, and what comes in by them: the same for all workers.
+/// The doors of a server, and connections that come in by them: the same for all workers.
 pub(crate) struct Doors {
     pub(super) service: Arc<Service>,
     /// By the numbers of their exports.

@@ -81,7 +81,7 @@ enum Tried {
 }
 
 impl Poll {
-    /// With at most so many helper threads.
+    /// With at most `threads` helpers.
     pub(super) fn new(threads: usize) -> io::Result<Self> {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         let notifiers = Arc::new(Notifiers::new(1)?);
@@ -307,7 +307,7 @@ impl Poll {
         waiting
     }
 
-    /// Takes in what epoll says.
+    /// Takes in the news of epoll.
     fn look(&mut self, wait: Wait) {
         let timeout = match wait {
             Wait::ForEver => None,
@@ -404,7 +404,7 @@ fn expect<T>(result: Result<T, Errno>, call: &str) {
     }
 }
 
-/// The ring of receive buffers, of which the other side is [`RecvRing`]: here is what the kernel does with io_uring.
+/// The ring of receive buffers; its other side is [`RecvRing`]: here is the part that the kernel does with io_uring.
 struct Buffers {
     entries: *const BufRingEntry,
     /// A power of two.

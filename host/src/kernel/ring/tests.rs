@@ -28,7 +28,7 @@ enum Kind {
     Accept,
 }
 
-/// One ring, with what it works on.
+/// One ring, with its files and memory.
 struct Side {
     // Before what it may use.
     ring: Ring,

@@ -17,7 +17,7 @@ use crate::kernel::call::{Call, Pieces, Work};
 /// The group number of the buffers that sockets receive into.
 const RECV_GROUP: u16 = 0;
 
-/// A worker's io_uring, with what is registered with it.
+/// A worker's io_uring, with its registered files and memory.
 pub(crate) struct Uring {
     ring: IoUring,
     /// Which blocks of the pool's arena are registered as fixed buffers.
@@ -73,10 +73,10 @@ impl Uring {
             .unwrap_or(16))
     }
 
-    /// Makes room for so many fixed files.
+    /// Makes room for `count` fixed files.
     ///
     /// # Errors
-    /// The kernel does not take so many: more than the process may have open, or there is no memory.
+    /// The kernel does not take that many: more than the process may have open, or there is no memory.
     pub(super) fn make_room_for_files(&self, count: u32) -> io::Result<()> {
         if count == 0 { Ok(()) } else { self.ring.submitter().register_files_sparse(count) }
     }
@@ -84,7 +84,7 @@ impl Uring {
     /// Makes a descriptor known to the kernel as the fixed file of that number; `None`: the number means nothing any more.
     pub(super) fn set_file(&self, number: u32, fd: Option<RawFd>) {
         if let Err(error) = self.ring.submitter().register_files_update(number, &[fd.unwrap_or(-1)]) {
-            // Its requests fail, each with an error to who asked.
+            // Its requests fail, each with an error to its client.
             tracing::error!(number, %error, "a file could not be made known to io_uring");
         }
     }

@@ -162,7 +162,7 @@ impl Answers {
     /// Counts received bytes of the [`payload`](Self::payload).
     ///
     /// # Panics
-    /// If there is not so much payload.
+    /// If there is less payload.
     pub fn advance(&mut self, bytes: u64, sink: &mut impl Sink) -> Result<(), Violation> {
         let State::Data { slot, from, left, last } = self.state else { panic!("no payload is coming") };
         assert!(bytes <= left, "{bytes} bytes of a payload of {left}");
@@ -174,7 +174,7 @@ impl Answers {
         Ok(())
     }
 
-    /// Takes as many of `bytes` as can be taken; how many. What was not is to be given again with what follows it.
+    /// Takes as many of `bytes` as can be taken; how many. The rest is to be given again with the bytes that follow.
     ///
     /// # Errors
     /// The server does not keep to the protocol: nothing it says is of use any more.
@@ -295,7 +295,7 @@ impl Answers {
         }
     }
 
-    /// A chunk, of which so many bytes follow its head; how many of them were used, `None` if they are not there whole.
+    /// A chunk, with a number of bytes behind its head; how many of them were used, `None` if they are not there whole.
     fn chunk(
         &mut self,
         flags: u16,
@@ -430,7 +430,7 @@ impl Open {
         Ok(from)
     }
 
-    /// A chunk with so many bytes came (answers.4).
+    /// A chunk with `bytes` came (answers.4).
     fn counts(&mut self, bytes: u64) -> Result<(), Violation> {
         self.chunks += 1;
         let most = match self.asked {
@@ -510,7 +510,7 @@ mod tests {
         head[..used].to_vec()
     }
 
-    /// Gives the bytes in pieces of so many.
+    /// Gives the bytes in pieces of `piece`.
     fn feed(answers: &mut Answers, bytes: &[u8], piece: usize) -> (Told, Result<(), Violation>) {
         let (mut told, mut held) = (told(), Vec::new());
         for part in bytes.chunks(piece) {

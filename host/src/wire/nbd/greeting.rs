@@ -82,7 +82,7 @@ enum State {
     Over,
 }
 
-/// The protocol's name for what is allocated.
+/// The protocol's name for allocation.
 const CONTEXT_NAME: &[u8] = b"base:allocation";
 
 /// The largest request where the server says nothing ("Block size constraints").
@@ -116,7 +116,7 @@ impl Greeting {
         self.ask(OPT_STRUCTURED_REPLY, &[], out);
     }
 
-    /// Uses as many of `bytes` as it can, appends to `out` what is to be sent, and says how many were used and what is next.
+    /// Uses as many of `bytes` as it can, appends bytes to send to `out`, and answers the number of used bytes and the next step.
     ///
     /// # Errors
     /// The export cannot be had from this server: why, in words that go on "the server …".
@@ -197,7 +197,7 @@ impl Greeting {
         self.export = export;
     }
 
-    /// A reply to an option; how long it was and what is next, `None` if it is not there whole.
+    /// A reply to an option; its length and the next step, `None` if it is not there whole.
     fn reply(&mut self, option: u32, bytes: &[u8], out: &mut Vec<u8>) -> Result<Option<(usize, Progress)>, String> {
         let Some(head) = bytes.first_chunk::<20>() else { return Ok(None) };
         let number = |at: usize| u32::from_be_bytes(*head[at..].first_chunk().expect("four bytes are there"));
@@ -351,7 +351,7 @@ mod tests {
         }
     }
 
-    /// Lets client and server speak, so many bytes of the server at a time.
+    /// Lets client and server speak, `piece` bytes of the server at a time.
     fn meet(export: &str, tls: bool, policy: TlsPolicy, piece: usize) -> Result<Offer, String> {
         let (mut client, mut to_server, mut to_client) = (Greeting::new(export, tls), Vec::new(), Vec::new());
         let mut server = Handshake::new(policy, &mut to_client);

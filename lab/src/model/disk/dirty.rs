@@ -11,7 +11,7 @@ pub(super) struct Dirty {
 }
 
 impl Dirty {
-    /// Room for so many runs.
+    /// Room for `runs`.
     pub(super) fn new(runs: usize) -> Self {
         Self { runs: Vec::with_capacity(runs + 1), sectors: 0 }
     }
@@ -56,7 +56,7 @@ impl Dirty {
         &self.runs[at.saturating_sub(each)..(at + each).min(self.runs.len())]
     }
 
-    /// Takes out the run that starts there, or so much of its start (dirty.2); where it ends.
+    /// Takes out the run that starts there, or the beginning of it (dirty.2); where it ends.
     pub(super) fn take(&mut self, start: u64, sectors_max: u64) -> u64 {
         let at = self.runs.partition_point(|run| run.0 < start);
         let run = &mut self.runs[at];

@@ -46,7 +46,7 @@ pub(in crate::model) struct Drive {
     looking: u64,
     /// Requests that need the arm.
     waiting: Vec<Queued>,
-    /// Reads for what the head is about to read on to.
+    /// Reads of data that the head is about to read on to.
     joined: Vec<Queued>,
     arm: Arm,
     head: Head,
@@ -236,7 +236,7 @@ impl Drive {
         }
     }
 
-    /// When the arm is done with what it does, or can be given something else.
+    /// The time at which the arm is done with its work, or can be given something else.
     fn arm_event(&self) -> Option<u64> {
         match self.arm {
             Arm::Idle => None,

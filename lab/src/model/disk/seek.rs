@@ -24,7 +24,7 @@ impl Seek {
         Self { track, root, linear: full - track - root, cylinders: cylinders as f64 }
     }
 
-    /// Nanoseconds to go so many cylinders.
+    /// Nanoseconds to cross `cylinders`.
     pub(super) fn time(&self, cylinders: u64) -> u64 {
         if cylinders == 0 {
             return 0;

@@ -9,7 +9,7 @@ use crate::Random;
 
 const SECTORS: u64 = 976_773_168;
 
-/// A disk, and what ended on it.
+/// A disk, and the requests that ended on it.
 struct Bench {
     disk: HardDisk,
     now: Instant,
@@ -40,7 +40,7 @@ impl Bench {
         self.ask(Op::Write, Flags::NONE, start, sectors)
     }
 
-    /// Lets the disk work for so many microseconds.
+    /// Lets the disk work for `micros`.
     fn wait(&mut self, micros: u64) {
         self.now += fairlift_core::time::us(micros);
         self.disk.advance(self.now, &mut self.ended);
@@ -140,7 +140,7 @@ fn a_deep_reader_that_jumps_is_in_order_again_soon() {
             }
         }
         for round in 0..3 {
-            // From the second quarter on, up to what is left behind at the next jump.
+            // From the second quarter on, up to the rest at the next jump.
             let part = round * blocks + blocks / 4..(round + 1) * blocks - 64;
             let from = order.iter().position(|id| *id == part.start).expect("it was read");
             let served = &order[from..][..(part.end - part.start) as usize];
@@ -240,7 +240,7 @@ fn a_visit_to_a_sequential_reader_takes_some_more_along() {
     assert!(some > none * 2, "{none} reads, {some} with 256 KiB more each time");
 }
 
-/// How many sectors a reader or writer of 256 KiB at a time gets in a second, with so many in flight.
+/// Sectors a second of a reader or writer of 256 KiB at a time, with `depth` in flight.
 fn sequential(op: Op, depth: u64) -> u64 {
     let mut bench = bench(|_| {});
     let mut next = 0;
@@ -312,7 +312,7 @@ fn a_visit_ends_though_its_reader_has_more() {
     }
 }
 
-/// How long a read of a far place waits beside a reader that has so many windows of 128 KiB in flight.
+/// The time that a read of a far place waits beside a reader with `depth` windows of 128 KiB in flight.
 fn waits_beside_a_reader(depth: usize) -> Option<fairlift_core::Duration> {
     let mut bench = bench(|_| {});
     let mut next = 0;
@@ -439,7 +439,7 @@ fn what_comes_by_while_the_arm_waits_is_written_first() {
     }
 }
 
-/// drive.6: a flush waits for all that is in the cache, and costs next to nothing when nothing is, or what it says.
+/// drive.6: a flush waits for all data in the cache. Without any it costs next to nothing, or the stated time.
 #[test]
 fn a_flush_waits_for_what_is_in_the_cache() {
     let mut dear = bench(|settings| settings.flush = ms(5));

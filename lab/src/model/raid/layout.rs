@@ -40,14 +40,14 @@ impl Layout {
         sectors.div_ceil(self.stripe()) * self.chunk
     }
 
-    /// The first piece of what lies from `start` to `end`.
+    /// The first piece of the extent from `start` to `end`.
     pub(super) fn piece(&self, start: u64, end: u64) -> Piece {
         let (chunk, from) = (start / self.chunk, start % self.chunk);
         let to = (from + (end - start)).min(self.chunk);
         Piece { stripe: chunk / self.data(), index: chunk % self.data(), from, to }
     }
 
-    /// All pieces of what lies from `start` to `end`.
+    /// All pieces of the extent from `start` to `end`.
     pub(super) fn pieces(self, start: u64, end: u64) -> impl Iterator<Item = Piece> {
         let mut at = start;
         std::iter::from_fn(move || {

@@ -34,7 +34,7 @@ impl Members {
         self.next.iter().min().filter(|at| **at < Instant::MAX).map(|at| at.as_nanos())
     }
 
-    /// Goes on to `now`; the tasks of which a part ended, as often as parts did.
+    /// Goes on to `now`; appends a task for each part of it that ended.
     pub(super) fn advance(&mut self, now: u64, tasks: &mut Vec<usize>) {
         let now = Instant::from_nanos(now);
         for (drive, next) in self.drives.iter_mut().zip(&mut self.next) {

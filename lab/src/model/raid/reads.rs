@@ -49,7 +49,7 @@ impl Raid {
         }
     }
 
-    /// Asks the disks for what lies from `start` to `end`; in how many parts (raid.5).
+    /// Asks the disks for the extent from `start` to `end`; in how many parts (raid.5).
     fn read_parts(&mut self, now: u64, task: usize, start: u64, end: u64) -> u32 {
         let mut parts = 0;
         for piece in self.layout.pieces(start, end) {

@@ -69,7 +69,7 @@ impl Settings {
         Layout { disks: self.disks.into(), parity: self.parity(), chunk: u64::from(self.chunk) * 2 }
     }
 
-    /// Sectors of each disk, for an array of so many bytes.
+    /// Sectors of each disk, for an array of `size` bytes.
     pub(super) fn each(&self, size: u64) -> u64 {
         let least = self.layout().each(size / 512);
         if self.disk_size == 0 { least } else { u64::from(self.disk_size) * 1_000_000_000 / 512 }

@@ -52,7 +52,7 @@ pub(super) struct Ahead {
     pub(super) end: u64,
 }
 
-/// How a read relates to what was read ahead.
+/// The relation of a read to the data that was read ahead.
 pub(super) struct Found {
     stream: usize,
     /// The part of the read that is there or under way.
@@ -67,7 +67,7 @@ impl Streams {
         Self { streams: (0..count).map(|_| Stream::default()).collect(), uses: 0, after, keep }
     }
 
-    /// A read from `start` to `end` of `task` came: the stream that it is of, and what of it was read ahead (prefetch.1-4).
+    /// A read from `start` to `end` of `task` came: its stream, and the part of it that was read ahead (prefetch.1-4).
     pub(super) fn read(&mut self, now: u64, task: usize, start: u64, end: u64) -> (Option<u32>, Option<Found>) {
         self.uses += 1;
         let goes_on = |s: &Stream| s.used > 0 && (s.next == start || (s.start <= start && start < s.end));
@@ -138,7 +138,7 @@ impl Streams {
         Some(Ahead { stream: found.stream as u32, generation: stream.generation, start, end })
     }
 
-    /// Whether so much is used up that more should be asked for (prefetch.1, prefetch.4).
+    /// Whether enough is used up to ask for more (prefetch.1, prefetch.4).
     pub(super) fn wants(&self, found: &Found, prefetch: u64) -> bool {
         let stream = &self.streams[found.stream];
         stream.run > self.after && stream.end.saturating_sub(stream.next) * 2 <= prefetch

@@ -142,7 +142,7 @@ impl Cache {
         self.order.len() * 4 > STRIPES * 3
     }
 
-    /// Whether a write of so many stripes finds place.
+    /// Whether a write of `stripes` finds place.
     pub(super) const fn has_place(&self, stripes: usize) -> bool {
         self.free.len() >= stripes
     }

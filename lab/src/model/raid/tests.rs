@@ -80,7 +80,7 @@ impl Bench {
     }
 }
 
-/// raid.1: the link is shared, and what lies on one chunk does not fill it.
+/// raid.1: the link is shared, and requests on one chunk do not fill it.
 #[test]
 fn data_crosses_the_link_one_after_another_and_a_single_chunk_at_its_own_rate() {
     let mut bench = bench(|s| (s.controller_rate, s.command_rate) = (400_000, 10_000));
@@ -191,7 +191,7 @@ fn a_sequential_reader_is_read_ahead_for() {
     assert!(without > with * 2, "{without} us, {with} us with reading ahead");
 }
 
-/// raid.5: a read of what is missing keeps all others busy.
+/// raid.5: a read of missing data keeps all others busy.
 #[test]
 fn reads_with_a_disk_missing_are_made_from_all_others() {
     let rate = |missing: u32| bench(|s| s.missing = missing).rate(Op::Read, 8, 64);

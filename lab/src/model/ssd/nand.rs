@@ -14,7 +14,7 @@ use crate::random::{GOLDEN, mix};
 /// The tasks of a die besides reading.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Job {
-    /// Programs so many bytes of the buffer; the number rises with every such program.
+    /// Programs `bytes` of the buffer; the number rises with every such program.
     Host { bytes: u32, number: u64 },
     /// Moves valid data away from where it will erase.
     Move,
@@ -159,7 +159,7 @@ impl Nand {
         self.jobs.iter().any(|job| matches!(job, Some(Job::Host { number: other, .. }) if *other <= number))
     }
 
-    /// Adds to what a die owes.
+    /// Adds to the debt of a die.
     pub(super) fn owe(&mut self, number: usize, moves: f64, erases: f64) {
         let debt = &mut self.debts[number];
         debt.moves += moves;

@@ -148,7 +148,7 @@ impl Space {
         }
     }
 
-    /// The disk was idle for so many nanoseconds: space.5.
+    /// The disk was idle for `time` nanoseconds: space.5.
     pub(super) fn rested(&mut self, time: u64) {
         let Some(time @ 1..) = time.checked_sub(PATIENCE) else { return };
         let programs = self.rate * time as f64 / 1e9;

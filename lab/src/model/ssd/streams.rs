@@ -3,7 +3,7 @@
 /// How many it remembers; the one that was silent longest makes room. Chosen: as many as `iostune` tries beside each other.
 const KNOWN: usize = 16;
 
-/// A run of requests, each of which starts where the one before ended.
+/// A run of requests: each starts where the one before ended.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct Stream {
     /// Where data read ahead ends: what an earlier order asked for, and the last one; sectors.

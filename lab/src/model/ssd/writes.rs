@@ -15,7 +15,7 @@ use super::{PackedEvent, Settings, Ssd};
 
 /// The smallest unit of a write (ssd.8), in sectors: the 4 KiB of usual mappings. Smaller or unaligned writes cost as much.
 const MAPPED: u64 = 8;
-/// A write of so many sectors leaves whole blocks behind, wherever it goes. Chosen: half a mebibyte.
+/// A write of this many sectors leaves whole blocks behind, wherever it goes. Chosen: half a mebibyte.
 const LONG: u64 = 1024;
 
 /// The write buffer, in bytes.

@@ -12,7 +12,7 @@ pub(super) struct Dirty {
 }
 
 impl Dirty {
-    /// A file of so many pages, all clean.
+    /// A file of `count` pages, all clean.
     pub(super) fn new(count: u64) -> Self {
         Self { words: vec![0; count.div_ceil(64) as usize], pages: 0, count, cursor: 0 }
     }

@@ -1,4 +1,4 @@
-//! How long operations took: the part that took no longer than so much.
+//! Latency of operations: the part that took no longer than a time.
 //!
 //! Both axes are logarithmic, the upright one in what is left: 90 %, 99 %, 99.9 %, … For programs that mostly find their
 //! data in memory, all that is of interest is above 90 %.
@@ -65,12 +65,12 @@ fn upright(svg: &mut Svg, at: f64, top: u32, label: &str) {
     svg.text("tick end", (FRAME.left - 6.0, y + 4.0), label);
 }
 
-/// How many times ten rarer than all is what lies beyond `part`: 90 % is 1, 99 % is 2.
+/// The rarity of operations beyond `part`, in powers of ten: 90 % is 1, 99 % is 2.
 fn rarity(part: f64) -> f64 {
     if part >= 1.0 { f64::INFINITY } else { -(1.0 - part).log10() }
 }
 
-/// How many nines so many operations can tell apart: at least 1, at most 6.
+/// The number of nines that `operations` can tell apart: at least 1, at most 6.
 fn nines(operations: u64) -> u32 {
     operations.max(1).ilog10().clamp(1, 6)
 }

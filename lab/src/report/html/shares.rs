@@ -9,7 +9,7 @@ const FRAME: Frame = Frame { left: 56.0, right: WIDTH - 8.0, top: 34.0, bottom: 
 /// A score beyond is cut: what matters is how far below 1 the others are.
 const SCORE_MAX: f64 = 2.0;
 
-/// Bars for each group, one for each row, and a line at what its weight entitles it to.
+/// Bars for each group, one for each row, and a line at its entitlement.
 pub(super) fn plot(rows: &[RunSummary]) -> String {
     let mut svg = Svg::new(HEIGHT, "Share of each group beside its entitlement");
     let Some(first) = rows.first() else { return svg.finish() };
@@ -90,7 +90,7 @@ fn bars(
     }
 }
 
-/// A line at what is due, from one place to another.
+/// A line at the due, from one place to another.
 fn due(svg: &mut Svg, at: f64, (from, to): (f64, f64)) {
     ["halo", "due"].iter().for_each(|class| svg.line(class, (from, at), (to, at)));
 }

@@ -32,12 +32,12 @@ pub(super) fn colour(place: usize) -> String {
     format!("c{}", place % 8)
 }
 
-/// The classes of what is drawn of a group or line: its kind, its colour, and whether it is without Fairlift.
+/// The classes of a drawn group or line: its kind, its colour, and whether it is without Fairlift.
 pub(super) fn coloured(kind: &str, place: usize, raw: bool) -> String {
     format!("{kind} {}{}", colour(place), if raw { " raw" } else { "" })
 }
 
-/// Where a point of a line lies, and what shows when it is pointed at.
+/// The place of a point of a line, and the text that shows when it is pointed at.
 pub(super) type Point = ((f64, f64), String);
 
 /// Microseconds in the unit that suits: `250 µs`, `8.5 ms`, `2 s`.
@@ -67,7 +67,7 @@ impl Svg {
         Self { out, legend: String::new() }
     }
 
-    /// A rectangle, with what shows when it is pointed at.
+    /// A rectangle, with the text that shows when it is pointed at.
     pub(super) fn bar(&mut self, class: &str, (x, y): (f64, f64), (width, height): (f64, f64), title: &str) {
         let _ = writeln!(
             self.out,
@@ -76,7 +76,7 @@ impl Svg {
         );
     }
 
-    /// A point, with what shows when it is pointed at.
+    /// A point, with the text that shows when it is pointed at.
     pub(super) fn dot(&mut self, class: &str, (x, y): (f64, f64), title: &str) {
         let title = escaped(title);
         let _ = writeln!(
@@ -100,7 +100,7 @@ impl Svg {
         let _ = writeln!(self.out, "<path class=\"{class}\" d=\"{steps}\"><title>{}</title></path>", escaped(title));
     }
 
-    /// Text; `class` has `start`, `middle` or `end` for what lies at `x`.
+    /// Text; `class` has `start`, `middle` or `end` for the part of it at `x`.
     pub(super) fn text(&mut self, class: &str, (x, y): (f64, f64), text: &str) {
         let _ = writeln!(self.out, "<text class=\"{class}\" x=\"{x:.1}\" y=\"{y:.1}\">{}</text>", escaped(text));
     }

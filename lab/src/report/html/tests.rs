@@ -121,7 +121,7 @@ fn several_results_are_compared_at_the_top() {
     assert_eq!(head.matches("<circle ").count(), 2 * (4 + 1) + 2 * 4, "each number of jobs that was measured");
 }
 
-/// Results of one device and scheduler are told apart by what differs, or by a number.
+/// Results of one device and scheduler are told apart by their differences, or by a number.
 #[test]
 fn compared_results_are_called_by_what_differs() {
     let with = |value: &str| {

@@ -1,4 +1,4 @@
-//! The page of `iostune`: throughput by streams, latency against throughput, and what follows.
+//! The page of `iostune`: throughput by streams, latency against throughput, and the conclusions.
 
 use std::fmt::Write as _;
 

@@ -82,7 +82,7 @@ fn stop_on_signal() -> io::Result<Arc<AtomicUsize>> {
     Ok(signal)
 }
 
-/// Shows on a terminal that it goes on, beside what goes to standard output.
+/// Shows on a terminal that it goes on, beside standard output.
 fn bar() -> ProgressBar {
     let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
     if let Ok(style) = ProgressStyle::with_template("{bar:30} {elapsed} {msg}") {

@@ -149,7 +149,7 @@ impl Report<'_> {
     }
 }
 
-/// Whether anything was tried of what it promises.
+/// Whether a promise was tried at all.
 fn is_tried(promise: &Promise, sum: &Tally) -> bool {
     promise.tried.iter().any(|count| sum.get(*count) > 0)
 }

@@ -239,7 +239,7 @@ impl Draft {
 }
 
 impl Opened {
-    /// Whether it is what an export is to show: also a file that has another one in its place by now.
+    /// Whether it is the backing that an export is to show: also a file that has another one in its place by now.
     fn is_of(&self, said: &Backing, disk: Option<usize>) -> bool {
         let sharing = said.sharing(disk);
         let same_path = || matches!(sharing, Sharing::File(..)) && self.device.path() == said.about().file;

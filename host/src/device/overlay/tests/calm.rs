@@ -1,4 +1,4 @@
-//! One request after the other: what each costs, and what it leaves.
+//! One request after the other: the cost of each, and its result.
 
 use super::*;
 
@@ -25,7 +25,7 @@ impl Calm {
         Self { workers, overlay, base, top, now: Instant::ZERO }
     }
 
-    /// Does something; what came of it, and what was read.
+    /// Does something: the outcome, and the data read.
     fn does(&mut self, op: Op, sectors: Range<u64>, value: u8) -> (Outcome, Vec<u8>) {
         let bytes = vec![value; ((sectors.end - sectors.start) * SECTOR) as usize];
         let ticket = submit(&mut self.workers[0], op, Flags::SYNC, &sectors, &bytes);

@@ -47,7 +47,7 @@ fn what_was_flushed_survives_cuts_of_the_power_at_any_instant_and_forks() {
     assert!(flat > 0, "disks were flattened");
 }
 
-/// slot.1: the power goes while a page is written, in each of its sectors, and what was flushed before is there.
+/// slot.1: the power goes while a page is written, in each of its sectors, and flushed data is there.
 #[test]
 fn a_page_that_is_torn_leaves_the_one_before() {
     for seed in seeds(0..30) {
@@ -78,7 +78,7 @@ fn a_page_that_is_torn_leaves_the_one_before() {
 fn a_torn_page_is_not_made_whole_by_the_next_one() {
     let files = [Volatile::new(SIZE, &windows(), 1, (0, 0)), made(&windows(), 1, (0, 0))];
     let (top, slot) = (&files[1], page_offset(0, 2));
-    // A page of which two sectors tell something; the next one differs from it in the first alone.
+    // A page with two sectors of content; the next one differs from it in the first alone.
     let page = |overlay: &Overlay| {
         let layers = overlay.layers();
         layers.own.mark(0);

@@ -89,7 +89,7 @@ fn a_top_is_made_once_and_known_again_and_its_base_must_be_as_it_was() {
     assert!(look(&directory.at("a")).unwrap().findings[0].is_fatal);
 }
 
-/// make.2, overlay.5: a chain, and what is in its middle.
+/// make.2, overlay.5: a chain, and the content of its middle.
 #[test]
 fn tops_lie_over_tops_up_to_eight_and_what_is_below_is_opened_once() {
     let directory = Directory::new("chain");

@@ -111,7 +111,7 @@ impl Known {
         sectors.into_iter().map(|sector| self.floors.get(&sector).copied().unwrap_or(0)).collect()
     }
 
-    /// All that what was found may be.
+    /// All possible meanings of the found content.
     fn stamps_of(&self, sector: u64, found: Found) -> impl Iterator<Item = Stamp> {
         let first = (self.first[&sector] == found).then_some(0);
         let zeroed = self.zeroed.get(&sector).filter(|_| found == Found::Zeroes).into_iter().flatten().copied();

@@ -11,7 +11,7 @@ pub(super) fn blocks() -> impl Iterator<Item = u64> {
     windows().into_iter().flat_map(|window| window.start / PER_BLOCK..window.end / PER_BLOCK)
 }
 
-/// A disk of bare bytes, of which each block is full of one of few values.
+/// A disk of bare bytes; each block is full of one of few values.
 fn bare(random: &mut Random) -> Arc<Below> {
     let size = [6 * BLOCK + 3 * SECTOR, 3 * BLOCK, SIZE][random.below(5).min(2) as usize];
     below(&[filled(random, size)]).unwrap()

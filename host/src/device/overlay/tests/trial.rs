@@ -36,7 +36,7 @@ struct Asked {
     floors: Vec<u64>,
 }
 
-/// Workers on an overlay, and what is known of it.
+/// Workers on an overlay, and the knowledge about it.
 struct Disk {
     workers: Workers,
     overlay: Arc<Overlay>,
@@ -83,7 +83,7 @@ fn see(overlay: &Overlay, files: &[Arc<Volatile>]) -> BTreeMap<u64, Found> {
     all
 }
 
-/// The files of a disk of which a cut may have left the one base or the other (flatten.3).
+/// The files of a disk for which a cut may have left the one base or the other (flatten.3).
 fn lie_on(mut files: Vec<Arc<Volatile>>) -> Vec<Arc<Volatile>> {
     let top = files.len() - 1;
     let header = read_header(&*files[top]).ok().and_then(|slots| slots.counts);

@@ -6,7 +6,7 @@ use super::*;
 mod two_exports;
 use two_exports::Two;
 
-/// A client that says one thing after the other, and what it hears.
+/// A client that says one thing after the other, and the answers to it.
 struct Talk {
     server: Handshake,
     heard: Vec<u8>,

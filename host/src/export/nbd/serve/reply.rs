@@ -26,7 +26,7 @@ const RUNS: usize = 1024;
 #[derive(Default)]
 pub(super) struct Replies {
     pub(super) heads: Vec<u8>,
-    /// After so many bytes of `heads` comes the payload of this command.
+    /// After this many bytes of `heads` comes the payload of this command.
     pub(super) payloads: Vec<(usize, usize)>,
     /// How many operations they answer, by kind, and when those ended, added up.
     ended: [(u64, u64); Op::COUNT],
@@ -187,7 +187,7 @@ impl Connection {
         Taken::Yes
     }
 
-    /// Answers with what a lane has told.
+    /// Answers with the result of a lane.
     fn reply_status(&mut self, asked: &Asked, memory: &Memory, outcome: Outcome) {
         match (outcome, memory) {
             (Outcome::Done, Memory::Map(runs)) => self.reply_runs(asked, Some(runs)),
@@ -199,7 +199,7 @@ impl Connection {
         }
     }
 
-    /// Tells what is a hole, if that is known by now and was chosen, and what was changed, if that was.
+    /// Reports holes, if they are known by now and were chosen, and changed blocks, if those were.
     fn reply_runs(&mut self, asked: &Asked, allocation: Option<&[(u64, bool)]>) {
         let Phase::Serving(Serving { session, export, .. }) = &self.phase else { unreachable!("serving") };
         let Asked { cookie, offset, len, most } = *asked;
@@ -350,7 +350,7 @@ impl Connection {
         }
     }
 
-    /// The kernel sent so many bytes, or failed.
+    /// The kernel sent `sent` bytes, or failed.
     pub(crate) fn send_ended(&mut self, engine: &mut Engine, now: Instant, result: i32) {
         let sent = self.sent.as_mut().expect("only a message under way completes");
         sent.under_way = false;

@@ -40,7 +40,7 @@ impl BlockDevice {
         says
     }
 
-    /// Whether it is what another server says that it hands over.
+    /// Whether it is the device that another server hands over.
     ///
     /// # Errors
     /// It is not.

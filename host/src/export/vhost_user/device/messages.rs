@@ -30,7 +30,7 @@ enum Reply {
 }
 
 impl FrontEnd {
-    /// Takes in what the front-end has said.
+    /// Takes in messages of the front-end.
     pub(super) fn receive(&mut self, engine: &mut Engine) {
         while !self.ending && self.stopping.is_none() && self.halt == Halt::No {
             match self.socket.receive() {

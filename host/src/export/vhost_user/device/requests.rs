@@ -103,7 +103,7 @@ impl Begin<'_> {
         self.ring.tell(head, asked.status, blk::VIRTIO_BLK_S_OK as u8, written)
     }
 
-    /// The memory of a request: the guest's own, or a buffer and what it is for; `None`: there is no buffer now.
+    /// The memory of a request: the guest's own, or a buffer and its purpose; `None`: there is no buffer now.
     fn memory(
         &self,
         engine: &mut Engine,

@@ -68,7 +68,7 @@ impl Drive {
         self.join();
     }
 
-    /// drive.4: the reader that was served last has used up half of what was read on for it.
+    /// drive.4: the last served reader has used up half of the data that was read on for it.
     pub(super) fn resume(&mut self, now: u64) {
         let Some(segment) = self.cache.last_used() else { return };
         let &Segment { end, reader, sequential, .. } = self.cache.get(segment);
