@@ -209,12 +209,11 @@ def writes_before_an_upgrade_are_durable_by_a_flush_after_it(t):
         client.write(2 * MIB, data(BLOCK, 2))
         client.trim(3 * MIB, MIB)
         upgrade(server)
-        client.write(5 * MIB, data(BLOCK, 3))
-        client.flush()
+        client.flush()  # with no write before it: the new server has to know of those of the old one
         server.kill()
     server = t.server(f"a=overlay:top={t.path('a.top')}")
     with server.connect("a") as client:
-        for at, number in (MIB, 1), (2 * MIB, 2), (5 * MIB, 3):
+        for at, number in (MIB, 1), (2 * MIB, 2):
             equal(client.read(at, BLOCK), data(BLOCK, number), f"what was written at {at}")
         equal(client.read(3 * MIB, MIB), bytes(MIB), "what was discarded")
     server.stop()
