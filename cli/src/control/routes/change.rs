@@ -1,0 +1,206 @@
+//! Routes that change the server: what is asked is made as one transaction, or refused.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use axum::http::{HeaderMap, StatusCode};
+use fairlift::access::Grant;
+use fairlift::config::Backing;
+use fairlift::control::{Edit, Made, Refused, Step};
+use fairlift::{ForkTop, Handle};
+use fairlift_lab::suggestion;
+use serde_json::{Value, json};
+
+use super::asked::{ApiRequest, if_match};
+use super::look::one;
+use super::{Answer, App, ask, json_response, tagged};
+use crate::control::door::Who;
+use crate::control::failure::{Failure, bad, fail};
+use crate::control::roles;
+use crate::control::words::Words;
+use crate::control::{Act, Kind, NotRead, ReadAgain};
+use crate::words::place::check_path;
+
+impl App {
+    /// Adds, changes or removes one thing.
+    pub(super) async fn one_change(self, act: Act, kind: Kind, mut asked: ApiRequest) -> Answer {
+        let name = match act {
+            Act::Add => asked.new_name(kind)?,
+            Act::Set | Act::Remove => std::mem::take(&mut asked.name),
+        };
+        let dry_run = asked.dry_run()?;
+        if act == Act::Remove
+            && let Some(now) = asked.query.remove("now")
+        {
+            asked.keys.insert("now".into(), Value::String(now));
+        }
+        let (file, keys, role) = (Arc::clone(&self.file), asked.keys, asked.role);
+        if let Grant::Tenant(_) = role {
+            roles::may_set(&role, &self.state().await?.config, &name, &keys)?;
+        }
+        self.change(asked.who, asked.headers, dry_run, Some((kind, name.clone())), move |edit| {
+            Words::new(edit, file.ways(), file.verifies()).change(act, kind, &name, keys)
+        })
+        .await
+    }
+
+    /// Adds an export that is what another one is now. Keys that are not said are those of that one.
+    pub(super) async fn fork(self, mut asked: ApiRequest) -> Answer {
+        let name = asked.new_name(Kind::Export)?;
+        let dry_run = asked.dry_run()?;
+        let path = |key: &str, path: String| {
+            let path = PathBuf::from(path);
+            check_path(&path).map_err(|why| bad(format!("{key} {why}")))?;
+            Ok::<_, Failure>(Some(path))
+        };
+        let top = match (asked.keys.remove("top"), asked.keys.remove("ephemeral")) {
+            (Some(_), Some(Value::Bool(true) | Value::String(_))) => {
+                return Err(bad("top is a file that stays, and ephemeral has none: give one of the two"));
+            }
+            (None, None | Some(Value::Bool(false))) => ForkTop::Named(None),
+            (Some(Value::String(top)), None | Some(Value::Bool(false))) => ForkTop::Named(path("top", top)?),
+            (None, Some(Value::Bool(true))) => ForkTop::Ephemeral(None),
+            (None, Some(Value::String(directory))) => ForkTop::Ephemeral(path("ephemeral", directory)?),
+            (_, Some(other)) => {
+                return Err(bad(format!("ephemeral takes true, false, or the path of a directory, not {other}")));
+            }
+            (Some(other), None) => return Err(bad(format!("top takes the path of a file, not {other}"))),
+        };
+        for key in ["backing", "offset", "size", "read_only"] {
+            if asked.keys.contains_key(key) {
+                return Err(bad(format!("{key}: a fork has the whole content of its origin")));
+            }
+        }
+        let (file, keys, of) = (Arc::clone(&self.file), asked.keys, asked.name);
+        let made = {
+            let name = name.clone();
+            move |handle: &Handle, version, dry_run| {
+                let add = |edit: &mut Edit, backing: Backing| {
+                    let mut keys = keys.clone();
+                    let export = edit.export(&of)?.clone();
+                    let path = &edit.config.groups[usize::from(export.group.0)].path;
+                    keys.entry("group").or_insert_with(|| Value::String(path.clone()));
+                    if let Some(disk) = export.disk {
+                        keys.insert("disk".into(), Value::String(edit.config.disks[disk].name.clone()));
+                    }
+                    if export.offset > 0 {
+                        keys.insert("offset".into(), export.offset.into());
+                    }
+                    if let Some(size) = export.size {
+                        keys.insert("size".into(), size.into());
+                    }
+                    keys.insert("backing".into(), Value::String(backing.about().written));
+                    Words::new(edit, file.ways(), file.verifies()).change(Act::Add, Kind::Export, &name, keys)
+                };
+                handle.fork((&of, &name), &top, add, version, dry_run)
+            }
+        };
+        self.make(asked.who, asked.headers, dry_run, Some((Kind::Export, name)), made).await
+    }
+
+    /// Makes several changes, or none.
+    pub(super) async fn transaction(self, mut asked: ApiRequest) -> Answer {
+        let dry_run = asked.dry_run()?;
+        let list = asked.keys.remove("changes").ok_or_else(|| bad("changes is missing: a list of changes"))?;
+        if let Some(key) = asked.keys.keys().next() {
+            let hint = suggestion(key, ["changes", "dry_run"]);
+            let says = format!("unknown key \"{}\"; a transaction has changes and dry_run{hint}", key.escape_debug());
+            return Err(bad(says));
+        }
+        let file = Arc::clone(&self.file);
+        self.change(asked.who, asked.headers, dry_run, None, move |edit| {
+            Words::new(edit, file.ways(), file.verifies()).transaction(&list)
+        })
+        .await
+    }
+
+    /// Reads the config file again, and answers what has changed.
+    pub(super) async fn reload(self, who: Who, headers: &HeaderMap, dry_run: bool) -> Answer {
+        if !self.file.is_there() {
+            let says = "this server has no config file that could be read again: it was started without --config";
+            return fail(StatusCode::CONFLICT, says);
+        }
+        let asked = if_match(headers)?;
+        let work = move || {
+            let ReadAgain { changes, warnings } =
+                self.file.read_again(&self.handle, asked, dry_run).map_err(|why| match why {
+                    NotRead::Refused(refused) => refused.into(),
+                    NotRead::Wrong(wrong) => bad(wrong.answer()),
+                })?;
+            let version = self.handle.state().ok_or(Refused::Ended)?.version;
+            if !dry_run && !changes.is_empty() {
+                changes.iter().for_each(|change| tracing::info!(who = who.name, version, "reloaded: {change}"));
+                let what = changes.join("; ");
+                self.handle.tell("changed", vec![("version", version.to_string()), ("who", who.name), ("what", what)]);
+            }
+            Ok::<_, Failure>((
+                version,
+                json!({"version": version, "dry_run": dry_run, "changes": changes, "warnings": warnings}),
+            ))
+        };
+        let (version, value) = ask(work).await??;
+        Ok(tagged(json_response(&value), version))
+    }
+
+    /// Makes changes, and answers what is then in force (http.3): the thing that was changed, or all.
+    async fn change(
+        self,
+        who: Who,
+        headers: HeaderMap,
+        dry_run: bool,
+        of: Option<(Kind, String)>,
+        words: impl FnOnce(&mut Edit) -> Result<(), String> + Send + 'static,
+    ) -> Answer {
+        self.make(who, headers, dry_run, of, |handle, version, dry_run| handle.change(words, version, dry_run)).await
+    }
+
+    /// The same, of a change that is made so.
+    async fn make(
+        self,
+        who: Who,
+        headers: HeaderMap,
+        dry_run: bool,
+        of: Option<(Kind, String)>,
+        make: impl FnOnce(&Handle, Option<u64>, bool) -> Result<Made, Refused> + Send + 'static,
+    ) -> Answer {
+        let asked = if_match(&headers)?;
+        let work = move || -> Result<(u64, Value), Failure> {
+            let handle = &self.handle;
+            let Made { state, steps, mut suited } = make(handle, asked, dry_run)?;
+            let is_tenant = matches!(who.role(handle), Grant::Tenant(_));
+            if is_tenant {
+                suited.clear(); // They are about disks, which others have too.
+            }
+            let also: Vec<_> = suited.iter().map(Step::to_string).collect();
+            let made: Vec<_> = steps.iter().map(Step::to_string).chain(also.iter().cloned()).collect();
+            let warnings = self.file.warnings_of(&state.config, &steps);
+            if !dry_run && !made.is_empty() {
+                for change in &made {
+                    tracing::info!(who = who.name, version = state.version, "changed: {change}");
+                }
+                let what = made.join("; ");
+                let mut told = vec![("version", state.version.to_string()), ("who", who.name.clone()), ("what", what)];
+                told.extend(of.as_ref().map(|(kind, name)| (kind.name(), name.clone())));
+                handle.tell("changed", told);
+                warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
+            }
+            let view = handle.view(false).ok_or(Refused::Ended)?;
+            let thing = match &of {
+                // Objects that were removed, or will only be there, cannot be shown; all can.
+                Some((kind, name)) if !dry_run => one(*kind, name, &state, &view).ok(),
+                _ => None,
+            };
+            let mut value = thing.unwrap_or_else(|| json!({"version": state.version, "dry_run": dry_run}));
+            value["changes"] = made.into();
+            if of.is_some() && !dry_run && !also.is_empty() {
+                value["also"] = also.into();
+            }
+            if !warnings.is_empty() && !is_tenant {
+                value["warnings"] = warnings.into();
+            }
+            Ok((state.version, value))
+        };
+        let (version, value) = ask(work).await??;
+        Ok(tagged(json_response(&value), version))
+    }
+}

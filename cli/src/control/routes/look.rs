@@ -1,0 +1,260 @@
+//! Routes that look at the server, at one moment, over a while, or for as long as the client stays.
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::http::StatusCode;
+use axum::response::IntoResponse as _;
+use axum::response::sse::{Event as Told, KeepAlive, Sse};
+use fairlift::access::Grant;
+use fairlift::control::{Refused, State, View, group_meant};
+use fairlift_lab::suggestion;
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::asked::ApiRequest;
+use super::{Answer, App, ask, json_response, tagged};
+use crate::control::failure::{Failure, bad};
+use crate::control::roles::{self, Right};
+use crate::control::{Kind, metrics, pools, show, status, trace, why};
+
+/// How often somebody who watches events is told.
+const EVENTS: Duration = Duration::from_millis(100);
+
+impl App {
+    /// The state and what the server does, as they are at one moment, as far as a client of this role may see them.
+    pub(super) async fn look<T: Serialize + Send + 'static>(
+        self,
+        role: Grant,
+        show: impl FnOnce(&State, &View) -> Result<T, Failure> + Send + 'static,
+    ) -> Answer {
+        let shown = ask(move || {
+            let (state, view) = (self.handle.state(), self.handle.view(false));
+            let (state, view) = state.zip(view).ok_or(Refused::Ended)?;
+            let (state, view) = roles::seen(&role, state, view);
+            Ok::<_, Failure>((state.version, show(&state, &view)?))
+        });
+        let (version, value) = shown.await??;
+        Ok(tagged(json_response(&value), version))
+    }
+
+    pub(super) async fn status(self, asked: &ApiRequest) -> Answer {
+        let (state, before, after) = self.look_twice(&asked.query).await?;
+        let seconds = after.at.since(before.at).as_nanos() as f64 / 1e9;
+        let file = Arc::clone(&self.file);
+        let handle = self.handle.clone();
+        let (mut warnings, pools) = ask(move || (file.warnings(&handle), handle.pools())).await?;
+        let mut value = status::status(&state, &before, &after, seconds);
+        for tenant in value["tenants"].as_array_mut().into_iter().flatten() {
+            tenant["pool"] = pools::beside(&pools, &tenant["disk"], &tenant["path"]);
+        }
+        warnings.extend(status::warnings(&after));
+        warnings.extend(pools::warnings(&pools));
+        value["warnings"] = warnings.into();
+        roles::hide(&self.still(asked)?, &mut value);
+        Ok(tagged(json_response(&value), state.version))
+    }
+
+    /// The role that a client has by now, if it may still see what it asked for (roles.1).
+    fn still(&self, asked: &ApiRequest) -> Result<Grant, Failure> {
+        let role = asked.who.role(&self.handle);
+        Right::Own.is_of(&role).map(|()| role)
+    }
+
+    pub(super) async fn why(self, asked: &ApiRequest) -> Answer {
+        self.is_there(Kind::Export, &asked.name, asked).await?;
+        let (state, before, after) = self.look_twice(&asked.query).await?;
+        let value = why::why(&self.still(asked)?, &state, &before, &after, &asked.name);
+        let gone = || Failure(StatusCode::NOT_FOUND, format!("export \"{}\" has gone", asked.name));
+        let mut value = value.ok_or_else(gone)?;
+        self.beside(std::slice::from_mut(&mut value)).await?;
+        Ok(tagged(json_response(&value), state.version))
+    }
+
+    pub(super) async fn why_all(&self, asked: &ApiRequest) -> Answer {
+        let tenant = asked.query.get("tenant").map_or("/", String::as_str);
+        self.is_there(Kind::Group, tenant, asked).await?;
+        let (state, before, after) = self.look_twice(&asked.query).await?;
+        let mut value = why::all(&self.still(asked)?, &state, &before, &after, tenant);
+        self.beside(value.as_array_mut().map_or(&mut [], Vec::as_mut_slice)).await?;
+        Ok(tagged(json_response(&value), state.version))
+    }
+
+    /// Adds what tenants have of the pools of their disks.
+    async fn beside(&self, all: &mut [Value]) -> Result<(), Failure> {
+        let handle = self.handle.clone();
+        let pools = ask(move || handle.pools()).await?;
+        for one in all {
+            one["pool"] = pools::beside(&pools, &one["disk"], &one["tenant"]);
+        }
+        Ok(())
+    }
+
+    /// Whether there is such a thing for this client: what is not there is not looked at for a second.
+    async fn is_there(&self, kind: Kind, name: &str, asked: &ApiRequest) -> Result<(), Failure> {
+        let (role, name) = (asked.role.clone(), name.to_owned());
+        self.clone().look(role, move |state, view| one(kind, &name, state, view)).await.map(drop)
+    }
+
+    /// The server at two moments, `seconds` of the query apart, and what is in force at the second.
+    async fn look_twice(&self, query: &BTreeMap<String, String>) -> Result<(State, View, View), Failure> {
+        let seconds = seconds(query, 1.0, 60.0)?;
+        let handle = self.handle.clone();
+        let before = ask(move || handle.view(true)).await?.ok_or(Refused::Ended)?;
+        tokio::time::sleep(Duration::from_secs_f64(seconds)).await;
+        let handle = self.handle.clone();
+        let (after, state) = ask(move || handle.view(true).zip(handle.state())).await?.ok_or(Refused::Ended)?;
+        Ok((state, before, after))
+    }
+
+    pub(super) fn trace(self, asked: ApiRequest) -> Answer {
+        let ApiRequest { query, who, role, .. } = asked;
+        let seconds = seconds(&query, 5.0, 3600.0)?;
+        let state = self.handle.state().ok_or(Refused::Ended)?;
+        let trace = self.handle.trace();
+        let trace = trace.ok_or_else(|| Failure(StatusCode::CONFLICT, "a trace is being taken already".into()))?;
+        let export = match query.get("export") {
+            None => None,
+            Some(name) => Some(trace::find(&trace, name).ok_or_else(|| {
+                let known = state.config.exports.iter().map(|export| &*export.name);
+                let says = format!("there is no export \"{}\"{}", name.escape_debug(), suggestion(name, known));
+                Failure(StatusCode::NOT_FOUND, says)
+            })?),
+        };
+        let may_go_on = move || who.role(&self.handle) == role;
+        Ok(trace::answer(trace, export, Duration::from_secs_f64(seconds), Box::new(may_go_on)))
+    }
+
+    pub(super) async fn metrics(self, role: Grant, format: metrics::Format) -> Answer {
+        let (handle, looks) = (self.handle.clone(), self.looks.clone());
+        let text = ask(move || {
+            let (state, view) = handle.state().zip(handle.view(true)).ok_or(Refused::Ended)?;
+            Ok::<_, Refused>(metrics::text(&role, &state, view, &looks, handle.pools(), format))
+        });
+        Ok(self.texts.answer(text.await??, format))
+    }
+
+    pub(super) fn events(self, asked: ApiRequest) -> Answer {
+        let ApiRequest { query, headers, who, role, .. } = asked;
+        // Browsers say where they were when they connect again.
+        let last = headers.get("last-event-id").and_then(|value| value.to_str().ok()).map(str::to_owned);
+        let number = |name: &str, text: Option<String>| -> Result<Option<u64>, Failure> {
+            let Some(text) = text else { return Ok(None) };
+            let says = || bad(format!("{name} takes a number, not \"{}\"", text.escape_debug()));
+            text.parse().map(Some).map_err(|_| says())
+        };
+        let after = number("after", query.get("after").cloned().or(last))?;
+        let past = number("last", query.get("last").cloned())?.unwrap_or(0);
+        // A tenant is told from now on: a name in what was before may have been another's then.
+        let is_tenant = matches!(role, Grant::Tenant(_));
+        let latest = self.handle.events(None).1;
+        // A number that is yet to come is that of a server before, which was killed: all that this one has to tell came after it.
+        let after = after.map(|after| if after > latest { 0 } else { after });
+        let after =
+            after.filter(|_| !is_tenant).unwrap_or_else(|| latest.saturating_sub(if is_tenant { 0 } else { past }));
+        let told = futures_util::stream::unfold(
+            (self, who, role, after, Vec::new()),
+            move |(app, who, role, mut after, mut ready)| async move {
+                loop {
+                    if who.role(&app.handle) != role {
+                        return None; // roles.1
+                    }
+                    if let Some(event) = ready.pop() {
+                        return Some((Ok::<_, Infallible>(event), (app, who, role, after, ready)));
+                    }
+                    if !app.handle.is_there() {
+                        return None;
+                    }
+                    let (events, missing) = app.handle.events(Some(after));
+                    let config =
+                        if events.is_empty() { None } else { app.state().await.ok().map(|state| state.config) };
+                    if missing > 0 {
+                        let says = json!({"event": "missing", "count": missing});
+                        ready.push(Told::default().event("missing").data(says.to_string()));
+                    }
+                    for event in events {
+                        after = event.number;
+                        if !config.as_ref().is_some_and(|config| roles::tells(&role, config, &event)) {
+                            continue;
+                        }
+                        let mut told = Told::default().event(event.kind);
+                        let mut data = show::event(&event);
+                        match is_tenant {
+                            true => drop(data.as_object_mut().and_then(|data| data.remove("number"))), // It counts others' events.
+                            false => told = told.id(event.number.to_string()),
+                        }
+                        ready.push(told.data(data.to_string()));
+                    }
+                    ready.reverse();
+                    if ready.is_empty() {
+                        tokio::time::sleep(EVENTS).await;
+                    }
+                }
+            },
+        );
+        Ok(Sse::new(told).keep_alive(KeepAlive::default()).into_response())
+    }
+}
+
+/// The value of `seconds` in a query.
+fn seconds(query: &BTreeMap<String, String>, usual: f64, most: f64) -> Result<f64, Failure> {
+    let Some(text) = query.get("seconds") else { return Ok(usual) };
+    let seconds = text.parse().ok().filter(|seconds| (0.05..=most).contains(seconds));
+    seconds.ok_or_else(|| bad(format!("seconds takes a number from 0.05 to {most}, not \"{}\"", text.escape_debug())))
+}
+
+pub(super) fn list(kind: Kind, state: &State, view: &View) -> Value {
+    let config = &state.config;
+    match kind {
+        Kind::Export => config.exports.iter().map(|export| show::export(config, export, view)).collect(),
+        Kind::Disk => config.disks.iter().filter_map(|disk| disk_of(disk, view)).collect(),
+        Kind::Group => show::tree(config, 0),
+        Kind::Listener => config.listeners.iter().map(show::listener).collect(),
+        Kind::Client => config.clients.iter().map(|rule| show::rule(rule, view)).collect(),
+    }
+}
+
+fn disk_of(disk: &fairlift::config::Disk, view: &View) -> Option<Value> {
+    Some(show::disk(disk, view.disks.iter().find(|view| view.name == disk.name)?))
+}
+
+pub(super) fn one(kind: Kind, name: &str, state: &State, view: &View) -> Result<Value, Failure> {
+    let config = &state.config;
+    let find = |what: &str, names: Vec<&str>| {
+        names.iter().position(|one| *one == name).ok_or_else(|| {
+            let meant = Some(config).filter(|_| kind == Kind::Group).and_then(|config| group_meant(config, name));
+            let hint = match meant.unwrap_or_else(|| suggestion(name, names.iter().copied())) {
+                hint if hint.is_empty() && names.is_empty() => "; there is none".into(),
+                hint if hint.is_empty() && names.len() <= 8 => format!("; there are {}", names.join(", ")),
+                hint => hint,
+            };
+            Failure(StatusCode::NOT_FOUND, format!("there is no {what} \"{}\"{hint}", name.escape_debug()))
+        })
+    };
+    Ok(match kind {
+        Kind::Export => {
+            let at = find("export", config.exports.iter().map(|export| &*export.name).collect())?;
+            show::export(config, &config.exports[at], view)
+        }
+        Kind::Disk => {
+            let at = find("disk", config.disks.iter().map(|disk| &*disk.name).collect())?;
+            disk_of(&config.disks[at], view).unwrap_or_default()
+        }
+        Kind::Group => {
+            let at = find("group", config.groups.iter().map(|group| &*group.path).collect())?;
+            show::tree(config, at)
+        }
+        Kind::Listener => {
+            let names: Vec<_> =
+                config.listeners.iter().map(|listener| crate::words::place::show(&listener.address)).collect();
+            let at = find("listener", names.iter().map(String::as_str).collect())?;
+            show::listener(&config.listeners[at])
+        }
+        Kind::Client => {
+            let at = find("client", config.clients.iter().map(|rule| &*rule.name).collect())?;
+            show::rule(&config.clients[at], view)
+        }
+    })
+}
