@@ -12,9 +12,10 @@
 //!             half its floor. That is dmClock's δ (Gulati et al., OSDI 2010), told by the gateways and not by the clients.
 //! division.4  A gateway is due what its groups' parts add up to. How many requests it may have outstanding is multiplied by the square
 //!             root of what it is due over what it had, with a quarter of what earlier periods left owing. All gateways' together are the
-//!             pool's depth: the cluster serves in order of arrival, and divides its time by how much is outstanding. A gateway at which
-//!             nothing waits, and that had no more than it is due, is not held: it may have an equal part, so that a client that comes
-//!             finds room.
+//!             pool's depth: the cluster serves in order of arrival, and divides its time by how much is outstanding. One that was not
+//!             heard of since the last period wishes what it has, and no more than a part of the pool's depth is left to it: two that
+//!             took each other for gone would else each say that they have all, and one of them stop. A gateway at which nothing waits,
+//!             and that had no more than it is due, is not held: it may have an equal part, so that a client that comes finds room.
 //! division.5  A ceiling is divided by need: a gateway at which it holds nobody keeps what its group took and a quarter more, the others
 //!             have equal parts of the rest. Each has a little in any case, with which it begins when a client comes.
 //! division.6  Where settings of a group differ between gateways, those hold that were changed last, by the clocks of the gateways; of two
@@ -281,7 +282,7 @@ fn depth(members: &[Member<'_>], own: usize, due: &[f64], whole: f64) -> (f64, f
     for (at, Member { report, is_fresh, .. }) in members.iter().enumerate() {
         // It goes on with what it had until it is heard of.
         if !is_fresh {
-            taken += report.depth;
+            wishes += report.depth;
             continue;
         }
         let (due, got): (f64, f64) = (due[at], report.groups.values().map(|told| told.served).sum());

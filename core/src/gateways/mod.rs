@@ -33,6 +33,8 @@ use crate::record::Unreadable;
 
 /// A gateway that was not heard of for so many periods is gone (gateway.1).
 pub const STALE: u32 = 3;
+/// The longest that a gateway is waited for. Chosen: where six of ten reports are lost, twelve in a row are one time in 500.
+const STALE_MOST: u32 = 4 * STALE;
 /// A group with fewer requests than this in a period has some periods taken together, up to four (gossip.3). From the simulation.
 const FEW: f64 = 200.0;
 const TOGETHER: f64 = 0.25;
@@ -61,12 +63,12 @@ pub struct Counted {
 pub enum Note {
     /// A gateway was heard of for the first time, or again.
     Comes(String),
-    /// A gateway is gone (gateway.1); `ended`: it said so.
+    /// A gateway is gone (gateway.1).
     Goes {
         /// Its name.
         gateway: String,
-        /// It said so itself.
-        ended: bool,
+        /// For so many periods it was not heard of; `None`: it said so itself.
+        silent: Option<u32>,
     },
     /// A report cannot be read, and is left out (gossip.1).
     Unreadable {
@@ -85,8 +87,9 @@ pub enum Note {
 #[derive(Clone, Debug)]
 struct Other {
     report: Report,
-    /// Periods since it was heard of.
+    /// Periods since it was heard of, and after how many it is gone.
     age: u32,
+    stale: u32,
     /// The instance before, if another one has come by this name.
     before: Option<u64>,
     is_gone: bool,
@@ -218,7 +221,7 @@ impl Pool {
         let Some(there) = self.others.get_mut(gateway) else {
             if !report.ends {
                 self.notes.push(Note::Comes(gateway.into()));
-                let new = Other { report, age: 0, before: None, is_gone: false, is_twin: false };
+                let new = Other { report, age: 0, stale: STALE, before: None, is_gone: false, is_twin: false };
                 self.others.insert(gateway.into(), new);
             }
             return;
@@ -227,7 +230,11 @@ impl Pool {
             if report.sequence <= there.report.sequence {
                 return; // gateway.2
             }
+            if there.is_gone && !there.report.ends {
+                there.stale = (2 * there.stale).min(STALE_MOST); // gateway.1
+            }
         } else {
+            there.stale = STALE;
             let before = there.before.replace(there.report.instance);
             if before == Some(report.instance) && !core::mem::replace(&mut there.is_twin, true) {
                 self.notes.push(Note::Twin(gateway.into())); // gateway.4
@@ -236,7 +243,7 @@ impl Pool {
         let was_gone = core::mem::replace(&mut there.is_gone, report.ends);
         match (was_gone, report.ends) {
             (true, false) => self.notes.push(Note::Comes(gateway.into())),
-            (false, true) => self.notes.push(Note::Goes { gateway: gateway.into(), ended: true }),
+            (false, true) => self.notes.push(Note::Goes { gateway: gateway.into(), silent: None }),
             _ => {}
         }
         (there.report, there.age) = (report, 0);
@@ -253,8 +260,8 @@ impl Pool {
         }
         for (name, other) in &mut self.others {
             // gateway.1
-            if other.age >= STALE && !core::mem::replace(&mut other.is_gone, true) {
-                self.notes.push(Note::Goes { gateway: name.clone(), ended: false });
+            if other.age >= other.stale && !core::mem::replace(&mut other.is_gone, true) {
+                self.notes.push(Note::Goes { gateway: name.clone(), silent: Some(other.age) });
             }
         }
         let others = self.others.iter().filter(|(_, other)| !other.is_gone);

@@ -149,12 +149,44 @@ fn a_gateway_that_is_not_heard_of_for_three_periods_is_gone_and_may_come_back() 
     }
     assert!(depths[..3].iter().all(|depth| *depth < 50.0), "its part is left to it: {depths:?}");
     assert!(depths[4] > 60.0, "its part is the others': {depths:?}");
-    assert_eq!(pool.take_notes(), [Note::Goes { gateway: "gw2".into(), ended: false }]);
+    assert_eq!(pool.take_notes(), [Note::Goes { gateway: "gw2".into(), silent: Some(3) }]);
     pool.hear("gw2", other.report().write().as_bytes());
     pool.period(&one, 64.0);
     assert_eq!(pool.take_notes(), [Note::Comes("gw2".into())]);
     pool.hear("gw2", other.last_report().write().as_bytes());
-    assert_eq!(pool.take_notes(), [Note::Goes { gateway: "gw2".into(), ended: true }], "at once");
+    assert_eq!(pool.take_notes(), [Note::Goes { gateway: "gw2".into(), silent: None }], "at once");
+}
+
+/// gateway.1
+#[test]
+fn a_gateway_that_was_taken_for_gone_and_lived_is_waited_for_twice_as_long_the_next_time() {
+    let [one, two] = [groups([("/a", counted(500.0))]), groups([("/b", counted(500.0))])];
+    let [(mut pool, _), (mut other, _)] = periods([&one, &two], 3);
+    pool.take_notes();
+    for most in [3, 6, 12, 12] {
+        for _ in 0..20 {
+            pool.period(&one, 64.0);
+        }
+        assert_eq!(pool.take_notes(), [Note::Goes { gateway: "gw2".into(), silent: Some(most) }]);
+        pool.hear("gw2", other.report().write().as_bytes());
+        pool.period(&one, 64.0);
+        assert_eq!(pool.take_notes(), [Note::Comes("gw2".into())]);
+    }
+}
+
+/// division.4: gateway 2 has said that it has all, which a gateway does that takes the other for gone.
+#[test]
+fn an_old_report_leaves_no_gateway_without_requests() {
+    let [one, two] = [groups([("/a", counted(500.0))]), groups([("/b", counted(500.0))])];
+    let [(mut pool, turn), (mut other, _)] = periods([&one, &two], 3);
+    assert!(turn.depth > 20.0, "{}", turn.depth);
+    (0..4).for_each(|_| _ = other.period(&two, 64.0));
+    pool.hear("gw2", other.report().write().as_bytes());
+    assert_eq!(pool.gateways()[1].depth, 64.0);
+    for _ in 0..3 {
+        let depth = pool.period(&one, 64.0).depth;
+        assert!(depth >= 12.0, "{depth} of 64, of which half is due");
+    }
 }
 
 /// gateway.2

@@ -183,10 +183,10 @@ impl Exchange {
         let (disk, place) = (&self.disk.name, &self.shares.place);
         match note {
             Note::Comes(gateway) => tracing::info!("disk {disk:?}: gateway {gateway:?} is there"),
-            Note::Goes { gateway, ended: true } => tracing::info!("disk {disk:?}: gateway {gateway:?} has ended"),
-            Note::Goes { gateway, ended: false } => {
+            Note::Goes { gateway, silent: None } => tracing::info!("disk {disk:?}: gateway {gateway:?} has ended"),
+            Note::Goes { gateway, silent: Some(periods) } => {
                 tracing::warn!(
-                    "disk {disk:?}: gateway {gateway:?} was not heard of for {STALE} periods: its part is the others'"
+                    "disk {disk:?}: gateway {gateway:?} was not heard of for {periods} periods: its part is the others'"
                 );
             }
             Note::Unreadable { gateway, why } => {
