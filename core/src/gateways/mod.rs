@@ -6,6 +6,8 @@
 //!
 //! gateway.1  A gateway that was not heard of for [`STALE`] periods is gone: its groups' parts are the others'. Periods are our own, so
 //!            no clock of another gateway is asked. Until then its last report counts, and its depth is left to it.
+//!            A gateway that lived all the same is waited for twice as long from then on, twelve periods at most: a carrier that loses
+//!            or delays reports would else have it gone again and again, and the others take its part each time.
 //! gateway.2  A report that is not newer than the one before, by its sequence, says nothing: a carrier may be late, or tell things twice.
 //! gateway.3  A gateway that hears nothing goes on as it was, and so does one whose reports do not come out. It would else take the
 //!            whole cluster for its own.
