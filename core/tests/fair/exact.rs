@@ -167,18 +167,3 @@ fn kinds_that_differ_share_the_disks_time() {
         assert!(off < 5.0, "{op:?} of {sectors} sectors: off by {off:.1}");
     }
 }
-
-/// cost.6: while a price is tried, the disk has as many requests as before. With fewer, a disk that does more with every request did less, reads were
-/// thought to take 1.4 times as long as writes, and of 75 % the heavier tenant had 68.
-#[test]
-fn a_reader_and_a_writer_share_by_weight_on_a_disk_that_does_more_with_every_request() {
-    for (disk, most) in [(GROWING, 5.0), (EARLY, 2.0)] {
-        for weights in [[300, 100], [100, 100], [100, 300]] {
-            let mut sim = with(disk, &weights.map(|weight| (weight, 64)), AWAY, &[]);
-            sim.clients[1].op = Op::Write;
-            sim.run(secs(2));
-            let off = error(&sim.run(secs(3)), &weights.map(f64::from));
-            assert!(off < most, "{weights:?}: off by {off:.1}");
-        }
-    }
-}

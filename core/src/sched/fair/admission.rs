@@ -26,9 +26,7 @@
 //!              all but `isolation_cost` of its best ([`Depth::floor`]): their share would often be had with one request in the
 //!              device at a time only.
 //! admission.4  While another depth is tried, all places are so many times fewer or more, so that the disk has that depth. Of many
-//!              more some have more than their part, for others cannot fill theirs: that is made up for by admission.2. While another
-//!              price is tried (cost.6), the tenants that ask for that kind have fewer places, and the others as many more: the disk has
-//!              as many requests as before. A disk that has fewer does less, and the price was blamed for it.
+//!              more some have more than their part, for others cannot fill theirs: that is made up for by admission.2.
 //! admission.5  A flush that took w of the disk's work is paid for once the disk has done w / s, s the tenant's part by weight. Until
 //!              then the tenant owes, as long as others have something outstanding, and its next flush waits. Virtual time alone does
 //!              not tell: where all have their places full nobody waits in the order, and a tenant that commits had up to 0.6 of the
@@ -636,12 +634,10 @@ impl Admission {
         self.start = now;
     }
 
-    /// Gives each tenant its places; while another depth or price is tried, so many times what they are that tenants fill the depth (admission.4).
+    /// Gives each tenant its places; while another depth is tried, so many times what they are that tenants fill that (admission.4).
     /// So many requests may be in the device in all.
     pub(super) fn give(&mut self, trial: Option<f64>, limit: u32, costs: &Costs) {
-        let filled = || self.touched.iter().map(|at| self.tenants[*at as usize].filled()).sum();
-        let is_trial = trial.is_some() || costs.is_trial();
-        let times = if is_trial { self.times(trial.unwrap_or_else(filled), costs) } else { 1.0 };
+        let times = trial.map_or(1.0, |depth| self.times(depth));
         for at in &self.touched {
             let tenant = &mut self.tenants[*at as usize];
             if tenant.due > 0.0 {
@@ -682,12 +678,12 @@ impl Admission {
     }
 
     /// How many times as many places fill such a depth.
-    fn times(&self, depth: f64, costs: &Costs) -> f64 {
+    fn times(&self, depth: f64) -> f64 {
         let mut times = 1.0;
         for _ in 0..FITS {
             let filled = |at: &u32| {
                 let tenant = &self.tenants[*at as usize];
-                (tenant.places * times * costs.trial(tenant.last)).min(tenant.keeps().into())
+                (tenant.places * times).min(tenant.keeps().into())
             };
             let filled: f64 = self.touched.iter().map(filled).sum();
             times *= (depth / filled.max(1.0)).clamp(1.0 / TIMES_MOST, TIMES_MOST);

@@ -22,8 +22,8 @@
 //!         a read would otherwise take hundreds of windows to be known as one.
 //! cost.6  A load that never changes its mixture would leave a wrong model wrong: a reader and a writer that both want all they
 //!         can get are served in the ratio that the model says, in every window. So the kind of request whose cost is known least
-//!         beside the others' has a trial: it is charged as if it cost [`TRIAL`] times as much in one equation, and as much less in the
-//!         next, and whoever asks for it has fewer places in that ratio, then more (admission.4). Between the two what was in the device before
+//!         beside the others' has a trial: it is charged as if it cost up to twice as much in one equation, and as much less in the
+//!         next, and whoever asks for it has as many times fewer places, then more. Between the two what was in the device before
 //!         leaves it. Both together leave shares what they are. Trials end when no cost may be off by more than [`SURE`], and there are none
 //!         while flushes take more than [`CHANCE`]: they would tell nothing.
 //! cost.7  A model that is given is where learning starts, and after [`TRUSTED`] of a full disk costs are learned anew, as if none
@@ -79,11 +79,11 @@ const EQUATION: Duration = ms(50);
 /// most. Chosen.
 const FIRM: f64 = 0.004;
 const LONG: Duration = ms(300);
-/// By what part the cost of a kind of request may be off that has no trial, and how many times its cost it is charged in one
+/// By what part the cost of a kind of request may be off that has no trial, and how much a trial adds to its cost, at least and at most
 /// (cost.6). Chosen: with 0.05 four of twenty pairs of kinds were off by more than 15 % after 2 s, and with 0.03 none
-/// (`core/tests/fair/costs.rs`); with twice the price the middle of four of them was off by 10 % or more, and with three times of one.
+/// (`core/tests/fair/costs.rs`); less than half more is not told from chance.
 const SURE: f64 = 0.03;
-const TRIAL: u64 = 3;
+const TRIAL: [f64; 2] = [0.5, 1.0];
 /// The least part of the time that a kind takes which has a trial. Chosen: of a rarer one, a trial would tell little.
 const TRIAL_PART: f64 = 0.02;
 /// The most that a coefficient may be, in nanoseconds. Chosen: a second, more than any disk takes.
@@ -290,11 +290,6 @@ impl Costs {
         if self.price == PAR || self.kind(shape) != self.trial { 1.0 } else { PAR as f64 / self.price as f64 }
     }
 
-    /// Whether a price is on trial.
-    pub(super) const fn is_trial(&self) -> bool {
-        self.price != PAR
-    }
-
     /// Which prices are on trial, and by how much: another answer is another trial.
     pub(super) fn on_trial(&self) -> (usize, u64) {
         (self.trial, self.price)
@@ -457,7 +452,7 @@ impl Costs {
         let costs = equation.costs(&self.theta);
         let all: f64 = costs.iter().flatten().sum();
         let parts = equation.beside(&self.theta).parts;
-        let mut most = 0.0;
+        let (mut most, mut off) = (0.0, 0.0);
         for (kind, row) in costs.iter().enumerate() {
             let time: f64 = row.iter().sum();
             let part = time / all;
@@ -468,11 +463,15 @@ impl Costs {
             let beside: [f64; COUNT] = core::array::from_fn(|n| row[n] / time - parts[n]);
             let doubt = dot(&beside, &times(&self.p, &beside));
             if doubt > SURE * SURE && part * doubt > most {
-                (most, self.trial) = (part * doubt, kind);
+                (most, off, self.trial) = (part * doubt, doubt, kind);
             }
         }
-        self.is_second = most > 0.0;
-        self.price = if self.is_second { TRIAL * PAR } else { PAR };
+        self.is_second = off > 0.0;
+        self.price = if self.is_second {
+            (PAR as f64 * (1.0 + (2.0 * libm::sqrt(off)).clamp(TRIAL[0], TRIAL[1]))) as u64
+        } else {
+            PAR
+        };
     }
 
     fn tell(&mut self) {

@@ -189,9 +189,9 @@ fn trials_are_for_what_is_not_known() {
         disk.teach(&mut costs, MIXED, 1);
         windows[n / 2000] += u32::from(costs.price != PAR);
         if costs.is_second {
-            assert_eq!(costs.price, TRIAL * PAR);
+            assert!(costs.price > PAR && costs.price <= 2 * PAR);
             disk.teach(&mut costs, MIXED, 1);
-            assert_eq!(costs.price, PAR / TRIAL);
+            assert!(costs.price < PAR && costs.price >= PAR / 2);
         }
     }
     assert!(windows[0] > 10 && windows[1] < 100, "{windows:?} windows of a trial");
