@@ -106,7 +106,7 @@ fn is_of(running: &Value, program: &Path) -> bool {
 /// The server before ends once it has told the service manager who its successor is: whoever goes on after this command finds that done.
 fn wait_for_the_end(running: &Value) {
     let (process, until) = (format!("/proc/{}/stat", running["pid"]), Instant::now() + LAST);
-    // One that has ended is there until its parent has looked, which some never do.
+    // A process that has ended stays in /proc until its parent has waited for it, and some parents never do.
     let is_there = || std::fs::read_to_string(&process).is_ok_and(|stat| !stat.contains(") Z "));
     while is_there() && Instant::now() < until {
         std::thread::sleep(Duration::from_millis(1));

@@ -67,7 +67,7 @@ pub(crate) fn parse_one_of_several(text: &str) -> Result<Named, String> {
     }
 }
 
-/// Exports separated by commas. What follows one and is no `NAME=…`, or an option, is of the export before it.
+/// Exports separated by commas. A part that is no `NAME=…`, or that is an option, belongs to the export before it.
 fn parted(text: &str) -> Vec<String> {
     let mut all: Vec<String> = Vec::new();
     for part in text.split(',') {

@@ -12,8 +12,8 @@
 //!             half its floor. That is dmClock's δ (Gulati et al., OSDI 2010), told by the gateways and not by the clients.
 //! division.4  A gateway is due what its groups' parts add up to. How many requests it may have outstanding is multiplied by the square
 //!             root of what it is due over what it had, with a quarter of what earlier periods left owing. All gateways' together are the
-//!             pool's depth: the cluster serves in order of arrival, and divides its time by how much is outstanding. One that was not
-//!             heard of since the last period wishes what it has, and no more than a part of the pool's depth is left to it: two that
+//!             pool's depth: the cluster serves in order of arrival, and divides its time by how much is outstanding. A gateway that
+//!             was not heard of since the last period asks for the depth that it has, and has no more than a part of the pool's: two that
 //!             took each other for gone would else each say that they have all, and one of them stop. A gateway at which nothing waits,
 //!             and that had no more than it is due, is not held: it may have an equal part, so that a client that comes finds room.
 //! division.5  A ceiling is divided by need: a gateway at which it holds nobody keeps what its group took and a quarter more, the others

@@ -225,7 +225,7 @@ impl Groups {
         self.expected.first(&self.nodes).map(|id| id as u16)
     }
 
-    /// Places a group by its virtual time. One that comes back loses its claims (vtime.3).
+    /// Places a group by its virtual time. A group that comes back loses its claims (vtime.3).
     pub(super) fn set_presence(&mut self, id: u16, presence: Presence) {
         let before = self[id].presence;
         if before == presence {
