@@ -43,11 +43,9 @@ other scheduler: 0.75.
 {chr(10).join(lines)}
 
 - **Agrees**: a shared queue with the journal's weight costs {100 - 100 * linux / off:.0f} % ({linux / off:.2f}), and without merging BFQ has what the others have. It takes
-  both: merging, and the journal's weight for clients that joined it. The last arm exists in this experiment alone; ours merges within
-  a level only (merge.3), so `queue_merging=on` loses nothing, and is off on flash anyway.
-- **Differs**: two of the clients write files close to the journal and four read elsewhere, since a stream that seeks is merged
-  with none; dbench on a file system does all of that in each client. `bfq` as it is serves many streams at once and moves more than `none`. All arms have
-  `low_latency=0`: with raising on, the last arm loses more, for a shared queue inherits that too (raising.5), as in Linux.
+  both: merging, and the journal's weight for clients that joined it. The last arm exists in this experiment alone; Fairlift merges within a level only (merge.3), and not on flash.
+- **Differs**: two of the clients write files close to the journal and four read elsewhere, for a stream that seeks merges with none; dbench does both in each client. `bfq` serves many streams at once and moves more than
+  `none`. All arms have `low_latency=0`: with raising the last arm loses more, as in Linux (raising.5).
 
 **Throughput**, in the manner of the S suite's `throughput-sync.sh` (`10r0w-seq`: ten sequential readers and no writer, through the page cache, 4 KiB at a time, a file each;
 MB/s of all, 30 s and 10 s, mean of three seeds):
@@ -62,7 +60,7 @@ MB/s of all, 30 s and 10 s, mean of three seeds):
 {table(found, True, START, "{:.2f}".format)}
 
 The seed has no figures of these; it names the suite, and 1.9 µs a request on a Core i7-2760QM without merging, 10 % less than with it
-([ours](schedulers.md#what-it-costs): 19 % less or more). The suite slows writers down to 4 MB/s on disks that rotate; here they write all they can.
+([ours](schedulers.md#what-it-costs): 19 % less or more). The suite slows writers to 4 MB/s on disks that rotate; here they are not slowed.
 """
 
 

@@ -93,12 +93,11 @@ and the largest share error. Spread is over the three sets.
 |---|---|---|---|---|---|---|
 {chr(10).join(rows)}
 
-- **Agrees:** one reader in each group gets the same as any other where nobody waits for groups, and 1 : 2 : 3 : 4 where somebody does. With two and four readers the kernel before
-  the patches had shares near the weights, for it charged time: so has `cfq` where it charges time. It does so on a disk that does not queue, which is what
-  a depth of 4 says; no setting is needed for it.
-- **Differs:** charged in requests and without waiting, shares are equal with any number of readers. The seed has no such rows. Under load the seed's heaviest group
-  got more than its part; ours is within 0.4 to 7 %.
-- **Level:** the seed's disk is another, unnamed one, which did a half to a sixth of the model's random reads."""
+- **Agrees:** one reader in each group gets an equal part where nobody waits for groups, and 1 : 2 : 3 : 4 where `group_idle` waits. With two and four readers shares follow time where time is charged, as in the
+  kernel before the patches. `cfq` charges time on a disk that does not queue, which a depth of 4 says.
+- **Differs:** charged in requests and without waiting, shares are equal with any number of readers; the seed has no such rows. The seed's heaviest group had more than its part under load; ours is
+  within 0.4 to 7 %.
+- **Level:** the seed's disk, unnamed, did a half to a sixth of the model's random reads."""
 
 
 def ungrouped(fairlift):
@@ -124,8 +123,7 @@ bsr,drr,drw --jobs 1,4,16`, throughput as a part of `mq-deadline`'s: with `--dep
 {chr(10).join(rows)}
 
 - **Agrees:** at the disk's own depth `cfq` does what `mq-deadline` does, in all 27 cells. It is "become almost like deadline", as the seed says.
-- **Differs:** at depths of 4 and 5 requests wait in the scheduler, and it shows that they are not merged beyond 128 KiB where requests are charged (192 KB each on the array with 4
-  jobs and depth 4, 128 KB with depth 5)."""
+- **Differs:** at depths of 4 and 5 requests wait in the scheduler, where charged requests are not merged beyond 128 KiB (192 KB each on the array with 4 jobs and depth 4, 128 KB with depth 5)."""
 
 
 def quantum(fairlift):
@@ -148,10 +146,8 @@ each group, `-w dsr` and `-w drr --iodepth 64 --jobs 1`; total in thousand KB/s,
 |---|---|---|---|---|---|---|
 {chr(10).join(rows)}
 
-- **Agrees:** with `slice_idle=8` a higher `quantum` helps those that have much to ask: random reads 4 times from 8 to 64. `slice_idle=0` alone gives as
-  much or more.
-- **Differs:** with `slice_idle=0` `quantum` does nothing here. A turn of one request or of 64 leaves the array as full, for nobody is waited for but a group that
-  is behind. The buffered readers of the seed's tables have two requests at a time, so that 4 and more is the same for them.
+- **Agrees:** with `slice_idle=8` a higher `quantum` helps deep clients: random reads 4 times from 8 to 64. `slice_idle=0` alone gives as much or more.
+- **Differs:** with `slice_idle=0` `quantum` does nothing here: a turn of one request leaves the array as full as one of 64. The seed's buffered readers have two requests at a time, so 4 and more is the same.
 """
 
 
@@ -191,14 +187,12 @@ Readers alone, with the drive's queue of 32 commands and without (`ncq=1`); KB/s
 |---|---|---|---|---|---|
 {chr(10).join(alone)}
 
-- **Beside writers Goyal is right** where the scheduler decides, which is without the drive's write cache: `cfq` at 0 reads 5 to 16 times as much as `mq-deadline`, with a 99th percentile of
-  0.06 to 0.4 of its, but for a single random reader, where it is the same. With the cache the drive's firmware decides: with one reader and one writer all is the same; with four of each
-  sequential readers have a lower 99th percentile, a higher longest wait and 15 % less throughput, and random ones have the higher percentile.
-- **Readers alone: Zoccolo is right** where the drive does not sort (`ncq=1`) and reads are random: 3 to 5 % less at 8 and 32 jobs. A drive with a queue sorts by itself, and
-  what `cfq` does is the same until 32 sequential readers fill that queue: 14 % less. Without one `cfq` at 0 reads more in sequence from 8 jobs on, for a turn
-  stays with a reader.
-- **Both are right that `slice_idle=8` is better:** 2.3 to 12 times the reads that 0 has beside writers, and with the drive's queue 1.2 to 1.7 times those of sequential
-  readers. Only a single random reader beside a writer waits for longer at times, behind the writer's turn: 182 against 38 ms.
+- **Beside writers Goyal is right** where the scheduler decides, without the drive's write cache: `cfq` at 0 reads 5 to 16 times as much as `mq-deadline`, with 0.06 to 0.4 of its p99. A single random reader is the same.
+  With the cache the firmware decides: one reader and one writer are the same; four sequential readers have a lower p99, a longer wait and 15 % less throughput, four random ones a higher p99.
+- **Readers alone: Zoccolo is right** where the drive does not sort (`ncq=1`) and reads are random: 3 to 5 % less at 8 and 32 jobs. With a queue the drive sorts, and `cfq` is the same until 32 sequential readers fill it: 14 %
+  less. Without one `cfq` at 0 reads more in sequence from 8 jobs on.
+- **Both are right that `slice_idle=8` is better:** 2.3 to 12 times the reads of 0 beside writers, and 1.2 to 1.7 times those of sequential readers with the drive's queue. Only a single random reader beside a writer waits
+  longer at times: 182 against 38 ms.
 """
 
 

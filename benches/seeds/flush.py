@@ -54,13 +54,13 @@ It said: "variations in the runs were never more than about 5%"; that six profil
 
 {AGREES}
 
-**Threads that think** for 20 to 400 µs, each for a time of its own, and a reader that comes by every 0.7 s: left alone, the model's threads fall into one rhythm for good, as no threads do. Syncs a
-second, of what they are without waits (`flush_company=0`) and each by itself; means of 18 runs, with the least and most:
+**Threads that think** for 20 to 400 µs, each for a time of its own, beside a reader every 0.7 s, which keeps the model's threads from one rhythm for good. Syncs a second as a part of those without waits (`flush_company=0`) and each by
+itself; means of 18 runs, with the least and most:
 
 {thinking(fairlift)}
 
-Waits cost 2 to 8 % on `sata-7200`, where trials find that they do not pay, and gain on `hdd-8t`. Three threads there lose 9 % to sharing itself: that model ends flushes that are asked for
-together at once, as a SAS drive may, and shared ones go one after the other, as Linux's do.
+Waits cost 2 to 8 % on `sata-7200`, where trials find that they do not pay, and gain on `hdd-8t`. Three threads there lose 9 % to sharing itself: that model ends simultaneous flushes at once, as a SAS drive may, and Linux sends them one
+after the other.
 
 **The mail server live**: `iostest --device file:IMAGE --write-to-device -w mail` on an image that lies on ext4 on this machine's virtio disk; operations a second, medians of {ROUNDS} rounds in
 turn, with the least and most:
@@ -69,30 +69,27 @@ turn, with the least and most:
 
 {LIVE}
 
-**All files of a disk.** The seed shares the flushes of a disk, Fairlift those of a backing. Threads that write 4 KiB and call `fdatasync`, on ext4 on this machine's
-virtio disk; flushes that Linux sent to the disk (`/sys/dev/block/…/stat`) for each sync:
+**All files of a disk.** The seed shares the flushes of a disk, Fairlift those of a backing. Flushes that Linux sent to the disk (`/sys/dev/block/…/stat`) for each sync, of threads that write 4 KiB and call `fdatasync` on ext4 on this
+machine's virtio disk:
 
 {files()}
 
-Linux has one flush of a disk under way at a time since 2011, in the seed's wake, and shares the next among all files. What is left to share above it is the `fdatasync` of each file,
-which no call does for several files without writing out strangers' data (`syncfs`). So backings do not share."""
+Linux has one flush of a disk in flight at a time since 2011, and shares the next among all files. Above it only the `fdatasync` of each file is left to share, which no call does for several files without writing out others' data
+(`syncfs`). So backings do not share."""
 
 
-AGREES = """- **Agrees:** SSDs gain most. A SATA disk with a write cache gains from four threads on that sync, from 16 on with mail. One thread, and cabinets with batteries under mail, are
-  the same within 5 %. A disk without a write cache is sent no flush and gains what the command costs.
-- **The stripe does not lose more than one cabinet**, under either load. There md sent each flush to both cabinets and waited for both, one flush after another; Fairlift has no
-  stripe of its own, and its flush is one command. So nothing here speaks against the seed's guess that md was to blame.
-- **Does not agree:** a cabinet loses 11 % with four threads that only sync, and 4 % with 16. It ends four flushes at once in 0.6 ms each, and a shared flush waits for the one
-  under way and for company. One thread gains there, for its writes are made durable by FUA (`flush_ahead`).
-- **Arrays with large caches and no battery gain nothing**, and lose 1 or 2 % under mail. A flush that finds the cache empty costs the model nothing, so flushes that come together share
-  anyhow. On `sata-7200` such a flush takes half a revolution, an estimate made so that the disk gains; with 0 it gained 8 % at most. No figure of a real drive was found.
-- **Mail on hard disks loses:** four threads on `sata-7200` 10 %, all on `hdd-8t` 3 to 13 %. A flush first waits for the reads that are in the drive, a fifth of a second with 64 threads.
-  Without sharing, flushes that are asked for meanwhile join it in the drive's queue. Shared, they wait for the next, which waits for reads again.
-- **Waits for company** are tried out against going at once, and kept where they answer more clients in a second ([why](../tried.md)). Beside each by itself no thread of this table
-  that syncs on a disk loses 5 %. Beside no waits four threads on `sata-7200` keep 0.90, and 64 whose logs lie close on `hdd-8t` 0.84, which is 5 % above each by itself. `iostune` measures
-  what sharing gains, and says `flush_coordinate=0` where it loses more than 5 %.
-- **What loses stays so.** The models end several flushes at once. Fairlift sends no second one while one is under way, for each could be told half of the truth
-  ([flush](../flush.md#what-an-error-means)). Live, mail gains or is the same (below)."""
+AGREES = """- **Agrees:** SSDs gain most. A SATA disk with a write cache gains from four threads on that sync, from 16 on with mail. One thread, and cabinets with batteries under mail, are the same within 5 %. A disk without a write cache
+  is sent no flush, and gains the cost of the command.
+- **The stripe loses no more than one cabinet.** There md sent each flush to both cabinets, one after another; Fairlift has no stripe of its own, and its flush is one command. So nothing here contradicts the seed's guess that md
+  was to blame.
+- **Does not agree:** a cabinet loses 11 % with four threads that only sync, 4 % with 16: it ends four flushes at once in 0.6 ms each, and a shared one waits. One thread gains, for its writes are made durable by FUA (`flush_ahead`).
+- **Arrays with large caches and no battery gain nothing**, and lose 1 or 2 % under mail: a flush that finds the cache empty costs the model nothing. On `sata-7200` such a flush takes half a revolution, an estimate made so that the
+  disk gains; with 0 it gained 8 % at most. No figure of a real drive was found.
+- **Mail on hard disks loses:** four threads on `sata-7200` 10 %, all on `hdd-8t` 3 to 13 %. A flush waits for the reads in the drive, a fifth of a second with 64 threads; shared flushes wait for the next one, which waits for reads
+  again.
+- **Waits for company** are tried out against going at once, and kept where they answer more clients in a second ([why](../tried.md#waits-of-flushes-tried-out)). Beside each by itself no thread of this table that syncs on a disk
+  loses 5 %; beside no waits four threads on `sata-7200` keep 0.90, and 64 with close logs on `hdd-8t` 0.84. `iostune` measures the gain of sharing, and says `flush_coordinate=0` where it loses more than 5 %.
+- **Fairlift sends no second flush** while one is in flight, as the models allow: the failure of one would be hidden from the other ([flush](../flush.md#what-an-error-means))."""
 
 
 def thinking(fairlift):
@@ -123,7 +120,7 @@ def thought(fairlift, model, thinks, place, more):
         return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)["runs"][0]["iops"]
 
 
-LIVE = """- Linux shares the syncs of one file, too (below). So a flush that Fairlift shares saves no flush of the disk, but the system calls of those who share it."""
+LIVE = """- Linux shares the syncs of one file, too (below). So a shared flush saves system calls, and no flush of the disk."""
 
 
 def mail_live(fairlift):

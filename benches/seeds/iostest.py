@@ -53,11 +53,11 @@ so is Fairlift with that nbdkit behind it (`nbd:`), its groups of the same weigh
 
 {table}
 
-- **nbdkit** gives both connections about the same: it knows no weights. **Fairlift** before it gives the heavier group more, nearer 1 : 3 the less else the machine does; judge and
-  servers share its two processors, and this is a development build. More than the rate is moved where the filter lets bursts through.
-- **The kernel**, as the seed judged it, is in a guest of the tests (`tests/vm/kernel_groups.py`: Linux 6.12, emulated, ext4 on a virtio disk held to 1,000 requests a second). `--dir` puts
-  each group into its cgroup with its weight. Under `bfq` as it is, groups of weight 100 and 300 with 16 random readers each got 1 : 1, as both keep the disk's own queue filled;
-  two fio got from 1 : 1.2 to 1 : 2.9 there. With `strict_guarantees=1` two `iostest` that were put into such cgroups by hand got 1 : 3.8. The test asks the kernel which weight each group has and who is in it."""
+- **nbdkit** knows no weights: both connections get about the same. **Fairlift** before it gives the heavier group more, nearer to 1 : 3 the less else the machine does; judge and servers share two processors, and this is a
+  development build.
+- **The kernel**, as the seed judged it, is in a guest of the tests (`tests/vm/kernel_groups.py`: Linux 6.12, emulated, ext4 on a virtio disk held to 1,000 requests a second). `--dir` puts each group into its cgroup with its
+  weight. Under `bfq` groups of weight 100 and 300 with 16 random readers each got 1 : 1, as both keep the disk's own queue filled; two fio 1 : 1.2 to 1 : 2.9. With `strict_guarantees=1` two `iostest` in such cgroups got
+  1 : 3.8. The test asks the kernel for each group's weight and members."""
 
 
 def judged(fairlift, name, uri):

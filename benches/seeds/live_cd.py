@@ -54,12 +54,12 @@ mount --move /proc /root/proc; mount --move /sys /root/sys; mount --move /dev /r
 exec switch_root /root /sbin/init
 """
 
-AGREES = """- **Agrees:** the number of helpers at most does not change a boot: 2 to 128 of them take 32 to 35 s, for what is learned is how many pay. The seed's loop device, with up to 512, took longer the more
-  there were. Two processors boot in three fifths of the time of one.
-- **As the loop device** with two processors (1.05 direct, 1.00 buffered), and within a tenth of it with four (1.03, 1.10). Before the squashfs was read without read-ahead (99ea55c6) these were 1.15, 1.19, 1.33 and 1.19, each of one boot.
-- **Missed:** one processor takes 1.18 and 1.28 times as long as with the loop device, and ours leaves less to others: 3 and 5 % where it leaves 5 and 12. Each block crosses from the kernel to a server and back twice, which costs 17 to
-  20 s of these emulated processors; what it is where processors are not emulated was not measured here ([files](files.md) has a host's figures).
-- **Does not agree:** four processors are slower than two, by 1.1 to 1.2 with either: the guest's four are emulated by two of the machine, so this says nothing of four that are there.
+AGREES = """- **Agrees:** the most helpers allowed does not change a boot: 2 to 128 take 32 to 35 s, for the number in use is learned. The seed's loop device took longer with more of up to 512. Two processors boot in three fifths of the time of
+  one.
+- **As the loop device** with two processors (1.05 direct, 1.00 buffered), and within a tenth with four (1.03, 1.10).
+- **Missed:** one processor takes 1.18 and 1.28 times the loop device's time, and leaves 3 and 5 % of four to others where the loop device leaves 5 and 12. Each block crosses between kernel and server twice, 17 to 20 s of these emulated
+  processors ([files](files.md) has a host's figures).
+- **Does not agree:** four processors are slower than two, by 1.1 to 1.2 with either, for two of the machine emulate the guest's four.
 - Two boots of each in turn, so differences below a tenth say nothing. The program is of 52ef77c5."""
 
 # The services read what programs read as they start; the last thing waits for all of them.
