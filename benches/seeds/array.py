@@ -57,13 +57,13 @@ def tables(fairlift):
 |---|---|---|---|---|---|---|---|---|---|---|---|---|---|
 {chr(10).join(rows)}
 
-What IOPS mode gains over slices:
+The gain of IOPS mode over slices:
 
 | jobs | seed | ours | |
 |---|---|---|---|
 {chr(10).join(gains)}
 
-- **Agrees:** all eight totals, the fall from 1 to 8 jobs in slices, and what IOPS mode gains, within 25 %. With 8 jobs it is 2.1 and 2.2 times.
+- **Agrees:** all eight totals, the fall from 1 to 8 jobs in slices, and the gain of IOPS mode, within 25 %. With 8 jobs it is 2.1 and 2.2 times.
 - **Differs:** weights hold in each row of IOPS mode here; the seed's rows missed them by 7 to 34 %. Groups wait here for one that is about to ask ([why](schedulers.md#2-iops-mode-the-same--i-0)). With 2 and 4 jobs the real
   array is 30 and 24 % faster.
 - **Why the readers have windows of 1 MiB:** fitted, the seed does not say ([models.md](models.md#fitted)). With the kernel's default of 128 KiB (`-w bsr`) totals are, with `slice_idle=8` and 0: {default}."""

@@ -42,19 +42,19 @@ other scheduler: 0.75.
 |---|---|---|---|---|
 {chr(10).join(lines)}
 
-- **Agrees**: a shared queue with the journal's weight costs {100 - 100 * linux / off:.0f} % ({linux / off:.2f}), and without merging BFQ has what the others have. It takes
+- **Agrees**: a shared queue with the journal's weight costs {100 - 100 * linux / off:.0f} % ({linux / off:.2f}), and without merging BFQ is level with the others. It takes
   both: merging, and the journal's weight for clients that joined it. The last arm exists in this experiment alone; Fairlift merges within a level only (merge.3), and not on flash.
 - **Differs**: two of the clients write files close to the journal and four read elsewhere, for a stream that seeks merges with none; dbench does both in each client. `bfq` serves many streams at once and moves more than
   `none`. All arms have `low_latency=0`: with raising the last arm loses more, as in Linux (raising.5).
 
-**Throughput**, in the manner of the S suite's `throughput-sync.sh` (`10r0w-seq`: ten sequential readers and no writer, through the page cache, 4 KiB at a time, a file each;
-MB/s of all, 30 s and 10 s, mean of three seeds):
+**Throughput**, in the manner of the S suite's `throughput-sync.sh`: MB/s of all, 30 s and 10 s, mean of three seeds. `10r0w-seq` is ten sequential readers and no writer, through the page cache, 4 KiB at a
+time, a file each:
 
 {head}
 {table(found, False, THROUGHPUT, "{:.1f}".format)}
 
-**Start-up**, in the manner of `comm_startup_lat.sh` (400 small reads, one after the other, in place of a program; seconds, median in
-120 s and 30 s, mean of three seeds; a dash: with one of them no start was over in that time, and the suite gives up after 120 s, too):
+**Start-up**, in the manner of `comm_startup_lat.sh` (400 small reads, one after the other, in place of a program): seconds, median in
+120 s and 30 s, mean of three seeds. A dash: with one of them no start was over in that time; the suite gives up after 120 s, too:
 
 {head}
 {table(found, True, START, "{:.2f}".format)}

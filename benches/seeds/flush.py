@@ -170,7 +170,7 @@ def mean(values):
 
 
 def table_of(rows):
-    lines = [f"| the seed's | what it is | it says | ours | {' | '.join(map(str, THREADS))} | shared, 64 threads, a second |", "|---" * (5 + len(THREADS)) + "|"]
+    lines = [f"| the seed's | kind | it says | ours | {' | '.join(map(str, THREADS))} | shared, 64 threads, a second |", "|---" * (5 + len(THREADS)) + "|"]
     for name, what, verdict, model, measured in rows:
         cells = [f"{measured[threads][0]:.2f}" for threads in THREADS]
         lines.append(f"| {name} | {what} | {verdict} | `{model}` | {' | '.join(cells)} | {measured[THREADS[-1]][1]:,.0f} |")

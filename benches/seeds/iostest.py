@@ -20,7 +20,7 @@ TOOLS = """\
 | `-G --nrgrp N`: cgroups of weight 100 to 800 | the same; weights, trees, limits. With `--dir` cgroup v2, `io.weight` and `io.bfq.weight`; without them it says so |
 | `-w bsr`, `drr`, …, `-m MAX`, `--total`, `-I IDLE`, `-R DIR` | the same |
 | `-c`, which the thread does not explain | taken, and changes nothing |
-| head: `Host= Kernel=`, `GROUPMODE=`, `DIR= DEV=`, `Workload= iosched= Filesz= bs=`, settings; table `job Set NR cgrp1 … total` | the same; the host's line for what is measured in real time; `DEV=` for a directory, too |
+| head: `Host= Kernel=`, `GROUPMODE=`, `DIR= DEV=`, `Workload= iosched= Filesz= bs=`, settings; table `job Set NR cgrp1 … total` | the same; the host's line where time is real; `DEV=` for a directory, too |
 | – | any NBD server: `--target nbd:URI` |
 | `iostune <block-device>`: 1, 2, 4, 8 sequential `dd`, direct or buffered, total and each | the same, direct and through a page cache |
 | "primarily … for data disks and not root disk as it does not gurantee better latencies in presence of buffered WRITES" | measured with `--write`: a reader beside buffered writers with either `slice_idle`, and said with the verdict |

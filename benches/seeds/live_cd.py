@@ -98,8 +98,8 @@ def section(fairlift):
                 print(json.dumps([arm, seen[arm][-1]]), file=file)
             print(arm, seen[arm][-1], file=sys.stderr, flush=True)
     rows = [row(*arm[:2], all_) for arm, all_ in seen.items()]
-    return f"""Seconds from the first process's start until all of {SERVICES} services have ended, medians of {rounds} (least to most); how much of the guest's processors was left for others
-meanwhile; processor seconds of the servers (of loop devices the kernel's threads do not say it); threads of both servers at the end.
+    return f"""Seconds from the first process's start until all of {SERVICES} services have ended, medians of {rounds} (least to most). Idle: the part of the guest's processors left for others
+meanwhile. Then processor seconds of the servers (the kernel's threads of loop devices do not report it), and threads of both servers at the end.
 
 | processors | by | seconds | idle | server's processor seconds | threads |
 |---|---|---|---|---|---|

@@ -29,7 +29,7 @@ SEED = {
 
 STRESS = """\
 **The stress** of twelve hours is `cargo test --release -p fairlift-threads --test tags_stress -- 14400`: seconds for each of three loads, which are forty
-threads on two tags under a watchdog, users and depths that change, and tasks that give up. Twelve hours are more than CI has; recorded is
+threads on two tags under a watchdog, users and depths that change, and tasks that give up. Twelve hours are more than CI has. Recorded is
 one of 90 s each, beside other programs, at 1abba415: 189, 688 and 212 million tags came back while a caller waited, no tag was held twice, and
 no caller waited beside a free tag or for ever. The first alone ran for
 1,320 s at 07b1d363, beside compilers and in the idle class: 2,787 million. Each CI run has 1.5 s of each, under ThreadSanitizer too, and loom's models of the same rules."""
@@ -115,7 +115,7 @@ def says(runs):
     return f"""\
 - **Agrees**: rates grow with depth first and level off then, and shallow queues gain.
 - **Does not**: the seed gains 15 % at depth 4, 39 % at 4 and 8 where queues share, and nothing from 16 on (7 % less at 64 where queues share). Ours does several times the rate of the two steps at every depth, for another
-  reason: while a woken caller is on its way, others take tags (wake.3, wake.4), so one wake-up is paid for a hundred tags. On the seed's 20 processors a wake-up competes with nothing. Levels cannot be compared, and the two
+  reason. While a woken caller is on its way, others take tags (wake.3, wake.4), so one wake-up is paid for a hundred tags. On the seed's 20 processors a wake-up competes with nothing. Levels cannot be compared, and the two
   steps here have one user where ours have twenty.
 - **Undisturbed runs**: for seconds at a time a cache line takes 300 ns between this machine's two virtual processors, where it takes 60 otherwise, and every rate is then a third. So rounds go through all depths, and runs with a
   line above {LINE_MOST} ns, or beside programs that used more than {OTHERS_MOST:.0%} of a processor, do not count ({len(left_out)} of {len(runs)}). Depth 2 does {cell(*pairs[0])} and depth 4 {cell(*pairs[1])}: {mean(*pairs[1]) / mean(*pairs[0]):.2f} times, where the seed has 1.75."""
