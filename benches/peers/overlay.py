@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 """Overlays beside a plain file and beside the overlays of others.
 
-    benches/peers/overlay.py [--dir DIR] [--seconds 2] [--rounds 3] [--images]
+    benches/peers/overlay.py [--dir DIR] [--seconds 2] [--rounds 3] [--images] [--arms file,ephemeral]
 
 Each server has a base of 8 GiB, of which half a GiB is written, and an empty top: what is read of the base, written for the first time, and, once half a GiB
 of the top is written, written and read again. The client is nbdload, one connection. Servers take turns; told are medians: requests a second (of the
 plain file's), the server's CPU time for each, and how many writes the disk got for each first write. `nbdkit --filter=cow` keeps what is written in a
-file that goes with it, and has the page cache below; all others bypass it, but for the base in the column that says so.
+file that goes with it, and has the page cache below; so has `ephemeral`. All others bypass it, but for the base in the column that says so.
 
 With `--images` the base is a qcow2 image in place of bare bytes, as it is and packed (deflate; half of each cluster is zeroes), beside `qemu-nbd` that
 serves the same image. All is in the page cache.
@@ -74,6 +74,9 @@ class Arm:
         cached = "" if how == ("cached",) else ",base_direct=on"
         return self.fairlift(f"overlay:base={self.path('base')},top={self.path('top')}{cached}")
 
+    def ephemeral(self):
+        return self.fairlift(f"overlay:base={self.path('base')},ephemeral={self.path('')},direct=off")
+
     def chain(self):
         below = self.path("base")
         for layer in range(7):
@@ -113,7 +116,7 @@ class Arm:
 
 
 IMAGES = ["overlay cached", "image", "qemu-image", "image packed", "qemu-image packed"]
-ARMS = ["file", "overlay", "overlay cached", "chain", "nbdkit", "qemu-nbd", "qsd"]
+ARMS = ["file", "overlay", "overlay cached", "ephemeral", "chain", "nbdkit", "qemu-nbd", "qsd"]
 
 
 def measure(place, nbdload):
@@ -128,7 +131,8 @@ def measure(place, nbdload):
                         run("dd", f"if={arm.path(what)}", "of=/dev/null", "bs=1M", "status=none")
                 for row, (rw, bs, depth, of) in ROWS.items():
                     if row == "top, 4 KiB write":
-                        arm.load(nbdload, "write", MIB, 4, 8 if name == "nbdkit" else 4, 0, WRITTEN)
+                        # Not in larger ones: ext4 keeps what comes in one write as one piece of the page cache, and looks through all of a piece at each later write.
+                        arm.load(nbdload, "write", 65536, 8, 8 if name == "nbdkit" else 4, 0, WRITTEN)
                         os.sync()
                     if of == "base" and not given.images:
                         drop_caches()
@@ -162,12 +166,15 @@ def main():
     arguments.add_argument("--seconds", type=float, default=2)
     arguments.add_argument("--rounds", type=int, default=3)
     arguments.add_argument("--images", action="store_true", help="images as the base")
+    arguments.add_argument("--arms", help="only these servers, with commas between; told are rates by the first one's")
     arguments.add_argument("--disk", default="vda", help="the block device below DIR")
     given = arguments.parse_args()
     if given.images:
         ARMS[:] = IMAGES
         for row in [row for row, (_, _, _, of) in ROWS.items() if of != "base"]:
             del ROWS[row]
+    if given.arms:
+        ARMS[:] = given.arms.split(",")
     place = tempfile.mkdtemp(prefix="fl-overlay-", dir=given.dir)
     undo.append(lambda: run("rm", "-rf", place))
     try:

@@ -6,9 +6,10 @@
 //!
 //! fork.1  All lanes stop between two requests ([`pause`](super::pause)): that is the instant. What was answered before is below both, and
 //!         nothing that is begun later is seen by the fork. No request fails because of it.
-//! fork.2  What is frozen is durable before anything lies over it: its data and its map. Then its header says that it was closed.
+//! fork.2  What is frozen is durable before anything lies over it: its data and its map. Then its header says that it was closed; a fork does not
+//!         wait until that is durable.
 //! fork.3  On the disk a crash leaves the state before or after. The new top is made under another name, the one that is written gets its second
-//!         name (`link`), and the new one takes its first name (`rename`); each is durable before the next. A second name that a crash has
+//!         name (`link`), and the new one takes its first name (`rename`), once the other two are durable. A second name that a crash has
 //!         left is used by the next fork.
 //! fork.4  A top in which nothing was written is not frozen: what lies below it is what the disk is. So a thousand forks of an image are a
 //!         thousand tops over it, and chains grow by forks of what was changed only.
@@ -48,9 +49,9 @@ pub(super) const LOOK: Duration = Duration::from_micros(200);
 
 /// A fork's work on files, and its waits.
 pub(super) trait Steps {
-    /// Gives the top its second name: where it is then.
+    /// Gives the top its second name, which is durable once the new top is: where it is then.
     fn link(&mut self) -> io::Result<PathBuf>;
-    /// Makes a new top with this header, durable, and opens it.
+    /// Makes a new top with this header, durable as the second name is then, and opens it.
     fn make(&self, header: &Header) -> Result<NewTop, String>;
     /// The new top takes the name of the one before.
     fn rename(&self) -> io::Result<()>;
@@ -117,8 +118,8 @@ pub(super) fn freeze_by<S: Steps>(
         flush.and_then(|()| steps.rename().map_err(|error| format!("the new top cannot take its place: {error}")))
     });
     let path = done.map(|()| {
-        // Only now, for it is not written again. If that fails, whoever lies over it makes it durable once more (make.3).
-        let _ = layers.write_header(|header| header.clean = true).and_then(|()| layers.store.sync());
+        // Only now, for it is not written again. If that fails or a power cut undoes it, whoever lies over it makes it durable once more (make.3).
+        let _ = layers.write_header(|header| header.clean = true);
         let path = made.header.base.path.clone();
         overlay.switch(&layers, made);
         path
@@ -203,7 +204,6 @@ impl Steps for OnFiles<'_> {
                 }
                 Err(error) => return Err(error.into()),
             }
-            self.names.directory.sync_all()?;
             self.names.frozen = name;
             break;
         }
@@ -216,7 +216,8 @@ impl Steps for OnFiles<'_> {
             let file = self.names.make()?;
             file.set_len(file_len(header.size))?;
             file.write_all_at(&bytes, header_offset(1))?;
-            file.sync_all()
+            file.sync_all()?;
+            self.names.directory.sync_all() // the second name too: where there is a journal, it is on the disk with the file
         };
         write().map_err(|error| format!("a new top cannot be made: {error}"))?;
         let path = self.names.at(&self.names.temporary);
