@@ -143,6 +143,25 @@ fn a_thousand_tenants_may_ask_once_a_minute() {
 }
 
 #[test]
+fn a_thousand_tenants_may_wake_at_once() {
+    let mut sim = Sim::new(DISK, 64, &[]);
+    let deep = sim.tenant(100, 32);
+    sim.begin(deep);
+    let wakes = Instant::ZERO + secs(1);
+    for _ in 0..1000 {
+        let tenant = sim.tenant(100, 4);
+        sim.clients[tenant].starts = wakes;
+        sim.begin(tenant);
+    }
+    sim.run(secs(3));
+    assert_short_waits(&sim);
+    sim.clients.iter_mut().for_each(|client| client.longest_wait = fairlift_core::Duration::ZERO);
+    assert_shares(&sim.run(secs(3))[1..], &[1; 1000], 12.0);
+    assert_short_waits(&sim);
+    finish(&mut sim);
+}
+
+#[test]
 fn a_device_may_be_ten_times_slower_for_a_while() {
     for (depth, percent) in [("32", 4.0), ("0", 10.0)] {
         let mut sim = Sim::new(DISK, 64, &[("device_depth", depth)]);
