@@ -573,12 +573,6 @@ def a_tenant_has_its_burst_once_however_often_its_server_is_upgraded(t):
 
 @test(seconds=60, fairlift_only=True)
 def what_cannot_go_over_is_refused_before_and_the_server_goes_on(t):
-    remote = t.server("ram=mem:1m")
-    server = t.server(f"far=nbd+unix:///ram?socket={remote.socket}")
-    contains(upgrade(server, code=1), 'export "far"', "a flush by other connections")
-    server.serves("far")
-    server.stop()
-    remote.stop()
     image = t.image("image", MIB)
     other = t.server(f"a=file:{image}")
     other.control("set", "group", "/a", "weight=300")

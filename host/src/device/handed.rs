@@ -3,6 +3,7 @@
 //! given.1  A backing that is opened by a server that takes over gets the open files of the one before, wherever it opens a file: its own, and those
 //!          that it lies over. A file that was not handed over is refused, for another server may have it.
 //! given.2  A file with a name is found by what its path leads to; one without a name (an ephemeral top, RAM) by the export that had it.
+//! given.3  Connections to what is somewhere else are found by its name: of another server its URI.
 
 use std::collections::HashSet;
 use std::fs::File;
@@ -10,6 +11,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::sync::Arc;
 
+use fairlift_core::record::Record;
 use rustix::fs::OFlags;
 
 use super::Sharing;
@@ -24,6 +26,15 @@ pub(crate) struct HandedFiles {
     /// The export whose backing is being opened.
     export: String,
     taken: HashSet<Sharing>,
+    links: Vec<(String, Links)>,
+}
+
+/// Connections to what is somewhere else.
+#[derive(Default)]
+pub(crate) struct Links {
+    pub(crate) sockets: Vec<OwnedFd>,
+    /// The agreement on them.
+    pub(crate) says: Record,
 }
 
 struct HandedFile {
@@ -76,9 +87,20 @@ impl HandedFiles {
         Some(self.all.remove(at).file)
     }
 
+    /// Connections to what has this name (given.3).
+    pub(crate) fn add_links(&mut self, name: String, links: Links) {
+        self.links.push((name, links));
+    }
+
+    /// The connections to what has this name, if there are some.
+    pub(crate) fn take_links(&mut self, name: &str) -> Option<Links> {
+        let at = self.links.iter().position(|(there, _)| there == name)?;
+        Some(self.links.swap_remove(at).1)
+    }
+
     /// How many nobody has taken, but for those that another server had open more than once.
     pub(crate) fn left(&self) -> usize {
-        self.all.iter().filter(|one| !self.taken.contains(&one.is)).count()
+        self.all.iter().filter(|one| !self.taken.contains(&one.is)).count() + self.links.len()
     }
 }
 

@@ -164,6 +164,11 @@ pub(crate) trait Device: Send + Sync {
         Err("has a state in this server's memory that cannot be handed over yet".into())
     }
 
+    /// The sockets by which another server goes on with what is somewhere else, for the offer; in `says` its `name`, and what was agreed on them.
+    fn links(&self, _says: &mut Record) -> Vec<OpenFile> {
+        Vec::new()
+    }
+
     /// Its state in this server's memory, of which another server has the files: in `says`, and as bytes. Nothing is asked of it meanwhile, nor
     /// afterwards.
     ///

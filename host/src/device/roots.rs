@@ -21,7 +21,7 @@ use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
 use super::Backing;
-use super::handed::HandedFiles;
+use super::handed::{HandedFiles, Links};
 use crate::Error;
 use crate::sync::{Mutex, lock};
 
@@ -96,6 +96,11 @@ impl Roots {
         let Some(handed) = &self.handed else { return Ok(None) };
         let file = lock(handed).take_unnamed();
         file.map(Some).ok_or_else(|| "the running server has no such disk".into())
+    }
+
+    /// The connections to what has this name that were handed over, if there are some.
+    pub(super) fn links(&self, name: &str) -> Option<Links> {
+        lock(self.handed.as_ref()?).take_links(name)
     }
 
     /// How many of the files that were handed over nobody has taken.

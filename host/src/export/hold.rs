@@ -5,8 +5,8 @@
 //!
 //! hold.1  While it holds, a worker takes nothing from clients: it accepts none, reads from none, and of what was read takes in no command.
 //!         Commands that were taken in before are done; its replies are sent as far as clients take them until then.
-//! hold.2  Once all that was asked has ended, the worker says what each client is, and does nothing for any until it is told to go on. What
-//!         it says is a copy: to go on it needs nothing back.
+//! hold.2  Once all that was asked has ended, the worker says what each client is, and does nothing for any until it is told to go on. A request
+//!         that timed out has ended once its device has answered. What the worker says is a copy: to go on it needs nothing back.
 //! hold.3  The first worker accepts for all. The others say nothing before it has ended that, or a client that it sends them would be
 //!         missing.
 //! hold.4  The keys of a connection with TLS are this process's. All that its client has asked is answered and sent; then it is closed with the process, and

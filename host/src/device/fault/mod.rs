@@ -81,6 +81,10 @@ impl Device for BeforeDevice {
         Arc::clone(&self.inner).hand_over()
     }
 
+    fn links(&self, says: &mut Record) -> Vec<OpenFile> {
+        self.inner.links(says)
+    }
+
     fn hand_on(&self, says: &mut Record) -> Result<Vec<u8>, String> {
         self.inner.hand_on(says)
     }

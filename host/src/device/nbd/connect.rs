@@ -8,6 +8,7 @@ use std::net::{TcpStream, ToSocketAddrs};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fairlift_core::Errno;
@@ -21,7 +22,7 @@ use crate::wire::nbd::{Command, RequestHeader, encode_request};
 
 /// A connection over which requests can be sent.
 pub(super) struct Established {
-    pub(super) socket: OwnedFd,
+    pub(super) socket: Arc<OwnedFd>,
     pub(super) tls: Option<Box<ClientConnection>>,
     pub(super) offer: Offer,
     /// Its other end is a process of this machine.
@@ -157,7 +158,7 @@ pub(super) fn connect(nbd: &Nbd, within: Duration) -> Result<Established, String
         }
         Socket::Unix(socket) => (OwnedFd::from(socket), true),
     };
-    Ok(Established { socket, tls, offer, is_local })
+    Ok(Established { socket: Arc::new(socket), tls, offer, is_local })
 }
 
 fn send(timed: &mut Timed, tls: Option<&mut ClientConnection>, out: &mut Vec<u8>) -> Result<(), String> {

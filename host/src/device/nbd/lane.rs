@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use fairlift_core::queue::Segment;
 use fairlift_core::{ContextId, Duration, Errno, Flags, Instant, Op, Outcome};
@@ -81,7 +82,7 @@ impl OnRemote {
     /// It is `now`. At the first turn: takes its own letters (remote.2).
     fn turn(&mut self, io: &mut Io<'_>, now: Instant) {
         self.now = now;
-        if self.notifiers.is_some() {
+        if self.notifiers.is_some() || self.shared.is_awaited.load(Ordering::Acquire) {
             return;
         }
         self.me = io.context;
@@ -420,7 +421,7 @@ impl OnRemote {
 impl Lane for OnRemote {
     fn queue(&mut self, io: &mut Io<'_>, now: Instant, requests: &[Request], mut segments: &[Segment]) {
         self.turn(io, now);
-        let size = self.shared.size.load(std::sync::atomic::Ordering::Relaxed);
+        let size = self.shared.size.load(Ordering::Relaxed);
         for request in requests {
             let (mine, rest) = segments.split_at(request.segments);
             segments = rest;
@@ -507,6 +508,9 @@ impl Lane for OnRemote {
 
     fn poll(&mut self, io: &mut Io<'_>, now: Instant) {
         self.turn(io, now);
+        if self.notifiers.is_none() {
+            return; // link.1
+        }
         self.read_letters(io);
         self.look_at_clock(io);
         if std::mem::take(&mut self.is_to_unwatch) {
@@ -526,7 +530,7 @@ impl Lane for OnRemote {
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
-        if self.notifiers.is_none() || self.is_to_unwatch {
+        if self.is_to_unwatch || self.notifiers.is_none() && !self.shared.is_awaited.load(Ordering::Acquire) {
             return Some(Instant::ZERO);
         }
         let connections = self.connections.iter().filter_map(Connection::due);

@@ -20,8 +20,10 @@
 
 use std::collections::BTreeMap;
 
+use serde::{Deserialize, Serialize};
+
 /// The beginning of a connection: the number of connections before it.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub(super) struct Birth(u64);
 
 /// The time at which a write was given to a connection: the number of connections by then.
@@ -47,7 +49,7 @@ pub(super) enum Worth {
 }
 
 /// The writes of a device that a server has answered, on all connections together.
-#[derive(Clone, Default, Debug)]
+#[derive(Clone, Default, Debug, Serialize, Deserialize)]
 pub(super) struct Ledger {
     births: u64,
     /// Connections that are not known to be lost, with their slots.
@@ -66,6 +68,20 @@ impl Ledger {
         self.births += 1;
         self.alive.push((birth, slot));
         birth
+    }
+
+    /// Connections that are not known to be lost, with their slots.
+    pub(super) fn alive(&self) -> &[(Birth, usize)] {
+        &self.alive
+    }
+
+    /// Whether it can have come about: another server has told it.
+    pub(super) fn is_possible(&self) -> bool {
+        let is_born = |(birth, _): &(Birth, usize)| birth.0 < self.births;
+        let is_ordered = |(given, (first, last)): (&u64, &(u64, u64))| {
+            *given <= self.births && (1..=*last).contains(first) && *last <= self.answered
+        };
+        self.alive.iter().all(is_born) && self.owed.iter().all(is_ordered)
     }
 
     /// A write is given to a connection now.
@@ -158,6 +174,7 @@ pub(super) fn is_asked_again(changes_data: bool, whole: bool, end: End) -> bool 
 mod tests {
     use std::collections::{BTreeSet, VecDeque};
 
+    use fairlift_core::record::Record;
     use proptest::prelude::*;
 
     use super::*;
@@ -257,6 +274,8 @@ mod tests {
         /// The server is killed, and another one started.
         Restart,
         Connect,
+        /// Another server of ours goes on with all connections (link.2).
+        Upgrade,
     }
 
     fn step() -> impl Strategy<Value = Step> {
@@ -268,6 +287,7 @@ mod tests {
             1 => (0..3usize).prop_map(Step::Drop),
             1 => Just(Step::Restart),
             2 => Just(Step::Connect),
+            1 => Just(Step::Upgrade),
         ]
     }
 
@@ -305,6 +325,12 @@ mod tests {
                         asked: VecDeque::new(),
                         answered: VecDeque::new(),
                     }),
+                    Step::Upgrade => {
+                        let mut record = Record::default();
+                        record.put("ledger", &ledger);
+                        ledger = Record::parse(&record.to_string()).unwrap().need("ledger").unwrap();
+                        prop_assert!(ledger.is_possible());
+                    }
                     Step::Drop(one) => if let Some(one) = connections.get_mut(nth(one)) {
                         (one.has_server, was_lost) = (false, true);
                     },

@@ -20,18 +20,21 @@ mod connect;
 mod flight;
 mod lane;
 mod ledger;
+mod over;
 mod socket;
 pub(super) mod words;
 
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak, mpsc};
 use std::time::{Duration, Instant, SystemTime};
 
+use fairlift_core::record::Record;
 use fairlift_core::{ContextId, Errno, Limits, Outcome, Sector, Tag};
 
-use super::handed::OpenFile;
+use super::handed::{Links, OpenFile};
 use super::lane::{Address, Lane};
 use super::mail::Mail;
 use super::{Device, Facts, Link, Run, home};
@@ -86,6 +89,9 @@ struct Shared {
     wanted: mpsc::Sender<Wanted>,
     to_make: Arc<Mutex<mpsc::Receiver<Wanted>>>,
     has_connector: AtomicBool,
+    /// Sockets of the server before, until it has told what they are; and whether it has yet to (link.1).
+    handed: Mutex<Option<over::Sockets>>,
+    is_awaited: AtomicBool,
     state: Mutex<State>,
 }
 
@@ -96,6 +102,21 @@ struct ConnectionSlot {
     owner: Option<ContextId>,
     /// A connection that nobody uses.
     parked: Option<(Established, Birth)>,
+    /// The latest connection, wherever it is, for a server that takes over.
+    latest: Option<Latest>,
+}
+
+struct Latest {
+    birth: Birth,
+    socket: Weak<OwnedFd>,
+    offer: Offer,
+}
+
+impl ConnectionSlot {
+    /// Takes note of its latest connection.
+    fn keep(&mut self, birth: Birth, made: &Established) {
+        self.latest = Some(Latest { birth, socket: Arc::downgrade(&made.socket), offer: made.offer.clone() });
+    }
 }
 
 /// The news for a worker.
@@ -133,10 +154,20 @@ struct State {
 }
 
 impl Remote {
-    pub(crate) fn open(nbd: &words::Nbd, read_only: bool) -> Result<Self, Error> {
+    /// By a connection of its own, or by those that another server hands over.
+    pub(crate) fn open(nbd: &words::Nbd, read_only: bool, links: Option<Links>) -> Result<Self, Error> {
         let fail = |why: String| Error::Backing { what: nbd.uri.clone(), why };
-        let first = connect(nbd, ATTEMPT).map_err(fail)?;
-        let offer = first.offer.clone();
+        let (first, handed, offer) = match links {
+            None => {
+                let first = connect(nbd, ATTEMPT).map_err(fail)?;
+                let offer = first.offer.clone();
+                (Some(first), None, offer)
+            }
+            Some(links) => {
+                let (sockets, offer) = over::offered(links).map_err(fail)?;
+                (None, Some(sockets), offer)
+            }
+        };
         if offer.has(FLAG_READ_ONLY) && !read_only {
             tracing::info!(uri = nbd.uri, "the server refuses writes: the export is read-only");
         }
@@ -147,14 +178,18 @@ impl Remote {
             uri = nbd.uri,
             size,
             connections = slots,
-            "connected: blocks of {block_min} to {block_max}, {} replies, {}block status",
+            "{}: blocks of {block_min} to {block_max}, {} replies, {}block status",
+            if handed.is_some() { "connected by the server before" } else { "connected" },
             if structured { "structured" } else { "simple" },
             if context.is_some() { "" } else { "no " },
         );
         let mut ledger = Ledger::default();
-        let birth = ledger.born(0);
         let mut owners: Vec<ConnectionSlot> = (0..slots).map(|_| ConnectionSlot::default()).collect();
-        owners[0].parked = Some((first, birth));
+        if let Some(first) = first {
+            let birth = ledger.born(0);
+            owners[0].keep(birth, &first);
+            owners[0].parked = Some((first, birth));
+        }
         let since = SystemTime::now();
         let (wanted, to_make) = mpsc::channel();
         let shared = Arc::new(Shared {
@@ -169,6 +204,8 @@ impl Remote {
             wanted,
             to_make: Arc::new(Mutex::new(to_make)),
             has_connector: AtomicBool::new(false),
+            is_awaited: AtomicBool::new(handed.is_some()),
+            handed: Mutex::new(handed),
             state: Mutex::new(State { lost: Vec::new(), since, why: String::new(), losses: 0 }),
         });
         Ok(Self { shared })
@@ -287,10 +324,11 @@ fn connect_all(shared: &Weak<Shared>, wanted: &mpsc::Receiver<Wanted>) {
             match made {
                 Ok(made) => {
                     last = Some(Instant::now());
-                    let birth = lock(&shared.ledger).born(slot);
                     shared.found(slot);
                     // The worker may have left meanwhile, and another one may have taken its slot (remote.2).
                     let mut owners = lock(&shared.owners);
+                    let birth = lock(&shared.ledger).born(slot);
+                    owners[slot].keep(birth, &made);
                     match owners[slot].owner {
                         Some(owner) => {
                             shared.mail.tell(owner, |letters| letters.established.push((slot, made, birth)));
@@ -350,12 +388,20 @@ impl Device for Remote {
         Box::new(OnRemote::new(Arc::clone(&self.shared), self, address))
     }
 
-    /// Another server connects by itself where there is nothing to be flushed: a flush speaks for writes of older connections alone (ledger.1).
     fn hand_over(self: Arc<Self>) -> Result<Vec<OpenFile>, String> {
-        match self.shared.is_volatile() {
-            false => Ok(Vec::new()),
-            true => Err("is written, and a flush by other connections would promise writes that may be lost".into()),
-        }
+        self.shared.stays().map(|()| Vec::new())
+    }
+
+    fn links(&self, says: &mut Record) -> Vec<OpenFile> {
+        self.shared.sockets(says)
+    }
+
+    fn hand_on(&self, says: &mut Record) -> Result<Vec<u8>, String> {
+        self.shared.tell(says).map(|()| Vec::new())
+    }
+
+    fn take_on(&self, says: &mut Record, _bytes: &[u8]) -> Result<(), String> {
+        self.shared.take_on(says)
     }
 
     /// Its connections are.

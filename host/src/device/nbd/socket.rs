@@ -12,6 +12,7 @@
 use std::collections::VecDeque;
 use std::io::{Read as _, Write as _};
 use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
+use std::sync::Arc;
 
 use fairlift_core::{Duration, Errno, Instant, Op, Tag};
 use rustls::ClientConnection;
@@ -90,7 +91,7 @@ pub(super) enum Look {
 pub(super) struct Connection {
     pub(super) slot: usize,
     pub(super) birth: Birth,
-    socket: OwnedFd,
+    socket: Arc<OwnedFd>,
     tls: Option<Box<ClientConnection>>,
     offer: Offer,
     is_local: bool,

@@ -114,8 +114,8 @@ impl BackingKind for Nbd {
         Sharing::Name(self.uri.clone())
     }
 
-    fn open(&self, read_only: bool, _roots: &Roots) -> Result<Arc<dyn Device>, Error> {
-        Ok(Arc::new(Remote::open(self, read_only)?))
+    fn open(&self, read_only: bool, roots: &Roots) -> Result<Arc<dyn Device>, Error> {
+        Ok(Arc::new(Remote::open(self, read_only, roots.links(&self.uri))?))
     }
 
     fn open_below(&self, _roots: &Roots) -> Result<Arc<dyn Device>, Error> {

@@ -107,8 +107,9 @@ impl Shared {
             in_the_way.extend(export.ways.iter().filter_map(|way| Some(format!("export {name:?}: {}", way.stays()?))));
         }
         let service = &self.served.service;
-        let mut files = BTreeSet::new();
+        let (mut files, mut links) = (BTreeSet::new(), 0);
         for (name, device) in self.devices() {
+            links += device.links(&mut Record::default()).len();
             match Arc::clone(&device).hand_over() {
                 Ok(some) => files.extend(some.iter().map(|file| file.as_fd().as_raw_fd())),
                 Err(why) => in_the_way.push(format!("export {name:?}: its backing ({}) {why}", device.called())),
@@ -141,6 +142,9 @@ impl Shared {
             ),
             "what schedulers have learned, counters and the numbers of events go on".into(),
         ];
+        if links > 0 {
+            plan.push(format!("{} to other servers go over open", count(links, "connection")));
+        }
         if devices > 0 {
             plan.push(format!(
                 "the kernel keeps what is asked of {} until the new server has it",
@@ -246,11 +250,18 @@ impl Shared {
         // A base that many lie over goes once.
         let mut sent = BTreeSet::new();
         for (export, device) in self.devices() {
-            let files = device.hand_over().map_err(NoMessage::Failed)?;
+            let files = Arc::clone(&device).hand_over().map_err(NoMessage::Failed)?;
             let files: Vec<_> =
                 files.iter().map(|file| file.as_fd()).filter(|file| sent.insert(file.as_raw_fd())).collect();
             if !files.is_empty() {
                 channel.send("files", with("export", &export), &[], &files)?;
+            }
+            let mut says = Record::default();
+            let links = device.links(&mut says);
+            if !says.is_empty() {
+                let links: Vec<_> = links.iter().map(|link| link.as_fd()).collect();
+                // Not by another name: a version that does not know them refuses files that no export of it is.
+                channel.send("files", says, &[], &links)?;
             }
         }
         channel.tell("offered", Record::default())

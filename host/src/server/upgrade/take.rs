@@ -12,7 +12,7 @@ use super::READY;
 use super::channel::{Channel, Message, NoMessage};
 use crate::Error;
 use crate::config::{Address, Config, Listener};
-use crate::device::handed::HandedFiles;
+use crate::device::handed::{HandedFiles, Links};
 use crate::export::hold::HeldClient;
 use crate::export::listen::Listening;
 use crate::kernel::heap;
@@ -75,6 +75,10 @@ impl Taking {
                 }
                 "beside" => beside.push((named(&mut says)?, HeldClient::only(descriptors)?)),
                 "files" => {
+                    if let Ok(Some(name)) = says.take("name") {
+                        files.add_links(name, Links { sockets: descriptors, says });
+                        continue;
+                    }
                     let export: String = says.take("export").ok().flatten().unwrap_or_default();
                     let add = |file| files.add(&export, file).map_err(|error| error.to_string());
                     descriptors.into_iter().try_for_each(add)?;

@@ -9,6 +9,8 @@
 //!             ([`Greeting::REPLIES_MAX`]).
 //! greeting.3  Where TLS is wanted, nothing is asked before it, and nothing in plain text is used after it.
 
+use serde::{Deserialize, Serialize};
+
 use super::{
     CLIENT_FIXED_NEWSTYLE, CLIENT_NO_ZEROES, FLAG_FIXED_NEWSTYLE, FLAG_HAS_FLAGS, FLAG_NO_ZEROES, INFO_BLOCK_SIZE,
     INFO_EXPORT, MAGIC, OPT_EXPORT_NAME, OPT_GO, OPT_SET_META_CONTEXT, OPT_STARTTLS, OPT_STRUCTURED_REPLY,
@@ -17,7 +19,7 @@ use super::{
 };
 
 /// A server's offer of an export.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Offer {
     /// Bytes.
     pub size: u64,
