@@ -21,7 +21,9 @@ use super::failure::{Failure, bad, fail};
 pub(crate) const PROTOCOL: &str = "fairlift-hand-over";
 
 /// The variables that a server looks at.
-const VARIABLES: [&str; 8] = [
+const VARIABLES: [&str; 10] = [
+    "CEPH_CONF",
+    "CEPH_KEYRING",
     "FAIRLIFT_ENGINE",
     "JOURNAL_STREAM",
     "NOTIFY_SOCKET",
@@ -180,6 +182,7 @@ fn in_a_thread(who: Who, handle: Handle, asked: HandOver, tell: fn(&str)) {
                     tell(&format!("MAINPID={pid}"));
                     tracing::info!("handed over to process {pid}");
                 }
+                handle.let_go();
                 std::process::exit(0);
             }
             Err(why) => {

@@ -88,12 +88,14 @@ impl TakeOver {
         let work = move || {
             if only_looks {
                 taking.only_look();
+                handle.let_go();
                 println!("{COULD}");
                 std::process::exit(0); // begin.2
             }
             let outputs = ["output", "errors"].map(|name| taking.beside(name));
             if let Err(why) = taking.finish(&handle, || println!("{READY}")) {
                 eprintln!("error: not taken over: {why}");
+                handle.let_go();
                 std::process::exit(1); // begin.2
             }
             doors.iter_mut().for_each(Opened::is_ours);

@@ -71,6 +71,8 @@ api! {
     rbd_update_watch(Handle, *mut u64, unsafe extern "C" fn(*mut c_void), *mut c_void) -> c_int;
     rbd_update_unwatch(Handle, u64) -> c_int;
     rbd_flush(Handle) -> c_int;
+    rbd_is_exclusive_lock_owner(Handle, *mut c_int) -> c_int;
+    rbd_lock_release(Handle) -> c_int;
     rbd_set_image_notification(Handle, c_int, c_int) -> c_int;
     rbd_poll_io_events(Handle, *mut Handle, c_int) -> c_int;
     rbd_aio_create_completion(*mut c_void, Option<unsafe extern "C" fn(Handle, *mut c_void)>, *mut Handle) -> c_int;

@@ -191,6 +191,9 @@ pub(crate) trait Device: Send + Sync {
         true
     }
 
+    /// The process is about to end, and nothing is asked of it any more: ends what would outlive the process elsewhere.
+    fn let_go(&self) {}
+
     /// The run of data or hole that starts at a byte, up to `len` bytes of it: at least one sector.
     fn run(&self, at: u64, len: u64) -> io::Result<Run>;
 

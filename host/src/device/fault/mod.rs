@@ -93,6 +93,10 @@ impl Device for BeforeDevice {
         self.inner.take_on(says, bytes)
     }
 
+    fn let_go(&self) {
+        self.inner.let_go();
+    }
+
     fn has_gone_over(&self) -> bool {
         self.inner.has_gone_over()
     }

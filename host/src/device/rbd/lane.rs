@@ -82,8 +82,14 @@ impl OnRbd {
 
     /// Hands a request over.
     fn start(&mut self, io: &mut Io<'_>, request: &Request, segments: &[Segment]) -> Result<(), Errno> {
+        let _open = self.device.image.open().ok_or(Errno::ESHUTDOWN)?; // rbd.6
         let (api, image) = (self.device.image.api, self.device.image.handle);
         let Request { tag, op, flags, at, bytes, .. } = *request;
+        if op == Op::Flush
+            && let error @ 1.. = self.device.image.flush_error.swap(0, Ordering::Relaxed)
+        {
+            return Err(Errno(error)); // rbd.5
+        }
         let index = usize::from(tag.0);
         if self.asked.len() <= index {
             self.asked.resize_with(index + 1, Aio::default);
@@ -131,7 +137,9 @@ impl OnRbd {
 
     /// Takes out what has ended (rbd.1).
     fn reap(&mut self, io: &mut Io<'_>) {
-        let (api, image) = (self.device.image.api, self.device.image.handle);
+        let device = Arc::clone(&self.device);
+        let Some(open) = device.image.open() else { return }; // rbd.6
+        let (api, image) = (device.image.api, device.image.handle);
         let mut count = [0u8; 8];
         // SAFETY: reads eight bytes into as many. That it is empty is no matter: another worker was quicker.
         unsafe { libc::read(self.device.event.as_raw_fd(), count.as_mut_ptr().cast(), count.len()) };
@@ -141,7 +149,7 @@ impl OnRbd {
             // SAFETY: the image is open, and takes as many completions out as there is room for.
             let taken = unsafe { (api.rbd_poll_io_events)(image, ended.as_mut_ptr(), BATCH as c_int) };
             let taken = usize::try_from(taken).unwrap_or(0).min(BATCH);
-            let size = self.size_now(taken);
+            let size = if taken == 0 { 0 } else { self.known(device.image.size_while(&open)) };
             for completion in &ended[..taken] {
                 // SAFETY: it was made by one of our workers and has ended; nobody else has it.
                 let (argument, result) = unsafe {
@@ -173,11 +181,9 @@ impl OnRbd {
         self.in_flight -= 1;
     }
 
-    /// The image's size, if there is anything to hold against it. Where librbd cannot tell it, the last one that is known: what it
-    /// has said to be done is not taken for failed.
-    fn size_now(&self, requests: usize) -> u64 {
-        let known = || self.device.size.load(Ordering::Relaxed);
-        if requests == 0 { 0 } else { self.device.image.size().unwrap_or_else(|_| known()) }
+    /// The image's size. Where librbd cannot tell it, the last one that is known: what it has said to be done is not taken for failed.
+    fn known(&self, size: Result<u64, Errno>) -> u64 {
+        size.unwrap_or_else(|_| self.device.size.load(Ordering::Relaxed))
     }
 
     /// Whether the ring looks for events that nobody waits for any more: the last one may have been seen by another worker.
@@ -226,7 +232,7 @@ impl Lane for OnRbd {
     fn poll(&mut self, io: &mut Io<'_>, now: Instant) {
         self.now = now;
         if let Some(ended) = self.device.mail.take(io.context) {
-            let size = self.size_now(ended.len());
+            let size = self.known(self.device.image.size());
             ended.into_iter().for_each(|(tag, result)| self.ended(io, tag, result, size));
         }
         if self.is_to_cancel() {

@@ -13,6 +13,11 @@
 //! rbd.4  librbd cuts what reaches beyond the end of an image that was made smaller, and says that it is done. So what has ended is held
 //!        against the image's size of that time: a request that does not lie within it fails, and no client is told that stale
 //!        memory was read, or that what was not written was.
+//! rbd.5  A server that takes over opens the image beside the old one. Once nothing is asked of that any more, it flushes the image and lets go of
+//!        its exclusive lock, which the new server takes with its first write; a server that goes on instead takes it again by itself. A flush that
+//!        fails then fails the next one of a client, for librbd says so once.
+//! rbd.6  A process that ends with an image open is its watcher for half a minute more, which keeps others from removing or resizing it. So an old
+//!        server closes it once it has handed over, and a new one if it is not to serve.
 
 mod lane;
 pub(super) mod words;
@@ -22,11 +27,14 @@ use std::io;
 use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::ptr::null_mut;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, mpsc};
+use std::time::Duration;
 
+use fairlift_core::record::Record;
 use fairlift_core::{ContextId, Errno, Limits, Sector, Tag};
 
+use super::handed::OpenFile;
 use super::lane::{Address, Lane};
 use super::mail::Mail;
 use super::{Device, Facts, Run, home};
@@ -37,8 +45,11 @@ use lane::OnRbd;
 /// The largest request. Chosen: eight objects of the usual 4 MiB.
 const REQUEST_MAX: u64 = 32 << 20;
 
+/// How long clients may stand still for an image that is handed over. Chosen: as for what they have asked.
+const PATIENCE: Duration = Duration::from_secs(2);
+
 pub(crate) struct Rbd {
-    image: Image,
+    image: Arc<Image>,
     /// `rbd:POOL/IMAGE`, for messages.
     name: PathBuf,
     pool: String,
@@ -57,6 +68,10 @@ struct Image {
     /// Its header has changed, says librbd to its watchers, by this name.
     has_changed: Box<AtomicBool>,
     watch: Option<u64>,
+    /// It is not closed yet (rbd.6).
+    is_open: RwLock<bool>,
+    /// The error of a flush that no client has asked for (rbd.5); 0: none.
+    flush_error: AtomicI32,
     _pool: Pool,
 }
 
@@ -67,13 +82,59 @@ unsafe impl Sync for Image {}
 
 impl Drop for Image {
     fn drop(&mut self) {
+        self.close();
+    }
+}
+
+impl Image {
+    /// Closes it, if it is not closed.
+    fn close(&self) {
+        let mut is_open = self.is_open.write().unwrap_or_else(PoisonError::into_inner);
+        if !std::mem::take(&mut *is_open) {
+            return;
+        }
         if let Some(watch) = self.watch {
             // SAFETY: the image is open; it is told no more afterwards.
             unsafe { (self.api.rbd_update_unwatch)(self.handle, watch) };
         }
-        // SAFETY: the image is open, and nobody has a request: lanes are gone, and those that gave up live for ever.
+        // SAFETY: the image is open, and nobody has a request: lanes are gone or idle, and those that gave up live for ever. Whoever calls
+        // librbd for it holds `open`.
         unsafe { (self.api.rbd_close)(self.handle) };
     }
+
+    /// The image stays open for as long as this is held; `None`: it is closed, and its handle must not be used.
+    fn open(&self) -> Option<RwLockReadGuard<'_, bool>> {
+        let is_open = self.is_open.read().unwrap_or_else(PoisonError::into_inner);
+        is_open.then_some(is_open)
+    }
+
+    fn flush(&self) -> Result<(), Errno> {
+        let _open = self.open().ok_or(Errno::ESHUTDOWN)?;
+        // SAFETY: the image is open.
+        done(unsafe { (self.api.rbd_flush)(self.handle) })
+    }
+
+    /// Makes durable all that was written, and lets go of the lock, if it has one (rbd.5).
+    fn settle(&self) -> Result<(), Errno> {
+        self.flush().inspect_err(|errno| self.flush_error.store(errno.0, Ordering::Relaxed))?;
+        let _open = self.open().ok_or(Errno::ESHUTDOWN)?;
+        let mut is_owner = 0;
+        // SAFETY: the image is open; it writes a number.
+        done(unsafe { (self.api.rbd_is_exclusive_lock_owner)(self.handle, &raw mut is_owner) })?;
+        if is_owner == 0 {
+            return Ok(());
+        }
+        // SAFETY: the image is open.
+        done(unsafe { (self.api.rbd_lock_release)(self.handle) })
+    }
+}
+
+/// Waits no longer than this for a call that may take as long as the cluster does not answer; it goes on all the same.
+fn within<T: Send + 'static>(time: Duration, call: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+    let (tell, told) = mpsc::channel();
+    let work = move || _ = tell.send(call());
+    std::thread::Builder::new().name("rbd".into()).spawn(work).ok()?;
+    told.recv_timeout(time).ok()
 }
 
 impl Rbd {
@@ -96,7 +157,8 @@ impl Rbd {
             _ => says(errno),
         })?;
         let has_changed = Box::new(AtomicBool::new(false));
-        let mut image = Image { api, handle, has_changed, watch: None, _pool: pool };
+        let (is_open, flush_error) = (RwLock::new(true), AtomicI32::new(0));
+        let mut image = Image { api, handle, has_changed, watch: None, is_open, flush_error, _pool: pool };
         if !read_only {
             image.watch();
         }
@@ -113,7 +175,7 @@ impl Rbd {
         let size = image.size().map_err(says)?;
         tracing::info!(image = rbd.name, size, read_only, "opened by librbd {}", api.version());
         Ok(Self {
-            image,
+            image: Arc::new(image),
             name: PathBuf::from(&rbd.name),
             pool: rbd.pool.clone(),
             size: AtomicU64::new(size),
@@ -143,6 +205,12 @@ impl Image {
     }
 
     fn size(&self) -> Result<u64, Errno> {
+        let open = self.open().ok_or(Errno::ESHUTDOWN)?;
+        self.size_while(&open)
+    }
+
+    /// Its size, for a caller that holds it open.
+    fn size_while(&self, _open: &RwLockReadGuard<'_, bool>) -> Result<u64, Errno> {
         let mut size = 0;
         // SAFETY: the image is open.
         done(unsafe { (self.api.rbd_get_size)(self.handle, &raw mut size) })?;
@@ -171,6 +239,27 @@ impl Device for Rbd {
         Box::new(OnRbd::new(self, address))
     }
 
+    fn hand_over(self: Arc<Self>) -> Result<Vec<OpenFile>, String> {
+        Ok(Vec::new())
+    }
+
+    /// rbd.5
+    fn hand_on(&self, _says: &mut Record) -> Result<Vec<u8>, String> {
+        let image = Arc::clone(&self.image);
+        let settled = if self.read_only { Some(Ok(())) } else { within(PATIENCE, move || image.settle()) };
+        match settled {
+            Some(Ok(())) => Ok(Vec::new()),
+            Some(Err(errno)) => Err(format!("cannot be flushed or unlocked: {}", says(errno))),
+            None => Err("is not flushed within 2 s; try again once the cluster is quicker".into()),
+        }
+    }
+
+    /// rbd.6
+    fn let_go(&self) {
+        let image = Arc::clone(&self.image);
+        within(PATIENCE, move || image.close());
+    }
+
     fn run(&self, _at: u64, len: u64) -> io::Result<Run> {
         Ok(Run { len, hole: false })
     }
@@ -179,9 +268,7 @@ impl Device for Rbd {
         if self.read_only {
             return Ok(());
         }
-        // SAFETY: the image is open.
-        let flushed = unsafe { (self.image.api.rbd_flush)(self.image.handle) };
-        done(flushed).map_err(|errno| io::Error::from_raw_os_error(errno.0))
+        self.image.flush().map_err(|errno| io::Error::from_raw_os_error(errno.0))
     }
 
     fn was_resized(&self) -> bool {

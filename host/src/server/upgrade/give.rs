@@ -69,6 +69,12 @@ impl Handle {
         given
     }
 
+    /// Ends what would outlive this process elsewhere, for a caller that ends it at once: it has handed over, or does not take over.
+    pub fn let_go(&self) {
+        let devices = self.shared.upgrade().map(|shared| shared.devices()).unwrap_or_default();
+        devices.iter().for_each(|(_, device)| device.let_go());
+    }
+
     /// Why another server could not take over now, as far as that can be told before; and what it would take over, a line each.
     ///
     /// # Errors
