@@ -4,10 +4,11 @@ from unittest import mock
 
 import nbdclient
 from control import Control
-from encryption import CLIENT, certificates, client_context, nbds, sign
+from encryption import nbds
 from harness import *
 from metrics import samples, scrape
 from nbdclient import *
+from pki import CLIENT, certificates, client_context, sign
 from vhostclient import DISCARD, FAILED, FrontEnd, Gone, IN, OK, RO, SET_FEATURES, ZEROES
 
 EXPORTS = """

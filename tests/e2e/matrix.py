@@ -10,9 +10,9 @@ import nbdclient
 from access import acting_as, is_written, listed, until_left
 from cgroup import Cgroups
 from control import Control
-from encryption import CLIENT, certificates, client_context, sign
 from harness import *
 from nbdclient import *
+from pki import CLIENT, certificates, client_context, sign
 from vhostclient import DISCARD_IT, FLUSH_IT, OK, OUT, RO, FrontEnd, Gone
 
 # Whom a rule fits that knows its client by something, at each front: the client that it is for, by what it shows there; and where the rule

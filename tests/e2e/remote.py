@@ -3,9 +3,9 @@
 import socketserver
 import struct
 
-from encryption import certificates
 from harness import *
 from nbdclient import *
+from pki import certificates
 
 
 def far(t, *exports, **options):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import harness
 
-HELPERS = {"run", "chromium", "flush_disk", "harness", "ledger", "nbdclient", "successor", "vhostclient", "volatile_disk"}
+HELPERS = {"run", "chromium", "flush_disk", "harness", "ledger", "load", "nbdclient", "pki", "successor", "vhostclient", "volatile_disk"}
 
 for path in sorted(Path(__file__).parent.glob("*.py")):
     if path.stem not in HELPERS:
