@@ -533,6 +533,25 @@ def a_connection_with_tls_has_its_answers_and_is_closed(t):
 
 
 @test(seconds=60, fairlift_only=True)
+def a_connection_with_tls_over_tcp_goes_over_if_the_kernel_has_tls(t):
+    """With such a kernel, under load: tests/vm/kernel_tls.py."""
+    ulps = Path("/proc/sys/net/ipv4/tcp_available_ulp")
+    has_tls = ulps.exists() and "tls" in ulps.read_text().split()
+    port = free_port()
+    server = t.server(f"disk=mem:{MIB}", listen=[f"unix:{t.path('s0')}", f"tcp:127.0.0.1:{port}"], args=["--tls", "on", "--tls-certificates", certificates(t)])
+    with Client(("localhost", port), "disk", tls=client_context(t)) as client:
+        client.write(0, data(4096, 1))
+        said = upgrade(server)
+        if has_tls:
+            contains(said, "1 of them with TLS, by the kernel's")
+            equal(client.read(0, 4096), data(4096, 1), "what the new server shows to a client with TLS")
+            return
+        contains(said, "0 connections go over", "1 connection with TLS to be closed", "modprobe tls")
+        with hung_up():
+            client.read(0, 512)
+
+
+@test(seconds=60, fairlift_only=True)
 def a_server_is_upgraded_by_its_own_user(t):
     if os.geteuid() != 0:
         t.skip("it needs root, to start a server of another user")

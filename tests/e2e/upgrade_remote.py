@@ -5,9 +5,9 @@ nbdkit writes down by which connection each request came; qemu-nbd takes one cli
 
 import struct
 
-from encryption import certificates
 from harness import *
 from nbdclient import *
+from pki import certificates
 from remote import Far, kit, near, remote
 from upgrade import BLOCK, UPGRADES, goes_on, holds, load, new_side, shows, upgrade
 

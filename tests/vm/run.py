@@ -11,6 +11,7 @@ import harness
 import block_devices
 import growth
 import kernel_groups
+import kernel_tls
 import linux_guest
 import no_uring
 import virtual_disk

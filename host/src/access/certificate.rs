@@ -6,6 +6,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use ring::digest;
+use serde::{Deserialize, Serialize};
 use x509_cert::certificate::{CertificateInner, Raw};
 use x509_cert::der::asn1::{Any, ObjectIdentifier};
 use x509_cert::der::{Decode as _, Tag, Tagged as _};
@@ -80,7 +81,7 @@ pub(super) fn sha256(bytes: &[u8]) -> [u8; 32] {
 }
 
 /// A certificate that a client has shown. (It is `Raw`: its serial number, for one, is as any authority writes it.)
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Certificate {
     sha256: [u8; 32],
     names: Vec<String>,

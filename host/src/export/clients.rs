@@ -13,6 +13,9 @@ use crate::disk::engine::{Engine, News};
 use crate::kernel::ring::{Choice, Completion};
 use crate::{Error, config};
 
+/// How often it is looked whether clients stand still, where nothing else happens. Chosen: a tenth of what one may take for a part of a record.
+const LOOK: fairlift_core::Duration = fairlift_core::time::ms(25);
+
 macro_rules! protocols {
     ($($(#[$built:meta])* $name:ident: $protocol:ty,)*) => {
         /// The exports served, and the state of each protocol at all workers.
@@ -238,7 +241,8 @@ macro_rules! protocols {
 
             fn poll_timeout(&self, now: Instant) -> Option<Instant> {
                 if self.holds() {
-                    return None;
+                    // Some do not wait for ever, and are looked at again (keys.1).
+                    return (!self.has_told).then(|| now + LOOK);
                 }
                 [$($(#[$built])* self.$name.poll_timeout(now)),*].into_iter().flatten().min()
             }

@@ -9,8 +9,9 @@
 //!         that timed out has ended once its device has answered. What the worker says is a copy: to go on it needs nothing back.
 //! hold.3  The first worker accepts for all. The others say nothing before it has ended that, or a client that it sends them would be
 //!         missing.
-//! hold.4  The keys of a connection with TLS are this process's. All that its client has asked is answered and sent; then it is closed with the process, and
-//!         the client connects again.
+//! hold.4  The keys of a connection with TLS are this process's, and go to the kernel, which then encrypts for whoever has the socket
+//!         (keys.1–3). All that its client has asked is answered and sent before. Where the kernel does not take them the connection is closed with
+//!         the process, and the client connects again.
 //! hold.5  Two servers are there while it holds. So a worker whose clients were told gives the memory of payloads back; it has it again when
 //!         it is used.
 

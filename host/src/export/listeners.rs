@@ -14,7 +14,10 @@ pub(crate) struct Listeners {
 
 impl Listeners {
     pub(crate) fn new(list: Vec<Listening>, tls: Option<Arc<rustls::ServerConfig>>) -> Self {
-        Self { list: Mutex::new(list.into_iter().map(Arc::new).enumerate().collect()), tls: Mutex::new(tls) }
+        Self {
+            list: Mutex::new(list.into_iter().map(Arc::new).enumerate().collect()),
+            tls: Mutex::new(tls.map(with_keys)),
+        }
     }
 
     /// The certificate for a connection that becomes encrypted.
@@ -25,7 +28,7 @@ impl Listeners {
     /// Puts another certificate in place. One that was there never goes without another: clients that came by a listener which
     /// has gone may still want it.
     pub(crate) fn set_tls(&self, tls: Arc<rustls::ServerConfig>) {
-        *self.tls.lock().unwrap_or_else(PoisonError::into_inner) = Some(tls);
+        *self.tls.lock().unwrap_or_else(PoisonError::into_inner) = Some(with_keys(tls));
     }
 
     /// Where clients connect now, with the numbers.
@@ -49,4 +52,11 @@ impl Listeners {
     fn places(&self) -> MutexGuard<'_, BTreeMap<usize, Arc<Listening>>> {
         self.list.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// The same, so that the kernel can be given the keys of a connection ([`kernel::ktls`](crate::kernel::ktls)).
+fn with_keys(tls: Arc<rustls::ServerConfig>) -> Arc<rustls::ServerConfig> {
+    let mut tls = Arc::unwrap_or_clone(tls);
+    tls.enable_secret_extraction = true;
+    tls.into()
 }

@@ -119,6 +119,17 @@ pub(crate) struct Client {
     pub(crate) unsent: Arc<Unsent>,
 }
 
+/// The holder of the keys of a connection with TLS.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Encryption {
+    /// This process, for good: it is over a unix socket.
+    Bound = 1,
+    /// This process, until the kernel takes them ([`kernel::ktls`](crate::kernel::ktls)).
+    Process,
+    /// The kernel.
+    Kernel,
+}
+
 /// The cause of a client's wait, or of a wait for the client. Its worker writes it, and others read it.
 #[derive(Default, Debug)]
 pub(crate) struct Unsent {
@@ -128,7 +139,7 @@ pub(crate) struct Unsent {
     /// Since when its commands are not taken in, as above, and for which [`Part`].
     held: AtomicU64,
     held_for: AtomicU32,
-    is_encrypted: AtomicBool,
+    encrypted: AtomicU32,
 }
 
 impl Unsent {
@@ -144,13 +155,14 @@ impl Unsent {
     }
 
     /// Both directions are encrypted from now on.
-    pub(crate) fn encrypts(&self) {
-        self.is_encrypted.store(true, Ordering::Relaxed);
+    pub(crate) fn is_encrypted_by(&self, by: Encryption) {
+        self.encrypted.store(by as u32, Ordering::Relaxed);
     }
 
-    /// Whether it is.
-    pub(crate) fn is_encrypted(&self) -> bool {
-        self.is_encrypted.load(Ordering::Relaxed)
+    /// The holder of its keys; `None`: it is not encrypted.
+    pub(crate) fn encryption(&self) -> Option<Encryption> {
+        let by = self.encrypted.load(Ordering::Relaxed);
+        [Encryption::Bound, Encryption::Process, Encryption::Kernel].into_iter().find(|one| *one as u32 == by)
     }
 
     /// Its commands have waited since then; `None`: they do not any more.

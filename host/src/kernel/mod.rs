@@ -5,6 +5,7 @@ pub(crate) mod buffer;
 pub(crate) mod call;
 pub(crate) mod heap;
 pub(crate) mod helpers;
+pub(crate) mod ktls;
 pub(crate) mod lent;
 pub(crate) mod notify;
 pub(crate) mod ring;

@@ -1,6 +1,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use fairlift_core::record::Record;
 use rcgen::{
     BasicConstraints, CertificateParams, CertificateRevocationListParams, DnType, IsCa, Issuer, KeyIdMethod, KeyPair,
     KeyUsagePurpose, RevokedCertParams, SerialNumber, date_time_ymd,
@@ -59,6 +60,23 @@ fn a_client_is_revoked_whose_chain_has_a_number_on_a_list() {
     let without = Revoked::new(NONE, NONE).unwrap();
     assert!(without.is_empty() && !without.has(&Certificate::new(&[b"no certificate"]).unwrap()));
     assert_eq!(Revoked::new(&[signed(&ours, 7)], NONE), None, "a certificate is no list");
+}
+
+/// Another server goes on with the client, and has what this one knew of its certificate.
+#[test]
+fn a_client_that_was_handed_over_is_revoked_as_before() {
+    let (ours, root) = authority("ours");
+    let revoked = Revoked::new(&[list(&ours, &[7], 2100)], &[root]).unwrap();
+    let handed = |chain: &[Vec<u8>]| {
+        let mut says = Record::default();
+        says.put("certificate", &Certificate::new(chain));
+        Record::parse(&says.to_string()).unwrap().need::<Certificate>("certificate").unwrap()
+    };
+    assert!(revoked.has(&handed(&[signed(&ours, 7)])) && !revoked.has(&handed(&[signed(&ours, 8)])));
+    assert!(revoked.has(&handed(&[signed(&ours, 9), signed(&ours, 7)])), "one between is revoked");
+    assert!(revoked.has(&handed(&[b"no certificate".to_vec()])));
+    let chain = [signed(&ours, 8)];
+    assert_eq!(handed(&chain).to_string(), Certificate::new(&chain).unwrap().to_string());
 }
 
 /// revoked.1, access.6

@@ -22,6 +22,7 @@ use crate::export::listen::Listening;
 use crate::export::present::{Fate, Newcomers, Present};
 use crate::export::service::{Client, Exports, Service, Unsent};
 use crate::kernel::buffer::RecvRing;
+use crate::kernel::ktls;
 use crate::kernel::ring::Completion;
 
 /// How long a client may take nothing of its replies while others need the memory that they hold. Chosen: a healthy network
@@ -278,7 +279,7 @@ impl Nbd {
             }
         };
         if self.holds {
-            connection.hold(engine);
+            connection.hold(engine, false);
         }
         entry.insert(connection);
         if self.visits.len() <= number {
@@ -323,7 +324,7 @@ impl Front for Nbd {
                         if result == -libc::ENOBUFS {
                             self.recv.grow();
                         }
-                        connection.receive_ended(engine, &self.common, now, result, more);
+                        connection.receive_ended(engine, &mut self.common, now, result, more);
                     }
                 }
                 self.touch(number);
@@ -544,7 +545,8 @@ impl Clients for Nbd {
                 stop_accepting(engine, *listener);
             }
         }
-        self.connections.iter_mut().for_each(|(_, connection)| connection.hold(engine));
+        let by_kernel = self.connections.iter().any(|(_, one)| one.has_keys()) && ktls::is_there();
+        self.connections.iter_mut().for_each(|(_, connection)| connection.hold(engine, by_kernel));
     }
 
     fn held(&mut self, engine: &mut Engine) -> Option<Result<Vec<HeldClient>, String>> {
@@ -560,6 +562,9 @@ impl Clients for Nbd {
         for (_, connection) in &mut self.connections {
             still &= connection.comes_to_stand(engine);
         }
+        let over: Vec<usize> =
+            self.connections.iter().filter(|(_, one)| one.is_over()).map(|(number, _)| number).collect();
+        over.into_iter().for_each(|number| self.touch(number)); // one whose keys the kernel did not take goes first
         let state = |(_, connection): (usize, &Connection)| connection.held(engine, &self.common).transpose();
         still.then(|| self.connections.iter().filter_map(state).collect())
     }

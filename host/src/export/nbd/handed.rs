@@ -11,11 +11,14 @@ use crate::access::{Entry, Peer};
 use crate::export::hold::HeldClient;
 use crate::export::service::{Exports, Service};
 use crate::export::{Export, listen};
+use crate::kernel::ktls::ByKernel;
 
 /// A connection as another server has described it, checked against what is served here.
 pub(crate) struct Resumed {
     pub(crate) since: SystemTime,
     pub(super) phase: ResumedPhase,
+    /// The kernel has the keys of its TLS.
+    pub(super) by_kernel: Option<ByKernel>,
     /// The rest of the payload of a refused write.
     pub(super) skip: u64,
     /// Nothing more is read from it.
@@ -47,6 +50,8 @@ impl Resumed {
         let cgroup = says.take::<Option<String>>("cgroup").unwrap_or_default().flatten();
         peer.cgroup = cgroup.and_then(|path| path.parse().ok());
         listen::learn_cgroup(socket.as_fd(), &exports.access, &mut peer);
+        // One that cannot be read is no small loss: the client's rights hang on it, and whether it is revoked.
+        peer.certificate = says.take("certificate").map_err(|why| why.to_string())?.flatten();
         match Self::of(&mut says, bytes, &peer, &exports) {
             Ok(resumed) => {
                 for part in says.rest() {
@@ -76,8 +81,17 @@ impl Resumed {
             return Err(format!("{} bytes came with it, not {input} and {replies}", bytes.len()));
         }
         let replies = bytes.split_off(input);
+        let by_kernel = says.take("tls").map_err(unreadable)?;
         let skip = says.take("skip").map_err(unreadable)?.unwrap_or(0);
-        Ok(Self { since, phase, skip, leaves: says.need("leaves").map_err(unreadable)?, input: bytes, replies })
+        Ok(Self {
+            since,
+            phase,
+            by_kernel,
+            skip,
+            leaves: says.need("leaves").map_err(unreadable)?,
+            input: bytes,
+            replies,
+        })
     }
 
     /// Whether it negotiates, and counts at the gate as such.
@@ -109,7 +123,13 @@ fn serving(says: &mut Record, peer: &Peer, exports: &Exports) -> Result<ResumedP
     let index = index.ok_or_else(|| format!("it is at export {name:?}, which would not be served"))?;
     let export = &exports.list[index];
     let entry = exports.access.of(peer).enter(&export.name, &export.path);
-    let entry =
-        entry.ok_or_else(|| format!("it is at export {name:?}, which it could not open again: see [client]"))?;
+    let entry = entry.ok_or_else(|| {
+        let why = if exports.access.has_revoked(peer) {
+            "its certificate is revoked by now; fairlift reload, then upgrade"
+        } else {
+            "see [client]"
+        };
+        format!("it is at export {name:?}, which it could not open again: {why}")
+    })?;
     Ok(ResumedPhase::Serving(Arc::clone(export), entry, Session { export: index, structured, extended, contexts }))
 }

@@ -181,11 +181,10 @@ impl Handshake {
         }
     }
 
-    /// Where it is, for another server that goes on with it; `None`: it is encrypted, or about to be.
+    /// Where it is, for another server that goes on with it; `None`: it is about to be encrypted.
     #[must_use]
     pub fn held(&self) -> Option<Record> {
         let (state, skip) = match self.state {
-            _ if self.encrypted => return None,
             State::Flags => ("flags", 0),
             State::Option => ("option", 0),
             State::Tls => return None,
@@ -202,6 +201,7 @@ impl Handshake {
         said.put("tls", &tls);
         said.put("options", &self.options);
         for (key, is) in [
+            ("encrypted", self.encrypted),
             ("no_zeroes", self.no_zeroes),
             ("structured", self.structured),
             ("extended", self.extended),
@@ -235,7 +235,7 @@ impl Handshake {
         };
         Ok(Self {
             tls,
-            encrypted: false,
+            encrypted: said.take("encrypted")?.unwrap_or_default(),
             state,
             no_zeroes: said.need("no_zeroes")?,
             options: said.need("options")?,

@@ -16,8 +16,8 @@ mod in_part;
 mod reply;
 mod resume;
 mod stranger;
+mod tls;
 
-use std::io::Read as _;
 use std::os::fd::{AsFd as _, AsRawFd, OwnedFd};
 use std::sync::{Arc, PoisonError};
 
@@ -27,19 +27,21 @@ use fairlift_core::{Bio, Errno, Extent, Flags, Instant, Op, Sector, Stream, Stre
 use in_part::{in_blocks, inner, submit_in_part};
 use reply::{Replies, Sent};
 use stranger::Stranger;
+use tls::Tls;
 
 use super::Seen;
 use super::check::check;
 use super::handshake::{Advance, Handshake, Session};
 use super::proto::{self, Command as Verb, RequestHeader};
 use super::service::{Command, Common, UserData};
-use crate::access::{Access, Certificate, Entry, Peer};
+use crate::access::{Access, Entry, Peer};
 use crate::disk::engine::Engine;
 use crate::export::hold::Halt;
-use crate::export::service::Unsent;
+use crate::export::service::{Encryption, Unsent};
 use crate::export::{Export, listen, narrowed};
 use crate::kernel::buffer::SMALL;
 use crate::kernel::call::Call;
+use crate::kernel::ktls::ByKernel;
 use crate::kernel::ticket::{Memory, Part};
 
 /// From this many bytes on, the rest of a payload is received straight into its buffer. Chosen, not measured: below, one more
@@ -55,9 +57,11 @@ pub(crate) struct Connection {
     peer: Peer,
     number: usize,
     phase: Phase,
-    tls: Option<Box<rustls::ServerConnection>>,
+    tls: Option<Box<Tls>>,
     /// TLS from the moment that all plain text has been sent; nothing is received until then.
-    tls_next: Option<Box<rustls::ServerConnection>>,
+    tls_next: Option<Box<Tls>>,
+    /// The kernel has the keys: what goes by the socket is plain, on this side of it.
+    by_kernel: Option<ByKernel>,
     receiving: Receiving,
     /// Bytes received and not used yet: part of a header, or all while the connection is held back.
     input: Vec<u8>,
@@ -125,6 +129,8 @@ enum Armed {
     Shared,
     /// In the buffer of the command whose payload comes.
     Direct,
+    /// In memory for the rest of a record (keys.1).
+    Rest,
 }
 
 /// Whether a command could be taken in.
@@ -174,6 +180,7 @@ impl Connection {
             phase: Phase::Negotiating(Box::new(handshake)),
             tls: None,
             tls_next: None,
+            by_kernel: None,
             receiving: Receiving::Header,
             input: Vec::new(),
             out,
@@ -268,7 +275,7 @@ impl Connection {
     pub(crate) fn receive_ended(
         &mut self,
         engine: &mut Engine,
-        common: &Common,
+        common: &mut Common,
         now: Instant,
         result: i32,
         more: bool,
@@ -285,6 +292,11 @@ impl Connection {
                 let command = *command;
                 self.payload_received(engine, common, command);
             }
+            1.. if armed == Some(Armed::Rest) => {
+                (self.progress, self.received) = (now, now);
+                self.rest_received(engine, common, result as usize);
+            }
+            _ if result == -libc::EIO && self.by_kernel.is_some() => self.kernel_noticed(),
             // No shared buffer was free, or a signal came: try again.
             // Or it was taken back (hold.1).
             _ if [-libc::ENOBUFS, -libc::EINTR, -libc::EAGAIN, -libc::ECANCELED].contains(&result) => {}
@@ -344,26 +356,6 @@ impl Connection {
     fn is_held_no_more(&mut self) {
         if self.held_back.take().is_some() {
             self.unsent.held(None);
-        }
-    }
-
-    /// Takes bytes from the socket.
-    fn take(&mut self, engine: &mut Engine, common: &mut Common, bytes: &[u8]) {
-        let Some(mut tls) = self.tls.take() else {
-            return self.take_plain(engine, common, bytes);
-        };
-        let result = decrypt(&mut tls, bytes);
-        self.tls = Some(tls);
-        match result {
-            Ok((plain, over)) => {
-                self.take_plain(engine, common, &plain);
-                self.reading &= !over;
-            }
-            Err(error) => {
-                tracing::debug!(connection = self.number, %error, "TLS failed");
-                self.fail();
-                self.reading = false; // an alert may still go out
-            }
         }
     }
 
@@ -475,8 +467,7 @@ impl Connection {
         let Phase::Negotiating(handshake) = &mut self.phase else { unreachable!("called while negotiating") };
         let exports = common.service.exports();
         if self.peer.certificate.is_none() {
-            let shown = self.tls.as_ref().and_then(|tls| tls.peer_certificates());
-            self.peer.certificate = shown.and_then(Certificate::new);
+            self.peer.certificate = self.tls.as_ref().and_then(|tls| tls.certificate());
         }
         let seen = Seen::new(&exports, &self.peer);
         let (used, step) = handshake.receive(bytes, &seen, &mut self.out.heads);
@@ -498,11 +489,11 @@ impl Connection {
                 }
                 let config = common.service.listeners.tls().expect("STARTTLS is accepted only with a certificate");
                 match rustls::ServerConnection::new(config) {
-                    Ok(mut tls) => {
-                        tls.set_buffer_limit(None); // what is put in is taken out at once: see `encrypt`
+                    Ok(session) => {
                         handshake.tls_established();
-                        self.unsent.encrypts();
-                        self.tls_next = Some(Box::new(tls));
+                        let over_tcp = self.peer.address.is_some();
+                        self.unsent.is_encrypted_by(if over_tcp { Encryption::Process } else { Encryption::Bound });
+                        self.tls_next = Some(Box::new(Tls::new(session)));
                     }
                     Err(error) => {
                         tracing::error!(%error, "TLS cannot be started");
@@ -732,25 +723,6 @@ impl Connection {
             self.input = Vec::new();
         }
     }
-}
-
-/// Decrypts what came; with it whether the client has said goodbye.
-fn decrypt(tls: &mut rustls::ServerConnection, mut bytes: &[u8]) -> Result<(Vec<u8>, bool), rustls::Error> {
-    let mut plain = Vec::new();
-    while !bytes.is_empty() {
-        if tls.read_tls(&mut bytes).unwrap_or(0) == 0 {
-            break;
-        }
-        let state = tls.process_new_packets()?;
-        let before = plain.len();
-        plain.resize(before + state.plaintext_bytes_to_read(), 0);
-        let read = tls.reader().read(&mut plain[before..]).unwrap_or(0);
-        plain.truncate(before + read);
-        if state.peer_has_closed() {
-            return Ok((plain, true));
-        }
-    }
-    Ok((plain, false))
 }
 
 fn shutdown(fd: &OwnedFd, how: i32) {

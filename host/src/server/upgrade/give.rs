@@ -16,8 +16,9 @@ use crate::config::Address;
 use crate::control::arrange::address;
 use crate::device::Device;
 use crate::export::hold::HeldClient;
+use crate::export::service::Encryption;
 use crate::kernel::abort::AbortOnPanic;
-use crate::kernel::heap;
+use crate::kernel::{heap, ktls};
 use crate::server::{Handle, Shared};
 use crate::wire::hand_over::VERSION;
 
@@ -132,15 +133,20 @@ impl Shared {
             in_the_way.push("something was removed, and clients have not left it yet; try again in a moment".into());
         }
         let clients = service.clients();
-        let encrypted = clients.values().filter(|client| client.unsent.is_encrypted()).count();
+        let encrypted = |by| clients.values().filter(|client| client.unsent.encryption() == Some(by)).count();
+        let (bound, ours, kernels) =
+            (encrypted(Encryption::Bound), encrypted(Encryption::Process), encrypted(Encryption::Kernel));
+        let by_kernel = ours == 0 || ktls::is_there();
+        let (moved, closed) = if by_kernel { (kernels + ours, bound) } else { (kernels, bound + ours) };
         in_the_way.extend(self.served.stays());
         if !in_the_way.is_empty() {
             return Err(in_the_way);
         }
         let devices = self.served.devices().iter().filter(|device| device.live).count();
         let count = |number: usize, what: &str| format!("{number} {what}{}", if number == 1 { "" } else { "s" });
+        let by_tls = if moved > 0 { format!(", {moved} of them with TLS, by the kernel's") } else { String::new() };
         let mut plan = vec![
-            format!("{} go over", count(clients.len().saturating_sub(devices + encrypted), "connection")),
+            format!("{} go over{by_tls}", count(clients.len().saturating_sub(devices + closed), "connection")),
             format!(
                 "{} and {} go over open",
                 count(service.listeners.list().len(), "listener"),
@@ -157,9 +163,16 @@ impl Shared {
                 count(devices, "block device")
             ));
         }
-        if encrypted > 0 {
-            let closed = count(encrypted, "connection");
-            plan.push(format!("{closed} with TLS to be closed once all is answered; their clients connect again"));
+        if closed > 0 {
+            let remedy = if by_kernel {
+                ""
+            } else {
+                " (the kernel's TLS could take them over, and is not loaded: modprobe tls)"
+            };
+            plan.push(format!(
+                "{} with TLS to be closed once all is answered; their clients connect again{remedy}",
+                count(closed, "connection")
+            ));
         }
         Ok(plan)
     }

@@ -486,7 +486,17 @@ fn what_another_server_says_of_a_negotiation_is_not_believed_blindly() {
         assert_eq!(Handshake::resume(&mut held).unwrap_err().part, part);
     }
     assert!(Handshake::resume(&mut Record::default()).is_err());
-    let mut encrypted = Handshake::new(TlsPolicy::Optional, &mut heard);
-    encrypted.tls_established();
-    assert!(encrypted.held().is_none());
+}
+
+/// handshake.3: a client that is encrypted is told everything by another server too, and one that is about to be does not go over.
+#[test]
+fn a_client_that_was_encrypted_before_is_so_at_another_server() {
+    let mut client = talk(TlsPolicy::Required);
+    client.option(OPT_STARTTLS, &[]).hears(OPT_STARTTLS, &[REP_ACK]);
+    assert!(client.server.held().is_none());
+    client.server.tls_established();
+    let held = client.server.held().unwrap().to_string();
+    client.server = Handshake::resume(&mut Record::parse(&held).unwrap()).unwrap();
+    client.option(OPT_STARTTLS, &[]).hears(OPT_STARTTLS, &[REP_ERR_INVALID]);
+    client.option(OPT_GO, &[&go("disk", &[])]).session();
 }

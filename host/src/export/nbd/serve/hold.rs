@@ -21,11 +21,13 @@ impl Connection {
     }
 
     /// Takes nothing from the client any more (hold.1). One that another server has handed over is sent nothing either, yet.
-    pub(crate) fn hold(&mut self, engine: &mut Engine) {
+    /// `by_kernel`: the kernel would take the keys of a connection with TLS (hold.4).
+    pub(crate) fn hold(&mut self, engine: &mut Engine, by_kernel: bool) {
         if self.is_held() {
             return;
         }
         self.held = Halt::Ends;
+        self.hold_keys(engine, by_kernel);
         if self.receive_armed.is_some() {
             engine.ring.cancel(UserData::Receive(self.number).pack());
         }
@@ -42,14 +44,18 @@ impl Connection {
     pub(crate) fn comes_to_stand(&mut self, engine: &mut Engine) -> bool {
         let announced = usize::from(matches!(self.receiving, Receiving::Payload { .. }));
         let asked = self.commands as usize - self.payloads() - announced;
+        self.look_at_rest(engine);
         if asked > 0 || self.receive_armed.is_some() || self.broken {
             return false;
         }
         // hold.4
-        if self.is_encrypted() && !(self.sending.is_empty() && self.out.is_empty()) {
+        if self.has_keys() && !(self.sending.is_empty() && self.out.is_empty()) {
             return false;
         }
         if self.held == Halt::Ends {
+            if !self.give_keys(engine) {
+                return false;
+            }
             self.held = Halt::StandsStill;
             if self.is_sending() {
                 engine.ring.cancel(UserData::Send(self.number).pack());
@@ -58,22 +64,22 @@ impl Connection {
         !self.is_sending()
     }
 
-    fn is_encrypted(&self) -> bool {
-        self.tls.is_some() || self.tls_next.is_some()
-    }
-
     /// Its state while it stands still: a copy (hold.2). `None`: it is closed with this server (hold.4).
     ///
     /// # Errors
     /// Why no other server can go on with it.
     pub(crate) fn held(&self, engine: &Engine, common: &Common) -> Result<Option<HeldClient>, String> {
         let fail = |why: &str| Err(format!("client {}: {why}", self.peer.shown));
-        if self.is_encrypted() {
+        if self.has_keys() {
             return Ok(None);
         }
         let mut says = Record::default();
         says.put("listener", &self.peer.listener);
         says.put("cgroup", &self.peer.cgroup.as_ref().map(ToString::to_string));
+        if let Some(by_kernel) = &self.by_kernel {
+            says.put("tls", by_kernel);
+            says.put("certificate", &self.peer.certificate);
+        }
         let since = common.service.clients().get(&(engine.context.0, self.number)).map(|client| client.since);
         let since = since.and_then(|since| since.duration_since(UNIX_EPOCH).ok());
         says.put("since_ms", &since.map(|since| since.as_millis() as u64));

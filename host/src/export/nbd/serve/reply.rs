@@ -1,6 +1,5 @@
 //! Replies: from the ends of commands to bytes that the kernel sends.
 
-use std::io::Write as _;
 use std::os::fd::AsRawFd;
 
 use fairlift_core::waits::Part;
@@ -29,7 +28,7 @@ pub(super) struct Replies {
     /// After this many bytes of `heads` comes the payload of this command.
     pub(super) payloads: Vec<(usize, usize)>,
     /// How many operations they answer, by kind, and when those ended, added up.
-    ended: [(u64, u64); Op::COUNT],
+    pub(super) ended: [(u64, u64); Op::COUNT],
 }
 
 /// A message in the kernel's hands.
@@ -315,28 +314,6 @@ impl Connection {
         self.sent = None;
     }
 
-    /// With TLS: turns the replies that wait into one encrypted head. The payloads are held until it is sent, so that it counts
-    /// (client.3).
-    pub(super) fn encrypt(&mut self, engine: &mut Engine) {
-        let Some(mut tls) = self.tls.take() else { return };
-        let replies = std::mem::take(&mut self.out);
-        let mut writer = tls.writer();
-        let mut from = 0;
-        // Writing to memory does not fail; the buffer has no limit, and is emptied right below.
-        let mut write = |bytes: &[u8]| writer.write_all(bytes).expect("the TLS buffer has no limit");
-        for (at, command) in &replies.payloads {
-            write(&replies.heads[from..*at]);
-            write(engine.memory(*command).bytes());
-            from = *at;
-        }
-        write(&replies.heads[from..]);
-        (self.out.payloads, self.out.ended) = (replies.payloads, replies.ended);
-        while tls.wants_write() {
-            tls.write_tls(&mut self.out.heads).expect("writing to memory does not fail");
-        }
-        self.tls = Some(tls);
-    }
-
     /// The replies under way are sent: each took as long as passed since its operation ended.
     fn sent_all(&mut self, engine: &mut Engine, now: Instant) {
         self.unsent.taken();
@@ -358,7 +335,9 @@ impl Connection {
             0.. => {
                 self.progress = now;
                 sent.next += advance(&mut sent.iovecs[sent.next..], result as usize);
-                if sent.next < sent.iovecs.len() {
+                let is_all = sent.next == sent.iovecs.len();
+                self.kernel_sent(result as usize);
+                if !is_all {
                     return;
                 }
             }

@@ -12,7 +12,7 @@ use crate::access::Peer;
 use crate::disk::engine::Engine;
 use crate::export::hold::Halt;
 use crate::export::narrowed;
-use crate::export::service::Unsent;
+use crate::export::service::{Encryption, Unsent};
 
 impl Connection {
     /// A client that another server has handed over; it stands still.
@@ -25,12 +25,16 @@ impl Connection {
         unsent: Arc<Unsent>,
         now: Instant,
     ) -> Self {
-        let Resumed { phase, skip, leaves, input, replies, .. } = resumed;
+        let Resumed { phase, by_kernel, skip, leaves, input, replies, .. } = resumed;
         let mut connection = Self::new(fd, peer, number, crate::config::Tls::Off, now, unsent);
         connection.out = Self::take_over(replies);
         connection.input = input;
         connection.reading = !leaves;
         connection.held = Halt::StandsStill;
+        connection.by_kernel = by_kernel;
+        if by_kernel.is_some() {
+            connection.unsent.is_encrypted_by(Encryption::Kernel);
+        }
         if skip > 0 {
             connection.receiving = Receiving::Refused { left: skip };
         }

@@ -24,8 +24,14 @@ impl Connection {
     pub(crate) fn leave_gate(&mut self, gate: &Gate, now: Instant) {
         let opened = matches!(self.phase, Phase::Serving(_));
         let Some(Stranger { failed, options, .. }) = self.stranger.take() else { return };
-        let is_unfinished = self.tls.as_ref().is_some_and(|tls| tls.is_handshaking()) || self.tls_next.is_some();
-        let visit = Visit { opened, failed: failed || is_unfinished, tls: self.tls.is_some(), options };
+        let is_unfinished =
+            self.tls.as_ref().is_some_and(|tls| tls.session.is_handshaking()) || self.tls_next.is_some();
+        let visit = Visit {
+            opened,
+            failed: failed || is_unfinished,
+            tls: self.tls.is_some() || self.by_kernel.is_some(),
+            options,
+        };
         gate.leave(now, &self.peer, visit);
     }
 

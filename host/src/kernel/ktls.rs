@@ -1,0 +1,157 @@
+//! kTLS: the kernel encrypts and decrypts what goes by a TCP socket, with the keys that rustls had.
+//!
+//! The keys of a connection are in the memory of one process, so another one cannot go on with it. Once the kernel has them they belong to the
+//! socket: whoever has it writes plain bytes and reads plain bytes. Example: `send("abc")` leaves as a record of 25 bytes.
+//!
+//! ktls.1  A direction begins with the number of its next record. With another number nothing can be decrypted.
+//! ktls.2  No nonce is used twice under a key. In TLS 1.3, and with ChaCha20, the nonce is made of the record's number. With AES-GCM of TLS 1.2
+//!         the sender chooses it, and sends it with the record: rustls by `start ^ number`, the kernel by counting up. So the kernel begins behind all
+//!         that rustls can have used.
+//! ktls.3  What a key may encrypt is bounded: AES-GCM seals 2^24 records (RFC 8446, 5.5), after which rustls takes another key. The kernel does not,
+//!         so records are counted here.
+//! ktls.4  A record that is not data fails a plain read (EIO), and stays. It is then read with its kind.
+
+use std::io::{self, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd as _};
+
+use rustix::net::{AddressFamily, RecvAncillaryBuffer, RecvFlags, SocketType, recvmsg, socket};
+use rustls::{ConnectionTrafficSecrets, ExtractedSecrets, ProtocolVersion, SupportedCipherSuite};
+use serde::{Deserialize, Serialize};
+use zeroize::Zeroizing;
+
+/// The most bytes of data in a record (RFC 8446, 5.1).
+const RECORD_MAX: usize = 1 << 14;
+/// The name by which the kernel knows it (`Documentation/networking/tls.rst`).
+const NAME: &[u8] = b"tls";
+
+/// Whether the kernel has it, built in or as a module that is loaded. Who may load modules loads it by asking.
+pub(crate) fn is_there() -> bool {
+    // It is for connected sockets: what is there refuses another one, and what is not there is not found.
+    let Ok(unconnected) = socket(AddressFamily::INET, SocketType::STREAM, None) else { return false };
+    attach(&unconnected).is_err_and(|error| error.raw_os_error() == Some(libc::ENOTCONN))
+}
+
+/// Makes a socket one that can encrypt. Until it has keys it goes on as before.
+///
+/// # Errors
+/// The kernel has no TLS, or not for this socket, which is as before.
+pub(crate) fn attach(socket: &impl AsFd) -> io::Result<()> {
+    set(socket, libc::IPPROTO_TCP, libc::TCP_ULP, NAME)
+}
+
+/// Has the kernel encrypt and decrypt from here on, on a socket that is [attached](attach).
+///
+/// # Errors
+/// The socket is of no more use: rustls has given its keys away, and the kernel does not take them.
+pub(crate) fn begin(socket: &impl AsFd, version: ProtocolVersion, secrets: &ExtractedSecrets) -> io::Result<()> {
+    let ExtractedSecrets { tx, rx } = secrets;
+    for (direction, (number, keys)) in [(libc::TLS_TX, tx), (libc::TLS_RX, rx)] {
+        let keys = described(version, *number, keys).ok_or(io::ErrorKind::Unsupported)?;
+        set(socket, libc::SOL_TLS, direction, &keys)?;
+    }
+    Ok(())
+}
+
+/// Keys as the kernel takes them (`struct tls12_crypto_info_…` of `linux/tls.h`): version, cipher, nonce, key, salt, number of the next record.
+fn described(version: ProtocolVersion, number: u64, keys: &ConnectionTrafficSecrets) -> Option<Zeroizing<Vec<u8>>> {
+    let (cipher, key, iv, salt) = match keys {
+        ConnectionTrafficSecrets::Aes128Gcm { key, iv } => (libc::TLS_CIPHER_AES_GCM_128, key, iv, 4),
+        ConnectionTrafficSecrets::Aes256Gcm { key, iv } => (libc::TLS_CIPHER_AES_GCM_256, key, iv, 4),
+        ConnectionTrafficSecrets::Chacha20Poly1305 { key, iv } => (libc::TLS_CIPHER_CHACHA20_POLY1305, key, iv, 0),
+        _ => return None,
+    };
+    let (salt, nonce) = iv.as_ref().split_at(salt);
+    let mut nonce = nonce.to_vec();
+    if let (ProtocolVersion::TLSv1_2, Ok(start)) = (version, <[u8; 8]>::try_from(&nonce[..])) {
+        nonce = behind(u64::from_be_bytes(start)).to_be_bytes().to_vec();
+    }
+    let version = match version {
+        ProtocolVersion::TLSv1_2 => libc::TLS_1_2_VERSION,
+        ProtocolVersion::TLSv1_3 => libc::TLS_1_3_VERSION,
+        _ => return None,
+    };
+    let said = [&version.to_ne_bytes(), &cipher.to_ne_bytes(), &nonce[..], key.as_ref(), salt, &number.to_be_bytes()];
+    Some(said.concat().into())
+}
+
+/// The first nonce that is none of `start ^ n`, for all `n` of 32 bits (ktls.2).
+const fn behind(start: u64) -> u64 {
+    (start | u32::MAX as u64).wrapping_add(1)
+}
+
+/// A connection whose keys the kernel has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) struct ByKernel {
+    /// How many records its key may still encrypt (ktls.3).
+    records_left: u64,
+}
+
+impl ByKernel {
+    /// One whose key has encrypted so many.
+    pub(crate) const fn after(suite: SupportedCipherSuite, records: u64) -> Self {
+        let common = match suite {
+            SupportedCipherSuite::Tls12(suite) => &suite.common,
+            SupportedCipherSuite::Tls13(suite) => &suite.common,
+        };
+        Self { records_left: common.confidentiality_limit.saturating_sub(records) }
+    }
+
+    /// A message of so many bytes was sent; false: the key has encrypted as much as one may.
+    pub(crate) const fn sent(&mut self, bytes: usize) -> bool {
+        self.records_left = self.records_left.saturating_sub(bytes.div_ceil(RECORD_MAX) as u64);
+        self.records_left > 0
+    }
+}
+
+/// A record that is not data.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Notice {
+    /// The other side sends nothing more.
+    Goodbye,
+    /// An alert, by its number (RFC 8446, 6).
+    Alert(u8),
+    /// The other side sends by another key from now on.
+    KeyUpdate,
+    /// Any other.
+    Unknown,
+}
+
+/// The record for which a read has just failed with EIO (ktls.4).
+///
+/// # Errors
+/// There is none.
+pub(crate) fn notice(socket: &impl AsFd) -> io::Result<Notice> {
+    let mut bytes = [0; 64];
+    // The kernel gives such a record only to those who would hear of its kind.
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut kind = RecvAncillaryBuffer::new(&mut space);
+    let got = recvmsg(socket.as_fd(), &mut [IoSliceMut::new(&mut bytes)], &mut kind, RecvFlags::DONTWAIT)?.bytes;
+    Ok(Notice::of(&bytes[..got]))
+}
+
+impl Notice {
+    /// By its content, for data it is none: an alert has two bytes, and other messages begin with their number (RFC 8446, 4).
+    const fn of(bytes: &[u8]) -> Self {
+        const CLOSE_NOTIFY: u8 = 0;
+        const KEY_UPDATE: u8 = 24;
+        match *bytes {
+            [_, CLOSE_NOTIFY] => Self::Goodbye,
+            [_, alert] => Self::Alert(alert),
+            [KEY_UPDATE, 0, 0, 1, _] => Self::KeyUpdate,
+            _ => Self::Unknown,
+        }
+    }
+}
+
+fn set(socket: &impl AsFd, level: libc::c_int, name: libc::c_int, value: &[u8]) -> io::Result<()> {
+    let (fd, len) = (socket.as_fd().as_raw_fd(), value.len() as libc::socklen_t);
+    // SAFETY: the kernel reads `len` bytes of `value`, which is borrowed until the call has ended, and keeps a copy.
+    match unsafe { libc::setsockopt(fd, level, name, value.as_ptr().cast(), len) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+#[cfg(test)]
+mod tests;
