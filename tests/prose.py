@@ -6,8 +6,8 @@
     tests/prose.py FILE...    only these pages
 
 User pages are README.md and docs/, without docs/measured/, docs/tried.md and docs/changes.md, which are records. Code blocks and headings are not
-read. The counts are by a thousand words; BOUNDS says how many of a kind there may be in user pages, MEASURED in docs/measured/, which may be long and
-full of evidence. Comments of the crates are counted by the same list."""
+read. The counts are by a thousand words; BOUNDS says how many of a kind there may be in user pages, MEASURED in docs/measured/ and docs/tried.md, which may
+be long and full of evidence. Comments of the crates are counted by the same list."""
 
 import re
 import sys
@@ -39,7 +39,7 @@ EVIDENCE = re.compile(r"\b(?:seeds? \d+|20[12]\d-\d\d-\d\d|(?:commit|at|of|build
 # By a thousand words.
 BOUNDS = {"opening": 0.6, "what-clause": 0.4, "who": 0.3, "of which": 0.1, "it is … that": 0.1, "so much": 0.15, "she": 0.1, "long sentence": 0.6, "evidence": 0.2}
 # Reached when its pages were first read by this list, and a third more: rows of tables are sentences there.
-MEASURED = {"opening": 0.4, "what-clause": 0.7, "who": 0.2, "of which": 0.3, "it is … that": 0.1, "so much": 0.15, "she": 0.1, "long sentence": 1.4}
+MEASURED = {"opening": 0.4, "what-clause": 0.7, "who": 0.2, "of which": 0.3, "it is … that": 0.1, "so much": 0.15, "she": 0.1, "long sentence": 1.6}
 
 
 def plain(text):
@@ -150,8 +150,9 @@ def main(arguments):
     above = table("user pages", all_words, all_found, None if named else BOUNDS)
     passed, failed = passed + len(BOUNDS) - len(above), failed + len(above)
     if not named:
-        pages = [look(paragraphs(page.read_text()), False) for page in sorted((ROOT / "docs/measured").glob("*.md"))]
-        high = table("docs/measured", sum(count for count, _ in pages), [each for _, found in pages for each in found], MEASURED)
+        records = [*sorted((ROOT / "docs/measured").glob("*.md")), ROOT / "docs/tried.md"]
+        pages = [look(paragraphs(page.read_text()), False) for page in records]
+        high = table("docs/measured, docs/tried.md", sum(count for count, _ in pages), [each for _, found in pages for each in found], MEASURED)
         passed, failed = passed + len(MEASURED) - len(high), failed + len(high)
         files = [path for crate in CRATES for path in sorted((ROOT / crate / "src").rglob("*.rs"))]
         looked = [look(comments(path.read_text()), False) for path in files]
