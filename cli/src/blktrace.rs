@@ -16,7 +16,7 @@ const HEAD: usize = 48;
 const MAGIC: u32 = 0x6561_7407;
 /// A major number for local use: devices are called 240,0 and so on, by the numbers of the disks.
 const MAJOR: u32 = 240 << 20;
-/// How long a name may be: blkparse keeps 16 bytes, the last of which is 0.
+/// The longest name: blkparse keeps 16 bytes, and the last one is 0.
 const NAME: usize = 15;
 
 /// A message that begins so names a disk.
@@ -64,7 +64,7 @@ impl Record {
         let time = item.at().as_nanos().saturating_sub(began.as_nanos());
         match item {
             Item::Event(event) => Self::event_of(event, disk, time, start),
-            Item::Message(message) => Some(Self::said(message, disk, time)),
+            Item::Message(message) => Some(Self::of_message(message, disk, time)),
         }
     }
 
@@ -117,7 +117,7 @@ impl Record {
     }
 
     /// A scheduler's message about a stream.
-    fn said(message: &Message, disk: usize, time: u64) -> Self {
+    fn of_message(message: &Message, disk: usize, time: u64) -> Self {
         let of = message.stream.map_or_else(String::new, |stream| format!("stream {}: ", stream.0));
         let (pid, device) = (pid(message.group), MAJOR | disk as u32);
         Self { pid, device, ..Self::message(time, &format!("{of}{}", message.note)) }
@@ -239,7 +239,7 @@ mod tests {
             dispatched.clone(),
             Record::name(GroupId(2), "/tenants/of/alice😀"),
             Record::message(5, "lost=3"),
-            Record::said(&preempted, 1, 78),
+            Record::of_message(&preempted, 1, 78),
         ];
         let mut bytes = Vec::new();
         (0..).zip(&all).for_each(|(number, record)| record.encode(number, &mut bytes));

@@ -28,8 +28,8 @@ server.listen = "unix:fairlift.sock"
 
 /// Its flags: exports that are added have a socket for virtual machines, named after them.
 static FLAGS: LazyLock<Flags> = LazyLock::new(|| {
-    let said = Flags::augment_args(clap::Command::new("serve")).get_matches_from(["serve", "--vhost-user", "/run"]);
-    Flags::from_arg_matches(&said).expect("they are its own")
+    let matches = Flags::augment_args(clap::Command::new("serve")).get_matches_from(["serve", "--vhost-user", "/run"]);
+    Flags::from_arg_matches(&matches).expect("they are its own")
 });
 
 /// Two config files, one after the other (`%%` on a line parts them), as a server reads them at its start and then again.
@@ -49,9 +49,9 @@ pub fn config(text: &str) {
 /// Something that must hold does not.
 pub fn control(body: &str) {
     let served = &*SERVED;
-    let Ok(asked) = serde_json::from_str::<Value>(body) else { return };
+    let Ok(request) = serde_json::from_str::<Value>(body) else { return };
     let mut edit = Edit::from(served.clone());
-    match Words::new(&mut edit, &FLAGS, true).transaction(&asked) {
+    match Words::new(&mut edit, &FLAGS, true).transaction(&request) {
         Ok(()) => turns(served, &edit),
         Err(says) => tells(&says),
     }

@@ -324,15 +324,15 @@ mod tests {
                 tenants.push((node, tree.len() - 1));
             }
             due.clear_demands();
-            let mut asked = 0.0;
+            let mut wanted = 0.0;
             for (node, at) in &tenants {
                 let demand = random(seed, 1000) as f64 / 10_f64.powi(random(seed, 5) as i32);
                 due.demand(*node, demand);
                 tree[*at].demand += demand;
-                asked += demand;
+                wanted += demand;
             }
             due.add_up();
-            let whole = asked * random(seed, 12) as f64 / 10.0;
+            let whole = wanted * random(seed, 12) as f64 / 10.0;
             due.divide(whole);
             divide(whole, &mut tree);
             let near = |one: f64, other: f64| (one - other).abs() <= 1e-9 * whole.max(1e-3);
@@ -340,7 +340,7 @@ mod tests {
                 assert!(near(due.part(*node), tree[*at].part), "{} and not {}", due.part(*node), tree[*at].part);
             }
             let top = due.nodes.iter().filter(|node| node.above == ROOT).map(|node| node.part).sum::<f64>();
-            assert!(near(top, whole.min(asked)), "{top} of {whole}, and {asked} was asked for");
+            assert!(near(top, whole.min(wanted)), "{top} of {whole}, and {wanted} was asked for");
         }
     }
 

@@ -145,7 +145,7 @@ impl Dirty {
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Counts {
     /// Flushes asked for.
-    pub asked: u64,
+    pub requested: u64,
     /// Device flushes started.
     pub sent: u64,
     /// Device flushes that failed.
@@ -230,7 +230,7 @@ impl Flush {
         }
         self.waiting += 1;
         self.waiting_in.add(context);
-        self.counts.asked += 1;
+        self.counts.requested += 1;
         Round(self.started + 1) // flush.1, flush.2: whatever is under way started before
     }
 
@@ -293,8 +293,8 @@ impl Flush {
     pub fn end(&mut self, now: Instant, outcome: Outcome) -> Contexts {
         assert!(self.is_running(), "a flush ended that was not under way");
         self.finished += 1;
-        let told = self.judge(outcome);
-        if let Outcome::Failed(errno) = told
+        let verdict = self.judge(outcome);
+        if let Outcome::Failed(errno) = verdict
             && self.sharing > 0
         {
             self.failures.push_back(Failure { number: self.finished, errno, left: self.sharing });

@@ -69,7 +69,7 @@ pub trait Model: Send {
     fn character(&self) -> Character;
 
     /// Takes a request in. It does not end within this call, even if it takes no time.
-    fn submit(&mut self, now: Instant, asked: &ModelRequest);
+    fn submit(&mut self, now: Instant, request: &ModelRequest);
 
     /// When something happens next, if nothing else is submitted; `None`: nothing is under way.
     ///

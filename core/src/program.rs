@@ -135,7 +135,7 @@ pub struct Unserved {
 
 impl Unserved {
     /// Something was asked.
-    pub fn asked(&mut self, now: Instant) {
+    pub fn submitted(&mut self, now: Instant) {
         if self.open == 0 {
             self.since = now;
         }
@@ -196,12 +196,12 @@ mod tests {
     #[test]
     fn who_is_left_alone_with_asks_under_way_is_unserved_and_who_asks_nothing_is_not() {
         let mut group = Unserved::default();
-        group.asked(at(10));
-        group.asked(at(12));
+        group.submitted(at(10));
+        group.submitted(at(12));
         group.ended(at(15)); // five since the first ask
         group.ended(at(22)); // seven since the last end
         assert_eq!(group.longest(at(500)), ms(7), "nothing was under way since");
-        group.asked(at(500));
+        group.submitted(at(500));
         assert_eq!(group.longest(at(503)), ms(7));
         assert_eq!(group.longest(at(520)), ms(20), "what has not ended counts with its age");
         group.ended(at(504));

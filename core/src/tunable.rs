@@ -65,8 +65,8 @@ macro_rules! settings {
     (@row $name:expr, $kind:ident, (), $field:ident, $says:expr) => {
         $crate::tunable::Tunable::$kind($name, |s: &mut Settings| &mut s.$field, $says.trim_ascii_start())
     };
-    (@row $name:expr, choice, ($($words:literal),+), $field:ident, $says:expr) => {
-        $crate::tunable::Tunable::choice($name, &[$($words),+], |s: &mut Settings| &mut s.$field, $says.trim_ascii_start())
+    (@row $name:expr, choice, ($($choices:literal),+), $field:ident, $says:expr) => {
+        $crate::tunable::Tunable::choice($name, &[$($choices),+], |s: &mut Settings| &mut s.$field, $says.trim_ascii_start())
     };
     (@row $name:expr, $kind:ident, ($($range:tt)+), $field:ident, $says:expr) => {
         $crate::tunable::Tunable::$kind($name, ($($range)+), |s: &mut Settings| &mut s.$field, $says.trim_ascii_start())
@@ -216,11 +216,11 @@ impl<S> Tunable<S> {
     /// One of several words; the field holds the place of the word in the list.
     pub const fn choice(
         name: &'static str,
-        words: &'static [&'static str],
+        choices: &'static [&'static str],
         field: fn(&mut S) -> &mut u8,
         says: &'static str,
     ) -> Self {
-        Self { info: TunableInfo { name, range: Range::Choice(words), says }, field: Field::Choice(field) }
+        Self { info: TunableInfo { name, range: Range::Choice(choices), says }, field: Field::Choice(field) }
     }
 
     /// The cost of requests, or `auto`: the field is `None` then.
@@ -265,7 +265,7 @@ pub fn get<S: Clone>(rows: &[Tunable<S>], settings: &S, name: &str) -> Option<St
         },
         Field::AutoCostModel(field) => field(&mut settings).map_or_else(|| AUTO.into(), |model| model.to_string()),
         Field::Choice(field) => match row.info.range {
-            Range::Choice(words) => words[usize::from(*field(&mut settings))].to_string(),
+            Range::Choice(choices) => choices[usize::from(*field(&mut settings))].to_string(),
             _ => unreachable!("a row's field and range are made together"),
         },
     })
@@ -305,8 +305,8 @@ pub fn set<S>(rows: &[Tunable<S>], settings: &mut S, name: &str, value: &str) ->
             let model = Model::parse(value).map_err(|why| Error(format!("{name}: {why}")))?;
             *field(settings) = Some(model);
         }
-        (Field::Choice(field), Range::Choice(words)) => {
-            let place = words.iter().position(|word| *word == value.trim()).ok_or_else(bad)?;
+        (Field::Choice(field), Range::Choice(choices)) => {
+            let place = choices.iter().position(|word| *word == value.trim()).ok_or_else(bad)?;
             *field(settings) = place as u8;
         }
         (Field::Switch(field), Range::Switch) => {
@@ -401,7 +401,7 @@ impl fmt::Display for Range {
             Self::Count(min, max) => write!(f, "a number from {min} to {max}"),
             Self::AutoCount(min, max) => write!(f, "auto, or {}", Self::Count(*min, *max)),
             Self::Switch => write!(f, "0 or 1"),
-            Self::Choice(words) => write!(f, "one of {}", words.join(", ")),
+            Self::Choice(choices) => write!(f, "one of {}", choices.join(", ")),
             Self::AutoCostModel => write!(f, "auto, or {}", Model::WORDS.map(|word| format!("{word}=N")).join(" ")),
         }
     }

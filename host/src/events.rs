@@ -1,6 +1,6 @@
 //! Events: what has happened, for people and programs that watch a server.
 //!
-//! events.1  Only the latest are kept, and who reads too slowly is told how many are missing. Nobody is waited for.
+//! events.1  Only the latest are kept; a slow reader learns how many are missing. Nobody is waited for.
 //! events.2  An event is told when something rare happens (a client comes, a change is made), and never for a request.
 
 use std::collections::VecDeque;
@@ -30,14 +30,14 @@ pub(crate) struct Events(Mutex<Kept>);
 #[derive(Default)]
 struct Kept {
     latest: VecDeque<Event>,
-    told: u64,
+    numbered: u64,
 }
 
 impl Events {
     pub(crate) fn tell(&self, kind: &'static str, of: Vec<(&'static str, String)>) {
         let mut kept = self.kept();
-        kept.told += 1;
-        let event = Event { number: kept.told, at: SystemTime::now(), kind, of };
+        kept.numbered += 1;
+        let event = Event { number: kept.numbered, at: SystemTime::now(), kind, of };
         if kept.latest.len() == KEPT {
             kept.latest.pop_front(); // events.1
         }
@@ -47,8 +47,8 @@ impl Events {
     /// Those after a number, and how many of them are not kept any more; `None`: none yet, from the next one on.
     pub(crate) fn after(&self, number: Option<u64>) -> (Vec<Event>, u64) {
         let kept = self.kept();
-        let Some(number) = number else { return (Vec::new(), kept.told) };
-        let first = kept.latest.front().map_or(kept.told + 1, |event| event.number);
+        let Some(number) = number else { return (Vec::new(), kept.numbered) };
+        let first = kept.latest.front().map_or(kept.numbered + 1, |event| event.number);
         let missing = first.saturating_sub(number.saturating_add(1));
         (kept.latest.iter().filter(|event| event.number > number).cloned().collect(), missing)
     }
@@ -56,7 +56,7 @@ impl Events {
     /// The next one's number is higher than this one, of the last that another server told.
     pub(crate) fn begin_after(&self, number: u64) {
         let mut kept = self.kept();
-        kept.told = kept.told.max(number.min(1 << 62));
+        kept.numbered = kept.numbered.max(number.min(1 << 62));
     }
 
     fn kept(&self) -> MutexGuard<'_, Kept> {

@@ -21,7 +21,7 @@ impl<K> Default for Quiet<K> {
 impl<K: PartialEq> Quiet<K> {
     /// Whether it is told now; then, how often it was not since the last time.
     pub(crate) fn tell(&mut self, now: Instant, what: K) -> Option<u64> {
-        match self.0.iter_mut().find(|(told, ..)| *told == what) {
+        match self.0.iter_mut().find(|(logged, ..)| *logged == what) {
             Some((_, last, untold)) if now.since(*last) < QUIET => {
                 *untold += 1;
                 None
@@ -53,11 +53,11 @@ mod tests {
 
     #[test]
     fn what_repeats_is_told_once_a_minute() {
-        let (mut quiet, mut told) = (Quiet::default(), Vec::new());
+        let (mut quiet, mut logged) = (Quiet::default(), Vec::new());
         for n in 0..1300 {
-            told.extend(quiet.tell(Instant::ZERO + Duration::from_nanos(secs(1).as_nanos() / 10 * n), "a"));
+            logged.extend(quiet.tell(Instant::ZERO + Duration::from_nanos(secs(1).as_nanos() / 10 * n), "a"));
         }
-        assert_eq!(told, [0, 599, 599]);
+        assert_eq!(logged, [0, 599, 599]);
         assert_eq!(quiet.tell(Instant::ZERO + secs(130), "b"), Some(0), "something else");
     }
 

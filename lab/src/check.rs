@@ -164,7 +164,7 @@ impl Check {
             ..TrackedBio::free()
         };
         if bio.op == Op::Read {
-            self.versions.asked(bio.extent, &mut row.floors);
+            self.versions.read_begins(bio.extent, &mut row.floors);
         }
     }
 

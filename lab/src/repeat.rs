@@ -30,19 +30,19 @@ use std::{env, thread};
 #[must_use]
 pub fn seeds(usual: Range<u64>) -> Seeds {
     let many = number("FAIRLIFT_SEEDS").map_or(usual.clone(), |count| usual.start..usual.start + count);
-    Seeds { left: asked().map_or(many, |seed| seed..seed + 1), now: None }
+    Seeds { left: named().map_or(many, |seed| seed..seed + 1), now: None }
 }
 
 /// One seed, drawn anew for each run of the program, unless the environment names it.
 #[must_use]
 pub fn drawn() -> Seeds {
-    let seed = asked().unwrap_or_else(|| RandomState::new().hash_one(0) >> 1);
+    let seed = named().unwrap_or_else(|| RandomState::new().hash_one(0) >> 1);
     Seeds { left: seed..seed + 1, now: None }
 }
 
 /// The seed that the environment asks for: what a test says of many runs together is then not to be expected.
 #[must_use]
-pub fn asked() -> Option<u64> {
+pub fn named() -> Option<u64> {
     number("FAIRLIFT_SEED")
 }
 

@@ -49,14 +49,14 @@ impl<F: FnMut(Instant, &ModelRequest, usize) -> (Duration, Outcome) + Send> Mode
         Character { rotational: false, volatile_cache: false }
     }
 
-    fn submit(&mut self, now: Instant, asked: &ModelRequest) {
-        let (latency, outcome) = (self.times)(now, asked, self.under_way.len());
-        self.busy.submitted(now, asked);
+    fn submit(&mut self, now: Instant, request: &ModelRequest) {
+        let (latency, outcome) = (self.times)(now, request, self.under_way.len());
+        self.busy.submitted(now, request);
         self.order += 1;
         if outcome != Outcome::Done {
             self.failures.push((self.order, outcome));
         }
-        self.under_way.push(Reverse((now + latency, self.order, asked.id)));
+        self.under_way.push(Reverse((now + latency, self.order, request.id)));
     }
 
     fn poll_event(&self) -> Option<Instant> {
@@ -90,10 +90,10 @@ mod tests {
     #[test]
     fn work_is_what_was_done_and_how_long_it_was_there() {
         let mut disk = fixed_time(Limits::new(1000), us(10));
-        let asked = |id, op| ModelRequest { id, op, flags: Flags::NONE, extent: Extent::new(Sector(0), 8) };
+        let request = |id, op| ModelRequest { id, op, flags: Flags::NONE, extent: Extent::new(Sector(0), 8) };
         let at = |n| Instant::ZERO + us(n);
-        disk.submit(at(0), &asked(1, Op::Read));
-        disk.submit(at(5), &asked(2, Op::Flush));
+        disk.submit(at(0), &request(1, Op::Read));
+        disk.submit(at(5), &request(2, Op::Flush));
         let mut ended = Vec::new();
         disk.advance(at(10), &mut ended);
         disk.advance(at(15), &mut ended);

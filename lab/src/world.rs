@@ -414,7 +414,7 @@ impl World {
         let Ask { token, op, flags, extent } = ask;
         let number = self.number(Open { client, token: u64::from(token) });
         let Process { stream, group, .. } = self.clients[client as usize];
-        self.unserved[usize::from(group.0)].asked(self.now);
+        self.unserved[usize::from(group.0)].submitted(self.now);
         let bio = Bio { op, flags, extent, stream, token: Token(u64::from(number)) };
         // An ask that comes later does not overtake those that wait for room (world.4).
         if !self.refused.is_empty() || !self.enter(&bio) {

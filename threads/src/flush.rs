@@ -38,7 +38,7 @@
 //!         });
 //!     }
 //! });
-//! assert_eq!(flushes.counts().asked, 8);
+//! assert_eq!(flushes.counts().requested, 8);
 //! # std::fs::remove_file(&path)?;
 //! # Ok::<(), std::io::Error>(())
 //! ```

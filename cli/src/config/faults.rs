@@ -65,9 +65,9 @@ const ERRORS: [(&str, i32); 14] = [
 /// # Errors
 /// The rules are wrong: where, and what is possible.
 pub(crate) fn settle(backing: &Backing) -> Result<Backing, String> {
-    let Backing::Fault(said) = backing else { return Ok(backing.clone()) };
-    let (faults, inner) = (read_file(&said.path)?, settle(&said.inner)?);
-    Ok(Faulty { faults, inner, ..(**said).clone() }.into())
+    let Backing::Fault(faulty) = backing else { return Ok(backing.clone()) };
+    let (faults, inner) = (read_file(&faulty.path)?, settle(&faulty.inner)?);
+    Ok(Faulty { faults, inner, ..(**faulty).clone() }.into())
 }
 
 /// Reads the rules of a file.
@@ -171,15 +171,15 @@ fn rule_of(section: &Section<'_>, mistakes: &mut Vec<Mistake>) -> Option<Rule> {
         }
     }
     let thens: Vec<_> = [error, short, hang].into_iter().flatten().collect();
-    let mut said = ["error", "short", "hang"].map(|key| section.raw(key)).into_iter().flatten().map(Spanned::span);
-    match (&thens[..], delay, said.clone().count()) {
+    let mut faults = ["error", "short", "hang"].map(|key| section.raw(key)).into_iter().flatten().map(Spanned::span);
+    match (&thens[..], delay, faults.clone().count()) {
         ([], None, 0) => {
             let says = "names requests and no fault for them: add delay, error, short or hang";
             mistakes.push(Mistake { at: Some(section.at.clone()), key: section.path.clone(), says: says.into() });
         }
         ([_, _, ..], ..) => {
             let says = "has more than one of error, short and hang: make a rule of each";
-            let at = said.next_back().unwrap_or(section.at.clone());
+            let at = faults.next_back().unwrap_or(section.at.clone());
             mistakes.push(Mistake { at: Some(at), key: section.path.clone(), says: says.into() });
         }
         ([Then::Hang], Some(_), _) => {
@@ -240,11 +240,11 @@ mod tests {
 
     /// The mistake, and the marked part of the text.
     fn wrong(text: &str) -> Vec<(String, &str)> {
-        let told = |mistake: Mistake| {
+        let shown = |mistake: Mistake| {
             let at = mistake.at.clone().unwrap_or(0..0);
             (format!("{}: {}", mistake.key, mistake.says), &text[at])
         };
-        read(text).1.into_iter().map(told).collect()
+        read(text).1.into_iter().map(shown).collect()
     }
 
     #[test]

@@ -34,7 +34,7 @@ pub(crate) struct Amiss(pub(crate) Vec<Part>);
 pub(crate) struct Part {
     /// The key within the table, if it is within one.
     pub(crate) within: Option<String>,
-    /// It is that key that is wrong, not its value.
+    /// The key is wrong, not its value.
     pub(crate) is_name: bool,
     pub(crate) says: String,
 }
@@ -221,7 +221,7 @@ impl Given {
                 continue;
             };
             if let Some(length) = length.as_deref_mut().filter(|_| name == limits::SECONDS) {
-                limits::parse_seconds(&text).map_or_else(|says| note(false, says), |said| *length = said);
+                limits::parse_seconds(&text).map_or_else(|says| note(false, says), |seconds| *length = seconds);
                 continue;
             }
             match limits::parse_rate(name) {

@@ -46,7 +46,7 @@ pub(crate) const NOW: &[Row<bool>] = &[Row::<bool>::new("now", Switch(|now, is| 
 /// The keys of an export.
 pub(crate) struct ExportKeys {
     /// All that is no name.
-    pub(crate) said: Export,
+    pub(crate) settings: Export,
     pub(crate) disk: Option<String>,
     pub(crate) group: Option<String>,
     /// Other rules of a backing with faults, and where they are.
@@ -54,13 +54,13 @@ pub(crate) struct ExportKeys {
 }
 
 impl From<Export> for ExportKeys {
-    fn from(said: Export) -> Self {
-        Self { said, disk: None, group: None, faults: Default::default() }
+    fn from(settings: Export) -> Self {
+        Self { settings, disk: None, group: None, faults: Default::default() }
     }
 }
 
 impl ExportKeys {
-    /// Of an export of which nothing is said yet.
+    /// The keys of an export before any of them is read.
     pub(crate) fn new(name: &str) -> Self {
         Export::new(name, Null { size: 0, delay: Duration::ZERO }).into()
     }
@@ -96,13 +96,13 @@ fn export_keys() -> Vec<Key> {
 
 /// Those that are the same however clients reach it; [`ways::ROWS`] are the others.
 pub(crate) const EXPORT_ROWS: &[Row<ExportKeys>] = &[
-    export("backing", Put::Backing(|export, backing| export.said.backing = backing))
+    export("backing", Put::Backing(|export, backing| export.settings.backing = backing))
         .usual("required")
         .says("the file, device, RAM, model, other server or Ceph image that holds the data; a block device that is mounted or held by another program is refused without `in_use=allow`, a file that another export writes to without `shared`; a file that begins as a qcow2, VMDK, VHDX or LUKS image is refused without `format=raw` by a reload and `add`; a start warns of it, and serves such an image read-only"),
-    export("offset", Size(|export, bytes| export.said.offset = bytes))
+    export("offset", Size(|export, bytes| export.settings.offset = bytes))
         .usual("0")
         .says("the offset in the backing at which the export starts"),
-    export("size", AutoSize(|export, size| export.said.size = size))
+    export("size", AutoSize(|export, size| export.settings.size = size))
         .usual("up to the end")
         .says("the length of the export")
         .live(),
@@ -115,16 +115,16 @@ pub(crate) const EXPORT_ROWS: &[Row<ExportKeys>] = &[
         .usual("`/NAME`, a group of its own")
         .says("the group whose share its clients use")
         .live(),
-    export("ioprio", Text(|export, text| parse_priority(text).map(|priority| export.said.priority = priority)))
+    export("ioprio", Text(|export, text| parse_priority(text).map(|priority| export.settings.priority = priority)))
         .takes("`rt/0` to `rt/7`, `be/0` to `be/7`, `idle`")
         .usual("`be/4`")
         .says("the I/O priority of its clients within the group")
         .live(),
-    export("read_only", Switch(|export, is| export.said.read_only = is))
+    export("read_only", Switch(|export, is| export.settings.read_only = is))
         .usual("false")
         .says("whether clients may only read")
         .live(),
-    export("description", Text(|export, text| parse_description(text).map(|text| export.said.description = text)))
+    export("description", Text(|export, text| parse_description(text).map(|text| export.settings.description = text)))
         .takes("text")
         .usual("none")
         .says("a text for people; `nbdinfo --list` shows it")
@@ -524,10 +524,10 @@ mod tests {
         let row = rows.iter().find(|row| row.name == key).unwrap();
         let document = format!("it = {toml}");
         let table = DeTable::parse(&document).unwrap();
-        let [mut file, mut asked] = [new(), new()];
+        let [mut file, mut of_client] = [new(), new()];
         row.put(&mut file, &table.get_ref()["it"].get_ref().into()).unwrap();
-        row.put(&mut asked, &Given::try_from(json).unwrap()).unwrap();
-        assert_eq!(show(&file), show(&asked), "{key}");
+        row.put(&mut of_client, &Given::try_from(json).unwrap()).unwrap();
+        assert_eq!(show(&file), show(&of_client), "{key}");
         assert_ne!(show(&file), show(&new()), "{key} is put nowhere");
     }
 
@@ -554,7 +554,7 @@ mod tests {
         group("min", "{ iops = 7 }", json!({"iops": 7}));
         group("latency", "\"2ms\"", json!("2ms"));
         let export = |key, toml, json| {
-            both(EXPORT_ROWS, || ExportKeys::new("a"), |export| format!("{:?}", export.said), key, toml, &json);
+            both(EXPORT_ROWS, || ExportKeys::new("a"), |export| format!("{:?}", export.settings), key, toml, &json);
         };
         export("backing", "\"mem:1m\"", json!("mem:1m"));
         export("offset", "512", json!("512"));
@@ -573,8 +573,8 @@ mod tests {
 
     #[test]
     fn the_keys_that_can_be_set_of_an_export_are_those_that_a_server_can_change() {
-        let said = keys(Kind::Export, Act::Set).into_iter().map(|key| key.name).collect::<BTreeSet<_>>();
-        assert_eq!(said, fairlift::control::live_keys_of_exports().collect());
+        let settable = keys(Kind::Export, Act::Set).into_iter().map(|key| key.name).collect::<BTreeSet<_>>();
+        assert_eq!(settable, fairlift::control::live_keys_of_exports().collect());
     }
 
     #[test]

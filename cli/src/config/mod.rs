@@ -70,7 +70,7 @@ pub(crate) struct Allowed {
     pub(crate) at: Range<usize>,
     /// Where its certificate is named.
     pub(crate) certificate: Option<Range<usize>>,
-    pub(crate) said: Rule,
+    pub(crate) settings: Rule,
 }
 
 /// A scheduling domain as the file has it.
@@ -83,7 +83,7 @@ pub(crate) struct Disk {
     /// Tunables and their values, the value with its place.
     pub(crate) set: Vec<(Placed<String>, Placed<String>)>,
     /// Its name, and all else.
-    pub(crate) said: config::Disk,
+    pub(crate) settings: config::Disk,
 }
 
 /// An export as the file has it.
@@ -96,7 +96,7 @@ pub(crate) struct Export {
     /// The keys of it that are written, and where their values are.
     pub(crate) places: BTreeMap<String, Range<usize>>,
     /// Its name, and all else; its disk is an index in [`File::disks`].
-    pub(crate) said: config::Export,
+    pub(crate) settings: config::Export,
 }
 
 /// The server as the file has it.
@@ -166,8 +166,8 @@ pub(crate) fn read(source: &Source, dir: &Path, mistakes: &mut Vec<Mistake>) -> 
         // The parser's guesses after an error are not the author's words: only certain parts are passed on.
         found.retain(|mistake| mistake.says.starts_with("unknown key"));
     }
-    let told = errors.iter().take(ERRORS_MAX);
-    mistakes.extend(told.map(|error| Mistake {
+    let first = errors.iter().take(ERRORS_MAX);
+    mistakes.extend(first.map(|error| Mistake {
         at: Some(error.span().unwrap_or(0..0)),
         key: String::new(),
         says: match (error.message().trim(), wants(&source.text, error.span().unwrap_or(0..0).start)) {
@@ -232,7 +232,7 @@ impl Reading<'_> {
             self.note(key.span(), CLIENT.name, says.into());
         }
         let (mut disks, server) = (disks, self.server(document));
-        for shares in disks.iter_mut().filter_map(|disk| disk.said.shares.as_mut()) {
+        for shares in disks.iter_mut().filter_map(|disk| disk.settings.shares.as_mut()) {
             shares.gateway = server.gateway.clone().unwrap_or_else(|| shares.gateway.clone());
         }
         File { disks, exports, groups, bounds, weighed, delegated, floors, clients, server }
@@ -268,9 +268,9 @@ impl Reading<'_> {
     }
 
     fn disk(&mut self, section: &Section<'_>) -> Disk {
-        let mut said = config::Disk::new(&section.name, sched::Kind::MqDeadline);
-        section.put(self.mistakes, DISK_ROWS, &mut said);
-        if let Some(SharesAt::Directory(path)) = said.shares.as_mut().map(|shares| &mut shares.place) {
+        let mut settings = config::Disk::new(&section.name, sched::Kind::MqDeadline);
+        section.put(self.mistakes, DISK_ROWS, &mut settings);
+        if let Some(SharesAt::Directory(path)) = settings.shares.as_mut().map(|shares| &mut shares.place) {
             *path = self.dir.join(&*path);
         }
         let mut set = Vec::new();
@@ -295,7 +295,8 @@ impl Reading<'_> {
                 }
             }
         }
-        if let Some(((requests, depth), value)) = said.nr_requests.zip(said.depth).zip(section.raw("nr_requests"))
+        if let Some(((requests, depth), value)) =
+            settings.nr_requests.zip(settings.depth).zip(section.raw("nr_requests"))
             && requests < u32::from(depth)
         {
             let says = format!(
@@ -303,8 +304,8 @@ impl Reading<'_> {
             );
             self.mistakes.push(section.mistake("nr_requests", value.span(), says));
         }
-        let scheduler = section.raw("scheduler").map(|_| said.scheduler);
-        Disk { at: section.at.clone(), scheduler, set, said }
+        let scheduler = section.raw("scheduler").map(|_| settings.scheduler);
+        Disk { at: section.at.clone(), scheduler, set, settings }
     }
 
     /// Gives a group its weight and its bounds; answers its path and the place of its table.
@@ -314,11 +315,11 @@ impl Reading<'_> {
         groups: &mut Tree,
         (bounds, delegated): (&mut BTreeMap<String, Bounds>, &mut BTreeMap<String, BTreeSet<String>>),
     ) -> Option<Placed<String>> {
-        let mut said = GroupKeys::default();
-        section.put(self.mistakes, GROUP_ROWS, &mut said);
-        let root = if section.name == "/" { said.bounds.check_root() } else { Ok(()) };
-        match root.and_then(|()| said.bounds.check()) {
-            Ok(()) if !said.bounds.is_none() => _ = bounds.insert(section.name.clone(), said.bounds),
+        let mut keys = GroupKeys::default();
+        section.put(self.mistakes, GROUP_ROWS, &mut keys);
+        let root = if section.name == "/" { keys.bounds.check_root() } else { Ok(()) };
+        match root.and_then(|()| keys.bounds.check()) {
+            Ok(()) if !keys.bounds.is_none() => _ = bounds.insert(section.name.clone(), keys.bounds),
             Ok(()) => {}
             Err(wrong) => {
                 let key = wrong.key();
@@ -326,8 +327,8 @@ impl Reading<'_> {
                 self.mistakes.push(section.mistake(key, at, wrong.to_string()));
             }
         }
-        if !said.delegate.is_empty() {
-            delegated.insert(section.name.clone(), said.delegate);
+        if !keys.delegate.is_empty() {
+            delegated.insert(section.name.clone(), keys.delegate);
         }
         let has_weight = section.raw("weight").is_some();
         match groups.place(&section.name) {
@@ -338,7 +339,7 @@ impl Reading<'_> {
                 self.note(section.at.clone(), &section.path, says.into());
                 return None;
             }
-            Ok(group) => groups.weigh(group, said.weight),
+            Ok(group) => groups.weigh(group, keys.weight),
             Err(says) => {
                 self.note(section.at.clone(), &section.path, says);
                 return None;
@@ -359,52 +360,52 @@ impl Reading<'_> {
         let mut keys = ExportKeys::new(name);
         let before = self.mistakes.len();
         section.put(self.mistakes, EXPORT_ROWS, &mut keys);
-        section.put(self.mistakes, ways::ROWS, &mut keys.said.ways);
-        let mut said = keys.said;
-        said.ways.root(self.dir);
+        section.put(self.mistakes, ways::ROWS, &mut keys.settings.ways);
+        let mut settings = keys.settings;
+        settings.ways.root(self.dir);
         let is_wrong = self.mistakes[before..].iter().any(|mistake| mistake.key == join(&section.path, "backing"));
         let disk = section.take(self.mistakes, "disk", |given| find_disk(given.text()?, disks));
         let group = section.take(self.mistakes, "group", |given| groups.place(given.text()?));
         let backing = section.raw("backing").filter(|_| !is_wrong)?.span();
-        if let Some(capacity) = said.backing.about().size {
-            let end = said.offset.saturating_add(said.size.unwrap_or(512));
+        if let Some(capacity) = settings.backing.about().size {
+            let end = settings.offset.saturating_add(settings.size.unwrap_or(512));
             let beyond =
-                if said.offset >= capacity { section.raw("offset").map(|value| ("offset", value)) } else { None };
-            let size = || section.raw("size").filter(|_| said.size.is_some() && end > capacity);
+                if settings.offset >= capacity { section.raw("offset").map(|value| ("offset", value)) } else { None };
+            let size = || section.raw("size").filter(|_| settings.size.is_some() && end > capacity);
             if let Some((key, value)) = beyond.or_else(|| Some(("size", size()?))) {
                 let says = format!("exceeds the backing, which has {}", units::show_size(capacity));
                 self.mistakes.push(section.mistake(key, value.span(), says));
             }
         }
-        let said = config::Export {
-            backing: self.rooted(said.backing),
+        let settings = config::Export {
+            backing: self.rooted(settings.backing),
             disk: disk.map(|placed| placed.value),
             group: match group {
                 Some(placed) => placed.value,
                 None => groups.own(name).unwrap_or(GroupId::ROOT), // there are too many, which is told of those that are said
             },
-            ..said
+            ..settings
         };
-        Some(Export { at: section.at.clone(), backing, places: section.places(), said })
+        Some(Export { at: section.at.clone(), backing, places: section.places(), settings })
     }
 
     fn client(&mut self, section: &Section<'_>) -> Allowed {
-        let mut said = Rule { name: section.name.clone(), ..Rule::default() };
+        let mut settings = Rule { name: section.name.clone(), ..Rule::default() };
         if let Err(says) = check_name("a client", &section.name) {
             self.note(section.at.clone(), &section.path, says);
         }
         let before = self.mistakes.len();
-        section.put(self.mistakes, CLIENT_ROWS, &mut said);
-        if let Err((_, says)) = said.check()
+        section.put(self.mistakes, CLIENT_ROWS, &mut settings);
+        if let Err((_, says)) = settings.check()
             && self.mistakes.len() == before
         {
             self.note(section.at.clone(), &section.path, says.into());
         }
         // As the places of `listen`, of which it is one.
-        if let Some(path) = said.listener.as_ref().and_then(|place| place.strip_prefix("unix:")) {
-            said.listener = Some(Address::Unix(self.dir.join(path)).to_string());
+        if let Some(path) = settings.listener.as_ref().and_then(|place| place.strip_prefix("unix:")) {
+            settings.listener = Some(Address::Unix(self.dir.join(path)).to_string());
         }
-        Allowed { at: section.at.clone(), certificate: section.raw("certificate").map(Spanned::span), said }
+        Allowed { at: section.at.clone(), certificate: section.raw("certificate").map(Spanned::span), settings }
     }
 
     fn server(&mut self, document: &DeTable<'_>) -> Server {
@@ -468,11 +469,11 @@ fn rooted_at(address: Address, dir: &Path) -> Result<Address, String> {
 }
 
 fn find_disk(name: &str, disks: &[Disk]) -> Result<usize, String> {
-    disks.iter().position(|disk| disk.said.name == name).ok_or_else(|| {
+    disks.iter().position(|disk| disk.settings.name == name).ok_or_else(|| {
         if disks.is_empty() {
             return format!("unknown disk \"{name}\": the file has no [disk.…]");
         }
-        let known = || disks.iter().map(|disk| disk.said.name.as_str());
+        let known = || disks.iter().map(|disk| disk.settings.name.as_str());
         let all = known().collect::<Vec<_>>().join(", ");
         format!("unknown disk \"{name}\": the file has {all}{}", suggestion(name, known()))
     })

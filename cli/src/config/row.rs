@@ -103,7 +103,7 @@ pub(crate) struct Key {
     /// The type of its values, for OpenAPI.
     pub(crate) schema: Value,
     /// Words that it takes.
-    pub(crate) words: Vec<&'static str>,
+    pub(crate) choices: Vec<&'static str>,
     in_file: bool,
     /// It can be said of what is added, and of what is set.
     pub(super) acts: [bool; 2],
@@ -120,10 +120,10 @@ impl Key {
         explained(format!("{} takes {}", self.name, self.takes), self.means)
     }
 
-    /// One of a file of which others tell what its keys mean.
+    /// A key of a file that others describe.
     pub(super) fn named(name: &'static str) -> Self {
-        let (takes, words, schema) = (String::new(), Vec::new(), Value::Null);
-        Self { name, takes, default: "", says: "", means: "", schema, words, in_file: true, acts: [false; 2] }
+        let (takes, choices, schema) = (String::new(), Vec::new(), Value::Null);
+        Self { name, takes, default: "", says: "", means: "", schema, choices, in_file: true, acts: [false; 2] }
     }
 }
 
@@ -224,10 +224,10 @@ impl<T> Row<T> {
     }
 
     fn key(&self) -> Key {
-        let (takes, schema, words) = self.kind();
+        let (takes, schema, choices) = self.kind();
         let takes = if self.takes.is_empty() { takes } else { self.takes.into() };
         let &Self { name, default, says, means, places: [in_file, _], .. } = self;
-        Key { name, takes, default, says, means, schema, words, in_file, acts: self.acts() }
+        Key { name, takes, default, says, means, schema, choices, in_file, acts: self.acts() }
     }
 
     /// The possible values by its type: in words, as a schema, and a list to choose from.
@@ -257,7 +257,7 @@ impl<T> Row<T> {
             Put::Burst(_) => ("rates".into(), rates(&["seconds"]), vec![]),
             Put::Text(_) => ("text".into(), text(), vec![]),
             Put::Backing(_) => (Backing::takes(), text(), vec![]),
-            Put::Choice(words, _) => (words().join(", "), json!({"enum": words()}), words()),
+            Put::Choice(choices, _) => (choices().join(", "), json!({"enum": choices()}), choices()),
             Put::Other(_) => ("text".into(), json!({"type": ["boolean", "string", "object"]}), vec![]),
             Put::List(..) => ("a list".into(), or(json!({"type": "array", "items": text()}), text()), vec![]),
             Put::Elsewhere => ("text".into(), json!({"type": "object"}), vec![]),

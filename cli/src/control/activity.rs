@@ -101,22 +101,22 @@ impl<'a> All<'a> {
 
     pub(super) fn of(&self, path: &str) -> Activity {
         let Some(now) = self.now.get(path) else { return Activity::default() };
-        let mut did = Activity::of(now);
+        let mut activity = Activity::of(now);
         if let Some(was) = self.was.get(path) {
-            did = did.since(&Activity::of(was));
+            activity = activity.since(&Activity::of(was));
         }
         let [before, after] = [0, 1].map(|at: usize| self.outside[at].get(path).copied().unwrap_or_default());
         let mut spend = |part, before, after: u64| {
             let more = after.saturating_sub(before);
-            did.times.spend(part, Duration::from_nanos(more));
+            activity.times.spend(part, Duration::from_nanos(more));
             more as f64 / 1e9
         };
         spend(Part::Reply, before.reply, after.reply);
         let held = spend(Part::Memory, before.memory, after.memory) + spend(Part::Room, before.room, after.room);
-        if did.open == 0 {
-            did.active += held;
+        if activity.open == 0 {
+            activity.active += held;
         }
-        did
+        activity
     }
 
     /// How long the operations of a group took that ended.
@@ -137,7 +137,7 @@ impl<'a> All<'a> {
 impl Activity {
     /// The work of a group up to now.
     pub(super) fn of(figures: &Figures) -> Self {
-        let mut did = Self {
+        let mut activity = Self {
             data: [Op::Read, Op::Write].map(|op| figures.stats.of(op)),
             cache: figures.stats.cache(),
             had: seconds(figures.had),
@@ -152,16 +152,16 @@ impl Activity {
         for op in Op::ALL {
             let mut times = figures.stats.times(op);
             times.add(&figures.under_way.times(op));
-            did.age += seconds(figures.under_way.times(op).sum());
-            did.times.add(&times);
+            activity.age += seconds(figures.under_way.times(op).sum());
+            activity.times.add(&times);
             let Counters { ops, bytes, .. } = figures.stats.of(op);
-            did.ops += ops;
-            did.bytes += bytes;
+            activity.ops += ops;
+            activity.bytes += bytes;
             if op == Op::Flush {
-                (did.flush, did.flushes) = (times, ops);
+                (activity.flush, activity.flushes) = (times, ops);
             }
         }
-        did
+        activity
     }
 
     /// The work since `was`.

@@ -95,9 +95,9 @@ mod tests {
     /// evicted.1, evicted.2
     #[test]
     fn a_tenant_whose_reads_are_no_longer_answered_is_told_which_tenant_pushed_them_out() {
-        let said = says(ALICE, &[bob()], 1.0, |_| true).unwrap();
+        let message = says(ALICE, &[bob()], 1.0, |_| true).unwrap();
         assert_eq!(
-            said,
+            message,
             "the page cache answers 12 % of its reads, and answered 98 % before: /bob reads 918 MB/s through it from the disk (remedy: base_direct=on, or direct=on, there)"
         );
         let hidden = says(ALICE, &[bob()], 1.0, |path| path == "/alice").unwrap();
@@ -107,9 +107,9 @@ mod tests {
     /// evicted.3
     #[test]
     fn the_tenant_that_pushes_out_others_is_told_what_helps() {
-        let said = says(bob(), &[ALICE], 1.0, |_| true).unwrap();
+        let message = says(bob(), &[ALICE], 1.0, |_| true).unwrap();
         assert_eq!(
-            said,
+            message,
             "its reads pass through the page cache, 918 MB/s of them from the disk, and evict the data of /alice; remedy: base_direct=on for an overlay, direct=on for a file"
         );
     }

@@ -14,7 +14,7 @@ use fairlift::config::Address;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::sync::{Semaphore, oneshot};
 
-use super::door::{Endpoint, Who};
+use super::endpoint::{Endpoint, Who};
 use super::place::{ControlAt, Locks, bind_failed, is_stale};
 use super::routes::{self, App};
 use crate::words::certificates::Certificate;
@@ -27,14 +27,14 @@ const HEAD_TIME: Duration = Duration::from_secs(5);
 const HEAD_BYTES: usize = 64 << 10;
 const HEAD_FIELDS: usize = 64;
 
-/// A socket that listens, and who may come by it.
+/// A socket that listens, and the clients that it lets in.
 pub(crate) struct Opened {
     socket: Socket,
     pub(super) who: Arc<Endpoint>,
     /// Where it is, as clients name it.
     pub(crate) at: String,
     /// Where it is said to be: the same for a server that takes it over.
-    said: String,
+    address: String,
     /// Removed at the end.
     file: Option<PathBuf>,
 }
@@ -59,18 +59,18 @@ impl Opened {
             Socket::Unix(socket) => socket.try_clone()?.into(),
             Socket::Tcp(socket) => socket.try_clone()?.into(),
         };
-        Ok((handed_name(&self.said), socket))
+        Ok((handed_name(&self.address), socket))
     }
 
     /// The server that had it has ended: its file goes with this one.
     pub(crate) fn is_ours(&mut self) {
-        self.file = self.said.strip_prefix("unix:").map(PathBuf::from);
+        self.file = self.address.strip_prefix("unix:").map(PathBuf::from);
     }
 }
 
 /// The name of a socket of control among descriptors that go over to another server.
-pub(crate) fn handed_name(said: &str) -> String {
-    format!("control {said}")
+pub(crate) fn handed_name(address: &str) -> String {
+    format!("control {address}")
 }
 
 /// Listens; `taken`: at a socket of a server from which this one takes over.
@@ -78,7 +78,7 @@ pub(crate) fn handed_name(said: &str) -> String {
 /// # Errors
 /// The address is taken or cannot be had, or there is no such owner or group, or no token in the file.
 pub(crate) fn open(at: &ControlAt, taken: Option<OwnedFd>) -> Result<Opened, String> {
-    let said = crate::words::place::show(&at.address);
+    let name = crate::words::place::show(&at.address);
     let locks = Locks::read(at)?;
     let has_certificates = locks.tls.is_some();
     let is_unix = matches!(at.address, Address::Unix(_));
@@ -92,7 +92,7 @@ pub(crate) fn open(at: &ControlAt, taken: Option<OwnedFd>) -> Result<Opened, Str
             let place = std::path::absolute(path).unwrap_or_else(|_| path.clone());
             let shown = format!("unix:{}", place.display());
             let file = taken.is_none().then(|| path.clone());
-            Ok(Opened { socket: Socket::Unix(socket), who: who(None), at: shown, said, file })
+            Ok(Opened { socket: Socket::Unix(socket), who: who(None), at: shown, address: name, file })
         }
         Address::Tcp(address) => {
             let socket = match taken {
@@ -103,7 +103,7 @@ pub(crate) fn open(at: &ControlAt, taken: Option<OwnedFd>) -> Result<Opened, Str
             let token = at.token.as_ref().map_or_else(String::new, |file| format!(",token={}", file.display()));
             let hosts = (!has_certificates).then(|| hosts(bound));
             let at = format!("tcp:{bound}{token}");
-            Ok(Opened { socket: Socket::Tcp(socket), who: who(hosts), at, said, file: None })
+            Ok(Opened { socket: Socket::Tcp(socket), who: who(hosts), at, address: name, file: None })
         }
         Address::Inherited(_) => Err("an inherited socket is for NBD clients".into()),
     }

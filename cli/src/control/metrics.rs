@@ -167,13 +167,13 @@ impl Looks {
         for disk in &view.disks {
             let was = looks[0].as_ref().and_then(|look| look.disks.get(&disk.name));
             let mut now = BTreeMap::new();
-            let did = |group: &'a GroupView| {
-                let did = Activity::of(&group.figures);
-                now.insert(group.path.clone(), did.clone());
+            let of_group = |group: &'a GroupView| {
+                let activity = Activity::of(&group.figures);
+                now.insert(group.path.clone(), activity.clone());
                 let was = was.and_then(|was| was.get(&group.path));
-                (&*group.path, was.map_or_else(|| did.clone(), |was| did.clone().since(was)))
+                (&*group.path, was.map_or_else(|| activity.clone(), |was| activity.clone().since(was)))
             };
-            let rows = disk.groups.iter().map(did).collect();
+            let rows = disk.groups.iter().map(of_group).collect();
             shares.push(shares::shares(state, disk, &rows, length));
             disks.insert(disk.name.clone(), now);
         }
@@ -202,8 +202,8 @@ fn before_openmetrics(text: &str) -> String {
     let mut all = String::with_capacity(text.len() + text.len() / 64);
     let mut help = None;
     for line in text.split_inclusive('\n') {
-        let mut words = line.splitn(4, ' ');
-        match (words.next(), words.next(), words.next(), words.next()) {
+        let mut fields = line.splitn(4, ' ');
+        match (fields.next(), fields.next(), fields.next(), fields.next()) {
             (Some("#"), Some("HELP"), Some(name), Some(says)) => help = Some((name, says)),
             (Some("#"), Some("TYPE"), Some(name), Some(kind)) => {
                 let (name, kind) = match kind.trim_end() {

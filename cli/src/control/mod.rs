@@ -12,7 +12,7 @@
 //!         has changed something since.
 
 mod activity;
-mod door;
+mod endpoint;
 mod evicted;
 mod failure;
 mod listen;
@@ -39,7 +39,7 @@ use fairlift::config::Config;
 use fairlift::control::{Refused, Step};
 use serde_json::value::RawValue;
 
-pub(crate) use door::Endpoint;
+pub(crate) use endpoint::Endpoint;
 pub(crate) use listen::{Opened, handed_name};
 pub(crate) use place::{ControlAt, ControlPlace, Locks, parse_place, token};
 pub(crate) use take_over::{PROTOCOL, StartedAs};
@@ -123,13 +123,13 @@ pub(crate) struct Control {
 /// # Errors
 /// A place that was asked for cannot be had: which one, and why. `taken`: the socket of a name that a server hands over.
 pub(crate) fn open(
-    said: Option<&[ControlAt]>,
+    configured: Option<&[ControlAt]>,
     config: &Config,
     mut taken: impl FnMut(&str) -> Option<OwnedFd>,
 ) -> Result<Vec<Opened>, (usize, String)> {
     let mut open = |at: &ControlAt| listen::open(at, taken(&handed_name(&crate::words::place::show(&at.address))));
-    if let Some(said) = said {
-        return said.iter().enumerate().map(|(number, at)| open(at).map_err(|why| (number, why))).collect();
+    if let Some(configured) = configured {
+        return configured.iter().enumerate().map(|(number, at)| open(at).map_err(|why| (number, why))).collect();
     }
     let Some(at) = place::default_place(config) else { return Ok(Vec::new()) };
     match open(&at) {

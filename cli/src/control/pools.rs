@@ -43,11 +43,11 @@ fn pool(pool: &PoolView) -> Value {
         })
     };
     let group = |(path, due): (&String, &Due)| {
-        let mut said = beside(std::slice::from_ref(pool), &pool.disk.as_str().into(), &path.as_str().into());
-        said["path"] = path.as_str().into();
-        said["weight"] = due.settings.weight.get().into();
-        said["wrong"] = due.differs.then_some("set otherwise at another gateway: what was changed last holds").into();
-        said
+        let mut shown = beside(std::slice::from_ref(pool), &pool.disk.as_str().into(), &path.as_str().into());
+        shown["path"] = path.as_str().into();
+        shown["weight"] = due.settings.weight.get().into();
+        shown["wrong"] = due.differs.then_some("set otherwise at another gateway: what was changed last holds").into();
+        shown
     };
     json!({
         "disk": pool.disk,

@@ -226,8 +226,8 @@ mod tests {
             Group { parent: parent.map(|at| GroupId(at as u16)), path: path.into(), ..Group::root() }
         });
         config.groups = groups.to_vec().into();
-        let said = |keys: &[&str]| keys.iter().map(|key| (*key).to_owned()).collect();
-        config.delegated = delegated.iter().map(|(path, keys)| ((*path).to_owned(), said(keys))).collect();
+        let delegating = |keys: &[&str]| keys.iter().map(|key| (*key).to_owned()).collect();
+        config.delegated = delegated.iter().map(|(path, keys)| ((*path).to_owned(), delegating(keys))).collect();
         config
     }
 
@@ -237,8 +237,8 @@ mod tests {
         let mut allowed = 0;
         for group in GROUPS.iter().chain(&["/t/a/none", "/t/c"]) {
             for set in 0..1 << GROUPS.len() {
-                let said = GROUPS.iter().enumerate().filter(|(at, _)| set >> at & 1 == 1);
-                let config = config(&said.map(|(_, path)| (*path, &["max"][..])).collect::<Vec<_>>());
+                let delegating = GROUPS.iter().enumerate().filter(|(at, _)| set >> at & 1 == 1);
+                let config = config(&delegating.map(|(_, path)| (*path, &["max"][..])).collect::<Vec<_>>());
                 let above = |path: &&str| *path == "/" || *path == *group || group.starts_with(&format!("{path}/"));
                 let is_said = GROUPS.iter().enumerate().any(|(at, path)| set >> at & 1 == 1 && above(path));
                 let own = ["/t/a", "/t/a/x", "/t/a/x/y"].contains(group);

@@ -1,9 +1,9 @@
 //! The routes of `/v1`: one row for each, from which the router and the OpenAPI document are made.
 
-mod asked;
 mod change;
 mod look;
 mod openapi;
+mod request;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,12 +18,12 @@ use fairlift_lab::suggestion;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::door::Who;
+use super::endpoint::Who;
 use super::failure::{Failure, bad};
 use super::roles::{self, Right};
 use super::take_over::Handed;
 use super::{Act, ConfigFile, Kind, metrics, page, pools, show};
-use asked::{ApiRequest, keys};
+use request::{ApiRequest, keys};
 
 /// How often it is looked whether what was removed has gone, and what schedulers have found out.
 pub(super) const SWEEP: Duration = Duration::from_millis(200);
@@ -342,54 +342,54 @@ impl App {
     }
 
     async fn answer(self, route: &Route, name: Option<String>, request: Request) -> Answer {
-        let mut asked = ApiRequest::read(&self.handle, route, name, request).await?;
-        let role = asked.role.clone();
+        let mut request = ApiRequest::read(&self.handle, route, name, request).await?;
+        let role = request.role.clone();
         match route.does {
             Does::Page(file) => Ok(file.answer()),
             Does::Document => Ok(json_response(&openapi::document())),
             Does::Server => {
                 let config = self.state().await?.config;
-                let may_change = !asked.who.place.read_only && roles::may_change(&role, &config);
+                let may_change = !request.who.place.read_only && roles::may_change(&role, &config);
                 let sees_all = role.sees("/");
                 self.look(role, move |state, view| Ok(show::server(state, view, (may_change, sees_all)))).await
             }
             Does::All => self.look(role, |state, view| Ok(show::state(state, view))).await,
             Does::List(kind) => self.look(role, move |state, view| Ok(look::list(kind, state, view))).await,
-            Does::Look(kind) => self.look(role, move |state, view| look::one(kind, &asked.name, state, view)).await,
+            Does::Look(kind) => self.look(role, move |state, view| look::one(kind, &request.name, state, view)).await,
             Does::Connections => {
                 self.look(role, |_, view| Ok(view.clients.iter().map(show::client).collect::<Value>())).await
             }
-            Does::Status => self.status(&asked).await,
+            Does::Status => self.status(&request).await,
             Does::Gateways => Ok(json_response(&pools::gateways(&ask(move || self.handle.pools()).await?))),
-            Does::Why => self.why(&asked).await,
-            Does::WhyAll => self.why_all(&asked).await,
-            Does::Trace => self.trace(asked),
-            Does::Metrics => self.metrics(role, metrics::Format::wanted(&asked.headers)).await,
-            Does::Events => self.events(asked),
-            Does::Change(act, kind) => self.one_change(act, kind, asked).await,
-            Does::Fork => self.fork(asked).await,
-            Does::Transaction => self.transaction(asked).await,
+            Does::Why => self.why(&request).await,
+            Does::WhyAll => self.why_all(&request).await,
+            Does::Trace => self.trace(request),
+            Does::Metrics => self.metrics(role, metrics::Format::wanted(&request.headers)).await,
+            Does::Events => self.events(request),
+            Does::Change(act, kind) => self.one_change(act, kind, request).await,
+            Does::Fork => self.fork(request).await,
+            Does::Transaction => self.transaction(request).await,
             Does::Reload => {
-                let dry_run = asked.dry_run()?;
-                self.reload(asked.who, &asked.headers, dry_run).await
+                let dry_run = request.dry_run()?;
+                self.reload(request.who, &request.headers, dry_run).await
             }
             Does::Upgrade => {
-                Ok(json_response(&ask(move || self.handed.plan(&asked.who, &self.handle, &*self.file)).await??))
+                Ok(json_response(&ask(move || self.handed.plan(&request.who, &self.handle, &*self.file)).await??))
             }
             Does::TakeOver => {
-                let version = asked.query.get("version").and_then(|text| text.parse().ok());
+                let version = request.query.get("version").and_then(|text| text.parse().ok());
                 let version =
                     version.ok_or_else(|| bad("version is missing: ?version=NUMBER, as GET /v1/state has it"))?;
-                self.handed.begin(asked.who, self.handle.clone(), version, asked.upgrade)
+                self.handed.begin(request.who, self.handle.clone(), version, request.upgrade)
             }
-            Does::Acknowledge => self.acknowledge(asked.who).await,
+            Does::Acknowledge => self.acknowledge(request.who).await,
             Does::Drain => {
-                tracing::info!(who = asked.who.name, "draining: finishing requests in flight");
+                tracing::info!(who = request.who.name, "draining: finishing requests in flight");
                 self.handle.drain();
                 Ok(json_response(&json!({"draining": true})))
             }
             Does::Stop => {
-                tracing::warn!(who = asked.who.name, "stopped at once; writes that were not flushed may be lost");
+                tracing::warn!(who = request.who.name, "stopped at once; writes that were not flushed may be lost");
                 tokio::spawn(async {
                     tokio::time::sleep(Duration::from_millis(50)).await; // for the answer to go out
                     std::process::exit(1);

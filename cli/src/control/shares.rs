@@ -116,40 +116,40 @@ pub(super) fn shares<'a>(
     let had: BTreeMap<&str, f64> = had(disk, rows).into_iter().map(|(path, had)| (path, had / whole)).collect();
     let floors = state.config.bounds.iter().filter_map(|(path, bounds)| {
         let members = members(rows, path);
-        let (ops, had) = members.fold(([Counters::default(); 2], 0.0), |(ops, sum), (path, did)| {
-            ([0, 1].map(|way| added(&ops[way], &did.data[way])), sum + had[path])
+        let (ops, had) = members.fold(([Counters::default(); 2], 0.0), |(ops, sum), (path, activity)| {
+            ([0, 1].map(|way| added(&ops[way], &activity.data[way])), sum + had[path])
         });
         Some((&**path, had * floor(&bounds.floor, &ops, length)?))
     });
     let data = |path: &str| had[path] - rows[path].flushed / whole;
     let sums = |of: &dyn Fn(&str) -> f64| rows.keys().map(|path| of(path)).sum::<f64>();
     let (all, all_counted) = (sums(&data), sums(&|path| rows[path].had));
-    let waits = |path: &str, did: &Activity| {
-        let inside = did.in_device(length);
-        let is_alone = rows.iter().all(|(other, did)| *other == path || did.in_device(length) == 0.0);
-        let wants = at_once(disk, did, rows, length).filter(|_| !is_alone);
+    let waits = |path: &str, activity: &Activity| {
+        let inside = activity.in_device(length);
+        let is_alone = rows.iter().all(|(other, activity)| *other == path || activity.in_device(length) == 0.0);
+        let wants = at_once(disk, activity, rows, length).filter(|_| !is_alone);
         let behind = wants.map_or(0.0, |wants| behind(data(path) / all, inside, wants));
         let odds = |mine: f64, all: f64| mine / (all - mine);
-        let costs =
-            Some(odds(data(path), all) / odds(did.had, all_counted)).filter(|costs| costs.is_finite() && *costs > 0.0);
+        let costs = Some(odds(data(path), all) / odds(activity.had, all_counted))
+            .filter(|costs| costs.is_finite() && *costs > 0.0);
         Waits { behind, costs: costs.unwrap_or(1.0) }
     };
-    let active = rows.iter().filter(|(_, did)| did.is_active());
-    let waits: BTreeMap<&str, Waits> = active.map(|(path, did)| (*path, waits(path, did))).collect();
+    let active = rows.iter().filter(|(_, activity)| activity.is_active());
+    let waits: BTreeMap<&str, Waits> = active.map(|(path, activity)| (*path, waits(path, activity))).collect();
     let wants = waits.iter().map(|(path, waits)| (*path, Want::of(&rows[path], had[path], *waits))).collect();
     let due = divide(state, had.values().sum(), &wants, &floors.collect());
     due.into_iter().map(|(path, (due, by))| (path, Share { had: had[path], due, by, waits: waits[path] })).collect()
 }
 
 /// How many requests a device does at once (share.5); `None`: nothing ended.
-fn at_once(disk: &DiskView, did: &Activity, rows: &BTreeMap<&str, Activity>, length: f64) -> Option<f64> {
-    let op = if did.data[0].ops >= did.data[1].ops { Op::Read } else { Op::Write };
+fn at_once(disk: &DiskView, activity: &Activity, rows: &BTreeMap<&str, Activity>, length: f64) -> Option<f64> {
+    let op = if activity.data[0].ops >= activity.data[1].ops { Op::Read } else { Op::Write };
     let took = seconds(disk.fastest(op)?);
-    let ended: u64 = rows.values().map(|did| did.data[0].ops + did.data[1].ops).sum();
+    let ended: u64 = rows.values().map(|activity| activity.data[0].ops + activity.data[1].ops).sum();
     Some(took * ended as f64 / length).filter(|_| ended > 0)
 }
 
-/// share.5: of a tenant that had such a part of what all had, and so many requests in a device that wants so many.
+/// share.5: for a tenant's part of the service of all, its requests in the device, and the device's best depth.
 fn behind(part: f64, inside: f64, wants: f64) -> f64 {
     let own = part * (wants / inside).max(1.0);
     if own.is_finite() { (1.0 - own).max(0.0) } else { 0.0 }
@@ -163,16 +163,16 @@ pub(super) fn by_weight<'a>(state: &State, active: impl Iterator<Item = &'a str>
 
 /// share.1: in seconds.
 fn had<'a>(disk: &DiskView, rows: &BTreeMap<&'a str, Activity>) -> BTreeMap<&'a str, f64> {
-    let busy: f64 = rows.values().map(|did| did.had).sum();
+    let busy: f64 = rows.values().map(|activity| activity.had).sum();
     let model = model(disk);
-    let cost = |did: &Activity| match model {
-        Some(model) => cost(&model, did),
-        None if disk.queues > 1 => did.in_device(1.0),
-        None => did.had,
+    let cost = |activity: &Activity| match model {
+        Some(model) => cost(&model, activity),
+        None if disk.queues > 1 => activity.in_device(1.0),
+        None => activity.had,
     };
     let all: f64 = rows.values().map(cost).sum();
-    let part = |did: &Activity| if all > 0.0 { busy * cost(did) / all } else { did.had };
-    rows.iter().map(|(path, did)| (*path, part(did) + did.flushed)).collect()
+    let part = |activity: &Activity| if all > 0.0 { busy * cost(activity) / all } else { activity.had };
+    rows.iter().map(|(path, activity)| (*path, part(activity) + activity.flushed)).collect()
 }
 
 /// The costs that the disk's scheduler has learned.
@@ -181,18 +181,18 @@ fn model(disk: &DiskView) -> Option<Model> {
 }
 
 /// The cost of a group's operations, in seconds of the disk. Discards and writes of zeroes count as reads of 4 KiB, as for the scheduler.
-fn cost(model: &Model, did: &Activity) -> f64 {
+fn cost(model: &Model, activity: &Activity) -> f64 {
     let data = [false, true].map(|write| {
-        let Counters { mut ops, mut bytes, merges, near, .. } = did.data[usize::from(write)];
+        let Counters { mut ops, mut bytes, merges, near, .. } = activity.data[usize::from(write)];
         if !write {
             // A read that memory answered cost the disk nothing.
-            (ops, bytes) = (ops.saturating_sub(did.cache.hits), bytes.saturating_sub(did.cache.hit_bytes));
+            (ops, bytes) = (ops.saturating_sub(activity.cache.hits), bytes.saturating_sub(activity.cache.hit_bytes));
         }
         // An operation that joined another's request was near it.
         let (near, far) = (near.saturating_sub(merges), ops.saturating_sub(near.max(merges)));
         model.seconds(write, near as f64, far as f64, bytes as f64)
     });
-    let rest = did.ops.saturating_sub(did.flushes + did.data[0].ops + did.data[1].ops);
+    let rest = activity.ops.saturating_sub(activity.flushes + activity.data[0].ops + activity.data[1].ops);
     data[0] + data[1] + rest as f64 / model.rrandiops
 }
 
@@ -205,13 +205,13 @@ struct Want {
 
 impl Want {
     /// share.3: of a tenant that did and had this.
-    fn of(did: &Activity, had: f64, waits: Waits) -> Self {
-        let parts: Vec<(Part, f64)> = did.parts_of_time(waits).collect();
+    fn of(activity: &Activity, had: f64, waits: Waits) -> Self {
+        let parts: Vec<(Part, f64)> = activity.parts_of_time(waits).collect();
         let part = |of: &[Part]| parts.iter().filter(|(part, _)| of.contains(part)).map(|(_, part)| part).sum::<f64>();
         if part(&[Part::Limit]) > HELD {
             return Self { most: had, is_held: true };
         }
-        let alone = 1.0 - did.asks() * part(&[Part::Room, Part::Others, Part::Own, Part::Idling]);
+        let alone = 1.0 - activity.asks() * part(&[Part::Room, Part::Others, Part::Own, Part::Idling]);
         Self { most: if alone > LEAST { had / alone } else { f64::INFINITY }, is_held: false }
     }
 }
@@ -289,7 +289,7 @@ fn divide<'a>(
     for (at, below) in below.iter().enumerate() {
         fill(&mut tree, below, at);
     }
-    let told = |(path, want, at, above): (&'a str, &Want, usize, usize)| {
+    let result = |(path, want, at, above): (&'a str, &Want, usize, usize)| {
         let (part, near) = (tree[at].part, 1e-9 * whole);
         let by = match () {
             () if want.is_held => By::Max,
@@ -299,7 +299,7 @@ fn divide<'a>(
         };
         (path, (part, by))
     };
-    leaves.into_iter().map(told).collect()
+    leaves.into_iter().map(result).collect()
 }
 
 /// A group, or what it does by itself.
@@ -411,14 +411,14 @@ mod tests {
         assert_eq!(of("/"), ["/", "/t", "/t-x", "/t/a", "/t/a/b", "/u"], "each once");
     }
 
-    /// share.3: had a fifth of the disk in a second, with so many operations on average in each part.
+    /// share.3: had a fifth of the disk in a second, with this mean number of operations in each part.
     #[test]
     fn what_a_tenant_could_use_is_what_it_would_have_alone() {
         let most = |asks: f64, parts: &[(Part, u64)], behind| {
-            let mut did = Activity::default();
-            parts.iter().for_each(|(part, millis)| did.times.spend(*part, fairlift_core::time::ms(*millis)));
-            did.could = seconds(did.times.sum()) / asks;
-            let Want { most, is_held } = Want::of(&did, 0.2, Waits { behind, ..Waits::NONE });
+            let mut activity = Activity::default();
+            parts.iter().for_each(|(part, millis)| activity.times.spend(*part, fairlift_core::time::ms(*millis)));
+            activity.could = seconds(activity.times.sum()) / asks;
+            let Want { most, is_held } = Want::of(&activity, 0.2, Waits { behind, ..Waits::NONE });
             ((most * 1e6).round() / 1e6, is_held)
         };
         assert_eq!(most(1.0, &[(Part::Device, 8000)], 0.0), (0.2, false), "nothing holds it up");
@@ -464,15 +464,15 @@ mod tests {
         let model =
             Model { rbps: 1e6, rseqiops: 1000.0, rrandiops: 100.0, wbps: 1e6, wseqiops: 1000.0, wrandiops: 50.0 };
         let data = |ops, bytes, merges, near| Counters { ops, bytes, merges, near, failed: 0 };
-        let did = |read, write| Activity { data: [read, write], ops: 0, ..Activity::default() };
-        let near = |did: Activity, seconds: f64| {
-            assert!((cost(&model, &did) - seconds).abs() < 1e-9, "{}", cost(&model, &did))
+        let activity = |read, write| Activity { data: [read, write], ops: 0, ..Activity::default() };
+        let near = |activity: Activity, seconds: f64| {
+            assert!((cost(&model, &activity) - seconds).abs() < 1e-9, "{}", cost(&model, &activity))
         };
-        near(did(data(10, 40_960, 0, 0), Counters::default()), 0.1);
-        near(did(Counters::default(), data(1, 4096 + 1_000_000, 0, 0)), 1.02);
+        near(activity(data(10, 40_960, 0, 0), Counters::default()), 0.1);
+        near(activity(Counters::default(), data(1, 4096 + 1_000_000, 0, 0)), 1.02);
         // Ten in a row are one request, which is far from the one before.
-        near(did(data(10, 40_960, 9, 9), Counters::default()), 0.01 + 9.0 * 4096e-6);
-        near(did(data(10, 40_960, 0, 9), Counters::default()), 0.01 + 0.009);
+        near(activity(data(10, 40_960, 9, 9), Counters::default()), 0.01 + 9.0 * 4096e-6);
+        near(activity(data(10, 40_960, 0, 9), Counters::default()), 0.01 + 0.009);
         near(Activity { ops: 3, flushes: 1, ..Activity::default() }, 0.02);
     }
 }

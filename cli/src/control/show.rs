@@ -81,7 +81,7 @@ pub(super) fn export(config: &Config, export: &Export, view: &View) -> Value {
     shown
 }
 
-pub(super) fn disk(said: &Disk, view: &DiskView) -> Value {
+pub(super) fn disk(settings: &Disk, view: &DiskView) -> Value {
     let knob = |knob: &fairlift::control::view::Knob| json!({"name": knob.name, "value": knob.value, "takes": knob.range.to_string(), "says": knob.says});
     let finding = |finding: &fairlift_core::learn::idling_trial::Finding| {
         json!({
@@ -92,11 +92,11 @@ pub(super) fn disk(said: &Disk, view: &DiskView) -> Value {
         })
     };
     json!({
-        "name": said.name,
-        "scheduler": said.scheduler.name(),
+        "name": settings.name,
+        "scheduler": settings.scheduler.name(),
         "scheduler_in_place": view.scheduler.name(),
         "frozen": view.frozen,
-        "set": said.set.iter().map(|(knob, value)| (knob.clone(), json!(value))).collect::<Map<_, _>>(),
+        "set": settings.set.iter().map(|(knob, value)| (knob.clone(), json!(value))).collect::<Map<_, _>>(),
         "depth": view.depth,
         "nr_requests": view.nr_requests,
         "in_flight": view.in_flight,
@@ -118,8 +118,8 @@ pub(super) fn bounds(config: &Config, path: &str, shown: &mut Value) {
     let Some(Bounds { ceiling: Ceiling { max, burst, length }, floor, latency }) = config.bounds.get(path) else {
         return;
     };
-    for (key, said) in [("max", max), ("min", floor)].into_iter().filter(|(_, said)| !said.is_none()) {
-        shown[key] = rates(said);
+    for (key, limit) in [("max", max), ("min", floor)].into_iter().filter(|(_, limit)| !limit.is_none()) {
+        shown[key] = rates(limit);
     }
     if !burst.is_none() {
         shown["burst"] = rates(burst);

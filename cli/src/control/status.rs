@@ -27,7 +27,7 @@ pub(super) fn status(state: &State, before: &View, after: &View, seconds: f64) -
         let all = All::new(disk, was, outside.clone());
         let rows: BTreeMap<&str, Activity> = all.paths().map(|path| (path, all.of(path))).collect();
         let sum = |of: fn(&Activity) -> f64| rows.values().map(of).sum::<f64>();
-        let (bytes, ops) = (sum(|did| did.bytes as f64), sum(|did| did.ops as f64));
+        let (bytes, ops) = (sum(|activity| activity.bytes as f64), sum(|activity| activity.ops as f64));
         let shares = shares::shares(state, disk, &rows, seconds);
         let entitled = shares::by_weight(state, shares.keys().copied());
         let none = Activity::default();
@@ -36,7 +36,7 @@ pub(super) fn status(state: &State, before: &View, after: &View, seconds: f64) -
         paths.extend(there.into_iter().flat_map(BTreeMap::keys));
         let weights = weights(state);
         for path in paths {
-            let did = rows.get(path).unwrap_or(&none);
+            let activity = rows.get(path).unwrap_or(&none);
             let part = |mine: f64, all: f64| if all > 0.0 { mine / all } else { 0.0 };
             let (share, took) = (shares.get(path), all.latency(path));
             let latency = disk.objective(path).map(|(_, standing)| standing);
@@ -45,28 +45,28 @@ pub(super) fn status(state: &State, before: &View, after: &View, seconds: f64) -
                 "disk": disk.name,
                 "exports": there.and_then(|there| there.get(path)),
                 "weight": weights.get(path),
-                "share": part(did.bytes as f64, bytes),
-                "use": part(did.had, seconds * f64::from(disk.queues.max(1))),
+                "share": part(activity.bytes as f64, bytes),
+                "use": part(activity.had, seconds * f64::from(disk.queues.max(1))),
                 "entitled": entitled.get(path),
                 "had": share.map_or(0.0, |share| share.had),
                 "due": share.map(|share| share.due),
                 "due_by": share.map(|share| share.by.name()),
                 "score": share.and_then(Share::score),
                 "short": share.is_some_and(|share| share.is_short()),
-                "iops": did.ops as f64 / seconds,
-                "bps": did.bytes as f64 / seconds,
-                "cached_iops": did.cache.hits as f64 / seconds,
-                "missed_iops": did.cache.misses as f64 / seconds,
-                "missed_bps": did.cache.miss_bytes as f64 / seconds,
+                "iops": activity.ops as f64 / seconds,
+                "bps": activity.bytes as f64 / seconds,
+                "cached_iops": activity.cache.hits as f64 / seconds,
+                "missed_iops": activity.cache.misses as f64 / seconds,
+                "missed_bps": activity.cache.miss_bytes as f64 / seconds,
                 "p50_us": quantile(&took, 500),
                 "p99_us": quantile(&took, 990),
                 "latency_target_us": latency.map(|standing| standing.target.as_nanos() as f64 / 1000.0),
                 "latency_met": latency.and_then(Standing::met),
                 "latency_given_up": latency.map(|standing| standing.room == Room::GivenUp),
-                "in_flight": did.in_flight,
-                "waiting": did.open.saturating_sub(did.in_flight),
-                "connections": did.streams,
-                "waits": waits(did, share.copied(), seconds),
+                "in_flight": activity.in_flight,
+                "waiting": activity.open.saturating_sub(activity.in_flight),
+                "connections": activity.streams,
+                "waits": waits(activity, share.copied(), seconds),
             });
             show::bounds(&state.config, path, &mut tenant);
             tenants.push(tenant);
@@ -120,13 +120,13 @@ pub(super) fn warnings(view: &View) -> impl Iterator<Item = String> {
 
 /// What a tenant's time went into, what took less than a hundredth left out: a [`Part`](fairlift_core::waits::Part), or `client` for
 /// the client's pauses. Empty: it has asked for nothing.
-fn waits(did: &Activity, share: Option<Share>, seconds: f64) -> Value {
-    if !did.is_active() {
+fn waits(activity: &Activity, share: Option<Share>, seconds: f64) -> Value {
+    if !activity.is_active() {
         return json!({});
     }
-    let client = [("client", 1.0 - did.active_part(seconds))];
+    let client = [("client", 1.0 - activity.active_part(seconds))];
     let waits = share.map_or(Waits::NONE, |share| share.waits);
-    let all = did.parts(seconds, waits).map(|(part, share)| (part.name(), share)).chain(client);
+    let all = activity.parts(seconds, waits).map(|(part, share)| (part.name(), share)).chain(client);
     all.filter(|(_, share)| *share >= LEAST).map(|(name, share)| (name.to_owned(), json!(share))).collect()
 }
 

@@ -14,7 +14,7 @@ use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
 
 use super::ConfigFile;
-use super::door::Who;
+use super::endpoint::Who;
 use super::failure::{Failure, bad, fail};
 
 /// The protocol that both sides speak after the answer.
@@ -172,10 +172,10 @@ impl Handed {
 }
 
 /// Hands over, which may take its time; then the process ends at once.
-fn in_a_thread(who: Who, handle: Handle, asked: HandOver, tell: fn(&str)) {
+fn in_a_thread(who: Who, handle: Handle, handover: HandOver, tell: fn(&str)) {
     let work = move || {
-        let peer = rustix::net::sockopt::socket_peercred(&asked.stream).map(|peer| peer.pid.as_raw_nonzero());
-        match handle.hand_over(asked) {
+        let peer = rustix::net::sockopt::socket_peercred(&handover.stream).map(|peer| peer.pid.as_raw_nonzero());
+        match handle.hand_over(handover) {
             Ok(false) => tracing::info!(who = who.name, "another server has looked whether it could take over"),
             Ok(true) => {
                 if let Ok(pid) = peer {

@@ -73,10 +73,10 @@ struct Cause {
 pub(super) fn all(role: &Grant, state: &State, before: &View, after: &View, path: &str) -> Value {
     let config = &state.config;
     let below = if path == "/" { "/".to_owned() } else { format!("{path}/") };
-    let mut told = BTreeSet::new();
+    let mut seen = BTreeSet::new();
     let exports = config.exports.iter().filter(|export| {
         let tenant = &config.groups[usize::from(export.group.0)].path;
-        role.sees(tenant) && (tenant == path || tenant.starts_with(&below)) && told.insert((tenant, export.disk))
+        role.sees(tenant) && (tenant == path || tenant.starts_with(&below)) && seen.insert((tenant, export.disk))
     });
     let mut disks = BTreeMap::new();
     exports.filter_map(|export| of((role, state), before, after, export, &mut disks)).collect()
@@ -130,12 +130,12 @@ fn of<'a>(
 
 impl Look<'_> {
     fn answer(&self, export: &str) -> Value {
-        let did = self.did(self.tenant);
-        let mut causes = self.causes(&did);
+        let activity = self.activity(self.tenant);
+        let mut causes = self.causes(&activity);
         // why.4
         let rank = |cause: &Cause| if self.is_short() && cause.name == "client" { 0.0 } else { cause.part };
         causes.sort_by(|one, two| rank(two).total_cmp(&rank(one)));
-        let outstanding = seconds(did.times.sum()) / self.seconds;
+        let outstanding = seconds(activity.times.sum()) / self.seconds;
         let mut answer = json!({
             "export": export,
             "tenant": self.tenant,
@@ -143,14 +143,14 @@ impl Look<'_> {
             "seconds": self.seconds,
             "cause": causes.first().map(|cause| cause.name),
             "says": causes.first().map(|cause| &cause.says),
-            "helps": self.helps(&did, causes.first().is_some_and(|cause| cause.name == "others")),
+            "helps": self.helps(&activity, causes.first().is_some_and(|cause| cause.name == "others")),
             "had": self.share().map_or(0.0, |share| share.had),
             "due": self.share().map(|share| share.due),
             "due_by": self.share().map(|share| share.by.name()),
             "score": self.share().as_ref().and_then(Share::score),
             "short": self.is_short(),
-            "iops": did.ops as f64 / self.seconds,
-            "bps": did.bytes as f64 / self.seconds,
+            "iops": activity.ops as f64 / self.seconds,
+            "bps": activity.bytes as f64 / self.seconds,
             "outstanding": outstanding,
             "connections": self.connections,
             "latency": self.latency(),
@@ -215,7 +215,7 @@ impl Look<'_> {
     }
 
     /// The work of a group on the disk between the looks.
-    fn did(&self, path: &str) -> Activity {
+    fn activity(&self, path: &str) -> Activity {
         self.on_disk.all.of(path)
     }
 
@@ -229,21 +229,21 @@ impl Look<'_> {
     }
 
     /// All that took a part of the tenant's time (why.1).
-    fn causes(&self, did: &Activity) -> Vec<Cause> {
+    fn causes(&self, activity: &Activity) -> Vec<Cause> {
         if self.connections == 0 {
             let says = format!("no client is connected to an export of {}", self.tenant);
             return vec![Cause { name: "nobody", part: 1.0, says }];
         }
-        let active = did.active_part(self.seconds);
+        let active = activity.active_part(self.seconds);
         let mut causes = Vec::new();
         if active < 1.0 - LEAST {
-            causes.push(self.client(did, active));
+            causes.push(self.client(activity, active));
         }
         let busiest = self.busiest();
         // A worker that has no time left hears late that a request has ended: nobody is in the device before it.
         let waits = self.share().filter(|_| busiest.is_none()).map_or(Waits::NONE, |share| share.waits);
-        for (part, share) in did.parts(self.seconds, waits).filter(|(_, share)| *share >= LEAST) {
-            causes.push(self.part(part, share, did));
+        for (part, share) in activity.parts(self.seconds, waits).filter(|(_, share)| *share >= LEAST) {
+            causes.push(self.part(part, share, activity));
         }
         if let Some(worker) = busiest {
             let of = |cause: &Cause| ["client", "reply", "device", "one at a time"].contains(&cause.name);
@@ -255,12 +255,12 @@ impl Look<'_> {
         causes
     }
 
-    fn client(&self, did: &Activity, active: f64) -> Cause {
+    fn client(&self, activity: &Activity, active: f64) -> Cause {
         let part = 1.0 - active;
-        let says = if did.ops == 0 && did.times.sum() == Duration::ZERO {
+        let says = if activity.ops == 0 && activity.times.sum() == Duration::ZERO {
             format!("the client asks for nothing ({})", plural(self.connections, "connection"))
         } else {
-            let pause = part * self.seconds * f64::from(did.streams.max(1)) / did.ops.max(1) as f64;
+            let pause = part * self.seconds * f64::from(activity.streams.max(1)) / activity.ops.max(1) as f64;
             format!(
                 "the client itself: {} of the time it has nothing outstanding; it pauses {} between operations",
                 percent(part),
@@ -271,10 +271,10 @@ impl Look<'_> {
     }
 
     /// The description of one part of the time (why.2).
-    fn part(&self, part: Part, share: f64, did: &Activity) -> Cause {
+    fn part(&self, part: Part, share: f64, activity: &Activity) -> Cause {
         let much = percent(share);
         let tenant = self.tenant;
-        let each = each(did, seconds(did.times.of(part)));
+        let each = each(activity, seconds(activity.times.of(part)));
         let limits = &self.state.config.limits;
         let name = part.name();
         let of = |name, says| Cause { name, part: share, says };
@@ -286,18 +286,18 @@ impl Look<'_> {
                     limits.memory >> 20
                 ),
             ),
-            Part::Room => of(name, format!("{}: {much} of the time; {each}", self.bound(did))),
+            Part::Room => of(name, format!("{}: {much} of the time; {each}", self.bound(activity))),
             Part::Limit => of(
                 name,
                 format!("its ceiling: {much} of the time its operations are held by {}; {each}", self.ceiling()),
             ),
-            Part::Others => of(name, self.others(did, share)),
+            Part::Others => of(name, self.others(activity, share)),
             Part::Own => of(
                 name,
                 format!(
                     "its own operations: {much} of the time they wait for others of {tenant}, which keeps {:.1} outstanding; \
                      the disk takes {} at once",
-                    seconds(did.times.sum()) / self.seconds,
+                    seconds(activity.times.sum()) / self.seconds,
                     self.disk.depth
                 ),
             ),
@@ -309,16 +309,16 @@ impl Look<'_> {
                     self.of_all(|| format!(", {} of the time", percent(self.doing(|disk| disk.doing.idling))))
                 ),
             ),
-            Part::Flush => self.flush(did, share),
+            Part::Flush => self.flush(activity, share),
             Part::Device => {
-                let outstanding = seconds(did.times.sum()) / self.seconds / f64::from(did.streams.max(1));
+                let outstanding = seconds(activity.times.sum()) / self.seconds / f64::from(activity.streams.max(1));
                 if outstanding < ONE {
                     let says = format!(
                         "the client asks for one at a time: it keeps {outstanding:.1} outstanding in the device; {each}"
                     );
                     return of("one at a time", says);
                 }
-                let alone = self::each(did, seconds(did.times.of(part)) * (1.0 - self.behind()));
+                let alone = self::each(activity, seconds(activity.times.of(part)) * (1.0 - self.behind()));
                 of(name, format!("the device: {much} of its latency; {alone}"))
             }
             Part::Reply => of(
@@ -339,17 +339,17 @@ impl Look<'_> {
     }
 
     /// Which bound is reached where there is no room.
-    fn bound(&self, did: &Activity) -> String {
+    fn bound(&self, activity: &Activity) -> String {
         let limits = &self.state.config.limits;
         let waiting = self.disk.in_flight + self.disk.waiting;
         if f64::from(waiting) >= 0.8 * f64::from(self.disk.nr_requests) {
             return format!("the queue of {} is full (nr_requests = {})", self.disk.name, self.disk.nr_requests);
         }
-        if f64::from(did.open) >= 0.8 * f64::from(limits.connection_requests) * self.connections as f64 {
+        if f64::from(activity.open) >= 0.8 * f64::from(limits.connection_requests) * self.connections as f64 {
             let most = limits.connection_requests;
             return format!("the client asks for more at once than a connection may (connection_requests = {most})");
         }
-        let bytes = did.bytes as f64 / did.ops.max(1) as f64 * f64::from(did.open);
+        let bytes = activity.bytes as f64 / activity.ops.max(1) as f64 * f64::from(activity.open);
         // A connection that is held back, and has neither as many requests as it may nor a full queue, has as many bytes.
         let is_held = self.clients(self.after, self.tenant).any(|client| client.held.is_some());
         if is_held || bytes >= 0.5 * limits.connection_memory as f64 * self.connections as f64 {
@@ -367,7 +367,7 @@ impl Look<'_> {
         let others = shares.iter().filter(|(path, _)| **path != self.tenant);
         let (path, most) = others.max_by(|one, two| one.1.had.total_cmp(&two.1.had))?;
         let all: f64 = shares.values().map(|share| share.had).sum();
-        (most.had > 0.1 * all).then(|| (*path, self.did(path).in_device(self.seconds)))
+        (most.had > 0.1 * all).then(|| (*path, self.activity(path).in_device(self.seconds)))
     }
 
     /// The part of its requests' time in the device that they are behind others'.
@@ -375,7 +375,7 @@ impl Look<'_> {
         self.share().map_or(0.0, |share| share.waits.behind)
     }
 
-    fn others(&self, did: &Activity, part: f64) -> String {
+    fn others(&self, activity: &Activity, part: f64) -> String {
         let Some((path, beside)) = self.neighbour() else {
             return format!("other connections have the disk for {} of its latency", percent(part));
         };
@@ -385,20 +385,20 @@ impl Look<'_> {
                 "{path}: {} of its latency is waiting behind {path}, which had {} of the disk's time and keeps {:.1} requests outstanding",
                 percent(part),
                 percent(other.had),
-                seconds(self.did(path).times.sum()) / self.seconds
+                seconds(self.activity(path).times.sum()) / self.seconds
             ),
             false => format!("another tenant: {} of its latency is waiting behind others", percent(part)),
         };
         let Some(Share { had, due, by, .. }) = self.share() else { return says };
         let _ = write!(says, "; {tenant} had {} and was due {} ({})", percent(had), percent(due), by.name());
-        if self.is_inside(did) {
+        if self.is_inside(activity) {
             let beside = match self.role.sees(path) {
                 true => format!("{beside:.1} of {path}'s requests"),
                 false => "others' requests".into(),
             };
             let _ = write!(says, "; the device holds {beside} beside its own");
-            if did.tells_each() {
-                let (alone, device) = (time(self.alone(did)), time(device_time(did)));
+            if activity.tells_each() {
+                let (alone, device) = (time(self.alone(activity)), time(device_time(activity)));
                 let _ = write!(says, ": alone it takes about {alone}, not {device}");
             }
         }
@@ -406,18 +406,18 @@ impl Look<'_> {
     }
 
     /// Whether its requests wait behind others' in the device rather than before it.
-    fn is_inside(&self, did: &Activity) -> bool {
-        self.behind() * did.in_device(self.seconds) > seconds(did.times.of(Part::Others)) / self.seconds
+    fn is_inside(&self, activity: &Activity) -> bool {
+        self.behind() * activity.in_device(self.seconds) > seconds(activity.times.of(Part::Others)) / self.seconds
     }
 
     /// The time of one of its requests in the device alone, in seconds.
-    fn alone(&self, did: &Activity) -> f64 {
-        device_time(did) * (1.0 - self.behind())
+    fn alone(&self, activity: &Activity) -> f64 {
+        device_time(activity) * (1.0 - self.behind())
     }
 
     /// What gives more to one whose own queue is longer than its latency, or that waits behind others and is due more, or whose weight alone
     /// decides; `None`: nothing is known.
-    fn helps(&self, did: &Activity, is_behind: bool) -> Option<String> {
+    fn helps(&self, activity: &Activity, is_behind: bool) -> Option<String> {
         if let Some((path, standing)) = self.disk.objective(self.tenant)
             && standing.room == Room::GivenUp
             && self.role.sees(path)
@@ -427,8 +427,8 @@ impl Look<'_> {
             return Some(format!("remedy: at most {most} outstanding, or more weight, or a longer latency ({longer})"));
         }
         let Share { had, due, by, .. } = self.share().filter(|_| is_behind || self.is_short())?;
-        let (is_short, is_inside) = (self.is_short(), self.is_inside(did));
-        let outstanding = seconds(did.times.sum()) / self.seconds / f64::from(did.streams.max(1));
+        let (is_short, is_inside) = (self.is_short(), self.is_inside(activity));
+        let outstanding = seconds(activity.times.sum()) / self.seconds / f64::from(activity.streams.max(1));
         let mut ways = Vec::new();
         if !self.disk.scheduler.keeps_latency() {
             ways.push("scheduler=fair, which serves by weight".to_owned());
@@ -436,7 +436,7 @@ impl Look<'_> {
             if by == By::Weight && outstanding >= ONE {
                 ways.push("more weight".into());
             }
-            ways.extend(self.latency_that_helps(did, outstanding, had / due).filter(|_| is_inside));
+            ways.extend(self.latency_that_helps(activity, outstanding, had / due).filter(|_| is_inside));
             ways.extend(self.depth_that_helps().filter(|_| is_inside && is_short));
             if !is_inside {
                 ways.push("a ceiling for the other".into());
@@ -454,22 +454,22 @@ impl Look<'_> {
 
     /// A latency that is much less than what its operations take, and that may be kept: twice what one takes alone, for 99 of 100 are to be as
     /// fast, and no less than its own queue takes at its due; longer than one that was given up.
-    fn latency_that_helps(&self, did: &Activity, outstanding: f64, of_due: f64) -> Option<String> {
+    fn latency_that_helps(&self, activity: &Activity, outstanding: f64, of_due: f64) -> Option<String> {
         if self.disk.objective(self.tenant).is_some_and(|(_, standing)| standing.room != Room::GivenUp)
-            || !did.tells_each()
+            || !activity.tells_each()
         {
             return None;
         }
-        let now = seconds(did.times.sum()) / did.ops as f64;
+        let now = seconds(activity.times.sum()) / activity.ops as f64;
         let fastest = [Op::Read, Op::Write].into_iter().filter_map(|op| self.disk.fastest(op)).min()?;
-        let alone = 2.0 * self.alone(did).max(seconds(fastest));
+        let alone = 2.0 * self.alone(activity).max(seconds(fastest));
         let wanted = if outstanding < ONE { alone } else { alone.max(now * of_due) };
         let micros = rounded(wanted);
         let is_lost = self.disk.given_up.get(self.tenant).is_some_and(|lost| micros <= seconds(*lost) * 1e6);
         (micros <= 0.8e6 * now && !is_lost).then(|| format!("a latency ({})", self.latency_of(self.tenant, wanted)))
     }
 
-    /// The command for a latency of at least so many seconds.
+    /// The command that sets a latency, at least as long as `least` seconds.
     fn latency_of(&self, path: &str, least: f64) -> String {
         let latency = match rounded(least) {
             micros @ 1e6.. => format!("{}s", micros / 1e6),
@@ -486,18 +486,19 @@ impl Look<'_> {
         Some(format!("a lower device_depth (fairlift set disk {} device_depth={half})", self.disk.name))
     }
 
-    fn flush(&self, did: &Activity, share: f64) -> Cause {
+    fn flush(&self, activity: &Activity, share: f64) -> Cause {
         let much = percent(share);
-        let rate = |did: &Activity| did.flushes as f64 / self.seconds;
+        let rate = |activity: &Activity| activity.flushes as f64 / self.seconds;
         let others = self.disk.groups.iter().filter(|group| group.path != self.tenant);
-        let most = others.map(|group| (&group.path, self.did(&group.path))).max_by_key(|(_, did)| did.flushes);
-        let (all, own) = (seconds(did.times.of(Part::Flush)), seconds(did.flush.of(Part::Flush)));
+        let most =
+            others.map(|group| (&group.path, self.activity(&group.path))).max_by_key(|(_, activity)| activity.flushes);
+        let (all, own) = (seconds(activity.times.of(Part::Flush)), seconds(activity.flush.of(Part::Flush)));
         // A write that is durable at once waits for its tenant's flush too (sequence.6).
-        if own >= 0.5 * all || did.flushes > most.as_ref().map_or(0, |(_, other)| other.flushes) {
-            let each = time(all / did.flushes.max(1) as f64);
+        if own >= 0.5 * all || activity.flushes > most.as_ref().map_or(0, |(_, other)| other.flushes) {
+            let each = time(all / activity.flushes.max(1) as f64);
             let says = format!(
                 "its own flushes: {much} of the time it waits for them, {:.0} a second, {each} each",
-                rate(did)
+                rate(activity)
             );
             return Cause { name: "own flushes", part: share, says };
         }
@@ -586,20 +587,20 @@ fn time(seconds: f64) -> String {
 
 /// What its operations took of something that took so long for all of them, each, where that can be said: one cannot have waited for
 /// longer than there was time, and those that are open have not had all of theirs.
-fn each(did: &Activity, all: f64) -> String {
-    match (did.tells_each(), did.open) {
-        (true, _) => format!("{} for each operation", time(all / did.ops as f64)),
+fn each(activity: &Activity, all: f64) -> String {
+    match (activity.tells_each(), activity.open) {
+        (true, _) => format!("{} for each operation", time(all / activity.ops as f64)),
         (false, 0) => "none has ended".into(),
         (false, open) => {
-            let ended = if did.ops == 0 { "none".into() } else { did.ops.to_string() };
-            format!("{ended} ended, and {open} have been open for {} on average", time(did.age / f64::from(open)))
+            let ended = if activity.ops == 0 { "none".into() } else { activity.ops.to_string() };
+            format!("{ended} ended, and {open} have been open for {} on average", time(activity.age / f64::from(open)))
         }
     }
 }
 
 /// The device time of each of its operations, in seconds.
-fn device_time(did: &Activity) -> f64 {
-    seconds(did.times.of(Part::Device)) / did.ops.max(1) as f64
+fn device_time(activity: &Activity) -> f64 {
+    seconds(activity.times.of(Part::Device)) / activity.ops.max(1) as f64
 }
 
 /// The next of 1, 2, 5, 10 and so on that is no less than so many seconds, in microseconds: advice that changes with each look is none.
@@ -620,16 +621,16 @@ mod tests {
 
     #[test]
     fn a_latency_that_is_advised_is_one_of_few() {
-        let said = [0.0, 28e-6, 637e-6, 960e-6, 2e-3, 2.3e-3, 41e-3, 1.2].map(rounded);
-        assert_eq!(said, [1.0, 50.0, 1e3, 1e3, 2e3, 5e3, 5e4, 2e6]);
+        let shown = [0.0, 28e-6, 637e-6, 960e-6, 2e-3, 2.3e-3, 41e-3, 1.2].map(rounded);
+        assert_eq!(shown, [1.0, 50.0, 1e3, 1e3, 2e3, 5e3, 5e4, 2e6]);
     }
 
     #[test]
     fn no_time_is_told_for_each_where_fewer_ended_than_are_open() {
-        let did = |ops, open| Activity { ops, open, age: 11.2, ..Activity::default() };
-        assert_eq!(each(&did(64, 56), 6.4), "100.0 ms for each operation");
-        assert_eq!(each(&did(1, 56), 56.0), "1 ended, and 56 have been open for 200.0 ms on average");
-        assert_eq!(each(&did(0, 4), 4.0), "none ended, and 4 have been open for 2.8 s on average");
+        let activity = |ops, open| Activity { ops, open, age: 11.2, ..Activity::default() };
+        assert_eq!(each(&activity(64, 56), 6.4), "100.0 ms for each operation");
+        assert_eq!(each(&activity(1, 56), 56.0), "1 ended, and 56 have been open for 200.0 ms on average");
+        assert_eq!(each(&activity(0, 4), 4.0), "none ended, and 4 have been open for 2.8 s on average");
     }
 
     #[test]

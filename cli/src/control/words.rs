@@ -151,46 +151,47 @@ impl<'a> Words<'a> {
     fn group(&mut self, act: Act, name: &str, mut keys: Keys) -> Result<(), String> {
         let Config { groups, bounds, .. } = &self.edit.config;
         let weight = groups.iter().find(|group| group.path == name).map_or(Weight::DEFAULT, |group| group.weight);
-        let mut said =
+        let mut group_keys =
             GroupKeys { weight, bounds: bounds.get(name).copied().unwrap_or_default(), ..GroupKeys::default() };
-        keys.put(keys::GROUP_ROWS, &mut said)?;
+        keys.put(keys::GROUP_ROWS, &mut group_keys)?;
         keys.finish(&[])?;
-        said.bounds.check().map_err(|wrong| wrong.to_string())?;
+        group_keys.bounds.check().map_err(|wrong| wrong.to_string())?;
         if act == Act::Add {
             self.edit.add_group(name)?;
         }
-        self.edit.set_weight(name, said.weight)?;
-        self.edit.set_bounds(name, said.bounds)
+        self.edit.set_weight(name, group_keys.weight)?;
+        self.edit.set_bounds(name, group_keys.bounds)
     }
 
     fn add_export(&mut self, name: &str, mut keys: Keys) -> Result<(), String> {
         let mut keyed = ExportKeys::new(name);
         let has_backing = keys.keys.contains_key("backing");
         keys.put(keys::EXPORT_ROWS, &mut keyed)?;
-        let ways = keys.put(ways::ROWS, &mut keyed.said.ways)?;
+        let ways = keys.put(ways::ROWS, &mut keyed.settings.ways)?;
         keys.finish(&[])?;
         if !has_backing {
             return Err(format!("export \"{name}\" needs a backing: {}", Backing::forms(" or ")));
         }
-        let ExportKeys { mut said, disk, group, .. } = keyed;
-        // The server has another directory than whoever asks.
-        said.backing
+        let ExportKeys { mut settings, disk, group, .. } = keyed;
+        // The server's directory is not the client's.
+        settings
+            .backing
             .paths()
             .into_iter()
             .try_for_each(|path| check_path(path))
             .map_err(|why| format!("backing: {why}"))?;
-        said.backing = faults::settle(&said.backing).map_err(|why| format!("backing: {why}"))?;
-        for (way, path) in said.ways.iter().filter_map(|way| Some((way, way.path()?))) {
+        settings.backing = faults::settle(&settings.backing).map_err(|why| format!("backing: {why}"))?;
+        for (way, path) in settings.ways.iter().filter_map(|way| Some((way, way.path()?))) {
             check_path(path).map_err(|why| format!("{}: {why}", way.key()))?;
         }
-        let wrong = self.ways.fill(name, |key| ways.contains(&key), true, &mut said.ways);
+        let wrong = self.ways.fill(name, |key| ways.contains(&key), true, &mut settings.ways);
         wrong.into_iter().map(|(_, why)| why).try_for_each(Err)?;
         // As in the config file: a group that an export names needs no word of its own.
         let group = group.unwrap_or_else(|| own_path(name));
         if self.edit.find_group(&group).is_err() {
             self.edit.add_group(&group)?;
         }
-        self.edit.add_export(said, disk.as_deref(), &group)
+        self.edit.add_export(settings, disk.as_deref(), &group)
     }
 
     fn set_export(&mut self, name: &str, mut keys: Keys) -> Result<(), String> {
@@ -205,9 +206,9 @@ impl<'a> Words<'a> {
                 hint => format!("there is no export {name:?}{hint}"),
             },
         })?;
-        let ExportKeys { said, group, faults: (path, faults), .. } = keyed;
-        let (size, group) = (said.size, group.map(|path| self.edit.find_group(&path)).transpose()?);
-        *self.edit.export(name)? = Export { group: group.unwrap_or(said.group), ..said };
+        let ExportKeys { settings, group, faults: (path, faults), .. } = keyed;
+        let (size, group) = (settings.size, group.map(|path| self.edit.find_group(&path)).transpose()?);
+        *self.edit.export(name)? = Export { group: group.unwrap_or(settings.group), ..settings };
         if put.contains(&"size") {
             self.edit.grow(name, size)?;
         }
@@ -514,15 +515,15 @@ pub(super) mod tests {
 
     #[test]
     fn a_group_by_the_name_of_an_export_in_it_or_by_its_last_part_is_meant() {
-        let told = |group: &str, name: &str| {
+        let refusal = |group: &str, name: &str| {
             let add = json!({"add": "export", "name": "alice", "backing": "mem:1m", "group": group});
             read(json!([add, {"set": "group", "name": name, "weight": 3}])).unwrap_err()
         };
         let says = |meant: &str| format!("change 2: there is no group \"/alice\"; did you mean \"{meant}\"?");
-        assert_eq!(told("/tenants/alice", "/alice"), says("/tenants/alice"));
-        assert_eq!(told("/gold", "/alice"), says("/gold"), "which its export is in");
-        assert!(told("/t/bob", "bob").ends_with("no group \"bob\"; did you mean \"/t/bob\"?"));
-        assert!(told("/t/bob", "/dave").ends_with("there are /, /t, /t/bob"), "{}", told("/t/bob", "/dave"));
+        assert_eq!(refusal("/tenants/alice", "/alice"), says("/tenants/alice"));
+        assert_eq!(refusal("/gold", "/alice"), says("/gold"), "which its export is in");
+        assert!(refusal("/t/bob", "bob").ends_with("no group \"bob\"; did you mean \"/t/bob\"?"));
+        assert!(refusal("/t/bob", "/dave").ends_with("there are /, /t, /t/bob"), "{}", refusal("/t/bob", "/dave"));
     }
 
     #[test]

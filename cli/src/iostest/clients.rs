@@ -52,10 +52,10 @@ pub(crate) struct ClientPart {
 
 /// Reads `SEED:LEAF` or `SEED:LEAF:FILE`.
 pub(super) fn part(text: &str) -> Result<ClientPart, String> {
-    let mut words = text.splitn(3, ':');
-    let mut number = || words.next().and_then(|word| word.parse::<u64>().ok()).ok_or("SEED:LEAF[:FILE]");
+    let mut fields = text.splitn(3, ':');
+    let mut number = || fields.next().and_then(|word| word.parse::<u64>().ok()).ok_or("SEED:LEAF[:FILE]");
     let (seed, leaf) = (number()?, GroupId(number()? as u16));
-    Ok(ClientPart { seed, leaf, file: words.next().map(PathBuf::from) })
+    Ok(ClientPart { seed, leaf, file: fields.next().map(PathBuf::from) })
 }
 
 impl Judged {
@@ -100,7 +100,7 @@ impl Clients {
         Self { server: server.clone(), needed, files: Vec::new() }
     }
 
-    /// Makes the files of so many groups, where the kernel serves: filled once, and without names.
+    /// Makes a file for each group, where the kernel serves: filled once, and without names.
     fn make_files(&mut self, groups: usize, watch: Watch<'_>) -> Result<(), String> {
         let Judged::Kernel(dir, _) = &self.server else { return Ok(()) };
         let stopped = RefCell::new(watch);
@@ -143,12 +143,12 @@ impl Runner for Clients {
             let say = say.clone();
             thread::spawn(move || listen(place, child, &say));
         }
-        let (mut ready, mut told, mut failed) = (0, Vec::new(), Vec::new());
+        let (mut ready, mut tallies, mut failed) = (0, Vec::new(), Vec::new());
         let mut begun = None::<Instant>;
-        while told.len() + failed.len() < leaves.len() {
+        while tallies.len() + failed.len() < leaves.len() {
             match hear.recv_timeout(std::time::Duration::from_nanos(ms(20).as_nanos())) {
                 Ok((_, Some(Heard::Ready))) => ready += 1,
-                Ok((place, Some(Heard::Tally(one)))) => told.push((place, one)),
+                Ok((place, Some(Heard::Tally(one)))) => tallies.push((place, one)),
                 Ok((place, None)) => {
                     failed.push(place);
                     clients.clear(); // the others end, too
@@ -168,8 +168,8 @@ impl Runner for Clients {
         if let Some(place) = failed.first() {
             return Err(format!("the client of {} failed", case.groups[usize::from(leaves[*place].0)].path).into());
         }
-        told.sort_by_key(|(place, _)| *place);
-        Ok(merged(case, told.into_iter().map(|(place, one)| (leaves[place], one)).collect()))
+        tallies.sort_by_key(|(place, _)| *place);
+        Ok(merged(case, tallies.into_iter().map(|(place, one)| (leaves[place], one)).collect()))
     }
 }
 
@@ -178,7 +178,7 @@ fn start(seed: u64, leaf: GroupId, file: Option<PathBuf>) -> io::Result<Child> {
     let file = file.map_or(String::new(), |file| format!(":{}", file.display()));
     let mut command = Command::new("/proc/self/exe");
     command.args(std::env::args_os().skip(1)).arg("--part").arg(format!("{seed}:{}{file}", leaf.0));
-    // Ctrl-C is for us: who it is meant for is told when its input closes.
+    // Ctrl-C is for this process: a client learns of it when its input closes.
     command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()
 }
 
@@ -195,9 +195,9 @@ fn listen(place: usize, mut child: Child, say: &mpsc::Sender<(usize, Option<Hear
         let _ = say.send((place, Some(Heard::Ready)));
     }
     text.clear();
-    let told = out.read_to_string(&mut text).ok().and_then(|_| serde_json::from_str(&text).ok());
+    let tally = out.read_to_string(&mut text).ok().and_then(|_| serde_json::from_str(&text).ok());
     let _ = child.wait();
-    let _ = say.send((place, told.map(Heard::Tally)));
+    let _ = say.send((place, tally.map(Heard::Tally)));
 }
 
 /// Bytes, operations, failures and why, the longest, and the buckets of latencies, of a job.
@@ -206,7 +206,7 @@ type MeterTally = (u64, u64, u64, Option<i32>, u64, Vec<(u64, u64)>);
 type Tally = (u64, Vec<u64>, u64, [u64; 4], Vec<MeterTally>);
 
 /// A client's report of its group.
-fn told(measured: &Measured, leaf: GroupId) -> Tally {
+fn tally(measured: &Measured, leaf: GroupId) -> Tally {
     let place = usize::from(leaf.0);
     let meter = |(_, meter): &(GroupId, Meter)| {
         let buckets = meter.latency.buckets().map(|(end, count)| (end.as_nanos(), count)).collect();
@@ -226,7 +226,7 @@ fn told(measured: &Measured, leaf: GroupId) -> Tally {
 /// The figures of all clients together; of none, those of nothing that ran.
 fn merged(case: &Case, all: Vec<(GroupId, Tally)>) -> Measured {
     let groups = case.groups.len();
-    let ran = all.iter().map(|(_, told)| told.0).min().unwrap_or_default();
+    let ran = all.iter().map(|(_, tally)| tally.0).min().unwrap_or_default();
     let mut measured = Measured {
         meters: Vec::new(),
         runtime: Duration::from_nanos(ran),
@@ -289,7 +289,7 @@ pub(super) fn play(plan: &Plan, server: &Judged, part: &ClientPart) -> Result<()
     let is_file = matches!(backing, Backing::File(_));
     let mut watch = |_| STOP.load(Ordering::Relaxed);
     let measured = measure_real(&case, disk, &backing, is_file, Some(leaf), &mut watch)?;
-    println!("{}", serde_json::to_string(&told(&measured, leaf))?);
+    println!("{}", serde_json::to_string(&tally(&measured, leaf))?);
     Ok(())
 }
 
@@ -314,7 +314,7 @@ mod tests {
         was.meters.push((GroupId(0), meter));
         (was.runtime, was.unserved[0], was.timeline) = (secs(1), ms(7), vec![vec![3], vec![5]]);
         was.work = Work { requests: 4, flushes: 1, busy: 900, depth_time: 1800 };
-        let text = serde_json::to_string(&told(&was, GroupId(0))).unwrap();
+        let text = serde_json::to_string(&tally(&was, GroupId(0))).unwrap();
         let is = merged(&case, vec![(GroupId(0), serde_json::from_str(&text).unwrap())]);
         assert_eq!(format!("{is:?}"), format!("{was:?}"));
     }

@@ -24,8 +24,8 @@ pub(super) fn command(
     } else {
         "--device"
     };
-    let mut words = vec!["fairlift".to_owned(), "iostest".into(), from.into(), quoted(device)];
-    let mut say = |flag: &str, value: String| words.extend([flag.to_owned(), quoted(&value)]);
+    let mut arguments = vec!["fairlift".to_owned(), "iostest".into(), from.into(), quoted(device)];
+    let mut say = |flag: &str, value: String| arguments.extend([flag.to_owned(), quoted(&value)]);
     if !is_served {
         say("--scheduler", scheduler.name().into());
     }
@@ -69,10 +69,10 @@ pub(super) fn command(
     say("--seed", plan.seed.to_string());
     for (given, flag) in [(flags.raw, "--raw"), (flags.write_to_device, "--write-to-device")] {
         if given {
-            words.push(flag.into());
+            arguments.push(flag.into());
         }
     }
-    words.join(" ")
+    arguments.join(" ")
 }
 
 /// In the order given, each once.

@@ -36,7 +36,7 @@ pub(crate) fn iostest(flags: &IostestArgs) -> ExitCode {
 }
 
 /// # Errors
-/// What to say, and with what status to end.
+/// The message, and the exit status.
 fn attempt(flags: &IostestArgs) -> Result<ExitCode, Complaint> {
     let failed = Complaint::Failed;
     let mut mistakes = Vec::new();
@@ -55,20 +55,20 @@ fn attempt(flags: &IostestArgs) -> Result<ExitCode, Complaint> {
         report(&reports, &all).map_err(failed)?;
         return Ok(ExitCode::SUCCESS);
     }
-    let asked = plan::plan(flags, &reports, &mut mistakes);
-    let Some(asked) = asked.filter(|_| mistakes.is_empty()) else {
+    let measurement = plan::plan(flags, &reports, &mut mistakes);
+    let Some(measurement) = measurement.filter(|_| mistakes.is_empty()) else {
         return Err(Complaint::typed(&mistakes));
     };
-    if let (Some(part), TestDisk::Served(server)) = (&flags.part, &asked.device) {
-        let played = clients::play(&asked.plan, server, part);
+    if let (Some(part), TestDisk::Served(server)) = (&flags.part, &measurement.device) {
+        let played = clients::play(&measurement.plan, server, part);
         return played.map(|()| ExitCode::SUCCESS).map_err(|error| failed(error.to_string()));
     }
     let stop = stop_on_signal().map_err(|error| failed(error.to_string()))?;
-    let (results, error) = measure(&asked, &stop);
+    let (results, error) = measure(&measurement, &stop);
     report(&reports, std::slice::from_ref(&results)).map_err(failed)?;
     match (error, stop.signal()) {
         (Some(error @ RunError::Plan(_)), _) => Err(failed(error.to_string())),
-        (Some(error), _) => Err(failed(format!("{error}\n{}", repeat::lines(&asked.header.command, COMMIT)))),
+        (Some(error), _) => Err(failed(format!("{error}\n{}", repeat::lines(&measurement.header.command, COMMIT)))),
         (None, Some(signal)) if results.interrupted => Ok(ExitCode::from(128 + u8::try_from(signal).unwrap_or(0))),
         (None, _) => Ok(ExitCode::SUCCESS),
     }
@@ -82,28 +82,32 @@ fn report(reports: &Reports, all: &[Results]) -> Result<(), String> {
 
 /// Runs the plan, once for each value of a sweep, then again without Fairlift if asked for. What was measured before an error
 /// is kept.
-fn measure(asked: &Measurement, stop: &Stop) -> (Results, Option<RunError>) {
-    let _guard = repeat::Guard { command: &asked.header.command, commit: COMMIT };
-    let mut results = asked.header.clone();
-    let mut passes: Vec<Pass<'_>> = match &asked.sweep {
+fn measure(measurement: &Measurement, stop: &Stop) -> (Results, Option<RunError>) {
+    let _guard = repeat::Guard { command: &measurement.header.command, commit: COMMIT };
+    let mut results = measurement.header.clone();
+    let mut passes: Vec<Pass<'_>> = match &measurement.sweep {
         Some((name, values)) => values.iter().map(|value| Pass::Swept(name, value)).collect(),
         None => vec![Pass::Plain],
     };
-    passes.extend(asked.raw.then_some(Pass::Raw));
+    passes.extend(measurement.raw.then_some(Pass::Raw));
     let bar = bar();
-    let mut traces = tracing::Files::new(asked, passes.len());
+    let mut traces = tracing::Files::new(measurement, passes.len());
     for (place, pass) in passes.iter().enumerate() {
-        let (set, settings) = pass.settings(asked);
+        let (set, settings) = pass.settings(measurement);
         let raw = matches!(pass, Pass::Raw);
-        let runner: Box<dyn Runner> = match &asked.device {
-            TestDisk::Model(spec) => Box::new(asked.modelled(spec, &set)),
-            TestDisk::Served(server) => Box::new(Clients::new(server, &asked.plan)),
-            TestDisk::Real(backing) => {
-                Box::new(Real { backing: backing.clone(), scheduler: asked.scheduler, set, depth: asked.depth, raw })
-            }
+        let runner: Box<dyn Runner> = match &measurement.device {
+            TestDisk::Model(spec) => Box::new(measurement.modelled(spec, &set)),
+            TestDisk::Served(server) => Box::new(Clients::new(server, &measurement.plan)),
+            TestDisk::Real(backing) => Box::new(Real {
+                backing: backing.clone(),
+                scheduler: measurement.scheduler,
+                set,
+                depth: measurement.depth,
+                raw,
+            }),
         };
         let mut runner: Box<dyn Runner + '_> = match &mut traces {
-            Some(files) if !raw => Box::new(Tracing { runner, disk: &asked.header.device, files }),
+            Some(files) if !raw => Box::new(Tracing { runner, disk: &measurement.header.device, files }),
             _ => runner,
         };
         let runs = if raw { &mut results.baseline } else { &mut results.runs };
@@ -120,7 +124,9 @@ fn measure(asked: &Measurement, stop: &Stop) -> (Results, Option<RunError>) {
             // Collected here, so that an error loses nothing.
             Progress::Ended(run) => runs.push(Run { settings: settings.clone(), ..run.clone() }),
         };
-        let over = run(&asked.plan, &mut *runner, asked.header.clone(), &mut progress, &|| stop.signal().is_some());
+        let over = run(&measurement.plan, &mut *runner, measurement.header.clone(), &mut progress, &|| {
+            stop.signal().is_some()
+        });
         match over {
             Ok(over) => results.interrupted |= over.interrupted,
             Err(error) => {
@@ -134,8 +140,8 @@ fn measure(asked: &Measurement, stop: &Stop) -> (Results, Option<RunError>) {
         }
     }
     bar.finish_and_clear();
-    for said in traces.iter().flat_map(|files| &files.said) {
-        eprintln!("fairlift: {said}");
+    for line in traces.iter().flat_map(|files| &files.lines) {
+        eprintln!("fairlift: {line}");
     }
     (results, None)
 }
@@ -152,12 +158,12 @@ enum Pass<'a> {
 
 impl Pass<'_> {
     /// The tunables, and those in which it differs from other passes.
-    fn settings(&self, asked: &Measurement) -> (Vec<(String, String)>, BTreeMap<String, String>) {
+    fn settings(&self, measurement: &Measurement) -> (Vec<(String, String)>, BTreeMap<String, String>) {
         let own = match self {
             Self::Plain | Self::Raw => None,
             Self::Swept(name, value) => Some(((*name).to_owned(), (*value).to_owned())),
         };
-        (asked.set.iter().cloned().chain(own.clone()).collect(), own.into_iter().collect())
+        (measurement.set.iter().cloned().chain(own.clone()).collect(), own.into_iter().collect())
     }
 
     /// The difference to other passes, behind the name of a case.

@@ -43,7 +43,7 @@ pub(crate) struct Measurement {
     pub(crate) scheduler: sched::Kind,
     /// With which tunables, as the user wrote them.
     pub(crate) set: Vec<(String, String)>,
-    /// A tunable, and the values with each of which all is measured.
+    /// A tunable, and the values to measure with, one after the other.
     pub(crate) sweep: Option<(String, Vec<String>)>,
     /// Requests in flight.
     pub(crate) depth: Option<u16>,
@@ -62,7 +62,7 @@ type Limits = BTreeMap<String, Bounds>;
 pub(crate) enum TestDisk {
     /// A model, in virtual time.
     Model(Box<Spec>),
-    /// Something that is there, in real time.
+    /// A real device, in real time.
     Real(Backing),
     /// A server of others, in real time.
     Served(Judged),
@@ -160,9 +160,9 @@ pub(crate) fn plan(flags: &IostestArgs, reports: &Reports, mistakes: &mut Vec<Mi
         baseline: Vec::new(),
     };
     let (depth, raw, trace) = (flags.depth, flags.raw, flags.trace.clone());
-    let asked = Measurement { plan, device, scheduler, set, sweep, depth, raw, trace, header };
-    match check_cases(&asked) {
-        Ok(()) => Some(asked),
+    let measurement = Measurement { plan, device, scheduler, set, sweep, depth, raw, trace, header };
+    match check_cases(&measurement) {
+        Ok(()) => Some(measurement),
         Err(error) => {
             mistakes.push(Mistake::in_flag("", error.to_string()));
             None
@@ -503,16 +503,16 @@ fn rising(max: u32) -> Vec<u32> {
 }
 
 /// Whether every case can be, as far as can be told: files fit on the disk, blocks are of its size.
-fn check_cases(asked: &Measurement) -> Result<(), Box<dyn Error + Send + Sync>> {
+fn check_cases(measurement: &Measurement) -> Result<(), Box<dyn Error + Send + Sync>> {
     // Sets differ in their seeds alone.
-    let mut cases = asked.plan.cases()?.into_iter().filter(|case| case.set == 1);
-    match &asked.device {
+    let mut cases = measurement.plan.cases()?.into_iter().filter(|case| case.set == 1);
+    match &measurement.device {
         TestDisk::Model(spec) => {
-            let mut runner = asked.modelled(spec, &asked.set);
+            let mut runner = measurement.modelled(spec, &measurement.set);
             cases.try_for_each(|case| runner.check(&case))
         }
         TestDisk::Real(_) | TestDisk::Served(_) => {
-            let sectors = match &asked.device {
+            let sectors = match &measurement.device {
                 TestDisk::Real(backing) => capacity(backing)? / Sector::SIZE,
                 _ => u64::MAX / (64 * Sector::SIZE), // each client looks at its own
             };

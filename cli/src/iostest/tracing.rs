@@ -22,14 +22,14 @@ pub(super) struct Files<'a> {
     are_several: bool,
     runs: usize,
     /// The messages about those that were written.
-    pub(super) said: Vec<String>,
+    pub(super) lines: Vec<String>,
 }
 
 impl<'a> Files<'a> {
     /// For a plan that is run so often; `None`: nobody asked for traces.
-    pub(super) fn new(asked: &'a Measurement, passes: usize) -> Option<Self> {
-        let are_several = passes * asked.plan.cases().map_or(1, |cases| cases.len()) > 1;
-        asked.trace.as_deref().map(|output| Self { output, are_several, runs: 0, said: Vec::new() })
+    pub(super) fn new(measurement: &'a Measurement, passes: usize) -> Option<Self> {
+        let are_several = passes * measurement.plan.cases().map_or(1, |cases| cases.len()) > 1;
+        measurement.trace.as_deref().map(|output| Self { output, are_several, runs: 0, lines: Vec::new() })
     }
 
     /// `out.json`, or of the second of several runs `out-2.json`.
@@ -54,7 +54,7 @@ impl Runner for Tracing<'_, '_> {
         let mut taken = Taken::of(self.disk, &case.groups, std::mem::take(&mut measured.trace));
         let output = self.files.next();
         let files = taken.write(&output).map_err(|error| format!("{}: {error}", output.display()))?;
-        self.files.said.push(format!("{case}: {} events: {}", taken.events(), files.join(", ")));
+        self.files.lines.push(format!("{case}: {} events: {}", taken.events(), files.join(", ")));
         Ok(measured)
     }
 }

@@ -62,15 +62,15 @@ pub(super) fn look(flags: &IostuneArgs) -> Result<Measurement, (&'static str, St
     let name = flags.device.as_deref().or(flags.path.as_deref());
     let name = name.ok_or_else(|| device("a disk is needed: a path, or sim:MODEL (see `fairlift models`)".into()))?;
     let time = flags.time.unwrap_or(if flags.quick { secs(30) } else { secs(180) });
-    let mut asked = Measurement { name: name.into(), target: None, time, warnings: Vec::new() };
+    let mut measurement = Measurement { name: name.into(), target: None, time, warnings: Vec::new() };
     if let Some(model) = name.strip_prefix("sim:") {
         let spec = Spec::parse(model).map_err(|error| device(error.to_string()))?;
         enough(spec.size).map_err(device)?;
         if flags.scratch.is_some() {
             return Err(("--scratch", "a modelled disk has no files; --write alone is enough".into()));
         }
-        asked.target = Some(Target::Model(spec));
-        return Ok(asked);
+        measurement.target = Some(Target::Model(spec));
+        return Ok(measurement);
     }
     let backing = backing::parse(name).and_then(|backing| faults::settle(&backing)).map_err(device)?;
     backing::check(&backing).map_err(device)?;
@@ -84,7 +84,7 @@ pub(super) fn look(flags: &IostuneArgs) -> Result<Measurement, (&'static str, St
         facts.at_rest = false;
         around = Around::of(path).filter(|_| !shape.in_ram);
         let is_file = path.is_file();
-        asked.warnings.extend(look_inside(path, shape).map_err(device)?);
+        measurement.warnings.extend(look_inside(path, shape).map_err(device)?);
         let mounted = around.as_ref().and_then(Around::mounted);
         if flags.write {
             let to = where_to_write(flags, path, is_file, mounted.as_deref())?;
@@ -92,16 +92,16 @@ pub(super) fn look(flags: &IostuneArgs) -> Result<Measurement, (&'static str, St
             write_to = Some(to);
         }
         if let Some(mounted) = mounted {
-            asked.warnings.push(format!("{mounted}: other I/O there disturbs the measurement"));
+            measurement.warnings.push(format!("{mounted}: other I/O there disturbs the measurement"));
         }
     } else if flags.scratch.is_some() || flags.i_know_this_destroys_data {
         return Err(("--write", "is enough for this disk, which holds no data".into()));
     } else if flags.write {
         facts.scratch = Some(shape.bytes);
     }
-    asked.warnings.extend(busy());
-    asked.target = Some(Target::Real { backing, facts, around, write_to });
-    Ok(asked)
+    measurement.warnings.extend(busy());
+    measurement.target = Some(Target::Real { backing, facts, around, write_to });
+    Ok(measurement)
 }
 
 /// Whether it is large enough.
@@ -208,7 +208,7 @@ fn where_to_write(
     }
 }
 
-/// Whether the machine does so much that rates are not the disk's.
+/// Whether the machine is too busy for its rates to be the disk's.
 fn busy() -> Option<String> {
     let text = std::fs::read_to_string("/proc/loadavg").ok()?;
     let load: f64 = text.split(' ').next()?.parse().ok()?;

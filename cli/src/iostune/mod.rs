@@ -48,8 +48,8 @@ fn attempt(flags: &IostuneArgs) -> Result<ExitCode, Complaint> {
     if flags.json.is_some() && flags.json == flags.html {
         mistakes.push(Mistake::in_flag("--html", "is also the file of --json; choose another"));
     }
-    let asked = look(flags).map_err(|(flag, says)| mistakes.push(Mistake::in_flag(flag, says))).ok();
-    let disk = asked.as_ref().and_then(Measurement::file);
+    let measurement = look(flags).map_err(|(flag, says)| mistakes.push(Mistake::in_flag(flag, says))).ok();
+    let disk = measurement.as_ref().and_then(Measurement::file);
     for (flag, path) in [("--json", &flags.json), ("--html", &flags.html)] {
         if let (Some(path), Some(disk)) = (path, disk)
             && are_same(path, disk)
@@ -60,11 +60,11 @@ fn attempt(flags: &IostuneArgs) -> Result<ExitCode, Complaint> {
             ));
         }
     }
-    let Some(asked) = asked.filter(|_| mistakes.is_empty()) else {
+    let Some(measurement) = measurement.filter(|_| mistakes.is_empty()) else {
         return Err(Complaint::typed(&mistakes));
     };
     let stop = stop_on_signal().map_err(|error| failed(error.to_string()))?;
-    let (found, error) = run(flags, &asked, &stop).map_err(|says| Complaint::Typed(format!("error: {says}")))?;
+    let (found, error) = run(flags, &measurement, &stop).map_err(|says| Complaint::Typed(format!("error: {says}")))?;
     report(flags, &found).map_err(failed)?;
     match (error, stop.signal()) {
         (Some(error), _) => Err(failed(error)),
@@ -77,14 +77,14 @@ fn attempt(flags: &IostuneArgs) -> Result<ExitCode, Complaint> {
 ///
 /// # Errors
 /// The scratch file could not be made.
-fn run(flags: &IostuneArgs, asked: &Measurement, stop: &Stop) -> Result<(Findings, Option<String>), String> {
+fn run(flags: &IostuneArgs, measurement: &Measurement, stop: &Stop) -> Result<(Findings, Option<String>), String> {
     let stopped = || stop.signal().is_some();
     let bar = bar();
-    let mut time = asked.time;
+    let mut time = measurement.time;
     let mut kernel = Kernel::default();
     let mut scratch = None;
-    let mut warnings = asked.warnings.clone();
-    let mut disk: Box<dyn UnderTest> = match asked.target.as_ref().expect("looked at") {
+    let mut warnings = measurement.warnings.clone();
+    let mut disk: Box<dyn UnderTest> = match measurement.target.as_ref().expect("looked at") {
         Target::Model(spec) => Box::new(Paper { spec: spec.clone(), write: flags.write }),
         Target::Real { backing, facts, around, write_to } => {
             if let Some(named) = around.as_ref().and_then(Around::kernel) {
@@ -103,11 +103,11 @@ fn run(flags: &IostuneArgs, asked: &Measurement, stop: &Stop) -> Result<(Finding
             Box::new(Real { backing: backing.clone(), facts, scratch, around: around.clone(), own: 0, all: 0 })
         }
     };
-    let typed = command(flags, asked);
+    let typed = command(flags, measurement);
     let _guard = repeat::Guard { command: &typed, commit: COMMIT };
     let facts = disk.facts();
     let steps = plan(&facts, time, flags.quick);
-    announce(asked, flags);
+    announce(measurement, flags);
     let all: u64 = steps.iter().map(|step| step.each.as_nanos() * u64::from(step.runs)).sum();
     bar.set_length(all / 1_000_000);
     let count = steps.len();
@@ -127,49 +127,49 @@ fn run(flags: &IostuneArgs, asked: &Measurement, stop: &Stop) -> Result<(Finding
     let header = Header {
         tool: "iostune".into(),
         version: env!("CARGO_PKG_VERSION").into(),
-        device: asked.name.clone(),
-        host: matches!(asked.target, Some(Target::Real { .. })).then(host),
+        device: measurement.name.clone(),
+        host: matches!(measurement.target, Some(Target::Real { .. })).then(host),
         seed: flags.seed,
         command: typed.clone(),
         bytes: facts.bytes,
         block: facts.block,
-        virtual_time: matches!(asked.target, Some(Target::Model(_))),
+        virtual_time: matches!(measurement.target, Some(Target::Model(_))),
         took_s: measured.ran.as_nanos() as f64 / 1e9,
         interrupted: measured.interrupted || measured.error.is_some(),
     };
     let mut found = find(header, &measured.outcomes);
-    found.recommend = advise(&found, &asked.in_a_config(), &kernel);
+    found.recommend = advise(&found, &measurement.in_a_config(), &kernel);
     warnings.append(&mut found.warnings);
     found.warnings = warnings;
     Ok((found, measured.error.map(|error| format!("{error}\n{}", repeat::lines(&typed, COMMIT)))))
 }
 
 /// How long it will take, before it begins.
-fn announce(asked: &Measurement, flags: &IostuneArgs) {
-    let seconds = asked.time.as_nanos() as f64 / 1e9;
-    let of = if matches!(asked.target, Some(Target::Model(_))) { " of virtual time" } else { "" };
+fn announce(measurement: &Measurement, flags: &IostuneArgs) {
+    let seconds = measurement.time.as_nanos() as f64 / 1e9;
+    let of = if matches!(measurement.target, Some(Target::Model(_))) { " of virtual time" } else { "" };
     let writes = if flags.write { "" } else { "; nothing is written" };
-    eprintln!("fairlift: measuring {}: at most about {seconds:.0} s{of}{writes}", asked.name);
+    eprintln!("fairlift: measuring {}: at most about {seconds:.0} s{of}{writes}", measurement.name);
 }
 
 /// The command line that repeats a measurement.
-fn command(flags: &IostuneArgs, asked: &Measurement) -> String {
-    let mut words = vec!["fairlift".to_owned(), "iostune".into(), "--device".into(), quoted(&asked.name)];
+fn command(flags: &IostuneArgs, measurement: &Measurement) -> String {
+    let mut arguments = vec!["fairlift".to_owned(), "iostune".into(), "--device".into(), quoted(&measurement.name)];
     if flags.quick {
-        words.push("--quick".into());
+        arguments.push("--quick".into());
     }
-    words.extend(["--time".into(), asked.time.to_string()]);
+    arguments.extend(["--time".into(), measurement.time.to_string()]);
     if flags.write {
-        words.push("--write".into());
+        arguments.push("--write".into());
     }
     if let Some(path) = &flags.scratch {
-        words.extend(["--scratch".into(), quoted(&path.display().to_string())]);
+        arguments.extend(["--scratch".into(), quoted(&path.display().to_string())]);
     }
     if flags.i_know_this_destroys_data {
-        words.push("--i-know-this-destroys-data".into());
+        arguments.push("--i-know-this-destroys-data".into());
     }
-    words.extend(["--seed".into(), flags.seed.to_string()]);
-    words.join(" ")
+    arguments.extend(["--seed".into(), flags.seed.to_string()]);
+    arguments.join(" ")
 }
 
 /// Writes the reports, and to standard output what belongs there.
@@ -232,8 +232,8 @@ mod tests {
     #[test]
     fn the_command_in_the_results_is_what_was_asked() {
         let flags = IostuneArgs { quick: true, write: true, seed: 7, ..IostuneArgs::default() };
-        let asked = Measurement { name: "a b.img".into(), target: None, time: secs(30), warnings: Vec::new() };
+        let measurement = Measurement { name: "a b.img".into(), target: None, time: secs(30), warnings: Vec::new() };
         let expected = "fairlift iostune --device 'a b.img' --quick --time 30s --write --seed 7";
-        assert_eq!(command(&flags, &asked), expected);
+        assert_eq!(command(&flags, &measurement), expected);
     }
 }

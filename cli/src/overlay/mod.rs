@@ -75,15 +75,15 @@ const SILENT: Duration = Duration::from_secs(2);
 pub(crate) fn overlay(args: &OverlayArgs) -> ExitCode {
     let done = match &args.what {
         OverlayCommand::Info { top, json } => {
-            look(top).map(|told| (if *json { as_json(top, &told) } else { as_text(top, &told) }, true))
+            look(top).map(|info| (if *json { as_json(top, &info) } else { as_text(top, &info) }, true))
         }
-        OverlayCommand::Check { top } => look(top).map(|told| (findings(top, &told), told.findings.is_empty())),
+        OverlayCommand::Check { top } => look(top).map(|info| (findings(top, &info), info.findings.is_empty())),
         OverlayCommand::Flatten { top } => shift(top, "copied into it", |goes_on| flatten(top, goes_on)),
         OverlayCommand::Rebase { top, base } => shift(top, "copied into it", |goes_on| rebase(top, base, goes_on)),
         OverlayCommand::Commit { top, write_to_base: true } => {
             shift(top, "written into its base", |goes_on| commit(top, goes_on))
         }
-        OverlayCommand::Commit { top, .. } => look(top).and_then(|told| Err(asks(top, &told))),
+        OverlayCommand::Commit { top, .. } => look(top).and_then(|info| Err(asks(top, &info))),
     };
     match done
         .and_then(|(text, is_well)| output::print(text.as_bytes()).map_err(|error| error.to_string()).map(|()| is_well))
@@ -121,16 +121,16 @@ fn shift(
 }
 
 /// Of a top that was not said to be written into its base.
-fn asks(top: &Path, told: &TopInfo) -> String {
+fn asks(top: &Path, info: &TopInfo) -> String {
     format!(
         "{}: this changes its base {}, and all other tops over that are refused from then on. If there are none, say so: --write-to-base",
         top.display(),
-        told.header.base.path.display()
+        info.header.base.path.display()
     )
 }
 
-fn as_text(top: &Path, told: &TopInfo) -> String {
-    let TopInfo { header, data, zeroes, takes, below, findings } = told;
+fn as_text(top: &Path, info: &TopInfo) -> String {
+    let TopInfo { header, data, zeroes, takes, below, findings } = info;
     let mut out = String::new();
     let mut row = |name: &str, value: String| _ = writeln!(out, "{name:8} {value}");
     row("top", top.display().to_string());
@@ -145,8 +145,8 @@ fn as_text(top: &Path, told: &TopInfo) -> String {
     out
 }
 
-fn as_json(top: &Path, told: &TopInfo) -> String {
-    let TopInfo { header, data, zeroes, takes, below, findings } = told;
+fn as_json(top: &Path, info: &TopInfo) -> String {
+    let TopInfo { header, data, zeroes, takes, below, findings } = info;
     let base = match header.base.is {
         Fingerprint::Raw { size, changed: (seconds, nanos) } => json!({ "size": size, "changed": [seconds, nanos] }),
         Fingerprint::Top { id: name, opened } => json!({ "id": id(&name), "opened": opened }),
@@ -170,9 +170,9 @@ fn as_json(top: &Path, told: &TopInfo) -> String {
     format!("{all:#}\n")
 }
 
-fn findings(top: &Path, told: &TopInfo) -> String {
+fn findings(top: &Path, info: &TopInfo) -> String {
     let line = |what: &str| format!("{}: {what}\n", top.display());
-    match &told.findings[..] {
+    match &info.findings[..] {
         [] => line("nothing is wrong"),
         all => all.iter().map(|finding| line(&finding.what)).collect(),
     }

@@ -124,8 +124,8 @@ impl Server {
     /// There is no server, it says why not, or the time is over.
     pub(crate) fn ask_within(&self, time: Duration, method: Method, path: &str) -> Result<Answer, String> {
         run(async {
-            let asked = tokio::time::timeout(time, self.exchange(method, path, None, None)).await;
-            asked.unwrap_or_else(|_| Err(format!("{}: no answer in {} ms", self.shown, time.as_millis())))
+            let answer = tokio::time::timeout(time, self.exchange(method, path, None, None)).await;
+            answer.unwrap_or_else(|_| Err(format!("{}: no answer in {} ms", self.shown, time.as_millis())))
         })
     }
 

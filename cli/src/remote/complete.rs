@@ -47,25 +47,25 @@ fn candidates(all: Vec<String>) -> Vec<CompletionCandidate> {
 
 /// The words of the command line so far, and which of them is completed.
 pub(super) struct Typed {
-    pub(super) words: Vec<String>,
+    pub(super) arguments: Vec<String>,
     at: usize,
 }
 
 impl Typed {
     /// All words of a command.
-    pub(super) fn new(words: Vec<String>) -> Self {
-        Self { at: words.len(), words }
+    pub(super) fn new(arguments: Vec<String>) -> Self {
+        Self { at: arguments.len(), arguments }
     }
 
     /// As the shell's script passes them, behind `--`.
     fn now() -> Self {
-        let words: Vec<_> = std::env::args().skip_while(|word| word != "--").skip(1).collect();
+        let arguments: Vec<_> = std::env::args().skip_while(|word| word != "--").skip(1).collect();
         let at = std::env::var("_CLAP_COMPLETE_INDEX").ok().and_then(|at| at.parse().ok());
-        Self { at: at.unwrap_or(words.len().saturating_sub(1)), words }
+        Self { at: at.unwrap_or(arguments.len().saturating_sub(1)), arguments }
     }
 
     fn before(&self) -> &[String] {
-        &self.words[..self.at.min(self.words.len())]
+        &self.arguments[..self.at.min(self.arguments.len())]
     }
 
     fn kind(&self) -> Option<Kind> {
@@ -74,10 +74,10 @@ impl Typed {
 
     /// The server that is meant.
     fn server(&self) -> Option<Server> {
-        let mut words = self.words.iter();
-        let control = words
+        let mut arguments = self.arguments.iter();
+        let control = arguments
             .find_map(|word| word.strip_prefix("--control").map(str::to_owned))
-            .and_then(|rest| rest.strip_prefix('=').map(str::to_owned).or_else(|| words.next().cloned()));
+            .and_then(|rest| rest.strip_prefix('=').map(str::to_owned).or_else(|| arguments.next().cloned()));
         let control = control.or_else(|| std::env::var("FAIRLIFT_CONTROL").ok());
         Server::find(&At { control, json: true }).ok()
     }
@@ -106,7 +106,7 @@ impl Typed {
 
     fn settings(&self) -> Vec<String> {
         let (Some(kind), Some(act)) = (self.kind(), self.act()) else { return Vec::new() };
-        let current = self.words.get(self.at).map_or("", String::as_str);
+        let current = self.arguments.get(self.at).map_or("", String::as_str);
         let last = self.before().last().map_or("", String::as_str);
         if let Some((key, _)) = current.split_once('=') {
             return self.values(key).iter().map(|value| format!("{key}={value}")).collect();
@@ -124,7 +124,7 @@ impl Typed {
     }
 
     fn act(&self) -> Option<Act> {
-        match self.words.get(1)?.as_str() {
+        match self.arguments.get(1)?.as_str() {
             "add" => Some(Act::Add),
             "set" => Some(Act::Set),
             _ => None,
@@ -137,7 +137,7 @@ impl Typed {
         let mut all: Vec<String> =
             all.filter(|key| !["backing", "tunables"].contains(key)).map(str::to_owned).collect();
         if (kind, act) == (Kind::Disk, Act::Set)
-            && let Some(name) = self.words.get(3)
+            && let Some(name) = self.arguments.get(3)
             && let Some(disk) = self.ask(&super::thing(kind, name))
         {
             let scheduler = disk["scheduler"].as_str().and_then(|name| parse_scheduler(name).ok());
@@ -154,8 +154,9 @@ impl Typed {
             "listener" => self.names(Kind::Listener),
             _ => {
                 let known = self.kind().zip(self.act()).map_or_else(Vec::new, |(kind, act)| keys(kind, act));
-                let words = known.into_iter().find(|known| known.name == key).map_or_else(Vec::new, |key| key.words);
-                words.into_iter().map(str::to_owned).collect()
+                let choices =
+                    known.into_iter().find(|known| known.name == key).map_or_else(Vec::new, |key| key.choices);
+                choices.into_iter().map(str::to_owned).collect()
             }
         }
     }
@@ -172,8 +173,8 @@ mod tests {
     use super::*;
 
     fn typed(line: &str) -> Typed {
-        let words: Vec<_> = line.split(' ').map(str::to_owned).collect();
-        Typed { at: words.len() - 1, words }
+        let arguments: Vec<_> = line.split(' ').map(str::to_owned).collect();
+        Typed { at: arguments.len() - 1, arguments }
     }
 
     /// Without a server: what is always possible.

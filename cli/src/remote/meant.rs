@@ -8,16 +8,16 @@ use crate::terminal::output::quoted;
 /// The text after `unknown kind; there are …`. Empty: nobody knows.
 pub(crate) fn meant(name: &str) -> String {
     let typed = Typed::new(std::env::args().collect());
-    let all = commands(&typed.words, name, |kind| typed.names(kind));
+    let all = commands(&typed.arguments, name, |kind| typed.names(kind));
     if all.is_empty() { String::new() } else { format!("; did you mean `{}`?", all.join("` or `")) }
 }
 
 /// The commands that the words may be, where `names` tells what there is of a kind.
-fn commands(words: &[String], name: &str, names: impl Fn(Kind) -> Vec<String>) -> Vec<String> {
-    let at = words.iter().position(|word| word == name).unwrap_or(words.len());
+fn commands(arguments: &[String], name: &str, names: impl Fn(Kind) -> Vec<String>) -> Vec<String> {
+    let at = arguments.iter().position(|word| word == name).unwrap_or(arguments.len());
     let is_verb = |word: &&String| ["add", "get", "remove", "set"].contains(&word.as_str());
-    let Some(verb) = words[..at].iter().find(is_verb) else { return Vec::new() };
-    let keys_typed: Vec<&str> = words[at + 1..].iter().filter_map(|word| Some(word.split_once('=')?.0)).collect();
+    let Some(verb) = arguments[..at].iter().find(is_verb) else { return Vec::new() };
+    let keys_typed: Vec<&str> = arguments[at + 1..].iter().filter_map(|word| Some(word.split_once('=')?.0)).collect();
     let has_keys = |kind: Kind| {
         let known = keys(kind, Act::Set);
         keys_typed.iter().all(|typed| known.iter().any(|key| key.name == *typed))
@@ -35,7 +35,7 @@ fn commands(words: &[String], name: &str, names: impl Fn(Kind) -> Vec<String>) -
             found.retain(|(_, kind, _)| has_keys(*kind));
         }
     }
-    let rest = words[at.min(words.len() - 1) + 1..].iter().map(|word| quoted(word));
+    let rest = arguments[at.min(arguments.len() - 1) + 1..].iter().map(|word| quoted(word));
     let rest: String = rest.map(|word| format!(" {word}")).collect();
     found.into_iter().map(|(word, _, name)| format!("fairlift {verb} {word} {}{rest}", quoted(&name))).collect()
 }
@@ -70,23 +70,27 @@ mod tests {
             Kind::Listener => vec!["unix:a.sock".into()],
             Kind::Client => vec!["backup".into()],
         };
-        let told = |line: &str, name: &str| {
-            let words: Vec<_> = line.split(' ').map(str::to_owned).collect();
-            commands(&words, name, names).join(" or ")
+        let meant = |line: &str, name: &str| {
+            let arguments: Vec<_> = line.split(' ').map(str::to_owned).collect();
+            commands(&arguments, name, names).join(" or ")
         };
-        assert_eq!(told("fairlift set alice weight=1", "alice"), "fairlift set group /alice weight=1", "a group's key");
-        assert_eq!(told("fairlift set bob weight=1", "bob"), "fairlift set group /t/bob weight=1");
-        assert_eq!(told("fairlift set alice size=auto", "alice"), "fairlift set export alice size=auto");
-        assert_eq!(told("fairlift set vda device_depth=3", "vda"), "fairlift set disk vda device_depth=3");
-        assert_eq!(told("fairlift get alice", "alice"), "fairlift get group /alice or fairlift get export alice");
-        assert_eq!(told("fairlift remove unix:a.sock", "unix:a.sock"), "fairlift remove listener unix:a.sock");
-        assert_eq!(told("fairlift set backup exports=a,b", "backup"), "fairlift set client backup exports=a,b");
-        assert_eq!(told("fairlift set alise weight=1", "alise"), "");
         assert_eq!(
-            told("fairlift add carol=c.img group=/t", "carol=c.img"),
+            meant("fairlift set alice weight=1", "alice"),
+            "fairlift set group /alice weight=1",
+            "a group's key"
+        );
+        assert_eq!(meant("fairlift set bob weight=1", "bob"), "fairlift set group /t/bob weight=1");
+        assert_eq!(meant("fairlift set alice size=auto", "alice"), "fairlift set export alice size=auto");
+        assert_eq!(meant("fairlift set vda device_depth=3", "vda"), "fairlift set disk vda device_depth=3");
+        assert_eq!(meant("fairlift get alice", "alice"), "fairlift get group /alice or fairlift get export alice");
+        assert_eq!(meant("fairlift remove unix:a.sock", "unix:a.sock"), "fairlift remove listener unix:a.sock");
+        assert_eq!(meant("fairlift set backup exports=a,b", "backup"), "fairlift set client backup exports=a,b");
+        assert_eq!(meant("fairlift set alise weight=1", "alise"), "");
+        assert_eq!(
+            meant("fairlift add carol=c.img group=/t", "carol=c.img"),
             "fairlift add export carol=c.img group=/t"
         );
-        assert_eq!(told("fairlift add /t/dave", "/t/dave"), "fairlift add group /t/dave");
-        assert_eq!(told("fairlift add tcp:127.0.0.1:1", "tcp:127.0.0.1:1"), "fairlift add listener tcp:127.0.0.1:1");
+        assert_eq!(meant("fairlift add /t/dave", "/t/dave"), "fairlift add group /t/dave");
+        assert_eq!(meant("fairlift add tcp:127.0.0.1:1", "tcp:127.0.0.1:1"), "fairlift add listener tcp:127.0.0.1:1");
     }
 }

@@ -51,10 +51,10 @@ fn show(at: &At, shown: Shown) -> ExitCode {
     complaint::done(output::print(text.as_bytes()))
 }
 
-/// Asks one thing, and shows the answer as `told` tells it to people.
-fn ask(at: &At, method: Method, path: &str, told: impl FnOnce(&Value) -> String) -> ExitCode {
-    let asked = Server::find(at).and_then(|server| server.ask(method, path, None, None));
-    show(at, asked.map(|Answer { value, .. }| (told(&value), value)))
+/// Asks one thing, and shows the answer as `render` tells it to people.
+fn ask(at: &At, method: Method, path: &str, render: impl FnOnce(&Value) -> String) -> ExitCode {
+    let answer = Server::find(at).and_then(|server| server.ask(method, path, None, None));
+    show(at, answer.map(|Answer { value, .. }| (render(&value), value)))
 }
 
 pub(crate) fn status(args: &StatusArgs) -> ExitCode {
@@ -74,14 +74,14 @@ pub(crate) fn top(args: &TopArgs) -> ExitCode {
 
 pub(crate) fn why(args: &WhyArgs) -> ExitCode {
     type Renderer = fn(&Value) -> String;
-    let (path, told): (String, Renderer) = match &args.of {
+    let (path, render): (String, Renderer) = match &args.of {
         None => ("/v1/why?".into(), tables::why_each),
         Some(path) if path.starts_with('/') => {
             (format!("/v1/why?tenant={}&", encoded(path, false)), tables::why_tenant)
         }
         Some(export) => (format!("/v1/why/{}?", encoded(export, false)), tables::why),
     };
-    ask(&args.at, Method::GET, &format!("{path}seconds={}", args.seconds), told)
+    ask(&args.at, Method::GET, &format!("{path}seconds={}", args.seconds), render)
 }
 
 pub(crate) fn trace(args: &TraceArgs) -> ExitCode {
@@ -118,8 +118,8 @@ pub(crate) fn trace(args: &TraceArgs) -> ExitCode {
 
 /// The disks whose schedulers say nothing of themselves.
 fn silent(disks: &Value) -> impl Iterator<Item = String> {
-    let told = |disk: &Value| Some((disk["name"].as_str()?.to_owned(), disk["scheduler"].as_str()?.to_owned()));
-    let all = disks.as_array().into_iter().flatten().filter_map(told);
+    let scheduler_of = |disk: &Value| Some((disk["name"].as_str()?.to_owned(), disk["scheduler"].as_str()?.to_owned()));
+    let all = disks.as_array().into_iter().flatten().filter_map(scheduler_of);
     let silent = all.filter(|(_, scheduler)| !["bfq", "cfq"].contains(&&**scheduler));
     silent.map(|(name, scheduler)| format!("{name}: {scheduler} says nothing of itself; bfq and cfq do"))
 }
@@ -252,13 +252,13 @@ fn change(how: &How, method: Method, path: &str, keys: Map<String, Value>) -> Sh
     let path = if how.dry_run { format!("{path}?dry_run=true") } else { path.to_owned() };
     let Answer { value, version } = server.ask(method, &path, Some(&Value::Object(keys)), how.if_version)?;
     let version = version.map_or_else(String::new, |version| format!("version {version}\n"));
-    let told = tables::changed(&value);
-    let said = match () {
+    let changes = tables::changed(&value);
+    let outcome = match () {
         () if value["changes"].as_array().is_some_and(Vec::is_empty) => "nothing differs; nothing was changed\n".into(),
         () if how.dry_run => "it could be done; nothing was changed\n".into(),
         () => version,
     };
-    Ok((told + &said, value))
+    Ok((changes + &outcome, value))
 }
 
 /// The path of one thing: what is not plain in a name is encoded.
@@ -288,9 +288,9 @@ fn encoded(name: &str, slash_is_plain: bool) -> String {
     path
 }
 
-fn keys(said: &[String], example: &str) -> Result<Map<String, Value>, String> {
+fn keys(typed: &[String], example: &str) -> Result<Map<String, Value>, String> {
     let mut all = Map::new();
-    for one in said {
+    for one in typed {
         let (key, value) =
             one.split_once('=').ok_or_else(|| format!("\"{one}\" has no \"=\": KEY=VALUE, as in {example}"))?;
         if all.insert(key.into(), Value::String(value.into())).is_some() {

@@ -443,14 +443,14 @@ mod tests {
     /// The shares of tenants do not add up to all of a disk's time: the rest is told.
     #[test]
     fn what_no_tenant_had_is_idle_or_perhaps_others() {
-        let told = |had: [f64; 2], busy: Value| {
+        let idle = |had: [f64; 2], busy: Value| {
             let row = |had: f64| json!({"disk": "d", "had": had});
             idle(&json!({"disks": [{"name": "d", "busy": busy}, {"name": "e", "busy": busy}], "tenants": had.map(row)}))
         };
-        assert_eq!(told([0.25, 0.1], json!(0.35)), "idle: d 65.0%\n");
-        assert_eq!(told([0.25, 0.1], Value::Null), "idle, or others': d 65.0%\n");
-        assert_eq!(told([0.5, 0.46], json!(1.0)), "", "all of it but for what a look's edges take");
-        assert_eq!(told([0.0, 0.0], json!(0.0)), "", "nobody asked for anything");
+        assert_eq!(idle([0.25, 0.1], json!(0.35)), "idle: d 65.0%\n");
+        assert_eq!(idle([0.25, 0.1], Value::Null), "idle, or others': d 65.0%\n");
+        assert_eq!(idle([0.5, 0.46], json!(1.0)), "", "all of it but for what a look's edges take");
+        assert_eq!(idle([0.0, 0.0], json!(0.0)), "", "nobody asked for anything");
     }
 
     #[test]

@@ -173,11 +173,11 @@ fn is_of_its_service(running: &Value) -> Result<(), String> {
 
 /// Starts the program as the running server was started.
 fn start(program: &Path, socket: &Path, running: &Value, only_look: bool) -> Result<Child, String> {
-    let words = running["arguments"].as_array().into_iter().flatten().filter_map(Value::as_str);
+    let arguments = running["arguments"].as_array().into_iter().flatten().filter_map(Value::as_str);
     let mut command = Command::new(program);
     let mut take_over = OsString::from("--take-over=");
     take_over.push(socket);
-    command.args(words).arg(take_over).args(only_look.then_some("--take-over-look"));
+    command.args(arguments).arg(take_over).args(only_look.then_some("--take-over-look"));
     if let Some(directory) = running["directory"].as_str() {
         command.current_dir(directory);
     }

@@ -84,29 +84,29 @@ pub(super) fn supervise(command: &str) -> io::Result<ExitCode> {
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP, SIGCHLD])?;
     let own = Own::new()?;
     let ready = own.0.join("ready");
-    let words = UnixDatagram::bind(&ready)?;
-    words.set_read_timeout(Some(AGAIN))?;
+    let notifications = UnixDatagram::bind(&ready)?;
+    notifications.set_read_timeout(Some(AGAIN))?;
     let mut server = Command::new(std::env::current_exe()?);
     server.args(std::env::args_os().skip(1)).env(DIRECTORY, &own.0).env("NOTIFY_SOCKET", &ready);
     // Ctrl-C is not for it, and the terminal's input is the command's.
     let mut server = server.env_remove("RUNTIME_DIRECTORY").stdin(Stdio::null()).process_group(0).spawn()?;
-    let mut told = String::new();
+    let mut notified = String::new();
     let mut word = [0; 1 << 16];
-    while told.rsplit('\n').nth(1) != Some("READY=1") {
+    while notified.rsplit('\n').nth(1) != Some("READY=1") {
         if let Some(status) = server.try_wait()? {
             return Ok(code(status)); // It has said why.
         }
         if signals.pending().any(|signal| signal != SIGCHLD) {
             end(&server, Signal::TERM);
         }
-        if let Ok(length) = words.recv(&mut word) {
-            told += &String::from_utf8_lossy(&word[..length]);
-            told.push('\n');
+        if let Ok(length) = notifications.recv(&mut word) {
+            notified += &String::from_utf8_lossy(&word[..length]);
+            notified.push('\n');
         }
     }
-    let told = told.lines().flat_map(|line| line.split('\0')).filter_map(|word| word.split_once('='));
+    let notified = notified.lines().flat_map(|line| line.split('\0')).filter_map(|word| word.split_once('='));
     let mut ran = Command::new("/bin/sh");
-    ran.arg("-c").arg(command).envs(told.filter(|(name, _)| *name != "READY"));
+    ran.arg("-c").arg(command).envs(notified.filter(|(name, _)| *name != "READY"));
     let mut ran = ran.spawn().inspect_err(|_| end(&server, Signal::TERM))?;
     let mut ended = None;
     for signal in signals.forever() {

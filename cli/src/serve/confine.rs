@@ -17,9 +17,9 @@ pub(crate) struct Confinement {
 
 impl Confinement {
     /// The flag wins (serve.1).
-    pub(super) fn said(flags: &ServeArgs, server: &Server) -> Self {
-        let said = [&flags.keep_capability, &server.keep_capabilities].into_iter().find(|said| !said.is_empty());
-        Self { seccomp: flags.seccomp.or(server.seccomp).unwrap_or(true), keep: said.cloned().unwrap_or_default() }
+    pub(super) fn new(flags: &ServeArgs, server: &Server) -> Self {
+        let keep = [&flags.keep_capability, &server.keep_capabilities].into_iter().find(|keep| !keep.is_empty());
+        Self { seccomp: flags.seccomp.or(server.seccomp).unwrap_or(true), keep: keep.cloned().unwrap_or_default() }
     }
 
     /// The keys in which another one differs.

@@ -33,7 +33,7 @@ pub(super) struct Fold(Arc<Mutex<Repeats>>);
 #[derive(Default)]
 struct Repeats {
     seen: HashMap<(Level, String), Seen>,
-    /// When it was last looked which of so many need not be remembered.
+    /// When old lines were last forgotten.
     looked: Option<Instant>,
     /// Whether a thread waits for the end of a window.
     is_waited: bool,
@@ -135,18 +135,18 @@ impl<S: Subscriber> Layer<S> for Fold {
         }
         let mut line = Line::default();
         event.record(&mut line);
-        let (told, waits) = {
+        let (printed, waits) = {
             let mut lines = self.lines();
-            let told = lines.tell(Instant::now(), *event.metadata().level(), line.0 + &line.1);
-            let waits = !told && !std::mem::replace(&mut lines.is_waited, true);
-            (told, waits)
+            let printed = lines.tell(Instant::now(), *event.metadata().level(), line.0 + &line.1);
+            let waits = !printed && !std::mem::replace(&mut lines.is_waited, true);
+            (printed, waits)
         };
         if waits {
             let fold = self.clone();
             // Without a thread the count is told at the end.
             let _ = std::thread::Builder::new().name("log".into()).spawn(move || fold.wait());
         }
-        told
+        printed
     }
 }
 
@@ -180,10 +180,10 @@ mod tests {
     #[test]
     fn of_many_same_lines_three_are_told_and_the_rest_is_a_number() {
         let (start, mut lines) = (Instant::now(), Repeats::default());
-        let told = (0..415).filter(|_| tell(&mut lines, start, "full")).count();
+        let printed = (0..415).filter(|_| tell(&mut lines, start, "full")).count();
         assert!(tell(&mut lines, start, "another"));
         assert!(lines.tell(start, Level::ERROR, "full".into()), "of another level");
-        assert_eq!(told, 3);
+        assert_eq!(printed, 3);
         assert!(lines.take(at(start, 9), false).is_empty(), "its window has not ended");
         assert_eq!(lines.next(), Some(at(start, 10)));
         let counted = lines.take(at(start, 10), false);

@@ -41,23 +41,23 @@ use crate::words::place;
 
 /// The settings that cannot act in a configuration in force (each export names its disk).
 pub(super) fn warnings(config: &Config, places: &Places) -> Vec<Mistake> {
-    let groups = places.groups.iter().filter_map(|(path, said)| Some(said.says(why_inert(config, path)?)));
+    let groups = places.groups.iter().filter_map(|(path, place)| Some(place.says(why_inert(config, path)?)));
     let is_empty = |name: &str| {
         let disk = config.disks.iter().position(|disk| disk.name == name);
         !config.exports.iter().any(|export| export.disk == disk)
     };
-    let latencies = places.groups.iter().filter_map(|(path, said)| Some(said.says(why_late(config, path)?)));
+    let latencies = places.groups.iter().filter_map(|(path, place)| Some(place.says(why_late(config, path)?)));
     let disks = places.disks.iter().filter(|(name, _)| is_empty(name)); // inert.4
-    let disks = disks.map(|(_, said)| said.says("no export is on this disk"));
-    let small = places.disks.iter().filter_map(|(name, said)| Some(said.says(why_small(config, name)?)));
+    let disks = disks.map(|(_, place)| place.says("no export is on this disk"));
+    let small = places.disks.iter().filter_map(|(name, place)| Some(place.says(why_small(config, name)?)));
     let large = why_large(config).map(|(export, why)| places.export(export).says(why));
     let rules =
         config.clients.iter().flat_map(|rule| why_vain(config, rule).map(|why| places.client(&rule.name).says(why)));
     let lists = config.revoked.warnings(SystemTime::now()); // inert.12
     let lists = lists.into_iter().map(|why| places.server("tls_certificates").says(format!("ca-crl.pem {why}")));
     let shut = |one| why_closed(config, one).or_else(|| why_for_nobody(config, one));
-    let doors = config.exports.iter().filter_map(|one| Some(places.export(&one.name).says(shut(one)?)));
-    groups.chain(latencies).chain(disks).chain(small).chain(large).chain(rules).chain(doors).chain(lists).collect()
+    let guests = config.exports.iter().filter_map(|one| Some(places.export(&one.name).says(shut(one)?)));
+    groups.chain(latencies).chain(disks).chain(small).chain(large).chain(rules).chain(guests).chain(lists).collect()
 }
 
 /// What cannot act as far as it is known before anything is opened: exports that name no disk count as on one together, where
@@ -72,17 +72,19 @@ pub(super) fn warnings_unopened(config: &Config, places: &Places) -> Vec<Mistake
 
 /// The settings of steps made that cannot act in the configuration then in force (inert.6).
 pub(super) fn warnings_of(config: &Config, steps: &[Step]) -> Vec<String> {
-    let mut asked: Vec<&str> = Vec::new();
+    let mut groups_changed: Vec<&str> = Vec::new();
     let mut latencies = BTreeSet::new();
     let mut rules: Vec<&Rule> = Vec::new();
     for step in steps {
         match (&step.of, step.what) {
             (Of::Group(path), Becomes::Key("max")) => _ = latencies.insert(&**path),
-            (Of::Group(path), Becomes::Key(_)) => asked.push(path),
-            (Of::Group(path), Becomes::Comes) => asked.extend(weighed_above(config, path).filter(|one| one == path)),
+            (Of::Group(path), Becomes::Key(_)) => groups_changed.push(path),
+            (Of::Group(path), Becomes::Comes) => {
+                groups_changed.extend(weighed_above(config, path).filter(|one| one == path))
+            }
             (Of::Export(name), Becomes::Comes | Becomes::Key("group")) => {
                 let there = config.exports.iter().filter(|export| export.name == *name);
-                asked.extend(there.flat_map(|export| weighed_above(config, path_of(config, export))));
+                groups_changed.extend(there.flat_map(|export| weighed_above(config, path_of(config, export))));
             }
             (Of::Disk(name), Becomes::Key("scheduler")) => {
                 let Some(at) = config.disks.iter().position(|disk| disk.name == *name) else { continue };
@@ -91,7 +93,7 @@ pub(super) fn warnings_of(config: &Config, steps: &[Step]) -> Vec<String> {
                 }
                 if !config.disks[at].scheduler.has_weights() {
                     let on_it = config.exports.iter().filter(|export| export.disk == Some(at));
-                    asked.extend(on_it.flat_map(|export| weighed_above(config, path_of(config, export))));
+                    groups_changed.extend(on_it.flat_map(|export| weighed_above(config, path_of(config, export))));
                 }
             }
             (Of::Client(name), Becomes::Comes | Becomes::Key(_)) => {
@@ -100,9 +102,9 @@ pub(super) fn warnings_of(config: &Config, steps: &[Step]) -> Vec<String> {
             _ => {}
         }
     }
-    let mut told = BTreeSet::new();
-    let asked = asked.into_iter().filter(|path| told.insert(*path));
-    let weights = asked.filter_map(|path| Some((path, why_inert_now(config, path)?)));
+    let mut seen = BTreeSet::new();
+    let groups_changed = groups_changed.into_iter().filter(|path| seen.insert(*path));
+    let weights = groups_changed.filter_map(|path| Some((path, why_inert_now(config, path)?)));
     let latencies = latencies.into_iter().filter_map(|path| Some((path, why_late(config, path)?)));
     let groups = weights.chain(latencies).map(|(path, why)| format!("group {path:?}: {why}"));
     let comes = steps.iter().any(|step| matches!((&step.of, step.what), (Of::Export(_), Becomes::Comes)));
@@ -176,10 +178,10 @@ fn why_small(config: &Config, name: &str) -> Option<String> {
     let disk = &config.disks[place];
     let groups: BTreeSet<_> =
         config.exports.iter().filter(|one| one.disk == Some(place)).map(|one| one.group).collect();
-    let (asked, at_once) = (disk.nr_requests?, 2 * config.limits.connection_requests);
-    (disk.scheduler.has_weights() && groups.len() > 1 && asked < at_once).then(|| {
+    let (places, at_once) = (disk.nr_requests?, 2 * config.limits.connection_requests);
+    (disk.scheduler.has_weights() && groups.len() > 1 && places < at_once).then(|| {
         format!(
-            "nr_requests is {asked}, which two connections can fill ({at_once}); weights decide among these requests only, so \
+            "nr_requests is {places}, which two connections can fill ({at_once}); weights decide among these requests only, so \
              raise it, or leave it out for {}",
             disk.scheduler.nr_requests(disk.depth.unwrap_or(0))
         )
@@ -215,8 +217,9 @@ fn why_vain<'a>(config: &'a Config, rule: &'a Rule) -> impl Iterator<Item = Stri
     let group = rule.group.iter().filter(|path| exports_below(config, path).next().is_none());
     let group =
         group.map(move |path| format!("no export is in group {path:?} or below it{}", suggestion(path, groups())));
-    let doors = || config.exports.iter().filter_map(|one| Some(one.ways.get::<GuestSocket>()?.address()));
-    let places = move || config.listeners.iter().map(|one| one.address.clone()).chain(doors()).map(|at| at.to_string());
+    let sockets = || config.exports.iter().filter_map(|one| Some(one.ways.get::<GuestSocket>()?.address()));
+    let places =
+        move || config.listeners.iter().map(|one| one.address.clone()).chain(sockets()).map(|at| at.to_string());
     let listener = rule.listener.iter().filter(move |place| places().all(|there| there != **place));
     let listener = listener.map(move |place| {
         format!("it does not listen at {place}, only at {}", places().collect::<Vec<_>>().join(", "))
@@ -259,18 +262,20 @@ fn why_shut_out(config: &Config, rule: &Rule) -> Option<String> {
     let listeners = config.listeners.iter().filter(|one| place::tcp_address(&one.address).is_none());
     let listeners = listeners.map(|one| (one.address.clone(), one.socket, format!("listen = \"{}", one.address)));
     let its = config.exports.iter().filter(|export| rule.allows(&export.name, path_of(config, export)));
-    let doors = its.filter_map(|export| export.ways.get::<GuestSocket>());
-    let doors = doors.map(|one| (one.address(), one.socket, format!("vhost_user = \"{}", one.path.display())));
+    let sockets = its.filter_map(|export| export.ways.get::<GuestSocket>());
+    let sockets = sockets.map(|one| (one.address(), one.socket, format!("vhost_user = \"{}", one.path.display())));
     let mut shut = None;
-    for (at, socket, said) in listeners.chain(doors).filter(|(at, ..)| is_asked(rule, at)) {
+    for (at, socket, setting) in listeners.chain(sockets).filter(|(at, ..)| is_asked(rule, at)) {
         if matches!(at, Address::Inherited(_)) || lets_in(socket, rule) {
             return None;
         }
-        shut.get_or_insert((at, socket, said));
+        shut.get_or_insert((at, socket, setting));
     }
-    let (at, SocketMode { mode, owner, .. }, said) = shut?;
+    let (at, SocketMode { mode, owner, .. }, setting) = shut?;
     let owner = place::user(owner.unwrap_or_else(|| rustix::process::geteuid().as_raw()));
-    Some(format!("{who} cannot connect to {at} (mode {mode:04o} of {owner}): {said},mode=0660,group=…\", at a start"))
+    Some(format!(
+        "{who} cannot connect to {at} (mode {mode:04o} of {owner}): {setting},mode=0660,group=…\", at a start"
+    ))
 }
 
 /// Whether a rule is for clients that come by an address.
@@ -295,16 +300,16 @@ fn why_for_nobody(config: &Config, export: &Export) -> Option<String> {
 
 /// Why no virtual machine can have an export; `None`: one can, or that was not asked for (inert.11).
 fn why_closed(config: &Config, export: &Export) -> Option<String> {
-    let door = export.ways.get::<GuestSocket>()?;
+    let guest = export.ways.get::<GuestSocket>()?;
     let fits = |rule: &&Rule| {
         let is_any = rule.uid.is_none() && rule.gid.is_none();
         let is_elsewhere = rule.certificate.is_some() || rule.address.is_some() || rule.token.is_some();
-        !is_elsewhere && is_asked(rule, &door.address()) && (is_any || lets_in(door.socket, rule))
+        !is_elsewhere && is_asked(rule, &guest.address()) && (is_any || lets_in(guest.socket, rule))
     };
     let allows = |rule: &Rule| rule.allows(&export.name, path_of(config, export));
     let is_bounded = config.clients.iter().any(Rule::is_of_exports);
     let is_open = config.clients.iter().filter(fits).any(allows);
-    let at = door.address();
+    let at = guest.address();
     (is_bounded && !is_open).then(|| {
         format!(
             "no virtual machine can use {at}: no [client.NAME] allows its export to a process that can connect there; one with listener = \"{at}\" would"
@@ -410,7 +415,7 @@ mod tests {
     }
 
     /// The messages for a file in which every export names its disk. Its listener is left out.
-    fn said(text: &str) -> String {
+    fn warnings_text(text: &str) -> String {
         let source = Source { name: "f.toml".into(), text: text.into() };
         let mut mistakes = Vec::new();
         let file = config::read(&source, Path::new("/base"), &mut mistakes);
@@ -428,7 +433,7 @@ mod tests {
     }
 
     /// The messages for the steps to a configuration from another one.
-    fn told(config: &Config, otherwise: &[&dyn Fn(&mut Edit)]) -> Vec<String> {
+    fn warnings_between(config: &Config, otherwise: &[&dyn Fn(&mut Edit)]) -> Vec<String> {
         let mut before = Edit::from(config.clone());
         otherwise.iter().for_each(|edit| edit(&mut before));
         warnings_of(config, &difference(&before.config, &config.clone().into()).unwrap())
@@ -456,17 +461,17 @@ mod tests {
         assert!(
             first(&text).starts_with("export.b: exports have 1024000.0 GiB of RAM, and this machine "),
             "{}",
-            said(&text)
+            warnings_text(&text)
         );
-        assert_eq!(said(&text.replace("999t", "1m").replace("1t", "1m")), "");
+        assert_eq!(warnings_text(&text.replace("999t", "1m").replace("1t", "1m")), "");
         let (config, name) = (config_of(&text), "b".to_owned());
-        let told = told(&config, &[&move |edit| edit.remove_export(&name, Leave::Drain).unwrap()]);
-        assert!(told[0].starts_with("export \"b\": exports have"), "{told:?}");
+        let shown = warnings_between(&config, &[&move |edit| edit.remove_export(&name, Leave::Drain).unwrap()]);
+        assert!(shown[0].starts_with("export \"b\": exports have"), "{shown:?}");
     }
 
     /// The first line, without the place.
     fn first(text: &str) -> String {
-        let shown = said(text);
+        let shown = warnings_text(text);
         shown.lines().next().and_then(|line| line.split_once(": warning: ")).unwrap_or_default().1.to_owned()
     }
 
@@ -475,22 +480,22 @@ mod tests {
         let two = exports(&[("d", "/t/a"), ("d", "/t/b")]);
         for scheduler in ["fair", "bfq", "cfq"] {
             let disk = format!("[disk.d]\nscheduler = {scheduler:?}\n");
-            assert_eq!(said(&(disk + &two + &weight("/t/a"))), "");
+            assert_eq!(warnings_text(&(disk + &two + &weight("/t/a"))), "");
         }
         assert_eq!(
-            said(&("[disk.d]\n".to_owned() + &two + &weight("/t/a"))),
+            warnings_text(&("[disk.d]\n".to_owned() + &two + &weight("/t/a"))),
             "",
             "the default is a scheduler with weights"
         );
         // Clients of the parent itself are siblings too, and so is who is below a sibling.
         let parent = exports(&[("d", "/t"), ("d", "/t/b")]);
-        assert_eq!(said(&("[disk.d]\n".to_owned() + &parent + &weight("/t/b"))), "");
+        assert_eq!(warnings_text(&("[disk.d]\n".to_owned() + &parent + &weight("/t/b"))), "");
         let below = exports(&[("d", "/t/a/x"), ("d", "/t/b/y/z")]);
-        assert_eq!(said(&("[disk.d]\n".to_owned() + &below + &weight("/t/b"))), "");
+        assert_eq!(warnings_text(&("[disk.d]\n".to_owned() + &below + &weight("/t/b"))), "");
         // One disk on which it acts is enough.
         let disks = "[disk.d]\n[disk.e]\nscheduler = \"none\"\n".to_owned();
         let both = exports(&[("d", "/a"), ("d", "/b"), ("e", "/a"), ("e", "/b")]);
-        assert_eq!(said(&(disks + &both + &weight("/a"))), "");
+        assert_eq!(warnings_text(&(disks + &both + &weight("/a"))), "");
     }
 
     /// inert.1
@@ -498,7 +503,7 @@ mod tests {
     fn a_group_without_exports_has_its_nearest_neighbour_named_with_its_line() {
         let text = "[disk.d]\n".to_owned() + &exports(&[("d", "/tenants/alice"), ("d", "/tenants/bob")]);
         assert_eq!(
-            said(&(text.clone() + &weight("/tenants/alcie"))),
+            warnings_text(&(text.clone() + &weight("/tenants/alcie"))),
             "\
 f.toml:10:8: warning: group.\"/tenants/alcie\": no export is in this group; did you mean \"/tenants/alice\"?
   10 | [group.\"/tenants/alcie\"]
@@ -546,14 +551,14 @@ f.toml:10:8: warning: group.\"/tenants/alcie\": no export is in this group; did 
         for scheduler in ["none", "bfq"] {
             assert_eq!(first(&text(scheduler)), format!("group.\"/a\": {}", why(scheduler)));
         }
-        assert_eq!(said(&text("fair")), "");
+        assert_eq!(warnings_text(&text("fair")), "");
         let config = config_of(&text("bfq"));
         let none = |edit: &mut Edit| edit.set_bounds("/a", Default::default()).unwrap();
         let turn = |edit: &mut Edit| edit.disk("d").unwrap().scheduler = sched::Kind::Fair;
         let wanted = [format!("group \"/a\": {}", why("bfq"))];
-        assert_eq!(told(&config, &[&none]), wanted);
-        assert_eq!(told(&config, &[&turn]), wanted);
-        assert_eq!(told(&config, &[&turn, &none]), wanted, "it is told once");
+        assert_eq!(warnings_between(&config, &[&none]), wanted);
+        assert_eq!(warnings_between(&config, &[&turn]), wanted);
+        assert_eq!(warnings_between(&config, &[&turn, &none]), wanted, "it is told once");
     }
 
     /// inert.3
@@ -578,7 +583,11 @@ f.toml:10:8: warning: group.\"/tenants/alcie\": no export is in this group; did 
     #[test]
     fn a_disk_without_exports_is_told() {
         let text = "[disk.d]\n[disk.e]\n".to_owned() + &exports(&[("d", "/a")]);
-        assert!(said(&text).starts_with("f.toml:2:7: warning: disk.e: no export is on this disk\n"), "{}", said(&text));
+        assert!(
+            warnings_text(&text).starts_with("f.toml:2:7: warning: disk.e: no export is on this disk\n"),
+            "{}",
+            warnings_text(&text)
+        );
     }
 
     /// inert.6
@@ -606,23 +615,23 @@ f.toml:10:8: warning: group.\"/tenants/alcie\": no export is in this group; did 
             edit.config
         };
         // A group without exports, in which one may come: only where no disk knows weights.
-        assert_eq!(told(&with(&plain, 200), &[&no_group]), says("/new"));
-        assert_eq!(told(&with(&fair, 200), &[&no_group]), [""; 0]);
-        assert_eq!(told(&with(&fair, 300), &[&weighed("/new")]), [""; 0]);
-        assert_eq!(told(&plain, &[&no_group]), [""; 0], "the weight that all have");
+        assert_eq!(warnings_between(&with(&plain, 200), &[&no_group]), says("/new"));
+        assert_eq!(warnings_between(&with(&fair, 200), &[&no_group]), [""; 0]);
+        assert_eq!(warnings_between(&with(&fair, 300), &[&weighed("/new")]), [""; 0]);
+        assert_eq!(warnings_between(&plain, &[&no_group]), [""; 0], "the weight that all have");
         // One with exports; and an export that comes into a group whose weight, or that of one above it, was said.
-        assert_eq!(told(&plain, &[&weighed("/b"), &elsewhere("b")]), says("/b"), "it is told once");
-        assert_eq!(told(&plain, &[&elsewhere("a")]), says("/t"));
-        assert_eq!(told(&plain, &[&elsewhere("b")]), [""; 0]);
-        assert_eq!(told(&fair, &[&weighed("/b"), &elsewhere("a")]), [""; 0]);
+        assert_eq!(warnings_between(&plain, &[&weighed("/b"), &elsewhere("b")]), says("/b"), "it is told once");
+        assert_eq!(warnings_between(&plain, &[&elsewhere("a")]), says("/t"));
+        assert_eq!(warnings_between(&plain, &[&elsewhere("b")]), [""; 0]);
+        assert_eq!(warnings_between(&fair, &[&weighed("/b"), &elsewhere("a")]), [""; 0]);
         // A scheduler that takes the effect of weights away.
-        assert_eq!(told(&plain, &[&turn(sched::Kind::Bfq)]), says("/t"));
-        assert_eq!(told(&fair, &[&turn(sched::Kind::None)]), [""; 0]);
+        assert_eq!(warnings_between(&plain, &[&turn(sched::Kind::Bfq)]), says("/t"));
+        assert_eq!(warnings_between(&fair, &[&turn(sched::Kind::None)]), [""; 0]);
         // It has nobody to share with.
         let alone = "[disk.d]\nscheduler = \"fair\"\n".to_owned() + &exports(&[("d", "/a")]) + &weight("/a");
-        let said = told(&config(&alone), &[&weighed("/a")]);
+        let shown = warnings_between(&config(&alone), &[&weighed("/a")]);
         assert_eq!(
-            said,
+            shown,
             ["group \"/a\": its weight has no effect: no other group in \"/\" has an export to share with"]
         );
     }
@@ -638,23 +647,23 @@ f.toml:10:8: warning: group.\"/tenants/alcie\": no export is in this group; did 
              raise it, or leave it out for 4096"
         );
         for right in ["", "nr_requests = 256", "nr_requests = 64\nscheduler = \"none\""] {
-            assert_eq!(said(&disk(right)), "", "{right}");
+            assert_eq!(warnings_text(&disk(right)), "", "{right}");
         }
     }
 
     #[test]
     fn before_anything_is_opened_a_misspelt_name_is_told_and_no_weight_is_doubted() {
         let text = (exports(&[("d", "/a"), ("d", "/b")]) + &weight("/a")).replace("disk = \"d\"\n", "");
-        let told = |more: &str| {
+        let unopened = |more: &str| {
             let source = Source { name: "f.toml".into(), text: text.clone() + more };
             let file = config::read(&source, Path::new("/base"), &mut Vec::new());
             let Plan { config, places, .. } = plan(&ServeArgs::default(), Some(file), Vec::new(), &mut Vec::new());
             warnings_unopened(&config, &places).into_iter().map(|one| one.key + ": " + &one.says).collect::<Vec<_>>()
         };
-        assert_eq!(told(""), [""; 0]);
-        assert_eq!(told(&weight("/aa")), ["group.\"/aa\": no export is in this group; did you mean \"/a\"?"]);
+        assert_eq!(unopened(""), [""; 0]);
+        assert_eq!(unopened(&weight("/aa")), ["group.\"/aa\": no export is in this group; did you mean \"/a\"?"]);
         assert_eq!(
-            told("[client.c]\nuid = 0\ngroup = \"/\"\nexports = \"bb\"\n"),
+            unopened("[client.c]\nuid = 0\ngroup = \"/\"\nexports = \"bb\"\n"),
             ["client.c: there is no export \"bb\"; did you mean \"b\"?"]
         );
     }
@@ -675,17 +684,17 @@ f.toml:10:8: warning: group.\"/tenants/alcie\": no export is in this group; did 
             &format!("{bob}[client.others]\nlistener = \"unix:d.sock\"\nexports = \"a\"\n"),
             &format!("{bob}[client.t]\nlistener = \"unix:d.sock\"\ngroup = \"/t\"\n"),
         ] {
-            assert_eq!(said(&text(right)), "", "{right}");
+            assert_eq!(warnings_text(&text(right)), "", "{right}");
         }
         let device = text(bob).replace("group = \"/t/a\"\n", "group = \"/t/a\"\nublk = true\n");
-        assert_eq!(said(&device), "", "a block device is opened without a rule");
+        assert_eq!(warnings_text(&device), "", "a block device is opened without a rule");
         let config = config_of(&text(bob));
         let wanted = [format!("export \"a\": {why}")];
         let no_rule = |edit: &mut Edit| edit.config.clients.clear();
         let without = |name: &'static str| move |edit: &mut Edit| edit.remove_export(name, Leave::Drain).unwrap();
-        assert_eq!(told(&config, &[&no_rule]), wanted);
-        assert_eq!(told(&config, &[&without("a")]), wanted);
-        assert_eq!(told(&config, &[&without("b")]), [""; 0], "only what the change is about");
+        assert_eq!(warnings_between(&config, &[&no_rule]), wanted);
+        assert_eq!(warnings_between(&config, &[&without("a")]), wanted);
+        assert_eq!(warnings_between(&config, &[&without("b")]), [""; 0], "only what the change is about");
     }
 
     /// inert.10
@@ -718,7 +727,7 @@ f.toml:10:8: warning: group.\"/tenants/alcie\": no export is in this group; did 
     fn a_socket_of_virtual_machines_that_is_for_nobody_is_told() {
         let me = rustix::process::geteuid().as_raw();
         let [guest, other] = [me + 4242, me + 4243];
-        let told = |mode: &str, rule: &str| {
+        let why_not = |mode: &str, rule: &str| {
             let export = format!(
                 "[export.a]\nbacking = \"mem:1m\"\nvhost_user = \"a.vm{mode}\"\ngroup = \"/a\"\ndisk = \"d\"\n[disk.d]\n"
             );
@@ -731,13 +740,13 @@ f.toml:10:8: warning: group.\"/tenants/alcie\": no export is in this group; did 
         let of_guest = format!("uid = {guest}\n");
         let shut =
             format!("uid {guest} cannot connect to unix:/base/a.vm (mode 0600 of {}): vhost_user = ", place::user(me));
-        let said = told("", &(of_guest.clone() + "listener = \"unix:a.vm\"\ngroup = \"/a\""));
-        assert_eq!(said, [shut + "\"/base/a.vm,mode=0660,group=…\", at a start", closed.into()]);
+        let reasons = why_not("", &(of_guest.clone() + "listener = \"unix:a.vm\"\ngroup = \"/a\""));
+        assert_eq!(reasons, [shut + "\"/base/a.vm,mode=0660,group=…\", at a start", closed.into()]);
         for rule in [
             "address = \"10.0.0.1\"\nexports = \"a\"".to_owned(),
             format!("uid = {me}\ngroup = \"/a\"\nlistener = \"unix:b\""),
         ] {
-            assert_eq!(told("", &rule).last().map(String::as_str), Some(closed), "{rule}");
+            assert_eq!(why_not("", &rule).last().map(String::as_str), Some(closed), "{rule}");
         }
         for (mode, rule) in [
             ("", format!("uid = {me}\nexports = \"a\"")),
@@ -746,7 +755,7 @@ f.toml:10:8: warning: group.\"/tenants/alcie\": no export is in this group; did 
             (&*format!(",owner={guest}"), of_guest.clone() + "exports = \"a\""),
             (",mode=0660", format!("uid = {other}\nexports = \"a\"")),
         ] {
-            assert_eq!(told(mode, &rule), [""; 0], "{mode} {rule}");
+            assert_eq!(why_not(mode, &rule), [""; 0], "{mode} {rule}");
         }
     }
 }

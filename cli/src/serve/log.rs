@@ -51,8 +51,8 @@ impl Drop for Log {
 
 /// The journal, if standard error goes there: a line's fields are its own fields then, such as `FAIRLIFT_PATH`.
 fn journal() -> Option<tracing_journald::Layer> {
-    let said = std::env::var("JOURNAL_STREAM").ok()?;
-    let (device, inode) = said.split_once(':')?;
+    let stream = std::env::var("JOURNAL_STREAM").ok()?;
+    let (device, inode) = stream.split_once(':')?;
     let here = rustix::fs::fstat(std::io::stderr()).ok()?;
     // A program that was started by a service has the variable too, and may have another standard error.
     let is_it = device.parse() == Ok(here.st_dev) && inode.parse() == Ok(here.st_ino);

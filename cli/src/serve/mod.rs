@@ -146,14 +146,14 @@ fn attempt(flags: &ServeArgs) -> Result<(), Complaint> {
         kept.iter_mut().for_each(|kept| kept.tell(&server));
     }
     let taken = |name: &str| take_over.as_mut().and_then(|take_over| take_over.taking.beside(name));
-    let doors = prepared.open_control(taken).map_err(|wrong| Complaint::Refused(not_started(wrong)))?;
+    let endpoints = prepared.open_control(taken).map_err(|wrong| Complaint::Refused(not_started(wrong)))?;
     prepared
         .confinement
         .begin(&prepared.config)
         .map_err(|why| Complaint::Refused(not_started(prepared.cannot_keep(flags, why))))?;
     let foreign: Vec<_> = server.foreign().iter().map(|one| one.export.clone()).zip(prepared.lines(foreign)).collect();
     foreign.iter().for_each(|(_, line)| tracing::warn!("{line}"));
-    run(flags, prepared, server, (doors, take_over, kept), foreign)
+    run(flags, prepared, server, (endpoints, take_over, kept), foreign)
         .map_err(|error| Complaint::Failed(error.to_string()))
 }
 
@@ -180,8 +180,8 @@ impl Prepared {
         // The backings opened here are closed again: that is not worth a line in the log.
         let quiet = tracing::subscriber::NoSubscriber::new();
         let checked = tracing::subscriber::with_default(quiet, || Server::check(&self.config));
-        let doors = self.control.iter().flatten().enumerate();
-        let closed = doors.filter_map(|(number, at)| Some(self.no_control(number, &at.check().err()?)));
+        let endpoints = self.control.iter().flatten().enumerate();
+        let closed = endpoints.filter_map(|(number, at)| Some(self.no_control(number, &at.check().err()?)));
         let checked = checked.map_err(|errors| self.wrong(&errors).mistakes);
         let checked = checked.and_then(|(in_force, foreign)| Ok((in_force, self.foreign(&foreign)?)));
         let mut mistakes = checked.as_ref().err().cloned().unwrap_or_default();
@@ -197,7 +197,7 @@ impl Prepared {
     }
 
     /// The warning for exports that begin as something else than a disk. A client can write such a header on its own disk: at a start from a
-    /// file, where often nobody is there to answer, that keeps no other tenant away. One who named the export in the command is refused.
+    /// file, where often nobody is there to answer, that keeps no other tenant away. An export that the command names is refused.
     fn foreign(&self, found: &[Foreign]) -> Result<Vec<Mistake>, Vec<Mistake>> {
         let is_refused = |one: &&Foreign| {
             let mut exports = self.config.exports.iter();
@@ -224,8 +224,8 @@ impl Prepared {
     /// Why a place of control cannot be had.
     fn no_control(&self, number: usize, why: &str) -> Mistake {
         let at = self.control.iter().flatten().nth(number).map_or_else(String::new, |at| place::show(&at.address));
-        let said = self.places.control(number).unwrap_or_else(|| places::SettingPlace::in_flag("--control".into()));
-        said.says(format!("cannot listen for control at {at}: {why}"))
+        let place = self.places.control(number).unwrap_or_else(|| places::SettingPlace::in_flag("--control".into()));
+        place.says(format!("cannot listen for control at {at}: {why}"))
     }
 
     /// Listens for control.
@@ -247,11 +247,11 @@ impl Prepared {
 
     /// Why a capability cannot be kept.
     fn cannot_keep(&self, flags: &ServeArgs, why: String) -> Wrong {
-        let said = match flags.keep_capability.is_empty() {
+        let place = match flags.keep_capability.is_empty() {
             true => self.places.server("keep_capabilities"),
             false => places::SettingPlace::in_flag("--keep-capability".into()),
         };
-        self.all(vec![said.says(why)])
+        self.all(vec![place.says(why)])
     }
 
     /// Its mistakes, a line each.
@@ -307,19 +307,19 @@ fn run(
     flags: &ServeArgs,
     prepared: Prepared,
     server: Server,
-    (doors, take_over, kept): (Vec<control::Opened>, Option<TakeOver>, Option<Kept>),
+    (endpoints, take_over, kept): (Vec<control::Opened>, Option<TakeOver>, Option<Kept>),
     foreign: Vec<(String, String)>,
 ) -> Result<(), Box<dyn std::error::Error>> {
     let handle = server.handle();
     let teach = flags.exports.is_empty() && flags.config.is_none() && flags.log != log::Format::Json;
     let has_block_devices = prepared.config.has_block_devices();
-    let control: Vec<_> = doors.iter().map(|door| &*door.at).collect();
-    let mut said = announcement(&prepared.config, &server.addresses(), &control, teach);
+    let control: Vec<_> = endpoints.iter().map(|endpoint| &*endpoint.at).collect();
+    let mut announced = announcement(&prepared.config, &server.addresses(), &control, teach);
     if flags.run.is_some() {
         captive::tell(&prepared.config, &server.addresses(), control.first().copied());
-        said.clear(); // What is printed is the command's.
+        announced.clear(); // What is printed is the command's.
     }
-    let reload = Arc::new(Reload::new(flags.clone(), Arc::new(prepared), control::places(&doors), foreign));
+    let reload = Arc::new(Reload::new(flags.clone(), Arc::new(prepared), control::places(&endpoints), foreign));
     if let Some(State { config, .. }) = handle.state() {
         tenants_of(&config)
             .into_iter()
@@ -334,27 +334,27 @@ fn run(
         let memory = kept.as_ref().and_then(Kept::memory);
         let process = Arc::new(process.with(memory.map(|memory| (learned::NAME, memory))));
         let handle = handle.clone();
-        move |doors| {
+        move |endpoints| {
             kept.map_or(Ok(()), |kept| kept.keep(handle.clone()))?;
-            control::start(doors, handle, file, process)
+            control::start(endpoints, handle, file, process)
         }
     };
     if let Some(take_over) = take_over {
         let _watch = signals::watch(handle.clone(), reload)?;
-        let _control = take_over.begin_serving(handle, doors, start)?;
+        let _control = take_over.begin_serving(handle, endpoints, start)?;
         server.run()?;
         tracing::info!("drained");
         return Ok(());
     }
-    let _control = start(doors)?;
+    let _control = start(endpoints)?;
     let blocks = handle.clone();
     let _watch = signals::watch(handle, reload)?;
     match flags.log {
         // A program that reads JSON may read both outputs.
-        log::Format::Json => said.lines().for_each(|line| tracing::info!("{line}")),
-        _ => println_or_not(&said),
+        log::Format::Json => announced.lines().for_each(|line| tracing::info!("{line}")),
+        _ => println_or_not(&announced),
     }
-    drop(said); // It has a line for each export.
+    drop(announced); // It has a line for each export.
     if has_block_devices {
         let json = flags.log == log::Format::Json;
         std::thread::Builder::new().name("ready".into()).spawn(move || ready_with_block_devices(&blocks, json))?;
@@ -450,10 +450,10 @@ fn open_to_all(config: &Config) -> Option<String> {
 }
 
 /// The address as it came to be: with port 0 the kernel chose one.
-fn bound_address(asked: &Address, bound: Option<&String>) -> Address {
-    match (asked, bound.map(|text| place::parse(text))) {
-        (Address::Tcp(asked), Some(Ok(Address::Tcp(bound)))) if asked.port() == 0 => Address::Tcp(bound),
-        _ => asked.clone(),
+fn bound_address(wanted: &Address, bound: Option<&String>) -> Address {
+    match (wanted, bound.map(|text| place::parse(text))) {
+        (Address::Tcp(wanted), Some(Ok(Address::Tcp(bound)))) if wanted.port() == 0 => Address::Tcp(bound),
+        _ => wanted.clone(),
     }
 }
 

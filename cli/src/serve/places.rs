@@ -74,21 +74,21 @@ impl Places {
         let mut places = Self::default();
         let table =
             |sort: &str, name: &str, at: &Range<usize>| SettingPlace { at: Some(at.clone()), key: join(sort, name) };
-        for config::Export { at, backing, said: export, .. } in &file.exports {
-            let said = table("export", &export.name, at);
-            let key = format!("{}.backing", said.key);
+        for config::Export { at, backing, settings: export, .. } in &file.exports {
+            let place = table("export", &export.name, at);
+            let key = format!("{}.backing", place.key);
             places.backings.push((export.backing.about().opened, SettingPlace { at: Some(backing.clone()), key }));
-            places.exports.push((export.name.clone(), said));
+            places.exports.push((export.name.clone(), place));
         }
         for named in &flags.exports {
-            let said = SettingPlace::in_flag(format!("export {:?}", named.name));
-            places.backings.push((named.backing.about().opened, said.clone()));
-            places.exports.push((named.name.clone(), said));
+            let place = SettingPlace::in_flag(format!("export {:?}", named.name));
+            places.backings.push((named.backing.about().opened, place.clone()));
+            places.exports.push((named.name.clone(), place));
         }
         if flags.listen.is_empty() {
-            let said =
+            let place =
                 |one: &Placed<ListenAt>| (place::show(&one.value.address), SettingPlace::of(one, "server.listen"));
-            places.listeners = file.server.listen.iter().map(said).collect();
+            places.listeners = file.server.listen.iter().map(place).collect();
         }
         let root = |one: &Placed<PathBuf>| (one.value.display().to_string(), SettingPlace::of(one, "server.roots"));
         places.roots = match flags.root.is_empty() {
@@ -100,10 +100,14 @@ impl Places {
         let in_flags = flags.control.iter().map(|_| SettingPlace::in_flag("--control".into()));
         places.control = if flags.control.is_empty() { in_file.collect() } else { in_flags.collect() };
         places.server.clone_from(&file.server.at);
-        places.disks =
-            file.disks.iter().map(|disk| (disk.said.name.clone(), table("disk", &disk.said.name, &disk.at))).collect();
+        places.disks = file
+            .disks
+            .iter()
+            .map(|disk| (disk.settings.name.clone(), table("disk", &disk.settings.name, &disk.at)))
+            .collect();
         let clients = file.clients.iter();
-        places.clients = clients.map(|one| (one.said.name.clone(), table("client", &one.said.name, &one.at))).collect();
+        places.clients =
+            clients.map(|one| (one.settings.name.clone(), table("client", &one.settings.name, &one.at))).collect();
         let tables = file.weighed.iter();
         places.groups = tables.map(|one| (one.value.clone(), table("group", &one.value, &one.at))).collect();
         places
@@ -112,11 +116,11 @@ impl Places {
     /// Where an export listens by ways of its own; `is_said`: whether it has the key itself.
     pub(super) fn listens(&mut self, export: &Export, is_said: impl Fn(&str) -> bool) {
         for (way, path) in export.ways.iter().filter_map(|way| Some((way, way.path()?))) {
-            let said = match (is_said(way.key()), self.export(&export.name)) {
-                (true, said) => SettingPlace { key: format!("{}.{}", said.key, way.key()), ..said },
+            let place = match (is_said(way.key()), self.export(&export.name)) {
+                (true, place) => SettingPlace { key: format!("{}.{}", place.key, way.key()), ..place },
                 (false, _) => SettingPlace::in_flag(ways::flag(way.key())),
             };
-            self.sockets.push((format!("unix:{}", path.display()), said));
+            self.sockets.push((format!("unix:{}", path.display()), place));
         }
     }
 
@@ -149,7 +153,7 @@ impl Places {
 
     /// The addresses, all together.
     pub(super) fn listen(&self) -> SettingPlace {
-        self.listeners.first().map_or_else(|| SettingPlace::in_flag("--listen".into()), |(_, said)| said.clone())
+        self.listeners.first().map_or_else(|| SettingPlace::in_flag("--listen".into()), |(_, place)| place.clone())
     }
 
     /// One of the addresses.
@@ -161,7 +165,7 @@ impl Places {
     pub(super) fn backing(&self, name: &str) -> SettingPlace {
         let export = self.export(name);
         let key = format!("{}.backing", export.key);
-        self.backings.iter().find(|(_, said)| said.key == key).map_or(export, |(_, said)| said.clone())
+        self.backings.iter().find(|(_, place)| place.key == key).map_or(export, |(_, place)| place.clone())
     }
 
     /// A place of control, by its number.
@@ -180,8 +184,8 @@ impl Places {
     pub(super) fn locate_backing(&self, why: &str) -> Option<Mistake> {
         let why = why.strip_prefix("backing ")?;
         let is_of = |what: &str| why.strip_prefix(what).is_some_and(|rest| rest.starts_with(": "));
-        let (_, said) = self.backings.iter().find(|(what, _)| is_of(what))?;
-        Some(said.says(why.strip_prefix("file:").unwrap_or(why)))
+        let (_, place) = self.backings.iter().find(|(what, _)| is_of(what))?;
+        Some(place.says(why.strip_prefix("file:").unwrap_or(why)))
     }
 
     /// Why a server would not start, with its place.
@@ -190,7 +194,7 @@ impl Places {
             Error::Backing { what, why } => {
                 let path = what.strip_prefix("file:").unwrap_or(what);
                 let says = format!("{path}: {}", with_neighbour(path, why));
-                find(&self.backings, what).map_or_else(|| Mistake::in_flag("backing", &says), |said| said.says(&says))
+                find(&self.backings, what).map_or_else(|| Mistake::in_flag("backing", &says), |place| place.says(&says))
             }
             Error::Root { path, why } => {
                 let path = path.display().to_string();
@@ -201,16 +205,16 @@ impl Places {
             Error::Export { name, why } => self.export(name).says(why),
             Error::Disk { name, why } => self.disk(name).says(why),
             Error::Listen { address, why } => {
-                let said = find(&self.listeners, address).or_else(|| find(&self.sockets, address));
-                let said = said.unwrap_or_else(|| SettingPlace::in_flag("--listen".into()));
+                let place = find(&self.listeners, address).or_else(|| find(&self.sockets, address));
+                let place = place.unwrap_or_else(|| SettingPlace::in_flag("--listen".into()));
                 let cure = match why.ends_with("server is listening there") {
                     true => format!(
                         "; give this server an address of its own ({}), or look at the other server (fairlift status)",
-                        said.key
+                        place.key
                     ),
                     false => String::new(),
                 };
-                said.says(format!("{address}: {why}{cure}"))
+                place.says(format!("{address}: {why}{cure}"))
             }
             other => Mistake::in_flag("", other.to_string()),
         }
@@ -240,5 +244,5 @@ fn with_neighbour(path: &str, why: &str) -> String {
 }
 
 fn find(all: &[(String, SettingPlace)], name: &str) -> Option<SettingPlace> {
-    all.iter().find(|(one, _)| one == name).map(|(_, said)| said.clone())
+    all.iter().find(|(one, _)| one == name).map(|(_, place)| place.clone())
 }

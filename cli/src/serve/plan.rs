@@ -115,7 +115,7 @@ pub(crate) fn plan(
         let at = file.floors.iter().find(|floor| floor.value == path).map(|floor| floor.at.clone());
         mistakes.push(Mistake { at, key: join(&join("group", &path), "min"), says });
     }
-    let confinement = Confinement::said(flags, &file.server);
+    let confinement = Confinement::new(flags, &file.server);
     Plan {
         config,
         control,
@@ -129,20 +129,21 @@ pub(crate) fn plan(
 
 /// The rights of clients. Only a certificate that is verified says who a client is.
 fn clients(verifies: bool, file: &File, mistakes: &mut Vec<Mistake>) -> Vec<Rule> {
-    for config::Allowed { certificate, said, .. } in &file.clients {
-        mistakes.extend(why_unverified(said, verifies).map(|why| Mistake {
+    for config::Allowed { certificate, settings, .. } in &file.clients {
+        mistakes.extend(why_unverified(settings, verifies).map(|why| Mistake {
             at: certificate.clone(),
-            key: join("client", &said.name) + ".certificate",
+            key: join("client", &settings.name) + ".certificate",
             says: why.into(),
         }));
     }
-    file.clients.iter().map(|client| client.said.clone()).collect()
+    file.clients.iter().map(|client| client.settings.clone()).collect()
 }
 
 /// The directories that files must lie in (serve.1).
 fn roots(flags: &ServeArgs, server: &Server) -> Vec<Root> {
-    let in_file = || server.roots.iter().map(|placed| Root { path: placed.value.clone(), said: "server.roots".into() });
-    let in_flags = flags.root.iter().map(|path| Root { path: path.clone(), said: "--root".into() });
+    let in_file =
+        || server.roots.iter().map(|placed| Root { path: placed.value.clone(), source: "server.roots".into() });
+    let in_flags = flags.root.iter().map(|path| Root { path: path.clone(), source: "--root".into() });
     if flags.root.is_empty() { in_file().collect() } else { in_flags.collect() }
 }
 
@@ -240,13 +241,13 @@ fn exports(
         places.listens(&export, is_said);
         exports.push(export);
     };
-    for config::Export { backing: at, places: keys, said, .. } in &file.exports {
-        let backing = faults::settle(&said.backing).unwrap_or_else(|says| {
-            let key = join("export", &said.name) + ".backing";
+    for config::Export { backing: at, places: keys, settings, .. } in &file.exports {
+        let backing = faults::settle(&settings.backing).unwrap_or_else(|says| {
+            let key = join("export", &settings.name) + ".backing";
             mistakes.push(Mistake { at: Some(at.clone()), key, says });
-            said.backing.clone()
+            settings.backing.clone()
         });
-        let export = Export { backing, read_only: said.read_only || flags.read_only, ..said.clone() };
+        let export = Export { backing, read_only: settings.read_only || flags.read_only, ..settings.clone() };
         add(export, &|key| keys.contains_key(key), mistakes);
     }
     let usual = Named { name: "ram".into(), backing: Ram { size: 1 << 30 }.into() };
@@ -265,7 +266,7 @@ fn exports(
             refuse(says);
             named.backing.clone()
         });
-        if file.exports.iter().any(|export| export.said.name == named.name) {
+        if file.exports.iter().any(|export| export.settings.name == named.name) {
             refuse("the config file defines it too; names must be unique: NAME=BACKING".into());
         } else if let Some(first) = flags.exports[..number].iter().position(|other| other.name == named.name) {
             let (first, second) = (first + 1, number + 1);
@@ -283,7 +284,7 @@ fn exports(
         let (name, Some(sole)) = (&export.name, way.sole()) else { continue };
         if let Some(other) = taken.insert((way.key(), sole.clone()), name) {
             let says = format!("exports {other:?} and {name:?} cannot both have {sole}");
-            let in_file = file.exports.iter().find(|export| export.said.name == *name);
+            let in_file = file.exports.iter().find(|export| export.settings.name == *name);
             mistakes.push(match in_file.and_then(|export| export.places.get(way.key())) {
                 Some(at) => Mistake { at: Some(at.clone()), key: join(&join("export", name), way.key()), says },
                 None => Mistake::in_flag(way.key(), says),
@@ -313,7 +314,7 @@ fn disks(flags: &ServeArgs, file: &File, exports: &[Export], mistakes: &mut Vec<
     let scheduler = usual(None);
     let mut disks = Vec::new();
     for (place, disk) in file.disks.iter().enumerate() {
-        let shares = disk.said.shares.is_some();
+        let shares = disk.settings.shares.is_some();
         let own = disk.scheduler.or(shares.then_some(sched::Kind::Fair));
         let scheduler = own.unwrap_or_else(|| usual(Some(place)));
         let mut set = Vec::new();
@@ -322,7 +323,7 @@ fn disks(flags: &ServeArgs, file: &File, exports: &[Export], mistakes: &mut Vec<
                 Ok(()) => set.push((name.value.clone(), value.value.clone())),
                 Err((of_name, says)) => mistakes.push(Mistake {
                     at: Some(if of_name { name.at.clone() } else { value.at.clone() }),
-                    key: join(&format!("{}.set", join("disk", &disk.said.name)), &name.value),
+                    key: join(&format!("{}.set", join("disk", &disk.settings.name)), &name.value),
                     says,
                 }),
             }
@@ -331,8 +332,8 @@ fn disks(flags: &ServeArgs, file: &File, exports: &[Export], mistakes: &mut Vec<
             scheduler,
             is_usual: disk.scheduler.or(flags.scheduler).is_none() && !shares,
             set,
-            depth: disk.said.depth.or(flags.depth),
-            ..disk.said.clone()
+            depth: disk.settings.depth.or(flags.depth),
+            ..disk.settings.clone()
         });
     }
     let is_usual = flags.scheduler.is_none();
@@ -365,7 +366,7 @@ fn listeners(
     inherited: Vec<Arc<OwnedFd>>,
     mistakes: &mut Vec<Mistake>,
 ) -> (Vec<Listener>, Option<Certificate>) {
-    let said = flags.tls.or(server.tls);
+    let usual_tls = flags.tls.or(server.tls);
     let mut places: Vec<(ListenAt, Option<&Placed<ListenAt>>)> = if flags.listen.is_empty() {
         server.listen.iter().map(|placed| (placed.value.clone(), Some(placed))).collect()
     } else {
@@ -382,12 +383,12 @@ fn listeners(
     // One place with TLS is enough to need the certificate.
     let encrypts = |tls: &Tls| *tls != Tls::Off;
     let single = places.iter().filter_map(|(place, _)| place.tls).find(encrypts);
-    let config = certificate(flags, server, said.filter(encrypts).or(single).or(said), mistakes);
-    let said = said.unwrap_or_default();
+    let config = certificate(flags, server, usual_tls.filter(encrypts).or(single).or(usual_tls), mistakes);
+    let usual_tls = usual_tls.unwrap_or_default();
 
     let insecure = flags.insecure || server.insecure;
     for (ListenAt { address, tls, .. }, placed) in &places {
-        let tls = tls.unwrap_or(said);
+        let tls = tls.unwrap_or(usual_tls);
         if tls == Tls::Required || insecure || !place::is_remote(address) {
             continue;
         }
@@ -418,7 +419,7 @@ fn listeners(
             mistakes.push(at.says(says));
             SocketMode::default()
         });
-        Listener { address, tls: tls.unwrap_or(said), socket }
+        Listener { address, tls: tls.unwrap_or(usual_tls), socket }
     };
     (places.into_iter().map(listener).collect(), config)
 }
@@ -432,17 +433,17 @@ fn control(
 ) -> Option<Vec<ControlAt>> {
     let in_file = server.control.iter().map(|placed| (&placed.value, SettingPlace::of(placed, "server.control")));
     let in_flags = flags.control.iter().map(|place| (place, SettingPlace::in_flag("--control".into())));
-    let said: Vec<_> = if flags.control.is_empty() { in_file.collect() } else { in_flags.collect() };
-    if said.is_empty() {
+    let wanted: Vec<_> = if flags.control.is_empty() { in_file.collect() } else { in_flags.collect() };
+    if wanted.is_empty() {
         return None;
     }
     // A port that the kernel chooses is never another's.
     let name = |address: &Address| Some(place::show(address)).filter(|name| !name.ends_with(":0"));
     let mut taken: Vec<_> = listeners.iter().map(|listener| (name(&listener.address), "clients of exports")).collect();
     let mut all = Vec::new();
-    for (place, at) in &said {
+    for (place, at) in &wanted {
         let Some(place) = &place.0 else {
-            if said.len() > 1 {
+            if wanted.len() > 1 {
                 mistakes.push(at.says("\"off\" stands alone: with it there is no control server"));
             }
             continue;
@@ -460,7 +461,7 @@ fn control(
 fn certificate(
     flags: &ServeArgs,
     server: &Server,
-    said: Option<Tls>,
+    configured: Option<Tls>,
     mistakes: &mut Vec<Mistake>,
 ) -> Option<Certificate> {
     let verify = flags.tls_verify_peer || server.tls_verify_peer;
@@ -473,7 +474,7 @@ fn certificate(
         }
     };
     let directory = flags.tls_certificates.as_ref().or(server.tls_certificates.as_ref());
-    match (said, directory) {
+    match (configured, directory) {
         (None, Some(_)) => {
             let says = "has no effect, because TLS is off by default; set tls to \"require\", \"on\" (if the client asks) \
                         or \"off\"";

@@ -26,7 +26,7 @@ use crate::words::place;
 pub(crate) struct Reload {
     flags: ServeArgs,
     /// The places of control, in the order in which they were said.
-    doors: Vec<Arc<Endpoint>>,
+    endpoints: Vec<Arc<Endpoint>>,
     foreign: Vec<Foreign>,
     /// The last file.
     last: Mutex<Arc<Prepared>>,
@@ -48,7 +48,7 @@ impl Reload {
     pub(super) fn new(
         flags: ServeArgs,
         prepared: Arc<Prepared>,
-        doors: Vec<Arc<Endpoint>>,
+        endpoints: Vec<Arc<Endpoint>>,
         foreign: Vec<(String, String)>,
     ) -> Self {
         let found = |(export, line): (String, String)| {
@@ -57,7 +57,7 @@ impl Reload {
         };
         let foreign = foreign.into_iter().map(found).collect();
         let verifies = prepared.verifies.into();
-        Self { flags, doors, foreign, last: Mutex::new(prepared), verifies }
+        Self { flags, endpoints, foreign, last: Mutex::new(prepared), verifies }
     }
 
     fn last(&self) -> MutexGuard<'_, Arc<Prepared>> {
@@ -78,8 +78,8 @@ impl Reload {
         });
         let prepared = prepare(&self.flags, Ok(inherited.collect())).map_err(NotRead::Wrong)?;
         let (now, view) = handle.state().zip(handle.view(false)).ok_or(Refused::Ended)?;
-        if let Some(asked) = version.filter(|asked| *asked != now.version) {
-            return Err(Refused::Version { asked, now: now.version }.into());
+        if let Some(expected) = version.filter(|expected| *expected != now.version) {
+            return Err(Refused::Version { expected, now: now.version }.into());
         }
         let wanted = Edit::from(wanted_of(&now.config, &view, last, &prepared));
         let (steps, impossible) = match difference(&now.config, &wanted) {
@@ -88,16 +88,16 @@ impl Reload {
         };
         let mut mistakes: Vec<_> = impossible.iter().map(|one| mistake(one, &prepared)).collect();
         let confined = prepared.confinement.differs(&last.confinement).map(|key| prepared.places.server(key));
-        mistakes.extend(confined.map(|said| said.says(FROM_START_TO_END)));
+        mistakes.extend(confined.map(|place| place.says(FROM_START_TO_END)));
         if prepared.learned != last.learned {
             mistakes.push(prepared.places.server("learned").says(FROM_START_TO_END));
         }
         mistakes.extend(moved(last.control.as_deref(), prepared.control.as_deref()).map(|(number, says)| {
-            let said = prepared.places.control(number).or_else(|| prepared.places.control(0));
-            said.unwrap_or_else(|| prepared.places.server("control")).says(says)
+            let place = prepared.places.control(number).or_else(|| prepared.places.control(0));
+            place.unwrap_or_else(|| prepared.places.server("control")).says(says)
         }));
         let read = prepared.control.iter().flatten().enumerate().map(|(number, at)| {
-            Locks::read(at).map_err(|why| prepared.places.control(number).map(|said| said.says(why)))
+            Locks::read(at).map_err(|why| prepared.places.control(number).map(|place| place.says(why)))
         });
         let (locks, wrong): (Vec<_>, Vec<_>) = read.partition(Result::is_ok);
         mistakes.extend(wrong.into_iter().filter_map(Result::err).flatten());
@@ -110,13 +110,13 @@ impl Reload {
 
     /// Lets tokens and certificates of control be those that the files have now: a line for each that is another.
     fn lock_anew(&self, prepared: &Prepared, locks: Vec<Locks>, dry_run: bool) -> Vec<String> {
-        let places = prepared.control.iter().flatten().zip(locks).zip(&self.doors);
+        let places = prepared.control.iter().flatten().zip(locks).zip(&self.endpoints);
         let mut lines = Vec::new();
-        for ((at, now), door) in places {
+        for ((at, now), endpoint) in places {
             let at = place::show(&at.address);
-            lines.extend(door.locks().changed(&now).map(|what| format!("control {at}: other {what}")));
+            lines.extend(endpoint.locks().changed(&now).map(|what| format!("control {at}: other {what}")));
             if !dry_run {
-                door.set_locks(now);
+                endpoint.set_locks(now);
             }
         }
         lines
@@ -206,8 +206,8 @@ impl ConfigFile for Reload {
         let locks = self.lock_anew(&prepared, locks, dry_run);
         let by_file = difference(&last.config, &prepared.config.clone().into()).unwrap_or_default();
         let is_new = |step: &Step| by_file.iter().any(|one| (&one.of, one.what) == (&step.of, step.what));
-        let told = |step: &Step| if is_new(step) { step.to_string() } else { format!("taken back: {step}") };
-        let changes = steps.iter().map(told).chain(suited.iter().map(Step::to_string)).chain(locks).collect();
+        let line = |step: &Step| if is_new(step) { step.to_string() } else { format!("taken back: {step}") };
+        let changes = steps.iter().map(line).chain(suited.iter().map(Step::to_string)).chain(locks).collect();
         let warnings = prepared.lines(inert::warnings(&state.config, &prepared.places));
         if !dry_run {
             self.verifies.store(prepared.verifies, Ordering::Relaxed);
@@ -234,7 +234,7 @@ fn backing(config: &Config, name: &str) -> Option<Backing> {
 }
 
 fn mistake(one: &Impossible, Prepared { config, places, .. }: &Prepared) -> Mistake {
-    let said = match &one.of {
+    let place = match &one.of {
         // It begins with the address.
         Of::Server if one.key == "listen" => places.listener(one.says.split(' ').next().unwrap_or_default()),
         Of::Export(name) if one.key == "backing" => {
@@ -246,12 +246,12 @@ fn mistake(one: &Impossible, Prepared { config, places, .. }: &Prepared) -> Mist
         Of::Server => places.server(one.key),
         of => places.of(of).unwrap_or_else(|| places.server(one.key)),
     };
-    let key = if said.key.ends_with(one.key) { said.key } else { format!("{}.{}", said.key, one.key) };
-    Mistake { at: said.at, key, says: one.says.clone() }
+    let key = if place.key.ends_with(one.key) { place.key } else { format!("{}.{}", place.key, one.key) };
+    Mistake { at: place.at, key, says: one.says.clone() }
 }
 
 /// The place of what a change is about, if it is in the file.
 fn refused_change(of: &Of, why: &str, places: &Places) -> Mistake {
-    let said = || places.of(of).map(|said| said.says(why));
-    places.locate_backing(why).or_else(said).unwrap_or_else(|| Mistake::in_flag("", why))
+    let place = || places.of(of).map(|place| place.says(why));
+    places.locate_backing(why).or_else(place).unwrap_or_else(|| Mistake::in_flag("", why))
 }

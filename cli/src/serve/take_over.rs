@@ -79,7 +79,7 @@ impl TakeOver {
     pub(super) fn begin_serving(
         self,
         handle: Handle,
-        mut doors: Vec<Opened>,
+        mut endpoints: Vec<Opened>,
         start: impl FnOnce(Vec<Opened>) -> std::io::Result<Control> + Send + 'static,
     ) -> std::io::Result<Arc<Mutex<Option<Control>>>> {
         let control = Arc::new(Mutex::new(None));
@@ -98,11 +98,11 @@ impl TakeOver {
                 handle.let_go();
                 std::process::exit(1); // begin.2
             }
-            doors.iter_mut().for_each(Opened::is_ours);
+            endpoints.iter_mut().for_each(Opened::is_ours);
             println!("{TAKEN}");
             write_there(outputs);
             tracing::info!("taken over from the server before; this is process {}", std::process::id());
-            match start(doors) {
+            match start(endpoints) {
                 Ok(started) => *place.lock().unwrap_or_else(PoisonError::into_inner) = Some(started),
                 Err(error) => tracing::error!(%error, "the server runs without control"),
             }
@@ -148,8 +148,9 @@ fn ask(socket: &Path, version: u64) -> Result<UnixStream, String> {
     let mut body = Vec::new();
     let _ = stream.set_read_timeout(Some(Duration::from_millis(500)));
     let _ = stream.take(64 << 10).read_to_end(&mut body); // until it says no more
-    let told = serde_json::from_slice::<Value>(&body).ok().and_then(|value| Some(value["error"].as_str()?.to_owned()));
-    Err(told
+    let reason =
+        serde_json::from_slice::<Value>(&body).ok().and_then(|value| Some(value["error"].as_str()?.to_owned()));
+    Err(reason
         .unwrap_or_else(|| "the running server does not know how to hand over: it is older than this program".into()))
 }
 

@@ -13,8 +13,8 @@ fn listening(address: &str) -> ServeArgs {
 #[test]
 fn serve_alone_is_a_ram_disk_and_says_what_to_try() {
     let config = config(&listening("unix:/run/a b.sock"));
-    let said = announcement(&config, &["unix:/run/a b.sock".into()], &["unix:/run/c.sock"], true);
-    let mut lines = said.lines();
+    let announced = announcement(&config, &["unix:/run/a b.sock".into()], &["unix:/run/c.sock"], true);
+    let mut lines = announced.lines();
     assert_eq!(lines.next(), Some("serving ram (RAM, 1 GiB) at nbd+unix:///ram?socket=/run/a%20b.sock"));
     assert_eq!(lines.next(), Some("control at unix:/run/c.sock"));
     assert_eq!(lines.next(), Some("try in another terminal:"));
@@ -29,8 +29,8 @@ fn serve_alone_is_a_ram_disk_and_says_what_to_try() {
 #[test]
 fn a_port_that_the_kernel_chose_is_announced() {
     let config = config(&listening("tcp:127.0.0.1:0"));
-    let said = announcement(&config, &["tcp:127.0.0.1:40123".into()], &[], false);
-    assert_eq!(said, "serving ram (RAM, 1 GiB) at nbd://127.0.0.1:40123/ram\n");
+    let announced = announcement(&config, &["tcp:127.0.0.1:40123".into()], &[], false);
+    assert_eq!(announced, "serving ram (RAM, 1 GiB) at nbd://127.0.0.1:40123/ram\n");
 }
 
 #[test]
@@ -40,8 +40,8 @@ fn a_socket_of_the_service_manager_is_announced_where_it_listens() {
     let mut config = config(&listening("unix:/x"));
     let address = Address::Inherited(std::sync::Arc::new(socket.into()));
     config.listeners = vec![Listener::new(address, Tls::Off)];
-    let said = announcement(&config, &["socket 3 from the service manager".into()], &[], false);
-    assert_eq!(said, format!("serving ram (RAM, 1 GiB) at nbd://127.0.0.1:{port}/ram\n"));
+    let announced = announcement(&config, &["socket 3 from the service manager".into()], &[], false);
+    assert_eq!(announced, format!("serving ram (RAM, 1 GiB) at nbd://127.0.0.1:{port}/ram\n"));
 }
 
 #[test]

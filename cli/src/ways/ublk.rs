@@ -16,7 +16,7 @@ pub(super) const ROW: Row<Ways> = Row::<Ways>::new("ublk", Other(put))
     .says("whether the export is a block device of this machine, /dev/ublkbN; see `docs/ublk.md`");
 
 fn put(ways: &mut Ways, given: &Given) -> Result<(), String> {
-    let said = match given {
+    let ublk = match given {
         Given::Switch(is) => is.then(Ublk::default),
         Given::Word(text) | Given::Text(text) => parse(text)?,
         Given::Table(table) => {
@@ -42,7 +42,7 @@ fn put(ways: &mut Ways, given: &Given) -> Result<(), String> {
         }
         _ => return Err(format!("takes true, false or a table such as {{ queues = 2 }}, not {}", given.show())),
     };
-    said.into_iter().for_each(|ublk| ways.set(ublk));
+    ublk.into_iter().for_each(|ublk| ways.set(ublk));
     Ok(())
 }
 
@@ -57,10 +57,10 @@ fn parse(text: &str) -> Result<Option<Ublk>, String> {
         }
     }
     let file = if rights.is_usual() { None } else { Some(rights.numbers()?) };
-    let Some(mut said) = Ublk::parse(&others.join(","))? else { return Ok(None) };
-    said.file = file;
-    said.check().map_err(|why| why.trim_start_matches("ublk: ").to_owned())?;
-    Ok(Some(said))
+    let Some(mut ublk) = Ublk::parse(&others.join(","))? else { return Ok(None) };
+    ublk.file = file;
+    ublk.check().map_err(|why| why.trim_start_matches("ublk: ").to_owned())?;
+    Ok(Some(ublk))
 }
 
 #[derive(Clone, Default, Debug, Args)]
@@ -104,9 +104,9 @@ mod tests {
 
     #[test]
     fn who_may_open_the_device_is_said_as_of_a_socket() {
-        let said = |text: &str| parse(text).map(|ublk| ublk.unwrap().written());
-        assert_eq!(said("queues=2,group=0,mode=0660"), Ok("queues=2,mode=0660,group=0".into()));
-        assert_eq!(said("owner=7"), Ok("owner=7".into()));
+        let written = |text: &str| parse(text).map(|ublk| ublk.unwrap().written());
+        assert_eq!(written("queues=2,group=0,mode=0660"), Ok("queues=2,mode=0660,group=0".into()));
+        assert_eq!(written("owner=7"), Ok("owner=7".into()));
         assert_eq!(parse("queues=2").unwrap().unwrap().file, None);
         for (text, why) in [
             ("mode=9", "octal"),
@@ -114,7 +114,7 @@ mod tests {
             ("onwer=x", "did you mean \"owner\""),
             ("unprivileged,mode=0660", "udev rule"),
         ] {
-            assert!(said(text).unwrap_err().contains(why), "{text}");
+            assert!(written(text).unwrap_err().contains(why), "{text}");
         }
     }
 

@@ -64,11 +64,11 @@ mod tests {
 
     #[test]
     fn a_path_may_have_commas_and_who_may_connect_behind_it() {
-        let said = parse("/run/a,b,mode=0660,group=0").unwrap();
-        assert_eq!(said.path, Path::new("/run/a,b"));
-        assert_eq!(said.socket, SocketMode { mode: 0o660, owner: None, group: Some(0) });
-        assert_eq!(said.written(), "/run/a,b,mode=0660,group=0");
-        assert_eq!(parse(&said.written()), Ok(said));
+        let socket = parse("/run/a,b,mode=0660,group=0").unwrap();
+        assert_eq!(socket.path, Path::new("/run/a,b"));
+        assert_eq!(socket.socket, SocketMode { mode: 0o660, owner: None, group: Some(0) });
+        assert_eq!(socket.written(), "/run/a,b,mode=0660,group=0");
+        assert_eq!(parse(&socket.written()), Ok(socket));
         assert_eq!(parse("/run/a"), Ok(GuestSocket::from("/run/a")));
         for (text, why) in
             [("/a,mode=9", "octal"), ("/a,owner=nobody-of-that-name", "there is no"), ("/a,moed=0660", "\"mode\"?")]

@@ -233,7 +233,7 @@ mod tests {
         let place = dir.path().join("a,b=c.img");
         let there = place.to_str().unwrap();
         std::fs::write(there, "").unwrap();
-        let told = |text: &str| match parse_one_of_several(text) {
+        let refusal = |text: &str| match parse_one_of_several(text) {
             Ok(named) => named.backing.about().shown,
             Err(why) => why.strip_prefix("exports are separated by blanks alone: ").unwrap_or("another").to_owned(),
         };
@@ -253,7 +253,7 @@ mod tests {
             (&format!("d={there}"), there),
             (&format!("d={there},direct=off"), there),
         ] {
-            assert_eq!(told(text), says, "{text}");
+            assert_eq!(refusal(text), says, "{text}");
         }
     }
 

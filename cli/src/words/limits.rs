@@ -80,11 +80,11 @@ pub(crate) fn parse_seconds(text: &str) -> Result<Duration, String> {
 fn parse_all(text: &str, mut seconds: Option<&mut Duration>) -> Result<Rates, String> {
     const FORM: &str = "limits have the form riops=3000 wbps=50m, of rbps, wbps, bps, riops, wiops and iops, or none";
     let mut rates = Rates::NONE;
-    let mut words = text.split([' ', ',']).filter(|word| !word.is_empty()).peekable();
-    if words.peek().is_none() {
+    let mut parts = text.split([' ', ',']).filter(|word| !word.is_empty()).peekable();
+    if parts.peek().is_none() {
         return Err(FORM.into());
     }
-    for word in words.filter(|word| !is_none(word)) {
+    for word in parts.filter(|word| !is_none(word)) {
         let (name, amount) = word.split_once('=').ok_or_else(|| format!("{FORM}, not {word:?}"))?;
         if let Some(seconds) = seconds.as_deref_mut().filter(|_| name == SECONDS) {
             *seconds = parse_seconds(amount).map_err(|why| format!("{name} {why}"))?;

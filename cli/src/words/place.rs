@@ -33,7 +33,7 @@ pub(crate) fn parse_place(text: &str) -> Result<ListenAt, String> {
     let (mut tls, mut rights) = (None, Rights::default());
     let [mode, owner, group] = Rights::NAMES;
     let address = parse(options(text, &["tls", mode, owner, group], |name, value| match name {
-        "tls" => parse_tls(value).map(|said| (tls = Some(said), true).1),
+        "tls" => parse_tls(value).map(|value_of| (tls = Some(value_of), true).1),
         _ => rights.take(name, value),
     })?)?;
     if tcp_address(&address).is_some() && !rights.is_usual() {
@@ -387,9 +387,9 @@ mod tests {
 
     #[test]
     fn behind_a_listeners_address_stands_who_may_connect_and_how() {
-        let said = parse_place("unix:/run/a,b.sock,mode=0660,group=0,tls=require").unwrap();
-        assert_eq!((&*show(&said.address), said.tls), ("unix:/run/a,b.sock", Some(Tls::Required)));
-        assert_eq!(said.rights.numbers(), Ok(SocketMode { mode: 0o660, owner: None, group: Some(0) }));
+        let parsed = parse_place("unix:/run/a,b.sock,mode=0660,group=0,tls=require").unwrap();
+        assert_eq!((&*show(&parsed.address), parsed.tls), ("unix:/run/a,b.sock", Some(Tls::Required)));
+        assert_eq!(parsed.rights.numbers(), Ok(SocketMode { mode: 0o660, owner: None, group: Some(0) }));
         assert_eq!(parse_place("unix:/a").unwrap().rights.numbers(), Ok(SocketMode::default()));
         for (text, why) in [
             ("unix:z.sock,tsl=require", "unknown option \"tsl=require\"; did you mean \"tls\"?"),

@@ -33,7 +33,7 @@ pub struct HeldBio {
     pub bio: Bio,
     pub(crate) context: ContextId,
     /// When its client asked.
-    pub(crate) asked: Instant,
+    pub(crate) arrived: Instant,
     /// Since when it waits.
     pub since: Instant,
 }

@@ -166,7 +166,7 @@ pub struct Bounds {
 impl Bounds {
     /// Each kind of bound as it is written, without its name; `None`: there is none of it.
     #[must_use]
-    pub fn words(&self) -> [(&'static str, Option<String>); 4] {
+    pub fn named(&self) -> [(&'static str, Option<String>); 4] {
         let Ceiling { max, burst, length } = self.ceiling;
         let rates = |rates: Rates| (!rates.is_none()).then(|| rates.to_string());
         let burst = rates(burst).map(|burst| format!("{burst} seconds={}", length.as_millis() / 1000));
@@ -181,7 +181,7 @@ impl fmt::Display for Bounds {
         if self.is_none() {
             return f.write_str("no limits");
         }
-        let all = self.words().into_iter().filter_map(|(name, is)| Some(format!("{name} {}", is?)));
+        let all = self.named().into_iter().filter_map(|(name, is)| Some(format!("{name} {}", is?)));
         f.write_str(&all.collect::<Vec<_>>().join(", "))
     }
 }

@@ -32,7 +32,7 @@ pub(super) struct GroupCommit {
     ended: Instant,
     expected: u32,
     /// When the first of the waiters asked.
-    asked: Instant,
+    began: Instant,
     /// Until when the next one was held back for other reasons.
     held: Instant,
     /// Whether the next one, which could start, waits for company.
@@ -48,7 +48,7 @@ const LONGEST: Duration = ms(10);
 impl GroupCommit {
     /// A flush is asked for, and none is waited for.
     pub(super) const fn first_asks(&mut self, now: Instant) {
-        self.asked = now;
+        self.began = now;
     }
 
     /// A flush that could start is held back for other reasons.
@@ -63,7 +63,7 @@ impl GroupCommit {
 
     /// The end of the wait of a flush that could start, while `count` have asked for it; `None`: no wait.
     pub(super) fn wait_until(&mut self, now: Instant, count: u32, settings: &Settings) -> Option<Instant> {
-        let begin = self.asked.max(self.ended);
+        let begin = self.began.max(self.ended);
         // commit.1: a thread that has not come back by then is not coming.
         let expected = if begin.since(self.ended) < self.mean { self.expected } else { 1 };
         let waits = if self.tells { self.trial.waits } else { self.trial.kept };
@@ -81,7 +81,7 @@ impl GroupCommit {
 
     /// It starts; whether it had waited.
     pub(super) fn starts(&mut self) -> bool {
-        self.tells &= self.asked.since(self.ended) < self.mean;
+        self.tells &= self.began.since(self.ended) < self.mean;
         core::mem::take(&mut self.is_waiting)
     }
 

@@ -59,7 +59,7 @@ fn who_asks_during_a_flush_shares_the_next() {
     assert!(later.iter().all(|round| flush.take(*round).is_none()), "they asked after it had started");
     run(&mut flush, 1, Outcome::Done);
     assert!(later.iter().all(|round| flush.take(*round) == Some(Outcome::Done)));
-    assert_eq!((flush.counts().asked, flush.counts().sent), (1001, 2));
+    assert_eq!((flush.counts().requested, flush.counts().sent), (1001, 2));
 }
 
 /// flush.4: the seed's hard spot: the next one has come and gone before those of the first look.
@@ -172,7 +172,7 @@ fn without_a_volatile_cache_none_is_sent() {
 
 /// Counts of threads that write and flush in a loop.
 struct Crowd {
-    asked: u64,
+    requested: u64,
     sent: u64,
     waits: u64,
     millis: u64,
@@ -220,23 +220,26 @@ fn crowd_on(
         }
         now += 1;
     }
-    let Counts { asked, sent, waits, .. } = flush.counts();
-    Crowd { asked, sent, waits, millis: now }
+    let Counts { requested, sent, waits, .. } = flush.counts();
+    Crowd { requested, sent, waits, millis: now }
 }
 
 /// The same, where each flush takes 10 ms: flushes asked and sent, and waits.
 fn crowd(threads: usize, think: impl Fn(usize) -> u64, runs: usize, group_commit: u32) -> (u64, u64, u64) {
-    let Crowd { asked, sent, waits, .. } = crowd_on((|_| 10, 0), threads, think, runs, group_commit);
-    (asked, sent, waits)
+    let Crowd { requested, sent, waits, .. } = crowd_on((|_| 10, 0), threads, think, runs, group_commit);
+    (requested, sent, waits)
 }
 
 /// commit.1, commit.2
 #[test]
 fn threads_that_come_back_at_once_share_every_flush() {
-    let (asked, sent, _) = crowd(16, |thread| 1 + thread as u64 % 2, 2000, 250);
-    assert!(asked > 15 * sent, "{asked} asked, {sent} sent");
-    let (asked, sent, waits) = crowd(16, |thread| 1 + thread as u64 % 2, 200, 0);
-    assert!(asked < 9 * sent && waits == 0, "without company they part into two crowds: {asked} asked, {sent} sent");
+    let (requested, sent, _) = crowd(16, |thread| 1 + thread as u64 % 2, 2000, 250);
+    assert!(requested > 15 * sent, "{requested} asked, {sent} sent");
+    let (requested, sent, waits) = crowd(16, |thread| 1 + thread as u64 % 2, 200, 0);
+    assert!(
+        requested < 9 * sent && waits == 0,
+        "without company they part into two crowds: {requested} asked, {sent} sent"
+    );
 }
 
 /// commit.3
@@ -253,7 +256,7 @@ fn a_wait_that_brings_all_and_misses_a_turn_is_not_kept() {
     let rate = |group_commit| {
         let turn = |now: u64| (now + 6).next_multiple_of(8) - now;
         let crowd = crowd_on((turn, 0), 4, |thread| [1, 4, 5, 5][thread], 4000, group_commit);
-        crowd.asked * 1000 / crowd.millis
+        crowd.requested * 1000 / crowd.millis
     };
     let (with, without) = (rate(250), rate(0));
     assert!(with * 20 > without * 19, "{with} a second where flushes may wait, {without} where none does");

@@ -22,11 +22,11 @@ impl Queue {
                 self.contexts.starve(self.ceilings.contexts());
                 return;
             }
-            let Some(HeldBio { bio, asked, since, .. }) = self.ceilings.next(now) else { return };
+            let Some(HeldBio { bio, arrived, since, .. }) = self.ceilings.next(now) else { return };
             let stats = &mut self.groups.stream_mut(bio.stream).stats;
             stats.held(now.since(since));
             stats.times_mut(bio.op).spend(Part::Limit, now.since(since));
-            self.take_in(now, asked, None, &bio);
+            self.take_in(now, arrived, None, &bio);
         }
     }
 

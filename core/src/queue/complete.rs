@@ -223,9 +223,9 @@ impl Queue {
         }
         let part = if matches!(bio.stage, Stage::Data { .. }) { Part::Device } else { Part::Flush };
         self.groups.spent(now, bio, part);
-        let BioState { bio: Bio { op, extent, stream, token, .. }, context, asked, .. } = *bio;
+        let BioState { bio: Bio { op, extent, stream, token, .. }, context, arrived, .. } = *bio;
         let (stats, outcome) = (&mut self.groups.stream_mut(stream).stats, Outcome::Failed(Errno::ETIMEDOUT));
-        stats.ended(op, extent.bytes(), outcome, now.since(asked));
+        stats.ended(op, extent.bytes(), outcome, now.since(arrived));
         self.contexts.tell(context, Finished::TimedOut(token));
     }
 

@@ -155,7 +155,7 @@ impl Queue {
             let news = self.groups.stream_mut(bio.bio.stream).ended(now, &bio);
             self.contexts.tell(bio.context, news);
         }
-        self.flushes.told(ended);
+        self.flushes.give_back(ended);
         if some {
             self.made_room(now);
         }

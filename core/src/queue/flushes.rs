@@ -21,7 +21,7 @@ use crate::{Duration, Errno, Flags, Instant, Op, Outcome, Sector};
 struct Waiter {
     round: Round,
     bio: u32,
-    asked: Instant,
+    arrived: Instant,
 }
 
 /// A backing, and the bios that wait for it to be flushed.
@@ -85,7 +85,7 @@ impl Cache {
     /// When the first of the waiters has waited too long: since the flush began that it shares, or since it asked (sequence.3).
     fn late_at(&self, since: Option<Instant>, patience: Patience) -> Option<Instant> {
         let first = self.waiters.front()?;
-        Some(patience.late_at(since.filter(|_| self.sharing > 0).unwrap_or(first.asked)))
+        Some(patience.late_at(since.filter(|_| self.sharing > 0).unwrap_or(first.arrived)))
     }
 }
 
@@ -163,12 +163,12 @@ impl Flushes {
             cache.waiters.reserve(64);
             cache.askers.reserve(8);
         }
-        cache.waiters.push_back(Waiter { round, bio, asked: now });
+        cache.waiters.push_back(Waiter { round, bio, arrived: now });
         if !cache.askers.contains(&group) {
             cache.askers.push(group);
         }
         self.waiters += 1;
-        self.counts.asked += 1;
+        self.counts.requested += 1;
     }
 
     /// Whether a bio waits for a flush.
@@ -220,11 +220,11 @@ impl Flushes {
                 && settings.charge
                 && !askers.is_empty()
                 && let Some(first) = waiters.get(waiters.partition_point(|waiter| flush.has_started(waiter.round)))
-                && now < first.asked + quarter
+                && now < first.arrived + quarter
                 && askers.iter().all(|group| scheduler.is_ahead(now, *group))
             {
                 flush.hold(now);
-                start = Start::At(first.asked + quarter);
+                start = Start::At(first.arrived + quarter);
             }
             while let Some(waiter) = waiters.front()
                 && let Some(outcome) = flush.take(waiter.round)
@@ -281,7 +281,7 @@ impl Flushes {
         core::mem::take(&mut self.ended)
     }
 
-    pub(super) fn told(&mut self, ended: Vec<(u32, Outcome)>) {
+    pub(super) fn give_back(&mut self, ended: Vec<(u32, Outcome)>) {
         debug_assert!(ended.is_empty() && self.ended.is_empty(), "each is told once");
         self.ended = ended;
     }
@@ -432,10 +432,10 @@ impl Flushes {
 
     /// Tells what was counted, if any was asked for.
     pub(super) fn tell(&self, tell: &mut dyn FnMut(&'static str, u64)) {
-        let Counts { asked, sent, failed, spared, waits } = self.counts;
-        if asked > 0 {
+        let Counts { requested, sent, failed, spared, waits } = self.counts;
+        if requested > 0 {
             let all = [
-                ("flushes_asked", asked),
+                ("flushes_asked", requested),
                 ("flushes_sent", sent),
                 ("flushes_failed", failed),
                 ("flushes_spared", spared),

@@ -88,9 +88,9 @@ impl StreamState {
 
     /// A bio has come that was asked for then.
     #[inline]
-    pub(super) fn opened(&mut self, asked: Instant) {
+    pub(super) fn opened(&mut self, arrived: Instant) {
         if self.open == 0 {
-            self.open_since = asked.max(self.counted); // what was active before counts once
+            self.open_since = arrived.max(self.counted); // what was active before counts once
             if self.most == 0 {
                 self.looked = self.open_since;
             }
@@ -99,12 +99,12 @@ impl StreamState {
         self.most = self.most.max(self.open);
     }
 
-    /// A bio has come that was asked for at `asked` and has waited for `part`.
+    /// A bio has come that was asked for at `arrived` and has waited for `part`.
     #[inline]
-    pub(super) fn came(&mut self, now: Instant, asked: Instant, part: Part, op: Op) {
-        self.opened(asked);
-        if asked < now {
-            self.stats.times_mut(op).spend(part, now.since(asked));
+    pub(super) fn came(&mut self, now: Instant, arrived: Instant, part: Part, op: Op) {
+        self.opened(arrived);
+        if arrived < now {
+            self.stats.times_mut(op).spend(part, now.since(arrived));
         }
     }
 
@@ -138,12 +138,12 @@ impl StreamState {
     /// A bio of it has ended: the news.
     #[inline(always)]
     pub(super) fn ended(&mut self, now: Instant, bio: &BioState) -> Finished {
-        let BioState { bio: Bio { op, flags, extent, token, .. }, asked, outcome, timed_out, missed, .. } = *bio;
+        let BioState { bio: Bio { op, flags, extent, token, .. }, arrived, outcome, timed_out, missed, .. } = *bio;
         self.closed(now);
         if timed_out {
             return Finished::Released(token);
         }
-        self.stats.ended(op, extent.bytes(), outcome, now.since(asked));
+        self.stats.ended(op, extent.bytes(), outcome, now.since(arrived));
         let mut is_hit = false;
         if op == Op::Read && flags.intersects(Flags::CACHED.with(Flags::MISSED)) && outcome == Outcome::Done {
             is_hit = !missed;

@@ -68,14 +68,14 @@ impl Promises {
 
     #[cold]
     fn look(&mut self, now: Instant, bio: &BioState, groups: &Groups, scheduler: &mut Present) {
-        let BioState { bio: Bio { op, stream, .. }, asked, timed_out, .. } = *bio;
+        let BioState { bio: Bio { op, stream, .. }, arrived, timed_out, .. } = *bio;
         if timed_out || !matches!(op, Op::Read | Op::Write) {
             return;
         }
         let mut at = Some(groups.stream(stream).stream.group);
         while let Some(id) = at {
             if let Some(objective) = self.latencies.get_mut(&id) {
-                let latency = now.since(asked);
+                let latency = now.since(arrived);
                 objective.answered(now, latency);
                 scheduler.answered(now, id, latency);
             }

@@ -61,7 +61,7 @@ pub(super) struct BioState {
     pub(super) bio: Bio,
     pub(super) context: ContextId,
     /// When its client asked.
-    pub(super) asked: Instant,
+    pub(super) arrived: Instant,
     /// The time up to which its time has been divided, and the clocks at that time.
     pub(super) since: Instant,
     pub(super) stamp: Stamp,

@@ -26,7 +26,7 @@ impl Queue {
     ///
     /// # Errors
     /// As [`Queue::submit`].
-    pub fn submit_late(&mut self, now: Instant, asked: Instant, part: Part, bio: Bio) -> Result<(), Refused> {
+    pub fn submit_late(&mut self, now: Instant, arrived: Instant, part: Part, bio: Bio) -> Result<(), Refused> {
         self.settings.check(&bio)?;
         if !self.intake.has_room(&self.settings, &self.requests, bio.op) {
             self.contexts.starve(1 << self.groups.stream(bio.stream).stream.context.0);
@@ -42,23 +42,23 @@ impl Queue {
         if is_held {
             // queue.13
             let state = self.groups.stream_mut(bio.stream);
-            state.came(now, asked, part, bio.op);
+            state.came(now, arrived, part, bio.op);
             let Stream { group, context, .. } = state.stream;
             self.scheduler.limited(bio.stream, group);
-            self.ceilings.hold(now, group, HeldBio { bio, context, asked, since: now });
+            self.ceilings.hold(now, group, HeldBio { bio, context, arrived, since: now });
             return Ok(());
         }
-        self.take_in(now, asked, Some(part), &bio);
+        self.take_in(now, arrived, Some(part), &bio);
         Ok(())
     }
 
     /// Takes in a bio for which there is room, and which has just come and waited for `came`, or has waited for a ceiling.
     #[inline(always)]
-    pub(super) fn take_in(&mut self, now: Instant, asked: Instant, came: Option<Part>, bio: &Bio) {
+    pub(super) fn take_in(&mut self, now: Instant, arrived: Instant, came: Option<Part>, bio: &Bio) {
         self.groups.clock.go_on(now);
         let state = &mut self.groups.streams[bio.stream.0 as usize];
         if let Some(part) = came {
-            state.came(now, asked, part, bio.op);
+            state.came(now, arrived, part, bio.op);
         }
         if bio.op != Op::Read {
             state.habit.note(bio.op);
@@ -67,7 +67,7 @@ impl Queue {
         let row = BioState {
             bio: *bio,
             context,
-            asked,
+            arrived,
             since: now,
             stamp: self.groups.clock.stamp(share(&self.groups.shares, state)),
             stage: Stage::Data { durable: false },

@@ -42,20 +42,20 @@ impl Figures {
 }
 
 impl StreamState {
-    /// A bio that was [refused](super::Refused::Full) waits outside: the stream has asked for it at `asked`.
-    pub fn waits_outside(&mut self, op: Op, asked: Instant) {
-        self.opened(asked);
+    /// A bio that was [refused](super::Refused::Full) waits outside: the stream has asked for it at `arrived`.
+    pub fn waits_outside(&mut self, op: Op, arrived: Instant) {
+        self.opened(arrived);
         let (count, sum) = &mut self.outside[op as usize];
-        (*count, *sum) = (*count + 1, sum.wrapping_add(asked.as_nanos()));
+        (*count, *sum) = (*count + 1, sum.wrapping_add(arrived.as_nanos()));
     }
 
-    /// A bio that was asked for at `asked` does not [wait outside](Self::waits_outside) any more: it is submitted next, or is not.
+    /// A bio that was asked for at `arrived` does not [wait outside](Self::waits_outside) any more: it is submitted next, or is not.
     ///
     /// # Panics
     /// If none waits.
-    pub fn comes_in(&mut self, now: Instant, op: Op, asked: Instant) {
+    pub fn comes_in(&mut self, now: Instant, op: Op, arrived: Instant) {
         let (count, sum) = &mut self.outside[op as usize];
-        (*count, *sum) = (*count - 1, sum.wrapping_sub(asked.as_nanos()));
+        (*count, *sum) = (*count - 1, sum.wrapping_sub(arrived.as_nanos()));
         self.closed(now);
     }
 
@@ -99,12 +99,12 @@ impl Groups {
     #[must_use]
     pub fn figures_of_streams(&mut self, now: Instant, numbers: Range<usize>) -> Option<Vec<(GroupId, Figures)>> {
         let end = numbers.end.min(self.streams.capacity());
-        let told = |number| {
+        let figures = |number| {
             let state = self.streams.get_mut(number)?;
             state.look(now);
             Some((state.stream.group, state.figures(now)))
         };
-        (numbers.start < end).then(|| (numbers.start..end).filter_map(told).collect())
+        (numbers.start < end).then(|| (numbers.start..end).filter_map(figures).collect())
     }
 
     /// The figures of groups themselves, and of streams that have left them; as [`Groups::figures_of_streams`].
@@ -112,12 +112,12 @@ impl Groups {
     pub fn figures_of_groups(&mut self, now: Instant, numbers: Range<usize>) -> Option<Vec<(GroupId, Figures)>> {
         self.clock.go_on(now);
         let end = numbers.end.min(self.states.len());
-        let told = |number: usize| {
+        let figures = |number: usize| {
             let (id, had) = (GroupId(number as u16), self.shares[number].had(&self.clock));
             let stats = self.get(id)?.retired.clone();
             Some((id, Figures { stats, had, ..Figures::default() }))
         };
-        (numbers.start < end).then(|| (numbers.start..end).filter_map(told).collect())
+        (numbers.start < end).then(|| (numbers.start..end).filter_map(figures).collect())
     }
 }
 

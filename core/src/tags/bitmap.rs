@@ -95,10 +95,10 @@ impl Bitmap {
     /// The depth is 0 or above the capacity, or that is above [`DEPTH_MAX`].
     pub fn with_capacity(depth: usize, capacity: usize) -> Result<Self, Error> {
         if capacity > DEPTH_MAX {
-            return Err(Error::Depth { asked: capacity, max: DEPTH_MAX });
+            return Err(Error::Depth { requested: capacity, max: DEPTH_MAX });
         }
         if !(1..=capacity).contains(&depth) {
-            return Err(Error::Depth { asked: depth, max: capacity.max(1) });
+            return Err(Error::Depth { requested: depth, max: capacity.max(1) });
         }
         let mut shift = usize::BITS.trailing_zeros();
         while shift > 0 && 4 << shift > depth {
@@ -156,7 +156,7 @@ impl Bitmap {
     /// It is 0 or above the depth.
     pub fn check_shallow(&self, shallow: usize) -> Result<(), Error> {
         let depth = self.depth();
-        if (1..=depth).contains(&shallow) { Ok(()) } else { Err(Error::Shallow { asked: shallow, depth }) }
+        if (1..=depth).contains(&shallow) { Ok(()) } else { Err(Error::Shallow { requested: shallow, depth }) }
     }
 
     /// As [`Bitmap::get`], with `shallow` among so many, spread over the map (bitmap.6); also says whether, on the way, tags that had
@@ -185,7 +185,7 @@ impl Bitmap {
         let depth = self.depth();
         if let Some(shallow) = shallow {
             // A depth that shrank since it was checked holds everybody to less than the request.
-            assert!(shallow > 0, "{}", Error::Shallow { asked: shallow, depth });
+            assert!(shallow > 0, "{}", Error::Shallow { requested: shallow, depth });
         }
         let begin = match &self.round {
             Some(round) => round.0.load(Ordering::Relaxed),
@@ -267,7 +267,7 @@ impl Bitmap {
     /// The depth is 0 or above the capacity; then nothing has changed.
     pub fn resize(&self, depth: usize) -> Result<(), Error> {
         if !(1..=self.capacity).contains(&depth) {
-            return Err(Error::Depth { asked: depth, max: self.capacity });
+            return Err(Error::Depth { requested: depth, max: self.capacity });
         }
         self.depth.store(depth, Ordering::SeqCst);
         for (index, word) in self.words.iter().enumerate() {

@@ -45,21 +45,21 @@ pub enum Error {
     /// The depth is 0, or more than there was room made for.
     Depth {
         /// The request.
-        asked: usize,
+        requested: usize,
         /// The most that is possible.
         max: usize,
     },
     /// The shallow depth is 0 or above the depth.
     Shallow {
         /// The request.
-        asked: usize,
+        requested: usize,
         /// The depth.
         depth: usize,
     },
     /// As many tags are reserved as there are, or more.
     Reserved {
         /// The request.
-        asked: usize,
+        requested: usize,
         /// The depth.
         depth: usize,
     },
@@ -68,12 +68,14 @@ pub enum Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Depth { asked, max } => write!(f, "a depth of {asked} is not possible: it is 1 to {max} tags"),
-            Self::Shallow { asked, depth } => {
-                write!(f, "a shallow depth of {asked} is not possible: it is 1 to the depth, which is {depth}")
+            Self::Depth { requested, max } => {
+                write!(f, "a depth of {requested} is not possible: it is 1 to {max} tags")
             }
-            Self::Reserved { asked, depth } => {
-                write!(f, "{asked} of {depth} tags cannot be reserved: at least one is for everybody")
+            Self::Shallow { requested, depth } => {
+                write!(f, "a shallow depth of {requested} is not possible: it is 1 to the depth, which is {depth}")
+            }
+            Self::Reserved { requested, depth } => {
+                write!(f, "{requested} of {depth} tags cannot be reserved: at least one is for everybody")
             }
         }
     }

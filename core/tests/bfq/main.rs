@@ -15,7 +15,7 @@ use fairlift_core::{
     Weight,
 };
 use fairlift_lab::Random;
-use fairlift_lab::repeat::{asked, seeds};
+use fairlift_lab::repeat::{named, seeds};
 
 mod rules;
 
@@ -321,7 +321,7 @@ fn churn(seed: u64, rotational: bool) -> u64 {
 #[test]
 fn nothing_is_lost_or_goes_twice_whatever_changes_meanwhile() {
     let ended: u64 = seeds(0..300).map(|seed| churn(seed, seed % 3 == 0)).sum();
-    assert!(ended > 50_000 || asked().is_some(), "the runs did something: {ended} requests ended");
+    assert!(ended > 50_000 || named().is_some(), "the runs did something: {ended} requests ended");
 }
 
 /// Every queue always has something waiting; a device that ends in any order. Returns the worst lag, as a part of the bound.

@@ -13,13 +13,13 @@ use fairlift_core::{
 /// How long things take.
 #[derive(Clone, Copy)]
 pub(crate) enum Device {
-    /// So many at once, each for so long.
+    /// Requests at once, and the service time of each.
     Parallel(usize, Duration),
     /// One after the other, in the order in which they come: so long where the last one ended, so long elsewhere.
     Arm(Duration, Duration),
 }
 
-/// Who asks.
+/// A client.
 #[derive(Clone, Copy)]
 pub(crate) struct Client {
     pub(crate) stream: StreamId,
@@ -60,7 +60,7 @@ pub(crate) struct Sim {
     waiting: Vec<Option<(usize, Waiting, Instant)>>,
     /// Whether requests that touch become one while they wait; and by request, how many were asked.
     pub(crate) merges: bool,
-    asked: Vec<u32>,
+    outstanding: Vec<u32>,
     /// The longest request in the device so far, in sectors.
     pub(crate) longest_request: u64,
     in_device: Vec<InDevice>,
@@ -72,7 +72,7 @@ pub(crate) struct Sim {
     pub(crate) held: Duration,
     held_since: Option<Instant>,
     pub(crate) most_in_device: usize,
-    /// Who was served, in order.
+    /// The clients served, in order.
     pub(crate) order: Vec<usize>,
 }
 
@@ -100,7 +100,7 @@ impl Sim {
             thinking: vec![],
             waiting: vec![None; CAPACITY as usize],
             merges: false,
-            asked: vec![1; CAPACITY as usize],
+            outstanding: vec![1; CAPACITY as usize],
             longest_request: 0,
             in_device: vec![],
             free_at: Instant::ZERO,
@@ -158,7 +158,7 @@ impl Sim {
         Priority { class, level }
     }
 
-    /// What each of the clients got from now on for so long.
+    /// The service of each client over the given time from now on.
     pub(crate) fn run(&mut self, time: Duration) -> Vec<u64> {
         let before: Vec<u64> = self.clients.iter().map(|client| client.done).collect();
         if self.thinking.is_empty() && self.in_device.is_empty() && self.cfq.is_empty() {
@@ -206,7 +206,7 @@ impl Sim {
                 self.free.push(id);
                 continue;
             }
-            self.asked[id as usize] = 1;
+            self.outstanding[id as usize] = 1;
             self.waiting[id as usize] = Some((index, request, self.now));
             self.cfq.insert(self.now, &request);
             if self.merges {
@@ -222,7 +222,7 @@ impl Sim {
         let (_, request, _) = self.waiting[kept.0 as usize].as_mut().expect("it waits");
         let start = request.extent.start.min(newcomer.extent.start);
         request.extent = Extent::new(start, request.extent.sectors + newcomer.extent.sectors);
-        self.asked[kept.0 as usize] += 1;
+        self.outstanding[kept.0 as usize] += 1;
         self.cfq.grown(request, side);
         true
     }
@@ -230,8 +230,8 @@ impl Sim {
     fn dispatch(&mut self) {
         while self.in_device.len() < self.depth && !self.cfq.is_empty() {
             let Next::Request(id) = self.cfq.dispatch(self.now) else { break };
-            let (client, request, asked) = self.waiting[id.0 as usize].take().expect("it waits");
-            let waited = self.now.since(asked);
+            let (client, request, outstanding) = self.waiting[id.0 as usize].take().expect("it waits");
+            let waited = self.now.since(outstanding);
             self.clients[client].longest_wait = self.clients[client].longest_wait.max(waited);
             let ends = match self.device {
                 Device::Parallel(servers, each) => {
@@ -267,9 +267,9 @@ impl Sim {
             self.cfq.completed(self.now, &Served { request, dispatched, end: RequestEnd::Done });
             self.free.push(request.id.0);
             let client = &mut self.clients[index];
-            let asked = self.asked[request.id.0 as usize];
-            client.done += u64::from(asked);
-            (0..asked).for_each(|_| self.thinking.push((self.now + client.think, index)));
+            let outstanding = self.outstanding[request.id.0 as usize];
+            client.done += u64::from(outstanding);
+            (0..outstanding).for_each(|_| self.thinking.push((self.now + client.think, index)));
         }
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use fairlift_core::{GroupId, Op, PriorityClass};
 use fairlift_lab::Random;
-use fairlift_lab::repeat::{asked, seeds};
+use fairlift_lab::repeat::{named, seeds};
 
 use crate::rules::{Hand, cost};
 
@@ -104,5 +104,5 @@ fn siblings_are_never_further_apart_than_the_bound() {
         }
     }
     println!("two siblings apart by {worst:.3} of the bound");
-    assert!(worst > 0.2 || asked().is_some(), "{worst}: the loads look nowhere near the bound");
+    assert!(worst > 0.2 || named().is_some(), "{worst}: the loads look nowhere near the bound");
 }

@@ -172,7 +172,7 @@ impl Book {
 #[derive(Debug)]
 pub(crate) struct Gate {
     book: Mutex<Book>,
-    told: Mutex<Quiet<Origin>>,
+    logged: Mutex<Quiet<Origin>>,
     turned_away: [AtomicU64; Why::ALL.len()],
 }
 
@@ -181,7 +181,7 @@ impl Gate {
     pub(crate) fn new(connections: u32, failures: u32, clients: u32) -> Self {
         Self {
             book: Mutex::new(Book::new(connections, failures, clients)),
-            told: Mutex::default(),
+            logged: Mutex::default(),
             turned_away: Default::default(),
         }
     }
@@ -201,8 +201,8 @@ impl Gate {
     #[cold]
     pub(crate) fn turn_away(&self, now: Instant, peer: &Peer, why: Why) {
         self.turned_away[why as usize].fetch_add(1, Ordering::Relaxed);
-        let told = self.told.lock().unwrap_or_else(PoisonError::into_inner).tell(now, peer.into());
-        if let Some(untold) = told {
+        let logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner).tell(now, peer.into());
+        if let Some(untold) = logged {
             let (client, at, more) = (&peer.shown, &peer.listener, quiet::more(untold));
             tracing::warn!("turned away: {client} at {at}: {}{more}", why.says().1);
         }

@@ -144,7 +144,7 @@ impl Rule {
     /// How the client is known, in a phrase.
     #[must_use]
     pub fn known(&self) -> String {
-        let said = [
+        let all = [
             self.uid.map(|uid| format!("uid {uid}")),
             self.gid.map(|gid| format!("gid {gid}")),
             self.cgroup.as_ref().map(|path| format!("cgroup {path}")),
@@ -153,21 +153,21 @@ impl Rule {
             self.listener.as_ref().map(|place| format!("listener {place}")),
             self.token.map(|token| format!("token {token}")),
         ];
-        said.into_iter().flatten().collect::<Vec<_>>().join(" and ")
+        all.into_iter().flatten().collect::<Vec<_>>().join(" and ")
     }
 
     /// The rights of the client, in a phrase.
     #[must_use]
     pub fn may(&self) -> String {
         let exports = self.exports.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
-        let said = [
+        let all = [
             Some(format!("exports {exports}")).filter(|_| !exports.is_empty()),
             self.group.as_ref().map(|group| format!("group {group}")),
             self.read_only.then(|| "read-only".to_owned()),
             self.max_connections.map(|most| format!("{most} connection{}", if most == 1 { "" } else { "s" })),
             self.control.map(|control| format!("control {}", control.name())),
         ];
-        said.into_iter().flatten().collect::<Vec<_>>().join(", ")
+        all.into_iter().flatten().collect::<Vec<_>>().join(", ")
     }
 }
 

@@ -31,12 +31,12 @@ impl FromStr for Network {
         let one = IpNet::from(address);
         let Some(bits) = bits else { return Ok(Self(one)) };
         let (bits, most) = (bits.parse().map_err(|_| form())?, one.max_prefix_len());
-        let said = IpNet::new(address, bits)
+        let network = IpNet::new(address, bits)
             .map_err(|_| format!("an address has {most} bits here, and \"{text}\" wants {bits} of them"))?;
-        if said != said.trunc() {
-            return Err(format!("has bits beyond the first {bits}; did you mean \"{}\"?", said.trunc()));
+        if network != network.trunc() {
+            return Err(format!("has bits beyond the first {bits}; did you mean \"{}\"?", network.trunc()));
         }
-        Ok(Self(said))
+        Ok(Self(network))
     }
 }
 

@@ -53,14 +53,14 @@ impl Revoked {
         let trusted: Vec<_> = trusted.map(|one| one.tbs_certificate().subject().clone()).collect();
         let mut all = Self::default();
         for list in lists {
-            let said = CertificateList::<Raw>::from_der(list.as_ref()).ok()?.tbs_cert_list;
-            let serials = all.serials.entry(said.issuer.to_der().ok()?).or_default();
-            let revoked = said.revoked_certificates.unwrap_or_default();
+            let contents = CertificateList::<Raw>::from_der(list.as_ref()).ok()?.tbs_cert_list;
+            let serials = all.serials.entry(contents.issuer.to_der().ok()?).or_default();
+            let revoked = contents.revoked_certificates.unwrap_or_default();
             serials.extend(revoked.iter().map(|one| one.serial_number.as_bytes().to_vec()));
             all.lists.push(List {
-                authority: said.issuer.to_string(),
-                until: said.next_update.map(|until| SystemTime::UNIX_EPOCH + until.to_unix_duration()),
-                is_trusted: trusted.contains(&said.issuer),
+                authority: contents.issuer.to_string(),
+                until: contents.next_update.map(|until| SystemTime::UNIX_EPOCH + until.to_unix_duration()),
+                is_trusted: trusted.contains(&contents.issuer),
             });
         }
         let shown = trusted.iter().map(ToString::to_string);

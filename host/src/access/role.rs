@@ -68,11 +68,11 @@ impl Grant {
     /// That of a client (role.1, role.2).
     pub(super) fn of<'a>(rules: impl Iterator<Item = &'a Rule> + Clone, peer: &Peer) -> Self {
         let own = [0, rustix::process::geteuid().as_raw()];
-        let said = rules.filter_map(|rule| Some((rule, rule.control?)));
-        if said.clone().next().is_none() || peer.user.is_some_and(|(uid, _)| own.contains(&uid)) {
+        let with_roles = rules.filter_map(|rule| Some((rule, rule.control?)));
+        if with_roles.clone().next().is_none() || peer.user.is_some_and(|(uid, _)| own.contains(&uid)) {
             return Self::Change;
         }
-        let fitting = || said.clone().filter(|(rule, _)| rule.fits(peer));
+        let fitting = || with_roles.clone().filter(|(rule, _)| rule.fits(peer));
         match fitting().map(|(_, control)| control).max() {
             None | Some(Control::None) => Self::None,
             Some(Control::Tenant) => {

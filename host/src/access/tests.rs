@@ -119,11 +119,11 @@ fn a_rule_that_is_renamed_lets_in_no_more_than_before() {
     let reads = || rule("z", |rule| (rule.uid, rule.group, rule.read_only) = (Some(0), Some("/".into()), true));
     let (mut now, peer) = (access(&[called("a", 0)]), root());
     let mut entries = [(); 3].map(|()| now.of(&peer).enter("a", "/").unwrap());
-    for (name, told) in [("b", 2), ("c", 0), ("b", 1), ("d", 3)] {
+    for (name, count) in [("b", 2), ("c", 0), ("b", 1), ("d", 3)] {
         now = Access::new(&[called(name, 0), reads()], &Arc::default(), &now);
         let knocks = |now: &Access| now.of(&peer).enter("a", "/").map(|entry| entry.right);
         assert_eq!(knocks(&now), Some(Right::Read), "{name} is full");
-        for entry in &mut entries[..told] {
+        for entry in &mut entries[..count] {
             *entry = now.of(&peer).keep("a", "/", entry).unwrap();
             assert_eq!((entry.right, knocks(&now)), (Right::Write, Some(Right::Read)), "one after the other");
         }
@@ -137,22 +137,22 @@ fn a_rule_that_is_renamed_lets_in_no_more_than_before() {
 
 #[test]
 fn a_rule_says_who_it_is_for_and_what_that_client_may_do() {
-    let mut said = rule("a", |rule| rule.group = Some("/a".into()));
-    assert_eq!(said.check().unwrap_err().0, "uid");
-    said.uid = Some(7);
-    said.check().unwrap();
-    said.group = None;
-    assert_eq!(said.check().unwrap_err().0, "exports");
+    let mut a_rule = rule("a", |rule| rule.group = Some("/a".into()));
+    assert_eq!(a_rule.check().unwrap_err().0, "uid");
+    a_rule.uid = Some(7);
+    a_rule.check().unwrap();
+    a_rule.group = None;
+    assert_eq!(a_rule.check().unwrap_err().0, "exports");
     for (control, wrong) in [(Control::See, None), (Control::Tenant, Some("control"))] {
-        said.control = Some(control);
-        assert_eq!(said.check().err().map(|(key, _)| key), wrong);
+        a_rule.control = Some(control);
+        assert_eq!(a_rule.check().err().map(|(key, _)| key), wrong);
     }
-    said.control = None;
-    said.exports.extend(["b".to_owned(), "a".to_owned()]);
-    (said.read_only, said.max_connections) = (true, Some(1));
-    (said.address, said.listener) = (Some("10.0.0.0/8".parse().unwrap()), Some("unix:/run/a".into()));
+    a_rule.control = None;
+    a_rule.exports.extend(["b".to_owned(), "a".to_owned()]);
+    (a_rule.read_only, a_rule.max_connections) = (true, Some(1));
+    (a_rule.address, a_rule.listener) = (Some("10.0.0.0/8".parse().unwrap()), Some("unix:/run/a".into()));
     let shown = "uid 7 and address 10.0.0.0/8 and listener unix:/run/a: exports a, b, read-only, 1 connection";
-    assert_eq!(said.to_string(), shown);
+    assert_eq!(a_rule.to_string(), shown);
 }
 
 /// role.1, role.2
@@ -195,11 +195,11 @@ fn a_token_is_kept_as_its_digest_and_bounds_no_exports() {
     let token: Token = "sha256:2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b".parse().unwrap();
     assert_eq!((token, token.to_string()), (Token::new("secret"), "sha256:2bb80d53…".into()));
     assert!("secret".parse::<Token>().is_err());
-    let mut said = rule("t", |rule| (rule.token, rule.group) = (Some(token), Some("/a".into())));
-    assert_eq!(said.check().unwrap_err().0, "token");
-    said.control = Some(Control::Tenant);
-    said.check().unwrap();
-    assert_eq!(access(&[said]).of(&peer(Some((1, 1)), None)).of("b", "/b"), Some(Right::Write));
+    let mut a_rule = rule("t", |rule| (rule.token, rule.group) = (Some(token), Some("/a".into())));
+    assert_eq!(a_rule.check().unwrap_err().0, "token");
+    a_rule.control = Some(Control::Tenant);
+    a_rule.check().unwrap();
+    assert_eq!(access(&[a_rule]).of(&peer(Some((1, 1)), None)).of("b", "/b"), Some(Right::Write));
 }
 
 const EXPORTS: [(&str, &str); 6] =

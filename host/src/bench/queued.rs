@@ -120,11 +120,11 @@ impl<'a> Queued<'a> {
         gone: &mpsc::Receiver<Arc<Course>>,
     ) -> WorkerEnd {
         // The other end waits for one word from each.
-        let (engine, said) = match self.backend.engine(context, MEMORY / self.workers as u64, KERNEL_THREADS) {
+        let (engine, made) = match self.backend.engine(context, MEMORY / self.workers as u64, KERNEL_THREADS) {
             Ok(engine) => (Some(engine), Ok(())),
             Err(error) => (None, Err(error)),
         };
-        let _ = say.send(said);
+        let _ = say.send(made);
         drop(say);
         let course = gone.recv().ok()?; // unless another worker could not be made
         let streams: Vec<_> = (share.iter())

@@ -63,7 +63,7 @@ impl Raw {
     /// the kernel did not give back.
     pub(super) fn run(mut self, mut jobs: Jobs<'_>, gauge: &Gauge, watch: Watch<'_>) -> (Done, usize) {
         let course = jobs.course();
-        let mut asked = Instant::ZERO;
+        let mut looked = Instant::ZERO;
         let mut ends = Vec::new();
         let mut now = clock::now();
         while !course.is_over(now) {
@@ -85,8 +85,8 @@ impl Raw {
             }
             gauge.note(now, 0, self.flights.len() - before, flushes);
             jobs.sample(now);
-            if now.since(asked) >= WATCH {
-                asked = now;
+            if now.since(looked) >= WATCH {
+                looked = now;
                 if watch(now.since(course.start)) {
                     course.stop(now);
                     gauge.end(now);
@@ -96,7 +96,7 @@ impl Raw {
             if self.flights.is_empty() && !ends.is_empty() {
                 continue;
             }
-            let due = if jobs.has_refused() { now } else { jobs.due().min(asked + WATCH) };
+            let due = if jobs.has_refused() { now } else { jobs.due().min(looked + WATCH) };
             now = self.wait(now, due, &mut ends);
             gauge.note(now, ends.len(), 0, 0);
         }

@@ -45,19 +45,19 @@ pub(super) fn listen() -> io::Result<()> {
 }
 
 /// Runs in the thread that made the call, in the middle of any work: it allocates nothing and takes no lock.
-extern "C" fn refuse(_signal: c_int, told: *mut libc::siginfo_t, context: *mut c_void) {
+extern "C" fn refuse(_signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
     // SAFETY: with SA_SIGINFO the kernel passes both, and they are ours until we return; `Told` is how it fills the first in
     // for SIGSYS, and no longer than it.
-    let (told, context) = unsafe { (&*told.cast::<Told>(), &mut *context.cast::<libc::ucontext_t>()) };
-    if told.code != SYS_SECCOMP {
+    let (info, context) = unsafe { (&*info.cast::<Told>(), &mut *context.cast::<libc::ucontext_t>()) };
+    if info.code != SYS_SECCOMP {
         return;
     }
     answer(context, -i64::from(libc::EPERM));
-    let call = told.call as usize;
-    let said = SAID
+    let call = info.call as usize;
+    let was_logged = SAID
         .get(call / 64)
         .is_some_and(|word| word.fetch_or(1 << (call % 64), Ordering::Relaxed) >> (call % 64) & 1 == 1);
-    if !said {
+    if !was_logged {
         let mut line = LineBuffer { bytes: [0; LINE], len: 0 };
         let _ = writeln!(
             line,

@@ -338,7 +338,7 @@ impl Difference<'_> {
             }
             let none = || "none".to_owned();
             let changed =
-                is.words().into_iter().zip(was.words()).filter(|(is, was)| is != was).map(|((name, is), (_, was))| {
+                is.named().into_iter().zip(was.named()).filter(|(is, was)| is != was).map(|((name, is), (_, was))| {
                     format!("{name} {} (was {})", is.unwrap_or_else(none), was.unwrap_or_else(none))
                 });
             self.step(of(), Becomes::Key("max"), changed.collect::<Vec<_>>().join(", "));

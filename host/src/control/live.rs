@@ -148,10 +148,10 @@ impl Live {
         let mut places: HashMap<_, _> =
             placed.filter_map(|p| Some((arrange::address(p.device.as_ref()?), p))).collect();
         let written = Written::by(&config.exports);
-        for (said, export) in config.exports.iter().zip(exports) {
+        for (settings, export) in config.exports.iter().zip(exports) {
             let Some(place) = places.remove(&arrange::address(&export.device)) else { continue };
-            let sharing = said.backing.sharing(Some(export.disk));
-            let read_only = export.device.facts().read_only || (said.read_only && !written.has(said));
+            let sharing = settings.backing.sharing(Some(export.disk));
+            let read_only = export.device.facts().read_only || (settings.read_only && !written.has(settings));
             let device = Arc::clone(&export.device);
             opened.push(Opened { device, sharing, disk: export.disk, start: place.start, file: place.file, read_only });
         }
@@ -203,8 +203,8 @@ impl Live {
         version: Option<u64>,
         dry_run: bool,
     ) -> Result<Made, Refused> {
-        if let Some(asked) = version.filter(|asked| *asked != self.version) {
-            return Err(Refused::Version { asked, now: self.version });
+        if let Some(expected) = version.filter(|expected| *expected != self.version) {
+            return Err(Refused::Version { expected, now: self.version });
         }
         let mut wanted = Edit::from(Config::clone(&self.config));
         edit(&mut wanted)?;

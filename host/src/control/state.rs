@@ -30,10 +30,10 @@ pub struct Made {
 #[non_exhaustive]
 pub enum Refused {
     /// Another change came between.
-    #[error("version {asked} was asked for, and the server is at version {now}: it was changed or restarted since")]
+    #[error("version {expected} was asked for, and the server is at version {now}: it was changed or restarted since")]
     Version {
         /// The version that the caller knew.
-        asked: u64,
+        expected: u64,
         /// The version that there is.
         now: u64,
     },

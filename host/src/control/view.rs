@@ -317,8 +317,8 @@ mod tests {
 
     #[test]
     fn a_time_is_told_in_two_digits() {
-        let said = [1, 46_545_454, 5_340_000, 999_600, 1_204_000_000]
+        let shown = [1, 46_545_454, 5_340_000, 999_600, 1_204_000_000]
             .map(|nanos| rough(Duration::from_nanos(nanos)).to_string());
-        assert_eq!(said, ["1ns", "47ms", "5300us", "1ms", "1200ms"]);
+        assert_eq!(shown, ["1ns", "47ms", "5300us", "1ms", "1200ms"]);
     }
 }

@@ -80,7 +80,7 @@ pub(crate) struct Next {
 }
 
 /// A request for the model.
-fn asked(tag: Tag, op: Op, flags: fairlift_core::Flags, at: u64, bytes: u64) -> ModelRequest {
+fn model_request(tag: Tag, op: Op, flags: fairlift_core::Flags, at: u64, bytes: u64) -> ModelRequest {
     ModelRequest {
         id: u64::from(tag.0),
         op,
@@ -91,12 +91,12 @@ fn asked(tag: Tag, op: Op, flags: fairlift_core::Flags, at: u64, bytes: u64) -> 
 
 impl Modelled {
     /// A model, as the user wrote it.
-    pub(crate) fn new(said: &str, model: Box<dyn Model>, data: Option<File>) -> io::Result<Self> {
+    pub(crate) fn new(text: &str, model: Box<dyn Model>, data: Option<File>) -> io::Result<Self> {
         let (limits, character) = (model.limits(), model.character());
         let size = limits.capacity * Sector::SIZE;
         let data = data.map_or_else(|| Mem::new(size), |file| Mem::adopt(file, size))?;
         Ok(Self {
-            name: said.split(',').next().unwrap_or_default().to_owned(),
+            name: text.split(',').next().unwrap_or_default().to_owned(),
             data: Arc::new(data),
             limits,
             character,
@@ -117,9 +117,9 @@ impl Modelled {
         let at = Instant::from_nanos(now.as_nanos().saturating_sub(late.as_nanos())).max(state.clock);
         state.advance(at);
         state.clock = at;
-        for mut asked in batch.drain(..) {
-            asked.id |= (own as u64) << 16;
-            state.model.submit(at, &asked);
+        for mut request in batch.drain(..) {
+            request.id |= (own as u64) << 16;
+            state.model.submit(at, &request);
         }
         state.next(own)
     }
@@ -165,7 +165,7 @@ impl Device for Modelled {
     }
 
     fn lane(self: Arc<Self>, _address: Address) -> Box<dyn Lane> {
-        Box::new(InModel { device: self, asked: Vec::new(), open: 0, due: None })
+        Box::new(InModel { device: self, batch: Vec::new(), open: 0, due: None })
     }
 
     /// The new server's disk begins at rest.
@@ -186,7 +186,7 @@ impl Device for Modelled {
 struct InModel {
     device: Arc<Modelled>,
     /// The requests to the model, while they are collected.
-    asked: Vec<ModelRequest>,
+    batch: Vec<ModelRequest>,
     /// Requests in it.
     open: usize,
     /// When to look at it.
@@ -207,10 +207,10 @@ impl Lane for InModel {
         for request in requests {
             // RAM does not fail; how the request ends, the model says.
             let _ = answer(&*self.device.data, io.tickets, request, &mut segments);
-            self.asked.push(asked(request.tag, request.op, request.flags, request.at, request.bytes));
+            self.batch.push(model_request(request.tag, request.op, request.flags, request.at, request.bytes));
         }
         self.open += requests.len();
-        let next = self.device.submit(now, io.context, &mut self.asked);
+        let next = self.device.submit(now, io.context, &mut self.batch);
         self.leave(io, next);
     }
 
@@ -289,11 +289,11 @@ mod tests {
             Character { rotational: false, volatile_cache: true }
         }
 
-        fn submit(&mut self, now: Instant, asked: &ModelRequest) {
+        fn submit(&mut self, now: Instant, request: &ModelRequest) {
             assert!(now >= self.1, "time ran backwards");
             self.1 = now;
             let at = self.0.back().map_or(now, |last| last.at) + ms(1);
-            self.0.push_back(ModelCompletion { at, id: asked.id, outcome: Outcome::Done });
+            self.0.push_back(ModelCompletion { at, id: request.id, outcome: Outcome::Done });
         }
 
         fn poll_event(&self) -> Option<Instant> {
@@ -325,7 +325,7 @@ mod tests {
     }
 
     fn submit(disk: &Modelled, time: Duration, context: ContextId, tag: u16) -> Next {
-        disk.submit(at(time), context, &mut vec![asked(Tag(tag), Op::Read, Flags::NONE, 0, 4096)])
+        disk.submit(at(time), context, &mut vec![model_request(Tag(tag), Op::Read, Flags::NONE, 0, 4096)])
     }
 
     fn fetch(disk: &Modelled, time: Duration, context: ContextId) -> (Vec<u16>, Next) {

@@ -34,7 +34,7 @@ pub struct Root {
     /// Where it is.
     pub path: PathBuf,
     /// Where that was said, for messages: `server.roots`.
-    pub said: String,
+    pub source: String,
 }
 
 /// The directories that files must lie in; none: they may lie anywhere. Of a server that takes over, with the files that it is given (given.1).
@@ -45,7 +45,7 @@ pub(crate) struct Roots {
 }
 
 struct Held {
-    said: Root,
+    root: Root,
     directory: OwnedFd,
     /// Its names: as it was said, and without symbolic links.
     names: [PathBuf; 2],
@@ -64,15 +64,15 @@ const NOT_HANDED: &str =
     "the running server does not have this file: it was replaced or renamed, or the config names another one";
 
 impl Roots {
-    pub(crate) fn open(said: &[Root]) -> Result<Self, Error> {
-        let open = |said: &Root| {
-            let fail = |error: io::Error| Error::Root { path: said.path.clone(), why: error.to_string() };
+    pub(crate) fn open(roots: &[Root]) -> Result<Self, Error> {
+        let open = |root: &Root| {
+            let fail = |error: io::Error| Error::Root { path: root.path.clone(), why: error.to_string() };
             let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-            let directory = rustix::fs::open(&said.path, flags, Mode::empty()).map_err(|error| fail(error.into()))?;
-            let names = [absolute(&said.path).map_err(fail)?, fs::canonicalize(&said.path).map_err(fail)?];
-            Ok(Held { said: said.clone(), directory, names })
+            let directory = rustix::fs::open(&root.path, flags, Mode::empty()).map_err(|error| fail(error.into()))?;
+            let names = [absolute(&root.path).map_err(fail)?, fs::canonicalize(&root.path).map_err(fail)?];
+            Ok(Held { root: root.clone(), directory, names })
         };
-        let all = said.iter().map(open).collect::<Result<_, _>>()?;
+        let all = roots.iter().map(open).collect::<Result<_, _>>()?;
         Ok(Self { all, handed: None })
     }
 
@@ -127,11 +127,11 @@ impl Roots {
             }
         }
         Err(match leads_out {
-            Some(Held { said, .. }) => format!(
+            Some(Held { root, .. }) => format!(
                 "leads out of {}, by \"..\" or a symbolic link that is absolute or points outside; files are served from \
                  beneath it only ({})",
-                said.path.display(),
-                said.said
+                root.path.display(),
+                root.source
             ),
             None => format!("is not in {}", self.shown()),
         })
@@ -147,11 +147,11 @@ impl Roots {
     /// All of them, and where they were said.
     fn shown(&self) -> String {
         let mut shown = String::new();
-        for (number, Held { said, .. }) in self.all.iter().enumerate() {
+        for (number, Held { root, .. }) in self.all.iter().enumerate() {
             let or = if number == 0 { "" } else { " or " };
-            let _ = write!(shown, "{or}{}", said.path.display());
+            let _ = write!(shown, "{or}{}", root.path.display());
         }
-        let said = self.all.first().map_or("", |root| &root.said.said);
+        let said = self.all.first().map_or("", |held| &held.root.source);
         format!("{shown}, and files are served from there only ({said})")
     }
 }
@@ -253,7 +253,7 @@ mod tests {
         }
 
         fn roots(&self, names: &[&str]) -> Roots {
-            let root = |name: &&str| Root { path: self.0.join(name), said: "server.roots".into() };
+            let root = |name: &&str| Root { path: self.0.join(name), source: "server.roots".into() };
             Roots::open(&names.iter().map(root).collect::<Vec<_>>()).unwrap()
         }
 
@@ -339,7 +339,7 @@ mod tests {
     fn a_root_that_is_not_there_or_no_directory_is_refused() {
         let tree = Tree::new("absent");
         for name in ["none", "secret"] {
-            let root = Root { path: tree.0.join(name), said: String::new() };
+            let root = Root { path: tree.0.join(name), source: String::new() };
             assert!(matches!(Roots::open(&[root]), Err(Error::Root { .. })), "{name}");
         }
     }

@@ -43,7 +43,7 @@ impl Disks {
     pub(crate) fn set_bounds(&self, now: Instant, id: GroupId, bounds: &Bounds) {
         let mut all = self.bounds.lock().unwrap_or_else(PoisonError::into_inner);
         let before = all.remove(&id).unwrap_or_default();
-        let budget = (!bounds.ceiling.is_none()).then(|| match before.told.budget {
+        let budget = (!bounds.ceiling.is_none()).then(|| match before.of_queue.budget {
             Some(there) => {
                 there.set(now, &bounds.ceiling);
                 self.all().iter().for_each(|(_, disk)| disk.ceiling_changed(now, id));
@@ -52,7 +52,7 @@ impl Disks {
             None => Arc::new(Budget::new(&bounds.ceiling)),
         });
         let Bounds { ceiling, floor, latency } = *bounds;
-        let bound = Bound { told: queue::Bound { budget, floor, latency }, ceiling };
+        let bound = Bound { of_queue: queue::Bound { budget, floor, latency }, ceiling };
         self.all().iter().for_each(|(_, disk)| disk.set_bound(now, id, &bound));
         if bound != Bound::default() {
             all.insert(id, bound);
@@ -62,7 +62,7 @@ impl Disks {
     /// The bounds of a group at present.
     pub(super) fn bounds_of(&self, id: GroupId) -> Bounds {
         let all = self.bounds.lock().unwrap_or_else(PoisonError::into_inner);
-        let there = |Bound { told: queue::Bound { floor, latency, .. }, ceiling }: &Bound| Bounds {
+        let there = |Bound { of_queue: queue::Bound { floor, latency, .. }, ceiling }: &Bound| Bounds {
             ceiling: *ceiling,
             floor: *floor,
             latency: *latency,
@@ -73,7 +73,7 @@ impl Disks {
     /// The state of the ceilings of groups.
     pub(crate) fn budgets(&self) -> Vec<(GroupId, Arc<Budget>)> {
         let all = self.bounds.lock().unwrap_or_else(PoisonError::into_inner);
-        all.iter().filter_map(|(id, bound)| Some((*id, Arc::clone(bound.told.budget.as_ref()?)))).collect()
+        all.iter().filter_map(|(id, bound)| Some((*id, Arc::clone(bound.of_queue.budget.as_ref()?)))).collect()
     }
 
     fn list(&self) -> MutexGuard<'_, Vec<Arc<Disk>>> {
@@ -130,14 +130,14 @@ impl Disks {
 #[derive(Clone, Default)]
 pub(crate) struct Bound {
     /// The bounds as queues have them.
-    pub(super) told: queue::Bound,
+    pub(super) of_queue: queue::Bound,
     /// The ceiling to which the budget in it belongs.
     pub(super) ceiling: Ceiling,
 }
 
 impl PartialEq for Bound {
     fn eq(&self, other: &Self) -> bool {
-        self.told == other.told
+        self.of_queue == other.of_queue
     }
 }
 

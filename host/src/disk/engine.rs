@@ -307,11 +307,11 @@ impl Engine {
         let at = Instant::from_nanos(self.now.as_nanos().saturating_sub(waited.as_nanos()));
         let side = &mut self.sides[disk];
         let bio = if bio.op == Op::Read { side.peek(&mut self.tickets, bio) } else { bio };
-        let asked = Asked { bio, at, part };
+        let request = Asked { bio, at, part };
         if side.claims && changes(bio.op) {
-            return self.submit_claimed(disk, asked);
+            return self.submit_claimed(disk, request);
         }
-        side.exchange.backlog.push_back(asked);
+        side.exchange.backlog.push_back(request);
         self.mark(disk);
     }
 
@@ -547,10 +547,10 @@ impl Engine {
     /// Gives what was dispatched to the devices, those that follow one another on a device together.
     fn execute(&mut self, now: Instant, number: usize) {
         let side = &mut self.sides[number];
-        let mut asked = std::mem::take(&mut side.exchange.requests);
+        let mut taken = std::mem::take(&mut side.exchange.requests);
         let mut all = std::mem::take(&mut side.exchange.segments);
         let mut segments = &all[..];
-        for requests in asked.chunk_by(|one, next| one.place == next.place) {
+        for requests in taken.chunk_by(|one, next| one.place == next.place) {
             let (mine, others) = segments.split_at(requests.iter().map(|request| request.segments).sum());
             segments = others;
             let place = requests[0].place;
@@ -563,9 +563,9 @@ impl Engine {
                 self.launches.push((number, place));
             }
         }
-        asked.clear();
+        taken.clear();
         all.clear();
-        (side.exchange.requests, side.exchange.segments) = (asked, all);
+        (side.exchange.requests, side.exchange.segments) = (taken, all);
         for (start, map) in std::mem::take(&mut side.maps) {
             let (place, _) = Place::locate(&side.places, Extent::new(start, 0));
             if side.held[place].is_none() {

@@ -27,7 +27,7 @@ pub(super) struct Exchange {
     /// Bios that the queue had no room for, and new ones: they go in at the next turn.
     pub(super) backlog: VecDeque<Asked>,
     /// How many of the backlog, from its front, the queue has been told of.
-    pub(super) told: usize,
+    pub(super) announced: usize,
     /// Replies that were sent, and how long they took, since the last turn.
     pub(super) replied: Vec<(StreamId, Op, Duration)>,
     /// The queue refused the first of the backlog.
@@ -82,7 +82,7 @@ impl Exchange {
             timed_out: 0,
             moved: 0,
             backlog: VecDeque::with_capacity(256),
-            told: 0,
+            announced: 0,
             replied: Vec::with_capacity(64),
             full: false,
             ended: Vec::with_capacity(depth),
@@ -146,9 +146,9 @@ impl Exchange {
                     to_front.push((bio.token.0 as usize, News::Ended(Outcome::Failed(Errno::EINVAL))));
                 }
             }
-            if self.told > 0 {
+            if self.announced > 0 {
                 queue.groups_mut().stream_mut(stream).comes_in(now, op, at);
-                self.told -= 1;
+                self.announced -= 1;
             }
             self.backlog.pop_front();
         }
@@ -158,16 +158,16 @@ impl Exchange {
     /// Tells the queue of bios that wait outside.
     #[inline]
     pub(super) fn tell_backlog(&mut self, queue: &mut Queue) {
-        for Asked { bio, at, .. } in self.backlog.range(self.told..) {
+        for Asked { bio, at, .. } in self.backlog.range(self.announced..) {
             queue.groups_mut().stream_mut(self.streams[bio.stream.0 as usize].id).waits_outside(bio.op, *at);
         }
-        self.told = self.backlog.len();
+        self.announced = self.backlog.len();
     }
 
     /// The queue forgets what it was told of bios that wait outside.
     #[cold]
     pub(super) fn forget_backlog(&mut self, queue: &mut Queue) {
-        for Asked { bio, at, .. } in self.backlog.range(..std::mem::take(&mut self.told)) {
+        for Asked { bio, at, .. } in self.backlog.range(..std::mem::take(&mut self.announced)) {
             queue.groups_mut().stream_mut(self.streams[bio.stream.0 as usize].id).comes_in(*at, bio.op, *at);
         }
     }

@@ -76,7 +76,7 @@ pub(crate) struct Past {
     gone: VecDeque<(String, Stats, Duration)>,
 }
 
-/// The counters of a disk for another server: by the paths of groups, what was done and the device time that they had. Who hands on lends them.
+/// The counters of a disk for another server: by the paths of groups, what was done and the device time that they had. The server that hands over lends them.
 #[derive(Serialize, Deserialize)]
 pub(super) struct HandedPast<Path = String, Did = Stats> {
     groups: Vec<(Path, Did, Duration)>,
@@ -569,9 +569,9 @@ mod tests {
         let disk = disk(Kind::None);
         flush(&disk, Outcome::Done);
         let count = |disk: &Disk| {
-            let mut asked = 0;
-            disk.counters(&mut |name, count| asked += if name == "flushes_asked" { count } else { 0 });
-            (asked, disk.stats_by_group().len())
+            let mut flushes = 0;
+            disk.counters(&mut |name, count| flushes += if name == "flushes_asked" { count } else { 0 });
+            (flushes, disk.stats_by_group().len())
         };
         assert_eq!(count(&disk), (1, 1));
         assert!(!disk.leave(ContextId(1)));

@@ -272,15 +272,15 @@ impl Disk {
 
     /// The weights and bounds of groups, as its queues have them; a queue is locked for a few groups at a time.
     pub(crate) fn bound(&self, groups: impl Iterator<Item = GroupId>) -> BTreeMap<GroupId, (Weight, Bounds)> {
-        let said = self.state().bounds.clone();
+        let all = self.state().bounds.clone();
         let Some(queues) = self.queues() else { return BTreeMap::new() };
         let bounds_of = |queue: &Queue, id: GroupId| {
             let weight = queue.groups().group(id)?.weight;
             let queue::Bound { budget, floor, latency } = queue.bound(id)?;
             let of_budget = |budget: &Arc<Budget>| {
-                said.get(&id).filter(|said| said.told.budget.as_ref().is_some_and(|said| Arc::ptr_eq(said, budget)))
+                all.get(&id).filter(|one| one.of_queue.budget.as_ref().is_some_and(|known| Arc::ptr_eq(known, budget)))
             };
-            let ceiling = budget.as_ref().and_then(of_budget).map(|said| said.ceiling).unwrap_or_default();
+            let ceiling = budget.as_ref().and_then(of_budget).map(|one| one.ceiling).unwrap_or_default();
             Some((id, (weight, Bounds { ceiling, floor, latency })))
         };
         let groups: Vec<_> = groups.collect();
@@ -430,8 +430,8 @@ impl Disk {
     /// Whether a group has this number, or had it and has not quite left.
     pub(crate) fn has_group(&self, id: GroupId) -> bool {
         let state = self.state();
-        let said = state.groups.iter().any(|(one, _)| *one == id);
-        said || state.all().any(|queues| queues.each().any(|queue| queue.groups().has(id)))
+        let is_set = state.groups.iter().any(|(one, _)| *one == id);
+        is_set || state.all().any(|queues| queues.each().any(|queue| queue.groups().has(id)))
     }
 
     /// Gives a group another weight.

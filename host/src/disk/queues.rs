@@ -103,7 +103,7 @@ impl Queues {
     /// Binds a group, where they have it.
     pub(super) fn bind(&self, now: Instant, id: GroupId, bound: &Bound) {
         for mut queue in self.each().filter(|queue| queue.groups().has(id)) {
-            queue.bind(now, id, &bound.told);
+            queue.bind(now, id, &bound.of_queue);
         }
     }
 

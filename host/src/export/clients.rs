@@ -34,17 +34,17 @@ macro_rules! protocols {
                 [$($(#[$built])* <$protocol>::check(exports, engine)),*].into_iter().flatten().collect()
             }
 
-            pub(crate) fn is_in_the_way(&self, said: &config::Export) -> Option<String> {
-                [$($(#[$built])* self.$name.is_in_the_way(said)),*].into_iter().find_map(|why| why)
+            pub(crate) fn is_in_the_way(&self, settings: &config::Export) -> Option<String> {
+                [$($(#[$built])* self.$name.is_in_the_way(settings)),*].into_iter().find_map(|why| why)
             }
 
             pub(crate) fn prepare(
                 &self,
-                said: &config::Export,
+                settings: &config::Export,
                 export: &Export,
                 engine: &Choice,
             ) -> Result<Vec<Opening>, Error> {
-                Ok([$($(#[$built])* self.$name.prepare(said, export, engine)?),*].into_iter().flatten().collect())
+                Ok([$($(#[$built])* self.$name.prepare(settings, export, engine)?),*].into_iter().flatten().collect())
             }
 
             pub(crate) fn start(&self) {

@@ -86,9 +86,9 @@ impl One {
     fn goes_on(&mut self, engine: &mut Engine, key: usize, holds: bool) -> Result<bool, String> {
         match &self.step {
             Step::Copies(_) => return Ok(true),
-            Step::Ends(told) => {
-                let Some(told) = lock(told).take() else { return Ok(true) };
-                if told? {
+            Step::Ends(result) => {
+                let Some(result) = lock(result).take() else { return Ok(true) };
+                if result? {
                     tracing::info!(export = self.export.name, "flattened");
                     return Ok(false);
                 }
@@ -122,12 +122,12 @@ impl One {
 
     /// The last step waits for the disk, and for all workers: no worker does it.
     fn end(&mut self, engine: &Engine) -> Result<(), String> {
-        let told = Arc::new(Mutex::new(None));
-        self.step = Step::Ends(Arc::clone(&told));
+        let result = Arc::new(Mutex::new(None));
+        self.step = Step::Ends(Arc::clone(&result));
         let (device, tell, wake) = (Arc::clone(&self.export.device), engine.teller(), engine.waker());
         let work = move || {
             let _guard = AbortOnPanic; // or it would never end
-            *lock(&told) = Some(device.flatten(&tell));
+            *lock(&result) = Some(device.flatten(&tell));
             drop(device);
             wake();
         };
@@ -171,20 +171,20 @@ impl Front for Deep {
     }
 
     fn go_on(&mut self, engine: &mut Engine, _now: Instant) -> bool {
-        let (mut asked, holds) = (false, self.holds);
+        let (mut requested, holds) = (false, self.holds);
         self.all.retain(|key, one| {
             let before = matches!(one.step, Step::Next) && !holds;
             let stays = one.goes_on(engine, key, holds).unwrap_or_else(|why| {
                 tracing::warn!(export = one.export.name, why, "cannot be flattened");
                 false
             });
-            asked |= before;
+            requested |= before;
             if !stays {
                 engine.remove_stream(one.export.disk, one.stream);
             }
             stays
         });
-        asked
+        requested
     }
 
     fn arm(&mut self, _engine: &mut Engine, _now: Instant) {}

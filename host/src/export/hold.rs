@@ -54,7 +54,7 @@ pub(crate) struct Hold {
     epoch: AtomicU64,
     /// The first worker has ended to accept (hold.3).
     is_closed: AtomicBool,
-    told: Mutex<Vec<Option<Report>>>,
+    reports: Mutex<Vec<Option<Report>>>,
     heard: Condvar,
 }
 
@@ -70,30 +70,30 @@ impl HeldClient {
 }
 
 impl Hold {
-    /// For so many workers; `begins`: held from the start.
+    /// For this many workers; `begins`: held from the start.
     pub(crate) fn new(workers: usize, begins: bool) -> Self {
         Self {
             epoch: AtomicU64::new(begins.into()),
             is_closed: AtomicBool::new(false),
-            told: Mutex::new((0..workers).map(|_| None).collect()),
+            reports: Mutex::new((0..workers).map(|_| None).collect()),
             heard: Condvar::new(),
         }
     }
 
-    fn told(&self) -> MutexGuard<'_, Vec<Option<Report>>> {
-        self.told.lock().unwrap_or_else(PoisonError::into_inner)
+    fn reports(&self) -> MutexGuard<'_, Vec<Option<Report>>> {
+        self.reports.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    // ---- for whoever hands over ----
+    // ---- for the server that hands over ----
 
     /// Clients are held from now on.
     pub(crate) fn begin(&self, notifiers: &Notifiers) {
-        let mut told = self.told();
-        told.fill_with(|| None);
+        let mut reports = self.reports();
+        reports.fill_with(|| None);
         self.is_closed.store(false, Ordering::Release);
         let before = self.epoch.fetch_add(1, Ordering::AcqRel);
         assert!(before.is_multiple_of(2), "clients are held already");
-        drop(told);
+        drop(reports);
         notifiers.ring_all();
     }
 
@@ -114,24 +114,24 @@ impl Hold {
     /// Waits until all stand still, or `goes_on` does not want it any more, or a worker says that one cannot.
     pub(crate) fn wait(&self, until: Instant, goes_on: impl Fn() -> Result<(), String>) -> Report {
         const LOOK: Duration = Duration::from_millis(20);
-        let mut told = self.told();
+        let mut reports = self.reports();
         loop {
-            if let Some(why) = told.iter_mut().find_map(|one| one.take_if(|report| report.is_err())?.err()) {
+            if let Some(why) = reports.iter_mut().find_map(|one| one.take_if(|report| report.is_err())?.err()) {
                 return Err(why);
             }
-            let there = told.iter().filter(|one| one.is_some()).count();
-            if there == told.len() {
-                return Ok(told.iter_mut().filter_map(Option::take).filter_map(Result::ok).flatten().collect());
+            let there = reports.iter().filter(|one| one.is_some()).count();
+            if there == reports.len() {
+                return Ok(reports.iter_mut().filter_map(Option::take).filter_map(Result::ok).flatten().collect());
             }
             goes_on()?;
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return Err("what clients have asked had not ended when the time for it was over".into());
             }
-            told = self
+            reports = self
                 .heard
-                .wait_timeout(told, left.min(LOOK))
-                .map_or_else(|error| error.into_inner().0, |(told, _)| told);
+                .wait_timeout(reports, left.min(LOOK))
+                .map_or_else(|error| error.into_inner().0, |(reports, _)| reports);
         }
     }
 
@@ -161,9 +161,9 @@ impl Hold {
 
     /// A worker's clients stand still since the change of this number.
     pub(crate) fn tell(&self, worker: ContextId, epoch: u64, report: Report) {
-        let mut told = self.told();
+        let mut reports = self.reports();
         if self.epoch() == epoch {
-            told[usize::from(worker.0)] = Some(report);
+            reports[usize::from(worker.0)] = Some(report);
             self.heard.notify_all();
         }
     }

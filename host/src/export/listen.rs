@@ -140,8 +140,8 @@ fn number_in_proc(process: &OwnedFd) -> Option<u32> {
 
 /// A descriptor of a process can be read once it has ended.
 fn lives(process: &OwnedFd) -> bool {
-    let mut asked = [PollFd::new(process, PollFlags::IN)];
-    poll(&mut asked, Some(&Timespec::default())) == Ok(0)
+    let mut polled = [PollFd::new(process, PollFlags::IN)];
+    poll(&mut polled, Some(&Timespec::default())) == Ok(0)
 }
 
 /// Whether [`Listening::open`] would succeed. It leaves nothing behind: a unix socket is not made, and a TCP port is bound for
@@ -183,7 +183,7 @@ fn is_stale(path: &Path) -> Result<bool, String> {
 }
 
 /// Listens at a path; replaces the socket file of a server that is gone, never that of a live one.
-fn unix(path: &Path, said: SocketMode) -> Result<UnixListener, String> {
+fn unix(path: &Path, rights: SocketMode) -> Result<UnixListener, String> {
     if is_stale(path)? {
         tracing::info!(path = %path.display(), "replaced a stale socket file");
         std::fs::remove_file(path).map_err(|error| format!("a stale socket file cannot be removed: {error}"))?;
@@ -198,7 +198,7 @@ fn unix(path: &Path, said: SocketMode) -> Result<UnixListener, String> {
         io::ErrorKind::NotFound => NO_DIRECTORY.into(),
         _ => error.to_string(),
     })?;
-    said.put(path).inspect_err(|_| drop(std::fs::remove_file(path)))?;
+    rights.put(path).inspect_err(|_| drop(std::fs::remove_file(path)))?;
     // The standard library's backlog is 128; a thousand clients may come at once after a restart.
     // SAFETY: takes numbers.
     unsafe { libc::listen(listener.as_raw_fd(), 4096) };
@@ -213,7 +213,7 @@ impl SocketMode {
     pub fn put(self, path: &Path) -> Result<(), String> {
         let Self { mode, owner, group } = self;
         let there = std::fs::symlink_metadata(path).map_err(|error| error.to_string())?;
-        // A confined service may not even ask for a state that is there already.
+        // A confined service may not even request a state that holds already.
         let (owner, group) = (owner.filter(|uid| *uid != there.uid()), group.filter(|gid| *gid != there.gid()));
         if owner.is_some() || group.is_some() {
             std::os::unix::fs::chown(path, owner, group).map_err(|error| match error.kind() {
@@ -286,8 +286,8 @@ mod sys {
         let mut len = size_of::<libc::ucred>() as libc::socklen_t;
         let (fd, to) = (socket.as_raw_fd(), (&raw mut peer).cast());
         // SAFETY: `peer` has room for `len` bytes, and any bytes are a valid value of it.
-        let told = unsafe { libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_PEERCRED, to, &raw mut len) } == 0;
-        told.then_some(peer)
+        let is_known = unsafe { libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_PEERCRED, to, &raw mut len) } == 0;
+        is_known.then_some(peer)
     }
 
     /// A descriptor of the process at the other end of a unix socket.

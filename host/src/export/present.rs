@@ -88,7 +88,7 @@ impl Present {
 
     /// The clients of exports that have changed or gone, and the fate of each export.
     pub(crate) fn follow(&mut self, exports: &Exports) -> Vec<(usize, Fate)> {
-        let mut told = Vec::new();
+        let mut present = Vec::new();
         for (id, (known, clients)) in &mut self.0 {
             let fate = match exports.get(*id) {
                 Some(there) if Arc::ptr_eq(there, known) => continue,
@@ -98,8 +98,8 @@ impl Present {
                 }
                 None => Fate::Removed(exports.how(*id)),
             };
-            told.extend(clients.iter().map(|client| (*client, fate.clone())));
+            present.extend(clients.iter().map(|client| (*client, fate.clone())));
         }
-        told
+        present
     }
 }

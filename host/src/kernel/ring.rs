@@ -68,21 +68,21 @@ pub(crate) struct Choice {
 impl Choice {
     /// # Errors
     /// io_uring was asked for and is not to be had, or the process has no descriptors left.
-    pub(crate) fn make(asked: Engine) -> Result<Self, Error> {
+    pub(crate) fn make(wanted: Engine) -> Result<Self, Error> {
         let choice = |kind, files, refused| Self {
             kind,
             files,
             refused,
             later: OnceLock::new(),
-            may_change: asked == Engine::Auto && kind == Kind::IoUring,
+            may_change: wanted == Engine::Auto && kind == Kind::IoUring,
         };
         let poll = |refused| choice(Kind::Poll, FILES, refused);
-        if asked == Engine::Poll {
+        if wanted == Engine::Poll {
             return Ok(poll(None));
         }
         match Uring::probe() {
             Ok(files) => Ok(choice(Kind::IoUring, files, None)),
-            Err(error) if asked == Engine::IoUring => Err(Error::Ring(error)),
+            Err(error) if wanted == Engine::IoUring => Err(Error::Ring(error)),
             // The other engine would not get on either.
             Err(error) if is_full(&error) => Err(Error::Ring(error)),
             Err(error) => Ok(poll(Some(errno_name(&error)))),

@@ -203,12 +203,12 @@ mod tests {
         for spins in [true, false] {
             let habit = Habit { pause: u32::from(!spins), last: 0 };
             let mut sleep = Sleep { habits: [habit; 2], may_spin: true, looked: Duration::ZERO };
-            let mut asked = Vec::new();
+            let mut answers = Vec::new();
             sleep.until(&mut ring, clock::now(), None, false, true, |sleeps| {
-                asked.push(sleeps);
+                answers.push(sleeps);
                 true
             });
-            assert_eq!(asked, [!spins]);
+            assert_eq!(answers, [!spins]);
         }
     }
 }

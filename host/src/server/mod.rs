@@ -280,23 +280,23 @@ impl Shared {
         version: Option<u64>,
         dry_run: bool,
     ) -> Result<Made, Refused> {
-        let asked = |wanted: &mut Edit| edit(wanted).map_err(|why| Refused::Change { of: Of::Server, why });
-        self.live().apply(&self.backend, &self.served, asked, version, dry_run)
+        let change = |wanted: &mut Edit| edit(wanted).map_err(|why| Refused::Change { of: Of::Server, why });
+        self.live().apply(&self.backend, &self.served, change, version, dry_run)
     }
 
     /// Has backings looked at that were reported as resized elsewhere.
     fn hear_of_sizes(self: &Arc<Self>) {
         let devices = self.backend.disks.all().into_iter().flat_map(|(_, disk)| disk.devices());
-        let told: Vec<_> = devices.filter(|device| device.was_resized()).collect();
-        if told.is_empty() {
+        let resized_devices: Vec<_> = devices.filter(|device| device.was_resized()).collect();
+        if resized_devices.is_empty() {
             return;
         }
         let shared = Arc::downgrade(self);
-        // To look takes as long as the backing: who controls the server is not kept waiting for it.
+        // A look takes as long as the backing does, and a client of control does not wait for it.
         let look = move || {
             let differs =
                 |device: &Arc<dyn device::Device>| device.look_at_size().is_ok_and(|size| size != device.facts().size);
-            let resized: Vec<_> = told.into_iter().filter(differs).collect();
+            let resized: Vec<_> = resized_devices.into_iter().filter(differs).collect();
             if let Some(shared) = shared.upgrade().filter(|_| !resized.is_empty()) {
                 shared.follow_sizes(&resized);
             }
@@ -382,15 +382,15 @@ impl Shared {
 }
 
 /// Listeners as they came to be: with port 0 the kernel chose one.
-fn bound(said: &[Listener], listening: &[Listening]) -> Vec<Listener> {
-    let bound = |(said, listening): (&Listener, &Listening)| {
+fn bound(wanted: &[Listener], listening: &[Listening]) -> Vec<Listener> {
+    let bound = |(wanted, listening): (&Listener, &Listening)| {
         let chosen = listening.name.strip_prefix("tcp:").and_then(|address| address.parse().ok());
-        match (&said.address, chosen) {
-            (Address::Tcp(_), Some(chosen)) => Listener { address: Address::Tcp(chosen), ..said.clone() },
-            _ => said.clone(),
+        match (&wanted.address, chosen) {
+            (Address::Tcp(_), Some(chosen)) => Listener { address: Address::Tcp(chosen), ..wanted.clone() },
+            _ => wanted.clone(),
         }
     };
-    said.iter().zip(listening).map(bound).collect()
+    wanted.iter().zip(listening).map(bound).collect()
 }
 
 /// How many there are.
@@ -469,8 +469,8 @@ impl Server {
         let holds = taking.is_some();
         let service = Arc::new(Service::new(published, listeners, limits, Arc::clone(&notifiers), holds));
         let served = Arc::new(Served::new(service));
-        for (said, export) in config.exports.iter().zip(&exports) {
-            served.prepare(said, export, &engine)?.into_iter().for_each(|open| open(export));
+        for (settings, export) in config.exports.iter().zip(&exports) {
+            served.prepare(settings, export, &engine)?.into_iter().for_each(|open| open(export));
         }
         let lanes: Vec<_> = disks.iter().map(|disk| disk.concurrency).collect();
         let backend = Backend {

@@ -23,7 +23,7 @@ pub(crate) struct Turns {
     /// For how long it looked for news, in nanoseconds.
     looked: AtomicU64,
     /// The longest that was told of it having run, in nanoseconds: the kernel counts a turn later than it is known what of it was looking.
-    told: AtomicU64,
+    reported: AtomicU64,
     /// When its next turn is due, or the one that it is in began, in nanoseconds; 0: it comes whenever something happens.
     due: AtomicU64,
 }
@@ -96,7 +96,7 @@ impl Turns {
         let thread = self.thread.load(Ordering::Relaxed);
         let [cpu, delayed, runs] = scheduled(thread);
         let ran = cpu.saturating_sub(of(&self.looked));
-        let ran = Duration::from_nanos(self.told.fetch_max(ran, Ordering::Relaxed).max(ran));
+        let ran = Duration::from_nanos(self.reported.fetch_max(ran, Ordering::Relaxed).max(ran));
         Worked {
             turns: of(&self.count),
             completions: of(&self.completions),
@@ -154,7 +154,7 @@ mod tests {
         turns.turn(4, Duration::from_nanos(u64::MAX));
         let after = turns.read();
         assert_eq!((after.turns, after.completions, after.ran), (2, 7, before.ran), "never less than was told");
-        turns.told.store(0, Ordering::Relaxed);
+        turns.reported.store(0, Ordering::Relaxed);
         assert_eq!(turns.read().ran, Duration::ZERO, "it only looked for news");
         assert!(after.wants && after.runs > 0, "it runs: {after:?}");
     }

@@ -47,7 +47,7 @@ fn several_changes_are_made_or_none() {
     assert_eq!((made.version, said(&made.config)), (1, said(&dry.config)));
     assert!(Client::connect(&running.socket, "a", 0, 16).unwrap().round(3));
     let late = running.change(&[weight("/a", 5)], Some(0), false);
-    assert_eq!(late.unwrap_err(), Refused::Version { asked: 0, now: 1 });
+    assert_eq!(late.unwrap_err(), Refused::Version { expected: 0, now: 1 });
     assert_eq!(running.change(&[weight("/a", 5)], Some(1), false).unwrap().state.version, 2);
     running.stop();
 }

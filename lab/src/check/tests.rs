@@ -177,8 +177,8 @@ impl<F: FnMut(&mut Vec<ModelCompletion>) + Send> Model for Liar<F> {
         self.inner.character()
     }
 
-    fn submit(&mut self, now: Instant, asked: &ModelRequest) {
-        self.inner.submit(now, asked);
+    fn submit(&mut self, now: Instant, request: &ModelRequest) {
+        self.inner.submit(now, request);
     }
 
     fn poll_event(&self) -> Option<Instant> {

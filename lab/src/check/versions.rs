@@ -42,7 +42,7 @@ impl Versions {
     }
 
     /// A read is asked for: what its watched sectors must not be older than.
-    pub(super) fn asked(&self, extent: Extent, floors: &mut Vec<(u64, u64)>) {
+    pub(super) fn read_begins(&self, extent: Extent, floors: &mut Vec<(u64, u64)>) {
         floors.clear();
         if self.held.is_empty() {
             return; // a run of readers alone
@@ -131,7 +131,7 @@ mod tests {
 
     fn floors(versions: &Versions) -> Vec<(u64, u64)> {
         let mut floors = Vec::new();
-        versions.asked(E, &mut floors);
+        versions.read_begins(E, &mut floors);
         floors
     }
 

@@ -309,6 +309,6 @@ fn deal(roles: &[Role], is_among: impl Fn(&Role) -> bool) -> Vec<&Role> {
 
 /// A case's own seed (iostest.3).
 fn seed_of(seed: u64, workload: &str, jobs: u32, set: u32) -> u64 {
-    let words = workload.bytes().map(u64::from).chain([u64::from(jobs), u64::from(set)]);
-    words.fold(seed, |seed, word| Random::new(seed ^ word).bits())
+    let numbers = workload.bytes().map(u64::from).chain([u64::from(jobs), u64::from(set)]);
+    numbers.fold(seed, |seed, word| Random::new(seed ^ word).bits())
 }

@@ -97,10 +97,10 @@ impl Modelled {
         let limits = model.limits();
         let block = u64::from(limits.block) * Sector::SIZE;
         for role in &case.workload.roles {
-            let asked = case.block_size(role);
-            if !asked.is_multiple_of(block) {
+            let block_size = case.block_size(role);
+            if !block_size.is_multiple_of(block) {
                 let name = self.spec.name;
-                let why = format!("{case}: a block size of {asked} bytes: that of sim:{name} is {block} bytes");
+                let why = format!("{case}: a block size of {block_size} bytes: that of sim:{name} is {block} bytes");
                 return Err(RunError::Plan(why));
             }
         }

@@ -94,16 +94,16 @@ fn a_case_can_be_repeated_alone() {
 fn who_stops_keeps_the_cases_that_ended() {
     let plan = Plan { jobs: vec![1, 2, 3], ..plan(&["drr"]) };
     // In the middle of the second case.
-    let (asked, begun) = (Cell::new(0), Cell::new(0));
+    let (polls, begun) = (Cell::new(0), Cell::new(0));
     let stop = || {
-        asked.set(asked.get() + 1);
-        begun.get() == 2 && asked.get() > 30
+        polls.set(polls.get() + 1);
+        begun.get() == 2 && polls.get() > 30
     };
     let mut seen = Vec::new();
     let mut progress = |progress: Progress<'_>| {
         seen.push(match progress {
             Progress::Begins(case, index, of) => {
-                asked.set(0);
+                polls.set(0);
                 begun.set(index);
                 format!("{case}: {index} of {of}")
             }
@@ -121,13 +121,13 @@ fn who_stops_keeps_the_cases_that_ended() {
 #[test]
 fn who_stops_is_heard_within_a_slot() {
     let plan = Plan { runtime: secs(86_400), ..plan(&["drr"]) };
-    let mut asked = 0;
+    let mut polls = 0;
     let mut watch = |_| {
-        asked += 1;
-        asked > 5
+        polls += 1;
+        polls > 5
     };
     let measured = modelled("nvme-plp").run(&case(&plan), &mut watch).unwrap();
-    assert_eq!((measured.runtime, asked), (Duration::ZERO, 6), "the first slot was not done");
+    assert_eq!((measured.runtime, polls), (Duration::ZERO, 6), "the first slot was not done");
 }
 
 #[test]

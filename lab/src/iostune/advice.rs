@@ -193,11 +193,11 @@ fn of_kernel(found: &Findings, kernel: &Kernel, idle: bool, iops: f64) -> Recomm
         ));
     }
     if let Some(model) = &found.model {
-        let words = cost_model(model).unwrap_or_else(|| {
+        let coefficients = cost_model(model).unwrap_or_else(|| {
             set.why.push("io.cost.model without writes: none were measured (--write); the kernel keeps its own".into());
             format!("rbps={:.0} rseqiops={:.0} rrandiops={:.0}", model.rbps, model.rseqiops, model.rrandiops)
         });
-        let line = format!("{} ctrl=user model=linear {words}", kernel.number);
+        let line = format!("{} ctrl=user model=linear {coefficients}", kernel.number);
         set.io_cost_model = Some(line);
     }
     set

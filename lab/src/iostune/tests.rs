@@ -91,7 +91,7 @@ fn readers(spec: &str, slice_idle: &str) -> f64 {
 #[test]
 fn on_disks_that_were_never_seen_the_verdict_is_the_better_setting() {
     let mut random = Random::new(20_100_726);
-    let (mut told, mut wrong) = (0, Vec::new());
+    let (mut decided, mut wrong) = (0, Vec::new());
     for number in 0..20 {
         let spec = drawn(&mut random);
         let verdict = quick(&spec).verdict.unwrap();
@@ -104,13 +104,13 @@ fn on_disks_that_were_never_seen_the_verdict_is_the_better_setting() {
         } else {
             continue;
         };
-        told += 1;
+        decided += 1;
         if verdict.says != right {
             wrong.push(format!("{spec}: {} ({}), readers {gain:.2}", verdict.says, verdict.why));
         }
     }
-    assert!(told >= 8, "only {told} of 20 disks tell the settings apart");
-    assert!(wrong.is_empty(), "{} of {told}: {wrong:#?}", wrong.len());
+    assert!(decided >= 8, "only {decided} of 20 disks tell the settings apart");
+    assert!(wrong.is_empty(), "{} of {decided}: {wrong:#?}", wrong.len());
 }
 
 /// A step with these rates.
@@ -129,13 +129,13 @@ fn doubts(outcomes: &[Outcome]) -> String {
 #[test]
 fn a_rate_that_is_another_at_the_end_is_told() {
     let at_eight = Probe::Read(Pattern::Random, 4096, 8);
-    let told = |last: f64| {
+    let warning = |last: f64| {
         let reference = Probe::Reference(Pattern::Random);
         doubts(&[outcome(at_eight, &[1000.0, 1010.0, 990.0]), outcome(reference, &[last])])
     };
-    assert_eq!(told(950.0), "");
-    assert!(told(600.0).contains("random reads fell by 40 %"), "{}", told(600.0));
-    assert!(told(1300.0).contains("rose by 30 %"));
+    assert_eq!(warning(950.0), "");
+    assert!(warning(600.0).contains("random reads fell by 40 %"), "{}", warning(600.0));
+    assert!(warning(1300.0).contains("rose by 30 %"));
 }
 
 #[test]
@@ -150,22 +150,22 @@ fn a_cache_and_an_unknown_mean_are_told() {
 /// Rates that cannot be, and rates that are a bound, both by IOPS × size.
 #[test]
 fn random_reads_are_held_against_the_bandwidth() {
-    let told = |random: f64| {
+    let warning = |random: f64| {
         doubts(&[
             outcome(Probe::Read(Pattern::Random, 4096, 32), &[random]),
             outcome(Probe::Read(Pattern::Sequential, 4096, 32), &[24_000.0]),
             outcome(Probe::Read(Pattern::Sequential, 1 << 20, 4), &[25_000.0]), // of 4 KiB here: 102.4 MB/s
         ])
     };
-    assert_eq!(told(10_000.0), "");
-    assert!(told(24_000.0).contains("IOPS × size is the bandwidth"), "{}", told(24_000.0));
-    assert!(told(60_000.0).contains("implausible"), "{}", told(60_000.0));
+    assert_eq!(warning(10_000.0), "");
+    assert!(warning(24_000.0).contains("IOPS × size is the bandwidth"), "{}", warning(24_000.0));
+    assert!(warning(60_000.0).contains("implausible"), "{}", warning(60_000.0));
 }
 
 #[test]
 fn one_rate_for_all_looks_like_a_limit_and_fast_writes_like_a_cache() {
     use Pattern::{Random, Sequential};
-    let told = |write: f64, written: f64| {
+    let warning = |write: f64, written: f64| {
         doubts(&[
             outcome(Probe::Read(Random, 4096, 32), &[3000.0]),
             outcome(Probe::Read(Sequential, 4096, 32), &[3001.0]),
@@ -174,9 +174,9 @@ fn one_rate_for_all_looks_like_a_limit_and_fast_writes_like_a_cache() {
             outcome(Probe::Write(Sequential, 1 << 20, 4), &[written]),
         ])
     };
-    assert_eq!(told(2000.0, 24_000.0), "");
-    assert!(told(3000.0, 24_000.0).contains("3000 requests of 4 KiB a second, read or written"));
-    assert!(told(2000.0, 50_000.0).contains("writes are faster than reads"));
+    assert_eq!(warning(2000.0, 24_000.0), "");
+    assert!(warning(3000.0, 24_000.0).contains("3000 requests of 4 KiB a second, read or written"));
+    assert!(warning(2000.0, 50_000.0).contains("writes are faster than reads"));
 }
 
 /// judge.2
@@ -195,7 +195,7 @@ fn without_trying_idling_the_streams_themselves_decide() {
 /// judge.4
 #[test]
 fn not_to_idle_is_for_data_disks_where_readers_wait_for_buffered_writers() {
-    let told = |two: f64, beside: &[(Way, f64)]| {
+    let caution = |two: f64, beside: &[(Way, f64)]| {
         let mut outcomes = vec![
             outcome(Probe::Streams(1, Way::Straight), &[100.0]),
             outcome(Probe::Streams(2, Way::Straight), &[two]),
@@ -203,14 +203,14 @@ fn not_to_idle_is_for_data_disks_where_readers_wait_for_buffered_writers() {
         outcomes.extend(beside.iter().map(|(way, reads)| outcome(Probe::Beside(*way), &[*reads])));
         find(Header::default(), &outcomes).verdict.unwrap().root_disk
     };
-    assert_eq!(told(30.0, &[]), None, "it says to idle");
-    assert!(told(140.0, &[]).unwrap().contains("not measured (--write)"));
-    let slower = told(140.0, &[(Way::Idling, 100.0), (Way::NotIdling, 50.0)]).unwrap();
+    assert_eq!(caution(30.0, &[]), None, "it says to idle");
+    assert!(caution(140.0, &[]).unwrap().contains("not measured (--write)"));
+    let slower = caution(140.0, &[(Way::Idling, 100.0), (Way::NotIdling, 50.0)]).unwrap();
     assert!(
         slower.contains("takes 20000 us with slice_idle=0 and 10000 us with 8ms, so this is for disks of data"),
         "{slower}"
     );
-    assert!(told(140.0, &[(Way::Idling, 50.0), (Way::NotIdling, 50.0)]).unwrap().ends_with("the system, too"));
+    assert!(caution(140.0, &[(Way::Idling, 50.0), (Way::NotIdling, 50.0)]).unwrap().ends_with("the system, too"));
 }
 
 /// The reader alone is counted beside writers, and it waits longer where nothing is held for it.
@@ -294,18 +294,18 @@ fn what_a_device_depth_costs_and_gives_is_said_by_figures() {
     let most = found.random.iter().max_by(|one, other| one.figure.iops.total_cmp(&other.figure.iops)).unwrap();
     let advice = advise(&found, "sim:ssd-2010", &Kernel::default()).fairlift;
     assert_eq!(advice.scheduler.as_deref(), Some("fair"));
-    let said: Vec<_> = advice.why.iter().filter(|why| why.starts_with("device_depth ")).collect();
-    let [said] = said[..] else { panic!("{:?}", advice.why) };
+    let reason: Vec<_> = advice.why.iter().filter(|why| why.starts_with("device_depth ")).collect();
+    let [reason] = reason[..] else { panic!("{:?}", advice.why) };
     let whole = Findings { recommend: advise(&found, "sim:ssd-2010", &Kernel::default()), ..found.clone() };
     let report = crate::report::tune::text(&whole);
     let (_, verdict) = report.split_once("\nVerdict: ").unwrap();
-    assert_eq!(verdict.split("\n\n").next().unwrap().lines().last(), Some(said.as_str()), "{report}");
-    let depth: u32 = said.split([' ', ',']).nth(1).unwrap().parse().unwrap();
+    assert_eq!(verdict.split("\n\n").next().unwrap().lines().last(), Some(reason.as_str()), "{report}");
+    let depth: u32 = reason.split([' ', ',']).nth(1).unwrap().parse().unwrap();
     let there = found.random.iter().find(|size| size.depth == depth).unwrap();
-    assert!(there.figure.iops >= 0.8 * most.figure.iops && there.figure.mean_us < most.figure.mean_us, "{said}");
+    assert!(there.figure.iops >= 0.8 * most.figure.iops && there.figure.mean_us < most.figure.mean_us, "{reason}");
     let (iops, us) =
         (format!("{:.0} of {:.0} random reads a second", there.figure.iops, most.figure.iops), there.figure.mean_us);
-    assert!(said.contains(&iops) && said.contains(&format!("{us:.0} µs")), "{said}");
+    assert!(reason.contains(&iops) && reason.contains(&format!("{us:.0} µs")), "{reason}");
 }
 
 #[test]

@@ -14,11 +14,11 @@ pub(crate) struct Busy {
 }
 
 impl Busy {
-    pub(crate) fn submitted(&mut self, now: Instant, asked: &ModelRequest) {
+    pub(crate) fn submitted(&mut self, now: Instant, request: &ModelRequest) {
         self.go_on(now);
         self.inside += 1;
-        if asked.op == Op::Flush {
-            self.flushes.push(asked.id);
+        if request.op == Op::Flush {
+            self.flushes.push(request.id);
         }
     }
 

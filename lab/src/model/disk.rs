@@ -164,9 +164,9 @@ impl Model for HardDisk {
         Character { rotational: true, volatile_cache: self.volatile }
     }
 
-    fn submit(&mut self, now: Instant, asked: &ModelRequest) {
-        self.busy.submitted(now, asked);
-        self.drive.submit(now, asked);
+    fn submit(&mut self, now: Instant, request: &ModelRequest) {
+        self.busy.submitted(now, request);
+        self.drive.submit(now, request);
     }
 
     fn poll_event(&self) -> Option<Instant> {

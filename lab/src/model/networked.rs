@@ -130,19 +130,19 @@ impl Networked {
     }
 
     /// It goes on its way: net.2 to net.5.
-    fn send(&mut self, now: Instant, asked: &ModelRequest) {
-        if asked.op == Op::Flush {
+    fn send(&mut self, now: Instant, request: &ModelRequest) {
+        if request.op == Op::Flush {
             let ends = now.max(self.written) + self.settings.flush;
-            return self.ends.push(Reverse((ends, asked.id)));
+            return self.ends.push(Reverse((ends, request.id)));
         }
         self.stall(now);
-        let payload = if asked.op.has_payload() { asked.extent.sectors * Sector::SIZE } else { 0 };
+        let payload = if request.op.has_payload() { request.extent.sectors * Sector::SIZE } else { 0 };
         let link = self.settings.link.as_nanos() + self.settings.kib.as_nanos() * payload / 1024;
         self.turn = (self.turn + 1) % self.links.len();
         let sent = self.links[self.turn].max(now) + Duration::from_nanos(link);
         self.links[self.turn] = sent;
-        let takes = self.takes(asked.op);
-        let number = self.daemon(asked.extent.start.0 / OBJECT);
+        let takes = self.takes(request.op);
+        let number = self.daemon(request.extent.start.0 / OBJECT);
         let daemon = &mut self.daemons[number];
         let mut begins = (sent + self.settings.way).max(daemon.away_until);
         if daemon.working.len() == self.settings.at_once as usize {
@@ -152,10 +152,10 @@ impl Networked {
         let done = begins + takes;
         daemon.working.push(Reverse(done));
         let ends = done + self.settings.way;
-        if asked.op != Op::Read {
+        if request.op != Op::Read {
             self.written = self.written.max(ends);
         }
-        self.ends.push(Reverse((ends, asked.id)));
+        self.ends.push(Reverse((ends, request.id)));
     }
 
     /// How long a daemon takes: net.4.
@@ -194,12 +194,12 @@ impl Model for Networked {
         Character { rotational: false, volatile_cache: true }
     }
 
-    fn submit(&mut self, now: Instant, asked: &ModelRequest) {
-        self.busy.submitted(now, asked);
+    fn submit(&mut self, now: Instant, request: &ModelRequest) {
+        self.busy.submitted(now, request);
         if self.ends.len() < self.settings.window as usize {
-            self.send(now, asked);
+            self.send(now, request);
         } else {
-            self.waiting.push_back(*asked); // net.1
+            self.waiting.push_back(*request); // net.1
         }
     }
 
@@ -250,7 +250,7 @@ mod tests {
         }
     }
 
-    fn asked(id: u64, op: Op, at: u64, kib: u64) -> ModelRequest {
+    fn request(id: u64, op: Op, at: u64, kib: u64) -> ModelRequest {
         ModelRequest { id, op, flags: Flags::NONE, extent: Extent::new(Sector(at), kib * 2) }
     }
 
@@ -267,7 +267,7 @@ mod tests {
     }
 
     fn reads(count: u64) -> Vec<ModelRequest> {
-        (0..count).map(|id| asked(id, Op::Read, 0, 4)).collect()
+        (0..count).map(|id| request(id, Op::Read, 0, 4)).collect()
     }
 
     /// net.2, net.3, net.4
@@ -275,8 +275,8 @@ mod tests {
     fn requests_share_the_connection_and_then_the_daemon() {
         assert_eq!(ends(settings(), &reads(3)), [314, 328, 14 + 50 + 200 + 200 + 50]);
         assert_eq!(ends(Settings { connections: 2, at_once: 9, ..settings() }, &reads(3)), [314, 314, 328]);
-        assert_eq!(ends(settings(), &[asked(0, Op::Write, 0, 64)]), [74 + 50 + 300 + 50]);
-        assert_eq!(ends(settings(), &[asked(0, Op::Discard, 0, 64)]), [10 + 50 + 300 + 50]);
+        assert_eq!(ends(settings(), &[request(0, Op::Write, 0, 64)]), [74 + 50 + 300 + 50]);
+        assert_eq!(ends(settings(), &[request(0, Op::Discard, 0, 64)]), [10 + 50 + 300 + 50]);
     }
 
     /// net.1
@@ -290,7 +290,7 @@ mod tests {
     #[test]
     fn objects_are_spread_over_the_daemons() {
         let spread = Settings { osds: 60, at_once: 1, link: us(0), kib: us(0), window: 60_000, ..settings() };
-        let all: Vec<_> = (0..6000).map(|id| asked(id, Op::Read, id * OBJECT, 4)).collect();
+        let all: Vec<_> = (0..6000).map(|id| request(id, Op::Read, id * OBJECT, 4)).collect();
         let last = *ends(spread, &all).iter().max().unwrap();
         assert!((100 * 200..130 * 200).contains(&last), "a hundred each, more or less: {last}");
     }
@@ -298,7 +298,7 @@ mod tests {
     /// net.5
     #[test]
     fn a_flush_waits_for_the_writes_before_it() {
-        let all = [asked(0, Op::Write, 0, 4), ModelRequest { extent: Extent::NONE, ..asked(1, Op::Flush, 0, 0) }];
+        let all = [request(0, Op::Write, 0, 4), ModelRequest { extent: Extent::NONE, ..request(1, Op::Flush, 0, 0) }];
         assert_eq!(ends(settings(), &all), [414, 419]);
         assert_eq!(ends(settings(), &all[1..]), [5]);
     }
@@ -310,7 +310,7 @@ mod tests {
         let mut device = Networked::new(away, 1 << 30, 3);
         let mut ended = Vec::new();
         for id in 0..2000 {
-            device.submit(Instant::ZERO + us(10 * id), &asked(id, Op::Read, id * OBJECT, 4));
+            device.submit(Instant::ZERO + us(10 * id), &request(id, Op::Read, id * OBJECT, 4));
         }
         while let Some(next) = device.poll_event() {
             device.advance(next, &mut ended);
@@ -326,7 +326,7 @@ mod tests {
         let mut device = Networked::new(profile.clone(), 1 << 31, 1);
         let (mut now, mut took, mut ended) = (Instant::ZERO, Vec::new(), Vec::new());
         for id in 0..20_000 {
-            device.submit(now, &asked(id, Op::Write, id * 8, 4));
+            device.submit(now, &request(id, Op::Write, id * 8, 4));
             let end = device.poll_event().unwrap();
             device.advance(end, &mut ended);
             took.push(end.since(now).as_nanos() / 1000);

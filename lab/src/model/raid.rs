@@ -68,7 +68,7 @@ pub struct Raid {
     fails: Option<(u64, usize)>,
     ended: VecDeque<ModelCompletion>,
     heard: Vec<usize>,
-    told: Vec<usize>,
+    read_ahead_done: Vec<usize>,
     busy: Busy,
 }
 
@@ -98,13 +98,13 @@ enum Task {
     Free,
     /// A read that was asked for.
     Read {
-        asked: ModelRequest,
+        request: ModelRequest,
         stream: Option<u32>,
         left: u32,
     },
     /// A write that was asked for; its parts are stripes.
     Write {
-        asked: ModelRequest,
+        request: ModelRequest,
         left: u32,
     },
     /// A stripe is written: for a write, or from the cache.
@@ -173,18 +173,18 @@ impl Raid {
             rebuild: (settings.rebuild > 0).then_some((settings.missing_from.as_nanos(), 0)),
             ended: VecDeque::with_capacity(256),
             heard: Vec::with_capacity(64),
-            told: Vec::with_capacity(64),
+            read_ahead_done: Vec::with_capacity(64),
             busy: Busy::default(),
         }
     }
 
-    fn look(&mut self, now: u64, asked: &ModelRequest) {
-        match asked.op {
-            Op::Read => self.read(now, asked),
-            Op::Write => self.write(now, asked),
-            Op::Flush if !self.numbers.volatile => self.end(now, asked.id, Outcome::Done),
-            Op::Flush => self.flushes.push_back(asked.id),
-            Op::Discard | Op::WriteZeroes => self.end(now, asked.id, Outcome::Failed(Errno::ENOTSUP)),
+    fn look(&mut self, now: u64, request: &ModelRequest) {
+        match request.op {
+            Op::Read => self.read(now, request),
+            Op::Write => self.write(now, request),
+            Op::Flush if !self.numbers.volatile => self.end(now, request.id, Outcome::Done),
+            Op::Flush => self.flushes.push_back(request.id),
+            Op::Discard | Op::WriteZeroes => self.end(now, request.id, Outcome::Failed(Errno::ENOTSUP)),
         }
     }
 
@@ -205,11 +205,11 @@ impl Raid {
         }
         match self.tasks[task] {
             Task::Free => {}
-            Task::Read { asked, stream, .. } => {
+            Task::Read { request, stream, .. } => {
                 self.streams.done(task);
-                self.read_ends(now, &asked, stream);
+                self.read_ends(now, &request, stream);
             }
-            Task::Write { asked, .. } => self.end(now, asked.id, Outcome::Done),
+            Task::Write { request, .. } => self.end(now, request.id, Outcome::Done),
             Task::Stripe { reading: true, .. } => return self.write_parts(now, task),
             Task::Stripe { of: Some(write), .. } => self.part_done(now, write),
             Task::Stripe { of: None, spans, .. } => {
@@ -217,10 +217,10 @@ impl Raid {
                 self.leaving_sectors -= spans.sectors();
             }
             Task::Ahead { ahead, .. } => {
-                let mut told = std::mem::take(&mut self.told);
-                self.streams.came(&ahead, |read| told.push(read));
-                told.drain(..).for_each(|read| self.part_done(now, read));
-                self.told = told;
+                let mut read_ahead_done = std::mem::take(&mut self.read_ahead_done);
+                self.streams.came(&ahead, |read| read_ahead_done.push(read));
+                read_ahead_done.drain(..).for_each(|read| self.part_done(now, read));
+                self.read_ahead_done = read_ahead_done;
             }
             Task::Flush { .. } => {
                 self.flushing = false;
@@ -250,9 +250,9 @@ impl Raid {
     }
 
     /// raid.1: the data crosses the link, then the request ends.
-    fn transfer(&mut self, now: u64, asked: &ModelRequest) -> u64 {
-        let at = self.crosses(now, asked.extent.sectors);
-        self.end(at, asked.id, Outcome::Done);
+    fn transfer(&mut self, now: u64, request: &ModelRequest) -> u64 {
+        let at = self.crosses(now, request.extent.sectors);
+        self.end(at, request.id, Outcome::Done);
         at
     }
 
@@ -288,10 +288,10 @@ impl Model for Raid {
         Character { rotational: true, volatile_cache: self.numbers.volatile || self.numbers.flush_ignored }
     }
 
-    fn submit(&mut self, now: Instant, asked: &ModelRequest) {
-        self.busy.submitted(now, asked);
+    fn submit(&mut self, now: Instant, request: &ModelRequest) {
+        self.busy.submitted(now, request);
         self.processor_free = self.processor_free.max(now.as_nanos()) + self.numbers.overhead;
-        self.arriving.push_back((self.processor_free + self.numbers.latency, *asked));
+        self.arriving.push_back((self.processor_free + self.numbers.latency, *request));
     }
 
     fn poll_event(&self) -> Option<Instant> {
@@ -312,8 +312,8 @@ impl Model for Raid {
             heard.iter().for_each(|task| self.part_done(at, *task));
             heard.clear();
             self.heard = heard;
-            while let Some((_, asked)) = self.arriving.pop_front_if(|(there, _)| *there <= at) {
-                self.look(at, &asked);
+            while let Some((_, request)) = self.arriving.pop_front_if(|(there, _)| *there <= at) {
+                self.look(at, &request);
             }
             self.write_back(at);
             self.flush(at);

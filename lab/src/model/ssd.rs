@@ -219,24 +219,24 @@ impl Ssd {
     }
 
     /// Takes a request in, and goes on to when the controller is done with it: nothing that comes later acts before.
-    fn take_in(&mut self, now: Instant, asked: &ModelRequest) {
-        let request = HostCommand { id: asked.id, op: asked.op, parts: 0 };
+    fn take_in(&mut self, now: Instant, request: &ModelRequest) {
+        let command = HostCommand { id: request.id, op: request.op, parts: 0 };
         let slot = if let Some(slot) = self.unused.pop() {
-            self.requests[slot as usize] = request;
+            self.requests[slot as usize] = command;
             slot
         } else {
-            self.requests.push(request);
+            self.requests.push(command);
             (self.requests.len() - 1) as u32
         };
         self.active += 1;
-        self.alone = self.settings.alone && !asked.op.has_payload();
-        let time = if asked.op == Op::Read { self.settings.read_command } else { self.settings.write_command };
+        self.alone = self.settings.alone && !request.op.has_payload();
+        let time = if request.op == Op::Read { self.settings.read_command } else { self.settings.write_command };
         self.settle(self.arrival(now) + time.as_nanos());
-        match asked.op {
-            Op::Read => self.read(slot, asked.extent),
-            Op::Write => self.write(slot, asked.extent, asked.flags),
+        match request.op {
+            Op::Read => self.read(slot, request.extent),
+            Op::Write => self.write(slot, request.extent, request.flags),
             Op::Flush => self.flush(slot),
-            Op::Discard | Op::WriteZeroes => self.discard(slot, asked),
+            Op::Discard | Op::WriteZeroes => self.discard(slot, request),
         }
     }
 
@@ -295,17 +295,17 @@ impl Model for Ssd {
         Character { rotational: false, volatile_cache: !self.settings.plp } // ssd.7
     }
 
-    fn submit(&mut self, now: Instant, asked: &ModelRequest) {
+    fn submit(&mut self, now: Instant, request: &ModelRequest) {
         let at = now.as_nanos();
         if self.inside == 0 {
             self.space.rested(at - self.idle_since);
         }
         self.count(at);
         self.inside += 1;
-        if self.held.is_empty() && self.takes(asked.op) {
-            self.take_in(now, asked);
+        if self.held.is_empty() && self.takes(request.op) {
+            self.take_in(now, request);
         } else {
-            self.held.push_back(*asked);
+            self.held.push_back(*request);
         }
     }
 

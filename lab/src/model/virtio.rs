@@ -52,9 +52,9 @@ settings! {
 
 impl Settings {
     /// The time that a request adds to its lump: lump.2, lump.4.
-    fn cost(&self, asked: &ModelRequest) -> u64 {
-        let payload = if asked.op.has_payload() { asked.extent.sectors * Sector::SIZE } else { 0 };
-        let durable = asked.op == Op::Flush || asked.flags.contains(Flags::FUA);
+    fn cost(&self, request: &ModelRequest) -> u64 {
+        let payload = if request.op.has_payload() { request.extent.sectors * Sector::SIZE } else { 0 };
+        let durable = request.op == Op::Flush || request.flags.contains(Flags::FUA);
         let flush = if durable { self.flush.as_nanos() } else { 0 };
         self.request.as_nanos() + self.kib.as_nanos() * payload / 1024 + flush
     }
@@ -99,15 +99,15 @@ impl Virtio {
         self.lump.is_empty() || now == self.began && self.lump.len() < self.settings.lump as usize
     }
 
-    fn take_in(&mut self, now: Instant, asked: ModelRequest) {
+    fn take_in(&mut self, now: Instant, request: ModelRequest) {
         if self.lump.is_empty() {
             let jitter = u64::from(self.settings.jitter) * 10;
             self.pace = 1000 - jitter + self.random.below(2 * jitter + 1); // lump.5
             (self.began, self.ends) = (now, now);
             self.lasts(self.settings.base.as_nanos());
         }
-        self.lasts(self.settings.cost(&asked));
-        self.lump.push(asked);
+        self.lasts(self.settings.cost(&request));
+        self.lump.push(request);
     }
 
     /// The lump lasts `nanos` longer.
@@ -125,12 +125,12 @@ impl Model for Virtio {
         Character { rotational: false, volatile_cache: true }
     }
 
-    fn submit(&mut self, now: Instant, asked: &ModelRequest) {
-        self.busy.submitted(now, asked);
+    fn submit(&mut self, now: Instant, request: &ModelRequest) {
+        self.busy.submitted(now, request);
         if self.takes(now) {
-            self.take_in(now, *asked);
+            self.take_in(now, *request);
         } else {
-            self.queued.push_back(*asked);
+            self.queued.push_back(*request);
         }
     }
 
@@ -176,13 +176,13 @@ mod tests {
         Instant::ZERO + us(n)
     }
 
-    fn asked(id: u64, op: Op, kib: u64) -> ModelRequest {
+    fn request(id: u64, op: Op, kib: u64) -> ModelRequest {
         ModelRequest { id, op, flags: Flags::NONE, extent: Extent::new(Sector(id * 64), kib * 2) }
     }
 
     /// Reads of 4 KiB, submitted at one time.
     fn reads(disk: &mut Virtio, time: u64, ids: std::ops::RangeInclusive<u64>) {
-        ids.for_each(|id| disk.submit(at(time), &asked(id, Op::Read, 4)));
+        ids.for_each(|id| disk.submit(at(time), &request(id, Op::Read, 4)));
     }
 
     /// The ends until nothing is left: (time in µs, request), by lump.
@@ -219,23 +219,23 @@ mod tests {
     #[test]
     fn a_lump_takes_what_its_payload_takes_and_small_requests_wait_for_large_ones() {
         let mut disk = disk();
-        disk.submit(at(0), &asked(1, Op::Read, 4));
-        disk.submit(at(0), &asked(2, Op::Write, 64));
+        disk.submit(at(0), &request(1, Op::Read, 4));
+        disk.submit(at(0), &request(2, Op::Write, 64));
         assert_eq!(ends(&mut disk), [(100 + 14 + 74, vec![1, 2])]);
     }
 
     /// lump.4
     #[test]
     fn flushes_and_fua_writes_cost_a_flush_and_discards_a_request() {
-        let cost = |asked: ModelRequest| {
+        let cost = |request: ModelRequest| {
             let mut disk = disk();
-            disk.submit(at(0), &asked);
+            disk.submit(at(0), &request);
             ends(&mut disk)[0].0 - 100
         };
-        let flush = ModelRequest { extent: Extent::NONE, ..asked(1, Op::Flush, 0) };
+        let flush = ModelRequest { extent: Extent::NONE, ..request(1, Op::Flush, 0) };
         assert_eq!(cost(flush), 510);
-        assert_eq!(cost(ModelRequest { flags: Flags::FUA, ..asked(1, Op::Write, 4) }), 514);
-        assert_eq!(cost(asked(1, Op::Discard, 1024)), 10);
+        assert_eq!(cost(ModelRequest { flags: Flags::FUA, ..request(1, Op::Write, 4) }), 514);
+        assert_eq!(cost(request(1, Op::Discard, 1024)), 10);
     }
 
     /// lump.5
@@ -245,7 +245,7 @@ mod tests {
             let mut disk = Virtio::new(Settings { jitter: 10, ..disk().settings }, 1 << 20, seed);
             let mut now = 0;
             let lasted = (0..1000).map(|id| {
-                disk.submit(at(now), &asked(id, Op::Read, 4));
+                disk.submit(at(now), &request(id, Op::Read, 4));
                 let lasted = ends(&mut disk)[0].0 + 1 - now;
                 now += lasted;
                 lasted

@@ -85,29 +85,29 @@ fn reader(bytes: u64, block: u64) -> Play<ReadAhead> {
 #[test]
 fn windows_grow_to_128_kib_and_start_small_again_with_the_file() {
     let mut play = reader(464 * KIB, 4 * KIB);
-    let mut asked = Vec::new();
-    while asked.len() < 8 {
-        asked.extend(play.wait(play.now + us(200)));
+    let mut requests = Vec::new();
+    while requests.len() < 8 {
+        requests.extend(play.wait(play.now + us(200)));
         while !play.open.is_empty() {
             play.end();
         }
     }
-    assert_eq!(asked[..6], reads(&[(0, 16), (16, 32), (48, 64), (112, 128), (240, 128), (368, 96)]));
-    assert_eq!(asked[6..8], reads(&[(0, 16), (16, 32)]));
+    assert_eq!(requests[..6], reads(&[(0, 16), (16, 32), (48, 64), (112, 128), (240, 128), (368, 96)]));
+    assert_eq!(requests[6..8], reads(&[(0, 16), (16, 32)]));
 }
 
 /// read_ahead.1: what the kernel calls `read_ahead_kb`.
 #[test]
 fn windows_grow_to_the_largest_that_was_set() {
     let mut play = Play::new(ReadAhead::new(file(4 * MIB), 4 * KIB, Duration::ZERO).with_largest(64 * KIB));
-    let mut asked = Vec::new();
-    while asked.len() < 5 {
-        asked.extend(play.wait(play.now + us(200)));
+    let mut requests = Vec::new();
+    while requests.len() < 5 {
+        requests.extend(play.wait(play.now + us(200)));
         while !play.open.is_empty() {
             play.end();
         }
     }
-    assert_eq!(asked[..5], reads(&[(0, 16), (16, 32), (48, 64), (112, 64), (176, 64)]));
+    assert_eq!(requests[..5], reads(&[(0, 16), (16, 32), (48, 64), (112, 64), (176, 64)]));
 }
 
 /// read_ahead.2
@@ -200,8 +200,8 @@ fn the_flusher_starts_when_more_than_its_threshold_is_dirty() {
     let mut play = writer(Pattern::Sequential, 4 * MIB, 64 * MIB, 512 * MIB);
     assert_eq!(play.wait(at(1024)), [], "4 MiB in 1024 us, and nothing written");
     assert_eq!(play.program.meter().bytes, 4 * MIB);
-    let asked = play.wait(at(1040));
-    assert_eq!(asked, [(Op::Write, 0, MIB)], "a mebibyte, and no more is dirty than may be");
+    let requests = play.wait(at(1040));
+    assert_eq!(requests, [(Op::Write, 0, MIB)], "a mebibyte, and no more is dirty than may be");
     assert_eq!(play.open[&0].flags, Flags::NONE, "nobody waits for it");
     play.wait(at(100_000));
     assert_eq!(play.open.len(), 8, "eight at a time");
@@ -366,9 +366,9 @@ fn interleaved_readers_together_read_every_block_once() {
 fn a_random_buffered_reader_asks_for_the_pages_it_touches_and_copies_them() {
     let mut play = Play::new(Pages::new(file(MIB), 6 * KIB, Duration::ZERO, 1));
     for _ in 0..20 {
-        let asked = play.asks();
-        let &[(Op::Read, offset, bytes)] = &asked[..] else { panic!("{asked:?}") };
-        assert!(offset % (4 * KIB) == 0 && bytes == 8 * KIB, "{asked:?}");
+        let requests = play.asks();
+        let &[(Op::Read, offset, bytes)] = &requests[..] else { panic!("{requests:?}") };
+        assert!(offset % (4 * KIB) == 0 && bytes == 8 * KIB, "{requests:?}");
         play.now += us(100);
         play.end();
         assert_eq!(play.asks(), [], "it copies");
@@ -416,9 +416,9 @@ fn a_commit_is_its_log_a_flush_and_a_commit_block() {
     let mut play = Play::new(Journal::new(file(256 * KIB), 4 * KIB, Duration::ZERO, 9));
     let mut place = 0;
     for commit in 1..=40 {
-        let asked = play.asks();
-        let &[(Op::Write, offset, bytes)] = &asked[..] else { panic!("{asked:?}") };
-        assert!(offset == place && bytes > 0 && bytes <= 64 * KIB, "{asked:?} at {place}");
+        let requests = play.asks();
+        let &[(Op::Write, offset, bytes)] = &requests[..] else { panic!("{requests:?}") };
+        assert!(offset == place && bytes > 0 && bytes <= 64 * KIB, "{requests:?} at {place}");
         play.end();
         assert_eq!(play.asks(), [(Op::Flush, 0, 0)]);
         play.end();
@@ -449,30 +449,30 @@ fn mails_are_created_appended_to_and_read_and_what_is_written_is_flushed_with_it
     let mut play = Play::new(Mail::new(file(64 * MIB), 4 * KIB, Duration::ZERO, 9));
     let inodes = 1000_u64.div_ceil(16) * 4 * KIB;
     for operation in 0..300 {
-        let mut asked = play.wait(play.now + us(4));
+        let mut requests = play.wait(play.now + us(4));
         let mut then = |play: &mut Play<Mail>| {
             play.end();
-            asked.extend(play.asks());
+            requests.extend(play.asks());
         };
         while play.operations() == operation {
             then(&mut play);
         }
         play.now += us(10);
-        let kinds: Vec<_> = asked.iter().map(|(op, ..)| *op).collect();
+        let kinds: Vec<_> = requests.iter().map(|(op, ..)| *op).collect();
         let wanted = match operation % 3 {
             0 => &[Op::Write, Op::Write, Op::Flush][..],
             1 => &[Op::Read, Op::Write, Op::Write, Op::Flush],
             _ => &[Op::Read],
         };
         assert_eq!(kinds, wanted, "operation {operation}");
-        let mails: Vec<_> = asked.iter().filter(|(_, offset, bytes)| *offset >= inodes && *bytes > 0).collect();
-        assert!(mails.iter().all(|(_, _, bytes)| *bytes <= 8 * 4 * KIB), "{asked:?}");
+        let mails: Vec<_> = requests.iter().filter(|(_, offset, bytes)| *offset >= inodes && *bytes > 0).collect();
+        assert!(mails.iter().all(|(_, _, bytes)| *bytes <= 8 * 4 * KIB), "{requests:?}");
         if let [(Op::Read, read, bytes), (Op::Write, written, _)] = mails[..] {
-            assert!(*written == read + bytes || (*bytes == 8 * 4 * KIB && written == read), "{asked:?}");
+            assert!(*written == read + bytes || (*bytes == 8 * 4 * KIB && written == read), "{requests:?}");
         }
         if operation % 3 < 2 {
-            let inode = asked[asked.len() - 2];
-            assert!(inode.1 < inodes && inode.2 == 4 * KIB, "{asked:?}");
+            let inode = requests[requests.len() - 2];
+            assert!(inode.1 < inodes && inode.2 == 4 * KIB, "{requests:?}");
         }
     }
 }
@@ -483,8 +483,8 @@ fn mails_are_created_appended_to_and_read_and_what_is_written_is_flushed_with_it
 #[test]
 fn arrivals_do_not_wait_for_the_disk_and_their_waiting_counts() {
     let mut play = Play::new(OpenLoop::new(Op::Read, Pattern::Random, 1000, file(MIB), 4 * KIB, 4));
-    let asked = play.wait(at(500_000)).len();
-    assert!((400..600).contains(&asked), "{asked} in half a second of 1000 per second");
+    let requests = play.wait(at(500_000)).len();
+    assert!((400..600).contains(&requests), "{requests} in half a second of 1000 per second");
     play.end_with(0, Outcome::Done);
     assert!(play.program.meter().latency_max > ms(490));
 }
@@ -507,8 +507,8 @@ fn a_start_is_one_operation_of_reads_that_wait_for_each_other() {
     let mut play = Play::new(Interactive::new(file(512 * MIB), 4 * KIB, 6));
     let mut reads = 0;
     while play.operations() == 0 {
-        let asked = play.wait(play.now + us(300));
-        assert_eq!((asked.len(), play.open.len()), (1, 1));
+        let requests = play.wait(play.now + us(300));
+        assert_eq!((requests.len(), play.open.len()), (1, 1));
         reads += 1;
         play.now += us(100);
         play.end();

@@ -27,7 +27,7 @@ pub(super) fn grids(results: &Results, workload: &str, total: bool) -> Vec<Grid>
         Some(first) if !ungrouped => first.groups.iter().map(|group| heading(&group.path)).collect(),
         _ => Vec::new(),
     };
-    let headed = |words: &[&str]| names.iter().cloned().chain(words.iter().map(|&word| word.into())).collect();
+    let headed = |titles: &[&str]| names.iter().cloned().chain(titles.iter().map(|&word| word.into())).collect();
     // A figure of each group, then of all together, which alone is shown where there are no groups.
     let grid = |title, unit, last: &str, of: fn(&GroupSummary) -> String, all: fn(&RunSummary) -> String| Grid {
         title,

@@ -263,7 +263,7 @@ impl<'a> Bench<'a> {
             ..OpenBio::empty()
         };
         if op == Op::Read {
-            self.sectors.asked(self.setup.index(extent.start.0), extent.sectors, &mut row.floors);
+            self.sectors.read_begins(self.setup.index(extent.start.0), extent.sectors, &mut row.floors);
         }
         Ok(())
     }

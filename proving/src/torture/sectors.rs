@@ -54,7 +54,7 @@ impl Sectors {
     }
 
     /// A read is asked for: what it must not be older than.
-    pub(super) fn asked(&self, at: usize, sectors: u64, floors: &mut Vec<u64>) {
+    pub(super) fn read_begins(&self, at: usize, sectors: u64, floors: &mut Vec<u64>) {
         floors.clear();
         floors.extend(self.places[at..at + sectors as usize].iter().map(|place| place.floor));
     }
@@ -154,7 +154,7 @@ mod tests {
 
     fn read(sectors: &Sectors) -> Found {
         let mut floors = Vec::new();
-        sectors.asked(0, 1, &mut floors);
+        sectors.read_begins(0, 1, &mut floors);
         sectors.read(0, floors[0])
     }
 

@@ -7,7 +7,7 @@ use coordinator::{Bug, Coordinator};
 use fairlift_core::queue::{Backing, Settings};
 use fairlift_core::sched::Kind;
 use fairlift_core::{Group, GroupId, Limits, Sector, Weight};
-use fairlift_lab::repeat::{asked, seeds};
+use fairlift_lab::repeat::{named, seeds};
 use fairlift_proving::power_cut::exhaustive::RequestKind;
 use fairlift_proving::power_cut::random::{self, Faults};
 use fairlift_proving::power_cut::workers::Workers;
@@ -74,13 +74,13 @@ fn what_was_promised_survives_a_power_cut_at_any_instant() {
     let (tally, count) = runs(Faults::NONE);
     let least = [(Count::Cuts, 1000), (Count::Flushes, 100), (Count::Ahead, 1)];
     let is_much = least.into_iter().all(|(what, each)| tally.get(what) > each * count);
-    assert!(is_much || asked().is_some(), "too little was tried: {tally:?}");
+    assert!(is_much || named().is_some(), "too little was tried: {tally:?}");
 }
 
 #[test]
 fn what_was_promised_survives_although_requests_fail_hang_and_are_turned_away_and_clients_go() {
     let (tally, count) = runs(Faults::SOME);
-    assert!(tally.get(Count::FailedFlushes) > 3 * count || asked().is_some(), "too little went wrong: {tally:?}");
+    assert!(tally.get(Count::FailedFlushes) > 3 * count || named().is_some(), "too little went wrong: {tally:?}");
 }
 
 /// A disk that drops what a failed flush should have covered, and then says that all is well: no flush may be trusted.
@@ -91,7 +91,7 @@ const FORGETFUL: Faults =
 fn what_a_failed_flush_has_lost_is_never_told_to_be_durable() {
     let (tally, _) = runs(FORGETFUL);
     let both = [Count::FailedFlushes, Count::Flushes].into_iter().all(|what| tally.get(what) > 0);
-    assert!(both || asked().is_some(), "{tally:?}");
+    assert!(both || named().is_some(), "{tally:?}");
 }
 
 #[test]

@@ -117,10 +117,10 @@ impl TagQueue {
         let Settings { depth, capacity, reserved, shallow, users, wake_max, round_robin } = settings;
         assert!(users > 0, "tags without a user");
         if capacity > DEPTH_MAX || !(1..=capacity).contains(&depth) {
-            return Err(Error::Depth { asked: depth, max: capacity.clamp(1, DEPTH_MAX) });
+            return Err(Error::Depth { requested: depth, max: capacity.clamp(1, DEPTH_MAX) });
         }
         if reserved >= depth {
-            return Err(Error::Reserved { asked: reserved, depth });
+            return Err(Error::Reserved { requested: reserved, depth });
         }
         let bitmap = Bitmap::with_capacity(depth - reserved, capacity - reserved)?.numbered_from(reserved);
         let bitmap = if round_robin { bitmap.round_robin() } else { bitmap };
@@ -219,11 +219,11 @@ impl TagQueue {
     pub fn resize(&self, depth: usize) -> Result<(), Error> {
         let reserved = usize::from(self.offset);
         if depth <= reserved {
-            let error = Error::Reserved { asked: reserved, depth };
-            return Err(if depth == 0 { Error::Depth { asked: 0, max: self.capacity() } } else { error });
+            let error = Error::Reserved { requested: reserved, depth };
+            return Err(if depth == 0 { Error::Depth { requested: 0, max: self.capacity() } } else { error });
         }
         let _one_at_a_time = lock(&self.resizing);
-        self.bitmap.resize(depth - reserved).map_err(|_| Error::Depth { asked: depth, max: self.capacity() })?;
+        self.bitmap.resize(depth - reserved).map_err(|_| Error::Depth { requested: depth, max: self.capacity() })?;
         self.look();
         Ok(())
     }

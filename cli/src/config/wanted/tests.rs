@@ -185,11 +185,11 @@ fn what_was_added_otherwise_stays_and_what_the_file_says_is_in_force() {
         let now = edit.config;
         let wanted = wanted(&now, &was, &new, |_| false);
         difference(&now, &wanted.clone().into()).unwrap();
-        let (result, said) = (meaning(&wanted), meaning(&new));
-        for (of, says) in &said {
+        let (result, of_file) = (meaning(&wanted), meaning(&new));
+        for (of, says) in &of_file {
             assert_eq!(result.get(of), Some(says), "what the file says of {of}");
         }
-        let more: Vec<_> = result.keys().filter(|of| !said.contains_key(of)).map(Of::to_string).collect();
+        let more: Vec<_> = result.keys().filter(|of| !of_file.contains_key(of)).map(Of::to_string).collect();
         let live = ["group \"/live\"", "group \"/live/below\"", "disk \"other\"", "export \"live\""];
         assert_eq!(more, live.into_iter().chain(["listener tcp:127.0.0.1:99", "client \"live\""]).collect::<Vec<_>>());
     }
@@ -204,20 +204,20 @@ fn a_tunable_that_only_a_command_has_named_stays_and_one_of_the_file_is_again_as
         config.disks = vec![Disk { set, ..disk("d", sched::Kind::MqDeadline) }].into();
         config
     };
-    let said = |now: &Config, was: &Config, new: &Config| lines(now, &wanted(now, was, new, |_| false));
+    let steps = |now: &Config, was: &Config, new: &Config| lines(now, &wanted(now, was, new, |_| false));
     let (none, four) = (with(&[]), with(&[("fifo_batch", "4")]));
     // Live only: a file that says nothing of it, before and now, leaves it alone, whatever else it changes.
     let live = with(&[("read_expire", "2s")]);
-    assert_eq!(said(&live, &none, &none), [""; 0]);
-    assert_eq!(said(&live, &none, &four), ["disk \"d\": fifo_batch = 4 (was default)"]);
+    assert_eq!(steps(&live, &none, &none), [""; 0]);
+    assert_eq!(steps(&live, &none, &four), ["disk \"d\": fifo_batch = 4 (was default)"]);
     // The names that the file gives, or has given, are told aloud.
-    assert_eq!(said(&with(&[("fifo_batch", "7")]), &four, &four), ["disk \"d\": fifo_batch = 4 (was 7)"]);
-    assert_eq!(said(&with(&[("fifo_batch", "7")]), &four, &none), ["disk \"d\": fifo_batch = default (was 7)"]);
+    assert_eq!(steps(&with(&[("fifo_batch", "7")]), &four, &four), ["disk \"d\": fifo_batch = 4 (was 7)"]);
+    assert_eq!(steps(&with(&[("fifo_batch", "7")]), &four, &none), ["disk \"d\": fifo_batch = default (was 7)"]);
     // Another scheduler has no such tunable; that of flushes all have.
     let both = with(&[("read_expire", "2s"), ("flush_company", "3")]);
     let mut fair = none.clone();
     fair.disks[0].scheduler = sched::Kind::Fair;
-    assert_eq!(said(&both, &none, &fair), ["disk \"d\": scheduler fair, flush_company = 3 (was mq-deadline)"]);
+    assert_eq!(steps(&both, &none, &fair), ["disk \"d\": scheduler fair, flush_company = 3 (was mq-deadline)"]);
 }
 
 /// difference.2
@@ -289,20 +289,20 @@ fn a_scheduler_that_nobody_names_is_no_difference() {
     let mut now = was.clone();
     now.disks = vec![unnamed(sched::Kind::MqDeadline)].into();
     now.exports[0].disk = Some(0);
-    let said = |now: &Config, new: &Config, rotates: bool| {
+    let steps = |now: &Config, new: &Config, rotates: bool| {
         let wanted = wanted(now, &was, new, |_| rotates);
         (lines(now, &wanted), wanted)
     };
     let mut two = was.clone();
     two.disk_default = unnamed(sched::Kind::Fair);
-    assert!(said(&now, &two, false).0.is_empty(), "a second tenant: the server knows itself");
+    assert!(steps(&now, &two, false).0.is_empty(), "a second tenant: the server knows itself");
     let mut none = was.clone();
     none.disk_default = disk("default", sched::Kind::None);
-    let (says, now) = said(&now, &none, false);
+    let (says, now) = steps(&now, &none, false);
     assert_eq!(says, ["disk \"srv\": scheduler none (was mq-deadline)"]);
     assert!(!now.disks[0].is_usual, "it was named");
     for (rotates, kind) in [(false, "fair"), (true, "bfq")] {
-        let (says, then) = said(&now, &two, rotates);
+        let (says, then) = steps(&now, &two, rotates);
         assert_eq!(says, [format!("disk \"srv\": scheduler {kind} (was none)")]);
         assert!(then.disks[0].is_usual);
     }

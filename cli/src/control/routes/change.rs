@@ -11,10 +11,10 @@ use fairlift::{ForkTop, Handle};
 use fairlift_lab::suggestion;
 use serde_json::{Value, json};
 
-use super::asked::{ApiRequest, if_match};
 use super::look::one;
+use super::request::{ApiRequest, if_match};
 use super::{Answer, App, ask, json_response, tagged};
-use crate::control::door::Who;
+use crate::control::endpoint::Who;
 use crate::control::failure::{Failure, bad, fail};
 use crate::control::roles;
 use crate::control::words::Words;
@@ -23,37 +23,37 @@ use crate::words::place::check_path;
 
 impl App {
     /// Adds, changes or removes one thing.
-    pub(super) async fn one_change(self, act: Act, kind: Kind, mut asked: ApiRequest) -> Answer {
+    pub(super) async fn one_change(self, act: Act, kind: Kind, mut request: ApiRequest) -> Answer {
         let name = match act {
-            Act::Add => asked.new_name(kind)?,
-            Act::Set | Act::Remove => std::mem::take(&mut asked.name),
+            Act::Add => request.new_name(kind)?,
+            Act::Set | Act::Remove => std::mem::take(&mut request.name),
         };
-        let dry_run = asked.dry_run()?;
+        let dry_run = request.dry_run()?;
         if act == Act::Remove
-            && let Some(now) = asked.query.remove("now")
+            && let Some(now) = request.query.remove("now")
         {
-            asked.keys.insert("now".into(), Value::String(now));
+            request.keys.insert("now".into(), Value::String(now));
         }
-        let (file, keys, role) = (Arc::clone(&self.file), asked.keys, asked.role);
+        let (file, keys, role) = (Arc::clone(&self.file), request.keys, request.role);
         if let Grant::Tenant(_) = role {
             roles::may_set(&role, &self.state().await?.config, &name, &keys)?;
         }
-        self.change(asked.who, asked.headers, dry_run, Some((kind, name.clone())), move |edit| {
+        self.change(request.who, request.headers, dry_run, Some((kind, name.clone())), move |edit| {
             Words::new(edit, file.ways(), file.verifies()).change(act, kind, &name, keys)
         })
         .await
     }
 
     /// Adds an export that is what another one is now. Keys that are not said are those of that one.
-    pub(super) async fn fork(self, mut asked: ApiRequest) -> Answer {
-        let name = asked.new_name(Kind::Export)?;
-        let dry_run = asked.dry_run()?;
+    pub(super) async fn fork(self, mut request: ApiRequest) -> Answer {
+        let name = request.new_name(Kind::Export)?;
+        let dry_run = request.dry_run()?;
         let path = |key: &str, path: String| {
             let path = PathBuf::from(path);
             check_path(&path).map_err(|why| bad(format!("{key} {why}")))?;
             Ok::<_, Failure>(Some(path))
         };
-        let top = match (asked.keys.remove("top"), asked.keys.remove("ephemeral")) {
+        let top = match (request.keys.remove("top"), request.keys.remove("ephemeral")) {
             (Some(_), Some(Value::Bool(true) | Value::String(_))) => {
                 return Err(bad("top is a file that stays, and ephemeral has none: give one of the two"));
             }
@@ -67,11 +67,11 @@ impl App {
             (Some(other), None) => return Err(bad(format!("top takes the path of a file, not {other}"))),
         };
         for key in ["backing", "offset", "size", "read_only"] {
-            if asked.keys.contains_key(key) {
+            if request.keys.contains_key(key) {
                 return Err(bad(format!("{key}: a fork has the whole content of its origin")));
             }
         }
-        let (file, keys, of) = (Arc::clone(&self.file), asked.keys, asked.name);
+        let (file, keys, of) = (Arc::clone(&self.file), request.keys, request.name);
         let made = {
             let name = name.clone();
             move |handle: &Handle, version, dry_run| {
@@ -95,20 +95,20 @@ impl App {
                 handle.fork((&of, &name), &top, add, version, dry_run)
             }
         };
-        self.make(asked.who, asked.headers, dry_run, Some((Kind::Export, name)), made).await
+        self.make(request.who, request.headers, dry_run, Some((Kind::Export, name)), made).await
     }
 
     /// Makes several changes, or none.
-    pub(super) async fn transaction(self, mut asked: ApiRequest) -> Answer {
-        let dry_run = asked.dry_run()?;
-        let list = asked.keys.remove("changes").ok_or_else(|| bad("changes is missing: a list of changes"))?;
-        if let Some(key) = asked.keys.keys().next() {
+    pub(super) async fn transaction(self, mut request: ApiRequest) -> Answer {
+        let dry_run = request.dry_run()?;
+        let list = request.keys.remove("changes").ok_or_else(|| bad("changes is missing: a list of changes"))?;
+        if let Some(key) = request.keys.keys().next() {
             let hint = suggestion(key, ["changes", "dry_run"]);
             let says = format!("unknown key \"{}\"; a transaction has changes and dry_run{hint}", key.escape_debug());
             return Err(bad(says));
         }
         let file = Arc::clone(&self.file);
-        self.change(asked.who, asked.headers, dry_run, None, move |edit| {
+        self.change(request.who, request.headers, dry_run, None, move |edit| {
             Words::new(edit, file.ways(), file.verifies()).transaction(&list)
         })
         .await
@@ -120,10 +120,10 @@ impl App {
             let says = "this server has no config file that could be read again: it was started without --config";
             return fail(StatusCode::CONFLICT, says);
         }
-        let asked = if_match(headers)?;
+        let version = if_match(headers)?;
         let work = move || {
             let ReadAgain { changes, warnings } =
-                self.file.read_again(&self.handle, asked, dry_run).map_err(|why| match why {
+                self.file.read_again(&self.handle, version, dry_run).map_err(|why| match why {
                     NotRead::Refused(refused) => refused.into(),
                     NotRead::Wrong(wrong) => bad(wrong.answer()),
                 })?;
@@ -149,9 +149,9 @@ impl App {
         headers: HeaderMap,
         dry_run: bool,
         of: Option<(Kind, String)>,
-        words: impl FnOnce(&mut Edit) -> Result<(), String> + Send + 'static,
+        change: impl FnOnce(&mut Edit) -> Result<(), String> + Send + 'static,
     ) -> Answer {
-        self.make(who, headers, dry_run, of, |handle, version, dry_run| handle.change(words, version, dry_run)).await
+        self.make(who, headers, dry_run, of, |handle, version, dry_run| handle.change(change, version, dry_run)).await
     }
 
     /// The same, of a change that is made so.
@@ -163,10 +163,10 @@ impl App {
         of: Option<(Kind, String)>,
         make: impl FnOnce(&Handle, Option<u64>, bool) -> Result<Made, Refused> + Send + 'static,
     ) -> Answer {
-        let asked = if_match(&headers)?;
+        let expected = if_match(&headers)?;
         let work = move || -> Result<(u64, Value), Failure> {
             let handle = &self.handle;
-            let Made { state, steps, mut suited } = make(handle, asked, dry_run)?;
+            let Made { state, steps, mut suited } = make(handle, expected, dry_run)?;
             let is_tenant = matches!(who.role(handle), Grant::Tenant(_));
             if is_tenant {
                 suited.clear(); // They are about disks, which others have too.
@@ -179,9 +179,10 @@ impl App {
                     tracing::info!(who = who.name, version = state.version, "changed: {change}");
                 }
                 let what = made.join("; ");
-                let mut told = vec![("version", state.version.to_string()), ("who", who.name.clone()), ("what", what)];
-                told.extend(of.as_ref().map(|(kind, name)| (kind.name(), name.clone())));
-                handle.tell("changed", told);
+                let mut fields =
+                    vec![("version", state.version.to_string()), ("who", who.name.clone()), ("what", what)];
+                fields.extend(of.as_ref().map(|(kind, name)| (kind.name(), name.clone())));
+                handle.tell("changed", fields);
                 warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
             }
             let view = handle.view(false).ok_or(Refused::Ended)?;

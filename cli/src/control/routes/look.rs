@@ -7,14 +7,14 @@ use std::time::Duration;
 
 use axum::http::StatusCode;
 use axum::response::IntoResponse as _;
-use axum::response::sse::{Event as Told, KeepAlive, Sse};
+use axum::response::sse::{Event as SseEvent, KeepAlive, Sse};
 use fairlift::access::Grant;
 use fairlift::control::{Refused, State, View, group_meant};
 use fairlift_lab::suggestion;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::asked::ApiRequest;
+use super::request::ApiRequest;
 use super::{Answer, App, ask, json_response, tagged};
 use crate::control::failure::{Failure, bad};
 use crate::control::roles::{self, Right};
@@ -40,8 +40,8 @@ impl App {
         Ok(tagged(json_response(&value), version))
     }
 
-    pub(super) async fn status(self, asked: &ApiRequest) -> Answer {
-        let (state, before, after) = self.look_twice(&asked.query).await?;
+    pub(super) async fn status(self, request: &ApiRequest) -> Answer {
+        let (state, before, after) = self.look_twice(&request.query).await?;
         let seconds = after.at.since(before.at).as_nanos() as f64 / 1e9;
         let file = Arc::clone(&self.file);
         let handle = self.handle.clone();
@@ -53,31 +53,31 @@ impl App {
         warnings.extend(status::warnings(&after));
         warnings.extend(pools::warnings(&pools));
         value["warnings"] = warnings.into();
-        roles::hide(&self.still(asked)?, &mut value);
+        roles::hide(&self.still(request)?, &mut value);
         Ok(tagged(json_response(&value), state.version))
     }
 
     /// The role that a client has by now, if it may still see what it asked for (roles.1).
-    fn still(&self, asked: &ApiRequest) -> Result<Grant, Failure> {
-        let role = asked.who.role(&self.handle);
+    fn still(&self, request: &ApiRequest) -> Result<Grant, Failure> {
+        let role = request.who.role(&self.handle);
         Right::Own.is_of(&role).map(|()| role)
     }
 
-    pub(super) async fn why(self, asked: &ApiRequest) -> Answer {
-        self.is_there(Kind::Export, &asked.name, asked).await?;
-        let (state, before, after) = self.look_twice(&asked.query).await?;
-        let value = why::why(&self.still(asked)?, &state, &before, &after, &asked.name);
-        let gone = || Failure(StatusCode::NOT_FOUND, format!("export \"{}\" has gone", asked.name));
+    pub(super) async fn why(self, request: &ApiRequest) -> Answer {
+        self.is_there(Kind::Export, &request.name, request).await?;
+        let (state, before, after) = self.look_twice(&request.query).await?;
+        let value = why::why(&self.still(request)?, &state, &before, &after, &request.name);
+        let gone = || Failure(StatusCode::NOT_FOUND, format!("export \"{}\" has gone", request.name));
         let mut value = value.ok_or_else(gone)?;
         self.beside(std::slice::from_mut(&mut value)).await?;
         Ok(tagged(json_response(&value), state.version))
     }
 
-    pub(super) async fn why_all(&self, asked: &ApiRequest) -> Answer {
-        let tenant = asked.query.get("tenant").map_or("/", String::as_str);
-        self.is_there(Kind::Group, tenant, asked).await?;
-        let (state, before, after) = self.look_twice(&asked.query).await?;
-        let mut value = why::all(&self.still(asked)?, &state, &before, &after, tenant);
+    pub(super) async fn why_all(&self, request: &ApiRequest) -> Answer {
+        let tenant = request.query.get("tenant").map_or("/", String::as_str);
+        self.is_there(Kind::Group, tenant, request).await?;
+        let (state, before, after) = self.look_twice(&request.query).await?;
+        let mut value = why::all(&self.still(request)?, &state, &before, &after, tenant);
         self.beside(value.as_array_mut().map_or(&mut [], Vec::as_mut_slice)).await?;
         Ok(tagged(json_response(&value), state.version))
     }
@@ -93,8 +93,8 @@ impl App {
     }
 
     /// Whether there is such a thing for this client: what is not there is not looked at for a second.
-    async fn is_there(&self, kind: Kind, name: &str, asked: &ApiRequest) -> Result<(), Failure> {
-        let (role, name) = (asked.role.clone(), name.to_owned());
+    async fn is_there(&self, kind: Kind, name: &str, request: &ApiRequest) -> Result<(), Failure> {
+        let (role, name) = (request.role.clone(), name.to_owned());
         self.clone().look(role, move |state, view| one(kind, &name, state, view)).await.map(drop)
     }
 
@@ -109,8 +109,8 @@ impl App {
         Ok((state, before, after))
     }
 
-    pub(super) fn trace(self, asked: ApiRequest) -> Answer {
-        let ApiRequest { query, who, role, .. } = asked;
+    pub(super) fn trace(self, request: ApiRequest) -> Answer {
+        let ApiRequest { query, who, role, .. } = request;
         let seconds = seconds(&query, 5.0, 3600.0)?;
         let state = self.handle.state().ok_or(Refused::Ended)?;
         let trace = self.handle.trace();
@@ -136,8 +136,8 @@ impl App {
         Ok(self.texts.answer(text.await??, format))
     }
 
-    pub(super) fn events(self, asked: ApiRequest) -> Answer {
-        let ApiRequest { query, headers, who, role, .. } = asked;
+    pub(super) fn events(self, request: ApiRequest) -> Answer {
+        let ApiRequest { query, headers, who, role, .. } = request;
         // Browsers say where they were when they connect again.
         let last = headers.get("last-event-id").and_then(|value| value.to_str().ok()).map(str::to_owned);
         let number = |name: &str, text: Option<String>| -> Result<Option<u64>, Failure> {
@@ -154,7 +154,7 @@ impl App {
         let after = after.map(|after| if after > latest { 0 } else { after });
         let after =
             after.filter(|_| !is_tenant).unwrap_or_else(|| latest.saturating_sub(if is_tenant { 0 } else { past }));
-        let told = futures_util::stream::unfold(
+        let stream = futures_util::stream::unfold(
             (self, who, role, after, Vec::new()),
             move |(app, who, role, mut after, mut ready)| async move {
                 loop {
@@ -172,20 +172,20 @@ impl App {
                         if events.is_empty() { None } else { app.state().await.ok().map(|state| state.config) };
                     if missing > 0 {
                         let says = json!({"event": "missing", "count": missing});
-                        ready.push(Told::default().event("missing").data(says.to_string()));
+                        ready.push(SseEvent::default().event("missing").data(says.to_string()));
                     }
                     for event in events {
                         after = event.number;
                         if !config.as_ref().is_some_and(|config| roles::tells(&role, config, &event)) {
                             continue;
                         }
-                        let mut told = Told::default().event(event.kind);
+                        let mut message = SseEvent::default().event(event.kind);
                         let mut data = show::event(&event);
                         match is_tenant {
                             true => drop(data.as_object_mut().and_then(|data| data.remove("number"))), // It counts others' events.
-                            false => told = told.id(event.number.to_string()),
+                            false => message = message.id(event.number.to_string()),
                         }
-                        ready.push(told.data(data.to_string()));
+                        ready.push(message.data(data.to_string()));
                     }
                     ready.reverse();
                     if ready.is_empty() {
@@ -194,7 +194,7 @@ impl App {
                 }
             },
         );
-        Ok(Sse::new(told).keep_alive(KeepAlive::default()).into_response())
+        Ok(Sse::new(stream).keep_alive(KeepAlive::default()).into_response())
     }
 }
 

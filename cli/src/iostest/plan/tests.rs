@@ -21,43 +21,43 @@ fn planned(flags: &str) -> Result<Measurement, String> {
     let flags = parse(flags)?;
     let mut mistakes = Vec::new();
     let reports = Reports::prepare(&flags, &mut mistakes);
-    let asked = plan(&flags, &reports, &mut mistakes);
+    let measurement = plan(&flags, &reports, &mut mistakes);
     if mistakes.is_empty() {
-        Ok(asked.expect("a plan, or a mistake"))
+        Ok(measurement.expect("a plan, or a mistake"))
     } else {
         Err(render(Severity::Error, None, &mistakes))
     }
 }
 
-fn weights(asked: &Measurement) -> Vec<(&str, u16)> {
-    asked.plan.groups.iter().map(|group| (group.path.as_str(), group.weight.get())).collect()
+fn weights(measurement: &Measurement) -> Vec<(&str, u16)> {
+    measurement.plan.groups.iter().map(|group| (group.path.as_str(), group.weight.get())).collect()
 }
 
 /// The command of 2010, but for its `-c`.
 #[test]
 fn the_command_of_2010_is_taken() {
-    let asked = planned("sim:eva-raid5-12 -G -w bsr -m 8 --nrgrp 8 --total").unwrap();
-    assert_eq!(asked.plan.jobs, [1, 2, 4, 8]);
-    let weights = weights(&asked);
+    let measurement = planned("sim:eva-raid5-12 -G -w bsr -m 8 --nrgrp 8 --total").unwrap();
+    assert_eq!(measurement.plan.jobs, [1, 2, 4, 8]);
+    let weights = weights(&measurement);
     assert_eq!((weights.len(), weights[1], weights[8]), (9, ("/g1", 100), ("/g8", 800)));
-    assert_eq!((asked.plan.runtime, asked.plan.sets, asked.plan.file_size), (secs(30), 1, 512 << 20));
-    assert!(matches!(asked.device, TestDisk::Model(_)));
+    assert_eq!((measurement.plan.runtime, measurement.plan.sets, measurement.plan.file_size), (secs(30), 1, 512 << 20));
+    assert!(matches!(measurement.device, TestDisk::Model(_)));
 }
 
 #[test]
 fn what_flags_leave_open_is_decided() {
-    let asked = planned("sim:sata-7200").unwrap();
-    assert_eq!(weights(&asked), [("/", 100)], "without -G, one group: the root");
-    assert_eq!(asked.scheduler, sched::Kind::usual(1, true));
-    assert_eq!(asked.header.seed, 1);
-    assert_eq!(asked.plan.workloads[0].name, "bsr");
-    let asked = planned("sim:sata-7200 -G").unwrap();
-    assert_eq!(asked.scheduler, sched::Kind::usual(8, true));
-    assert_eq!(weights(&asked).len(), 9);
-    let asked = planned("sim:sata-7200 --weights 5,7").unwrap();
-    assert_eq!(weights(&asked), [("/", 100), ("/g1", 5), ("/g2", 7)], "--weights implies -G and --nrgrp");
-    let asked = planned("sim:sata-7200 --nrgrp 12").unwrap();
-    assert_eq!(weights(&asked)[9..], [("/g9", 900), ("/g10", 1000), ("/g11", 1000), ("/g12", 1000)]);
+    let measurement = planned("sim:sata-7200").unwrap();
+    assert_eq!(weights(&measurement), [("/", 100)], "without -G, one group: the root");
+    assert_eq!(measurement.scheduler, sched::Kind::usual(1, true));
+    assert_eq!(measurement.header.seed, 1);
+    assert_eq!(measurement.plan.workloads[0].name, "bsr");
+    let measurement = planned("sim:sata-7200 -G").unwrap();
+    assert_eq!(measurement.scheduler, sched::Kind::usual(8, true));
+    assert_eq!(weights(&measurement).len(), 9);
+    let measurement = planned("sim:sata-7200 --weights 5,7").unwrap();
+    assert_eq!(weights(&measurement), [("/", 100), ("/g1", 5), ("/g2", 7)], "--weights implies -G and --nrgrp");
+    let measurement = planned("sim:sata-7200 --nrgrp 12").unwrap();
+    assert_eq!(weights(&measurement)[9..], [("/g9", 900), ("/g10", 1000), ("/g11", 1000), ("/g12", 1000)]);
 }
 
 /// The command lines in docs/ can be run.
@@ -65,8 +65,8 @@ fn what_flags_leave_open_is_decided() {
 fn the_examples_of_the_documentation_are_plans() {
     let docs = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/examples");
     let tree = format!("{docs}/groups-three-levels.toml");
-    let asked = planned(&format!("sim:sata-7200 -w {docs}/unlike-groups.toml --groups {tree} --jobs 2")).unwrap();
-    let case = &asked.plan.cases().unwrap()[0];
+    let measurement = planned(&format!("sim:sata-7200 -w {docs}/unlike-groups.toml --groups {tree} --jobs 2")).unwrap();
+    let case = &measurement.plan.cases().unwrap()[0];
     let paths: Vec<_> = case.leaves().iter().map(|leaf| case.groups[usize::from(leaf.0)].path.clone()).collect();
     assert_eq!(paths, ["/tenants/a/db", "/tenants/a/backup", "/tenants/b/web", "/maintenance/scrub"]);
     let roles: Vec<_> = case.cast().iter().map(|(_, role)| role.name.clone()).collect();
@@ -74,8 +74,8 @@ fn the_examples_of_the_documentation_are_plans() {
     let Err(refused) = planned(&format!("sim:sata-7200 -w {docs}/unlike-groups.toml -G")) else { panic!("planned") };
     assert!(refused.contains("unlike: role db is for group /tenants/a/db, and the groups are /g1, "), "{refused}");
     for example in ["array-readers", "one-syncs", "readers-beside-writers", "start-beside-writers"] {
-        let asked = planned(&format!("sim:sata-7200 -w {docs}/{example}.toml --jobs 4 -G --nrgrp 2"));
-        assert_eq!(asked.unwrap().plan.cases().unwrap().len(), 1, "{example}");
+        let measurement = planned(&format!("sim:sata-7200 -w {docs}/{example}.toml --jobs 4 -G --nrgrp 2"));
+        assert_eq!(measurement.unwrap().plan.cases().unwrap().len(), 1, "{example}");
     }
 }
 
@@ -89,18 +89,18 @@ fn numbers_of_jobs_double_up_to_the_largest() {
 
 #[test]
 fn settings_are_shown_as_they_were_written_and_the_rest_with_their_defaults() {
-    let asked = planned("sim:sata-7200 --scheduler mq-deadline --set read_expire=20 --set fifo_batch=4").unwrap();
-    let setting = |name: &str| asked.header.settings[name].as_str();
+    let measurement = planned("sim:sata-7200 --scheduler mq-deadline --set read_expire=20 --set fifo_batch=4").unwrap();
+    let setting = |name: &str| measurement.header.settings[name].as_str();
     assert_eq!((setting("read_expire"), setting("fifo_batch"), setting("writes_starved")), ("20", "4", "2"));
-    assert_eq!(asked.set.len(), 2, "only what differs is set");
+    assert_eq!(measurement.set.len(), 2, "only what differs is set");
 }
 
 #[test]
 fn each_value_of_a_sweep_is_looked_at_before_anything_runs() {
-    let asked =
+    let measurement =
         planned("sim:sata-7200 --scheduler mq-deadline --sweep fifo_batch=1,16,1 --set read_expire=20").unwrap();
-    assert_eq!(asked.sweep, Some(("fifo_batch".into(), vec!["1".into(), "16".into()])), "each once");
-    assert_eq!(asked.header.settings["fifo_batch"], "1,16");
+    assert_eq!(measurement.sweep, Some(("fifo_batch".into(), vec!["1".into(), "16".into()])), "each once");
+    assert_eq!(measurement.header.settings["fifo_batch"], "1,16");
     for (flags, says) in [
         (
             "--scheduler mq-deadline --sweep fifo_batch=1,none",
@@ -250,9 +250,9 @@ fn what_a_file_holds_is_not_destroyed_unasked() {
 
 #[test]
 fn situations_of_tenants_bring_groups_of_their_own_and_take_no_flags_of_groups() {
-    let asked = planned("sim:nvme-plp -w tenants").unwrap();
-    assert_eq!((asked.plan.workloads.len(), asked.plan.runtime), (10, secs(2)));
-    assert_eq!(asked.scheduler, sched::Kind::usual(2, false), "there are groups, and the disk does not rotate");
+    let measurement = planned("sim:nvme-plp -w tenants").unwrap();
+    assert_eq!((measurement.plan.workloads.len(), measurement.plan.runtime), (10, secs(2)));
+    assert_eq!(measurement.scheduler, sched::Kind::usual(2, false), "there are groups, and the disk does not rotate");
     let one = planned("sim:nvme-plp -w tenants:two-levels --runtime 1").unwrap();
     assert_eq!((one.plan.workloads[0].groups.len(), one.plan.runtime), (7, secs(1)));
     for (flags, says) in [
@@ -326,11 +326,12 @@ fn a_tree_of_groups_comes_from_a_config_file() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("groups.toml");
     std::fs::write(&file, "[group.\"/a/b\"]\nweight = 300\n[group.\"/c\"]\nweight = 5\n").unwrap();
-    let asked = planned(&format!("sim:sata-7200 --groups {}", file.display())).unwrap();
-    assert_eq!(weights(&asked), [("/", 100), ("/a", 100), ("/a/b", 300), ("/c", 5)]);
+    let measurement = planned(&format!("sim:sata-7200 --groups {}", file.display())).unwrap();
+    assert_eq!(weights(&measurement), [("/", 100), ("/a", 100), ("/a/b", 300), ("/c", 5)]);
     std::fs::write(&file, "[group.\"/a\"]\nmax = \"iops=50\"\n[group.\"/b\"]\nmin = { rbps = \"1m\" }\n").unwrap();
-    let asked = planned(&format!("sim:nvme-plp --scheduler fair --groups {} --max /b=iops=9", file.display())).unwrap();
-    let limits: Vec<_> = asked.header.limits.iter().map(|(path, says)| format!("{path} {says}")).collect();
+    let measurement =
+        planned(&format!("sim:nvme-plp --scheduler fair --groups {} --max /b=iops=9", file.display())).unwrap();
+    let limits: Vec<_> = measurement.header.limits.iter().map(|(path, says)| format!("{path} {says}")).collect();
     assert_eq!(limits, ["/a max iops=50", "/b max iops=9, min rbps=1048576"]);
     for (text, why) in [
         ("", "groups.toml has no [group.\"/PATH\"]"),

@@ -55,13 +55,13 @@ pub(super) fn watch(args: &TopArgs) -> Result<(), String> {
     top.take(look(&server, FIRST)?);
     let stop = stop_on_signal().map_err(|error| error.to_string())?;
     let (say, heard) = channel();
-    let (asking, told, seconds) = (Arc::clone(&server), say.clone(), args.seconds);
+    let (asking, answers, seconds) = (Arc::clone(&server), say.clone(), args.seconds);
     std::thread::spawn(move || {
         loop {
             // If another server has taken over meanwhile, it answers.
             let answer = look(&asking, seconds).or_else(|_| look(&asking, FIRST));
             let pause = answer.is_err();
-            if told.send(Heard::Status(answer)).is_err() {
+            if answers.send(Heard::Status(answer)).is_err() {
                 return; // nobody watches any more
             }
             if pause {

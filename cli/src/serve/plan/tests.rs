@@ -469,8 +469,8 @@ fn limits_are_tables_or_lines_of_the_kernel_and_the_flag_wins() {
         ("latency = \"0s\"", "group.\"/t/a\".latency: the time must be longer than 0"),
         ("[group.\"/\"]\nlatency = \"2ms\"", "group.\"/\".latency: the root has no siblings that could make room"),
     ] {
-        let said = planned(&group(key), "--listen unix:/x").unwrap_err();
-        assert!(said.contains(why), "{said}");
+        let mistakes_of = planned(&group(key), "--listen unix:/x").unwrap_err();
+        assert!(mistakes_of.contains(why), "{mistakes_of}");
     }
 
     // serve.5

@@ -62,9 +62,9 @@ use crate::{Duration, Group, GroupId, Instant};
 const LAPS: u32 = 4;
 const EACH: u32 = 16;
 const PERIOD: u32 = 64;
-/// How long a period goes on for a tenant of which nothing has ended in it (admission.6).
+/// How long a period goes on for a tenant without a completion in it (admission.6).
 const LONG: Duration = ms(100);
-/// How many times the usual request's cost makes one large, of which a period may see no end. Chosen.
+/// A request is large from this many times the usual cost on: a period may see no completion of it. Chosen.
 const LARGE: u64 = 4;
 /// How much of an error is corrected in a period, as an exponent (admission.2).
 /// From a simulation: with 0.3 an error is down to a tenth after seven periods, and answers in lumps move places by 2 %.
@@ -81,10 +81,10 @@ const GROWTH: f64 = 0.05;
 /// cannot fill theirs, those of the others become more with each step.
 const FITS: u32 = 4;
 const TIMES_MOST: f64 = 8.0;
-/// A tenant that could use less than so much of its weight's part has few requests (admission.3). Chosen: one that could use most of its
+/// A tenant has few requests if it could use less than this much of its weight's part (admission.3). Chosen: one that could use most of its
 /// part has it at a depth that the disk does most of its best at.
 const FEW: f64 = 0.5;
-/// What a tenant had in a period, and what it may have.
+/// A tenant's service in a period, and its places.
 #[derive(Clone, Debug, Default)]
 struct Tenant {
     /// The group that it is, or whose stream it is.
@@ -168,7 +168,7 @@ pub(super) struct Admission {
     work: u64,
 }
 
-/// What a period showed.
+/// The result of a period.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Period {
     /// The places that tenants can fill (admission.3), and all of them.
@@ -501,13 +501,13 @@ impl Admission {
                 tenant.ended(costs.price(tenant.last) / 2);
             }
         }
-        let asked = self.entitle(now, length, depth);
+        let demanding = self.entitle(now, length, depth);
         let (worst, is_exact) = self.correct(length, places);
         let (places, all, is_low) = self.fit(bounds, is_exact);
         let is_pressed = is_low && worst < NEARLY;
         // Where many tenants ask now and then, it is always others.
-        let changed = 8 * self.before.abs_diff(asked as usize) > self.before;
-        self.before = asked as usize;
+        let changed = 8 * self.before.abs_diff(demanding as usize) > self.before;
+        self.before = demanding as usize;
         self.begin_period(now, places);
         Some(Period { places, all, is_pressed, changed })
     }
@@ -515,13 +515,13 @@ impl Admission {
     /// admission.1: what each tenant that asked is due. Answers how many did.
     fn entitle(&mut self, now: Instant, length: u64, depth: &Depth) -> u32 {
         let Self { tenants, touched, entitlement, groups, .. } = self;
-        let (mut asked, mut work, mut requests) = (0, 0, 0);
+        let (mut demanding, mut work, mut requests) = (0, 0, 0);
         entitlement.clear();
         for at in &*touched {
             let tenant = &mut tenants[*at as usize];
             tenant.passes(now);
             if tenant.requests > 0 {
-                (asked, work, requests) = (asked + 1, work + tenant.served, requests + tenant.requests);
+                (demanding, work, requests) = (demanding + 1, work + tenant.served, requests + tenant.requests);
                 let weight = if tenant.below > 0 { Some(OWN) } else { tenant.weight };
                 tenant.node = entitlement.add(tenant.group, weight, |group| groups[usize::from(group.0)]);
                 entitlement.demand(tenant.node, f64::INFINITY);
@@ -556,11 +556,11 @@ impl Admission {
         }
         entitlement.add_up();
         entitlement.divide(1.0);
-        asked
+        demanding
     }
 
-    /// admission.2, admission.3: by what each had, of so many places.
-    /// The least that one of which nothing waits had of what it is due, and whether none lacks that could do its part alone.
+    /// Moves places by each tenant's service (admission.2, admission.3). Answers the least part of its due that a tenant without waiting requests
+    /// had, and whether no tenant lacks service that could do its part alone.
     fn correct(&mut self, length: u64, places: f64) -> (f64, bool) {
         let whole = self.entitlement.whole();
         let (mut worst, mut is_exact) = (f64::INFINITY, true);

@@ -4,7 +4,7 @@
 //! of it each takes. A disk that does 100,000 reads of 4 KiB a second, or 22,000 writes of 64 KiB, spends 10 µs on the one and
 //! 45 µs on the other: that is what they cost.
 //!
-//! cost.1  A request costs what one of 4 KiB costs, and so much for each KiB beyond. Both differ for reads and writes; the first
+//! cost.1  A request costs as much as one of 4 KiB, and a price for each KiB beyond. Both differ for reads and writes; the first
 //!         also differs for a request near the end of the stream's last one, and for one far from it (16 MiB, as the kernel's
 //!         io.cost).
 //! cost.2  A time in which the disk was full is one equation: the time that passed is the sum of what ended, each at its cost. The
@@ -97,7 +97,7 @@ const FREE: u32 = 8;
 /// Kinds of requests (cost.6): read or write, near or far, small or large for what is read or written at present.
 pub(super) const KINDS: usize = 8;
 
-/// What a request is like, as far as its cost goes.
+/// The properties of a request that its cost depends on.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(super) struct Shape {
     pub(super) write: bool,
@@ -125,7 +125,7 @@ impl Shape {
     }
 }
 
-/// What ended in a window, by kind: how many, and how many sectors beyond 4 KiB.
+/// Completions in a window, by kind: their number, and their sectors beyond 4 KiB.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct Sum {
     counts: [u32; KINDS],
@@ -171,7 +171,7 @@ const WRITE: usize = 1;
 const DISTANT: usize = 2;
 const LARGE: usize = 4;
 
-/// What a window has told.
+/// The findings of a window.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) enum Told {
     /// Something more.
@@ -200,12 +200,12 @@ pub(super) struct Costs {
     equations: VecDeque<Equation>,
     /// What those before have told, as information: the coefficients, and how sure they were.
     before: [f64; COUNT],
-    told: Matrix,
+    information: Matrix,
     /// The covariance of the coefficients' relative errors.
     p: Matrix,
     /// How far equations deviate by themselves, squared (cost.3).
     noise: f64,
-    /// More sectors beyond 4 KiB than so many are large, of reads and of writes.
+    /// Requests with more sectors beyond 4 KiB than these are large, of reads and of writes.
     middle: [u32; 2],
     /// The kind that has a trial, and its price, in 1,024ths of its cost; whether it is the second window of it (cost.6).
     trial: usize,
@@ -238,7 +238,7 @@ impl Costs {
             settles: Duration::ZERO,
             equations: VecDeque::with_capacity(LAST + 1),
             before: theta,
-            told: known,
+            information: known,
             p: inverse(known),
             noise: NOISE[0] * NOISE[0],
             middle: [0; 2],
@@ -265,7 +265,7 @@ impl Costs {
         WRITE * usize::from(shape.write) + DISTANT * usize::from(shape.far) + LARGE * usize::from(is_large)
     }
 
-    /// What a request costs, in nanoseconds of a full disk (cost.4).
+    /// The cost of a request, in nanoseconds of a full disk (cost.4).
     #[inline]
     pub(super) fn of(&self, shape: Shape) -> u32 {
         let write = usize::from(shape.write);
@@ -275,7 +275,7 @@ impl Costs {
         cost.clamp(1, 1 << 30) as u32
     }
 
-    /// What a request is charged: its cost, but for a trial (cost.6).
+    /// The charge for a request: its cost, but for a trial (cost.6).
     #[inline]
     pub(super) fn price(&self, shape: Shape) -> u32 {
         let cost = self.of(shape);
@@ -295,8 +295,8 @@ impl Costs {
         (self.trial, self.price)
     }
 
-    /// The disk was full for so long, and this ended in that time (cost.2); what is in the device is asked for when it matters.
-    /// Flushes took so much time beside that.
+    /// Learns from the completions of a time in which the disk was full (cost.2), and the flush time in it. Requests in the device are
+    /// looked up only when they matter.
     pub(super) fn learn(
         &mut self,
         sum: &Sum,
@@ -328,11 +328,11 @@ impl Costs {
         let before = self.price;
         let (sum, passed) = (core::mem::take(&mut self.sum), core::mem::take(&mut self.passed));
         self.lost = Duration::ZERO;
-        let told = self.explain(&sum, &equation, passed);
+        let information = self.explain(&sum, &equation, passed);
         if self.price != before {
             self.settles = Duration::from_nanos(equation.lap() as u64);
         }
-        told
+        information
     }
 
     fn explain(&mut self, sum: &Sum, equation: &Equation, time: Duration) -> Told {
@@ -366,7 +366,7 @@ impl Costs {
         learned
     }
 
-    /// All coefficients are so many times greater (cost.4).
+    /// Multiplies all coefficients (cost.4).
     fn scale(&mut self, times: f64) {
         self.theta = self.theta.map(|one| (one * times).clamp(1.0, MOST));
         self.before = self.before.map(|one| (one * times).clamp(1.0, MOST));
@@ -375,25 +375,25 @@ impl Costs {
     /// One more equation, and the first of more than [`LAST`] is one of those before.
     fn takes_in(&mut self, equation: &Equation) {
         if self.equations.len() == LAST {
-            let mut told = self.told.map(|row| row.map(|one| one * (1.0 - 1.0 / MEMORY)));
-            let mut towards = times(&told, &self.doubted());
-            (0..COUNT).for_each(|n| told[n][n] += 1.0 / (EACH * EACH * MEMORY));
-            self.pair(&self.equations[0], &self.equations[1]).add_to(&mut told, &mut towards);
-            let by = times(&inverse(told), &towards);
-            (self.told, self.before) = (told, moved(&self.theta, &by));
+            let mut information = self.information.map(|row| row.map(|one| one * (1.0 - 1.0 / MEMORY)));
+            let mut towards = times(&information, &self.doubted());
+            (0..COUNT).for_each(|n| information[n][n] += 1.0 / (EACH * EACH * MEMORY));
+            self.pair(&self.equations[0], &self.equations[1]).add_to(&mut information, &mut towards);
+            let by = times(&inverse(information), &towards);
+            (self.information, self.before) = (information, moved(&self.theta, &by));
             self.equations.pop_front();
         }
         if let Some(last) = self.equations.back()
             && self.pair(last, equation).is_surprise()
         {
             // cost.8
-            self.told = self.told.map(|row| row.map(|one| one / 2.0));
-            (0..COUNT).for_each(|n| self.told[n][n] += 0.5 / (EACH * EACH));
+            self.information = self.information.map(|row| row.map(|one| one / 2.0));
+            (0..COUNT).for_each(|n| self.information[n][n] += 0.5 / (EACH * EACH));
         }
         self.equations.push_back(equation.clone());
     }
 
-    /// What the second of two equations tells beside the first.
+    /// The information of the second of two equations beside the first.
     fn pair(&self, one: &Equation, next: &Equation) -> Tells {
         let (before, after) = (one.beside(&self.theta), next.beside(&self.theta));
         let mut parts = core::array::from_fn(|n| after.parts[n] - before.parts[n]);
@@ -420,9 +420,9 @@ impl Costs {
     /// cost.2, cost.3
     fn fit(&mut self) {
         for _ in 0..STEPS {
-            let (mut told, mut towards) = (self.told, times(&self.told, &self.doubted()));
-            self.pairs().for_each(|tells| tells.add_to(&mut told, &mut towards));
-            self.p = inverse(told);
+            let (mut information, mut towards) = (self.information, times(&self.information, &self.doubted()));
+            self.pairs().for_each(|tells| tells.add_to(&mut information, &mut towards));
+            self.p = inverse(information);
             self.theta = moved(&self.theta, &times(&self.p, &towards));
         }
         let (mut all, mut count) = (NOISE[0] * NOISE[0] * 4.0, 4.0);
@@ -439,7 +439,7 @@ impl Costs {
         self.equations.iter().zip(self.equations.range(1..)).map(|(one, next)| self.pair(one, next))
     }
 
-    /// What is charged until the next equation (cost.6).
+    /// The prices until the next equation (cost.6).
     fn try_price(&mut self, equation: &Equation) {
         if core::mem::take(&mut self.is_second) {
             self.price = PAR * PAR / self.price;
@@ -483,7 +483,7 @@ impl Costs {
         }
     }
 
-    /// What was learned, in the words of the kernel.
+    /// The learned costs, as the kernel's `io.cost.model` writes them.
     pub(super) fn model(&self) -> Model {
         let [rk, rn, rf, wk, wn, wf] = self.theta;
         Model {

@@ -98,15 +98,15 @@ fn a_client_that_is_revoked_may_nothing_any_more() {
 fn lists_that_keep_clients_out_are_told() {
     let ((ours, root), (others, other_root)) = (authority("ours"), authority("others"));
     let (now, year) = (SystemTime::UNIX_EPOCH + Duration::from_secs(1_800_000_000), 2027); // 15 January 2027
-    let said = |lists: &[Vec<u8>], roots: &[&Vec<u8>]| Revoked::new(lists, roots).unwrap().warnings(now);
-    assert_eq!(said(&[], &[&root]), [""; 0]);
-    assert_eq!(said(&[list(&ours, &[], year + 1)], &[&root]), [""; 0]);
+    let warnings_of = |lists: &[Vec<u8>], roots: &[&Vec<u8>]| Revoked::new(lists, roots).unwrap().warnings(now);
+    assert_eq!(warnings_of(&[], &[&root]), [""; 0]);
+    assert_eq!(warnings_of(&[list(&ours, &[], year + 1)], &[&root]), [""; 0]);
     let expired = Revoked::new(&[list(&ours, &[7], year)], &[&root]).unwrap();
     assert!(expired.has(&Certificate::new(&[signed(&ours, 7)]).unwrap()));
     assert_eq!(expired.warnings(now).len(), 1);
     assert!(expired.warnings(now)[0].contains("ours that has expired"), "{:?}", expired.warnings(now));
-    let two = said(&[list(&ours, &[], year + 1)], &[&root, &other_root]);
+    let two = warnings_of(&[list(&ours, &[], year + 1)], &[&root, &other_root]);
     assert!(two.len() == 1 && two[0].contains("has no list of") && two[0].contains("CN=others"), "{two:?}");
-    let stray = said(&[list(&ours, &[], year + 1), list(&others, &[], year)], &[&root]);
+    let stray = warnings_of(&[list(&ours, &[], year + 1), list(&others, &[], year)], &[&root]);
     assert!(stray.len() == 1 && stray[0].contains("CN=others, which is no authority"), "{stray:?}");
 }

@@ -216,8 +216,8 @@ impl Live {
 
     fn add_disk(&self, backend: &Backend, draft: &mut Draft, name: &str) -> Result<(), Why> {
         let number = self.free_disk(backend, draft);
-        let said = draft.config.disks.iter().find(|disk| disk.name == name).expect("the step is about it");
-        let disk = self.new_disk(backend, draft, said, None)?;
+        let settings = draft.config.disks.iter().find(|disk| disk.name == name).expect("the step is about it");
+        let disk = self.new_disk(backend, draft, settings, None)?;
         draft.disks.insert(disk.name.clone(), number);
         draft.new_disks.insert(number, Arc::clone(&disk));
         draft.then(move |making| making.set_disk(number, disk));
@@ -292,9 +292,10 @@ impl Draft {
     /// A group, after its parents.
     fn add_group(&mut self, backend: &Backend, path: &str) -> Result<(), Why> {
         let id = free_group(backend, &self.taken).ok_or("no number is free for another group".to_owned())?;
-        let said = self.config.groups.iter().find(|group| group.path == path).expect("the step is about it").clone();
+        let settings =
+            self.config.groups.iter().find(|group| group.path == path).expect("the step is about it").clone();
         let above = |parent: GroupId| self.groups[&self.config.groups[usize::from(parent.0)].path];
-        let group = Group { parent: said.parent.map(above), ..said };
+        let group = Group { parent: settings.parent.map(above), ..settings };
         self.taken.insert(id);
         self.groups.insert(group.path.clone(), id);
         self.then(move |making| making.add_group(id, &group));
@@ -326,9 +327,9 @@ impl Draft {
     /// All that is said of one disk is looked at, and made, at once.
     fn turn_disks(&mut self, backend: &Backend) -> Result<(), (Of, Why)> {
         for name in std::mem::take(&mut self.turned) {
-            let Some(said) = self.config.disks.iter().find(|said| said.name == name) else { continue };
+            let Some(settings) = self.config.disks.iter().find(|settings| settings.name == name) else { continue };
             let disk = self.disk(backend, &name);
-            let to = disk.check(said).map_err(|why| (Of::Disk(name), Why::No(why)))?;
+            let to = disk.check(settings).map_err(|why| (Of::Disk(name), Why::No(why)))?;
             self.then(move |_| disk.turn(clock::now(), to));
         }
         Ok(())
@@ -336,23 +337,24 @@ impl Draft {
 
     /// A key of an existing export.
     fn turn_export(&mut self, backend: &Backend, name: &str, key: &str) -> Result<(), Why> {
-        let said = self.config.exports.iter().find(|said| said.name == *name).expect("the step is about it").clone();
+        let settings =
+            self.config.exports.iter().find(|settings| settings.name == *name).expect("the step is about it").clone();
         match key {
-            "size" => self.grow(backend, &said)?,
+            "size" => self.grow(backend, &settings)?,
             "faults" => {
-                if let Backing::Fault(fault) = said.backing {
+                if let Backing::Fault(fault) = settings.backing {
                     let opened = self.shown(name);
                     self.then(move |making| making.live.opened[opened].device.set_faults(&fault.faults));
                 }
             }
             "group" => {
-                let path = Arc::<str>::from(&*self.config.groups[usize::from(said.group.0)].path);
+                let path = Arc::<str>::from(&*self.config.groups[usize::from(settings.group.0)].path);
                 let id = self.groups[&*path];
                 self.becomes(name, move |export| (export.group, export.path) = (id, path));
             }
-            "ioprio" => self.becomes(name, move |export| export.priority = said.priority),
-            "read_only" => self.set_read_only(name, said.read_only)?,
-            "description" => self.becomes(name, move |export| export.description = said.description),
+            "ioprio" => self.becomes(name, move |export| export.priority = settings.priority),
+            "read_only" => self.set_read_only(name, settings.read_only)?,
+            "description" => self.becomes(name, move |export| export.description = settings.description),
             _ => unreachable!("{key} cannot change (difference.2)"),
         }
         Ok(())
@@ -368,21 +370,21 @@ impl Draft {
         Ok(())
     }
 
-    fn grow(&mut self, backend: &Backend, said: &config::Export) -> Result<(), Why> {
-        let (export, size) = (&said.name, said.size);
+    fn grow(&mut self, backend: &Backend, settings: &config::Export) -> Result<(), Why> {
+        let (export, size) = (&settings.name, settings.size);
         let opened = self.shown(export);
         let looked = self.opened[opened].device.look_at_size();
         let there = looked.map_err(|error| format!("export \"{export}\": its backing: {error}"))?;
-        let end = said.offset.saturating_add(size.unwrap_or(0));
-        if end > there || said.offset >= there {
+        let end = settings.offset.saturating_add(size.unwrap_or(0));
+        if end > there || settings.offset >= there {
             return Err(Why::No(format!(
                 "export \"{export}\" cannot grow to {} bytes: its backing has {there}, of which it starts at {}; make that \
                  larger first",
                 size.unwrap_or(0),
-                said.offset
+                settings.offset
             )));
         }
-        let size = size.unwrap_or(there - said.offset);
+        let size = size.unwrap_or(there - settings.offset);
         let before = self.list.iter().find(|there| there.name == *export).map_or(0, |there| there.size);
         if size < before {
             let why = format!("has {before} bytes and can only grow, for its clients were told of them");

@@ -8,7 +8,7 @@
 //!          log says are those of all devices. A backing without rules has no lane of ours.
 //! fault.2  A request is held before the device sees it. One that hangs has its memory until it is answered, whatever its client was
 //!          told.
-//! fault.3  Rules can be changed at any time. What hangs then is judged anew; what is delayed stays so.
+//! fault.3  Rules can be changed at any time. Requests that hang then are judged anew; delayed ones stay delayed.
 
 mod judge;
 mod lane;
@@ -39,18 +39,18 @@ pub(super) struct BeforeDevice {
     judge: Mutex<Judge>,
     /// How often the rules were changed.
     changes: AtomicU64,
-    told: Told,
+    failures: Told,
 }
 
 impl BeforeDevice {
-    pub(super) fn new(said: &Faulty, inner: Arc<dyn Device>) -> Self {
+    pub(super) fn new(faulty: &Faulty, inner: Arc<dyn Device>) -> Self {
         tracing::warn!(
-            backing = said.name,
-            rules = said.faults.rules.len(),
+            backing = faulty.name,
+            rules = faulty.faults.rules.len(),
             "requests of this backing fail on purpose"
         );
-        let judge = Mutex::new(Judge::new(&said.faults));
-        Self { inner, name: said.name.clone(), judge, changes: AtomicU64::new(0), told: Told::default() }
+        let judge = Mutex::new(Judge::new(&faulty.faults));
+        Self { inner, name: faulty.name.clone(), judge, changes: AtomicU64::new(0), failures: Told::default() }
     }
 }
 
@@ -130,11 +130,11 @@ impl Device for BeforeDevice {
     }
 
     fn failed(&self, op: Op, errno: Errno) {
-        self.told.failed(Path::new(&self.name), op, errno);
+        self.failures.failed(Path::new(&self.name), op, errno);
     }
 
     fn take_faults(&self) -> VecDeque<Fault> {
-        let mut all = self.told.take();
+        let mut all = self.failures.take();
         all.extend(self.inner.take_faults());
         all
     }

@@ -34,13 +34,13 @@ struct Told {
 
 impl Faults {
     pub(in crate::device) fn failed(&self, path: &Path, op: Op, errno: Errno) {
-        let mut told = self.told();
-        let Some(untold) = told.ways.tell(clock::now(), (op, errno)) else { return };
-        if told.kept.len() == KEPT {
-            told.kept.pop_front();
+        let mut reports = self.reports();
+        let Some(untold) = reports.ways.tell(clock::now(), (op, errno)) else { return };
+        if reports.kept.len() == KEPT {
+            reports.kept.pop_front();
         }
-        told.kept.push_back(Fault { op, errno, more: untold });
-        drop(told);
+        reports.kept.push_back(Fault { op, errno, more: untold });
+        drop(reports);
         let error = io::Error::from_raw_os_error(errno.0);
         let what = match op {
             Op::Read => "a read failed",
@@ -53,21 +53,21 @@ impl Faults {
     }
 
     pub(in crate::device) fn take(&self) -> VecDeque<Fault> {
-        std::mem::take(&mut self.told().kept)
+        std::mem::take(&mut self.reports().kept)
     }
 
     /// faults.2
     pub(super) fn looked(&self, path: &Path, wanted: u64, size: u64, names: u32) {
-        let mut told = self.told();
+        let mut reports = self.reports();
         let path = path.display();
-        if names == 0 && !std::mem::replace(&mut told.deleted, true) {
+        if names == 0 && !std::mem::replace(&mut reports.deleted, true) {
             tracing::warn!(
                 %path,
                 "deleted, or replaced by another file of that name, while it is served: it is served on, and is gone when the server ends"
             );
         }
         let cut = size < wanted;
-        match (std::mem::replace(&mut told.cut, cut), cut) {
+        match (std::mem::replace(&mut reports.cut, cut), cut) {
             (false, true) => tracing::error!(
                 %path,
                 "cut to {size} bytes while it is served, of {wanted}: reads beyond fail until it is as long again"
@@ -79,7 +79,7 @@ impl Faults {
         }
     }
 
-    fn told(&self) -> std::sync::MutexGuard<'_, Told> {
+    fn reports(&self) -> std::sync::MutexGuard<'_, Told> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

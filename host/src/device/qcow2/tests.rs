@@ -173,7 +173,7 @@ fn a_chain_that_leads_out_of_the_roots_or_nowhere_is_refused() {
     image("plain.qcow2 1M");
     fs::create_dir_all(images.at("root")).unwrap();
     image("-F qcow2 -b ../plain.qcow2 root/out.qcow2 1M");
-    let root = Root { path: images.at("root"), said: "server.roots".into() };
+    let root = Root { path: images.at("root"), source: "server.roots".into() };
     let roots = Roots::open(&[root]).unwrap();
     let says = QcowImage::open(&images.at("root/out.qcow2"), &roots).err().unwrap();
     assert!(says.contains("lies over ") && says.contains("server.roots"), "{says}");

@@ -29,7 +29,7 @@ pub(super) struct Claims {
 /// A request that claims blocks.
 struct Claimed {
     disk: usize,
-    asked: Asked,
+    request: Asked,
     /// Of a request that begins or ends within a block.
     parts: Option<Parts>,
 }
@@ -42,7 +42,7 @@ struct Parts {
     step: Phase,
     failed: Option<Errno>,
     /// The front has been told that it timed out.
-    told: bool,
+    released: bool,
 }
 
 /// A block that the request covers in part.
@@ -71,14 +71,14 @@ impl Claims {
 }
 
 impl Engine {
-    /// Takes in a write, or a write of zeroes, of some bytes of the blocks that `asked` covers.
-    pub(super) fn take_part(&mut self, disk: usize, mut asked: Asked, block: u64, bytes: Range<u64>) {
+    /// Takes in a write, or a write of zeroes, of some bytes of the blocks that `request` covers.
+    pub(super) fn take_part(&mut self, disk: usize, mut request: Asked, block: u64, bytes: Range<u64>) {
         if !self.sides[disk].disk.blocks.is_on() {
             self.sides[disk].disk.blocks.begin();
             self.notifiers.wake_all(u64::MAX >> (64 - self.notifiers.workers()), self.context, &mut self.ring);
         }
         self.look_at_blocks();
-        let all = asked.bio.extent;
+        let all = request.bio.extent;
         let Range { start: skip, end } = bytes;
         let sectors = block / Sector::SIZE;
         let edge = |start: u64, mine: Range<u64>| Edge {
@@ -94,24 +94,24 @@ impl Engine {
         if end > last && (last > 0 || skip == 0) {
             edges.push(edge(last, 0..end - last));
         }
-        if asked.bio.op == Op::WriteZeroes {
+        if request.bio.op == Op::WriteZeroes {
             let first = skip.next_multiple_of(block);
             let start = Sector(all.start.0 + first / Sector::SIZE);
-            asked.bio.extent = Extent::new(start, last.saturating_sub(first) / Sector::SIZE);
+            request.bio.extent = Extent::new(start, last.saturating_sub(first) / Sector::SIZE);
         }
-        let parts = Parts { edges, under_way: 0, step: Phase::Read, failed: None, told: false };
-        self.claim(disk, all, asked, Some(parts));
+        let parts = Parts { edges, under_way: 0, step: Phase::Read, failed: None, released: false };
+        self.claim(disk, all, request, Some(parts));
     }
 
     /// Takes in a request that changes whole blocks of a disk where blocks are claimed.
     #[cold]
-    pub(super) fn submit_claimed(&mut self, disk: usize, asked: Asked) {
-        self.claim(disk, asked.bio.extent, asked, None);
+    pub(super) fn submit_claimed(&mut self, disk: usize, request: Asked) {
+        self.claim(disk, request.bio.extent, request, None);
     }
 
-    fn claim(&mut self, disk: usize, extent: Extent, asked: Asked, parts: Option<Parts>) {
-        let (ticket, alone) = (asked.bio.token.0 as usize, parts.is_some());
-        self.claims.requests.insert(ticket, Claimed { disk, asked, parts });
+    fn claim(&mut self, disk: usize, extent: Extent, request: Asked, parts: Option<Parts>) {
+        let (ticket, alone) = (request.bio.token.0 as usize, parts.is_some());
+        self.claims.requests.insert(ticket, Claimed { disk, request, parts });
         if self.sides[disk].disk.blocks.claim(self.context, ticket, extent, alone) {
             self.begin(ticket);
         }
@@ -120,27 +120,27 @@ impl Engine {
     /// Begins with a request that has its blocks.
     fn begin(&mut self, ticket: usize) {
         let claimed = self.claims.requests.get_mut(&ticket).expect("a claim is of a request");
-        let (disk, asked) = (claimed.disk, claimed.asked);
-        let Some(parts) = &mut claimed.parts else { return self.ask(disk, asked) };
-        if asked.bio.op == Op::WriteZeroes && asked.bio.extent.sectors > 0 {
+        let (disk, request) = (claimed.disk, claimed.request);
+        let Some(parts) = &mut claimed.parts else { return self.ask(disk, request) };
+        if request.bio.op == Op::WriteZeroes && request.bio.extent.sectors > 0 {
             (parts.step, parts.under_way) = (Phase::Main, 1);
-            return self.ask(disk, asked);
+            return self.ask(disk, request);
         }
         self.ask_edges(ticket, Phase::Read);
     }
 
-    fn ask(&mut self, disk: usize, asked: Asked) {
-        self.sides[disk].exchange.backlog.push_back(asked);
+    fn ask(&mut self, disk: usize, request: Asked) {
+        self.sides[disk].exchange.backlog.push_back(request);
         self.mark(disk);
     }
 
     /// Reads or writes the edges of a request.
     fn ask_edges(&mut self, ticket: usize, step: Phase) {
         let claimed = self.claims.requests.get_mut(&ticket).expect("a request with edges claims them");
-        let (disk, asked) = (claimed.disk, claimed.asked);
+        let (disk, request) = (claimed.disk, claimed.request);
         let parts = claimed.parts.as_mut().expect("only these have edges");
         (parts.step, parts.under_way) = (step, parts.edges.len() as u32);
-        let durable = if asked.bio.flags.contains(Flags::FUA) { Flags::FUA } else { Flags::NONE };
+        let durable = if request.bio.flags.contains(Flags::FUA) { Flags::FUA } else { Flags::NONE };
         let (op, flags) = match step {
             Phase::Read => (Op::Read, Flags::SYNC),
             Phase::Write | Phase::Main => (Op::Write, Flags::SYNC | durable),
@@ -152,8 +152,8 @@ impl Engine {
                 edge.ticket = self.tickets.insert(Ticket { owner, memory: Memory::Pool(buffer) });
                 self.claims.edges.insert(edge.ticket, ticket);
             }
-            let bio = Bio { op, flags, extent: edge.block, token: Token(edge.ticket as u64), ..asked.bio };
-            self.sides[disk].exchange.backlog.push_back(Asked { bio, ..asked });
+            let bio = Bio { op, flags, extent: edge.block, token: Token(edge.ticket as u64), ..request.bio };
+            self.sides[disk].exchange.backlog.push_back(Asked { bio, ..request });
         }
         self.mark(disk);
     }
@@ -185,7 +185,7 @@ impl Engine {
         match what {
             News::TimedOut => {
                 parts.failed = Some(Errno::EIO);
-                if !std::mem::replace(&mut parts.told, true) {
+                if !std::mem::replace(&mut parts.released, true) {
                     self.news.push((ticket, News::TimedOut));
                 }
                 return; // `Released` will follow
@@ -197,8 +197,8 @@ impl Engine {
         if parts.under_way > 0 {
             return;
         }
-        let (disk, asked) = (claimed.disk, claimed.asked);
-        let zeroes = asked.bio.op == Op::WriteZeroes;
+        let (disk, request) = (claimed.disk, claimed.request);
+        let zeroes = request.bio.op == Op::WriteZeroes;
         match (parts.failed, parts.step) {
             (None, Phase::Main) if zeroes => self.ask_edges(ticket, Phase::Read),
             (None, Phase::Read) if zeroes => {
@@ -210,14 +210,14 @@ impl Engine {
             (None, Phase::Read) => {
                 (parts.step, parts.under_way) = (Phase::Main, 1);
                 for edge in std::mem::take(&mut parts.edges) {
-                    self.fill_up(ticket, asked.bio.extent, &edge);
+                    self.fill_up(ticket, request.bio.extent, &edge);
                     self.drop_edge(edge.ticket);
                 }
-                self.ask(disk, asked);
+                self.ask(disk, request);
             }
             (failed, _) => {
                 let ended = failed.map_or(Outcome::Done, Outcome::Failed);
-                self.news.push((ticket, if parts.told { News::Released } else { News::Ended(ended) })); // parts.2
+                self.news.push((ticket, if parts.released { News::Released } else { News::Ended(ended) })); // parts.2
                 std::mem::take(&mut parts.edges).iter().for_each(|edge| self.drop_edge(edge.ticket));
                 self.let_go(ticket);
             }
@@ -284,12 +284,12 @@ impl Engine {
     pub(super) fn settled(&mut self, disk: usize) {
         let side = &mut self.sides[disk];
         side.settling = false;
-        assert!(side.exchange.told == 0, "a queue was told of bios that leave the backlog");
-        for asked in std::mem::take(&mut side.exchange.backlog) {
-            let claimed = self.claims.requests.contains_key(&(asked.bio.token.0 as usize));
-            match changes(asked.bio.op) && !claimed {
-                true => self.submit_claimed(disk, asked),
-                false => self.ask(disk, asked),
+        assert!(side.exchange.announced == 0, "a queue was told of bios that leave the backlog");
+        for request in std::mem::take(&mut side.exchange.backlog) {
+            let claimed = self.claims.requests.contains_key(&(request.bio.token.0 as usize));
+            match changes(request.bio.op) && !claimed {
+                true => self.submit_claimed(disk, request),
+                false => self.ask(disk, request),
             }
         }
         let wake = self.sides[disk].disk.blocks.settled(self.context);
@@ -356,9 +356,9 @@ mod tests {
                 (start, end) = (start / block * block, end.next_multiple_of(block));
             }
             let op = [Op::Read, Op::Write, Op::Write, Op::WriteZeroes][self.any(4)];
-            let beside = |asked: &&Asked| asked.bytes.start < end && start < asked.bytes.end;
+            let beside = |write: &&Asked| write.bytes.start < end && start < write.bytes.end;
             let beside: Vec<_> =
-                self.under_way.iter().filter(beside).map(|asked| (asked.op, asked.bytes.clone())).collect();
+                self.under_way.iter().filter(beside).map(|write| (write.op, write.bytes.clone())).collect();
             if beside.iter().any(|(other, _)| (op == Op::Read) != (*other == Op::Read)) {
                 return;
             }
@@ -402,7 +402,7 @@ mod tests {
             }
             engine.turn(Instant::ZERO);
             for (ticket, news) in std::mem::take(&mut engine.news) {
-                let at = self.under_way.iter().position(|asked| (asked.worker, asked.ticket) == (worker, ticket));
+                let at = self.under_way.iter().position(|write| (write.worker, write.ticket) == (worker, ticket));
                 let Asked { op, bytes, .. } =
                     self.under_way.swap_remove(at.expect("it is told of what was asked, once"));
                 match news {

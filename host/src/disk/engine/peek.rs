@@ -23,11 +23,11 @@ impl Side {
         let bytes = extent.bytes();
         let request = Request { tag: Tag(0), op, flags, at, bytes: bytes.get(), place, segments: 1 };
         let segment = Segment { token, offset: Bytes(0), bytes };
-        let told = match self.lanes.get_mut(place).and_then(|lane| lane.peek(tickets, &request, &[segment])) {
+        let found = match self.lanes.get_mut(place).and_then(|lane| lane.peek(tickets, &request, &[segment])) {
             Some(true) => Flags::CACHED,
             Some(false) => Flags::MISSED,
             None => Flags::NONE,
         };
-        Bio { flags: flags | told, ..bio }
+        Bio { flags: flags | found, ..bio }
     }
 }

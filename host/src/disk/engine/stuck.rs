@@ -26,7 +26,7 @@ pub(super) struct Still {
     since: Instant,
     requests: usize,
     moved: usize,
-    told: bool,
+    logged: bool,
 }
 
 impl Side {
@@ -68,10 +68,10 @@ impl Engine {
             }
             let moved = side.exchange.moved;
             let before = side.still.filter(|still| (still.requests, still.moved) == (requests, moved));
-            let still = before.unwrap_or(Still { since: now, requests, moved, told: false });
+            let still = before.unwrap_or(Still { since: now, requests, moved, logged: false });
             let is_stuck = now.since(still.since) >= PATIENCE;
-            side.still = Some(Still { told: still.told || is_stuck, ..still });
-            if is_stuck && !still.told {
+            side.still = Some(Still { logged: still.logged || is_stuck, ..still });
+            if is_stuck && !still.logged {
                 found += 1;
                 side.tell_stuck(self.context.0);
             }

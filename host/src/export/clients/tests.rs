@@ -60,11 +60,11 @@ impl Protocol for Ears {
 
     fn prepare(
         self: &Arc<Self>,
-        said: &config::Export,
+        settings: &config::Export,
         _export: &Export,
         _engine: &Choice,
     ) -> Result<Option<Opening>, Error> {
-        let Some(ear) = said.ways.get::<Listening>().cloned() else { return Ok(None) };
+        let Some(ear) = settings.ways.get::<Listening>().cloned() else { return Ok(None) };
         let all = Arc::clone(self);
         Ok(Some(Box::new(move |export| match ear.0 {
             Some(_) => all.0.send(all.0.place(), (Arc::clone(export), ear)),
@@ -165,11 +165,11 @@ fn a_change_of_which_something_does_not_come_is_undone() {
     let server = Server::bind(config(config::Export::new("a", config::FileAt::new(&image)))).unwrap();
     let handle = server.handle();
     let serving = std::thread::spawn(move || server.run());
-    let said = || {
+    let answers = || {
         let State { version, config } = handle.state().unwrap();
         (version, format!("{:?}", (&config.groups, &config.bounds, &config.disks, &config.exports, &config.listeners)))
     };
-    let before = said();
+    let before = answers();
     let deaf = |version| {
         let edit = |edit: &mut Edit| {
             let ways = config::Ways::default().with(Listening(None));
@@ -184,7 +184,7 @@ fn a_change_of_which_something_does_not_come_is_undone() {
         handle.change(edit, version, false).unwrap_err().to_string()
     };
     assert_eq!(deaf(Some(0)), "export \"deaf\": no ear came");
-    let after = said();
+    let after = answers();
     assert_eq!(after, (2, before.1), "it was made, and undone");
     while handle.sweep() {
         std::thread::sleep(Duration::from_millis(1));

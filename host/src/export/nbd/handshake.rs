@@ -155,7 +155,7 @@ impl Handshake {
     pub const NAME_MAX: usize = 4096;
     /// The most options of one client. Chosen: many times what a client needs to choose an export.
     pub const OPTIONS_MAX: u32 = 256;
-    /// LIST counts as so many options. Chosen: a few bytes of it ask for an answer as long as the catalogue, so a client may
+    /// A LIST counts as this many options. Chosen: a few bytes of it ask for an answer as long as the catalogue, so a client may
     /// have that sixteen times.
     pub const LIST_COST: u32 = 16;
 
@@ -195,11 +195,11 @@ impl Handshake {
             TlsPolicy::Optional => "optional",
             TlsPolicy::Required => "required",
         };
-        let mut said = Record::default();
-        said.put("awaits", &state);
-        said.put("skip", &skip);
-        said.put("tls", &tls);
-        said.put("options", &self.options);
+        let mut record = Record::default();
+        record.put("awaits", &state);
+        record.put("skip", &skip);
+        record.put("tls", &tls);
+        record.put("options", &self.options);
         for (key, is) in [
             ("encrypted", self.encrypted),
             ("no_zeroes", self.no_zeroes),
@@ -208,26 +208,26 @@ impl Handshake {
             ("allocation", self.contexts.allocation),
             ("changes", self.contexts.changes),
         ] {
-            said.put(key, &is);
+            record.put(key, &is);
         }
-        said.put("chosen_for", &self.chosen_for.as_deref());
-        Some(said)
+        record.put("chosen_for", &self.chosen_for.as_deref());
+        Some(record)
     }
 
     /// A handshake that another server has begun.
     ///
     /// # Errors
     /// That server's record makes no sense.
-    pub fn resume(said: &mut Record) -> Result<Self, Unreadable> {
+    pub fn resume(record: &mut Record) -> Result<Self, Unreadable> {
         let unknown = |part: &str, why: String| Err(Unreadable { part: part.into(), why });
-        let skip = said.need("skip")?;
-        let state = match said.need::<String>("awaits")?.as_str() {
+        let skip = record.need("skip")?;
+        let state = match record.need::<String>("awaits")?.as_str() {
             "flags" => State::Flags,
             "option" => State::Option,
             "skip" => State::Skip(skip),
             other => return unknown("awaits", format!("{other:?} is not known here")),
         };
-        let tls = match said.need::<String>("tls")?.as_str() {
+        let tls = match record.need::<String>("tls")?.as_str() {
             "off" => TlsPolicy::Off,
             "optional" => TlsPolicy::Optional,
             "required" => TlsPolicy::Required,
@@ -235,14 +235,14 @@ impl Handshake {
         };
         Ok(Self {
             tls,
-            encrypted: said.take("encrypted")?.unwrap_or_default(),
+            encrypted: record.take("encrypted")?.unwrap_or_default(),
             state,
-            no_zeroes: said.need("no_zeroes")?,
-            options: said.need("options")?,
-            structured: said.need("structured")?,
-            extended: said.need("extended")?,
-            chosen_for: said.need::<Option<String>>("chosen_for")?.map(String::into_boxed_str),
-            contexts: Contexts { allocation: said.need("allocation")?, changes: said.need("changes")? },
+            no_zeroes: record.need("no_zeroes")?,
+            options: record.need("options")?,
+            structured: record.need("structured")?,
+            extended: record.need("extended")?,
+            chosen_for: record.need::<Option<String>>("chosen_for")?.map(String::into_boxed_str),
+            contexts: Contexts { allocation: record.need("allocation")?, changes: record.need("changes")? },
         })
     }
 

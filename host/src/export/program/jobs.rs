@@ -170,7 +170,7 @@ impl<'a> Jobs<'a> {
             let course = self.course;
             let next = |job: &mut Running| {
                 let ask = job.program.poll_ask(since)?;
-                course.unserved(job.group).asked(now);
+                course.unserved(job.group).submitted(now);
                 Some(ask)
             };
             while let Some(ask) = job.held.take().or_else(|| next(job)) {

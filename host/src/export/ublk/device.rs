@@ -121,43 +121,43 @@ impl BlockDevice {
     /// # Errors
     /// The reason why it cannot be had, and the remedy.
     pub(super) fn make(
-        said: &Ublk,
+        ublk: &Ublk,
         backing: &Backing,
         export: &Export,
         (request_max, workers): (u32, usize),
         takes_over: bool,
     ) -> Result<Self, String> {
-        said.check()?;
+        ublk.check()?;
         let mut control = Control::open()?;
         let mark = mark(&export.name, backing, export.offset);
         let params = params(export, request_max);
         let outlives = backing.about().outlives; // blockdev.1
-        let recovers = outlives && said.recover && !said.unprivileged;
+        let recovers = outlives && ublk.recover && !ublk.unprivileged;
         if takes_over {
-            return Self::of_another(&mut control, said, export, &params, |info| {
-                recovers && (info.mark == mark || said.adopt && said.id == Some(info.id))
+            return Self::of_another(&mut control, ublk, export, &params, |info| {
+                recovers && (info.mark == mark || ublk.adopt && ublk.id == Some(info.id))
             });
         }
         let (mut found, own) = (None, std::process::id() as i32);
-        for id in said.id.map_or_else(control::all, |id| vec![id]) {
+        for id in ublk.id.map_or_else(control::all, |id| vec![id]) {
             let info = match control.info(id) {
                 Ok(info) => info,
                 Err(error) if [Some(libc::ENODEV), Some(libc::ENOENT)].contains(&error.raw_os_error()) => continue,
-                Err(error) if said.id.is_some() => return Err(format!("{}: {error}", device_path(id))),
+                Err(error) if ublk.id.is_some() => return Err(format!("{}: {error}", device_path(id))),
                 // Somebody else's, whom we know nothing of.
                 Err(_) => continue,
             };
-            if info.mark != mark && said.id.is_none() {
+            if info.mark != mark && ublk.id.is_none() {
                 continue;
             }
             match (info.state(), control::runs(info.pid) && info.pid != own) {
-                (State::Live, true) | (State::Dead, true) if said.id.is_some() => {
+                (State::Live, true) | (State::Dead, true) if ublk.id.is_some() => {
                     // blockdev.3
                     return Err(format!("{} is served by process {} already", block_path(id), info.pid));
                 }
                 (_, true) if info.state() != State::Quiesced => {}
                 (State::Quiesced | State::FailsAll | State::Live, _)
-                    if (info.mark == mark || said.adopt) && !(info.state() == State::Live && info.pid == own) =>
+                    if (info.mark == mark || ublk.adopt) && !(info.state() == State::Live && info.pid == own) =>
                 {
                     if !recovers {
                         let why = if outlives {
@@ -188,16 +188,16 @@ impl BlockDevice {
             }
         }
         if let Some(info) = found {
-            return Self::found(&mut control, said, export, &params, &info);
+            return Self::found(&mut control, ublk, export, &params, &info);
         }
-        if let (true, Some(id)) = (said.adopt, said.id) {
+        if let (true, Some(id)) = (ublk.adopt, ublk.id) {
             return Err(format!(
                 "there is no ublk device {id} to take over; there are {}",
                 control::show(&control::all())
             ));
         }
-        let info = Self::add(&mut control, said, recovers, mark, params.request_max, workers)?;
-        let device = Self::new(said, export, &info, export.size, control.features, false);
+        let info = Self::add(&mut control, ublk, recovers, mark, params.request_max, workers)?;
+        let device = Self::new(ublk, export, &info, export.size, control.features, false);
         if device.dev.by_path {
             until_ours(&device_path(info.id)).map_err(|error| {
                 format!(
@@ -218,7 +218,7 @@ impl BlockDevice {
     /// A device that another server has made.
     fn found(
         control: &mut Control,
-        said: &Ublk,
+        ublk: &Ublk,
         export: &Export,
         params: &Params,
         info: &Info,
@@ -227,15 +227,15 @@ impl BlockDevice {
         info.is_spoken().map_err(|why| format!("{path} cannot be taken over: {why}"))?;
         let was = control.params(Named::of(info)).map_err(|error| format!("{path}: {error}"))?;
         was.is_served_by(params).map_err(|why| format!("{path} {why}, or `fairlift ublk remove {}`", info.id))?;
-        if !said.partitions && info.flags & (proto::NO_AUTO_PART_SCAN | proto::UNPRIVILEGED_DEV) == 0 {
+        if !ublk.partitions && info.flags & (proto::NO_AUTO_PART_SCAN | proto::UNPRIVILEGED_DEV) == 0 {
             return Err(format!("{path} was made with partitions: `fairlift ublk remove {}` first", info.id));
         }
-        Ok(Self::new(said, export, info, was.size, control.features, true))
+        Ok(Self::new(ublk, export, info, was.size, control.features, true))
     }
 
     fn add(
         control: &mut Control,
-        said: &Ublk,
+        ublk: &Ublk,
         recovers: bool,
         mark: u64,
         request_max: u32,
@@ -246,9 +246,9 @@ impl BlockDevice {
         if recovers {
             flags |= recovery & control.features;
         }
-        if said.unprivileged {
+        if ublk.unprivileged {
             flags |= proto::UNPRIVILEGED_DEV; // it has no partitions anyway
-        } else if !said.partitions {
+        } else if !ublk.partitions {
             if control.features & proto::NO_AUTO_PART_SCAN == 0 {
                 return Err(format!(
                     "this kernel looks for partitions on every ublk device of a privileged server (no_auto_part_scan is not among what its \
@@ -259,10 +259,10 @@ impl BlockDevice {
             flags |= proto::NO_AUTO_PART_SCAN;
         }
         let wanted = Info {
-            queues: said.queues.unwrap_or(workers as u16),
-            depth: said.depth.unwrap_or(DEPTH),
+            queues: ublk.queues.unwrap_or(workers as u16),
+            depth: ublk.depth.unwrap_or(DEPTH),
             request_max,
-            id: said.id.unwrap_or(u32::MAX),
+            id: ublk.id.unwrap_or(u32::MAX),
             pid: std::process::id() as i32,
             flags,
             mark,
@@ -275,7 +275,7 @@ impl BlockDevice {
         Ok(info)
     }
 
-    fn new(said: &Ublk, export: &Export, info: &Info, size: u64, features: u64, recovered: bool) -> Self {
+    fn new(ublk: &Ublk, export: &Export, info: &Info, size: u64, features: u64, recovered: bool) -> Self {
         let outlives = info.flags & proto::USER_RECOVERY != 0;
         Self {
             dev: Named::of(info),
@@ -287,10 +287,10 @@ impl BlockDevice {
             recovered,
             is_handed: false,
             reissues: info.flags & proto::USER_RECOVERY_REISSUE != 0,
-            leave: said.leave && outlives,
+            leave: ublk.leave && outlives,
             is_removed: AtomicBool::new(false),
-            optional: said.optional,
-            mode: said.file,
+            optional: ublk.optional,
+            mode: ublk.file,
             size: AtomicU64::new(size),
             features,
             link: names::link(&export.name),
@@ -517,10 +517,10 @@ impl BlockDevice {
             return;
         }
         let sectors = size / fairlift_core::Sector::SIZE;
-        let told = Control::open().and_then(|mut control| {
+        let stopped = Control::open().and_then(|mut control| {
             control.tell(Order::UpdateSize, self.dev, sectors).map_err(|error| format!("UPDATE_SIZE: {error}"))
         });
-        match told {
+        match stopped {
             Ok(()) => tracing::info!(export, path, size, "ublk: the device has grown"),
             Err(why) => tracing::error!("export {export:?}: {path} keeps its size: {why}"),
         }

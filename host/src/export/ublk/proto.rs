@@ -505,7 +505,7 @@ pub enum BlockRequest {
 /// Why a request cannot be served.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Refusal {
-    /// It is of no kind that we know, or that the export can do.
+    /// Its kind is unknown, or the export cannot do it.
     Kind(u8),
     /// It ends behind the export's end, or begins there.
     Beyond,
@@ -576,7 +576,7 @@ mod tests {
     const OFFER: Offer =
         Offer { size: 1 << 20, block: 4096, request_max: 1 << 16, read_only: false, discard: true, write_zeroes: true };
 
-    fn asked(kind: u32, sectors: u32, start: u64, offer: Offer) -> BlockRequest {
+    fn decoded(kind: u32, sectors: u32, start: u64, offer: Offer) -> BlockRequest {
         let mut bytes = [0; DESCRIPTOR];
         Put(&mut bytes, 0).u32(kind).u32(sectors).u64(start).u64(7);
         request(&bytes, &offer)
@@ -584,19 +584,19 @@ mod tests {
 
     #[test]
     fn requests_are_what_the_kernel_says() {
-        assert_eq!(asked(0, 8, 16, OFFER), BlockRequest::Read { at: 8192, len: 4096 });
-        assert_eq!(asked(1, 128, 0, OFFER), BlockRequest::Write { at: 0, len: 1 << 16, fua: false });
-        assert_eq!(asked(1 | 1 << 13, 8, 0, OFFER), BlockRequest::Write { at: 0, len: 4096, fua: true });
-        assert_eq!(asked(2, 0, 0, OFFER), BlockRequest::Flush);
-        assert_eq!(asked(3, 2048, 0, OFFER), BlockRequest::Discard { at: 0, len: 1 << 20 }, "all of it, at once");
+        assert_eq!(decoded(0, 8, 16, OFFER), BlockRequest::Read { at: 8192, len: 4096 });
+        assert_eq!(decoded(1, 128, 0, OFFER), BlockRequest::Write { at: 0, len: 1 << 16, fua: false });
+        assert_eq!(decoded(1 | 1 << 13, 8, 0, OFFER), BlockRequest::Write { at: 0, len: 4096, fua: true });
+        assert_eq!(decoded(2, 0, 0, OFFER), BlockRequest::Flush);
+        assert_eq!(decoded(3, 2048, 0, OFFER), BlockRequest::Discard { at: 0, len: 1 << 20 }, "all of it, at once");
         let zeroes = |unmap| BlockRequest::WriteZeroes { at: 0, len: 1 << 20, unmap, fua: false };
-        assert_eq!([asked(5, 2048, 0, OFFER), asked(5 | 1 << 15, 2048, 0, OFFER)], [zeroes(true), zeroes(false)]);
+        assert_eq!([decoded(5, 2048, 0, OFFER), decoded(5 | 1 << 15, 2048, 0, OFFER)], [zeroes(true), zeroes(false)]);
     }
 
     /// blkdev.1
     #[test]
     fn what_cannot_be_served_is_refused_by_itself() {
-        let refused = |kind, sectors, start, device| match asked(kind, sectors, start, device) {
+        let refused = |kind, sectors, start, device| match decoded(kind, sectors, start, device) {
             BlockRequest::Refused(why) => why,
             other => panic!("{other:?}"),
         };

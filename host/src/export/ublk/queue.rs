@@ -45,7 +45,7 @@ pub(super) struct UblkQueue {
     /// It is left for the next server.
     left: bool,
     /// The kernel found a command wrong, and that was told.
-    told: bool,
+    logged: bool,
 }
 
 /// The state of a tag.
@@ -75,7 +75,7 @@ impl UblkQueue {
         let depth = device.depth;
         let offer = device.offer(&export);
         let slots = (0..depth).map(|_| Slot::Away).collect();
-        let (commands, serving, waiting, left, told) = Default::default();
+        let (commands, serving, waiting, left, logged) = Default::default();
         let mut queue = Self {
             device,
             file,
@@ -90,7 +90,7 @@ impl UblkQueue {
             serving,
             waiting,
             left,
-            told,
+            logged,
         };
         (0..depth).for_each(|tag| queue.ask(engine, Ask::Fetch, tag, 0, 0));
         queue
@@ -124,8 +124,8 @@ impl UblkQueue {
     pub(super) fn completed(&mut self, engine: &mut Engine, tag: u16, result: i32) {
         self.commands -= 1;
         let slot = std::mem::replace(&mut self.slots[usize::from(tag)], Slot::Away);
-        let said = CommandResult::read(result);
-        match (slot, said) {
+        let answer = CommandResult::read(result);
+        match (slot, answer) {
             (Slot::Filling(buffer), CommandResult::Request) => {
                 let what = self.read(tag);
                 self.slots[usize::from(tag)] = Slot::Filled(buffer, what);
@@ -136,12 +136,12 @@ impl UblkQueue {
                 self.slots[usize::from(tag)] = Slot::Asked(what);
                 self.waiting.push_back(tag);
             }
-            (slot, said) => {
+            (slot, answer) => {
                 if let Slot::Filling(buffer) = slot {
                     engine.pool.put(buffer);
                 }
-                if let (CommandResult::Wrong(_) | CommandResult::NeedsMemory, false) = (said, self.told) {
-                    self.told = true;
+                if let (CommandResult::Wrong(_) | CommandResult::NeedsMemory, false) = (answer, self.logged) {
+                    self.logged = true;
                     let (export, queue) = (&self.export.name, self.number);
                     tracing::error!(
                         export,

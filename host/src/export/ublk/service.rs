@@ -179,35 +179,37 @@ impl Protocol for Ublks {
     }
 
     fn check(exports: &[config::Export], engine: &Choice) -> Vec<Error> {
-        let blocks =
-            exports.iter().filter_map(|said| Some((said, said.ways.get::<Ublk>().filter(|ublk| !ublk.optional)?)));
-        let checked = blocks.map(|(said, ublk)| {
+        let blocks = exports
+            .iter()
+            .filter_map(|settings| Some((settings, settings.ways.get::<Ublk>().filter(|ublk| !ublk.optional)?)));
+        let checked = blocks.map(|(settings, ublk)| {
             let checked = ublk.check().and_then(|()| engine.drives("ublk")).and_then(|()| Control::open().map(|_| ()));
-            checked.map_err(|why| Error::Export { name: said.name.clone(), why })
+            checked.map_err(|why| Error::Export { name: settings.name.clone(), why })
         });
         checked.filter_map(Result::err).take(1).collect() // it is the same for all
     }
 
-    fn is_in_the_way(&self, said: &config::Export) -> Option<String> {
-        said.ways.get::<Ublk>()?;
+    fn is_in_the_way(&self, settings: &config::Export) -> Option<String> {
+        settings.ways.get::<Ublk>()?;
         let (leaving, list) = (lock(&self.leaving), lock(&self.list));
-        let is_leaving = leaving.iter().any(|export| list.get(export).is_some_and(|device| device.name == said.name));
-        is_leaving.then(|| format!("the block device of export \"{}\" is still being removed", said.name))
+        let is_leaving =
+            leaving.iter().any(|export| list.get(export).is_some_and(|device| device.name == settings.name));
+        is_leaving.then(|| format!("the block device of export \"{}\" is still being removed", settings.name))
     }
 
     fn prepare(
         self: &Arc<Self>,
-        said: &config::Export,
+        settings: &config::Export,
         export: &Export,
         engine: &Choice,
     ) -> Result<Option<Opening>, Error> {
-        let Some(ublk) = said.ways.get::<Ublk>() else { return Ok(None) };
+        let Some(ublk) = settings.ways.get::<Ublk>() else { return Ok(None) };
         let service = &self.service;
         let (request_max, workers) = (service.limits.request_max, service.notifiers.workers());
         let takes_over = service.hold.is_on();
         let made = engine
             .drives("ublk")
-            .and_then(|()| BlockDevice::make(ublk, &said.backing, export, (request_max, workers), takes_over));
+            .and_then(|()| BlockDevice::make(ublk, &settings.backing, export, (request_max, workers), takes_over));
         match made {
             Ok(mut device) => {
                 let ublks = Arc::clone(self);
@@ -217,10 +219,10 @@ impl Protocol for Ublks {
                 })))
             }
             Err(why) if ublk.optional => {
-                tracing::warn!("export {:?} is no block device: {why}", said.name);
+                tracing::warn!("export {:?} is no block device: {why}", settings.name);
                 Ok(None)
             }
-            Err(why) => Err(Error::Export { name: said.name.clone(), why }),
+            Err(why) => Err(Error::Export { name: settings.name.clone(), why }),
         }
     }
 

@@ -355,8 +355,8 @@ mod tests {
 
     fn read(memory: &GuestMemoryMmap, offer: &Offer) -> Result<(BlkRequest, Reader), Broken> {
         let mut reader = Reader::default();
-        let asked = reader.read(offer, memory, GuestAddress(TABLE), 8, 0)?;
-        Ok((asked, reader))
+        let request = reader.read(offer, memory, GuestAddress(TABLE), 8, 0)?;
+        Ok((request, reader))
     }
 
     /// A request in three descriptors, as Linux writes it.
@@ -371,11 +371,11 @@ mod tests {
 
     #[test]
     fn a_read_and_a_write_as_linux_writes_them() {
-        let (asked, reader) = read(&plain(0, 8, 4096), &OFFER).unwrap();
-        assert_eq!(asked, BlkRequest { what: ChainRequest::Read(4096), status: GuestAddress(STATUS), len: 4096 });
+        let (request, reader) = read(&plain(0, 8, 4096), &OFFER).unwrap();
+        assert_eq!(request, BlkRequest { what: ChainRequest::Read(4096), status: GuestAddress(STATUS), len: 4096 });
         assert_eq!(reader.writable(), [(GuestAddress(DATA), 4096)]);
-        let (asked, reader) = read(&plain(1, 8, 4096), &OFFER).unwrap();
-        assert_eq!(asked, BlkRequest { what: ChainRequest::Write(4096), status: GuestAddress(STATUS), len: 4096 });
+        let (request, reader) = read(&plain(1, 8, 4096), &OFFER).unwrap();
+        assert_eq!(request, BlkRequest { what: ChainRequest::Write(4096), status: GuestAddress(STATUS), len: 4096 });
         assert_eq!(reader.readable(), [(GuestAddress(DATA), 4096)]);
     }
 
@@ -388,8 +388,8 @@ mod tests {
         put(&memory, TABLE, 3, (HEADER + 5, 11 + 512, NEXT, 5));
         put(&memory, TABLE, 5, (DATA, 512, NEXT, 7));
         put(&memory, TABLE, 7, (STATUS, 4, WRITE, 0));
-        let (asked, reader) = read(&memory, &OFFER).unwrap();
-        assert_eq!(asked, BlkRequest { what: ChainRequest::Write(0), status: GuestAddress(STATUS + 3), len: 1024 });
+        let (request, reader) = read(&memory, &OFFER).unwrap();
+        assert_eq!(request, BlkRequest { what: ChainRequest::Write(0), status: GuestAddress(STATUS + 3), len: 1024 });
         assert_eq!(reader.readable(), [(GuestAddress(HEADER + 16), 512), (GuestAddress(DATA), 512)]);
     }
 
@@ -457,19 +457,19 @@ mod tests {
 
     #[test]
     fn a_discard_names_one_range() {
-        let asked = |kind, len: u32, flags: u32, offer: &Offer| {
+        let request = |kind, len: u32, flags: u32, offer: &Offer| {
             let memory = plain(kind, 0, len);
             memory.write_obj(16u64.to_le(), GuestAddress(DATA)).unwrap();
             memory.write_obj(8u32.to_le(), GuestAddress(DATA + 8)).unwrap();
             memory.write_obj(flags.to_le(), GuestAddress(DATA + 12)).unwrap();
             read(&memory, offer).unwrap().0.what
         };
-        assert_eq!(asked(11, 16, 0, &OFFER), ChainRequest::Discard(8192, 4096));
-        assert_eq!(asked(13, 16, 1, &OFFER), ChainRequest::WriteZeroes(8192, 4096, true));
-        assert_eq!(asked(13, 16, 0, &OFFER), ChainRequest::WriteZeroes(8192, 4096, false));
-        assert_eq!(asked(11, 32, 0, &OFFER), ChainRequest::Refused(Refusal::Ranges(32)));
-        assert_eq!(asked(11, 16, 1, &OFFER), ChainRequest::Refused(Refusal::Type(11)));
-        assert_eq!(asked(11, 16, 0, &Offer { discard: false, ..OFFER }), ChainRequest::Refused(Refusal::Type(11)));
-        assert_eq!(asked(13, 16, 0, &Offer { read_only: true, ..OFFER }), ChainRequest::Refused(Refusal::ReadOnly));
+        assert_eq!(request(11, 16, 0, &OFFER), ChainRequest::Discard(8192, 4096));
+        assert_eq!(request(13, 16, 1, &OFFER), ChainRequest::WriteZeroes(8192, 4096, true));
+        assert_eq!(request(13, 16, 0, &OFFER), ChainRequest::WriteZeroes(8192, 4096, false));
+        assert_eq!(request(11, 32, 0, &OFFER), ChainRequest::Refused(Refusal::Ranges(32)));
+        assert_eq!(request(11, 16, 1, &OFFER), ChainRequest::Refused(Refusal::Type(11)));
+        assert_eq!(request(11, 16, 0, &Offer { discard: false, ..OFFER }), ChainRequest::Refused(Refusal::Type(11)));
+        assert_eq!(request(13, 16, 0, &Offer { read_only: true, ..OFFER }), ChainRequest::Refused(Refusal::ReadOnly));
     }
 }

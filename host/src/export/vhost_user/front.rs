@@ -227,7 +227,7 @@ impl VhostUser {
 
     /// A front-end has left its door.
     fn leave(&self, context: ContextId, door: &Door) {
-        door.told.store(false, Ordering::Relaxed);
+        door.logged.store(false, Ordering::Relaxed);
         door.taken.store(false, Ordering::Release);
         self.common.newcomers.left(context);
     }
@@ -245,7 +245,7 @@ impl VhostUser {
 }
 
 fn refuse(door: &Door) {
-    if !door.told.swap(true, Ordering::Relaxed) {
+    if !door.logged.swap(true, Ordering::Relaxed) {
         tracing::warn!(export = door.name, "vhost-user: a second front-end was refused: an export has one at a time");
     }
 }

@@ -239,8 +239,8 @@ impl Ring {
 
     /// Tells the guest how a request ended, and how many bytes were written.
     pub(super) fn tell(&mut self, head: u16, at: GuestAddress, status: u8, written: u32) -> Result<(), String> {
-        let told = self.memory.write_obj(status, at);
-        told.map_err(|_| format!("the status of a request, at {:#x}, is not in the guest's memory", at.0))?;
+        let stored = self.memory.write_obj(status, at);
+        stored.map_err(|_| format!("the status of a request, at {:#x}, is not in the guest's memory", at.0))?;
         if let Some(table) = &self.table {
             table.ending(head);
         }

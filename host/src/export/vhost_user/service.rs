@@ -31,14 +31,14 @@ pub(crate) struct Door {
     /// A front-end has it, or had it and has requests under way.
     pub(super) taken: AtomicBool,
     /// Whether the log has said that others came meanwhile.
-    pub(super) told: AtomicBool,
+    pub(super) logged: AtomicBool,
 }
 
 impl Door {
     /// The door of an export that listens already.
     fn new(listening: Listening, export: &Export) -> Self {
-        let (taken, told) = Default::default();
-        Self { listening, export: export.id, name: export.name.clone(), taken, told }
+        let (taken, logged) = Default::default();
+        Self { listening, export: export.id, name: export.name.clone(), taken, logged }
     }
 
     /// Listens for front-ends.
@@ -151,19 +151,19 @@ impl Protocol for Doors {
         sockets.filter_map(|socket| listen::check(&place(socket)).err()).collect()
     }
 
-    fn is_in_the_way(&self, said: &config::Export) -> Option<String> {
-        let address = said.ways.get::<GuestSocket>()?.address().to_string();
+    fn is_in_the_way(&self, settings: &config::Export) -> Option<String> {
+        let address = settings.ways.get::<GuestSocket>()?.address().to_string();
         let is_left = self.leaving().iter().any(|door| door.listening.name == address);
         is_left.then(|| format!("{address} is still being left by a virtual machine"))
     }
 
     fn prepare(
         self: &Arc<Self>,
-        said: &config::Export,
+        settings: &config::Export,
         _export: &Export,
         _engine: &Choice,
     ) -> Result<Option<Opening>, Error> {
-        let Some(at) = said.ways.get() else { return Ok(None) };
+        let Some(at) = settings.ways.get() else { return Ok(None) };
         let doors = Arc::clone(self);
         if self.service.hold.is_on() {
             let listener = place(at);

@@ -82,24 +82,24 @@ impl Side {
 
     /// All that completes until nothing more does, in an order of its own; among it what `must`.
     fn settle(&mut self, kinds: &[Kind], must: &[u64]) -> Vec<Said> {
-        let (mut said, mut idle): (Vec<Said>, _) = (Vec::new(), 0);
+        let (mut seen, mut idle): (Vec<Said>, _) = (Vec::new(), 0);
         // A helper may take its time.
-        while idle < 3 || idle < 5000 && !must.iter().all(|data| said.iter().any(|(of, ..)| of == data)) {
+        while idle < 3 || idle < 5000 && !must.iter().all(|data| seen.iter().any(|(of, ..)| of == data)) {
             self.ring.turn(Wait::AtMost(ms(1)));
             idle += 1;
             while let Some(completion) = self.ring.reap() {
                 idle = 0;
-                said.push(self.said(kinds, completion));
-                assert!(said.len() < 1000, "there is no end of it");
+                seen.push(self.see(kinds, completion));
+                assert!(seen.len() < 1000, "there is no end of it");
             }
         }
-        said.sort();
+        seen.sort();
         // A descriptor that gets ready twice is told of once or twice.
-        said.dedup_by(|one, other| one == other && one.2 && kinds.get(one.0 as usize) == Some(&Kind::Other));
-        said
+        seen.dedup_by(|one, other| one == other && one.2 && kinds.get(one.0 as usize) == Some(&Kind::Other));
+        seen
     }
 
-    fn said(&mut self, kinds: &[Kind], completion: Completion) -> Said {
+    fn see(&mut self, kinds: &[Kind], completion: Completion) -> Said {
         let Completion { data, mut result, .. } = completion;
         let bytes = match kinds.get(data as usize) {
             Some(Kind::Receive(_) | Kind::Other) if completion.buffer().is_some() => {
@@ -455,8 +455,8 @@ fn a_pause_ends_by_itself_or_when_it_is_taken_back() {
     assert!(side.ring.pause(fairlift_core::time::secs(1000), 2));
     side.ring.submit();
     side.ring.cancel(2);
-    let said: Vec<_> = side.settle(&[], &[1, 2]).into_iter().map(|(data, result, ..)| (data, result)).collect();
-    assert!(said.contains(&(1, -libc::ETIME)) && said.contains(&(2, -libc::ECANCELED)), "{said:?}");
+    let seen: Vec<_> = side.settle(&[], &[1, 2]).into_iter().map(|(data, result, ..)| (data, result)).collect();
+    assert!(seen.contains(&(1, -libc::ETIME)) && seen.contains(&(2, -libc::ECANCELED)), "{seen:?}");
     let mut poll = Ring::new(super::Kind::Poll, 8, 8, 1).unwrap();
     assert!(!poll.pause(ms(1), 1), "it has no timers");
 }

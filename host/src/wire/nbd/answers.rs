@@ -62,18 +62,18 @@ pub struct Answers {
     context: Option<u32>,
     slots: Vec<Option<Open>>,
     free: Vec<usize>,
-    asked: u64,
+    made: u64,
     state: State,
 }
 
 #[derive(Debug)]
 struct Open {
     cookie: u64,
-    asked: Awaited,
+    awaited: Awaited,
     /// The ranges of a read that came, in order and apart.
     came: Vec<(u64, u64)>,
     /// Bytes of a block status that were told.
-    told: u64,
+    answered: u64,
     has_status: bool,
     error: Option<Errno>,
     chunks: u64,
@@ -118,19 +118,19 @@ impl Answers {
     /// Nothing was asked.
     #[must_use]
     pub fn new(structured: bool, context: Option<u32>) -> Self {
-        Self { structured, context, slots: Vec::new(), free: Vec::new(), asked: 0, state: State::Head }
+        Self { structured, context, slots: Vec::new(), free: Vec::new(), made: 0, state: State::Head }
     }
 
     /// Takes note of a request: its slot, and the cookie that it is to be sent with.
-    pub fn ask(&mut self, asked: Awaited) -> (usize, u64) {
+    pub fn ask(&mut self, awaited: Awaited) -> (usize, u64) {
         let slot = self.free.pop().unwrap_or_else(|| {
             self.slots.push(None);
             self.slots.len() - 1
         });
-        self.asked += 1;
-        let cookie = self.asked << 16 | (slot as u64 & 0xffff);
-        let (came, told, has_status, error, chunks) = Default::default();
-        self.slots[slot] = Some(Open { cookie, asked, came, told, has_status, error, chunks });
+        self.made += 1;
+        let cookie = self.made << 16 | (slot as u64 & 0xffff);
+        let (came, answered, has_status, error, chunks) = Default::default();
+        self.slots[slot] = Some(Open { cookie, awaited, came, answered, has_status, error, chunks });
         (slot, cookie)
     }
 
@@ -279,7 +279,7 @@ impl Answers {
         if open.chunks > 0 {
             return violation("an answer of chunks ends with a simple one".into());
         }
-        match (open.asked, error) {
+        match (open.awaited, error) {
             // "Simple reply message": not for a read where structured replies were negotiated.
             (Awaited::Read { .. }, _) if structured => violation("a read was answered by a simple reply".into()),
             (Awaited::Status { .. }, 0) => violation("a block status was answered without any".into()),
@@ -308,8 +308,8 @@ impl Answers {
         let slot = self.find(cookie)?;
         let (last, len, context) = (flags & CHUNK_DONE != 0, u64::from(len), self.context);
         let open = self.open_at(slot);
-        let asked = open.asked;
-        match (kind, asked) {
+        let awaited = open.awaited;
+        match (kind, awaited) {
             (CHUNK_NONE, _) if len != 0 || !last => violation("a chunk of nothing that does not end its answer".into()),
             (CHUNK_NONE, _) => {
                 self.chunk_ended(slot, true, sink)?;
@@ -355,20 +355,20 @@ impl Answers {
                 self.state = State::Text { slot, left: len - 4, last };
                 Ok(Some(4))
             }
-            (kind, asked) => violation(format!("a chunk of kind {kind} as answer to {asked:?}")),
+            (kind, awaited) => violation(format!("a chunk of kind {kind} as answer to {awaited:?}")),
         }
     }
 
     fn run(&mut self, slot: usize, run: &[u8; 8], sink: &mut impl Sink) -> Result<(), Violation> {
         let (len, state) = (u64::from(be32(run)), be32(&run[4..]));
         let open = self.open_at(slot);
-        let Awaited::Status { len: asked } = open.asked else { unreachable!("runs are of a block status") };
+        let Awaited::Status { len: awaited } = open.awaited else { unreachable!("runs are of a block status") };
         if len == 0 {
             return violation("a run of nothing".into());
         }
         // The last run may go on behind what was asked; others are not of interest.
-        let within = len.min(asked - open.told);
-        open.told += within;
+        let within = len.min(awaited - open.answered);
+        open.answered += within;
         if within > 0 {
             sink.run(slot, within, state);
         }
@@ -381,14 +381,14 @@ impl Answers {
             return Ok(());
         }
         let open = self.slots[slot].take().expect("a slot that was found is open");
-        let result = match (open.error, open.asked) {
+        let result = match (open.error, open.awaited) {
             (Some(errno), _) => Err(errno),
             // answers.2
             (None, Awaited::Read { len, .. }) if open.came != [(0, len)] => {
                 sink.ended(slot, Err(Errno::EIO));
                 return violation("a read was said to be done, and not all of it came".into());
             }
-            (None, Awaited::Status { .. }) if open.told == 0 => {
+            (None, Awaited::Status { .. }) if open.answered == 0 => {
                 sink.ended(slot, Err(Errno::EIO));
                 return violation("a block status was said to be done, and nothing was told".into());
             }
@@ -402,7 +402,7 @@ impl Answers {
 impl Open {
     /// Bytes of a read come, which starts at `start`: from which byte of it on (answers.2).
     fn comes(&mut self, offset: u64, start: u64, bytes: u64) -> Result<u64, Violation> {
-        let Awaited::Read { len, .. } = self.asked else { unreachable!("data is of a read") };
+        let Awaited::Read { len, .. } = self.awaited else { unreachable!("data is of a read") };
         let within = offset.checked_sub(start).filter(|from| from.checked_add(bytes).is_some_and(|end| end <= len));
         let Some(from) = within.filter(|_| bytes > 0) else {
             return violation(format!("{bytes} bytes at {offset} as answer to a read of {len} at {start}"));
@@ -433,7 +433,7 @@ impl Open {
     /// A chunk with `bytes` came (answers.4).
     fn counts(&mut self, bytes: u64) -> Result<(), Violation> {
         self.chunks += 1;
-        let most = match self.asked {
+        let most = match self.awaited {
             Awaited::Read { len, .. } => len / 512 + Answers::SAYS_NOTHING,
             Awaited::Status { .. } | Awaited::Other => Answers::SAYS_NOTHING,
         };
@@ -484,7 +484,7 @@ mod tests {
         }
     }
 
-    fn told() -> Told {
+    fn news() -> Told {
         Told { data: vec![0xee; 4096], ..Told::default() }
     }
 
@@ -512,16 +512,16 @@ mod tests {
 
     /// Gives the bytes in pieces of `piece`.
     fn feed(answers: &mut Answers, bytes: &[u8], piece: usize) -> (Told, Result<(), Violation>) {
-        let (mut told, mut held) = (told(), Vec::new());
+        let (mut news, mut held) = (news(), Vec::new());
         for part in bytes.chunks(piece) {
             held.extend_from_slice(part);
-            match answers.receive(&held, &mut told) {
+            match answers.receive(&held, &mut news) {
                 Ok(used) => drop(held.drain(..used)),
-                Err(violation) => return (told, Err(violation)),
+                Err(violation) => return (news, Err(violation)),
             }
         }
-        told.ended.iter().for_each(|(slot, _)| answers.give_back(*slot));
-        (told, Ok(()))
+        news.ended.iter().for_each(|(slot, _)| answers.give_back(*slot));
+        (news, Ok(()))
     }
 
     /// answers.2
@@ -535,9 +535,9 @@ mod tests {
                 data(cookie, 8192 + 3072, &[4; 1024], false),
                 data(cookie, 8192 + 1024, &[2; 1024], true),
             ];
-            let (told, result) = feed(&mut answers, &bytes.concat(), piece);
-            assert_eq!((result, &told.ended[..], answers.open()), (Ok(()), &[(0, Ok(()))][..], 0));
-            assert_eq!(told.data, [[0; 1024], [2; 1024], [3; 1024], [4; 1024]].concat());
+            let (news, result) = feed(&mut answers, &bytes.concat(), piece);
+            assert_eq!((result, &news.ended[..], answers.open()), (Ok(()), &[(0, Ok(()))][..], 0));
+            assert_eq!(news.data, [[0; 1024], [2; 1024], [3; 1024], [4; 1024]].concat());
         }
     }
 
@@ -577,10 +577,10 @@ mod tests {
             (b"HTTP/1.1 400 Bad Request".to_vec(), "starts with 0x48545450"),
         ] {
             let (mut answers, _) = reading();
-            let (told, result) = feed(&mut answers, &bytes, usize::MAX);
+            let (news, result) = feed(&mut answers, &bytes, usize::MAX);
             let violation = result.expect_err(says).0;
             assert!(violation.contains(says), "{violation}: {says}");
-            assert!(told.ended.iter().all(|(_, result)| result.is_err() || says == "was answered"), "{says}");
+            assert!(news.ended.iter().all(|(_, result)| result.is_err() || says == "was answered"), "{says}");
             assert!(answers.receive(&[], &mut told_nothing()).is_err(), "nothing more is taken");
         }
     }
@@ -594,8 +594,8 @@ mod tests {
         let (mut answers, cookie) = reading();
         let mut bytes = data(cookie, 8192, &[1; 512], false);
         error_chunk(&mut bytes, false, cookie, 8192, 28, "no space");
-        let (told, result) = feed(&mut answers, &bytes, 3);
-        assert_eq!((result, told.ended), (Ok(()), vec![(0, Err(Errno::ENOSPC))]));
+        let (news, result) = feed(&mut answers, &bytes, 3);
+        assert_eq!((result, news.ended), (Ok(()), vec![(0, Err(Errno::ENOSPC))]));
     }
 
     #[test]
@@ -608,9 +608,9 @@ mod tests {
         simple_reply(&mut head, 0, read.1);
         bytes.extend_from_slice(&head[..used]);
         bytes.extend_from_slice(&[9; 4096]);
-        let (told, result) = feed(&mut answers, &bytes, 100);
-        assert_eq!((result, told.ended), (Ok(()), vec![(write.0, Err(Errno::EIO)), (read.0, Ok(()))]));
-        assert_eq!(told.data, [9; 4096]);
+        let (news, result) = feed(&mut answers, &bytes, 100);
+        assert_eq!((result, news.ended), (Ok(()), vec![(write.0, Err(Errno::EIO)), (read.0, Ok(()))]));
+        assert_eq!(news.data, [9; 4096]);
         let chunk = data(answers.ask(Awaited::Read { at: 0, len: 512 }).1, 0, &[1; 512], true);
         assert!(feed(&mut answers, &chunk, 100).1.is_err(), "no chunks without having asked for them");
     }
@@ -621,9 +621,9 @@ mod tests {
         let (slot, cookie) = answers.ask(Awaited::Status { len: 8192 });
         let mut bytes = Vec::new();
         block_status(&mut bytes, false, (cookie, 0), (7, true), &[(4096, 3), (65536, 0), (4096, 3)]);
-        let (told, result) = feed(&mut answers, &bytes, 5);
-        assert_eq!((result, told.ended), (Ok(()), vec![(slot, Ok(()))]));
-        assert_eq!(told.runs, [(4096, 3), (4096, 0)]);
+        let (news, result) = feed(&mut answers, &bytes, 5);
+        assert_eq!((result, news.ended), (Ok(()), vec![(slot, Ok(()))]));
+        assert_eq!(news.runs, [(4096, 3), (4096, 0)]);
         for runs in [&[(0, 0)][..], &[]] {
             let mut answers = Answers::new(true, Some(7));
             let (_, cookie) = answers.ask(Awaited::Status { len: 8192 });

@@ -67,7 +67,7 @@ pub struct Greeting {
     structured: bool,
     context: Option<u32>,
     /// Size and flags, as the server told them.
-    told: Option<(u64, u16)>,
+    size_and_flags_told: Option<(u64, u16)>,
     blocks: Option<[u32; 3]>,
 }
 
@@ -107,7 +107,7 @@ impl Greeting {
             replies: 0,
             structured: false,
             context: None,
-            told: None,
+            size_and_flags_told: None,
             blocks: None,
         }
     }
@@ -137,9 +137,9 @@ impl Greeting {
                 },
                 State::Old => {
                     let len = if self.no_zeroes { 10 } else { 134 };
-                    let Some(told) = rest.get(..len) else { return Ok((used, Progress::NeedMore)) };
-                    let (size, flags) = size_and_flags(told).expect("ten bytes are there");
-                    self.told = Some((size, flags));
+                    let Some(data) = rest.get(..len) else { return Ok((used, Progress::NeedMore)) };
+                    let (size, flags) = size_and_flags(data).expect("ten bytes are there");
+                    self.size_and_flags_told = Some((size, flags));
                     (len, self.offer()?)
                 }
                 State::Tls if rest.is_empty() => return Ok((used, Progress::NeedMore)),
@@ -239,7 +239,7 @@ impl Greeting {
         let Some((kind, data)) = data.split_first_chunk() else { return Err("tells an info without a kind".into()) };
         let malformed = || String::from("describes the export in a way that cannot be read");
         match u16::from_be_bytes(*kind) {
-            INFO_EXPORT => self.told = Some(size_and_flags(data).ok_or_else(malformed)?),
+            INFO_EXPORT => self.size_and_flags_told = Some(size_and_flags(data).ok_or_else(malformed)?),
             INFO_BLOCK_SIZE => {
                 let sizes = data.first_chunk::<12>().ok_or_else(malformed)?;
                 let size = |at: usize| u32::from_be_bytes(*sizes[at..].first_chunk().expect("four bytes are there"));
@@ -293,7 +293,9 @@ impl Greeting {
 
     fn offer(&mut self) -> Result<Progress, String> {
         self.state = State::Over;
-        let Some((size, flags)) = self.told else { return Err("does not say how large the export is".into()) };
+        let Some((size, flags)) = self.size_and_flags_told else {
+            return Err("does not say how large the export is".into());
+        };
         if flags & FLAG_HAS_FLAGS == 0 {
             return Err(format!("offers the flags {flags:#x}, which cannot be"));
         }

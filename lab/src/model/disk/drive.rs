@@ -196,15 +196,15 @@ impl Drive {
     }
 
     /// Takes a command in.
-    pub(in crate::model) fn submit(&mut self, now: Instant, asked: &ModelRequest) {
+    pub(in crate::model) fn submit(&mut self, now: Instant, request: &ModelRequest) {
         self.looking = self.looking.max(now.as_nanos()) + self.numbers.overhead;
-        let place = if asked.op == Op::Flush { self.flush_goes_to() } else { self.arriving.len() };
-        self.arriving.insert(place, (self.looking, *asked));
+        let place = if request.op == Op::Flush { self.flush_goes_to() } else { self.arriving.len() };
+        self.arriving.insert(place, (self.looking, *request));
     }
 
     /// drive.1: the place of a flush among what has not been looked at.
     fn flush_goes_to(&self) -> usize {
-        let is_flush = |(_, asked): &(u64, ModelRequest)| asked.op == Op::Flush;
+        let is_flush = |(_, request): &(u64, ModelRequest)| request.op == Op::Flush;
         let first = if self.flush.is_some() { Some(0) } else { self.arriving.iter().position(is_flush) };
         match first {
             Some(first) => first + self.arriving.iter().skip(first).take_while(|one| is_flush(one)).count(),
@@ -214,7 +214,7 @@ impl Drive {
 
     /// When something happens next.
     pub(in crate::model) fn poll_event(&self) -> Option<Instant> {
-        let arriving = self.arriving.front().filter(|(_, asked)| self.has_room(asked)).map(|(at, _)| *at);
+        let arriving = self.arriving.front().filter(|(_, request)| self.has_room(request)).map(|(at, _)| *at);
         let ended = self.ended.front().map(|ended| ended.at.as_nanos());
         let flushed = self.flush.and_then(|flush| flush.ends);
         [arriving, ended, flushed, self.arm_event()].into_iter().flatten().min().map(Instant::from_nanos)
@@ -256,9 +256,9 @@ impl Drive {
     }
 
     /// drive.1: whether a command can be looked at now.
-    fn has_room(&self, asked: &ModelRequest) -> bool {
+    fn has_room(&self, request: &ModelRequest) -> bool {
         let inside = self.inside();
-        self.flush.is_none() && if asked.op == Op::Flush { inside == 0 } else { inside < self.numbers.depth }
+        self.flush.is_none() && if request.op == Op::Flush { inside == 0 } else { inside < self.numbers.depth }
     }
 
     /// Commands that are in the drive, but for a flush.
@@ -268,35 +268,35 @@ impl Drive {
     }
 
     fn look(&mut self, now: u64) {
-        while let Some(&(at, asked)) = self.arriving.front()
+        while let Some(&(at, request)) = self.arriving.front()
             && at <= now
-            && self.has_room(&asked)
+            && self.has_room(&request)
         {
             self.arriving.pop_front();
-            match asked.op {
-                Op::Read => self.look_at_read(now, &asked),
-                Op::Write => self.look_at_write(now, &asked),
-                Op::Flush => self.flush = Some(Flush { id: asked.id, ends: None }),
-                Op::Discard | Op::WriteZeroes => self.end(now, asked.id, Outcome::Failed(Errno::ENOTSUP)),
+            match request.op {
+                Op::Read => self.look_at_read(now, &request),
+                Op::Write => self.look_at_write(now, &request),
+                Op::Flush => self.flush = Some(Flush { id: request.id, ends: None }),
+                Op::Discard | Op::WriteZeroes => self.end(now, request.id, Outcome::Failed(Errno::ENOTSUP)),
             }
         }
         self.end_flush(now);
     }
 
     /// drive.2, drive.4.
-    fn look_at_read(&mut self, now: u64, asked: &ModelRequest) {
-        let (start, end) = (asked.extent.start.0, asked.extent.end().0);
+    fn look_at_read(&mut self, now: u64, request: &ModelRequest) {
+        let (start, end) = (request.extent.start.0, request.extent.end().0);
         if self.dirty.covers(start, end) {
-            return self.transfer(now, now, asked.id, end - start);
+            return self.transfer(now, now, request.id, end - start);
         }
         self.read_on_to(now);
-        let mut read = self.waiting_for(now, asked);
+        let mut read = self.waiting_for(now, request);
         if let Some(segment) = self.cache.find(start) {
             let there = self.cache.get(segment).end;
             if end <= there {
                 self.cache.hit(segment, end);
                 self.go_further(segment, end);
-                return self.transfer(now, now, asked.id, end - start);
+                return self.transfer(now, now, request.id, end - start);
             }
             self.leave_out(&mut read, there);
         }
@@ -304,17 +304,17 @@ impl Drive {
         self.join();
     }
 
-    fn waiting_for(&self, now: u64, asked: &ModelRequest) -> Queued {
-        let start = asked.extent.start.0;
+    fn waiting_for(&self, now: u64, request: &ModelRequest) -> Queued {
+        let start = request.extent.start.0;
         Queued {
-            id: asked.id,
+            id: request.id,
             arrived: now,
             ready: 0,
-            write: asked.op == Op::Write,
+            write: request.op == Op::Write,
             start,
-            end: asked.extent.end().0,
+            end: request.extent.end().0,
             place: self.geometry.place(start),
-            sectors: asked.extent.sectors,
+            sectors: request.extent.sectors,
         }
     }
 

@@ -13,7 +13,7 @@ const SECTORS: u64 = 976_773_168;
 struct Bench {
     disk: HardDisk,
     now: Instant,
-    asked: u64,
+    submitted: u64,
     ended: Vec<ModelCompletion>,
 }
 
@@ -21,15 +21,15 @@ fn bench(change: impl FnOnce(&mut Settings)) -> Bench {
     let mut settings = Settings::default();
     change(&mut settings);
     settings.check(SECTORS * 512).unwrap();
-    Bench { disk: HardDisk::new(settings, SECTORS, 1), now: Instant::ZERO, asked: 0, ended: Vec::new() }
+    Bench { disk: HardDisk::new(settings, SECTORS, 1), now: Instant::ZERO, submitted: 0, ended: Vec::new() }
 }
 
 impl Bench {
     fn ask(&mut self, op: Op, flags: Flags, start: u64, sectors: u64) -> u64 {
-        self.asked += 1;
+        self.submitted += 1;
         let extent = Extent::new(Sector(start), sectors);
-        self.disk.submit(self.now, &ModelRequest { id: self.asked, op, flags, extent });
-        self.asked
+        self.disk.submit(self.now, &ModelRequest { id: self.submitted, op, flags, extent });
+        self.submitted
     }
 
     fn read(&mut self, start: u64, sectors: u64) -> u64 {
@@ -131,12 +131,12 @@ fn a_deep_reader_that_jumps_is_in_order_again_soon() {
             bench.read(block * length, length);
         }
         let mut order = Vec::new();
-        while bench.asked < 4 * blocks {
+        while bench.submitted < 4 * blocks {
             bench.now = bench.disk.poll_event().unwrap();
             bench.disk.advance(bench.now, &mut bench.ended);
             for ended in std::mem::take(&mut bench.ended) {
                 order.push(ended.id);
-                bench.read(bench.asked % blocks * length, length);
+                bench.read(bench.submitted % blocks * length, length);
             }
         }
         for round in 0..3 {

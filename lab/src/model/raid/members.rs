@@ -25,8 +25,8 @@ impl Members {
     pub(super) fn submit(&mut self, now: u64, disk: usize, task: usize, op: Op, start: u64, sectors: u64) {
         let extent = Extent::new(Sector(start), sectors);
         // Writes of the controller are meant for the medium, unless the disks' own caches are on.
-        let asked = ModelRequest { id: task as u64, op, flags: Flags::NONE, extent };
-        self.drives[disk].submit(Instant::from_nanos(now), &asked);
+        let request = ModelRequest { id: task as u64, op, flags: Flags::NONE, extent };
+        self.drives[disk].submit(Instant::from_nanos(now), &request);
         self.next[disk] = self.drives[disk].poll_event().unwrap_or(Instant::MAX);
     }
 

@@ -7,10 +7,10 @@ use super::{Raid, Task, streams};
 
 impl Raid {
     /// raid.2.
-    pub(super) fn read(&mut self, now: u64, asked: &ModelRequest) {
-        let (start, end) = (asked.extent.start.0, asked.extent.end().0);
+    pub(super) fn read(&mut self, now: u64, request: &ModelRequest) {
+        let (start, end) = (request.extent.start.0, request.extent.end().0);
         if self.numbers.cache > 0 && self.layout.pieces(start, end).all(|piece| self.cache.covers(&piece)) {
-            self.transfer(now, asked);
+            self.transfer(now, request);
             return;
         }
         let task = self.task(Task::Free);
@@ -25,14 +25,14 @@ impl Raid {
         }
         if left == 0 {
             self.free_task(task);
-            return self.read_ends(now, asked, stream);
+            return self.read_ends(now, request, stream);
         }
-        self.tasks[task] = Task::Read { asked: *asked, stream, left };
+        self.tasks[task] = Task::Read { request: *request, stream, left };
     }
 
     /// All of a read is in the controller.
-    pub(super) fn read_ends(&mut self, now: u64, asked: &ModelRequest, stream: Option<u32>) {
-        let at = self.transfer(now, asked);
+    pub(super) fn read_ends(&mut self, now: u64, request: &ModelRequest, stream: Option<u32>) {
+        let at = self.transfer(now, request);
         if let Some(stream) = stream {
             self.streams.ended(at, stream);
         }

@@ -55,7 +55,7 @@ pub(super) struct Ahead {
 /// The relation of a read to the data that was read ahead.
 pub(super) struct Found {
     stream: usize,
-    /// The part of the read that is there or under way.
+    /// The part of the read that is cached or in flight.
     pub(super) start: u64,
     pub(super) end: u64,
     /// How many units of it are under way.
@@ -195,9 +195,9 @@ mod tests {
         streams.came(&first, |_| panic!("nobody waits"));
         let found = streams.read(0, 3, 20, 40).1.unwrap();
         assert_eq!((found.start, found.end, found.under_way), (20, 40, 1));
-        let mut told = Vec::new();
-        streams.came(&second, |task| told.push(task));
-        assert_eq!(told, [3]);
+        let mut reads = Vec::new();
+        streams.came(&second, |task| reads.push(task));
+        assert_eq!(reads, [3]);
         assert!(streams.streams.iter().any(|stream| !stream.waiting.is_empty()));
         streams.done(3);
         assert!(streams.streams.iter().all(|stream| stream.waiting.is_empty()), "it waits for nothing more");

@@ -16,7 +16,7 @@ struct Bench {
     raid: Raid,
     sectors: u64,
     now: Instant,
-    asked: u64,
+    submitted: u64,
     ended: Vec<ModelCompletion>,
 }
 
@@ -24,7 +24,7 @@ fn bench_of(sectors: u64, change: impl FnOnce(&mut Settings)) -> Bench {
     let mut settings = Settings::default();
     change(&mut settings);
     settings.check(sectors * 512).unwrap();
-    Bench { raid: Raid::new(settings, sectors, 1), sectors, now: Instant::ZERO, asked: 0, ended: Vec::new() }
+    Bench { raid: Raid::new(settings, sectors, 1), sectors, now: Instant::ZERO, submitted: 0, ended: Vec::new() }
 }
 
 fn bench(change: impl FnOnce(&mut Settings)) -> Bench {
@@ -33,10 +33,10 @@ fn bench(change: impl FnOnce(&mut Settings)) -> Bench {
 
 impl Bench {
     fn ask(&mut self, op: Op, flags: Flags, start: u64, sectors: u64) -> u64 {
-        self.asked += 1;
+        self.submitted += 1;
         let extent = Extent::new(Sector(start), sectors);
-        self.raid.submit(self.now, &ModelRequest { id: self.asked, op, flags, extent });
-        self.asked
+        self.raid.submit(self.now, &ModelRequest { id: self.submitted, op, flags, extent });
+        self.submitted
     }
 
     fn step(&mut self) {

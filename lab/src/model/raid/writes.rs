@@ -8,22 +8,22 @@ use super::{Raid, STAY, Task};
 
 impl Raid {
     /// raid.3.
-    pub(super) fn write(&mut self, now: u64, asked: &ModelRequest) {
-        let (start, end) = (asked.extent.start.0, asked.extent.end().0);
+    pub(super) fn write(&mut self, now: u64, request: &ModelRequest) {
+        let (start, end) = (request.extent.start.0, request.extent.end().0);
         let stripes = start / self.layout.stripe()..=(end - 1) / self.layout.stripe();
         let held = self.cache.sectors() + self.leaving_sectors;
         let room = held + (end - start) <= self.numbers.cache && self.cache.has_place(stripes.clone().count());
-        let forced = asked.flags.contains(Flags::FUA) && !self.numbers.battery;
+        let forced = request.flags.contains(Flags::FUA) && !self.numbers.battery;
         if room && !forced {
             for piece in self.layout.pieces(start, end) {
                 self.cache.add(now, &self.layout, &piece);
             }
-            self.transfer(now, asked);
+            self.transfer(now, request);
             return;
         }
         // Its data crosses the link while the disks are on their way.
         self.crosses(now, end - start);
-        let task = self.task(Task::Write { asked: *asked, left: 0 });
+        let task = self.task(Task::Write { request: *request, left: 0 });
         let mut left = 0;
         for stripe in stripes {
             let mut spans = Spans::NONE;
@@ -32,7 +32,7 @@ impl Raid {
             self.write_stripe(now, Some(task), stripe, &spans);
             left += 1;
         }
-        self.tasks[task] = Task::Write { asked: *asked, left };
+        self.tasks[task] = Task::Write { request: *request, left };
     }
 
     fn write_stripe(&mut self, now: u64, of: Option<usize>, stripe: u64, spans: &Spans) {

@@ -132,9 +132,9 @@ impl Ssd {
         self.program();
     }
 
-    pub(super) fn discard(&mut self, slot: u32, asked: &ModelRequest) {
-        if asked.op == Op::Discard || !asked.flags.contains(Flags::NO_UNMAP) {
-            self.space.discarded(asked.extent.start.0, asked.extent.sectors);
+    pub(super) fn discard(&mut self, slot: u32, request: &ModelRequest) {
+        if request.op == Op::Discard || !request.flags.contains(Flags::NO_UNMAP) {
+            self.space.discarded(request.extent.start.0, request.extent.sectors);
         }
         let end = self.mapping_turn(self.clock, self.settings.discard.as_nanos());
         self.ends_at(end, slot);

@@ -50,13 +50,13 @@ fn a_sweep_is_shown_as_results_beside_each_other_with_what_fairness_costs() {
     let swept = swept();
     let page = html(std::slice::from_ref(&swept));
     assert_well_formed(&page);
-    for words in [
+    for phrase in [
         "<b>Frontier of bsr</b>",
         "<title>cfq slice_idle=0, 1 job: 0.5 MiB/s, largest share error 100.0 %</title>",
         "<title>cfq slice_idle=8ms, 4 jobs: 0.4 MiB/s, largest share error 0.0 %</title>",
         "<h2>sim:eva-raid5-12 with cfq slice_idle=8ms</h2>",
     ] {
-        assert!(page.contains(words), "{words}");
+        assert!(page.contains(phrase), "{phrase}");
     }
     let parts = swept.by_settings();
     let settings: Vec<_> = parts.iter().map(|part| part.settings["slice_idle"].as_str()).collect();
@@ -69,8 +69,9 @@ fn a_sweep_is_shown_as_results_beside_each_other_with_what_fairness_costs() {
 fn the_page_is_well_formed_and_has_every_plot_and_table() {
     let page = html(&[filled()]);
     assert_well_formed(&page);
-    for words in ["Throughput by jobs", "Shares against weights", "Latency", "Groups in service", "AVERAGE", "SPREAD"] {
-        assert!(page.contains(words), "{words}");
+    for phrase in ["Throughput by jobs", "Shares against weights", "Latency", "Groups in service", "AVERAGE", "SPREAD"]
+    {
+        assert!(page.contains(phrase), "{phrase}");
     }
     // Four numbers of jobs and the baseline: a bar for each group in two plots.
     assert_eq!(page.matches("<rect class=\"bar ").count(), 2 * 5 * 2);

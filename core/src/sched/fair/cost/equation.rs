@@ -4,12 +4,12 @@ use super::{CHANCE, COUNT, KINDS, MOST};
 
 pub(super) type Matrix = [[f64; COUNT]; COUNT];
 
-/// What ended in a time in which the disk was full (cost.2).
+/// Completions while the disk was full (cost.2).
 #[derive(Clone, Debug)]
 pub(super) struct Equation {
     /// How often each coefficient counts, by kind.
     pub(super) rows: [[f64; COUNT]; KINDS],
-    /// What was in the device at its end.
+    /// Requests in the device at its end.
     pub(super) inside: [u32; KINDS],
     /// In nanoseconds; and what flushes took beside that.
     pub(super) time: f64,
@@ -22,7 +22,7 @@ impl Equation {
         self.lost / self.time
     }
 
-    /// What all of each kind costs, by coefficient.
+    /// The cost of all completions of each kind, by coefficient.
     pub(super) fn costs(&self, theta: &[f64; COUNT]) -> [[f64; COUNT]; KINDS] {
         self.rows.map(|row| core::array::from_fn(|n| row[n] * theta[n]))
     }
@@ -39,7 +39,7 @@ impl Equation {
         self.rows[kind][1..3].iter().chain(&self.rows[kind][4..]).sum()
     }
 
-    /// How long a request was in the device, of the kind that was there longest.
+    /// Time in the device of a request, of the kind that was there longest.
     pub(super) fn lap(&self) -> f64 {
         let lap = |kind| self.time * f64::from(self.inside[kind]) / self.count(kind).max(1.0);
         (0..KINDS).map(lap).fold(0.0, f64::max)
@@ -83,12 +83,12 @@ pub(super) struct Tells {
 }
 
 impl Tells {
-    pub(super) fn add_to(&self, told: &mut Matrix, towards: &mut [f64; COUNT]) {
+    pub(super) fn add_to(&self, information: &mut Matrix, towards: &mut [f64; COUNT]) {
         let beyond = 1.0 + self.off * self.off / self.likely;
         let variance = self.variance * beyond * beyond;
         for n in 0..COUNT {
             towards[n] += self.parts[n] * self.off / variance;
-            (0..COUNT).for_each(|m| told[n][m] += self.parts[n] * self.parts[m] / variance);
+            (0..COUNT).for_each(|m| information[n][m] += self.parts[n] * self.parts[m] / variance);
         }
     }
 

@@ -47,7 +47,7 @@ impl Costs {
         }
         let HandedCosts { coefficients, covariance, noise, middle } = handed;
         (self.theta, self.before, self.is_new, self.trusted) = (coefficients, coefficients, false, None);
-        (self.p, self.told, self.noise, self.middle) = (covariance, inverse(covariance), noise, middle);
+        (self.p, self.information, self.noise, self.middle) = (covariance, inverse(covariance), noise, middle);
         self.equations = VecDeque::with_capacity(super::LAST + 1);
         self.tell();
         Ok(())

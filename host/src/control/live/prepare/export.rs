@@ -31,22 +31,22 @@ impl Live {
             return Err(Why::No(format!("there are at most {EXPORTS} exports")));
         }
         let at = draft.config.exports.iter().position(|one| one.name == name).expect("the step is about it");
-        let said = draft.config.exports[at].clone();
-        self.roots.check(&said.backing)?; // roots.3
-        let named = said.disk.map(|disk| draft.config.disks[disk].name.clone());
-        let opened = match draft.find_opened(&said, named.as_deref())? {
+        let settings = draft.config.exports[at].clone();
+        self.roots.check(&settings.backing)?; // roots.3
+        let named = settings.disk.map(|disk| draft.config.disks[disk].name.clone());
+        let opened = match draft.find_opened(&settings, named.as_deref())? {
             Some(at) => at,
             None => {
                 let open = if dry_run { Backing::try_open } else { Backing::open };
-                self.open(backend, draft, (&said, open), named.as_deref())?
+                self.open(backend, draft, (&settings, open), named.as_deref())?
             }
         };
         let one = draft.opened[opened].clone();
         let home = draft.name(one.disk);
         let disk = draft.config.disks.iter().position(|disk| Some(&disk.name) == home);
-        let path = &draft.config.groups[usize::from(said.group.0)].path;
+        let path = &draft.config.groups[usize::from(settings.group.0)].path;
         let group = draft.groups[path];
-        let placed = config::Export { disk, group, ..said };
+        let placed = config::Export { disk, group, ..settings };
         let mut export = arrange::export((&placed, path), &one.device, (one.disk, Sector(0)), 0)?;
         export.start = Sector(placed.offset / Sector::SIZE); // and where the device is, when that is known
         if draft.config.exports[at].disk != disk {
@@ -71,15 +71,15 @@ impl Live {
         &self,
         backend: &Backend,
         draft: &mut Draft,
-        (said, open): (&config::Export, OpenBacking),
+        (settings, open): (&config::Export, OpenBacking),
         named: Option<&str>,
     ) -> Result<usize, Why> {
-        self.is_left(said)?;
-        self.is_written(draft, said)?;
-        let device = open(&arrange::resolved(said, &draft.config.exports)?, said.read_only, &self.roots)?;
+        self.is_left(settings)?;
+        self.is_written(draft, settings)?;
+        let device = open(&arrange::resolved(settings, &draft.config.exports)?, settings.read_only, &self.roots)?;
         match device.foreign() {
-            Some(why) if !said.read_only => {
-                return Err(Why::No(format!("export \"{}\": {why}; read_only=true serves it as it is", said.name)));
+            Some(why) if !settings.read_only => {
+                return Err(Why::No(format!("export \"{}\": {why}; read_only=true serves it as it is", settings.name)));
             }
             why => why.iter().for_each(|why| tracing::warn!("{why}")),
         }
@@ -88,29 +88,29 @@ impl Live {
             Some(_) => Some(draft.file(backend.files).ok_or_else(|| {
                 format!(
                     "export \"{}\": io_uring has room for {} files of exports here, and all are taken (ulimit -n)",
-                    said.name, backend.files
+                    settings.name, backend.files
                 )
             })?),
         };
         let registered = (Arc::clone(&device), file);
         let home = draft.disk_for(&*device, named);
         let disk = match home {
-            Some(name) if !draft.disk(backend, &name).is_empty() || draft.has_put(draft.disks[&name]) => {
-                draft.put_on(backend, &name, registered).map_err(|why| format!("export \"{}\": {why}", said.name))?
-            }
+            Some(name) if !draft.disk(backend, &name).is_empty() || draft.has_put(draft.disks[&name]) => draft
+                .put_on(backend, &name, registered)
+                .map_err(|why| format!("export \"{}\": {why}", settings.name))?,
             Some(name) => self.put_first(backend, draft, &name, &registered)?,
-            None => self.put_alone(backend, draft, &said.name, &registered)?,
+            None => self.put_alone(backend, draft, &settings.name, &registered)?,
         };
-        let read_only = said.read_only || device.facts().read_only;
-        let sharing = said.backing.sharing(Some(disk));
+        let read_only = settings.read_only || device.facts().read_only;
+        let sharing = settings.backing.sharing(Some(disk));
         draft.opened.push(Opened { device, sharing, disk, start: Sector(0), file, read_only });
         Ok(draft.opened.len() - 1)
     }
 
     /// Whether a backing can be opened: if an export of it, or of a file that it lies over, has gone a moment ago, the device of that has to be
     /// closed first. To open it would wait for its lock, and the lock for the next [`sweep`](Live::sweep).
-    fn is_left(&self, said: &config::Export) -> Result<(), Why> {
-        let (sharing, mut backing) = (said.backing.sharing(None), said.backing.clone());
+    fn is_left(&self, settings: &config::Export) -> Result<(), Why> {
+        let (sharing, mut backing) = (settings.backing.sharing(None), settings.backing.clone());
         let paths: Vec<_> = backing.paths().into_iter().filter_map(|path| absolute(path).ok()).collect();
         let path_of = |one: &Opened| one.device.path().and_then(|path| absolute(path).ok());
         let is_it = |one: &&Opened| {
@@ -120,19 +120,19 @@ impl Live {
         let shown =
             |one: &&Opened| self.leaving.exports.iter().any(|(export, _)| Arc::ptr_eq(&export.device, &one.device));
         if self.leaving.devices.iter().chain(self.opened.iter().filter(shown)).any(|one| is_it(&one)) {
-            return Err(Why::Wait(still_left(said)));
+            return Err(Why::Wait(still_left(settings)));
         }
         Ok(())
     }
 
     /// Whether a backing can be opened: a file that it would lie over, and that another export of this server writes, is locked for as
     /// long as that is there. To open it would wait for that in vain.
-    fn is_written(&self, draft: &Draft, said: &config::Export) -> Result<(), Why> {
+    fn is_written(&self, draft: &Draft, settings: &config::Export) -> Result<(), Why> {
         let paths_of = |backing: &config::Backing| {
             let mut backing = backing.clone();
             backing.paths().into_iter().filter_map(|path| absolute(path).ok()).collect::<Vec<_>>()
         };
-        let paths = paths_of(&said.backing);
+        let paths = paths_of(&settings.backing);
         // By their last names first: of many, few need more.
         let is_called = |path: &&Path| paths.iter().any(|one| one.file_name() == path.file_name());
         let written = draft.opened.iter().filter(|one| !one.read_only).filter_map(|one| one.device.path());
@@ -141,13 +141,13 @@ impl Live {
         let is_file = |path: &PathBuf| paths.contains(path) && !path.is_dir();
         let mut written = written.filter_map(|path| absolute(path).ok()).filter(is_file);
         let Some(path) = written.next() else { return Ok(()) };
-        let writers = draft.config.exports.iter().filter(|one| one.name != said.name && !one.read_only);
+        let writers = draft.config.exports.iter().filter(|one| one.name != settings.name && !one.read_only);
         let name = writers.filter(|one| paths_of(&one.backing).contains(&path)).map(|one| &one.name).next();
         let writer = name.map_or_else(|| "another export".into(), |name| format!("export \"{name}\""));
         Err(Why::No(format!(
             "export \"{}\": {} is written by {writer} of this server, and the base of an overlay must not be written: fork that export, \
              or remove it first",
-            said.name,
+            settings.name,
             path.display()
         )))
     }
@@ -186,15 +186,15 @@ impl Live {
 
 impl Draft {
     /// The device that an export is to show, if it is open already: which of the opened it is.
-    fn find_opened(&self, said: &config::Export, named: Option<&str>) -> Result<Option<usize>, Why> {
+    fn find_opened(&self, settings: &config::Export, named: Option<&str>) -> Result<Option<usize>, Why> {
         let disk = named.map(|name| self.disks[name]);
-        let Some(at) = self.opened.iter().position(|one| one.is_of(&said.backing, disk)) else {
+        let Some(at) = self.opened.iter().position(|one| one.is_of(&settings.backing, disk)) else {
             return Ok(None);
         };
         let one = &self.opened[at];
-        let Some(there) = self.name(one.disk) else { return Err(Why::Wait(still_left(said))) };
-        let fail = |why: String| Err(Why::No(format!("export \"{}\": {why}", said.name)));
-        if one.read_only && !said.read_only {
+        let Some(there) = self.name(one.disk) else { return Err(Why::Wait(still_left(settings))) };
+        let fail = |why: String| Err(Why::No(format!("export \"{}\": {why}", settings.name)));
+        if one.read_only && !settings.read_only {
             let why =
                 "its backing was opened for reading only by other exports; remove them first, or make it read-only";
             return fail(why.into());
@@ -240,13 +240,13 @@ impl Draft {
 
 impl Opened {
     /// Whether it is the backing that an export is to show: also a file that has another one in its place by now.
-    fn is_of(&self, said: &Backing, disk: Option<usize>) -> bool {
-        let sharing = said.sharing(disk);
-        let same_path = || matches!(sharing, Sharing::File(..)) && self.device.path() == said.about().file;
+    fn is_of(&self, settings: &Backing, disk: Option<usize>) -> bool {
+        let sharing = settings.sharing(disk);
+        let same_path = || matches!(sharing, Sharing::File(..)) && self.device.path() == settings.about().file;
         sharing != Sharing::Nothing && self.sharing == sharing || same_path()
     }
 }
 
-fn still_left(said: &config::Export) -> String {
-    format!("export \"{}\": its backing is still being left by another export", said.name)
+fn still_left(settings: &config::Export) -> String {
+    format!("export \"{}\": its backing is still being left by another export", settings.name)
 }

@@ -440,7 +440,7 @@ fn plain_text_after_starttls_is_not_used() {
 #[test]
 fn wherever_another_server_goes_on_with_a_negotiation_it_is_the_same() {
     let too_long = vec![0; Handshake::DATA_MAX as usize + 3];
-    let said = [
+    let bytes = [
         (CLIENT_FIXED_NEWSTYLE | CLIENT_NO_ZEROES).to_be_bytes().to_vec(),
         option_bytes(OPT_EXTENDED_HEADERS, &[]),
         option_bytes(OPT_INFO, &[&too_long]),
@@ -452,10 +452,10 @@ fn wherever_another_server_goes_on_with_a_negotiation_it_is_the_same() {
         let (mut heard, mut input) = (vec![], vec![]);
         let mut server = Handshake::new(TlsPolicy::Optional, &mut heard);
         let mut step = Advance::NeedMore;
-        let ends = cuts.iter().copied().chain([said.len()]);
+        let ends = cuts.iter().copied().chain([bytes.len()]);
         let mut from = 0;
         for end in ends {
-            input.extend_from_slice(&said[from..end]);
+            input.extend_from_slice(&bytes[from..end]);
             let (used, next) = server.receive(&input, &Two, &mut heard);
             input.drain(..used);
             (from, step) = (end, next);
@@ -469,10 +469,10 @@ fn wherever_another_server_goes_on_with_a_negotiation_it_is_the_same() {
         whole.1,
         Advance::Ready(Session { extended: true, contexts: Contexts { allocation: true, .. }, .. })
     ));
-    let skipped = 36..said.len() - 200;
-    for cut in (0..said.len()).filter(|cut| !skipped.contains(cut) || cut % 997 == 0) {
+    let skipped = 36..bytes.len() - 200;
+    for cut in (0..bytes.len()).filter(|cut| !skipped.contains(cut) || cut % 997 == 0) {
         assert!(run(&[cut]) == whole, "cut at {cut}");
-        assert!(cut + 3 >= said.len() || run(&[cut, cut + 3]) == whole, "cut at {cut} and behind it");
+        assert!(cut + 3 >= bytes.len() || run(&[cut, cut + 3]) == whole, "cut at {cut} and behind it");
     }
 }
 

@@ -14,7 +14,7 @@ impl BlockDevice {
     /// That server has none that could be handed over, or this one cannot serve it.
     pub(super) fn of_another(
         control: &mut Control,
-        said: &Ublk,
+        ublk: &Ublk,
         export: &Export,
         params: &Params,
         is_it: impl Fn(&Info) -> bool,
@@ -22,7 +22,7 @@ impl BlockDevice {
         let there = control::all().into_iter().filter_map(|id| control.info(id).ok());
         let info = { there }.find(|info| info.state() == State::Live && is_it(info));
         let info = info.ok_or("the running server does not have it as a block device that could be handed over")?;
-        let mut device = Self::found(control, said, export, params, &info)?;
+        let mut device = Self::found(control, ublk, export, params, &info)?;
         device.is_handed = true;
         Ok(device)
     }

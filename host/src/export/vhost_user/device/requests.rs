@@ -38,24 +38,24 @@ impl Begin<'_> {
             return Ok(false);
         }
         let (table, size) = self.ring.descriptors();
-        let asked = reader.read(self.offer, self.ring.memory(), table, size, head);
-        let asked = asked.map_err(|broken| format!("request {head} is no chain: {broken}"))?;
-        let Some((op, extent, flags)) = self.wanted(&asked.what, asked.len) else {
-            return self.answer_at_once(reader, head, &asked).map(|()| true);
+        let request = reader.read(self.offer, self.ring.memory(), table, size, head);
+        let request = request.map_err(|broken| format!("request {head} is no chain: {broken}"))?;
+        let Some((op, extent, flags)) = self.wanted(&request.what, request.len) else {
+            return self.answer_at_once(reader, head, &request).map(|()| true);
         };
         let ranges = match op {
             Op::Read => reader.writable(),
             Op::Write => reader.readable(),
             Op::Flush | Op::Discard | Op::WriteZeroes => &[],
         };
-        let Some((memory, bounce)) = self.memory(engine, head, op, ranges, asked.len)? else { return Ok(false) };
+        let Some((memory, bounce)) = self.memory(engine, head, op, ranges, request.len)? else { return Ok(false) };
         if let Err(why) = self.ring.took(head) {
             let ticket = engine.admit(0, memory);
             engine.release(ticket);
             return Err(why);
         }
-        let written = if op == Op::Read { asked.len as u32 + 1 } else { 1 };
-        self.ring.begin(head, Slot { op, status: asked.status, written, bounce });
+        let written = if op == Op::Read { request.len as u32 + 1 } else { 1 };
+        self.ring.begin(head, Slot { op, status: request.status, written, bounce });
         let ticket = engine.admit(owner.ticket(head), memory);
         let stream = self.ring.stream;
         engine.submit(self.export.disk, Bio { op, flags, extent, stream, token: Token(ticket as u64) });
@@ -86,21 +86,21 @@ impl Begin<'_> {
     }
 
     /// Answers what the disk has no part in.
-    fn answer_at_once(&mut self, reader: &Reader, head: u16, asked: &BlkRequest) -> Result<(), String> {
+    fn answer_at_once(&mut self, reader: &Reader, head: u16, request: &BlkRequest) -> Result<(), String> {
         self.ring.took(head)?;
-        if let ChainRequest::Refused(why) = asked.what {
+        if let ChainRequest::Refused(why) = request.what {
             tracing::debug!(export = self.export.name, ?why, "vhost-user: refused");
-            return self.ring.tell(head, asked.status, why.status(), 1);
+            return self.ring.tell(head, request.status, why.status(), 1);
         }
-        let mut left = &config::id(self.export)[..ID_LEN.min(asked.len as usize)];
+        let mut left = &config::id(self.export)[..ID_LEN.min(request.len as usize)];
         let written = left.len() as u32 + 1;
         for (at, len) in reader.writable() {
             let (part, rest) = left.split_at(left.len().min(*len as usize));
-            let told = self.ring.memory().write_slice(part, *at);
-            told.map_err(|_| format!("request {head}: its data, at {:#x}, is not in the guest's memory", at.0))?;
+            let stored = self.ring.memory().write_slice(part, *at);
+            stored.map_err(|_| format!("request {head}: its data, at {:#x}, is not in the guest's memory", at.0))?;
             left = rest;
         }
-        self.ring.tell(head, asked.status, blk::VIRTIO_BLK_S_OK as u8, written)
+        self.ring.tell(head, request.status, blk::VIRTIO_BLK_S_OK as u8, written)
     }
 
     /// The memory of a request: the guest's own, or a buffer and its purpose; `None`: there is no buffer now.

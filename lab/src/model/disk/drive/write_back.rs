@@ -32,8 +32,8 @@ impl Drive {
     }
 
     /// drive.5.
-    pub(super) fn look_at_write(&mut self, now: u64, asked: &ModelRequest) {
-        let (start, end) = (asked.extent.start.0, asked.extent.end().0);
+    pub(super) fn look_at_write(&mut self, now: u64, request: &ModelRequest) {
+        let (start, end) = (request.extent.start.0, request.extent.end().0);
         self.read_on_to(now);
         if let Arm::ReadsOn { segment, .. } = self.arm
             && self.cache.get(segment).start < end
@@ -42,8 +42,8 @@ impl Drive {
             self.stop_reading_on(now);
         }
         self.cache.drop(start, end);
-        let mut write = self.waiting_for(now, asked);
-        if end - start <= self.numbers.write_cache && !asked.flags.contains(Flags::FUA) {
+        let mut write = self.waiting_for(now, request);
+        if end - start <= self.numbers.write_cache && !request.flags.contains(Flags::FUA) {
             self.held.push_back(write);
             return self.let_in(now);
         }

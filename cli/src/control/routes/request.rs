@@ -13,7 +13,7 @@ use serde_json::{Map, Value};
 
 use super::{Does, Route};
 use crate::control::Kind;
-use crate::control::door::Who;
+use crate::control::endpoint::Who;
 use crate::control::failure::{Failure, bad, fail};
 use crate::control::roles::Right;
 
@@ -80,8 +80,8 @@ impl ApiRequest {
 
     /// Whether it is only to be said what would be.
     pub(super) fn dry_run(&mut self) -> Result<bool, Failure> {
-        let said = self.query.remove("dry_run").map(Value::String).or_else(|| self.keys.remove("dry_run"));
-        match said {
+        let value = self.query.remove("dry_run").map(Value::String).or_else(|| self.keys.remove("dry_run"));
+        match value {
             None | Some(Value::Bool(false)) => Ok(false),
             Some(Value::Bool(true)) => Ok(true),
             Some(Value::String(text)) if text.is_empty() || text == "true" || text == "1" => Ok(true),

@@ -1,4 +1,4 @@
-//! A door: a place where the control server listens, and the client that came by it.
+//! An endpoint: an address where the control server listens, and the clients that came by it.
 
 use std::sync::{Arc, PoisonError, RwLock};
 
