@@ -3,13 +3,11 @@
 nbdkit writes down by which connection each request came; qemu-nbd takes one client, so that a second connection would wait for ever.
 """
 
-import struct
-
 from harness import *
 from nbdclient import *
 from pki import certificates
 from remote import Far, kit, near, remote
-from upgrade import BLOCK, UPGRADES, goes_on, holds, load, new_side, shows, upgrade
+from upgrade import BLOCK, UPGRADES, goes_on, holds, load, new_side, percentile, shows, upgrade
 
 SIZE = 8 * MIB
 
@@ -56,11 +54,15 @@ def upgrades_under_load_connect_to_no_remote_server_again(t):
     every = [one for some in loads.values() for one in some]
     goes_on(every, 20)
     connected = told(log, "Connect")
+    pauses = []
     for _ in range(UPGRADES):
+        [one.longest() for one in every]
         upgrade(server)
         goes_on(every, 20)
+        pauses.append(1000 * max(one.longest() for one in every))
     for one in every:
         one.end()
+    figure(f"upgrade: {UPGRADES} before other NBD servers, longest pause of a client: median {percentile(pauses, 0.5):.0f} ms, most {max(pauses):.0f} ms")
     equal(told(log, "Connect"), connected, "connections at nbdkit")
     equal(told(log, "Disconnect"), [], "connections that nbdkit has lost")
     equal([server.log().count(word) for word in ("connected again", "degraded")], [0, 0], "reconnects")
@@ -178,7 +180,8 @@ def the_new_server_connects_anew_when_a_connection_is_lost_and_keeps_no_socket(t
             client.write(BLOCK, data(BLOCK, number), flags=1)
         until(lambda: remote(server)["state"] == "connected", "all connections are there again")
         equal(client.read(0, 2 * BLOCK), data(BLOCK, 1) + data(BLOCK, 2))
-        until(lambda: sockets(server) == before, "the sockets of lost connections are closed")
+        # One of control may have been there before, and of four that were lost none is now.
+        until(lambda: sockets(server) <= before, "the sockets of lost connections are closed")
 
 
 @test(seconds=90, fairlift_only=True)

@@ -288,7 +288,11 @@ impl Shared {
 
     /// Tells the state of devices that have one, while nothing is asked of them.
     fn give_devices(&self, channel: &Channel) -> Result<(), String> {
+        let until = Instant::now() + PATIENCE; // upgrade.4
         for (export, device) in self.devices() {
+            if Instant::now() > until {
+                return Err("the disks took longer than 2 s to be told; try again when they are less busy".into());
+            }
             let mut says = Record::default();
             let bytes = device.hand_on(&mut says).map_err(|why| format!("export {export:?}: its backing {why}"))?;
             if !bytes.is_empty() || !says.is_empty() {

@@ -21,8 +21,9 @@
 //!            for a client. *Off* is an event that both have open: it is written before the first client is served again, and no new server
 //!            begins after it.
 //! upgrade.3  With *yours* the responsibility moves. The old server touches no socket and no file after it, and ends without closing anything in
-//!            an orderly way: what it holds is the new one's.
-//! upgrade.4  The old server gives up after a bound: if what clients have asked does not end, or the new server does not answer. Then it is off.
+//!            an orderly way: what it holds is the new one's. It ends only what is its own and would outlive it elsewhere (rbd.6).
+//! upgrade.4  The old server gives up after a bound: if what clients have asked does not end, a disk takes too long to be told, or the new server
+//!            does not answer. Then it is off.
 //! upgrade.5  A file's lock belongs to the open file, which both have from the offer on. So it is never free. The process lock beside it
 //!            moves when the old process has ended.
 //! upgrade.6  A block device is one process's. The new server recovers it once the old process has ended, and until then its requests are with the
