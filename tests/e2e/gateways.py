@@ -106,7 +106,8 @@ def when_a_gateway_is_killed_the_others_are_not_short_and_when_it_is_back_shares
     after = rates(5, one)["a"]
     if after < 0.95 * before:
         raise AssertionError(f"/a had {before:.0f} reads a second, and {after:.0f} in the five seconds after the other gateway was killed")
-    contains(one.log(), 'gateway "gw2" was not heard of for 3 periods')
+    if not re.search('gateway "gw2" was not heard of for [34] periods', one.log()):
+        raise AssertionError(f"nothing says that gw2 is gone:\n{one.log()}")
     for process in others:
         process.wait(60)
     two = gateway(t, cluster, "gw2", "bcd")

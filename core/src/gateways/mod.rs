@@ -6,8 +6,8 @@
 //!
 //! gateway.1  A gateway that was not heard of for [`STALE`] periods is gone: its groups' parts are the others'. Periods are our own, so
 //!            no clock of another gateway is asked. Until then its last report counts, and its depth is left to it.
-//!            A gateway that lived all the same is waited for twice as long from then on, twelve periods at most: a carrier that loses
-//!            or delays reports would else have it gone again and again, and the others take its part each time.
+//!            A gateway whose reports come late or get lost is waited for longer: for twice the longest time between two of them
+//!            of late, and twelve periods at most. It would else be gone again and again, and the others take its part each time.
 //! gateway.2  A report that is not newer than the one before, by its sequence, says nothing: a carrier may be late, or tell things twice.
 //! gateway.3  A gateway that hears nothing goes on as it was, and so does one whose reports do not come out. It would else take the
 //!            whole cluster for its own.
@@ -37,6 +37,10 @@ use crate::record::Unreadable;
 pub const STALE: u32 = 3;
 /// The longest that a gateway is waited for. Chosen: where six of ten reports are lost, twelve in a row are one time in 500.
 const STALE_MOST: u32 = 4 * STALE;
+/// The longest time between two reports that counts, and what is left of one with each report. Chosen: a minute after twelve periods
+/// were waited for it is six.
+const SILENCE_MOST: u32 = STALE_MOST / 2;
+const SILENCE_LEFT: f64 = 0.99;
 /// A group with fewer requests than this in a period has some periods taken together, up to four (gossip.3). From the simulation.
 const FEW: f64 = 200.0;
 const TOGETHER: f64 = 0.25;
@@ -89,13 +93,20 @@ pub enum Note {
 #[derive(Clone, Debug)]
 struct Other {
     report: Report,
-    /// Periods since it was heard of, and after how many it is gone.
+    /// Periods since it was heard of, and the longest of late between two reports.
     age: u32,
-    stale: u32,
+    silence: f64,
     /// The instance before, if another one has come by this name.
     before: Option<u64>,
     is_gone: bool,
     is_twin: bool,
+}
+
+impl Other {
+    /// gateway.1
+    fn patience(&self) -> u32 {
+        ((2.0 * self.silence) as u32).clamp(STALE, STALE_MOST)
+    }
 }
 
 /// The pool as one of its gateways knows it: see the [module](self).
@@ -223,7 +234,7 @@ impl Pool {
         let Some(there) = self.others.get_mut(gateway) else {
             if !report.ends {
                 self.notes.push(Note::Comes(gateway.into()));
-                let new = Other { report, age: 0, stale: STALE, before: None, is_gone: false, is_twin: false };
+                let new = Other { report, age: 0, silence: 1.0, before: None, is_gone: false, is_twin: false };
                 self.others.insert(gateway.into(), new);
             }
             return;
@@ -232,11 +243,10 @@ impl Pool {
             if report.sequence <= there.report.sequence {
                 return; // gateway.2
             }
-            if there.is_gone && !there.report.ends {
-                there.stale = (2 * there.stale).min(STALE_MOST); // gateway.1
-            }
+            // gateway.1
+            there.silence = (SILENCE_LEFT * there.silence).max(there.age.min(SILENCE_MOST).into());
         } else {
-            there.stale = STALE;
+            there.silence = 1.0;
             let before = there.before.replace(there.report.instance);
             if before == Some(report.instance) && !core::mem::replace(&mut there.is_twin, true) {
                 self.notes.push(Note::Twin(gateway.into())); // gateway.4
@@ -262,7 +272,7 @@ impl Pool {
         }
         for (name, other) in &mut self.others {
             // gateway.1
-            if other.age >= other.stale && !core::mem::replace(&mut other.is_gone, true) {
+            if other.age >= other.patience() && !core::mem::replace(&mut other.is_gone, true) {
                 self.notes.push(Note::Goes { gateway: name.clone(), silent: Some(other.age) });
             }
         }

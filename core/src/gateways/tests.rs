@@ -157,21 +157,38 @@ fn a_gateway_that_is_not_heard_of_for_three_periods_is_gone_and_may_come_back() 
     assert_eq!(pool.take_notes(), [Note::Goes { gateway: "gw2".into(), silent: None }], "at once");
 }
 
+/// Has the pool hear of gateway 2 so many times, each so many periods after the time before.
+fn hears(pool: &mut Pool, other: &mut Pool, reports: usize, every: usize) {
+    for _ in 0..reports {
+        (0..every).for_each(|_| _ = pool.period(&BTreeMap::new(), 64.0));
+        other.count(&BTreeMap::new(), 64.0);
+        pool.hear("gw2", other.report().write().as_bytes());
+    }
+}
+
 /// gateway.1
 #[test]
-fn a_gateway_that_was_taken_for_gone_and_lived_is_waited_for_twice_as_long_the_next_time() {
-    let [one, two] = [groups([("/a", counted(500.0))]), groups([("/b", counted(500.0))])];
-    let [(mut pool, _), (mut other, _)] = periods([&one, &two], 3);
-    pool.take_notes();
-    for most in [3, 6, 12, 12] {
-        for _ in 0..20 {
-            pool.period(&one, 64.0);
-        }
-        assert_eq!(pool.take_notes(), [Note::Goes { gateway: "gw2".into(), silent: Some(most) }]);
-        pool.hear("gw2", other.report().write().as_bytes());
-        pool.period(&one, 64.0);
-        assert_eq!(pool.take_notes(), [Note::Comes("gw2".into())]);
+fn a_gateway_is_waited_for_twice_as_long_as_its_reports_took_of_late() {
+    for (every, waited_for) in [(1, 3), (2, 4), (3, 6), (10, 12)] {
+        let [mut pool, mut other] = [Pool::new("gw1", 1), Pool::new("gw2", 2)];
+        hears(&mut pool, &mut other, 2, every);
+        pool.take_notes();
+        (0..20).for_each(|_| _ = pool.period(&BTreeMap::new(), 64.0));
+        assert_eq!(pool.take_notes(), [Note::Goes { gateway: "gw2".into(), silent: Some(waited_for) }]);
     }
+}
+
+/// gateway.1
+#[test]
+fn a_silence_is_forgotten_in_a_minute_or_two() {
+    let [mut pool, mut other] = [Pool::new("gw1", 1), Pool::new("gw2", 2)];
+    hears(&mut pool, &mut other, 1, 1);
+    for (reports, every, patience) in [(1, 6, 12), (75, 1, 5), (75, 1, 3), (1, 9, 12)] {
+        hears(&mut pool, &mut other, reports, every);
+        assert_eq!(pool.others["gw2"].patience(), patience, "after {reports} more reports");
+    }
+    hears(&mut pool, &mut Pool::new("gw2", 3), 1, 1);
+    assert_eq!(pool.others["gw2"].patience(), 3, "a server that has just started was not slow yet");
 }
 
 /// division.4: gateway 2 has said that it has all, which a gateway does that takes the other for gone.
