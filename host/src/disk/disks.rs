@@ -42,32 +42,22 @@ impl Disks {
     /// Gives a group other bounds, on all disks; workers are to be woken then.
     pub(crate) fn set_bounds(&self, now: Instant, id: GroupId, bounds: &Bounds) {
         let mut all = self.bounds.lock().unwrap_or_else(PoisonError::into_inner);
-        let before = all.remove(&id).unwrap_or_default();
-        let budget = (!bounds.ceiling.is_none()).then(|| match before.of_queue.budget {
-            Some(there) => {
-                there.set(now, &bounds.ceiling);
-                self.all().iter().for_each(|(_, disk)| disk.ceiling_changed(now, id));
-                there
+        let (bound, is_same_budget) = Bound::new(now, bounds, all.remove(&id).unwrap_or_default().of_queue.budget);
+        for (_, disk) in self.all() {
+            disk.set_bound(now, id, &bound);
+            if is_same_budget {
+                disk.ceiling_changed(now, id);
             }
-            None => Arc::new(Budget::new(&bounds.ceiling)),
-        });
-        let Bounds { ceiling, floor, latency } = *bounds;
-        let bound = Bound { of_queue: queue::Bound { budget, floor, latency }, ceiling };
-        self.all().iter().for_each(|(_, disk)| disk.set_bound(now, id, &bound));
+        }
         if bound != Bound::default() {
             all.insert(id, bound);
         }
     }
 
-    /// The bounds of a group at present.
-    pub(super) fn bounds_of(&self, id: GroupId) -> Bounds {
+    /// The budget of a group's ceiling on all disks.
+    pub(super) fn budget_of(&self, id: GroupId) -> Option<Arc<Budget>> {
         let all = self.bounds.lock().unwrap_or_else(PoisonError::into_inner);
-        let there = |Bound { of_queue: queue::Bound { floor, latency, .. }, ceiling }: &Bound| Bounds {
-            ceiling: *ceiling,
-            floor: *floor,
-            latency: *latency,
-        };
-        all.get(&id).map(there).unwrap_or_default()
+        all.get(&id)?.of_queue.budget.clone()
     }
 
     /// The state of the ceilings of groups.
@@ -133,6 +123,24 @@ pub(crate) struct Bound {
     pub(super) of_queue: queue::Bound,
     /// The ceiling to which the budget in it belongs.
     pub(super) ceiling: Ceiling,
+}
+
+impl Bound {
+    /// Bounds, with the budget that a ceiling had before, if there was one; whether that goes on.
+    pub(super) fn new(now: Instant, bounds: &Bounds, budget: Option<Arc<Budget>>) -> (Self, bool) {
+        let Bounds { ceiling, floor, latency } = *bounds;
+        let before = budget.filter(|_| !ceiling.is_none());
+        let is_same = before.is_some();
+        if let Some(there) = &before {
+            there.set(now, &ceiling);
+        }
+        let budget = before.or_else(|| (!ceiling.is_none()).then(|| Arc::new(Budget::new(&ceiling))));
+        (Self { of_queue: queue::Bound { budget, floor, latency }, ceiling }, is_same)
+    }
+
+    pub(super) const fn bounds(&self) -> Bounds {
+        Bounds { ceiling: self.ceiling, floor: self.of_queue.floor, latency: self.of_queue.latency }
+    }
 }
 
 impl PartialEq for Bound {
