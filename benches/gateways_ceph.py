@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests/e2e"))
 from ceph import Cluster  # noqa: E402
 from control import Control, fio_stops  # noqa: E402
 from gateways import load, parts, rates  # noqa: E402
-from gateways_ceph import gateway  # noqa: E402
+from gateways_ceph import gateway, pool_of  # noqa: E402
 from groups import reads  # noqa: E402
 from harness import *  # noqa: E402,F403
 
@@ -39,9 +39,20 @@ def images(t, cluster, *names):
         cluster.rbd("import", "--image-feature", "layering", t.path("data"), name)
 
 
-def look(what, seconds, *servers):
-    found = parts(rates(seconds, *servers))
-    whole = sum(rates(1, *servers).values())
+def second(t, *servers):
+    """What each gateway says of itself: how much it may have outstanding, and what it had and was due of the pool."""
+    own = lambda server: next(row for row in pool_of(t, server)["gateways"] if row["own"])
+    rows = [own(server) for server in servers if pool_of(t, server)]
+    return "  ".join(f"{row['name']} depth {row['depth']:.1f} had {row['had']:.3f} due {row['due']:.3f}" for row in rows)
+
+
+def look(t, what, seconds, *servers):
+    each = []
+    for _ in range(seconds):
+        each.append(rates(1, *servers))
+        print("   ", {name: round(rate) for name, rate in sorted(each[-1].items())}, second(t, *servers), flush=True)
+    found = parts({name: sum(one.get(name, 0) for one in each) for name in each[-1]})
+    whole = sum(sum(one.values()) for one in each) / len(each)
     print(f"{what}: {({name: round(100 * part, 1) for name, part in sorted(found.items())})} % of {whole:.0f}/s", flush=True)
     return found
 
@@ -55,7 +66,7 @@ def shares(t, a):
     loads = load(t, one, "a") + load(t, two, "b", "c", "d")
     loaded(one, two)
     time.sleep(3)
-    look("without an exchange", 8, one, two)
+    look(t, "without an exchange", 8, one, two)
     fio_stops(*loads)
     one.stop(), two.stop()
 
@@ -64,7 +75,7 @@ def shares(t, a):
     loaded(one, two)
     time.sleep(10)
     before, since = operations(t, cluster), time.monotonic()
-    look("two gateways", 10, one, two)
+    look(t, "two gateways", 10, one, two)
     print(f"the OSD did {(operations(t, cluster) - before) / (time.monotonic() - since):.0f} operations a second")
     for text in (Control(t, one).cli("gateways"), Control(t, one).cli("status")):
         print(text)
@@ -73,19 +84,19 @@ def shares(t, a):
     os.kill(cluster.osd(), signal.SIGSTOP)
     time.sleep(10)
     os.kill(cluster.osd(), signal.SIGCONT)
-    time.sleep(8)
-    look("5 s from 8 s after the cluster went on", 5, one, two)
+    look(t, "the first 8 s after the cluster went on", 8, one, two)
+    look(t, "5 s from 8 s after the cluster went on", 5, one, two)
 
     # gw2 is killed and comes back: its clients come again.
     two.kill()
-    look("gw2 killed: gw1 in the next 5 s", 5, one)
+    look(t, "gw2 killed: gw1 in the next 5 s", 5, one)
     for process in loads[1:]:
         process.wait(60)
     two = gateway(t, cluster, "gw2", "bcd", depth=a.depth)
     again_ = load(t, two, "b", "c", "d")
     until(lambda: len(reads(two)) >= 3, "all read")
     time.sleep(5)
-    look("5 s from 5 s after it came back", 5, one, two)
+    look(t, "5 s from 5 s after it came back", 5, one, two)
     fio_stops(loads[0], *again_)
     one.stop(), two.stop()
 
@@ -93,7 +104,7 @@ def shares(t, a):
     loads = [process for server, exports in zip(three, ["a", "b", "cd"]) for process in load(t, server, *exports)]
     loaded(*three)
     time.sleep(10)
-    look("three gateways: a, b, c and d", 10, *three)
+    look(t, "three gateways: a, b, c and d", 10, *three)
     fio_stops(*loads)
 
 

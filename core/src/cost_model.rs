@@ -4,6 +4,8 @@ use alloc::format;
 use alloc::string::String;
 use core::fmt;
 
+use crate::stats::Counters;
+
 /// The cost of requests, in the words of the kernel's `io.cost.model`: bytes a second, and requests of 4 KiB a second, of a disk
 /// that does nothing else.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -59,6 +61,16 @@ impl Model {
             true => (self.wbps, self.wseqiops, self.wrandiops),
         };
         near / seqiops + far / randiops + (bytes - 4096.0 * (near + far)).max(0.0) / bps
+    }
+
+    /// The seconds of the disk that counted reads or writes took. One that joined another's request was near it; reads that memory
+    /// answered, with their bytes, took none.
+    #[must_use]
+    pub fn seconds_of(&self, write: bool, counted: &Counters, from_memory: (u64, u64)) -> f64 {
+        let (ops, bytes) = (counted.ops.saturating_sub(from_memory.0), counted.bytes.saturating_sub(from_memory.1));
+        let (near, far) =
+            (counted.near.saturating_sub(counted.merges), ops.saturating_sub(counted.near.max(counted.merges)));
+        self.seconds(write, near as f64, far as f64, bytes as f64)
     }
 
     /// The same ratios, with a random read of 4 KiB for the unit: its [seconds](Model::seconds) are such reads.
@@ -143,6 +155,20 @@ mod tests {
         near(model.seconds(false, 2.0, 3.0, 5.0 * 4096.0), 0.032);
         near(model.seconds(true, 0.0, 1.0, 4096.0 + 1e6), 2.02);
         near(model.seconds(false, 0.0, 1.0, 512.0), 0.01);
+    }
+
+    #[test]
+    fn what_was_counted_takes_what_its_requests_take() {
+        let text = "rbps=1000000 rseqiops=1000 rrandiops=100 wbps=500000 wseqiops=500 wrandiops=50";
+        let model = Model::parse(text).unwrap();
+        let counted = |ops, merges, near| Counters { ops, bytes: 4096 * ops, merges, near, failed: 0 };
+        let near = |one: f64, other: f64| assert!((one - other).abs() < 1e-9, "{one} and not {other}");
+        near(model.seconds_of(false, &counted(10, 0, 0), (0, 0)), 0.1);
+        near(model.seconds_of(true, &counted(10, 0, 4), (0, 0)), 4.0 * 0.002 + 6.0 * 0.02);
+        near(model.seconds_of(false, &counted(10, 0, 0), (4, 4 * 4096)), 0.06);
+        // Nine of ten joined one request.
+        near(model.seconds_of(false, &counted(10, 9, 9), (0, 0)), 0.01 + 9.0 * 4096e-6);
+        near(model.seconds_of(false, &counted(1, 0, 0), (2, 8192)), 0.0);
     }
 
     #[test]

@@ -183,14 +183,8 @@ fn model(disk: &DiskView) -> Option<Model> {
 /// The cost of a group's operations, in seconds of the disk. Discards and writes of zeroes count as reads of 4 KiB, as for the scheduler.
 fn cost(model: &Model, activity: &Activity) -> f64 {
     let data = [false, true].map(|write| {
-        let Counters { mut ops, mut bytes, merges, near, .. } = activity.data[usize::from(write)];
-        if !write {
-            // A read that memory answered cost the disk nothing.
-            (ops, bytes) = (ops.saturating_sub(activity.cache.hits), bytes.saturating_sub(activity.cache.hit_bytes));
-        }
-        // An operation that joined another's request was near it.
-        let (near, far) = (near.saturating_sub(merges), ops.saturating_sub(near.max(merges)));
-        model.seconds(write, near as f64, far as f64, bytes as f64)
+        let from_memory = if write { (0, 0) } else { (activity.cache.hits, activity.cache.hit_bytes) };
+        model.seconds_of(write, &activity.data[usize::from(write)], from_memory)
     });
     let rest = activity.ops.saturating_sub(activity.flushes + activity.data[0].ops + activity.data[1].ops);
     data[0] + data[1] + rest as f64 / model.rrandiops
@@ -233,18 +227,10 @@ fn added(one: &Counters, other: &Counters) -> Counters {
 
 /// share.4: how many times as much as was done a floor is; `None`: there is none, or nothing was done that it counts.
 fn floor(floor: &Rates, done: &[Counters; 2], length: f64) -> Option<f64> {
-    let [reads, writes] = done;
-    let done = |rate: Rate| match rate {
-        Rate::Rbps => reads.bytes,
-        Rate::Wbps => writes.bytes,
-        Rate::Bps => reads.bytes + writes.bytes,
-        Rate::Riops => reads.ops,
-        Rate::Wiops => writes.ops,
-        Rate::Iops => reads.ops + writes.ops,
+    let times = |(rate, amount): (Rate, u64)| {
+        Some(amount as f64 * length / rate.amount(done) as f64).filter(|times| times.is_finite())
     };
-    let times =
-        |rate: Rate| Some(floor.get(rate)? as f64 * length / done(rate) as f64).filter(|times| times.is_finite());
-    Rate::ALL.into_iter().filter_map(times).reduce(f64::max)
+    floor.iter().filter_map(times).reduce(f64::max)
 }
 
 /// share.2: divides the time of a disk among groups, of which `floors` has what floors are.

@@ -5,6 +5,7 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::fmt;
 
+use crate::stats::Counters;
 use crate::time::secs;
 use crate::{Direction, Duration};
 
@@ -41,6 +42,19 @@ impl Rate {
             Self::Wiops => "wiops",
             Self::Bps => "bps",
             Self::Iops => "iops",
+        }
+    }
+
+    /// Its amount of counted reads and writes.
+    #[must_use]
+    pub const fn amount(self, [reads, writes]: &[Counters; 2]) -> u64 {
+        match self {
+            Self::Rbps => reads.bytes,
+            Self::Wbps => writes.bytes,
+            Self::Riops => reads.ops,
+            Self::Wiops => writes.ops,
+            Self::Bps => reads.bytes + writes.bytes,
+            Self::Iops => reads.ops + writes.ops,
         }
     }
 
@@ -304,6 +318,15 @@ mod tests {
 
     fn max(rate: Rate, amount: u64) -> Ceiling {
         Ceiling::of(Rates::NONE.with(rate, amount))
+    }
+
+    #[test]
+    fn a_rate_counts_reads_or_writes_or_both_by_operations_or_bytes() {
+        let counted = |ops, bytes| Counters { ops, bytes, ..Counters::default() };
+        let done = [counted(1, 10), counted(2, 200)];
+        let amount = |name: &str| Rate::ALL.into_iter().find(|rate| rate.name() == name).unwrap().amount(&done);
+        assert_eq!(["riops", "wiops", "iops"].map(amount), [1, 2, 3]);
+        assert_eq!(["rbps", "wbps", "bps"].map(amount), [10, 200, 210]);
     }
 
     #[test]

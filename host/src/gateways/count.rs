@@ -102,44 +102,54 @@ impl Before {
                 }
             })
         };
-        let (reads, writes) = (of(false), of(true));
+        let done = [of(false), of(true)];
         let cache = self.stats.cache().since(&before.stats.cache());
-        let asked = Counters {
-            ops: reads.ops.saturating_sub(cache.hits),
-            bytes: reads.bytes.saturating_sub(cache.hit_bytes),
-            ..reads
-        };
+        let requests = (done[0].ops.saturating_sub(cache.hits) + done[1].ops) as f64;
         let flushed = self.stats.time_flushed().as_nanos().saturating_sub(before.stats.time_flushed().as_nanos());
         let served = match costs {
             Some((model, reads)) => {
-                let cost = |write, counters: Counters| {
-                    let near = counters.near.saturating_sub(counters.merges);
-                    let far = counters.ops.saturating_sub(counters.near.max(counters.merges));
-                    model.seconds(write, near as f64, far as f64, counters.bytes as f64)
-                };
-                cost(false, asked) + cost(true, writes) + flushed as f64 / 1e9 * reads
+                let [read, written] = &done;
+                let data = model.seconds_of(false, read, (cache.hits, cache.hit_bytes));
+                data + model.seconds_of(true, written, (0, 0)) + flushed as f64 / 1e9 * reads
             }
-            None => (asked.ops + writes.ops) as f64,
+            None => requests,
         };
-        let mut rates = [0.0; Rate::COUNT];
-        for rate in Rate::ALL {
-            rates[rate as usize] = match rate {
-                Rate::Rbps => reads.bytes,
-                Rate::Wbps => writes.bytes,
-                Rate::Riops => reads.ops,
-                Rate::Wiops => writes.ops,
-                Rate::Bps => reads.bytes + writes.bytes,
-                Rate::Iops => reads.ops + writes.ops,
-            } as f64
-                / seconds;
-        }
+        let rates = Rate::ALL.map(|rate| rate.amount(&done) as f64 / seconds);
         Counted {
             served: served.max(0.0) / seconds,
-            requests: (asked.ops + writes.ops) as f64,
+            requests,
             waits: (self.waited - before.waited) / seconds >= WAITS,
             held: (self.held - before.held) / seconds >= HELD,
             rates,
             settings,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fairlift_core::time::ms;
+    use fairlift_core::{Bytes, Outcome};
+
+    use super::*;
+
+    /// 1,000 reads and 500 writes of 4 KiB in two seconds, beside what was counted before the first look.
+    #[test]
+    fn counts_of_two_seconds_are_told_a_second() {
+        let config = Config { groups: vec![Group::root()].into(), ..Config::default() };
+        let mut figures = BTreeMap::from([("/".to_owned(), Figures::default())]);
+        let (mut count, mut looks) = (Count::default(), vec![]);
+        for _ in 0..2 {
+            let stats = &mut figures.get_mut("/").unwrap().stats;
+            (0..1000).for_each(|_| stats.ended(Op::Read, Bytes::of(8), Outcome::Done, ms(1)));
+            (0..500).for_each(|_| stats.ended(Op::Write, Bytes::of(8), Outcome::Done, ms(1)));
+            looks.push(count.look(&figures, None, &config, 2.0, 7)["/"]);
+        }
+        assert_eq!(looks[0].served, 0.0, "a server before counted that");
+        let counted = looks[1];
+        assert_eq!((counted.served, counted.requests), (750.0, 1500.0));
+        let rate = |rate: Rate| counted.rates[rate as usize];
+        assert_eq!([Rate::Riops, Rate::Wiops, Rate::Iops].map(rate), [500.0, 250.0, 750.0]);
+        assert_eq!([Rate::Rbps, Rate::Wbps, Rate::Bps].map(rate), [500.0, 250.0, 750.0].map(|rate| 4096.0 * rate));
     }
 }
