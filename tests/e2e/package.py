@@ -1,6 +1,8 @@
 """The Debian package: what is in it, and that it is installed, upgraded and purged as an operator wants it, in a root of its own and in a
 fresh Debian."""
 
+import fcntl
+
 from harness import *
 
 CONFIG = "etc/fairlift/fairlift.toml"
@@ -55,18 +57,20 @@ def it_is_installed_upgraded_with_its_config_kept_and_purged(t):
 
 
 def fresh_debian(t):
-    """A directory with a new Debian 12 and libnbd's programs in it, made once with mmdebstrap; or a skip."""
+    """A directory with a new Debian 12, systemd and libnbd's programs in it, made once with mmdebstrap; or a skip."""
     if os.geteuid() != 0 or not shutil.which("mmdebstrap"):
         t.skip("only root can make a Debian of its own, by mmdebstrap")
-    packed = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fairlift-root/bookworm.tar"
-    if not packed.exists():
-        packed.parent.mkdir(parents=True, exist_ok=True)
-        part = packed.with_suffix(f".{os.getpid()}.tar")
-        t.defer(lambda: part.unlink(missing_ok=True))
-        said = t.run("mmdebstrap", "--variant=minbase", "--include=libnbd-bin", "bookworm", part, seconds=180, code=None)
-        if not part.exists() or "success in" not in said:
-            t.skip(f"Debian's packages cannot be had: {said.strip()[-200:]}")
-        part.rename(packed)
+    packed = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fairlift-root/bookworm-systemd.tar"
+    packed.parent.mkdir(parents=True, exist_ok=True)
+    with open(packed.with_suffix(".lock"), "w") as lock: # one test makes it, and the others wait
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not packed.exists():
+            part = packed.with_suffix(f".{os.getpid()}.tar")
+            t.defer(lambda: part.unlink(missing_ok=True))
+            said = t.run("mmdebstrap", "--variant=minbase", "--include=libnbd-bin,systemd-sysv,dbus", "bookworm", part, seconds=240, code=None)
+            if not part.exists() or "success in" not in said:
+                t.skip(f"Debian's packages cannot be had: {said.strip()[-200:]}")
+            part.rename(packed)
     root = Path(t.path("debian"))
     root.mkdir()
     t.run("tar", "-xf", packed, "-C", root)
@@ -126,6 +130,92 @@ def in_a_fresh_debian_it_is_installed_edited_started_shared_and_upgraded(t):
         equal(t.run("chroot", root, "nbdinfo", "--size", f"nbd+unix:///{name}?socket=/run/fairlift/fairlift.sock").strip(), str(512 * MIB), name)
     t.run("chroot", root, "dpkg", "--purge", "fairlift")
     assert not (root / "etc/fairlift").exists() and not (root / "usr/bin/fairlift").exists(), "a purge takes all"
+
+
+class Booted:
+    """A Debian with its own systemd as process 1, in namespaces of its own."""
+
+    def __init__(self, t, root):
+        if not shutil.which("systemd-nspawn"):
+            t.skip("systemd-nspawn is not installed (systemd-container)")
+        self.t, log = t, t.path("boot.log")
+        own_unit = [] if Path("/run/systemd/system").exists() else ["--register=no", "--keep-unit"]
+        boots = t.start("systemd-nspawn", "--quiet", *own_unit, f"--directory={root}", f"--machine=fairlift{os.getpid()}", "--console=pipe", "--boot",
+                        stdout=open(log, "wb"), stderr=subprocess.STDOUT)
+        children = Path(f"/proc/{boots.pid}/task/{boots.pid}/children")
+        up = lambda: boots.poll() is not None or self.is_up((children.read_text().split() or [None])[0])
+        try:
+            until(up, "systemd is up", 90)
+        except AssertionError:
+            t.skip(f"no systemd boots here: {Path(log).read_text(errors='replace')[-300:]}")
+        if boots.poll() is not None:
+            t.skip(f"systemd-nspawn cannot be used here: {Path(log).read_text(errors='replace')[-300:]}")
+        t.defer(self.run, "systemctl", "poweroff", "--no-block")
+
+    def is_up(self, pid):
+        if pid is None or Path(f"/proc/{pid}/comm").read_text() != "systemd\n":
+            return False
+        self.pid = pid
+        return self.run("systemctl", "is-system-running", code=None).strip() in ("running", "degraded")
+
+    def run(self, *command, **options):
+        return self.t.run("nsenter", f"--target={self.pid}", "--all", *command, **options)
+
+    def of_service(self, key):
+        return self.run("systemctl", "show", f"--property={key}", "--value", "fairlift.service").strip()
+
+    def journal(self):
+        return self.run("journalctl", "--unit=fairlift.service", "--no-pager", "--output=cat")
+
+
+@test(fairlift_only=True, seconds=420)
+def as_a_service_of_systemd_it_starts_reloads_is_upgraded_under_a_client_and_comes_back_after_kill_9(t):
+    root = fresh_debian(t)
+    for revision in "1", "2":
+        shutil.copy(build(t, revision), root / f"fairlift{revision}.deb")
+    debian = Booted(t, root)
+    debian.run("dpkg", "-i", "/fairlift1.deb")
+    equal(debian.of_service("ActiveState"), "inactive", "the service, before the operator has said what to serve")
+    debian.run("systemctl", "start", "fairlift.service")
+    contains(debian.journal(), "serving alice", "control at unix:/run/fairlift/control.sock")
+    assert "could not be given up" not in debian.journal(), debian.journal()
+    weight = lambda: json.loads(debian.run("fairlift", "get", "group", "/tenants/alice", "--json"))["weight"]
+    first, second = data(4096, 1), data(4096, 2)
+    with nbdclient.Client(f"/proc/{debian.pid}/root/run/fairlift/fairlift.sock", "alice") as client:
+        client.write(0, first)
+
+        debian.run("sed", "-i", "s/^weight = 300$/weight = 400/", f"/{CONFIG}")
+        before = debian.of_service("MainPID")
+        debian.run("systemctl", "reload", "fairlift.service")
+        equal((debian.of_service("MainPID"), weight()), (before, 400), "the process and alice's weight after a reload")
+
+        # A modelled disk's content is memory: it goes over too.
+        debian.run("dpkg", "-i", "/fairlift2.deb")
+        after = debian.of_service("MainPID")
+        assert after != before, debian.journal()
+        contains(debian.journal(), f"handed over to process {after}", f"\ntaken over from the server before; this is process {after}")
+        equal(client.read(0, 4096), first, "what was written before the upgrade, by the same connection")
+        client.write(4096, second)
+        client.flush()
+        equal((client.read(4096, 4096), weight()), (second, 400), "after the upgrade")
+
+    debian.run("systemctl", "kill", "--signal=KILL", "fairlift.service")
+    until(lambda: (debian.of_service("NRestarts"), debian.of_service("ActiveState")) == ("1", "active"), "systemd starts it again")
+    contains(debian.journal(), "begins with the state that a server had learned")
+    debian.run("systemctl", "stop", "fairlift.service")
+    equal(debian.of_service("Result"), "success", "how it ended")
+
+    # Started by its first client, and then upgraded.
+    debian.run("systemctl", "start", "fairlift.socket")
+    activated = f"/proc/{debian.pid}/root/run/fairlift.nbd.sock"
+    with nbdclient.Client(activated, "bob") as client:
+        client.write(0, first)
+        before = debian.of_service("MainPID")
+        debian.run("dpkg", "-i", "/fairlift1.deb")
+        assert debian.of_service("MainPID") != before, debian.journal()
+        equal(client.read(0, 4096), first, "after the upgrade of a server that its socket has started")
+    with nbdclient.Client(activated, "bob") as client:
+        equal(client.read(0, 4096), first, "what a new client reads, at the socket of systemd")
 
 
 @test(fairlift_only=True)

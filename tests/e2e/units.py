@@ -1,5 +1,7 @@
 """The systemd units: what systemd has to say of them, and that what they start is what this program takes."""
 
+import shlex
+
 from harness import *
 from nbdclient import Client
 
@@ -25,7 +27,7 @@ def the_units_start_and_reload_what_there_is(t):
         equal(started[config], f"/etc/fairlift/{instance or 'fairlift'}.toml", "the config file")
         started[config] = t.path("fairlift.toml")
         t.run(BINARY, *started, "--check", env={**os.environ, "XDG_RUNTIME_DIR": str(t.dir)})
-        contains(unit, "Type=notify", "ExecReload=-/usr/bin/fairlift upgrade --if-changed\nExecReload=/bin/kill -HUP $MAINPID\n", "RestartPreventExitStatus=2", "RestartSec=")
+        contains(unit, "Type=notify", "ExecReload=-/usr/bin/fairlift upgrade --if-changed\n", "\nExecReload=/bin/sh -c \"kill -HUP $MAINPID\"\n", "RestartPreventExitStatus=2", "RestartSec=")
 
 
 @test(fairlift_only=True)
@@ -69,7 +71,7 @@ def a_reload_has_a_program_that_was_installed_since_take_over_and_reads_the_file
         def reload(pid):
             """As the unit says it; the words that the manager hears by the end."""
             for line in re.findall(r"^ExecReload=-?(.*)$", (UNITS / "fairlift.service").read_text(), re.M):
-                t.run(*line.replace("/usr/bin/fairlift", installed).replace("$MAINPID", str(pid())).split(), env=environment)
+                t.run(*shlex.split(line.replace("/usr/bin/fairlift", installed).replace("$MAINPID", str(pid()))), env=environment)
             words = []
             while not words or not words[-1].startswith("RELOADING"):
                 words.append(manager.recv(100).decode())

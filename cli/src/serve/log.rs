@@ -1,10 +1,11 @@
 //! The log of a server: to standard error or the journal, filtered by `RUST_LOG`.
 
 use std::io::IsTerminal as _;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use clap::ValueEnum;
 use tracing_journald::{Priority, PriorityMappings};
-use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::filter::{LevelFilter, dynamic_filter_fn};
 use tracing_subscriber::layer::{Layer, SubscriberExt as _};
 use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{EnvFilter, Registry, fmt};
@@ -23,17 +24,25 @@ pub(crate) enum Format {
     Json,
 }
 
+/// Whether standard error is that of the server before: of a server that takes over it is the command's until then.
+static IS_HANDED: AtomicBool = AtomicBool::new(false);
+
 /// Tells until it is dropped, and then what has been folded and not told.
 pub(crate) struct Log(Fold);
 
-/// Starts telling.
-pub(crate) fn start(format: Format, usual: LevelFilter) -> Log {
+/// Starts telling; `takes_over`: standard error will be another server's.
+pub(crate) fn start(format: Format, usual: LevelFilter, takes_over: bool) -> Log {
     let filter = EnvFilter::builder().with_default_directive(usual.into()).from_env_lossy();
     let fold = Fold::default();
     let lines = fmt::layer().with_writer(std::io::stderr).with_target(false);
-    let layer: Box<dyn Layer<Registry> + Send + Sync> = match (format, journal()) {
+    let layer: Box<dyn Layer<Registry> + Send + Sync> = match (format, journal(takes_over)) {
         (Format::Json, _) => lines.json().flatten_event(true).with_current_span(false).with_span_list(false).boxed(),
-        (Format::Auto, Some(journal)) => journal.boxed(),
+        (Format::Auto, Some(Journal { layer, when: When::Now })) => layer.boxed(),
+        (Format::Auto, Some(Journal { layer, when: When::Handed })) => {
+            let before = lines.with_ansi(false).without_time();
+            let before = before.with_filter(dynamic_filter_fn(|_, _| !IS_HANDED.load(Ordering::Relaxed)));
+            before.and_then(layer.with_filter(dynamic_filter_fn(|_, _| IS_HANDED.load(Ordering::Relaxed)))).boxed()
+        }
         // Where the journal takes lines only, it has a time of its own for each.
         _ if std::env::var_os("JOURNAL_STREAM").is_some() => lines.with_ansi(false).without_time().boxed(),
         _ if !std::io::stderr().is_terminal() => lines.with_ansi(false).boxed(),
@@ -49,16 +58,40 @@ impl Drop for Log {
     }
 }
 
-/// The journal, if standard error goes there: a line's fields are its own fields then, such as `FAIRLIFT_PATH`.
-fn journal() -> Option<tracing_journald::Layer> {
+/// Standard error is that of the server before from now on.
+pub(crate) fn handed() {
+    IS_HANDED.store(true, Ordering::Relaxed);
+}
+
+/// The journal: a line's fields are its own fields there, such as `FAIRLIFT_PATH`.
+struct Journal {
+    layer: tracing_journald::Layer,
+    when: When,
+}
+
+/// When lines go to the journal.
+enum When {
+    /// Standard error goes there.
+    Now,
+    /// That of the server before does.
+    Handed,
+}
+
+/// The journal, if standard error goes there, or that of the server before.
+fn journal(takes_over: bool) -> Option<Journal> {
     let stream = std::env::var("JOURNAL_STREAM").ok()?;
     let (device, inode) = stream.split_once(':')?;
     let here = rustix::fs::fstat(std::io::stderr()).ok()?;
     // A program that was started by a service has the variable too, and may have another standard error.
     let is_it = device.parse() == Ok(here.st_dev) && inode.parse() == Ok(here.st_ino);
-    let journal = is_it.then(tracing_journald::layer)?.ok()?;
+    let when = match is_it {
+        true => When::Now,
+        false if takes_over => When::Handed, // the variable is as that server had it
+        false => return None,
+    };
+    let layer = tracing_journald::layer().ok()?;
     // Messages for people are informational there; the crate would call them remarkable.
     let priorities = PriorityMappings { info: Priority::Informational, ..PriorityMappings::new() };
-    let journal = journal.with_priority_mappings(priorities);
-    Some(journal.with_field_prefix(Some("FAIRLIFT".into())).with_syslog_identifier("fairlift".into()))
+    let layer = layer.with_priority_mappings(priorities).with_field_prefix(Some("FAIRLIFT".into()));
+    Some(Journal { layer: layer.with_syslog_identifier("fairlift".into()), when })
 }

@@ -127,7 +127,8 @@ fn attempt(flags: &ServeArgs) -> Result<(), Complaint> {
         clients_of(&in_force).for_each(|line| println_or_not(&(line + "\n")));
         return Ok(());
     }
-    let _log = log::start(flags.log, if flags.run.is_some() { LevelFilter::WARN } else { LevelFilter::INFO });
+    let usual = if flags.run.is_some() { LevelFilter::WARN } else { LevelFilter::INFO };
+    let _log = log::start(flags.log, usual, take_over.is_some());
     let begun = Instant::now();
     let server = match &mut take_over {
         Some(take_over) => take_over.open(&prepared)?,

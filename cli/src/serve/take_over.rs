@@ -18,7 +18,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::{Prepared, carried, systemd};
+use super::{Prepared, carried, log, systemd};
 use crate::control::{self, Control, Opened};
 use crate::remote::Running;
 use crate::terminal::complaint::Complaint;
@@ -101,6 +101,7 @@ impl TakeOver {
             endpoints.iter_mut().for_each(Opened::is_ours);
             println!("{TAKEN}");
             write_there(outputs);
+            log::handed();
             tracing::info!("taken over from the server before; this is process {}", std::process::id());
             match start(endpoints) {
                 Ok(started) => *place.lock().unwrap_or_else(PoisonError::into_inner) = Some(started),

@@ -89,10 +89,11 @@ pub fn give_up_capabilities(keep: &[Capability]) -> io::Result<Vec<Capability>> 
             Err(error) => return Err(error.into()),
         }
     }
-    thread::set_capabilities(
-        None,
-        CapabilitySets { effective: kept, permitted: kept, inheritable: CapabilitySet::empty() },
-    )?;
+    let wanted = CapabilitySets { effective: kept, permitted: kept, inheritable: CapabilitySet::empty() };
+    // A service manager that has given it no others may have forbidden the call too (`SystemCallFilter=~@privileged`).
+    if thread::capabilities(None)? != wanted {
+        thread::set_capabilities(None, wanted)?;
+    }
     Ok(names(kept))
 }
 
