@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests/e2e"))
 from ceph import Cluster  # noqa: E402
 from control import Control, fio_stops  # noqa: E402
 from gateways import load, parts, rates  # noqa: E402
-from gateways_ceph import gateway, pool_of  # noqa: E402
+from gateways_ceph import gateway  # noqa: E402
 from groups import reads  # noqa: E402
 from harness import *  # noqa: E402,F403
 
@@ -41,8 +41,8 @@ def images(t, cluster, *names):
 
 def second(t, *servers):
     """What each gateway says of itself: how much it may have outstanding, and what it had and was due of the pool."""
-    own = lambda server: next(row for row in pool_of(t, server)["gateways"] if row["own"])
-    rows = [own(server) for server in servers if pool_of(t, server)]
+    pools = [pool for server in servers for pool in Control(t, server).ask("GET", "/v1/gateways")]
+    rows = [row for pool in pools for row in pool["gateways"] if row["own"]]
     return "  ".join(f"{row['name']} depth {row['depth']:.1f} had {row['had']:.3f} due {row['due']:.3f}" for row in rows)
 
 
