@@ -26,6 +26,12 @@ const LAST: Duration = Duration::from_secs(2);
 /// How long block devices may take. Chosen: the kernel gives them to the new server within some tenths of a second once the old one has ended.
 const DEVICES: Duration = Duration::from_secs(10);
 
+/// How a reason ends that will have gone in a moment, how soon the upgrade is tried again then, and how often. Chosen: a connection to another
+/// server is made, and a block device started, within some tenths of a second.
+const TRANSIENT: &str = "try again in a moment";
+const PAUSE: Duration = Duration::from_millis(300);
+const TRIES: u32 = 5;
+
 /// The state of a server that another one is to take over.
 pub(crate) struct Running {
     pub(crate) settings: Box<RawValue>,
@@ -49,7 +55,16 @@ impl Running {
 }
 
 pub(crate) fn upgrade(args: &UpgradeArgs) -> ExitCode {
-    complaint::done(attempt(args))
+    let mut tries = 1..TRIES;
+    loop {
+        match attempt(args) {
+            Err(why) if why.contains(TRANSIENT) && tries.next().is_some() => {
+                let _ = output::print(format!("tried again: {why}\n").as_bytes());
+                std::thread::sleep(PAUSE);
+            }
+            done => return complaint::done(done),
+        }
+    }
 }
 
 fn attempt(args: &UpgradeArgs) -> Result<(), String> {
