@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """A real Linux kernel with TLS of its own: connections with TLS go over to another server, again and again.
 
-The server is in the guest, its clients are here. UPGRADES=100 upgrades it so often (3 otherwise)."""
+The server is in the guest, its clients are here. UPGRADES=100 upgrades it so often (2 otherwise)."""
 
 import itertools
 import socket
@@ -12,7 +12,7 @@ from load import BLOCK, Load, goes_on
 from nbdclient import READ, Client, Session
 from pki import CLIENT, certificates, client_context, revoke, sign
 
-UPGRADES = int(os.environ.get("UPGRADES") or 3)
+UPGRADES = int(os.environ.get("UPGRADES") or 2)
 # Of TLS, in the order in which they are loaded: the ciphers first.
 TLS = ["aesni_intel", "gcm", "chacha_x86_64", "poly1305_x86_64", "chacha20poly1305", "tls"]
 
