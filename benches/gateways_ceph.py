@@ -40,7 +40,7 @@ def images(t, cluster, *names):
 
 
 def second(t, *servers):
-    """What each gateway says of itself: how much it may have outstanding, and what it had and was due of the pool."""
+    """The report of each gateway on itself: how much it may have outstanding, and its service and due, as parts of the pool."""
     pools = [pool for server in servers for pool in Control(t, server).ask("GET", "/v1/gateways")]
     rows = [row for pool in pools for row in pool["gateways"] if row["own"]]
     return "  ".join(f"{row['name']} depth {row['depth']:.1f} had {row['had']:.3f} due {row['due']:.3f}" for row in rows)

@@ -265,9 +265,8 @@ def a_flush_fails_after_a_restart_if_there_were_writes_that_were_not_flushed(t):
         contains(here.log(), "may be lost", far_name)
 
 
-@test(fairlift_only=True)
-def a_disk_that_forgets_is_found_out(t):
-    """The volatile disk loses what was not flushed when it ends: the next flush says so."""
+def forgetful(t):
+    """How to start a disk that loses at its end what was not flushed, and its URI."""
     image, sock = t.image("volatile.img", MIB), t.path("volatile")
 
     def start():
@@ -276,8 +275,15 @@ def a_disk_that_forgets_is_found_out(t):
         until(lambda: os.path.exists(sock), "the disk listens")
         return disk
 
+    return start, f"nbd+unix:///?socket={sock}"
+
+
+@test(fairlift_only=True)
+def a_disk_that_forgets_is_found_out(t):
+    """The volatile disk loses what was not flushed when it ends: the next flush says so."""
+    start, uri = forgetful(t)
     disk = start()
-    here = near(t, f"nbd+unix:///?socket={sock}")
+    here = near(t, uri)
     with here.connect("near") as client:
         client.write(0, b"a" * 65536)
         client.flush()

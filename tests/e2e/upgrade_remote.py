@@ -6,7 +6,7 @@ nbdkit writes down by which connection each request came; qemu-nbd takes one cli
 from harness import *
 from nbdclient import *
 from pki import certificates
-from remote import Far, kit, near, remote
+from remote import Far, forgetful, kit, near, remote
 from upgrade import BLOCK, UPGRADES, goes_on, holds, load, new_side, percentile, shows, upgrade
 
 SIZE = 8 * MIB
@@ -102,16 +102,9 @@ def a_flush_after_an_upgrade_goes_by_the_connection_of_the_write_before(t):
 
 @test(seconds=60, fairlift_only=True)
 def writes_before_an_upgrade_that_the_remote_server_has_forgotten_after_it_fail_the_flush(t):
-    image, sock = t.image("volatile.img", MIB), t.path("volatile")
-
-    def start():
-        Path(sock).unlink(missing_ok=True)
-        disk = t.start(sys.executable, ROOT / "tests/e2e/volatile_disk.py", sock, image, 7)
-        until(lambda: os.path.exists(sock), "the disk listens")
-        return disk
-
+    start, uri = forgetful(t)
     disk = start()
-    server = near(t, f"nbd+unix:///?socket={sock}")
+    server = near(t, uri)
     with server.connect("near") as client:
         client.write(0, b"a" * 65536)
         upgrade(server)

@@ -18,7 +18,7 @@ TLS = ["aesni_intel", "gcm", "chacha_x86_64", "poly1305_x86_64", "chacha20poly13
 
 
 class Guest:
-    """What is ordered in the guest."""
+    """Commands to the guest."""
 
     def __init__(self, port):
         self.port = port
@@ -149,7 +149,7 @@ def clients_live(t, guest, place):
         goes_on(loads, 5)
     for one in loads:
         one.end()
-    # One that says goodbye leaves.
+    # A client that says goodbye leaves.
     count = len(guest.clients())
     loads[0].client.sock.settimeout(60)
     with contextlib.suppress(ssl.SSLError, OSError):
@@ -161,7 +161,7 @@ def clients_live(t, guest, place):
     sends_half_a_record(half)
     guest.upgrade()
     contains(guest.does("grep keys.stay /tmp/log"), "its keys stay: a part of a record has come")
-    # Who a client is goes over with it: alice's certificate is revoked, and only hers are closed.
+    # A client's identity goes over: alice's certificate is revoked, and only her connections are closed.
     revoke(t, "alice")
     crl = Path(f"{certificates(t)}/ca-crl.pem").read_text()
     refused = guest.does(f"cat >/pki/ca-crl.pem <<'END'\n{crl}END\nfairlift upgrade")

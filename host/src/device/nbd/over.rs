@@ -43,7 +43,7 @@ struct LivingLink {
     offer: Offer,
 }
 
-/// What there is besides the sockets (link.2).
+/// The state that goes over besides the sockets (link.2).
 #[derive(Serialize, Deserialize)]
 struct Connected {
     size: u64,

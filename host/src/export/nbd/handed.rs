@@ -50,7 +50,7 @@ impl Resumed {
         let cgroup = says.take::<Option<String>>("cgroup").unwrap_or_default().flatten();
         peer.cgroup = cgroup.and_then(|path| path.parse().ok());
         listen::learn_cgroup(socket.as_fd(), &exports.access, &mut peer);
-        // One that cannot be read is no small loss: the client's rights hang on it, and whether it is revoked.
+        // A certificate that cannot be read is no small loss: the client's rights hang on it, and whether it is revoked.
         peer.certificate = says.take("certificate").map_err(|why| why.to_string())?.flatten();
         match Self::of(&mut says, bytes, &peer, &exports) {
             Ok(resumed) => {

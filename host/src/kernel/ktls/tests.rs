@@ -54,7 +54,7 @@ impl Pair {
         pair
     }
 
-    /// What both would send arrives.
+    /// Both sides can send, and it arrives.
     fn passes(&mut self) {
         let (mut up, mut down) = (Vec::new(), Vec::new());
         while self.client.wants_write() {
@@ -178,7 +178,7 @@ impl Kernel {
     }
 }
 
-/// What the client sends is read, and what it is sent it reads.
+/// Data arrives in both directions.
 fn goes_on(client: &mut ClientConnection, tx: &mut Kernel, rx: &mut Kernel) {
     for n in 0..3_u8 {
         let mut record = Vec::new();
