@@ -723,7 +723,7 @@ def a_new_server_that_dies_on_the_way_or_hangs_costs_a_pause(t):
     peer.send("refused", {"why": "it is too warm here"})
     equal(peer.until("off")[-1][0]["message"], "off", "the answer to a refusal")
     peer.leave()
-    contains(server.log(), "it is too warm here")
+    until(lambda: "it is too warm here" in server.log(), "the log has the reason")
     goes_on(loads)
 
     peer = new_side(server)
