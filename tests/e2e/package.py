@@ -67,7 +67,7 @@ def fresh_debian(t):
         if not packed.exists():
             part = packed.with_suffix(f".{os.getpid()}.tar")
             t.defer(lambda: part.unlink(missing_ok=True))
-            said = t.run("mmdebstrap", "--variant=minbase", "--include=libnbd-bin,systemd-sysv,dbus", "bookworm", part, seconds=240, code=None)
+            said = t.run("mmdebstrap", "--variant=minbase", "--include=libnbd-bin,systemd-sysv,dbus", "bookworm", part, seconds=300, code=None)
             if not part.exists() or "success in" not in said:
                 t.skip(f"Debian's packages cannot be had: {said.strip()[-200:]}")
             part.rename(packed)
@@ -106,7 +106,7 @@ def share_of_bob(t, root):
     return had
 
 
-@test(fairlift_only=True, seconds=420)
+@test(fairlift_only=True, seconds=540)
 def in_a_fresh_debian_it_is_installed_edited_started_shared_and_upgraded(t):
     root = fresh_debian(t)
     shutil.copy(build(t, "1"), root / "fairlift.deb")
@@ -168,7 +168,7 @@ class Booted:
         return self.run("journalctl", "--unit=fairlift.service", "--no-pager", "--output=cat")
 
 
-@test(fairlift_only=True, seconds=420)
+@test(fairlift_only=True, seconds=540)
 def as_a_service_of_systemd_it_starts_reloads_is_upgraded_under_a_client_and_comes_back_after_kill_9(t):
     root = fresh_debian(t)
     for revision in "1", "2":
