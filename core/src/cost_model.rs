@@ -63,8 +63,8 @@ impl Model {
         near / seqiops + far / randiops + (bytes - 4096.0 * (near + far)).max(0.0) / bps
     }
 
-    /// The seconds of the disk that counted reads or writes took. One that joined another's request was near it; reads that memory
-    /// answered, with their bytes, took none.
+    /// How many seconds of the disk counted reads or writes took. A merged one counts as near; `from_memory` are the reads and
+    /// bytes that memory answered, which took no time.
     #[must_use]
     pub fn seconds_of(&self, write: bool, counted: &Counters, from_memory: (u64, u64)) -> f64 {
         let (ops, bytes) = (counted.ops.saturating_sub(from_memory.0), counted.bytes.saturating_sub(from_memory.1));

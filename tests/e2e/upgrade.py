@@ -700,6 +700,17 @@ def new_side(server):
     return peer
 
 
+def turns_down(server, says=None):
+    """A new server has been given all, and refuses it for that reason, or dies."""
+    peer = new_side(server)
+    peer.send("ready")
+    peer.until("all")
+    if says:
+        peer.send("refused", says)
+        equal(peer.until("off")[-1][0]["message"], "off", "the answer to a refusal")
+    peer.leave()
+
+
 @test(seconds=120, fairlift_only=True)
 def a_new_server_that_dies_on_the_way_or_hangs_costs_a_pause(t):
     image, server = served(t)

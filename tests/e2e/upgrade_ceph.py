@@ -3,7 +3,7 @@
 from ceph import Cluster
 from harness import *
 from nbdclient import *
-from upgrade import BLOCK, goes_on, load, new_side, percentile, shows, upgrade
+from upgrade import BLOCK, goes_on, load, new_side, percentile, shows, turns_down, upgrade
 
 UPGRADES = 40 if FULL else 6
 FEATURES = {"locked": "layering,exclusive-lock,object-map,fast-diff", "plain": "layering"}
@@ -62,13 +62,7 @@ def writes_before_an_upgrade_are_in_the_cluster_and_each_side_may_die(t):
         equal(watchers(cluster, "one"), 1, "watchers after a look")
 
         for says in {"why": "it is too warm here"}, None:
-            peer = new_side(server)
-            peer.send("ready")
-            peer.until("all")
-            if says:
-                peer.send("refused", says)
-                peer.until("off")
-            peer.leave()  # it dies with all that the old one gave
+            turns_down(server, says)
             client.write(BLOCK, data(BLOCK, 2))  # the old one takes the lock again
             equal(client.read(0, 2 * BLOCK), data(BLOCK, 1) + data(BLOCK, 2), "at the old server")
 

@@ -7,7 +7,7 @@ from harness import *
 from nbdclient import *
 from pki import certificates
 from remote import Far, forgetful, kit, near, remote
-from upgrade import BLOCK, UPGRADES, goes_on, holds, load, new_side, percentile, shows, upgrade
+from upgrade import BLOCK, UPGRADES, goes_on, holds, load, new_side, percentile, shows, turns_down, upgrade
 
 SIZE = 8 * MIB
 
@@ -201,13 +201,7 @@ def a_new_server_that_fails_leaves_the_old_one_its_connections(t):
     goes_on(loads)
 
     for says in {"why": "it is too warm here"}, None:
-        peer = new_side(server)
-        peer.send("ready")
-        peer.until("all")
-        if says:
-            peer.send("refused", says)
-            equal(peer.until("off")[-1][0]["message"], "off", "the answer to a refusal")
-        peer.leave()
+        turns_down(server, says)
         goes_on(loads)
     upgrade(server)
     goes_on(loads)
