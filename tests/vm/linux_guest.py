@@ -66,9 +66,13 @@ def boot(t, kernel, append, accel, seconds, devices, cpus=2, meanwhile=lambda sa
     for _ in range(3):
         qemu = t.start(*command, stdout=open(t.path("qemu.out"), "ab"), stderr=subprocess.STDOUT)
         end_at = time.monotonic() + seconds
-        while qemu.poll() is None and time.monotonic() < end_at:
-            meanwhile(said)
-            time.sleep(0.1)
+        try:
+            while qemu.poll() is None and time.monotonic() < end_at:
+                meanwhile(said)
+                time.sleep(0.1)
+        except BaseException:
+            print(said())
+            raise
         end(qemu)
         # QEMU 7.2's emulation of several CPUs crashed, or had the kernel stumble over its own patched code, once in some hundred boots:
         # before the guest had loaded a module, and so before it knew any disk.
