@@ -7,6 +7,8 @@ from harness import *
 # One request after another, 0.5 ms each: 2,000 a second, whoever asks.
 POOL = "sim:rbd-3x,link=500us,kib=0s,size=64m"
 TENANTS = ("a", "b", "c", "d")
+# The first looks come before shares have settled, which takes some six exchanges.
+LOOKS = 10
 
 
 def pool(t):
@@ -60,14 +62,15 @@ def has(found, off=0.1, **due):
 
 
 @test(fairlift_only=True, seconds=120)
-def a_tenant_alone_at_its_gateway_has_a_quarter_beside_three_at_another(t):
+def a_tenant_alone_at_its_gateway_has_half_of_the_pool_without_shares_and_a_quarter_with_them(t):
     cluster = pool(t)
-    one, two = gateway(t, cluster, "gw1", "a"), gateway(t, cluster, "gw2", "bcd")
-    loads = load(t, one, "a") + load(t, two, "b", "c", "d")
-    until(lambda: len(reads(one)) + len(reads(two)) >= 4, "all read")
-    time.sleep(6)
-    again(lambda: has(parts(rates(5, one, two)), a=0.25, b=0.25, c=0.25, d=0.25), 6)
-    fio_stops(*loads)
+    for shares, due in [(False, {"a": 1 / 2, "b": 1 / 6, "c": 1 / 6, "d": 1 / 6}), (True, dict.fromkeys(TENANTS, 1 / 4))]:
+        one, two = gateway(t, cluster, "gw1", "a", shares), gateway(t, cluster, "gw2", "bcd", shares)
+        loads = load(t, one, "a") + load(t, two, "b", "c", "d")
+        until(lambda: len(reads(one)) + len(reads(two)) >= 4, "all read")
+        again(lambda: has(parts(rates(3, one, two)), **due), LOOKS)
+        fio_stops(*loads)
+        one.stop(), two.stop()
 
 
 @test(fairlift_only=True, seconds=120)
@@ -82,16 +85,35 @@ def a_weight_and_a_ceiling_are_the_pools_whichever_gateway_serves_the_tenant(t):
     loads = load(t, one, "a", "b") + load(t, two, "a", "c", "d")
 
     def look():
-        found = rates(5, one, two)
+        found = rates(4, one, two)
         if not 180 <= found["a"] <= 210:
             raise AssertionError(f"/a has {found['a']:.0f} reads a second, of 200 at most")
         del found["a"]
         has(parts(found), b=0.2, c=0.6, d=0.2)
 
-    time.sleep(6)
-    again(look, 6)
+    again(look, LOOKS)
     for gateway_ in one, two:
         contains(gateway_.log(), 'group "/a" is set otherwise at another gateway')
+    fio_stops(*loads)
+
+
+@test(fairlift_only=True, seconds=120)
+def a_floor_is_the_pools_for_a_tenant_whose_clients_are_at_two_gateways(t):
+    cluster = pool(t)
+    # By its weight /d is due a thirtieth of 2,000 reads a second; its floor is 600 of them.
+    floor = '[group."/d"]\nweight = 10\nmin = "iops=600"\n'
+    one, two = gateway(t, cluster, "gw1", "ad", groups=floor), gateway(t, cluster, "gw2", "bcd", groups=floor)
+    loads = load(t, one, "a", "d") + load(t, two, "b", "c", "d")
+
+    def look():
+        found = rates(4, one, two)
+        print({name: round(rate) for name, rate in found.items()}, flush=True)
+        if found["d"] < 570:
+            raise AssertionError(f"/d has {found['d']:.0f} reads a second, and its floor is 600: {found}")
+        del found["d"]
+        has(parts(found), a=1 / 3, b=1 / 3, c=1 / 3)
+
+    again(look, LOOKS)
     fio_stops(*loads)
 
 
@@ -99,8 +121,10 @@ def a_weight_and_a_ceiling_are_the_pools_whichever_gateway_serves_the_tenant(t):
 def when_a_gateway_is_killed_the_others_are_not_short_and_when_it_is_back_shares_are(t):
     cluster = pool(t)
     one, two = gateway(t, cluster, "gw1", "a"), gateway(t, cluster, "gw2", "bcd")
+    quarters = lambda: has(parts(rates(3, one, two)), a=0.25, b=0.25, c=0.25, d=0.25)
     loads, others = load(t, one, "a"), load(t, two, "b", "c", "d")
-    time.sleep(6)
+    until(lambda: len(reads(one)) + len(reads(two)) >= 4, "all read")
+    again(quarters, LOOKS)
     before = rates(2, one)["a"]
     two.kill()
     after = rates(5, one)["a"]
@@ -112,8 +136,8 @@ def when_a_gateway_is_killed_the_others_are_not_short_and_when_it_is_back_shares
         process.wait(60)
     two = gateway(t, cluster, "gw2", "bcd")
     loads += load(t, two, "b", "c", "d")
-    time.sleep(5)
-    again(lambda: has(parts(rates(4, one, two)), a=0.25, b=0.25, c=0.25, d=0.25), 6)
+    until(lambda: len(reads(two)) >= 3, "all read again")
+    again(quarters, LOOKS)
     contains(one.log(), 'gateway "gw2" is there')
     fio_stops(*loads)
 
