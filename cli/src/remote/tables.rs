@@ -42,6 +42,8 @@ pub(super) fn status(value: &Value) -> String {
             micros(&tenant["p99_us"]),
             text(&tenant["in_flight"]),
             text(&tenant["waiting"]),
+            pool_of(tenant, "had"),
+            pool_of(tenant, "due"),
             limits(tenant),
         ]
     });
@@ -60,12 +62,17 @@ pub(super) fn status(value: &Value) -> String {
         "P99",
         "IN FLIGHT",
         "WAITING",
+        "POOL HAD",
+        "POOL DUE",
         "LIMITS",
     ];
-    let mut rows: Vec<Vec<String>> = tenants.collect();
-    let shown = if rows.iter().all(|row| row[heads.len() - 1].is_empty()) { heads.len() - 1 } else { heads.len() };
-    rows.iter_mut().for_each(|row| row.truncate(shown));
-    table(&mut out, &heads[..shown], &rows, is_name);
+    let rows: Vec<Vec<String>> = tenants.collect();
+    let is_shown: Vec<bool> =
+        (0..heads.len()).map(|at| at < heads.len() - 3 || rows.iter().any(|row| !row[at].is_empty())).collect();
+    let shown =
+        |row: &[String]| row.iter().zip(&is_shown).filter(|(_, is)| **is).map(|(cell, _)| cell.clone()).collect();
+    let heads: Vec<&str> = heads.into_iter().zip(&is_shown).filter(|(_, is)| **is).map(|(head, _)| head).collect();
+    table(&mut out, &heads, &rows.iter().map(|row| shown(row)).collect::<Vec<_>>(), is_name);
     let rules = list("clients");
     if !rules.is_empty() {
         let row = |rule: &Value| ["name", "known", "connections", "may"].map(|key| text(&rule[key])).to_vec();
@@ -139,13 +146,9 @@ pub(super) fn gateways(value: &Value) -> String {
     if out.is_empty() { "no disk has `shares`: this server shares no pool with others\n".into() } else { out }
 }
 
-/// A tenant's part of all that the gateways of its disk's pool served, and the part that it was due; empty: the disk is of none.
-fn pool_of(tenant: &Value) -> String {
-    let pool = &tenant["pool"];
-    match pool.is_null() {
-        true => String::new(),
-        false => format!("pool had {} due {}", percent(&pool["had"]), percent(&pool["due"])),
-    }
+/// A tenant's part of all that the gateways of its disk's pool served (`had`), or the part that it was `due`; empty: the disk is of no pool.
+fn pool_of(tenant: &Value, key: &str) -> String {
+    if tenant["pool"].is_null() { String::new() } else { percent(&tenant["pool"][key]) }
 }
 
 /// Which part of a disk's time is told of that no tenant had. Chosen: one that is busy all the time is so by a few parts of a hundred.
@@ -166,7 +169,7 @@ fn idle(value: &Value) -> String {
     if all.is_empty() { String::new() } else { format!("{what}: {}\n", all.join(", ")) }
 }
 
-/// The limits of a tenant, the latency that it is to have, and what it had and was due of a pool of several gateways; empty: there are none.
+/// The limits of a tenant, and the latency that it is to have; empty: there are none.
 pub(super) fn limits(tenant: &Value) -> String {
     let number = |value: &Value| value.as_f64().map_or_else(|| text(value), short);
     let of = |key: &str| {
@@ -181,8 +184,7 @@ pub(super) fn limits(tenant: &Value) -> String {
     };
     let latency = tenant["latency_target_us"].as_f64();
     let latency = latency.map(|_| format!("latency {}{kept}", micros(&tenant["latency_target_us"])));
-    let pool = Some(pool_of(tenant)).filter(|pool| !pool.is_empty());
-    ["max", "min"].into_iter().filter_map(of).chain(latency).chain(pool).collect::<Vec<_>>().join(" ")
+    ["max", "min"].into_iter().filter_map(of).chain(latency).collect::<Vec<_>>().join(" ")
 }
 
 /// A number in at most five letters.
@@ -264,9 +266,13 @@ fn why_of(name: &str, value: &Value) -> String {
     let outstanding = value["outstanding"].as_f64().unwrap_or_default();
     let limits = Some(limits(value)).filter(|limits| !limits.is_empty());
     let limits = limits.map_or_else(String::new, |limits| format!("; {limits}"));
+    let pool = match value["pool"].is_null() {
+        true => String::new(),
+        false => format!("; of the pool had {} and due {}", pool_of(value, "had"), pool_of(value, "due")),
+    };
     let _ = writeln!(
         out,
-        "({tenant} on {}: {} operations and {} MB a second, {outstanding:.1} outstanding{limits})",
+        "({tenant} on {}: {} operations and {} MB a second, {outstanding:.1} outstanding{pool}{limits})",
         text(&value["disk"]),
         whole(&value["iops"]),
         rate(&value["bps"]),
@@ -416,7 +422,7 @@ mod tests {
     }
 
     #[test]
-    fn gateways_are_listed_with_what_is_wrong_and_a_tenant_has_its_pool_beside_its_limits() {
+    fn gateways_are_listed_with_what_is_wrong_and_a_tenant_has_its_pool_in_columns_of_its_own() {
         let value = json!([{
             "disk": "pool", "shares": "rados:vms/shares", "gateway": "gw1", "heard_seconds": 0.42, "trouble": null, "depth": 32,
             "gateways": [
@@ -436,8 +442,20 @@ mod tests {
         }
         assert!(gateways(&json!([])).contains("no disk has `shares`"));
         let tenant = json!({"max": {"iops": 1000}, "pool": {"had": 0.2, "here": 0.1, "due": 0.25}});
-        assert_eq!(limits(&tenant), "max iops=1000 pool had 20.0% due 25.0%");
-        assert_eq!(limits(&json!({"pool": null})), "");
+        assert_eq!(limits(&tenant), "max iops=1000");
+        assert!(
+            why(&tenant).contains("outstanding; of the pool had 20.0% and due 25.0%; max iops=1000)"),
+            "{}",
+            why(&tenant)
+        );
+        // Tenants of a disk with no pool have empty cells; without any pool there are no such columns.
+        let two = status(&json!({"tenants": [tenant, {"pool": null}]}));
+        assert!(
+            two.contains("POOL HAD  POOL DUE  LIMITS\n") && two.contains("   20.0%     25.0%  max iops=1000\n"),
+            "{two}"
+        );
+        let none = status(&json!({"tenants": [{"pool": null}]}));
+        assert!(!none.contains("POOL") && !none.contains("LIMITS"), "{none}");
     }
 
     /// The shares of tenants do not add up to all of a disk's time: the rest is told.

@@ -180,7 +180,7 @@ function showTenants() {
     bar.lastChild.hidden = tenant.due == null;
     bar.lastChild.style.left = (100 * (tenant.due || 0)).toFixed(2) + "%";
     tell(bar.nextSibling, percent(tenant.had));
-    const pool = tenant.pool ? ` (pool: had ${percent(tenant.pool.had)} of ${percent(tenant.pool.due)})` : "";
+    const pool = tenant.pool ? ` (pool: had ${percent(tenant.pool.had)}, due ${percent(tenant.pool.due)})` : "";
     tell(row.cells[3], percent(tenant.due) + (["demand", "min", "max"].includes(tenant.due_by) ? " " + tenant.due_by : "") + pool, "number");
     tell(row.cells[4], tenant.score == null ? "–" : tenant.score.toFixed(2), "number score");
     [short(tenant.iops), mega(tenant.bps), time(tenant.p50_us), time(tenant.p99_us)]

@@ -54,6 +54,8 @@ pub(super) struct TenantRow {
     p99: Option<f64>,
     /// The largest part of its time, and how large it is.
     waits: Option<(String, f64)>,
+    /// Had and due of the pool of its disk.
+    pool: Option<[f64; 2]>,
     limits: String,
 }
 
@@ -75,6 +77,7 @@ impl TenantRow {
             bps: number("bps").unwrap_or_default(),
             p99: number("p99_us"),
             waits: waits.max_by(|one, two| one.1.total_cmp(&two.1)),
+            pool: tenant["pool"]["had"].as_f64().zip(tenant["pool"]["due"].as_f64()).map(|(had, due)| [had, due]),
             limits: tables::limits(tenant),
         }
     }
@@ -89,11 +92,17 @@ impl TenantRow {
             .any(|word| word.to_lowercase().contains(&text))
     }
 
-    /// Its line, of which its name and its disk's have so many columns.
-    pub(super) fn line(&self, (name, disk): (usize, usize)) -> String {
+    /// Its line on a screen divided so.
+    pub(super) fn line(&self, widths: &Widths) -> String {
+        let &Widths { name, disk, has_pool } = widths;
+        let pool = match self.pool.map(|pool| pool.map(percent)) {
+            Some([had, due]) => format!(" {had:>8} {due:>8}"),
+            None if has_pool => format!("{:POOL$}", ""),
+            None => String::new(),
+        };
         let waits = self.waits.as_ref().map_or_else(String::new, |(cause, part)| format!("{cause} {}", percent(*part)));
         format!(
-            "{} {} {:>4} {:>4} {:<6} {:>5} {:>6} {:>6} {:>6} {waits:<12} {}",
+            "{} {} {:>4} {:>4} {:<6} {:>5} {:>6} {:>6} {:>6}{pool} {waits:<12} {}",
             fit(&self.name, name),
             fit(&self.disk, disk),
             percent(self.had),
@@ -111,22 +120,33 @@ impl TenantRow {
 /// Columns of a tenant's name and of its disk's, at least where there is room.
 const NAME: usize = 16;
 const DISK: usize = 6;
-/// Columns of all but these names and the limits.
+/// Columns of had and due of a pool, and of all but these, the names and the limits.
+const POOL: usize = 9 + 9;
 const REST: usize = 1 + 5 + 5 + 7 + 6 + 7 + 7 + 7 + 13;
 
-/// How many columns the names of tenants and disks have on a screen so wide: as many as the longest needs, if there is room.
-pub(super) fn names(rows: &[TenantRow], width: usize) -> (usize, usize) {
+/// How many columns of a screen the names of tenants and disks have, and whether there are columns for pools.
+pub(super) struct Widths {
+    name: usize,
+    disk: usize,
+    has_pool: bool,
+}
+
+/// Divides a screen so wide: names have as much as the longest needs, if there is room, and pools nothing where no disk is of one.
+pub(super) fn widths(rows: &[TenantRow], width: usize) -> Widths {
+    let has_pool = rows.iter().any(|row| row.pool.is_some());
     let longest = |of: fn(&TenantRow) -> &str| rows.iter().map(|row| columns(of(row))).max().unwrap_or(0);
-    let free = width.saturating_sub(REST);
+    let free = width.saturating_sub(if has_pool { REST + POOL } else { REST });
     let most = free.saturating_sub(DISK).max(8);
     let name = longest(|row| &row.name).clamp(NAME.min(most), most);
     let most = free.saturating_sub(name).max(DISK);
-    (name, longest(|row| &row.disk).clamp(DISK, most))
+    Widths { name, disk: longest(|row| &row.disk).clamp(DISK, most), has_pool }
 }
 
-pub(super) fn heads((name, disk): (usize, usize)) -> String {
+pub(super) fn heads(widths: &Widths) -> String {
+    let &Widths { name, disk, has_pool } = widths;
+    let pool = if has_pool { " POOL HAD POOL DUE" } else { "" };
     format!(
-        "{:name$} {:disk$} {:>4} {:>4} {:<6} {:>5} {:>6} {:>6} {:>6} {:<12} {}",
+        "{:name$} {:disk$} {:>4} {:>4} {:<6} {:>5} {:>6} {:>6} {:>6}{pool} {:<12} {}",
         "TENANT", "DISK", "HAD", "DUE", "BY", "SCORE", "IOPS", "MB/s", "P99", "WAITS FOR", "LIMITS"
     )
 }
@@ -202,7 +222,23 @@ fn micros(us: f64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
+
+    #[test]
+    fn tenants_of_a_pool_have_columns_for_it_and_without_a_pool_there_are_none() {
+        let row = |pool: Value| TenantRow::new(&json!({"path": "/a", "disk": "d", "max": {"iops": 9}, "pool": pool}));
+        let without = row(Value::Null);
+        let both = [row(json!({"had": 0.2, "due": 0.25})), without.clone()];
+        let all = widths(&both, 200);
+        let shown = [heads(&all), both[0].line(&all), both[1].line(&all)];
+        assert!(shown[0].contains("   P99 POOL HAD POOL DUE WAITS FOR "), "{}", shown[0]);
+        let at = |line: &str, word: &str| line.find(word).unwrap_or_else(|| panic!("{word}: {line}")) + word.len();
+        assert_eq!(at(&shown[0], "HAD POOL DUE"), at(&shown[1], " 25%"), "{shown:?}");
+        assert_eq!(shown[1].find("max iops"), shown[2].find("max iops"), "{shown:?}");
+        assert!(!heads(&widths(&[without], 200)).contains("POOL"));
+    }
 
     #[test]
     fn numbers_are_short_and_names_fit() {

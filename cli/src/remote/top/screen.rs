@@ -156,11 +156,11 @@ impl Top {
 
     /// All of it, as `--once` prints it: as wide as the longest name needs.
     pub(super) fn text(&self) -> String {
-        let names = rows::names(&self.rows, usize::MAX);
+        let widths = rows::widths(&self.rows, usize::MAX);
         let mut lines = vec![self.head()];
         lines.extend(self.disks(usize::MAX, usize::MAX));
-        lines.extend([String::new(), rows::heads(names)]);
-        lines.extend(self.rows.iter().map(|row| row.line(names)));
+        lines.extend([String::new(), rows::heads(&widths)]);
+        lines.extend(self.rows.iter().map(|row| row.line(&widths)));
         lines.iter().flat_map(|line| [line.trim_end(), "\n"]).collect()
     }
 
@@ -228,8 +228,8 @@ impl Top {
                 .enumerate()
                 .map(|(at, line)| Line::styled(line, if at == 0 { bold } else { Style::new() })),
         );
-        let names = rows::names(&self.rows, width);
-        lines.extend([Line::raw(""), Line::styled(rows::heads(names), reversed)]);
+        let widths = rows::widths(&self.rows, width);
+        lines.extend([Line::raw(""), Line::styled(rows::heads(&widths), reversed)]);
         self.page = usize::from(area.height).saturating_sub(lines.len() + 1).max(1);
         let at = self.at();
         // The line that is chosen is on the screen.
@@ -240,7 +240,7 @@ impl Top {
                 (false, true) => bold,
                 (false, false) => Style::new(),
             };
-            lines.push(Line::styled(row.line(names), style));
+            lines.push(Line::styled(row.line(&widths), style));
         }
         lines.truncate(usize::from(area.height).saturating_sub(1));
         frame.render_widget(Paragraph::new(lines), area);
