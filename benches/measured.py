@@ -83,7 +83,17 @@ def at_most(figure, aim, form=".2f"):
     return f"{figure:{form}}" if figure <= Decimal(str(aim)) else f"**{figure:{form}}**"
 
 
-FUNCTIONS = {each.__name__: each for each in (span, best, at_least, at_most, values, median, Decimal)}
+def of_best(figure, *others):
+    """How often the best of the others it is, in bold where it is behind."""
+    return at_least(Decimal(figure) / max(others), 1)
+
+
+def short(figure):
+    """`3519` `4.2k` `128k` `1.09M`: as many digits as were measured."""
+    return f"{figure / 1e6:.2f}M" if figure >= 1e6 else f"{figure // 1000}k" if figure >= 1e5 else f"{figure / 1000:.1f}k" if figure % 100 == 0 else str(figure)
+
+
+FUNCTIONS = {each.__name__: each for each in (span, best, of_best, at_least, at_most, short, values, median, Decimal)}
 
 
 def expanded(text, names):
