@@ -5,7 +5,7 @@
     benches/measured.py --check              name each page that is not what would be written; exit code 1 if there is one
 
 benches/pages/NAME.toml holds the figures. [page] has the machine, the commit and the command of all of its tables; each other section is a table:
-its columns, its rows, and its own commit and command where they differ. A bench with --record replaces one table (record).
+its columns, its rows, and its own commit and command where they differ. A bench with --record replaces a table or adds a row.
 
 benches/pages/NAME.page holds the sentences. `${head}` is the line of machine, commit and command, and `${reads.from_}` that of a table. `${...}` is
 an expression of Python over the tables, with a format as in an f-string: `${reads[0].fair / reads[0].none:.2f}`. A line that begins with
@@ -165,14 +165,19 @@ def commit():
     return subprocess.run(["git", "-C", ROOT, "rev-parse", "--short=8", "HEAD"], check=True, capture_output=True, text=True).stdout.strip()
 
 
-def record(page, name, columns, rows, command):
-    """Replaces a table of a page by the figures of a run, with the commit that made them, and writes the page."""
-    path = PAGES / f"{page}.toml"
+def record(page, name, rows, command):
+    """Replaces the rows of a table by those of a run, with the commit that made them, and writes the page."""
+    path, columns = PAGES / f"{page}.toml", data(page)[name]["columns"]
     made = section(name, columns, rows, commit=commit(), command=command)
-    there = re.compile(rf"(?ms)^\[{re.escape(name)}\]\n.*?(?=^\[|\Z)")
-    text, count = there.subn(lambda _: made + "\n", path.read_text())
-    assert count == 1, f"{path.relative_to(ROOT)} has no table [{name}]"
-    path.write_text(text.rstrip() + "\n")
+    there = re.compile(rf"(?ms)^\[{re.escape(name)}\]\n.*?^\]\n")
+    path.write_text(there.sub(lambda _: made, path.read_text()))
+    write(page)
+
+
+def append(page, name, row):
+    """Adds a row to a table, and writes the page."""
+    path, cells = PAGES / f"{page}.toml", f"  [{', '.join(map(toml, row))}],\n"
+    path.write_text(re.sub(rf"(?ms)^\[{re.escape(name)}\]\n.*?(?=^\]\n)", lambda there: there[0] + cells, path.read_text()))
     write(page)
 
 

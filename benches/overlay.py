@@ -26,13 +26,18 @@ import subprocess
 import sys
 import tempfile
 import time
+from decimal import Decimal
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "benches/peers"))
 sys.path.insert(0, str(ROOT / "tests/e2e"))
 
+import measured  # noqa: E402
 from idle import connect, read_once  # noqa: E402
+
+# The rows of the table in docs/measured/overlay.md, in the order in which `forks` measures.
+DISKS = ("of a disk that nobody has written (nothing is frozen)", "of a disk that was written since the last fork, 16 blocks of 4 KiB each time")
 
 FAIRLIFT = os.environ.get("FAIRLIFT", f"{os.environ.get('CARGO_TARGET_DIR', ROOT / 'target')}/release/fairlift")
 
@@ -97,9 +102,22 @@ class Server:
 
 
 def told(name, times):
+    """Median and 99th percentile of the answer, then of the first read."""
     answered, read = ([time[at] for time in times] for at in (0, 1))
     p99 = lambda all: sorted(all)[int(len(all) * 0.99) - 1 if len(all) >= 100 else -1]
-    print(f"{name:44} answer {statistics.median(answered):7.2f} ms, p99 {p99(answered):7.2f}   first read {statistics.median(read):7.2f} ms, p99 {p99(read):7.2f}", flush=True)
+    found = [statistics.median(answered), p99(answered), statistics.median(read), p99(read)]
+    print(f"{name:44} answer {found[0]:7.2f} ms, p99 {found[1]:7.2f}   first read {found[2]:7.2f} ms, p99 {found[3]:7.2f}", flush=True)
+    return found
+
+
+def record(runs):
+    """The table of forks in docs/measured/overlay.md: medians of the runs, and the least and the most of their 99th percentiles."""
+    rows = []
+    for disk, of in zip(DISKS, zip(*runs)):
+        answer, answer_p99, read, read_p99 = zip(*of)
+        figures = (statistics.median(answer), min(answer_p99), max(answer_p99), statistics.median(read), min(read_p99), max(read_p99))
+        rows.append([disk, *(f"{figure:.1f}" for figure in figures)])
+    measured.record("overlay", "forks", [[row[0], *map(Decimal, row[1:])] for row in rows], f"benches/overlay.py forks --runs {len(runs)}")
 
 
 def base(place, size):
@@ -114,7 +132,7 @@ def forks(place, count):
     chance = random.Random(2)
     image = base(place, 1 << 30)
     server = Server(place, f"a=overlay:base={image},top={place}/a.top")
-    told("100 forks of a disk that nobody has written", [server.fork("a", f"x{n}") for n in range(100)])
+    fresh = told("100 forks of a disk that nobody has written", [server.fork("a", f"x{n}") for n in range(100)])
     times, disk = [], "a"
     from nbdclient import Client
     for n in range(100):
@@ -125,7 +143,7 @@ def forks(place, count):
             for _ in range(16):
                 client.write(chance.randrange(1 << 18) * 4096, chance.randbytes(4096))
         times.append(server.fork(disk, f"y{n}"))
-    told("100 forks of a disk that is written", times)
+    written = told("100 forks of a disk that is written", times)
     server.stop()
     os.unlink(f"{place}/a.top")
     server = Server(place, f"a=overlay:base={image},top={place}/a.top")
@@ -142,6 +160,7 @@ def forks(place, count):
         client.close()
     print(f"{count} forks of an image of 1 GiB: {before} KiB before, {after} KiB after: {(after - before) / count:.1f} KiB each; {took / count * 1e3:.2f} ms each", flush=True)
     server.stop()
+    return fresh, written
 
 
 def idle(place, count):
@@ -170,9 +189,15 @@ def main():
     parser.add_argument("what", nargs="?", choices=["forks", "idle"], default="forks")
     parser.add_argument("--count", type=int, default=1000)
     parser.add_argument("--dir")
+    parser.add_argument("--runs", type=int, default=1)
+    parser.add_argument("--record", action="store_true", help="put the forks into docs/measured/overlay.md")
     asked = parser.parse_args()
-    with tempfile.TemporaryDirectory(dir=asked.dir) as place:
-        {"forks": forks, "idle": idle}[asked.what](place, asked.count)
+    runs = []
+    for _ in range(asked.runs):
+        with tempfile.TemporaryDirectory(dir=asked.dir) as place:
+            runs.append({"forks": forks, "idle": idle}[asked.what](place, asked.count))
+    if asked.record and asked.what == "forks":
+        record(runs)
 
 
 if __name__ == "__main__":

@@ -32,8 +32,10 @@ import statistics
 import subprocess
 import sys
 import time
+from decimal import Decimal
 from pathlib import Path
 
+import measured
 import tenants as T
 
 SITUATIONS = T.ROOT / "lab/src/workload/shares.toml"
@@ -273,9 +275,12 @@ def arguments():
     parser.add_argument("--dir", type=lambda text: Path(text).resolve(), default=T.PEERS / "tenants-images", help="where the images are, on the disk to test")
     parser.add_argument("--fairlift", default=T.FAIRLIFT, help="the program")
     parser.add_argument("--json", type=Path, help="keep all figures")
+    parser.add_argument("--record", action="store_true", help="with --frontier, of all situations: put the figures of `fair` into docs/measured/fairness.md")
     a = parser.parse_args()
     if (a.by_second or a.change) and a.client == "fio":
         parser.error("--by-second and --change count by nbdload, not by fio")
+    if a.record and (not a.frontier or a.only or a.made_up or a.by_second or a.change or a.file != SITUATIONS or "fair" not in a.schedulers):
+        parser.error("--record needs --frontier, `fair`, and all situations")
     if not (a.by_second or a.change):
         a.schedulers = ["none"] + [spec for spec in a.schedulers if spec != "none"]
     return a
@@ -294,6 +299,19 @@ def made_up(seed, number):
         depth = pick([d for d in (16, 24, 32, 48, 64, 96, 128, 192, 256) if d >= least])
         tenants.append(T.Tenant(f"/t{i + 1}", weight, T.Load(rw, T.size(block), depth)))
     return T.Situation(f"made-up-{seed}.{number}", tuple(tenants))
+
+
+def record(a, result):
+    """The table of weights in docs/measured/fairness.md. Its sentence for each situation is kept."""
+    tenants = {row[0]: row[1] for row in measured.data("fairness")["weights_exactly"]["rows"]}
+    rows = []
+    for name, of in result.items():
+        fair, split = of["fair"], of["split"]
+        depths = " + ".join(map(str, split["depths"])) if len(split["depths"]) < 4 else ", ".join(map(str, split["depths"][:3])) + " …"
+        errors = [Decimal(f"{figure:.1f}") for figure in (of["none"]["error"], fair["error"], min(fair["errors"]), max(fair["errors"]))]
+        beside = [Decimal(f"{figure:.1f}") for figure in (split["error"], min(split["errors"]), max(split["errors"]))]
+        rows.append([name, tenants[name], *errors, Decimal(f"{fair['total']:.2f}"), depths, *beside, Decimal(f"{fair['of_split']:.2f}")])
+    measured.record("fairness", "weights_exactly", rows, f"benches/shares.py --frontier --reps {a.reps} --seconds {a.seconds:g} fair")
 
 
 def main():
@@ -318,6 +336,8 @@ def main():
         for spec in [*a.schedulers, *(["split"] if a.frontier else [])]:
             errors = [one[spec]["error"] for one in result.values()]
             print(f"{spec[-24:]:24} mean error {statistics.mean(errors):.1f}, largest {max(errors):.1f}")
+    if a.record:
+        record(a, result)
     if a.json:
         a.json.write_text(json.dumps(result, indent=1))
 

@@ -19,11 +19,13 @@ import subprocess
 import sys
 import tempfile
 import time
+from decimal import Decimal
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests/e2e"))
 
+import measured  # noqa: E402
 from nbdclient import Client  # noqa: E402
 
 BINARY = os.environ.get("FAIRLIFT") or str(ROOT / "target/release/fairlift")
@@ -57,6 +59,7 @@ def main():
     parser.add_argument("--exports", type=int, default=0)
     parser.add_argument("--overlays", action="store_true")
     parser.add_argument("--memory", action="store_true")
+    parser.add_argument("--record", action="store_true", help="add a row to docs/measured/upgrade.md")
     parser.add_argument("directory", nargs="?", default=None)
     words = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=words.directory) as directory:
@@ -132,6 +135,10 @@ def run(directory, words):
     print(f"{upgrades} upgrades, {4 + idle} connections, fio errors {errors}: longest latency around each: median "
           f"{statistics.median(longest):.1f} ms, 99th percentile {p99:.1f} ms, most {longest[-1]:.1f} ms; away from upgrades most "
           f"{quiet:.1f} ms; the command took {statistics.median(total):.0f} ms (median)" + (f"; memory of both {both:.2f} times that of one" if words.memory else ""))
+    if words.record:
+        add = [Decimal(f"{figure:.1f}") for figure in (statistics.median(longest), p99, longest[-1], quiet)]
+        connections = f"4 and {idle:,} that do nothing" if idle else 4
+        measured.append("upgrade", "upgrades_measured2", [f"{upgrades}, at {measured.commit()}", connections, *add])
 
 
 if __name__ == "__main__":
