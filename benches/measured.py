@@ -10,8 +10,8 @@ its columns, its rows, and its own commit and command where they differ. A bench
 benches/pages/NAME.page holds the sentences. `${head}` is the line of machine, commit and command, and `${reads.from_}` that of a table. `${...}` is
 an expression of Python over the tables, with a format as in an f-string: `${reads[0].fair / reads[0].none:.2f}`. A line that begins with
 `${each reads}` is written once for each row of `reads`, whose columns are names there; `first` and `before` are the first row and the one before.
-A cell whose figure is missing or text is written as that text. A ratio, a best, a span and the bold of a missed aim are computed, never typed:
-see `span`, `best`, `at_least` and `at_most`.
+A cell whose figure is missing or text is written as that text. Ratios, spans and the bold of a missed aim are
+computed from the figures: see `span`, `of_best`, `at_least` and `at_most`.
 """
 
 import json
@@ -21,7 +21,6 @@ import sys
 import tomllib
 from decimal import Decimal
 from pathlib import Path
-from statistics import median
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES, WRITTEN = ROOT / "benches/pages", ROOT / "docs/measured"
@@ -48,10 +47,6 @@ class Table(list):
         self.command = section.get("command", page["command"])
         self.from_ = f"`{self.command}`, {self.commit}"
 
-    def of(self, key):
-        """The row whose first column is `key`."""
-        return next(row for row in self if next(iter(vars(row).values())) == key)
-
 
 def values(table, expression):
     """The value of an expression for each row that has all of its figures."""
@@ -66,12 +61,6 @@ def span(table, expression, form=".2f"):
     """Least to most over the rows: `1.27 to 3.66`."""
     low, high = (format(bound(values(table, expression)), form) for bound in (min, max))
     return low if low == high else f"{low} to {high}"
-
-
-def best(*figures, form=",", least=False):
-    """Figures of one row side by side, the best in bold."""
-    wanted = (min if least else max)(figure for figure in figures if isinstance(figure, NUMBER))
-    return [f"**{figure:{form}}**" if figure == wanted else f"{figure:{form}}" if isinstance(figure, NUMBER) else figure for figure in figures]
 
 
 def at_least(figure, aim, form=".2f"):
@@ -93,7 +82,7 @@ def short(figure):
     return f"{figure / 1e6:.2f}M" if figure >= 1e6 else f"{figure // 1000}k" if figure >= 1e5 else f"{figure / 1000:.1f}k" if figure % 100 == 0 else str(figure)
 
 
-FUNCTIONS = {each.__name__: each for each in (span, best, of_best, at_least, at_most, short, values, median, Decimal)}
+FUNCTIONS = {each.__name__: each for each in (span, of_best, at_least, at_most, short, values)}
 
 
 def expanded(text, names):
