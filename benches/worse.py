@@ -56,7 +56,7 @@ def ratios(path, wanted, best, count):
     for section, text, rows in tables(path):
         for row in rows if text.startswith(wanted) else []:
             cells = {name: values for name, cell in row.items() if len(values := numbers(cell)) == count and values[0] > 0}
-            peers = [values for name, values in cells.items() if not name.startswith("fairlift")]
+            peers = [values for name, values in cells.items() if not name.startswith(("fairlift", "×"))]
             if not peers:
                 continue
             peer = best(peers)
