@@ -10,7 +10,7 @@ its columns, its rows, and its own commit and command where they differ. A bench
 benches/pages/NAME.page holds the sentences. `${head}` is the line of machine, commit and command, and `${reads.from_}` that of a table. `${...}` is
 an expression of Python over the tables, with a format as in an f-string: `${reads[0].fair / reads[0].none:.2f}`. A line that begins with
 `${each reads}` is written once for each row of `reads`, whose columns are names there; `first` and `before` are the first row and the one before.
-A cell whose figure is missing or text is written as that text. Ratios, spans and the bold of a missed aim are
+A cell with a text in place of its figure is written as that text. Ratios, spans and the bold of a missed aim are
 computed from the figures: see `span`, `of_best`, `at_least` and `at_most`.
 """
 

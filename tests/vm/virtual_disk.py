@@ -114,7 +114,7 @@ class Monitor:
         equal(self.ask(command, **arguments), None, f"why {command} is refused")
 
     def unplug(self, device):
-        """Asks for it anew every ten seconds: QEMU lets a request be repeated, for a guest may miss one (hw/acpi/pcihp.c)."""
+        """Has the guest let go of a device. A guest may miss the request, so QEMU lets it be repeated (hw/acpi/pcihp.c): every ten seconds here."""
         for asked in range(6):
             refused = self.ask("device_del", id=device)
             if refused and "not found" in refused:
@@ -128,7 +128,7 @@ class Monitor:
             except TimeoutError:
                 # A reader that has timed out once reads no more.
                 self.lines = self.socket.makefile("rb")
-        raise AssertionError(f"the guest lets go of {device} in vain for a minute: does a request of it hang?")
+        raise AssertionError(f"the guest has not let go of {device} in a minute: does a request of it hang?")
 
 
 @test(seconds=420, fairlift_only=True)
