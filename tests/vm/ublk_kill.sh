@@ -10,8 +10,8 @@ mount -t ext4 /dev/ublkb0 /mnt
 dd if=/dev/urandom of=/mnt/kept bs=1M count=8 conv=fsync 2>/dev/null
 sum=$(sha256sum </mnt/kept)
 while [ ! -e /tmp/enough ]; do
-  fio --name=load --directory=/mnt --direct=1 --ioengine=libaio --iodepth=16 --rw=randwrite --bs=4k --size=4m --numjobs=2 --time_based \
-    --runtime=4 --verify=crc32c --verify_backlog=64 --verify_fatal=1 --verify_state_save=0 --fsync=64 --group_reporting --output-format=terse |
+  fio --name=load --directory=/mnt --direct=1 --ioengine=libaio --iodepth=16 --rw=randwrite --bs=4k --size=4m --numjobs=2 \
+    --verify=crc32c --verify_backlog=64 --verify_fatal=1 --verify_state_save=0 --fsync=64 --group_reporting --output-format=terse |
     fio_says "under kills"
 done >/tmp/fio 2>&1 &
 load=$!

@@ -48,13 +48,13 @@ upgrade() {
 fairlift upgrade --dry-run
 fairlift upgrade --program /bin/false 2>&1 | tail -1 | sed 's/^/a new server that fails: /' || true
 while [ ! -e /tmp/enough ]; do
-  fio --name=load --directory=/mnt --direct=1 --ioengine=libaio --iodepth=16 --rw=randwrite --bs=4k --size=4m --numjobs=2 --time_based \
-    --runtime=4 --verify=crc32c --verify_backlog=64 --verify_fatal=1 --verify_state_save=0 --fsync=64 --group_reporting --output-format=terse |
+  fio --name=load --directory=/mnt --direct=1 --ioengine=libaio --iodepth=16 --rw=randwrite --bs=4k --size=4m --numjobs=2 \
+    --verify=crc32c --verify_backlog=64 --verify_fatal=1 --verify_state_save=0 --fsync=64 --group_reporting --output-format=terse |
     fio_says "under upgrades"
 done >/tmp/fio 2>&1 &
 load=$!
 while [ ! -e /tmp/enough ]; do
-  fio --name=beside --ioengine=nbd "--uri=nbd+unix:///bob?socket=/tmp/fairlift.sock" --iodepth=16 --rw=randwrite --bs=4k --size=4m --time_based --runtime=4 \
+  fio --name=beside --ioengine=nbd "--uri=nbd+unix:///bob?socket=/tmp/fairlift.sock" --iodepth=16 --rw=randwrite --bs=4k --size=4m \
     --verify=crc32c --verify_backlog=64 --verify_fatal=1 --verify_state_save=0 --group_reporting --output-format=terse | fio_says "NBD beside it"
 done >/tmp/beside 2>&1 &
 beside=$!
