@@ -19,14 +19,16 @@
 
 mod division;
 mod report;
+mod speed;
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
 use alloc::vec::Vec;
 
 pub use division::Due;
-use division::{DEPTH_LEAST, Divided, Member, divide};
+use division::{Divided, Member, divide};
 pub use report::{GroupReport, Report, Settings, VERSION};
+use speed::Speed;
 
 use crate::Weight;
 use crate::ceiling::{Bounds, Ceiling, Rate, Rates};
@@ -114,6 +116,7 @@ impl Other {
 pub struct Pool {
     name: String,
     own: Report,
+    speed: Speed,
     others: BTreeMap<String, Other>,
     /// Gateways whose reports cannot be read.
     unreadable: BTreeSet<String>,
@@ -180,6 +183,7 @@ impl Pool {
         Self {
             name: name.into(),
             own: Report { instance, ..Report::default() },
+            speed: Speed::default(),
             others: BTreeMap::new(),
             unreadable: BTreeSet::new(),
             twins: 0,
@@ -277,13 +281,12 @@ impl Pool {
             }
         }
         let others = self.others.iter().filter(|(_, other)| !other.is_gone);
-        let others = others.map(|(name, Other { report, age, .. })| Member { name, report, is_fresh: *age == 0 });
-        let members: Vec<_> =
-            core::iter::once(Member { name: &self.name, report: &self.own, is_fresh: true }).chain(others).collect();
+        let others = others.map(|(name, Other { report, .. })| Member { name, report });
+        let members: Vec<_> = core::iter::once(Member { name: &self.name, report: &self.own }).chain(others).collect();
         self.divided = divide(&members, 0);
         let part = |due: &f64| if self.divided.whole > 0.0 { due / self.divided.whole } else { 0.0 };
         self.due = members.iter().zip(&self.divided.due).map(|(member, due)| (member.name.into(), part(due))).collect();
-        (self.own.depth, self.own.owed) = (self.divided.depth.max(DEPTH_LEAST), self.divided.owed);
+        self.own.depth = self.divided.depth;
         self.others.values_mut().for_each(|other| other.age = other.age.saturating_add(1));
         self.tell_differences();
         self.turn()
@@ -291,9 +294,16 @@ impl Pool {
 
     /// Takes the figures of a period after which nothing was heard: they are told, and the turn before goes on (gateway.3).
     pub fn count(&mut self, groups: &BTreeMap<String, Counted>, depth: f64) {
+        let sum = |of: fn(&Counted) -> f64| groups.values().map(of).sum::<f64>();
+        let waits = groups.values().any(|counted| counted.waits);
+        // speed.2, gossip.4
+        let usual = self.speed.period(sum(|one| one.served), sum(|one| one.requests), self.own.depth, waits);
+        let Some(usual) = usual else { return };
+        self.own.speed = self.speed.get();
         let before = core::mem::take(&mut self.own.groups);
         for (path, counted) in groups {
             let Counted { served, requests, waits, held, rates, settings } = *counted;
+            let (served, rates) = (usual * served, rates.map(|rate| usual * rate));
             let lately = match before.get(path).map(|told| told.lately) {
                 None | Some(0.0) => served,
                 Some(lately) => lately + (requests / FEW).clamp(TOGETHER, 1.0) * (served - lately),

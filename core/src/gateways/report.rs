@@ -7,6 +7,8 @@
 //!           are told as well, and each gateway counts by the mean of all, by how much each served. By ratios of its own, a gateway that
 //!           took reads near one another for a third dearer than those far from one another had a quarter less than it was due.
 //! gossip.3  What was served lately is told beside it: periods in which a group had few requests are taken together.
+//! gossip.4  A gateway at which requests wait tells what they had in a usual period, by its `speed`: a period in which the cluster was slow or fast
+//!           is another one at each gateway.
 
 use alloc::collections::BTreeMap;
 use alloc::string::{String, ToString as _};
@@ -32,9 +34,10 @@ pub struct Report {
     pub sequence: u64,
     /// It is the last one: the gateway ends.
     pub ends: bool,
-    /// How many requests it may have outstanding, and what earlier periods left owing.
+    /// How many requests it may have outstanding.
     pub depth: f64,
-    pub(super) owed: f64,
+    /// The service that one outstanding request of it has, a second (`speed`); `None`: it had none yet.
+    pub(super) speed: Option<f64>,
     /// How many all gateways may have outstanding, as this one is set.
     pub pool_depth: f64,
     /// The costs of requests here, in random reads of 4 KiB; `None`: they are not known.
@@ -162,7 +165,7 @@ impl Report {
         record.put("sequence", &self.sequence);
         record.put("ends", &self.ends);
         record.put("depth", &self.depth);
-        record.put("owed", &self.owed);
+        record.put("speed", &self.speed);
         record.put("pool_depth", &self.pool_depth);
         record.put("costs", &self.costs.map(|costs| costs.values()));
         let groups: BTreeMap<&str, Written> = self.groups.iter().map(|(path, told)| (&**path, told.into())).collect();
@@ -192,6 +195,10 @@ impl Report {
         if costs.is_some_and(|costs| !costs.into_iter().all(is_cost)) {
             return Err(wrong("costs", alloc::format!("no request costs {costs:?}")));
         }
+        let speed: Option<f64> = record.need("speed")?;
+        if speed.is_some_and(|speed| !(1.0 / MOST..MOST).contains(&speed)) {
+            return Err(wrong("speed", alloc::format!("{speed:?} is out of range")));
+        }
         let groups: BTreeMap<String, Written> = record.need("groups")?;
         if groups.len() >= usize::from(u16::MAX) {
             return Err(wrong("groups", alloc::format!("they are {}", groups.len())));
@@ -205,7 +212,7 @@ impl Report {
             sequence: record.need("sequence")?,
             ends: record.need("ends")?,
             depth: figure(&mut record, "depth", 0.0)?,
-            owed: figure(&mut record, "owed", -MOST)?,
+            speed,
             pool_depth: figure(&mut record, "pool_depth", 1.0)?,
             costs: costs.map(Model::from),
             groups: groups.into_iter().map(read).collect::<Result<_, _>>()?,
@@ -232,7 +239,7 @@ mod tests {
             sequence: 3,
             ends: false,
             depth: 0.37,
-            owed: -2.5,
+            speed: Some(250.0),
             pool_depth: 128.0,
             costs: Some(Model::from([4096.0, 2.0, 1.0, 2048.0, 1.0, 0.5])),
             groups: [("/tenants/alice".into(), told)].into(),
@@ -252,6 +259,7 @@ mod tests {
             ("\"version\":1", "\"version\":2"),
             ("\"depth\":0.37", "\"depth\":-1.0"),
             ("\"costs\":[4096.0", "\"costs\":[0.0"),
+            ("\"speed\":250.0", "\"speed\":0.0"),
             ("\"weight\":300", "\"weight\":0"),
             ("\"weight\":300", "\"weight\":1001"),
             ("\"served\":12.5", "\"served\":-1.0"),

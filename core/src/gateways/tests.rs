@@ -14,13 +14,26 @@ fn groups<const N: usize>(of: [(&str, Counted); N]) -> BTreeMap<String, Counted>
     of.into_iter().map(|(path, counted)| (path.into(), counted)).collect()
 }
 
-/// Two gateways that read each other's reports, over some periods.
+/// The figures of a group whose gateway has so many requests outstanding, from those with 32.
+fn with(depth: f64, counted: &Counted) -> Counted {
+    let times = if counted.waits { depth / 32.0 } else { 1.0 };
+    let rates = counted.rates.map(|rate| times * rate);
+    Counted { served: times * counted.served, requests: times * counted.requests, rates, ..*counted }
+}
+
+/// Two gateways that know each other, over some periods; `of` is what they have with 32 requests outstanding each.
 fn periods(of: [&BTreeMap<String, Counted>; 2], count: usize) -> [(Pool, Allotment); 2] {
     let mut pools = [Pool::new("gw1", 1), Pool::new("gw2", 2)];
-    let mut turns = [Allotment::default(), Allotment::default()];
+    let mut turns = [32.0, 32.0].map(|depth| Allotment { depth, ..Allotment::default() });
+    for at in [0, 1] {
+        pools[at].count(of[at], 64.0);
+        let report = pools[at].report().write();
+        pools[1 - at].hear(["gw1", "gw2"][at], report.as_bytes());
+    }
     for _ in 0..count {
         for at in [0, 1] {
-            turns[at] = pools[at].period(of[at], 64.0);
+            let counted = of[at].iter().map(|(path, one)| (path.clone(), with(turns[at].depth, one))).collect();
+            turns[at] = pools[at].period(&counted, 64.0);
             let report = pools[at].report().write();
             let name = ["gw1", "gw2"][at];
             pools[1 - at].hear(name, report.as_bytes());
@@ -191,6 +204,19 @@ fn a_silence_is_forgotten_in_a_minute_or_two() {
     assert_eq!(pool.others["gw2"].patience(), 3, "a server that has just started was not slow yet");
 }
 
+/// division.4: gateways mean different seconds, so one of them still tells of none served when the other's works again.
+#[test]
+fn a_second_in_which_the_cluster_stood_still_leaves_parts_as_they_were() {
+    let [one, two] = [groups([("/a", counted(500.0))]), groups([("/b", counted(500.0))])];
+    let [(mut pool, turn), (mut other, _)] = periods([&one, &two], 4);
+    (0..10).for_each(|_| other.count(&groups([("/b", counted(0.0))]), 64.0));
+    pool.hear("gw2", other.report().write().as_bytes());
+    other.count(&two, 64.0);
+    pool.hear("gw2", other.report().write().as_bytes());
+    let after = pool.period(&one, 64.0).depth;
+    assert!((turn.depth * 0.7..turn.depth * 1.3).contains(&after), "{} before, {after} after", turn.depth);
+}
+
 /// division.4: gateway 2 has said that it has all, which a gateway does that takes the other for gone.
 #[test]
 fn an_old_report_leaves_no_gateway_without_requests() {
@@ -337,7 +363,7 @@ fn more_groups_than_there_are_numbers_for_end_no_gateway() {
     let own = pool.own.clone();
     pool.count(&many("a"), 64.0);
     let reports = [("gw1", &pool.own), ("gw2", &own)];
-    let groups = divide(&reports.map(|(name, report)| Member { name, report, is_fresh: true }), 0).groups;
+    let groups = divide(&reports.map(|(name, report)| Member { name, report }), 0).groups;
     assert!(
         groups.len() > 60_000 && groups.contains_key("/a/0") && !groups.contains_key("/b/9999"),
         "{}",

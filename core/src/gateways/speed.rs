@@ -1,0 +1,122 @@
+//! Speed: the service that one outstanding request of a gateway has, a second.
+//!
+//! *Example.* Two gateways have 32 requests each in a cluster that serves in order of arrival. One asks for 4 KiB at a time and has 1,000 reads a second,
+//! the other for 64 KiB and has the service of 3,000. So the first one needs three times as many requests for the same service.
+//!
+//! speed.1  It is the median of the last [`SECONDS`] periods. A cluster that stands still for ten seconds begins and ends that within a period, of which
+//!          each gateway has another part: none of these periods is to change shares.
+//! speed.2  A period in which next to nothing ended of what waited is left out, and what was told before it is told again: the cluster stood still. All
+//!          do so, and shares are as they were when it goes on. After [`STILL_MOST`] such periods that is how the cluster is now.
+//! speed.3  A period in which nothing waited says only that the speed is at least so much.
+
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+
+/// Chosen: two odd periods, as a cluster that stood still leaves, change no median of five. A step is followed after three.
+const SECONDS: usize = 5;
+/// Next to nothing: a usual period over this. Chosen: with 2, gateways that had more for a moment, as another one died, took what is usual
+/// for a cluster that stood still.
+const STILL: f64 = 16.0;
+/// Chosen: twice the time after which Ceph takes an OSD that does not answer for down.
+const STILL_MOST: u32 = 40;
+
+/// Of a gateway's last periods: service and requests, for each outstanding one.
+#[derive(Clone, Default, Debug)]
+pub(super) struct Speed {
+    last: VecDeque<[f64; 2]>,
+    still: u32,
+}
+
+impl Speed {
+    /// A usual period's service for each outstanding request; `None`: there was none yet.
+    pub(super) fn get(&self) -> Option<f64> {
+        (!self.last.is_empty()).then(|| self.usual()[0])
+    }
+
+    fn usual(&self) -> [f64; 2] {
+        [0, 1].map(|of| {
+            let mut sorted: Vec<f64> = self.last.iter().map(|period| period[of]).collect();
+            sorted.sort_by(f64::total_cmp);
+            let middle = sorted.len() / 2;
+            if sorted.len() % 2 == 1 { sorted[middle] } else { f64::midpoint(sorted[middle - 1], sorted[middle]) }
+        })
+    }
+
+    /// Takes a period of so much service and so many requests, with so many outstanding. Answers how many times as much a usual one has;
+    /// `None`: the cluster stood still.
+    pub(super) fn period(&mut self, served: f64, requests: f64, depth: f64, waits: bool) -> Option<f64> {
+        let now = [served / depth, requests / depth];
+        if !self.last.is_empty() {
+            let usual = self.usual();
+            if waits && (0..2).all(|of| STILL * now[of] < usual[of]) && self.still < STILL_MOST {
+                self.still += 1;
+                return None; // speed.2
+            }
+            if !waits && now[0] <= usual[0] {
+                return Some(1.0); // speed.3
+            }
+        }
+        self.still = 0;
+        if !(now[0].is_finite() && now[0] > 0.0) {
+            return Some(1.0);
+        }
+        if self.last.len() == SECONDS {
+            self.last.pop_front();
+        }
+        self.last.push_back(now);
+        Some(if waits { self.usual()[0] / now[0] } else { 1.0 })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A gateway after four periods of 800 reads with eight outstanding.
+    fn busy() -> Speed {
+        let mut speed = Speed::default();
+        (0..4).for_each(|_| _ = speed.period(800.0, 800.0, 8.0, true));
+        speed
+    }
+
+    /// speed.1, speed.2
+    #[test]
+    fn a_cluster_that_stands_still_for_ten_seconds_changes_no_speed() {
+        let mut speed = busy();
+        assert_eq!(speed.period(500.0, 500.0, 8.0, true), Some(1.6), "told as a usual period would have been");
+        assert!((0..10).all(|_| speed.period(0.0, 0.0, 8.0, true).is_none()));
+        assert_eq!(speed.period(200.0, 200.0, 8.0, true), Some(4.0));
+        assert_eq!(speed.get(), Some(100.0));
+    }
+
+    /// speed.1, speed.2
+    #[test]
+    fn requests_that_become_large_or_small_are_followed_after_three_periods() {
+        for (from, to) in [(1.0, 256.0), (256.0, 1.0)] {
+            let mut speed = Speed::default();
+            (0..5).for_each(|_| _ = speed.period(800.0 * from, 800.0, 8.0, true));
+            (0..2).for_each(|_| assert!(speed.period(800.0 * to, 800.0, 8.0, true).is_some()));
+            assert_eq!(speed.get(), Some(100.0 * from));
+            assert_eq!(speed.period(800.0 * to, 800.0, 8.0, true), Some(1.0));
+            assert_eq!(speed.get(), Some(100.0 * to));
+        }
+    }
+
+    /// speed.2
+    #[test]
+    fn a_cluster_that_stands_still_for_a_minute_is_taken_for_slow() {
+        let mut speed = busy();
+        assert!((0..STILL_MOST).all(|_| speed.period(8.0, 8.0, 8.0, true).is_none()));
+        assert!(speed.period(8.0, 8.0, 8.0, true).is_some());
+    }
+
+    /// speed.3
+    #[test]
+    fn a_gateway_at_which_nothing_waits_is_no_slower_for_it() {
+        let mut speed = busy();
+        (0..5).for_each(|_| assert_eq!(speed.period(80.0, 80.0, 8.0, false), Some(1.0)));
+        assert_eq!(speed.get(), Some(100.0));
+        (0..5).for_each(|_| _ = speed.period(1600.0, 1600.0, 8.0, false));
+        assert_eq!(speed.get(), Some(200.0));
+    }
+}
