@@ -127,7 +127,7 @@ def the_service_manager_is_told_when_the_server_is_ready_and_when_it_stops(t):
     path = t.path("notify")
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notify:
         notify.bind(path)
-        notify.settimeout(20)
+        notify.settimeout(60)
         server = t.server("disk=mem:1M", wait=False, env={"NOTIFY_SOCKET": path})
         contains(notify.recv(4096).decode(), "FDSTORE=1")
         contains(notify.recv(4096).decode(), "READY=1")
@@ -142,7 +142,7 @@ def an_abstract_notify_socket_works_too(t):
     name = f"fairlift-test-{os.getpid()}"
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notify:
         notify.bind("\0" + name)
-        notify.settimeout(20)
+        notify.settimeout(60)
         t.server("disk=mem:1M", wait=False, env={"NOTIFY_SOCKET": "@" + name})
         contains(notify.recv(4096).decode(), "FDSTORE=1")
         contains(notify.recv(4096).decode(), "READY=1")

@@ -47,7 +47,7 @@ def a_signal_to_end_is_the_commands_and_the_server_follows_it(t):
     until(lambda: os.path.exists(said) and Path(said).read_text(), "the command runs")
     assert os.path.exists(Path(said).read_text().strip()), "the socket is there"
     process.terminate()
-    equal(process.wait(20), 128 + 15, "the exit code")
+    equal(process.wait(60), 128 + 15, "the exit code")
     equal(os.listdir(runtime), [], "what is left")
     os.remove(said)
     # A server whose starter is killed ends too.

@@ -77,7 +77,7 @@ def a_client_is_known_by_the_cgroup_that_its_process_is_in(t):
             session.go("bob")
         except Refused as refusal:
             equal(refusal.code, ERR_UNKNOWN, "the answer to GO bob")
-    contains(server.log(), f"cgroup {own()} asked at unix:{server.socket} for export \"bob\": no [client] allows it")
+    server.says(f"cgroup {own()} asked at unix:{server.socket} for export \"bob\": no [client] allows it")
     contains(server.control("status"), f"cgroup {below}")
     contains(t.serve_fails("--config", write(t, config + rule("alice", "alice.scope"))), "takes a path as /proc/PID/cgroup has it after 0::")
 
@@ -124,14 +124,14 @@ def rules_by_cgroup_that_come_hold_for_those_who_are_there(t):
         stays, guest = Client(server.socket, "alice"), FrontEnd(alice)
         goes = Client(server.socket, "bob")
         reload(server, config + rules, "client")
-        goes.wait_for_close(30)
+        goes.wait_for_close(60)
         stays.write(0, data(4096))
         guest.write(0, bytes(512))
     # It counts where the process was when it was looked at; a rule that does not ask for cgroups changes nothing of it.
     reload(server, config, "client")
     with Client(server.socket, "alice") as stranger:
         reload(server, config + rules, "client")
-        stranger.wait_for_close(30)
+        stranger.wait_for_close(60)
     stays.write(0, data(4096))
     guest.write(0, bytes(512))
     guest.socket.close()
@@ -147,7 +147,7 @@ def a_process_that_has_ended_is_in_no_cgroup_whoever_has_its_number_now(t):
         """What a client is listed that has connected from outside, and has ended before the server accepts it."""
         stand_still(t, server.process)
         with socket.socket(socket.AF_UNIX) as sock:
-            sock.settimeout(20)
+            sock.settimeout(60)
             pid = forked(lambda: sock.connect(server.socket))
             os.waitpid(pid, 0)
             again = then(pid)

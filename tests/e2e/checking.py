@@ -114,7 +114,7 @@ def a_weight_that_cannot_act_is_a_warning_with_its_line_at_check_and_at_start(t)
             assert "WARN" not in server.log(), server.log()
         else:
             contains(said, f"{t.path('f.toml')}:{line}:", "warning: ", "; 1 warning", *words)
-            contains(server.log(), "WARN", f"server{len(t.servers) - 1}.toml:{line}:", *words)
+            server.says("WARN", f"server{len(t.servers) - 1}.toml:{line}:", *words)
         server.serves("a")
         server.stop()
 

@@ -96,7 +96,7 @@ def after_the_start_no_thread_has_a_capability_or_every_system_call(t):
         equal((words["Seccomp"], words["NoNewPrivs"]), ("2", "1"), f"the filter of {name}")
         if os.geteuid() == 0:
             equal(int(words["CapBnd"], 16), locking(), f"CapBnd of {name}")
-    contains(server.log(), "dropped all capabilities", "the seccomp filter is active")
+    server.says("dropped all capabilities", "the seccomp filter is active")
 
 
 @test(fairlift_only=True)
@@ -107,7 +107,7 @@ def what_is_asked_for_is_kept_and_what_is_not_there_is_refused(t):
         server = t.server(config=config, env={"RUST_LOG": "debug"})
         server.serves("a")
         equal({(int(words["CapEff"], 16), words["Seccomp"]) for words in threads(server).values()}, {(0b11 | locking(), "0")}, "what is kept")
-        contains(server.log(), "dropped all capabilities but CAP_CHOWN CAP_DAC_OVERRIDE", "seccomp is off")
+        server.says("dropped all capabilities but CAP_CHOWN CAP_DAC_OVERRIDE", "seccomp is off")
         path = Path(t.path("server0.toml"))
         path.write_text(config.replace("'cap_chown', ", ""))
         contains(server.control("reload", code=1), "server.keep_capabilities: is the server's from start to end")

@@ -137,7 +137,7 @@ def exports_are_added_and_removed_by_command_and_clients_see_them_at_once(t):
         if "carol" in listed:
             raise AssertionError("a removed export is still listed")
         equal(stays.read(0, 4096), data(4096, "a"), "what the other client has")
-    contains(server.log(), 'changed: export "carol": added', f"uid {os.getuid()}")
+    server.says('changed: export "carol": added', f"uid {os.getuid()}")
     contains(control.cli("--help"), "status")
     equal(json.loads(control.cli("get", "export", "a", "--json"))["size"], 4 * MIB)
     contains(t.run(BINARY, "get", "--control", "unix:/nowhere.sock", code=1), "no server answers at unix:/nowhere.sock")
@@ -170,7 +170,7 @@ def a_weight_that_cannot_act_is_told_by_the_command_the_log_and_a_dry_run(t):
     contains(control.cli("add", "group", "/b", "weight=300", "--dry-run"), f"warning: {warning}\n", "nothing was changed")
     assert "weight has no effect" not in server.log(), server.log()
     contains(control.cli("add", "group", "/b", "weight=300"), f"warning: {warning}\nversion 1\n")
-    contains(server.log(), f"WARN {warning}")
+    server.says(f"WARN {warning}")
     said = control.ask("POST", "/v1/exports", {"name": "b", "backing": "mem:4m", "disk": disk, "group": "/b"})
     equal(said["warnings"], [warning], "an export is put into the group")
     said = control.cli("set", "disk", disk, "scheduler=fair")
@@ -222,7 +222,7 @@ def a_transaction_is_made_whole_or_not_and_two_writers_are_told_apart(t):
     equal(len(wins), len(set(wins)), "versions at which two writers both changed something")
 
 
-@test(fairlift_only=True, seconds=120)
+@test(fairlift_only=True)
 def two_hundred_exports_come_and_go_and_leave_nothing(t):
     server = t.server("stays=mem:4m")
     control = Control(t, server)
@@ -264,7 +264,7 @@ def schedulers_follow_one_another_under_load(t):
     order = ["none", "fair", "bfq"]
     for n in range(count):
         control.ask("PATCH", "/v1/disks/d", {"scheduler": order[n % 3]})
-        until(lambda: control.ask("GET", "/v1/disks/d")["scheduler_in_place"] == order[n % 3], "it is in place", 30)
+        until(lambda: control.ask("GET", "/v1/disks/d")["scheduler_in_place"] == order[n % 3], "it is in place")
         if any(process.poll() is not None for process in load):
             raise AssertionError(f"fio has ended at change {n}: " + Path(t.path("t0.fio")).read_text()[-800:])
     fio_stops(*load)
@@ -339,7 +339,7 @@ def random_changes_under_verified_writes_lose_nothing(t):
     equal(control.ask("GET", "/v1")["flush_errors"], [])
 
 
-@test(fairlift_only=True, seconds=120)
+@test(fairlift_only=True)
 def clients_that_say_nothing_or_junk_or_never_end_hurt_nobody(t):
     server = t.server("a=mem:4m")
     control = Control(t, server)
@@ -347,21 +347,21 @@ def clients_that_say_nothing_or_junk_or_never_end_hurt_nobody(t):
     silent = []
     for _ in range(1000):
         one = socket.socket(socket.AF_UNIX)
-        one.settimeout(20)
+        one.settimeout(60)
         one.connect(control.path)
         silent.append(one)
     control.ask("GET", "/v1")
     server.serves("a", 4 * MIB)
     with socket.socket(socket.AF_UNIX) as junk:
         junk.connect(control.path)
-        junk.settimeout(20)
+        junk.settimeout(60)
         with contextlib.suppress(OSError):
             junk.sendall(t.random.randbytes(MIB))
         with contextlib.suppress(OSError):
             junk.recv(4096)
     with socket.socket(socket.AF_UNIX) as heads:
         heads.connect(control.path)
-        heads.settimeout(20)
+        heads.settimeout(60)
         with contextlib.suppress(OSError):
             heads.sendall(b"GET /v1 HTTP/1.1\r\n" + b"X-A: b\r\n" * 100_000)
         with contextlib.suppress(OSError):
@@ -373,7 +373,7 @@ def clients_that_say_nothing_or_junk_or_never_end_hurt_nobody(t):
     contains(control.ask("POST", "/v1/groups", "[1,2]", code=400)["error"], "not an object")
     with socket.socket(socket.AF_UNIX) as endless:
         endless.connect(control.path)
-        endless.settimeout(30)
+        endless.settimeout(60)
         endless.sendall(b"POST /v1/groups HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n{")
         contains(endless.recv(4096).decode(), "408", "has not come to its end")
     server.serves("a", 4 * MIB)
@@ -583,7 +583,7 @@ def every_route_of_the_openapi_document_is_there_and_every_event_is_told(t):
     server.ended(0)
 
 
-@test(fairlift_only=True, seconds=120)
+@test(fairlift_only=True)
 def weights_set_while_tenants_read_are_what_they_get(t):
     # A slow disk, so that it is the disk that they share, and not this machine.
     config = TENANTS.replace('"mem:32m"', '"sim:sata-7200,size=8g"').replace('"fair"', '"bfq"')  # shares in bytes

@@ -96,7 +96,7 @@ def what_fio_was_told_to_be_durable_survives_kill_9_and_power_cuts(t):
         until(lambda: connections(server) >= JOBS and (STAND_IN or flushes(server) > 60), "fio writes")
         time.sleep(t.random.random() * 0.8)
         server.kill()
-        fio.wait(20)
+        fio.wait(60)
         power_cut()
         counts = counts()
         told += sum(counts)
@@ -252,7 +252,7 @@ def what_sqlite_has_committed_on_ext4_survives_kill_9_and_power_cuts(t):
         server.kill()
         power_cut()
         for writer in writers:
-            writer.wait(20)
+            writer.wait(60)
         for one in storms:
             one.join(20)
         commits += sum(max(0, acknowledged(t, name) - found[name]) for name, _ in BASES)

@@ -123,7 +123,7 @@ def tried(asks, kind, act, path, state, make):
             assert answer is None or value is None, f"{kind} {key}={value!r} in state {state} was taken: {answer}"
 
 
-@test(fairlift_only=True, seconds=120)
+@test(fairlift_only=True)
 def a_group_has_what_was_answered_with_success_in_every_state(t):
     config = "".join(f'[disk.{scheduler}]\nscheduler = "{scheduler}"\n[export.{scheduler}]\nbacking = "null:4m"\ndisk = "{scheduler}"\ngroup = "/{scheduler}/below"\n'
                      for scheduler in ("none", "mq-deadline", "fair", "bfq"))
@@ -146,7 +146,7 @@ def a_group_has_what_was_answered_with_success_in_every_state(t):
     equal(asks.done, set(KEYS["groups"]) | {"all"}, "keys of which a value was taken in some state")
 
 
-@test(fairlift_only=True, seconds=120)
+@test(fairlift_only=True)
 def an_export_is_what_was_answered_with_success_in_every_state(t):
     images = {state: t.image(f"{state}.img", 4 * MIB) for state in ("alone", "connected", "asking")}
     config = '[disk.d]\n[disk.slow]\nscheduler = "fair"\n[group."/a"]\n' + "".join(
@@ -189,7 +189,7 @@ def asks_list(t, server):
     return json.loads(t.run("nbdinfo", "--list", "--json", server.uri()))["exports"]
 
 
-@test(fairlift_only=True, seconds=60)
+@test(fairlift_only=True)
 def a_listener_is_there_when_success_was_answered_in_every_state(t):
     server = t.server("a=mem:1m")
     asks = Asks(t, server)
@@ -208,7 +208,7 @@ def a_listener_is_there_when_success_was_answered_in_every_state(t):
     equal(asks.done, {"tls"}, "keys that were taken")
 
 
-@test(fairlift_only=True, seconds=60)
+@test(fairlift_only=True)
 def a_client_is_allowed_what_was_answered_with_success_in_every_state(t):
     digest = "sha256:" + "1" * 64
     server = t.server(config=f"""

@@ -6,7 +6,7 @@ from ledger import BLOCK, BLOCKS, Ledger, one_life, volatile_device
 from nbdclient import FUA
 
 
-@test(seconds=120)
+@test
 def fifty_times_kill_9_loses_nothing_that_was_flushed(t):
     image, ledger, choose = t.image("image", BLOCKS * BLOCK), Ledger(), t.random
     for cycle in range(50):
@@ -17,7 +17,7 @@ def fifty_times_kill_9_loses_nothing_that_was_flushed(t):
     assert ledger.flushes > 50, f"only {ledger.flushes} flushes were answered: the load was too small to mean anything"
 
 
-@test(seconds=120)
+@test
 def power_cuts_lose_nothing_that_was_flushed(t):
     image, ledger, choose = t.image("image", BLOCKS * BLOCK), Ledger(), t.random
     flushes = 0

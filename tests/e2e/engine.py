@@ -43,7 +43,7 @@ def where_io_uring_is_refused_the_server_polls_and_says_so(t):
                                ("EPERM", EPERM, (REGISTER,)), ("EPERM", EPERM, (ENTER,))]:
         image = t.image(f"{name}{len(calls)}{calls[0]}", 8 * MIB)
         server = t.server(f"file={image}", "ram=mem:8M", wrap=refusing(error, *calls), env=auto)
-        contains(server.log(), f"engine=poll (io_uring: {name})")
+        server.says(f"engine=poll (io_uring: {name})")
         as_json, as_text = said(server)
         equal(as_json, f"poll (io_uring: {name})", "the engine")
         contains(as_text, f"engine=poll (io_uring: {name})")
@@ -65,7 +65,7 @@ def an_engine_that_is_named_is_taken_or_the_server_does_not_start(t):
     contains(message, "auto, io_uring or poll", "io_urgh")
     server = t.server("ram=mem:1M", args=["--engine", "io_uring"], wrap=refusing(EPERM, SETUP), wait=False)
     equal(server.ended(), 1, "the exit code")
-    contains(server.log(), "io_uring is not available", "not permitted", "auto")
+    server.says("io_uring is not available", "not permitted", "auto")
     # A flag goes before the environment, and that before the file.
     config = '[server]\nengine = "io_uring"\n[export.ram]\nbacking = "mem:1M"\n'
     server = t.server(config=config, env={"FAIRLIFT_ENGINE": "poll"})

@@ -82,7 +82,7 @@ def many_readers_of_a_squashfs_are_served_by_few_threads(t):
     content = data(8 * MIB) + bytes(8 * MIB)
     path = squashfs(t, content)
     server = t.server(f"disk=file:{path}", "other=mem:1M", read_only=["disk"])
-    contains(server.log(), "helper threads")
+    server.says("helper threads")
     drop_caches(t)
     most = 0
     clients = [server.connect("disk") for _ in range(16)]
@@ -106,7 +106,7 @@ def many_readers_of_a_squashfs_are_served_by_few_threads(t):
     for client in clients:
         client.disconnect()
     server.stop()
-    contains(server.log(), "stats helpers busy_most", "concurrency=")
+    server.says("stats helpers busy_most", "concurrency=")
 
 
 @test(fairlift_only=True)
@@ -471,7 +471,7 @@ def preallocated_sparse_and_immutable_files_are_served(t):
 # ---- nested ----
 
 
-@test(fairlift_only=True, seconds=120)
+@test(fairlift_only=True)
 def an_image_inside_an_image_that_we_serve_is_written_through_little_memory(t):
     """A server's file lies on ext4, on a loop device, on FUSE, on another server; each has little page cache to use.
 

@@ -36,7 +36,7 @@ def attach(t, server, export):
             t.run("losetup", "-d", loop)
             # The kernel may let go of what is below a little later.
             until(lambda: "busy" not in t.run("umount", t.path("fuse"), code=None), "nbdfuse's file is not used any more")
-            fuse.wait(20)
+            fuse.wait(60)
 
     t.defer(detach)
     return loop, detach
@@ -118,12 +118,12 @@ def lives_through_a_restart(t, *arguments):
     detach()
 
 
-@test(seconds=120)
+@test
 def a_file_tree_on_ext4_is_the_same_after_a_restart_of_the_server(t):
     lives_through_a_restart(t, "--scheduler", "none")
 
 
-@test(seconds=120)
+@test
 def a_file_tree_on_ext4_under_mq_deadline_is_the_same_after_a_restart_of_the_server(t):
     lives_through_a_restart(t, "--scheduler", "mq-deadline")
 

@@ -19,34 +19,34 @@ def disk(t, backing, scheduler):
     return t.server(f"disk={backing}", args=[] if STAND_IN else ["--scheduler", scheduler])
 
 
-@test(seconds=120)
+@test
 def random_writes_to_ram_are_what_fio_reads_back(t):
     fio(t, disk(t, "mem", "none"), "randwrite", "--rw=randwrite", "--bs=4k", "--size=48m", "--iodepth=32")
 
 
-@test(seconds=120)
+@test
 def random_writes_to_a_file_under_mq_deadline_are_what_fio_reads_back(t):
     fio(t, disk(t, "file", "mq-deadline"), "randwrite", "--rw=randwrite", "--bs=4k", "--size=48m", "--iodepth=32")
 
 
-@test(seconds=120)
+@test
 def a_mix_of_sizes_and_directions_verifies(t):
     fio(t, disk(t, "file", "none"), "mix", "--rw=randrw", "--bsrange=512-64k", "--blockalign=512", "--size=32m",
         "--iodepth=16", "--verify_backlog=64", "--fsync=50")
 
 
-@test(seconds=120)
+@test
 def four_jobs_with_a_connection_each_verify_their_own_part(t):
     fio(t, disk(t, "mem", "mq-deadline"), "jobs", "--rw=randrw", "--bs=4k", "--size=12m", "--offset_increment=16m",
         "--numjobs=4", "--iodepth=16", "--verify_backlog=256")
 
 
-@test(seconds=120)
+@test
 def sequential_writes_of_a_mebibyte_verify(t):
     fio(t, disk(t, "file", "mq-deadline"), "seq", "--rw=write", "--bs=1m", "--size=64m", "--iodepth=8", "--end_fsync=1")
 
 
-@test(seconds=120)
+@test
 def trims_between_writes_do_not_disturb_them(t):
     server = disk(t, "mem", "none")
     out = t.run("fio", "--name=trim", "--ioengine=nbd", f"--uri={server.uri('disk')}", "--rw=randtrim", "--bs=64k",

@@ -34,6 +34,6 @@ class Disk:
 
     def power_cut(self):
         self.process.terminate()
-        self.process.wait(20)
+        self.process.wait(60)
         end(self.fuse)
         subprocess.run(["umount", "-l", self.mount], stderr=subprocess.DEVNULL, check=False)

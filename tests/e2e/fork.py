@@ -152,7 +152,7 @@ def a_fork_of_what_is_being_removed_is_made_or_refused_and_forks_of_forks_of_it_
         removing = subprocess.Popen([BINARY, "remove", "export", name], env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         forking = subprocess.run([BINARY, "fork", name, f"late{number}"], env=env, capture_output=True, text=True)
         client.close()
-        removing.wait(30)
+        removing.wait(60)
         if forking.returncode:
             contains(forking.stderr, f'there is no export "{name}"')
         for one in [fork] + ([f"late{number}"] if forking.returncode == 0 else []):

@@ -61,7 +61,7 @@ def has(found, off=0.1, **due):
             raise AssertionError(f"{name} has {found[name]:.3f} and is due {part:.3f}: {found}")
 
 
-@test(fairlift_only=True, seconds=120)
+@test(fairlift_only=True)
 def a_tenant_alone_at_its_gateway_has_half_of_the_pool_without_shares_and_a_quarter_with_them(t):
     cluster = pool(t)
     for shares, due in [(False, {"a": 1 / 2, "b": 1 / 6, "c": 1 / 6, "d": 1 / 6}), (True, dict.fromkeys(TENANTS, 1 / 4))]:
@@ -73,7 +73,7 @@ def a_tenant_alone_at_its_gateway_has_half_of_the_pool_without_shares_and_a_quar
         one.stop(), two.stop()
 
 
-@test(fairlift_only=True, seconds=120)
+@test(fairlift_only=True)
 def a_weight_and_a_ceiling_are_the_pools_whichever_gateway_serves_the_tenant(t):
     cluster = pool(t)
     # Two ceilings were said, one after the other, and a weight at one gateway: the last word holds at both.
@@ -93,11 +93,11 @@ def a_weight_and_a_ceiling_are_the_pools_whichever_gateway_serves_the_tenant(t):
 
     again(look, LOOKS)
     for gateway_ in one, two:
-        contains(gateway_.log(), 'group "/a" is set otherwise at another gateway')
+        gateway_.says('group "/a" is set otherwise at another gateway')
     fio_stops(*loads)
 
 
-@test(fairlift_only=True, seconds=120)
+@test(fairlift_only=True)
 def a_floor_is_the_pools_for_a_tenant_whose_clients_are_at_two_gateways(t):
     cluster = pool(t)
     # By its weight /d is due a thirtieth of 2,000 reads a second; its floor is 600 of them.
@@ -117,7 +117,7 @@ def a_floor_is_the_pools_for_a_tenant_whose_clients_are_at_two_gateways(t):
     fio_stops(*loads)
 
 
-@test(fairlift_only=True, seconds=120)
+@test(fairlift_only=True)
 def when_a_gateway_is_killed_the_others_are_not_short_and_when_it_is_back_shares_are(t):
     cluster = pool(t)
     one, two = gateway(t, cluster, "gw1", "a"), gateway(t, cluster, "gw2", "bcd")
@@ -138,7 +138,7 @@ def when_a_gateway_is_killed_the_others_are_not_short_and_when_it_is_back_shares
     loads += load(t, two, "b", "c", "d")
     until(lambda: len(reads(two)) >= 3, "all read again")
     again(quarters, LOOKS)
-    contains(one.log(), 'gateway "gw2" is there')
+    one.says('gateway "gw2" is there')
     fio_stops(*loads)
 
 
@@ -152,7 +152,7 @@ def what_is_wrong_with_reports_is_said_once_and_ends_no_server(t):
     (shares / "torn.report").write_text(json.dumps(report)[:100])
     (shares / "later.report").write_text(json.dumps({**report, "version": report["version"] + 1}))
     until(lambda: "torn" in one.log() and "later" in one.log(), "both are told of")
-    contains(one.log(), 'the report of gateway "torn"', 'the report of gateway "later"', "version: it is 2, and this server knows 1")
+    one.says('the report of gateway "torn"', 'the report of gateway "later"', "version: it is 2, and this server knows 1")
     # A second gateway of this name is refused at its start; one that came by another way is told of.
     said = t.serve_fails("--config", t.path("server1.toml"), "--listen", f"unix:{t.path('twin')}")
     contains(said, 'another gateway is called "gw1"; give this one another name')
@@ -178,9 +178,9 @@ def a_carrier_that_hangs_holds_neither_workers_nor_the_end_of_the_server(t):
     # To open a FIFO waits until somebody writes to it.
     os.mkfifo(shares / "stuck.report")
     until(lambda: "shares stay as they are" in one.log(), "it says that there is no answer")
-    contains(one.log(), "no answer")
+    one.says("no answer")
     one.serves("a")
-    one.stop(seconds=10)
+    one.stop(seconds=30)
 
 
 @test(fairlift_only=True)

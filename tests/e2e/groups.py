@@ -200,11 +200,11 @@ def two_exports_are_two_tenants_that_share_by_default(t):
     equal({name: export["group"] for name, export in exports.items()}, {"alice": "/alice", "bob": "/bob"}, "the groups")
     equal(len({export["disk"] for export in exports.values()}), 1, "disks")
     equal(control.ask("GET", "/v1/disks")[0]["scheduler"], "fair", "the scheduler")
-    contains(server.log(), ": fair, tenants /alice (weight 100), /bob (weight 100)")
+    server.says(": fair, tenants /alice (weight 100), /bob (weight 100)")
     control.cli("set", "group", "/alice", "weight=300")
     server.stop()
     none = t.server(f"alice={images[0]}", f"bob={images[1]}", args=["--scheduler", "none"])
-    contains(none.log(), ": none, which keeps no shares, tenants /alice (weight 100), /bob (weight 100)")
+    none.says(": none, which keeps no shares, tenants /alice (weight 100), /bob (weight 100)")
 
 
 @test(fairlift_only=True)
@@ -214,7 +214,7 @@ def a_second_tenant_has_the_disk_shared_while_the_first_reads_and_it_stays_so(t)
     control = Control(t, server)
     scheduler = lambda: control.ask("GET", "/v1/disks")[0]["scheduler_in_place"]
     equal(scheduler(), "mq-deadline", "the scheduler of a lone tenant")
-    contains(server.log(), ": mq-deadline, one tenant /alice (weight 100)")
+    server.says(": mq-deadline, one tenant /alice (weight 100)")
     done, failures = threading.Event(), []
 
     def read():
@@ -230,7 +230,7 @@ def a_second_tenant_has_the_disk_shared_while_the_first_reads_and_it_stays_so(t)
     reader.start()
     said = control.cli("add", "export", f"bob={images[1]}")
     contains(said, "scheduler fair (was mq-deadline), for its tenants to share it")
-    contains(server.log(), ": scheduler fair (was mq-deadline), for its tenants to share it")
+    server.says(": scheduler fair (was mq-deadline), for its tenants to share it")
     done.set()
     reader.join()
     equal(failures, [], "wrong reads of the first tenant")

@@ -483,7 +483,7 @@ def a_client_that_never_reads_its_replies_delays_nobody(t):
         greedy.close()
 
 
-@test(seconds=90, fairlift_only=True)
+@test(fairlift_only=True)
 def twenty_clients_that_never_read_their_replies_delay_nobody(t):
     with attack(t) as server:
         greedy = [server.connect("disk") for _ in range(20)]
@@ -501,7 +501,7 @@ def twenty_clients_that_never_read_their_replies_delay_nobody(t):
             client.close()
 
 
-@test(seconds=90, fairlift_only=True)
+@test(fairlift_only=True)
 def forty_clients_that_announce_32_mib_and_send_nothing_delay_nobody(t):
     with attack(t) as server:
         liars = []

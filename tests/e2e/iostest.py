@@ -123,7 +123,7 @@ def ctrl_c_keeps_what_is_finished(t):
                               "--json", t.path("stopped.json"), stdout=out, stderr=out)
         time.sleep(after)
         process.send_signal(number)
-        equal(process.wait(20), code, f"the exit code after {number.name}")
+        equal(process.wait(60), code, f"the exit code after {number.name}")
         return json.loads(Path(t.path("stopped.json")).read_text())
 
     for number, code in [(signal.SIGINT, 130), (signal.SIGTERM, 143)]:

@@ -91,7 +91,7 @@ def ctrl_c_tells_what_was_measured_and_leaves_nothing(t):
             process = t.start(BINARY, "iostune", image, "--quick", "--time", 20, "--write", stdout=out, stderr=out)
             time.sleep(after)
             process.send_signal(number)
-            code = process.wait(20)
+            code = process.wait(60)
         text = Path(t.path("log")).read_text()
         os.remove(t.path("log"))
         equal(sorted(os.listdir(Path(image).parent)), names, "what is left behind")

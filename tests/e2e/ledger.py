@@ -147,7 +147,7 @@ def volatile_device(t, image, number):
 
     def power_cut():
         disk.terminate()
-        disk.wait(20)
+        disk.wait(60)
         end(fuse)
         subprocess.run(["umount", "-l", mount], stderr=subprocess.DEVNULL, check=False)
         return int(Path(t.path(f"disk{number}.log")).read_text().split()[-1])

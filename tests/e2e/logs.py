@@ -79,7 +79,7 @@ def under_systemd_the_journal_gets_fields(t):
         process = subprocess.Popen(["unshare", "--mount", "sh", "-c", command], env=environment, stdout=subprocess.DEVNULL,
                                    stderr=stderr, start_new_session=True)
     t.defer(lambda: end(process))
-    journal.settimeout(10)
+    journal.settimeout(60)
     record = {}
     while not record.get("MESSAGE", "").startswith("opened"):
         record = fields(journal.recv(1 << 16))
@@ -88,7 +88,7 @@ def under_systemd_the_journal_gets_fields(t):
     with nbdclient.Client(sock, "a") as client:  # it serves, and so it heeds signals
         client.disconnect()
     process.send_signal(signal.SIGTERM)
-    equal(process.wait(10), 0, "its exit code")
+    equal(process.wait(60), 0, "its exit code")
     equal(Path(t.path("stderr")).read_text(), "", "standard error")
 
 

@@ -294,7 +294,7 @@ def random_rules_hold_under_load_for_those_who_are_there_and_those_who_come(t):
         for front, session in there.items():
             right = rights["client", front]["alice"]
             if front != "guest" and not right:
-                session.wait_for_close(20)
+                session.wait_for_close(60)
             elif front != "guest":
                 until(lambda: is_written(session) == (right == "write"), f"the client at {front} may {right} by {rules}")
             elif not right:

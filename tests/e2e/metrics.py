@@ -182,7 +182,7 @@ def counters_only_rise_whatever_comes_and_goes(t):
         act()
         time.sleep(0.2)
     ended.set()
-    watcher.join(10)
+    watcher.join(60)
     look()
     equal(sorted(set(fallen)), [], "counters that fell")
     names = {name for name, _ in most} | {re.sub(r"_(bucket|count|sum)$", "", name) for name, _ in most}
@@ -253,7 +253,7 @@ def a_scraper_that_reads_nothing_holds_nobody_up(t):
         connection.close()
 
 
-@test(fairlift_only=True, seconds=120)
+@test(fairlift_only=True)
 def blktrace_tools_read_a_trace(t):
     server = t.server(config="""
         [disk.d]
@@ -323,7 +323,7 @@ def blktrace_tools_read_a_trace(t):
     contains(Path(t.path("replay")).read_text(), "IOPS=")
 
 
-@test(fairlift_only=True, seconds=120)
+@test(fairlift_only=True)
 def a_trace_that_nobody_reads_holds_nobody_up_and_counts_what_is_lost(t):
     reads, at_once = 20_000, 50
     server = t.server("a=null:1g", args=["--workers=1", "--scheduler=mq-deadline"])

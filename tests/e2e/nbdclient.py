@@ -55,7 +55,7 @@ class NbdError(Exception):
         self.errno, self.message = errno, message
 
 
-def dial(address, timeout=20):
+def dial(address, timeout=60):
     """Connects to a unix socket's path or a (host, port)."""
     family = socket.AF_UNIX if isinstance(address, str) else socket.AF_INET
     sock = socket.socket(family, socket.SOCK_STREAM)
@@ -73,7 +73,7 @@ def dial(address, timeout=20):
 class Wire:
     """Bytes to and from a server."""
 
-    def __init__(self, address, timeout=20):
+    def __init__(self, address, timeout=60):
         self.sock = dial(address, timeout)
 
     def send(self, *pieces):
@@ -154,7 +154,7 @@ class Reply:
 class Session(Wire):
     """The protocol in single steps."""
 
-    def __init__(self, address, timeout=20):
+    def __init__(self, address, timeout=60):
         super().__init__(address, timeout)
         self.structured = self.extended = False
         self.size = self.flags = None
@@ -356,7 +356,7 @@ class Session(Wire):
     def disconnect(self):
         """Says goodbye, and waits until the server has closed."""
         self.send(self.request(DISC))
-        left = self.wait_for_close(20)
+        left = self.wait_for_close(60)
         if left:
             raise AssertionError(f"{left} bytes after the goodbye")
         self.close()
@@ -365,7 +365,7 @@ class Session(Wire):
 class Client(Session):
     """A good client, ready to read and write."""
 
-    def __init__(self, address, export="", *, structured=True, extended=False, tls=None, timeout=20):
+    def __init__(self, address, export="", *, structured=True, extended=False, tls=None, timeout=60):
         super().__init__(address, timeout)
         try:
             self.greet()

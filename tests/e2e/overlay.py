@@ -444,7 +444,7 @@ def a_commit_that_is_killed_leaves_the_disk_as_it_is_and_goes_on(t):
     other = base(t, "other.img", data(SIZE, 1))
     contains(t.serve_fails(f"a={overlay(t, below='other.img')}", "--listen", f"unix:{t.path('s')}"), "was changed since")
     server = serves(t, wanted)
-    contains(server.log(), "is being written into its base")
+    server.says("is being written into its base")
     contains(server.control("fork", "a", "b", code=1), "is being written into its base", "remove this export")
     with server.connect("a") as client:
         client.write(5000, piece := data(5000, 9))

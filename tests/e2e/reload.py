@@ -80,7 +80,7 @@ def a_file_with_one_mistake_changes_nothing_and_is_told_with_its_line(t):
         # That nothing has changed is told of the first three: then the line repeats.
         reload(server, text, "ERROR", *words)
         equal(exports(t, server), {"a": MIB}, "the exports")
-    contains(server.log(), "not reloaded: nothing has changed")
+    server.says("not reloaded: nothing has changed")
     Path(path).write_text(config(weight="150%"))
     for flag in ([], ["--dry-run"]):
         contains(Control(t, server).cli("reload", *flag, code=1), f"error: {path}:10:10: weight takes 1 to 1000", "\n  10 | weight = 150%\n     |          ^")
@@ -98,7 +98,7 @@ def warnings_follow_the_file_and_a_second_tenant_gets_a_scheduler_with_weights(t
     image, other = t.image("image", MIB), t.image("other", MIB)
     text = f'[export.a]\nbacking = "{image}"\ngroup = "/a"\n[group."/a"]\nweight = 300\n'
     server = t.server(config=text)
-    contains(server.log(), "WARN", 'server0.toml:4:8: group."/a": its weight has no effect: no other group')
+    server.says("WARN", 'server0.toml:4:8: group."/a": its weight has no effect: no other group')
     said = reload(server, text + f'[export.b]\nbacking = "{other}"\ngroup = "/b"\n', 'export "b": added', 'scheduler fair (was mq-deadline)')
     assert "WARN" not in said, said
     reload(server, text.replace("/a", "/x", 1), 'group "/x": added', "WARN", "no export is in this group")
@@ -156,7 +156,7 @@ description = "{bob}"
     back = ['taken back: group "/alice": weight 100 (was 300)', 'taken back: group "/alice": max none (was iops=300)', 'taken back: export "bob": added']
     contains(control.cli("reload", "--dry-run"), *back)
     contains(control.cli("reload"), *back)
-    contains(server.log(), *(f"reloaded: {one}" for one in back))
+    server.says(*(f"reloaded: {one}" for one in back))
     equal(control.ask("GET", "/v1/groups/carol")["weight"], 300, "the weight of a group that the file does not have")
     control.cli("set", "group", "/alice", "weight=7")
     reload(server, text.format(bob="new"), 'reloaded: export "bob": description "new"', 'reloaded: taken back: group "/alice": weight 100 (was 7)')
@@ -170,7 +170,7 @@ def without_a_config_file_sighup_still_ends_the_server_in_order(t):
     server.stop(signal.SIGHUP)
 
 
-@test(seconds=90, fairlift_only=True)
+@test(fairlift_only=True)
 def clients_under_load_notice_nothing_of_a_hundred_reloads(t):
     server = t.server(config=config(more=BOB))
     stop = threading.Event()

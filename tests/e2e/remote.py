@@ -61,7 +61,7 @@ def reads_writes_zeroes_discards_and_what_is_allocated_go_through(t):
     contains(here.control("get", "server"), "connected")
 
 
-@test(fairlift_only=True, seconds=120)
+@test(fairlift_only=True)
 def nbdcopy_brings_an_image_in_and_out_with_its_holes(t):
     size = GIB if FULL else 256 * MIB
     step = size // 16
@@ -143,7 +143,7 @@ def it_can_be_encrypted(t):
     there.stop()
 
 
-@test(fairlift_only=True, seconds=90)
+@test(fairlift_only=True)
 def an_encrypted_qcow2_behind_qemu_storage_daemon_is_served(t):
     image, sock = t.path("disk.qcow2"), t.path("qsd")
     secret = ["--object", "secret,id=key,data=hunter2"]
@@ -262,7 +262,7 @@ def a_flush_fails_after_a_restart_if_there_were_writes_that_were_not_flushed(t):
         contains(here.control("acknowledge"), "acknowledged: 1")
         client.write(4096, b"b" * 4096)
         client.flush()
-        contains(here.log(), "may be lost", far_name)
+        here.says("may be lost", far_name)
 
 
 def forgetful(t):
@@ -289,7 +289,7 @@ def a_disk_that_forgets_is_found_out(t):
         client.flush()
         client.write(0, b"b" * 65536)
         disk.terminate()  # the power cut
-        disk.wait(10)
+        disk.wait(60)
         start()
         there = client.read(0, 65536)
         if there == b"b" * 65536:
@@ -299,7 +299,7 @@ def a_disk_that_forgets_is_found_out(t):
     equal(here.process.poll(), None)
     here.seen_to_end = True
     here.process.terminate()
-    if here.process.wait(20) == 0:
+    if here.process.wait(60) == 0:
         raise AssertionError("writes were lost, and it ends as if all were well")
 
 
@@ -312,17 +312,21 @@ def a_server_that_stays_away_fails_its_own_export_within_the_bound(t):
         there.kill()
         with refused(EIO):
             client.read(0, 4096)  # waits three seconds
-        start = time.monotonic()
-        with refused(EIO):
-            client.read(0, 4096)  # and not again
-        if time.monotonic() - start > 2.5:
-            raise AssertionError("a request waits though nobody has come back in time")
+
+        def look():
+            start = time.monotonic()
+            with refused(EIO):
+                client.read(0, 4096)  # and not again
+            if time.monotonic() - start > 2.5:
+                raise AssertionError("a request waits though nobody has come back in time")
+
+        again(look)
         here.serves("beside")
         contains(here.control("status"), "degraded")
         there.start()
         until(lambda: remote(here)["state"] == "connected", "it is found again")
         equal(client.read(0, 4096), bytes(4096))
-        contains(here.log(), "degraded", "connected again")
+        here.says("degraded", "connected again")
 
 
 @test(fairlift_only=True)
@@ -436,7 +440,7 @@ def part(cookie, offset, payload, done=1):
     return chunk(cookie, 1, struct.pack(">Q", offset) + payload, done)
 
 
-@test(fairlift_only=True, seconds=90)
+@test(fairlift_only=True)
 def a_hostile_server_harms_its_own_export_alone(t):
     def endless(cookie):
         while True:
@@ -477,7 +481,7 @@ def a_hostile_server_harms_its_own_export_alone(t):
         here.serves("beside")
         here.seen_to_end = True
         here.process.terminate()
-        here.process.wait(20)
+        here.process.wait(60)
 
 
 def done(cookie):
@@ -491,7 +495,7 @@ def a_write_that_is_answered_before_it_was_sent_ends_when_it_was_and_nobody_else
     def answer(command, cookie, offset, length):
         yield done(cookie)
         is_answered.set()
-        go_on.wait(20)
+        go_on.wait(60)
         yield PAYLOAD
 
     liar = Liar(t, answer, size=16 * MIB)
@@ -503,7 +507,7 @@ def a_write_that_is_answered_before_it_was_sent_ends_when_it_was_and_nobody_else
             client.write(0, b"a" * size)
 
     def others():
-        is_answered.wait(20)
+        is_answered.wait(60)
         try:
             for _ in range(3):
                 with here.connect("beside") as client:
@@ -529,7 +533,7 @@ def an_answer_to_what_was_not_asked_yet_breaks_the_connection(t):
             yield from [PAYLOAD, done(cookie)]
             return
         is_here.set()
-        go_on.wait(20)
+        go_on.wait(60)
         yield done(2 << 16 | 1)  # the second request, in the second place
         yield PAYLOAD
         yield done(cookie)
@@ -544,7 +548,7 @@ def an_answer_to_what_was_not_asked_yet_breaks_the_connection(t):
                 client.write(0, b"a" * MIB)
 
     def second():
-        is_here.wait(20)
+        is_here.wait(60)
         with here.connect("near") as client:
             client.submit(1, 8 * MIB, 4096, b"b" * 4096)
             before = remote(here)["lost"]
@@ -553,7 +557,7 @@ def an_answer_to_what_was_not_asked_yet_breaks_the_connection(t):
             until(lambda: remote(here)["lost"] > before, "the connection is cut")
 
     at_once(first, second)
-    contains(here.log(), "answers what was not asked yet")
+    here.says("answers what was not asked yet")
     here.serves("beside")
 
 

@@ -39,7 +39,7 @@ def an_image_of_another_format_is_refused_to_whoever_names_it_unless_it_is_said_
             with server.connect("a") as client:
                 equal(client.read(at, len(magic)), magic, "the bytes of the file")
                 equal(client.read_only, is_kept, f"whether {name} is read-only")
-            contains(server.log(), "WARN", "export.a", f"{path},format=raw", *(["served read-only", "overlay:base=qcow2:" if name == "qcow2" else "qemu-img convert -f"] if is_kept else ["cryptsetup open" if name == "luks" else "losetup -b 4096"]))
+            server.says("WARN", "export.a", f"{path},format=raw", *(["served read-only", "overlay:base=qcow2:" if name == "qcow2" else "qemu-img convert -f"] if is_kept else ["cryptsetup open" if name == "luks" else "losetup -b 4096"]))
             told = [line for line in Control(t, server).ask("GET", "/v1/status?seconds=0.1")["warnings"] if f"{path} is " in line]
             equal(len(told), 1, "the warnings of status")
             equal("served read-only" in told[0], is_kept, "whether status says that it is served read-only")

@@ -73,7 +73,7 @@ answer = connection.getresponse()
 out = sys.stdout.buffer
 out.write(f"{answer.status}\\n{answer.headers}".encode())
 out.flush()
-connection.sock and connection.sock.settimeout(1)
+connection.sock and answer.length is None and connection.sock.settimeout(1)
 try:
     while piece := answer.read1():
         out.write(piece)
@@ -120,7 +120,7 @@ def ask(server, uid, route, method="GET", body=None, token=""):
     connection.request(method, route, json.dumps(body) if body else None, {"Authorization": f"Bearer {token}"} if token else {})
     answer = connection.getresponse()
     found = bytearray(str(answer.headers).encode())
-    if connection.sock:
+    if connection.sock and answer.length is None:
         connection.sock.settimeout(1)
     with contextlib.suppress(TimeoutError):
         while piece := answer.read1():
@@ -265,9 +265,8 @@ def a_tenant_changes_what_is_delegated_and_no_more(t):
     # What was delegated is taken back at once.
     reload(s, EXPORTS + RULES + ROOT, 'group "/tenants/alice": nothing delegated (was max)')
     equal(change("/tenants/alice", {"max": "riops=900"})[0], 403, "a ceiling afterwards")
-    log = s.log()
-    contains(log, 'who="uid 2001', "max riops=900")
-    assert TOKEN not in log
+    s.says('who="uid 2001', "max riops=900")
+    assert TOKEN not in s.log()
 
 
 @test(fairlift_only=True)
@@ -292,7 +291,7 @@ def a_reload_gives_and_takes_roles_and_ends_streams(t):
     equal([process.poll() for process in [*goes, stays]], [None] * 4, "streams that have ended")
     reload(s, EXPORTS + DELEGATED + "[client.operator]\nuid = 2002\ncontrol = \"change\"\n", 'client "alice": removed')
     for process in goes:
-        process.wait(20)
+        process.wait(60)
     equal(stays.poll(), None, "the stream of one who may still")
     until(lambda: "no [client]" in " ".join(top.screen()), "top says why it shows no more")
     equal([ask(s, uid, "/v1/status?seconds=0.1")[0] for uid in (2001, 2002, 0)], [403, 200, 200], "who may look")

@@ -11,7 +11,7 @@ def only(exports):
     return exports[0]
 
 
-@test(seconds=120, fairlift_only=True)
+@test(fairlift_only=True)
 def a_modelled_disk_gives_back_what_was_copied_in(t):
     block = data(8 * MIB, "original")
     original = t.image("original", SIZE, (0, block), (24 * MIB, block[::-1]), (SIZE - 4096, block[:4096]))

@@ -18,7 +18,7 @@ class Adopted:
                 self.returncode = None if os.path.exists(f"/proc/{self.pid}") else 0
         return self.returncode
 
-    def wait(self, timeout=30):
+    def wait(self, timeout=60):
         end = time.monotonic() + timeout
         while self.poll() is None:
             if time.monotonic() > end:
@@ -36,14 +36,14 @@ class Adopted:
 def finish(process):
     if process.poll() is None:
         process.kill()
-        process.wait(5)
+        process.wait(60)
 
 
 def upgrade(server, *words, code=0):
     """`fairlift upgrade`; where it is done the server's process is another one, and the one before has ended with 0."""
     said = server.control("upgrade", *words, code=code)
     if code == 0 and "--dry-run" not in words:
-        equal(server.process.wait(10), 0, "the exit code of the server before")
+        equal(server.process.wait(60), 0, "the exit code of the server before")
         server.process = Adopted(int(re.search(r"process (\d+) serves now", said)[1]))
         server.t.defer(finish, server.process)
     return said

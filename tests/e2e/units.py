@@ -46,7 +46,7 @@ def the_program_writes_units_that_start_it_where_it_is(t):
 def the_manager_is_told_that_the_server_is_ready_reloads_and_is_ready_again(t):
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
         manager.bind(t.path("notify"))
-        manager.settimeout(10)
+        manager.settimeout(60)
         server = t.server(config="[export.a]\nbacking = 'mem:1m'\n", env={"NOTIFY_SOCKET": t.path("notify")})
         equal(manager.recv(100), b"FDSTORE=1\nFDNAME=fairlift-learned", "the first word")
         equal(manager.recv(100), b"READY=1", "the next word")
@@ -63,7 +63,7 @@ def a_reload_has_a_program_that_was_installed_since_take_over_and_reads_the_file
     Path(t.path("fairlift.toml")).write_text(text)
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
         manager.bind(t.path("notify"))
-        manager.settimeout(20)
+        manager.settimeout(60)
         environment = {**os.environ, "NOTIFY_SOCKET": t.path("notify"), "FAIRLIFT_CONTROL": f"unix:{socket_}.control.sock"}
         first = t.start(installed, "serve", "--config", t.path("fairlift.toml"), "--listen", f"unix:{socket_}", env=environment)
         equal([manager.recv(100)[:7] for _ in range(2)], [b"FDSTORE", b"READY=1"], "the first words")
@@ -84,7 +84,7 @@ def a_reload_has_a_program_that_was_installed_since_take_over_and_reads_the_file
         client = Client(socket_, "a")
         client.write(0, data(512))
         words = reload(lambda: json.loads(t.run("curl", "-s", "--unix-socket", f"{socket_}.control.sock", "-X", "POST", "http://localhost/v1/upgrade"))["pid"])
-        equal(first.wait(10), 0, "the exit code of the server before")
+        equal(first.wait(60), 0, "the exit code of the server before")
         # Of two processes: the new one is ready before the other ends, and either may be heard first.
         pid = next(int(word.removeprefix("MAINPID=")) for word in words if word.startswith("MAINPID="))
         equal(client.read(0, 512), data(512), "what the client wrote before")

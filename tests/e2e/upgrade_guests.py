@@ -121,7 +121,7 @@ def upgrades_under_guests_that_work_lose_and_double_nothing(t):
            f"{statistics.median(pauses):.0f} ms, 99th percentile {percentile(pauses, 0.99):.0f} ms, most {max(pauses):.0f} ms")
 
 
-@test(seconds=120, fairlift_only=True)
+@test(fairlift_only=True)
 def requests_that_wait_in_a_ring_for_room_go_over_there(t):
     """The disk's queue takes a few of each ring: the others were taken from the ring, and not begun with."""
     image = t.image("a", 64 * MIB)
@@ -143,7 +143,7 @@ def requests_that_wait_in_a_ring_for_room_go_over_there(t):
         Path(image).write_bytes(bytes(64 * MIB))
 
 
-@test(seconds=60, fairlift_only=True)
+@test(fairlift_only=True)
 def a_guest_of_a_ram_disk_that_was_added_by_command_keeps_it(t):
     images, server, sockets = served(t)
     server.control("add", "export", "late=mem:64m")
@@ -160,7 +160,7 @@ def a_guest_of_a_ram_disk_that_was_added_by_command_keeps_it(t):
     server.stop()
 
 
-@test(seconds=60, fairlift_only=True)
+@test(fairlift_only=True)
 def a_front_end_goes_on_with_half_a_message_and_with_rings_that_are_stopped(t):
     images, server, sockets = served(t)
     one = guest(sockets, "a", rings=3)
@@ -190,7 +190,7 @@ def a_front_end_goes_on_with_half_a_message_and_with_rings_that_are_stopped(t):
     server.stop()
 
 
-@test(seconds=120, fairlift_only=True)
+@test(fairlift_only=True)
 def a_new_server_that_dies_on_the_way_or_hangs_costs_guests_a_pause(t):
     images, server, sockets = served(t)
     one = guest(sockets, "a", tables=False)
@@ -269,7 +269,7 @@ def one_guest(t):
     return image, server, sockets
 
 
-@test(seconds=60, fairlift_only=True)
+@test(fairlift_only=True)
 def a_guest_is_served_when_the_old_server_dies_after_it_gave_all_and_never_when_it_is_off(t):
     for is_off in False, True:
         image, server, sockets = one_guest(t)
@@ -287,13 +287,13 @@ def a_guest_is_served_when_the_old_server_dies_after_it_gave_all_and_never_when_
             os.eventfd_write(off, 1)
         new.leave()  # the old server has died
         if is_off:
-            equal(process.wait(20), 1, "the exit code of a server that must not serve")
+            equal(process.wait(60), 1, "the exit code of a server that must not serve")
             equal([load.replies for load in loads], before, "answers of a server that must not serve")
         else:
             goes_on(loads)
             [load.end() for load in loads]
             process.terminate()
-            equal(process.wait(20), 0, "its exit code")
+            equal(process.wait(60), 0, "its exit code")
             holds(image, loads)
         peer.leave()
         one.socket.close()
@@ -302,7 +302,7 @@ def a_guest_is_served_when_the_old_server_dies_after_it_gave_all_and_never_when_
                 os.unlink(path)
 
 
-@test(seconds=60, fairlift_only=True)
+@test(fairlift_only=True)
 def what_does_not_fit_of_a_guest_is_refused_before_the_new_server_serves(t):
     def cut(what):
         """A front-end of which something is missing."""
@@ -334,7 +334,7 @@ def what_does_not_fit_of_a_guest_is_refused_before_the_new_server_serves(t):
         new, process, answer = give(t, server, state, peer, changed)
         equal(answer["message"], "refused", f"the answer to a guest of which {why!r}")
         contains(answer["why"], why)
-        equal(process.wait(20), 1, "the exit code")
+        equal(process.wait(60), 1, "the exit code")
         new.leave()
         peer.leave()
         one.socket.close()

@@ -83,7 +83,7 @@ def until_listening_once(path):
     until(lambda: any(map(is_there, Path("/proc/net/unix").read_text().splitlines())), "it listens")
 
 
-@test(seconds=60, fairlift_only=True)
+@test(fairlift_only=True)
 def a_flush_after_an_upgrade_goes_by_the_connection_of_the_write_before(t):
     _, uri, log, _ = logged(t)
     server = near(t, uri, options=",connections=1")
@@ -100,7 +100,7 @@ def a_flush_after_an_upgrade_goes_by_the_connection_of_the_write_before(t):
     equal([told(log, word) for word in ("Connect", "Write", "Flush")], [[1], [1, 1], [1, 1]], "the connections of requests")
 
 
-@test(seconds=60, fairlift_only=True)
+@test(fairlift_only=True)
 def writes_before_an_upgrade_that_the_remote_server_has_forgotten_after_it_fail_the_flush(t):
     start, uri = forgetful(t)
     disk = start()
@@ -109,7 +109,7 @@ def writes_before_an_upgrade_that_the_remote_server_has_forgotten_after_it_fail_
         client.write(0, b"a" * 65536)
         upgrade(server)
         disk.terminate()  # the power cut
-        disk.wait(10)
+        disk.wait(60)
         start()
         until(lambda: remote(server)["in_doubt"], "the loss is seen")
         until(lambda: remote(server)["state"] == "connected", "it is found again")
@@ -124,7 +124,7 @@ def writes_before_an_upgrade_that_the_remote_server_has_forgotten_after_it_fail_
         client.flush()
 
 
-@test(seconds=60, fairlift_only=True)
+@test(fairlift_only=True)
 def a_flush_that_timed_out_and_that_the_remote_server_still_has_is_waited_for(t):
     image, sock, hangs = t.image("volatile.img", MIB), t.path("volatile"), Path(t.path("hangs"))
     t.start(sys.executable, ROOT / "tests/e2e/volatile_disk.py", sock, image, 7, env={**os.environ, "HANG_FLUSH": str(hangs)})
@@ -155,7 +155,7 @@ def a_flush_that_timed_out_and_that_the_remote_server_still_has_is_waited_for(t)
         client.flush()
 
 
-@test(seconds=60, fairlift_only=True)
+@test(fairlift_only=True)
 def the_new_server_connects_anew_when_a_connection_is_lost_and_keeps_no_socket(t):
     there = Far(t)
     server = near(t, there.uri, options=",reconnect=20s")
@@ -177,7 +177,7 @@ def the_new_server_connects_anew_when_a_connection_is_lost_and_keeps_no_socket(t
         until(lambda: sockets(server) <= before, "the sockets of lost connections are closed")
 
 
-@test(seconds=90, fairlift_only=True)
+@test(fairlift_only=True)
 def a_new_server_that_fails_leaves_the_old_one_its_connections(t):
     kept, uri, log, _ = logged(t)
     image = t.image("image", MIB)
@@ -212,7 +212,7 @@ def a_new_server_that_fails_leaves_the_old_one_its_connections(t):
     holds(kept, loads)
 
 
-@test(seconds=90, fairlift_only=True)
+@test(fairlift_only=True)
 def what_cannot_go_over_is_refused_before(t):
     port = free_port()
     there = t.server("far=mem:1m", listen=[f"tcp:127.0.0.1:{port}"],
@@ -237,7 +237,7 @@ def what_cannot_go_over_is_refused_before(t):
     server.serves("near")
 
 
-@test(seconds=60, fairlift_only=True)
+@test(fairlift_only=True)
 def an_export_of_a_remote_server_that_is_only_read_goes_over_with_tls_and_without(t):
     port = free_port()
     there = t.server("far=mem:1m", listen=[f"tcp:127.0.0.1:{port}"], read_only=["far"],
@@ -252,7 +252,7 @@ def an_export_of_a_remote_server_that_is_only_read_goes_over_with_tls_and_withou
     until(lambda: len(set(told(log, "Connect"))) <= 4, "connections at nbdkit")
 
 
-@test(seconds=60, fairlift_only=True)
+@test(fairlift_only=True)
 def faults_before_a_remote_server_go_over_with_it(t):
     _, uri, log, _ = logged(t)
     rules = Path(t.path("rules.toml"))

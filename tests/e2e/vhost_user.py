@@ -88,7 +88,7 @@ def a_device_tells_what_it_is(t):
         equal(disk.rings[0].status, OK, "and after all that it works")
 
 
-@test(seconds=120, fairlift_only=True)
+@test(fairlift_only=True)
 def a_write_without_a_cache_is_durable_when_it_ends(t):
     below = Disk(t)
     server, sockets = serve(t, f"disk=file:{below.file}")
@@ -120,7 +120,7 @@ def rings_that_are_stopped_in_one_breath_all_stop(t):
     with FrontEnd(sockets / "disk", rings=4) as guest:
         for ring in guest.rings:
             guest.send(GET_VRING_BASE, struct.pack("=II", ring.number, 0))
-        guest.socket.settimeout(5)
+        guest.socket.settimeout(60)
         answers = b""
         while len(answers) < 4 * 20:
             answers += guest.socket.recv(4096)
@@ -507,7 +507,7 @@ def connect(path):
     raise AssertionError("the export is not free again")
 
 
-@test(seconds=120, fairlift_only=True)
+@test(fairlift_only=True)
 def a_front_end_that_is_out_of_step_is_left_with_a_line_that_says_why(t):
     server, sockets = serve(t, "disk=mem:1M", "good=mem:1M")
     pipe = os.pipe()
@@ -585,7 +585,7 @@ def kicking(*rings):
     return pid, lambda: struct.unpack("=Q", count[:])[0]
 
 
-@test(seconds=120, fairlift_only=True)
+@test(fairlift_only=True)
 def kicks_without_end_and_calls_that_are_not_taken_do_no_harm(t):
     server, sockets = serve(t, "disk=mem:1M", "good=mem:1M")
     with FrontEnd(sockets / "disk", rings=2) as guest, FrontEnd(sockets / "good") as neighbour:
@@ -651,7 +651,7 @@ def a_guest_that_writes_over_the_used_ring_or_never_reads_it_misleads_itself_alo
         equal(neighbour.read(0, SECTOR), bytes(SECTOR), "the neighbour's read after all that")
 
 
-@test(seconds=120, fairlift_only=True)
+@test(fairlift_only=True)
 def thirty_two_devices_of_four_rings_share_a_disk_and_cost_nothing_while_they_idle(t):
     part, count = MIB, 32
     image = t.image("image", count * part)
@@ -678,14 +678,18 @@ def thirty_two_devices_of_four_rings_share_a_disk_and_cost_nothing_while_they_id
         for number, ring, slot in asked:
             ring.wait()
             equal(ring.finish(slot, 4096), (OK, data(4096, f"{number} {3 - ring.number}")), f"what ring {ring.number} of guest {number} reads")
-        time.sleep(0.2)
-        each, start = (anonymous() - before) / count, worked()
-        time.sleep(1)
-        idle = worked() - start
-        print(f"{each:.0f} KiB for each device of four rings of 256; {idle} ticks of 10 ms in a second of idling")
-        # One or two of tokio's may have come for a while; a device has none of its own.
-        assert threads() <= base + 2, f"{threads()} threads with 32 devices, {base} without"
-        assert idle <= 3 and each < 256, "idle devices cost something"
+
+        def look():
+            """The end of what was asked before may come in the first second."""
+            each, start = (anonymous() - before) / count, worked()
+            time.sleep(1)
+            idle = worked() - start
+            print(f"{each:.0f} KiB for each device of four rings of 256; {idle} ticks of 10 ms in a second of idling")
+            # One or two of tokio's may have come for a while; a device has none of its own.
+            assert threads() <= base + 2, f"{threads()} threads with 32 devices, {base} without"
+            assert idle <= 3 and each < 256, "idle devices cost something"
+
+        again(look)
 
 
 @test(fairlift_only=True)
@@ -704,7 +708,7 @@ def a_front_end_that_leaves_without_sharing_memory_is_told_how_to(t):
     contains(lines()[2], "has not shared its guest's memory", "share=on", 'export="disk"')
 
 
-@test(seconds=120, fairlift_only=True)
+@test(fairlift_only=True)
 def a_second_front_end_is_refused_and_a_thousand_connects_leave_nothing(t):
     server, sockets = serve(t, "disk=mem:1M")
     base = server.fds_at_rest()
@@ -715,6 +719,7 @@ def a_second_front_end_is_refused_and_a_thousand_connects_leave_nothing(t):
         second = FrontEnd(sockets / "disk", start=False)
         assert second.is_closed(), "there are two front-ends"
         equal(guest.read(0, SECTOR), bytes(SECTOR), "the first one's read meanwhile")
+        server.says("a second front-end was refused")
         lines = [line for line in server.log().splitlines() if "a second front-end was refused" in line]
         equal(len(lines), 1, "lines about it")
     server.fds_settle(base)

@@ -38,7 +38,7 @@ class FrontEnd:
     def __init__(self, path, rings=1, size=64, without=0, start=True, kept=None, span=1 << 20):
         """`kept`: a front-end whose server is gone, with its memory, its rings and its table of requests under way."""
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.socket.settimeout(20)
+        self.socket.settimeout(60)
         self.socket.connect(os.fspath(path))
         self.size, self.span = size, span
         self.memory_fd = kept.memory_fd if kept else os.memfd_create("guest")
@@ -93,7 +93,7 @@ class FrontEnd:
     def number(self, code):
         return struct.unpack("=Q", self.get(code))[0]
 
-    def is_closed(self, seconds=10):
+    def is_closed(self, seconds=60):
         """Whether the server closes the connection."""
         self.socket.settimeout(seconds)
         try:
@@ -130,7 +130,7 @@ class FrontEnd:
         ours, theirs = socket.socketpair()
         assert self.ask(SET_BACKEND_REQ_FD, b"", [theirs.fileno()]) == 0
         theirs.close()
-        ours.settimeout(20)
+        ours.settimeout(60)
         return ours
 
     def config(self, offset=0, size=60):
@@ -210,7 +210,7 @@ class Ring:
             self.word(self.available + 4 + 2 * self.size).value = self.seen  # used_event: tell me of the next
         return found
 
-    def wait(self, seconds=20):
+    def wait(self, seconds=60):
         """What has ended, at least one."""
         until = time.monotonic() + seconds
         while not (found := self.ends()):

@@ -23,7 +23,7 @@ class Load:
         self.thread = threading.Thread(target=self.run, daemon=True)
         self.thread.start()
         t.defer(self.stop)
-        self.begun.wait(20)
+        self.begun.wait(60)
 
     def read(self, client):
         client.submit(nbdclient.READ, self.random.randrange(client.size // self.size) * self.size, self.size)

@@ -97,7 +97,7 @@ class Monitor:
 
     def __init__(self, path):
         self.socket = socket.socket(socket.AF_UNIX)
-        self.socket.settimeout(20)
+        self.socket.settimeout(60)
         self.socket.connect(path)
         self.lines = self.socket.makefile("rb")
         self.lines.readline()
