@@ -200,9 +200,9 @@ fn said() -> impl Strategy<Value = Said> {
 }
 
 proptest! {
-    // The seed is given, and in a release build its 500 trees fail: of ten seeds five do (1, 3, 4, 8 and 10), two by 2 % of the disk, three by a group's
-    // part. Where tenants with most of the places go, the others wait for these (docs/tried.md, "Periods of those that are there"). That is to be mended in `fair`, and then the seed
-    // goes.
+    // The seed is given: with 500 trees each, in a release build, four of ten seeds fail (6, 7, 8 and 10), each in one tree. A light group has 0.3 to
+    // 0.7 of its due, as its requests lie far from each other and others' near, and what `fair` learned of the two differs by chance
+    // (docs/tried.md, "near and far"). That is to be mended in `fair`, and then the seed goes.
     #![proptest_config(ProptestConfig { max_shrink_iters: 0, rng_seed: proptest::test_runner::RngSeed::Fixed(1), failure_persistence: None, ..ProptestConfig::with_cases(if cfg!(debug_assertions) { 30 } else { 500 }) })]
 
     /// floor.1 to floor.5, ceiling.1 to ceiling.3: in no window of any length is a group below its floor while the disk could,
@@ -308,6 +308,26 @@ fn tenants_at_their_ceilings_cost_the_others_nothing() {
     assert!(done >= 0.93 * CAPACITY, "{done} a second");
     let capped = sim.count(3, from, until) / 3.0;
     assert!((capped - 1391.0).abs() < 20.0, "{capped} a second of 1391");
+}
+
+/// admission.2: a ceiling of the group above lets lumps through, which wait in the scheduler. They were taken for requests in the device: the
+/// tenant had 73 of 128 places where it was due two, and for a quarter of a second the disk did little more than half of what it can.
+#[test]
+fn requests_that_wait_below_a_ceiling_take_no_places() {
+    let mut said = [PLAIN; GROUPS];
+    for (group, weight, ceiling) in [(1, 400, 0.0), (2, 200, 0.0), (3, 200, 3773.0), (4, 50, 1448.0), (5, 200, 0.0)] {
+        (said[group].weight, said[group].ceiling) = (weight, ceiling);
+    }
+    (said[6].weight, said[6].ceiling, said[7].weight) = (50, 1897.0, 400);
+    let mut sim = Sim::new(&said);
+    let due = fluid(&said, &[true; GROUPS], CAPACITY);
+    for n in 1..=30 {
+        let (from, until) = (sim.now, Instant::ZERO + ms(n * 250));
+        sim.run(&[true; GROUPS], until);
+        let (all, below) = (4.0 * sim.count(0, from, until), 4.0 * sim.count(4, from, until));
+        assert!(all >= 0.9 * CAPACITY, "{all} a second in quarter {n}");
+        assert!(n < 4 || below <= 2.0 * due[4], "{below} a second in quarter {n}, and it is due {:.0}", due[4]);
+    }
 }
 
 /// admission.2: what a floor brought a group was taken for what its places did, so that hardly one was left. When its siblings went, and it was due

@@ -572,9 +572,9 @@ impl Admission {
                     worst = worst.min(tenant.had / due);
                     is_exact &= tenant.has_few || tenant.had >= due;
                 }
-                // One that is capped has as many as it fills.
+                // One that is capped has as many as it fills. What it keeps outstanding would be too many: part of that waits.
                 tenant.places = match tenant.is_capped {
-                    true => (tenant.opens as f64 / length as f64).max(LEAST),
+                    true => (tenant.part * places).max(LEAST),
                     false => tenant.corrected(due, places),
                 };
                 tenant.due = due;
