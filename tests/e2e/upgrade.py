@@ -213,7 +213,7 @@ def a_group_owes_the_new_server_what_it_owed_the_old_one(t):
     with server.connect("disk") as client:
         client.read(0, 30 * MIB)
     upgrade(server)
-    equal(is_held(t, server), True, "whether a read waits")
+    equal(is_held(server), True, "whether a read waits")
     server.kill()
 
 
