@@ -110,6 +110,12 @@ impl Standing {
         (used > 0).then(|| f64::from(used - self.missed.count_ones()) / f64::from(used))
     }
 
+    /// Whether it was missed in the last whole second; `None`: nothing was answered.
+    #[must_use]
+    pub fn missed(&self) -> Option<bool> {
+        (self.used & 1 > 0).then_some(self.missed & 1 > 0)
+    }
+
     /// Adds what another queue of the disk saw at the same time: it was met where it was met on both.
     pub fn add(&mut self, other: &Self) {
         self.rate += other.rate;
@@ -148,7 +154,8 @@ mod tests {
     fn the_last_minute_counts_and_of_it_the_seconds_that_were_used() {
         let (objective, now) = after(&[(1, 0), (0, 0), (1, 1), (1, 0), (0, 0), (1, 0)]);
         let standing = objective.standing(now, Room::Enough);
-        assert_eq!((standing.met(), standing.rate), (Some(0.75), 1));
+        assert_eq!((standing.met(), standing.missed(), standing.rate), (Some(0.75), Some(false), 1));
+        assert_eq!(objective.standing(now + secs(1), Room::Enough).missed(), None);
         assert_eq!(objective.standing(now + secs(1), Room::Enough).rate, 0);
         let later = |seconds| objective.standing(now + secs(seconds), Room::Enough).met();
         assert_eq!(later(56), Some(2.0 / 3.0), "the first two are gone, and the miss is not");

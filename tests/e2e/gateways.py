@@ -118,6 +118,27 @@ def a_floor_is_the_pools_for_a_tenant_whose_clients_are_at_two_gateways(t):
 
 
 @test(fairlift_only=True)
+def a_latency_is_kept_because_another_gateway_makes_room_and_until_it_is_away(t):
+    cluster = pool(t)
+    # /a reads one block at a time behind 32 of /b, each of which takes the cluster 0.5 ms: alone at its gateway it has no neighbour there.
+    one, two = gateway(t, cluster, "gw1", "a"), gateway(t, cluster, "gw2", "b")
+    asks, other = Control(t, one), Control(t, two)
+    a, b = load(t, one, "a", depth=1), load(t, two, "b")
+    until(lambda: len(reads(one)) + len(reads(two)) >= 2, "both read")
+    median = lambda: next(row["p50_us"] for row in asks.ask("GET", "/v1/status")["tenants"] if row["path"] == "/a")
+    room = lambda: other.ask("GET", "/v1/gateways")[0]["room"]
+    until(lambda: (took := median()) and took >= 11000, "reads of /a take longer than 8 ms by far")
+    equal(room(), None, "the room without a latency")
+    asks.cli("set", "group", "/a", "latency=8ms")
+    until(lambda: (took := median()) and took <= 8000, "half of the reads are in time", 60)
+    equal(room()["group"], "/a", "whose latency it is")
+    contains(other.cli("gateways"), "it makes room for the latency of /a")
+    fio_stops(*a)
+    until(lambda: not room(), "/a is away, and no room is made")
+    fio_stops(*b)
+
+
+@test(fairlift_only=True)
 def when_a_gateway_is_killed_the_others_are_not_short_and_when_it_is_back_shares_are(t):
     cluster = pool(t)
     one, two = gateway(t, cluster, "gw1", "a"), gateway(t, cluster, "gw2", "bcd")

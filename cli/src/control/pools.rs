@@ -56,6 +56,7 @@ fn pool(pool: &PoolView) -> Value {
         "heard_seconds": pool.heard.map(|since| since.as_nanos() as f64 / 1e9),
         "trouble": pool.trouble,
         "depth": pool.pool_depth,
+        "room": pool.room.as_ref().map(|(group, part)| json!({"group": group, "part": part})),
         "gateways": pool.gateways.iter().map(gateway).collect::<Value>(),
         "groups": pool.groups.iter().filter(|(path, due)| *path != "/" || due.served > LEAST).map(group).collect::<Value>(),
     })

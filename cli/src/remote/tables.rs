@@ -112,7 +112,12 @@ pub(super) fn gateways(value: &Value) -> String {
             (None, None) => "not heard of yet".into(),
         };
         let (disk, shares, own) = (text(&pool["disk"]), text(&pool["shares"]), text(&pool["gateway"]));
-        let _ = writeln!(out, "{disk} at {shares}: this is {own}; gateways {heard}\n");
+        let _ = writeln!(out, "{disk} at {shares}: this is {own}; gateways {heard}");
+        if let Some(part) = pool["room"]["part"].as_f64() {
+            let group = text(&pool["room"]["group"]);
+            let _ = writeln!(out, "it makes room for the latency of {group}: {:.0}% of its depth", 100.0 * part);
+        }
+        out.push('\n');
         let row = |seen: &Value| {
             vec![
                 text(&seen["name"]),
@@ -425,6 +430,7 @@ mod tests {
     fn gateways_are_listed_with_what_is_wrong_and_a_tenant_has_its_pool_in_columns_of_its_own() {
         let value = json!([{
             "disk": "pool", "shares": "rados:vms/shares", "gateway": "gw1", "heard_seconds": 0.42, "trouble": null, "depth": 32,
+            "room": {"group": "/e", "part": 0.42},
             "gateways": [
                 {"name": "gw1", "own": true, "periods": 0, "groups": 1, "depth": 8.04, "had": 0.25, "due": 0.25, "wrong": null},
                 {"name": "gw2", "own": false, "periods": 4, "groups": 3, "depth": 24.0, "had": 0.75, "due": 0.75, "wrong": "gone"},
@@ -433,7 +439,7 @@ mod tests {
         }]);
         let shown = gateways(&value);
         for part in [
-            "pool at rados:vms/shares: this is gw1; gateways heard 0.4 s ago\n",
+            "pool at rados:vms/shares: this is gw1; gateways heard 0.4 s ago\nit makes room for the latency of /e: 42% of its depth\n\n",
             "gw1        0       1    8.0  25.0%  25.0%",
             "gw2        4       3   24.0  75.0%  75.0%  gone",
             "/a        100  25.0%  25.0%  25.0%",

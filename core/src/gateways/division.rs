@@ -40,7 +40,7 @@ const CONTENT: f64 = 1.05;
 /// lost, a gateway that was due a fortieth took all for a second.
 const GROWS: f64 = 4.0;
 /// The least that a gateway has outstanding on average: one request for a twentieth of the time. Chosen.
-const DEPTH_LEAST: f64 = 0.05;
+pub(super) const DEPTH_LEAST: f64 = 0.05;
 /// How much more than its group took a gateway keeps of a ceiling, and how much of it all gateways have in any case (division.5). Chosen.
 const CEILING_MORE: f64 = 1.25;
 const CEILING_LEAST: f64 = 0.05;

@@ -19,6 +19,7 @@
 
 mod division;
 mod report;
+mod room;
 mod speed;
 
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -26,8 +27,9 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 pub use division::Due;
-use division::{Divided, Member, divide};
+use division::{DEPTH_LEAST, Divided, Member, divide};
 pub use report::{GroupReport, Report, Settings, VERSION};
+use room::PoolRoom;
 use speed::Speed;
 
 use crate::Weight;
@@ -117,6 +119,8 @@ pub struct Pool {
     name: String,
     own: Report,
     speed: Speed,
+    /// How many requests it might have outstanding in the period that is over.
+    had: f64,
     others: BTreeMap<String, Other>,
     /// Gateways whose reports cannot be read.
     unreadable: BTreeSet<String>,
@@ -124,6 +128,8 @@ pub struct Pool {
     twins: u32,
     /// Groups of which it was told that settings differ.
     differing: BTreeSet<String>,
+    /// By group with a latency, the room that it needs (room.1).
+    rooms: BTreeMap<String, PoolRoom>,
     /// By group, the part of a weight that whole ones left over (gateway.5).
     left_over: BTreeMap<String, f64>,
     divided: Divided,
@@ -184,10 +190,12 @@ impl Pool {
             name: name.into(),
             own: Report { instance, ..Report::default() },
             speed: Speed::default(),
+            had: 0.0,
             others: BTreeMap::new(),
             unreadable: BTreeSet::new(),
             twins: 0,
             differing: BTreeSet::new(),
+            rooms: BTreeMap::new(),
             left_over: BTreeMap::new(),
             divided: Divided::default(),
             due: BTreeMap::new(),
@@ -265,6 +273,27 @@ impl Pool {
         (there.report, there.age) = (report, 0);
     }
 
+    /// Each group here with a latency: whether it missed that in the period that is over, and `None`: it was not answered. Comes before
+    /// [`Pool::period`].
+    pub fn latencies(&mut self, missed: &BTreeMap<String, Option<bool>>) {
+        self.rooms.retain(|path, _| missed.contains_key(path));
+        for (path, missed) in missed {
+            self.rooms.entry(path.clone()).or_insert(PoolRoom::new()).period(*missed);
+        }
+    }
+
+    /// The part of its requests that this gateway leaves in the cluster, and the group for whose latency at another gateway it does so; `None`:
+    /// all (room.5).
+    #[must_use]
+    pub fn room(&self) -> Option<(&str, f64)> {
+        if self.rooms.values().any(|room| room.factor() < 1.0) {
+            return None;
+        }
+        let there = self.others.values().filter(|other| !other.is_gone).flat_map(|other| &other.report.groups);
+        let rooms = there.map(|(path, told)| (&**path, told.room)).filter(|(_, room)| *room < 1.0);
+        rooms.min_by(|(_, one), (_, other)| one.total_cmp(other))
+    }
+
     /// A period is over, in which so much was counted here; `depth`: how many requests all gateways may have outstanding, as this one is
     /// set. What others told since the last period was [heard](Pool::hear). Answers what holds in the next one.
     pub fn period(&mut self, groups: &BTreeMap<String, Counted>, depth: f64) -> Allotment {
@@ -297,7 +326,7 @@ impl Pool {
         let sum = |of: fn(&Counted) -> f64| groups.values().map(of).sum::<f64>();
         let waits = groups.values().any(|counted| counted.waits);
         // speed.2, gossip.4
-        let usual = self.speed.period(sum(|one| one.served), sum(|one| one.requests), self.own.depth, waits);
+        let usual = self.speed.period(sum(|one| one.served), sum(|one| one.requests), self.had, waits);
         let Some(usual) = usual else { return };
         self.own.speed = self.speed.get();
         let before = core::mem::take(&mut self.own.groups);
@@ -311,7 +340,10 @@ impl Pool {
             let lately = if lately > QUIET { lately } else { 0.0 };
             // A limit is everybody's: of a group that has one and does nothing, the others still leave a little of it here (division.5).
             if lately > 0.0 || waits || held || !settings.bounds.is_none() {
-                self.own.groups.insert(path.clone(), GroupReport { served, lately, waits, held, rates, settings });
+                let room = self.rooms.get(path).map_or(1.0, PoolRoom::factor);
+                self.own
+                    .groups
+                    .insert(path.clone(), GroupReport { served, lately, waits, held, rates, room, settings });
             }
         }
         self.own.pool_depth = depth;
@@ -332,7 +364,10 @@ impl Pool {
             let bounds = Bounds { ceiling, floor: part_of(&floor, due.part), latency };
             (path.clone(), Allotted { weight: weights[path], bounds })
         };
-        Allotment { depth: self.own.depth, groups: self.divided.groups.iter().map(held).collect() }
+        let groups = self.divided.groups.iter().map(held).collect();
+        let room = self.room().map_or(1.0, |(_, room)| room);
+        self.had = (self.own.depth * room).max(DEPTH_LEAST);
+        Allotment { depth: self.had, groups }
     }
 
     /// division.3, gateway.5

@@ -59,6 +59,8 @@ pub struct GroupReport {
     pub held: bool,
     /// Its requests and bytes in the last period, a second, by what a limit can count.
     pub rates: [f64; Rate::COUNT],
+    /// The part of their requests that other gateways are to leave in the cluster for its latency; 1: all (room.1).
+    pub(super) room: f64,
     /// How it is set there.
     pub settings: Settings,
 }
@@ -82,6 +84,8 @@ struct Written {
     waits: bool,
     held: bool,
     rates: BTreeMap<String, f64>,
+    #[serde(default = "all")]
+    room: f64,
     weight: u16,
     max: BTreeMap<String, u64>,
     burst: BTreeMap<String, u64>,
@@ -89,6 +93,11 @@ struct Written {
     min: BTreeMap<String, u64>,
     latency_ns: Option<u64>,
     changed: u64,
+}
+
+/// [`GroupReport::room`] of a gateway that tells of none.
+fn all() -> f64 {
+    1.0
 }
 
 fn written(rates: &Rates) -> BTreeMap<String, u64> {
@@ -105,7 +114,8 @@ fn rates(written: &BTreeMap<String, u64>) -> Option<Rates> {
 
 impl From<&GroupReport> for Written {
     fn from(told: &GroupReport) -> Self {
-        let GroupReport { served, lately, waits, held, rates, settings: Settings { weight, bounds, changed } } = *told;
+        let GroupReport { served, lately, waits, held, rates, room, settings } = *told;
+        let Settings { weight, bounds, changed } = settings;
         let Bounds { ceiling: Ceiling { max, burst, length }, floor, latency } = bounds;
         Self {
             served,
@@ -113,6 +123,7 @@ impl From<&GroupReport> for Written {
             waits,
             held,
             rates: Rate::ALL.into_iter().map(|rate| (rate.name().into(), rates[rate as usize])).collect(),
+            room,
             weight: weight.get(),
             max: written(&max),
             burst: written(&burst),
@@ -139,12 +150,14 @@ impl Written {
             counted[rate(name)? as usize] = *amount;
         }
         let are_figures = [self.served, self.lately].into_iter().chain(counted).all(is_figure);
-        are_figures.then_some(GroupReport {
+        let is_part = self.room > 0.0 && self.room <= 1.0;
+        (are_figures && is_part).then_some(GroupReport {
             served: self.served,
             lately: self.lately,
             waits: self.waits,
             held: self.held,
             rates: counted,
+            room: self.room,
             settings: Settings { weight, bounds, changed: self.changed },
         })
     }
@@ -233,7 +246,8 @@ mod tests {
         };
         let bounds = Bounds { ceiling, floor: Rates::NONE.with(Rate::Iops, 7), latency: Some(ms(2)) };
         let settings = Settings { weight: Weight::new(300), bounds, changed: 1_700_000_000_000 };
-        let told = GroupReport { served: 12.5, lately: 11.0, waits: true, held: false, rates: [1.5; 6], settings };
+        let told =
+            GroupReport { served: 12.5, lately: 11.0, waits: true, held: false, rates: [1.5; 6], room: 0.5, settings };
         Report {
             instance: u64::MAX,
             sequence: 3,
@@ -251,6 +265,14 @@ mod tests {
         assert_eq!(Report::read(report().write().as_bytes()), Ok(report()));
     }
 
+    /// A gateway of an earlier release tells of no room, and skips what it does not know.
+    #[test]
+    fn a_report_that_tells_of_no_room_needs_none_and_unknown_figures_are_skipped() {
+        let text = report().write().replace("\"room\":0.5,", "\"colour\":7,");
+        assert!(text.contains("colour"));
+        assert_eq!(Report::read(text.as_bytes()).unwrap().groups["/tenants/alice"].room, 1.0);
+    }
+
     /// gossip.1
     #[test]
     fn what_is_damaged_or_later_is_left_out() {
@@ -264,6 +286,8 @@ mod tests {
             ("\"weight\":300", "\"weight\":1001"),
             ("\"served\":12.5", "\"served\":-1.0"),
             ("\"served\":12.5", "\"served\":1e300"),
+            ("\"room\":0.5", "\"room\":0.0"),
+            ("\"room\":0.5", "\"room\":1.5"),
             ("/tenants/alice", "tenants/alice"),
             ("/tenants/alice", "/tenants//alice"),
             ("\"riops\":9000", "\"riops\":1"),

@@ -232,6 +232,36 @@ fn an_old_report_leaves_no_gateway_without_requests() {
     }
 }
 
+/// room.5: A at gateway 1 misses its latency beside B at gateway 2.
+#[test]
+fn a_gateway_makes_room_for_a_latency_that_another_one_tells_of_until_its_reports_are_stale() {
+    let one = groups([("/a", Counted { waits: false, ..counted(100.0) })]);
+    let two = groups([("/b", counted(900.0))]);
+    let [mut pool, mut other] = [Pool::new("gw1", 1), Pool::new("gw2", 2)];
+    let mut depths = vec![];
+    let mut period = |own: Option<bool>, others: Option<bool>, is_heard: bool| {
+        pool.latencies(&[("/a".into(), own)].into());
+        pool.period(&one, 64.0);
+        if is_heard {
+            other.hear("gw1", pool.report().write().as_bytes());
+        }
+        other.latencies(&others.map(|missed| ("/b".into(), Some(missed))).into_iter().collect());
+        let turn = other.period(&two, 64.0);
+        pool.hear("gw2", other.report().write().as_bytes());
+        depths.push(turn.depth / other.own.depth);
+        other.room().map(|(group, _)| alloc::string::String::from(group))
+    };
+    assert_eq!(period(Some(false), None, true), None);
+    (0..8).for_each(|_| _ = period(Some(true), None, true));
+    assert_eq!(period(Some(true), None, true), Some("/a".into()));
+    assert_eq!(period(Some(true), Some(true), true), None, "/b misses its own");
+    assert_eq!(period(Some(true), None, true), Some("/a".into()));
+    (0..4).for_each(|_| _ = period(Some(true), None, false));
+    assert_eq!(period(Some(true), None, false), None, "the report is stale");
+    assert_eq!(period(None, None, true), None, "no room is needed when it is away");
+    assert!(depths[0] == 1.0 && depths[9] < 0.25 && depths[16..] == [1.0, 1.0], "{depths:?}");
+}
+
 /// gateway.2
 #[test]
 fn a_report_that_comes_late_says_nothing() {

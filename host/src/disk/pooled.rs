@@ -23,6 +23,13 @@ impl Disk {
         std::iter::once(root).chain(state.groups.iter().map(|(id, group)| (group.path.clone(), *id))).collect()
     }
 
+    /// Of each group with a latency, whether it was missed in the last second; `None`: nothing was answered.
+    pub(crate) fn missed_by_path(&self, now: Instant) -> BTreeMap<String, Option<bool>> {
+        let latencies = self.kept(now).latencies;
+        let missed = |(path, id)| Some((path, latencies.get(&id)?.missed()));
+        self.groups().into_iter().filter_map(missed).collect()
+    }
+
     /// How many requests may be in flight.
     pub(crate) fn depth(&self) -> u16 {
         self.state().plan.bounds().0

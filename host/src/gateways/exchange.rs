@@ -164,6 +164,7 @@ impl Exchange {
         let costs = known.pool.costs(model).zip(model.map(|model| model.rrandiops));
         let counted = self.count.look(&figures, costs, config, seconds, time_of_day());
         self.looked = now;
+        known.pool.latencies(&self.disk.missed_by_path(now));
         // gateway.3
         if self.silent == 0 {
             let turn = known.pool.period(&counted, self.disk.depth().into());
@@ -211,6 +212,7 @@ impl Known {
             trouble: self.trouble.clone(),
             heard: self.at.map(|at| clock::now().since(at)),
             depth: self.turn.depth,
+            room: self.pool.room().map(|(group, room)| (group.to_owned(), room)),
             pool_depth: disk.depth(),
             served: self.pool.served(),
             gateways: self.pool.gateways(),

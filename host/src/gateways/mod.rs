@@ -60,6 +60,8 @@ pub struct PoolView {
     pub heard: Option<Duration>,
     /// How many requests this gateway may have outstanding, on average.
     pub depth: f64,
+    /// The part of its requests that it leaves in the cluster for a latency at another gateway, and whose; `None`: all.
+    pub room: Option<(String, f64)>,
     /// How many all gateways may have outstanding, as this one is set.
     pub pool_depth: u16,
     /// The service of all gateways a second, in reads of 4 KiB.

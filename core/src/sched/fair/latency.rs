@@ -18,6 +18,7 @@
 //! latency.4  Others have at least [`LEAST`] place. If a target is missed for [`PATIENCE`] while they have no more than
 //!            [`LOW`], it is given up: they have their places again, and it is tried again after [`REST`], then after
 //!            twice that, up to [`REST_MAX`]. It counts as given up until a trial does not miss it.
+//!            Where gateways share a pool [`POOL_PATIENCE`] is as long as other gateways take to make what room they can.
 //! latency.5  A tenant that was not answered for [`AWAY`] is away: no room is made for it. It has it as before when it
 //!            is back.
 //! latency.6  Twice the depth is not tried ([`Depth`](super::depth)) unless others could have [`TWICE`] the places that
@@ -50,6 +51,8 @@ const RISE: f64 = 10.0;
 const LEAST: f64 = 1.0;
 const LOW: f64 = 1.5;
 const PATIENCE: Duration = secs(1);
+/// As long as [`crate::gateways`] takes to its least and to give up there.
+const POOL_PATIENCE: Duration = secs(30);
 const REST: Duration = secs(10);
 const REST_MAX: Duration = secs(320);
 /// So many late answers are no accident. Chosen: a disk that stops once makes one of a tenant that asks for one at a
@@ -67,6 +70,7 @@ pub(super) const LOOK: Duration = crate::time::ms(50);
 #[derive(Clone, Default, Debug)]
 pub(super) struct Latency {
     goals: BTreeMap<GroupId, Goal>,
+    is_pools: bool,
 }
 
 /// A target.
@@ -102,11 +106,16 @@ impl Latency {
         };
     }
 
+    /// Other gateways make room as well.
+    pub(super) fn share_pool(&mut self) {
+        self.is_pools = true;
+    }
+
     /// A tenant was answered, while others had `most` places. Answers whether they may have more or fewer now.
     pub(super) fn answered(&mut self, now: Instant, group: GroupId, latency: Duration, most: u32) -> bool {
         let Some(goal) = self.goals.get_mut(&group) else { return false };
         let before = goal.asks(now);
-        goal.answered(now, latency, f64::from(most).max(LEAST));
+        goal.answered(now, latency, f64::from(most).max(LEAST), if self.is_pools { POOL_PATIENCE } else { PATIENCE });
         before != goal.asks(now)
     }
 
@@ -162,7 +171,7 @@ impl Goal {
         ((acts && self.others < self.most).then_some(self.others as u32), acts && self.others < TWICE * self.most)
     }
 
-    fn answered(&mut self, now: Instant, latency: Duration, most: f64) {
+    fn answered(&mut self, now: Instant, latency: Duration, most: f64, patience: Duration) {
         if now.since(self.last) >= AWAY {
             self.low = None; // what was while it was away says nothing
         }
@@ -184,11 +193,11 @@ impl Goal {
         };
         self.most = most;
         self.others = (self.others * (1.0 + step / self.a_round)).clamp(LEAST, SAVED * most);
-        self.look(now, is_late);
+        self.look(now, is_late, patience);
     }
 
     /// latency.4
-    fn look(&mut self, now: Instant, is_late: bool) {
+    fn look(&mut self, now: Instant, is_late: bool, patience: Duration) {
         if self.others > LOW {
             return self.is_kept();
         }
@@ -198,7 +207,7 @@ impl Goal {
         });
         self.ended += 1;
         self.late += u64::from(is_late);
-        if now.since(since) < PATIENCE {
+        if now.since(since) < patience {
             return;
         }
         if self.late >= LATE && self.late * ONE_IN > self.ended {

@@ -534,6 +534,7 @@ impl Scheduler for Fair {
 
     fn share_depth(&mut self, now: Instant, depth: f64) {
         self.slots.get_or_insert_with(|| Slots::new(now, depth)).set(depth);
+        self.latency.share_pool();
         self.depth.set_given(self.given());
         self.limit_may_be_another();
     }
