@@ -54,7 +54,7 @@ def parts(found):
 
 def has(found, off=0.1, **due):
     """Each tenant has its part, within so much of it: on a machine with few processors the pool is not always busy, and five seconds are few.
-    (`benches/gateways_ceph.py` measures.)"""
+    (`benches/gateways.py` measures.)"""
     print({name: round(part, 4) for name, part in found.items()}, flush=True)
     for name, part in due.items():
         if abs(found[name] / part - 1) > off:

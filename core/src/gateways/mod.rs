@@ -97,6 +97,8 @@ pub enum Note {
 #[derive(Clone, Debug)]
 struct Other {
     report: Report,
+    /// Our own speed when it was heard of (speed.4).
+    beside: Option<f64>,
     /// Periods since it was heard of, and the longest of late between two reports.
     age: u32,
     silence: f64,
@@ -107,6 +109,12 @@ struct Other {
 }
 
 impl Other {
+    /// speed.4
+    fn speed(&self, own: &Report) -> Option<f64> {
+        let times = own.speed.zip(self.beside).map_or(1.0, |(now, then)| now / then);
+        self.report.speed.map(|speed| if self.age > 0 { times * speed } else { speed })
+    }
+
     /// gateway.1
     fn patience(&self) -> u32 {
         ((2.0 * self.silence) as u32).clamp(STALE, STALE_MOST)
@@ -246,7 +254,16 @@ impl Pool {
         let Some(there) = self.others.get_mut(gateway) else {
             if !report.ends {
                 self.notes.push(Note::Comes(gateway.into()));
-                let new = Other { report, age: 0, silence: 1.0, before: None, is_gone: false, is_twin: false };
+                self.speed = Speed::default(); // speed.4
+                let new = Other {
+                    report,
+                    beside: self.own.speed,
+                    age: 0,
+                    silence: 1.0,
+                    before: None,
+                    is_gone: false,
+                    is_twin: false,
+                };
                 self.others.insert(gateway.into(), new);
             }
             return;
@@ -265,12 +282,15 @@ impl Pool {
             }
         }
         let was_gone = core::mem::replace(&mut there.is_gone, report.ends);
+        if was_gone != report.ends {
+            self.speed = Speed::default(); // speed.4
+        }
         match (was_gone, report.ends) {
             (true, false) => self.notes.push(Note::Comes(gateway.into())),
             (false, true) => self.notes.push(Note::Goes { gateway: gateway.into(), silent: None }),
             _ => {}
         }
-        (there.report, there.age) = (report, 0);
+        (there.report, there.beside, there.age) = (report, self.own.speed, 0);
     }
 
     /// Each group here with a latency: whether it missed that in the period that is over, and `None`: it was not answered. Comes before
@@ -307,11 +327,13 @@ impl Pool {
             // gateway.1
             if other.age >= other.patience() && !core::mem::replace(&mut other.is_gone, true) {
                 self.notes.push(Note::Goes { gateway: name.clone(), silent: Some(other.age) });
+                self.speed = Speed::default(); // speed.4
             }
         }
         let others = self.others.iter().filter(|(_, other)| !other.is_gone);
-        let others = others.map(|(name, Other { report, .. })| Member { name, report });
-        let members: Vec<_> = core::iter::once(Member { name: &self.name, report: &self.own }).chain(others).collect();
+        let others = others.map(|(name, other)| Member { name, report: &other.report, speed: other.speed(&self.own) });
+        let own = Member { name: &self.name, report: &self.own, speed: self.own.speed };
+        let members: Vec<_> = core::iter::once(own).chain(others).collect();
         self.divided = divide(&members, 0);
         let part = |due: &f64| if self.divided.whole > 0.0 { due / self.divided.whole } else { 0.0 };
         self.due = members.iter().zip(&self.divided.due).map(|(member, due)| (member.name.into(), part(due))).collect();

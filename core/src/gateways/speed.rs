@@ -8,6 +8,8 @@
 //! speed.2  A period in which next to nothing ended of what waited is left out, and what was told before it is told again: the cluster stood still. All
 //!          do so, and shares are as they were when it goes on. After [`STILL_MOST`] such periods that is how the cluster is now.
 //! speed.3  A period in which nothing waited says only that the speed is at least so much.
+//! speed.4  Only speeds of the same time are compared. When a gateway comes or goes, others have more or less for each request from then on: what
+//!          was before is forgotten. The speed of one that was not heard of since is taken to have changed as our own did.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;

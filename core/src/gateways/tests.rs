@@ -262,6 +262,21 @@ fn a_gateway_makes_room_for_a_latency_that_another_one_tells_of_until_its_report
     assert!(depths[0] == 1.0 && depths[9] < 0.25 && depths[16..] == [1.0, 1.0], "{depths:?}");
 }
 
+/// speed.4: the cluster does twice as much for each request while the other one is silent.
+#[test]
+fn a_gateway_keeps_its_requests_while_another_one_is_silent_and_forgets_what_it_had_beside_it() {
+    let [one, two] = [groups([("/a", counted(500.0))]), groups([("/b", counted(500.0))])];
+    let [(mut pool, turn), _] = periods([&one, &two], 4);
+    let alone = groups([("/a", counted(1000.0))]);
+    for _ in 0..STALE {
+        let depth = pool.period(&alone, 64.0).depth;
+        assert!((turn.depth * 0.9..turn.depth * 1.1).contains(&depth), "{} before, {depth} now", turn.depth);
+    }
+    assert_eq!(pool.period(&alone, 64.0).depth, 64.0);
+    pool.period(&groups([("/a", counted(700.0))]), 64.0);
+    assert_eq!(pool.own.speed, Some(700.0 / 64.0));
+}
+
 /// gateway.2
 #[test]
 fn a_report_that_comes_late_says_nothing() {
@@ -393,7 +408,7 @@ fn more_groups_than_there_are_numbers_for_end_no_gateway() {
     let own = pool.own.clone();
     pool.count(&many("a"), 64.0);
     let reports = [("gw1", &pool.own), ("gw2", &own)];
-    let groups = divide(&reports.map(|(name, report)| Member { name, report }), 0).groups;
+    let groups = divide(&reports.map(|(name, report)| Member { name, report, speed: None }), 0).groups;
     assert!(
         groups.len() > 60_000 && groups.contains_key("/a/0") && !groups.contains_key("/b/9999"),
         "{}",
