@@ -588,7 +588,7 @@ fn shares_hold_before_a_cluster_whose_rate_swings() {
 fn shares_are_back_a_second_after_a_cluster_that_stood_still() {
     let is_full = std::env::var_os("FULL").is_some();
     println!("| gateways | most off in the 5 s from 1 s after: worst seed, median seed |");
-    for (gateways, most) in [(2, 10.0), (3, 10.0), (10, 20.0)] {
+    for gateways in [2, 3, 10] {
         let off = |seed| {
             let (tenants, seats) = uneven(gateways, seed);
             let hungry = hungry(&tenants, &seats);
@@ -604,7 +604,7 @@ fn shares_are_back_a_second_after_a_cluster_that_stood_still() {
         all.sort_by(f64::total_cmp);
         let worst = all[all.len() - 1];
         println!("| {gateways} | {worst:.1} %, {:.1} % |", all[all.len() / 2]);
-        assert!(worst <= most, "{gateways} gateways: off by {worst:.1} %");
+        assert!(worst <= 10.0, "{gateways} gateways: off by {worst:.1} %");
     }
 }
 

@@ -7,7 +7,8 @@
 //!          each gateway has another part: none of these periods is to change shares.
 //! speed.2  A period in which next to nothing ended of what waited is left out, and what was told before it is told again: the cluster stood still. All
 //!          do so, and shares are as they were when it goes on. After [`STILL_MOST`] such periods that is how the cluster is now.
-//! speed.3  A period in which nothing waited says only that the speed is at least so much.
+//! speed.3  A period in which nothing waited says only that the speed is at least so much. Example: a client reads one block at a time, where 16 requests
+//!          might be outstanding; the fifteen that were not are no slow ones.
 //! speed.4  Only speeds of the same time are compared. When a gateway comes or goes, others have more or less for each request from then on: what
 //!          was before is forgotten. The speed of one that was not heard of since is taken to have changed as our own did.
 
@@ -35,7 +36,11 @@ impl Speed {
         (!self.last.is_empty()).then(|| self.usual()[0])
     }
 
+    /// Of service and requests; 0: none is known.
     fn usual(&self) -> [f64; 2] {
+        if self.last.is_empty() {
+            return [0.0; 2];
+        }
         [0, 1].map(|of| {
             let mut sorted: Vec<f64> = self.last.iter().map(|period| period[of]).collect();
             sorted.sort_by(f64::total_cmp);
@@ -48,15 +53,15 @@ impl Speed {
     /// `None`: the cluster stood still.
     pub(super) fn period(&mut self, served: f64, requests: f64, depth: f64, waits: bool) -> Option<f64> {
         let now = [served / depth, requests / depth];
-        if !self.last.is_empty() {
-            let usual = self.usual();
-            if waits && (0..2).all(|of| STILL * now[of] < usual[of]) && self.still < STILL_MOST {
-                self.still += 1;
-                return None; // speed.2
-            }
-            if !waits && now[0] <= usual[0] {
-                return Some(1.0); // speed.3
-            }
+        let usual = self.usual();
+        let is_known = !self.last.is_empty();
+        let is_faster = is_known && now[0] > usual[0];
+        if !(waits || is_faster) {
+            return Some(1.0); // speed.3
+        }
+        if is_known && (0..2).all(|of| STILL * now[of] < usual[of]) && self.still < STILL_MOST {
+            self.still += 1;
+            return None; // speed.2
         }
         self.still = 0;
         if !(now[0].is_finite() && now[0] > 0.0) {
@@ -115,9 +120,11 @@ mod tests {
     /// speed.3
     #[test]
     fn a_gateway_at_which_nothing_waits_is_no_slower_for_it() {
+        for (mut speed, known) in [(busy(), Some(100.0)), (Speed::default(), None)] {
+            (0..5).for_each(|_| assert_eq!(speed.period(80.0, 80.0, 8.0, false), Some(1.0)));
+            assert_eq!(speed.get(), known);
+        }
         let mut speed = busy();
-        (0..5).for_each(|_| assert_eq!(speed.period(80.0, 80.0, 8.0, false), Some(1.0)));
-        assert_eq!(speed.get(), Some(100.0));
         (0..5).for_each(|_| _ = speed.period(1600.0, 1600.0, 8.0, false));
         assert_eq!(speed.get(), Some(200.0));
     }
