@@ -1,4 +1,4 @@
-//! The heap: memory that was given back to the allocator goes back to the kernel.
+//! The heap: memory that was given back to the allocator goes back to the kernel, and whether there would be more.
 
 /// Gives back what is free. The allocator keeps it else, between what is still used: after an answer of a MiB, most of that MiB.
 pub(crate) fn give_back() {
@@ -7,4 +7,13 @@ pub(crate) fn give_back() {
     unsafe {
         libc::malloc_trim(0);
     }
+}
+
+/// Whether so many bytes more could be had. They are not touched: it is the limit of addresses (`ulimit -v`) that is asked, and what the
+/// kernel commits to.
+pub(crate) fn could_have(bytes: usize) -> bool {
+    let mut more = Vec::<u8>::new();
+    let could = more.try_reserve_exact(bytes).is_ok();
+    std::hint::black_box(&mut more);
+    could
 }

@@ -30,7 +30,8 @@
 //!            kernel. So its death in between costs no request: the next server recovers the device.
 //! upgrade.7  Two servers need more memory than one. All that can be refused is read before the new server accepts; what cannot fail (a
 //!            connection gets its place, a counter its value) is done after *yours*, while the old server's memory becomes free. Both give back
-//!            before that what answers and comparisons have left, and the old one what it has for payloads (hold.5).
+//!            before that what answers and comparisons have left, and the old one what it has for payloads (hold.5). The new one accepts
+//!            only if some memory is left for its clients.
 //!
 //! The cost of each death:
 //!

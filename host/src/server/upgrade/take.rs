@@ -21,6 +21,8 @@ use crate::wire::hand_over::VERSION;
 
 /// How long it may take until the process lock of a file is free, whose old server has ended.
 const LOCKS: Duration = Duration::from_secs(60);
+/// How many bytes are to be left for the clients that come (upgrade.7). Chosen: what the allocator reserves for one thread.
+const SPARE: usize = 64 << 20;
 
 /// The offer of a running server.
 pub struct Taking {
@@ -210,6 +212,9 @@ impl Taking {
                 other => return Err(format!("the running server says \"{other}\" where its clients should come")),
             }
         };
+        if !heap::could_have(SPARE) {
+            return Err(format!("less than {} MiB of memory are left for its clients (see ulimit -v)", SPARE >> 20)); // upgrade.7
+        }
         self.channel.tell("accepted", Record::default()).map_err(ended)?;
         // Much longer than the other side takes to decide: who leaves just then would leave the clients to nobody.
         match self.channel.receive(Instant::now() + READY, &|| Ok(())) {
