@@ -173,7 +173,7 @@ def what_is_wrong_with_reports_is_said_once_and_ends_no_server(t):
     (shares / "torn.report").write_text(json.dumps(report)[:100])
     (shares / "later.report").write_text(json.dumps({**report, "version": report["version"] + 1}))
     until(lambda: "torn" in one.log() and "later" in one.log(), "both are told of")
-    one.says('the report of gateway "torn"', 'the report of gateway "later"', "version: it is 2, and this server knows 1")
+    one.says('the report of gateway "torn"', 'the report of gateway "later"', "version: it is 3, and this server knows 2")
     # A second gateway of this name is refused at its start; one that came by another way is told of.
     said = t.serve_fails("--config", t.path("server1.toml"), "--listen", f"unix:{t.path('twin')}")
     contains(said, 'another gateway is called "gw1"; give this one another name')

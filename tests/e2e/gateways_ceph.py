@@ -1,4 +1,4 @@
-"""Gateways before a Ceph cluster, which tell each other of their shares by an object of its pool. benches/gateways_ceph.py measures them."""
+"""Gateways before a Ceph cluster, which tell each other of their shares by an object of its pool. benches/gateways.py measures them."""
 
 from ceph import Cluster
 from control import Control

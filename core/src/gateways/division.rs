@@ -11,7 +11,7 @@
 //! division.3  Of a group that has half of its service here, each request counts as two here: it has half its weight beside others, and
 //!             half its floor. That is dmClock's δ (Gulati et al., OSDI 2010), told by the gateways and not by the clients.
 //! division.4  A gateway is due what its groups' parts add up to. The cluster serves in order of arrival, so it divides its time by how much is
-//!             outstanding: a gateway may have outstanding what it is due, divided by its `speed`, and all gateways' together are the pool's depth.
+//!             outstanding. A gateway may have outstanding what it is due, divided by its `speed`, and all gateways' together are the pool's depth.
 //!             Only ratios of speeds count, and each gateway finds its own. A gateway at which nothing waits, and that had no more than it is
 //!             due, is not held: it may have an equal part, so that a client that comes finds room.
 //! division.5  A ceiling is divided by need: a gateway at which it holds nobody keeps what its group took and a quarter more, the others
@@ -275,13 +275,15 @@ fn depth(members: &[Member<'_>], own: usize, due: &[f64]) -> f64 {
     let mean = if known > 0 { sum / f64::from(known) } else { 1.0 };
     let needs = |at: usize| due[at] / members[at].speed.unwrap_or(mean);
     let part = pool * needs(own) / (0..members.len()).map(needs).sum::<f64>();
+    let most = pool.max(DEPTH_LEAST);
+    if !part.is_finite() {
+        return members[own].report.depth.clamp(DEPTH_LEAST, most); // nothing was served, so nothing is due
+    }
     let told = &members[own].report.groups;
     let got: f64 = told.values().map(|told| told.served).sum();
     let is_content = !told.values().any(|told| told.waits) && got <= CONTENT * due[own];
     let depth = if is_content { even.max(2.0 * part) } else { part.min(GROWS * members[own].report.depth) };
-    // Where nothing was served, nothing is due: all go on with what they had.
-    let depth = if depth.is_finite() { depth } else { members[own].report.depth };
-    depth.clamp(DEPTH_LEAST, pool.max(DEPTH_LEAST))
+    depth.clamp(DEPTH_LEAST, most)
 }
 
 /// division.5: the part of its ceiling that a group has at a gateway.

@@ -186,7 +186,7 @@ pub struct GatewayView {
     pub groups: usize,
     /// Another gateway has its name (gateway.4).
     pub is_twin: bool,
-    /// Its last report could not be read (report.1).
+    /// Its last report could not be read (gossip.1).
     pub is_unreadable: bool,
 }
 
@@ -349,12 +349,12 @@ impl Pool {
         let waits = groups.values().any(|counted| counted.waits);
         // speed.2, gossip.4
         let usual = self.speed.period(sum(|one| one.served), sum(|one| one.requests), self.had, waits);
-        let Some(usual) = usual else { return };
+        let Some([service, rate]) = usual else { return };
         self.own.speed = self.speed.get();
         let before = core::mem::take(&mut self.own.groups);
         for (path, counted) in groups {
             let Counted { served, requests, waits, held, rates, settings } = *counted;
-            let (served, rates) = (usual * served, rates.map(|rate| usual * rate));
+            let (served, rates) = (service * served, rates.map(|one| rate * one));
             let lately = match before.get(path).map(|told| told.lately) {
                 None | Some(0.0) => served,
                 Some(lately) => lately + (requests / FEW).clamp(TOGETHER, 1.0) * (served - lately),

@@ -21,7 +21,7 @@ use crate::record::{Record, Unreadable};
 use crate::{Duration, Weight};
 
 /// The version of the format.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// The most that a figure of a report may be. Chosen: beyond any cluster.
 const MOST: f64 = 1e15;
 
@@ -278,7 +278,7 @@ mod tests {
     fn what_is_damaged_or_later_is_left_out() {
         let text = report().write();
         for (from, to) in [
-            ("\"version\":1", "\"version\":2"),
+            ("\"version\":2", "\"version\":3"),
             ("\"depth\":0.37", "\"depth\":-1.0"),
             ("\"costs\":[4096.0", "\"costs\":[0.0"),
             ("\"speed\":250.0", "\"speed\":0.0"),

@@ -3,10 +3,10 @@
 //! *Example.* Two gateways have 32 requests each in a cluster that serves in order of arrival. One asks for 4 KiB at a time and has 1,000 reads a second,
 //! the other for 64 KiB and has the service of 3,000. So the first one needs three times as many requests for the same service.
 //!
-//! speed.1  It is the median of the last [`SECONDS`] periods. A cluster that stands still for ten seconds begins and ends that within a period, of which
+//! speed.1  A gateway's speed is the median of its last [`PERIODS`] periods. A cluster that stands still for ten seconds begins and ends that within a period, of which
 //!          each gateway has another part: none of these periods is to change shares.
-//! speed.2  A period in which next to nothing ended of what waited is left out, and what was told before it is told again: the cluster stood still. All
-//!          do so, and shares are as they were when it goes on. After [`STILL_MOST`] such periods that is how the cluster is now.
+//! speed.2  A period in which next to nothing ended of what waited is left out, and what was told before it is told again: the cluster stood still. Each
+//!          gateway leaves such a period out, so shares are as they were when the cluster goes on. After [`STILL_MOST`] in a row the speed is learned anew.
 //! speed.3  A period in which nothing waited says only that the speed is at least so much. Example: a client reads one block at a time, where 16 requests
 //!          might be outstanding; the fifteen that were not are no slow ones.
 //! speed.4  Only speeds of the same time are compared. When a gateway comes or goes, others have more or less for each request from then on: what
@@ -16,7 +16,7 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 /// Chosen: two odd periods, as a cluster that stood still leaves, change no median of five. A step is followed after three.
-const SECONDS: usize = 5;
+const PERIODS: usize = 5;
 /// Next to nothing: a usual period over this. Chosen: with 2, gateways that had more for a moment, as another one died, took what is usual
 /// for a cluster that stood still.
 const STILL: f64 = 16.0;
@@ -49,29 +49,35 @@ impl Speed {
         })
     }
 
-    /// Takes a period of so much service and so many requests, with so many outstanding. Answers how many times as much a usual one has;
-    /// `None`: the cluster stood still.
-    pub(super) fn period(&mut self, served: f64, requests: f64, depth: f64, waits: bool) -> Option<f64> {
+    /// Takes a period of so much service and so many requests, with so many outstanding. Answers how many times as much service and how many times as
+    /// many requests a usual one has; `None`: the cluster stood still.
+    pub(super) fn period(&mut self, served: f64, requests: f64, depth: f64, waits: bool) -> Option<[f64; 2]> {
         let now = [served / depth, requests / depth];
         let usual = self.usual();
         let is_known = !self.last.is_empty();
         let is_faster = is_known && now[0] > usual[0];
         if !(waits || is_faster) {
-            return Some(1.0); // speed.3
+            self.still = 0;
+            return Some([1.0; 2]); // speed.3
         }
-        if is_known && (0..2).all(|of| STILL * now[of] < usual[of]) && self.still < STILL_MOST {
-            self.still += 1;
-            return None; // speed.2
+        // speed.2
+        if is_known && (0..2).all(|of| STILL * now[of] < usual[of]) {
+            if self.still < STILL_MOST {
+                self.still += 1;
+                return None;
+            }
+            self.last.clear();
         }
         self.still = 0;
-        if !(now[0].is_finite() && now[0] > 0.0) {
-            return Some(1.0);
+        if !now.iter().all(|one| one.is_finite() && *one > 0.0) {
+            return Some([1.0; 2]);
         }
-        if self.last.len() == SECONDS {
+        if self.last.len() == PERIODS {
             self.last.pop_front();
         }
         self.last.push_back(now);
-        Some(if waits { self.usual()[0] / now[0] } else { 1.0 })
+        let usual = self.usual();
+        Some(if waits { [usual[0] / now[0], usual[1] / now[1]] } else { [1.0; 2] })
     }
 }
 
@@ -90,9 +96,9 @@ mod tests {
     #[test]
     fn a_cluster_that_stands_still_for_ten_seconds_changes_no_speed() {
         let mut speed = busy();
-        assert_eq!(speed.period(500.0, 500.0, 8.0, true), Some(1.6), "told as a usual period would have been");
+        assert_eq!(speed.period(500.0, 500.0, 8.0, true), Some([1.6; 2]), "told as a usual period would have been");
         assert!((0..10).all(|_| speed.period(0.0, 0.0, 8.0, true).is_none()));
-        assert_eq!(speed.period(200.0, 200.0, 8.0, true), Some(4.0));
+        assert_eq!(speed.period(200.0, 200.0, 8.0, true), Some([4.0; 2]));
         assert_eq!(speed.get(), Some(100.0));
     }
 
@@ -102,9 +108,9 @@ mod tests {
         for (from, to) in [(1.0, 256.0), (256.0, 1.0)] {
             let mut speed = Speed::default();
             (0..5).for_each(|_| _ = speed.period(800.0 * from, 800.0, 8.0, true));
-            (0..2).for_each(|_| assert!(speed.period(800.0 * to, 800.0, 8.0, true).is_some()));
+            (0..2).for_each(|_| assert_eq!(speed.period(800.0 * to, 800.0, 8.0, true), Some([from / to, 1.0])));
             assert_eq!(speed.get(), Some(100.0 * from));
-            assert_eq!(speed.period(800.0 * to, 800.0, 8.0, true), Some(1.0));
+            assert_eq!(speed.period(800.0 * to, 800.0, 8.0, true), Some([1.0; 2]));
             assert_eq!(speed.get(), Some(100.0 * to));
         }
     }
@@ -114,14 +120,15 @@ mod tests {
     fn a_cluster_that_stands_still_for_a_minute_is_taken_for_slow() {
         let mut speed = busy();
         assert!((0..STILL_MOST).all(|_| speed.period(8.0, 8.0, 8.0, true).is_none()));
-        assert!(speed.period(8.0, 8.0, 8.0, true).is_some());
+        assert_eq!(speed.period(8.0, 8.0, 8.0, true), Some([1.0; 2]));
+        assert_eq!(speed.get(), Some(1.0));
     }
 
     /// speed.3
     #[test]
     fn a_gateway_at_which_nothing_waits_is_no_slower_for_it() {
         for (mut speed, known) in [(busy(), Some(100.0)), (Speed::default(), None)] {
-            (0..5).for_each(|_| assert_eq!(speed.period(80.0, 80.0, 8.0, false), Some(1.0)));
+            (0..5).for_each(|_| assert_eq!(speed.period(80.0, 80.0, 8.0, false), Some([1.0; 2])));
             assert_eq!(speed.get(), known);
         }
         let mut speed = busy();

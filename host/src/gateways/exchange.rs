@@ -164,9 +164,9 @@ impl Exchange {
         let costs = known.pool.costs(model).zip(model.map(|model| model.rrandiops));
         let counted = self.count.look(&figures, costs, config, seconds, time_of_day());
         self.looked = now;
-        known.pool.latencies(&self.disk.missed_by_path(now));
         // gateway.3
         if self.silent == 0 {
+            known.pool.latencies(&self.disk.missed_by_path(now));
             let turn = known.pool.period(&counted, self.disk.depth().into());
             disks.take_turn(now, &self.disk, &turn);
             known.turn = turn;
