@@ -598,14 +598,14 @@ def a_new_server_that_gets_no_memory_costs_no_client_anything(t):
     goes_on(loads)
     program, fails, limit = Path(t.path("short")), 0, 64 * 1024
     program.touch(0o755)
-    # Each limit is reached at another place, until one is enough.
+    # Each limit is reached at another place, until one is enough. The steps are half of the memory that has to be left when it takes over.
     while True:
         program.write_text(f"#!/bin/sh\nulimit -v {limit}\nexec {BINARY} \"$@\"\n")
         said = upgrade(server, "--program", program, code=None)
         goes_on(loads)
         if "goes on" not in said:
             break
-        fails, limit = fails + 1, limit * 5 // 4
+        fails, limit = fails + 1, limit + 32 * 1024
     equal(fails > 2, True, f"whether it failed at three places ({fails}) before {limit} KiB were enough")
     contains(said, "serves now")
     server.process = Adopted(int(re.search(r"process (\d+) serves now", said)[1]))

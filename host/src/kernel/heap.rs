@@ -17,3 +17,14 @@ pub(crate) fn could_have(bytes: usize) -> bool {
     std::hint::black_box(&mut more);
     could
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn some_more_could_be_had_and_all_addresses_could_not() {
+        assert!(could_have(1 << 20));
+        assert!(!could_have(isize::MAX as usize));
+    }
+}
