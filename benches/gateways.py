@@ -157,11 +157,13 @@ def rows(runs):
     """A row for each situation: the least and the most part of a and of the others, by how much the worst was off in each run, reads a second."""
     for what in runs[0]:
         each = [run[what] for run in runs]
-        parts = lambda names: [part for _, had, _ in each for name, part in had.items() if name in names] or [0]
+        parts = lambda names: [round(part, 1) for _, had, _ in each for name, part in had.items() if name in names] or ["–"]
         a, others = parts("a"), parts("bcd")
         off = ", ".join(f"{off:.1f}" if off <= 5 or "no exchange" in what else f"**{off:.1f}**" for off, _, _ in each)
+        if others == ["–"]:
+            off = "–"  # it has all
         rates = [whole for _, _, whole in each]
-        yield [what, *(round(figure, 1) for figure in (min(a), max(a), min(others), max(others))), off, round(min(rates), -2), round(max(rates), -2)]
+        yield [what, min(a), max(a), min(others), max(others), off, *(int(round(rate, -2)) for rate in (min(rates), max(rates)))]
 
 
 def cpu(server):

@@ -5,7 +5,7 @@
 //! all reports what is due (`division`). Nobody decides for the others: the same figures lead all to the same shares.
 //!
 //! gateway.1  A gateway that was not heard of for [`STALE`] periods is gone: its groups' parts are the others'. Periods are our own, so
-//!            no clock of another gateway is asked. Until then its last report counts, and its depth is left to it.
+//!            no clock of another gateway is asked. Until then its last report counts, and its part is left to it.
 //!            A gateway whose reports come late or get lost is waited for longer: for twice the longest time between two of them
 //!            of late, and twelve periods at most. It would else be gone again and again, and the others take its part each time.
 //! gateway.2  A report that is not newer than the one before, by its sequence, says nothing: a carrier may be late, or tell things twice.
@@ -127,8 +127,8 @@ pub struct Pool {
     name: String,
     own: Report,
     speed: Speed,
-    /// How many requests it might have outstanding in the period that is over.
-    had: f64,
+    /// How many requests it was allowed in the period that is over.
+    allowed: f64,
     others: BTreeMap<String, Other>,
     /// Gateways whose reports cannot be read.
     unreadable: BTreeSet<String>,
@@ -198,7 +198,7 @@ impl Pool {
             name: name.into(),
             own: Report { instance, ..Report::default() },
             speed: Speed::default(),
-            had: 0.0,
+            allowed: 0.0,
             others: BTreeMap::new(),
             unreadable: BTreeSet::new(),
             twins: 0,
@@ -306,11 +306,9 @@ impl Pool {
     /// all (room.5).
     #[must_use]
     pub fn room(&self) -> Option<(&str, f64)> {
-        if self.rooms.values().any(|room| room.factor() < 1.0) {
-            return None;
-        }
+        let own = self.rooms.values().map(PoolRoom::factor).fold(1.0, f64::min);
         let there = self.others.values().filter(|other| !other.is_gone).flat_map(|other| &other.report.groups);
-        let rooms = there.map(|(path, told)| (&**path, told.room)).filter(|(_, room)| *room < 1.0);
+        let rooms = there.map(|(path, told)| (&**path, told.room)).filter(|(_, room)| *room < own);
         rooms.min_by(|(_, one), (_, other)| one.total_cmp(other))
     }
 
@@ -348,7 +346,7 @@ impl Pool {
         let sum = |of: fn(&Counted) -> f64| groups.values().map(of).sum::<f64>();
         let waits = groups.values().any(|counted| counted.waits);
         // speed.2, gossip.4
-        let usual = self.speed.period(sum(|one| one.served), sum(|one| one.requests), self.had, waits);
+        let usual = self.speed.period(sum(|one| one.served), sum(|one| one.requests), self.allowed, waits);
         let Some([service, rate]) = usual else { return };
         self.own.speed = self.speed.get();
         let before = core::mem::take(&mut self.own.groups);
@@ -388,8 +386,8 @@ impl Pool {
         };
         let groups = self.divided.groups.iter().map(held).collect();
         let room = self.room().map_or(1.0, |(_, room)| room);
-        self.had = (self.own.depth * room).max(DEPTH_LEAST);
-        Allotment { depth: self.had, groups }
+        self.allowed = (self.own.depth * room).max(DEPTH_LEAST);
+        Allotment { depth: self.allowed, groups }
     }
 
     /// division.3, gateway.5

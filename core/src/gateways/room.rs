@@ -12,9 +12,10 @@
 //! room.2  After a change for the worse two periods are not looked at: the others hear of it in the first, and answers of the second come sooner.
 //! room.3  The factor is at least [`LEAST`]. If the target is missed [`PATIENCE`] times in a row there, it is given up: the others have
 //!         all their requests again, and it is tried again after [`REST`] periods, then after twice that, up to [`REST_MAX`].
-//! room.4  A group that was not answered in a period needs no room.
-//! room.5  The least factor that other gateways tell of holds, until their reports are stale (gateway.1). A gateway with a group that misses
-//!         its own target makes no room for others': among groups that all miss theirs, none does.
+//! room.4  A group that was not answered in a period needs no room. It has it as before when it is answered again, and after [`AWAY`] periods
+//!         begins anew.
+//! room.5  The least factor that other gateways tell of holds, until their reports are stale (gateway.1). A gateway with a group whose factor is as
+//!         small makes no room for others': of groups that all miss their targets, the one that is farthest off has it.
 
 /// Chosen: at the edge one second in some thirty is missed, and costs the others a seventh of their requests.
 const LESS: f64 = 0.85;
@@ -22,9 +23,11 @@ const MORE: f64 = 1.005;
 /// Chosen: from a thirtieth to all within three minutes of good seconds.
 const CALM: u32 = 30;
 const RISE: f64 = 1.02;
-/// Chosen: a tenth is reached after ten periods.
+/// Chosen: a tenth is reached after a dozen periods.
 const FAR: f64 = 0.5;
 const SKIPPED: u32 = 2;
+/// Chosen: a cluster that stands still for some seconds is not to cost a target that was kept.
+const AWAY: u32 = 30;
 const LEAST: f64 = 0.02;
 /// Chosen, as for one server: a short trial, and ever rarer ones.
 const PATIENCE: u32 = 3;
@@ -39,6 +42,8 @@ pub(super) struct PoolRoom {
     skipped: u32,
     rests: u32,
     rest: u32,
+    /// Periods since it was answered (room.4).
+    away: u32,
     /// Good periods in a row, and missed ones among those that were looked at.
     good: u32,
     missed: u32,
@@ -47,22 +52,28 @@ pub(super) struct PoolRoom {
 
 impl PoolRoom {
     pub(super) const fn new() -> Self {
-        Self { factor: 1.0, skipped: 0, rests: 0, rest: REST, good: 0, missed: 0, missed_at_least: 0 }
+        Self { factor: 1.0, skipped: 0, rests: 0, rest: REST, away: 0, good: 0, missed: 0, missed_at_least: 0 }
     }
 
     /// The factor for the others.
     pub(super) const fn factor(&self) -> f64 {
-        if self.rests > 0 { 1.0 } else { self.factor }
+        if self.rests > 0 || self.away > 0 { 1.0 } else { self.factor }
     }
 
     /// A period is over; `missed`: the group missed its target in it, and `None`: it was not answered.
     pub(super) fn period(&mut self, missed: Option<bool>) {
-        self.rests = self.rests.saturating_sub(1);
         if missed.is_none() {
-            self.factor = 1.0; // room.4
-            (self.skipped, self.good, self.missed, self.missed_at_least) = (0, 0, 0, 0);
-        } else if self.rests > 0 || self.skipped > 0 {
-            self.skipped = self.skipped.saturating_sub(1);
+            // room.4
+            self.away = self.away.saturating_add(1);
+            self.rests = self.rests.saturating_sub(1);
+            if self.away == AWAY {
+                *self = Self { away: AWAY, rest: self.rest, rests: self.rests, ..Self::new() };
+            }
+        } else if self.rests > 0 || self.away > 0 {
+            // The others had all their requests.
+            (self.rests, self.away, self.skipped) = (self.rests.saturating_sub(1), 0, SKIPPED);
+        } else if self.skipped > 0 {
+            self.skipped -= 1;
         } else if missed == Some(true) {
             self.is_missed();
         } else {
@@ -133,10 +144,16 @@ mod tests {
 
     /// room.4
     #[test]
-    fn a_tenant_that_is_away_needs_no_room() {
+    fn a_tenant_that_is_away_needs_no_room_and_has_it_again_when_it_is_back() {
         let mut room = PoolRoom::new();
-        assert!(periods(&mut room, 0.2, 20)[19] < 0.3);
-        room.period(None);
+        let before = periods(&mut room, 0.2, 20)[19];
+        assert!(before < 0.3, "{before}");
+        (0..10).for_each(|_| room.period(None));
         assert_eq!(room.factor(), 1.0);
+        room.period(Some(true));
+        assert_eq!(room.factor(), before, "as before, and what was late while the others had all is not counted");
+        (0..AWAY).for_each(|_| room.period(None));
+        room.period(Some(false));
+        assert_eq!(room.factor(), 1.0, "anew");
     }
 }

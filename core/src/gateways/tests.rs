@@ -248,12 +248,28 @@ fn a_gateway_makes_room_for_a_latency_that_another_one_tells_of_until_its_report
     assert_eq!(period(Some(false), None, true), None);
     (0..8).for_each(|_| _ = period(Some(true), None, true));
     assert_eq!(period(Some(true), None, true), Some("/a".into()));
-    assert_eq!(period(Some(true), Some(true), true), None, "/b misses its own");
+    assert_eq!(period(Some(true), Some(true), true), Some("/a".into()), "/b has missed its own once");
     assert_eq!(period(Some(true), None, true), Some("/a".into()));
     (0..4).for_each(|_| _ = period(Some(true), None, false));
     assert_eq!(period(Some(true), None, false), None, "the report is stale");
     assert_eq!(period(None, None, true), None, "no room is needed when it is away");
     assert!(depths[0] == 1.0 && depths[9] < 0.25 && depths[16..] == [1.0, 1.0], "{depths:?}");
+}
+
+/// room.5
+#[test]
+fn of_two_groups_that_miss_their_latencies_the_one_that_is_farther_off_has_room() {
+    let [one, two] = [groups([("/a", counted(500.0))]), groups([("/b", counted(500.0))])];
+    let [(mut pool, _), (mut other, _)] = periods([&one, &two], 1);
+    for period in 0..8 {
+        pool.latencies(&[("/a".into(), Some(period == 0))].into());
+        other.latencies(&[("/b".into(), Some(true))].into());
+        (_, _) = (pool.period(&one, 64.0), other.period(&two, 64.0));
+        other.hear("gw1", pool.report().write().as_bytes());
+        pool.hear("gw2", other.report().write().as_bytes());
+    }
+    assert_eq!(pool.room().map(|(group, _)| group), Some("/b"));
+    assert_eq!(other.room(), None);
 }
 
 /// speed.4: the cluster does twice as much for each request while the other one is silent.

@@ -572,7 +572,7 @@ impl Admission {
                     worst = worst.min(tenant.had / due);
                     is_exact &= tenant.has_few || tenant.had >= due;
                 }
-                // One that is capped has as many as it fills. What it keeps outstanding would be too many: part of that waits.
+                // A capped tenant has as many places as its requests fill. All its outstanding ones would be too many: some wait below the ceiling.
                 tenant.places = match tenant.is_capped {
                     true => (tenant.part * places).max(LEAST),
                     false => tenant.corrected(due, places),

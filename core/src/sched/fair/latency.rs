@@ -70,7 +70,7 @@ pub(super) const LOOK: Duration = crate::time::ms(50);
 #[derive(Clone, Default, Debug)]
 pub(super) struct Latency {
     goals: BTreeMap<GroupId, Goal>,
-    is_pools: bool,
+    shares_pool: bool,
 }
 
 /// A target.
@@ -108,14 +108,19 @@ impl Latency {
 
     /// Other gateways make room as well.
     pub(super) fn share_pool(&mut self) {
-        self.is_pools = true;
+        self.shares_pool = true;
     }
 
     /// A tenant was answered, while others had `most` places. Answers whether they may have more or fewer now.
     pub(super) fn answered(&mut self, now: Instant, group: GroupId, latency: Duration, most: u32) -> bool {
         let Some(goal) = self.goals.get_mut(&group) else { return false };
         let before = goal.asks(now);
-        goal.answered(now, latency, f64::from(most).max(LEAST), if self.is_pools { POOL_PATIENCE } else { PATIENCE });
+        goal.answered(
+            now,
+            latency,
+            f64::from(most).max(LEAST),
+            if self.shares_pool { POOL_PATIENCE } else { PATIENCE },
+        );
         before != goal.asks(now)
     }
 
