@@ -446,18 +446,23 @@ fn half_of_what_tenants_have_outstanding_in_a_virtual_disk_leaves_no_order_to_th
     assert!(shallow > 0.39, "it is entitled to 0.4, and has {shallow} with 16 places");
 }
 
-/// cost.7: as at the wire, the disk was held too full for its reader.
+/// cost.7: as at the wire, the disk was held too full for its reader. On a disk that answers in lumps chance decides whether the writer has one
+/// place or two, which is 0.56 or 0.77 of its due. So the mean of some runs counts.
 #[test]
 fn a_cost_model_that_is_wrong_by_ten_both_ways_costs_the_reader_its_share_for_seconds_only() {
+    const SEEDS: u64 = 6;
     let isolation = |model: &str| {
         let set = vec![("cost_model".to_owned(), model.to_owned())];
         let mut runner = Modelled { scheduler: Kind::Fair, set, ..modelled("virtio-ssd") };
-        let plan = Plan { warm_up: secs(6), ..tenants(&["tenants:sizes-mixed"]) };
-        run(&plan, &mut runner, header(), &mut |_| (), &|| false).unwrap().runs[0].together.unwrap().isolation
+        let of = |seed| {
+            let plan = Plan { warm_up: secs(6), seed, ..tenants(&["tenants:sizes-mixed"]) };
+            run(&plan, &mut runner, header(), &mut |_| (), &|| false).unwrap().runs[0].together.unwrap().isolation
+        };
+        (1..=SEEDS).map(of).sum::<f64>() / SEEDS as f64
     };
     let reads_cheap = "rbps=17000000000 rseqiops=701480 rrandiops=701480 wbps=170000000 wseqiops=7014 wrandiops=7014";
     let (wrong, learned) = (isolation(reads_cheap), isolation("auto"));
-    assert!(wrong > 0.9 * learned && learned > 0.5, "{wrong} where costs are given, {learned} where they are learned");
+    assert!(wrong > 0.9 * learned && learned > 0.7, "{wrong} where costs are given, {learned} where they are learned");
 }
 
 /// entitlement.2, entitlement.5, iostest.6

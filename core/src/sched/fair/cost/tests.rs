@@ -109,6 +109,20 @@ fn what_requests_cost_is_found_from_the_times_of_mixed_windows() {
     assert!(before > 2.0 && after < 1.2, "off by a factor of {before:.2} before, of {after:.2} after 300 windows");
 }
 
+/// cost.2: a load of far requests alone tells of near ones, which are hardly cheaper on a disk without an arm. Told apart by chance, they gave a
+/// tenant whose requests happened to lie near a third more than its due.
+#[test]
+fn near_requests_cost_about_what_far_ones_do_until_they_are_measured() {
+    let far = Mix { far: (1.0, 1.0), ..MIXED };
+    let mut disk = Disk::new([400.0, 24_000.0, 24_000.0, 400.0, 3000.0, 3000.0]);
+    let mut costs = costs([1000.0, 8000.0, 8000.0, 1000.0, 8000.0, 8000.0]);
+    disk.teach(&mut costs, far, 100);
+    for write in [false, true] {
+        let [near, far] = [false, true].map(|far| f64::from(costs.of(Shape { write, far, sectors: 8 })));
+        assert!((0.8..1.25).contains(&(near / far)), "write: {write}; {near} ns near, {far} ns far");
+    }
+}
+
 /// cost.2, cost.3: which coefficient is wrong does not matter.
 #[test]
 fn a_model_that_is_wrong_by_ten_in_one_coefficient_is_put_right() {
