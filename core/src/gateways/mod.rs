@@ -117,7 +117,7 @@ impl Other {
 
     /// gateway.1
     fn patience(&self) -> u32 {
-        ((2.0 * self.silence) as u32).clamp(STALE, STALE_MOST)
+        ((2.0 * self.silence + 0.5) as u32).clamp(STALE, STALE_MOST)
     }
 }
 
@@ -197,7 +197,7 @@ impl Pool {
         Self {
             name: name.into(),
             own: Report { instance, ..Report::default() },
-            speed: Speed::default(),
+            speed: Speed::anew(),
             allowed: 0.0,
             others: BTreeMap::new(),
             unreadable: BTreeSet::new(),
@@ -254,7 +254,7 @@ impl Pool {
         let Some(there) = self.others.get_mut(gateway) else {
             if !report.ends {
                 self.notes.push(Note::Comes(gateway.into()));
-                self.speed = Speed::default(); // speed.4
+                self.speed = Speed::anew(); // speed.4
                 let new = Other {
                     report,
                     beside: self.own.speed,
@@ -268,7 +268,8 @@ impl Pool {
             }
             return;
         };
-        if report.instance == there.report.instance {
+        let is_new = report.instance != there.report.instance;
+        if !is_new {
             if report.sequence <= there.report.sequence {
                 return; // gateway.2
             }
@@ -283,7 +284,7 @@ impl Pool {
         }
         let was_gone = core::mem::replace(&mut there.is_gone, report.ends);
         if was_gone != report.ends {
-            self.speed = Speed::default(); // speed.4
+            self.speed = if is_new { Speed::anew() } else { Speed::default() }; // speed.4
         }
         match (was_gone, report.ends) {
             (true, false) => self.notes.push(Note::Comes(gateway.into())),

@@ -9,8 +9,11 @@
 //!          gateway leaves such a period out, so shares are as they were when the cluster goes on. After [`STILL_MOST`] in a row the speed is learned anew.
 //! speed.3  A period in which nothing waited says only that the speed is at least so much. Example: a client reads one block at a time, where 16 requests
 //!          might be outstanding; the fifteen that were not are no slow ones.
-//! speed.4  Only speeds of the same time are compared. When a gateway comes or goes, others have more or less for each request from then on: what
-//!          was before is forgotten. The speed of one that was not heard of since is taken to have changed as our own did.
+//! speed.4  Only speeds of the same time are compared. When a gateway comes or goes, others have more or less for each request from then on: each
+//!          forgets its periods before. When one comes, each leaves out its next [`SKIPPED`] busy periods, too. Example: a gateway is back, and another
+//!          one still has all of the pool's requests outstanding, for it has not heard of that. The first second is slow at the one that is back
+//!          alone. Until a speed is known it is taken for the mean of those that are. The speed of a gateway that was not heard of since is taken
+//!          to have changed as our own did.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -22,15 +25,24 @@ const PERIODS: usize = 5;
 const STILL: f64 = 16.0;
 /// Chosen: twice the time after which Ceph takes an OSD that does not answer for down.
 const STILL_MOST: u32 = 40;
+/// In the first busy period the others have not heard of it, and in the second they may have less only after half of it.
+const SKIPPED: u32 = 2;
 
 /// Of a gateway's last periods: service and requests, for each outstanding one.
 #[derive(Clone, Default, Debug)]
 pub(super) struct Speed {
     last: VecDeque<[f64; 2]>,
     still: u32,
+    /// Periods that are left out from now on (speed.4).
+    skipped: u32,
 }
 
 impl Speed {
+    /// Of a gateway that comes, and of one beside it (speed.4).
+    pub(super) fn anew() -> Self {
+        Self { skipped: SKIPPED, ..Self::default() }
+    }
+
     /// A usual period's service for each outstanding request; `None`: there was none yet.
     pub(super) fn get(&self) -> Option<f64> {
         (!self.last.is_empty()).then(|| self.usual()[0])
@@ -59,6 +71,11 @@ impl Speed {
         if !(waits || is_faster) {
             self.still = 0;
             return Some([1.0; 2]); // speed.3
+        }
+        // speed.4
+        if self.skipped > 0 {
+            self.skipped -= 1;
+            return Some([1.0; 2]);
         }
         // speed.2
         if is_known && (0..2).all(|of| STILL * now[of] < usual[of]) {
@@ -122,6 +139,18 @@ mod tests {
         assert!((0..STILL_MOST).all(|_| speed.period(8.0, 8.0, 8.0, true).is_none()));
         assert_eq!(speed.period(8.0, 8.0, 8.0, true), Some([1.0; 2]));
         assert_eq!(speed.get(), Some(1.0));
+    }
+
+    /// speed.4
+    #[test]
+    fn the_first_two_busy_periods_beside_a_gateway_that_comes_are_left_out() {
+        let mut speed = Speed::anew();
+        for (served, waits, known) in
+            [(0.0, false, None), (300.0, true, None), (400.0, true, None), (800.0, true, Some(100.0))]
+        {
+            assert_eq!(speed.period(served, served, 8.0, waits), Some([1.0; 2]), "told as it was");
+            assert_eq!(speed.get(), known);
+        }
     }
 
     /// speed.3

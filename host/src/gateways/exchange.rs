@@ -1,62 +1,55 @@
-//! The exchange: once a second a gateway reads what the others served, works out its part of the pool, and tells what it served.
+//! The exchange: once a second a gateway reads the others' reports, works out its part of the pool, and leaves its own report.
 //!
-//! exchange.1  It goes on a thread of its own, and what carries reports on another one: a directory or a cluster that hangs stops neither
+//! exchange.1  It has a thread of its own, and so have the reports on their way (`mail`): a directory or a cluster that hangs stops neither
 //!             the workers nor the end of the server. As long as it does, or fails, what held last goes on to hold, and the log says so
 //!             once, and when it is over (gateway.3).
 //! exchange.2  The first exchange is as the server starts: it has its part before its first client.
 //! exchange.3  A gateway that starts and finds a report under its name waits whether another one follows: then there is a gateway of that
 //!             name, and the server does not start. Where it takes over from another server that one is meant.
 //! exchange.4  A gateway that ends says so in its last report, and the others have its part at once.
+//! exchange.5  The others' reports are read just before they count, and ours is left just after. Example: a gateway comes back, and its clients
+//!             with it. Read as our last report was left, its report would be a second older when it counts, and we would have all of the
+//!             pool's requests for that second beside it.
 
 use std::io;
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, SystemTime};
 
 use fairlift_core::Instant;
 use fairlift_core::cost_model::Model;
-use fairlift_core::gateways::{Allotment, Note, Pool, Report, STALE};
+use fairlift_core::gateways::{Note, Pool, Report, STALE};
 
 use super::count::Count;
-use super::{Carrier, PoolView, Standing};
+use super::known::{Known, lock};
+use super::mail::Mail;
+use super::{Carrier, Standing};
 use crate::clock;
-use crate::config::{Config, Shares, SharesAt};
+use crate::config::{Config, Shares};
 use crate::disk::{Disk, Disks};
 
 /// A period. Chosen: with 100 gateways shares are within 5 % after some ten of them, and the exchange is nothing beside the pool's work.
 const PERIOD: Duration = Duration::from_secs(1);
 /// A carrier hangs if it has not answered for so many periods: as many as make a gateway stale.
 const HANGS: u32 = STALE;
+/// How long a period waits for reports (exchange.5). Chosen: they come within some milliseconds, and those that come later count in the next one.
+const SOON: Duration = Duration::from_millis(500);
 /// How long the end of the server waits for the last report (exchange.4). Chosen.
 const FAREWELL: Duration = Duration::from_millis(500);
 /// How long a start waits for a second report under its name (exchange.3).
 const TWIN: Duration = Duration::from_millis(1500);
-
-/// All reports that were found, or why none could be.
-type Heard = io::Result<Vec<(String, Vec<u8>)>>;
 
 /// The exchange of a disk's gateways.
 pub(super) struct Exchange {
     shares: Shares,
     disk: Arc<Disk>,
     pool: Arc<Mutex<Known>>,
-    write: Sender<Vec<u8>>,
-    heard: Receiver<Heard>,
+    mail: Mail,
     count: Count,
     looked: Instant,
-    /// Periods since reports came, and whether they were asked for and have not come.
+    /// Periods since reports came.
     silent: u32,
-    is_asked: bool,
-}
-
-/// The pool as it is known, for those who look.
-pub(super) struct Known {
-    pool: Pool,
-    /// Why nothing is heard, and when something was last.
-    trouble: Option<String>,
-    at: Option<Instant>,
-    turn: Allotment,
 }
 
 /// Whether a gateway of our name is there (exchange.3).
@@ -73,23 +66,15 @@ pub(super) fn is_taken(carrier: &mut dyn Carrier, name: &str) -> io::Result<bool
 
 impl Exchange {
     pub(super) fn new(shares: &Shares, disk: Arc<Disk>, carrier: Box<dyn Carrier>) -> io::Result<Self> {
-        let (write, reports) = mpsc::channel();
-        let (tell, heard) = mpsc::channel();
-        let name = shares.gateway.clone();
-        let work = move || carry(carrier, &name, &reports, &tell);
-        thread::Builder::new().name("reports".into()).spawn(work)?;
-        let known =
-            Known { pool: Pool::new(&shares.gateway, instance()), trouble: None, at: None, turn: Allotment::default() };
+        let pool = Pool::new(&shares.gateway, instance());
         Ok(Self {
             shares: shares.clone(),
             disk,
-            pool: Arc::new(Mutex::new(known)),
-            write,
-            heard,
+            pool: Arc::new(Mutex::new(Known::new(pool))),
+            mail: Mail::new(&shares.gateway, carrier)?,
             count: Count::default(),
             looked: clock::now(),
             silent: 0,
-            is_asked: false,
         })
     }
 
@@ -99,41 +84,38 @@ impl Exchange {
 
     /// Goes on until the server has ended, or `stop` comes.
     pub(super) fn run(mut self, disks: &Disks, server: impl Fn() -> Standing, wake: impl Fn(), stop: &Receiver<()>) {
-        // exchange.2: what is heard of an empty report is all that there is.
-        let _ = self.write.send(Vec::new());
-        self.is_asked = true;
-        let first = self.heard.recv_timeout(PERIOD);
-        self.hear(first.map_err(|error| error == RecvTimeoutError::Timeout));
+        let mut patience = PERIOD; // exchange.2
         loop {
+            let begins = clock::now();
+            self.hear(patience);
             match server() {
                 Standing::Serves(config) => self.period(disks, &config),
                 Standing::HandsOver => {}
                 Standing::HasEnded => return,
             }
             wake();
-            match stop.recv_timeout(PERIOD) {
+            match stop.recv_timeout(PERIOD.saturating_sub(Duration::from_nanos(clock::now().since(begins).as_nanos())))
+            {
                 Err(RecvTimeoutError::Timeout) => {}
                 Ok(()) | Err(RecvTimeoutError::Disconnected) => break,
             }
-            let heard = self.heard.try_recv();
-            self.hear(heard.map_err(|error| error == mpsc::TryRecvError::Empty));
+            patience = SOON;
         }
         if matches!(server(), Standing::Serves(_)) {
             // exchange.4
             let last = lock(&self.pool).pool.last_report().write();
-            let _ = self.write.send(last.into_bytes());
-            drop(self.write);
-            while self.heard.recv_timeout(FAREWELL).is_ok() {}
+            self.mail.end(last.into_bytes(), FAREWELL);
         }
     }
 
-    /// exchange.1: what reports came; `Err`: whether they may yet come.
-    fn hear(&mut self, heard: Result<Heard, bool>) {
+    /// exchange.1, exchange.5
+    fn hear(&mut self, patience: Duration) {
+        let heard = self.mail.read(patience);
         let place = &self.shares.place;
         let mut known = lock(&self.pool);
         match heard {
             Ok(Ok(reports)) => {
-                (self.is_asked, self.silent) = (false, 0);
+                self.silent = 0;
                 if known.trouble.take().is_some() {
                     tracing::info!("{place}: gateways are heard of again");
                 }
@@ -141,13 +123,12 @@ impl Exchange {
                 reports.iter().for_each(|(gateway, report)| known.pool.hear(gateway, report));
                 return;
             }
-            Ok(Err(error)) => {
-                self.is_asked = false;
-                say(&mut known, place, error.to_string());
+            Ok(Err(error)) => known.is_in_trouble(place, error.to_string()),
+            Err(RecvTimeoutError::Timeout) if self.silent >= HANGS => known.is_in_trouble(place, "no answer".into()),
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => {
+                known.is_in_trouble(place, "the thread that carries reports has ended".into());
             }
-            Err(true) if self.silent >= HANGS => say(&mut known, place, "no answer".into()),
-            Err(true) => {}
-            Err(false) => say(&mut known, place, "the thread that carries reports has ended".into()),
         }
         self.silent += 1;
     }
@@ -174,9 +155,8 @@ impl Exchange {
             known.pool.count(&counted, self.disk.depth().into());
         }
         known.pool.take_notes().iter().for_each(|note| self.note(note));
-        if !self.is_asked {
-            let report = known.pool.report().write();
-            self.is_asked = self.write.send(report.into_bytes()).is_ok();
+        if !self.mail.is_asked() {
+            self.mail.write(known.pool.report().write().into_bytes());
         }
     }
 
@@ -199,48 +179,6 @@ impl Exchange {
             Note::Differs(group) => tracing::warn!(
                 "disk {disk:?}: group {group:?} is set otherwise at another gateway: the settings that were changed last hold at all"
             ),
-        }
-    }
-}
-
-impl Known {
-    pub(super) fn view(&self, shares: &Shares, disk: &Disk) -> PoolView {
-        PoolView {
-            disk: disk.name.clone(),
-            place: shares.place.to_string(),
-            gateway: shares.gateway.clone(),
-            trouble: self.trouble.clone(),
-            heard: self.at.map(|at| clock::now().since(at)),
-            depth: self.turn.depth,
-            room: self.pool.room().map(|(group, room)| (group.to_owned(), room)),
-            pool_depth: disk.depth(),
-            served: self.pool.served(),
-            gateways: self.pool.gateways(),
-            groups: self.pool.groups().clone(),
-        }
-    }
-}
-
-/// exchange.1
-fn say(known: &mut Known, place: &SharesAt, why: String) {
-    if known.trouble.is_none() {
-        tracing::warn!("{place}: gateways are not heard of ({why}): shares stay as they are");
-    }
-    known.trouble = Some(why);
-}
-
-pub(super) fn lock(pool: &Mutex<Known>) -> MutexGuard<'_, Known> {
-    // It is figures alone: what a panic left half done the next period makes anew.
-    pool.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Writes each report that comes, unless it is empty, and tells what is there then.
-fn carry(mut carrier: Box<dyn Carrier>, name: &str, reports: &Receiver<Vec<u8>>, tell: &Sender<Heard>) {
-    while let Ok(report) = reports.recv() {
-        let heard = carrier.read();
-        let written = if report.is_empty() { Ok(()) } else { carrier.write(name, &report) };
-        if tell.send(written.and(heard)).is_err() {
-            return;
         }
     }
 }

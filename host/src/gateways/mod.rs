@@ -9,6 +9,8 @@
 mod count;
 mod directory;
 mod exchange;
+mod known;
+mod mail;
 mod rados;
 
 use std::collections::BTreeMap;
@@ -23,7 +25,8 @@ pub use fairlift_core::gateways::{Due, GatewayView};
 use crate::config::{Config, Shares, SharesAt};
 use crate::disk::{Disk, Disks};
 use directory::Directory;
-use exchange::{Exchange, Known, is_taken, lock};
+use exchange::{Exchange, is_taken};
+use known::{Known, lock};
 use rados::Rados;
 
 /// Where gateways leave their reports for one another.

@@ -1,0 +1,122 @@
+//! Mail: the thread that reads and writes reports, so that a carrier that hangs stops nobody else (exchange.1).
+//!
+//! A report that could not be written is told of by the next reading: others do not hear of this gateway then, and it is not to go by what it
+//! hears of them (gateway.3).
+
+use std::io;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::thread;
+use std::time::Duration;
+
+use super::Carrier;
+
+/// All reports that were found, or why none could be.
+type Heard = io::Result<Vec<(String, Vec<u8>)>>;
+
+enum Order {
+    Read,
+    Write(Vec<u8>),
+}
+
+/// The reports of a pool's gateways, on their way.
+pub(super) struct Mail {
+    orders: Sender<Order>,
+    heard: Receiver<Heard>,
+    is_asked: bool,
+}
+
+impl Mail {
+    /// # Errors
+    /// There is no thread to be had.
+    pub(super) fn new(gateway: &str, carrier: Box<dyn Carrier>) -> io::Result<Self> {
+        let (orders, work) = mpsc::channel();
+        let (tell, heard) = mpsc::channel();
+        let gateway = gateway.to_owned();
+        thread::Builder::new().name("reports".into()).spawn(move || carry(carrier, &gateway, &work, &tell))?;
+        Ok(Self { orders, heard, is_asked: false })
+    }
+
+    /// Reports were asked for, and have not come yet.
+    pub(super) const fn is_asked(&self) -> bool {
+        self.is_asked
+    }
+
+    /// Asks for all reports, unless they were asked for, and waits so long for them.
+    pub(super) fn read(&mut self, patience: Duration) -> Result<Heard, RecvTimeoutError> {
+        if !self.is_asked {
+            self.is_asked = self.orders.send(Order::Read).is_ok();
+        }
+        let heard = self.heard.recv_timeout(patience)?;
+        self.is_asked = false;
+        Ok(heard)
+    }
+
+    /// Leaves this gateway's report, and does not wait for it.
+    pub(super) fn write(&self, report: Vec<u8>) {
+        let _ = self.orders.send(Order::Write(report)); // A thread that has ended is told of by the next reading.
+    }
+
+    /// Leaves the last report, and waits for so long until all is done.
+    pub(super) fn end(self, report: Vec<u8>, patience: Duration) {
+        self.write(report);
+        drop(self.orders);
+        while self.heard.recv_timeout(patience).is_ok() {}
+    }
+}
+
+fn carry(mut carrier: Box<dyn Carrier>, gateway: &str, work: &Receiver<Order>, tell: &Sender<Heard>) {
+    let mut written = Ok(());
+    for order in work {
+        match order {
+            Order::Write(report) => written = carrier.write(gateway, &report),
+            Order::Read => {
+                let heard = carrier.read();
+                if tell.send(std::mem::replace(&mut written, Ok(())).and(heard)).is_err() {
+                    return;
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use super::*;
+
+    /// A carrier in memory, which fails to write what is empty.
+    struct Memory(Arc<Mutex<Vec<(String, Vec<u8>)>>>);
+
+    impl Carrier for Memory {
+        fn write(&mut self, gateway: &str, report: &[u8]) -> io::Result<()> {
+            if report.is_empty() {
+                return Err(io::Error::other("no space"));
+            }
+            self.0.lock().unwrap().push((gateway.into(), report.into()));
+            Ok(())
+        }
+
+        fn read(&mut self) -> io::Result<Vec<(String, Vec<u8>)>> {
+            Ok(self.0.lock().unwrap().clone())
+        }
+    }
+
+    const LONG: Duration = Duration::from_secs(60);
+
+    /// exchange.5
+    #[test]
+    fn what_another_gateway_left_meanwhile_is_heard_and_a_report_that_was_not_written_is_told_of_once() {
+        let there = Arc::new(Mutex::new(Vec::new()));
+        let mut mail = Mail::new("gw1", Box::new(Memory(Arc::clone(&there)))).unwrap();
+        mail.write(b"own".to_vec());
+        assert_eq!(mail.read(LONG).unwrap().unwrap(), [("gw1".to_owned(), b"own".to_vec())]);
+        there.lock().unwrap().push(("gw2".into(), b"new".to_vec()));
+        assert_eq!(mail.read(LONG).unwrap().unwrap()[1], ("gw2".to_owned(), b"new".to_vec()));
+        mail.write(Vec::new());
+        assert_eq!(mail.read(LONG).unwrap().unwrap_err().to_string(), "no space");
+        assert_eq!(mail.read(LONG).unwrap().unwrap().len(), 2);
+        mail.end(b"last".to_vec(), LONG);
+        assert_eq!(there.lock().unwrap()[2], ("gw1".to_owned(), b"last".to_vec()));
+    }
+}
