@@ -196,7 +196,9 @@ fn a_gateway_is_waited_for_twice_as_long_as_its_reports_took_of_late() {
 fn a_silence_is_forgotten_in_a_minute_or_two() {
     let [mut pool, mut other] = [Pool::new("gw1", 1), Pool::new("gw2", 2)];
     hears(&mut pool, &mut other, 1, 1);
-    for (reports, every, patience) in [(1, 2, 4), (10, 1, 4), (10, 1, 3), (1, 6, 12), (75, 1, 6), (75, 1, 3), (1, 9, 12)] {
+    for (reports, every, patience) in
+        [(1, 2, 4), (10, 1, 4), (10, 1, 3), (1, 6, 12), (75, 1, 6), (75, 1, 3), (1, 9, 12)]
+    {
         hears(&mut pool, &mut other, reports, every);
         assert_eq!(pool.others["gw2"].patience(), patience, "after {reports} more reports");
     }

@@ -11,7 +11,8 @@ use std::time::Duration;
 use super::Carrier;
 
 /// All reports that were found, or why none could be.
-type Heard = io::Result<Vec<(String, Vec<u8>)>>;
+type Heard = io::Result<Reports>;
+type Reports = Vec<(String, Vec<u8>)>;
 
 enum Order {
     Read,
@@ -86,7 +87,7 @@ mod tests {
     use super::*;
 
     /// A carrier in memory, which fails to write what is empty.
-    struct Memory(Arc<Mutex<Vec<(String, Vec<u8>)>>>);
+    struct Memory(Arc<Mutex<Reports>>);
 
     impl Carrier for Memory {
         fn write(&mut self, gateway: &str, report: &[u8]) -> io::Result<()> {
