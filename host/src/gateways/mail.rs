@@ -14,14 +14,14 @@ use super::Carrier;
 type Heard = io::Result<Reports>;
 type Reports = Vec<(String, Vec<u8>)>;
 
-enum Order {
+enum Task {
     Read,
     Write(Vec<u8>),
 }
 
 /// The reports of a pool's gateways, on their way.
 pub(super) struct Mail {
-    orders: Sender<Order>,
+    orders: Sender<Task>,
     heard: Receiver<Heard>,
     is_asked: bool,
 }
@@ -45,7 +45,7 @@ impl Mail {
     /// Asks for all reports, unless they were asked for, and waits so long for them.
     pub(super) fn read(&mut self, patience: Duration) -> Result<Heard, RecvTimeoutError> {
         if !self.is_asked {
-            self.is_asked = self.orders.send(Order::Read).is_ok();
+            self.is_asked = self.orders.send(Task::Read).is_ok();
         }
         let heard = self.heard.recv_timeout(patience)?;
         self.is_asked = false;
@@ -54,7 +54,7 @@ impl Mail {
 
     /// Leaves this gateway's report, and does not wait for it.
     pub(super) fn write(&self, report: Vec<u8>) {
-        let _ = self.orders.send(Order::Write(report)); // A thread that has ended is told of by the next reading.
+        let _ = self.orders.send(Task::Write(report)); // A thread that has ended is told of by the next reading.
     }
 
     /// Leaves the last report, and waits for so long until all is done.
@@ -65,12 +65,12 @@ impl Mail {
     }
 }
 
-fn carry(mut carrier: Box<dyn Carrier>, gateway: &str, work: &Receiver<Order>, tell: &Sender<Heard>) {
+fn carry(mut carrier: Box<dyn Carrier>, gateway: &str, work: &Receiver<Task>, tell: &Sender<Heard>) {
     let mut written = Ok(());
     for order in work {
         match order {
-            Order::Write(report) => written = carrier.write(gateway, &report),
-            Order::Read => {
+            Task::Write(report) => written = carrier.write(gateway, &report),
+            Task::Read => {
                 let heard = carrier.read();
                 if tell.send(std::mem::replace(&mut written, Ok(())).and(heard)).is_err() {
                     return;
