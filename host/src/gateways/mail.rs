@@ -21,7 +21,7 @@ enum Task {
 
 /// The reports of a pool's gateways, on their way.
 pub(super) struct Mail {
-    orders: Sender<Task>,
+    tasks: Sender<Task>,
     heard: Receiver<Heard>,
     is_asked: bool,
 }
@@ -30,11 +30,11 @@ impl Mail {
     /// # Errors
     /// There is no thread to be had.
     pub(super) fn new(gateway: &str, carrier: Box<dyn Carrier>) -> io::Result<Self> {
-        let (orders, work) = mpsc::channel();
+        let (tasks, work) = mpsc::channel();
         let (tell, heard) = mpsc::channel();
         let gateway = gateway.to_owned();
         thread::Builder::new().name("reports".into()).spawn(move || carry(carrier, &gateway, &work, &tell))?;
-        Ok(Self { orders, heard, is_asked: false })
+        Ok(Self { tasks, heard, is_asked: false })
     }
 
     /// Reports were asked for, and have not come yet.
@@ -45,7 +45,7 @@ impl Mail {
     /// Asks for all reports, unless they were asked for, and waits so long for them.
     pub(super) fn read(&mut self, patience: Duration) -> Result<Heard, RecvTimeoutError> {
         if !self.is_asked {
-            self.is_asked = self.orders.send(Task::Read).is_ok();
+            self.is_asked = self.tasks.send(Task::Read).is_ok();
         }
         let heard = self.heard.recv_timeout(patience)?;
         self.is_asked = false;
@@ -54,21 +54,21 @@ impl Mail {
 
     /// Leaves this gateway's report, and does not wait for it.
     pub(super) fn write(&self, report: Vec<u8>) {
-        let _ = self.orders.send(Task::Write(report)); // A thread that has ended is told of by the next reading.
+        let _ = self.tasks.send(Task::Write(report)); // A thread that has ended is told of by the next reading.
     }
 
     /// Leaves the last report, and waits for so long until all is done.
     pub(super) fn end(self, report: Vec<u8>, patience: Duration) {
         self.write(report);
-        drop(self.orders);
+        drop(self.tasks);
         while self.heard.recv_timeout(patience).is_ok() {}
     }
 }
 
 fn carry(mut carrier: Box<dyn Carrier>, gateway: &str, work: &Receiver<Task>, tell: &Sender<Heard>) {
     let mut written = Ok(());
-    for order in work {
-        match order {
+    for task in work {
+        match task {
             Task::Write(report) => written = carrier.write(gateway, &report),
             Task::Read => {
                 let heard = carrier.read();
