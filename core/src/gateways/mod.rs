@@ -348,7 +348,13 @@ impl Pool {
         let waits = groups.values().any(|counted| counted.waits);
         // speed.2, gossip.4
         let usual = self.speed.period(sum(|one| one.served), sum(|one| one.requests), self.allowed, waits);
-        let Some([service, rate]) = usual else { return };
+        let Some([service, rate]) = usual else {
+            // The figures are told as they were, but settings hold as soon as they are set.
+            for (path, told) in &mut self.own.groups {
+                told.settings = groups.get(path).map_or(told.settings, |counted| counted.settings);
+            }
+            return;
+        };
         self.own.speed = self.speed.get();
         let before = core::mem::take(&mut self.own.groups);
         for (path, counted) in groups {

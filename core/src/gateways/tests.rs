@@ -219,6 +219,19 @@ fn a_second_in_which_the_cluster_stood_still_leaves_parts_as_they_were() {
     assert!((turn.depth * 0.7..turn.depth * 1.3).contains(&after), "{} before, {after} after", turn.depth);
 }
 
+/// speed.2
+#[test]
+fn a_weight_that_is_set_while_the_cluster_stands_still_is_told_at_once() {
+    let mut pool = Pool::new("gw1", 1);
+    let mut a = counted(1000.0);
+    (0..4).for_each(|_| _ = pool.period(&groups([("/a", a)]), 64.0));
+    a = Counted { requests: 0.0, ..with(0.0, &a) };
+    a.settings.weight = Weight::new(300);
+    pool.period(&groups([("/a", a)]), 64.0);
+    let told = &pool.report().groups["/a"];
+    assert_eq!((told.settings.weight, told.served), (Weight::new(300), 1000.0));
+}
+
 /// division.4
 #[test]
 fn gateways_keep_their_requests_while_nothing_was_served_yet() {
