@@ -51,19 +51,16 @@ use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
 use super::cost::{Costs, KINDS, Shape};
-use super::depth::Depth;
+use super::depth::{Depth, LONG};
 use crate::entitlement::{Entitlement, OWN};
 use crate::record::{Record, Unreadable};
-use crate::time::ms;
-use crate::{Duration, Group, GroupId, Instant};
+use crate::{Group, GroupId, Instant};
 
 /// Ends in a period: for each place, for each tenant, and at least (admission.1). Chosen: a correction has reached the device's answers
 /// by the end of the next period, and half of a small tenant's ends are more than chance.
 const LAPS: u32 = 4;
 const EACH: u32 = 16;
 const PERIOD: u32 = 64;
-/// How long a period goes on for a tenant without a completion in it (admission.6).
-const LONG: Duration = ms(100);
 /// A request is large from this many times the usual cost on: a period may see no completion of it. Chosen.
 const LARGE: u64 = 4;
 /// How much of an error is corrected in a period, as an exponent (admission.2).
@@ -77,10 +74,9 @@ const LEAST: f64 = 0.0625;
 /// By how much the sum of all places grows in a period while nobody needs less, at most, or shrinks (admission.3). Chosen: doubled in 14
 /// periods.
 const GROWTH: f64 = 0.05;
-/// Steps in which places are fitted to a depth that is tried, and the most by which one changes them (admission.4). Chosen: where tenants
-/// cannot fill theirs, those of the others become more with each step.
+/// Steps in which places are fitted to a depth that is tried (admission.4). Chosen: where tenants cannot fill theirs, those of the others become
+/// more with each step.
 const FITS: u32 = 4;
-const TIMES_MOST: f64 = 8.0;
 /// A tenant has few requests if it could use less than this much of its weight's part (admission.3). Chosen: one that could use most of its
 /// part has it at a depth that the disk does most of its best at.
 const FEW: f64 = 0.5;
@@ -686,7 +682,7 @@ impl Admission {
                 (tenant.places * times).min(tenant.keeps().into())
             };
             let filled: f64 = self.touched.iter().map(filled).sum();
-            times *= (depth / filled.max(1.0)).clamp(1.0 / TIMES_MOST, TIMES_MOST);
+            times *= depth / filled.max(1.0);
         }
         times
     }

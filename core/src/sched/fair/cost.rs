@@ -33,9 +33,9 @@
 //!         tells what its requests cost. A virtual disk whose reads are thought ten times too cheap and whose writes ten times
 //!         too dear was held too full for its reader to have its share, however long it was looked at.
 //! cost.8  A disk may become another within a moment: its cache of writes is full, or a cloud's credit is used up. An equation that is
-//!         off by more than [`SURPRISE`] deviations tells of that: little of it is blamed on its mixture, and what is known of ratios is
-//!         doubted. On a modelled NVMe disk that became five times slower when its cache was full, what the second window had
-//!         more of was blamed: 4 KiB were thought to take as long as 256.
+//!         off by more than [`SURPRISE`] deviations tells of that: little of it is blamed on its mixture. On a modelled NVMe disk that
+//!         became five times slower when its cache was full, what the second window had more of was blamed: 4 KiB were thought to take
+//!         as long as 256.
 //!
 //! Only ratios matter to shares. A model that is wrong by a factor throughout costs nothing.
 
@@ -50,8 +50,6 @@ use crate::cost_model::Model;
 use crate::time::{ms, secs};
 use crate::{Duration, Extent, Op, Sector};
 
-/// How far from the end of the stream's last request a request is far, in sectors: 4096 pages, as in Linux's `blk-iocost`.
-const FAR: u64 = 4096 * 8;
 /// How many equations are looked at anew with each that comes. Chosen: from far off, what an equation says depends on all others.
 const LAST: usize = 32;
 /// Of what was told before, one part in so many is forgotten with each equation. Chosen: some 20 s; a virtual disk drifts within minutes.
@@ -115,7 +113,7 @@ impl Shape {
         if !op.has_payload() {
             return Self { write: false, far: true, sectors: 8 };
         }
-        let mut this = Self { write: op != Op::Read, far: extent.start.0.abs_diff(after.0) > FAR, sectors: 0 };
+        let mut this = Self { write: op != Op::Read, far: extent.start.0.abs_diff(after.0) > Model::FAR, sectors: 0 };
         this.resize(op, extent);
         this
     }
@@ -380,18 +378,12 @@ impl Costs {
         if self.equations.len() == LAST {
             let mut information = self.information.map(|row| row.map(|one| one * (1.0 - 1.0 / MEMORY)));
             let mut towards = times(&information, &self.doubted());
-            add(&mut information, 1.0 / MEMORY);
+            let prior = prior();
+            (0..COUNT).for_each(|n| (0..COUNT).for_each(|m| information[n][m] += prior[n][m] / MEMORY));
             self.pair(&self.equations[0], &self.equations[1]).add_to(&mut information, &mut towards);
             let by = times(&inverse(information), &towards);
             (self.information, self.before) = (information, moved(&self.theta, &by));
             self.equations.pop_front();
-        }
-        if let Some(last) = self.equations.back()
-            && self.pair(last, equation).is_surprise()
-        {
-            // cost.8
-            self.information = self.information.map(|row| row.map(|one| one / 2.0));
-            add(&mut self.information, 0.5);
         }
         self.equations.push_back(equation.clone());
     }
@@ -500,7 +492,7 @@ impl Costs {
     }
 }
 
-/// The information before anything was measured: each coefficient may be off by [`EACH`], near and far from each other by [`NEAR`].
+/// The information before a measurement: each coefficient may be off by [`EACH`], near and far from each other by [`NEAR`].
 fn prior() -> Matrix {
     let mut covariance = diagonal(EACH * EACH);
     for near in [1, 4] {
@@ -508,14 +500,6 @@ fn prior() -> Matrix {
         covariance[near + 1][near] = covariance[near][near + 1];
     }
     inverse(covariance)
-}
-
-/// Adds so much of the [`prior`].
-fn add(information: &mut Matrix, part: f64) {
-    let prior = prior();
-    for n in 0..COUNT {
-        (0..COUNT).for_each(|m| information[n][m] += part * prior[n][m]);
-    }
 }
 
 /// The price of a request that costs what it is thought to cost.

@@ -69,9 +69,9 @@ const REST_MAX: u32 = 32;
 const LUMPS: u32 = 6;
 const WINDOW: u32 = 64;
 /// A window that has lasted so long has enough with fewer lumps. Example: a disk does 230 reads of 256 KiB a second, and 192 of them
-/// are most of a second; until some twenty such windows are over, weights hardly act. Chosen: a disk that moves an arm does some ten
-/// requests in that time.
-const LONG: Duration = ms(100);
+/// are most of a second; until some twenty such windows are over, weights hardly act. A period goes on for as long for a tenant without a
+/// completion in it (admission.6). Chosen: a disk that moves an arm does some ten requests in that time.
+pub(super) const LONG: Duration = ms(100);
 const LUMPS_OF_LONG: u32 = 2;
 /// The least time of a window, and the most requests by which it is made longer for that: what a disk does in less than 2 ms says
 /// more about who was awake.

@@ -19,7 +19,7 @@
 //!            [`LOW`], it is given up: they have their places again, and it is tried again after [`REST`], then after
 //!            twice that, up to [`REST_MAX`]. It counts as given up until a trial does not miss it.
 //!            Where gateways share a pool [`POOL_PATIENCE`] is as long as other gateways take to make what room they can.
-//! latency.5  A tenant that was not answered for [`AWAY`] is away: no room is made for it. It has it as before when it
+//! latency.5  A tenant that was not answered for [`PATIENCE`] is away: no room is made for it. It has it as before when it
 //!            is back.
 //! latency.6  Twice the depth is not tried ([`Depth`](super::depth)) unless others could have [`TWICE`] the places that
 //!            they have. Places beyond those that there are count on, up to [`SAVED`] times as many, so that what is
@@ -47,7 +47,7 @@ const MORE: f64 = 0.0002;
 /// latency.2. At 1 late in 250 there are as many in time one after the other in 1 of 55 cases.
 const CALM: f64 = 1000.0;
 const RISE: f64 = 10.0;
-/// latency.4
+/// latency.4; patience is that of latency.5 too.
 const LEAST: f64 = 1.0;
 const LOW: f64 = 1.5;
 const PATIENCE: Duration = secs(1);
@@ -61,8 +61,6 @@ const LATE: u64 = 5;
 /// latency.6
 const TWICE: f64 = 2.0;
 const SAVED: f64 = 8.0;
-/// latency.5
-const AWAY: Duration = secs(1);
 /// How long it may take until room is no longer made for a tenant that is away. Chosen: little beside a second.
 pub(super) const LOOK: Duration = crate::time::ms(50);
 
@@ -172,12 +170,12 @@ impl Goal {
     /// How many requests of others it leaves in the device, if that is fewer than there are; and whether no more may be
     /// tried.
     fn asks(&self, now: Instant) -> (Option<u32>, bool) {
-        let acts = now >= self.rests_until && now.since(self.last) < AWAY;
+        let acts = now >= self.rests_until && now.since(self.last) < PATIENCE;
         ((acts && self.others < self.most).then_some(self.others as u32), acts && self.others < TWICE * self.most)
     }
 
     fn answered(&mut self, now: Instant, latency: Duration, most: f64, patience: Duration) {
-        if now.since(self.last) >= AWAY {
+        if now.since(self.last) >= PATIENCE {
             self.low = None; // what was while it was away says nothing
         }
         self.last = now;

@@ -1,5 +1,6 @@
 use super::*;
 use crate::Weight;
+use crate::time::ms;
 use crate::time::us;
 
 /// What a request costs.

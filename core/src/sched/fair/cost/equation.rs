@@ -91,11 +91,6 @@ impl Tells {
             (0..COUNT).for_each(|m| information[n][m] += self.parts[n] * self.parts[m] / variance);
         }
     }
-
-    /// Whether it is off by more than its own deviation and that of the coefficients make likely.
-    pub(super) fn is_surprise(&self) -> bool {
-        self.off * self.off > self.likely
-    }
 }
 
 pub(super) fn dot(one: &[f64; COUNT], other: &[f64; COUNT]) -> f64 {

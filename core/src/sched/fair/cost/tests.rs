@@ -293,8 +293,16 @@ fn a_request_costs_a_base_and_so_much_for_each_kib() {
     let cost = |op, start: u64, sectors| costs.of(Shape::new(op, Extent::new(Sector(start), sectors), Sector(1 << 20)));
     // 1,000 ns for each KiB read, 2,000 for each written; what is left of 8, 16, 16 and 32 µs for 4 KiB is the base.
     assert_eq!([8, 16, 256].map(|sectors| cost(Op::Read, 1 << 20, sectors)), [8_000, 12_000, 132_000]);
-    assert_eq!([FAR, FAR + 1].map(|off| cost(Op::Read, (1 << 20) + off, 8)), [8_000, 16_000], "far is beyond 16 MiB");
-    assert_eq!([FAR, FAR + 1].map(|off| cost(Op::Read, (1 << 20) - off, 8)), [8_000, 16_000], "on either side");
+    assert_eq!(
+        [Model::FAR, Model::FAR + 1].map(|off| cost(Op::Read, (1 << 20) + off, 8)),
+        [8_000, 16_000],
+        "far is beyond 16 MiB"
+    );
+    assert_eq!(
+        [Model::FAR, Model::FAR + 1].map(|off| cost(Op::Read, (1 << 20) - off, 8)),
+        [8_000, 16_000],
+        "on either side"
+    );
     assert_eq!([0, 1 << 30].map(|start| cost(Op::Write, start, 8)), [32_000; 2]);
     assert_eq!(
         cost(Op::Discard, 1 << 20, 1 << 40),
