@@ -21,7 +21,7 @@ const LINE: usize = 256;
 
 /// The kernel's report of it: `siginfo_t` as `SIGSYS` has it.
 #[repr(C)]
-struct Told {
+struct SigsysInfo {
     signal: c_int,
     errno: c_int,
     code: c_int,
@@ -46,9 +46,9 @@ pub(super) fn listen() -> io::Result<()> {
 
 /// Runs in the thread that made the call, in the middle of any work: it allocates nothing and takes no lock.
 extern "C" fn refuse(_signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
-    // SAFETY: with SA_SIGINFO the kernel passes both, and they are ours until we return; `Told` is how it fills the first in
+    // SAFETY: with SA_SIGINFO the kernel passes both, and they are ours until we return; `SigsysInfo` is how it fills the first in
     // for SIGSYS, and no longer than it.
-    let (info, context) = unsafe { (&*info.cast::<Told>(), &mut *context.cast::<libc::ucontext_t>()) };
+    let (info, context) = unsafe { (&*info.cast::<SigsysInfo>(), &mut *context.cast::<libc::ucontext_t>()) };
     if info.code != SYS_SECCOMP {
         return;
     }

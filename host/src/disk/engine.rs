@@ -25,7 +25,7 @@ use fairlift_core::waits;
 use fairlift_core::{Bio, ContextId, Duration, Extent, Instant, Op, Outcome, Sector, Stream, StreamId, Tag};
 
 pub(crate) use super::exchange::News;
-use super::exchange::{Asked, Exchange, Member};
+use super::exchange::{Arrival, Exchange, Member};
 use super::handover::Found;
 use super::queues::Queues;
 use super::tag_wait::TagWait;
@@ -307,7 +307,7 @@ impl Engine {
         let at = Instant::from_nanos(self.now.as_nanos().saturating_sub(waited.as_nanos()));
         let side = &mut self.sides[disk];
         let bio = if bio.op == Op::Read { side.peek(&mut self.tickets, bio) } else { bio };
-        let request = Asked { bio, at, part };
+        let request = Arrival { bio, at, part };
         if side.claims && changes(bio.op) {
             return self.submit_claimed(disk, request);
         }
@@ -326,7 +326,7 @@ impl Engine {
         (block, skip, bytes): (u64, u64, u64),
     ) {
         let at = Instant::from_nanos(self.now.as_nanos().saturating_sub(waited.as_nanos()));
-        self.take_part(disk, Asked { bio, at, part }, block, skip..skip + bytes);
+        self.take_part(disk, Arrival { bio, at, part }, block, skip..skip + bytes);
     }
 
     /// Asks a device, which has its place at `start`, what is allocated in a range of it; the answer is in the memory of the ticket.

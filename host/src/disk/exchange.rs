@@ -25,7 +25,7 @@ pub(super) struct Exchange {
     /// How much of the queue's news was taken.
     pub(super) moved: usize,
     /// Bios that the queue had no room for, and new ones: they go in at the next turn.
-    pub(super) backlog: VecDeque<Asked>,
+    pub(super) backlog: VecDeque<Arrival>,
     /// How many of the backlog, from its front, the queue has been told of.
     pub(super) announced: usize,
     /// Replies that were sent, and how long they took, since the last turn.
@@ -57,7 +57,7 @@ pub(crate) enum News {
 
 /// A bio, and when its client asked for it.
 #[derive(Clone, Copy)]
-pub(super) struct Asked {
+pub(super) struct Arrival {
     pub(super) bio: Bio,
     pub(super) at: Instant,
     /// The cause of its wait since.
@@ -129,7 +129,7 @@ impl Exchange {
     /// Gives the queue the backlog, as far as it has room.
     #[inline]
     pub(super) fn submit(&mut self, queue: &mut Queue, now: Instant, to_front: &mut Vec<(usize, News)>) {
-        while let Some(Asked { bio, at, part }) = self.backlog.front() {
+        while let Some(Arrival { bio, at, part }) = self.backlog.front() {
             let stream = self.streams[bio.stream.0 as usize].id;
             let (op, at) = (bio.op, *at);
             match queue.submit_late(now, at, *part, Bio { stream, ..*bio }) {
@@ -158,7 +158,7 @@ impl Exchange {
     /// Tells the queue of bios that wait outside.
     #[inline]
     pub(super) fn tell_backlog(&mut self, queue: &mut Queue) {
-        for Asked { bio, at, .. } in self.backlog.range(self.announced..) {
+        for Arrival { bio, at, .. } in self.backlog.range(self.announced..) {
             queue.groups_mut().stream_mut(self.streams[bio.stream.0 as usize].id).waits_outside(bio.op, *at);
         }
         self.announced = self.backlog.len();
@@ -167,7 +167,7 @@ impl Exchange {
     /// The queue forgets what it was told of bios that wait outside.
     #[cold]
     pub(super) fn forget_backlog(&mut self, queue: &mut Queue) {
-        for Asked { bio, at, .. } in self.backlog.range(..std::mem::take(&mut self.announced)) {
+        for Arrival { bio, at, .. } in self.backlog.range(..std::mem::take(&mut self.announced)) {
             queue.groups_mut().stream_mut(self.streams[bio.stream.0 as usize].id).comes_in(*at, bio.op, *at);
         }
     }
@@ -180,7 +180,7 @@ impl Exchange {
             let member = self.streams.iter().find(|(_, member)| member.id == bio.stream);
             let (stream, _) = member.expect("a stream whose bios wait is there");
             let bio = Bio { stream: StreamId(stream as u32), ..bio };
-            self.backlog.push_front(Asked { bio, at: now, part: Part::Limit });
+            self.backlog.push_front(Arrival { bio, at: now, part: Part::Limit });
             self.open -= 1;
         }
     }

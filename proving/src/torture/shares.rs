@@ -263,16 +263,16 @@ fn groups(random: &mut Random, theme: Theme) -> Vec<Group> {
 
 const WEIGHTS: &[u16] = &[50, 100, 100, 200, 300, 500];
 
-/// How a tenant stands.
+/// A tenant's lag, and the requests that it got.
 #[derive(Clone, Copy, Default, Debug)]
-struct Stand {
+struct Lag {
     got: u64,
     /// The least and the most that its lag was in this period.
     low: f64,
     high: f64,
 }
 
-impl Stand {
+impl Lag {
     /// The due by now, and the movement of the lag.
     fn moves(&mut self, due: f64) -> f64 {
         let lag = due - self.got as f64;
@@ -288,7 +288,7 @@ struct Run<'a> {
     world: World,
     /// By stream: whose it is.
     tenants: Vec<usize>,
-    stands: Vec<Stand>,
+    lags: Vec<Lag>,
     /// Of what the world has dispatched, how much was looked at.
     seen: usize,
     sent: u64,
@@ -327,7 +327,7 @@ impl<'a> Run<'a> {
             random: Random::new(setup.seed ^ 0x6469_736b),
             world,
             tenants,
-            stands: vec![Stand::default(); setup.tenants.len()],
+            lags: vec![Lag::default(); setup.tenants.len()],
             seen: 0,
             sent: 0,
             flushed: Duration::ZERO,
@@ -368,19 +368,19 @@ impl<'a> Run<'a> {
             }
             let dues = setup.dues(&weights);
             let least = dues.iter().copied().fold(1.0, f64::min);
-            self.stands.fill(Stand::default());
+            self.lags.fill(Lag::default());
             let mut sent = 0;
             self.serve(setup.period.min(left), |run, tenant| {
-                run.stands[tenant].got += 1;
+                run.lags[tenant].got += 1;
                 sent += 1;
-                for (stand, due) in run.stands.iter_mut().zip(&dues) {
-                    let moved = stand.moves(due * sent as f64);
+                for (tenant, due) in run.lags.iter_mut().zip(&dues) {
+                    let moved = tenant.moves(due * sent as f64);
                     let bound = bound + setup.slack(*due, least) * sent as f64;
                     if moved > bound {
                         let says = format!(
                             "a tenant with {due:.3} of the weight has {} of {sent} requests; its lag moved by {moved:.0}, and may by \
                              {bound:.0}",
-                            stand.got
+                            tenant.got
                         );
                         return Err(Broken::new("W1", says));
                     }
@@ -447,15 +447,15 @@ impl<'a> Run<'a> {
         // A tenth of a second of it, and the requests in the disk.
         let room = |floor: f64| floor * 0.1 + 2.0 * f64::from(setup.queue.depth) + 2.0;
         self.serve(requests, |run, tenant| {
-            run.stands[tenant].got += 1;
+            run.lags[tenant].got += 1;
             let time = seconds(run.world.now().since(since));
-            for (stand, floor) in run.stands.iter_mut().zip(&floors) {
-                let lag = floor * time - stand.got as f64;
-                stand.low = stand.low.min(lag);
-                if lag - stand.low > room(*floor) {
+            for (tenant, floor) in run.lags.iter_mut().zip(&floors) {
+                let lag = floor * time - tenant.got as f64;
+                tenant.low = tenant.low.min(lag);
+                if lag - tenant.low > room(*floor) {
                     let says = format!(
                         "a tenant with a floor of {floor} I/Os a second has {} in {time:.3} s, and was {:.0} ahead",
-                        stand.got, -stand.low
+                        tenant.got, -tenant.low
                     );
                     return Err(Broken::new("W2", says));
                 }
@@ -486,16 +486,16 @@ impl<'a> Run<'a> {
         let room = f64::from(2 + streams) * f64::from(setup.queue.depth + 4) + most * 0.012 + 4.0;
         let (mut since, mut due, mut next) = (now, 0.0, now + pause);
         self.serve(requests, |run, tenant| {
-            run.stands[tenant].got += 1;
+            run.lags[tenant].got += 1;
             let now = run.world.now();
             due += amount as f64 * seconds(now.since(since));
             since = now;
-            let moved = run.stands[0].moves(due);
+            let moved = run.lags[0].moves(due);
             if moved > room {
                 let says = format!(
                     "a tenant with a ceiling of {amount} I/Os a second has {} where {due:.0} are due; its lag moved by {moved:.0}, and \
                      may by {room:.0}",
-                    run.stands[0].got
+                    run.lags[0].got
                 );
                 return Err(Broken::new("W2", says));
             }

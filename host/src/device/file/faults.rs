@@ -20,10 +20,10 @@ const KEPT: usize = 64;
 
 /// The messages logged for a file.
 #[derive(Default)]
-pub(in crate::device) struct Faults(Mutex<Told>);
+pub(in crate::device) struct Faults(Mutex<FaultLog>);
 
 #[derive(Default)]
-struct Told {
+struct FaultLog {
     /// In which ways requests failed (faults.1).
     ways: Quiet<(Op, Errno)>,
     /// The faults logged and not fetched.
@@ -79,7 +79,7 @@ impl Faults {
         }
     }
 
-    fn reports(&self) -> std::sync::MutexGuard<'_, Told> {
+    fn reports(&self) -> std::sync::MutexGuard<'_, FaultLog> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

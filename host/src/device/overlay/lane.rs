@@ -56,7 +56,7 @@ pub(super) struct OnOverlay {
     lanes: Vec<Box<dyn Lane>>,
     /// Those that answer by the clock.
     timed: Vec<usize>,
-    asked: Slab<Asked>,
+    asked: Slab<Pending>,
     /// Which request a step is of, and on which lane it is.
     steps: Slab<(usize, usize)>,
     /// The requests to each lane.
@@ -78,7 +78,7 @@ struct Batch {
 }
 
 /// A request that was taken in.
-struct Asked {
+struct Pending {
     request: Request,
     /// Its memory, if there is more to be done with it than to pass it on.
     segments: Vec<Segment>,
@@ -228,7 +228,7 @@ impl OnOverlay {
     }
 
     fn ask(&mut self, request: &Request, segments: &[Segment], stage: TopStage) -> usize {
-        let asked = Asked {
+        let asked = Pending {
             request: *request,
             segments: segments.to_vec(),
             left: 0,
@@ -478,7 +478,7 @@ impl OnOverlay {
     }
 
     fn end(&mut self, io: &mut Io<'_>, key: usize) {
-        let Asked { request, outcome, missed, .. } = self.asked.remove(key);
+        let Pending { request, outcome, missed, .. } = self.asked.remove(key);
         match request.op == Op::Read && !missed {
             true => io.cached.push(request.tag),
             false => io.ended.push((request.tag, outcome)),

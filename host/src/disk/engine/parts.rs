@@ -14,7 +14,7 @@ use std::ops::Range;
 use fairlift_core::{Bio, Errno, Extent, Flags, Op, Outcome, Sector, Token};
 
 use super::{Engine, News};
-use crate::disk::exchange::Asked;
+use crate::disk::exchange::Arrival;
 use crate::kernel::ticket::{Memory, Part, Ticket};
 
 /// Requests of a worker that claim blocks.
@@ -29,7 +29,7 @@ pub(super) struct Claims {
 /// A request that claims blocks.
 struct Claimed {
     disk: usize,
-    request: Asked,
+    request: Arrival,
     /// Of a request that begins or ends within a block.
     parts: Option<Parts>,
 }
@@ -72,7 +72,7 @@ impl Claims {
 
 impl Engine {
     /// Takes in a write, or a write of zeroes, of some bytes of the blocks that `request` covers.
-    pub(super) fn take_part(&mut self, disk: usize, mut request: Asked, block: u64, bytes: Range<u64>) {
+    pub(super) fn take_part(&mut self, disk: usize, mut request: Arrival, block: u64, bytes: Range<u64>) {
         if !self.sides[disk].disk.blocks.is_on() {
             self.sides[disk].disk.blocks.begin();
             self.notifiers.wake_all(u64::MAX >> (64 - self.notifiers.workers()), self.context, &mut self.ring);
@@ -105,11 +105,11 @@ impl Engine {
 
     /// Takes in a request that changes whole blocks of a disk where blocks are claimed.
     #[cold]
-    pub(super) fn submit_claimed(&mut self, disk: usize, request: Asked) {
+    pub(super) fn submit_claimed(&mut self, disk: usize, request: Arrival) {
         self.claim(disk, request.bio.extent, request, None);
     }
 
-    fn claim(&mut self, disk: usize, extent: Extent, request: Asked, parts: Option<Parts>) {
+    fn claim(&mut self, disk: usize, extent: Extent, request: Arrival, parts: Option<Parts>) {
         let (ticket, alone) = (request.bio.token.0 as usize, parts.is_some());
         self.claims.requests.insert(ticket, Claimed { disk, request, parts });
         if self.sides[disk].disk.blocks.claim(self.context, ticket, extent, alone) {
@@ -129,7 +129,7 @@ impl Engine {
         self.ask_edges(ticket, Phase::Read);
     }
 
-    fn ask(&mut self, disk: usize, request: Asked) {
+    fn ask(&mut self, disk: usize, request: Arrival) {
         self.sides[disk].exchange.backlog.push_back(request);
         self.mark(disk);
     }
@@ -153,7 +153,7 @@ impl Engine {
                 self.claims.edges.insert(edge.ticket, ticket);
             }
             let bio = Bio { op, flags, extent: edge.block, token: Token(edge.ticket as u64), ..request.bio };
-            self.sides[disk].exchange.backlog.push_back(Asked { bio, ..request });
+            self.sides[disk].exchange.backlog.push_back(Arrival { bio, ..request });
         }
         self.mark(disk);
     }
@@ -314,7 +314,7 @@ mod tests {
     use crate::device::volatile::Volatile;
 
     /// A request under way.
-    struct Asked {
+    struct Ongoing {
         worker: usize,
         ticket: usize,
         op: Op,
@@ -326,7 +326,7 @@ mod tests {
         engines: Workers,
         block: usize,
         wanted: Vec<Option<u8>>,
-        under_way: Vec<Asked>,
+        under_way: Vec<Ongoing>,
         random: Random,
     }
 
@@ -356,7 +356,7 @@ mod tests {
                 (start, end) = (start / block * block, end.next_multiple_of(block));
             }
             let op = [Op::Read, Op::Write, Op::Write, Op::WriteZeroes][self.any(4)];
-            let beside = |write: &&Asked| write.bytes.start < end && start < write.bytes.end;
+            let beside = |write: &&Ongoing| write.bytes.start < end && start < write.bytes.end;
             let beside: Vec<_> =
                 self.under_way.iter().filter(beside).map(|write| (write.op, write.bytes.clone())).collect();
             if beside.iter().any(|(other, _)| (op == Op::Read) != (*other == Op::Read)) {
@@ -391,7 +391,7 @@ mod tests {
                     self.wanted[bytes.start.max(start)..bytes.end.min(end)].fill(None);
                 }
             }
-            self.under_way.push(Asked { worker, ticket, op, bytes: start..end });
+            self.under_way.push(Ongoing { worker, ticket, op, bytes: start..end });
         }
 
         /// Lets a worker take a turn, woken or not.
@@ -403,7 +403,7 @@ mod tests {
             engine.turn(Instant::ZERO);
             for (ticket, news) in std::mem::take(&mut engine.news) {
                 let at = self.under_way.iter().position(|write| (write.worker, write.ticket) == (worker, ticket));
-                let Asked { op, bytes, .. } =
+                let Ongoing { op, bytes, .. } =
                     self.under_way.swap_remove(at.expect("it is told of what was asked, once"));
                 match news {
                     News::Ended(Outcome::Done) if op == Op::Read => {

@@ -463,13 +463,13 @@ mod tests {
 
     /// The answer as received.
     #[derive(Default)]
-    struct Told {
+    struct Received {
         data: Vec<u8>,
         runs: Vec<(u64, u32)>,
         ended: Vec<(usize, Result<(), Errno>)>,
     }
 
-    impl Sink for Told {
+    impl Sink for Received {
         fn data(&mut self, _slot: usize, from: u64, bytes: &[u8]) {
             self.data[from as usize..][..bytes.len()].copy_from_slice(bytes);
         }
@@ -484,8 +484,8 @@ mod tests {
         }
     }
 
-    fn news() -> Told {
-        Told { data: vec![0xee; 4096], ..Told::default() }
+    fn news() -> Received {
+        Received { data: vec![0xee; 4096], ..Received::default() }
     }
 
     /// A read of 4096 bytes at 8192, of a server with structured replies.
@@ -511,7 +511,7 @@ mod tests {
     }
 
     /// Gives the bytes in pieces of `piece`.
-    fn feed(answers: &mut Answers, bytes: &[u8], piece: usize) -> (Told, Result<(), Violation>) {
+    fn feed(answers: &mut Answers, bytes: &[u8], piece: usize) -> (Received, Result<(), Violation>) {
         let (mut news, mut held) = (news(), Vec::new());
         for part in bytes.chunks(piece) {
             held.extend_from_slice(part);
@@ -585,8 +585,8 @@ mod tests {
         }
     }
 
-    fn told_nothing() -> Told {
-        Told::default()
+    fn told_nothing() -> Received {
+        Received::default()
     }
 
     #[test]

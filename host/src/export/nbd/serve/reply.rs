@@ -74,7 +74,7 @@ impl Connection {
         };
         let Command { cookie, op, offset, len, flags, is_map, .. } = common.commands[number];
         if is_map {
-            let asked = Asked { cookie, offset, len, most: runs_at_most(flags) };
+            let asked = StatusRequest { cookie, offset, len, most: runs_at_most(flags) };
             self.reply_status(&asked, engine.memory(number), outcome);
             return self.release(engine, number);
         }
@@ -153,7 +153,7 @@ impl Connection {
     pub(super) fn block_status(&mut self, header: &RequestHeader, export: &Export) {
         let Phase::Serving(Serving { session, .. }) = &self.phase else { unreachable!("serving") };
         let RequestHeader { cookie, offset, length: len, flags, .. } = *header;
-        let asked = Asked { cookie, offset, len, most: runs_at_most(flags) };
+        let asked = StatusRequest { cookie, offset, len, most: runs_at_most(flags) };
         let allocation = session.contexts.allocation.then(|| {
             device::runs(len, asked.most, |done, left| {
                 export.device.run(export.offset + offset + done, left).map(|run| (run.len, run.hole))
@@ -187,7 +187,7 @@ impl Connection {
     }
 
     /// Answers with the result of a lane.
-    fn reply_status(&mut self, asked: &Asked, memory: &Memory, outcome: Outcome) {
+    fn reply_status(&mut self, asked: &StatusRequest, memory: &Memory, outcome: Outcome) {
         match (outcome, memory) {
             (Outcome::Done, Memory::Map(runs)) => self.reply_runs(asked, Some(runs)),
             (Outcome::Done, _) => unreachable!("what is allocated is in the memory of the ticket"),
@@ -199,9 +199,9 @@ impl Connection {
     }
 
     /// Reports holes, if they are known by now and were chosen, and changed blocks, if those were.
-    fn reply_runs(&mut self, asked: &Asked, allocation: Option<&[(u64, bool)]>) {
+    fn reply_runs(&mut self, asked: &StatusRequest, allocation: Option<&[(u64, bool)]>) {
         let Phase::Serving(Serving { session, export, .. }) = &self.phase else { unreachable!("serving") };
-        let Asked { cookie, offset, len, most } = *asked;
+        let StatusRequest { cookie, offset, len, most } = *asked;
         let changes = session.contexts.changes.then(|| {
             let next = |done, left| Ok(export.device.changed(export.offset + offset + done, left));
             device::runs(len, most, next).expect("what was changed is in memory")
@@ -371,7 +371,7 @@ fn is_zero(bytes: &[u8]) -> bool {
 }
 
 /// A block status that was asked for, and how many runs of a context it answers at most.
-struct Asked {
+struct StatusRequest {
     cookie: u64,
     offset: u64,
     len: u64,
