@@ -566,7 +566,12 @@ fn shares_are_back_five_seconds_after_a_gateway_that_was_killed_has_its_clients_
         let worst = all[all.len() - 1];
         println!("| {what} | {worst:.1} %, {:.1} % |", all[all.len() / 2]);
         // Of a hundred each has two requests outstanding, and one second says little.
-        assert!(worst <= 10.0 || what == "100", "{what}: off by {worst:.1} %");
+        let most = match what {
+            "100" => 30.0,
+            "2" | "10" => 5.0,
+            _ => 10.0,
+        };
+        assert!(worst <= most, "{what}: off by {worst:.1} %");
     };
     // While it is alone, all that a tenant asks for is in the cluster, and nothing waits.
     let tenant = Tenant { weight: 100, floor: 0, max: 0, cost: 1.0 };

@@ -42,7 +42,7 @@ pub const STALE: u32 = 3;
 /// The longest that a gateway is waited for. Chosen: where six of ten reports are lost, twelve in a row are one time in 500.
 const STALE_MOST: u32 = 4 * STALE;
 /// The longest time between two reports that counts, and what is left of one with each report. Chosen: a minute after twelve periods
-/// were waited for it is six.
+/// were waited for it is seven.
 const SILENCE_MOST: u32 = STALE_MOST / 2;
 const SILENCE_LEFT: f64 = 0.99;
 /// A group with fewer requests than this in a period has some periods taken together, up to four (gossip.3). From the simulation.
@@ -349,7 +349,8 @@ impl Pool {
         // speed.2, gossip.4
         let usual = self.speed.period(sum(|one| one.served), sum(|one| one.requests), self.allowed, waits);
         let Some([service, rate]) = usual else {
-            // The figures are told as they were, but settings hold as soon as they are set.
+            // The figures are told as they were, but the settings of the groups that are told of hold at once.
+            self.own.pool_depth = depth;
             for (path, told) in &mut self.own.groups {
                 told.settings = groups.get(path).map_or(told.settings, |counted| counted.settings);
             }

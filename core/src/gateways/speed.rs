@@ -5,7 +5,7 @@
 //!
 //! speed.1  A gateway's speed is the median of its last [`PERIODS`] periods. A cluster that stands still for ten seconds begins and ends that within a period, of which
 //!          each gateway has another part: none of these periods is to change shares.
-//! speed.2  A period in which next to nothing ended of what waited is left out, and what was told before it is told again: the cluster stood still. Each
+//! speed.2  A period in which next to nothing ended of what waited is left out, and what was told before it is told again, but for settings: the cluster stood still. Each
 //!          gateway leaves such a period out, so shares are as they were when the cluster goes on. After [`STILL_MOST`] in a row the speed is learned anew.
 //! speed.3  A period in which nothing waited says only that the speed is at least so much. Example: a client reads one block at a time, where 16 requests
 //!          might be outstanding; the fifteen that were not are no slow ones.
@@ -25,7 +25,7 @@ const PERIODS: usize = 5;
 const STILL: f64 = 16.0;
 /// Chosen: twice the time after which Ceph takes an OSD that does not answer for down.
 const STILL_MOST: u32 = 40;
-/// In the first busy period the others have not heard of it, and in the second they may have less only after half of it.
+/// In a gateway's first busy period the others may not have heard of it, and in its second one they may have made room after half of it only.
 const SKIPPED: u32 = 2;
 
 /// Of a gateway's last periods: service and requests, for each outstanding one.
@@ -74,7 +74,7 @@ impl Speed {
         }
         // speed.4
         if self.skipped > 0 {
-            self.skipped -= 1;
+            self.skipped -= u32::from(served > 0.0);
             return Some([1.0; 2]);
         }
         // speed.2
@@ -145,9 +145,13 @@ mod tests {
     #[test]
     fn the_first_two_busy_periods_beside_a_gateway_that_comes_are_left_out() {
         let mut speed = Speed::anew();
-        for (served, waits, known) in
-            [(0.0, false, None), (300.0, true, None), (400.0, true, None), (800.0, true, Some(100.0))]
-        {
+        for (served, waits, known) in [
+            (0.0, false, None),
+            (0.0, true, None),
+            (300.0, true, None),
+            (400.0, true, None),
+            (800.0, true, Some(100.0)),
+        ] {
             assert_eq!(speed.period(served, served, 8.0, waits), Some([1.0; 2]), "told as it was");
             assert_eq!(speed.get(), known);
         }

@@ -33,9 +33,9 @@ use crate::disk::{Disk, Disks};
 const PERIOD: Duration = Duration::from_secs(1);
 /// A carrier hangs if it has not answered for so many periods: as many as make a gateway stale.
 const HANGS: u32 = STALE;
-/// How long a period waits for reports (exchange.5). Chosen: they come within some milliseconds, and those that come later count in the next one.
+/// How long a period waits for reports (exchange.5). Chosen: they come within some milliseconds; of a slower carrier those of the reading before count.
 const SOON: Duration = Duration::from_millis(500);
-/// How long the end of the server waits for the last report (exchange.4). Chosen.
+/// How long the end of the server waits for the last report (exchange.4), beside a reading that is under way. Chosen.
 const FAREWELL: Duration = Duration::from_millis(500);
 /// How long a start waits for a second report under its name (exchange.3).
 const TWIN: Duration = Duration::from_millis(1500);
@@ -155,9 +155,7 @@ impl Exchange {
             known.pool.count(&counted, self.disk.depth().into());
         }
         known.pool.take_notes().iter().for_each(|note| self.note(note));
-        if !self.mail.is_asked() {
-            self.mail.write(known.pool.report().write().into_bytes());
-        }
+        self.mail.write(known.pool.report().write().into_bytes());
     }
 
     fn note(&self, note: &Note) {

@@ -24,6 +24,7 @@ pub(super) struct Mail {
     tasks: Sender<Task>,
     heard: Receiver<Heard>,
     is_asked: bool,
+    is_late: bool,
 }
 
 impl Mail {
@@ -34,32 +35,33 @@ impl Mail {
         let (tell, heard) = mpsc::channel();
         let gateway = gateway.to_owned();
         thread::Builder::new().name("reports".into()).spawn(move || carry(carrier, &gateway, &work, &tell))?;
-        Ok(Self { tasks, heard, is_asked: false })
+        Ok(Self { tasks, heard, is_asked: false, is_late: false })
     }
 
-    /// Reports were asked for, and have not come yet.
-    pub(super) const fn is_asked(&self) -> bool {
-        self.is_asked
-    }
-
-    /// Asks for all reports, unless they were asked for, and waits so long for them.
+    /// All reports, for which it waits so long. Where a carrier takes longer, those of the reading before, if they have come since.
     pub(super) fn read(&mut self, patience: Duration) -> Result<Heard, RecvTimeoutError> {
-        if !self.is_asked {
+        let late = self.is_asked.then(|| self.heard.try_recv().ok()).flatten();
+        if !self.is_asked || late.is_some() {
             self.is_asked = self.tasks.send(Task::Read).is_ok();
         }
-        let heard = self.heard.recv_timeout(patience)?;
-        self.is_asked = false;
-        Ok(heard)
+        let heard = self.heard.recv_timeout(patience);
+        self.is_asked &= heard.is_err();
+        let heard = heard.or_else(|error| late.ok_or(error));
+        self.is_late = heard.is_err();
+        heard
     }
 
-    /// Leaves this gateway's report, and does not wait for it.
+    /// Leaves this gateway's report, and does not wait for it. Where nothing came of the last reading it is left out: the carrier hangs, and
+    /// there would be ever more of them.
     pub(super) fn write(&self, report: Vec<u8>) {
-        let _ = self.tasks.send(Task::Write(report)); // A thread that has ended is told of by the next reading.
+        if !self.is_late {
+            let _ = self.tasks.send(Task::Write(report)); // A thread that has ended is told of by the next reading.
+        }
     }
 
     /// Leaves the last report, and waits for so long until all is done.
     pub(super) fn end(self, report: Vec<u8>, patience: Duration) {
-        self.write(report);
+        let _ = self.tasks.send(Task::Write(report));
         drop(self.tasks);
         while self.heard.recv_timeout(patience).is_ok() {}
     }
@@ -105,7 +107,44 @@ mod tests {
 
     const LONG: Duration = Duration::from_secs(60);
 
-    /// exchange.5
+    /// A carrier that reads once for each word that it is given.
+    struct Slow(Memory, Receiver<()>);
+
+    impl Carrier for Slow {
+        fn write(&mut self, gateway: &str, report: &[u8]) -> io::Result<()> {
+            self.0.write(gateway, report)
+        }
+
+        fn read(&mut self) -> io::Result<Reports> {
+            self.1.recv().unwrap();
+            self.0.read()
+        }
+    }
+
+    /// exchange.1
+    #[test]
+    fn a_slow_carrier_is_heard_of_a_period_later_and_a_report_is_left_where_something_came() {
+        let (go, waits) = mpsc::channel();
+        let mut mail = Mail::new("gw1", Box::new(Slow(Memory(Arc::default()), waits))).unwrap();
+        assert!(mail.read(Duration::ZERO).is_err(), "nothing has come yet");
+        mail.write(b"left out".to_vec());
+        // The second reading was asked for as the first one was heard of, before there was a report.
+        for reports in [0, 0, 1] {
+            go.send(()).unwrap();
+            let heard = loop {
+                match mail.read(Duration::ZERO) {
+                    Ok(heard) => break heard.unwrap(),
+                    Err(_) => thread::yield_now(),
+                }
+            };
+            assert_eq!(heard.len(), reports);
+            if reports == 0 {
+                mail.write(b"own".to_vec());
+            }
+        }
+    }
+
+    /// exchange.1
     #[test]
     fn what_another_gateway_left_meanwhile_is_heard_and_a_report_that_was_not_written_is_told_of_once() {
         let there = Arc::new(Mutex::new(Vec::new()));

@@ -10,8 +10,8 @@
 //! cost.2  A time in which the disk was full is one equation: the time that passed is the sum of what ended, each at its cost. The
 //!         coefficients are those that explain the last [`LAST`] equations best, all looked at anew with each that comes, and what those
 //!         before have told. They are reckoned in factors: a coefficient that is a tenth of what is right is as wrong as one of ten
-//!         times that. Where a load never tells two coefficients apart, their ratio stays what it was. Near and far
-//!         are taken to cost alike ([`NEAR`]) until they are told apart.
+//!         times that. Where a load never tells two coefficients apart, their ratio stays what it was. That of near
+//!         and far stays near the starting model's ([`NEAR`]), in which they cost alike unless it is given otherwise.
 //! cost.3  A disk is faster or slower than it was as a whole, more often than in one coefficient alone. So ratios are learned from
 //!         what two equations in a row differ by, and only if their mixtures do ([`CHANCE`]). How far equations deviate by themselves
 //!         is learned too ([`NOISE`]). What is in the device at an equation's ends is done by half, more or less: of an equation that is
@@ -62,7 +62,7 @@ const NOISE: [f64; 3] = [0.05, 0.01, 0.15];
 /// How far off each coefficient may be at first, as a part: of eight profiles of flash disks (docs/measured/models-flash.md) the ratios differ
 /// by a factor of two or so.
 const EACH: f64 = 1.0;
-/// The same of near requests beside far ones. Chosen: without it 3 of 5,000 trees in `core/tests/floors.rs` missed a weight, with it none of 9,000.
+/// How far off the ratio of a near request's cost and a far one's may be at first. Chosen: without it 3 of 5,000 trees in `core/tests/floors.rs` missed a weight, with it none of 9,000.
 const NEAR: f64 = 0.3;
 /// How often the coefficients are improved with each equation.
 const STEPS: usize = 3;

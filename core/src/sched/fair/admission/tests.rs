@@ -1,7 +1,6 @@
 use super::*;
 use crate::Weight;
-use crate::time::ms;
-use crate::time::us;
+use crate::time::{ms, us};
 
 /// What a request costs.
 const COST: u32 = 10_000;
