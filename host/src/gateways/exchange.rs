@@ -33,7 +33,8 @@ use crate::disk::{Disk, Disks};
 const PERIOD: Duration = Duration::from_secs(1);
 /// A carrier hangs if it has not answered for so many periods: as many as make a gateway stale.
 const HANGS: u32 = STALE;
-/// How long a period waits for reports (exchange.5). Chosen: they come within some milliseconds; of a slower carrier those of the reading before count.
+/// How long a period waits for reports (exchange.5). Chosen: they come within some milliseconds. From a slower carrier those of the reading
+/// before count.
 const SOON: Duration = Duration::from_millis(500);
 /// How long the end of the server waits for the last report (exchange.4), beside a reading that is under way. Chosen.
 const FAREWELL: Duration = Duration::from_millis(500);

@@ -62,7 +62,8 @@ const NOISE: [f64; 3] = [0.05, 0.01, 0.15];
 /// How far off each coefficient may be at first, as a part: of eight profiles of flash disks (docs/measured/models-flash.md) the ratios differ
 /// by a factor of two or so.
 const EACH: f64 = 1.0;
-/// How far off the ratio of a near request's cost and a far one's may be at first. Chosen: without it 3 of 5,000 trees in `core/tests/floors.rs` missed a weight, with it none of 9,000.
+/// How far off the ratio of a near request's cost and a far one's may be at first. Chosen: without it 3 of 5,000 trees in
+/// `core/tests/floors.rs` missed a weight, with it none of 9,000.
 const NEAR: f64 = 0.3;
 /// How often the coefficients are improved with each equation.
 const STEPS: usize = 3;
