@@ -16,8 +16,8 @@ use crate::remote::{
     TopArgs, TraceArgs, UpgradeArgs, WhyArgs,
 };
 use crate::serve::ServeArgs;
+use crate::syntax::scheduler::schedulers;
 use crate::ublk::UblkArgs;
-use crate::words::scheduler::schedulers;
 
 const EXAMPLES: &str = "\
 Examples:

@@ -10,10 +10,10 @@ use serde_json::Value;
 
 use crate::blktrace::Taken;
 use crate::config::read;
-use crate::control::Words;
+use crate::control::Changes;
 use crate::serve::{ServeArgs, plan};
+use crate::syntax::mistake::{Mistake, Severity, Source, render};
 use crate::ways::Flags;
-use crate::words::mistake::{Mistake, Severity, Source, render};
 
 /// The configuration that changes are made of.
 static SERVED: LazyLock<Config> = LazyLock::new(|| planned(SERVED_TEXT).unwrap_or_else(|shown| panic!("{shown}")));
@@ -51,7 +51,7 @@ pub fn control(body: &str) {
     let served = &*SERVED;
     let Ok(request) = serde_json::from_str::<Value>(body) else { return };
     let mut edit = Edit::from(served.clone());
-    match Words::new(&mut edit, &FLAGS, true).transaction(&request) {
+    match Changes::new(&mut edit, &FLAGS, true).transaction(&request) {
         Ok(()) => turns(served, &edit),
         Err(says) => tells(&says),
     }

@@ -15,7 +15,7 @@
 //! | [`config`] | the config file: its keys, and how it is read |
 //! | [`hostile`] | what reads a stranger's bytes, for the fuzz targets |
 //! | [`ways`] | the ways by which clients reach an export beside listeners: a row for each protocol |
-//! | [`words`] | what the words in flags and file mean, and what is wrong with them |
+//! | [`syntax`] | what the words in flags and file mean, and what is wrong with them |
 //! | [`terminal`] | progress, and where reports go |
 
 mod args;
@@ -30,10 +30,10 @@ mod overlay;
 mod remote;
 mod serve;
 mod show;
+mod syntax;
 mod terminal;
 mod ublk;
 mod ways;
-mod words;
 
 use std::process::ExitCode;
 

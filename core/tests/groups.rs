@@ -12,7 +12,7 @@ use fairlift_core::time::{ms, us};
 use fairlift_core::*;
 use fairlift_lab::Random;
 use proptest::prelude::*;
-use witness::{Told, Witness, news};
+use witness::{EventLog, Witness, news};
 
 const C0: ContextId = ContextId(0);
 const IDLE: Priority = Priority { class: PriorityClass::Idle, level: 4 };
@@ -35,7 +35,7 @@ fn read(stream: StreamId, start: u64, token: u64) -> Bio {
 }
 
 /// A queue with groups `/` (0), `/a` (1) and `/b` (2), whose scheduler tells what it was told.
-fn queue(kind: Kind, depth: u16) -> (Queue, Told) {
+fn queue(kind: Kind, depth: u16) -> (Queue, EventLog) {
     let settings = Settings {
         depth,
         nr_requests: 16.max(u32::from(depth)),
@@ -54,8 +54,8 @@ fn add_group(queue: &mut Queue, now: Instant, group: Group) -> GroupId {
     id
 }
 
-fn switch(queue: &mut Queue, now: Instant, kind: Kind) -> Told {
-    let told = Told::default();
+fn switch(queue: &mut Queue, now: Instant, kind: Kind) -> EventLog {
+    let told = EventLog::default();
     let groups = &queue.settings().groups[..1];
     let setup = sched::Setup { groups, ..queue.settings().setup() };
     let witness = Witness::new(kind, &setup, &told);
@@ -344,7 +344,7 @@ struct Run {
     open: BTreeMap<u64, StreamId>,
     in_flight: Vec<Tag>,
     tokens: u64,
-    told: Told,
+    told: EventLog,
 }
 
 impl Run {

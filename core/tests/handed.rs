@@ -51,7 +51,7 @@ fn what_another_scheduler_learned_is_left_out_and_what_nobody_knows_is_named() {
 #[test]
 fn bfq_begins_with_the_depth_and_the_way_that_it_had() {
     let mut before = queue(Kind::Bfq, &["/a"]);
-    let told = |queue: &Queue| {
+    let learned_by = |queue: &Queue| {
         let mut record = queue.hand_on();
         record.take::<Record>("learned").unwrap().unwrap().to_string()
     };
@@ -63,5 +63,5 @@ fn bfq_begins_with_the_depth_and_the_way_that_it_had() {
     record.put("learned", &learned);
     let mut left_out = vec![];
     before.take_on(Instant::ZERO, &mut record, &mut left_out);
-    assert_eq!((left_out.len(), told(&before)), (0, learned.to_string()));
+    assert_eq!((left_out.len(), learned_by(&before)), (0, learned.to_string()));
 }

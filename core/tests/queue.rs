@@ -577,7 +577,7 @@ fn a_trace_has_what_the_scheduler_says_of_its_turns_also_after_another_is_chosen
     let (mut queue, s) = queue(|settings| settings.scheduler = Kind::Cfq);
     let other = queue.add_stream(Stream { group: GroupId::ROOT, priority: Priority::default(), context: C0 });
     let mut now = 0;
-    let said = |queue: &mut Queue, now: &mut u64| {
+    let messages = |queue: &mut Queue, now: &mut u64| {
         for stream in [s, other, s, other] {
             queue.submit(at(*now), bio(Op::Read, stream, 8 * *now, 8, *now)).unwrap();
             while let Some(request) = queue.poll_dispatch(at(*now), C0) {
@@ -591,15 +591,15 @@ fn a_trace_has_what_the_scheduler_says_of_its_turns_also_after_another_is_chosen
             |item: &Item| if let Item::Message(message) = item { Some(message.note.to_string()) } else { None };
         items.iter().filter_map(message).collect::<Vec<_>>()
     };
-    assert_eq!(said(&mut queue, &mut now), [""; 0], "nobody listens");
+    assert_eq!(messages(&mut queue, &mut now), [""; 0], "nobody listens");
     queue.keep_trace(100);
-    let cfq = said(&mut queue, &mut now);
+    let cfq = messages(&mut queue, &mut now);
     assert!(cfq.iter().any(|said| said.starts_with("sl_used=")), "{cfq:?}");
     queue.set_scheduler(at(now), Kind::Bfq);
-    let bfq = said(&mut queue, &mut now);
+    let bfq = messages(&mut queue, &mut now);
     assert!(bfq.iter().any(|said| said.starts_with("expire (")), "{bfq:?}");
     queue.keep_trace(0);
-    assert_eq!(said(&mut queue, &mut now), [""; 0], "nobody listens any more");
+    assert_eq!(messages(&mut queue, &mut now), [""; 0], "nobody listens any more");
 }
 
 #[test]

@@ -12,7 +12,7 @@ use libfuzzer_sys::fuzz_target;
 
 /// What was asked, and what came of it, byte by byte.
 #[derive(Default)]
-struct Told {
+struct Received {
     asked: Vec<Option<Awaited>>,
     came: Vec<Vec<bool>>,
     runs: Vec<u64>,
@@ -20,7 +20,7 @@ struct Told {
     to_give_back: Vec<usize>,
 }
 
-impl Told {
+impl Received {
     fn ask(&mut self, answers: &mut Answers, asked: Awaited) {
         let (slot, _) = answers.ask(asked);
         assert_eq!(slot, self.asked.len());
@@ -38,7 +38,7 @@ impl Told {
     }
 }
 
-impl Sink for Told {
+impl Sink for Received {
     fn data(&mut self, slot: usize, from: u64, bytes: &[u8]) {
         self.comes(slot, from, bytes.len() as u64);
     }
@@ -96,7 +96,7 @@ fuzz_target!(|input: &[u8]| {
             }
         }
     }
-    let (mut answers, mut told) = (Answers::new(structured, context), Told::default());
+    let (mut answers, mut told) = (Answers::new(structured, context), Received::default());
     told.ask(&mut answers, Awaited::Read { at: 8192, len: 1024 });
     told.ask(&mut answers, Awaited::Other);
     told.ask(&mut answers, Awaited::Status { len: 8192 });

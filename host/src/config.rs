@@ -19,8 +19,8 @@ use fairlift_core::learn::concurrency;
 use fairlift_core::{Duration, Group, GroupId, Priority, sched};
 
 pub use crate::device::backing::Outside;
+pub use crate::device::kinds::*;
 pub use crate::device::roots::Root;
-pub use crate::device::said::*;
 pub use crate::kernel::ring::Engine;
 pub use copy_on_write::CopyOnWrite;
 pub use shares::{RadosAt, Shares, SharesAt, check_gateway};

@@ -10,7 +10,7 @@ use two_exports::Two;
 
 /// What a connection has seen of the server when nothing more is to be said.
 #[derive(PartialEq, Debug)]
-struct Told {
+struct Negotiated {
     output: Vec<u8>,
     steps: Vec<Advance>,
     /// Bytes after the negotiation.
@@ -18,7 +18,7 @@ struct Told {
 }
 
 /// Says `bytes`, cut into pieces of `cuts` (again and again), as a server with a growing buffer gets them.
-fn negotiate(tls: TlsPolicy, bytes: &[u8], cuts: &[usize]) -> Told {
+fn negotiate(tls: TlsPolicy, bytes: &[u8], cuts: &[usize]) -> Negotiated {
     let mut output = vec![];
     let mut server = Handshake::new(tls, &mut output);
     let mut steps = vec![];
@@ -32,7 +32,7 @@ fn negotiate(tls: TlsPolicy, bytes: &[u8], cuts: &[usize]) -> Told {
             Advance::NeedMore => {
                 assert!(buffer.len() < 16 + Handshake::DATA_MAX as usize, "more is held back than an option can be");
                 if rest.is_empty() {
-                    return Told { output, steps, left: buffer };
+                    return Negotiated { output, steps, left: buffer };
                 }
                 let (piece, after) = rest.split_at((*cuts.next().unwrap()).clamp(1, rest.len()));
                 buffer.extend_from_slice(piece);
@@ -46,7 +46,7 @@ fn negotiate(tls: TlsPolicy, bytes: &[u8], cuts: &[usize]) -> Told {
             last @ (Advance::Ready(_) | Advance::Close(_)) => {
                 steps.push(last);
                 buffer.extend_from_slice(rest);
-                return Told { output, steps, left: buffer };
+                return Negotiated { output, steps, left: buffer };
             }
         }
     }

@@ -89,9 +89,9 @@ impl Bench {
     }
 
     /// A client asks: what of. A flush is for the whole of a device.
-    fn asked(&mut self, op: Op, flags: Flags, extent: Extent, stream: StreamId) -> Bio {
+    fn submitted(&mut self, op: Op, flags: Flags, extent: Extent, stream: StreamId) -> Bio {
         let range = if op == Op::Flush { self.range(extent.start) } else { extent };
-        let token = Token(self.oracle.asked(op, flags, range));
+        let token = Token(self.oracle.submitted(op, flags, range));
         let extent = if op == Op::Flush { Extent::new(range.start, 0) } else { extent };
         Bio { op, flags, extent, stream, token }
     }

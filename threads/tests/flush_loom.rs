@@ -160,7 +160,7 @@ fn errors_reach_their_sharers<F: Flushes + 'static>(preemptions: usize, make: im
             let number = count.fetch_add(1, Ordering::SeqCst) + 1;
             Err(std::io::Error::from_raw_os_error((FIRST + number) as i32))
         };
-        let told = |result: Result<(), Errno>| result.expect_err("all of them fail").0 as usize - FIRST;
+        let error_of = |result: Result<(), Errno>| result.expect_err("all of them fail").0 as usize - FIRST;
         let mut other = None;
         flushes.wrote();
         let first = flushes.flush(&mut || {
@@ -168,18 +168,18 @@ fn errors_reach_their_sharers<F: Flushes + 'static>(preemptions: usize, make: im
             let result = fail(&count);
             other = Some(thread::spawn(move || {
                 shared.wrote();
-                told(shared.flush(&mut || fail(&count)))
+                error_of(shared.flush(&mut || fail(&count)))
             }));
             while flushes.waiting() == 0 {
                 thread::yield_now();
             }
             result
         });
-        assert_eq!(told(first), 1);
+        assert_eq!(error_of(first), 1);
         for _ in 0..3 {
             flushes.wrote();
             let mut led = None;
-            let heard = told(flushes.flush(&mut || {
+            let heard = error_of(flushes.flush(&mut || {
                 led = Some(count.load(Ordering::SeqCst) + 1);
                 fail(&count)
             }));

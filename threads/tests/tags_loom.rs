@@ -298,7 +298,7 @@ fn who_polls_for_a_free_tag_is_told() {
         let poller = thread::spawn({
             let tags = Arc::clone(&tags);
             move || {
-                let (told, mut caller, mut hint) = (Told::new(), tags.caller(), Hint::default());
+                let (told, mut caller, mut hint) = (Sleeper::new(), tags.caller(), Hint::default());
                 let waker = Waker::from(Arc::clone(&told));
                 loop {
                     let tag = tags.bitmap().get(&mut hint);
@@ -318,9 +318,9 @@ fn who_polls_for_a_free_tag_is_told() {
 }
 
 /// Sleeps until it is woken.
-struct Told(loom::sync::Mutex<bool>, loom::sync::Condvar);
+struct Sleeper(loom::sync::Mutex<bool>, loom::sync::Condvar);
 
-impl Told {
+impl Sleeper {
     fn new() -> Arc<Self> {
         Arc::new(Self(loom::sync::Mutex::new(false), loom::sync::Condvar::new()))
     }
@@ -334,7 +334,7 @@ impl Told {
     }
 }
 
-impl Wake for Told {
+impl Wake for Sleeper {
     fn wake(self: Arc<Self>) {
         *self.0.lock().unwrap() = true;
         self.1.notify_one();

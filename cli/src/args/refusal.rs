@@ -8,9 +8,9 @@ use fairlift_lab::suggestion;
 
 use super::Cli;
 use crate::remote::meant;
+use crate::syntax::mistake::{Mistake, Severity, render};
 use crate::terminal::complaint::Complaint;
 use crate::terminal::output::quoted;
-use crate::words::mistake::{Mistake, Severity, render};
 
 /// Flags that people know from other servers, and what they are here.
 const ELSEWHERE: [(&[&str], &str); 8] = [

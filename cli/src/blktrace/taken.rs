@@ -44,7 +44,7 @@ impl Taken {
             at += len;
             match record.says().and_then(|says| says.strip_prefix("lost=")) {
                 Some(lost) => self.lost = lost.parse().unwrap_or_default(),
-                None if record.event().is_some() || is_said(&record) => self.events.push(record),
+                None if record.event().is_some() || is_scheduler_message(&record) => self.events.push(record),
                 None => self.heads.push(record),
             }
         }
@@ -104,7 +104,7 @@ impl Taken {
                 let time = record.time.max(last + 1);
                 last = time;
                 let mut record = Record { cpu, time, ..record.clone() };
-                if is_said(&record) {
+                if is_scheduler_message(&record) {
                     // blkparse tells no process of a message.
                     record.pdu = format!("{} {}", self.tenant(record.pid), record.says().unwrap_or_default()).into();
                 }
@@ -180,6 +180,6 @@ impl Taken {
 }
 
 /// Whether a scheduler said it.
-fn is_said(record: &Record) -> bool {
+fn is_scheduler_message(record: &Record) -> bool {
     record.says().is_some() && record.disk_named().is_none()
 }

@@ -22,8 +22,8 @@ use toml::de::{DeTable, DeValue};
 use super::given::Given;
 use super::row::{Key, Sort};
 use super::section::{Section, parsed, show};
-use crate::words::mistake::{Mistake, Source};
-use crate::words::units::show_size;
+use crate::syntax::mistake::{Mistake, Source};
+use crate::syntax::units::show_size;
 
 const SEED: u64 = 1;
 

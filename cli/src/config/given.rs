@@ -7,7 +7,7 @@ use fairlift_core::ceiling::{Ceiling, Rates};
 use serde_json::Value;
 use toml::de::DeValue;
 
-use crate::words::{limits, units};
+use crate::syntax::{limits, units};
 
 /// A value.
 #[derive(Clone, PartialEq, Debug)]

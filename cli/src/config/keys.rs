@@ -21,9 +21,9 @@ use super::row::Put::{self, *};
 use super::row::{Act, Key, Kind, Row, Sort, all};
 use super::section::Placed;
 use crate::control::place::parse_control;
+use crate::syntax::place::{self, check_path, parse_engine, parse_place, parse_tls};
+use crate::syntax::scheduler::parse_scheduler;
 use crate::ways;
-use crate::words::place::{self, check_path, parse_engine, parse_place, parse_tls};
-use crate::words::scheduler::parse_scheduler;
 
 /// The keys that can be said of a thing that is added or set, beside its name, and of a disk the tunables of its scheduler.
 pub(crate) fn keys(kind: Kind, act: Act) -> Vec<Key> {

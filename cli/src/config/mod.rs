@@ -25,11 +25,11 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use crate::control::ControlPlace;
+use crate::syntax::groups::Tree;
+use crate::syntax::mistake::{Mistake, Source};
+use crate::syntax::place::ListenAt;
+use crate::syntax::{place, units};
 use crate::ways;
-use crate::words::groups::Tree;
-use crate::words::mistake::{Mistake, Source};
-use crate::words::place::ListenAt;
-use crate::words::{place, units};
 use keys::{
     CLIENT, CLIENT_ROWS, DISK, DISK_ROWS, EXPORT, EXPORT_ROWS, ExportKeys, GROUP, GROUP_ROWS, GroupKeys, SERVER,
     SERVER_ROWS, SORTS,

@@ -8,7 +8,7 @@ use fairlift_core::ceiling::{Ceiling, Rate, Rates};
 use serde_json::{Value, json};
 
 use super::given::{Amiss, Given};
-use crate::words::backing;
+use crate::syntax::backing;
 
 /// The kinds of objects that can be changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -9,8 +9,8 @@ use toml::de::{DeTable, DeValue};
 
 use super::given::{Amiss, Given, Part};
 use super::row::{PutOne, Row, Sort};
-use crate::words::groups::own_path;
-use crate::words::mistake::Mistake;
+use crate::syntax::groups::own_path;
+use crate::syntax::mistake::Mistake;
 
 /// A key that people give an export although it is its group's.
 const OF_GROUPS: [&str; 5] = ["weight", "max", "min", "burst", "latency"];

@@ -19,20 +19,22 @@ fn disk_name<'a>(config: &'a Config, export: &Export) -> Option<&'a str> {
 /// disks that were made for exports which name none, and with what was added otherwise. `rotates`: whether a disk does.
 pub(crate) fn wanted(now: &Config, was: &Config, new: &Config, rotates: impl Fn(&str) -> bool) -> Config {
     let mut wanted = new.clone();
-    let is_said = |disk: &str| [was, new].iter().any(|config| find_disk(config, disk).is_some());
+    let is_in_file = |disk: &str| [was, new].iter().any(|config| find_disk(config, disk).is_some());
     for disk in wanted.disks.iter_mut() {
         let Some(there) = find_disk(now, &disk.name) else { continue };
         settle(disk, there, &rotates);
         keep_knobs(disk, there, find_disk(was, &disk.name));
     }
-    for disk in now.disks.iter().filter(|disk| !is_said(&disk.name)) {
+    for disk in now.disks.iter().filter(|disk| !is_in_file(&disk.name)) {
         wanted.disks.push(disk.clone());
     }
     let place = |wanted: &Config, name: &str| wanted.disks.iter().position(|disk| disk.name == name);
     for at in 0..wanted.exports.len() {
         let export = &wanted.exports[at];
         let there = now.exports.iter().find(|there| there.name == export.name);
-        let Some(made) = there.and_then(|there| disk_name(now, there)).filter(|made| !is_said(made)) else { continue };
+        let Some(made) = there.and_then(|there| disk_name(now, there)).filter(|made| !is_in_file(made)) else {
+            continue;
+        };
         if export.disk.is_none() {
             let disk = place(&wanted, made).expect("put there above");
             wanted.disks[disk] = Disk { name: made.to_owned(), ..new.disk_default.clone() };
@@ -68,8 +70,8 @@ pub(crate) fn wanted(now: &Config, was: &Config, new: &Config, rotates: impl Fn(
     let others =
         now.listeners.iter().filter(|one| !has(was, &one.address.to_string()) && !has(new, &one.address.to_string()));
     wanted.listeners.extend(others.cloned());
-    let is_said = |name: &str| [was, new].iter().any(|config| config.clients.iter().any(|rule| rule.name == name));
-    wanted.clients.extend(now.clients.iter().filter(|rule| !is_said(&rule.name)).cloned());
+    let is_in_file = |name: &str| [was, new].iter().any(|config| config.clients.iter().any(|rule| rule.name == name));
+    wanted.clients.extend(now.clients.iter().filter(|rule| !is_in_file(&rule.name)).cloned());
     wanted
 }
 
@@ -87,10 +89,10 @@ fn settle(disk: &mut Disk, there: &Disk, rotates: impl Fn(&str) -> bool) {
 /// The tunables that a disk has now and that the file neither names nor named, as far as its scheduler has them.
 fn keep_knobs(disk: &mut Disk, now: &Disk, was: Option<&Disk>) {
     let is_of_all = |knob: &str| flush::Settings::INFO.iter().any(|info| info.name == knob);
-    let is_said =
+    let is_in_file =
         |knob: &str| [was, Some(disk)].into_iter().flatten().any(|disk| disk.set.iter().any(|(one, _)| one == knob));
     let kept =
-        now.set.iter().filter(|(knob, _)| !is_said(knob) && (now.scheduler == disk.scheduler || is_of_all(knob)));
+        now.set.iter().filter(|(knob, _)| !is_in_file(knob) && (now.scheduler == disk.scheduler || is_of_all(knob)));
     let kept: Vec<_> = kept.cloned().collect();
     disk.set.extend(kept);
 }

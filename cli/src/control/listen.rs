@@ -17,7 +17,7 @@ use tokio::sync::{Semaphore, oneshot};
 use super::endpoint::{Endpoint, Who};
 use super::place::{ControlAt, Locks, bind_failed, is_stale};
 use super::routes::{self, App};
-use crate::words::certificates::Certificate;
+use crate::syntax::certificates::Certificate;
 
 /// Connections at once; more are closed at once (http.1). Chosen: a thousand silent ones leave room for one that speaks.
 const CONNECTIONS: usize = 1024;
@@ -78,7 +78,7 @@ pub(crate) fn handed_name(address: &str) -> String {
 /// # Errors
 /// The address is taken or cannot be had, or there is no such owner or group, or no token in the file.
 pub(crate) fn open(at: &ControlAt, taken: Option<OwnedFd>) -> Result<Opened, String> {
-    let name = crate::words::place::show(&at.address);
+    let name = crate::syntax::place::show(&at.address);
     let locks = Locks::read(at)?;
     let has_certificates = locks.tls.is_some();
     let is_unix = matches!(at.address, Address::Unix(_));

@@ -12,6 +12,7 @@
 //!         has changed something since.
 
 mod activity;
+mod changes;
 mod endpoint;
 mod evicted;
 mod failure;
@@ -28,7 +29,6 @@ mod status;
 mod take_over;
 mod trace;
 mod why;
-mod words;
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -39,16 +39,16 @@ use fairlift::config::Config;
 use fairlift::control::{Refused, Step};
 use serde_json::value::RawValue;
 
+pub(crate) use changes::{Changes, parse_kind};
 pub(crate) use endpoint::Endpoint;
 pub(crate) use listen::{Opened, handed_name};
 pub(crate) use place::{ControlAt, ControlPlace, Locks, parse_place, token};
 pub(crate) use take_over::{PROTOCOL, StartedAs};
-pub(crate) use words::{Words, parse_kind};
 
 pub(crate) use crate::config::keys::keys;
 pub(crate) use crate::config::row::{Act, KINDS, Kind};
+use crate::syntax::mistake::Wrong;
 use crate::ways;
-use crate::words::mistake::Wrong;
 
 /// The start of a server: its config file, if it has one, and flags that act later.
 pub(crate) trait ConfigFile: Send + Sync {
@@ -127,7 +127,7 @@ pub(crate) fn open(
     config: &Config,
     mut taken: impl FnMut(&str) -> Option<OwnedFd>,
 ) -> Result<Vec<Opened>, (usize, String)> {
-    let mut open = |at: &ControlAt| listen::open(at, taken(&handed_name(&crate::words::place::show(&at.address))));
+    let mut open = |at: &ControlAt| listen::open(at, taken(&handed_name(&crate::syntax::place::show(&at.address))));
     if let Some(configured) = configured {
         return configured.iter().enumerate().map(|(number, at)| open(at).map_err(|why| (number, why))).collect();
     }
@@ -135,7 +135,7 @@ pub(crate) fn open(
     match open(&at) {
         Ok(opened) => Ok(vec![opened]),
         Err(why) => {
-            let shown = crate::words::place::show(&at.address);
+            let shown = crate::syntax::place::show(&at.address);
             tracing::warn!("cannot listen for control at {shown}: {why}; the server runs without (--control ADDRESS)");
             Ok(Vec::new())
         }

@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 
 use fairlift::config::{Address, Config};
 
-use crate::words::certificates::{self, Certificate};
-use crate::words::place::{self, Rights};
-use crate::words::secret;
+use crate::syntax::certificates::{self, Certificate};
+use crate::syntax::place::{self, Rights};
+use crate::syntax::secret;
 
 /// The options behind an address.
 const OPTIONS: [&str; 6] = ["mode", "owner", "group", "read_only", "token", "certificates"];

@@ -219,7 +219,7 @@ mod tests {
     const GROUPS: [&str; 7] = ["/", "/t", "/t/a", "/t/a/x", "/t/a/x/y", "/t/ab", "/t/b"];
 
     fn config(delegated: &[(&str, &[&str])]) -> Config {
-        let mut config = crate::control::words::tests::config();
+        let mut config = crate::control::changes::tests::config();
         let groups = GROUPS.map(|path| {
             let above = path.rsplit_once('/').map(|(above, _)| if above.is_empty() { "/" } else { above });
             let parent = GROUPS.iter().position(|one| Some(*one) == above && path != "/");
@@ -240,16 +240,16 @@ mod tests {
                 let delegating = GROUPS.iter().enumerate().filter(|(at, _)| set >> at & 1 == 1);
                 let config = config(&delegating.map(|(_, path)| (*path, &["max"][..])).collect::<Vec<_>>());
                 let above = |path: &&str| *path == "/" || *path == *group || group.starts_with(&format!("{path}/"));
-                let is_said = GROUPS.iter().enumerate().any(|(at, path)| set >> at & 1 == 1 && above(path));
+                let is_delegated = GROUPS.iter().enumerate().any(|(at, path)| set >> at & 1 == 1 && above(path));
                 let own = ["/t/a", "/t/a/x", "/t/a/x/y"].contains(group);
                 let may = |role: &Grant, keys: &[&str]| {
                     let keys = keys.iter().map(|key| ((*key).to_owned(), Value::Null)).collect();
                     may_set(role, &config, group, &keys).is_ok()
                 };
-                assert_eq!(may(&tenant(), &["max"]), own && is_said, "{group} {:?}", config.delegated);
+                assert_eq!(may(&tenant(), &["max"]), own && is_delegated, "{group} {:?}", config.delegated);
                 assert!(!may(&tenant(), &["max", "weight"]) && !may(&tenant(), &["delegate"]), "{group}");
                 assert!(may(&Grant::Change, &["weight"]));
-                allowed += usize::from(own && is_said);
+                allowed += usize::from(own && is_delegated);
             }
         }
         assert!(allowed > 100, "{allowed}");

@@ -12,8 +12,8 @@ use serde::ser::{Serialize, SerializeMap as _, Serializer};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
+use crate::syntax::place;
 use crate::ways;
-use crate::words::place;
 
 fn path(config: &Config, group: GroupId) -> &str {
     &config.groups[usize::from(group.0)].path

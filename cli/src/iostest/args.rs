@@ -7,9 +7,9 @@ use fairlift_core::{Duration, Weight, sched};
 use fairlift_lab::workload::{Workload, tenants};
 
 use super::clients::{ClientPart, part};
+use crate::syntax::scheduler::{parse_setting, scheduler_help, schedulers};
+use crate::syntax::units;
 use crate::terminal::columns::pairs;
-use crate::words::scheduler::{parse_setting, scheduler_help, schedulers};
-use crate::words::units;
 
 const EXAMPLES: &str = "\
 Examples:

@@ -76,7 +76,7 @@ impl Drop for Cgroups {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::words::groups::Tree;
+    use crate::syntax::groups::Tree;
     use fairlift_core::Weight;
 
     #[test]

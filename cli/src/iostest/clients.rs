@@ -29,7 +29,7 @@ use fairlift_lab::iostest::{Case, Measured, Plan, Runner, Watch};
 use super::cgroups::{Cgroups, Mount};
 use super::real::measure_real;
 use crate::iostune::scratch::{LEAST, Scratch};
-use crate::words::backing;
+use crate::syntax::backing;
 
 /// The server that is judged.
 #[derive(Clone, PartialEq, Debug)]

@@ -25,13 +25,13 @@ use super::command::{command, distinct};
 use super::reports::Reports;
 use crate::config::{self, faults};
 use crate::iostune::around::Around;
+use crate::syntax::backing;
+use crate::syntax::groups::Tree;
+use crate::syntax::limits;
+use crate::syntax::mistake::{Mistake, Source};
+use crate::syntax::scheduler::check_setting;
+use crate::syntax::units::show_size;
 use crate::terminal::output::host;
-use crate::words::backing;
-use crate::words::groups::Tree;
-use crate::words::limits;
-use crate::words::mistake::{Mistake, Source};
-use crate::words::scheduler::check_setting;
-use crate::words::units::show_size;
 
 /// The plan of a measurement.
 pub(crate) struct Measurement {

@@ -12,8 +12,8 @@ use fairlift_lab::report::table::Options;
 use fairlift_lab::result::Results;
 
 use super::args::IostestArgs;
+use crate::syntax::mistake::Mistake;
 use crate::terminal::output::{is_stdout, try_writing};
-use crate::words::mistake::Mistake;
 
 /// The name of the results in a directory.
 const KEPT: &str = "iostest.json";

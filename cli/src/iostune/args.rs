@@ -6,7 +6,7 @@ use clap::Args;
 use fairlift_core::Duration;
 use fairlift_core::time::secs;
 
-use crate::words::units;
+use crate::syntax::units;
 
 const EXAMPLES: &str = "\
 Examples:

@@ -14,8 +14,8 @@ use fairlift_lab::model::Spec;
 use super::args::IostuneArgs;
 use super::around::{self, Around};
 use crate::config::faults;
-use crate::words::backing;
-use crate::words::units::show_size;
+use crate::syntax::backing;
+use crate::syntax::units::show_size;
 
 /// The least that can be told apart from a cache, and cut among 16 streams.
 const LEAST: u64 = 32 << 20;

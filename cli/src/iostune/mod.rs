@@ -14,11 +14,11 @@ use fairlift_lab::iostune::{
 };
 use fairlift_lab::{repeat, report};
 
+use crate::syntax::mistake::Mistake;
 use crate::terminal::complaint::Complaint;
 use crate::terminal::output::{self, COMMIT, are_same, host, is_stdout, quoted, try_writing};
 use crate::terminal::progress::bar;
 use crate::terminal::stop::{Stop, stop_on_signal};
-use crate::words::mistake::Mistake;
 
 pub(crate) use args::IostuneArgs;
 use around::Around;
@@ -197,7 +197,7 @@ mod tests {
 
     use super::*;
     use crate::config;
-    use crate::words::mistake::{Severity, Source, render};
+    use crate::syntax::mistake::{Severity, Source, render};
 
     fn advice(model: &str, write: bool) -> Findings {
         let mut disk = Paper { spec: Spec::parse(model).unwrap(), write };

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use fairlift_core::Duration as Time;
 
-use crate::words::units::show_size;
+use crate::syntax::units::show_size;
 
 /// The least that is worth measuring in.
 pub(crate) const LEAST: u64 = 64 << 20;

@@ -10,10 +10,10 @@ use fairlift::overlay::format::{BLOCK, Fingerprint};
 use fairlift::overlay::{Shifted, TopInfo, commit, flatten, look, rebase};
 use serde_json::json;
 
+use crate::syntax::units::show_size;
 use crate::terminal::progress::bar;
 use crate::terminal::stop::stop_on_signal;
 use crate::terminal::{complaint, output};
-use crate::words::units::show_size;
 
 /// Inspect the tops of overlays (overlay:base=PATH,top=PATH), move one to another base, or write one into its base
 #[derive(Debug, Args)]

@@ -15,7 +15,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::control::{parse_place, token};
-use crate::words::{certificates, place};
+use crate::syntax::{certificates, place};
 
 /// Which server is meant.
 #[derive(Debug, Clone, Args)]

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::client::{At, Server};
 use crate::control::{Act, Kind, keys, parse_kind};
-use crate::words::scheduler::{parse_scheduler, tunables};
+use crate::syntax::scheduler::{parse_scheduler, tunables};
 
 /// How long a server is asked. Chosen: a person who presses Tab hardly notices it.
 const PATIENCE: Duration = Duration::from_millis(300);

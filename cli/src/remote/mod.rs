@@ -29,9 +29,9 @@ pub(crate) use upgrade::{Running, upgrade};
 
 use crate::blktrace::Taken;
 use crate::control::{Kind, parse_kind};
+use crate::syntax::backing;
 use crate::terminal::complaint::{self, Complaint};
 use crate::terminal::output;
-use crate::words::backing;
 use fairlift::config::Backing;
 
 /// The result, as text for people and as the server's answer; or the error.

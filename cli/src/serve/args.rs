@@ -11,11 +11,11 @@ use fairlift_core::{Duration, Weight, sched};
 use super::log::Format;
 use crate::control::ControlPlace;
 use crate::control::place::parse_control;
+use crate::syntax::backing::{Named, parse_one_of_several};
+use crate::syntax::place::{self, ListenAt};
+use crate::syntax::scheduler::{parse_setting, scheduler_help, schedulers};
+use crate::syntax::{limits, units};
 use crate::ways;
-use crate::words::backing::{Named, parse_one_of_several};
-use crate::words::place::{self, ListenAt};
-use crate::words::scheduler::{parse_setting, scheduler_help, schedulers};
-use crate::words::{limits, units};
 
 /// Serve files, block devices and RAM to NBD clients
 ///

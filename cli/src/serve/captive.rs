@@ -23,7 +23,7 @@ use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use super::{ServeArgs, bound_address, systemd};
-use crate::words::place;
+use crate::syntax::place;
 
 /// The server of a command is told by this variable where it has a directory of its own.
 const DIRECTORY: &str = "FAIRLIFT_RUN_DIRECTORY";

@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
-use crate::control::Words;
+use crate::control::Changes;
 use crate::ways;
 
 /// Keys of an export that say how it is, and not what it shall be; and its size, which is that of what it shows.
@@ -63,7 +63,7 @@ pub(super) fn with_added(config: Config, settings: &RawValue, added: &[String]) 
             }
         });
     }
-    Words::new(&mut edit, &ways::Flags::default(), false).transaction(&Value::Array(list))?;
+    Changes::new(&mut edit, &ways::Flags::default(), false).transaction(&Value::Array(list))?;
     Ok(edit.config)
 }
 

@@ -10,7 +10,7 @@ use tracing_subscriber::layer::{Layer, SubscriberExt as _};
 use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{EnvFilter, Registry, fmt};
 
-use super::fold::Fold;
+use super::repeats::RepeatFilter;
 
 /// How lines are written.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, ValueEnum)]
@@ -27,13 +27,13 @@ pub(crate) enum Format {
 /// Whether standard error is that of the server before: of a server that takes over it is the command's until then.
 static IS_HANDED: AtomicBool = AtomicBool::new(false);
 
-/// Tells until it is dropped, and then what has been folded and not told.
-pub(crate) struct Log(Fold);
+/// Tells until it is dropped, and then what has been counted and not printed.
+pub(crate) struct Log(RepeatFilter);
 
 /// Starts telling; `takes_over`: standard error will be another server's.
 pub(crate) fn start(format: Format, usual: LevelFilter, takes_over: bool) -> Log {
     let filter = EnvFilter::builder().with_default_directive(usual.into()).from_env_lossy();
-    let fold = Fold::default();
+    let repeats = RepeatFilter::default();
     let lines = fmt::layer().with_writer(std::io::stderr).with_target(false);
     let layer: Box<dyn Layer<Registry> + Send + Sync> = match (format, journal(takes_over)) {
         (Format::Json, _) => lines.json().flatten_event(true).with_current_span(false).with_span_list(false).boxed(),
@@ -48,8 +48,8 @@ pub(crate) fn start(format: Format, usual: LevelFilter, takes_over: bool) -> Log
         _ if !std::io::stderr().is_terminal() => lines.with_ansi(false).boxed(),
         _ => lines.boxed(), // colors, unless NO_COLOR is set
     };
-    tracing_subscriber::registry().with(layer).with(fold.clone()).with(filter).init();
-    Log(fold)
+    tracing_subscriber::registry().with(layer).with(repeats.clone()).with(filter).init();
+    Log(repeats)
 }
 
 impl Drop for Log {

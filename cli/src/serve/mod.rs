@@ -4,13 +4,13 @@ mod args;
 mod captive;
 mod carried;
 mod confine;
-mod fold;
-mod inert;
+mod ineffective;
 mod learned;
 mod log;
 mod places;
 mod plan;
 mod reload;
+mod repeats;
 mod signals;
 mod systemd;
 mod take_over;
@@ -35,10 +35,10 @@ use tracing_subscriber::filter::LevelFilter;
 
 use crate::config;
 use crate::control;
+use crate::syntax::mistake::{Mistake, Severity, Source, Wrong, render};
+use crate::syntax::place;
 use crate::terminal::complaint::Complaint;
 use crate::terminal::output;
-use crate::words::mistake::{Mistake, Severity, Source, Wrong, render};
-use crate::words::place;
 pub(crate) use args::ServeArgs;
 use confine::Confinement;
 use control::ConfigFile as _;
@@ -117,7 +117,7 @@ fn attempt(flags: &ServeArgs) -> Result<(), Complaint> {
     if flags.check {
         let (in_force, warnings) = prepared.check().map_err(|wrong| {
             if wrong.mistakes.iter().all(|one| is_beside(&one)) {
-                let warnings = inert::warnings_unopened(&prepared.config, &prepared.places);
+                let warnings = ineffective::warnings_unopened(&prepared.config, &prepared.places);
                 eprint!("{}", render(Severity::Warning, prepared.source.as_ref(), &warnings));
             }
             Complaint::Refused(not_started(wrong))
@@ -189,7 +189,7 @@ impl Prepared {
         mistakes.extend(closed);
         match checked {
             Ok((in_force, mut warnings)) if mistakes.is_empty() => {
-                warnings.extend(inert::warnings(&in_force, &self.places));
+                warnings.extend(ineffective::warnings(&in_force, &self.places));
                 warnings.extend(open_to_all(&in_force).map(|why| self.places.listen().says(why)));
                 Ok((in_force, warnings))
             }

@@ -13,10 +13,10 @@ use super::args::ServeArgs;
 use crate::config::section::{Placed, join};
 use crate::config::{self, File};
 use crate::control::ControlPlace;
+use crate::syntax::backing;
+use crate::syntax::mistake::Mistake;
+use crate::syntax::place::{self, ListenAt};
 use crate::ways;
-use crate::words::backing;
-use crate::words::mistake::Mistake;
-use crate::words::place::{self, ListenAt};
 
 /// A key of the file, or a flag.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -113,10 +113,10 @@ impl Places {
         places
     }
 
-    /// Where an export listens by ways of its own; `is_said`: whether it has the key itself.
-    pub(super) fn listens(&mut self, export: &Export, is_said: impl Fn(&str) -> bool) {
+    /// Where an export listens by ways of its own; `is_set`: whether it has the key itself.
+    pub(super) fn listens(&mut self, export: &Export, is_set: impl Fn(&str) -> bool) {
         for (way, path) in export.ways.iter().filter_map(|way| Some((way, way.path()?))) {
-            let place = match (is_said(way.key()), self.export(&export.name)) {
+            let place = match (is_set(way.key()), self.export(&export.name)) {
                 (true, place) => SettingPlace { key: format!("{}.{}", place.key, way.key()), ..place },
                 (false, _) => SettingPlace::in_flag(ways::flag(way.key())),
             };

@@ -28,14 +28,14 @@ use crate::config::keys::why_unverified;
 use crate::config::section::{Placed, join};
 use crate::config::{self, File, Server};
 use crate::control::ControlAt;
-use crate::words::backing::Named;
-use crate::words::certificates::{self, Certificate};
-use crate::words::groups::Tree;
-use crate::words::mistake::Mistake;
-use crate::words::place;
-use crate::words::place::ListenAt;
-use crate::words::scheduler::{check_setting, tunables};
-use crate::words::units::show_size;
+use crate::syntax::backing::Named;
+use crate::syntax::certificates::{self, Certificate};
+use crate::syntax::groups::Tree;
+use crate::syntax::mistake::Mistake;
+use crate::syntax::place;
+use crate::syntax::place::ListenAt;
+use crate::syntax::scheduler::{check_setting, tunables};
+use crate::syntax::units::show_size;
 use fairlift_lab::suggestion;
 
 /// How many groups have exports on a disk of the file, or (`None`) on those that are made for exports that name no disk,
@@ -235,10 +235,10 @@ fn exports(
     mistakes: &mut Vec<Mistake>,
 ) -> Vec<Export> {
     let mut exports: Vec<Export> = Vec::new();
-    let mut add = |mut export: Export, is_said: &dyn Fn(&str) -> bool, mistakes: &mut Vec<Mistake>| {
-        let wrong = flags.ways.fill(&export.name, is_said, false, &mut export.ways);
+    let mut add = |mut export: Export, is_set: &dyn Fn(&str) -> bool, mistakes: &mut Vec<Mistake>| {
+        let wrong = flags.ways.fill(&export.name, is_set, false, &mut export.ways);
         mistakes.extend(wrong.into_iter().map(|(flag, says)| Mistake::in_flag(&flag, says)));
-        places.listens(&export, is_said);
+        places.listens(&export, is_set);
         exports.push(export);
     };
     for config::Export { backing: at, places: keys, settings, .. } in &file.exports {

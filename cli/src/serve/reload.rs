@@ -15,12 +15,12 @@ use fairlift::control::{Edit, FROM_START_TO_END, Impossible, Made, Of, Refused, 
 
 use super::args::ServeArgs;
 use super::places::{Places, missing};
-use super::{Prepared, inert, prepare};
+use super::{Prepared, ineffective, prepare};
 use crate::config::wanted::wanted;
 use crate::control::{ConfigFile, ControlAt, Endpoint, Locks, NotRead, ReadAgain};
+use crate::syntax::mistake::{Mistake, Wrong};
+use crate::syntax::place;
 use crate::ways;
-use crate::words::mistake::{Mistake, Wrong};
-use crate::words::place;
 
 /// The parts needed to read the file again.
 pub(crate) struct Reload {
@@ -178,11 +178,11 @@ impl ConfigFile for Reload {
         let Some(now) = handle.state() else { return Vec::new() };
         let is_there = |foreign: &&Foreign| backing(&now.config, &foreign.export) == foreign.backing;
         let foreign = self.foreign.iter().filter(is_there).map(|foreign| foreign.line.clone());
-        last.lines(inert::warnings(&now.config, &last.places)).into_iter().chain(foreign).collect()
+        last.lines(ineffective::warnings(&now.config, &last.places)).into_iter().chain(foreign).collect()
     }
 
     fn warnings_of(&self, config: &Config, steps: &[Step]) -> Vec<String> {
-        inert::warnings_of(config, steps)
+        ineffective::warnings_of(config, steps)
     }
 
     fn read_again(&self, handle: &Handle, version: Option<u64>, dry_run: bool) -> Result<ReadAgain, NotRead> {
@@ -208,7 +208,7 @@ impl ConfigFile for Reload {
         let is_new = |step: &Step| by_file.iter().any(|one| (&one.of, one.what) == (&step.of, step.what));
         let line = |step: &Step| if is_new(step) { step.to_string() } else { format!("taken back: {step}") };
         let changes = steps.iter().map(line).chain(suited.iter().map(Step::to_string)).chain(locks).collect();
-        let warnings = prepared.lines(inert::warnings(&state.config, &prepared.places));
+        let warnings = prepared.lines(ineffective::warnings(&state.config, &prepared.places));
         if !dry_run {
             self.verifies.store(prepared.verifies, Ordering::Relaxed);
             *last = Arc::new(prepared);

@@ -4,7 +4,7 @@
 
 use std::process::ExitCode;
 
-use crate::words::mistake::{Mistake, Severity, render};
+use crate::syntax::mistake::{Mistake, Severity, render};
 
 /// The exit status of what was done, or has failed and says why.
 pub(crate) fn done(result: Result<(), impl ToString>) -> ExitCode {
@@ -17,7 +17,7 @@ pub(crate) fn done(result: Result<(), impl ToString>) -> ExitCode {
 /// Why a command ends without having done what it was asked.
 #[derive(Debug)]
 pub(crate) enum Complaint {
-    /// A mistake on the command line or in a file, as [`render`](crate::words::mistake::render) shows it.
+    /// A mistake on the command line or in a file, as [`render`](crate::syntax::mistake::render) shows it.
     Typed(String),
     /// A mistake in a config file, with none on the command line.
     InFile(String),

@@ -9,11 +9,11 @@ use fairlift::export::ublk::orphans::{self, Orphan};
 use serde_json::json;
 
 use crate::serve::{self, ServeArgs};
+use crate::syntax::backing::{Named, parse_named};
+use crate::syntax::place::{self, ListenAt};
+use crate::syntax::units::show_size;
 use crate::terminal::{columns, complaint, output};
 use crate::ways::Flags;
-use crate::words::backing::{Named, parse_named};
-use crate::words::place::{self, ListenAt};
-use crate::words::units::show_size;
 
 /// List block devices (ublk), and take over or remove those whose server has died
 ///

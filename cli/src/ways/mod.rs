@@ -39,12 +39,12 @@ macro_rules! ways {
             pub(crate) fn fill(
                 &self,
                 export: &str,
-                is_said: impl Fn(&str) -> bool,
+                is_set: impl Fn(&str) -> bool,
                 is_added: bool,
                 to: &mut Ways,
             ) -> Vec<(String, String)> {
                 let mut wrong = Vec::new();
-                $(if !is_said($way::ROW.name) && (!is_added || <$way::Flag as Flag>::IS_OF_ADDED) {
+                $(if !is_set($way::ROW.name) && (!is_added || <$way::Flag as Flag>::IS_OF_ADDED) {
                     wrong.extend(self.$way.put(export, to).err().map(|why| (flag($way::ROW.name), why)));
                 })*
                 wrong

@@ -8,7 +8,7 @@ use super::Flags;
 use crate::config::given::Given;
 use crate::config::row::Put::Other;
 use crate::config::row::Row;
-use crate::words::place::Rights;
+use crate::syntax::place::Rights;
 
 pub(super) const ROW: Row<Ways> = Row::<Ways>::new("ublk", Other(put))
     .takes("true, false, or a table of `id`, `queues`, `depth`, `unprivileged`, `recover`, `leave`, `optional`, `partitions`, `mode`, `owner`, `group`")

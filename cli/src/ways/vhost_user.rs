@@ -8,7 +8,7 @@ use fairlift::export::vhost_user::GuestSocket;
 
 use crate::config::row::Put::Text;
 use crate::config::row::Row;
-use crate::words::place::{self, Rights};
+use crate::syntax::place::{self, Rights};
 
 pub(super) const ROW: Row<Ways> = Row::<Ways>::new("vhost_user", Text(put))
     .takes("`PATH[,mode=0660][,owner=NAME][,group=NAME]`")

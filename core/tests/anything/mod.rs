@@ -129,7 +129,7 @@ pub(crate) fn step() -> impl Strategy<Value = Step> {
 
 /// A request as it was told to the scheduler.
 #[derive(Clone, Copy)]
-struct Told {
+struct Inserted {
     request: Waiting,
     /// It was turned back and waits as it was.
     returned: bool,
@@ -144,7 +144,7 @@ pub(crate) struct Run {
     now: Instant,
     groups: BTreeMap<u16, Group>,
     streams: BTreeMap<u32, Stream>,
-    waiting: BTreeMap<RequestId, Told>,
+    waiting: BTreeMap<RequestId, Inserted>,
     out: BTreeMap<RequestId, Waiting>,
     /// What another scheduler dispatched.
     foreign: Vec<RequestId>,
@@ -233,7 +233,7 @@ impl Run {
                 } else {
                     self.scheduler.requeue(self.now, &request);
                 }
-                self.waiting.insert(id, Told { request, returned: !moved });
+                self.waiting.insert(id, Inserted { request, returned: !moved });
             }
             Step::Wait(time) => self.now += time,
             Step::Set { knob, end } => self.set(knob, end),
@@ -330,7 +330,7 @@ impl Run {
         let candidate = self.scheduler.merge_candidate(&request);
         let Some((host, side)) = candidate else {
             self.scheduler.insert(self.now, &request);
-            self.waiting.insert(id, Told { request, returned: false });
+            self.waiting.insert(id, Inserted { request, returned: false });
             return Ok(());
         };
         let kept = self.waiting[&host].request;
@@ -343,7 +343,7 @@ impl Run {
         prop_assert!(touches, "{:?} at the {:?} of {:?}", extent, side, kept.extent);
         if (kept.op, kept.flags, kept.group, kept.priority) != (op, flags, group, priority) {
             self.scheduler.insert(self.now, &request);
-            self.waiting.insert(id, Told { request, returned: false });
+            self.waiting.insert(id, Inserted { request, returned: false });
             return Ok(());
         }
         self.free.push(id);

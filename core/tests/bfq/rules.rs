@@ -449,12 +449,12 @@ fn whoever_listens_is_told_what_bfq_does_for_reasons_of_its_own() {
     bench.pass(secs(1));
     bench.dispatch(1);
     bench.bfq.set("low_latency", "0").expect("it can be set");
-    let told = |bfq: &mut Bfq| {
+    let messages = |bfq: &mut Bfq| {
         std::iter::from_fn(|| bfq.poll_message())
             .map(|message| format!("{} {}: {}", message.group.0, message.stream.expect("one stream's").0, message.note))
             .collect::<Vec<_>>()
     };
-    let all = told(&mut bench.bfq);
+    let all = messages(&mut bench.bfq);
     assert_eq!(all.len(), 6, "{all:#?}");
     assert_eq!(all[..2], ["1 0: wrais starting x30", "2 1: wrais starting x30"]);
     assert_eq!(all[2], "1 0: arm idle: 20 ms busy=0");
@@ -463,7 +463,7 @@ fn whoever_listens_is_told_what_bfq_does_for_reasons_of_its_own() {
     assert_eq!(all[4..], ["1 0: wrais ending", "2 1: wrais ending"]);
     bench.bfq.set_tracing(false);
     bench.settle(1);
-    assert_eq!(told(&mut bench.bfq), [""; 0], "nothing is kept for nobody");
+    assert_eq!(messages(&mut bench.bfq), [""; 0], "nothing is kept for nobody");
 }
 
 /// merge.3: who shares a queue, and who has one of his own again.

@@ -8,7 +8,7 @@ use fairlift_core::sched::{Kind, Next, RequestId, Served, Setup, Side, Waiting};
 use fairlift_core::{Duration, Group, GroupId, Instant, Priority, Stream, StreamId};
 
 /// What was told that a test may want to know, one line each.
-pub(crate) type Told = Arc<Mutex<Vec<String>>>;
+pub(crate) type EventLog = Arc<Mutex<Vec<String>>>;
 
 /// Lets a scheduler of `kind` decide.
 pub(crate) struct Witness {
@@ -17,11 +17,11 @@ pub(crate) struct Witness {
     streams: BTreeMap<StreamId, Stream>,
     waiting: BTreeMap<RequestId, Waiting>,
     out: BTreeMap<RequestId, Waiting>,
-    told: Told,
+    told: EventLog,
 }
 
 impl Witness {
-    pub(crate) fn new(kind: Kind, setup: &Setup<'_>, told: &Told) -> Self {
+    pub(crate) fn new(kind: Kind, setup: &Setup<'_>, told: &EventLog) -> Self {
         let groups = setup.groups.iter().enumerate().map(|(id, group)| (GroupId(id as u16), group.clone()));
         Self {
             inner: kind.build(setup),
@@ -196,6 +196,6 @@ impl Report for Witness {
 }
 
 /// What was told since the last time.
-pub(crate) fn news(told: &Told) -> Vec<String> {
+pub(crate) fn news(told: &EventLog) -> Vec<String> {
     std::mem::take(&mut told.lock().unwrap())
 }

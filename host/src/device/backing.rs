@@ -14,7 +14,7 @@ use super::{Backing, Device, Factory, LoadCertificates};
 use crate::Error;
 
 /// How people write the backings of a kind.
-pub(crate) struct Words {
+pub(crate) struct Syntax {
     /// The words before the first colon.
     pub(super) schemes: &'static [&'static str],
     /// In short: `rbd:POOL/IMAGE`.
@@ -205,7 +205,7 @@ pub(crate) trait Forks {
 macro_rules! backings {
     ($($($at:ident)::+ => $variant:ident($kind:ident $(, $more:ident)*),)*) => {
         /// The backings of configs, by their kinds.
-        pub(crate) mod said {
+        pub(crate) mod kinds {
             $(pub use super::$($at)::+::{$kind $(, $more)*};)*
 
             /// The backing.
@@ -221,7 +221,7 @@ macro_rules! backings {
             })*
 
             impl Backing {
-                pub(super) const KINDS: &[super::backing::Words] = &[$(super::$($at)::+::WORDS),*];
+                pub(super) const KINDS: &[super::backing::Syntax] = &[$(super::$($at)::+::SYNTAX),*];
 
                 pub(super) fn kind(&self) -> &dyn super::backing::BackingKind {
                     match self {
@@ -251,9 +251,9 @@ impl Backing {
             return Err(format!("a backing is needed: {}", Self::forms(" or ")));
         }
         let Some((scheme, rest)) = text.split_once(':') else { return Self::parse(&format!("file:{text}"), outside) };
-        match Self::KINDS.iter().find(|words| words.schemes.contains(&scheme)) {
-            Some(Words { schemes: [_], parse, .. }) => parse(rest, outside),
-            Some(words) => (words.parse)(text, outside),
+        match Self::KINDS.iter().find(|syntax| syntax.schemes.contains(&scheme)) {
+            Some(Syntax { schemes: [_], parse, .. }) => parse(rest, outside),
+            Some(syntax) => (syntax.parse)(text, outside),
             None if scheme.contains('/') || Path::new(text).exists() => Self::parse(&format!("file:{text}"), outside),
             None if ["qcow", "vmdk", "vdi", "vhdx", "vpc"].contains(&scheme) => Err(format!(
                 "only raw images are served; convert this one (qemu-img convert -f {scheme} -O raw {rest} NEW.img), or have \
@@ -262,7 +262,7 @@ impl Backing {
             None => Err(format!(
                 "unknown backing \"{scheme}:\": the backings are {}{}",
                 Self::forms(" and "),
-                suggestion(scheme, Self::KINDS.iter().map(|words| words.schemes[0]))
+                suggestion(scheme, Self::KINDS.iter().map(|syntax| syntax.schemes[0]))
             )),
         }
     }
@@ -270,19 +270,20 @@ impl Backing {
     /// Whether a text begins as a kind of backing does.
     #[must_use]
     pub fn is_begun_by(text: &str) -> bool {
-        text.split_once(':').is_some_and(|(scheme, _)| Self::KINDS.iter().any(|words| words.schemes.contains(&scheme)))
+        text.split_once(':')
+            .is_some_and(|(scheme, _)| Self::KINDS.iter().any(|syntax| syntax.schemes.contains(&scheme)))
     }
 
     /// How a kind of backing is written, by its name.
     #[must_use]
     pub fn form_of(kind: &str) -> Option<&'static str> {
-        Self::KINDS.iter().find(|words| words.schemes.contains(&kind)).map(|words| words.form)
+        Self::KINDS.iter().find(|syntax| syntax.schemes.contains(&kind)).map(|syntax| syntax.form)
     }
 
     /// All kinds in short, the last after `last`.
     #[must_use]
     pub fn forms(last: &str) -> String {
-        let all: Vec<&str> = Self::KINDS.iter().map(|words| words.form).collect();
+        let all: Vec<&str> = Self::KINDS.iter().map(|syntax| syntax.form).collect();
         let (end, first) = all.split_last().unwrap_or((&"", &[]));
         first.join(", ") + last + end
     }
@@ -290,7 +291,7 @@ impl Backing {
     /// All kinds with their forms, for documents.
     #[must_use]
     pub fn takes() -> String {
-        Self::KINDS.iter().map(|words| format!("`{}`, ", words.takes)).collect::<String>() + "or a path"
+        Self::KINDS.iter().map(|syntax| format!("`{}`, ", syntax.takes)).collect::<String>() + "or a path"
     }
 
     /// The facts known before it is open.

@@ -41,8 +41,8 @@ mod lane;
 mod open;
 mod peek;
 mod reflink;
+pub(super) mod syntax;
 mod sys;
-pub(super) mod words;
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -72,7 +72,7 @@ use faults::Faults;
 use lane::OnFile;
 use open::{Opened, kind};
 use peek::Peek;
-use words::FileAccess;
+use syntax::FileAccess;
 
 pub(crate) struct File {
     path: PathBuf,
@@ -138,7 +138,7 @@ impl File {
         let path = place.path;
         let fail = |why: String| Error::Backing { what: format!("file:{}", path.display()), why };
         let kind = kind(place).map_err(fail)?;
-        if let Some(file) = place.handed(access.direct != words::Direct::Off, read_only).map_err(fail)? {
+        if let Some(file) = place.handed(access.direct != syntax::Direct::Off, read_only).map_err(fail)? {
             return Self::adopt(path, kind, file, access, read_only);
         }
         let opened = open::open(place, kind, access, read_only).map_err(fail)?;

@@ -18,7 +18,7 @@ use fairlift_core::record::Record;
 use rustix::fs::{FallocateFlags, MemfdFlags, SeekFrom, fallocate, ftruncate, memfd_create, seek};
 use vm_memory::{FileOffset, MmapRegion, VolatileMemory as _, VolatileSlice};
 
-use super::backing::{About, BackingKind, Options, Words};
+use super::backing::{About, BackingKind, Options, Syntax};
 use super::handed::OpenFile;
 use super::lane::{Address, AtOnce, Lane};
 use super::roots::Roots;
@@ -44,7 +44,7 @@ pub struct Ram {
     pub size: u64,
 }
 
-pub(super) const WORDS: Words = Words {
+pub(super) const SYNTAX: Syntax = Syntax {
     schemes: &["mem"],
     form: "mem:SIZE",
     takes: "mem:SIZE",

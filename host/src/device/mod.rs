@@ -38,20 +38,20 @@ use vm_memory::VolatileSlice;
 pub(crate) use backing::{Options, Sharing};
 pub(crate) use file::File;
 use handed::OpenFile;
+pub(crate) use kinds::{Backing, Factory, Faults, LoadCertificates};
 use lane::{Address, Lane, Tell};
 use mem::Mem;
-pub(crate) use said::{Backing, Factory, Faults, LoadCertificates};
 
 backing::backings! {
     null => Null(Null),
     mem => Mem(Ram),
-    file::words => File(FileAt, FileAccess, Direct, InUse),
-    model::words => Model(Sim, Factory),
-    nbd::words => Nbd(Nbd, NbdAddress, NbdTls, LoadCertificates),
-    rbd::words => Rbd(Rbd),
-    overlay::words => Overlay(Layered, BaseAt),
-    qcow2::words => Qcow2(Qcow2),
-    fault::words => Fault(Faulty, Faults, Rule, Then),
+    file::syntax => File(FileAt, FileAccess, Direct, InUse),
+    model::syntax => Model(Sim, Factory),
+    nbd::syntax => Nbd(Nbd, NbdAddress, NbdTls, LoadCertificates),
+    rbd::syntax => Rbd(Rbd),
+    overlay::syntax => Overlay(Layered, BaseAt),
+    qcow2::syntax => Qcow2(Qcow2),
+    fault::syntax => Fault(Faulty, Faults, Rule, Then),
 }
 
 /// The facts of an opened backing.

@@ -15,7 +15,7 @@
 //!           before anything that has happened already.
 //! timing.4  Of the workers that have requests in the model, one has a timer no later than the model's next event.
 
-pub(super) mod words;
+pub(super) mod syntax;
 
 use std::fs::File;
 use std::io;

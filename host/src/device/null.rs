@@ -10,7 +10,7 @@ use fairlift_core::{Duration, Flags, Instant, Outcome, Tag};
 
 use vm_memory::VolatileSlice;
 
-use super::backing::{About, BackingKind, Options, Words};
+use super::backing::{About, BackingKind, Options, Syntax};
 use super::handed::OpenFile;
 use super::lane::{Address, AtOnce, Io, Lane, Request, answer};
 use super::roots::Roots;
@@ -27,7 +27,7 @@ pub struct Null {
     pub delay: Duration,
 }
 
-pub(super) const WORDS: Words = Words {
+pub(super) const SYNTAX: Syntax = Syntax {
     schemes: &["null"],
     form: "null:SIZE",
     takes: "null:SIZE[,delay=TIME]",

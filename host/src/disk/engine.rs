@@ -12,9 +12,9 @@
 
 #[cfg(test)]
 pub(crate) mod bench;
-mod parts;
+mod handles;
 mod peek;
-mod sides;
+mod read_modify_write;
 mod stuck;
 
 use std::sync::Arc;
@@ -24,9 +24,9 @@ use fairlift_core::stats::Stats;
 use fairlift_core::waits;
 use fairlift_core::{Bio, ContextId, Duration, Extent, Instant, Op, Outcome, Sector, Stream, StreamId, Tag};
 
-pub(crate) use super::exchange::News;
-use super::exchange::{Arrival, Exchange, Member};
 use super::handover::Found;
+pub(crate) use super::queue_io::News;
+use super::queue_io::{Arrival, Member, QueueIo};
 use super::queues::Queues;
 use super::tag_wait::TagWait;
 use super::{Disk, Disks, Place, Registered};
@@ -36,22 +36,22 @@ use crate::kernel::helpers::{Done, Helpers};
 use crate::kernel::notify::Notifiers;
 use crate::kernel::ring::{Ring, Source};
 use crate::kernel::ticket::{Memory, Part, Ticket, Tickets};
-use parts::{Claims, changes};
-use sides::Sides;
+use handles::DiskHandles;
+use read_modify_write::{Claims, changes};
 pub(crate) use stuck::LOOK;
 use stuck::Still;
 
 /// No disk's change: to look at it again at the next turn.
 const LOOK_AGAIN: u64 = u64::MAX;
 
-/// A worker's side of a disk.
-struct Side {
+/// A worker's handle of a disk.
+struct DiskHandle {
     disk: Arc<Disk>,
     /// The disk's queues, and the change after which they were looked up.
     queues: Arc<Queues>,
     epoch: u64,
     handover: Handover,
-    exchange: Exchange,
+    queue_io: QueueIo,
     places: Arc<[Place]>,
     /// Of its devices, by their places.
     lanes: Vec<Box<dyn Lane>>,
@@ -98,7 +98,7 @@ pub(crate) struct Engine {
     /// News for the front, by tickets, since it last looked.
     pub(crate) news: Vec<(usize, News)>,
     /// Of the disks that its clients use, and of those that all workers share out (disk.4).
-    sides: Sides,
+    handles: DiskHandles,
     claims: Claims,
     disks: Arc<Disks>,
     /// The change of the disks that was looked at last.
@@ -114,9 +114,9 @@ pub(crate) struct Engine {
     launches: Vec<(usize, usize)>,
 }
 
-/// The parts of the engine that a lane of `side` uses.
+/// The parts of the engine that a lane of `handle` uses.
 macro_rules! io {
-    ($engine:ident, $side:ident) => {
+    ($engine:ident, $handle:ident) => {
         Io {
             context: $engine.context,
             ring: &mut $engine.ring,
@@ -124,9 +124,9 @@ macro_rules! io {
             tickets: &mut $engine.tickets,
             helpers: &$engine.helpers,
             notifiers: &$engine.notifiers,
-            ended: &mut $side.exchange.ended,
-            cached: &mut $side.exchange.cached,
-            busy: &mut $side.exchange.busy,
+            ended: &mut $handle.queue_io.ended,
+            cached: &mut $handle.queue_io.cached,
+            busy: &mut $handle.queue_io.busy,
             mapped: &mut $engine.mapped,
             launch: false,
         }
@@ -149,7 +149,7 @@ impl Engine {
             context,
             now: Instant::ZERO,
             news: Vec::with_capacity(1024),
-            sides: Sides::default(),
+            handles: DiskHandles::default(),
             claims: Claims::default(),
             disks,
             disks_seen: 0,
@@ -170,45 +170,45 @@ impl Engine {
         let (seen, disks) = self.disks.look();
         self.disks_seen = seen;
         for (number, disk) in disks.into_iter().enumerate() {
-            if self.sides.has(number) && !Arc::ptr_eq(&self.sides[number].disk, &disk) {
-                let side = self.sides.remove(number);
+            if self.handles.has(number) && !Arc::ptr_eq(&self.handles[number].disk, &disk) {
+                let handle = self.handles.remove(number);
                 assert!(
-                    side.exchange.open == 0 && side.exchange.streams.is_empty(),
+                    handle.queue_io.open == 0 && handle.queue_io.streams.is_empty(),
                     "a disk went while a worker had something on it"
                 );
-                side.disk.leave(self.context);
+                handle.disk.leave(self.context);
                 self.dirty.retain(|dirty| *dirty != number);
             }
-            if !self.sides.has(number) && disk.is_shared_out() {
+            if !self.handles.has(number) && disk.is_shared_out() {
                 self.enter(number, disk);
             }
         }
     }
 
-    /// Makes the worker's side of a disk.
+    /// Makes the worker's handle of a disk.
     #[cold]
     fn enter(&mut self, number: usize, disk: Arc<Disk>) {
-        self.sides.insert(number, Side::new(number, disk, self.context, &self.notifiers, &mut self.ring));
+        self.handles.insert(number, DiskHandle::new(number, disk, self.context, &self.notifiers, &mut self.ring));
         self.mark(number);
     }
 
     /// Adds a stream to a disk; what is answered is the name by which bios and the calls below mean it, whatever queues the
     /// disk has.
     pub(crate) fn add_stream(&mut self, disk: usize, stream: Stream) -> StreamId {
-        if !self.sides.has(disk) {
+        if !self.handles.has(disk) {
             self.enter(disk, self.disks.get(disk));
         }
-        let side = &mut self.sides[disk];
-        let id = side.queues.of(self.context).add_stream(stream);
-        StreamId(side.exchange.streams.insert(Member { stream, id, before: Stats::default() }) as u32)
+        let handle = &mut self.handles[disk];
+        let id = handle.queues.of(self.context).add_stream(stream);
+        StreamId(handle.queue_io.streams.insert(Member { stream, id, before: Stats::default() }) as u32)
     }
 
     /// Puts a stream into another group, or gives it another priority.
     pub(crate) fn change_stream(&mut self, now: Instant, disk: usize, stream: StreamId, to: Stream) {
-        let side = &mut self.sides[disk];
-        let member = &mut side.exchange.streams[stream.0 as usize];
+        let handle = &mut self.handles[disk];
+        let member = &mut handle.queue_io.streams[stream.0 as usize];
         member.stream = to;
-        side.queues.of(self.context).change_stream(now, member.id, to);
+        handle.queues.of(self.context).change_stream(now, member.id, to);
     }
 
     /// Removes a stream; what it has done.
@@ -216,10 +216,10 @@ impl Engine {
     /// # Panics
     /// If a bio of it has not ended.
     pub(crate) fn remove_stream(&mut self, disk: usize, stream: StreamId) -> Stats {
-        let side = &mut self.sides[disk];
-        let mut queue = side.queues.of(self.context);
-        side.exchange.tell_replies(&mut queue);
-        let Member { id, before: mut stats, .. } = side.exchange.streams.remove(stream.0 as usize);
+        let handle = &mut self.handles[disk];
+        let mut queue = handle.queues.of(self.context);
+        handle.queue_io.tell_replies(&mut queue);
+        let Member { id, before: mut stats, .. } = handle.queue_io.streams.remove(stream.0 as usize);
         stats.add(&queue.groups().stream(id).stats());
         queue.remove_stream(id);
         drop(queue);
@@ -229,8 +229,9 @@ impl Engine {
 
     /// The worker ends: nobody waits for it any more.
     pub(crate) fn leave(&mut self) {
-        let leave = |side: &Side| side.disk.leave(self.context) | (side.disk.blocks.settled(self.context) != 0);
-        if self.sides.iter().fold(false, |wake, side| leave(side) | wake) {
+        let leave =
+            |handle: &DiskHandle| handle.disk.leave(self.context) | (handle.disk.blocks.settled(self.context) != 0);
+        if self.handles.iter().fold(false, |wake, handle| leave(handle) | wake) {
             self.notifiers.ring_all();
         }
     }
@@ -305,13 +306,13 @@ impl Engine {
     #[inline]
     pub(crate) fn submit_late(&mut self, disk: usize, bio: Bio, waited: Duration, part: waits::Part) {
         let at = Instant::from_nanos(self.now.as_nanos().saturating_sub(waited.as_nanos()));
-        let side = &mut self.sides[disk];
-        let bio = if bio.op == Op::Read { side.peek(&mut self.tickets, bio) } else { bio };
+        let handle = &mut self.handles[disk];
+        let bio = if bio.op == Op::Read { handle.peek(&mut self.tickets, bio) } else { bio };
         let request = Arrival { bio, at, part };
-        if side.claims && changes(bio.op) {
+        if handle.claims && changes(bio.op) {
             return self.submit_claimed(disk, request);
         }
-        side.exchange.backlog.push_back(request);
+        handle.queue_io.backlog.push_back(request);
         self.mark(disk);
     }
 
@@ -331,18 +332,18 @@ impl Engine {
 
     /// Asks a device, which has its place at `start`, what is allocated in a range of it; the answer is in the memory of the ticket.
     pub(crate) fn map(&mut self, disk: usize, start: Sector, map: Map) {
-        self.sides[disk].maps.push((start, map));
+        self.handles[disk].maps.push((start, map));
         self.mark(disk);
     }
 
     /// Replies to bios of a stream were sent, after this time in all. The queue hears of it at its next turn.
     pub(crate) fn replied(&mut self, disk: usize, stream: StreamId, op: Op, time: Duration) {
-        self.sides[disk].exchange.replied.push((stream, op, time));
+        self.handles[disk].queue_io.replied.push((stream, op, time));
     }
 
     /// Whether the queue of a disk had no room when last asked.
     pub(crate) fn is_full(&self, disk: usize) -> bool {
-        self.sides[disk].exchange.full
+        self.handles[disk].queue_io.full
     }
 
     /// Answers the worker's bell, and lets the ring hear it again if that has ended.
@@ -374,74 +375,74 @@ impl Engine {
         }
         self.helped = helped;
         self.look_at_blocks();
-        for at in 0..self.sides.count() {
-            self.mark(self.sides.number(at));
+        for at in 0..self.handles.count() {
+            self.mark(self.handles.number(at));
         }
     }
 
     /// The server ends: what ceilings hold goes at once.
     pub(crate) fn lift_ceilings(&self, now: Instant) {
-        self.sides.iter().for_each(|side| side.queues.of(self.context).ceilings().lift(now));
+        self.handles.iter().for_each(|handle| handle.queues.of(self.context).ceilings().lift(now));
     }
 
     /// The worker did not run for so long until `now`, though it was to: no request counts as late that became so meanwhile.
     #[cold]
     pub(crate) fn stalled(&mut self, now: Instant, for_so_long: Duration) {
-        for at in 0..self.sides.count() {
-            let number = self.sides.number(at);
-            let side = &mut self.sides[number];
-            side.queues.of(self.context).handle_stall(now, for_so_long);
-            side.still = None;
-            side.lanes.iter_mut().for_each(|lane| lane.stalled(for_so_long));
+        for at in 0..self.handles.count() {
+            let number = self.handles.number(at);
+            let handle = &mut self.handles[number];
+            handle.queues.of(self.context).handle_stall(now, for_so_long);
+            handle.still = None;
+            handle.lanes.iter_mut().for_each(|lane| lane.stalled(for_so_long));
         }
         self.woken();
     }
 
     /// Requests that the devices have.
     pub(crate) fn in_devices(&self) -> usize {
-        self.sides.iter().map(Side::in_lanes).sum()
+        self.handles.iter().map(DiskHandle::in_lanes).sum()
     }
 
     /// When to turn the disks though nothing completed.
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
-        self.sides.iter().filter_map(Side::due).min()
+        self.handles.iter().filter_map(DiskHandle::due).min()
     }
 
     /// Whether lanes let answers come before they look at them, and no other lane awaits any: it is not worth while to look for
     /// news then.
     pub(crate) fn is_pausing(&self) -> bool {
-        let mut lanes = self.sides.iter().flat_map(|side| &side.lanes);
-        self.sides.iter().any(|side| side.timed.iter().any(|place| side.lanes[*place].is_pausing()))
+        let mut lanes = self.handles.iter().flat_map(|handle| &handle.lanes);
+        self.handles.iter().any(|handle| handle.timed.iter().any(|place| handle.lanes[*place].is_pausing()))
             && lanes.all(|lane| lane.is_pausing() || lane.in_flight() == 0)
     }
 
     /// The ring or a helper has done a step of a request: the lane hears of it at the next turn.
     #[inline]
     pub(crate) fn completed(&mut self, disk: usize, place: usize, tag: Tag, result: i32) {
-        self.sides[disk].completed.push(Completed { place, tag, result });
+        self.handles[disk].completed.push(Completed { place, tag, result });
         self.mark(disk);
     }
 
     /// A lane is to look, at the next turn. It may be gone by now.
     pub(crate) fn look(&mut self, disk: usize, place: usize) {
-        if self.sides.has(disk) {
-            self.sides[disk].looks.push(place);
+        if self.handles.has(disk) {
+            self.handles[disk].looks.push(place);
             self.mark(disk);
         }
     }
 
     /// Turns every disk that has something to do, until none has; fills `news`.
     pub(crate) fn turn(&mut self, now: Instant) {
-        for at in 0..self.sides.count() {
-            let disk = self.sides.number(at);
-            if self.sides[disk].due().is_some_and(|at| at <= now) {
+        for at in 0..self.handles.count() {
+            let disk = self.handles.number(at);
+            if self.handles[disk].due().is_some_and(|at| at <= now) {
                 self.mark(disk);
             }
         }
         let mut seen = self.news.len();
         loop {
             while let Some(disk) = self.dirty.pop() {
-                self.sides[disk].dirty = false;
+                self.handles[disk].dirty = false;
                 self.hear(now, disk);
                 self.turn_queue(now, disk);
                 self.execute(now, disk);
@@ -458,65 +459,65 @@ impl Engine {
     }
 
     fn mark(&mut self, disk: usize) {
-        if !std::mem::replace(&mut self.sides[disk].dirty, true) {
+        if !std::mem::replace(&mut self.handles[disk].dirty, true) {
             self.dirty.push(disk);
         }
     }
 
     /// Lets the lanes hear what has happened to their requests.
     fn hear(&mut self, now: Instant, number: usize) {
-        let side = &mut self.sides[number];
-        let mut io = io!(self, side);
+        let handle = &mut self.handles[number];
+        let mut io = io!(self, handle);
         // First, for an answered request is not late.
-        for steps in side.completed.chunk_by(|one, next| one.place == next.place) {
-            side.lanes[steps[0].place].completed(&mut io, now, steps);
+        for steps in handle.completed.chunk_by(|one, next| one.place == next.place) {
+            handle.lanes[steps[0].place].completed(&mut io, now, steps);
         }
-        side.completed.clear();
-        for place in side.looks.drain(..) {
-            if let Some(lane) = side.lanes.get_mut(place) {
+        handle.completed.clear();
+        for place in handle.looks.drain(..) {
+            if let Some(lane) = handle.lanes.get_mut(place) {
                 lane.look(&mut io, now);
             }
         }
-        for place in &side.timed {
-            side.lanes[*place].poll(&mut io, now);
+        for place in &handle.timed {
+            handle.lanes[*place].poll(&mut io, now);
         }
     }
 
     /// engine.2
     fn turn_queue(&mut self, now: Instant, number: usize) {
-        let side = &mut self.sides[number];
-        if side.epoch != side.disk.epoch() {
-            side.follow(number, self.context, &self.notifiers, &mut self.ring);
+        let handle = &mut self.handles[number];
+        if handle.epoch != handle.disk.epoch() {
+            handle.follow(number, self.context, &self.notifiers, &mut self.ring);
         }
-        let mut queue = side.queues.of(self.context);
-        let exchange = &mut side.exchange;
-        let came = exchange.complete(&mut queue, now);
-        let may_ask = exchange.tag_wait.as_mut().is_none_or(|wait| wait.begin(came));
-        exchange.full = false;
-        exchange.tell_replies(&mut queue);
-        match side.handover {
-            _ if side.settling => exchange.take_back(&mut queue, now, self.context),
-            Handover::Open => exchange.submit(&mut queue, now, &mut self.news),
-            Handover::Frozen | Handover::Arrived => exchange.take_back(&mut queue, now, self.context), // handover.6
+        let mut queue = handle.queues.of(self.context);
+        let queue_io = &mut handle.queue_io;
+        let came = queue_io.complete(&mut queue, now);
+        let may_ask = queue_io.tag_wait.as_mut().is_none_or(|wait| wait.begin(came));
+        queue_io.full = false;
+        queue_io.tell_replies(&mut queue);
+        match handle.handover {
+            _ if handle.settling => queue_io.take_back(&mut queue, now, self.context),
+            Handover::Open => queue_io.submit(&mut queue, now, &mut self.news),
+            Handover::Frozen | Handover::Arrived => queue_io.take_back(&mut queue, now, self.context), // handover.6
         }
         if may_ask {
-            exchange.dispatch(&mut queue, now, self.context, &side.places);
+            queue_io.dispatch(&mut queue, now, self.context, &handle.places);
         }
         queue.handle_flushes(now);
-        if let Some(gauge) = &side.disk.gauge {
-            let flushes = exchange.requests.iter().filter(|request| request.op == Op::Flush).count();
-            gauge.note(now, came, exchange.requests.len(), flushes);
+        if let Some(gauge) = &handle.disk.gauge {
+            let flushes = queue_io.requests.iter().filter(|request| request.op == Op::Flush).count();
+            gauge.note(now, came, queue_io.requests.len(), flushes);
         }
-        exchange.take_news(&mut queue, self.context, &mut self.news);
+        queue_io.take_news(&mut queue, self.context, &mut self.news);
         let mut has_room = false;
         while let Some(context) = queue.poll_wake() {
             if context == self.context {
-                has_room = exchange.full; // for what was refused in this turn
+                has_room = queue_io.full; // for what was refused in this turn
             } else {
                 self.notifiers.wake(context, &mut self.ring);
             }
         }
-        exchange.look_ahead(&queue, now);
+        queue_io.look_ahead(&queue, now);
         drop(queue);
         if has_room {
             self.mark(number);
@@ -527,17 +528,17 @@ impl Engine {
     /// Goes on with work that waited for the queue to be empty: letting go of a device, and another scheduler.
     #[inline]
     fn hand_over(&mut self, number: usize) {
-        let side = &mut self.sides[number];
-        if side.epoch == LOOK_AGAIN && side.is_at_rest() && side.lanes.iter().all(|lane| lane.in_flight() == 0) {
+        let handle = &mut self.handles[number];
+        if handle.epoch == LOOK_AGAIN && handle.is_at_rest() && handle.lanes.iter().all(|lane| lane.in_flight() == 0) {
             self.mark(number); // what it could not let go, it can now
             return;
         }
-        if side.settling && side.exchange.open == 0 {
+        if handle.settling && handle.queue_io.open == 0 {
             return self.settled(number);
         }
-        if side.handover == Handover::Frozen && side.exchange.open == 0 {
-            side.handover = Handover::Arrived;
-            if side.disk.arrive(self.context) {
+        if handle.handover == Handover::Frozen && handle.queue_io.open == 0 {
+            handle.handover = Handover::Arrived;
+            if handle.disk.arrive(self.context) {
                 self.notifiers.wake_all(u64::MAX >> (64 - self.notifiers.workers()), self.context, &mut self.ring);
                 self.mark(number);
             }
@@ -546,32 +547,32 @@ impl Engine {
 
     /// Gives what was dispatched to the devices, those that follow one another on a device together.
     fn execute(&mut self, now: Instant, number: usize) {
-        let side = &mut self.sides[number];
-        let mut taken = std::mem::take(&mut side.exchange.requests);
-        let mut all = std::mem::take(&mut side.exchange.segments);
+        let handle = &mut self.handles[number];
+        let mut taken = std::mem::take(&mut handle.queue_io.requests);
+        let mut all = std::mem::take(&mut handle.queue_io.segments);
         let mut segments = &all[..];
         for requests in taken.chunk_by(|one, next| one.place == next.place) {
             let (mine, others) = segments.split_at(requests.iter().map(|request| request.segments).sum());
             segments = others;
             let place = requests[0].place;
-            if side.held[place].is_none() {
-                side.take_lane(number, place, self.context, &mut self.ring);
+            if handle.held[place].is_none() {
+                handle.take_lane(number, place, self.context, &mut self.ring);
             }
-            let mut io = io!(self, side);
-            side.lanes[place].queue(&mut io, now, requests, mine);
+            let mut io = io!(self, handle);
+            handle.lanes[place].queue(&mut io, now, requests, mine);
             if io.launch && self.launches.last() != Some(&(number, place)) {
                 self.launches.push((number, place));
             }
         }
         taken.clear();
         all.clear();
-        (side.exchange.requests, side.exchange.segments) = (taken, all);
-        for (start, map) in std::mem::take(&mut side.maps) {
-            let (place, _) = Place::locate(&side.places, Extent::new(start, 0));
-            if side.held[place].is_none() {
-                side.take_lane(number, place, self.context, &mut self.ring);
+        (handle.queue_io.requests, handle.queue_io.segments) = (taken, all);
+        for (start, map) in std::mem::take(&mut handle.maps) {
+            let (place, _) = Place::locate(&handle.places, Extent::new(start, 0));
+            if handle.held[place].is_none() {
+                handle.take_lane(number, place, self.context, &mut self.ring);
             }
-            side.lanes[place].map(&mut io!(self, side), now, map);
+            handle.lanes[place].map(&mut io!(self, handle), now, map);
         }
         self.news.extend(self.mapped.drain(..).map(|(ticket, outcome)| (ticket, News::Ended(outcome))));
         self.mark_if_answered(number);
@@ -582,9 +583,9 @@ impl Engine {
     pub(crate) fn launch_all(&mut self) -> bool {
         let mut launches = std::mem::take(&mut self.launches);
         for (number, place) in launches.drain(..) {
-            let side = &mut self.sides[number];
-            let mut io = io!(self, side);
-            side.lanes[place].launch(&mut io);
+            let handle = &mut self.handles[number];
+            let mut io = io!(self, handle);
+            handle.lanes[place].launch(&mut io);
             self.mark_if_answered(number);
         }
         self.launches = launches;
@@ -592,24 +593,24 @@ impl Engine {
     }
 
     fn mark_if_answered(&mut self, number: usize) {
-        let side = &self.sides[number];
-        if side.exchange.has_answers() || !self.mapped.is_empty() {
+        let handle = &self.handles[number];
+        if handle.queue_io.has_answers() || !self.mapped.is_empty() {
             self.mark(number);
         }
     }
 }
 
-impl Side {
+impl DiskHandle {
     fn new(number: usize, disk: Arc<Disk>, context: ContextId, notifiers: &Arc<Notifiers>, ring: &mut Ring) -> Self {
         let Found { epoch, queues, .. } = disk.enter(context);
         let depth = queues.of(context).settings().depth;
         let claims = disk.blocks.enter(context); // blocks.2
-        let mut side = Self {
+        let mut handle = Self {
             disk,
             queues,
             // The places come when it follows the disk.
             epoch: LOOK_AGAIN,
-            exchange: Exchange::with_capacity(depth.into()),
+            queue_io: QueueIo::with_capacity(depth.into()),
             handover: if epoch % 2 == 1 { Handover::Frozen } else { Handover::Open },
             places: Arc::default(),
             timed: Vec::new(),
@@ -624,9 +625,9 @@ impl Side {
             dirty: false,
             still: None,
         };
-        side.wait_for_tags(context, notifiers);
-        side.follow(number, context, notifiers, ring);
-        side
+        handle.wait_for_tags(context, notifiers);
+        handle.follow(number, context, notifiers, ring);
+        handle
     }
 
     /// The disk has frozen, or has other queues or places.
@@ -634,16 +635,16 @@ impl Side {
     fn follow(&mut self, number: usize, context: ContextId, notifiers: &Arc<Notifiers>, ring: &mut Ring) {
         let found = self.disk.look();
         if !Arc::ptr_eq(&found.queues, &self.queues) {
-            assert!(self.exchange.open == 0, "the queues were changed while a worker had something in them");
+            assert!(self.queue_io.open == 0, "the queues were changed while a worker had something in them");
             let old = std::mem::replace(&mut self.queues, Arc::clone(&found.queues));
-            self.exchange.forget_backlog(&mut old.of(context));
-            for (_, Member { stream, id, before }) in &mut self.exchange.streams {
+            self.queue_io.forget_backlog(&mut old.of(context));
+            for (_, Member { stream, id, before }) in &mut self.queue_io.streams {
                 let mut old = old.of(context);
                 before.add(&old.groups().stream(*id).stats());
                 old.remove_stream(*id);
                 *id = self.queues.of(context).add_stream(*stream);
             }
-            (self.exchange.timeout, self.exchange.full) = (None, false);
+            (self.queue_io.timeout, self.queue_io.full) = (None, false);
             self.wait_for_tags(context, notifiers);
         }
         self.handover = if found.is_frozen() { Handover::Frozen } else { Handover::Open };
@@ -720,12 +721,12 @@ impl Side {
 
     /// Whether the queue knows all that the lanes have answered.
     fn is_at_rest(&self) -> bool {
-        self.completed.is_empty() && !self.exchange.has_answers()
+        self.completed.is_empty() && !self.queue_io.has_answers()
     }
 
     /// Makes ready to wait for tags, where they are shared.
     fn wait_for_tags(&mut self, context: ContextId, notifiers: &Arc<Notifiers>) {
-        self.exchange.tag_wait = self.queues.tags().map(|tags| {
+        self.queue_io.tag_wait = self.queues.tags().map(|tags| {
             let waker = Waker::from(Arc::new(notifiers.waker(context)));
             TagWait::new(tags, usize::from(context.0), waker)
         });
@@ -734,7 +735,7 @@ impl Side {
     /// When to turn it though nothing completed.
     fn due(&self) -> Option<Instant> {
         let timed = self.timed.iter().filter_map(|place| self.lanes[*place].poll_timeout());
-        timed.chain(self.exchange.timeout).min()
+        timed.chain(self.queue_io.timeout).min()
     }
 }
 

@@ -16,12 +16,12 @@
 pub(crate) mod blocks;
 mod disks;
 pub(crate) mod engine;
-mod exchange;
 pub(crate) mod gauge;
 mod handed;
 mod handover;
 mod place;
 mod pooled;
+mod queue_io;
 pub(crate) mod queues;
 mod shared_flush;
 mod tag_wait;

@@ -263,7 +263,7 @@ macro_rules! protocols {
 
 protocols! {
     nbd: nbd::service::Connections,
-    vhost_user: vhost_user::service::Doors,
+    vhost_user: vhost_user::service::GuestListeners,
     ublk: ublk::service::Ublks,
     flatten: flatten::Flattening,
     #[cfg(test)]

@@ -18,7 +18,7 @@ use fairlift_core::ContextId;
 use crate::kernel::call::Call;
 use crate::kernel::ring::{Ring, Source};
 
-/// The door of each worker.
+/// The ring of each worker.
 pub(crate) struct Notifiers(Box<[Notifier]>);
 
 struct Notifier {
@@ -62,7 +62,7 @@ impl Notifiers {
 
     /// A worker says where its ring takes messages, if it does.
     pub(crate) fn open(&self, worker: ContextId, ring: &Ring) {
-        self.of(worker).ring.store(ring.door().unwrap_or(-1), Ordering::Release);
+        self.of(worker).ring.store(ring.message_fd().unwrap_or(-1), Ordering::Release);
     }
 
     /// The bytes to read after a worker's bell was rung.

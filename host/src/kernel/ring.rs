@@ -188,7 +188,7 @@ impl Ring {
     }
 
     /// Where other rings send messages to; `None`: this one takes none.
-    pub(crate) fn door(&self) -> Option<RawFd> {
+    pub(crate) fn message_fd(&self) -> Option<RawFd> {
         match self {
             Self::Uring(ring) => Some(ring.as_raw_fd()),
             Self::Poll(_) => None,

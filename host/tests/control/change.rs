@@ -10,8 +10,8 @@ use fairlift_core::Weight;
 use fairlift_core::ceiling::Bounds;
 use fairlift_core::sched::Kind;
 
-use crate::asked::{Asked, AskedDisk, AskedExport};
 use crate::client::MIB;
+use crate::wanted::{Wanted, WantedDisk, WantedExport};
 
 pub(crate) type Make = dyn Fn(&mut Edit) -> Result<(), String>;
 
@@ -20,11 +20,11 @@ pub(crate) type Make = dyn Fn(&mut Edit) -> Result<(), String>;
 pub(crate) struct Change {
     pub(crate) says: String,
     pub(crate) edit: Arc<Make>,
-    pub(crate) asks: Arc<dyn Fn(&mut Asked)>,
+    pub(crate) asks: Arc<dyn Fn(&mut Wanted)>,
 }
 
 impl Change {
-    pub(crate) fn asks(self, asks: impl Fn(&mut Asked) + 'static) -> Self {
+    pub(crate) fn asks(self, asks: impl Fn(&mut Wanted) + 'static) -> Self {
         Self { asks: Arc::new(asks), ..self }
     }
 }
@@ -43,7 +43,7 @@ pub(crate) fn add(export: Export, disk: Option<&str>, group: &str) -> Change {
     let (disk, group) = (disk.map(str::to_owned), group.to_owned());
     let says = format!("add {export:?} on {disk:?} in {group}");
     let Export { name, priority, read_only, description, .. } = export.clone();
-    let asked = AskedExport { group: group.clone(), disk: disk.clone(), read_only, priority, description };
+    let asked = WantedExport { group: group.clone(), disk: disk.clone(), read_only, priority, description };
     change(says, move |edit| edit.add_export(export.clone(), disk.as_deref(), &group))
         .asks(move |all| _ = all.exports.insert(name.clone(), asked.clone()))
 }
@@ -126,7 +126,7 @@ pub(crate) fn nr_requests(disk: &str, number: Option<u32>) -> Change {
 
 pub(crate) fn add_disk(disk: Disk) -> Change {
     let Disk { name, scheduler, depth, nr_requests, .. } = disk.clone();
-    let asked = AskedDisk { scheduler, set: disk.set.iter().cloned().collect(), depth, nr_requests };
+    let asked = WantedDisk { scheduler, set: disk.set.iter().cloned().collect(), depth, nr_requests };
     change(format!("add {disk:?}"), move |edit| edit.add_disk(disk.clone()))
         .asks(move |all| _ = all.disks.insert(name.clone(), asked.clone()))
 }

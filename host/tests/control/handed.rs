@@ -7,9 +7,9 @@ use fairlift_core::ceiling::{Bounds, Ceiling, Rate, Rates};
 use fairlift_core::record::Record;
 use fairlift_core::{Duration, Group, GroupId};
 
-use crate::asked::reads;
 use crate::client::Client;
 use crate::running::{Running, config, path};
+use crate::wanted::reads;
 
 /// One export in group `/a`, which may read ten times a second.
 fn start(name: &str, handed: Option<&str>) -> (Running, Vec<String>) {

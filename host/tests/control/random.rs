@@ -17,13 +17,13 @@ use fairlift_core::sched::{Kind, Setup};
 use fairlift_core::tunable::{Range, TunableInfo};
 use fairlift_core::{Priority, PriorityClass, Weight, flush, tunable};
 
-use crate::asked::Asked;
 use crate::change::{
     Change, add, add_disk, bounds, change, depth, export, file, grow, knob, leave, listen, mem, nr_requests, put,
     read_only, remove, remove_disk, remove_group, scheduler, weight,
 };
 use crate::client::{BLOCK, Client, MIB, next};
-use crate::running::{Running, disk, path, said};
+use crate::running::{Running, comparable, disk, path};
+use crate::wanted::Wanted;
 
 /// Two values that a tunable takes, as it shows them itself.
 fn values(kind: Kind, info: &TunableInfo) -> Vec<String> {
@@ -75,7 +75,7 @@ fn random_transactions_of_everything(seed: u64, steps: u64) {
     let always = files();
     let mut random = seed;
     let mut state = running.handle.state().unwrap();
-    let mut asked = Asked::of(&state.config);
+    let mut asked = Wanted::of(&state.config);
     let mut in_force = running.in_force();
     let (mut made, mut refused) = (0, 0);
     for _ in 0..steps {
@@ -99,21 +99,21 @@ fn random_transactions_of_everything(seed: u64, steps: u64) {
                 assert_eq!(now.state.version, state.version + 1, "{changes:?}: {again}");
                 state = running.handle.state().unwrap();
                 in_force = running.in_force();
-                assert_eq!(said(&state.config), said(&now.state.config), "{changes:?}: {again}");
+                assert_eq!(comparable(&state.config), comparable(&now.state.config), "{changes:?}: {again}");
                 if let Some(dry) = dry {
                     let dry = dry.unwrap_or_else(|why| panic!("dry it is refused: {why}: {changes:?}: {again}"));
-                    assert_eq!(said(&dry.state.config), said(&state.config), "dry: {changes:?}: {again}");
+                    assert_eq!(comparable(&dry.state.config), comparable(&state.config), "dry: {changes:?}: {again}");
                 }
                 assert_eq!(asked.heard(&state.config), asked, "{changes:?}: {again}");
                 assert_eq!(in_force.lacks(&asked, shown), [""; 0], "{changes:?}: {again}");
-                let doors = asked.listeners.iter().filter_map(|name| name.strip_prefix("unix:").map(PathBuf::from));
-                assert_eq!(files(), always.iter().cloned().chain(doors).collect(), "{changes:?}: {again}");
+                let sockets = asked.listeners.iter().filter_map(|name| name.strip_prefix("unix:").map(PathBuf::from));
+                assert_eq!(files(), always.iter().cloned().chain(sockets).collect(), "{changes:?}: {again}");
             }
             Err(why) => {
                 refused += 1;
                 let after = running.handle.state().unwrap();
                 assert_eq!(after.version, state.version, "{why}: {changes:?}: {again}");
-                assert_eq!(said(&after.config), said(&state.config), "{why}: {changes:?}: {again}");
+                assert_eq!(comparable(&after.config), comparable(&state.config), "{why}: {changes:?}: {again}");
                 assert_eq!(running.in_force(), in_force, "{why}: {changes:?}: {again}");
             }
         }
@@ -197,7 +197,7 @@ fn every_tunable_on_a_disk_that_rests_and_one_between_two_schedulers() {
             running.refused(&[bounds[1].clone(), knob((odd.unwrap(), &"5ms".to_owned()))]);
             running.refused(&[nr_requests("s", Some(6))]);
             let after = running.handle.state().unwrap();
-            assert_eq!((after.version, said(&after.config)), (before.version, said(&before.config)));
+            assert_eq!((after.version, comparable(&after.config)), (before.version, comparable(&before.config)));
             if turn == 1 {
                 // Each by itself, on a disk that has the scheduler or waits for it.
                 for (at, (name, values)) in all.iter().enumerate() {
@@ -257,14 +257,17 @@ fn any_changes_under_load_end_where_a_start_would() {
         match running.change(&changes, version, false) {
             Ok(Made { state: after, steps, .. }) => {
                 assert_eq!(after.version, state.version + 1, "{changes:?}: {again}");
-                assert!(!steps.is_empty() || said(&after.config) == said(&state.config), "{changes:?}: {again}");
+                assert!(
+                    !steps.is_empty() || comparable(&after.config) == comparable(&state.config),
+                    "{changes:?}: {again}"
+                );
                 made += u64::from(!steps.is_empty());
             }
             Err(_) => {
                 let after = running.handle.state().unwrap();
                 assert_eq!(
-                    (after.version, said(&after.config)),
-                    (state.version, said(&state.config)),
+                    (after.version, comparable(&after.config)),
+                    (state.version, comparable(&state.config)),
                     "{changes:?}: {again}"
                 );
             }
@@ -289,7 +292,7 @@ fn any_changes_under_load_end_where_a_start_would() {
     running.stop();
     let anew = Server::bind(Config { workers: Some(1), ..Config::clone(&state.config) })
         .unwrap_or_else(|error| panic!("{error}: {again}"));
-    assert_eq!(said(&anew.handle().state().unwrap().config), said(&state.config), "{again}");
+    assert_eq!(comparable(&anew.handle().state().unwrap().config), comparable(&state.config), "{again}");
     images.iter().for_each(|image| std::fs::remove_file(image).unwrap());
 }
 
@@ -303,7 +306,7 @@ fn random_change(random: &mut u64, config: &Config, groups: &[&str], images: &[P
     let any = exports[pick(exports.len())].to_owned();
     let disk = disks[pick(disks.len())].to_owned();
     let group = there[pick(there.len())].to_owned();
-    let door = Address::Unix(images[0].with_extension(["door0.sock", "door1.sock"][pick(2)]));
+    let socket = Address::Unix(images[0].with_extension(["door0.sock", "door1.sock"][pick(2)]));
     match pick(25) {
         0 | 1 => {
             let (path, weight) = (groups[pick(groups.len())].to_owned(), 1 + pick(1000) as u16);
@@ -352,7 +355,7 @@ fn random_change(random: &mut u64, config: &Config, groups: &[&str], images: &[P
             })
         }
         19 => nr_requests(&disk, [None, Some(64 + pick(4096) as u32)][pick(2)]),
-        20 => listen(Listener::new(door, Tls::Off)),
+        20 => listen(Listener::new(socket, Tls::Off)),
         21 | 22 => {
             let most = Rates::NONE.with(Rate::Iops, 100_000 + pick(1000) as u64);
             let promised = Bounds { floor: Rates::NONE.with(Rate::Iops, 1 + pick(100) as u64), ..Bounds::default() };
@@ -368,8 +371,8 @@ fn random_change(random: &mut u64, config: &Config, groups: &[&str], images: &[P
             )
         }
         23 => {
-            let Address::Unix(door) = door else { unreachable!() };
-            leave(format!("unix:{}", door.display()))
+            let Address::Unix(socket) = socket else { unreachable!() };
+            leave(format!("unix:{}", socket.display()))
         }
         _ => {
             let (text, of) = (format!("number {}", pick(100)), any.clone());

@@ -10,9 +10,9 @@ use fairlift::{Error, Handle, Server};
 use fairlift_core::sched::Kind;
 use fairlift_core::{GroupId, Priority};
 
-use crate::asked::{Answers, InForce, reads};
 use crate::change::Change;
 use crate::client::{Client, MIB, greeted, listed};
+use crate::wanted::{Answers, InForce, reads};
 
 pub(crate) fn disk(name: &str, scheduler: Kind) -> Disk {
     Disk::new(name, scheduler)
@@ -121,7 +121,7 @@ impl Running {
 }
 
 /// What a state says, for comparisons; groups and disks in any order that keeps the meaning.
-pub(crate) fn said(config: &Config) -> (BTreeSet<String>, BTreeSet<String>, BTreeSet<String>, BTreeSet<String>) {
+pub(crate) fn comparable(config: &Config) -> (BTreeSet<String>, BTreeSet<String>, BTreeSet<String>, BTreeSet<String>) {
     let path = |group: GroupId| &config.groups[usize::from(group.0)].path;
     let groups =
         config.groups.iter().map(|group| format!("{} {:?} {}", group.path, group.parent.map(path), group.weight));

@@ -260,7 +260,7 @@ impl<'a, S: Subject> Interleaving<'a, S> {
     fn ask(&mut self) -> Result<(), String> {
         let place = self.asked;
         let (op, flags, extent) = self.sequence[place].asks();
-        let bio = self.bench.asked(op, flags, extent, self.streams[self.asker(place)]);
+        let bio = self.bench.submitted(op, flags, extent, self.streams[self.asker(place)]);
         self.asked += 1;
         self.subject.submit(self.now, bio).map_err(|refused| format!("{bio:?} is refused: {refused}"))
     }

@@ -69,7 +69,7 @@ impl Oracle {
     }
 
     /// A client asks. For a flush `extent` is all that it is for. The answer is the bio's stamp.
-    pub fn asked(&mut self, op: Op, flags: Flags, extent: Extent) -> Stamp {
+    pub fn submitted(&mut self, op: Op, flags: Flags, extent: Extent) -> Stamp {
         self.clock += 1;
         let (fua, preflush) = (flags.contains(Flags::FUA), flags.contains(Flags::PREFLUSH));
         let asked = self.clock;
@@ -215,7 +215,7 @@ mod tests {
     const E: Extent = Extent::new(Sector(0), 1);
 
     fn whole(oracle: &mut Oracle, op: Op, flags: Flags) -> Stamp {
-        let stamp = oracle.asked(op, flags, E);
+        let stamp = oracle.submitted(op, flags, E);
         oracle.ended(stamp, Outcome::Done);
         stamp
     }
@@ -224,7 +224,7 @@ mod tests {
     fn nothing_is_promised_before_a_flush_is_answered() {
         let mut oracle = Oracle::new(1);
         let write = whole(&mut oracle, Op::Write, Flags::NONE);
-        let flush = oracle.asked(Op::Flush, Flags::NONE, E);
+        let flush = oracle.submitted(Op::Flush, Flags::NONE, E);
         assert!(oracle.judge(0, 0).is_ok() && oracle.judge(0, write).is_ok());
         oracle.ended(flush, Outcome::Failed(Errno::EIO));
         assert!(oracle.judge(0, 0).is_ok(), "that flush failed");
@@ -235,8 +235,8 @@ mod tests {
     #[test]
     fn a_write_that_had_not_ended_when_the_flush_was_asked_for_is_not_covered() {
         let mut oracle = Oracle::new(1);
-        let write = oracle.asked(Op::Write, Flags::NONE, E);
-        let flush = oracle.asked(Op::Flush, Flags::NONE, E);
+        let write = oracle.submitted(Op::Write, Flags::NONE, E);
+        let flush = oracle.submitted(Op::Flush, Flags::NONE, E);
         oracle.ended(write, Outcome::Done);
         oracle.ended(flush, Outcome::Done);
         assert!(oracle.judge(0, 0).is_ok());
@@ -246,7 +246,7 @@ mod tests {
     fn what_was_under_way_with_a_durable_write_may_cover_it_and_what_had_ended_may_not() {
         let mut oracle = Oracle::new(1);
         let before = whole(&mut oracle, Op::Write, Flags::NONE);
-        let beside = oracle.asked(Op::Write, Flags::NONE, E);
+        let beside = oracle.submitted(Op::Write, Flags::NONE, E);
         whole(&mut oracle, Op::Write, Flags::FUA);
         oracle.ended(beside, Outcome::Done);
         assert!(oracle.judge(0, before).is_err());
@@ -258,8 +258,8 @@ mod tests {
     fn a_write_with_preflush_promises_what_ended_before_it_once_the_disk_has_its_data() {
         let mut oracle = Oracle::new(1);
         let before = whole(&mut oracle, Op::Write, Flags::NONE);
-        let beside = oracle.asked(Op::Write, Flags::NONE, E);
-        let behind = oracle.asked(Op::Write, Flags::PREFLUSH, E);
+        let beside = oracle.submitted(Op::Write, Flags::NONE, E);
+        let behind = oracle.submitted(Op::Write, Flags::PREFLUSH, E);
         oracle.ended(beside, Outcome::Done);
         assert!(oracle.judge(0, 0).is_ok(), "its data is not there yet");
         oracle.given(beside, E);
@@ -273,9 +273,9 @@ mod tests {
     fn a_discard_promises_nothing_and_what_failed_or_whose_client_is_gone_neither() {
         let mut oracle = Oracle::new(1);
         whole(&mut oracle, Op::Discard, Flags::FUA);
-        let failed = oracle.asked(Op::Write, Flags::FUA, E);
+        let failed = oracle.submitted(Op::Write, Flags::FUA, E);
         oracle.ended(failed, Outcome::Failed(Errno::EIO));
-        let gone = oracle.asked(Op::Write, Flags::FUA, E);
+        let gone = oracle.submitted(Op::Write, Flags::FUA, E);
         oracle.abandoned(gone);
         oracle.ended(gone, Outcome::Done);
         assert!([0, failed, gone].into_iter().all(|found| oracle.judge(0, found).is_ok()));

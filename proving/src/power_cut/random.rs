@@ -304,7 +304,7 @@ impl<'a> Trial<'a> {
     fn ask_once(&mut self, index: usize) -> Result<(), String> {
         let (op, flags, extent) = self.choose(index);
         let Client { stream, life, .. } = self.clients[index];
-        let bio = self.bench.asked(op, flags, extent, stream);
+        let bio = self.bench.submitted(op, flags, extent, stream);
         match self.subject.submit(self.now, bio) {
             Ok(()) => {}
             Err(Refused::Full) => {

@@ -8,15 +8,15 @@ use super::*;
 
 /// Counts how often it was woken.
 #[derive(Default)]
-struct Told(AtomicUsize);
+struct WakeCount(AtomicUsize);
 
-impl Told {
+impl WakeCount {
     fn times(&self) -> usize {
         self.0.load(Ordering::SeqCst)
     }
 }
 
-impl Wake for Told {
+impl Wake for WakeCount {
     fn wake(self: Arc<Self>) {
         self.0.fetch_add(1, Ordering::SeqCst);
     }
@@ -25,7 +25,7 @@ impl Wake for Told {
 /// A caller that polls.
 struct Task {
     caller: Caller,
-    told: Arc<Told>,
+    told: Arc<WakeCount>,
 }
 
 impl Task {

@@ -11,7 +11,7 @@ use fairlift_core::{Priority, Weight};
 use fairlift_lab::repeat::seeds;
 
 use super::*;
-use crate::words::place;
+use crate::syntax::place;
 
 /// Numbers that look random.
 struct Random(u64);

@@ -14,12 +14,12 @@ use serde_json::{Value, json};
 use super::look::one;
 use super::request::{ApiRequest, if_match};
 use super::{Answer, App, ask, json_response, tagged};
+use crate::control::changes::Changes;
 use crate::control::endpoint::Who;
 use crate::control::failure::{Failure, bad, fail};
 use crate::control::roles;
-use crate::control::words::Words;
 use crate::control::{Act, Kind, NotRead, ReadAgain};
-use crate::words::place::check_path;
+use crate::syntax::place::check_path;
 
 impl App {
     /// Adds, changes or removes one thing.
@@ -39,7 +39,7 @@ impl App {
             roles::may_set(&role, &self.state().await?.config, &name, &keys)?;
         }
         self.change(request.who, request.headers, dry_run, Some((kind, name.clone())), move |edit| {
-            Words::new(edit, file.ways(), file.verifies()).change(act, kind, &name, keys)
+            Changes::new(edit, file.ways(), file.verifies()).change(act, kind, &name, keys)
         })
         .await
     }
@@ -90,7 +90,7 @@ impl App {
                         keys.insert("size".into(), size.into());
                     }
                     keys.insert("backing".into(), Value::String(backing.about().written));
-                    Words::new(edit, file.ways(), file.verifies()).change(Act::Add, Kind::Export, &name, keys)
+                    Changes::new(edit, file.ways(), file.verifies()).change(Act::Add, Kind::Export, &name, keys)
                 };
                 handle.fork((&of, &name), &top, add, version, dry_run)
             }
@@ -109,7 +109,7 @@ impl App {
         }
         let file = Arc::clone(&self.file);
         self.change(request.who, request.headers, dry_run, None, move |edit| {
-            Words::new(edit, file.ways(), file.verifies()).transaction(&list)
+            Changes::new(edit, file.ways(), file.verifies()).transaction(&list)
         })
         .await
     }

@@ -248,7 +248,7 @@ pub(super) fn one(kind: Kind, name: &str, state: &State, view: &View) -> Result<
         }
         Kind::Listener => {
             let names: Vec<_> =
-                config.listeners.iter().map(|listener| crate::words::place::show(&listener.address)).collect();
+                config.listeners.iter().map(|listener| crate::syntax::place::show(&listener.address)).collect();
             let at = find("listener", names.iter().map(String::as_str).collect())?;
             show::listener(&config.listeners[at])
         }

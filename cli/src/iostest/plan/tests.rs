@@ -1,6 +1,6 @@
 //! Flags, and what becomes of them.
 
-use crate::words::mistake::{Severity, render};
+use crate::syntax::mistake::{Severity, render};
 use clap::Parser as _;
 use fairlift_core::time::{ms, secs};
 

@@ -12,7 +12,7 @@ use super::*;
 use crate::args::{Cli, Command};
 use crate::config;
 use crate::config::EXAMPLE;
-use crate::words::mistake::{Severity, Source, render};
+use crate::syntax::mistake::{Severity, Source, render};
 
 /// The plan of `fairlift serve FLAGS --config f.toml`, or its refusal.
 fn planned(text: &str, flags: &str) -> Result<Config, String> {
@@ -413,7 +413,7 @@ f.toml:6:3: error: server.listen: other machines can reach tcp:0.0.0.0:10809, an
     let dir = tempfile::tempdir().unwrap();
     let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
     std::fs::write(dir.path().join("server-cert.pem"), made.cert.pem()).unwrap();
-    crate::words::secret::write(dir.path().join("server-key.pem"), made.signing_key.serialize_pem());
+    crate::syntax::secret::write(dir.path().join("server-key.pem"), made.signing_key.serialize_pem());
     let pki = format!("--tls-certificates {}", dir.path().display());
     let config = planned(&text, &format!("--tls require {pki}")).unwrap();
     assert!(config.tls.is_some() && config.listeners.iter().all(|listener| listener.tls == Tls::Required));

@@ -6,7 +6,7 @@
 
 use fairlift_core::{Duration, Op};
 
-use super::words::{Faults, Rule, Then};
+use super::syntax::{Faults, Rule, Then};
 
 /// The rules, and the number of requests that each has met.
 pub(super) struct Judge {

@@ -8,7 +8,7 @@ use fairlift_core::queue::Segment;
 use fairlift_core::{Bytes, Duration, Errno, Instant, Outcome, Tag};
 
 use super::BeforeDevice;
-use super::words::Then;
+use super::syntax::Then;
 use crate::device::Device as _;
 use crate::device::lane::{Completed, Io, Lane, Map, Request};
 use crate::sync::lock;

@@ -12,7 +12,7 @@
 
 mod judge;
 mod lane;
-pub(super) mod words;
+pub(super) mod syntax;
 
 use std::collections::VecDeque;
 use std::io;
@@ -31,7 +31,7 @@ use super::{Device, Facts, Fault, Link, Run};
 use crate::sync::{Mutex, lock};
 use judge::Judge;
 use lane::BeforeFaults;
-use words::{Faults, Faulty};
+use syntax::{Faults, Faulty};
 
 pub(super) struct BeforeDevice {
     inner: Arc<dyn Device>,

@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::OFlags;
 
-use super::words::{Direct, FileAccess, InUse};
+use super::syntax::{Direct, FileAccess, InUse};
 use super::{FileKind, format, holder, sys};
 use crate::device::roots::RootedPath;
 use crate::kernel::buffer::Pages;

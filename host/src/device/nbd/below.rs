@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use fairlift_core::{Errno, Limits, Op, Sector};
 
 use super::connect::{Established, connect};
-use super::words::{Nbd, NbdAddress};
+use super::syntax::{Nbd, NbdAddress};
 use super::{ATTEMPT, NO_FASTER};
 use crate::device::by_threads::ByThreads;
 use crate::device::file::faults::Faults;

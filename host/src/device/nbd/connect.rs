@@ -15,7 +15,7 @@ use fairlift_core::Errno;
 use rustls::ClientConnection;
 use rustls::pki_types::ServerName;
 
-use super::words::{Nbd, NbdAddress};
+use super::syntax::{Nbd, NbdAddress};
 use crate::wire::nbd::answers::{Answers, Awaited, Sink};
 use crate::wire::nbd::greeting::{Greeting, Offer, Progress};
 use crate::wire::nbd::{Command, RequestHeader, encode_request};

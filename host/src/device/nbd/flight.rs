@@ -78,7 +78,7 @@ impl Flight {
     }
 
     /// The expected answer.
-    pub(super) const fn asked(&self) -> Awaited {
+    pub(super) const fn awaited(&self) -> Awaited {
         match self.ask {
             Ask::Op(Op::Read) => Awaited::Read { at: self.at, len: self.bytes },
             Ask::Op(Op::Write | Op::Flush | Op::Discard | Op::WriteZeroes) => Awaited::Other,

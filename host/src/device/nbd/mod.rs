@@ -22,7 +22,7 @@ mod lane;
 mod ledger;
 mod over;
 mod socket;
-pub(super) mod words;
+pub(super) mod syntax;
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -73,7 +73,7 @@ pub(crate) struct Remote {
 
 /// The state that all workers share, and the thread that connects.
 struct Shared {
-    nbd: words::Nbd,
+    nbd: syntax::Nbd,
     /// The URI, for messages.
     name: PathBuf,
     size: AtomicU64,
@@ -155,7 +155,7 @@ struct State {
 
 impl Remote {
     /// By a connection of its own, or by those that another server hands over.
-    pub(crate) fn open(nbd: &words::Nbd, read_only: bool, links: Option<Links>) -> Result<Self, Error> {
+    pub(crate) fn open(nbd: &syntax::Nbd, read_only: bool, links: Option<Links>) -> Result<Self, Error> {
         let fail = |why: String| Error::Backing { what: nbd.uri.clone(), why };
         let (first, handed, offer) = match links {
             None => {
@@ -365,8 +365,8 @@ impl Device for Remote {
             size,
             // All exports of a server share the disks behind it.
             home: Some(match &self.shared.nbd.address {
-                words::NbdAddress::Tcp { host, port } => home((host, port)),
-                words::NbdAddress::Unix(path) => home(path),
+                syntax::NbdAddress::Tcp { host, port } => home((host, port)),
+                syntax::NbdAddress::Unix(path) => home(path),
             }),
             flush: offer.has(FLAG_SEND_FLUSH),
             rotational: offer.has(FLAG_ROTATIONAL),
@@ -378,8 +378,8 @@ impl Device for Remote {
 
     fn called(&self) -> String {
         match &self.shared.nbd.address {
-            words::NbdAddress::Tcp { host, .. } => host.clone(),
-            words::NbdAddress::Unix(path) => path.file_stem().unwrap_or_default().to_string_lossy().into(),
+            syntax::NbdAddress::Tcp { host, .. } => host.clone(),
+            syntax::NbdAddress::Unix(path) => path.file_stem().unwrap_or_default().to_string_lossy().into(),
         }
     }
 

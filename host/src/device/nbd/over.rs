@@ -24,7 +24,7 @@ use serde::{Deserialize, Serialize};
 
 use super::connect::Established;
 use super::ledger::{Birth, Ledger};
-use super::{ConnectionSlot, Shared, words};
+use super::{ConnectionSlot, Shared, syntax};
 use crate::device::handed::{Links, OpenFile};
 use crate::sync::lock;
 use crate::wire::nbd::greeting::Offer;
@@ -115,7 +115,7 @@ impl Shared {
         if !ledger.is_possible() || told != ledger.alive() || told.iter().any(|(_, slot)| *slot >= self.slots) {
             return Err("what was told of its connections cannot be".into());
         }
-        let is_local = matches!(self.nbd.address, words::NbdAddress::Unix(_));
+        let is_local = matches!(self.nbd.address, syntax::NbdAddress::Unix(_));
         let mut owners = lock(&self.owners);
         for LivingLink { slot, birth, socket, offer } in connections {
             let at = sockets.iter().position(|(there, _)| *there == socket);
@@ -168,7 +168,7 @@ mod tests {
 
     /// A server's side of an offer of these connections.
     fn offered(sockets: &[&UnixStream]) -> Arc<Shared> {
-        let Ok(Backing::Nbd(nbd)) = (words::WORDS.parse)("nbd+unix:///?socket=/nowhere", &OUTSIDE) else {
+        let Ok(Backing::Nbd(nbd)) = (syntax::SYNTAX.parse)("nbd+unix:///?socket=/nowhere", &OUTSIDE) else {
             panic!("a URI of nbd")
         };
         let copy = |socket: &&UnixStream| OwnedFd::from(socket.try_clone().unwrap());
@@ -179,7 +179,7 @@ mod tests {
     }
 
     /// The word of a server whose connections these are, the oldest first, with so many writes that were not flushed.
-    fn told(sockets: &[&UnixStream], writes: usize) -> Record {
+    fn record_of(sockets: &[&UnixStream], writes: usize) -> Record {
         let (mut ledger, mut says) = (Ledger::default(), Record::default());
         let one = |(slot, socket): (usize, &&UnixStream)| LivingLink {
             slot,
@@ -207,7 +207,7 @@ mod tests {
     #[test]
     fn a_flush_of_the_third_server_speaks_for_writes_of_the_first_and_a_new_connection_does_not() {
         let (one, _far) = UnixStream::pair().unwrap();
-        let (mut says, mut server) = (told(&[&one], 3), offered(&[&one]));
+        let (mut says, mut server) = (record_of(&[&one], 3), offered(&[&one]));
         server.take_on(&mut says).unwrap();
         for _ in 0..2 {
             let mut says = Record::default();
@@ -231,7 +231,7 @@ mod tests {
         drop(offered(&[&one]));
         assert_eq!(comes(&mut far), None, "the old server's connection");
         let server = offered(&[&one]);
-        server.take_on(&mut told(&[&one], 0)).unwrap();
+        server.take_on(&mut record_of(&[&one], 0)).unwrap();
         drop(server);
         assert!(comes(&mut far).is_some(), "of its own connection it takes leave");
     }
@@ -241,10 +241,10 @@ mod tests {
     fn a_connection_that_came_or_was_told_wrongly_after_the_offer_makes_the_hand_over_fail() {
         let ((one, _far), (other, _)) = (UnixStream::pair().unwrap(), UnixStream::pair().unwrap());
         let why = |says: &mut Record| offered(&[&one]).take_on(says).unwrap_err();
-        assert!(why(&mut told(&[&other], 0)).contains("have changed since the offer"));
-        assert!(why(&mut told(&[&one, &other], 0)).contains("have changed since the offer"));
+        assert!(why(&mut record_of(&[&other], 0)).contains("have changed since the offer"));
+        assert!(why(&mut record_of(&[&one, &other], 0)).contains("have changed since the offer"));
         assert!(why(&mut Record::default()).contains("missing"));
-        assert!(why(&mut told(&[&one; 40], 0)).contains("cannot be"), "more than it has places for");
-        offered(&[&one, &other]).take_on(&mut told(&[&other], 0)).unwrap(); // one was lost
+        assert!(why(&mut record_of(&[&one; 40], 0)).contains("cannot be"), "more than it has places for");
+        offered(&[&one, &other]).take_on(&mut record_of(&[&other], 0)).unwrap(); // one was lost
     }
 }

@@ -212,7 +212,7 @@ impl Connection {
 
     /// Takes a request, to be sent with the next message.
     pub(super) fn take(&mut self, mut flight: Flight) {
-        let (slot, cookie) = self.answers.ask(flight.asked());
+        let (slot, cookie) = self.answers.ask(flight.awaited());
         flight.here = Here { cookie, ..Here::default() };
         let place = self.deadlines.partition_point(|(at, ..)| *at <= flight.deadline);
         self.deadlines.insert(place, (flight.deadline, slot, cookie));

@@ -28,7 +28,7 @@ use super::map::BlockState;
 use super::shift::{GoesOn, PIECE, SETTLE, Shifted, open_top};
 use crate::device::Device as _;
 use crate::device::file::File;
-use crate::device::file::words::{Direct, FileAccess};
+use crate::device::file::syntax::{Direct, FileAccess};
 use crate::device::roots::{RootedPath, Roots, directory_of};
 use crate::kernel::buffer::Pages;
 use crate::sync::lock;

@@ -31,9 +31,9 @@ use super::format::{
 use super::gate::FlushGate;
 use super::map::{Merged, Own};
 use super::pause::Pause;
-use super::words::{BaseAt, Layered};
+use super::syntax::{BaseAt, Layered};
 use super::{Layers, Overlay};
-use crate::device::file::words::{Direct, FileAccess};
+use crate::device::file::syntax::{Direct, FileAccess};
 use crate::device::file::{self, File};
 use crate::device::roots::{RootedPath, Roots};
 use crate::device::{Backing, Device, Inline, Sharing};

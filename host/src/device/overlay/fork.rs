@@ -32,12 +32,12 @@ use rustix::fs::{AtFlags, Mode, OFlags};
 use super::files::{Below, DEPTH_MAX, LayerFile, Store, draw, why_of};
 use super::format::{Base, Fingerprint, Header, data_offset, file_len, header_offset};
 use super::map::Merged;
-use super::words::BaseAt;
+use super::syntax::BaseAt;
 use super::{Layers, Overlay};
 use crate::device::Device;
 use crate::device::backing::NowBase;
 use crate::device::file::File;
-use crate::device::file::words::FileAccess;
+use crate::device::file::syntax::FileAccess;
 use crate::device::lane::Tell;
 use crate::device::roots::{Roots, directory_of};
 use crate::sync::lock;
@@ -328,7 +328,7 @@ impl Overlay {
 
     /// Ends a pause, if there is one.
     pub(super) fn go_on(&self, tell: Tell<'_>) {
-        if super::pause::stops(self.pause.asked()) {
+        if super::pause::stops(self.pause.order()) {
             self.pause.end(tell);
         }
     }

@@ -169,12 +169,12 @@ impl OnOverlay {
 
     /// Whether it is to begin nothing.
     fn stops(&self) -> bool {
-        stops(self.pause) || stops(self.device.pause.asked())
+        stops(self.pause) || stops(self.device.pause.order())
     }
 
     /// Takes note of what is asked of lanes: to stop, once nothing is under way, or to go on (pause.1). Whether it goes on with something.
     fn look_at_pause(&mut self, io: &mut Io<'_>) -> bool {
-        let asked = self.device.pause.asked();
+        let asked = self.device.pause.order();
         if asked == self.pause || !self.asked.is_empty() && stops(asked) {
             return false;
         }
@@ -500,7 +500,7 @@ impl Lane for OnOverlay {
 
     /// step.6
     fn peek(&mut self, tickets: &mut Tickets, request: &Request, segments: &[Segment]) -> Option<bool> {
-        if self.pause != self.device.pause.asked() || stops(self.pause) {
+        if self.pause != self.device.pause.order() || stops(self.pause) {
             return None;
         }
         let layers = Arc::clone(&self.layers);

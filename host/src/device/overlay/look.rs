@@ -8,7 +8,7 @@ use super::commit::under_way;
 use super::files::{Below, DEPTH_MAX, Store, for_each_page, is_top, known, raw, read_header};
 use super::format::{Fingerprint, Header, SLOTS, Slots, file_len};
 use super::map::Own;
-use crate::device::file::words::Direct;
+use crate::device::file::syntax::Direct;
 use crate::device::roots::Roots;
 
 /// The description of a top.

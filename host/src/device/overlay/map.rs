@@ -107,11 +107,11 @@ impl Own {
         all
     }
 
-    /// The map of a disk of `size` bytes, as it was [told](Self::tell).
+    /// The map of a disk of `size` bytes, as [`tell`](Self::tell) wrote it.
     ///
     /// # Errors
     /// The part that is not as it must be.
-    pub(super) fn told(size: u64, id: &Id, told: &[u8]) -> Result<Self, String> {
+    pub(super) fn decode(size: u64, id: &Id, told: &[u8]) -> Result<Self, String> {
         let (own, pages) = (Self::new(size), told.chunks_exact(TOLD));
         if !pages.remainder().is_empty() {
             return Err(format!("its map comes in {} bytes", told.len()));

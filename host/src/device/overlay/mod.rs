@@ -31,9 +31,9 @@ mod map;
 mod over;
 mod pause;
 mod shift;
+pub(super) mod syntax;
 #[cfg(test)]
 mod tests;
-pub(super) mod words;
 
 use std::io;
 use std::os::fd::RawFd;
@@ -61,7 +61,7 @@ pub use look::{Finding, TopInfo, look};
 use map::{BlockState, Own, Place, Where};
 use pause::Pause;
 pub use shift::{Shifted, flatten, rebase};
-use words::BaseAt;
+use syntax::BaseAt;
 
 /// A request that waits for blocks or for a flush: its worker, and the step that ends when it may go on.
 type BlockWaiter = (ContextId, Tag);

@@ -56,7 +56,7 @@ pub(super) fn take_on(overlay: &Overlay, says: &mut Record, bytes: &[u8]) -> Res
     if (header.id, header.size) != (id, size) {
         return Err("what was told is of another top".into());
     }
-    let own = Arc::new(Own::told(size, &id, pages)?);
+    let own = Arc::new(Own::decode(size, &id, pages)?);
     let (below, base) = match header.base.is {
         _ if known(&header, &header.base.path, layers.below.is).is_ok() => {
             (Arc::clone(&layers.below), layers.base.clone())
@@ -88,7 +88,7 @@ mod tests {
     const WORDS: &str = "base=base,top=a";
 
     fn open(directory: &Directory, words: &str, roots: &Roots) -> Result<Arc<Overlay>, String> {
-        let config::Backing::Overlay(said) = directory.said(words)? else { panic!("{words}") };
+        let config::Backing::Overlay(said) = directory.parse(words)? else { panic!("{words}") };
         roots.opens("a");
         Overlay::open(&said, false, roots).map(Arc::new)
     }

@@ -22,7 +22,7 @@ use crate::sync::{Mutex, lock};
 #[derive(Default)]
 pub(super) struct Pause {
     /// Odd: they are to stop. It grows by one with each beginning and each end.
-    asked: AtomicU64,
+    order: AtomicU64,
     lanes: Mutex<Lanes>,
 }
 
@@ -39,9 +39,9 @@ struct Joined {
     look: u64,
 }
 
-/// Whether lanes are to stop for the order `asked`.
-pub(super) const fn stops(asked: u64) -> bool {
-    asked % 2 == 1
+/// Whether lanes are to stop for the order `order`.
+pub(super) const fn stops(order: u64) -> bool {
+    order % 2 == 1
 }
 
 impl Pause {
@@ -51,9 +51,9 @@ impl Pause {
     pub(super) fn join(&self, worker: ContextId, look: u64) -> (u64, u64) {
         let mut lanes = lock(&self.lanes);
         lanes.made += 1;
-        let (number, asked) = (lanes.made, self.asked.load(Ordering::Acquire));
-        lanes.there.insert(number, Joined { stopped: asked, worker, look });
-        (number, asked)
+        let (number, order) = (lanes.made, self.order.load(Ordering::Acquire));
+        lanes.there.insert(number, Joined { stopped: order, worker, look });
+        (number, order)
     }
 
     pub(super) fn leave(&self, lane: u64) {
@@ -61,13 +61,13 @@ impl Pause {
     }
 
     /// The present request.
-    pub(super) fn asked(&self) -> u64 {
-        self.asked.load(Ordering::Acquire)
+    pub(super) fn order(&self) -> u64 {
+        self.order.load(Ordering::Acquire)
     }
 
-    /// A lane has nothing under way, and begins nothing until something else is asked (pause.1).
-    pub(super) fn stopped(&self, lane: u64, asked: u64) {
-        lock(&self.lanes).there.get_mut(&lane).expect("it has joined").stopped = asked;
+    /// A lane has nothing under way, and begins nothing until something else is ordered (pause.1).
+    pub(super) fn stopped(&self, lane: u64, order: u64) {
+        lock(&self.lanes).there.get_mut(&lane).expect("it has joined").stopped = order;
     }
 
     // ---- the thread that forks ----
@@ -79,8 +79,8 @@ impl Pause {
 
     /// Whether all lanes have stopped.
     pub(super) fn is_quiet(&self) -> bool {
-        let asked = self.asked();
-        lock(&self.lanes).there.values().all(|lane| lane.stopped == asked)
+        let order = self.order();
+        lock(&self.lanes).there.values().all(|lane| lane.stopped == order)
     }
 
     /// Lets the lanes go on.
@@ -91,9 +91,9 @@ impl Pause {
     /// Gives another order, and tells the present lanes (pause.4): the new order.
     fn ask(&self, tell: Tell<'_>) -> u64 {
         let lanes = lock(&self.lanes);
-        let asked = self.asked.fetch_add(1, Ordering::AcqRel) + 1;
+        let order = self.order.fetch_add(1, Ordering::AcqRel) + 1;
         lanes.there.values().for_each(|lane| tell(lane.worker, lane.look));
-        asked
+        order
     }
 }
 
@@ -115,10 +115,10 @@ mod tests {
         };
         let ((one, _), (two, _)) = (pause.join(ContextId(0), 7), pause.join(ContextId(1), 8));
         pause.begin(&tell);
-        let asked = pause.asked();
-        assert!(stops(asked) && !pause.is_quiet());
+        let order = pause.order();
+        assert!(stops(order) && !pause.is_quiet());
         assert_eq!(were_told(), [(0, 7), (1, 8)]);
-        pause.stopped(one, asked);
+        pause.stopped(one, order);
         let (late, asks) = pause.join(ContextId(1), 9);
         assert!(stops(asks) && !pause.is_quiet(), "the second one has not stopped");
         pause.leave(two);
@@ -127,9 +127,9 @@ mod tests {
         assert_eq!(were_told(), [(0, 7), (1, 9)]);
         pause.begin(&tell);
         assert!(!pause.is_quiet(), "they stopped for the pause before");
-        [one, late].iter().for_each(|lane| pause.stopped(*lane, pause.asked()));
+        [one, late].iter().for_each(|lane| pause.stopped(*lane, pause.order()));
         assert!(pause.is_quiet());
         pause.end(&tell);
-        assert!(!stops(pause.asked()));
+        assert!(!stops(pause.order()));
     }
 }

@@ -19,11 +19,11 @@ use super::commit::under_way;
 use super::files::{Below, Store, known, read_header, why_of};
 use super::format::{BLOCK, Base, Header, PAGE_BLOCKS, data_offset};
 use super::map::{BlockState, Place, Where};
-use super::words::BaseAt;
+use super::syntax::BaseAt;
 use crate::device::file::File;
-use crate::device::file::words::{Direct, FileAccess};
+use crate::device::file::syntax::{Direct, FileAccess};
+use crate::device::kinds::Qcow2;
 use crate::device::roots::{RootedPath, Roots};
-use crate::device::said::Qcow2;
 use crate::kernel::buffer::Pages;
 
 /// How much is read at once. Chosen: disks and arrays are as fast as they can be.

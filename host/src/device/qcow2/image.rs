@@ -21,7 +21,7 @@ use super::storage::ChainFile;
 use crate::device::by_threads::ByThreads;
 use crate::device::file::File;
 use crate::device::file::faults::Faults;
-use crate::device::file::words::{Direct, FileAccess};
+use crate::device::file::syntax::{Direct, FileAccess};
 use crate::device::handed::OpenFile;
 use crate::device::lane::{Address, Lane};
 use crate::device::roots::{Roots, directory_of};

@@ -20,6 +20,6 @@ mod header;
 mod image;
 #[cfg(feature = "qcow2")]
 mod storage;
+pub(super) mod syntax;
 #[cfg(all(test, feature = "qcow2"))]
 mod tests;
-pub(super) mod words;

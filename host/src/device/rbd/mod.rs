@@ -20,7 +20,7 @@
 //!        server closes it once it has handed over, and a new one if it is not to serve.
 
 mod lane;
-pub(super) mod words;
+pub(super) mod syntax;
 
 use std::ffi::c_void;
 use std::io;
@@ -138,11 +138,11 @@ fn within<T: Send + 'static>(time: Duration, call: impl FnOnce() -> T + Send + '
 }
 
 impl Rbd {
-    pub(crate) fn open(rbd: &words::Rbd, read_only: bool) -> Result<Self, Error> {
+    pub(crate) fn open(rbd: &syntax::Rbd, read_only: bool) -> Result<Self, Error> {
         Self::open_image(rbd, read_only).map_err(|why| Error::Backing { what: rbd.name.clone(), why })
     }
 
-    fn open_image(rbd: &words::Rbd, read_only: bool) -> Result<Self, String> {
+    fn open_image(rbd: &syntax::Rbd, read_only: bool) -> Result<Self, String> {
         let pool = Pool::open(&rbd.login, &rbd.pool, rbd.namespace.as_deref())?;
         let (api, mut handle) = (pool.api(), null_mut());
         let image_name = text(&rbd.image)?;

@@ -44,7 +44,7 @@ pub(crate) fn workers(device: Arc<dyn Device>, kind: sched::Kind, count: u16) ->
 
 /// Whether a device of the worker is polled each turn.
 pub(crate) fn is_polled(engine: &Engine) -> bool {
-    engine.sides.iter().any(|side| !side.timed.is_empty())
+    engine.handles.iter().any(|handle| !handle.timed.is_empty())
 }
 
 /// By whom they are told what others have done.

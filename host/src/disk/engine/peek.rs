@@ -3,11 +3,11 @@
 use fairlift_core::queue::Segment;
 use fairlift_core::{Bio, Bytes, Flags, Tag};
 
-use super::{Place, Side};
+use super::{DiskHandle, Place};
 use crate::device::lane::Request;
 use crate::kernel::ticket::Tickets;
 
-impl Side {
+impl DiskHandle {
     /// A read, with the answer of memory above the disk in its flags. They are the engine's alone: a client that sets them is not believed, or its
     /// read would end with whatever its memory held.
     #[inline]

@@ -12,7 +12,7 @@
 
 use fairlift_core::{ContextId, Duration, Instant};
 
-use super::{Engine, Side};
+use super::{DiskHandle, Engine};
 
 /// How often a worker looks. Chosen: a look takes a lock.
 pub(crate) const LOOK: Duration = fairlift_core::time::secs(1);
@@ -29,10 +29,10 @@ pub(super) struct Still {
     logged: bool,
 }
 
-impl Side {
+impl DiskHandle {
     /// Requests of the worker that are in the queue, or wait to be, and whose clients have not been answered.
     fn pending(&self) -> usize {
-        self.exchange.open as usize - self.exchange.timed_out + self.exchange.backlog.len()
+        self.queue_io.open as usize - self.queue_io.timed_out + self.queue_io.backlog.len()
     }
 
     /// Whether nothing is under way that could end them (stuck.1).
@@ -46,7 +46,7 @@ impl Side {
     }
 
     fn nothing_is_under_way(&self) -> bool {
-        self.exchange.timeout.is_none()
+        self.queue_io.timeout.is_none()
             && self.is_at_rest()
             && self.in_lanes() == 0
             && self.queues.each().all(|queue| queue.load().in_flight == 0 && queue.poll_timeout().is_none())
@@ -58,22 +58,22 @@ impl Engine {
     #[cold]
     pub(crate) fn look_for_stuck(&mut self, now: Instant) -> u64 {
         let mut found = 0;
-        for at in 0..self.sides.count() {
-            let number = self.sides.number(at);
-            let side = &mut self.sides[number];
-            let requests = side.pending();
-            if requests == 0 || !side.nothing_happens(self.context) {
-                side.still = None;
+        for at in 0..self.handles.count() {
+            let number = self.handles.number(at);
+            let handle = &mut self.handles[number];
+            let requests = handle.pending();
+            if requests == 0 || !handle.nothing_happens(self.context) {
+                handle.still = None;
                 continue;
             }
-            let moved = side.exchange.moved;
-            let before = side.still.filter(|still| (still.requests, still.moved) == (requests, moved));
+            let moved = handle.queue_io.moved;
+            let before = handle.still.filter(|still| (still.requests, still.moved) == (requests, moved));
             let still = before.unwrap_or(Still { since: now, requests, moved, logged: false });
             let is_stuck = now.since(still.since) >= PATIENCE;
-            side.still = Some(Still { logged: still.logged || is_stuck, ..still });
+            handle.still = Some(Still { logged: still.logged || is_stuck, ..still });
             if is_stuck && !still.logged {
                 found += 1;
-                side.tell_stuck(self.context.0);
+                handle.tell_stuck(self.context.0);
             }
             if is_stuck {
                 self.mark(number);
@@ -83,26 +83,26 @@ impl Engine {
     }
 }
 
-impl Side {
+impl DiskHandle {
     fn tell_stuck(&self, worker: u16) {
         let (mut waiting, mut lack_tags) = (0, 0);
         for queue in self.queues.each() {
             waiting += queue.load().waiting;
             lack_tags += usize::from(queue.load().lacks_tag);
         }
-        let exchange = &self.exchange;
+        let queue_io = &self.queue_io;
         let not_fetched = self.has_news(ContextId(worker));
         tracing::error!(
             disk = self.disk.name,
             worker,
-            in_queue = exchange.open,
-            outside = exchange.backlog.len(),
-            full = exchange.full,
-            timed_out = exchange.timed_out,
+            in_queue = queue_io.open,
+            outside = queue_io.backlog.len(),
+            full = queue_io.full,
+            timed_out = queue_io.timed_out,
             not_fetched,
             waiting,
             lack_tags,
-            shared_tags = exchange.tag_wait.is_some(),
+            shared_tags = queue_io.tag_wait.is_some(),
             state = self.state(),
             "watchdog: requests wait, and nothing is under way that would end them; this is a fault of the server, please report it"
         );

@@ -40,7 +40,7 @@ type Ear = (Arc<Export>, Listening);
 pub(super) struct Ears(Newcomers<Ear>, Mutex<Vec<u64>>);
 
 /// Those of a worker: that of a request has the request's number.
-pub(super) struct Told {
+pub(super) struct WorkerEars {
     all: Arc<Ears>,
     ears: Vec<Ear>,
 }
@@ -48,14 +48,14 @@ pub(super) struct Told {
 impl Protocol for Ears {
     const NUMBER: u64 = 15;
 
-    type Clients = Told;
+    type Clients = WorkerEars;
 
     fn new(service: &Arc<Service>) -> Self {
         Self(Newcomers::new(service.notifiers.workers()), Mutex::default())
     }
 
-    fn clients(self: &Arc<Self>, _engine: &mut Engine) -> io::Result<Told> {
-        Ok(Told { all: Arc::clone(self), ears: Vec::new() })
+    fn clients(self: &Arc<Self>, _engine: &mut Engine) -> io::Result<WorkerEars> {
+        Ok(WorkerEars { all: Arc::clone(self), ears: Vec::new() })
     }
 
     fn prepare(
@@ -79,7 +79,7 @@ impl Protocol for Ears {
     fn leave(self: &Arc<Self>, _export: u64) {}
 }
 
-impl Front for Told {
+impl Front for WorkerEars {
     const ASKS_BY_ITSELF: bool = false;
 
     type Done = ();
@@ -128,7 +128,7 @@ impl Front for Told {
     fn finish(&mut self) {}
 }
 
-impl Clients for Told {
+impl Clients for WorkerEars {
     fn follow(&mut self, _engine: &mut Engine, _now: Instant, _exports: &Exports) {}
 
     fn drain(&mut self, _engine: &mut Engine, _now: Instant) {}
@@ -161,7 +161,7 @@ fn a_protocol_is_served_by_its_row_and_nothing_else() {
 fn a_change_of_which_something_does_not_come_is_undone() {
     let image = std::env::temp_dir().join(format!("fairlift-undo-{}", std::process::id()));
     std::fs::write(&image, [7; 4096]).unwrap();
-    let door = image.with_extension("sock");
+    let socket = image.with_extension("sock");
     let server = Server::bind(config(config::Export::new("a", config::FileAt::new(&image)))).unwrap();
     let handle = server.handle();
     let serving = std::thread::spawn(move || server.run());
@@ -177,7 +177,7 @@ fn a_change_of_which_something_does_not_come_is_undone() {
             edit.add_group("/b")?;
             let disk = edit.config.disks[0].name.clone();
             edit.disk(&disk)?.depth = Some(7);
-            edit.add_listener(config::Listener::new(config::Address::Unix(door.clone()), config::Tls::Off))?;
+            edit.add_listener(config::Listener::new(config::Address::Unix(socket.clone()), config::Tls::Off))?;
             edit.export("a")?.description = "another".into();
             edit.add_export(config::Export { ways, ..ram }, None, "/b")
         };
@@ -191,7 +191,7 @@ fn a_change_of_which_something_does_not_come_is_undone() {
     }
     let view = handle.view(false).unwrap();
     assert!(
-        !door.exists() && view.listeners.is_empty() && view.exports.len() == 1 && view.disks.len() == 1,
+        !socket.exists() && view.listeners.is_empty() && view.exports.len() == 1 && view.disks.len() == 1,
         "{view:?}"
     );
     assert_ne!(view.disks[0].depth, 7);

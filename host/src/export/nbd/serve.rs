@@ -564,7 +564,7 @@ impl Connection {
             Verb::Disconnect | Verb::Unknown(_) => unreachable!("dealt with above"),
         };
         if header.length == 0 && op != Op::Flush {
-            return self.nothing(header); // as qemu answers it
+            return self.reply_no_change(header); // as qemu answers it
         }
         let block = u64::from(export.facts.block());
         let in_part = op != Op::Flush && !(header.offset | header.length).is_multiple_of(block);
@@ -573,7 +573,7 @@ impl Connection {
             false => (0, payload),
         };
         if in_part && op == Op::Discard && inner(header.offset, header.length, block).is_none() {
-            return self.nothing(header);
+            return self.reply_no_change(header);
         }
         // client.3
         let limits = &common.service.limits;
@@ -659,7 +659,7 @@ impl Connection {
 
     /// Answers a request that changes nothing.
     #[cold]
-    fn nothing(&mut self, header: &RequestHeader) -> Taken {
+    fn reply_no_change(&mut self, header: &RequestHeader) -> Taken {
         let Phase::Serving(Serving { session, .. }) = &self.phase else { unreachable!("serving") };
         if header.command == Verb::Read && session.structured && !session.extended {
             let mut head = [0; 64];

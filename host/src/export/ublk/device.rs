@@ -29,7 +29,7 @@ use fairlift_core::ContextId;
 use super::control::{self, Control, Named, block_path, device_path};
 use super::names;
 use super::proto::{self, DESCRIPTOR, Info, Order, Params, QUEUE_STRIDE, State};
-use super::words::Ublk;
+use super::syntax::Ublk;
 use crate::config::{Backing, SocketMode, WayIn as _};
 use crate::export::offer::Offer;
 use crate::export::present::Newcomers;

@@ -8,7 +8,7 @@ use fairlift_core::Instant;
 
 use super::device::Newcomer;
 use super::queue::UblkQueue;
-use super::seats::Seats;
+use super::queue_slots::QueueSlots;
 use super::service::{TICKET, Tag, Ublks};
 use crate::disk::engine::{Engine, News};
 use crate::export::front::{Clients, Front, Protocol as _};
@@ -22,7 +22,7 @@ pub(crate) struct Ublk {
     service: Arc<Service>,
     /// The state that all workers share.
     common: Arc<Ublks>,
-    queues: Seats<UblkQueue>,
+    queues: QueueSlots<UblkQueue>,
     /// Queues that were given to this worker in this turn. They are taken up once the engine has looked which disks there are: that of an
     /// export that was just added may have the number of one that has just gone.
     newcomers: Vec<Newcomer>,
@@ -50,7 +50,7 @@ impl Ublk {
         Self {
             service,
             common,
-            queues: Seats::new(),
+            queues: QueueSlots::new(),
             newcomers,
             waiting,
             ending,
@@ -73,18 +73,20 @@ impl Ublk {
             unsent: Arc::default(),
         };
         let there = Arc::clone(&export);
-        let seat = self.queues.take(|seat| UblkQueue::new(engine, (device, file), export, (number, seat), descriptors));
-        self.present.join(&there, seat);
+        let queue_slot = self
+            .queues
+            .take(|queue_slot| UblkQueue::new(engine, (device, file), export, (number, queue_slot), descriptors));
+        self.present.join(&there, queue_slot);
         if number == 0 {
-            self.service.clients().insert((engine.context.0, CLIENTS + seat), client);
+            self.service.clients().insert((engine.context.0, CLIENTS + queue_slot), client);
         }
     }
 
     /// Begins with nothing more of devices that are left to another server.
     fn look_at_left(&mut self) {
-        for (seat, queue) in self.queues.all().filter(|(_, queue)| queue.device.is_left()) {
+        for (queue_slot, queue) in self.queues.all().filter(|(_, queue)| queue.device.is_left()) {
             queue.leave();
-            self.ending.push(seat);
+            self.ending.push(queue_slot);
         }
     }
 
@@ -104,17 +106,17 @@ impl Front for Ublk {
     type Done = ();
 
     fn completed(&mut self, engine: &mut Engine, _now: Instant, what: u64, completion: &Completion) {
-        let Tag { seat, tag } = Tag::of_event(what);
+        let Tag { queue_slot, tag } = Tag::of_event(what);
         // A request of a queue that has left is for the next server.
-        let Some(queue) = self.queues.answered(seat) else { return };
+        let Some(queue) = self.queues.answered(queue_slot) else { return };
         let waited = queue.is_held_back();
         queue.completed(engine, tag, completion.result);
         if queue.is_held_back() {
             if !waited {
-                self.waiting.push(seat);
+                self.waiting.push(queue_slot);
             }
         } else {
-            self.ending.push(seat);
+            self.ending.push(queue_slot);
         }
     }
 
@@ -134,11 +136,11 @@ impl Front for Ublk {
 
     #[inline]
     fn news(&mut self, engine: &mut Engine, _now: Instant, ticket: usize, news: News) {
-        let Tag { seat, tag } = Tag::of_ticket(engine.owner(ticket));
-        let queue = self.queues.get(seat).expect("a queue stays while it serves something");
+        let Tag { queue_slot, tag } = Tag::of_ticket(engine.owner(ticket));
+        let queue = self.queues.get(queue_slot).expect("a queue stays while it serves something");
         self.spent.extend(queue.news(engine, ticket, tag, news));
         if queue.is_left() {
-            self.ending.push(seat);
+            self.ending.push(queue_slot);
         }
     }
 
@@ -148,8 +150,8 @@ impl Front for Ublk {
         }
         let mut some = false;
         let queues = &mut self.queues;
-        self.waiting.retain(|seat| {
-            let Some(queue) = queues.get(*seat) else { return false };
+        self.waiting.retain(|queue_slot| {
+            let Some(queue) = queues.get(*queue_slot) else { return false };
             some |= queue.go_on(engine);
             queue.is_held_back()
         });
@@ -157,14 +159,14 @@ impl Front for Ublk {
     }
 
     fn arm(&mut self, engine: &mut Engine, _now: Instant) {
-        for seat in std::mem::take(&mut self.ending) {
-            let Some(queue) = self.queues.get(seat).filter(|queue| queue.is_over()) else { continue };
+        for queue_slot in std::mem::take(&mut self.ending) {
+            let Some(queue) = self.queues.get(queue_slot).filter(|queue| queue.is_over()) else { continue };
             // Collected requests for it name its descriptor.
             engine.ring.submit();
-            self.present.leave(queue.export().id, seat);
+            self.present.leave(queue.export().id, queue_slot);
             let commands = queue.close(engine);
-            self.queues.leave(seat, commands);
-            self.service.clients().remove(&(engine.context.0, CLIENTS + seat));
+            self.queues.leave(queue_slot, commands);
+            self.service.clients().remove(&(engine.context.0, CLIENTS + queue_slot));
         }
     }
 
@@ -195,8 +197,8 @@ impl Clients for Ublk {
     /// A queue whose export is gone goes on until its device is stopped.
     #[cold]
     fn follow(&mut self, engine: &mut Engine, now: Instant, exports: &Exports) {
-        for (seat, fate) in self.present.follow(exports) {
-            if let (Fate::Changed(export), Some(queue)) = (fate, self.queues.get(seat)) {
+        for (queue_slot, fate) in self.present.follow(exports) {
+            if let (Fate::Changed(export), Some(queue)) = (fate, self.queues.get(queue_slot)) {
                 queue.follow(engine, now, &export);
             }
         }

@@ -7,7 +7,7 @@
 //!
 //! [`proto`] is pure: what is said to the driver, and what it asks. `control` gives it orders, which wait in the kernel and so have
 //! threads of their own (`service`). `device` is a block device as it is made and found again, `names` what people call it; `queue` is
-//! one of its queues at a worker, and `front` has all queues of a worker, each at its place (`seats`). `words` is what an export says of it. [`orphans`] are devices whose server has died.
+//! one of its queues at a worker, and `front` has all queues of a worker, each at its place (`queue_slots`). `syntax` is what an export says of it. [`orphans`] are devices whose server has died.
 
 mod control;
 mod device;
@@ -16,8 +16,8 @@ mod names;
 pub mod orphans;
 pub mod proto;
 mod queue;
-mod seats;
+mod queue_slots;
 pub(crate) mod service;
-mod words;
+mod syntax;
 
-pub use words::Ublk;
+pub use syntax::Ublk;

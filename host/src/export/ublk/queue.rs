@@ -31,7 +31,7 @@ pub(super) struct UblkQueue {
     file: Arc<OwnedFd>,
     export: Arc<Export>,
     number: u16,
-    seat: usize,
+    queue_slot: usize,
     descriptors: Descriptors,
     offer: Offer,
     stream: StreamId,
@@ -67,7 +67,7 @@ impl UblkQueue {
         engine: &mut Engine,
         (device, file): (Arc<BlockDevice>, Arc<OwnedFd>),
         export: Arc<Export>,
-        (number, seat): (u16, usize),
+        (number, queue_slot): (u16, usize),
         descriptors: Descriptors,
     ) -> Self {
         let Export { disk, group, priority, .. } = *export;
@@ -81,7 +81,7 @@ impl UblkQueue {
             file,
             export,
             number,
-            seat,
+            queue_slot,
             descriptors,
             offer,
             stream,
@@ -111,7 +111,7 @@ impl UblkQueue {
     }
 
     fn ask(&mut self, engine: &mut Engine, ask: Ask, tag: u16, result: i32, addr: u64) {
-        let data = Tag { seat: self.seat, tag }.event();
+        let data = Tag { queue_slot: self.queue_slot, tag }.event();
         let command = proto::command(self.number, tag, result, addr);
         // SAFETY: the file is open until `commands` is 0 again or the ring has gone. The memory that is named is a buffer's: of a
         // write it stays in its slot until this command completes, and of a read with its ticket until the kernel has taken the
@@ -243,7 +243,7 @@ impl UblkQueue {
         };
         self.slots[usize::from(tag)] = Slot::Serving(op, moved as i32);
         self.serving += 1;
-        let ticket = engine.admit(Tag { seat: self.seat, tag }.ticket(), memory);
+        let ticket = engine.admit(Tag { queue_slot: self.queue_slot, tag }.ticket(), memory);
         let bio = Bio { op, flags, extent, stream: self.stream, token: Token(ticket as u64) };
         engine.submit(self.export.disk, bio);
     }
@@ -315,7 +315,7 @@ impl UblkQueue {
         self.left
     }
 
-    /// Gives back what it still has; it is over. Answers how many commands the kernel still has, which name its seat.
+    /// Gives back what it still has; it is over. Answers how many commands the kernel still has, which name its queue_slot.
     pub(super) fn close(&mut self, engine: &mut Engine) -> usize {
         for slot in std::mem::take(&mut self.slots) {
             if let Slot::Filled(buffer, _) = slot {

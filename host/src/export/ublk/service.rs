@@ -11,7 +11,7 @@ use fairlift_core::record::Unreadable;
 use super::control::Control;
 use super::device::{BlockDevice, Newcomer};
 use super::front;
-use super::words::Ublk;
+use super::syntax::Ublk;
 use crate::config::WayIn as _;
 use crate::disk::engine::Engine;
 use crate::export::front::{Coming, OF_EVENT, OF_TICKET, Opening, Protocol};
@@ -331,13 +331,13 @@ const EVENT: u64 = NUMBER << OF_EVENT;
 /// A request of a queue, by the queue's place at its worker.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Tag {
-    pub(super) seat: usize,
+    pub(super) queue_slot: usize,
     pub(super) tag: u16,
 }
 
 impl Tag {
     pub(super) fn event(self) -> u64 {
-        debug_assert!(self.seat >> 32 == 0);
+        debug_assert!(self.queue_slot >> 32 == 0);
         Source::Front(EVENT | self.number()).pack()
     }
 
@@ -355,11 +355,11 @@ impl Tag {
     }
 
     const fn number(self) -> u64 {
-        (self.seat as u64) << 16 | self.tag as u64
+        (self.queue_slot as u64) << 16 | self.tag as u64
     }
 
     const fn of(number: u64) -> Self {
-        Self { seat: (number >> 16) as usize, tag: number as u16 }
+        Self { queue_slot: (number >> 16) as usize, tag: number as u16 }
     }
 }
 
@@ -369,7 +369,7 @@ mod tests {
 
     #[test]
     fn what_is_packed_is_what_comes_back_and_has_our_number() {
-        let tag = Tag { seat: 70_000, tag: 4095 };
+        let tag = Tag { queue_slot: 70_000, tag: 4095 };
         let Source::Front(what) = Source::unpack(tag.event()) else { panic!("a front's") };
         assert_eq!(what >> OF_EVENT, NUMBER);
         assert_eq!(Tag::of_event(what), tag);

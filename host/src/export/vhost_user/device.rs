@@ -10,7 +10,7 @@
 mod hold;
 mod messages;
 mod requests;
-mod seat;
+mod vring;
 
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::{Arc, PoisonError};
@@ -24,7 +24,7 @@ use super::inflight::Inflight;
 use super::memory::{HOW_TO_SHARE, Shared};
 use super::proto;
 use super::ring::{Ring, Slot};
-use super::service::{Door, Name, UserData};
+use super::service::{GuestListener, Name, UserData};
 use super::socket::Socket;
 use crate::access::{Access, Entry, Peer};
 use crate::disk::engine::{Engine, News};
@@ -32,7 +32,7 @@ use crate::export::hold::Halt;
 use crate::export::offer::Offer;
 use crate::export::{Export, listen, narrowed};
 use requests::Begin;
-use seat::Seat;
+use vring::Vring;
 
 /// After this many calls of a guest, one is waited for.
 const CALLS: u32 = 256;
@@ -46,7 +46,7 @@ pub(super) struct FrontEnd {
     /// By what it was let in.
     entry: Entry,
     /// By which it came.
-    pub(super) door: Arc<Door>,
+    pub(super) listener: Arc<GuestListener>,
     number: usize,
     socket: Socket,
     /// By which the front-end hears what it did not ask for.
@@ -59,7 +59,7 @@ pub(super) struct FrontEnd {
     offer: Offer,
     shared: Option<Shared>,
     tables: Option<Arc<Inflight>>,
-    seats: Vec<Seat>,
+    vrings: Vec<Vring>,
     /// The ring that is being stopped: the front-end waits for the answer.
     stopping: Option<usize>,
     ending: bool,
@@ -81,20 +81,20 @@ impl FrontEnd {
     pub(super) fn new(
         export: &Arc<Export>,
         who: (Peer, Entry),
-        door: Arc<Door>,
+        listener: Arc<GuestListener>,
         number: usize,
         socket: OwnedFd,
         request_max: u64,
     ) -> Self {
         tracing::info!(export = export.name, client = who.0.shown, "vhost-user: a front-end has connected");
-        Self::with(export, who, door, number, Socket::new(socket), request_max)
+        Self::with(export, who, listener, number, Socket::new(socket), request_max)
     }
 
     /// A device at a socket, with nothing known but its peer.
     fn with(
         export: &Arc<Export>,
         (peer, entry): (Peer, Entry),
-        door: Arc<Door>,
+        listener: Arc<GuestListener>,
         number: usize,
         socket: Socket,
         request_max: u64,
@@ -105,7 +105,7 @@ impl FrontEnd {
             export,
             peer,
             entry,
-            door,
+            listener,
             number,
             socket,
             requests: None,
@@ -115,7 +115,7 @@ impl FrontEnd {
             write_back: true,
             shared: None,
             tables: None,
-            seats: Vec::new(),
+            vrings: Vec::new(),
             stopping: None,
             ending: false,
             halt: Halt::No,
@@ -154,7 +154,7 @@ impl FrontEnd {
         }
         if (before.group, before.priority) != (export.group, export.priority) {
             let stream = Stream { group: export.group, priority: export.priority, context: engine.context };
-            for ring in self.seats.iter().filter_map(|seat| seat.ring.as_ref()) {
+            for ring in self.vrings.iter().filter_map(|vring| vring.ring.as_ref()) {
                 engine.change_stream(now, export.disk, ring.stream, stream);
             }
         }
@@ -172,10 +172,10 @@ impl FrontEnd {
         if self.listening {
             engine.ring.cancel(UserData::Message(self.number).pack());
         }
-        for ring in 0..self.seats.len() {
+        for ring in 0..self.vrings.len() {
             let event = self.event(ring);
-            self.seats[ring].kick.set(engine, event, None);
-            if self.seats[ring].calling {
+            self.vrings[ring].kick.set(engine, event, None);
+            if self.vrings[ring].calling {
                 engine.ring.cancel(UserData::Called(Name { device: self.number, ring }).pack());
             }
         }
@@ -198,17 +198,17 @@ impl FrontEnd {
 
     /// Whether nothing is left to do for it.
     pub(super) fn is_over(&self) -> bool {
-        let quiet = |seat: &Seat| {
-            seat.kick.polled.is_none() && !seat.calling && seat.ring.as_ref().is_none_or(|ring| ring.in_flight == 0)
+        let quiet = |vring: &Vring| {
+            vring.kick.polled.is_none() && !vring.calling && vring.ring.as_ref().is_none_or(|ring| ring.in_flight == 0)
         };
-        self.ending && !self.listening && self.seats.iter().all(quiet)
+        self.ending && !self.listening && self.vrings.iter().all(quiet)
     }
 
     /// Gives back what it still has; it is over.
     pub(super) fn close(mut self, engine: &mut Engine) {
         assert!(self.is_over(), "a device is closed with something under way");
-        for seat in 0..self.seats.len() {
-            self.stop(engine, seat);
+        for vring in 0..self.vrings.len() {
+            self.stop(engine, vring);
         }
         if self.features != 0 && self.shared.is_none() {
             // QEMU fails by itself where there is nothing that it could share, and says no more than "Invalid argument".
@@ -222,9 +222,9 @@ impl FrontEnd {
     }
 
     fn stop(&mut self, engine: &mut Engine, number: usize) {
-        let seat = &mut self.seats[number];
-        if let Some(ring) = seat.ring.take() {
-            seat.base = ring.base();
+        let vring = &mut self.vrings[number];
+        if let Some(ring) = vring.ring.take() {
+            vring.base = ring.base();
             let stats = engine.remove_stream(self.export.disk, ring.stream);
             self.export.stats.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_default().add(&stats);
         }
@@ -240,24 +240,24 @@ impl FrontEnd {
 
     /// A ring was kicked; the kernel polls it no more if there is no `more`.
     pub(super) fn kicked(&mut self, engine: &mut Engine, ring: usize, result: i32, more: bool) {
-        let seat = &mut self.seats[ring];
-        let by_guest = seat.kick.hear(result);
-        if let Some(ring) = &mut seat.ring {
+        let vring = &mut self.vrings[ring];
+        let by_guest = vring.kick.hear(result);
+        if let Some(ring) = &mut vring.ring {
             ring.look |= by_guest || ring.has_more();
         }
         if !more {
-            let cancelled = seat.kick.cancelled;
-            seat.kick.ended();
+            let cancelled = vring.kick.cancelled;
+            vring.kick.ended();
             if result < 0 && !cancelled {
                 self.broken(engine, &format!("ring {ring}: its kick cannot be polled (error {})", -result));
-                self.seats[ring].kick.wanted = None;
+                self.vrings[ring].kick.wanted = None;
             }
         }
     }
 
     /// The guest has been called.
     pub(super) fn called(&mut self, ring: usize) {
-        self.seats[ring].calling = false;
+        self.vrings[ring].calling = false;
     }
 
     // ---- requests ----
@@ -265,8 +265,8 @@ impl FrontEnd {
     /// The rings that are served: not those that stop.
     fn rings(&mut self) -> impl Iterator<Item = &mut Ring> {
         let stopping = self.stopping;
-        let served = move |(number, seat): &(usize, &mut Seat)| seat.enabled && stopping != Some(*number);
-        self.seats.iter_mut().enumerate().filter(served).filter_map(|(_, seat)| seat.ring.as_mut())
+        let served = move |(number, vring): &(usize, &mut Vring)| vring.enabled && stopping != Some(*number);
+        self.vrings.iter_mut().enumerate().filter(served).filter_map(|(_, vring)| vring.ring.as_mut())
     }
 
     /// Whether the guest has put something into a ring; `sleeps`: it must kick for what it puts there later (ring.2).
@@ -293,12 +293,12 @@ impl FrontEnd {
         if self.halt != Halt::No {
             return false;
         }
-        for number in 0..self.seats.len() {
+        for number in 0..self.vrings.len() {
             if self.ending {
                 break;
             }
-            let seat = &self.seats[number];
-            if seat.ring.is_none() || !seat.enabled || self.stopping == Some(number) {
+            let vring = &self.vrings[number];
+            if vring.ring.is_none() || !vring.enabled || self.stopping == Some(number) {
                 continue;
             }
             match self.go_on_with(engine, tools, number) {
@@ -312,7 +312,7 @@ impl FrontEnd {
     fn go_on_with(&mut self, engine: &mut Engine, tools: &mut Tools, number: usize) -> Result<bool, String> {
         let through = config::writes_through(self.features, self.write_back);
         let owner = Name { device: self.number, ring: number };
-        let ring = self.seats[number].ring.as_mut().expect("called for a ring that runs");
+        let ring = self.vrings[number].ring.as_mut().expect("called for a ring that runs");
         let mut begin = Begin { export: &self.export, offer: &self.offer, ring, through };
         let mut some = false;
         while let Some(head) = begin.ring.next()? {
@@ -327,7 +327,7 @@ impl FrontEnd {
 
     /// There is news of a request.
     pub(super) fn news(&mut self, engine: &mut Engine, ticket: usize, (number, head): (usize, u16), news: News) {
-        let ring = self.seats[number].ring.as_mut().expect("a ring with something under way is not stopped");
+        let ring = self.vrings[number].ring.as_mut().expect("a ring with something under way is not stopped");
         let outcome = match news {
             News::Ended(outcome) => outcome,
             News::Released => Outcome::Failed(Errno::EIO),
@@ -374,19 +374,19 @@ impl FrontEnd {
         if self.memory_is_gone() {
             self.broken(engine, CUT);
         }
-        for number in 0..self.seats.len() {
+        for number in 0..self.vrings.len() {
             if let Err(why) = self.call(engine, number) {
                 self.broken(engine, &format!("ring {number}: {why}"));
             }
         }
         // The next message may stop another ring, and nothing else would bring us here again.
         while let Some(number) = self.stopping
-            && self.seats[number].ring.as_ref().is_none_or(|ring| ring.in_flight == 0)
+            && self.vrings[number].ring.as_ref().is_none_or(|ring| ring.in_flight == 0)
         {
             self.stopping = None;
             self.stop(engine, number); // vhost.4
             if !self.ending {
-                let payload = proto::base(number as u32, self.seats[number].base);
+                let payload = proto::base(number as u32, self.vrings[number].base);
                 let code = vhost::vhost_user::message::FrontendReq::GET_VRING_BASE.into();
                 if let Err(error) = self.socket.send(&proto::reply(code, &payload), None) {
                     self.broken(engine, &format!("an answer cannot be sent: {error}"));
@@ -394,9 +394,9 @@ impl FrontEnd {
                 self.receive(engine);
             }
         }
-        for number in 0..self.seats.len() {
+        for number in 0..self.vrings.len() {
             let event = self.event(number);
-            self.seats[number].kick.arm(engine, event);
+            self.vrings[number].kick.arm(engine, event);
         }
         if !self.ending && !self.listening && self.stopping.is_none() && self.halt == Halt::No {
             let events = libc::POLLIN | libc::POLLRDHUP;
@@ -407,7 +407,7 @@ impl FrontEnd {
 
     fn call(&mut self, engine: &mut Engine, number: usize) -> Result<(), String> {
         let name = Name { device: self.number, ring: number };
-        let Seat { ring: Some(ring), call: Some(call), calls, calling, .. } = &mut self.seats[number] else {
+        let Vring { ring: Some(ring), call: Some(call), calls, calling, .. } = &mut self.vrings[number] else {
             return Ok(());
         };
         if !ring.calls()? {

@@ -14,7 +14,7 @@ use slab::Slab;
 use super::chain::Reader;
 use super::device::{FrontEnd, Tools};
 use super::handed::Resumed;
-use super::service::{Comes, Door, Doors, Name, Newcomer, TICKET, UserData};
+use super::service::{Comes, GuestListener, GuestListeners, Name, Newcomer, TICKET, UserData};
 use crate::access::Access;
 use crate::disk::engine::{Engine, News};
 use crate::export::front::{Clients, Front};
@@ -28,9 +28,9 @@ use crate::kernel::ring::Completion;
 pub(crate) struct VhostUser {
     service: Arc<Service>,
     /// The state that all workers share.
-    common: Arc<Doors>,
-    /// The doors that the kernel looks at: all of them, at the first worker.
-    doors: BTreeMap<u64, Arc<Door>>,
+    common: Arc<GuestListeners>,
+    /// The listeners that the kernel looks at: all of them, at the first worker.
+    listeners: BTreeMap<u64, Arc<GuestListener>>,
     devices: Slab<FrontEnd>,
     /// Devices to look at before the turn ends.
     touched: Vec<usize>,
@@ -40,7 +40,7 @@ pub(crate) struct VhostUser {
     present: Present,
     /// The rules that devices were asked about last.
     access: Arc<Access>,
-    /// Front-ends that found their door taken: one for each door.
+    /// Front-ends that found their listener taken: one for each listener.
     waiting: Vec<Candidate>,
     draining: bool,
     /// Front-ends are held, for another server or until one hands them over.
@@ -49,17 +49,17 @@ pub(crate) struct VhostUser {
 
 impl VhostUser {
     /// No devices yet. The first worker accepts, for all.
-    pub(crate) fn new(engine: &mut Engine, common: Arc<Doors>) -> Self {
+    pub(crate) fn new(engine: &mut Engine, common: Arc<GuestListeners>) -> Self {
         let service = Arc::clone(&common.service);
         let tools = Tools { reader: Reader::default(), request_max: service.limits.request_max.into() };
         let (devices, touched, present) = (Slab::new(), Vec::new(), Present::default());
         let access = Arc::clone(&service.exports().access);
-        let (doors, watched, waiting, draining) = Default::default();
+        let (listeners, watched, waiting, draining) = Default::default();
         let holds = service.hold.is_on();
         let mut front = Self {
             service,
             common,
-            doors,
+            listeners,
             devices,
             touched,
             watched,
@@ -74,25 +74,25 @@ impl VhostUser {
         front
     }
 
-    /// Doors have come or gone.
+    /// Listeners have come or gone.
     fn look_at_doors(&mut self, engine: &mut Engine) {
         if engine.context.0 != 0 || self.holds {
             return;
         }
-        let doors = self.common.list().clone();
-        for (number, door) in &doors {
-            if !self.draining && !self.doors.contains_key(number) {
-                self.listen(engine, Arc::clone(door));
+        let listeners = self.common.list().clone();
+        for (number, listener) in &listeners {
+            if !self.draining && !self.listeners.contains_key(number) {
+                self.listen(engine, Arc::clone(listener));
             }
         }
-        for number in self.doors.keys().filter(|number| !doors.contains_key(number)) {
+        for number in self.listeners.keys().filter(|number| !listeners.contains_key(number)) {
             engine.ring.cancel(UserData::Accept(*number).pack());
         }
     }
 
-    fn listen(&mut self, engine: &mut Engine, door: Arc<Door>) {
-        engine.ring.poll(door.listening.fd.as_fd(), libc::POLLIN, true, UserData::Accept(door.export).pack());
-        self.doors.insert(door.export, door);
+    fn listen(&mut self, engine: &mut Engine, listener: Arc<GuestListener>) {
+        engine.ring.poll(listener.socket.fd.as_fd(), libc::POLLIN, true, UserData::Accept(listener.export).pack());
+        self.listeners.insert(listener.export, listener);
     }
 
     fn numbers(&self) -> Vec<usize> {
@@ -107,37 +107,37 @@ impl VhostUser {
         }
     }
 
-    /// Somebody is at a door.
-    fn accept(&mut self, engine: &mut Engine, now: Instant, door: &Arc<Door>) {
+    /// Somebody is at a listener.
+    fn accept(&mut self, engine: &mut Engine, now: Instant, listener: &Arc<GuestListener>) {
         loop {
-            let fd = match accept_with(&door.listening.fd, SocketFlags::CLOEXEC) {
+            let fd = match accept_with(&listener.socket.fd, SocketFlags::CLOEXEC) {
                 Ok(fd) => fd,
                 Err(Errno::AGAIN) => return,
                 Err(Errno::INTR | Errno::CONNABORTED) => continue,
                 Err(error) => {
-                    tracing::warn!(export = door.name, %error, "vhost-user: a front-end could not be accepted");
+                    tracing::warn!(export = listener.name, %error, "vhost-user: a front-end could not be accepted");
                     return;
                 }
             };
-            if !self.may_enter(door, &fd) {
+            if !self.may_enter(listener, &fd) {
                 continue; // closes it
             }
-            if !door.taken.swap(true, Ordering::AcqRel) {
-                self.place(engine, Arc::clone(door), fd);
-            } else if self.waiting.iter().all(|waiting| !Arc::ptr_eq(&waiting.door, door)) {
+            if !listener.taken.swap(true, Ordering::AcqRel) {
+                self.place(engine, Arc::clone(listener), fd);
+            } else if self.waiting.iter().all(|waiting| !Arc::ptr_eq(&waiting.listener, listener)) {
                 // The one before may have left, and have requests under way.
-                self.waiting.push(Candidate { door: Arc::clone(door), fd, until: now + PATIENCE });
+                self.waiting.push(Candidate { listener: Arc::clone(listener), fd, until: now + PATIENCE });
             } else {
-                refuse(door);
+                refuse(listener);
             }
         }
     }
 
-    /// Whether a front-end is one that may open the export: a stranger keeps nobody from the door.
-    fn may_enter(&self, door: &Door, fd: &OwnedFd) -> bool {
+    /// Whether a front-end is one that may open the export: a stranger keeps nobody from the listener.
+    fn may_enter(&self, listener: &GuestListener, fd: &OwnedFd) -> bool {
         let exports = self.service.exports();
-        let Some(export) = exports.get(door.export) else { return false };
-        let mut peer = listen::peer(fd, door.listening.name.clone());
+        let Some(export) = exports.get(listener.export) else { return false };
+        let mut peer = listen::peer(fd, listener.socket.name.clone());
         listen::learn_cgroup(fd.as_fd(), &exports.access, &mut peer);
         let may = exports.access.of(&peer).of(&export.name, &export.path).is_some();
         if !may {
@@ -146,43 +146,43 @@ impl VhostUser {
         may
     }
 
-    /// Front-ends that wait at a door go in if it is free by now, and are refused if it was not in time.
+    /// Front-ends that wait at a listener go in if it is free by now, and are refused if it was not in time.
     fn look_at_waiting(&mut self, engine: &mut Engine, now: Instant) {
         for waiting in std::mem::take(&mut self.waiting) {
             if self.draining {
                 continue; // closes it
             }
-            if !waiting.door.taken.swap(true, Ordering::AcqRel) {
-                self.place(engine, waiting.door, waiting.fd);
+            if !waiting.listener.taken.swap(true, Ordering::AcqRel) {
+                self.place(engine, waiting.listener, waiting.fd);
             } else if now < waiting.until {
                 self.waiting.push(waiting);
             } else {
-                refuse(&waiting.door);
+                refuse(&waiting.listener);
             }
         }
     }
 
     /// Gives a front-end to the worker with the fewest.
-    fn place(&mut self, engine: &mut Engine, door: Arc<Door>, fd: OwnedFd) {
+    fn place(&mut self, engine: &mut Engine, listener: Arc<GuestListener>, fd: OwnedFd) {
         let target = self.common.newcomers.place();
         if target == engine.context {
-            self.welcome(engine, door, fd);
+            self.welcome(engine, listener, fd);
         } else {
-            self.common.newcomers.send(target, Newcomer { door, comes: Comes::New(fd) });
+            self.common.newcomers.send(target, Newcomer { listener, comes: Comes::New(fd) });
             self.service.notifiers.wake(target, &mut engine.ring);
         }
     }
 
-    fn welcome(&mut self, engine: &mut Engine, door: Arc<Door>, fd: OwnedFd) {
+    fn welcome(&mut self, engine: &mut Engine, listener: Arc<GuestListener>, fd: OwnedFd) {
         let exports = self.service.exports();
-        let Some(export) = exports.get(door.export) else {
-            return self.leave(engine.context, &door); // removed meanwhile
+        let Some(export) = exports.get(listener.export) else {
+            return self.leave(engine.context, &listener); // removed meanwhile
         };
-        let mut peer = listen::peer(&fd, door.listening.name.clone());
+        let mut peer = listen::peer(&fd, listener.socket.name.clone());
         listen::learn_cgroup(fd.as_fd(), &exports.access, &mut peer);
         let Some(let_in) = exports.access.of(&peer).enter(&export.name, &export.path) else {
             self.service.tell_refused(&exports, &peer, &Missed::one(&export.name));
-            return self.leave(engine.context, &door);
+            return self.leave(engine.context, &listener);
         };
         let entry = self.devices.vacant_entry();
         let number = entry.key();
@@ -192,7 +192,7 @@ impl VhostUser {
             Client { peer: shown, export: Some(export.name.clone()), since: SystemTime::now(), unsent: Arc::default() };
         self.service.clients().insert((engine.context.0, CLIENTS + number), client);
         self.present.join(export, number);
-        let device = entry.insert(FrontEnd::new(export, (peer, let_in), door, number, fd, self.tools.request_max));
+        let device = entry.insert(FrontEnd::new(export, (peer, let_in), listener, number, fd, self.tools.request_max));
         if self.draining {
             device.end(engine);
         }
@@ -203,15 +203,15 @@ impl VhostUser {
     }
 
     /// A front-end has come from another thread.
-    fn receive(&mut self, engine: &mut Engine, Newcomer { door, comes }: Newcomer) {
+    fn receive(&mut self, engine: &mut Engine, Newcomer { listener, comes }: Newcomer) {
         match comes {
-            Comes::New(fd) => self.welcome(engine, door, fd),
-            Comes::From(resumed) => self.resume(engine, door, *resumed),
+            Comes::New(fd) => self.welcome(engine, listener, fd),
+            Comes::From(resumed) => self.resume(engine, listener, *resumed),
         }
     }
 
     /// A front-end that another server has handed over.
-    fn resume(&mut self, engine: &mut Engine, door: Arc<Door>, resumed: Resumed) {
+    fn resume(&mut self, engine: &mut Engine, listener: Arc<GuestListener>, resumed: Resumed) {
         let entry = self.devices.vacant_entry();
         let number = entry.key();
         let client = Client {
@@ -222,17 +222,17 @@ impl VhostUser {
         };
         self.service.clients().insert((engine.context.0, CLIENTS + number), client);
         self.present.join(&resumed.export, number);
-        entry.insert(FrontEnd::resume(engine, resumed, door, number, self.tools.request_max));
+        entry.insert(FrontEnd::resume(engine, resumed, listener, number, self.tools.request_max));
     }
 
-    /// A front-end has left its door.
-    fn leave(&self, context: ContextId, door: &Door) {
-        door.logged.store(false, Ordering::Relaxed);
-        door.taken.store(false, Ordering::Release);
+    /// A front-end has left its listener.
+    fn leave(&self, context: ContextId, listener: &GuestListener) {
+        listener.logged.store(false, Ordering::Relaxed);
+        listener.taken.store(false, Ordering::Release);
         self.common.newcomers.left(context);
     }
 
-    /// The state of everything here, once it stands still: the doors first, because front-ends come by them. A front-end that waits at a door which
+    /// The state of everything here, once it stands still: the listeners first, because front-ends come by them. A front-end that waits at a listener which
     /// another one has is let go: it comes again.
     fn report(&self, context: ContextId) -> Report {
         let mut all = if context.0 == 0 { self.common.held()? } else { Vec::new() };
@@ -244,15 +244,18 @@ impl VhostUser {
     }
 }
 
-fn refuse(door: &Door) {
-    if !door.logged.swap(true, Ordering::Relaxed) {
-        tracing::warn!(export = door.name, "vhost-user: a second front-end was refused: an export has one at a time");
+fn refuse(listener: &GuestListener) {
+    if !listener.logged.swap(true, Ordering::Relaxed) {
+        tracing::warn!(
+            export = listener.name,
+            "vhost-user: a second front-end was refused: an export has one at a time"
+        );
     }
 }
 
-/// A front-end at a door that is taken.
+/// A front-end at a listener that is taken.
 struct Candidate {
-    door: Arc<Door>,
+    listener: Arc<GuestListener>,
     fd: OwnedFd,
     until: Instant,
 }
@@ -289,11 +292,11 @@ impl Front for VhostUser {
             }
             UserData::Accept(export) => {
                 let is_there = !self.draining && !self.holds && self.common.list().contains_key(&export);
-                let door = if more { self.doors.get(&export).cloned() } else { self.doors.remove(&export) };
-                if let Some(door) = door.filter(|_| is_there) {
-                    self.accept(engine, now, &door);
+                let listener = if more { self.listeners.get(&export).cloned() } else { self.listeners.remove(&export) };
+                if let Some(listener) = listener.filter(|_| is_there) {
+                    self.accept(engine, now, &listener);
                     if !more {
-                        self.listen(engine, door);
+                        self.listen(engine, listener);
                     }
                 }
             }
@@ -356,13 +359,13 @@ impl Front for VhostUser {
                 // Collected requests for it name its descriptors.
                 engine.ring.submit();
                 let device = self.devices.remove(*number);
-                let (door, name) = (Arc::clone(&device.door), device.export().name.clone());
+                let (listener, name) = (Arc::clone(&device.listener), device.export().name.clone());
                 self.present.leave(device.export().id, *number);
                 device.close(engine);
                 let client = self.service.clients().remove(&(engine.context.0, CLIENTS + *number));
                 let peer = client.map_or_else(String::new, |client| client.peer);
                 self.service.events.tell("left", vec![("export", name), ("client", peer)]);
-                self.leave(engine.context, &door);
+                self.leave(engine.context, &listener);
                 return false;
             }
             // It goes on when others have given memory or room back.
@@ -381,7 +384,7 @@ impl Front for VhostUser {
     }
 
     fn is_over(&self, _engine: &Engine) -> bool {
-        self.draining && self.devices.is_empty() && self.doors.is_empty()
+        self.draining && self.devices.is_empty() && self.listeners.is_empty()
     }
 
     fn finish(&mut self) {}
@@ -414,7 +417,7 @@ impl Clients for VhostUser {
 
     fn drain(&mut self, engine: &mut Engine, _now: Instant) {
         self.draining = true;
-        self.doors.keys().for_each(|door| engine.ring.cancel(UserData::Accept(*door).pack()));
+        self.listeners.keys().for_each(|listener| engine.ring.cancel(UserData::Accept(*listener).pack()));
         for number in self.numbers() {
             self.devices[number].end(engine);
             self.touch(number);
@@ -423,14 +426,14 @@ impl Clients for VhostUser {
 
     fn hold(&mut self, engine: &mut Engine) {
         self.holds = true;
-        self.doors.keys().for_each(|door| engine.ring.cancel(UserData::Accept(*door).pack()));
+        self.listeners.keys().for_each(|listener| engine.ring.cancel(UserData::Accept(*listener).pack()));
         self.devices.iter_mut().for_each(|(_, device)| device.hold());
         self.numbers().into_iter().for_each(|number| self.touch(number));
     }
 
     fn held(&mut self, engine: &mut Engine) -> Option<Report> {
         // hold.3
-        if !self.doors.is_empty() || !self.service.hold.is_closed() || self.common.newcomers.has(engine.context) {
+        if !self.listeners.is_empty() || !self.service.hold.is_closed() || self.common.newcomers.has(engine.context) {
             return None;
         }
         let mut still = true;

@@ -98,7 +98,7 @@ impl Named {
 /// One thing of this protocol that a server hands over.
 pub(super) enum Handed {
     /// The socket at which front-ends of an export connect.
-    Door(String, OwnedFd),
+    Listener(String, OwnedFd),
     FrontEnd(Box<Resumed>),
 }
 
@@ -112,8 +112,8 @@ impl Handed {
         let name: String = says.need("export").map_err(|why| why.to_string())?;
         let fail = |why: String| format!("a virtual machine at export {name:?}: {why}");
         let mut named = Named::read(&mut says, descriptors).map_err(fail)?;
-        if let Some(door) = named.take("door") {
-            return Ok(Self::Door(name, door));
+        if let Some(listener) = named.take("door") {
+            return Ok(Self::Listener(name, listener));
         }
         let socket = named.take("socket").ok_or_else(|| fail("its socket did not come".into()))?;
         let resumed = Resumed::read((&name, socket), &mut says, &mut named, bytes, &service.exports()).map_err(fail)?;

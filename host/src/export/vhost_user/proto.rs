@@ -180,10 +180,10 @@ impl Request {
         let code = FrontendReq::try_from(header.code).map_err(|_| Wrong::Unknown(header.code))?;
         let payload = Payload { code, bytes: payload };
         let request = match code {
-            FrontendReq::GET_FEATURES => payload.nothing(Self::GetFeatures),
+            FrontendReq::GET_FEATURES => payload.empty(Self::GetFeatures),
             FrontendReq::SET_FEATURES => payload.number().map(Self::SetFeatures),
-            FrontendReq::SET_OWNER => payload.nothing(Self::SetOwner),
-            FrontendReq::RESET_OWNER => payload.nothing(Self::ResetOwner),
+            FrontendReq::SET_OWNER => payload.empty(Self::SetOwner),
+            FrontendReq::RESET_OWNER => payload.empty(Self::ResetOwner),
             FrontendReq::SET_MEM_TABLE => payload.memory().map(Self::SetMemTable),
             FrontendReq::SET_VRING_NUM => payload.ring(|ring, size| Self::SetVringNum { ring, size }),
             FrontendReq::SET_VRING_ADDR => payload.addresses(),
@@ -198,9 +198,9 @@ impl Request {
             FrontendReq::SET_VRING_ERR => {
                 payload.event(|ring, with_descriptor| Self::SetVringErr { ring, with_descriptor })
             }
-            FrontendReq::GET_PROTOCOL_FEATURES => payload.nothing(Self::GetProtocolFeatures),
+            FrontendReq::GET_PROTOCOL_FEATURES => payload.empty(Self::GetProtocolFeatures),
             FrontendReq::SET_PROTOCOL_FEATURES => payload.number().map(Self::SetProtocolFeatures),
-            FrontendReq::GET_QUEUE_NUM => payload.nothing(Self::GetQueueNum),
+            FrontendReq::GET_QUEUE_NUM => payload.empty(Self::GetQueueNum),
             FrontendReq::SET_VRING_ENABLE => payload.ring(|ring, on| Self::SetVringEnable { ring, on: on != 0 }),
             FrontendReq::GET_CONFIG => {
                 payload.config(|VhostUserConfig { offset, size, flags }, _| Self::GetConfig { offset, size, flags })
@@ -220,7 +220,7 @@ impl Request {
                     table;
                 Self::SetInflight { bytes, offset, queues, size }
             }),
-            FrontendReq::SET_BACKEND_REQ_FD => payload.nothing(Self::SetBackendRequests),
+            FrontendReq::SET_BACKEND_REQ_FD => payload.empty(Self::SetBackendRequests),
             _ => return Err(Wrong::Unknown(header.code)),
         }?;
         let wanted = request.descriptors();
@@ -264,7 +264,7 @@ impl Payload<'_> {
         if self.bytes.len() == size_of::<T>() { self.first() } else { Err(self.misfit()) }
     }
 
-    fn nothing(&self, request: Request) -> Result<Request, Wrong> {
+    fn empty(&self, request: Request) -> Result<Request, Wrong> {
         if self.bytes.is_empty() { Ok(request) } else { Err(self.misfit()) }
     }
 

@@ -1,4 +1,4 @@
-//! The state that devices share: the doors at which front-ends connect, and the kernel's work for them.
+//! The state that devices share: the listeners at which front-ends connect, and the kernel's work for them.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -10,7 +10,7 @@ use fairlift_core::record::Record;
 
 use super::front::VhostUser;
 use super::handed::{Handed, Named, Resumed};
-use super::words::GuestSocket;
+use super::syntax::GuestSocket;
 use crate::Error;
 use crate::config::{self, Listener, Tls};
 use crate::disk::engine::Engine;
@@ -23,8 +23,8 @@ use crate::export::service::Service;
 use crate::kernel::ring::{Choice, Source};
 
 /// Where the front-end of one export connects. The socket is there for as long as anybody has this.
-pub(crate) struct Door {
-    pub(super) listening: Listening,
+pub(crate) struct GuestListener {
+    pub(super) socket: Listening,
     /// The export, by its number.
     pub(super) export: u64,
     pub(super) name: String,
@@ -34,11 +34,11 @@ pub(crate) struct Door {
     pub(super) logged: AtomicBool,
 }
 
-impl Door {
-    /// The door of an export that listens already.
+impl GuestListener {
+    /// The listener of an export that listens already.
     fn new(listening: Listening, export: &Export) -> Self {
         let (taken, logged) = Default::default();
-        Self { listening, export: export.id, name: export.name.clone(), taken, logged }
+        Self { socket: listening, export: export.id, name: export.name.clone(), taken, logged }
     }
 
     /// Listens for front-ends.
@@ -56,33 +56,33 @@ fn place(at: &GuestSocket) -> Listener {
 
 /// A front-end on its way to its worker.
 pub(super) struct Newcomer {
-    pub(super) door: Arc<Door>,
+    pub(super) listener: Arc<GuestListener>,
     pub(super) comes: Comes,
 }
 
 /// How it comes.
 pub(super) enum Comes {
-    /// It has connected, and the door is its own.
+    /// It has connected, and the listener is its own.
     New(OwnedFd),
     /// Another server has handed it over.
     From(Box<Resumed>),
 }
 
-/// The doors of a server, and connections that come in by them: the same for all workers.
-pub(crate) struct Doors {
+/// The listeners of a server, and connections that come in by them: the same for all workers.
+pub(crate) struct GuestListeners {
     pub(super) service: Arc<Service>,
     /// By the numbers of their exports.
-    list: Mutex<BTreeMap<u64, Arc<Door>>>,
-    /// Doors of exports that were removed. A place is free when nobody has its door.
-    leaving: Mutex<Vec<Arc<Door>>>,
-    /// By the numbers of their exports, doors that a server is yet to hand over.
+    list: Mutex<BTreeMap<u64, Arc<GuestListener>>>,
+    /// Listeners of exports that were removed. A place is free when nobody has its listener.
+    leaving: Mutex<Vec<Arc<GuestListener>>>,
+    /// By the numbers of their exports, listeners that a server is yet to hand over.
     coming: Mutex<BTreeMap<u64, Listener>>,
     pub(super) newcomers: Newcomers<Newcomer>,
 }
 
-impl Doors {
-    /// The doors that there are now.
-    pub(super) fn list(&self) -> MutexGuard<'_, BTreeMap<u64, Arc<Door>>> {
+impl GuestListeners {
+    /// The listeners that there are now.
+    pub(super) fn list(&self) -> MutexGuard<'_, BTreeMap<u64, Arc<GuestListener>>> {
         self.list.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -90,48 +90,48 @@ impl Doors {
         self.coming.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The server that had the doors has ended: their files are ours.
+    /// The server that had the listeners has ended: their files are ours.
     pub(super) fn are_ours(&self) {
-        self.list().values().for_each(|door| door.listening.owns_file());
+        self.list().values().for_each(|listener| listener.socket.owns_file());
         for listener in std::mem::take(&mut *self.coming()).into_values() {
             tracing::error!("the server before has not handed {} over: restart this one", listener.address);
         }
     }
 
-    /// The state of all doors, for a server that takes over.
+    /// The state of all listeners, for a server that takes over.
     ///
     /// # Errors
     /// The process has too many descriptors open.
     pub(super) fn held(&self) -> Report {
-        let held = |door: &Arc<Door>| {
+        let held = |listener: &Arc<GuestListener>| {
             let (mut says, mut named) = (Record::default(), Named::default());
-            says.put("export", &door.name);
-            named.add("door", door.listening.fd.as_fd())?;
+            says.put("export", &listener.name);
+            named.add("door", listener.socket.fd.as_fd())?;
             Ok(named.client(says, Vec::new()))
         };
         self.list().values().map(held).collect()
     }
 
-    /// A door that another server hands over.
-    fn take_over_door(&self, export: &Export, fd: OwnedFd) -> Result<(), String> {
+    /// A listener that another server hands over.
+    fn take_over_listener(&self, export: &Export, fd: OwnedFd) -> Result<(), String> {
         let Some(listener) = self.coming().remove(&export.id) else {
             return Err(format!("export {:?} would have no socket for virtual machines", export.name));
         };
-        let door = Door::new(Listening::adopt(&listener, fd), export);
-        never_waits(&door.listening).map_err(|error| error.to_string())?;
-        self.list().insert(export.id, Arc::new(door));
+        let listener = GuestListener::new(Listening::adopt(&listener, fd), export);
+        never_waits(&listener.socket).map_err(|error| error.to_string())?;
+        self.list().insert(export.id, Arc::new(listener));
         Ok(())
     }
 
     /// Those that somebody has still, though their exports were removed.
-    fn leaving(&self) -> MutexGuard<'_, Vec<Arc<Door>>> {
+    fn leaving(&self) -> MutexGuard<'_, Vec<Arc<GuestListener>>> {
         let mut leaving = self.leaving.lock().unwrap_or_else(PoisonError::into_inner);
-        leaving.retain(|door| Arc::strong_count(door) > 1);
+        leaving.retain(|listener| Arc::strong_count(listener) > 1);
         leaving
     }
 }
 
-impl Protocol for Doors {
+impl Protocol for GuestListeners {
     const NUMBER: u64 = NUMBER;
 
     type Clients = VhostUser;
@@ -153,7 +153,7 @@ impl Protocol for Doors {
 
     fn is_in_the_way(&self, settings: &config::Export) -> Option<String> {
         let address = settings.ways.get::<GuestSocket>()?.address().to_string();
-        let is_left = self.leaving().iter().any(|door| door.listening.name == address);
+        let is_left = self.leaving().iter().any(|listener| listener.socket.name == address);
         is_left.then(|| format!("{address} is still being left by a virtual machine"))
     }
 
@@ -164,24 +164,26 @@ impl Protocol for Doors {
         _engine: &Choice,
     ) -> Result<Option<Opening>, Error> {
         let Some(at) = settings.ways.get() else { return Ok(None) };
-        let doors = Arc::clone(self);
+        let listeners = Arc::clone(self);
         if self.service.hold.is_on() {
             let listener = place(at);
-            return Ok(Some(Box::new(move |export| _ = doors.coming().insert(export.id, listener))));
+            return Ok(Some(Box::new(move |export| _ = listeners.coming().insert(export.id, listener))));
         }
-        let listening = Door::listen(at)?;
-        Ok(Some(Box::new(move |export| _ = doors.list().insert(export.id, Arc::new(Door::new(listening, export))))))
+        let listening = GuestListener::listen(at)?;
+        Ok(Some(Box::new(move |export| {
+            _ = listeners.list().insert(export.id, Arc::new(GuestListener::new(listening, export)))
+        })))
     }
 
     fn leave(self: &Arc<Self>, export: u64) {
-        let door = self.list().remove(&export);
-        self.leaving().extend(door);
+        let listener = self.list().remove(&export);
+        self.leaving().extend(listener);
     }
 
     fn take_over(self: &Arc<Self>, client: HeldClient) -> Result<Coming, String> {
         let handed = Handed::read(client, &self.service)?;
         let name = match &handed {
-            Handed::Door(name, _) => name,
+            Handed::Listener(name, _) => name,
             Handed::FrontEnd(resumed) => &resumed.export.name,
         };
         let exports = self.service.exports();
@@ -189,21 +191,21 @@ impl Protocol for Doors {
         let export =
             export.ok_or_else(|| format!("a virtual machine at export {name:?}, which would not be served"))?;
         let resumed = match handed {
-            Handed::Door(_, fd) => return self.take_over_door(export, fd).map(|()| Box::new(|| ()) as Coming),
+            Handed::Listener(_, fd) => return self.take_over_listener(export, fd).map(|()| Box::new(|| ()) as Coming),
             Handed::FrontEnd(resumed) => resumed,
         };
-        // Doors come first.
-        let door = self.list().get(&export.id).cloned();
-        let door =
-            door.ok_or_else(|| format!("a virtual machine at export {:?}, whose socket did not come", export.name))?;
-        if door.taken.swap(true, Ordering::AcqRel) {
+        // Listeners come first.
+        let listener = self.list().get(&export.id).cloned();
+        let listener = listener
+            .ok_or_else(|| format!("a virtual machine at export {:?}, whose socket did not come", export.name))?;
+        if listener.taken.swap(true, Ordering::AcqRel) {
             return Err(format!("two virtual machines at export {:?}", export.name));
         }
-        let doors = Arc::clone(self);
+        let listeners = Arc::clone(self);
         Ok(Box::new(move || {
-            let target = doors.newcomers.place();
-            doors.newcomers.send(target, Newcomer { door, comes: Comes::From(resumed) });
-            doors.service.notifiers.ring_bell(target);
+            let target = listeners.newcomers.place();
+            listeners.newcomers.send(target, Newcomer { listener, comes: Comes::From(resumed) });
+            listeners.service.notifiers.ring_bell(target);
         }))
     }
 
@@ -247,7 +249,7 @@ pub(super) enum UserData {
     Message(usize),
     Kick(Name),
     Called(Name),
-    /// At the door of the export of this number.
+    /// At the listener of the export of this number.
     Accept(u64),
 }
 

@@ -89,7 +89,7 @@ impl Pair {
     fn moves(self) -> (ClientConnection, Kernel, Kernel) {
         let version = self.server.protocol_version().unwrap();
         let ExtractedSecrets { tx, rx } = self.server.dangerous_extract_secrets().unwrap();
-        let kernel = |(number, keys)| Kernel::told(&described(version, number, &keys).unwrap());
+        let kernel = |(number, keys)| Kernel::configured(&described(version, number, &keys).unwrap());
         (self.client, kernel(tx), kernel(rx))
     }
 }
@@ -105,16 +105,16 @@ struct Kernel {
 }
 
 impl Kernel {
-    fn told(said: &[u8]) -> Self {
-        let half = |at: usize| u16::from_ne_bytes([said[at], said[at + 1]]);
+    fn configured(parameters: &[u8]) -> Self {
+        let half = |at: usize| u16::from_ne_bytes([parameters[at], parameters[at + 1]]);
         let (algorithm, iv, key, salt) = match half(2) {
             51 => (&aead::AES_128_GCM, 8, 16, 4),
             52 => (&aead::AES_256_GCM, 8, 32, 4),
             54 => (&aead::CHACHA20_POLY1305, 12, 32, 0),
             other => panic!("cipher {other}"),
         };
-        assert_eq!(said.len(), 4 + iv + key + salt + 8, "the length that the kernel wants");
-        let part = |from: usize, len: usize| &said[4 + from..4 + from + len];
+        assert_eq!(parameters.len(), 4 + iv + key + salt + 8, "the length that the kernel wants");
+        let part = |from: usize, len: usize| &parameters[4 + from..4 + from + len];
         let whole = [part(iv + key, salt), part(0, iv)].concat();
         Self {
             is_13: match half(0) {

@@ -182,7 +182,7 @@ impl Poll {
                 let result = if found.is_some() { 0 } else { -libc::ENOENT };
                 self.done.push_back(Completion::ended(data, result));
             }
-            Call::Message { .. } => unreachable!("a ring of this kind has no door"),
+            Call::Message { .. } => unreachable!("a ring of this kind takes no messages"),
             // Drivers take commands from io_uring alone.
             Call::Driver { .. } => self.done.push_back(Completion::ended(data, -libc::EOPNOTSUPP)),
             Call::Nothing => self.done.push_back(Completion::ended(data, 0)),

@@ -48,7 +48,7 @@ struct Side {
 }
 
 /// The content of a completion: its data, result, whether it goes on, and the bytes that came.
-type Said = (u64, i32, bool, Vec<u8>);
+type Observed = (u64, i32, bool, Vec<u8>);
 
 impl Side {
     fn new(kind: super::Kind, name: &str) -> Self {
@@ -81,8 +81,8 @@ impl Side {
     }
 
     /// All that completes until nothing more does, in an order of its own; among it what `must`.
-    fn settle(&mut self, kinds: &[Kind], must: &[u64]) -> Vec<Said> {
-        let (mut seen, mut idle): (Vec<Said>, _) = (Vec::new(), 0);
+    fn settle(&mut self, kinds: &[Kind], must: &[u64]) -> Vec<Observed> {
+        let (mut seen, mut idle): (Vec<Observed>, _) = (Vec::new(), 0);
         // A helper may take its time.
         while idle < 3 || idle < 5000 && !must.iter().all(|data| seen.iter().any(|(of, ..)| of == data)) {
             self.ring.turn(Wait::AtMost(ms(1)));
@@ -99,7 +99,7 @@ impl Side {
         seen
     }
 
-    fn see(&mut self, kinds: &[Kind], completion: Completion) -> Said {
+    fn see(&mut self, kinds: &[Kind], completion: Completion) -> Observed {
         let Completion { data, mut result, .. } = completion;
         let bytes = match kinds.get(data as usize) {
             Some(Kind::Receive(_) | Kind::Other) if completion.buffer().is_some() => {
@@ -344,7 +344,7 @@ impl Both {
     }
 
     /// Lets both do what there is to do, and compares.
-    fn compare(&mut self, must: &[u64]) -> Vec<Said> {
+    fn compare(&mut self, must: &[u64]) -> Vec<Observed> {
         let [uring, poll] = &mut self.sides;
         let wanted = uring.settle(&self.kinds, must);
         let is = poll.settle(&self.kinds, must);
@@ -369,7 +369,7 @@ impl Both {
     }
 }
 
-fn short(all: &[Said]) -> String {
+fn short(all: &[Observed]) -> String {
     format!("{:?}", all.iter().map(|(data, result, more, bytes)| (data, result, more, bytes.len())).collect::<Vec<_>>())
 }
 

@@ -12,7 +12,7 @@ use crate::disk::engine::bench::{Workers, helpers, is_polled, submit, turned, wo
 use crate::kernel::buffer::Pages;
 
 fn overlay(directory: &Directory, words: &str) -> Result<Arc<Overlay>, String> {
-    let config::Backing::Overlay(said) = directory.said(words)? else { panic!("{words}") };
+    let config::Backing::Overlay(said) = directory.parse(words)? else { panic!("{words}") };
     Overlay::open(&said, false, &Roots::default()).map(Arc::new)
 }
 

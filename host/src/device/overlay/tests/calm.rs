@@ -53,12 +53,12 @@ impl Calm {
     }
 
     /// The requests to the top and the base since.
-    fn asked(&self) -> (String, String) {
+    fn take_logs(&self) -> (String, String) {
         (self.top.take_log(), self.base.take_log())
     }
 }
 
-fn said(top: &str, base: &str) -> (String, String) {
+fn logs(top: &str, base: &str) -> (String, String) {
     (top.into(), base.into())
 }
 
@@ -67,26 +67,26 @@ fn said(top: &str, base: &str) -> (String, String) {
 fn a_first_write_of_a_block_is_one_write_and_one_of_a_part_reads_once() {
     let mut calm = Calm::new();
     calm.done(Op::Write, 8..16, 1);
-    assert_eq!(calm.asked(), said("w", ""));
+    assert_eq!(calm.take_logs(), logs("w", ""));
     calm.done(Op::Write, 17..18, 2);
-    assert_eq!(calm.asked(), said("w", "r"), "a part reads its block, and is written with it");
+    assert_eq!(calm.take_logs(), logs("w", "r"), "a part reads its block, and is written with it");
     calm.done(Op::Write, 18..19, 3);
     calm.done(Op::Write, 8..16, 4);
-    assert_eq!(calm.asked(), said("ww", ""), "what is in the top is written straight");
+    assert_eq!(calm.take_logs(), logs("ww", ""), "what is in the top is written straight");
     calm.done(Op::Flush, 0..0, 0);
-    assert_eq!(calm.asked(), said("fwf", ""), "data, the page that tells of it, and again");
+    assert_eq!(calm.take_logs(), logs("fwf", ""), "data, the page that tells of it, and again");
     calm.done(Op::Write, 8..16, 5);
     calm.done(Op::Flush, 0..0, 0);
-    assert_eq!(calm.asked(), said("wf", ""), "the map is as it was");
+    assert_eq!(calm.take_logs(), logs("wf", ""), "the map is as it was");
     assert_eq!(calm.reads(16..20), [7, 2, 3, 7]);
-    calm.asked();
+    calm.take_logs();
     // Three blocks, of which the first and the last are had in part: one write.
     calm.done(Op::Write, 30..42, 6);
-    assert_eq!(calm.asked(), said("w", "rr"));
+    assert_eq!(calm.take_logs(), logs("w", "rr"));
     assert_eq!(calm.reads(29..44), [7, 6, 6, 6, 6, 6, 6, 6, 6, 6, 6, 6, 6, 7, 7]);
-    assert_eq!(calm.asked(), said("r", ""));
+    assert_eq!(calm.take_logs(), logs("r", ""));
     assert_eq!(calm.reads(0..16)[7..9], [7, 5]);
-    assert_eq!(calm.asked(), said("r", "r"), "a read in two runs");
+    assert_eq!(calm.take_logs(), logs("r", "r"), "a read in two runs");
 }
 
 /// overlay.4
@@ -94,21 +94,21 @@ fn a_first_write_of_a_block_is_one_write_and_one_of_a_part_reads_once() {
 fn what_is_discarded_reads_as_zeroes_and_costs_the_top_nothing() {
     let mut calm = Calm::new();
     calm.done(Op::Write, 8..16, 1);
-    calm.asked();
+    calm.take_logs();
     calm.done(Op::Discard, 4..36, 0);
-    assert_eq!(calm.asked(), said("d", ""), "whole blocks, and what is there of them in the top");
+    assert_eq!(calm.take_logs(), logs("d", ""), "whole blocks, and what is there of them in the top");
     assert_eq!(calm.reads(0..40), [[7; 8].as_slice(), &[0; 24], &[7; 8]].concat());
-    calm.asked();
+    calm.take_logs();
     calm.done(Op::WriteZeroes, 42..72, 0);
-    assert_eq!(calm.asked(), said("w", "r"), "the block that is not whole is read and written");
+    assert_eq!(calm.take_logs(), logs("w", "r"), "the block that is not whole is read and written");
     assert_eq!(calm.reads(40..73), [[7; 2].as_slice(), &[0; 30], &[7]].concat());
-    calm.asked();
+    calm.take_logs();
     // A file system that cannot punch holes leaves there what was.
     calm.top.put(data_offset(SIZE) + BLOCK, &[9; BLOCK as usize]);
     assert_eq!(calm.reads(8..16), [0; 8]);
-    calm.asked();
+    calm.take_logs();
     calm.done(Op::Write, 9..10, 3);
-    assert_eq!(calm.asked(), said("w", ""), "around it are zeroes, whatever is below");
+    assert_eq!(calm.take_logs(), logs("w", ""), "around it are zeroes, whatever is below");
     assert_eq!(calm.reads(8..16), [0, 3, 0, 0, 0, 0, 0, 0]);
     assert_eq!(calm.overlay.layers().own.run(1, 2), (BlockState::Data, 2));
     let hole = |at, len| calm.overlay.run(at * SECTOR, len * SECTOR).unwrap();

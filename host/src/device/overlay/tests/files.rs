@@ -23,11 +23,11 @@ impl Directory {
     }
 
     pub(in super::super) fn open(&self, words: &str) -> Result<Arc<dyn Device>, String> {
-        self.said(words)?.open(false, &Default::default()).map_err(|error| error.to_string())
+        self.parse(words)?.open(false, &Default::default()).map_err(|error| error.to_string())
     }
 
     fn tries(&self, words: &str) -> Result<Arc<dyn Device>, String> {
-        self.said(words)?.try_open(false, &Default::default()).map_err(|error| error.to_string())
+        self.parse(words)?.try_open(false, &Default::default()).map_err(|error| error.to_string())
     }
 
     /// All that is in it: names, contents, times of change.
@@ -41,7 +41,7 @@ impl Directory {
         files.chain([self.0.clone()]).map(one).collect()
     }
 
-    pub(in super::super) fn said(&self, words: &str) -> Result<config::Backing, String> {
+    pub(in super::super) fn parse(&self, words: &str) -> Result<config::Backing, String> {
         let words = words.split(',').map(|word| match word.split_once('=') {
             Some((key @ ("base" | "top" | "ephemeral"), name)) => format!("{key}={}", self.at(name).display()),
             _ => word.to_owned(),
@@ -150,7 +150,7 @@ fn an_ephemeral_top_has_no_name_and_is_gone_when_it_is_closed() {
     let directory = Directory::new("ephemeral");
     std::fs::create_dir(directory.at("tops")).unwrap();
     let words = "base=base,ephemeral=tops";
-    let said = directory.said(words).unwrap();
+    let said = directory.parse(words).unwrap();
     assert_eq!((said.sharing(None), said.about().outlives), (crate::device::Sharing::Nothing, false));
     let open = || directory.open(words).unwrap();
     let is_empty = || std::fs::read_dir(directory.at("tops")).unwrap().next().is_none();

@@ -78,12 +78,12 @@ impl Known {
         self.before + self.stamps.len() as u64 + 1
     }
 
-    pub(super) fn asked(&mut self, op: Op, flags: Flags, sectors: &Range<u64>) -> Stamp {
+    pub(super) fn submitted(&mut self, op: Op, flags: Flags, sectors: &Range<u64>) -> Stamp {
         self.clock += 1;
         self.stamps.push(When { asked: self.clock, ended: NOT_YET });
         let extent = Extent::new(Sector(sectors.start), sectors.end - sectors.start);
         // A discard of whole blocks gives zeroes here (overlay.4), which others do not promise.
-        let stamp = self.oracle.asked(if op == Op::Discard { Op::WriteZeroes } else { op }, flags, extent);
+        let stamp = self.oracle.submitted(if op == Op::Discard { Op::WriteZeroes } else { op }, flags, extent);
         assert_eq!(stamp, self.stamps.len() as Stamp);
         if matches!(op, Op::WriteZeroes | Op::Discard) {
             sectors.clone().for_each(|sector| self.zeroed.entry(sector).or_default().push(stamp));

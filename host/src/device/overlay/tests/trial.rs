@@ -25,7 +25,7 @@ pub(super) fn windows() -> [Range<u64>; 2] {
 pub(super) const PER_BLOCK: u64 = BLOCK / SECTOR;
 
 /// A request under way.
-struct Asked {
+struct InFlight {
     worker: usize,
     ticket: usize,
     op: Op,
@@ -43,7 +43,7 @@ struct Disk {
     /// The base, the tops below, and the one that is written.
     files: Vec<Arc<Volatile>>,
     known: Known,
-    under_way: Vec<Asked>,
+    under_way: Vec<InFlight>,
 }
 
 pub(super) struct Trial {
@@ -186,11 +186,11 @@ impl Trial {
             Op::Discard => Some(sectors.start..sectors.end / PER_BLOCK * PER_BLOCK).filter(|range| !range.is_empty()),
             Op::Flush => Some(0..windows()[1].end),
         };
-        let stamp = changed.map(|range| known.asked(op, flags, &range));
+        let stamp = changed.map(|range| known.submitted(op, flags, &range));
         let floors = if op == Op::Read { known.floors(sectors.clone()) } else { Vec::new() };
         let bytes = if op == Op::Write { content(number, sectors.clone()) } else { Vec::new() };
         let ticket = submit(&mut workers[worker], op, flags, &sectors, &bytes);
-        under_way.push(Asked { worker, ticket, op, sectors, stamp, floors });
+        under_way.push(InFlight { worker, ticket, op, sectors, stamp, floors });
     }
 
     fn turn_of(&mut self, at: usize) {
@@ -204,7 +204,7 @@ impl Trial {
         turned(engine, &mut self.now);
         for (ticket, news) in std::mem::take(&mut engine.news) {
             let at = under_way.iter().position(|asked| (asked.worker, asked.ticket) == (worker, ticket));
-            let Asked { op, sectors, stamp, floors, .. } =
+            let InFlight { op, sectors, stamp, floors, .. } =
                 under_way.swap_remove(at.expect("it is told of what was asked, once"));
             let News::Ended(outcome) = news else { panic!("{news:?}") };
             if op == Op::Read && outcome == Outcome::Done {
@@ -347,7 +347,7 @@ impl Trial {
             let Disk { workers, under_way, .. } = &mut self.disks[at];
             // Bytes that must be seen by nobody.
             let ticket = submit(&mut workers[worker], Op::Write, Flags::COPY_UP, &sectors, &vec![0xdd; len as usize]);
-            under_way.push(Asked { worker, ticket, op: Op::Write, sectors, stamp: None, floors: Vec::new() });
+            under_way.push(InFlight { worker, ticket, op: Op::Write, sectors, stamp: None, floors: Vec::new() });
             for _ in 0..self.any(12) {
                 self.step(3);
             }
@@ -398,7 +398,7 @@ impl Trial {
         }
         for disk in &mut self.disks {
             disk.workers.clear();
-            for Asked { stamp, op, sectors, .. } in disk.under_way.drain(..) {
+            for InFlight { stamp, op, sectors, .. } in disk.under_way.drain(..) {
                 if let Some(stamp) = stamp {
                     disk.known.ended(stamp, op, &sectors, Outcome::Failed(Errno::EIO));
                 }
@@ -480,7 +480,7 @@ impl Trial {
                 disk.files[disk.files.len() - 1].loses_power_after(calls);
             }
             let all = 0..windows()[1].end;
-            let stamp = disk.known.asked(Op::Flush, Flags::NONE, &all);
+            let stamp = disk.known.submitted(Op::Flush, Flags::NONE, &all);
             let outcome = if disk.overlay.flush_now().is_ok() { Outcome::Done } else { Outcome::Failed(Errno::EIO) };
             disk.known.ended(stamp, Op::Flush, &all, outcome);
         }
@@ -548,7 +548,7 @@ impl Steps for Forking<'_, '_> {
         {
             let disk = &mut self.trial.borrow_mut().disks[self.at];
             disk.files.push(self.made.borrow_mut().take().expect("it was made"));
-            self.stamp.set(disk.known.asked(Op::Flush, Flags::NONE, &(0..windows()[1].end)));
+            self.stamp.set(disk.known.submitted(Op::Flush, Flags::NONE, &(0..windows()[1].end)));
         }
         self.instant(3)?;
         let known = &mut self.trial.borrow_mut().disks[self.at].known;

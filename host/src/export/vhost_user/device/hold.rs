@@ -15,9 +15,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use fairlift_core::record::Record;
 
 use super::super::handed::{HandedRing, Named, Resumed};
-use super::super::service::Door;
+use super::super::service::GuestListener;
 use super::FrontEnd;
-use super::seat::Seat;
+use super::vring::Vring;
 use crate::disk::engine::Engine;
 use crate::export::hold::{Halt, HeldClient};
 
@@ -31,7 +31,7 @@ impl FrontEnd {
 
     /// Whether nothing of it is under way (vhosthold.1).
     pub(in super::super) fn comes_to_stand(&mut self) -> bool {
-        let mut rings = self.seats.iter().filter_map(|seat| seat.ring.as_ref());
+        let mut rings = self.vrings.iter().filter_map(|vring| vring.ring.as_ref());
         if self.ending || self.stopping.is_some() || rings.any(|ring| ring.in_flight > 0) {
             return false;
         }
@@ -42,7 +42,7 @@ impl FrontEnd {
     /// Goes on with the guest.
     pub(in super::super) fn serve_on(&mut self) {
         self.halt = Halt::No;
-        for ring in self.seats.iter_mut().filter_map(|seat| seat.ring.as_mut()) {
+        for ring in self.vrings.iter_mut().filter_map(|vring| vring.ring.as_mut()) {
             ring.has_more(); // vhosthold.2
         }
     }
@@ -83,17 +83,17 @@ impl FrontEnd {
             named.add("tables", file)?;
         }
         let mut rings = Vec::new();
-        for (number, seat) in self.seats.iter().enumerate() {
+        for (number, vring) in self.vrings.iter().enumerate() {
             let mut ring = Record::default();
-            ring.put("size", &seat.size);
-            ring.put("base", &seat.ring.as_ref().map_or(seat.base, super::Ring::base));
-            ring.put("addresses", &seat.addresses);
-            ring.put("enabled", &seat.enabled);
+            ring.put("size", &vring.size);
+            ring.put("base", &vring.ring.as_ref().map_or(vring.base, super::Ring::base));
+            ring.put("addresses", &vring.addresses);
+            ring.put("enabled", &vring.enabled);
             rings.push(ring);
-            if let Some(kick) = seat.kick.descriptor() {
+            if let Some(kick) = vring.kick.descriptor() {
                 named.add(format!("kick {number}"), kick)?;
             }
-            if let Some(call) = &seat.call {
+            if let Some(call) = &vring.call {
                 named.add(format!("call {number}"), call.as_fd())?;
             }
         }
@@ -110,19 +110,19 @@ impl FrontEnd {
     pub(in super::super) fn resume(
         engine: &mut Engine,
         resumed: Resumed,
-        door: Arc<Door>,
+        listener: Arc<GuestListener>,
         number: usize,
         request_max: u64,
     ) -> Self {
         let Resumed { export, peer, entry, socket, requests, features, write_back, shared, tables, rings, .. } =
             resumed;
-        let mut device = Self::with(&export, (peer, entry), door, number, socket, request_max);
+        let mut device = Self::with(&export, (peer, entry), listener, number, socket, request_max);
         device.halt = Halt::StandsStill;
         (device.features, device.protocol_features) = features;
         (device.requests, device.write_back, device.shared) = (requests, write_back, shared);
         device.tables = tables.map(Arc::new);
-        device.seats = rings.into_iter().map(seat).collect();
-        for ring in 0..device.seats.len() {
+        device.vrings = rings.into_iter().map(vring).collect();
+        for ring in 0..device.vrings.len() {
             if let Err(why) = device.start(engine, ring) {
                 device.broken(engine, &why);
             }
@@ -131,9 +131,9 @@ impl FrontEnd {
     }
 }
 
-fn seat(ring: HandedRing) -> Seat {
+fn vring(ring: HandedRing) -> Vring {
     let HandedRing { size, base, addresses, enabled, kick, call } = ring;
-    let mut seat = Seat { size, base, addresses, enabled, call, ..Seat::default() };
-    seat.kick.wanted = kick;
-    seat
+    let mut vring = Vring { size, base, addresses, enabled, call, ..Vring::default() };
+    vring.kick.wanted = kick;
+    vring
 }

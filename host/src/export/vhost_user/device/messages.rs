@@ -14,7 +14,7 @@ use super::super::ring::{Addresses, Ring};
 use super::super::service::{Name, UserData};
 use super::super::socket::{Message, NoMessage, Socket};
 use super::FrontEnd;
-use super::seat::Seat;
+use super::vring::Vring;
 use crate::disk::engine::Engine;
 use crate::export::Export;
 use crate::export::hold::Halt;
@@ -108,7 +108,7 @@ impl FrontEnd {
                 return Err(format!("ring {ring} without a descriptor: rings are not polled here"));
             }
             Request::SetVringCall { ring, .. } => self.set_call(ring, descriptors.pop())?,
-            Request::SetVringErr { ring, .. } => self.seat(ring).map(|_| ())?,
+            Request::SetVringErr { ring, .. } => self.vring(ring).map(|_| ())?,
             Request::SetVringEnable { ring, on } => self.enable(engine, ring, on)?,
             Request::GetConfig { offset, size, flags } => {
                 let space = config::space(&self.export, self.write_back);
@@ -141,8 +141,8 @@ impl FrontEnd {
 
     fn map(&mut self, regions: Vec<Region>, files: Vec<OwnedFd>) -> Result<(), String> {
         let shared = Shared::map(regions, files)?;
-        for (number, seat) in self.seats.iter_mut().enumerate() {
-            if let Some(ring) = &mut seat.ring {
+        for (number, vring) in self.vrings.iter_mut().enumerate() {
+            if let Some(ring) = &mut vring.ring {
                 ring.move_to(&shared).map_err(|why| format!("ring {number}: {why}"))?;
             }
         }
@@ -160,39 +160,39 @@ impl FrontEnd {
 
     // ---- rings ----
 
-    fn seat(&mut self, ring: u32) -> Result<(usize, &mut Seat), String> {
+    fn vring(&mut self, ring: u32) -> Result<(usize, &mut Vring), String> {
         let number = ring as usize;
         if number >= config::RINGS_MAX {
             return Err(format!("there is no ring {ring}: a device has at most {}", config::RINGS_MAX));
         }
-        if number >= self.seats.len() {
-            self.seats.resize_with(number + 1, Seat::default);
+        if number >= self.vrings.len() {
+            self.vrings.resize_with(number + 1, Vring::default);
         }
-        Ok((number, &mut self.seats[number]))
+        Ok((number, &mut self.vrings[number]))
     }
 
     /// A ring that does not run.
-    fn still(&mut self, ring: u32) -> Result<(usize, &mut Seat), String> {
-        let (number, seat) = self.seat(ring)?;
-        if seat.ring.is_some() {
+    fn still(&mut self, ring: u32) -> Result<(usize, &mut Vring), String> {
+        let (number, vring) = self.vring(ring)?;
+        if vring.ring.is_some() {
             return Err(format!("ring {ring} runs: it must be stopped first (GET_VRING_BASE)"));
         }
-        Ok((number, seat))
+        Ok((number, vring))
     }
 
     fn set_size(&mut self, ring: u32, size: u32) -> Result<(), String> {
-        let (_, seat) = self.still(ring)?;
+        let (_, vring) = self.still(ring)?;
         if !size.is_power_of_two() || size > config::RING_SIZE_MAX.into() {
             let most = config::RING_SIZE_MAX;
             return Err(format!("ring {ring} of {size}: it must be a power of two, and at most {most}"));
         }
-        seat.size = size as u16;
+        vring.size = size as u16;
         Ok(())
     }
 
     fn set_addresses(&mut self, engine: &mut Engine, ring: u32, addresses: Addresses) -> Result<(), String> {
-        let (number, seat) = self.still(ring)?;
-        seat.addresses = Some(addresses);
+        let (number, vring) = self.still(ring)?;
+        vring.addresses = Some(addresses);
         self.start(engine, number)
     }
 
@@ -204,24 +204,24 @@ impl FrontEnd {
 
     fn set_kick(&mut self, engine: &mut Engine, ring: u32, fd: OwnedFd) -> Result<(), String> {
         let device = self.number;
-        let (number, seat) = self.seat(ring)?;
+        let (number, vring) = self.vring(ring)?;
         is_event(&fd)?;
-        seat.kick.set(engine, UserData::Kick(Name { device, ring: number }), Some(fd));
+        vring.kick.set(engine, UserData::Kick(Name { device, ring: number }), Some(fd));
         self.start(engine, number)
     }
 
     fn set_call(&mut self, ring: u32, fd: Option<OwnedFd>) -> Result<(), String> {
         fd.as_ref().map_or(Ok(()), is_event)?;
-        let (_, seat) = self.seat(ring)?;
-        seat.call = fd;
-        seat.ring.iter_mut().for_each(Ring::owe_call);
+        let (_, vring) = self.vring(ring)?;
+        vring.call = fd;
+        vring.ring.iter_mut().for_each(Ring::owe_call);
         Ok(())
     }
 
     fn enable(&mut self, engine: &mut Engine, ring: u32, on: bool) -> Result<(), String> {
-        let (number, seat) = self.seat(ring)?;
-        seat.enabled = on;
-        if let Some(ring) = &mut seat.ring {
+        let (number, vring) = self.vring(ring)?;
+        vring.enabled = on;
+        if let Some(ring) = &mut vring.ring {
             ring.has_more();
         }
         self.start(engine, number)
@@ -230,8 +230,8 @@ impl FrontEnd {
     /// A ring takes nothing in any more; the front-end is answered when it has nothing under way (vhost.4).
     fn begin_to_stop(&mut self, engine: &mut Engine, ring: u32) -> Result<(), String> {
         let device = self.number;
-        let (number, seat) = self.seat(ring)?;
-        seat.kick.set(engine, UserData::Kick(Name { device, ring: number }), None);
+        let (number, vring) = self.vring(ring)?;
+        vring.kick.set(engine, UserData::Kick(Name { device, ring: number }), None);
         self.stopping = Some(number);
         Ok(())
     }
@@ -239,24 +239,24 @@ impl FrontEnd {
     /// Starts a ring, if all that is needed was said.
     pub(super) fn start(&mut self, engine: &mut Engine, number: usize) -> Result<(), String> {
         let on = !config::speaks_of_features(self.features);
-        let seat = &mut self.seats[number];
-        let (Some(addresses), true, true) = (seat.addresses, seat.kick.is_set(), seat.enabled || on) else {
+        let vring = &mut self.vrings[number];
+        let (Some(addresses), true, true) = (vring.addresses, vring.kick.is_set(), vring.enabled || on) else {
             return Ok(());
         };
-        if seat.ring.is_some() {
+        if vring.ring.is_some() {
             return Ok(());
         }
-        seat.enabled = true;
+        vring.enabled = true;
         let why = |why: String| format!("ring {number}: {why}");
         let shared = self.shared.as_ref().ok_or_else(|| why("there is no memory yet (SET_MEM_TABLE)".into()))?;
-        if seat.size == 0 {
+        if vring.size == 0 {
             return Err(why("its size was not said (SET_VRING_NUM)".into()));
         }
         let Export { disk, group, priority, .. } = *self.export;
         let stream = engine.add_stream(disk, Stream { group, priority, context: engine.context });
         let tables = self.tables.as_ref().map(|tables| (tables, number));
         let event_index = config::has_event_index(self.features);
-        match Ring::start(shared, addresses, (seat.size, seat.base), event_index, tables, stream) {
+        match Ring::start(shared, addresses, (vring.size, vring.base), event_index, tables, stream) {
             Ok(ring) => {
                 let left = ring.left_over();
                 if left > 0 {
@@ -266,7 +266,7 @@ impl FrontEnd {
                         "vhost-user: {left} requests that a server before had not ended are done again"
                     );
                 }
-                seat.ring = Some(ring);
+                vring.ring = Some(ring);
                 Ok(())
             }
             Err(error) => {

@@ -18,12 +18,12 @@ use crate::config::faults;
 use crate::config::given::Given;
 use crate::config::keys::{self, ExportKeys, GroupKeys};
 use crate::config::row::{Act, KINDS, Kind, Row};
+use crate::syntax::groups::own_path;
+use crate::syntax::limits::parse_rate;
+use crate::syntax::place;
+use crate::syntax::place::check_path;
+use crate::syntax::scheduler::{check_setting, tunables};
 use crate::ways;
-use crate::words::groups::own_path;
-use crate::words::limits::parse_rate;
-use crate::words::place;
-use crate::words::place::check_path;
-use crate::words::scheduler::{check_setting, tunables};
 
 /// Sets a tunable to what it is where nobody says anything.
 const DEFAULT: &str = "default";
@@ -48,7 +48,7 @@ pub(crate) fn parse_kind(word: &str) -> Result<Kind, String> {
 }
 
 /// The changes of one transaction are put into an edit.
-pub(crate) struct Words<'a> {
+pub(crate) struct Changes<'a> {
     edit: &'a mut Edit,
     /// The value before it.
     before: Config,
@@ -58,7 +58,7 @@ pub(crate) struct Words<'a> {
     verifies: bool,
 }
 
-impl<'a> Words<'a> {
+impl<'a> Changes<'a> {
     pub(crate) fn new(edit: &'a mut Edit, ways: &'a ways::Flags, verifies: bool) -> Self {
         Self { before: edit.config.clone(), edit, ways, verifies }
     }
@@ -386,7 +386,7 @@ pub(super) mod tests {
 
     fn read(list: Value) -> Result<Vec<String>, String> {
         let mut edit = Edit::from(config());
-        Words::new(&mut edit, &ways::Flags::default(), false).transaction(&list)?;
+        Changes::new(&mut edit, &ways::Flags::default(), false).transaction(&list)?;
         Ok(difference(&config(), &edit).unwrap().iter().map(Step::to_string).collect())
     }
 
@@ -425,7 +425,7 @@ pub(super) mod tests {
             let mut one = json!({"add": "export", "name": name, "backing": "mem:1m"});
             one.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
             let mut edit = Edit::from(config());
-            Words::new(&mut edit, &flags.ways, false).transaction(&json!([one]))?;
+            Changes::new(&mut edit, &flags.ways, false).transaction(&json!([one]))?;
             Ok::<_, String>(edit.config.exports[0].ways.iter().map(|way| (way.key(), way.written())).collect())
         };
         let socket = |at: &str| Ok(vec![("vhost_user", at.to_owned())]);
@@ -452,7 +452,7 @@ pub(super) mod tests {
             let mut edit = Edit::from(config());
             for (act, keys) in changes {
                 let flags = ways::Flags::default();
-                Words::new(&mut edit, &flags, true).change(
+                Changes::new(&mut edit, &flags, true).change(
                     *act,
                     Kind::Client,
                     "x",
@@ -493,7 +493,7 @@ pub(super) mod tests {
         assert!(made(&[(Act::Add, all.clone()), (Act::Add, all.clone())]).unwrap_err().contains("is there already"));
         assert!(made(&[(Act::Set, json!({"uid": 1}))]).unwrap_err().contains("there is no client \"x\""));
         keys = with(json!({"control": null, "token": null}));
-        let says = Words::new(&mut Edit::from(config()), &ways::Flags::default(), false)
+        let says = Changes::new(&mut Edit::from(config()), &ways::Flags::default(), false)
             .change(Act::Add, Kind::Client, "x", keys)
             .unwrap_err();
         assert_eq!(says, "certificate: needs tls_verify_peer = true: no client is asked for a certificate");
@@ -506,7 +506,7 @@ pub(super) mod tests {
         {
             let mut edit = Edit::from(config());
             let keys = keys.as_object().unwrap().clone();
-            Words::new(&mut edit, &ways::Flags::default(), false).change(Act::Add, Kind::Client, "x", keys).unwrap();
+            Changes::new(&mut edit, &ways::Flags::default(), false).change(Act::Add, Kind::Client, "x", keys).unwrap();
             let wrong = difference(&config(), &edit).unwrap_err();
             assert_eq!(wrong.iter().map(|one| one.key).collect::<Vec<_>>(), [key]);
             assert_eq!(wrong[0].says, edit.config.clients[0].check().unwrap_err().1);

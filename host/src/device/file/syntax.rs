@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::File;
 use crate::Error;
-use crate::device::backing::{About, BackingKind, Forks, NowBase, Outside, Sharing, Words};
+use crate::device::backing::{About, BackingKind, Forks, NowBase, Outside, Sharing, Syntax};
 use crate::device::handed;
 use crate::device::roots::{Roots, directory_of};
 use crate::device::{Backing, Device};
@@ -62,7 +62,7 @@ pub enum InUse {
     Allow,
 }
 
-pub(in crate::device) const WORDS: Words = Words {
+pub(in crate::device) const SYNTAX: Syntax = Syntax {
     schemes: &["file"],
     form: "file:PATH",
     takes: "file:PATH[,direct=auto\\|on\\|off][,in_use=allow][,format=raw][,shared]",

@@ -1,4 +1,4 @@
-//! The exchange: what goes between a worker and the queue of a disk in one turn.
+//! The queue_io: what goes between a worker and the queue of a disk in one turn.
 
 use std::collections::VecDeque;
 
@@ -15,7 +15,7 @@ use super::tag_wait::TagWait;
 use crate::device::lane::Request;
 
 /// The traffic between a worker and the queue of a disk: bios and news above, requests and answers below.
-pub(super) struct Exchange {
+pub(super) struct QueueIo {
     /// The streams of the front, by the numbers that it knows them by.
     pub(super) streams: Slab<Member>,
     /// Bios in the queue that have not ended, or whose memory is not free.
@@ -74,7 +74,7 @@ pub(super) struct Member {
 }
 
 /// A worker's turn with a queue, in this order.
-impl Exchange {
+impl QueueIo {
     pub(super) fn with_capacity(depth: usize) -> Self {
         Self {
             streams: Slab::new(),

@@ -9,7 +9,7 @@ use fairlift_core::units::show_size;
 use super::Modelled;
 use crate::Error;
 use crate::device::Device;
-use crate::device::backing::{About, BackingKind, Sharing, Words};
+use crate::device::backing::{About, BackingKind, Sharing, Syntax};
 use crate::device::roots::Roots;
 
 /// RAM that takes as long as a modelled disk would.
@@ -55,7 +55,7 @@ impl fmt::Debug for Factory {
     }
 }
 
-pub(in crate::device) const WORDS: Words = Words {
+pub(in crate::device) const SYNTAX: Syntax = Syntax {
     schemes: &["sim"],
     form: "sim:PROFILE",
     takes: "sim:PROFILE[,size=SIZE]",

@@ -8,7 +8,7 @@ use fairlift_core::time::secs;
 
 use crate::Error;
 use crate::ceph::Login;
-use crate::device::backing::{About, BackingKind, Options, Outside, Sharing, Words};
+use crate::device::backing::{About, BackingKind, Options, Outside, Sharing, Syntax};
 use crate::device::roots::Roots;
 use crate::device::{Backing, Device};
 
@@ -32,7 +32,7 @@ pub struct Rbd {
     pub login: Login,
 }
 
-pub(in crate::device) const WORDS: Words = Words {
+pub(in crate::device) const SYNTAX: Syntax = Syntax {
     schemes: &["rbd"],
     form: "rbd:POOL/IMAGE",
     takes: "rbd:POOL/IMAGE[@SNAPSHOT][,user=USER][,conf=PATH][,namespace=NAME][,timeout=TIME]",

@@ -10,20 +10,20 @@ use fairlift_core::{Op, Priority};
 
 /// What was asked for and not taken back.
 #[derive(Clone, PartialEq, Default, Debug)]
-pub(crate) struct Asked {
+pub(crate) struct Wanted {
     /// By their paths: weights and bounds.
     pub(crate) groups: BTreeMap<String, (u16, Bounds)>,
-    pub(crate) disks: BTreeMap<String, AskedDisk>,
+    pub(crate) disks: BTreeMap<String, WantedDisk>,
     /// Those of them that nobody named: they go with their last export.
     pub(crate) made: BTreeSet<String>,
-    pub(crate) exports: BTreeMap<String, AskedExport>,
+    pub(crate) exports: BTreeMap<String, WantedExport>,
     pub(crate) listeners: BTreeSet<String>,
     /// Exports that grew, and the bytes that their backings had then.
     pub(crate) grown: BTreeMap<String, u64>,
 }
 
 #[derive(Clone, PartialEq, Debug)]
-pub(crate) struct AskedDisk {
+pub(crate) struct WantedDisk {
     pub(crate) scheduler: Kind,
     pub(crate) set: BTreeMap<String, String>,
     pub(crate) depth: Option<u16>,
@@ -31,7 +31,7 @@ pub(crate) struct AskedDisk {
 }
 
 #[derive(Clone, PartialEq, Debug)]
-pub(crate) struct AskedExport {
+pub(crate) struct WantedExport {
     pub(crate) group: String,
     /// `None`: nobody named one.
     pub(crate) disk: Option<String>,
@@ -40,7 +40,7 @@ pub(crate) struct AskedExport {
     pub(crate) description: String,
 }
 
-impl Asked {
+impl Wanted {
     /// What a configuration says.
     pub(crate) fn of(config: &Config) -> Self {
         let path = |at: usize| config.groups[at].path.clone();
@@ -50,10 +50,10 @@ impl Asked {
         });
         let disks = config.disks.iter().map(|disk| {
             let (scheduler, set) = (disk.scheduler, disk.set.iter().cloned().collect());
-            (disk.name.clone(), AskedDisk { scheduler, set, depth: disk.depth, nr_requests: disk.nr_requests })
+            (disk.name.clone(), WantedDisk { scheduler, set, depth: disk.depth, nr_requests: disk.nr_requests })
         });
         let exports = config.exports.iter().map(|export| {
-            let asked = AskedExport {
+            let asked = WantedExport {
                 group: path(export.group.0.into()),
                 disk: export.disk.map(|disk| config.disks[disk].name.clone()),
                 read_only: export.read_only,
@@ -101,11 +101,11 @@ impl Asked {
         }
     }
 
-    pub(crate) fn disk(&mut self, name: &str) -> &mut AskedDisk {
+    pub(crate) fn disk(&mut self, name: &str) -> &mut WantedDisk {
         self.disks.get_mut(name).expect("it was asked for")
     }
 
-    pub(crate) fn export(&mut self, name: &str) -> &mut AskedExport {
+    pub(crate) fn export(&mut self, name: &str) -> &mut WantedExport {
         self.exports.get_mut(name).expect("it was asked for")
     }
 }
@@ -153,7 +153,7 @@ impl InForce {
     }
 
     /// What of `asked` is not in force; `shown`: a value as a scheduler shows it.
-    pub(crate) fn lacks(&self, asked: &Asked, shown: impl Fn(Kind, &str, &str) -> String) -> Vec<String> {
+    pub(crate) fn lacks(&self, asked: &Wanted, shown: impl Fn(Kind, &str, &str) -> String) -> Vec<String> {
         let mut all = Vec::new();
         let grown = &asked.grown;
         if self.listeners != asked.listeners {

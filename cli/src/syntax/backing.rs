@@ -3,7 +3,7 @@
 use fairlift::config::{Backing, Factory, Outside};
 use fairlift_lab::model;
 
-use crate::words::certificates;
+use crate::syntax::certificates;
 
 /// An export as named on the command line.
 #[derive(Clone, PartialEq, Eq, Debug)]

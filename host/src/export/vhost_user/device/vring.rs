@@ -1,4 +1,4 @@
-//! A seat: what the front-end has said of a ring, whether or not it runs.
+//! A vring: what the front-end has said of a ring, whether or not it runs.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -8,7 +8,7 @@ use crate::disk::engine::Engine;
 
 /// The front-end's settings of a ring, and the ring while it runs.
 #[derive(Default)]
-pub(super) struct Seat {
+pub(super) struct Vring {
     pub(super) size: u16,
     pub(super) base: u16,
     pub(super) addresses: Option<Addresses>,

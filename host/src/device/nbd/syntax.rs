@@ -14,7 +14,7 @@ use fairlift_core::{Duration, suggestion};
 use super::Remote;
 use super::below::RemoteBase;
 use crate::Error;
-use crate::device::backing::{About, BackingKind, Outside, Sharing, Words};
+use crate::device::backing::{About, BackingKind, Outside, Sharing, Syntax};
 use crate::device::roots::Roots;
 use crate::device::{Backing, Device};
 
@@ -77,7 +77,7 @@ impl fmt::Debug for NbdTls {
     }
 }
 
-pub(in crate::device) const WORDS: Words = Words {
+pub(in crate::device) const SYNTAX: Syntax = Syntax {
     schemes: &["nbd", "nbds", "nbd+unix", "nbds+unix"],
     form: "nbd:URI",
     takes: "nbd:URI[,reconnect=TIME][,connections=NUMBER][,tls=DIR]",

@@ -1,12 +1,12 @@
-//! Parts: writes that begin or end within a block.
+//! ReadModifyWrite: writes that begin or end within a block.
 //!
 //! A disk takes whole blocks, of 512 or 4096 bytes. A client that wants 100 bytes at 200 written has block 0 read, its bytes put in,
 //! and the block written. If the request covers more blocks, only the first and the last are read. Zeroes of any length are made
 //! by the disk for the whole blocks, then written into the first and the last.
 //!
-//! parts.1  What others write into the same block meanwhile is not lost ([`Blocks`](crate::disk::blocks::Blocks)).
-//! parts.2  A client sees one request: it ends once, when its last step has, with the first error.
-//! parts.3  The reads and writes that this takes are its stream's, and so its tenant's.
+//! rmw.1  What others write into the same block meanwhile is not lost ([`Blocks`](crate::disk::blocks::Blocks)).
+//! rmw.2  A client sees one request: it ends once, when its last step has, with the first error.
+//! rmw.3  The reads and writes that this takes are its stream's, and so its tenant's.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -14,7 +14,7 @@ use std::ops::Range;
 use fairlift_core::{Bio, Errno, Extent, Flags, Op, Outcome, Sector, Token};
 
 use super::{Engine, News};
-use crate::disk::exchange::Arrival;
+use crate::disk::queue_io::Arrival;
 use crate::kernel::ticket::{Memory, Part, Ticket};
 
 /// Requests of a worker that claim blocks.
@@ -31,11 +31,11 @@ struct Claimed {
     disk: usize,
     request: Arrival,
     /// Of a request that begins or ends within a block.
-    parts: Option<Parts>,
+    rmw: Option<ReadModifyWrite>,
 }
 
 /// How a request lies in its blocks, and how far it is.
-struct Parts {
+struct ReadModifyWrite {
     edges: Vec<Edge>,
     /// Steps of it that are under way.
     under_way: u32,
@@ -73,8 +73,8 @@ impl Claims {
 impl Engine {
     /// Takes in a write, or a write of zeroes, of some bytes of the blocks that `request` covers.
     pub(super) fn take_part(&mut self, disk: usize, mut request: Arrival, block: u64, bytes: Range<u64>) {
-        if !self.sides[disk].disk.blocks.is_on() {
-            self.sides[disk].disk.blocks.begin();
+        if !self.handles[disk].disk.blocks.is_on() {
+            self.handles[disk].disk.blocks.begin();
             self.notifiers.wake_all(u64::MAX >> (64 - self.notifiers.workers()), self.context, &mut self.ring);
         }
         self.look_at_blocks();
@@ -99,8 +99,8 @@ impl Engine {
             let start = Sector(all.start.0 + first / Sector::SIZE);
             request.bio.extent = Extent::new(start, last.saturating_sub(first) / Sector::SIZE);
         }
-        let parts = Parts { edges, under_way: 0, step: Phase::Read, failed: None, released: false };
-        self.claim(disk, all, request, Some(parts));
+        let rmw = ReadModifyWrite { edges, under_way: 0, step: Phase::Read, failed: None, released: false };
+        self.claim(disk, all, request, Some(rmw));
     }
 
     /// Takes in a request that changes whole blocks of a disk where blocks are claimed.
@@ -109,10 +109,10 @@ impl Engine {
         self.claim(disk, request.bio.extent, request, None);
     }
 
-    fn claim(&mut self, disk: usize, extent: Extent, request: Arrival, parts: Option<Parts>) {
-        let (ticket, alone) = (request.bio.token.0 as usize, parts.is_some());
-        self.claims.requests.insert(ticket, Claimed { disk, request, parts });
-        if self.sides[disk].disk.blocks.claim(self.context, ticket, extent, alone) {
+    fn claim(&mut self, disk: usize, extent: Extent, request: Arrival, rmw: Option<ReadModifyWrite>) {
+        let (ticket, alone) = (request.bio.token.0 as usize, rmw.is_some());
+        self.claims.requests.insert(ticket, Claimed { disk, request, rmw });
+        if self.handles[disk].disk.blocks.claim(self.context, ticket, extent, alone) {
             self.begin(ticket);
         }
     }
@@ -121,16 +121,16 @@ impl Engine {
     fn begin(&mut self, ticket: usize) {
         let claimed = self.claims.requests.get_mut(&ticket).expect("a claim is of a request");
         let (disk, request) = (claimed.disk, claimed.request);
-        let Some(parts) = &mut claimed.parts else { return self.ask(disk, request) };
+        let Some(rmw) = &mut claimed.rmw else { return self.ask(disk, request) };
         if request.bio.op == Op::WriteZeroes && request.bio.extent.sectors > 0 {
-            (parts.step, parts.under_way) = (Phase::Main, 1);
+            (rmw.step, rmw.under_way) = (Phase::Main, 1);
             return self.ask(disk, request);
         }
         self.ask_edges(ticket, Phase::Read);
     }
 
     fn ask(&mut self, disk: usize, request: Arrival) {
-        self.sides[disk].exchange.backlog.push_back(request);
+        self.handles[disk].queue_io.backlog.push_back(request);
         self.mark(disk);
     }
 
@@ -138,14 +138,14 @@ impl Engine {
     fn ask_edges(&mut self, ticket: usize, step: Phase) {
         let claimed = self.claims.requests.get_mut(&ticket).expect("a request with edges claims them");
         let (disk, request) = (claimed.disk, claimed.request);
-        let parts = claimed.parts.as_mut().expect("only these have edges");
-        (parts.step, parts.under_way) = (step, parts.edges.len() as u32);
+        let rmw = claimed.rmw.as_mut().expect("only these have edges");
+        (rmw.step, rmw.under_way) = (step, rmw.edges.len() as u32);
         let durable = if request.bio.flags.contains(Flags::FUA) { Flags::FUA } else { Flags::NONE };
         let (op, flags) = match step {
             Phase::Read => (Op::Read, Flags::SYNC),
             Phase::Write | Phase::Main => (Op::Write, Flags::SYNC | durable),
         };
-        for edge in &mut parts.edges {
+        for edge in &mut rmw.edges {
             if step == Phase::Read {
                 let buffer = self.pool.get_anyway(edge.block.bytes().get() as usize);
                 let owner = self.tickets[ticket].owner;
@@ -153,7 +153,7 @@ impl Engine {
                 self.claims.edges.insert(edge.ticket, ticket);
             }
             let bio = Bio { op, flags, extent: edge.block, token: Token(edge.ticket as u64), ..request.bio };
-            self.sides[disk].exchange.backlog.push_back(Arrival { bio, ..request });
+            self.handles[disk].queue_io.backlog.push_back(Arrival { bio, ..request });
         }
         self.mark(disk);
     }
@@ -165,7 +165,7 @@ impl Engine {
         for (ticket, what) in news {
             match self.claims.edges.get(&ticket) {
                 Some(request) => self.news_of_step(*request, what),
-                None if self.claims.requests.get(&ticket).is_some_and(|claimed| claimed.parts.is_some()) => {
+                None if self.claims.requests.get(&ticket).is_some_and(|claimed| claimed.rmw.is_some()) => {
                     self.news_of_step(ticket, what);
                 }
                 None => {
@@ -181,35 +181,35 @@ impl Engine {
     /// News of a step of a request that begins or ends within a block.
     fn news_of_step(&mut self, ticket: usize, what: News) {
         let claimed = self.claims.requests.get_mut(&ticket).expect("a step is of a request that claims blocks");
-        let parts = claimed.parts.as_mut().expect("only these have steps");
+        let rmw = claimed.rmw.as_mut().expect("only these have steps");
         match what {
             News::TimedOut => {
-                parts.failed = Some(Errno::EIO);
-                if !std::mem::replace(&mut parts.released, true) {
+                rmw.failed = Some(Errno::EIO);
+                if !std::mem::replace(&mut rmw.released, true) {
                     self.news.push((ticket, News::TimedOut));
                 }
                 return; // `Released` will follow
             }
-            News::Ended(Outcome::Failed(errno)) => parts.failed = parts.failed.or(Some(errno)),
+            News::Ended(Outcome::Failed(errno)) => rmw.failed = rmw.failed.or(Some(errno)),
             News::Ended(Outcome::Done) | News::Released => {}
         }
-        parts.under_way -= 1;
-        if parts.under_way > 0 {
+        rmw.under_way -= 1;
+        if rmw.under_way > 0 {
             return;
         }
         let (disk, request) = (claimed.disk, claimed.request);
         let zeroes = request.bio.op == Op::WriteZeroes;
-        match (parts.failed, parts.step) {
+        match (rmw.failed, rmw.step) {
             (None, Phase::Main) if zeroes => self.ask_edges(ticket, Phase::Read),
             (None, Phase::Read) if zeroes => {
-                for edge in &parts.edges {
+                for edge in &rmw.edges {
                     self.tickets[edge.ticket].memory.bytes_mut()[edge.mine.clone()].fill(0);
                 }
                 self.ask_edges(ticket, Phase::Write);
             }
             (None, Phase::Read) => {
-                (parts.step, parts.under_way) = (Phase::Main, 1);
-                for edge in std::mem::take(&mut parts.edges) {
+                (rmw.step, rmw.under_way) = (Phase::Main, 1);
+                for edge in std::mem::take(&mut rmw.edges) {
                     self.fill_up(ticket, request.bio.extent, &edge);
                     self.drop_edge(edge.ticket);
                 }
@@ -217,8 +217,8 @@ impl Engine {
             }
             (failed, _) => {
                 let ended = failed.map_or(Outcome::Done, Outcome::Failed);
-                self.news.push((ticket, if parts.released { News::Released } else { News::Ended(ended) })); // parts.2
-                std::mem::take(&mut parts.edges).iter().for_each(|edge| self.drop_edge(edge.ticket));
+                self.news.push((ticket, if rmw.released { News::Released } else { News::Ended(ended) })); // rmw.2
+                std::mem::take(&mut rmw.edges).iter().for_each(|edge| self.drop_edge(edge.ticket));
                 self.let_go(ticket);
             }
         }
@@ -247,7 +247,7 @@ impl Engine {
     /// A request has ended: others may have its blocks.
     fn let_go(&mut self, ticket: usize) {
         let claimed = self.claims.requests.remove(&ticket).expect("a request lets go of its claim once");
-        let wake = self.sides[claimed.disk].disk.blocks.release(self.context, ticket);
+        let wake = self.handles[claimed.disk].disk.blocks.release(self.context, ticket);
         self.wake_granted(claimed.disk, wake);
     }
 
@@ -260,20 +260,20 @@ impl Engine {
     }
 
     fn take_granted(&mut self, disk: usize) {
-        for ticket in self.sides[disk].disk.blocks.take_granted(self.context) {
+        for ticket in self.handles[disk].disk.blocks.take_granted(self.context) {
             self.begin(ticket);
         }
     }
 
     /// Looks whether blocks are claimed on disks where they were not, and whether some were granted to our requests.
     pub(super) fn look_at_blocks(&mut self) {
-        for at in 0..self.sides.count() {
-            let disk = self.sides.number(at);
-            let side = &mut self.sides[disk];
-            if side.claims {
+        for at in 0..self.handles.count() {
+            let disk = self.handles.number(at);
+            let handle = &mut self.handles[disk];
+            if handle.claims {
                 self.take_granted(disk);
-            } else if side.disk.blocks.is_on() {
-                (side.claims, side.settling) = (true, true); // blocks.2
+            } else if handle.disk.blocks.is_on() {
+                (handle.claims, handle.settling) = (true, true); // blocks.2
                 self.mark(disk);
             }
         }
@@ -282,17 +282,17 @@ impl Engine {
     /// The queue of a disk has nothing of ours that did not claim its blocks: what waited for that claims them, and goes.
     #[cold]
     pub(super) fn settled(&mut self, disk: usize) {
-        let side = &mut self.sides[disk];
-        side.settling = false;
-        assert!(side.exchange.announced == 0, "a queue was told of bios that leave the backlog");
-        for request in std::mem::take(&mut side.exchange.backlog) {
+        let handle = &mut self.handles[disk];
+        handle.settling = false;
+        assert!(handle.queue_io.announced == 0, "a queue was told of bios that leave the backlog");
+        for request in std::mem::take(&mut handle.queue_io.backlog) {
             let claimed = self.claims.requests.contains_key(&(request.bio.token.0 as usize));
             match changes(request.bio.op) && !claimed {
                 true => self.submit_claimed(disk, request),
                 false => self.ask(disk, request),
             }
         }
-        let wake = self.sides[disk].disk.blocks.settled(self.context);
+        let wake = self.handles[disk].disk.blocks.settled(self.context);
         self.wake_granted(disk, wake);
         self.mark(disk);
     }
@@ -423,7 +423,7 @@ mod tests {
         }
     }
 
-    /// parts.1, parts.2, blocks.1, blocks.2: whatever two workers ask at once, whole blocks or parts of them, on a disk that is
+    /// rmw.1, rmw.2, blocks.1, blocks.2: whatever two workers ask at once, whole blocks or rmw of them, on a disk that is
     /// slow and may fail, each byte is what was last written there.
     #[test]
     fn concurrent_writes_of_parts_of_blocks_are_those_of_a_byte_array() {

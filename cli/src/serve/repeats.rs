@@ -1,10 +1,10 @@
-//! Fold: a line that is told over and over is told a few times and then counted.
+//! RepeatFilter: a line that is told over and over is told a few times and then counted.
 //!
 //! A client that connects in a loop to a server that is full would write a thousand lines a second, and the line that matters is
 //! lost among them. Example: of 415 such lines within ten seconds three are told, and at the end `412 more times in 10 s`.
 //!
-//! fold.1  Lines are the same if level, text and fields are; the number of a connection makes no difference.
-//! fold.2  Of the same line [`TOLD`] are told within [`WINDOW`]. The rest are counted, and the count is told when the window ends.
+//! repeats.1  Lines are the same if level, text and fields are; the number of a connection makes no difference.
+//! repeats.2  Of the same line [`TOLD`] are told within [`WINDOW`]. The rest are counted, and the count is told when the window ends.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -23,12 +23,12 @@ const WINDOW: Duration = Duration::from_secs(10);
 const LINES: usize = 1024;
 /// How often it is looked which of them can be forgotten. Chosen: a server that opens 10,000 files tells of each.
 const LOOK: Duration = Duration::from_secs(1);
-/// A line with a count, which is not folded itself.
+/// A line with a count, which is not counted itself.
 const TARGET: &str = "fairlift::fold";
 
 /// The lines of the last seconds.
 #[derive(Clone, Default)]
-pub(super) struct Fold(Arc<Mutex<Repeats>>);
+pub(super) struct RepeatFilter(Arc<Mutex<Repeats>>);
 
 #[derive(Default)]
 struct Repeats {
@@ -48,7 +48,7 @@ struct Seen {
 type Counted = (Level, String, u64, Duration);
 
 impl Repeats {
-    /// Whether a line is told (fold.2).
+    /// Whether a line is told (repeats.2).
     fn tell(&mut self, now: Instant, level: Level, line: String) -> bool {
         if self.seen.len() >= LINES && self.looked.is_none_or(|at| now - at >= LOOK) {
             self.looked = Some(now);
@@ -84,7 +84,7 @@ impl Repeats {
     }
 }
 
-impl Fold {
+impl RepeatFilter {
     fn lines(&self) -> MutexGuard<'_, Repeats> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -128,7 +128,7 @@ fn tell((level, line, times, passed): Counted) {
     }
 }
 
-impl<S: Subscriber> Layer<S> for Fold {
+impl<S: Subscriber> Layer<S> for RepeatFilter {
     fn event_enabled(&self, event: &Event<'_>, _: Context<'_, S>) -> bool {
         if event.metadata().target() == TARGET {
             return true;
@@ -142,15 +142,15 @@ impl<S: Subscriber> Layer<S> for Fold {
             (printed, waits)
         };
         if waits {
-            let fold = self.clone();
+            let filter = self.clone();
             // Without a thread the count is told at the end.
-            let _ = std::thread::Builder::new().name("log".into()).spawn(move || fold.wait());
+            let _ = std::thread::Builder::new().name("log".into()).spawn(move || filter.wait());
         }
         printed
     }
 }
 
-/// An event's text, and its fields behind it (fold.1).
+/// An event's text, and its fields behind it (repeats.1).
 #[derive(Default)]
 struct Line(String, String);
 
@@ -176,7 +176,7 @@ mod tests {
         lines.tell(now, Level::WARN, text.into())
     }
 
-    /// fold.2
+    /// repeats.2
     #[test]
     fn of_many_same_lines_three_are_told_and_the_rest_is_a_number() {
         let (start, mut lines) = (Instant::now(), Repeats::default());
@@ -204,6 +204,6 @@ mod tests {
         let (start, mut lines) = (Instant::now(), Repeats::default());
         assert!((0..5000).all(|n| tell(&mut lines, start, &format!("line {n}"))));
         assert!(lines.seen.len() <= LINES);
-        assert!((0..10).all(|_| tell(&mut lines, start, "line 4000")), "not remembered, so not folded");
+        assert!((0..10).all(|_| tell(&mut lines, start, "line 4000")), "not remembered, so not counted");
     }
 }

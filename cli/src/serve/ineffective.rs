@@ -4,25 +4,25 @@
 //! is missing the server works, and nobody gets the share that the file promises: that is a warning. Example: alice has weight
 //! 300 and an image on one file system, bob 100 and an image on another. Each has a disk for itself, so 300 means nothing.
 //!
-//! inert.1  A group in which no export is: often a misspelt path, so its nearest neighbour is named.
+//! ineffective.1  A group in which no export is: often a misspelt path, so its nearest neighbour is named.
 //!          (A group that has limits, and the weight that all have, is asked nothing more: limits need neither.)
-//! inert.2  A group whose disks all have a scheduler without weights.
-//! inert.3  A group that has no sibling on any of its disks, unless its weight is the one that all have.
-//! inert.4  A disk on which no export is.
-//! inert.5  A disk whose `nr_requests` two connections can fill. Weights decide among the requests inside only: with 64 places,
+//! ineffective.2  A group whose disks all have a scheduler without weights.
+//! ineffective.3  A group that has no sibling on any of its disks, unless its weight is the one that all have.
+//! ineffective.4  A disk on which no export is.
+//! ineffective.5  A disk whose `nr_requests` two connections can fill. Weights decide among the requests inside only: with 64 places,
 //!          a client that asks 128 at once holds them all, and a tenant of three times its weight gets a third of what it gets.
-//! inert.6  A change of a running server is asked about the groups that it is about: those whose weight it says, into which it puts
+//! ineffective.6  A change of a running server is asked about the groups that it is about: those whose weight it says, into which it puts
 //!          an export, or that are on a disk which it gives a scheduler without weights. A group is often made before its first
 //!          export: it is told of only where no disk of the server knows weights.
-//! inert.7  A latency of a group whose disks all have a scheduler that makes no room for one.
-//! inert.8  Exports of more RAM than the machine has: what clients write there is given out as they write, until nothing is left.
-//! inert.9  A client that is to open an export that is not there, or those of a group that has none, or to come by an address at which
+//! ineffective.7  A latency of a group whose disks all have a scheduler that makes no room for one.
+//! ineffective.8  Exports of more RAM than the machine has: what clients write there is given out as they write, until nothing is left.
+//! ineffective.9  A client that is to open an export that is not there, or those of a group that has none, or to come by an address at which
 //!          the server does not listen.
-//! inert.10  A client that is known by its user or group, and that no unix socket lets in.
-//! inert.11  A socket of virtual machines at which no client is both let in and allowed the export.
-//! inert.12  A revocation list that has expired or is no trusted authority's, and an authority without one.
-//! inert.13  A client that is known by its cgroup, where /proc shows a process to its own user alone.
-//! inert.14  An export that no client may open, where clients have rules. The first rule takes all exports that it does not name from
+//! ineffective.10  A client that is known by its user or group, and that no unix socket lets in.
+//! ineffective.11  A socket of virtual machines at which no client is both let in and allowed the export.
+//! ineffective.12  A revocation list that has expired or is no trusted authority's, and an authority without one.
+//! ineffective.13  A client that is known by its cgroup, where /proc shows a process to its own user alone.
+//! ineffective.14  An export that no client may open, where clients have rules. The first rule takes all exports that it does not name from
 //!           everybody: a server with alice's clients, to which a rule for bob's comes. (A block device is not opened by clients.)
 
 use std::collections::BTreeSet;
@@ -36,24 +36,24 @@ use fairlift_core::{Group, GroupId, Weight, sched};
 use fairlift_lab::suggestion;
 
 use super::places::Places;
-use crate::words::mistake::Mistake;
-use crate::words::place;
+use crate::syntax::mistake::Mistake;
+use crate::syntax::place;
 
 /// The settings that cannot act in a configuration in force (each export names its disk).
 pub(super) fn warnings(config: &Config, places: &Places) -> Vec<Mistake> {
-    let groups = places.groups.iter().filter_map(|(path, place)| Some(place.says(why_inert(config, path)?)));
+    let groups = places.groups.iter().filter_map(|(path, place)| Some(place.says(why_ineffective(config, path)?)));
     let is_empty = |name: &str| {
         let disk = config.disks.iter().position(|disk| disk.name == name);
         !config.exports.iter().any(|export| export.disk == disk)
     };
     let latencies = places.groups.iter().filter_map(|(path, place)| Some(place.says(why_late(config, path)?)));
-    let disks = places.disks.iter().filter(|(name, _)| is_empty(name)); // inert.4
+    let disks = places.disks.iter().filter(|(name, _)| is_empty(name)); // ineffective.4
     let disks = disks.map(|(_, place)| place.says("no export is on this disk"));
     let small = places.disks.iter().filter_map(|(name, place)| Some(place.says(why_small(config, name)?)));
     let large = why_large(config).map(|(export, why)| places.export(export).says(why));
     let rules =
         config.clients.iter().flat_map(|rule| why_vain(config, rule).map(|why| places.client(&rule.name).says(why)));
-    let lists = config.revoked.warnings(SystemTime::now()); // inert.12
+    let lists = config.revoked.warnings(SystemTime::now()); // ineffective.12
     let lists = lists.into_iter().map(|why| places.server("tls_certificates").says(format!("ca-crl.pem {why}")));
     let shut = |one| why_closed(config, one).or_else(|| why_for_nobody(config, one));
     let guests = config.exports.iter().filter_map(|one| Some(places.export(&one.name).says(shut(one)?)));
@@ -70,7 +70,7 @@ pub(super) fn warnings_unopened(config: &Config, places: &Places) -> Vec<Mistake
     warnings(&config, places)
 }
 
-/// The settings of steps made that cannot act in the configuration then in force (inert.6).
+/// The settings of steps made that cannot act in the configuration then in force (ineffective.6).
 pub(super) fn warnings_of(config: &Config, steps: &[Step]) -> Vec<String> {
     let mut groups_changed: Vec<&str> = Vec::new();
     let mut latencies = BTreeSet::new();
@@ -104,20 +104,20 @@ pub(super) fn warnings_of(config: &Config, steps: &[Step]) -> Vec<String> {
     }
     let mut seen = BTreeSet::new();
     let groups_changed = groups_changed.into_iter().filter(|path| seen.insert(*path));
-    let weights = groups_changed.filter_map(|path| Some((path, why_inert_now(config, path)?)));
+    let weights = groups_changed.filter_map(|path| Some((path, why_ineffective_now(config, path)?)));
     let latencies = latencies.into_iter().filter_map(|path| Some((path, why_late(config, path)?)));
     let groups = weights.chain(latencies).map(|(path, why)| format!("group {path:?}: {why}"));
     let comes = steps.iter().any(|step| matches!((&step.of, step.what), (Of::Export(_), Becomes::Comes)));
     let large = comes.then(|| why_large(config)).flatten().map(|(export, why)| format!("export {export:?}: {why}"));
     let vain = |rule| why_vain(config, rule).map(move |why| format!("client {:?}: {why}", rule.name));
-    let is_asked = |export: &&Export| {
+    let is_affected = |export: &&Export| {
         steps.iter().any(|step| match (&step.of, step.what) {
             (Of::Client(_), _) => true,
             (Of::Export(name), Becomes::Comes | Becomes::Key("group")) => *name == export.name,
             _ => false,
         })
     };
-    let shut = config.exports.iter().filter(is_asked);
+    let shut = config.exports.iter().filter(is_affected);
     let shut = shut.filter_map(|one| Some(format!("export {:?}: {}", one.name, why_for_nobody(config, one)?)));
     groups.chain(large).chain(rules.into_iter().flat_map(vain)).chain(shut).collect()
 }
@@ -134,9 +134,9 @@ fn weighed_above<'a>(config: &'a Config, path: &str) -> impl Iterator<Item = &'a
 }
 
 /// Why the weight of a group cannot act, where its first export may still come.
-fn why_inert_now(config: &Config, path: &str) -> Option<String> {
+fn why_ineffective_now(config: &Config, path: &str) -> Option<String> {
     if exports_below(config, path).next().is_some() {
-        return why_inert(config, path);
+        return why_ineffective(config, path);
     }
     let first = config.disks.first()?;
     (!config.disks.iter().any(can_share)).then(|| no_weights(first))
@@ -147,7 +147,7 @@ const fn can_share(disk: &Disk) -> bool {
     disk.is_usual || disk.scheduler.has_weights()
 }
 
-/// Why the latency of a group cannot act; `None`: it has none, or it can, or no export is there (inert.7).
+/// Why the latency of a group cannot act; `None`: it has none, or it can, or no export is there (ineffective.7).
 fn why_late(config: &Config, path: &str) -> Option<String> {
     config.bounds.get(path)?.latency?;
     let mut disks = exports_below(config, path).map(|(disk, _)| &config.disks[disk]);
@@ -161,7 +161,7 @@ fn why_late(config: &Config, path: &str) -> Option<String> {
     })
 }
 
-/// inert.2
+/// ineffective.2
 fn no_weights(disk: &Disk) -> String {
     let with: Vec<_> = sched::Kind::ALL.into_iter().filter(|kind| kind.has_weights()).map(sched::Kind::name).collect();
     let (last, others) = with.split_last().expect("some scheduler has weights");
@@ -172,7 +172,7 @@ fn no_weights(disk: &Disk) -> String {
     )
 }
 
-/// Why weights cannot act on a disk where they could (inert.5).
+/// Why weights cannot act on a disk where they could (ineffective.5).
 fn why_small(config: &Config, name: &str) -> Option<String> {
     let place = config.disks.iter().position(|disk| disk.name == name)?;
     let disk = &config.disks[place];
@@ -188,7 +188,7 @@ fn why_small(config: &Config, name: &str) -> Option<String> {
     })
 }
 
-/// Which export has the most RAM, and why all that they have is too much (inert.8).
+/// Which export has the most RAM, and why all that they have is too much (ineffective.8).
 fn why_large(config: &Config) -> Option<(&str, String)> {
     let ram = config.exports.iter().filter_map(|export| match &export.backing {
         Backing::Mem(ram) => Some((&*export.name, ram.size)),
@@ -208,7 +208,7 @@ fn why_large(config: &Config) -> Option<(&str, String)> {
     })
 }
 
-/// The parts of a rule for a client that cannot act (inert.9).
+/// The parts of a rule for a client that cannot act (ineffective.9).
 fn why_vain<'a>(config: &'a Config, rule: &'a Rule) -> impl Iterator<Item = String> + 'a {
     let names = || config.exports.iter().map(|export| export.name.as_str());
     let exports = rule.exports.iter().filter(move |name| names().all(|there| there != **name));
@@ -227,7 +227,7 @@ fn why_vain<'a>(config: &'a Config, rule: &'a Rule) -> impl Iterator<Item = Stri
     exports.chain(group).chain(listener).chain(why_shut_out(config, rule)).chain(why_hidden(rule))
 }
 
-/// Why the cgroups of others cannot be read (inert.13).
+/// Why the cgroups of others cannot be read (ineffective.13).
 fn why_hidden(rule: &Rule) -> Option<String> {
     let path = rule.cgroup.as_ref()?;
     let own = |name: &str| std::fs::read_to_string(format!("/proc/self/{name}")).unwrap_or_default();
@@ -256,7 +256,7 @@ fn hidden_by(mounts: &str, is_in: impl Fn(&str) -> bool) -> Option<String> {
     ))
 }
 
-/// Why a client that is known by its user or group cannot connect; `None`: it can, or that cannot be told (inert.10).
+/// Why a client that is known by its user or group cannot connect; `None`: it can, or that cannot be told (ineffective.10).
 fn why_shut_out(config: &Config, rule: &Rule) -> Option<String> {
     let who = rule.uid.map(|uid| format!("uid {uid}")).or(rule.gid.map(|gid| format!("gid {gid}")))?;
     let listeners = config.listeners.iter().filter(|one| place::tcp_address(&one.address).is_none());
@@ -265,7 +265,7 @@ fn why_shut_out(config: &Config, rule: &Rule) -> Option<String> {
     let sockets = its.filter_map(|export| export.ways.get::<GuestSocket>());
     let sockets = sockets.map(|one| (one.address(), one.socket, format!("vhost_user = \"{}", one.path.display())));
     let mut shut = None;
-    for (at, socket, setting) in listeners.chain(sockets).filter(|(at, ..)| is_asked(rule, at)) {
+    for (at, socket, setting) in listeners.chain(sockets).filter(|(at, ..)| applies_at(rule, at)) {
         if matches!(at, Address::Inherited(_)) || lets_in(socket, rule) {
             return None;
         }
@@ -279,11 +279,11 @@ fn why_shut_out(config: &Config, rule: &Rule) -> Option<String> {
 }
 
 /// Whether a rule is for clients that come by an address.
-fn is_asked(rule: &Rule, at: &Address) -> bool {
+fn applies_at(rule: &Rule, at: &Address) -> bool {
     rule.listener.as_ref().is_none_or(|place| at.to_string() == *place)
 }
 
-/// Why no client may open an export; `None`: one may, or that was not asked for (inert.14).
+/// Why no client may open an export; `None`: one may, or that was not asked for (ineffective.14).
 fn why_for_nobody(config: &Config, export: &Export) -> Option<String> {
     let of_exports = || config.clients.iter().filter(|rule| rule.is_of_exports());
     let is_allowed = || of_exports().any(|rule| rule.allows(&export.name, path_of(config, export)));
@@ -298,13 +298,13 @@ fn why_for_nobody(config: &Config, export: &Export) -> Option<String> {
     ))
 }
 
-/// Why no virtual machine can have an export; `None`: one can, or that was not asked for (inert.11).
+/// Why no virtual machine can have an export; `None`: one can, or that was not asked for (ineffective.11).
 fn why_closed(config: &Config, export: &Export) -> Option<String> {
     let guest = export.ways.get::<GuestSocket>()?;
     let fits = |rule: &&Rule| {
         let is_any = rule.uid.is_none() && rule.gid.is_none();
         let is_elsewhere = rule.certificate.is_some() || rule.address.is_some() || rule.token.is_some();
-        !is_elsewhere && is_asked(rule, &guest.address()) && (is_any || lets_in(guest.socket, rule))
+        !is_elsewhere && applies_at(rule, &guest.address()) && (is_any || lets_in(guest.socket, rule))
     };
     let allows = |rule: &Rule| rule.allows(&export.name, path_of(config, export));
     let is_bounded = config.clients.iter().any(Rule::is_of_exports);
@@ -330,7 +330,7 @@ fn lets_in(SocketMode { mode, owner, group }: SocketMode, rule: &Rule) -> bool {
 }
 
 /// Why the weight of a group cannot act; `None` if it can.
-fn why_inert(config: &Config, path: &str) -> Option<String> {
+fn why_ineffective(config: &Config, path: &str) -> Option<String> {
     let group = config.groups.iter().find(|group| group.path == path)?;
     let parent = &config.groups[usize::from(group.parent?.0)];
     let own: BTreeSet<_> = exports_below(config, &group.path).map(|(disk, _)| disk).collect();
@@ -341,7 +341,7 @@ fn why_inert(config: &Config, path: &str) -> Option<String> {
             hint if hint.is_empty() => "; an export is put into it with group = ".to_owned() + &format!("{path:?}"),
             hint => hint,
         };
-        return Some(format!("no export is in this group{hint}")); // inert.1
+        return Some(format!("no export is in this group{hint}")); // ineffective.1
     }
     if config.bounds.contains_key(path) && group.weight == Weight::DEFAULT {
         return None;
@@ -362,7 +362,7 @@ fn why_inert(config: &Config, path: &str) -> Option<String> {
     let own: Vec<_> = own.into_iter().map(|disk| format!("{:?}", name(disk))).collect();
     let own = own.join(", ");
     Some(match rivals.first() {
-        // inert.3
+        // ineffective.3
         None => format!("its weight has no effect: no other group in {:?} has an export to share with", parent.path),
         Some((disk, other)) => format!(
             "its weight has no effect: its exports are on disk {own}, and those of {:?} on disk {:?}; weights count among \
@@ -396,9 +396,9 @@ mod tests {
     use super::super::plan::{Plan, plan};
     use super::*;
     use crate::config;
-    use crate::words::mistake::{Severity, Source, render};
+    use crate::syntax::mistake::{Severity, Source, render};
 
-    /// inert.13
+    /// ineffective.13
     #[test]
     fn the_mount_of_proc_says_whether_it_shows_the_processes_of_others() {
         let at =
@@ -452,7 +452,7 @@ mod tests {
         format!("[group.{group:?}]\nweight = 300\n")
     }
 
-    /// inert.8
+    /// ineffective.8
     #[test]
     fn more_ram_than_the_machine_has_is_told_of_the_largest_export() {
         let text =
@@ -498,7 +498,7 @@ mod tests {
         assert_eq!(warnings_text(&(disks + &both + &weight("/a"))), "");
     }
 
-    /// inert.1
+    /// ineffective.1
     #[test]
     fn a_group_without_exports_has_its_nearest_neighbour_named_with_its_line() {
         let text = "[disk.d]\n".to_owned() + &exports(&[("d", "/tenants/alice"), ("d", "/tenants/bob")]);
@@ -521,7 +521,7 @@ f.toml:10:8: warning: group.\"/tenants/alcie\": no export is in this group; did 
         );
     }
 
-    /// inert.2
+    /// ineffective.2
     #[test]
     fn a_scheduler_without_weights_is_named_with_those_that_have_them() {
         for scheduler in ["none", "mq-deadline"] {
@@ -536,7 +536,7 @@ f.toml:10:8: warning: group.\"/tenants/alcie\": no export is in this group; did 
         }
     }
 
-    /// inert.7
+    /// ineffective.7
     #[test]
     fn a_latency_under_a_scheduler_that_makes_no_room_is_told() {
         let text = |scheduler| {
@@ -561,7 +561,7 @@ f.toml:10:8: warning: group.\"/tenants/alcie\": no export is in this group; did 
         assert_eq!(warnings_between(&config, &[&turn, &none]), wanted, "it is told once");
     }
 
-    /// inert.3
+    /// ineffective.3
     #[test]
     fn a_group_that_is_alone_on_its_disk_has_nobody_to_share_with() {
         let alone =
@@ -579,7 +579,7 @@ f.toml:10:8: warning: group.\"/tenants/alcie\": no export is in this group; did 
         );
     }
 
-    /// inert.4
+    /// ineffective.4
     #[test]
     fn a_disk_without_exports_is_told() {
         let text = "[disk.d]\n[disk.e]\n".to_owned() + &exports(&[("d", "/a")]);
@@ -590,7 +590,7 @@ f.toml:10:8: warning: group.\"/tenants/alcie\": no export is in this group; did 
         );
     }
 
-    /// inert.6
+    /// ineffective.6
     #[test]
     fn a_change_is_asked_about_the_groups_that_it_is_about() {
         let config = config_of;
@@ -636,7 +636,7 @@ f.toml:10:8: warning: group.\"/tenants/alcie\": no export is in this group; did 
         );
     }
 
-    /// inert.5
+    /// ineffective.5
     #[test]
     fn a_table_that_two_clients_can_fill_is_told() {
         let two = exports(&[("d", "/a"), ("d", "/b")]);
@@ -668,7 +668,7 @@ f.toml:10:8: warning: group.\"/tenants/alcie\": no export is in this group; did 
         );
     }
 
-    /// inert.14
+    /// ineffective.14
     #[test]
     fn an_export_that_the_first_rule_takes_from_everybody_is_told() {
         let server = "[server]\nlisten = \"unix:d.sock\"\n[disk.d]\n";
@@ -697,7 +697,7 @@ f.toml:10:8: warning: group.\"/tenants/alcie\": no export is in this group; did 
         assert_eq!(warnings_between(&config, &[&without("b")]), [""; 0], "only what the change is about");
     }
 
-    /// inert.10
+    /// ineffective.10
     #[test]
     fn a_client_that_no_socket_lets_in_is_told() {
         let me = rustix::process::geteuid().as_raw();
@@ -722,7 +722,7 @@ f.toml:10:8: warning: group.\"/tenants/alcie\": no export is in this group; did 
         assert_eq!(vain(&its, stranger), None);
     }
 
-    /// inert.10, inert.11
+    /// ineffective.10, ineffective.11
     #[test]
     fn a_socket_of_virtual_machines_that_is_for_nobody_is_told() {
         let me = rustix::process::geteuid().as_raw();

@@ -8,7 +8,7 @@ use fairlift_core::{Duration, Errno, Op};
 
 use super::BeforeDevice;
 use crate::Error;
-use crate::device::backing::{About, BackingKind, Outside, Sharing, Words};
+use crate::device::backing::{About, BackingKind, Outside, Sharing, Syntax};
 use crate::device::roots::Roots;
 use crate::device::{Backing, Device};
 
@@ -71,8 +71,8 @@ impl Rule {
     pub const SURE: u64 = 1 << 53;
 }
 
-pub(in crate::device) const WORDS: Words =
-    Words { schemes: &["fault"], form: "fault:RULES,inner=BACKING", takes: "fault:RULES,inner=BACKING", parse };
+pub(in crate::device) const SYNTAX: Syntax =
+    Syntax { schemes: &["fault"], form: "fault:RULES,inner=BACKING", takes: "fault:RULES,inner=BACKING", parse };
 
 impl BackingKind for Faulty {
     fn about(&self) -> About<'_> {

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::Error;
-use crate::device::backing::{About, BackingKind, Outside, Sharing, Words};
+use crate::device::backing::{About, BackingKind, Outside, Sharing, Syntax};
 use crate::device::roots::Roots;
 use crate::device::{Backing, Device};
 
@@ -17,8 +17,8 @@ pub struct Qcow2 {
     pub path: PathBuf,
 }
 
-pub(in crate::device) const WORDS: Words =
-    Words { schemes: &["qcow2"], form: "qcow2:PATH", takes: "qcow2:PATH", parse };
+pub(in crate::device) const SYNTAX: Syntax =
+    Syntax { schemes: &["qcow2"], form: "qcow2:PATH", takes: "qcow2:PATH", parse };
 
 impl BackingKind for Qcow2 {
     fn about(&self) -> About<'_> {

@@ -10,10 +10,10 @@ use super::Overlay;
 use super::format::{Base, Fingerprint};
 use crate::Error;
 pub use crate::device::backing::BaseAt;
-use crate::device::backing::{About, BackingKind, Forks, NowBase, OfExport, Outside, Sharing, Words};
-use crate::device::file::words::{Direct, parse_direct};
+use crate::device::backing::{About, BackingKind, Forks, NowBase, OfExport, Outside, Sharing, Syntax};
+use crate::device::file::syntax::{Direct, parse_direct};
+use crate::device::kinds::Qcow2;
 use crate::device::roots::{Roots, directory_of};
-use crate::device::said::Qcow2;
 use crate::device::{Backing, Device};
 
 /// A disk that is its base until it is written; what is written is in its top.
@@ -33,7 +33,7 @@ pub struct Layered {
     pub base_direct: Direct,
 }
 
-pub(in crate::device) const WORDS: Words = Words {
+pub(in crate::device) const SYNTAX: Syntax = Syntax {
     schemes: &["overlay"],
     form: "overlay:base=PATH,top=PATH",
     takes: "overlay:base=BASE,top=PATH\\|ephemeral=DIRECTORY[,size=SIZE][,direct=auto\\|on\\|off][,base_direct=auto\\|on\\|off]",
