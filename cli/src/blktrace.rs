@@ -1,7 +1,7 @@
-//! The binary format of blktrace: one record for each thing that happens to a request, 48 bytes and what goes with it.
+//! The binary format of blktrace: one record for each event of a request, 48 bytes and its payload.
 //!
-//! blkparse, btt and fio read it. What the kernel calls a process is a tenant here, and a CPU is a worker: a trace is a file for
-//! each, `NAME.blktrace.0` and so on, whose records are numbered in the order of their times.
+//! blkparse, btt and fio read it. The kernel's process is a tenant here, and its CPU a worker: a trace is a file for each,
+//! `NAME.blktrace.0` and so on, whose records are numbered in the order of their times.
 
 mod taken;
 
@@ -144,12 +144,12 @@ impl Record {
         (self.action == PROCESS).then_some((self.pid, name))
     }
 
-    /// The name of the disk, if that is what it tells.
+    /// The name of the disk, if this message tells it.
     pub(crate) fn disk_named(&self) -> Option<&str> {
         self.says()?.strip_prefix(DISK)
     }
 
-    /// The letter of what happened, and the operation's name; `None`: it is no request's.
+    /// The letter of the event, and the operation's name; `None`: it is no request's.
     pub(crate) fn event(&self) -> Option<(char, &'static str)> {
         const LETTERS: [char; 14] = ['?', 'Q', 'M', 'F', 'G', 'S', 'R', 'D', 'C', 'P', 'U', '?', 'I', 'X'];
         if self.action & NOTIFY != 0 {

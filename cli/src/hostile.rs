@@ -43,7 +43,7 @@ pub fn config(text: &str) {
     }
 }
 
-/// The body of a transaction, and what it makes of a server.
+/// The body of a transaction, and its effect on a server.
 ///
 /// # Panics
 /// Something that must hold does not.
@@ -89,7 +89,7 @@ fn planned(text: &str) -> Result<Config, String> {
     if mistakes.is_empty() { Ok(config) } else { Err(shown) }
 }
 
-/// That the steps from one to the other are told, or what cannot be; and that nothing differs from itself.
+/// Checks that the steps from one to the other are told, or why there are none; and that nothing differs from itself.
 fn turns(old: &Config, new: &Edit) {
     match difference(old, new) {
         Ok(steps) => steps.iter().for_each(|step| tells(&step.to_string())),

@@ -1,21 +1,21 @@
 //! The command `fairlift`: flags, config, signals and words around the library.
 //!
-//! | folder | what it holds |
+//! | folder | contents |
 //! |---|---|
 //! | [`args`] | the command line as a whole |
 //! | [`serve`] | `fairlift serve`: flags and file as the library's `Config`, signals, systemd, the log |
 //! | [`iostest`] | `fairlift iostest`: how a disk is shared, measured |
-//! | [`iostune`] | `fairlift iostune`: what a disk is like, and what to set for it |
+//! | [`iostune`] | `fairlift iostune`: the character of a disk, and the settings for it |
 //! | [`remote`] | `status`, `top`, `why`, `get`, `set`, `add`, `fork`, `remove`, `events`, `reload`: the commands that speak to a running server |
-//! | [`show`] | what the program tells about itself: tunables, models, tokens, completions, manual pages, units |
+//! | [`show`] | the program's reference: tunables, models, tokens, completions, manual pages, units |
 //! | [`control`] | HTTP and JSON by which a running server is looked at and changed |
 //! | [`ublk`] | `fairlift ublk`: block devices of this machine, and those whose server has died |
 //! | [`overlay`] | `fairlift overlay`: what the files of overlays are |
 //! | [`blktrace`] | the binary format of traces |
 //! | [`config`] | the config file: its keys, and how it is read |
-//! | [`hostile`] | what reads a stranger's bytes, for the fuzz targets |
+//! | [`hostile`] | readers of a stranger's bytes, for the fuzz targets |
 //! | [`ways`] | the ways by which clients reach an export beside listeners: a row for each protocol |
-//! | [`syntax`] | what the words in flags and file mean, and what is wrong with them |
+//! | [`syntax`] | the syntax of values in flags and file, and mistakes in them |
 //! | [`terminal`] | progress, and where reports go |
 
 mod args;

@@ -1,8 +1,8 @@
 //! Entitlement: what part of the disk's time each tenant is due.
 //!
-//! due.1  A tenant is due its weight's part of what its group is due, but no more than it can use; what it leaves goes to
-//!                its siblings by weight. That is weighted max-min over the tree of groups. Example: tenants of weight 100, 200
-//!                and 300, of which the last can use a tenth of the disk: they are due 30, 60 and 10 %.
+//! due.1  A tenant is due its weight's part of its group's due, but no more than it can use; the rest goes to its siblings by weight. That
+//!                is weighted max-min over the tree of groups. Example: tenants of weight 100, 200 and 300 are due 30, 60 and 10 % if the
+//!                last can use a tenth of the disk.
 //! due.2  A node with a floor is due no less than that, as far as it can use it; its siblings divide the rest. Floors that add up to more
 //!                than there is are due in proportion. The floor of a group is at least what the floors below it add up to.
 
@@ -204,7 +204,7 @@ impl Entitlement {
 }
 
 impl Entitlement {
-    /// due.2: fills siblings, the first of which is `first`, to the level at which they have all of `whole`.
+    /// due.2: fills siblings, from `first` on, to the level at which they have all of `whole`.
     fn fill(&mut self, first: u32, whole: f64, floors: f64) {
         let at = |node: &Node, level: f64| (level * node.weight).max(node.floor).min(node.demand);
         let sum = |nodes: &[Node], level: f64| {

@@ -1,9 +1,8 @@
 //! Floors: what a group gets in a second at least, whatever its weight.
 //!
-//! A weight is a part of what there is: with eight more tenants beside it, the same weight is half as much. A floor is an amount. A
-//! group below its floor goes first until it has it; from then on its weight decides again. Example: nine readers of weight 100 on
-//! a disk of 90,000 reads a second get 10,000 each. With `min = { riops = 20000 }` one of them gets 20,000, and the other eight
-//! divide the 70,000 that are left.
+//! A weight is a part of the disk: with more tenants beside it, the same weight is worth less. A floor is an amount. A group below its
+//! floor goes first until it has it; from then on its weight decides again. Example: nine readers of weight 100 on a disk of 90,000 reads a
+//! second get 10,000 each. With `min = { riops = 20000 }` one of them gets 20,000, and the other eight divide the 70,000 that are left.
 //!
 //! The rules of mClock (Gulati, Merchant & Varman, OSDI 2010) and hClock (Billaud & Gulati, EuroSys 2013): a reservation tag for
 //! each group with a floor, ahead of the order by shares, in a tree. There is no second queue here: while a group is below its
@@ -47,8 +46,8 @@ const LAG: Duration = ms(100);
 /// twentieth of a second by which a floor can be late.
 const LEAD: Duration = ms(50);
 
-/// The weight of the group with the largest floor while it is below it: half of what the fair queue takes. Of 1,000 siblings of weight
-/// 1,000 all together have half of it.
+/// The weight of the group with the largest floor while it is below it: half of the largest weight of the fair queue. Of 1,000 siblings of
+/// weight 1,000 all together have half of it.
 const RAISED: u32 = 1 << 21;
 
 /// The least weight of a group below its floor: above every weight that can be set.

@@ -16,13 +16,12 @@
 //! flush.4  The outcome of a device flush is told to all that shared it and to no other, however late they look and however many
 //!          have ended since. Flushes are numbered, and the numbers only grow.
 //! flush.5  A waiter that gives up disturbs no other. When all have given up, no flush is sent.
-//! flush.6  If nothing was written since the last flush that succeeded *started*, none is sent. What was written before this was
-//!          made counts as not flushed: the server before may have been killed.
-//! flush.7  A flush that failed leaves all that it was to cover not flushed, so flush.6 spares none after it. A retry that succeeds
-//!          proves nothing, for the device may have dropped the data. So from then on each flush is sent, for what was written
-//!          since, and fails all the same, until the operator acknowledges it ([`Flush::acknowledge`]). Where a retry is known to mean
-//!          something ([`Settings::remember`] off) it counts. The same holds for a flush that is not shared
-//!          ([`Flush::ended_alone`]).
+//! flush.6  If nothing was written since the last flush that succeeded *started*, none is sent. Writes from before this was made count as
+//!          not flushed: the server before may have been killed.
+//! flush.7  A failed flush leaves all that it was to cover not flushed, so flush.6 spares none after it. A retry that succeeds proves
+//!          nothing, for the device may have dropped the data. So from then on each flush is sent, for the writes since, and fails all the
+//!          same, until the operator acknowledges it ([`Flush::acknowledge`]). Where a retry is known to mean something
+//!          ([`Settings::remember`] off) it counts. The same holds for a flush that is not shared ([`Flush::ended_alone`]).
 //! flush.8  Where there is no volatile cache, no flush is sent.
 //! flush.9  A flush that takes too long is the caller's to notice ([`Flush::running_since`]); the caller then tells the waiters.
 //!          The device flush stays under way until the device answers, and no other starts before.

@@ -13,7 +13,7 @@ use crate::{Duration, Instant};
 
 /// Seconds that are looked back. Chosen: a minute, as people look at it.
 pub const SECONDS: u32 = 60;
-/// One late answer in so many is allowed: the 99th percentile.
+/// One late answer in this many is allowed: the 99th percentile.
 pub(crate) const ONE_IN: u64 = 100;
 
 const SECOND: u64 = 1_000_000_000;

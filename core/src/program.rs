@@ -1,7 +1,7 @@
 //! Programs on paper, which read and write a disk.
 //!
-//! The lab's workloads implement [`Program`]; its world runs them on a virtual clock, and `host` runs the same ones on a
-//! real disk. A program has no payload: it only knows what it asks next, and what it was waiting for.
+//! The lab's workloads implement [`Program`]; its world runs them on a virtual clock, and `host` runs the same ones on a real disk. A
+//! program has no payload: it only knows its next request, and those that it was waiting for.
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;

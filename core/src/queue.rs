@@ -1,6 +1,6 @@
 //! The queue of a disk: what turns bios of many clients into requests for one device.
 //!
-//! Clients ask in their own sizes and at their own times; a device takes only so much at once, is fast in one order and slow in
+//! Clients ask in their own sizes and at their own times; a device takes a limited number at once, is fast in one order and slow in
 //! another, and sometimes fails or hangs. The queue stands between them. Each file below is one stage of a request:
 //!
 //! ```text
@@ -26,8 +26,8 @@
 //! queue.6  A bio that takes longer than `io_timeout` in the device fails, but its memory stays the device's until the device has
 //!          answered: [`Finished::TimedOut`] tells the first, [`Finished::Released`] the second.
 //!          A caller that did not run for a while says so ([`Queue::handle_stall`]): nothing is late for as long again.
-//! queue.7  A request that the device could not take ([`Queue::handle_busy`]) is dispatched first, once something else has ended,
-//!          or after [`BUSY_DELAY`](crate::sched::BUSY_DELAY) if nothing is in flight, or nothing but what has taken too long.
+//! queue.7  A request that the device could not take ([`Queue::handle_busy`]) is dispatched first, once something else has ended, or after
+//!          [`BUSY_DELAY`](crate::sched::BUSY_DELAY) if nothing is in flight, or only requests that have taken too long.
 //!
 //! Ceilings of groups: queue.13 in `queue/ceilings.rs`. Streams and groups that come, change and go: queue.8–11 in `queue/groups.rs`. Another scheduler: queue.12 in `queue/switch.rs`. Another depth: queue.14 in `queue/bounds.rs`. Another server: queue.18 in `queue/hand_on.rs`. Reads that memory answers: queue.19 in `queue/complete.rs`.
 //! A stage owns its state and is asked. From outside: [`Queue::groups`] (and the streams in them), [`Queue::flushes`],
@@ -230,8 +230,8 @@ impl Queue {
     pub const COUNTED: [&'static str; 6] =
         ["merges", "flushes_asked", "flushes_sent", "flushes_failed", "flushes_spared", "flush_waits"];
 
-    /// Tells what was counted beside [`Groups::stats`], each by name: `merges`, the bios that joined another's request, and
-    /// what the scheduler counts since it was chosen ([`Report::counters`](crate::sched::Report::counters)).
+    /// The counters beside [`Groups::stats`], each by name: `merges`, the bios that joined another's request, and the scheduler's counters
+    /// since it was chosen ([`Report::counters`](crate::sched::Report::counters)).
     pub fn counters(&self, tell: &mut dyn FnMut(&'static str, u64)) {
         let merges = |stats: &Stats| Op::ALL.iter().map(|op| stats.of(*op).merges).sum::<u64>();
         tell("merges", self.groups.all_stats().map(merges).sum());

@@ -1,8 +1,8 @@
 //! Record: what is handed from one server to the next, by name.
 //!
-//! A server that takes over from another begins with what that one has learned of its disks, has counted, and is owed. The two may be of
-//! different versions, so each part has a name, and stands or falls alone. Example: a record of a disk says `{"ceilings": …, "fair": …}`;
-//! a server that has no scheduler `fair` any more takes the ceilings.
+//! A server that takes over from another begins with that one's knowledge of its disks, its counters, and the debts to it. The two may be
+//! of different versions, so each part has a name, and stands or falls alone. Example: a record of a disk says `{"ceilings": …, "fair":
+//! …}`; a server that has no scheduler `fair` any more takes the ceilings.
 //!
 //! record.1  A reader takes the parts that it knows. The others are named ([`Record::rest`]), so that somebody can be told of them.
 //! record.2  A part that cannot be read, or says what cannot be, is left out whole: its reader begins as if it had not been there.

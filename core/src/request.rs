@@ -83,8 +83,8 @@ impl Flags {
     pub const PRIO: Self = Self(1 << 3);
     /// Zeroes must stay allocated: no hole may be punched (NBD `NO_HOLE`).
     pub const NO_UNMAP: Self = Self(1 << 4);
-    /// Of a write, and what [`NO_UNMAP`](Self::NO_UNMAP) is of zeroes: it has no data; a device of layers takes into its own what it has of
-    /// the extent between that and the lowest.
+    /// Of a write, as [`NO_UNMAP`](Self::NO_UNMAP) of zeroes: it has no data; a device of layers copies into its top the data of the extent
+    /// that it has between the top and the lowest layer.
     pub const COPY_UP: Self = Self::NO_UNMAP;
     /// For a read, as [`NO_UNMAP`](Self::NO_UNMAP) is for zeroes: memory above the disk has answered it already (queue.19).
     pub const CACHED: Self = Self::NO_UNMAP;

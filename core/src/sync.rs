@@ -14,9 +14,9 @@ pub use shuttle::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, O
 
 /// Where two threads each write one thing and then read the other's, one of them must see what the other wrote.
 ///
-/// `SeqCst` accesses promise that (they have one order that all threads agree on), and cost nothing more than the
-/// locked instruction that is there anyway. loom treats them as `AcqRel` and knows the order only of fences: for it, and
-/// for nobody else, there is a fence. (So loom cannot tell whether an access could be weaker than `SeqCst`: none is.)
+/// `SeqCst` accesses promise that (they have one order that all threads agree on), and cost nothing more than the locked instruction
+/// itself. loom treats them as `AcqRel` and knows the order only of fences: for it, and for nobody else, there is a fence. (So loom cannot
+/// tell whether an access could be weaker than `SeqCst`: none is.)
 #[inline]
 pub fn agree() {
     #[cfg(loom)]

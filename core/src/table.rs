@@ -9,7 +9,7 @@ use core::ops::{Index, IndexMut};
 /// Rows named by number.
 pub(crate) struct Table<T> {
     rows: Vec<T>,
-    /// From `len` on: the rows that are free, the next one first. What is before means nothing.
+    /// From `len` on: the rows that are free, the next one first. Entries before mean nothing.
     free: Vec<u32>,
     len: usize,
     capacity: usize,

@@ -17,7 +17,7 @@ use crate::red_black::{self, LEFT, NIL, Nodes as _, RIGHT};
 #[derive(Debug)]
 pub struct Nodes(Vec<Node>);
 
-/// An ordered set of slots; see the [module](self) for what holds.
+/// An ordered set of slots; see the [module](self) for its rules.
 ///
 /// Every method that takes a [`Nodes`] must be given the same one.
 #[derive(Debug)]

@@ -15,9 +15,9 @@ use crate::time::{ms, secs, us};
 
 /// Declares settings, each knob once: what it does, its field, its default, what values it takes.
 ///
-/// The comment above a field is the text of the knob in the field's documentation, the command line and `docs/tunables.md`. Its name
-/// is the field's, unless another follows `as`. A second name, as the kernel's in microseconds, follows `also`. What is no knob of
-/// its own follows `..`, last.
+/// The comment above a field is the text of the knob in the field's documentation, the command line and `docs/tunables.md`. Its name is the
+/// field's, unless another follows `as`. A second name, as the kernel's in microseconds, follows `also`. Fields that are no knobs of their
+/// own follow `..`, last.
 #[macro_export]
 macro_rules! settings {
     (

@@ -4,15 +4,15 @@
 //! everything up; a histogram of latencies looks the same in all three. So the time of each bio is divided into [`Part`]s, and
 //! the parts are added up for each stream and operation.
 //!
-//! Looking at each request at each moment would cost more than the request. Instead the queue keeps a few clocks of what the
-//! disk is doing, each a sum that only grows; a bio notes them when it comes and its request notes them when it goes to the
-//! device. Example: a read comes when the disk has been busy for 700 ms in all and goes when it has been busy for 704 ms; in
-//! the meantime the clock of its own tenant went on by 1 ms. So it waited 1 ms behind requests of its own, and 3 ms behind others'.
+//! Looking at each request at each moment would cost more than the request. Instead the queue keeps a few clocks of the disk's activities,
+//! each a sum that only grows; a bio notes them when it comes and its request notes them when it goes to the device. Example: a read comes
+//! when the disk has been busy for 700 ms in all and goes when it has been busy for 704 ms; in the meantime the clock of its own tenant
+//! went on by 1 ms. So it waited 1 ms behind requests of its own, and 3 ms behind others'.
 //!
 //! waits.1  At each moment the disk does one thing: it flushes, or it is busy with requests, or it is held idle on purpose, or none
 //!          of these. Each of the first three has a clock.
-//! waits.2  While it is busy, each of the n requests in flight has 1/n of its time. What the requests of a group have so is the
-//!          clock of that group: the device time that the group has had.
+//! waits.2  While it is busy, each of the n requests in flight has 1/n of its time. The sum over a group's requests is the clock of that
+//!          group: the device time that the group has had.
 //! waits.3  The parts of a bio add up to its latency, whatever the clocks say: each part is at most what is left.
 //! waits.4  In the root group each stream is a tenant, and has a clock of its own.
 //! waits.5  A client that keeps fewer bios outstanding than it does at times is not held up by the disk alone. Between two looks a stream

@@ -309,9 +309,9 @@ pub struct Limits {
     /// Threads that wait for files which cannot be asked without waiting, 1 to 256, for all disks together; 1 is taken as 2,
     /// for one disk that hangs would take it.
     ///
-    /// The kernel has threads of its own for what io_uring cannot do at once (flushes, holes, files that grow): each
-    /// worker's ring at most this by the number of workers, and at least 16, for files and block devices, and as many again
-    /// for sockets and all else, which hardly need any.
+    /// The kernel has threads of its own for work that io_uring cannot do at once (flushes, holes, files that grow): each worker's ring at
+    /// most this by the number of workers, and at least 16, for files and block devices, and as many again for sockets and all else, which
+    /// hardly need any.
     pub helpers: u32,
 }
 

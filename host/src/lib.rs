@@ -3,22 +3,22 @@
 //! A [`Server`] is made from a [`Config`](config::Config) and serves files, block devices and RAM over NBD. Its workers
 //! have one thread and one io_uring each; what goes to a device when is decided by `fairlift-core`.
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! |---|---|
-//! | [`access`] | which exports a client may open, and what it may see and change of the server |
-//! | [`config`] | what to serve, as plain data |
+//! | [`access`] | which exports a client may open, and how much of the server it may see and change |
+//! | [`config`] | the configuration, as plain data |
 //! | [`confine`] | giving up what a server no longer needs once it has started |
-//! | [`control`] | what can be changed while it serves |
+//! | [`control`] | changes while it serves |
 //! | [`tags`] | tags that threads and tasks can wait for; a library of its own |
 //! | [`flush`] | flushes that threads and tasks share; a library of its own |
 //! | [`mod@bench`] | programs instead of clients |
 //! | [`wire`] | the codec of NBD, pure, which its servers and clients share |
-//! | [`export`] | what serves clients: [NBD](export::nbd), a pure negotiation, and the connections |
-//! | `server` | what workers and exports make together, from its start to its end |
+//! | [`export`] | serving clients: [NBD](export::nbd), a pure negotiation, and the connections |
+//! | `server` | a server of workers and exports, from its start to its end |
 //! | `worker` | the loop of one thread, between its clients and the disks |
-//! | `gateways` | servers before one pool, and what they tell each other |
+//! | `gateways` | servers before one pool, and their reports to each other |
 //! | `disk` | a scheduling domain with its queue, and the engine between it and the devices |
-//! | `device` | what holds the data |
+//! | `device` | the devices that hold the data |
 //! | `ceph` | a Ceph cluster, by its library |
 //! | `kernel` | io_uring, the memory it borrows, and how workers wake each other |
 

@@ -1,10 +1,9 @@
 //! iostest: groups × jobs × sets × workloads, on a disk on paper or on a real one.
 //!
 //! iostest.1  A [`Plan`] is a list of cases: each workload, in each set, with each number of jobs per group.
-//! iostest.2  A [`Runner`] runs a case and tells what each job got: [`Modelled`] in a world of its own; `cli` has one for real
-//!            paths.
-//! iostest.3  What a case leaves to chance follows from its own seed, made of the plan's seed, workload, jobs and set: any case can
-//!     be repeated alone.
+//! iostest.2  A [`Runner`] runs a case and tells each job's figures: [`Modelled`] in a world of its own; `cli` has one for real paths.
+//! iostest.3  A case's random choices follow from its own seed, made of the plan's seed, workload, jobs and set: any case can be repeated
+//!     alone.
 //! iostest.4  A case in which an operation failed is no measurement: the plan ends with the reason.
 //! iostest.5  When it is stopped, cases that ended are kept, and the one under way is not.
 //! iostest.6  A situation of tenants has one case, with groups of its own, and before it those of its tenants alone. Those are run
@@ -176,8 +175,8 @@ pub enum Progress<'a> {
 /// Runs a plan; `results` is the header, to which the runs are added.
 ///
 /// # Errors
-/// The plan cannot be, or a case could not be run. What ended before is lost; but a plan is checked before it begins, so
-/// that only a real disk fails later.
+/// The plan cannot be, or a case could not be run. Earlier results are lost; but a plan is checked before it begins, so that only a real
+/// disk fails later.
 pub fn run(
     plan: &Plan,
     runner: &mut dyn Runner,

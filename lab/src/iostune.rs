@@ -10,8 +10,8 @@
 //! iostune.5  When it is stopped, what was measured before counts.
 //! iostune.6  A verdict or advice names the figures that it follows from; a figure that was not measured is absent, not guessed.
 //!
-//! The idea is Vivek Goyal's: "identify if we should use slice_idle or not" by parallel sequential readers in different areas
-//! of a disk (July 2010, seed 001). What to set follows from what the queue does here with either setting, as measured.
+//! The idea is Vivek Goyal's: "identify if we should use slice_idle or not" by parallel sequential readers in different areas of a disk
+//! (July 2010, seed 001). The advice follows from the queue's measured rates here with either setting.
 
 mod advice;
 mod findings;

@@ -4,16 +4,16 @@
 //! ([`program`]). It makes no system call: a run depends on its inputs and the seed alone, and minutes of disk take as
 //! long as their decisions take to compute.
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! |---|---|
-//! | [`world`] | the clock, and what it drives |
+//! | [`world`] | the clock, and the parts that it drives |
 //! | [`model`] | disks on paper, and profiles with the source of every number |
-//! | [`program`] | what reads and writes: readers with read-ahead, writers with writeback, and so on |
+//! | [`program`] | programs that read and write: readers with read-ahead, writers with writeback, and so on |
 //! | [`workload`] | which programs run together, as data |
 //! | [`iostest`] | groups × jobs × sets × workloads: how much each group got |
-//! | [`iostune`] | what a disk is like, and what to set for it |
+//! | [`iostune`] | the character of a disk, and the settings for it |
 //! | [`check`] | promises that are looked at after every step |
-//! | [`result`], [`report`] | one format of results, and what is made of it for people |
+//! | [`result`], [`report`] | one format of results, and reports of it for people |
 //! | [`repeat`] | how a run that failed is repeated |
 //! | [`timed`] | a disk whose times a function gives, for tests |
 

@@ -1,8 +1,8 @@
 //! Programs on paper: what reads and writes a disk, one file each.
 //!
-//! Each is a small state machine that asks as its kind of program does ([`Program`]); its operations are what the program
-//! itself would count: a `read()`, a `write()` and `fsync()`, a whole start. What costs the CPU time is stated where it is
-//! used; the cost of copying is [`COPY`].
+//! Each is a small state machine that asks as its kind of program does ([`Program`]); its operations are what the program itself would
+//! count: a `read()`, a `write()` and `fsync()`, a whole start. Costs of CPU time are stated where they are used; the cost of copying is
+//! [`COPY`].
 //!
 //! A file is one run of sectors. A program that comes to its end starts again at its beginning; what it read before is no
 //! longer in memory, as if the page cache were smaller than the file.

@@ -1,7 +1,7 @@
 //! How a run that failed is repeated: one command, with the seed and the commit.
 //!
-//! A random test fails once in a thousand runs, on a machine that is gone by the time a developer looks. What is left is what
-//! it printed. So whatever is random here asks this module for its seeds, and a failure ends with two lines:
+//! A random test fails once in a thousand runs, on a machine that is gone by the time a developer looks. Its output is left. So whatever is
+//! random here asks this module for its seeds, and a failure ends with two lines:
 //!
 //! ```text
 //! to repeat it, at commit 65c8df81f2c3:

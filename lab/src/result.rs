@@ -69,8 +69,8 @@ impl fmt::Display for Host {
 }
 
 impl Results {
-    /// The results of a sweep apart, in the order of its values, each with its own settings; others as they are. What was
-    /// measured without Fairlift stays with the first.
+    /// The results of a sweep apart, in the order of its values, each with its own settings; others as they are. Results without Fairlift
+    /// stay with the first.
     #[must_use]
     pub fn by_settings(&self) -> Vec<Self> {
         let mut parts: Vec<Self> = Vec::new();

@@ -1,9 +1,9 @@
 //! Power cut: whether what was promised is on the disk, should the power fail at any instant.
 //!
-//! Clients ask, a queue ([`Subject`]) decides what goes to the disk and when they are answered, and a disk with a volatile
-//! cache ([`Media`]) takes what it is given. Before and after every event the [`Oracle`], which knows only what clients
-//! asked and were told, judges all that each sector may hold if the power fails there: so every event is a *cut*, and one
-//! cut stands for all combinations of what the cache may have written back.
+//! Clients ask, a queue ([`Subject`]) sends requests to the disk and answers clients, and a disk with a volatile cache ([`Media`]) takes
+//! its requests. Before and after every event the [`Oracle`], which knows only the clients' requests and answers, judges all that each
+//! sector may hold if the power fails there: so every event is a *cut*, and one cut stands for all combinations of sectors that the cache
+//! may have written back.
 //!
 //! cut.1  What was promised is there: see [`Oracle`].
 //! cut.2  All that was asked ends, and once.

@@ -1,10 +1,10 @@
 //! Torture: what is promised, under anything that can happen, drawn by chance and repeated by its seed.
 //!
-//! A *run* follows from its [`Suite`] and its seed alone. It draws what it is made of, goes through a program of steps,
-//! and ends with what it counted and with the promise that was broken, if one was. [`runner`] makes runs on all processors until the
-//! time is over, and run number n has the seed `first + n`, whoever makes it.
+//! A *run* follows from its [`Suite`] and its seed alone. It draws its parts, goes through a program of steps, and ends with its counts and
+//! with the broken promise, if there is one. [`runner`] makes runs on all processors until the time is over, and run number n has the seed
+//! `first + n`, whoever makes it.
 //!
-//! | suite | what it tries |
+//! | suite | trial |
 //! |---|---|
 //! | `queue` | the queue with every scheduler, tags, flushes and ceilings, on a disk that fails, hangs, lies and is late, while all that can be changed is changed |
 //! | `flood` | the same with many small requests on a fast disk |

@@ -6,18 +6,17 @@
 //! and the others sleep and share how it ended. The first of the eight leads at once; the seven that ask meanwhile share the
 //! second call, and the last of them waits 10 ms.
 //!
-//! lead.1  A waiter that finds that a flush is to start leads: it flushes the device itself, with no lock held. All others
-//!         sleep, or go on with what else they have to do.
+//! lead.1  A waiter that finds that a flush is to start leads: it flushes the device itself, with no lock held. All others sleep, or go on
+//!         with other work.
 //! lead.2  When the leader is done, how the flush ended is noted for all waiters that shared it, under the lock, before any is
 //!         woken and before another flush can start. So the next flush may come and go while they are on their way: each finds
 //!         its own end.
 //! lead.3  Then the waiter that has waited longest is woken to lead the next. A waiter that comes before it leads instead, and
 //!         the woken one waits on: it is not counted on for anything but to look.
 //! lead.4  A waiter that gives up, woken or not, has another one look.
-//! lead.5  A leader that gives up before it has begun hands over: another waiter leads. One that gives up later, or panics,
-//!         leaves a flush of which nothing is known: it counts as failed (`ECANCELED`), and is remembered like any failure, for
-//!         the device's word on it was told to the leader alone. A task that may be dropped has the device asked by a thread
-//!         that is not.
+//! lead.5  A leader that gives up before it has begun hands over: another waiter leads. One that gives up later, or panics, leaves a flush
+//!         with an unknown outcome: it counts as failed (`ECANCELED`), and is remembered like any failure, for the device's word on it was
+//!         told to the leader alone. A task that may be dropped has the device asked by a thread that is not.
 //! lead.6  A waiter with a time limit ([`FlushQueue::flush_within`]) gives up when it is over, however long the device takes.
 //!
 //! No flush waits for company here, as that would take a timer.

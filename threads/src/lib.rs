@@ -1,6 +1,6 @@
 //! The state that threads share: tags and flushes that threads and tasks wait for.
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! |---|---|
 //! | [`tags`] | tags that threads and tasks can wait for |
 //! | [`flush`] | flushes that threads and tasks share |

@@ -6,8 +6,8 @@ pub use loom::sync::{Mutex, MutexGuard};
 pub use shuttle::sync::{Mutex, MutexGuard};
 #[cfg(not(any(loom, shuttle, tsan)))]
 pub use std::sync::{Mutex, MutexGuard};
-// ThreadSanitizer sees only what was compiled for it: the standard library was not, and what a contended lock of its own
-// protects looks unprotected.
+// ThreadSanitizer sees only code compiled for it: the standard library was not, and data under a contended lock of its own looks
+// unprotected.
 #[cfg(tsan)]
 pub use parking_lot::{Mutex, MutexGuard};
 

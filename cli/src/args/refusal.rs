@@ -1,5 +1,4 @@
-//! What is said to words on the command line that are not understood: in the same style as all other errors, and with what was
-//! probably meant.
+//! Errors for words on the command line that are not understood: in the same style as all other errors, and with the probable meaning.
 
 use std::process::ExitCode;
 
@@ -12,7 +11,7 @@ use crate::syntax::mistake::{Mistake, Severity, render};
 use crate::terminal::complaint::Complaint;
 use crate::terminal::output::quoted;
 
-/// Flags that people know from other servers, and what they are here.
+/// Flags that people know from other servers, and their counterparts here.
 const ELSEWHERE: [(&[&str], &str); 8] = [
     (&["--version", "-V"], "`fairlift version` says it"),
     (

@@ -56,7 +56,7 @@ impl Taken {
         self.events.len()
     }
 
-    /// Takes out what has come, and tells what schedulers said of it: each with its seconds, disk, tenant and words.
+    /// Takes out the new records, and returns the schedulers' messages: each with its seconds, disk, tenant and text.
     pub(crate) fn take_messages(&mut self) -> Vec<(f64, String, String, String)> {
         let events = std::mem::take(&mut self.events);
         let message = |record: &Record| {
@@ -118,8 +118,8 @@ impl Taken {
         files.into_iter().map(write).collect()
     }
 
-    /// The format of Chrome and Perfetto: a process for each disk, a thread for each tenant, for each request how long it
-    /// waited and how long the device had it, and what the scheduler said.
+    /// The format of Chrome and Perfetto: a process for each disk, a thread for each tenant, for each request how long it waited and how
+    /// long the device had it, and the scheduler's messages.
     pub(crate) fn chrome(&self) -> Value {
         let mut all: Vec<Value> = Vec::new();
         let mut threads = BTreeSet::new();

@@ -63,7 +63,7 @@ const ERRORS: [(&str, i32); 14] = [
 /// a volume that is mounted late is no mistake.
 ///
 /// # Errors
-/// The rules are wrong: where, and what is possible.
+/// The rules are wrong: where, and the possible values.
 pub(crate) fn settle(backing: &Backing) -> Result<Backing, String> {
     let Backing::Fault(faulty) = backing else { return Ok(backing.clone()) };
     let (faults, inner) = (read_file(&faulty.path)?, settle(&faulty.inner)?);
@@ -73,7 +73,7 @@ pub(crate) fn settle(backing: &Backing) -> Result<Backing, String> {
 /// Reads the rules of a file.
 ///
 /// # Errors
-/// It cannot be read, or what is wrong in it and where.
+/// It cannot be read, or it has mistakes: which, and where.
 pub(crate) fn read_file(path: &Path) -> Result<Faults, String> {
     let name = path.display().to_string();
     let text = std::fs::read_to_string(path).map_err(|error| format!("{name}: {error}"))?;
@@ -134,7 +134,7 @@ fn read(text: &str) -> (Faults, Vec<Mistake>) {
     (faults, mistakes)
 }
 
-/// A rule; what is wrong with it is noted, and what then comes out is of no use.
+/// A rule; its mistakes are noted, and then the result is of no use.
 fn rule_of(section: &Section<'_>, mistakes: &mut Vec<Mistake>) -> Option<Rule> {
     let mut ops = section.take(mistakes, "op", ops).map_or_else(Vec::new, |placed| placed.value);
     let [from, to] = ["from", "to"].map(|key| section.take(mistakes, key, Given::sectors));

@@ -1,7 +1,7 @@
 //! The config file: from text to checked parts, with every mistake noted by its place.
 //!
-//! What only the flags can tell (which scheduler a disk has that names none, where to listen) is left open here and
-//! decided in [`plan`](crate::serve::plan).
+//! Questions that only the flags answer (which scheduler a disk has that names none, where to listen) are left open here and decided in
+//! [`plan`](crate::serve::plan).
 
 pub(crate) mod faults;
 pub(crate) mod given;
@@ -401,7 +401,7 @@ impl Reading<'_> {
         {
             self.note(section.at.clone(), &section.path, says.into());
         }
-        // As the places of `listen`, of which it is one.
+        // As the places of `listen`: it is one of them.
         if let Some(path) = settings.listener.as_ref().and_then(|place| place.strip_prefix("unix:")) {
             settings.listener = Some(Address::Unix(self.dir.join(path)).to_string());
         }

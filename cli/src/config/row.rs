@@ -64,7 +64,7 @@ pub(crate) enum Put<T> {
     /// One of these words.
     Choice(fn() -> Vec<&'static str>, fn(&mut T, &str) -> Result<(), String>),
     Other(fn(&mut T, &Given) -> Result<(), String>),
-    /// A text, or a list of texts, each with its place in the file; and what is said of a list that has none.
+    /// A text, or a list of texts, each with its place in the file; and the error for an empty list.
     List(Option<&'static str>, PutOne<T>),
     /// Read where more is at hand than the value.
     Elsewhere,
@@ -73,7 +73,7 @@ pub(crate) enum Put<T> {
 /// Puts one of a list.
 pub(crate) type PutOne<T> = fn(&mut T, &str, Range<usize>) -> Result<(), String>;
 
-/// A key, with what it does to a `T`.
+/// A key, with its effect on a `T`.
 pub(crate) struct Row<T: 'static> {
     pub(crate) name: &'static str,
     takes: &'static str,
@@ -105,7 +105,7 @@ pub(crate) struct Key {
     /// Words that it takes.
     pub(crate) choices: Vec<&'static str>,
     in_file: bool,
-    /// It can be said of what is added, and of what is set.
+    /// It can be given with `add`, and with `set`.
     pub(super) acts: [bool; 2],
 }
 
@@ -162,7 +162,7 @@ impl<T> Row<T> {
         self
     }
 
-    /// Where it can be said: in the config file, of what is added.
+    /// Where it can be given: in the config file, with `add`.
     pub(crate) const fn only(mut self, in_file: bool, adds: bool) -> Self {
         self.places = [in_file, adds];
         self
@@ -171,7 +171,7 @@ impl<T> Row<T> {
     /// Puts a value where it belongs.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The mistake in it.
     pub(crate) fn put(&self, to: &mut T, given: &Given) -> Result<(), Amiss> {
         match self.put {
             Put::Number(least, most, put) => {

@@ -1,8 +1,7 @@
 //! The configuration wanted when a config file is read again.
 //!
-//! wanted.1  A file that is read again says what shall be of all that it names, or named when it was read last. What was added
-//!           otherwise since (by `fairlift add`) stays, and so does a tunable that only `fairlift set` has named; what was
-//!           changed otherwise is again as the file has it.
+//! wanted.1  A file that is read again decides about all that it names, or named when it was read last. Additions made otherwise since (by
+//!           `fairlift add`) stay, and so does a tunable that only `fairlift set` has named; other changes are undone, as the file has it.
 
 use fairlift::config::{Address, Config, Disk, Export, Listener};
 use fairlift_core::{Group, GroupId, flush, sched};
@@ -15,8 +14,8 @@ fn disk_name<'a>(config: &'a Config, export: &Export) -> Option<&'a str> {
     export.disk.map(|disk| config.disks[disk].name.as_str())
 }
 
-/// What shall be in force when a file says `new` that said `was` before, and `now` is in force (wanted.1): `new` with the
-/// disks that were made for exports which name none, and with what was added otherwise. `rotates`: whether a disk does.
+/// The configuration to be in force when a file says `new` that said `was` before, and `now` is in force (wanted.1): `new` with the disks
+/// that were made for exports which name none, and with additions made otherwise. `rotates`: whether a disk does.
 pub(crate) fn wanted(now: &Config, was: &Config, new: &Config, rotates: impl Fn(&str) -> bool) -> Config {
     let mut wanted = new.clone();
     let is_in_file = |disk: &str| [was, new].iter().any(|config| find_disk(config, disk).is_some());
@@ -75,8 +74,8 @@ pub(crate) fn wanted(now: &Config, was: &Config, new: &Config, rotates: impl Fn(
     wanted
 }
 
-/// The scheduler of a disk that is there, if nobody names it: the one that it has, or one of as many tenants where it is known whether
-/// the disk rotates.
+/// The scheduler of an existing disk, if none is named: the present one, or the usual one for as many tenants where it is known whether the
+/// disk rotates.
 fn settle(disk: &mut Disk, there: &Disk, rotates: impl Fn(&str) -> bool) {
     if disk.is_usual && there.is_usual {
         disk.scheduler = there.scheduler;

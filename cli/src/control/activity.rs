@@ -196,7 +196,7 @@ impl Activity {
         self.ops > 0 || self.open > 0
     }
 
-    /// For which part of their time its streams had something outstanding, in a look of so many seconds.
+    /// The part of their time for which its streams had something outstanding, in a look of `length` seconds.
     pub(super) fn active_part(&self, length: f64) -> f64 {
         let whole = length * f64::from(self.streams.max(1));
         let replying = seconds(self.times.of(Part::Reply));

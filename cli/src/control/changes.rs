@@ -25,7 +25,7 @@ use crate::syntax::place::check_path;
 use crate::syntax::scheduler::{check_setting, tunables};
 use crate::ways;
 
-/// Sets a tunable to what it is where nobody says anything.
+/// Sets a tunable to its default.
 const DEFAULT: &str = "default";
 const ACTS: [(&str, Act); 3] = [("add", Act::Add), ("set", Act::Set), ("remove", Act::Remove)];
 
@@ -434,7 +434,7 @@ pub(super) mod tests {
         assert!(add("a/b", json!({})).unwrap_err().contains("cannot have its name"));
     }
 
-    /// A rule with every key, and what of it is shown, given back, is the same rule.
+    /// A rule with every key is the same when its shown form is given back.
     #[test]
     fn a_client_keeps_the_keys_that_are_not_spoken_of() {
         let token = format!("sha256:{}", "7".repeat(64));

@@ -22,7 +22,7 @@ impl Endpoint {
         self.locks.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Others hold from now on, for clients that come and for what those ask that are there.
+    /// Others hold from now on, for new clients and for new requests of present ones.
     pub(crate) fn set_locks(&self, now: Locks) {
         *self.locks.write().unwrap_or_else(PoisonError::into_inner) = now;
     }

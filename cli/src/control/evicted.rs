@@ -5,15 +5,15 @@
 //! 98 % of alice's reads since the start and 12 % of those in the last second, in which bob read 900 MB/s that were not there.
 //!
 //! evicted.1  A tenant's reads are no longer answered if memory had most of them before ([`MOST`]), and now has [`FALLEN`] of all less.
-//! evicted.2  The tenant that read most bytes that were not in memory is named, if that was more than the tenant itself did: memory is one
-//!            for all, and whoever brings most into it pushes most out.
+//! evicted.2  The tenant that read most bytes that were not in memory is named, if that was more than the tenant itself did: all tenants
+//!            share memory, and the one that brings most into it pushes most out.
 //! evicted.3  To that tenant it is said as long as the reads of another one are no longer answered.
 
 use fairlift_core::stats::Cache;
 
 /// The part of a tenant's reads that memory is to have had. Chosen: most.
 const MOST: f64 = 0.5;
-/// By which part of all reads that is to be less. Chosen: more than what a second in which a program starts differs by.
+/// By which part of all reads that is to be less. Chosen: more than the difference of a second in which a program starts.
 const FALLEN: f64 = 0.2;
 /// Fewer reads say nothing. Chosen.
 const FEW: u64 = 32;

@@ -478,7 +478,7 @@ impl Figures {
     }
 }
 
-/// How the queue calls its counters of flushes, and what they are called here.
+/// The queue's names of its counters of flushes, and their names here.
 const FLUSHES: [(&str, &str); 5] = [
     ("flushes_asked", "asked"),
     ("flushes_sent", "sent"),

@@ -1,15 +1,15 @@
 //! Control: HTTP and JSON at a socket, by which a server that runs is looked at and changed.
 //!
-//! One thread with a runtime of its own serves it. It never touches the path of a request: what it reads it asks the library
-//! for, and what it changes the library tells the workers, which hear of it between two batches.
+//! One thread with a runtime of its own serves it. It never touches the path of a request: it reads from the library, and the library
+//! passes its changes on to the workers, which hear of them between two batches.
 //!
 //! http.1  A client that says nothing, sends junk or a body that does not end costs a connection for a few seconds, and there are
 //!         bounds on connections, heads and bodies.
-//! http.2  Who may: the mode of the unix socket says it. A TCP address needs a bearer token or a client's certificate, and Host and
-//!         Origin must be its own. Clients have roles where `[client.NAME]` says so (roles.1). At a unix socket, which ssh may forward to a browser, Host is no name of the internet. A place can
-//!         be for reading only. Every change is logged with who made it.
-//! http.3  A change is answered with what is in force afterwards, and the version; `If-Match` makes it fail (409) if somebody else
-//!         has changed something since.
+//! http.2  Who may: the mode of the unix socket says it. A TCP address needs a bearer token or a client's certificate, and Host and Origin must be
+//!         its own. Clients have roles where `[client.NAME]` says so (roles.1). At a unix socket, which ssh may forward to a browser, Host is no name
+//!         of the internet. A place can be for reading only. Every change is logged with its author.
+//! http.3  A change is answered with the configuration in force afterwards, and the version; `If-Match` makes it fail (409) if somebody
+//!         else has changed something since.
 
 mod activity;
 mod changes;

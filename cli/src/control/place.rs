@@ -1,4 +1,5 @@
-//! Where the control server is and who may speak to it, as people write it: `unix:/run/fairlift/control.sock,mode=0660,group=adm`.
+//! The address of the control server and the rights to speak to it, as people write them:
+//! `unix:/run/fairlift/control.sock,mode=0660,group=adm`.
 
 use std::io;
 use std::os::unix::fs::FileTypeExt as _;
@@ -111,8 +112,8 @@ impl ControlAt {
         }
     }
 
-    /// Whether it is safe to listen there: who reaches a TCP address has to know or show something, and nothing secret crosses a
-    /// network in plain text.
+    /// Whether it is safe to listen there: a client at a TCP address has to know or show something, and no secret crosses a network in
+    /// plain text.
     fn guarded(self) -> Result<Self, String> {
         let at = &self.written;
         if place::tcp_address(&self.address).is_none() || self.certificates.is_some() {

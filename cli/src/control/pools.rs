@@ -1,7 +1,7 @@
-//! Pools that this server shares with other gateways: what each gateway has of one, and what each group has of all of them.
+//! Pools that this server shares with other gateways: each gateway's part of one, and each group's part over all of them.
 //!
 //! Every view (`gateways`, `status`, `top`, `why`, the page, metrics) has these figures from here. They are those by which the last period was
-//! divided (docs/cluster.md). Example: `pool` of a tenant is {"had": 0.25, "here": 0.20, "due": 0.25}: a quarter of what all gateways served was
+//! divided (docs/cluster.md). Example: `pool` of a tenant is {"had": 0.25, "here": 0.20, "due": 0.25}: a quarter of all gateways' service was
 //! this group's, most of it here, and a quarter was due.
 
 use std::fmt::Write as _;

@@ -1,7 +1,7 @@
 //! Roles: what a client of the control server may see and change.
 //!
-//! The rules are those of `[client.NAME]`, and [`Grant`] is what they make of a client. Each row of the table of routes has the [`Right`]
-//! that it needs; this file says which roles have it, and what is left of an answer for a tenant.
+//! The rules are those of `[client.NAME]`, and [`Grant`] is their result for a client. Each row of the table of routes has the [`Right`]
+//! that it needs; this file says which roles have it, and which part of an answer a tenant sees.
 //!
 //! roles.1  A request is measured by the role of the client when it comes, and an answer that takes time by the role when it goes out.
 //!          A stream ends where the role has become another one.
@@ -82,7 +82,7 @@ fn is_delegated(config: &Config, group: &str, key: &str) -> bool {
     config.delegated.iter().any(|(above, keys)| fairlift::access::is_below(group, above) && keys.contains(key))
 }
 
-/// Whether a client may change the weight of some group, which is what the page offers.
+/// Whether a client may change the weight of some group, as the page offers.
 pub(super) fn may_change(role: &Grant, config: &Config) -> bool {
     match role {
         Grant::None | Grant::See => false,

@@ -25,7 +25,7 @@ use super::take_over::Handed;
 use super::{Act, ConfigFile, Kind, metrics, page, pools, show};
 use request::{ApiRequest, keys};
 
-/// How often it is looked whether what was removed has gone, and what schedulers have found out.
+/// How often removed exports and disks are swept, and the knowledge of schedulers is read.
 pub(super) const SWEEP: Duration = Duration::from_millis(200);
 
 /// The objects of routes.
@@ -335,7 +335,7 @@ async fn ask<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Re
 }
 
 impl App {
-    /// Lets go of what was removed.
+    /// Sweeps removed exports and disks.
     pub(super) async fn sweep(&self) {
         let handle = self.handle.clone();
         let _ = tokio::task::spawn_blocking(move || handle.sweep()).await;

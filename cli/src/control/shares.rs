@@ -4,25 +4,25 @@
 //! equal, alice reads 4 KiB and bob 256 KiB, and the disk is busy. Alice had 20 % of its time, bob 80 %, and both were due 50 %:
 //! alice's score is 0.40.
 //!
-//! share.1  Had is the disk's time. A scheduler that learns costs (`fair`) knows how long a request takes of it: the time in which the
-//!          disk was busy is divided by the cost of what ended. Under any other scheduler each of n requests in the device has 1/n
-//!          of the time, of those of all workers together. The time of flushes comes on top, as it was charged.
-//! share.2  All that was had is what was due, together: weighted max-min over the tree of groups. A tenant is due its weight's part, but
-//!          no more than it could use; what it leaves goes to the others by weight.
-//! share.3  A tenant could use what it would have if nobody else were there. Example: alice has one read outstanding for 80 % of the
-//!          time, and each waits for three quarters of its time in the scheduler, or behind bob's in the device (share.5). Alone she would
-//!          need 0.2 + 0.8 × 0.25 of the time for the same, so she could use 2.5 times what she had. A client that waits for its disk
-//!          thus could use much; one that pauses, as its own work or a rate makes it, little more than it had. A tenant that its ceiling
-//!          (`max`) holds could use what it had.
-//! share.4  A group with a floor (`min`) is due what the floor takes of the disk's time at what its operations cost, but no more
-//!          than it could use. Where floors are more than there is, they are due in proportion.
+//! share.1  Had is the disk's time. A scheduler that learns costs (`fair`) knows how long a request takes of it: the time in which the disk
+//!          was busy is divided by the cost of the ended requests. Under any other scheduler each of n requests in the device has 1/n of
+//!          the time, of those of all workers together. The time of flushes comes on top, as it was charged.
+//! share.2  The dues add up to all that was had: weighted max-min over the tree of groups. A tenant is due its weight's part, but no more
+//!          than it could use; the rest goes to the others by weight.
+//! share.3  A tenant could use what it would have if nobody else were there. Example: alice has one read outstanding for 80 % of the time,
+//!          and each waits for three quarters of its time in the scheduler, or behind bob's in the device (share.5). Alone, alice would
+//!          need 0.2 + 0.8 × 0.25 of the time for the same, and so could use 2.5 times as much. A client that waits for its disk thus could
+//!          use much; one that pauses, as its own work or a rate makes it, little more than it had. A tenant that its ceiling (`max`) holds
+//!          could use no more than it had.
+//! share.4  A group with a floor (`min`) is due the disk time that the floor takes at the cost of its operations, but no more than it could
+//!          use. Where floors are more than there is, they are due in proportion.
 //! share.5  A device that has more requests than it does at once keeps each behind the others, and then the time that a request is in it
 //!          is not the device's alone. Example: alice has 8 reads in the device and bob 24, each read takes 9 ms, and alice had a quarter of
 //!          the disk's time; so 2.2 ms are the device's, and the rest is the wait for bob's. A tenant with k requests in it has of that
 //!          time what it had of the disk's, times n ÷ k if the device does n at once and k is less: n is how many end in the time
 //!          that the [fastest](DiskView::fastest) took since the start.
 //! share.6  What waits for the disk waits behind its own tenant's requests and behind others', as the queue has counted it: by requests. Where
-//!          costs are known each counts by what it takes of the disk: a request of 256 KiB holds the others up for longer than one of 4 KiB.
+//!          costs are known each counts by its disk time: a request of 256 KiB holds the others up for longer than one of 4 KiB.
 //! share.7  A tenant is short that had less than [`SHORT`] of its due. (What its client or its ceiling makes it wait for is not in its due.)
 
 use std::collections::BTreeMap;
@@ -233,7 +233,7 @@ fn floor(floor: &Rates, done: &[Counters; 2], length: f64) -> Option<f64> {
     floor.iter().filter_map(times).reduce(f64::max)
 }
 
-/// share.2: divides the time of a disk among groups, of which `floors` has what floors are.
+/// share.2: divides the time of a disk among groups; `floors` has their floors.
 fn divide<'a>(
     state: &State,
     whole: f64,
@@ -288,7 +288,7 @@ fn divide<'a>(
     leaves.into_iter().map(result).collect()
 }
 
-/// A group, or what it does by itself.
+/// A group, or its own streams.
 #[derive(Clone, Copy, Default, Debug)]
 struct Claim {
     above: Option<usize>,

@@ -1,4 +1,4 @@
-//! Status: what each tenant had of which disk and was due ([`shares`](super::shares)), and what it waits for.
+//! Status: each tenant's share and due of each disk ([`shares`](super::shares)), and the causes of its waits.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -118,8 +118,8 @@ pub(super) fn warnings(view: &View) -> impl Iterator<Item = String> {
     short.chain(given_up).chain(parted).chain(doubt)
 }
 
-/// What a tenant's time went into, what took less than a hundredth left out: a [`Part`](fairlift_core::waits::Part), or `client` for
-/// the client's pauses. Empty: it has asked for nothing.
+/// The parts of a tenant's time, those below a hundredth left out: a [`Part`](fairlift_core::waits::Part), or `client` for the client's
+/// pauses. Empty: it has asked for nothing.
 fn waits(activity: &Activity, share: Option<Share>, seconds: f64) -> Value {
     if !activity.is_active() {
         return json!({});

@@ -110,7 +110,7 @@ impl Handed {
         }
     }
 
-    /// How this server was started, and what a new one would take over or not.
+    /// How this server was started, and which things a new one would take over or not.
     pub(super) fn plan(&self, who: &Who, handle: &Handle, file: &dyn ConfigFile) -> Result<Value, Failure> {
         Self::may(who)?;
         let (plan, in_the_way) = match handle.plan_hand_over() {

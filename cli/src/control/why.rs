@@ -1,15 +1,15 @@
 //! Why: what a tenant's requests wait for, in plain words with figures.
 //!
-//! Two looks at the server, a second or so apart, say what the time between them was spent on. The time of a connection has two
-//! halves: for a part of it the client has nothing outstanding, and for the rest its operations are in one of the
-//! [`Part`]s. The largest of these is the cause. Example: carol's connection has something outstanding 95 % of the time, and of
-//! the time of her operations 80 % is `flush`; so 76 % of her time is flushes, 5 % is her own pauses, and flushes are the cause.
+//! Two looks at the server, a second or so apart, say what the time between them was spent on. The time of a connection has two halves: for
+//! a part of it the client has nothing outstanding, and for the rest its operations are in one of the [`Part`]s. The largest of these is
+//! the cause. Example: carol's connection has something outstanding 95 % of the time, and 80 % of the time of carol's operations is
+//! `flush`; so 76 % of the time is flushes, 5 % is carol's own pauses, and flushes are the cause.
 //!
 //! why.1  The time of the client's pauses and of the parts add up to the time of the tenant's connections.
-//! why.2  A part is told with what makes it: `others` with the neighbour that has most of the disk's time, and with what helps, `flush`
-//!        with the tenant that flushes most, `room` with the bound that is reached.
-//! why.3  A worker that has no time left is the cause of what it alone can hold up: its clients seem to pause, devices and replies
-//!        seem slow.
+//! why.2  A part is told with its cause: `others` with the neighbour that has most of the disk's time, and with advice, `flush` with the
+//!        tenant that flushes most, `room` with the bound that is reached.
+//! why.3  A worker that has no time left is the cause of waits that it alone can make: its clients seem to pause, devices and replies seem
+//!        slow.
 //! why.4  A tenant that is short could have more with the client that it has (share.3): its client's pauses are told last.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -89,7 +89,7 @@ pub(super) fn why(role: &Grant, state: &State, before: &View, after: &View, expo
     role.sees(tenant).then(|| of((role, state), before, after, found, &mut BTreeMap::new()))?
 }
 
-/// `disks` has what is known of each disk that was looked at.
+/// `disks` has the figures of each disk that was looked at.
 fn of<'a>(
     (role, state): (&'a Grant, &'a State),
     before: &'a View,
@@ -415,7 +415,7 @@ impl Look<'_> {
         device_time(activity) * (1.0 - self.behind())
     }
 
-    /// What gives more to one whose own queue is longer than its latency, or that waits behind others and is due more, or whose weight alone
+    /// Advice for a tenant whose own queue is longer than its latency, or that waits behind others and is due more, or whose weight alone
     /// decides; `None`: nothing is known.
     fn helps(&self, activity: &Activity, is_behind: bool) -> Option<String> {
         if let Some((path, standing)) = self.disk.objective(self.tenant)
@@ -452,8 +452,8 @@ impl Look<'_> {
         }
     }
 
-    /// A latency that is much less than what its operations take, and that may be kept: twice what one takes alone, for 99 of 100 are to be as
-    /// fast, and no less than its own queue takes at its due; longer than one that was given up.
+    /// A latency target that is much shorter than its operations' times, and that may be kept: twice what one takes alone, for 99 of 100 are
+    /// to be as fast, and no less than its own queue takes at its due; longer than one that was given up.
     fn latency_that_helps(&self, activity: &Activity, outstanding: f64, of_due: f64) -> Option<String> {
         if self.disk.objective(self.tenant).is_some_and(|(_, standing)| standing.room != Room::GivenUp)
             || !activity.tells_each()
@@ -585,8 +585,8 @@ fn time(seconds: f64) -> String {
     }
 }
 
-/// What its operations took of something that took so long for all of them, each, where that can be said: one cannot have waited for
-/// longer than there was time, and those that are open have not had all of theirs.
+/// Each operation's part of a time that all of them took together, where that can be said: one cannot have waited for longer than the look,
+/// and open ones have not had all of theirs.
 fn each(activity: &Activity, all: f64) -> String {
     match (activity.tells_each(), activity.open) {
         (true, _) => format!("{} for each operation", time(all / activity.ops as f64)),
@@ -603,7 +603,7 @@ fn device_time(activity: &Activity) -> f64 {
     seconds(activity.times.of(Part::Device)) / activity.ops.max(1) as f64
 }
 
-/// The next of 1, 2, 5, 10 and so on that is no less than so many seconds, in microseconds: advice that changes with each look is none.
+/// The next of 1, 2, 5, 10 and so on that is no less than `seconds`, in microseconds: advice that changes with each look is useless.
 fn rounded(seconds: f64) -> f64 {
     let micros = (seconds * 1e6).max(1.0);
     let unit = 10_f64.powf(micros.log10().floor());

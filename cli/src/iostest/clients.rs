@@ -40,7 +40,7 @@ pub(crate) enum Judged {
     Kernel(PathBuf, Result<Mount, String>),
 }
 
-/// The group whose jobs a process runs, and of which case (clients.1).
+/// The group whose jobs a process runs, and its case (clients.1).
 #[derive(Clone, Debug)]
 pub(crate) struct ClientPart {
     /// The seed of the case, which no other of the plan has.
@@ -202,7 +202,7 @@ fn listen(place: usize, mut child: Child, say: &mpsc::Sender<(usize, Option<Hear
 
 /// Bytes, operations, failures and why, the longest, and the buckets of latencies, of a job.
 type MeterTally = (u64, u64, u64, Option<i32>, u64, Vec<(u64, u64)>);
-/// Runtime, bytes by slot, longest time unserved, work of the disk, and what each job got done. Times are nanoseconds.
+/// Runtime, bytes by slot, longest time unserved, work of the disk, and each job's tally. Times are nanoseconds.
 type Tally = (u64, Vec<u64>, u64, [u64; 4], Vec<MeterTally>);
 
 /// A client's report of its group.

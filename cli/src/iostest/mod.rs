@@ -80,8 +80,7 @@ fn report(reports: &Reports, all: &[Results]) -> Result<(), String> {
     output::print_after(&shown, failed)
 }
 
-/// Runs the plan, once for each value of a sweep, then again without Fairlift if asked for. What was measured before an error
-/// is kept.
+/// Runs the plan, once for each value of a sweep, then again without Fairlift if asked for. Results from before an error are kept.
 fn measure(measurement: &Measurement, stop: &Stop) -> (Results, Option<RunError>) {
     let _guard = repeat::Guard { command: &measurement.header.command, commit: COMMIT };
     let mut results = measurement.header.clone();

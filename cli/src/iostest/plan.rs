@@ -1,4 +1,4 @@
-//! From flags to what is measured; all that can be wrong is found here, before anything runs.
+//! From flags to a plan of measurements; all mistakes are found here, before anything runs.
 //!
 //! plan.1  What a file or block device holds is not destroyed unless `--write-to-device` is given.
 //! plan.2  Whatever the flags leave open is decided here, and [`command`] says it all: the same words, the same run.
@@ -292,7 +292,7 @@ fn served(flags: &IostestArgs) -> Result<TestDisk, String> {
     Ok(TestDisk::Served(server))
 }
 
-/// A model, or something that is there.
+/// A model, or a real disk.
 fn device(text: &str) -> Result<TestDisk, String> {
     if let Some(model) = text.strip_prefix("sim:") {
         return Spec::parse(model).map(|spec| TestDisk::Model(Box::new(spec))).map_err(|error| error.to_string());
@@ -382,8 +382,7 @@ fn sweep(
     Some((name.clone(), values))
 }
 
-/// All tunables of a scheduler: as the user wrote them, the rest with their defaults, which follow from what a model says
-/// of itself.
+/// All tunables of a scheduler: as the user wrote them, the rest with their defaults, which follow from the model's declarations.
 fn effective(
     scheduler: sched::Kind,
     device: &TestDisk,
@@ -443,7 +442,7 @@ fn limited(
     all
 }
 
-/// The weight tree, and what binds its groups: the root alone, numbered groups, or that of a file.
+/// The weight tree, and the bounds of its groups: the root alone, numbered groups, or that of a file.
 fn groups(flags: &IostestArgs, note: &mut impl FnMut(&str, String)) -> Option<(Vec<Group>, Limits)> {
     if let Some(path) = &flags.groups {
         return groups_of(path).map_err(|says| note("--groups", says)).ok();

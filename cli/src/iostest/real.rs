@@ -1,4 +1,4 @@
-//! Cases on disks that are there: through Fairlift's engine, or straight to the path.
+//! Cases on real disks: through Fairlift's engine, or straight to the path.
 
 use std::error::Error;
 
@@ -31,8 +31,8 @@ impl Runner for Real {
     }
 }
 
-/// Runs a case on what is there, or the jobs of one group of it by one worker: through an engine of ours with this disk, or straight to
-/// the path.
+/// Runs a case on a real disk, or the jobs of one group of it by one worker: through an engine of ours with this disk, or straight to the
+/// path.
 pub(crate) fn measure_real(
     case: &Case,
     disk: Disk,

@@ -1,4 +1,4 @@
-//! Where reports go, and what was kept before.
+//! The destinations of reports, and results kept before.
 //!
 //! reports.1  Whether a report can be written is tried before anything is measured, without changing what is there.
 //! reports.2  A directory that holds results already is not written over.
@@ -78,8 +78,8 @@ impl Reports {
         device.is_some() && self.files.iter().any(|(_, path)| real(path) == device)
     }
 
-    /// Writes all. What goes to standard output is returned: the tables, if nothing else does. So are the files that could
-    /// not be written after all; one does not keep the others from being written.
+    /// Writes all. Returns the text for standard output: the tables, if nothing else goes there. So are the files that could not be written
+    /// after all; one does not keep the others from being written.
     pub(crate) fn write(&self, all: &[Results]) -> (String, Vec<String>) {
         let (mut shown, mut failed) = (None, Vec::new());
         if let Some(directory) = &self.directory

@@ -27,7 +27,7 @@ impl Around {
         Some(Self { place, number, is_device })
     }
 
-    /// The disk, of which this may be a partition.
+    /// The whole disk, if this is a partition.
     fn disk(&self) -> &Path {
         let is_part = self.place.join("partition").exists();
         self.place.parent().filter(|_| is_part).unwrap_or(&self.place)
@@ -48,7 +48,7 @@ impl Around {
         all.split(['[', ']']).nth(1).map(str::to_owned)
     }
 
-    /// Where the device, or a partition of it, is mounted, or what else holds it. Of a file: nothing.
+    /// The mount point of the device or of a partition, or its other holder. Of a file: nothing.
     pub(crate) fn mounted(&self) -> Option<String> {
         if !self.is_device {
             return None;
@@ -81,7 +81,7 @@ impl Around {
     }
 }
 
-/// Which part of a file is holes, which are read without asking a disk, in %. Zero of what has none.
+/// Which part of a file is holes, which are read without asking a disk, in %. Zero without holes.
 pub(crate) fn holes(path: &Path) -> f64 {
     /// Enough to tell; a file may have millions.
     const RUNS_MAX: usize = 4096;

@@ -1,4 +1,4 @@
-//! `fairlift iostune`: what a disk is like, and what to set for it.
+//! `fairlift iostune`: the character of a disk, and the settings for it.
 
 mod args;
 pub(crate) mod around;
@@ -26,7 +26,7 @@ use look::{Measurement, SMALL, Target, WriteTo, look};
 use real::Real;
 use scratch::Scratch;
 
-/// One part of so many of the time, at most, is for filling a scratch file.
+/// Filling a scratch file takes at most one part in this number of the time.
 const FILLING: u64 = 6;
 
 /// Measures and reports. Wrong flags, or a disk that cannot be measured: status 2; what goes wrong later: 1; stopped by a

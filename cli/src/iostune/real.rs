@@ -1,4 +1,4 @@
-//! Probes of disks that are there: straight to the path, or through Fairlift's engine.
+//! Probes of real disks: straight to the path, or through Fairlift's engine.
 
 use std::error::Error;
 use std::path::PathBuf;

@@ -1,6 +1,6 @@
 //! Where writes go: a file of our own, which has no name any more.
 //!
-//! scratch.1  A file that is there is never opened: the scratch file is made anew, or not at all.
+//! scratch.1  An existing file is never opened: the scratch file is made anew, or not at all.
 //! scratch.2  Its name is removed as soon as it is made. The kernel takes its blocks back, however the program ends.
 //! scratch.3  It is filled before anything is measured: what was never written is not read from the disk, and is slower to write.
 
@@ -63,7 +63,7 @@ impl Scratch {
     }
 }
 
-/// Writes up to so many bytes, and no longer than `time` once there is enough (scratch.3); whether it was not stopped.
+/// Writes up to the given number of bytes, and no longer than `time` once there is enough (scratch.3); whether it was not stopped.
 fn fill(mut file: &File, bytes: u64, time: Time, stop: &dyn Fn() -> bool) -> io::Result<bool> {
     let limit = Duration::from_nanos(time.as_nanos());
     let start = Instant::now();

@@ -1,5 +1,5 @@
-//! Completions that a shell offers for the words of a command. The names of what there is come from the running server, which is asked for a
-//! moment; a server that is not there or does not answer offers nothing.
+//! Completions that a shell offers for the words of a command. The names come from the running server, which is asked for a moment; a server
+//! that is not there or does not answer offers nothing.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::syntax::scheduler::{parse_scheduler, tunables};
 /// How long a server is asked. Chosen: a person who presses Tab hardly notices it.
 const PATIENCE: Duration = Duration::from_millis(300);
 
-/// The names of what there is, of the kind that stands before: `fairlift set group <Tab>`.
+/// The existing names of the kind that stands before: `fairlift set group <Tab>`.
 pub(crate) fn names() -> Vec<CompletionCandidate> {
     let typed = Typed::now();
     typed.kind().map_or_else(Vec::new, |kind| candidates(typed.names(kind)))
@@ -36,7 +36,7 @@ pub(crate) fn exports_and_groups() -> Vec<CompletionCandidate> {
     candidates([Kind::Export, Kind::Group].into_iter().flat_map(|kind| typed.names(kind)).collect())
 }
 
-/// The keys of what stands before, or the values of the key that is typed: `fairlift set disk ssd0 scheduler=<Tab>`.
+/// The keys of the kind that stands before, or the values of the key that is typed: `fairlift set disk ssd0 scheduler=<Tab>`.
 pub(crate) fn settings() -> Vec<CompletionCandidate> {
     candidates(Typed::now().settings())
 }

@@ -1,5 +1,5 @@
-//! A name that was typed without its kind, as in `fairlift set alice weight=100`: the command that was probably meant, with the kinds of
-//! which the running server has that name.
+//! A name that was typed without its kind, as in `fairlift set alice weight=100`: the command that was probably meant, with the kinds that
+//! have that name at the running server.
 
 use super::complete::Typed;
 use crate::control::{Act, KINDS, Kind, keys, parse_place};
@@ -12,7 +12,7 @@ pub(crate) fn meant(name: &str) -> String {
     if all.is_empty() { String::new() } else { format!("; did you mean `{}`?", all.join("` or `")) }
 }
 
-/// The commands that the words may be, where `names` tells what there is of a kind.
+/// The commands that the words may be, where `names` gives the names of a kind.
 fn commands(arguments: &[String], name: &str, names: impl Fn(Kind) -> Vec<String>) -> Vec<String> {
     let at = arguments.iter().position(|word| word == name).unwrap_or(arguments.len());
     let is_verb = |word: &&String| ["add", "get", "remove", "set"].contains(&word.as_str());

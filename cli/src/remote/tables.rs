@@ -245,8 +245,8 @@ pub(super) fn why(value: &Value) -> String {
     why_of("export", value)
 }
 
-/// Whether the tenant had its due, and for how long was looked; the cause in a line, the other parts of the time, the largest first,
-/// and what the tenant does.
+/// Whether the tenant had its due, and the length of the look; the cause in a line, the other parts of the time, the largest first, and the
+/// tenant's activity.
 fn why_of(name: &str, value: &Value) -> String {
     let mut out = String::new();
     let (tenant, length) = (text(&value["tenant"]), seconds(value));

@@ -118,7 +118,7 @@ fn is_of(running: &Value, program: &Path) -> bool {
     running.is_some() && running == file(program)
 }
 
-/// The server before ends once it has told the service manager who its successor is: whoever goes on after this command finds that done.
+/// The server before ends once it has told the service manager its successor: after this command that is done.
 fn wait_for_the_end(running: &Value) {
     let (process, until) = (format!("/proc/{}/stat", running["pid"]), Instant::now() + LAST);
     // A process that has ended stays in /proc until its parent has waited for it, and some parents never do.

@@ -13,7 +13,7 @@ use serde_json::{Map, Value, json};
 use crate::control::Changes;
 use crate::ways;
 
-/// Keys of an export that say how it is, and not what it shall be; and its size, which is that of what it shows.
+/// Keys of an export that describe its state, not a setting; and its size, which is that of the shown backing.
 const FOUND: [&str; 3] = ["block_device", "connections", "size"];
 /// Keys of a group that can be said.
 const OF_A_GROUP: [&str; 5] = ["weight", "max", "burst", "min", "latency"];
@@ -26,7 +26,7 @@ struct Settings<'a> {
     groups: Value,
 }
 
-/// A config with what was added to a server: its settings, and which exports were.
+/// A config with the additions to a server: its settings, and which exports were added.
 ///
 /// # Errors
 /// An export or a group cannot be as it was: which, and why.

@@ -9,8 +9,8 @@
 //! ineffective.2  A group whose disks all have a scheduler without weights.
 //! ineffective.3  A group that has no sibling on any of its disks, unless its weight is the one that all have.
 //! ineffective.4  A disk on which no export is.
-//! ineffective.5  A disk whose `nr_requests` two connections can fill. Weights decide among the requests inside only: with 64 places,
-//!          a client that asks 128 at once holds them all, and a tenant of three times its weight gets a third of what it gets.
+//! ineffective.5  A disk whose `nr_requests` two connections can fill. Weights decide among the requests inside only: with 64 places, a
+//!          client that asks 128 at once holds them all, and a tenant of three times its weight gets a third as much.
 //! ineffective.6  A change of a running server is asked about the groups that it is about: those whose weight it says, into which it puts
 //!          an export, or that are on a disk which it gives a scheduler without weights. A group is often made before its first
 //!          export: it is told of only where no disk of the server knows weights.
@@ -60,8 +60,8 @@ pub(super) fn warnings(config: &Config, places: &Places) -> Vec<Mistake> {
     groups.chain(latencies).chain(disks).chain(small).chain(large).chain(rules).chain(guests).chain(lists).collect()
 }
 
-/// What cannot act as far as it is known before anything is opened: exports that name no disk count as on one together, where
-/// weights mean something.
+/// The settings that cannot act, as far as that is known before anything is opened: exports that name no disk count as on one together,
+/// where weights mean something.
 pub(super) fn warnings_unopened(config: &Config, places: &Places) -> Vec<Mistake> {
     let mut config = config.clone();
     let own = config.disks.len();
@@ -487,7 +487,7 @@ mod tests {
             "",
             "the default is a scheduler with weights"
         );
-        // Clients of the parent itself are siblings too, and so is who is below a sibling.
+        // Clients of the parent itself are siblings too, and so are those below a sibling.
         let parent = exports(&[("d", "/t"), ("d", "/t/b")]);
         assert_eq!(warnings_text(&("[disk.d]\n".to_owned() + &parent + &weight("/t/b"))), "");
         let below = exports(&[("d", "/t/a/x"), ("d", "/t/b/y/z")]);

@@ -65,7 +65,7 @@ impl Kept {
         self.is_in_memory.then(|| self.file.try_clone().ok().map(OwnedFd::from)).flatten()
     }
 
-    /// Has a server begin with what is there, if something is.
+    /// Has a server begin with the saved knowledge, if there is some.
     pub(super) fn tell(&mut self, server: &Server) {
         let Some((text, age)) = self.read() else { return };
         let record = match Record::parse(&text) {

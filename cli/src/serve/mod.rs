@@ -64,7 +64,7 @@ pub(crate) fn serve(flags: &ServeArgs) -> ExitCode {
     done.unwrap_or_else(|complaint| complaint.tell("serve"))
 }
 
-/// A start that has failed after so long has waited for a lock. Chosen: half of what the lock of a file is waited for.
+/// A start that fails after this time has waited for a lock. Chosen: half of the wait for a file's lock.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 const NOT_STARTED: &str = "the server was not started";
@@ -176,7 +176,7 @@ struct Prepared {
 }
 
 impl Prepared {
-    /// Whether a server of it would start: what would be in force, and what in it cannot act.
+    /// Whether a server of it would start: the configuration that would be in force, and its settings that cannot act.
     fn check(&self) -> Result<(Config, Vec<Mistake>), Wrong> {
         // The backings opened here are closed again: that is not worth a line in the log.
         let quiet = tracing::subscriber::NoSubscriber::new();

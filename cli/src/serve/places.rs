@@ -1,5 +1,5 @@
-//! Where in flags and file things were said, so that what is found out later (a backing that cannot be opened, a weight that
-//! cannot act) is told with its line.
+//! Where in flags and file things were said, so that a later finding (a backing that cannot be opened, a weight that cannot act) is told
+//! with its line.
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -230,8 +230,8 @@ pub(super) fn missing(backing: &Backing) -> Option<String> {
     Some(format!("{path}: {}", with_neighbour(&path, rest)))
 }
 
-/// Why a file was not opened; if it is not there, with the file beside it of nearly the same name. (This is told to whoever starts or
-/// checks a server, never to its clients.)
+/// Why a file was not opened; if it is not there, with the file beside it of nearly the same name. (Only the operator who starts or checks
+/// a server sees this, never its clients.)
 fn with_neighbour(path: &str, why: &str) -> String {
     let missing = std::io::Error::from(rustix::io::Errno::NOENT).to_string();
     let (Some(rest), Some(name)) = (why.strip_prefix(&missing), Path::new(path).file_name()) else { return why.into() };

@@ -4,9 +4,9 @@
 //! serve.2  `--scheduler` and `--depth` are for every disk that the file does not give one; `--set` is for every disk whose
 //!     scheduler has that tunable and for which the file does not set it.
 //! serve.3  Plain text does not leave the machine unless the operator says so.
-//! serve.4  A disk for which nobody names a scheduler has `fair` if exports of more than one group are on it, or `bfq` if it
-//!     rotates; else `mq-deadline`, which is cheaper and has nobody to be fair to, until a second tenant comes. What is on a disk, and
-//!     whether it rotates, is known when all is opened: here it is guessed, for tunables to be looked at.
+//! serve.4  A disk for which nobody names a scheduler has `fair` if exports of more than one group are on it, or `bfq` if it rotates; else
+//!     `mq-deadline`, which is cheaper and has nobody to be fair to, until a second tenant comes. The backings of a disk, and whether it
+//!     rotates, are known when all is opened: here they are guessed, for tunables to be checked.
 //! serve.5  Each export that names no group is a tenant: it has a group of its own, called after it.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -202,7 +202,7 @@ fn group_of(name: &str, groups: &Tree, exports: &[Export]) -> Result<GroupId, St
     })
 }
 
-/// `--max`: it takes the place of what the file says (serve.1).
+/// `--max`: it takes the place of the file's value (serve.1).
 fn limit(
     flags: &ServeArgs,
     groups: &Tree,
@@ -359,7 +359,7 @@ fn disks(flags: &ServeArgs, file: &File, exports: &[Export], mistakes: &mut Vec<
     (disks, usual)
 }
 
-/// Where clients connect, and with what certificate (serve.3).
+/// Where clients connect, and the certificate (serve.3).
 fn listeners(
     flags: &ServeArgs,
     server: &Server,

@@ -2,8 +2,8 @@
 //!
 //! reload.1  All of the difference is made, or nothing: a mistake in the file, a file that cannot be opened or a key that cannot
 //!           change while the server runs leaves everything as it was.
-//! reload.2  What was said when the file was read last is remembered, so that what was added otherwise stays.
-//! reload.3  What a command has changed since, and the file takes back, is told as such.
+//! reload.2  The file's content at the last reading is remembered, so that additions made otherwise stay.
+//! reload.3  A change by a command since, which the file takes back, is told as such.
 //! reload.4  A dry run tells the changes and warnings that a reload would.
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -250,7 +250,7 @@ fn mistake(one: &Impossible, Prepared { config, places, .. }: &Prepared) -> Mist
     Mistake { at: place.at, key, says: one.says.clone() }
 }
 
-/// The place of what a change is about, if it is in the file.
+/// The place of a change's subject, if it is in the file.
 fn refused_change(of: &Of, why: &str, places: &Places) -> Mistake {
     let place = || places.of(of).map(|place| place.says(why));
     places.locate_backing(why).or_else(place).unwrap_or_else(|| Mistake::in_flag("", why))

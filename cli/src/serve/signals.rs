@@ -40,7 +40,7 @@ pub(crate) fn watch(handle: Handle, reload: Arc<Reload>) -> io::Result<Watch> {
                     tracing::warn!("SIGUSR1 and SIGUSR2 do nothing: fairlift status, fairlift acknowledge");
                     continue;
                 }
-                // Without a file it means what it means to any program: whoever started it is gone.
+                // Without a file it has its usual meaning: the program's starter is gone.
                 if signal == SIGHUP && reload.is_there() {
                     if let Some(handle) = &handle {
                         read_again(handle, &reload);

@@ -1,8 +1,8 @@
 //! `--take-over`: this server begins with all that a running one has, and that one ends. `fairlift upgrade` starts it.
 //!
-//! begin.1  What is in force in the running server and what this one would begin with are compared before anything changes: a difference is
-//!          refused, and told key by key. What was added since and stands in no file is no difference ([`carried`]).
-//! begin.2  Until it serves, this process leaves everything as it is when it ends, and what it says goes to the command that has started it.
+//! begin.1  The configurations of the running server and of this one are compared before anything changes: a difference is refused, and
+//!          told key by key. An addition since that stands in no file is no difference ([`carried`]).
+//! begin.2  Until it serves, this process leaves everything as it is when it ends, and its output goes to the command that has started it.
 //!          From then on it writes where the server before has written.
 
 use std::collections::{BTreeMap, BTreeSet};

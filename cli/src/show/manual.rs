@@ -460,7 +460,7 @@ mod tests {
         }
     }
 
-    /// Examples of commands that are there are taken by them; those of other programs, or of commands of other builds, are not tried.
+    /// Examples of this build's commands are parsed by them; those of other programs, or of commands of other builds, are not tried.
     #[test]
     fn examples_are_right() {
         let known: Vec<_> = Cli::command().get_subcommands().map(|below| below.get_name().to_owned()).collect();

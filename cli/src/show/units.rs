@@ -6,7 +6,7 @@ use std::path::Path;
 /// Where the package has the program, and so the units.
 const PACKAGED: &str = "/usr/bin/fairlift";
 
-/// The names of the units, and what is in them.
+/// The names of the units, and their content.
 const UNITS: [(&str, &str); 4] = [
     ("fairlift.service", include_str!("../../systemd/fairlift.service")),
     ("fairlift@.service", include_str!("../../systemd/fairlift@.service")),

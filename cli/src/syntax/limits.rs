@@ -1,6 +1,6 @@
 //! Limits of a group as people write them: `riops=3000 wbps=50m`, in the words of the kernel's `io.max`.
 //!
-//! Sizes count in powers of 1024, as everywhere; a number of bytes is what the kernel writes, so that its lines can be pasted.
+//! Sizes count in powers of 1024, as everywhere; the kernel writes a number of bytes, so its lines can be pasted.
 
 use fairlift_core::ceiling::{Ceiling, Rate, Rates};
 use fairlift_core::time::secs;
@@ -76,7 +76,7 @@ pub(crate) fn parse_seconds(text: &str) -> Result<Duration, String> {
 /// Rates, as in `rbps=100m wiops=3000`; `max` or `none` alone is none. With `seconds`, as of a burst.
 ///
 /// # Errors
-/// What is wrong.
+/// The mistake in it.
 fn parse_all(text: &str, mut seconds: Option<&mut Duration>) -> Result<Rates, String> {
     const FORM: &str = "limits have the form riops=3000 wbps=50m, of rbps, wbps, bps, riops, wiops and iops, or none";
     let mut rates = Rates::NONE;
@@ -100,7 +100,7 @@ fn parse_all(text: &str, mut seconds: Option<&mut Duration>) -> Result<Rates, St
 /// Rates, as in `rbps=100m wiops=3000`; `max` alone is none.
 ///
 /// # Errors
-/// What is wrong.
+/// The mistake in it.
 pub(crate) fn parse(text: &str) -> Result<Rates, String> {
     parse_all(text, None)
 }
@@ -108,7 +108,7 @@ pub(crate) fn parse(text: &str) -> Result<Rates, String> {
 /// A burst, as in `riops=30000 seconds=5`; without `seconds` it is one second long, as in QEMU.
 ///
 /// # Errors
-/// What is wrong.
+/// The mistake in it.
 pub(crate) fn parse_burst(text: &str) -> Result<(Rates, Duration), String> {
     let mut length = Ceiling::NONE.length;
     Ok((parse_all(text, Some(&mut length))?, length))

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use fairlift_lab::report::printable;
 
-/// A text and what to call it.
+/// A text and its name.
 #[derive(Clone, Debug)]
 pub(crate) struct Source {
     /// The file's name as the user gave it.
@@ -83,7 +83,7 @@ pub(crate) struct Wrong {
 }
 
 impl Wrong {
-    /// For a person, and what follows if it is more than one thing.
+    /// For a person, with `so` behind the count if there are several.
     pub(crate) fn shown(&self, so: &str) -> String {
         let mut shown = self.shown_without_count();
         if self.mistakes.len() > 1 {
@@ -146,7 +146,7 @@ struct Position {
     line: usize,
     /// In characters, from 1.
     column: usize,
-    /// The line, or what is around the place, without control characters that could move the cursor.
+    /// The line, or the text around the place, without control characters that could move the cursor.
     shown: String,
     /// Blanks, then one `^` for each character meant.
     marks: String,

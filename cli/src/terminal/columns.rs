@@ -1,4 +1,4 @@
-//! Names and what they mean, in columns.
+//! Names and their meanings, in columns.
 
 use std::fmt::Write as _;
 
@@ -14,7 +14,7 @@ pub(crate) struct SettingRow {
     pub(crate) says: String,
 }
 
-/// Two lines for each row: what it does, and what it takes.
+/// Two lines for each row: its effect, and its values.
 pub(crate) fn write_rows(out: &mut String, rows: &[SettingRow]) {
     let width = |cell: fn(&SettingRow) -> &str| rows.iter().map(|row| cell(row).chars().count()).max().unwrap_or(0);
     let (name, default) = (width(|row| &row.name), width(|row| &row.default));

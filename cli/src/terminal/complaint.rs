@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use crate::syntax::mistake::{Mistake, Severity, render};
 
-/// The exit status of what was done, or has failed and says why.
+/// The exit status of a success, or of a failure, which is told with its reason.
 pub(crate) fn done(result: Result<(), impl ToString>) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -28,12 +28,12 @@ pub(crate) enum Complaint {
 }
 
 impl Complaint {
-    /// Of mistakes in what was typed.
+    /// Of mistakes on the command line.
     pub(crate) fn typed(mistakes: &[Mistake]) -> Self {
         Self::Typed(render(Severity::Error, None, mistakes))
     }
 
-    /// Says it, and answers the exit status: 2 for what was typed, 1 for the rest.
+    /// Prints it, and returns the exit status: 2 for mistakes on the command line, 1 for the rest.
     pub(crate) fn tell(&self, command: &str) -> ExitCode {
         match self {
             Self::Typed(mistakes) => {

@@ -1,4 +1,4 @@
-//! Ctrl-C while something is measured: first a report of what is there, then the end.
+//! Ctrl-C while something is measured: first a report of the results so far, then the end.
 
 use std::io;
 use std::sync::Arc;

@@ -11,8 +11,8 @@ use crate::sync::{AtomicU32, AtomicU64, Ordering};
 use crate::time::ms;
 use crate::{Direction, Duration, Instant};
 
-/// How far ahead of its rate a group may be (ceiling.2). Chosen: half of the longest gap that a client at 3,000 IOPS should see;
-/// 0.5 % of what it may do in a second; and many times what a timer or a worker's turn is late.
+/// How far ahead of its rate a group may be (ceiling.2). Chosen: half of the longest gap that a client at 3,000 IOPS should see; 0.5 % of
+/// its I/Os in a second; and many times the lateness of a timer or of a worker's turn.
 pub const TOLERANCE: Duration = ms(5);
 
 /// Parts of a nanosecond in which meters count. Chosen: an I/O at 700 million a second is known to 1 %, and the count lasts for

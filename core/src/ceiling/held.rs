@@ -19,8 +19,8 @@ use crate::floors::{Floors, Order};
 use crate::time::ms;
 use crate::{Bio, Bytes, ContextId, Direction, Duration, Group, GroupId, Instant, Op, StreamId, Weight};
 
-/// What waits for a ceiling is let through at most so often, and then all that may go: a worker is not woken for each of 100,000
-/// I/Os a second. Chosen: a fifth of the tolerance, within which nothing is lost by it, and three I/Os of 3,000 a second.
+/// The shortest time between two releases of waiting bios; each releases all that may go: a worker is not woken for each of 100,000 I/Os a
+/// second. Chosen: a fifth of the tolerance, within which nothing is lost by it, and three I/Os of 3,000 a second.
 const GRAIN: Duration = ms(1);
 
 /// Binary places of virtual time. Chosen: a nanosecond still counts beside the weight of a group below its floor.

@@ -18,12 +18,12 @@
 //! ceiling.5  A bio that is held has no tag, no place in the device, and no row in the queue's tables; a flush is never held, and
 //!            need not wait for writes that are: those are not acknowledged. Of one group and direction the oldest goes first.
 //! ceiling.6  Where several groups wait for the ceiling above them, each is let through by its weight.
-//! ceiling.7  A burst goes at its own rate for as long as it says, if nothing was used for long enough before: what was not used
-//!            of the rate is saved, up to what the burst needs beyond it.
-//! ceiling.8  The state of a group's ceiling is one for all queues that know it, whatever their disks and workers, and has no lock.
-//!            Where several queues wait for it, none takes more than its part of what there is.
-//! ceiling.9  Another ceiling holds from the next bio on; what was owed is owed, in bytes and I/Os.
-//! ceiling.10  What is owed is handed to the next server as the time that it takes to pay: a group does not begin with a new burst there.
+//! ceiling.7  A burst goes at its own rate for as long as it says, if nothing was used for long enough before: the unused rate is saved, up
+//!            to the amount that the burst needs beyond it.
+//! ceiling.8  The state of a group's ceiling is one for all queues that know it, whatever their disks and workers, and has no lock. Where
+//!            several queues wait for it, none takes more than its part of the rate.
+//! ceiling.9  A changed ceiling holds from the next bio on; the debt stays, in bytes and I/Os.
+//! ceiling.10  The debt is handed to the next server as the time that it takes to pay: a group does not begin with a new burst there.
 //!
 //! [`Rates`] and [`Ceiling`] are what people say; [`Budget`] is the state; `held` is where bios wait in one queue.
 

@@ -178,7 +178,7 @@ struct Crowd {
     millis: u64,
 }
 
-/// Threads that write for `think` and flush, so many flushes long; one that starts then takes `took`, and starts once `held` is over.
+/// Threads that write for `think` and flush, for a number of flushes; a flush takes `took`, and starts once `held` is over.
 fn crowd_on(
     (took, held): (impl Fn(u64) -> u64, u64),
     threads: usize,

@@ -9,8 +9,8 @@
 //! compare.2  Three pairs or more make a verdict as soon as their mean is three deviations away from the margin that the other setting
 //!            must gain. To take the other one, the mean must also exceed the margin by as much as a sample may be off (`bias`).
 //! compare.3  Where so little evidence is wanted, two pairs that agree on a plain difference are enough, or one on a plainer one.
-//! compare.4  The present setting counts as what it does in its samples, or did before the comparison if that was more; unless that is
-//!            twice as much, for then the device or the load has changed.
+//! compare.4  The present setting's rate is that of its samples, or of the time before the comparison if that was more; unless it was twice
+//!            that, for then the device or the load has changed.
 
 /// Work in a time: sectors, most often.
 #[derive(Clone, Copy, Default, Debug)]

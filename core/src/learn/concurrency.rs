@@ -6,8 +6,8 @@
 //! concurrency.1  At most `most` at once, at least one.
 //! concurrency.2  Levels are powers of two (and `most`). A trial compares the present level with twice or half of it, in samples
 //!     that alternate, so that a load that changes is the same for both.
-//! concurrency.3  A sample counts only while the backing was kept full: as many out as allowed, and more waiting. What is not
-//!     wanted cannot be learned: a trial whose other level is never reached is given up.
+//! concurrency.3  A sample counts only while the backing was kept full: as many out as allowed, and more waiting. A level that the load
+//!     never reaches cannot be learned: its trial is given up.
 //! concurrency.4  Twice as many pay if that is more than a tenth faster. Half as many do if that loses less than 3 %: fewer threads
 //!     for the same work. In between, nothing changes: no level is left for one that would be left for it.
 //! concurrency.5  After a level has withstood both trials there is rest, twice as long each time, up to half a minute under load; a

@@ -15,16 +15,16 @@
 //! bfq_depth.4  After a trial that changes nothing there is a rest of four times as many windows as the trial had, and at least twice
 //!              the rest before. So at most a fifth of the time is spent at another limit than the one thought right, and less the
 //!              longer nothing changes. A throughput that is no longer what it was ends the rest, and so does `Depth::review`.
-//! bfq_depth.5  On flash the first trials go up from `FIRST`: a device is filled within some hundred requests. Where seeks are what
-//!              costs, the device sorts best what it has most of, so there the first trials go down.
-//! bfq_depth.6  A limit that the load does not reach comes down to what there is, but not below `FIRST`, and goes up again by trials
-//!              when there is more. A trial with half as many needs a load of twice the present limit: few streams that ask for one
-//!              request at a time are left alone, in their own order.
-//! bfq_depth.7  Where one stream reads here and there, one request at a time, and most of what ends is written, the stream waits for
+//! bfq_depth.5  On flash the first trials go up from `FIRST`: a device is filled within some hundred requests. Where seeks cost most, the
+//!              device sorts best among many requests of one kind, so there the first trials go down.
+//! bfq_depth.6  A limit that the load does not reach comes down to the load, but not below `FIRST`, and goes up again by trials when there
+//!              is more. A trial with half as many needs a load of twice the present limit: few streams that ask for one request at a time
+//!              are left alone, in their own order.
+//! bfq_depth.7  Where one stream reads here and there, one request at a time, and most requests that end are writes, the stream waits for
 //!              each write that is in the device before its read, and no stream waits for the writes. So on flash, for ten seconds after
 //!              such a read, twice as many must bring 12 %, half as many may cost 8 %, and in total at most a fifth is given up. A trial
-//!              then ends after few pairs and is followed by four times the rest. The limit goes down first when such a stream comes,
-//!              and up when it has gone. (Without this a start beside writers takes 168 ms on `ssd-sata-consumer`, with it 117.)
+//!              then ends after few pairs and is followed by four times the rest. The limit goes down first when such a stream comes, and
+//!              up when it has gone. (Without this a start beside writers takes 168 ms on `ssd-sata-consumer`, with it 117.)
 
 use super::comparison::{Comparison, Proof, Rate, difference};
 use crate::time::secs;
@@ -71,8 +71,7 @@ pub(crate) struct Depth {
     by_demand: bool,
     /// The largest load in the last window.
     most: u32,
-    /// Until when a reader beside writers counts, and the part of throughput that is kept in spite of what it was given
-    /// (bfq_depth.7).
+    /// Until when a reader beside writers counts, and the part of throughput that is kept in spite of its advantage (bfq_depth.7).
     reader_until: Instant,
     kept: f64,
     trials: u64,
@@ -220,8 +219,8 @@ impl Depth {
         }
     }
 
-    /// A request of so many sectors ended, when so many were in the device or could have been but for the limit; `share_wait` says
-    /// that they waited for somebody.
+    /// A request of `sectors` ended, when `demand` requests were in the device or could have been but for the limit; `share_wait`: they
+    /// waited for a group that is behind its weight.
     #[inline]
     pub(crate) fn ended(&mut self, now: Instant, sectors: u64, what: Ended, demand: u32, share_wait: bool) {
         let needed = self.needed;

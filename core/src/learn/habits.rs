@@ -5,9 +5,9 @@
 //! habits.2  It is a mean that forgets: each sample moves it by 1/8. A sample counts as at most `cap`, so that one long pause
 //!     does not hide a habit.
 //! habits.3  It is known from the third sample on.
-//! habits.4  Where a stream reads is remembered as one bit for each of its last 32 requests: was it a seek? A seek starts at
-//!     least so far from the end of the request before, and is smaller than so many sectors; a first request is none.
-//! habits.5  A request that grows at its back takes the end along, so what follows on it is no seek.
+//! habits.4  Where a stream reads is remembered as one bit for each of its last 32 requests: was it a seek? A seek starts farther than a
+//!     least distance from the end of the request before, and is smaller than a largest size; a first request is none.
+//! habits.5  A request that grows at its back takes the end along, so a request that follows on it is no seek.
 //!
 //! Shared by the schedulers that hold the device idle for somebody; what counts as far, small, short or seeky is theirs.
 //! Think time applies to anything that is answered and asks again: a stream, a group.

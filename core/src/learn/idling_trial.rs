@@ -13,16 +13,16 @@
 //!           shaped by the other way; no earlier than `SETTLE` after it, and no later than the window is long.
 //! idling.2  A window counts if at seven in eight of its completions another stream had something to do as well: a lone stream says
 //!           nothing about many. After `SPOILT_MAX` windows that do not count, the trial is given up for a while.
-//! idling.3  Windows are short at first, but so long that `ENDS` requests, and twice those that wait, would end in one, up to
-//!           `LONGEST`. A short window may be off by what does not fit into it (a round over all streams), so it tells only large
-//!           differences: a difference must exceed `BIAS` / length, besides three deviations of the mean. If `PAIRS` pairs leave it
-//!           open, windows of twice the length follow, up to `LONGEST`; then the mean decides. They do not follow if the present way
-//!           is the guess and the other does not look better by then; where the guess is not to idle, by the first pair. Two pairs
-//!           that agree on nearly twice as much are enough; so is one that says three times (as much as before the trial, too, if
-//!           that is known). The present way counts as what it does in its windows, or did before the trial if that was more, because
-//!           a way needs a while to be as good as it can be. So if idling is the present way of a load that reads on, and nothing is
-//!           known from before, the other way is taken only if it does `EARLY` more, by the first length alone; else the trial comes again
-//!           after `REST_OPEN`. (With less, lone disks that turns were right for went the other way for nine seconds.)
+//! idling.3  Windows are short at first, but so long that `ENDS` requests, and twice those that wait, would end in one, up to `LONGEST`. A
+//!           short window may be off by the part of a round over all streams that does not fit into it, so it tells only large differences:
+//!           a difference must exceed `BIAS` / length, besides three deviations of the mean. If `PAIRS` pairs leave it open, windows of
+//!           twice the length follow, up to `LONGEST`; then the mean decides. They do not follow if the present way is the guess and the
+//!           other does not look better by then; where the guess is not to idle, by the first pair. Two pairs that agree on nearly twice as
+//!           much are enough; so is one that says three times (as much as before the trial, too, if that is known). The present way's rate
+//!           is that of its windows, or of the time before the trial if that was more, because a way needs a while to be as good as it can
+//!           be. So if idling is the present way of a load that reads on, and nothing is known from before, the other way is taken only if
+//!           it does `EARLY` more, by the first length alone; else the trial comes again after `REST_OPEN`. (With less, lone disks that
+//!           turns were right for went the other way for nine seconds.)
 //! idling.4  The other way must do `MARGIN` more to be taken, so that two equal ways do not alternate; `MARGIN_FLASH` where not idling
 //!           was the guess, for there idling costs streams that seek more than it can bring.
 //! idling.5  A trial costs what the present way would have done in its time and was not done. The credit for that is at most
@@ -94,7 +94,7 @@ const AFTER: u32 = 8;
 /// How to use a device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Way {
-    /// It is held idle for a stream that will ask again soon.
+    /// The device is held idle for a stream that will ask again soon.
     Idle,
     /// It is not: many are served at once.
     Parallel,
@@ -145,7 +145,7 @@ pub struct End {
     pub open: u32,
     /// Somebody else has something waiting or in the device (idling.2), and the way is in force.
     pub several: bool,
-    /// The last request of whoever asked for it was a seek.
+    /// The last request of its stream was a seek.
     pub seeks: bool,
 }
 
@@ -157,8 +157,8 @@ fn bias(length: Duration) -> f64 {
 /// The window under way.
 #[derive(Clone, Copy, Debug)]
 struct Window {
-    /// It has begun: with an end, which is not of it. Before that so many ends are to come, of what was asked the other way,
-    /// and some time is to pass (idling.1).
+    /// It has begun, with a completion that is not counted. Before that `skip` requests of the other way are to end, and some time is to
+    /// pass (idling.1).
     is_open: bool,
     skip: u32,
     start: Instant,
@@ -191,7 +191,7 @@ impl Window {
         }
     }
 
-    /// idling.2. One with a pause in it counts as little as one of which somebody had the most for himself.
+    /// idling.2. A window with a pause in it counts as little as one that one stream had for itself most of the time.
     const fn counts(&self) -> bool {
         let length = self.until.since(self.start).as_nanos();
         8 * self.alone as u64 <= self.ends as u64 && self.rate.nanos <= 4 * length

@@ -12,8 +12,8 @@
 //! | `trials` | the two above, for one device |
 //! | [`concurrency`] | how many helper threads pay on a backing |
 //! | [`rotation`] | whether it rotates |
-//! | [`rate`] | what it does at its best |
-//! | [`pace`] | what it does while it is busy, and so what a flush costs |
+//! | [`rate`] | its best rate |
+//! | [`pace`] | its rate while it is busy, and so the cost of a flush |
 //!
 //! Of a stream, [`habits`] has how soon it asks again and how far away.
 

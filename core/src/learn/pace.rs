@@ -1,18 +1,17 @@
 //! Pace: what a device does while it is busy, and so what time that is taken from it is worth.
 //!
-//! A flush is no request of anybody's turn: it takes time, and schedulers charge in sectors or requests. What it costs is
-//! what those who wait would have been served in that time, and were not.
+//! A flush is no request of anybody's turn: it takes time, and schedulers charge in sectors or requests. Its cost is the service that
+//! waiting requests would have had in that time.
 //!
 //! pace.1  The pace is the service of those who ask, in the scheduler's own unit, over the time in which the device had
 //!     something to do and no *non-data command* (a flush, a discard, a write of zeroes) was under way. So a device that such work stops is not
 //!     taken for a slow one.
 //! pace.2  It is that of the last second or two of such time: both counts are halved whenever the time reaches two seconds.
-//! pace.3  A non-data command is worth its time at that pace, less what was served meanwhile: a flush that others are served beside
-//!     costs less than one that keeps them out, and one that nobody notices nothing. What had been sent to the device
-//!     before and still had to end counts as served meanwhile, so waiting for that is nobody's cost.
-//! pace.4  While a group waits for its flush and asks for nothing else, others get ahead of it by what they are served, and
-//!     nothing waits of it that would remind the scheduler. So what would have been its own part beside that
-//!     ([`Pace::meanwhile`]) is taken off what it pays.
+//! pace.3  A non-data command is worth its time at that pace, less what was served meanwhile: a flush that others are served beside costs
+//!     less than one that keeps them out, and one that nobody notices nothing. A request that the device had before and that still had to
+//!     end counts as served meanwhile, so waiting for that is nobody's cost.
+//! pace.4  While a group waits for its flush and asks for nothing else, others get ahead of it by their service, and it has no waiting
+//!     request that would remind the scheduler. So its own part beside that ([`Pace::meanwhile`]) is taken off its charge.
 //! pace.5  Where several are under way at once, each moment is worth something once.
 //! pace.6  Until the device was busy for 5 ms in all, nothing is known.
 //!
@@ -126,8 +125,8 @@ impl Pace {
         self.non_data += 1;
     }
 
-    /// A non-data command has ended, of which so much time is to be paid for: that is worth what was lost since it began, or since
-    /// another one ended (pace.5). Answers how long that is.
+    /// A non-data command has ended, and `paid` of its time is to be charged: its worth is the service lost since it began, or since
+    /// another one ended (pace.5). Returns how long that is.
     pub fn ends(&mut self, now: Instant, paid: Duration) -> Duration {
         // A scheduler that takes over hears of the end alone.
         let Some(left) = self.non_data.checked_sub(1) else { return Duration::ZERO };
@@ -141,8 +140,8 @@ impl Pace {
         Duration::from_nanos(took)
     }
 
-    /// What a part of the time of the non-data command that [ended](Pace::ends) last is worth, in units (pace.3); `None`: not known
-    /// yet (pace.6).
+    /// The worth of a part of the time of the non-data command that [ended](Pace::ends) last, in units (pace.3); `None`: not known yet
+    /// (pace.6).
     #[must_use]
     pub fn worth(&self, part: Duration) -> Option<u64> {
         match self.price {

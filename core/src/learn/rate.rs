@@ -1,8 +1,8 @@
 //! Rate: how fast the device is at its best, and the budgets that follow from that.
 //!
-//! rate.1  Sectors are counted as they are dispatched, over an interval of one second. It ends early when the device had
-//!     nothing to do for 100 ms, and then counts if it was at least 300 ms long; an interval of fewer than 32 requests
-//!     does not count. What is told of a pause's length is no part of it.
+//! rate.1  Sectors are counted as they are dispatched, over an interval of one second. It ends early when the device had nothing to do for
+//!     100 ms, and then counts if it was at least 300 ms long; an interval of fewer than 32 requests does not count. The pause's length is
+//!     reported separately and not counted.
 //! rate.2  A request is sequential if it is no seek from where the one before it ended, whoever asked, and the device had
 //!     something to do until shortly before.
 //! rate.3  A rate measured from less than 3/4 sequential requests is not the best: it counts only if it is above the estimate.
@@ -10,8 +10,8 @@
 //!     more. There is no ceiling. (Linux ignores rates above 10 GB/s, which a shelf of drives exceeds today.)
 //! rate.5  Until something was measured, the estimate is 2/3 of a reference device's rate.
 //!
-//! What one turn can do is another thing: beside the rate of whole seconds, in which many streams were served, there is that of the
-//! fastest turns of late, in which one was. One estimate for both was tried in eight ways, and each failed (docs/measured/schedulers.md).
+//! The rate of one turn is another thing: beside the rate of whole seconds, in which many streams were served, there is that of the fastest
+//! recent turns, each of one stream. One estimate for both was tried in eight ways, and each failed (docs/measured/schedulers.md).
 //!
 //! rate.6  A turn of 2 ms or longer of a stream that reads on is the estimate if it was faster, and moves it by one part in 64 if it was
 //!     slower. Turns that wrote say nothing, for a volatile cache takes in as much as it has room for.
@@ -19,10 +19,10 @@
 //!
 //! Derived from the estimate:
 //!
-//! budget.1  The maximum budget is what the device can do at its best in a budget's time (`timeout_sync`); the minimum is 1/32 of
-//!     it. 8 MiB, Linux's first guess, until eleven budgets were given, or as set by hand (`max_budget`).
-//! budget.2  A new stream's budget is 1/8 of the maximum: it grows fourfold with each turn that uses it up, and the first of many who
-//!     come at once, given most of what the device does in such a time, would wait for the sum of all that. (Linux: 2/3.)
+//! budget.1  The maximum budget is the device's best rate times a budget's time (`timeout_sync`); the minimum is 1/32 of it. 8 MiB, Linux's
+//!     first guess, until eleven budgets were given, or as set by hand (`max_budget`).
+//! budget.2  A new stream's budget is 1/8 of the maximum: it grows fourfold with each turn that uses it up, and if many streams came at
+//!     once with budgets near the maximum, the last would wait for the sum of all. (Linux: 2/3.)
 //! budget.3  An interactive stream is raised for as long as the reference device needs to start a large application (7 s, on flash
 //!     2.5 s), times what that device is faster; within 3 to 25 s.
 

@@ -5,10 +5,9 @@
 //!
 //! rotation.1  A sample is a read of at most 64 KiB that was alone in the device from its dispatch to its end; it is near or far
 //!     from the one before. Writes tell nothing, caches take them; nor do large ones, which take their time anywhere.
-//! rotation.2  After 32 far ones there is a verdict: it does not rotate if three in four of them took less than 1 ms; it does if
-//!     three in four took more than 2 ms, while of at least 8 near ones three in four took less than a quarter of what the
-//!     typical far one took. Anything else (a network's delay, which distance does not change; a few hits in a cache)
-//!     leaves the opinion as it is.
+//! rotation.2  After 32 far ones there is a verdict: it does not rotate if three in four of them took less than 1 ms; it does if three in
+//!     four took more than 2 ms, while of at least 8 near ones three in four took less than a quarter of a typical far one. Anything else
+//!     (a network's delay, which distance does not change; a few hits in a cache) leaves the opinion as it is.
 //! rotation.3  It is changed by two verdicts in a row.
 
 use crate::time::{ms, us};
@@ -142,7 +141,7 @@ impl Rotation {
 mod tests {
     use super::*;
 
-    /// Reads one after the other: so many, each so far and taking so long. Answers whether the opinion changed.
+    /// Reads one after the other: their number, distance and time. Answers whether the opinion changed.
     fn read(rotation: &mut Rotation, times: u32, distance: u64, took: Duration) -> bool {
         let dispatched = Instant::ZERO + ms(7);
         let lone = Lone { dispatched, distance, sectors: 8 };

@@ -29,8 +29,8 @@ impl Queue {
         self.made_room(now);
     }
 
-    /// Of the requests that all gateways of a pool may have outstanding, so many are this one's from now on; it matters only where the
-    /// scheduler [shares pools](crate::sched::Kind::shares_pools). Contexts are to be asked for more after it.
+    /// Sets this gateway's part of the requests that all gateways of a pool may have outstanding; it matters only where the scheduler
+    /// [shares pools](crate::sched::Kind::shares_pools). Contexts are to be asked for more after it.
     pub fn share_depth(&mut self, now: Instant, depth: f64) {
         self.scheduler.share_depth(now, depth);
         self.made_room(now);

@@ -1,17 +1,18 @@
 //! Complete: requests end, are turned back or take too long; a bio ends with its last part, and bios that wait for room go on
 //! (queue.1, queue.6, queue.7).
 //!
-//! queue.17  To the scheduler a request that takes too long has failed when its time has run out, and its end is not told once more;
-//!     a flush, and a write that is durable at once (sequence.6), is under way no more. The problem: `cfq` and `bfq` let one direction
-//!     or stream go when another's requests have ended, and a lower class goes when no higher one is in the device. One request that
-//!     never ended kept all others waiting, and of one flush that never ended nobody learned what others cost ([`pace`](crate::learn::pace)).
-//! queue.19  A read that memory above the disk answers (the page cache) is no work of the disk. The problem: a hundred sandboxes read one
-//!     base. Nine of ten reads cost a copy, and a scheduler that charges them as disk time, or learns from them, takes the disk for ten
-//!     times as fast, and the tenant whose reads miss for one that has had more than its share.
-//!     One that memory has answered before it is submitted ([`Flags::CACHED`]) passes the ceilings, and then ends: it takes no tag, and no
-//!     scheduler hears of it. One that memory did not have then ([`Flags::MISSED`]) and has when it goes to the device, because
-//!     another read of the same data came first, teaches a scheduler nothing ([`Queue::handle_cached`]), and `fair` pays it back. A request of several parts counts as
-//!     cached if all of it was. Both are counted ([`Stats::cache`](crate::stats::Stats::cache)).
+//! queue.17  To the scheduler a request that takes too long has failed when its time has run out, and its end is not told once more; a flush,
+//!     and a write that is durable at once (sequence.6), is under way no more. The problem: `cfq` and `bfq` let one direction or stream go
+//!     when another's requests have ended, and a lower class goes when no higher one is in the device. One request that never ended kept all
+//!     others waiting, and a flush that never ended kept the scheduler from learning the cost of other flushes
+//!     ([`pace`](crate::learn::pace)).
+//! queue.19  A read that memory above the disk answers (the page cache) is no work of the disk. The problem: a hundred sandboxes read one base. Nine
+//!     of ten reads cost a copy, and a scheduler that charges them as disk time, or learns from them, takes the disk for ten times as fast, and the
+//!     tenant whose reads miss for one that has had more than its share. A read that memory has answered before it is submitted ([`Flags::CACHED`])
+//!     passes the ceilings, and then ends: it takes no tag, and no scheduler hears of it. A read that memory did not have then ([`Flags::MISSED`])
+//!     and has when it goes to the device, because another read of the same data came first, teaches a scheduler nothing ([`Queue::handle_cached`]),
+//!     and `fair` pays it back. A request of several parts counts as cached if all of it was. Both are counted
+//!     ([`Stats::cache`](crate::stats::Stats::cache)).
 
 use super::flush_sequence::Stage;
 use super::waits::divide;

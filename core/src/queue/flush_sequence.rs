@@ -13,19 +13,19 @@
 //!
 //! A bio of the last row passes none of this file but one test of its flags.
 //!
-//! sequence.1  A bio that waits for a flush holds no request and no tag. The flush that the device is given is a request with no
-//!             memory, in the context of a waiter, and has a row of the table of its own. So a full table of requests does not hold
-//!             it up, and a scheduler only by sequence.5. No more than four times `nr_requests` bios, of whatever kind, are taken
-//!             in at a time. Flushes are shared within a backing, by the rules of [`flush`](crate::flush).
+//! sequence.1  A bio that waits for a flush holds no request and no tag. The flush that the device is given is a request with no memory, in
+//!             the context of a waiter, and has a row of the table of its own. So a full table of requests does not hold it up, and a
+//!             scheduler only by sequence.5. No more than four times `nr_requests` bios of all kinds are taken in at a time. Flushes are
+//!             shared within a backing, by the rules of [`flush`](crate::flush).
 //! sequence.2  A write with PREFLUSH waits for a flush, then for its data, and with FUA for a flush again. A backing that makes
 //!             single writes durable is left to do so; a discard or write of zeroes is always followed by a flush. A step that
 //!             fails is the last. Where no cache is volatile only the data is left.
 //! sequence.3  A flush is in the device as long as it takes. Its waiters are told after `io_timeout` that it took too long; waiters
 //!             for the next one, or for a tag, when as much time has passed since they asked. The next flush starts when the device
 //!             has answered.
-//! sequence.4  The device time of a flush is charged in equal parts to the groups that shared it, and within a group to those of
-//!             its streams that did. Time is charged once: from the later of the dispatch and the end of what was charged last. All
-//!             else passes through the scheduler, discards and writes of zeroes too, and is charged there like any request.
+//! sequence.4  The device time of a flush is charged in equal parts to the groups that shared it, and within a group to those of its
+//!             streams that did. Time is charged once: from the later of the dispatch and the end of the last charge. All else passes
+//!             through the scheduler, discards and writes of zeroes too, and is charged there like any request.
 //! sequence.5  A flush that is asked for only by groups that have had more than their share waits until they have caught up, as a
 //!             request of theirs would ([`Charge::is_ahead`](crate::sched::Charge::is_ahead)). When any other group asks for it, it
 //!             goes, and they share it: no group waits for another's debt. It goes too once its first waiter has waited for a
@@ -252,8 +252,8 @@ impl Queue {
 
     // ---- knobs ----
 
-    /// Takes in what other queues that share a backing's flushes have done: for contexts that were woken and may not ask for a
-    /// request ([`Queue::poll_dispatch`] does it too).
+    /// Takes in the results of other queues that share a backing's flushes: for contexts that were woken and may not ask for a request
+    /// ([`Queue::poll_dispatch`] does it too).
     pub fn handle_flushes(&mut self, now: Instant) {
         if self.flushes.are_awaited() {
             (0..self.flushes.backings()).for_each(|index| self.look(now, index));

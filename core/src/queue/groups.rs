@@ -4,7 +4,7 @@
 //!     wherever it waits, and its bios in requests of other streams stay with those.
 //! queue.9  A request in flight ends in the group and with the priority with which it was dispatched. If the device turns it
 //!     back, it waits as its stream is now: the scheduler hears of an end and of a new request, and not of a requeue.
-//! queue.10  What ended before a move counts for the group of then, and what ends after it for the group of now.
+//! queue.10  A request that ended before a move counts for the old group, one that ends after it for the new.
 //! queue.11  A group goes when no stream and no group is in it. No stream can enter it from then on; the scheduler hears of it, and
 //!     its number comes back, when the last of its requests in flight has ended and those below it have gone.
 //!

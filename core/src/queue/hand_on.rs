@@ -1,7 +1,7 @@
 //! Another server's queue goes on where this one was.
 //!
-//! queue.18  A queue that begins anew takes in what the scheduler of another one had learned of the disk and of groups. Groups are the same
-//!     by their paths. What another kind of scheduler had learned is left out; so is what cannot be (record.2).
+//! queue.18  A queue that begins anew takes in the knowledge of another one's scheduler of the disk and of groups. Groups are the same by
+//!     their paths. Knowledge of another kind of scheduler is left out; so is a value that cannot be (record.2).
 
 use alloc::borrow::ToOwned as _;
 use alloc::collections::BTreeMap;

@@ -1,7 +1,7 @@
 //! Another scheduler takes over, while requests wait and are in flight.
 //!
-//! queue.12  A scheduler that takes over is told of the groups that there are, parents first, then of the streams, then of what
-//!     waits. Of what another has dispatched it hears only how many that are, until they have ended.
+//! queue.12  A scheduler that takes over is told of the existing groups, parents first, then of the streams, then of the waiting requests.
+//!     Of what another has dispatched it hears only how many that are, until they have ended.
 //! queue.15  What a scheduler has learned of the device is the device's: the next scheduler of that kind begins with it. The
 //!     problem: an operator tries `bfq` and goes back to `fair`, which then took the disk for one that does its best with 32
 //!     requests at once, and had to learn anew what each costs.
@@ -71,7 +71,7 @@ impl Present {
     }
 
     /// Tells it that a flush, or a write that is durable at once, is under way no more, unless it was told when that took too long
-    /// (queue.17). So much time of it is charged next.
+    /// (queue.17). The time `charged` of it is charged next.
     pub(super) fn tell_flush_ended(&mut self, now: Instant, request: &Request, charged: Duration) {
         if request.generation == self.generation && matches!(request.state, State::InFlight(_)) {
             self.flush_ended(now, charged);

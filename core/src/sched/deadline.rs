@@ -13,10 +13,10 @@
 //!     their age.
 //! deadline.8  A newcomer that touches a waiting request of its class and direction joins it, at the end or (`front_merges`) at
 //!     the start. When two waiting requests become one, it takes the place and the age of the older.
-//! deadline.9  At most `async_depth` writes are at the device at once; 0 means no limit. Held back are neither reads nor what was
-//!     turned back: it had its place already.
-//! deadline.10  When a stream changes class, what waits of it goes along, each request to the place that its age gives it, but what
-//!     was turned back behind its like. What is at the device stays of the class it had.
+//! deadline.9  At most `async_depth` writes are at the device at once; 0 means no limit. Neither reads nor requests that were turned back
+//!     are held back: the latter had their place already.
+//! deadline.10  When a stream changes class, its waiting requests go along, each to the place that its age gives it, but those turned back
+//!     behind their like. A request at the device stays of the class it had.
 //!
 //! Hence the bounds: the oldest request of a direction leaves, after its deadline, before `(writes_starved + 1) *
 //! fifo_batch` others of its class have; and once a request of a lower class has aged, only older ones of lower classes

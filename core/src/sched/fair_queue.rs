@@ -1,11 +1,11 @@
-//! The fair queue: hierarchical B-WF2Q+. It says which queue is served next, and charges it for what it was served.
+//! The fair queue: hierarchical B-WF2Q+. It says which queue is served next, and charges it for its service.
 //!
-//! Many queues want one device, each with a weight, and their requests differ in size. Counting what each has had, ÷ weight,
-//! and serving the least would do, but for queues that come and go: one that was away for a minute would then have the device
-//! for itself for as long. So the tree keeps a clock, the virtual time V, that moves by what was served ÷ the sum of the
-//! weights: it is where a queue would be that always had exactly its share. A queue starts at V when it arrives. Each slot of
-//! service has a start tag S, where the queue is, and a finish tag F, where it will be when its budget is used up. Only a
-//! queue that is not ahead of its share (S ≤ V) is served, and of those the one that finishes first (least F).
+//! Many queues want one device, each with a weight, and their requests differ in size. Counting what each has had, ÷ weight, and serving
+//! the least would do, but for queues that come and go: one that was away for a minute would then have the device for itself for as long.
+//! So the tree keeps a clock, the virtual time V, that moves by the service ÷ the sum of the weights: it is where a queue would be that
+//! always had exactly its share. A queue starts at V when it arrives. Each slot of service has a start tag S, where the queue is, and a
+//! finish tag F, where it will be when its budget is used up. Only a queue that is not ahead of its share (S ≤ V) is served, and of those
+//! the one that finishes first (least F).
 //!
 //! *Example.* Queues a and b of weight 1 and 3 always wait, with budgets of 12 sectors. At V = 0 their F are 12 and 4: b goes
 //! first. V is then 12 ÷ 4 = 3, and b has S = 4: it is ahead, so a is next. V is 6, a has S = 12, and b is served twice, which
@@ -32,10 +32,9 @@
 //!         jumps to the least S.
 //! wfq.10  A group's budget is that of the child it would serve next. When that changes, so do its F and place, and so on
 //!         upwards.
-//! wfq.11  A new weight holds at once, and exactly: lead and lag are kept in *sectors*. S (or F, of an idle entity) moves so
-//!         that w·(S − V) is what it was. Linux changes the weight at the next requeue and leaves S, so what an entity is ahead
-//!         or behind is multiplied with its weight. A new class or group ends the slot, if there is one; the entity takes its
-//!         lead along and leaves its lag behind.
+//! wfq.11  A new weight holds at once, and exactly: lead and lag are kept in *sectors*. S (or F, of an idle entity) moves so that w·(S − V)
+//!         is unchanged. Linux changes the weight at the next requeue and leaves S, so what an entity is ahead or behind is multiplied with
+//!         its weight. A new class or group ends the slot, if there is one; the entity takes its lead along and leaves its lag behind.
 //! wfq.12  Classes are strict, the real-time before the best-effort before the idle. But an idle tree with a waiting entity
 //!         that was passed over for 200 ms is served next, once; then another class is. Linux looks at the 200 ms alone: a
 //!         group that is served less often than that then serves nothing but its idle class. Groups are best-effort.
@@ -51,9 +50,9 @@
 //!         weight of the one would have slowed V down for as long, and that of the other, had it been there. A jump (wfq.9)
 //!         ends all debts. An entity that leaves, or runs empty, with a lag takes as much of the debt along: what it asked for
 //!         is not to be served, and it brings its lag again.
-//! wfq.16  *Added.* An entity that had requests under way while it had nothing to ask ([`Arrival::Present`]) comes back as
-//!         wfq.3 and wfq.4 with its old F in place of V, but no further behind V than its credit ÷ w, and with the debt of
-//!         wfq.15 for that. What it missed is made up for, as far as what it has under way could have asked for it.
+//! wfq.16  *Added.* An entity that had requests under way while it had nothing to ask ([`Arrival::Present`]) comes back as wfq.3 and wfq.4
+//!         with its old F in place of V, but no further behind V than its credit ÷ w, and with the debt of wfq.15 for that. The service
+//!         that it missed is made up for, as far as its requests under way could have used it.
 //! wfq.17  *Added.* A group may be throttled ([`FairQueue::throttle`]), from the end of its slot on: its children wait, and the
 //!         group does not, as if they did not either (wfq.7). When it is unthrottled it arrives, if something waits in it.
 //!         While it is throttled V of its own children stands still, so among them nothing changes.
@@ -66,14 +65,13 @@
 //!
 //! *Lead.* A slot begins with S ≤ V (wfq.9). It moves P by s ÷ wᵢ, s ≤ B̂ᵢ, and V by s ÷ W (wfq.1). Between slots only V moves.
 //!
-//! *Lag.* F ≤ P + B̂ᵢ ÷ wᵢ (wfq.2, and wfq.14: what was due before was at most that after an S that was no greater). So it is
-//! enough that an entity that is due at θ is served before V > θ + B̂ ÷ W. Let the last slot that began with F > θ, or the last
-//! jump, be at V = t. An entity that then had F ≤ θ was not eligible, so S ≥ t; it gets at most w·(θ − t) in slots with F ≤ θ,
-//! as each of them has S + B ÷ w ≤ F. One that had F > θ and S < t, and has F ≤ θ later, got there by wfq.14, at a V ≥ t, and is
-//! due from then on as if it had started at that V: again at most w·(θ − t). Weights join W when S ≥ V (wfq.3, wfq.4) and leave
-//! it when P ≤ V (wfq.8), or else there is a debt (wfq.15) that makes up for it. So the slots with F ≤ θ ask for no more than
-//! the ∫W dV from t to θ that there is, of which the slot that began at t took B̂ at most; what is left when V = θ is at most B̂,
-//! and is served before anything else.
+//! *Lag.* F ≤ P + B̂ᵢ ÷ wᵢ (wfq.2, and wfq.14: what was due before was at most that after an S that was no greater). So it is enough that
+//! an entity that is due at θ is served before V > θ + B̂ ÷ W. Let the last slot that began with F > θ, or the last jump, be at V = t. An
+//! entity that then had F ≤ θ was not eligible, so S ≥ t; it gets at most w·(θ − t) in slots with F ≤ θ, as each of them has S + B ÷ w ≤ F.
+//! An entity that had F > θ and S < t, and has F ≤ θ later, got there by wfq.14, at a V ≥ t, and is due from then on as if it had started at
+//! that V: again at most w·(θ − t). Weights join W when S ≥ V (wfq.3, wfq.4) and leave it when P ≤ V (wfq.8), or else there is a debt
+//! (wfq.15) that makes up for it. So the slots with F ≤ θ ask for no more than the available ∫W dV from t to θ; the slot that began at t
+//! took at most B̂ of it; what is left when V = θ is at most B̂, and is served before anything else.
 //!
 //! *Pairs.* V is the same for siblings, and its jumps too. Over any interval in which i and j are backlogged, the service ÷
 //! weight of the two differs by at most the sum of both ranges:
@@ -95,14 +93,13 @@
 //!
 //!   (B̂ᵢ + max(B̂ᵢ, Cᵢ)) ÷ wᵢ + (B̂ − B̂ᵢ) ÷ W.
 //!
-//! Against a V that did not rest, which is what they would have without i's credit, each sibling lags further by the sum of
-//! the credits that are not made up for yet, ÷ W. It is not more: a credit is no more than what i missed (old F to V).
-//! A throttled group (wfq.17) neither waits nor is in service, so nothing is said of it until it is unthrottled; of its children,
-//! what is said above holds throughout.
+//! Against a V that did not rest, as it would be without i's credit, each sibling lags further by the sum of the credits that are not made
+//! up for yet, ÷ W. It is not more: a credit is at most the service that i missed (old F to V). A throttled group (wfq.17) neither waits
+//! nor is in service, so nothing is said of it until it is unthrottled; of its children, what is said above holds throughout.
 //!
 //! # Cost
-//! Every operation is O(depth · log n). An entity is 128 bytes, two cache lines, of which a search reads one. Nothing is
-//! allocated except by adding queues and groups; nothing recurses.
+//! Every operation is O(depth · log n). An entity is 128 bytes, two cache lines; a search reads one of them. Nothing is allocated
+//! except by adding queues and groups; nothing recurses.
 
 mod change;
 mod entity;
@@ -137,7 +134,7 @@ pub enum Arrival {
     },
     /// It was not away: it had requests under way, and nothing more to ask for a moment (wfq.16).
     Present {
-        /// The most service that it is given back of what it missed.
+        /// The most of the missed service that it is given back.
         credit: u32,
     },
 }
@@ -230,7 +227,7 @@ impl FairQueue {
         self.unsettled += sectors;
     }
 
-    /// Brings V of the path in service up to date with what was served.
+    /// Brings V of the path in service up to date with the service.
     #[inline]
     fn settle(&mut self) {
         if self.unsettled > 0 {

@@ -36,15 +36,14 @@ pub struct Setup<'a> {
     pub seed: u64,
 }
 
-/// Whether a device that takes so many requests at once works on several: CFQ's `CFQ_HW_QUEUE_MIN`. To find out by observation gained
-/// nothing (docs/tried.md).
+/// Whether a device with this many requests at once works on several: CFQ's `CFQ_HW_QUEUE_MIN`. To find out by observation gained nothing
+/// (docs/tried.md).
 pub(crate) const fn queues(depth: u32) -> bool {
     depth > 4
 }
 
 impl Setup<'_> {
-    /// A device of which nothing is known, with no groups but the root, which is in no list: for code that only wants to
-    /// know what a scheduler is like.
+    /// An unknown device, with no groups but the root, which is in no list: for code that only asks about a scheduler's properties.
     #[must_use]
     pub const fn new(capacity: usize) -> Self {
         let character = Character { rotational: false, volatile_cache: false };

@@ -1,8 +1,8 @@
 //! The waiting requests of a scheduler's queues: each queue in sector order and by age, all in one table.
 //!
 //! list.1  A request is in one [`RequestList`] at most, and there in both orders: by first sector, and by arrival.
-//! list.2  From an insertion to the completion a request has a row here: what was said of it, and which list it is or was
-//!     in ([`RequestTable::owner`]). What changes hands while it waits is told anew.
+//! list.2  From an insertion to the completion a request has a row here: what was said of it, and which list it is or was in
+//!     ([`RequestTable::owner`]). A request that changes hands while it waits is told anew.
 //! list.3  The next by position is the nearest ahead of where the last one ended; but one behind, if it is within
 //!     `back_seek_max` and nearer even when its distance counts `back_seek_penalty` times; and with nothing ahead, the
 //!     first of all, as an arm sweeps. Of the two on either side, the more urgent goes whatever its distance.

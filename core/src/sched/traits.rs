@@ -42,20 +42,19 @@ pub trait Scheduler: Membership + Merge + Charge + Tune + Report + Send {
         self.len() == 0
     }
 
-    /// A request that this scheduler dispatched ended. What another one dispatched before a change of scheduler is not
-    /// told.
+    /// A request that this scheduler dispatched ended. Requests that another one dispatched before a change of scheduler are not told.
     fn completed(&mut self, _now: Instant, _served: &Served) {}
 
-    /// From now on the numbers of requests are below `capacity`, which is never less than before, and the device takes `depth` at
-    /// once ([`Setup`](super::Setup)). What waits and what is in flight stays as it is.
+    /// From now on the numbers of requests are below `capacity`, which is never less than before, and the device takes `depth` at once
+    /// ([`Setup`](super::Setup)). Waiting requests and those in flight stay as they are.
     fn resize(&mut self, capacity: usize, depth: u16);
 
-    /// So many requests are in the device that another scheduler has dispatched: after a change of scheduler, and whenever one of
-    /// them ends.
+    /// The number of requests in the device that another scheduler has dispatched: after a change of scheduler, and whenever one of them
+    /// ends.
     fn set_others(&mut self, _others: u32) {}
 
-    /// Of the requests that all gateways of a pool may have outstanding there, this one may have so many from now on, of which a part is
-    /// one for part of the time. Only where [`Kind::shares_pools`](super::Kind::shares_pools).
+    /// From now on, this gateway's part of the requests that all gateways of a pool may have outstanding; a fraction is one request for
+    /// part of the time. Only where [`Kind::shares_pools`](super::Kind::shares_pools).
     fn share_depth(&mut self, _now: Instant, _depth: f64) {}
 
     /// Takes out what it has learned of the device, for the next scheduler of its kind, and begins anew; `None` if it learns nothing.
@@ -105,9 +104,8 @@ pub trait Membership {
     /// A stream has gone; nothing of it waits or is in flight. Its number may come back as another stream's.
     fn remove_stream(&mut self, _id: StreamId) {}
 
-    /// A stream is in another group now, or has another priority. What waits of it goes along: from now on all that is
-    /// said of its waiting requests has the new group and priority. What is in flight ends with the old ones in
-    /// [`Served`].
+    /// A stream is in another group now, or has another priority. Its waiting requests go along: from now on they are named with the new
+    /// group and priority. Requests in flight end with the old ones in [`Served`].
     fn change_stream(&mut self, _now: Instant, _id: StreamId, _stream: &Stream) {}
 
     /// A group was added, or has another weight. Its parent is there, and never changes; it may have the greater number.
@@ -115,8 +113,8 @@ pub trait Membership {
     /// A scheduler that takes over is made with the root alone and told of all other groups by this, before the streams.
     fn set_group(&mut self, _now: Instant, _id: GroupId, _group: &Group) {}
 
-    /// A group gets at least so much in a second from now on, as far as the disk can; [`Rates::NONE`]: nothing is said. A scheduler
-    /// that takes over is told of it after the group. Only where [`Kind::has_floors`](super::Kind::has_floors).
+    /// A group's floor from now on: it gets at least these rates, as far as the disk can; [`Rates::NONE`]: it has none. A scheduler that
+    /// takes over is told of it after the group. Only where [`Kind::has_floors`](super::Kind::has_floors).
     fn set_floor(&mut self, _now: Instant, _id: GroupId, _floor: &Rates) {}
 
     /// Whether a group is below its floor, and has requests that wait.
@@ -127,8 +125,8 @@ pub trait Membership {
     /// A ceiling holds a request of a stream in this group back, until it is inserted: that the stream has less than it might is due to that.
     fn limited(&mut self, _id: StreamId, _group: GroupId) {}
 
-    /// Of the reads and writes of a group, and of those below it, 99 of 100 are to be answered in so much time, as far as others can
-    /// make room for it; `None`: nothing is said. A scheduler that takes over is told of it after the group. Only where
+    /// A group's latency target: 99 of 100 reads and writes of it, and of groups below it, are to be answered in this time, as far as
+    /// others can make room for it; `None`: it has none. A scheduler that takes over is told of it after the group. Only where
     /// [`Kind::keeps_latency`](super::Kind::keeps_latency).
     fn set_latency(&mut self, _now: Instant, _id: GroupId, _target: Option<Duration>) {}
 
@@ -173,8 +171,8 @@ pub trait Charge {
     /// A flush went to the device. It passes the scheduler by; but others may be served more slowly beside it.
     fn flush_began(&mut self, _now: Instant) {}
 
-    /// A flush that [began](Charge::flush_began) has ended, or the device turned it back. Of its time so much is
-    /// charged next ([`Charge::charge`]).
+    /// A flush that [began](Charge::flush_began) has ended, or the device turned it back. `_charged` of its time is charged next
+    /// ([`Charge::charge`]).
     fn flush_ended(&mut self, _now: Instant, _charged: Duration) {}
 
     /// Charges device time that was spent for a stream outside of its requests: its part of a flush.

@@ -17,8 +17,8 @@
 //! bitmap.6  A shallow depth is spread evenly over the words: a caller that is held to it can take no more than that,
 //!     and, if it is less than the depth, never all.
 //!
-//! Idea: Linux `lib/sbitmap.c` (bitmap.2 to bitmap.4, and bitmap.6 as it is since 6.12). Different: no lock around the swap, and
-//! the swapper takes its own tag out of what was returned without a further operation, which makes one-bit words cheap.
+//! Idea: Linux `lib/sbitmap.c` (bitmap.2 to bitmap.4, and bitmap.6 as it is since 6.12). Different: no lock around the swap, and the
+//! swapper takes its own tag out of the returned bits without a further operation, which makes one-bit words cheap.
 
 use alloc::boxed::Box;
 use core::fmt;
@@ -159,8 +159,8 @@ impl Bitmap {
         if (1..=depth).contains(&shallow) { Ok(()) } else { Err(Error::Shallow { requested: shallow, depth }) }
     }
 
-    /// As [`Bitmap::get`], with `shallow` among so many, spread over the map (bitmap.6); also says whether, on the way, tags that had
-    /// been returned became free for all.
+    /// As [`Bitmap::get`], with `shallow` among that many tags, spread over the map (bitmap.6); also says whether, on the way, tags that
+    /// had been returned became free for all.
     ///
     /// Until then another caller might have looked for them in vain: a caller that keeps waiters must look after them. A shallow
     /// depth above the depth is no restriction; [`Bitmap::check_shallow`] finds it where it comes from.

@@ -1,13 +1,13 @@
 //! Tags: the right to have one request in flight, as a small library of its own.
 //!
-//! | type | what it is |
+//! | type | purpose |
 //! |---|---|
 //! | [`Bitmap`] | which tags are out; any number of threads take and return them, and nobody waits |
 //! | [`Wakes`], [`Wakeups`], [`Quota`] | which caller to wake when a tag comes back, by rules that lose no wake-up; nothing sleeps here |
 //! | [`Share`], [`Users`] | how many tags each of several users may hold |
 //!
-//! All is safe Rust on atomics and needs no operating system. What sleeping needs beyond it (locks, parking, wakers) is
-//! `TagQueue` of `fairlift-threads` (`fairlift::tags`), which is made of these.
+//! All is safe Rust on atomics and needs no operating system. The rest that sleeping needs (locks, parking, wakers) is `TagQueue` of
+//! `fairlift-threads` (`fairlift::tags`), which is made of these.
 //!
 //! ```
 //! use fairlift_core::tags::{Bitmap, Hint};

@@ -35,7 +35,7 @@ pub fn wake_batch(depth: usize, shallow: Option<usize>, users: usize) -> usize {
     (each.min(shallow.unwrap_or(depth)) / WAIT_QUEUES).clamp(1, 8)
 }
 
-/// What is known of all callers that wait for the same tags: the two counters that only ever grow (wake.2), and how many wait and
+/// The common knowledge of all callers that wait for the same tags: the two counters that only ever grow (wake.2), and how many wait and
 /// are on the way.
 #[derive(Debug)]
 pub struct Wakeups {

@@ -6,8 +6,8 @@
 //!
 //! gate.1  An address, a /64 network of IPv6 or a user at a unix socket, has a debt: each client that fails adds to it, and it is paid
 //!         off at `handshake_failures` a second. While ten seconds' worth are owed nobody of that address is let in.
-//! gate.2  A client that opens an export costs nothing. One that leaves without costs a hundredth of a failure, with TLS a tenth, and each
-//!         option beyond those that honest clients ask for costs a hundredth.
+//! gate.2  A client that opens an export costs nothing. A client that leaves without one costs a hundredth of a failure, with TLS a tenth,
+//!         and each option beyond those that honest clients ask for costs a hundredth.
 //! gate.3  Of one address at most `handshake_clients` negotiate at once, and never more than half of `max_connections`.
 //! gate.4  The table of addresses has a fixed capacity. An address that owes nothing and has nobody here gives way first, then those that
 //!         owe least. So strangers from many addresses make nobody's debt be forgotten that is larger than theirs.

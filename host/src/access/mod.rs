@@ -14,10 +14,10 @@
 //! access.5  A connection counts in one rule: the first that allows its export, those that let it write before the others. A rule
 //!           with `max_connections` of them lets no more in.
 //! access.6  When rules or groups change, a connection keeps what it may still do, or is closed once it has been answered. It goes on
-//!           counting in its rule, also where that has more than `max_connections` by now; another rule takes it over only if it has
-//!           room, or is the only one. A write of which the payload has not come is asked for when it has.
-//! access.7  A new rule has the connections that are on their way to it from the start: those of rules that went and whose client was
-//!           known by the same. A rule that is renamed lets in no more than before.
+//!           counting in its rule, also where that has more than `max_connections` by now; another rule takes it over only if it has room,
+//!           or is the only one. A write counts as asked for when its payload has come.
+//! access.7  A new rule has the connections that are on their way to it from the start: those of removed rules that knew a client by the
+//!           same. A rule that is renamed lets in no more than before.
 
 mod certificate;
 mod cgroup;
@@ -347,7 +347,7 @@ impl InForce {
     /// Whether one more connection counts in the rule, which it then does.
     fn has_room(&self) -> bool {
         let most = self.rule.max_connections.unwrap_or(u32::MAX);
-        // Each that comes is counted here before it leaves where it was: who sees that it left finds it here.
+        // A connection that comes is counted here before it leaves its old rule: a reader that misses it there finds it here.
         let coming = || self.coming.iter().fold(0, |all: u32, count| all.saturating_add(count.load(Ordering::Acquire)));
         let one_more = |now: u32| (now.saturating_add(coming()) < most).then(|| now + 1);
         self.count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more).is_ok()

@@ -6,8 +6,8 @@
 //!
 //! revoked.1  A client is revoked if the list of its certificate's authority has its serial number, or if that is so of a certificate
 //!            between, which it has shown with its own.
-//! revoked.2  Where there are lists, a certificate of which authority and serial number cannot be read is revoked.
-//! revoked.3  A list that has expired revokes what it revoked. (That an authority without a list that holds lets nobody in is rustls' doing.)
+//! revoked.2  Where there are lists, a certificate whose authority or serial number cannot be read is revoked.
+//! revoked.3  An expired list still revokes its certificates. (That an authority without a list that holds lets nobody in is rustls' doing.)
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::SystemTime;

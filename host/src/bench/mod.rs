@@ -86,8 +86,8 @@ pub fn shape(backing: &Backing) -> Result<Shape, Error> {
 /// Is told how far a run is, and answers whether it is to stop.
 pub type Watch<'a> = &'a mut dyn FnMut(Duration) -> bool;
 
-/// Runs the jobs through the queue and scheduler of a disk, as clients of a server would be served, until the time is over
-/// or `watch` says so; then waits for what is in flight.
+/// Runs the jobs through the queue and scheduler of a disk, as clients of a server would be served, until the time is over or `watch` says
+/// so; then waits for the requests in flight.
 ///
 /// # Errors
 /// io_uring is not to be had, the backing or disk cannot be what it is said to be, or requests do not come back.
@@ -99,8 +99,8 @@ pub fn run(setup: &Setup, jobs: Vec<Job>, watch: Watch<'_>) -> Result<Measured, 
     Queued::new(setup, jobs.len())?.run(jobs, watch)
 }
 
-/// Gives the same asks straight to a file by io_uring, or what there is instead ([`Setup::engine`]), from one thread: no queue, no scheduler, no merging, nothing held
-/// back. Of [`Setup::disk`] and [`Setup::workers`] nothing is used.
+/// Gives the same asks straight to a file by io_uring, or its substitute ([`Setup::engine`]), from one thread: no queue, no scheduler, no merging,
+/// nothing held back. Of [`Setup::disk`] and [`Setup::workers`] nothing is used.
 ///
 /// # Errors
 /// As [`run`], or the backing is no file.
@@ -140,8 +140,8 @@ fn check_groups(setup: &Setup, jobs: &[Job]) {
     }
 }
 
-/// The backing, as it may be opened: a device that is in use can be measured by reading it, since nobody keeps what is read,
-/// and whatever the bytes mean.
+/// The backing, as it may be opened: a device that is in use can be measured by reading it, since nobody keeps the data, and in whatever
+/// format it is.
 fn allowed(backing: &Backing, read_only: bool) -> Backing {
     match backing {
         Backing::File(said) => {

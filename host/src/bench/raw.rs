@@ -59,8 +59,8 @@ impl Raw {
         Ok(Self { ring, pool, flights: Slab::with_capacity(1024), file, sleep: Sleep::new(), done: Vec::new() })
     }
 
-    /// Runs the jobs until their time is over or `watch` says so, and waits for what is in flight; with it how many requests
-    /// the kernel did not give back.
+    /// Runs the jobs until their time is over or `watch` says so, and waits for the requests in flight; returns also how many of them the
+    /// kernel did not give back.
     pub(super) fn run(mut self, mut jobs: Jobs<'_>, gauge: &Gauge, watch: Watch<'_>) -> (Done, usize) {
         let course = jobs.course();
         let mut looked = Instant::ZERO;

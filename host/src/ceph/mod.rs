@@ -1,12 +1,12 @@
 //! A Ceph cluster: connections to it, and its pools.
 //!
-//! Images of a pool (`rbd:`) and what gateways tell each other (`rados:`) reach their cluster by this.
+//! Images of a pool (`rbd:`) and reports of gateways (`rados:`) reach their cluster by this.
 //!
 //! ceph.1  Whatever names the same configuration, user and time limit shares one connection, which has threads and sockets of its own.
-//! ceph.2  librados asks the cluster again and again. What is not done within the time limit it ends itself (`rados_osd_op_timeout`,
-//!         `rados_mon_op_timeout`), so that no call lasts for ever.
-//! ceph.3  librados has two threads by default, which hand each request to each other. Where processors are few that is what most of them
-//!         is spent on: there it has one (docs/remote.md).
+//! ceph.2  librados asks the cluster again and again. It ends a request itself that is not done within the time limit
+//!         (`rados_osd_op_timeout`, `rados_mon_op_timeout`), so that no call lasts for ever.
+//! ceph.3  librados has two threads by default, which hand each request to each other. With few processors most of their time goes there:
+//!         then it has one thread (docs/remote.md).
 
 mod api;
 mod omap;

@@ -63,7 +63,7 @@ impl Pool {
     fn values_after(&self, object: &CStr, after: &CStr) -> Result<(Values, Option<CString>, bool), Errno> {
         let api = self.api();
         let (mut found, mut has_more, mut got) = (null_mut(), 0, 0);
-        // SAFETY: the operation is made, used and released here, and what it writes into lives as long.
+        // SAFETY: the operation is made, used and released here, and the memory that it writes into lives as long.
         let result = unsafe {
             let op = (api.rados_create_read_op)();
             let (found, has_more, got) = (&raw mut found, &raw mut has_more, &raw mut got);

@@ -6,8 +6,8 @@
 //! `symlink` (but where it has block devices, whose links it makes), `setsid`,
 //! `prlimit64` of others, `shm*`, `msg*`, `sem*`.
 //!
-//! To add one: to the group whose reason is its reason, or with a new group. `tests/e2e/confined.py` looks at what a server has
-//! called; all end-to-end tests run with the filter, and fail if a call is refused.
+//! To add one: to the group whose reason is its reason, or with a new group. `tests/e2e/confined.py` looks at the calls of a server; all
+//! end-to-end tests run with the filter, and fail if a call is refused.
 
 use std::collections::BTreeMap;
 
@@ -228,8 +228,8 @@ enum Is {
 
 /// Calls that may be made with some arguments only: purpose, call, the argument, and its condition.
 const SOME: &[(&str, c_long, u8, Is)] = &[
-    // Libraries are files that are mapped to be run, and some come late: Ceph's with its first image, those that look up names of
-    // hosts. So who may write a file, or memory that has a descriptor, can have that run; who may write memory alone cannot.
+    // Libraries are files that are mapped to be run, and some come late: Ceph's with its first image, those that look up names of hosts. So
+    // code that may write a file, or memory that has a descriptor, can have that run; code that may write memory alone cannot.
     (
         "what is run comes from a file: memory is not mapped to be written and run",
         libc::SYS_mmap,

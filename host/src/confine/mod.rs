@@ -6,8 +6,8 @@
 //!
 //! This is for programs, not for libraries: it binds all of the process, and cannot be undone. `fairlift serve` does it.
 //!
-//! confine.1  Capabilities are given up by the thread that starts all others, before it does: they are a thread's own. What needs
-//!            one and lasts (`PR_SET_IO_FLUSHER`, locked memory without a limit) is done before.
+//! confine.1  Capabilities are given up by the thread that starts all others, before it does: they are a thread's own. Lasting settings
+//!            that need one (`PR_SET_IO_FLUSHER`, locked memory without a limit) are made before.
 //! confine.2  A system call that is on no list (`calls`) fails with `EPERM`, in every thread. It is said once for each call, on
 //!            standard error, and the server goes on. Killing it would take every tenant's disk away for a call that a new
 //!            libc makes and the list has not heard of; a call that fails does no harm. (A thread that holds signals back cannot
@@ -81,7 +81,7 @@ pub fn give_up_capabilities(keep: &[Capability]) -> io::Result<Vec<Capability>> 
         kept |= had & CapabilitySet::IPC_LOCK;
     }
     thread::clear_ambient_capability_set()?;
-    // Programs that it would start get none either; who may not say so has none to pass on.
+    // Programs that it would start get none either; a process that may not drop them has none to pass on.
     for Capability(one) in names(CapabilitySet::all() - kept) {
         match thread::remove_capability_from_bounding_set(one) {
             // A kernel does not know the newest ones.

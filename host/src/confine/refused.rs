@@ -64,7 +64,7 @@ extern "C" fn refuse(_signal: c_int, info: *mut libc::siginfo_t, context: *mut c
             "fairlift: system call {call} refused: it is not among those that a server needs, and fails with EPERM; if the server \
              should make it, tell its developers, and switch the filter off: --seccomp off (server.seccomp)"
         );
-        // SAFETY: that many bytes were written there. What cannot be said is not said.
+        // SAFETY: that many bytes were written there. A report that cannot be written is dropped.
         unsafe { libc::write(libc::STDERR_FILENO, line.bytes.as_ptr().cast(), line.len) };
     }
 }

@@ -131,8 +131,8 @@ impl Leaving {
 }
 
 impl Live {
-    /// A server as it starts: `config` is what is in force, with the disks that were made for exports that name none after the
-    /// first `named`; `disk_of_file` as in [`arrange`].
+    /// A server as it starts: `config` is in force, with the disks that were made for exports that name none after the first `named`;
+    /// `disk_of_file` as in [`arrange`].
     pub(crate) fn new(
         config: Config,
         named: usize,
@@ -231,7 +231,7 @@ impl Live {
         Ok(Made { state: self.state(), steps, suited })
     }
 
-    /// Restores the state before a change of which a part did not come. Exports that it added are cut off.
+    /// Restores the state before a change that failed in part. Exports that it added are cut off.
     pub(crate) fn undo(&mut self, backend: &Backend, served: &Served, made: &Made) -> Result<(), Refused> {
         let (config, disks) = self.before.clone();
         let added = made.steps.iter().filter_map(|step| match (&step.of, step.what) {

@@ -1,7 +1,7 @@
 //! Control: a server is changed while it serves.
 //!
 //! control.1  Several changes are one transaction: all are made, or none.
-//! control.2  What is in force after any changes is what a server started with [`State::config`] would have.
+//! control.2  After any changes the same is in force as in a server started with [`State::config`].
 
 pub(crate) mod arrange;
 mod difference;

@@ -21,15 +21,15 @@
 //!         Zeroes are also written out on file systems that are not known to make them: some FUSE servers answer "done" and
 //!         have done nothing (nbdfuse 1.14, above a server without write-zeroes). New connections are not offered what is known
 //!         not to work.
-//! file.6  Where the ring would hand each request to a thread of its own (all but the file systems named in `is_trusted`, and
-//!         block devices), our own few helper threads wait: as many reads at once as pay there. What is in the page cache is
-//!         read at once, where that can be told (`peek`). On these files all counts as data, and nothing is read ahead: a
-//!         worker that asked where the holes are might wait for another process.
+//! file.6  Where the ring would hand each request to a thread of its own (all but the file systems named in `is_trusted`, and block
+//!         devices), our own few helper threads wait: as many reads at once as pay there. Data in the page cache is read at once, where
+//!         that can be told (`peek`). On these files all counts as data, and nothing is read ahead: a worker that asked where the holes are
+//!         might wait for another process.
 //! file.7  Writes into the page cache go one by one, in their order: they are copies, or wait for the disk together. Direct
 //!         writes go at once.
 //! file.8  A fault is one line in the log, not one for each request that meets it (`faults`).
-//! file.9  A file may end within a sector: the rest of its last sector reads as zeroes, and what is written there is dropped, so
-//!         that the file keeps its length.
+//! file.9  A file may end within a sector: the rest of its last sector reads as zeroes, and writes there are dropped, so that the file
+//!         keeps its length.
 //! file.10  A server that takes over from another one is given the open file, and with it the file's own lock, which so is never free. The
 //!         process lock is the old server's until it ends; the new one takes it then. A third server that asks in between finds the
 //!         file's own lock taken.
@@ -475,11 +475,11 @@ fn split<'a>(slice: &VolatileSlice<'a>, bytes: u64) -> (VolatileSlice<'a>, Volat
     slice.split_at(bytes as usize).expect("no more than all of it")
 }
 
-/// The run that starts at `at`, up to `len` bytes of it, by what the file system says of the next data and, if that starts
-/// there, of the next hole; `None`: there is none up to the end.
+/// The run that starts at `at`, up to `len` bytes of it, by what the file system says of the next data and, if that starts there, of the
+/// next hole; `None`: there is no data up to the end.
 ///
-/// Between the two answers the data may have been discarded: the hole then starts at `at` too. It is data for one more
-/// sector, as is whatever else would make a run that leads nowhere.
+/// Between the two answers the data may have been discarded: the hole then starts at `at` too. It is data for one more sector, as in every
+/// case that would make an empty run.
 fn run_of(at: u64, len: u64, data: Option<u64>, hole: Option<u64>) -> Run {
     let is_hole = data.is_none_or(|data| data > at);
     let end = if is_hole { data } else { hole };

@@ -1,12 +1,12 @@
 //! Gather: the answers of a server that answers one by one are taken in some at a time.
 //!
 //! A server that answers each request by itself wakes the worker for each, and the worker then a client: where CPUs are short that takes
-//! more of them than all else that is done for a request. So while much is under way, a lane that has taken in what there was lets more
-//! come before it looks again. Example: 64 requests are under way and take 4 ms; the lane looks every 500 µs and finds eight answers each
-//! time. They are late by 250 µs on average.
+//! more of them than all else that is done for a request. So while much is under way, a lane that has taken in the present answers lets
+//! more come before it looks again. Example: 64 requests are under way and take 4 ms; the lane looks every 500 µs and finds eight answers
+//! each time. They are late by 250 µs on average.
 //!
-//! gather.1  Answers are late by a small part of what a request takes, and never by much.
-//! gather.2  Who has little under way waits for no other answer: the server might have nothing to do meanwhile.
+//! gather.1  Answers are late by a small part of a request's time, and never by much.
+//! gather.2  A lane with little under way waits for no other answer: the server might have nothing to do meanwhile.
 
 use fairlift_core::Duration;
 use fairlift_core::time::us;

@@ -2,8 +2,9 @@
 //!
 //! given.1  A backing that is opened by a server that takes over gets the open files of the one before, wherever it opens a file: its own, and those
 //!          that it lies over. A file that was not handed over is refused, for another server may have it.
-//! given.2  A file with a name is found by what its path leads to; one without a name (an ephemeral top, RAM) by the export that had it.
-//! given.3  Connections to what is somewhere else are found by its name: of another server its URI.
+//! given.2  A file with a name is found by the file that its path leads to; one without a name (an ephemeral top, RAM) by the export that
+//! had it.
+//! given.3  Connections to a remote backing are found by its name: of another server its URI.
 
 use std::collections::HashSet;
 use std::fs::File;
@@ -29,7 +30,7 @@ pub(crate) struct HandedFiles {
     links: Vec<(String, Links)>,
 }
 
-/// Connections to what is somewhere else.
+/// Connections to a remote backing.
 #[derive(Default)]
 pub(crate) struct Links {
     pub(crate) sockets: Vec<OwnedFd>,
@@ -65,8 +66,8 @@ impl HandedFiles {
         export.clone_into(&mut self.export);
     }
 
-    /// The one that a path leads to, whatever it is called there. A server may have it open more than once: for reading and for writing, past the page
-    /// cache and through it. It is the one that is most like what is asked for.
+    /// The one that a path leads to, whatever it is called there. A server may have it open more than once: for reading and for writing, past the
+    /// page cache and through it. It is the handed file most like the wanted one.
     pub(crate) fn take(&mut self, path: &std::fs::Metadata, direct: bool, read_only: bool) -> Option<File> {
         let is = of(path);
         let likeness = |one: &HandedFile| {
@@ -87,12 +88,12 @@ impl HandedFiles {
         Some(self.all.remove(at).file)
     }
 
-    /// Connections to what has this name (given.3).
+    /// Connections to the backing of this name (given.3).
     pub(crate) fn add_links(&mut self, name: String, links: Links) {
         self.links.push((name, links));
     }
 
-    /// The connections to what has this name, if there are some.
+    /// The connections to the backing of this name, if there are some.
     pub(crate) fn take_links(&mut self, name: &str) -> Option<Links> {
         let at = self.links.iter().position(|(there, _)| there == name)?;
         Some(self.links.swap_remove(at).1)

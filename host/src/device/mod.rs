@@ -1,8 +1,8 @@
 //! Devices: one file or folder for each kind of backing.
 //!
-//! A device has two sides. [`Device`] is what all workers share: its size, what it can do, what is allocated. A [`Lane`] is
-//! what a worker has of it: it takes requests, and answers them now or later. To add a kind: implement both in a file or
-//! folder of its own, with what [`backing::BackingKind`] asks, and give it a row below.
+//! A device has two sides. [`Device`] is common to all workers: its size, abilities and allocation. A [`Lane`] is one worker's path to it:
+//! it takes requests, and answers them now or later. To add a kind: implement both and [`backing::BackingKind`] in a file or folder of its
+//! own, and give it a row below.
 
 pub(crate) mod backing;
 mod by_threads;
@@ -164,13 +164,13 @@ pub(crate) trait Device: Send + Sync {
         Err("has a state in this server's memory that cannot be handed over yet".into())
     }
 
-    /// The sockets by which another server goes on with what is somewhere else, for the offer; in `says` its `name`, and what was agreed on them.
+    /// The sockets by which another server goes on with a remote backing, for the offer; in `says` its `name`, and their negotiated state.
     fn links(&self, _says: &mut Record) -> Vec<OpenFile> {
         Vec::new()
     }
 
-    /// Its state in this server's memory, of which another server has the files: in `says`, and as bytes. Nothing is asked of it meanwhile, nor
-    /// afterwards.
+    /// Its state in this server's memory, for another server, which has the files already: in `says`, and as bytes. Nothing is asked of it
+    /// meanwhile, nor afterwards.
     ///
     /// # Errors
     /// Why no other server can go on with it now.
@@ -234,8 +234,8 @@ pub(crate) trait Device: Send + Sync {
         false
     }
 
-    /// The next bytes, from some on, of which a write with [`Flags::COPY_UP`](fairlift_core::Flags::COPY_UP) is to be made until it can be
-    /// flattened: (start, length).
+    /// The next range at or after an offset for which a write with [`Flags::COPY_UP`](fairlift_core::Flags::COPY_UP) is to be made until it
+    /// can be flattened: (start, length).
     fn next_to_copy_up(&self, _from: u64) -> Option<(u64, u64)> {
         None
     }
@@ -331,8 +331,8 @@ pub struct Link {
     pub in_doubt: bool,
 }
 
-/// The first runs of a range of so many bytes, at most `most`, each as long as it is: `next` tells the one that begins after so many bytes, up
-/// to so many.
+/// The first runs of a range of `len` bytes, at most `most`, each at its full length: `next(offset, max)` gives the run that begins at an
+/// offset, up to a length.
 pub(crate) fn runs(
     len: u64,
     most: usize,

@@ -11,9 +11,9 @@
 //!           it written.
 //! timing.2  All workers share one model, under a lock taken once per batch. A worker that goes on in time puts the ends of
 //!           other workers' requests into their boxes, and wakes them.
-//! timing.3  A worker that heard of an end late has what it submits next counted as submitted earlier by as much, though never
-//!           before anything that has happened already.
-//! timing.4  Of the workers that have requests in the model, one has a timer no later than the model's next event.
+//! timing.3  A worker that heard of an end late has its next requests counted as submitted earlier by as much, though never before anything
+//!           that has happened already.
+//! timing.4  One of the workers that have requests in the model has a timer no later than the model's next event.
 
 pub(super) mod syntax;
 

@@ -1,12 +1,12 @@
 //! Roots: the directories that the files of backings must lie in.
 //!
-//! A tenant that may add an export could have the server open any file that the server's user can open. Example:
-//! alice may write in `/srv/images/alice`, and makes a symbolic link there to `/etc/shadow`; an export of that link would show
-//! her the passwords. With `roots = ["/srv/images"]` it is refused.
+//! A tenant that may add an export could have the server open any file that the server's user can open. Example: alice may write in
+//! `/srv/images/alice`, and makes a symbolic link there to `/etc/shadow`; an export of that link would show alice the passwords. With
+//! `roots = ["/srv/images"]` it is refused.
 //!
 //! roots.1  With roots, a file is opened beneath one of them. The kernel follows the path from the root's directory and refuses
 //!          each step that leaves it (`openat2`, `RESOLVE_BENEATH`): `..`, an absolute symbolic link, a link of `/proc`.
-//! roots.2  The roots' directories are opened once, when the server starts. What is put in the place of one later is another one.
+//! roots.2  The roots' directories are opened once, when the server starts. A directory put in the place of a root later is not that root.
 //! roots.3  A path is looked at in the roots before anything else is done with it, also if its file is open under another name.
 
 use std::fmt::Write as _;
@@ -98,7 +98,7 @@ impl Roots {
         file.map(Some).ok_or_else(|| "the running server has no such disk".into())
     }
 
-    /// The connections to what has this name that were handed over, if there are some.
+    /// The handed-over connections to the backing of this name, if there are some.
     pub(super) fn links(&self, name: &str) -> Option<Links> {
         lock(self.handed.as_ref()?).take_links(name)
     }

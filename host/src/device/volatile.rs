@@ -1,5 +1,5 @@
-//! For tests: a disk with a volatile cache, which answers late, in any order, and sometimes with an error. What may be left of it after a cut of the power, the oracle's
-//! [`Media`] says: each sector by itself, in any order, a flush covers what had ended before it was given.
+//! For tests: a disk with a volatile cache, which answers late, in any order, and sometimes with an error. The oracle's [`Media`] says what may be
+//! left of it after a cut of the power: each sector by itself, in any order, a flush covers what had ended before it was given.
 
 use std::io;
 use std::ops::Range;

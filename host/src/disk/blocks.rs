@@ -4,12 +4,12 @@
 //! another client has written into that block in between would be lost. So such a write has its blocks to itself. Example: A
 //! writes bytes 0 to 99, B bytes 100 to 199, both of block 0: B's read waits until A's write has ended.
 //!
-//! blocks.1  A write of whole blocks shares them with other such writes; a write of parts of blocks has its own alone. What must
-//!           wait goes in the order in which it was asked.
-//! blocks.2  Nobody keeps account of a disk's writes before a client first writes a part of a block there: whole blocks, which
-//!           all others write, cost nothing. From then on each worker first lets end what the disk's queue has of it, and then
-//!           claims blocks for each write. The first part is written when all workers do so that have clients here; a worker whose
-//!           first client comes later does so from the start.
+//! blocks.1  A write of whole blocks shares them with other such writes; a write of parts of blocks has its own alone. Requests that must
+//!           wait go in the order in which they were asked.
+//! blocks.2  Nobody keeps account of a disk's writes before a client first writes a part of a block there: until then, writes of whole
+//!           blocks cost nothing. From then on each worker first lets end what the disk's queue has of it, and then claims blocks for each
+//!           write. The first part is written when all workers do so that have clients here; a worker whose first client comes later does
+//!           so from the start.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};

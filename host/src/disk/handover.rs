@@ -1,10 +1,10 @@
 //! Handover: a disk goes from one scheduler to another while it is served.
 //!
-//! Between two schedulers that decide for the whole disk there is nothing to hand over: the one queue stays, and its
-//! requests go to the new scheduler as they are. But `none` has a queue for each worker, and what waits in four queues is not
-//! in one. Then the disk is frozen, as the kernel does it: workers keep new requests back, let those in the old queues end,
-//! and go on with the new queues when all are empty. Example: four workers with 30 requests each under `none`, and the
-//! operator wants `bfq`. New requests wait in their workers for as long as the disk takes for those 120.
+//! Between two schedulers that decide for the whole disk there is nothing to hand over: the one queue stays, and its requests go to the new
+//! scheduler as they are. But `none` has a queue for each worker, and requests that wait in four queues are not in one. Then the disk is
+//! frozen, as the kernel does it: workers keep new requests back, let those in the old queues end, and go on with the new queues when all
+//! are empty. Example: four workers with 30 requests each under `none`, and the operator wants `bfq`. New requests wait in their workers
+//! for as long as the disk takes for those 120.
 //!
 //! handover.1  While the disk is frozen no worker gives a queue anything, and none has anything in a queue when the new ones
 //!             are taken: no request is in two queues or in none.
@@ -255,9 +255,9 @@ impl Disk {
         Ok(Possible(plan.settings))
     }
 
-    /// Has another scheduler, other tunables or other bounds; that cannot fail. All of it is in place at once, but for what needs
-    /// other queues: those come when the workers, which the caller then wakes, have nothing in the old ones any more. What is
-    /// chosen meanwhile takes their place.
+    /// Has another scheduler, other tunables or other bounds; that cannot fail. All of it is in place at once, but for settings that need
+    /// other queues: those come when the workers, which the caller then wakes, have nothing in the old ones any more. A choice made
+    /// meanwhile takes their place.
     pub(crate) fn turn(&self, now: Instant, Possible(settings): Possible) {
         let mut state = self.state();
         let was = std::mem::replace(&mut state.plan.settings, settings);

@@ -10,8 +10,8 @@
 //!         batch. `none` decides nothing, so each worker has a queue of its own, and its lock is never contended.
 //! disk.3  A flush is shared within a device by all exports, connections and workers that ask for one. Where workers have queues
 //!         of their own they share flushes under one lock, which is taken only while a client flushes.
-//! disk.4  A disk that no client uses has no queue, and no worker has anything of it: of 10,000 exports that nobody uses little more
-//!         is kept than their names. The first stream makes the queues, from what was set and changed until then.
+//! disk.4  A disk that no client uses has no queue, and no worker has anything of it: of 10,000 exports that nobody uses little more is
+//!         kept than their names. The first stream makes the queues, from the settings and changes until then.
 
 pub(crate) mod blocks;
 mod disks;
@@ -520,7 +520,7 @@ impl Disk {
 /// How many streams or groups of a queue are looked at while it is locked. Chosen: what is copied is 4 KiB for each.
 const LOOK: usize = 32;
 
-/// How often figures are collected anew because a stream went meanwhile, so that what it did would be missing or count twice.
+/// How often figures are collected anew because a stream went meanwhile, so that its figures would be missing or count twice.
 const LOOKS: usize = 4;
 
 /// The service of each group through a queue.

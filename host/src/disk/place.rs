@@ -100,8 +100,8 @@ pub(super) fn limits(places: &[Place]) -> Limits {
 
 /// The common limits of some devices on a disk of `capacity` sectors.
 ///
-/// Devices start on multiples of [`GAP`], and a line every `a` sectors is one every `b` as well if `b` divides `a`: so a
-/// common divisor keeps everybody's blocks and boundaries. What a device cannot do at all, its export refuses.
+/// Devices start on multiples of [`GAP`], and a line every `a` sectors is one every `b` as well if `b` divides `a`: so a common divisor
+/// keeps everybody's blocks and boundaries. An export refuses operations that its device lacks.
 fn common(mut devices: impl Iterator<Item = Limits>, capacity: u64) -> Limits {
     let Some(first) = devices.next() else { return Limits::new(capacity) };
     let least = |a: u64, b: u64| if a == 0 || b == 0 { a.max(b) } else { a.min(b) };

@@ -1,9 +1,9 @@
 //! A disk that several gateways share: what this one has of the pool in a period.
 //!
-//! pooled.1  Weights, bounds and depth of a period hold in the queues alone. What the operator set stays what the configuration in force
-//!           says; a queue that is made anew begins with that, and has what holds in the pool from the next period on.
-//! pooled.2  Other disks of the server are not of the pool. A ceiling has a budget of its own for the pool's disk, and what it leaves to the
-//!           group here does not bind the group there.
+//! pooled.1  Weights, bounds and depth of a period hold in the queues alone. The operator's settings stay as the configuration in force has
+//!           them; a queue that is made anew begins with those, and has the pool's from the next period on.
+//! pooled.2  Other disks of the server are not of the pool. A ceiling has a budget of its own for the pool's disk, and its state here does
+//!           not bind the group there.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -88,7 +88,7 @@ mod tests {
     use super::*;
     use crate::config;
 
-    /// pooled.2: a ceiling of 1,000, of which a quarter is for this gateway's disk of the pool.
+    /// pooled.2: a ceiling of 1,000; a quarter of it is for this gateway's disk of the pool.
     #[test]
     fn a_part_of_a_ceiling_is_for_the_disk_of_the_pool_alone() {
         let most = |iops| Bounds { ceiling: Ceiling::of(Rates::NONE.with(Rate::Iops, iops)), ..Bounds::default() };

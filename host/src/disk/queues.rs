@@ -19,15 +19,15 @@ use crate::clock;
 use crate::kernel::sleep::may_spin;
 use crate::tags::{self, TagQueue};
 
-/// Tags that queues share can become so many times as many while they are used. Chosen: with 16 the tags of a depth are still spread over
-/// four words, as they are without room to grow (bitmap.2).
+/// Shared tags can grow by this factor while they are used. Chosen: with 16 the tags of a depth are still spread over four words, as they
+/// are without room to grow (bitmap.2).
 const GROWTH: usize = 16;
 
 /// The first look, and the longest pause between two (queues.1). By the model of the lock (`fairlift_lab::lock`): with less at most, two
 /// workers whose caches are far apart serve less; with more at first, workers that rarely meet do.
 const PAUSES: [Duration; 2] = [Duration::from_nanos(250), us(16)];
 
-/// Chosen: 64 µs in all, about twice of what being put to sleep and woken takes.
+/// Chosen: 64 µs in all, about twice the time of a sleep and a wake-up.
 const LOOKS: u32 = 9;
 
 /// The queues of a disk.
@@ -70,8 +70,8 @@ impl Queues {
         Ok(Self { list: (0..count).map(queue).collect::<Result<_, _>>()?, looks: may_spin(), tags })
     }
 
-    /// Changes how many requests may be in flight in each, and how many may wait or be in flight; `false`, and nothing has changed,
-    /// if there is no room for so many shared tags.
+    /// Changes how many requests may be in flight in each, and how many may wait or be in flight; `false`, and nothing has changed, if
+    /// there is no room for that number of shared tags.
     pub(super) fn set_bounds(&self, now: Instant, depth: u16, nr_requests: u32) -> bool {
         if self.tags.as_ref().is_some_and(|tags| tags.resize(depth.into()).is_err()) {
             return false;

@@ -13,7 +13,8 @@ use crate::disk::engine::{Engine, News};
 use crate::kernel::ring::{Choice, Completion};
 use crate::{Error, config};
 
-/// How often it is looked whether clients stand still, where nothing else happens. Chosen: a tenth of what one may take for a part of a record.
+/// How often it is looked whether clients stand still, where nothing else happens. Chosen: a tenth of the time that a client may take for a
+/// part of a record.
 const LOOK: fairlift_core::Duration = fairlift_core::time::ms(25);
 
 macro_rules! protocols {

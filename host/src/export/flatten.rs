@@ -1,13 +1,13 @@
 //! Flatten: disks over which as many layers lie as may are flattened, as if a client of theirs did it.
 //!
-//! A disk was forked seven times, and the next fork would be refused. What lies between its top and its base is copied into the top, one
-//! request after the other, and then its top lies over the base. This is a client like others, that is in the server: it has a stream
-//! of its own in the group of the export, of the idle class, so that the tenant pays and nobody waits for it. Example: with 50 MiB to be copied
-//! 800 writes of 64 KiB are made, each when the disk has nothing else to do.
+//! A disk was forked seven times, and the next fork would be refused. The layers between its top and its base are copied into the top, one
+//! request after the other, and then its top lies over the base. This is a client like others, that is in the server: it has a stream of its
+//! own in the group of the export, of the idle class, so that the tenant pays and nobody waits for it. Example: with 50 MiB to be copied 800
+//! writes of 64 KiB are made, each when the disk has nothing else to do.
 //!
 //! level.1  One worker does it. An export that is removed, or a server that ends, waits for one request or for the last step, and for no more;
-//!          what was copied by then is not copied again.
-//! level.2  A disk of which a copy failed is left as it is, and the log says why: the next fork that is refused has it tried again.
+//!          copied blocks are not copied again.
+//! level.2  A disk is left as it is if a copy fails, and the log says why: the next refused fork tries again.
 //! level.3  While clients are held for another server nothing is copied, and they stand still once no copy is under way. That server goes on.
 
 use std::io;

@@ -14,9 +14,9 @@
 //! There is one type of front for each loop, so that no call of a request goes through a table: a server with several
 //! protocols has a front that holds them, made from the registry in [`clients`](super::clients).
 //!
-//! A [`Protocol`] is what a server has of one way to reach its exports: its life beside the fronts of its workers. An export is
-//! checked or prepared, then opened; it is followed where it changes; it is left. Workers' fronts are told the same, each in its
-//! own thread ([`Clients`]).
+//! A [`Protocol`] is a server's part of one way to reach its exports: its life beside the fronts of its workers. An export is checked or
+//! prepared, then opened; it is followed where it changes; it is left. Workers' fronts are told the same, each in its own thread
+//! ([`Clients`]).
 
 use std::io;
 use std::sync::Arc;
@@ -58,8 +58,8 @@ pub(crate) trait Front {
     /// Nobody has news for anybody: the front tells the kernel what to do for it next.
     fn arm(&mut self, engine: &mut Engine, now: Instant);
 
-    /// Whether there is something to do that the kernel does not know of. If the worker `sleeps` after that, the front sees to it
-    /// that the kernel hears of what comes.
+    /// Whether there is something to do that the kernel does not know of. If the worker `sleeps` after that, the front sees to it that
+    /// events wake the worker.
     fn watch(&mut self, _sleeps: bool) -> bool {
         false
     }

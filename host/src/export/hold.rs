@@ -3,15 +3,15 @@
 //! A command that is half done cannot be handed over, and a connection without one is small: what was negotiated, the bytes that nobody has
 //! looked at, and the replies that are not sent. So workers stop reading, end what clients have asked, and say what is left of each client.
 //!
-//! hold.1  While it holds, a worker takes nothing from clients: it accepts none, reads from none, and of what was read takes in no command.
-//!         Commands that were taken in before are done; its replies are sent as far as clients take them until then.
-//! hold.2  Once all that was asked has ended, the worker says what each client is, and does nothing for any until it is told to go on. A request
-//!         that timed out has ended once its device has answered. What the worker says is a copy: to go on it needs nothing back.
-//! hold.3  The first worker accepts for all. The others say nothing before it has ended that, or a client that it sends them would be
+//! hold.1  While it holds, a worker takes nothing from clients: it accepts none, reads from none, and takes in no command of the bytes
+//!         read. Commands that were taken in before are done; its replies are sent as far as clients take them until then.
+//! hold.2  Once all requests have ended, the worker reports each client's state, and does nothing for any until it is told to go on. A request
+//!         that timed out has ended once its device has answered. The worker's report is a copy: to go on it needs nothing back.
+//! hold.3  The first worker accepts for all. The others report nothing before it has ended that, or a client that it sends them would be
 //!         missing.
-//! hold.4  The keys of a connection with TLS are this process's, and go to the kernel, which then encrypts for whoever has the socket
-//!         (keys.1–3). All that its client has asked is answered and sent before. Where the kernel does not take them the connection is closed with
-//!         the process, and the client connects again.
+//! hold.4  The keys of a connection with TLS are this process's, and go to the kernel, which then encrypts for the holder of the socket (keys.1–3).
+//!         All that its client has asked is answered and sent before. Where the kernel does not take them the connection is closed with the
+//!         process, and the client connects again.
 //! hold.5  Two servers are there while it holds. So a worker whose clients were told gives the memory of payloads back; it has it again when
 //!         it is used.
 
@@ -27,7 +27,7 @@ use crate::kernel::notify::Notifiers;
 
 /// A client that stands still.
 pub(crate) struct HeldClient {
-    /// Its socket, once more, and what else it has given us, in an order that its protocol knows.
+    /// Its socket, duplicated, and the other descriptors that it has given us, in an order that its protocol knows.
     pub(crate) descriptors: Vec<OwnedFd>,
     /// The outcome of its negotiation, and where it is.
     pub(crate) says: Record,

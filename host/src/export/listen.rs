@@ -225,8 +225,8 @@ impl SocketMode {
             .map_err(|error| format!("its mode cannot be changed: {error}"))
     }
 
-    /// Whether this process may give a socket in a directory away, as far as that can be told: who has `CAP_CHOWN` may, else a user to
-    /// a group of its own, and nothing need be done for what a new socket there has anyway.
+    /// Whether this process may give a socket in a directory away, as far as that can be told: with `CAP_CHOWN` it may, else to a group of
+    /// its own, and an owner that a new socket there has anyway is no change.
     fn may_be_put(self, directory: &std::fs::Metadata) -> Result<(), String> {
         let is_own = |uid: u32| uid == rustix::process::geteuid().as_raw();
         let has = |gid: u32| directory.gid() == gid || rustix::process::getegid().as_raw() == gid;

@@ -25,8 +25,7 @@ impl Listeners {
         self.tls.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Puts another certificate in place. One that was there never goes without another: clients that came by a listener which
-    /// has gone may still want it.
+    /// Puts another certificate in place. A certificate is only ever replaced: clients of a listener which has gone may still want one.
     pub(crate) fn set_tls(&self, tls: Arc<rustls::ServerConfig>) {
         *self.tls.lock().unwrap_or_else(PoisonError::into_inner) = Some(with_keys(tls));
     }
@@ -41,8 +40,8 @@ impl Listeners {
         self.places().insert(number, Arc::new(listening));
     }
 
-    /// One less; [`Service::changed`](super::service::Service::changed) is to be called then. The place is free when nobody has what
-    /// is answered.
+    /// One less; [`Service::changed`](super::service::Service::changed) is to be called then. The place is free when the returned listener
+    /// is dropped.
     pub(crate) fn remove(&self, name: &str) -> Option<Arc<Listening>> {
         let mut places = self.places();
         let number = places.iter().find(|(_, place)| place.name == name).map(|(number, _)| *number)?;

@@ -10,8 +10,8 @@
 //!           is for buffers of up to 64 KiB alone, so that clients with large requests cannot keep all of it from the others. One
 //!           buffer larger than the budget is given while no other is out.
 //! buffer.4  Once warm, buffers of up to 1 MiB come from free lists: nothing is allocated.
-//! buffer.5  A block of which no buffer is out can be given back to the kernel; it is all zeroes then, and has memory again once it is used. The
-//!           ring forgets it first: the kernel would go on to read and write the pages that were there.
+//! buffer.5  A block without a buffer in use can be given back to the kernel; it is all zeroes then, and has memory again once it is used. The
+//!           ring forgets it first: the kernel would go on to read and write the old pages.
 
 use std::io;
 use std::ptr::NonNull;
@@ -36,7 +36,7 @@ pub(crate) struct Pages {
 unsafe impl Send for Pages {}
 
 impl Pages {
-    /// So many bytes.
+    /// Memory of this many bytes.
     ///
     /// # Panics
     /// There is no room for them in the address space.
@@ -64,11 +64,11 @@ impl Pages {
 impl Pages {
     /// The bytes, to be changed.
     pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
-        // SAFETY: the mapping has so many bytes, zeroes at first, and the borrow is exclusive.
+        // SAFETY: the mapping has `self.bytes` bytes, zeroes at first, and the borrow is exclusive.
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.bytes) }
     }
 
-    /// Makes so many bytes from there as they were at first, zero and untouched. Nobody else may have pointers to them that are still used.
+    /// Makes `len` bytes from `at` on as they were at first, zero and untouched. Nobody else may have pointers to them that are still used.
     fn give_back(&mut self, at: usize, len: usize) {
         let bytes = &mut self.bytes_mut()[at..at + len];
         // SAFETY: the bytes are this mapping's, which is private and anonymous; the borrow is exclusive. That it fails changes nothing.
@@ -196,7 +196,7 @@ impl Pool {
         }
     }
 
-    /// Gives the memory back of blocks of which no buffer is out (buffer.5); `forget` has the ring forget one, and says whether it has.
+    /// Gives the memory back of blocks without a buffer in use (buffer.5); `forget` has the ring forget one, and says whether it has.
     pub(crate) fn give_back(&mut self, mut forget: impl FnMut(u16) -> bool) {
         let mut free = vec![0; usize::from(self.cut)];
         for (class, list) in self.free.iter().enumerate() {

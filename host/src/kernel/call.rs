@@ -61,7 +61,7 @@ pub(crate) enum Task {
     Fill { from: NonNull<dyn Fill>, into: Pieces, at: u64 },
 }
 
-// SAFETY: what is named may be used by any thread ([`Fill`]), and is left to whoever does the task until its result was taken.
+// SAFETY: the named data may be used by any thread ([`Fill`]), and is left to the thread that does the task until its result was taken.
 unsafe impl Send for Task {}
 
 /// Something that holds data and reads it in a way of its own, by the thread that calls and however long that takes.
@@ -123,7 +123,7 @@ impl Pieces {
             Self::Many { iovecs, count } => (count as usize, iovecs),
         };
         (0..count).map(move |index| {
-            // SAFETY: the caller's promise; there are so many pieces.
+            // SAFETY: the caller's promise; `index` is below the number of pieces.
             unsafe {
                 match self {
                     Self::One { start, len, .. } => VolatileSlice::new(start, len as usize),
@@ -168,7 +168,7 @@ pub(crate) fn advance(iovecs: &mut [libc::iovec], mut bytes: usize) -> usize {
     whole
 }
 
-// SAFETY: the memory that is named is left to whoever does the work until its result was taken (`Ring::push`, `Helpers::push`).
+// SAFETY: the named memory is left to the thread that does the work until its result was taken (`Ring::push`, `Helpers::push`).
 unsafe impl Send for Pieces {}
 
 impl Work {

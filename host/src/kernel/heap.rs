@@ -9,8 +9,8 @@ pub(crate) fn give_back() {
     }
 }
 
-/// Whether so many bytes more could be had. They are not touched: it is the limit of addresses (`ulimit -v`) that is asked, and what the
-/// kernel commits to.
+/// Whether this many bytes more could be had. They are not touched: this asks the limit of addresses (`ulimit -v`), and the kernel's commit
+/// limit.
 pub(crate) fn could_have(bytes: usize) -> bool {
     let mut more = Vec::<u8>::new();
     let could = more.try_reserve_exact(bytes).is_ok();

@@ -1,8 +1,8 @@
 //! Helpers: threads that wait for files, so that workers need not.
 //!
-//! A read of a file on a network file system blocks its thread for as long as the other end takes. io_uring would start a
-//! thread of its own for each such read; here a few helper threads serve all files. What they do next, and how many of them
-//! at once for which disk, is decided in `fairlift_core::helpers`; here are the threads.
+//! A read of a file on a network file system blocks its thread for as long as the other end takes. io_uring would start a thread of its own
+//! for each such read; here a few helper threads serve all files. `fairlift_core::helpers` decides their next job, and how many of them
+//! work at once for which disk; here are the threads.
 //!
 //! helper.1  A helper exists while there is work for it, and five seconds longer.
 //! helper.2  As many helpers are awake as jobs are out, and no more. A worker that pushes a job wakes one helper if the job may

@@ -1,7 +1,7 @@
 //! kTLS: the kernel encrypts and decrypts what goes by a TCP socket, with the keys that rustls had.
 //!
 //! The keys of a connection are in the memory of one process, so another one cannot go on with it. Once the kernel has them they belong to the
-//! socket: whoever has it writes plain bytes and reads plain bytes. Example: `send("abc")` leaves as a record of 25 bytes.
+//! socket: its holder writes plain bytes and reads plain bytes. Example: `send("abc")` leaves as a record of 25 bytes.
 //!
 //! ktls.1  A direction begins with the number of its next record. With another number nothing can be decrypted.
 //! ktls.2  No nonce is used twice under a key. In TLS 1.3, and with ChaCha20, the nonce is made of the record's number. With AES-GCM of TLS 1.2
@@ -25,9 +25,9 @@ const RECORD_MAX: usize = 1 << 14;
 /// The name by which the kernel knows it (`Documentation/networking/tls.rst`).
 const NAME: &[u8] = b"tls";
 
-/// Whether the kernel has it, built in or as a module that is loaded. Who may load modules loads it by asking.
+/// Whether the kernel has it, built in or as a module that is loaded. A process that may load modules loads it by asking.
 pub(crate) fn is_there() -> bool {
-    // It is for connected sockets: what is there refuses another one, and what is not there is not found.
+    // It is for connected sockets: a present module refuses another one, and a missing one is not found.
     let Ok(unconnected) = socket(AddressFamily::INET, SocketType::STREAM, None) else { return false };
     attach(&unconnected).is_err_and(|error| error.raw_os_error() == Some(libc::ENOTCONN))
 }
@@ -88,7 +88,7 @@ pub(crate) struct ByKernel {
 }
 
 impl ByKernel {
-    /// One whose key has encrypted so many.
+    /// One whose key has encrypted `records`.
     pub(crate) const fn after(suite: SupportedCipherSuite, records: u64) -> Self {
         let common = match suite {
             SupportedCipherSuite::Tls12(suite) => &suite.common,
@@ -97,7 +97,7 @@ impl ByKernel {
         Self { records_left: common.confidentiality_limit.saturating_sub(records) }
     }
 
-    /// A message of so many bytes was sent; false: the key has encrypted as much as one may.
+    /// A message of `bytes` was sent; false: the key has encrypted as much as one may.
     pub(crate) const fn sent(&mut self, bytes: usize) -> bool {
         self.records_left = self.records_left.saturating_sub(bytes.div_ceil(RECORD_MAX) as u64);
         self.records_left > 0

@@ -18,8 +18,8 @@ use vm_memory::{GuestMemoryBackend as _, GuestMemoryMmap, GuestMemoryRegion as _
 /// A piece of memory that was lent, for as long as it is mapped.
 pub(crate) struct Lent(&'static Entry);
 
-/// A place in the list that is looked through when the signal comes. The list only grows: nothing is freed that a thread with the
-/// signal may look at. What is given back is used again.
+/// A place in the list that is looked through when the signal comes. The list only grows: nothing is freed that a thread with the signal
+/// may look at. An entry that was given back is used again.
 struct Entry {
     /// 0: nothing was lent.
     start: AtomicUsize,
@@ -108,8 +108,8 @@ fn listen() {
         action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
         // SAFETY: as above.
         let mut before: libc::sigaction = unsafe { std::mem::zeroed() };
-        // SAFETY: `touched` is a handler of the kind that the flags say. It is set before anything can be looked for by it, and what
-        // was before is known before it is needed: nothing was lent yet.
+        // SAFETY: `touched` is a handler of the kind that the flags say. It is set before it can be needed, and the handler before it is
+        // known by then: nothing was lent yet.
         if unsafe { libc::sigaction(libc::SIGBUS, std::ptr::null(), &raw mut before) } == 0 {
             let _ = BEFORE.set(before);
             // SAFETY: as above.
@@ -118,7 +118,7 @@ fn listen() {
     });
 }
 
-/// Memory was touched that cannot be had. What is called here may be called in a signal handler: atomics, `mmap` and `sigaction`.
+/// Memory was touched that cannot be had. All calls here are allowed in a signal handler: atomics, `mmap` and `sigaction`.
 extern "C" fn touched(_signal: libc::c_int, info: *mut libc::siginfo_t, _context: *mut libc::c_void) {
     // SAFETY: the kernel gives a handler of this kind what is known of the signal.
     let at = unsafe { (*info).si_addr() } as usize;
@@ -133,9 +133,9 @@ extern "C" fn touched(_signal: libc::c_int, info: *mut libc::siginfo_t, _context
         // SAFETY: as above.
         next = unsafe { entry.next.as_ref() };
     }
-    // lent.2: it is touched again, with what was before.
+    // lent.2: it is touched again, under the handler before.
     if let Some(before) = BEFORE.get() {
-        // SAFETY: it is what the kernel has given us.
+        // SAFETY: the kernel has given us this action.
         unsafe { libc::sigaction(libc::SIGBUS, before, null_mut()) };
     }
 }
@@ -145,7 +145,7 @@ fn replace(start: usize, len: usize) -> bool {
     let protection = libc::PROT_READ | libc::PROT_WRITE;
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED | libc::MAP_NORESERVE;
     // SAFETY: the mapping is one that was lent, and is not unmapped before its entry is empty. No reference to it is held, and no code relies
-    // on what is in it (ticket.2). The kernel's own number of the last error is put back.
+    // on its content (ticket.2). The kernel's own number of the last error is put back.
     unsafe {
         let errno = *libc::__errno_location();
         let there = libc::mmap(start as *mut libc::c_void, len, protection, flags, -1, 0);

@@ -172,8 +172,8 @@ fn errno_name(error: &io::Error) -> String {
 impl Ring {
     /// Makes a ring for the calling thread alone.
     ///
-    /// It has at most `threads` threads for what would block in files and block devices, and as many for all else: for this
-    /// ring, whatever others have.
+    /// It has at most `threads` threads for calls that would block in files and block devices, and as many for all else: for this ring,
+    /// whatever others have.
     pub(crate) fn new(kind: Kind, entries: u32, completions: u32, threads: u32) -> io::Result<Self> {
         Ok(match kind {
             Kind::IoUring => Self::Uring(Uring::new(entries, completions, threads)?),

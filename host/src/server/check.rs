@@ -42,8 +42,8 @@ impl Server {
     /// that moment backings are opened and locked, so that a check fails beside a server that has them, as another server
     /// would.
     ///
-    /// Answers what would be in force (the same configuration, in which each export names its disk, and each disk has the
-    /// scheduler that suits its device), and what [`Server::foreign`] would be.
+    /// Returns the configuration that would be in force (the same, with the disk of each export named, and the scheduler of each disk that
+    /// suits its device), and the answer of [`Server::foreign`].
     ///
     /// # Errors
     /// All that would stop [`Server::bind`], as far as it can be told at once.

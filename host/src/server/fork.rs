@@ -18,8 +18,8 @@ pub enum ForkTop {
 }
 
 impl Handle {
-    /// Adds an export that is what another one is at one instant: all writes that were answered before are in both, none that is begun later is
-    /// in the fork. What is forked goes on, and is durable up to there. `top` is where what the fork writes goes. `add` adds the export with
+    /// Adds an export with another one's data at one instant: all writes that were answered before are in both, none that is begun later is in
+    /// the fork. The forked export goes on, and is durable up to there. `top` is where what the fork writes goes. `add` adds the export with
     /// the backing that it is given; it is called twice, the first time to see whether it can be added.
     ///
     /// # Errors

@@ -25,8 +25,8 @@ impl Handle {
 }
 
 impl Server {
-    /// Begins where another one was, which told this so long ago; before it runs. What could not be taken in is answered: it is as if it
-    /// had not been told.
+    /// Begins where another one was, which told this so long ago; before it runs. Returns the parts that could not be taken in: they are
+    /// left out.
     pub fn take_on(&self, mut record: Record, age: Duration) -> Vec<Unreadable> {
         let mut left_out = Vec::new();
         self.shared.take_on(&mut record, age, &mut left_out);

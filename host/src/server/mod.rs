@@ -96,8 +96,8 @@ impl Handle {
         self.shared.upgrade().map_or(0, |shared| shared.acknowledge_flush_errors())
     }
 
-    /// Gives a disk another scheduler, with these tunables, while it is served: no request is lost, and none is answered
-    /// late for longer than the disk takes for what it was given before.
+    /// Gives a disk another scheduler, with these tunables, while it is served: no request is lost, and none is late for longer than the
+    /// disk takes for its requests from before.
     ///
     /// It returns at once; [`Handle::scheduler`] tells when the new one is in place.
     ///
@@ -119,15 +119,15 @@ impl Handle {
         Some(self.shared.upgrade()?.disk(disk)?.scheduler())
     }
 
-    /// Makes what is in force another configuration, all of it or nothing: see [`control`](crate::control). `edit` gets the
-    /// one that there is. A dry run tells what would be in force, or why not.
+    /// Makes what is in force another configuration, all of it or nothing: see [`control`](crate::control). `edit` gets the one that there
+    /// is. A dry run returns the configuration that would be in force, or why not.
     ///
     /// `version`: the [`State::version`] that the caller knows; if there is another one by now, nothing is changed. There is another
     /// one afterwards, also where nothing differs.
     ///
     /// # Errors
-    /// What `edit` says, or why it cannot be made, and nothing has changed. Where the block device of an export that was added does not
-    /// come, all of it is undone, which is a change of its own; clients of an export that was removed have left by then.
+    /// The error of `edit`, or why the change cannot be made, and nothing has changed. Where the block device of an export that was added
+    /// does not come, all of it is undone, which is a change of its own; clients of an export that was removed have left by then.
     pub fn change(
         &self,
         edit: impl FnOnce(&mut Edit) -> Result<(), String>,
@@ -157,9 +157,9 @@ impl Handle {
         Some(self.shared.upgrade()?.live().state())
     }
 
-    /// Lets go of what was removed, as far as clients and workers have let go of it; whether something is left. A change does
-    /// it too: this is for a server that is not changed for long. Exports whose size is `auto` become as large as their backings, where
-    /// these tell that they have grown.
+    /// Drops removed exports, disks and groups, as far as clients and workers have let go of them; whether some are left. A change does it
+    /// too: this is for a server that is not changed for long. Exports whose size is `auto` become as large as their backings, where these
+    /// tell that they have grown.
     pub fn sweep(&self) -> bool {
         self.shared.upgrade().is_some_and(|shared| {
             if !self.draining.load(Ordering::Acquire) {
@@ -227,8 +227,8 @@ impl Handle {
         }
     }
 
-    /// What has happened after the event of a number, and how many events before those are not kept any more; `None`: nothing,
-    /// and the number of the latest.
+    /// The events after the one of a number, and how many events before those are not kept any more; `None`: nothing, and the number of the
+    /// latest.
     #[must_use]
     pub fn events(&self, after: Option<u64>) -> (Vec<Event>, u64) {
         self.shared.upgrade().map_or((Vec::new(), 0), |shared| shared.served.service.events.after(after))

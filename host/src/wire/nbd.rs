@@ -197,8 +197,7 @@ pub struct RequestHeader {
 }
 
 impl RequestHeader {
-    /// How many bytes of payload follow the header, whatever becomes of the request: so many are to be passed over if it
-    /// is refused.
+    /// How many bytes of payload follow the header: they are to be passed over if the request is refused.
     ///
     /// Without extended headers a write has payload, and nothing else does. With them any command that is flagged so
     /// has, and a write that is not has none ("Request message").
@@ -369,11 +368,10 @@ pub fn error_chunk(out: &mut Vec<u8>, extended: bool, cookie: u64, offset: u64, 
     out.extend_from_slice(why.as_bytes());
 }
 
-/// Appends the chunk of one context of the block status that the request (cookie, offset) asked for: runs of so many bytes in
-/// such a state, from that offset on; `last`: no other context follows.
+/// Appends the chunk of one context of the block status that the request (cookie, offset) asked for: runs (length, state) from that offset
+/// on; `last`: no other context follows.
 ///
-/// Without extended headers a run is told in 32 bits; a longer one is cut, and what comes after it is left out, as the
-/// protocol allows.
+/// Without extended headers a run is told in 32 bits; a longer one is cut, and the runs after it are left out, as the protocol allows.
 pub fn block_status(
     out: &mut Vec<u8>,
     extended: bool,

@@ -34,8 +34,8 @@ const IN_A_TURN: u64 = 4;
 /// Chosen: about the longest idling.
 const ENDING: Duration = fairlift_core::time::ms(10);
 
-/// A worker that goes on so much later than it was to did not run: the process was stopped, its virtual machine was, or it had no CPU.
-/// Chosen: no timer is as late on a machine that does anything else, and no `io_timeout` in use is as short.
+/// A worker that is late by this much did not run: the process was stopped, its virtual machine was, or it had no CPU. Chosen: no timer is
+/// as late on a machine that does anything else, and no `io_timeout` in use is as short.
 const STALL: Duration = fairlift_core::time::secs(1);
 
 /// The parts of a worker below its fronts.
@@ -149,9 +149,9 @@ impl<F: Front> Worker<F> {
         }
     }
 
-    /// A worker that was due long ago, or whose last turn took so long, did not run. What devices have answered meanwhile it has not heard, so
-    /// nothing is late yet. One that had nothing to do, and was due never, asks the others: it may be the first to go on, and their requests
-    /// are in the queue that it shares with them.
+    /// A worker that was due long ago, or whose last turn took so long, did not run. It has not heard the answers of devices meanwhile, so
+    /// nothing is late yet. A worker that had nothing to do, and no time set, asks the others: it may be the first to go on, and their
+    /// requests are in the queue that it shares with them.
     #[inline]
     fn look_for_stall(&mut self, before: Instant, now: Instant, due: Option<Instant>) {
         let last = std::mem::replace(&mut self.last, now);

@@ -1,8 +1,8 @@
 //! Turns: how busy each worker is.
 //!
-//! What a worker does within a system call is work too, so the kernel is asked for the time that its thread had a CPU, and for the
-//! time that it waited for one. Only what it spent looking for news is known to itself alone. One thread writes a row and others read
-//! it: it costs a worker a few stores in each turn.
+//! A worker's time within a system call is work too, so the kernel is asked for the time that its thread had a CPU, and for the time that
+//! it waited for one. Only what it spent looking for news is known to itself alone. One thread writes a row and others read it: it costs a
+//! worker a few stores in each turn.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};

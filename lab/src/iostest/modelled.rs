@@ -138,8 +138,8 @@ impl Modelled {
     }
 }
 
-/// How long a scheduler with idle times like these may hold the disk ([`Check::hold_max`]): twice the longest, for one may
-/// begin as another ends; no less than what fits their defaults.
+/// How long a scheduler with idle times like these may hold the disk ([`Check::hold_max`]): twice the longest, for one may begin as another
+/// ends; no less than for their defaults.
 fn hold_max(idle: impl Iterator<Item = String>) -> Duration {
     let twice = |time: Duration| Duration::from_nanos(time.as_nanos().saturating_mul(2));
     idle.filter_map(|text| parse_duration(&text)).map(twice).fold(Check::HOLD_MAX, Duration::max)

@@ -103,8 +103,8 @@ impl Case {
         sums.collect()
     }
 
-    /// The part of what was done that each leaf's weight entitles it to, among siblings on every level: no less than its floor, no
-    /// more than its ceiling. Where there are neither, how much was done does not matter.
+    /// The part of the work that each leaf's weight entitles it to, among siblings on every level: no less than its floor, no more than its
+    /// ceiling. Where there are neither, how much was done does not matter.
     fn ideals(&self, leaves: &[GroupId], meters: &[Meter], seconds: f64) -> Vec<f64> {
         // By group: what was done in it and below it.
         let (mut bytes, mut operations) = (vec![0.0; self.groups.len()], vec![0.0; self.groups.len()]);
@@ -187,8 +187,8 @@ fn nanos(length: Duration) -> f64 {
     length.as_nanos() as f64
 }
 
-/// A quantile is the upper bound of its bucket: it is not beyond the longest that there was. Where nothing ended, it is the
-/// age of what has waited longest: nobody fares well by getting nothing.
+/// A quantile is the upper bound of its bucket: it is not beyond the longest that there was. Where nothing ended, it is the age of the
+/// oldest waiting operation: a tenant that got nothing does not fare well.
 fn quantile_us(meter: &Meter, per_mille: u32) -> f64 {
     if meter.latency.is_empty() {
         return nanos(meter.latency_max) / 1e3;

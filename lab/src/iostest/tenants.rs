@@ -5,18 +5,18 @@
 //! the deep reader is entitled to the other 0.91. If the small one does 2,100 reads a second, its score is 2,100 ÷ 110,000
 //! ÷ 0.09 = 0.21, and the isolation of the run is 0.21.
 //!
-//! entitlement.1  The capacity for a tenant's kind of request (read or write, order, block size, flushes) is what the disk does of
-//!     it when saturated: alone, scheduler `none`, 4 streams of depth 32; of depth 8 if blocks are larger than 64 KiB. It is the
-//!     tenant's own rate alone, if that is more.
-//! entitlement.2  A tenant's demand is what it does alone at its own depth, scheduler `none`, over the capacity: the part of the
-//!     disk that it can use, at most 1.
-//! entitlement.3  The entitlements are weighted max-min: each tenant has its weight's part of the disk, but no more than its
-//!     demand; what a tenant leaves goes to the others by weight. With groups within groups, each group divides what it has so.
+//! entitlement.1  The capacity for a tenant's kind of request (read or write, order, block size, flushes) is the disk's rate of it when
+//!     saturated: alone, scheduler `none`, 4 streams of depth 32; of depth 8 if blocks are larger than 64 KiB. It is the tenant's own rate
+//!     alone, if that is more.
+//! entitlement.2  A tenant's demand is its rate alone at its own depth, scheduler `none`, over the capacity: the part of the disk that it
+//!     can use, at most 1.
+//! entitlement.3  The entitlements are weighted max-min: each tenant has its weight's part of the disk, but no more than its demand; the
+//!     rest goes to the others by weight. With groups within groups, each group divides what it has so.
 //! entitlement.4  Score: (rate ÷ capacity) ÷ entitlement. Isolation: the least score. Use: the sum of rate ÷ capacity, over that of
 //!     the entitlements.
 //! entitlement.5  Runs alone are made once in each set for each kind and depth, before the first situation that needs them.
-//! entitlement.6  A tenant that is entitled to less than its demand is saturating: weights alone bound it. Over each second of the
-//!     run, its share of what the saturating tenants had is compared with its part of their entitlements.
+//! entitlement.6  A tenant that is entitled to less than its demand is saturating: weights alone bound it. Over each second of the run, its
+//!     share of the saturating tenants' total is compared with its part of their entitlements.
 
 use fairlift_core::{Duration, Group, GroupId};
 
@@ -172,8 +172,7 @@ fn tree_max_min(groups: &[Group], leaves: &[(GroupId, f64)]) -> Vec<f64> {
     leaves.iter().map(|(leaf, _)| shares[usize::from(leaf.0)]).collect()
 }
 
-/// Divides `whole` by weight among (weight, demand): nobody gets more than its demand, and what is left over goes to the
-/// others by weight.
+/// Divides `whole` by weight among (weight, demand): nobody gets more than its demand, and the rest goes to the others by weight.
 #[must_use]
 pub fn max_min(whole: f64, wants: &[(f64, f64)]) -> Vec<f64> {
     let mut shares = vec![0.0; wants.len()];

@@ -1,11 +1,11 @@
 //! From samples to findings: tables, a model of costs, a character, a verdict, and doubts.
 //!
-//! judge.1  Idling is judged by what parallel streams move through `cfq` with it and without: by the geometric mean of the ratios
-//!     for 2, 4, 8 and 16 streams. Within [`MATTERS`] of 1 it does not matter.
-//! judge.2  Where that was not measured, what streams move straight to the disk decides, as for Goyal in 2010: more than one
-//!     moves: don't idle; less: idle.
-//! judge.3  A random read takes `1 / rrandiops` of the disk's time when it is busy, of which its bytes take `4096 / rbps`; the rest
-//!     is its base cost. So `blk-iocost` understands the six figures of `io.cost.model`.
+//! judge.1  Idling is judged by the rate of parallel streams through `cfq` with it and without: by the geometric mean of the ratios for 2,
+//!     4, 8 and 16 streams. Within [`MATTERS`] of 1 it does not matter.
+//! judge.2  Where that was not measured, the rate of streams straight to the disk decides, as for Goyal in 2010: more than one stream's:
+//!     don't idle; less: idle.
+//! judge.3  A random read takes `1 / rrandiops` of the disk's time when it is busy. Its bytes take `4096 / rbps` of it; the rest is its
+//!     base cost. So `blk-iocost` understands the six figures of `io.cost.model`.
 //! judge.4  Not to idle is advice for data disks (Goyal: "primarily … for data disks and not root disk as it does not guarantee better
 //!     latencies in presence of buffered WRITES"): what a reader's reads take beside buffered writers with either setting is told with it.
 
@@ -20,8 +20,8 @@ use crate::program::Pattern;
 /// The two settings of `slice_idle` that are compared.
 const IDLES: &str = "8ms";
 const DOES_NOT: &str = "0s";
-/// Within so much of 1, a gain does not matter. Chosen: verdicts are also judged by whether they are within 5 % of the better
-/// setting (`docs/tuning.md`).
+/// Within this distance of 1, a gain does not matter. Chosen: verdicts are also judged by whether they are within 5 % of the better setting
+/// (`docs/tuning.md`).
 const MATTERS: f64 = 0.05;
 /// The time of a random read, in µs, from which on something moves. Chosen: half a revolution at 15,000 rpm is 2 ms.
 const MOVES_US: f64 = 2000.0;

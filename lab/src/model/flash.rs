@@ -1,8 +1,8 @@
 //! Profiles of solid-state disks: every number with its source.
 //!
-//! **D** a datasheet, as quoted by the page named; **M** measured by the page named, or by us if none is; **F** fitted, on the
-//! figures named beside it; **R** recalled from a datasheet or paper that could not be opened here; **E** estimated.
-//! `docs/measured/models-flash.md` sets what was fitted beside what was checked.
+//! **D** a datasheet, as quoted by the page named; **M** measured by the page named, or by us if none is; **F** fitted, on the figures
+//! named beside it; **R** recalled from a datasheet or paper that could not be opened here; **E** estimated.
+//! `docs/measured/models-flash.md` sets the fitted figures beside the checked ones.
 
 use fairlift_core::Duration;
 use fairlift_core::time::{ms, us};
@@ -58,7 +58,7 @@ const fn ns(n: u64) -> Duration {
     Duration::from_nanos(n)
 }
 
-/// The maker is not named where the table was published. What dd cannot see is that of a drive of its class and rates, the
+/// The maker is not named where the table was published. Figures that dd cannot see are those of a drive of its class and rates, the
 /// Crucial C300 of 128 GB on a 3 Gb/s port.
 fn ssd_2010() -> ssd::Settings {
     ssd::Settings {

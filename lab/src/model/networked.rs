@@ -1,9 +1,9 @@
 //! Networked: a cluster of storage daemons behind a network, as one client of it sees it.
 //!
-//! Such a device has many times the disks that one machine has, and a client cannot use them: a request takes as long as the way there
-//! and back, and the client's own connection carries so many requests in a second. Example: `rbd-3x` does 4.4 million reads a
-//! second; one client gets 100,000 of them, with 36 requests outstanding, and 3,000 with one. And it is as even as its worst daemon:
-//! one that is away holds up one object in sixty until the others have noticed, 20 s later.
+//! Such a device has many times the disks that one machine has, and a client cannot use them: a request takes as long as the way there and
+//! back, and the client's own connection carries a bounded number of requests in a second. Example: `rbd-3x` does 4.4 million reads a
+//! second; one client gets 100,000 of them, with 36 requests outstanding, and 3,000 with one. And it is as even as its worst daemon: one
+//! that is away holds up one object in sixty until the others have noticed, 20 s later.
 //!
 //! ```text
 //!  client ─▶ window ─▶ connection (one at a time) ─▶ way ─▶ daemon of the object (some at a time) ─▶ way ─▶ client
@@ -14,12 +14,12 @@
 //!        take the connections in turn.
 //! net.3  A daemon works on `at_once` requests at a time, those that came first. There are `osds` of them, and an object of 4 MiB is on one of
 //!        them, by a hash of its number.
-//! net.4  A request takes its daemon `read` or `write` (which has the replicas in it), of which the part `spread`, in per cent, is drawn from an
+//! net.4  A request takes its daemon `read` or `write` (which has the replicas in it); the part `spread` of it, in per cent, is drawn from an
 //!        exponential distribution; and one in `tail` takes `tail_time` more.
 //! net.5  A flush ends when all writes before it have, `flush` later.
 //! net.6  About every `stall_every` a daemon, by the seed, begins nothing for `stall`.
 //!
-//! **Not modelled:** the client's cache, recovery and what it takes of the daemons, scrubbing, other clients.
+//! **Not modelled:** the client's cache, recovery and its load on the daemons, scrubbing, other clients.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};

@@ -1,9 +1,8 @@
 //! Hard disks behind a controller: RAID 0, 5 and 6.
 //!
-//! raid.1  A request is first looked at by the controller (`controller_overhead`, one after the other) and under way to it and
-//!     back (`controller_latency`, all at once); its data crosses one link of `controller_rate`, what lies on one chunk at `command_rate` at
-//!     most.
-//! raid.2  A read goes to the disks that hold it, or waits for what the controller is reading ahead (`streams.rs`).
+//! raid.1  A request is first looked at by the controller (`controller_overhead`, one after the other) and under way to it and back
+//!     (`controller_latency`, all at once); its data crosses one link of `controller_rate`, the data of one chunk at `command_rate` at most.
+//! raid.2  A read goes to the disks that hold it, or waits for the controller's read-ahead (`streams.rs`).
 //! raid.3  A write goes through to the disks, each stripe by itself: what parity needs is read, then data and parity are
 //!     written (`stripes.rs`). With `controller_cache` it ends in memory, and goes to the disks when its stripe is
 //!     complete, after a second, or when the memory is half full.
@@ -14,9 +13,9 @@
 //! raid.6  With `rebuild` the array reads all disks from start to end, a MiB at a time, and writes what a missing one held to its
 //!     spare, at that rate at most.
 //!
-//! The disks are those of `disk`, spindles not in step. Not modelled: two writes to one stripe wait for each other, a cache
-//! of what was read before (other than ahead), parity computation, the disks' loop (each disk has its own link), a journal,
-//! data on the spare while it is rebuilt (nothing is read from there).
+//! The disks are those of `disk`, spindles not in step. Not modelled: two writes to one stripe wait for each other, a cache of past reads
+//! (other than read-ahead), parity computation, the disks' loop (each disk has its own link), a journal, data on the spare while it is
+//! rebuilt (nothing is read from there).
 
 mod layout;
 mod members;

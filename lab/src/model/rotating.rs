@@ -1,7 +1,7 @@
 //! Profiles of disks that rotate: every number with its source.
 //!
-//! **D** a datasheet or manual, as named; **R** recalled from one that could not be opened here; **F** fitted, on the figures
-//! named beside it; **E** estimated. `docs/measured/models.md` sets what was fitted beside what was checked.
+//! **D** a datasheet or manual, as named; **R** recalled from one that could not be opened here; **F** fitted, on the figures named beside
+//! it; **E** estimated. `docs/measured/models.md` sets the fitted figures beside the checked ones.
 
 use fairlift_core::time::{ms, us};
 

@@ -8,8 +8,8 @@
 //!
 //! ssd.1  A command takes its turn at the controller, for `read_command` or `write_command`: the ceiling of IOPS. No more than
 //!     `slots` are taken in at once. With SATA, flushes and discards run alone.
-//! ssd.2  A read takes a page read of each die that it touches, then the channel, then the link, each of which serves one at a
-//!     time. It ends when its last page has crossed the link. (nand.1–3.)
+//! ssd.2  A read takes a page read of each die that it touches, then the channel, then the link; each serves one at a time. It ends when
+//!     its last page has crossed the link. (nand.1–3.)
 //! ssd.3  The second read of a sequential stream has the controller read ahead; what has been read ahead needs no die.
 //! ssd.4  A write ends when it is in the buffer; when that is full, as programs make room, in order of arrival. On a link that
 //!     carries one direction at a time, data for the host goes between that of one write and the next.
@@ -29,8 +29,8 @@
 //! written, wear, read retries, temperature, power states, thermal throttling, several namespaces, host memory buffers, the
 //! controller's misses in its own mapping.
 //!
-//! The model runs ahead of its caller, by `overhead` and by what waits at the controller: whatever is submitted later comes
-//! after that. A request therefore acts as soon as it is taken in, at its own time, and a read costs one event.
+//! The model runs ahead of its caller, by `overhead` and by the controller's queue: later requests come after that. A request therefore
+//! acts as soon as it is taken in, at its own time, and a read costs one event.
 
 mod nand;
 mod reads;

@@ -1,16 +1,16 @@
 //! Virtual disk: answers in lumps.
 //!
-//! The disk of a virtual machine does not answer requests one by one. A worker of the host takes what is queued, does it, and
-//! then tells the machine of all of it at once. Example: 64 reads of 4 KiB are in the disk; each takes the worker 9 µs, and
-//! each round 84 µs besides. Nothing ends for 660 µs, and then all 64 end. A read alone takes 93 µs. So the disk needs many
-//! requests for its best rate, and whatever a scheduler sends next waits until the whole lump is done.
+//! The disk of a virtual machine does not answer requests one by one. A worker of the host takes the queued requests, does them, and then
+//! tells the machine of all of them at once. Example: 64 reads of 4 KiB are in the disk; each takes the worker 9 µs, and each round 84 µs
+//! besides. Nothing ends for 660 µs, and then all 64 end. A read alone takes 93 µs. So the disk needs many requests for its best rate, and
+//! the next request of a scheduler waits until the whole lump is done.
 //!
 //! ```text
 //!  host ─▶ queue ─▶ worker: base + Σ (request + KiB × kib), of at most `lump` requests ─▶ host, all at once
 //! ```
 //!
-//! lump.1  A lump begins when the worker is idle and something is queued. The worker takes what is queued at that instant, in
-//!         order of arrival, at most `lump` requests. What arrives later waits for the next lump.
+//! lump.1  A lump begins when the worker is idle and something is queued. The worker takes the requests queued at that instant, in order of
+//!         arrival, at most `lump` requests. Later requests wait for the next lump.
 //! lump.2  A lump takes `base`, and for each request `request` and `kib` for each KiB of its payload, reads and writes alike.
 //! lump.3  All requests of a lump end together. The next lump begins at once if anything is queued by then.
 //! lump.4  A flush costs `flush` besides, as does a write with FUA. The disk says that it has a volatile cache.

@@ -1,6 +1,6 @@
 //! In turn: programs that ask for one thing after another, as those that sync do.
 //!
-//! in_turn.1  An operation is a list of asks, each of which is made when the one before it has ended. An ask that fails is the last.
+//! in_turn.1  An operation is a list of asks; each is made when the one before it has ended. An ask that fails is the last.
 //! in_turn.2  The next operation begins when one ends, or after `think`. Its first ask goes out when the CPU has copied what the
 //!     operation copies.
 

@@ -1,9 +1,9 @@
 //! Mail: a thread of a mail server, as `varmail` of filebench and the mail servers of ffsb and postmark are.
 //!
 //! mail.1  A file holds up to 1000 mails, evenly over it: each has one to eight blocks. Before them are their inodes, 16 in a block.
-//! mail.2  Three operations take turns, each on a mail by chance: *create* writes a mail anew, *append* reads one and writes on at its
-//!     end, *read* reads one. As in `varmail`, a mail or what is appended has 1 to 7 blocks by chance: 16 KiB of 4 on average. A
-//!     mail that has no room for more begins anew.
+//! mail.2  Three operations take turns, each on a mail by chance: *create* writes a mail anew, *append* reads one and writes on at its end,
+//!     *read* reads one. As in `varmail`, a mail or an addition to one has 1 to 7 blocks by chance: 16 KiB of 4 on average. A mail that has
+//!     no room for more begins anew.
 //! mail.3  What is written is followed by the block of its inode, then by a flush: `fsync` on a file system without a journal, so
 //!     that each thread asks for a flush of its own. (Threads that wait for one journal are the workload `journal`.)
 //!

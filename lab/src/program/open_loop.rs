@@ -2,7 +2,8 @@
 //!
 //! open_loop.1  Arrivals follow from the seed alone, one every 1/`rate` s on average (Poisson).
 //! open_loop.2  An operation is one block, from its arrival to its end: the time that it waits to be asked counts.
-//! open_loop.3  At most 1024 are asked at a time, each by itself, as servers have so many connections; later ones wait in order.
+//! open_loop.3  At most 1024 are asked at a time, each by itself, as a server has a bounded number of connections; later ones wait in
+//! order.
 
 use fairlift_core::program::{Ask, Meter, Program};
 use fairlift_core::time::secs;

@@ -6,7 +6,7 @@
 //!     is on its way, so at most two are outstanding.
 //! read_ahead.3  The reader waits only for a page that has not come yet.
 //! read_ahead.4  At the end of the file it starts again at its beginning, with a first window (read_ahead.1).
-//! read_ahead.5  An operation is one `read()` of a block. What is in memory costs the time to copy it.
+//! read_ahead.5  An operation is one `read()` of a block. Data in memory costs the time to copy it.
 //!
 //! Not modelled: pages found in memory from before, other readers of the same file, memory pressure.
 

@@ -6,13 +6,11 @@
 //! write_back.3  Every 5 s the flusher looks for pages that have been dirty for 30 s, and then writes all that is dirty (Linux:
 //!     `dirty_writeback_centisecs`, `dirty_expire_centisecs`).
 //! write_back.4  With `limit` bytes dirty or on their way to the disk, the writer waits in its `write()`.
-//! write_back.5  An operation is one `write()`, the time that it waits included. What the flusher could not write is told to the
-//!     next one.
+//! write_back.5  An operation is one `write()`, the time that it waits included. A failure of the flusher is told to the next operation.
 //! write_back.6  A page that is on its way is not written a second time before it has arrived.
 //!
-//! The thresholds are a program's part of the machine's, and their defaults an estimate: 10 and 20 % of 5 GiB of memory,
-//! shared by 64 writers. Not modelled: reading the rest of a page of which a part is written; the kernel's gradual slowing
-//! between the thresholds.
+//! The thresholds are a program's part of the machine's, and their defaults an estimate: 10 and 20 % of 5 GiB of memory, shared by 64
+//! writers. Not modelled: reading the rest of a page that is written in part; the kernel's gradual slowing between the thresholds.
 
 use fairlift_core::program::{Ask, Meter, Program};
 use fairlift_core::time::secs;

@@ -1,6 +1,6 @@
 //! Reports of measurements, for people and for programs.
 //!
-//! | module | what it makes of [`Results`](crate::result::Results) |
+//! | module | view of [`Results`](crate::result::Results) |
 //! |---|---|
 //! | [`summary`] | repeated sets, as a mean and its spread |
 //! | [`table`] | text, in the layout of the `iostest` of 2010 |

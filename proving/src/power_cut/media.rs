@@ -5,10 +5,10 @@
 //! media.3  A flush that ends well makes durable what had ended before it was given to the disk, and nothing else. A request
 //!     with FUA makes itself durable.
 //! media.4  Requests that were under way together land in either order, sector by sector.
-//! media.5  A discarded sector holds zeroes, or what it held before.
-//! media.6  What failed has reached any of its sectors, or none. A flush that failed has made nothing durable, and on a
-//!     [forgetful](OnFailure::Forgets) disk some of what it should have covered is lost. So it is with a write that [has a flush in
-//!     it](Media::holds_flush).
+//! media.5  A discarded sector holds zeroes, or its old data.
+//! media.6  A failed request has reached any of its sectors, or none. A flush that failed has made nothing durable, and on a
+//!     [forgetful](OnFailure::Forgets) disk some of the data that it should have covered is lost. So it is with a write that [has a flush
+//!     in it](Media::holds_flush).
 //!
 //! Sectors are torn from each other, so all that a power cut can leave behind is known sector by sector: no combination
 //! needs to be drawn. Content is named by the write that it is of ([`Stamp`]); no data moves.

@@ -4,7 +4,7 @@
 //!     come, or another worker said so, and not otherwise: what waits for a wake-up that never comes, waits for ever, and is found.
 //! torture.2  A program is carried out step by step. Then the disk is reset, nothing goes wrong any more, and all that is open
 //!     must end within ten times its bound.
-//! torture.3  What is known of a bio is what its client asked; what the queue says of it is compared with that.
+//! torture.3  The knowledge of a bio is its client's request; the queue's word on it is compared with that.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

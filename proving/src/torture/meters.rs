@@ -1,7 +1,7 @@
 //! The most that ceilings let through, by arithmetic that every user can do: a rate, and a little.
 //!
-//! Counted is what goes to the disk. What was let through before may go later; so a count begins when nothing of the group is open,
-//! or has room for all that is. Each count is kept twice: since nothing was open, which sees a burst too large; and since the ceiling
+//! The meters count requests that go to the disk. Requests let through before may go later; so a count begins when nothing of the group is
+//! open, or has room for all that is. Each count is kept twice: since nothing was open, which sees a burst too large; and since the ceiling
 //! was set, which sees what leaks a little each time.
 
 use fairlift_core::ceiling::{Ceiling, Rate};

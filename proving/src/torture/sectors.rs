@@ -4,9 +4,8 @@
 //! another was asked for which itself had ended well before the read was asked for. Writes that were under way together may land
 //! in either order.
 //!
-//! A disk that lies (it answers "done" to a write that it has dropped, torn or put elsewhere) makes reads stale that nobody else is
-//! to blame for. Each must be noticed: so the model remembers which sectors a lie left behind, and whoever reads them must find
-//! them wrong.
+//! A disk that lies (it answers "done" to a write that it has dropped, torn or put elsewhere) makes reads stale that nobody else is to
+//! blame for. Each must be noticed: so the model remembers which sectors a lie left behind, and a read of them must find them wrong.
 
 /// Not yet.
 const NEVER: u64 = u64::MAX;

@@ -1,11 +1,10 @@
 //! The suite `shares`: the service of tenants while all of them want more, beside their dues by plain arithmetic.
 //!
-//! shares.1  All tenants keep more requests open than the disk takes, all requests are alike, and each takes the disk the same time.
-//!     So a part of the time is a part of the requests, and what is due needs no model of the disk: weight by sum of weights, level
-//!     by level.
-//! shares.2  A tenant's *lag* is what was due to it less what it has had. In a period in which nothing is changed it may move by a
-//!     bound that does not grow with the period: some requests, or some turns where a scheduler serves in turns. A share that is
-//!     wrong by a part of a hundred leaves the bound sooner or later, and noise does not.
+//! shares.1  All tenants keep more requests open than the disk takes, all requests are alike, and each takes the disk the same time. So a
+//!     part of the time is a part of the requests, and dues need no model of the disk: weight by sum of weights, level by level.
+//! shares.2  A tenant's *lag* is its due less its service. In a period in which nothing is changed it may move by a bound that does not
+//!     grow with the period: some requests, or some turns where a scheduler serves in turns. A share that is wrong by a part of a hundred
+//!     leaves the bound sooner or later, and noise does not.
 //! shares.3  A run has one [`Theme`]: weights that change between periods, floors, ceilings, or a tenant that flushes.
 
 use std::sync::Arc;
@@ -196,9 +195,9 @@ impl SharesRun {
         rounds * f64::from(self.queue.depth) + 4.0 * self.tenants.len() as f64 + 4.0 * self.turn()
     }
 
-    /// By what part of all requests the lag of a tenant with a part of `due` may move beside that, where the least part of any is
-    /// `least`. `cfq` with slices charges what the disk has at the end of a turn to whoever is next. `fair` gives whole places, so
-    /// where somebody's part is worth fewer than two, each tenant may win or lose half a place.
+    /// By what part of all requests the lag of a tenant with a part of `due` may move beside that, where the least part of any is `least`.
+    /// `cfq` with slices charges requests in the disk at the end of a turn to the next queue. `fair` gives whole places, so where
+    /// somebody's part is worth fewer than two, each tenant may win or lose half a place.
     fn slack(&self, due: f64, least: f64) -> f64 {
         let depth = f64::from(self.queue.depth);
         match self.kind {

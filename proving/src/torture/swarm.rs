@@ -193,8 +193,8 @@ impl Setup {
         }
     }
 
-    /// As [`Setup::draw`], but what costs the test more than the queue is left out: models, requests that are cut into pieces, clients
-    /// that ask one by one. What is looked at is the same.
+    /// As [`Setup::draw`], without the things that cost the test more than the queue: models, requests that are cut into pieces, clients
+    /// that ask one by one. The checks are the same.
     pub(super) fn draw_flood(seed: u64) -> Self {
         let mut setup = Self::draw(seed);
         let mut random = Random::new(seed ^ 0x666c_6f6f_6400);

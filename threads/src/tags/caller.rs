@@ -16,7 +16,7 @@ use crate::sync::Parker;
 /// no longer than going to sleep and being woken.
 const SPIN: u32 = if cfg!(any(loom, shuttle)) { 0 } else { 64 };
 
-/// A taker of tags: a thread or a task. Dropped while it waits, it passes on what it was woken for.
+/// A taker of tags: a thread or a task. Dropped while it waits, it passes on its wake-up.
 pub struct Caller {
     tags: Arc<TagQueue>,
     class: Class,

@@ -79,7 +79,7 @@ impl Settings {
 /// Tags that can be waited for; see the [module](self).
 pub struct TagQueue {
     bitmap: Arc<Bitmap>,
-    /// A queue of its own, so that it goes on whatever happens here.
+    /// A queue of its own, so that it goes on in any case.
     reserved: Option<Arc<Self>>,
     /// The number of the first tag that is not reserved.
     offset: u16,

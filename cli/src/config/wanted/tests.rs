@@ -272,7 +272,7 @@ fn a_size_that_grows_is_a_change() {
     let mut new = old.clone();
     new.exports[0].size = None;
     assert_eq!(lines(&old, &new), ["export \"a\": size up to the end"]);
-    // Up to the end of what there is now, though it is said already.
+    // Up to the end of the present file, though it is said already.
     let mut edit = Edit::from(new.clone());
     edit.grow("a", None).unwrap();
     let steps = difference(&new, &edit).unwrap();

@@ -58,7 +58,7 @@ fn escaped(text: &str) -> String {
 struct Lines {
     text: String,
     format: Format,
-    /// The name of the metric, and what follows it in a sample of a counter.
+    /// The name of the metric, and its suffix in a sample of a counter.
     name: &'static str,
     suffix: &'static str,
 }

@@ -44,7 +44,7 @@ impl App {
         .await
     }
 
-    /// Adds an export that is what another one is now. Keys that are not said are those of that one.
+    /// Adds an export with the present data of another one. Keys that are not said are those of that one.
     pub(super) async fn fork(self, mut request: ApiRequest) -> Answer {
         let name = request.new_name(Kind::Export)?;
         let dry_run = request.dry_run()?;

@@ -24,7 +24,7 @@ use crate::control::{Kind, metrics, pools, show, status, trace, why};
 const EVENTS: Duration = Duration::from_millis(100);
 
 impl App {
-    /// The state and what the server does, as they are at one moment, as far as a client of this role may see them.
+    /// The state and the server's activity at one moment, as far as a client of this role may see them.
     pub(super) async fn look<T: Serialize + Send + 'static>(
         self,
         role: Grant,
@@ -98,7 +98,7 @@ impl App {
         self.clone().look(role, move |state, view| one(kind, &name, state, view)).await.map(drop)
     }
 
-    /// The server at two moments, `seconds` of the query apart, and what is in force at the second.
+    /// The server at two moments, `seconds` of the query apart, and the configuration in force at the second.
     async fn look_twice(&self, query: &BTreeMap<String, String>) -> Result<(State, View, View), Failure> {
         let seconds = seconds(query, 1.0, 60.0)?;
         let handle = self.handle.clone();
@@ -147,7 +147,7 @@ impl App {
         };
         let after = number("after", query.get("after").cloned().or(last))?;
         let past = number("last", query.get("last").cloned())?.unwrap_or(0);
-        // A tenant is told from now on: a name in what was before may have been another's then.
+        // A tenant sees events from now on: a name in earlier ones may have been another's then.
         let is_tenant = matches!(role, Grant::Tenant(_));
         let latest = self.handle.events(None).1;
         // A number that is yet to come is that of a server before, which was killed: all that this one has to tell came after it.

@@ -64,7 +64,7 @@ impl ApiRequest {
         Ok(Self { who, role, name: name.unwrap_or_default(), headers: parts.headers, query, keys: keys?, upgrade })
     }
 
-    /// The name of what is added, which stands in the body.
+    /// The name of the addition, which stands in the body.
     pub(super) fn new_name(&mut self, kind: Kind) -> Result<String, Failure> {
         // A client's address is not its name.
         let [first, last] = match kind {

@@ -1,4 +1,4 @@
-//! Flags, and what becomes of them.
+//! Flags, and the plans made of them.
 
 use crate::syntax::mistake::{Severity, render};
 use clap::Parser as _;

@@ -178,7 +178,7 @@ pub(super) fn sort(rows: &mut [TenantRow], by: Sort, reversed: bool) {
     });
 }
 
-/// Text in so many columns; of what is too long the end is shown, for names differ there.
+/// Text in `columns` columns; of a longer text the end is shown, for names differ there.
 pub(super) fn fit(text: &str, columns: usize) -> String {
     let width = self::columns;
     if width(text) <= columns {
@@ -195,7 +195,7 @@ pub(super) fn fit(text: &str, columns: usize) -> String {
     format!("…{kept}{:1$}", "", columns.saturating_sub(1 + width(kept)))
 }
 
-/// Text in at most so many columns; of what is too long the beginning is shown.
+/// Text in at most `columns` columns; of a longer text the beginning is shown.
 pub(super) fn fit_start(text: &str, columns: usize) -> String {
     let mut kept = String::new();
     for letter in text.chars() {

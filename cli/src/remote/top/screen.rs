@@ -1,4 +1,4 @@
-//! The screen: what is on it, and what keys change.
+//! The screen: its content, and the effect of keys.
 
 use fairlift_lab::report::printable;
 use ratatui::Frame;

@@ -1,4 +1,4 @@
-//! Config files and flags, and what becomes of them.
+//! Config files and flags, and the plans made of them.
 
 use std::path::Path;
 
@@ -29,7 +29,7 @@ fn refusal(text: &str) -> String {
     planned(text, "--listen unix:/x").unwrap_err()
 }
 
-/// An export that is right, to put beside what is wrong.
+/// A correct export, to put beside mistakes.
 const RIGHT: &str = "[export.a]\nbacking = \"mem:1m\"\n";
 
 #[track_caller]

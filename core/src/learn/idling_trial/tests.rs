@@ -112,8 +112,8 @@ fn nothing_is_learned_from_one_who_is_alone() {
     }
 }
 
-/// idling.5: over any time, whatever the other way does, no more than 2 % is lost beyond the credit and a pair of windows with
-/// what comes before them.
+/// idling.5: over any time, whatever the other way does, no more than 2 % is lost beyond the credit and a pair of windows with their
+/// run-up.
 #[test]
 fn trials_cost_no_more_than_they_may() {
     for (seed, bad) in (1..).zip([0, 10, 100, 300, 500, 700, 800, 900, 950, 990]) {
@@ -156,7 +156,7 @@ fn a_load_of_another_kind_is_tried_anew() {
     assert_eq!(ran.idling_trial.settled(), Way::Parallel, "{:?}", ran.found);
 }
 
-/// idling.3: who reads on does less at first when it takes turns, and is not given up for that.
+/// idling.3: a sequential reader does less at first when it takes turns, and is not given up for that.
 #[test]
 fn what_a_way_did_before_the_trial_counts() {
     let mut ran = Ran::new(Way::Idle, 1);
@@ -238,7 +238,7 @@ fn what_turns_do_at_first_is_no_reason_to_leave_them() {
     }
 }
 
-/// idling.3: for the length of a window nobody but who seeks had anything to ask.
+/// idling.3: for the length of a window only streams that seek had anything to ask.
 #[test]
 fn a_bad_moment_proves_nothing_against_what_a_way_did_before() {
     let mut ran = Ran::new(Way::Idle, 1);

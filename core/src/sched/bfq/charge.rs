@@ -4,9 +4,9 @@
 //! flushes 20 times a second, 10 ms each; the other would lose a fifth of its share for that. So the group that flushes is charged
 //! what was not served meanwhile: 12 MB a second. (Linux charges nobody.)
 //!
-//! charge.1  Time that is spent for a stream outside of its requests (flushes) is charged as what others were not served in it
-//!           ([`pace`]); until that is known, as what the device does at its best.
-//! charge.2  What the group wrote since its last flush, and was charged for, is taken off: it is what the flush works off.
+//! charge.1  Time that is spent for a stream outside of its requests (flushes) is charged as the service that others lost in it ([`pace`]);
+//!           until that is known, at the device's best rate.
+//! charge.2  The group's writes since its last flush, which were charged, are taken off: the flush works them off.
 //! charge.3  Discards and writes of zeroes are charged as a read of 4 KiB when they go to the device, and by time when they end: their
 //!           length says little of it.
 

@@ -139,8 +139,8 @@ impl Bfq {
         self.slice_idle().max(self.settings.group_idle)
     }
 
-    /// Whether a waiting request may become larger by so much (together.1): one large command would leave a device that works on
-    /// several at a time with one thing to do.
+    /// Whether a waiting request may become larger by that (together.1): one large command would leave a device that works on several at a
+    /// time with one thing to do.
     pub(super) fn may_grow(&self, id: RequestId, by: u64) -> bool {
         !self.is_together() || self.waitings.extent(id).sectors + by <= Together::budget_max(&self.settings).into()
     }
@@ -188,7 +188,7 @@ impl Bfq {
         }
     }
 
-    /// Another way is gone: who waits is in the order by a turn of the other's length, which may be many times as long.
+    /// The service changes: waiting queues are in the order by a turn of the other's length, which may be many times as long.
     #[cold]
     fn plan_anew(&mut self, is_together: bool) {
         let in_service = self.turn.map(|turn| turn.queue);

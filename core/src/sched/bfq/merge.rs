@@ -1,8 +1,8 @@
 //! Queue merging: streams that read one place in turns share a queue.
 //!
-//! Several streams may each read every second block, and together all of them: helper threads of one application, requests
-//! handed to whoever is free. Served one stream at a time the arm seeks, and whoever's turn it is soon has nothing to ask.
-//! In one queue, in sector order, it is one sequential reader.
+//! Several streams may each read every second block, and together all of them: helper threads of one application, requests handed to the
+//! next free thread. Served one stream at a time the arm seeks, and the stream in service soon has nothing to ask. In one queue, in sector
+//! order, it is one sequential reader.
 //!
 //! merge.1  Each stream has a queue of its own, its home, and uses one queue: its home or another's.
 //! merge.2  When a stream asks, it joins the queue in service if its request is within 4 MiB of where that one was served last;

@@ -37,23 +37,23 @@
 //!        [`fair_queue`](super::fair_queue)).
 //! bfq.2  A request is charged its sectors when it is dispatched; one that the device turned back is not charged again. (Linux charges
 //!        asynchronous sectors three times, where all weights are equal; that gained nothing.)
-//! bfq.3  A queue has the device until its budget is used, `timeout_sync` has passed, or it has no request and the device does not idle
-//!        for it. A request larger than what is left of the budget ends the turn, unless it is the first.
+//! bfq.3  A queue has the device until its budget is used, `timeout_sync` has passed, or it has no request and the device does not idle for
+//!        it. A request larger than the rest of the budget ends the turn, unless it is the first.
 //! bfq.4  Within its turn a queue's requests go by position, the nearest ahead first; but the oldest first if it has waited for
 //!        `fifo_expire_sync` or `_async`.
 //! bfq.5  Requests that were turned back go before everything.
 //! bfq.6  `strict_guarantees`: turns, one request in the device, and idling for each stream that may come back.
 //! bfq.7  With `low_latency`, streams are raised (raising.1–10).
 //! bfq.8  Streams share queues where `queue_merging` says so, or, if it is `auto`, where the device rotates or does not queue.
-//! bfq.9  Of a read that memory answered in its turn nothing is learned. It is charged all the same: for that turn others were kept out, and a
+//! bfq.9  A read that memory answered in its turn teaches nothing. It is charged all the same: for that turn others were kept out, and a
 //!     stream that reads from memory and pays nothing would be next for ever.
 //!
 //! **Not here**, though Linux has it; each was tried on `sata-7200`:
 //!
-//! - *Injection* of others' requests while the device idles, and with it *wakers*, whose requests it would take first. What it is for,
-//!   serving together does without idling: 4 groups of one random reader that thinks for 3 ms get 0.49 MB/s in turns, 0.49 with
-//!   injection, 0.82 as it is; with 4 readers each 0.49, 0.49 and 1.68. Beside readers of depth 8 the total was 1.48 MB/s with 517
-//!   requests injected in a minute and 1.48 with none.
+//! - *Injection* of others' requests while the device idles, and with it *wakers*, whose requests it would take first. Serving together
+//!   reaches its purpose without idling: 4 groups of one random reader that thinks for 3 ms get 0.49 MB/s in turns, 0.49 with injection,
+//!   0.82 as it is; with 4 readers each 0.49, 0.49 and 1.68. Beside readers of depth 8 the total was 1.48 MB/s with 517 requests injected
+//!   in a minute and 1.48 with none.
 //! - *I/O bound* as a condition for idling where order pays: a stream that thinks beside three sequential readers made the total
 //!   40.1 MB/s with and without it, one that seeks and thinks 30.6 with it and 49.5 without.
 //!

@@ -1,7 +1,7 @@
 //! Messages: what BFQ does for reasons of its own, for those who listen.
 //!
 //! notes.1  The latest [`KEPT`] are kept while somebody listens, and none otherwise: then a message costs one test.
-//! notes.2  A message names the stream whose queue it is about; a queue of what is written behind its streams' backs has none.
+//! notes.2  A message names the stream whose queue it is about; a queue of asynchronous writes has none.
 
 use alloc::collections::VecDeque;
 

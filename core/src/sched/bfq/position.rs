@@ -82,7 +82,7 @@ impl Positions {
         }
     }
 
-    /// Takes all queues out; does not count, for it is the end of what is counted.
+    /// Takes all queues out; does not count, for all counting has ended.
     pub fn clear(&mut self) {
         for tree in &mut self.trees {
             while let Some(queue) = tree.first(&self.nodes) {

@@ -147,7 +147,7 @@ impl Bfq {
         self.move_requeued(id, home, stream);
     }
 
-    /// What the device turned back of a stream waits too, though it counts as in flight: for the queues that the stream has
+    /// Requests of a stream that the device turned back wait too, though they count as in flight: they go to the queues that the stream has
     /// now.
     fn move_requeued(&mut self, id: StreamId, home: u32, stream: &Stream) {
         let mut next = self.waitings.requeued();

@@ -2,7 +2,7 @@
 //!
 //! On a device that serves many at once and does more that way ([`idling_trial`](crate::learn::idling_trial), with `slice_idle=auto`;
 //! `service` decides otherwise, or a fixed `slice_idle`: turns on a device that rotates, but for 0). Example: twelve disks in an array,
-//! four groups of random readers. In turns one group has the array, and eleven arms rest; together the array has what all four ask.
+//! four groups of random readers. In turns one group has the array, and eleven arms rest; together the array has the requests of all four.
 //!
 //! together.1  A turn is at most [`QUANTUM`] sectors, and no request grows beyond that by merging.
 //! together.2  A queue whose requests are all in the device, and whose stream asks again as soon as it is answered, keeps its place in the
@@ -11,8 +11,8 @@
 //! together.3  Not at any price: the device is never left without work, a share wait ends after `timeout_sync`, and `group_idle=0` has
 //!             none at all. Only a raised queue that may have the device for itself (raising.7) is idled for, where no other group
 //!             competes.
-//! together.4  The device has no more requests than throughput needs ([`depth`](crate::learn::depth)), together.5 aside. What waits here
-//!             goes by weight; what waits in the device does not.
+//! together.4  The device has no more requests than throughput needs ([`depth`](crate::learn::depth)), together.5 aside. A request that
+//!             waits here goes by weight; one that waits in the device does not.
 //! together.5  On a device that does not rotate, reads have as many places as together.4 gives to all, whatever writes have of those: a
 //!             cache that is full takes milliseconds for each write, and reads would have nothing to do with it. A writer that finds no
 //!             room keeps its turn, and the queues behind it wait; but a reader that comes then, and would be next if the writer had no

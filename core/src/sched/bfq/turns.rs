@@ -3,18 +3,17 @@
 //! On a device that does one thing at a time, or most so. Example: two groups of weight 300 and 100 read one file each from a disk of
 //! 63 MB/s. A turn of the first is at most 125 ms and 8 MiB, one of the second half of that, and they have 47 and 16 MB/s.
 //!
-//! turns.1  *Budgets follow use*: times 4 when used up, times 2 when the time was up; less by 4 minimal ones when the stream
-//!          did not come back; what was used when the device did not idle for it. The largest is what the device does at its best in
-//!          `timeout_sync`, the smallest 1/32 of it ([`rate`](crate::learn::rate)).
+//! turns.1  *Budgets follow use*: times 4 when used up, times 2 when the time was up; less by 4 minimal ones when the stream did not come
+//!          back; what was used when the device did not idle for it. The largest is the device's best rate times `timeout_sync`, the
+//!          smallest 1/32 of it ([`rate`](crate::learn::rate)).
 //! turns.2  *Light queues have short turns rather than rare ones*: a queue that is entitled to less than the average of those that
 //!          compete gets a smaller budget and less time in proportion, down to 1/8. And no group has more at a time than its part of a
 //!          round of 550 ms, down to the same, so that no group waits for a second, however many there are and however slow their
 //!          requests. Where another group begins to compete, the turn under way is shortened. (Added: in Linux light queues wait for
 //!          all others' budgets.)
-//! turns.3  *Slow turns are charged as fast ones*: a queue that seeks and did less than a quarter of what the device does at its best in
-//!          such a time is charged what it would have done, so that it does not have the device nearly for itself; no more than the
-//!          largest budget. (Linux compares with the best ever, and charges slow queues so even when all are slow, which makes
-//!          shares a matter of luck.)
+//! turns.3  *Slow turns are charged as fast ones*: a queue that seeks and did less than a quarter of the device's best in such a time is
+//!          charged that best, so that it does not have the device nearly for itself; no more than the largest budget. (Linux compares with
+//!          the best ever, and charges slow queues so even when all are slow, which makes shares a matter of luck.)
 //! turns.4  *Idling*: when the queue in service runs empty, the device idles for it if it is sync, has a short think time, and either
 //!          order pays (on a device that rotates, or takes one request at a time from a stream that reads on) or shares would
 //!          suffer (another group, class or weight competes). It idles for `slice_idle` at most, longer for a weight-raised one
@@ -181,7 +180,7 @@ mod tests {
         habit
     }
 
-    /// A device of which is known that a turn of 100 ms had 10,000 sectors; the largest budget is the first guess, 16,384.
+    /// A device whose turn of 100 ms is known to have 10,000 sectors; the largest budget is the first guess, 16,384.
     fn turns() -> Turns {
         let mut turns = Turns::new(true, &Settings::default());
         assert_eq!(turns.surcharge(at(100), &turn(10_000), &habit(false)), 0);

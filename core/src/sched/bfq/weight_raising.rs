@@ -4,8 +4,8 @@
 //! its start takes 10.7 s on a lone disk, where it takes 2 s alone. No stream says that a person waits for it; it is guessed from when
 //! the stream asks. While the guess holds, the stream's weight within its group counts 30 times, and the start takes 2.4 s.
 //!
-//! raising.1  Raised are streams of the default priority alone, whose requests are synchronous and whose queue is theirs: who was given
-//!            a priority has what it was given.
+//! raising.1  Raised are streams of the default priority alone, whose requests are synchronous and whose queue is theirs: a stream with a
+//!            set priority has that.
 //! raising.2  A stream is raised when it asks for the first time, or after more than two seconds without a request: a program that
 //!            starts, or a click.
 //! raising.3  Raising ends after the duration that fits the device ([`PeakRate::raising`](crate::learn::rate::PeakRate::raising)) or 58

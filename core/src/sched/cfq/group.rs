@@ -4,14 +4,14 @@
 //!     beside it. The streams of a group that has groups below count among those with weight 100, those of the root 200.
 //! vtime.2  Serving a group moves its virtual time on by the charge divided by its share. The group that is least far on is
 //!     served next. Charges are nanoseconds of the device; in IOPS mode requests, each counting [`REQUEST`].
-//! vtime.3  A group that comes back is as far on as it was, or as the least of those that are there, whichever is further: it
-//!     keeps its debts and loses its claims. If that is not beyond where an even device would be, which serves all at once
-//!     in proportion to their shares, it goes before all others. So a group that has had no more than its share waits for the turn
-//!     under way, and for one turn of each that came back since that turn began; others wait until they have had no more.
-//! vtime.4  In IOPS mode a group that has nothing waiting stays for a while: as long as the device has requests of it, and
-//!     `group_idle` after the last has ended, if it is in the habit of asking again by then. Nobody gets further ahead of it
-//!     than `group_lead` requests of the whole device. See the module above. A group of which the device has asynchronous
-//!     writes alone stays only while no group has synchronous requests: those do not wait for write-back.
+//! vtime.3  A group that comes back is as far on as it was, or as the least of the present ones, whichever is further: it keeps its debts
+//!     and loses its claims. If that is not beyond where an even device would be, which serves all at once in proportion to their shares,
+//!     it goes before all others. So a group that has had no more than its share waits for the turn under way, and for one turn of each
+//!     that came back since that turn began; others wait until they have had no more.
+//! vtime.4  In IOPS mode a group that has nothing waiting stays for a while: as long as the device has requests of it, and `group_idle`
+//!     after the last has ended, if it is in the habit of asking again by then. Nobody gets further ahead of it than `group_lead` requests
+//!     of the whole device. See the module above. A group that has only asynchronous writes in the device stays only while no group has
+//!     synchronous requests: those do not wait for write-back.
 //!
 //! Linux's CFQ puts a group that comes back behind all others (vtime.3), which a group that often runs empty pays for with its
 //! share; to soften that it extends slices ("wait busy"). Here there is nothing to soften.
@@ -38,7 +38,7 @@ const STUCK: Duration = crate::time::secs(2);
 /// How many kinds of asynchronous flows a group has: a level each of two classes, and one of the idle class.
 const ASYNCS: usize = 17;
 
-/// A value in another unit, `to.0` of which are `to.1` of this one; no more than lasts for ever.
+/// A value in another unit: `to.0` new units are `to.1` old ones; at most a value that lasts for ever.
 pub(super) fn convert(value: u64, to: (u64, u64)) -> u64 {
     (u128::from(value) * u128::from(to.0) / u128::from(to.1)).min(1 << 60) as u64
 }
@@ -251,8 +251,8 @@ impl Groups {
     /// Where a group that comes back goes in the order of service (vtime.3).
     fn come_back(&mut self, id: u16) -> u64 {
         self.raise_floor();
-        // A group that leaves takes its part of the even device's time along, be it more or less than that; so its error adds up,
-        // but it is nowhere beyond all that are there.
+        // A group that leaves takes its part of the even device's time along, be it more or less than that; so its error adds up, but it is
+        // nowhere beyond all present groups.
         let lasts = [self.ready.last(&self.nodes), self.expected.last(&self.nodes)];
         let most = lasts.into_iter().flatten().map(|id| self.nodes.key(id)).max();
         self.even = self.even.max(self.floor).min(most.unwrap_or(u64::MAX).max(self.floor));
@@ -363,7 +363,7 @@ impl Groups {
         }
     }
 
-    /// Charges count in another unit from now on, `to.0` of which are `to.1` of the old ones.
+    /// Charges count in another unit from now on: `to.0` new units are `to.1` old ones.
     pub(super) fn convert(&mut self, to: (u64, u64)) {
         self.raise_floor();
         let floor = self.floor;

@@ -10,8 +10,8 @@
 //!     than `group_lead` of a group that is expected to ask again soon (vtime.4): then all wait for it. So shares hold even for
 //!     a group that has few requests at a time, and the device has no more requests than it takes for that: all others have
 //!     their weight's part beside those that this group has in it. Where no group is expected, the device has all.
-//! iops.4  A group has so many asynchronous requests in the device as `async_depth.rs` says; more of them wait, and nobody waits
-//!     for it on their account.
+//! iops.4  `async_depth.rs` says how many asynchronous requests a group has in the device; more of them wait, and nobody waits for it on
+//!     their account.
 
 use super::group::{Presence, REQUEST, convert};
 use super::{Cfq, Decision};

@@ -6,10 +6,10 @@
 //!     ([`request_list`](super::request_list)).
 //! cfq.2  Groups are served in the order of their virtual times (vtime.1-4 in `group.rs`). Within a group the highest priority
 //!     class goes first; a class that has been passed over for 2 s gets one turn.
-//! cfq.3  Within a class, flows are in three trees: synchronous ones that the device is held idle for, the other synchronous
-//!     ones, and asynchronous ones. A flow's place follows from the service it has had, in inverse proportion to the slice
-//!     of its level: it is served next if it has had the least. One that comes back starts no earlier than the least of
-//!     those that are there (as vtime.3). So flows of a class share by level, and each waits at most for one turn of each other.
+//! cfq.3  Within a class, flows are in three trees: synchronous ones that the device is held idle for, the other synchronous ones, and
+//!     asynchronous ones. A flow's place follows from the service it has had, in inverse proportion to the slice of its level: it is served
+//!     next if it has had the least. A flow that comes back starts no earlier than the least of the present ones (as vtime.3). So flows of
+//!     a class share by level, and each waits at most for one turn of each other.
 //!
 //! There are two ways to take turns: slices (slice.1-7 in `slice.rs`), where one flow has the device for a time, and IOPS mode
 //! (iops.1-4 in `iops.rs`), where many are in the device at once. IOPS mode is on when the device queues, and `slice_idle` is 0
@@ -17,22 +17,21 @@
 //! something else, requests or time: each is as far ahead of the least as before, at the device's present pace.
 //!
 //! cfq.4  A request that the device turned back goes before all others, and is not charged again.
-//! cfq.5  A change of group or priority takes along what waits, at once. What is in the device counts for the group and flow
-//!     that it was sent for.
-//! cfq.6  Device time that was spent for a stream outside of its requests (a flush) moves its group and its flow on as a slice
-//!     of that length does, and is no part of whose turn it was; in IOPS mode as many requests. What others were served
-//!     meanwhile is taken off ([`pace`]). So are discards and zeroes charged in IOPS mode: for their time.
+//! cfq.5  A change of group or priority takes along what waits, at once. A request in the device counts for the group and flow that it was
+//!     sent for.
+//! cfq.6  Device time that was spent for a stream outside of its requests (a flush) moves its group and its flow on as a slice of that
+//!     length does, and is no part of the turn in service; in IOPS mode as many requests. The service of others meanwhile is taken off
+//!     ([`pace`]). So are discards and zeroes charged in IOPS mode: for their time.
 //! cfq.7  Without `group_isolation` the flows that the device is not held idle for are served in the root group. (Linux had
 //!     this as the default, and gave it up: weights then do not hold for streams that think long or seek.)
 //! cfq.8  Flows that read one run together become one, and part again (cooperate.1-4 in `cooperate.rs`), on devices that rotate or
 //!     do not queue.
 //! cfq.9  Of a read that memory answered in its turn nothing is learned. Its turn is charged all the same: others were kept out for it.
 //!
-//! Bounds. While only one class asks: a request that is the n-th oldest of its flow goes within n rounds of its group, a
-//! round being one turn of each flow. A turn is a slice and what the device still has of it; in IOPS mode it is `quantum`
-//! requests. A group waits, for each turn that it had, until the others have had as much by weight. The device is held idle
-//! for at most `slice_idle` or `group_idle` at a time, and only while the one it is held for has, by its habits, less than
-//! that to think.
+//! Bounds. While only one class asks: a request that is the n-th oldest of its flow goes within n rounds of its group, a round being one
+//! turn of each flow. A turn is a slice and the requests that the device still has of it; in IOPS mode it is `quantum` requests. A group
+//! waits, for each turn that it had, until the others have had as much by weight. The device is held idle for at most `slice_idle` or
+//! `group_idle` at a time, and only while the one it is held for has, by its habits, less than that to think.
 //!
 //! Suits disks that seek, shared by programs that read; and with `slice_idle` 0, anything that many groups share. Idea:
 //! Linux's CFQ (2.6.33 to 4.20), from which it departs:

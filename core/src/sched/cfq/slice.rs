@@ -1,9 +1,8 @@
 //! Slices: one flow at a time has the device, for a time that its level sets.
 //!
-//! A disk that rotates does most when it stays in one place, and no stream should have it for long. So each flow (the requests of
-//! one stream) has the device for a slice. An example: two readers of level 4 have 100 ms each in turn. One that reads on moves 6
-//! MB in its slice, one that seeks 30 KB, and each has half of the disk's time. A reader of level 0 beside one of level 4 has 180
-//! ms of each 280.
+//! A disk that rotates does most when it stays in one place, and no stream should have it for long. So each flow (the requests of one
+//! stream) has the device for a slice. An example: two readers of level 4 have 100 ms each in turn. A sequential reader moves 6 MB in its
+//! slice, one that seeks 30 KB, and each has half of the disk's time. A reader of level 0 beside one of level 4 has 180 ms of each 280.
 //!
 //! slice.1  A flow has the device for a slice: `slice_sync` or `slice_async` for level 4, a fifth more for each level above and a
 //!          fifth less for each below. The slice begins with the first completion, so that the seek to the flow's place does not

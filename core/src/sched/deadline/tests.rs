@@ -451,7 +451,7 @@ fn what_the_device_could_not_take_keeps_its_age() {
         .dispatches("a r");
 }
 
-/// deadline.7, deadline.5, deadline.9: of what an earlier scheduler dispatched, a completion means nothing, and what is turned back
+/// deadline.7, deadline.5, deadline.9: a completion of an earlier scheduler's request means nothing, and such a request that is turned back
 /// is new.
 #[test]
 fn requests_of_a_replaced_scheduler_are_taken_back_and_let_go() {

@@ -39,7 +39,7 @@ impl FairQueue {
     /// wfq.17: holds a group back, whatever waits in it, from the end of the present slot on.
     ///
     /// # Panics
-    /// The group is the root, or waits: only one that is in service, or of which nothing waits, can be throttled.
+    /// The group is the root, or waits: only a group in service, or without waiting requests, can be throttled.
     pub fn throttle(&mut self, group: GroupId) {
         let slot = self.group(group).entity;
         assert!(slot != NIL, "the root is throttled");
@@ -79,7 +79,7 @@ impl FairQueue {
         entity.drop_carry();
         let state = entity.state;
         if state == State::Forgotten {
-            // It may come back with its lag (5, 16). What is ahead of a V that was set back is no lead.
+            // It may come back with its lag (5, 16). A tag ahead of a V that was set back is no lead.
             if entity.finish < now {
                 entity.finish = rescaled(entity.finish, now, old, weight);
             }
@@ -101,8 +101,8 @@ impl FairQueue {
             tree.active.remove(entities, slot);
         }
         let entity = entities.at_mut(slot);
-        // What was served in the present slot counts by the new weight, and comes out right: scaled is S − V, and the service
-        // is divided by the weight when the slot ends.
+        // Service in the present slot counts by the new weight, and comes out right: S − V is scaled, and the service is divided by the
+        // weight when the slot ends.
         let start = rescaled(entity.start, now, old, weight);
         // The reference of the promise stays where it is.
         let late = (entity.start + entity.promise.late).saturating_sub(start);

@@ -33,7 +33,7 @@ pub struct FairQueue {
 #[derive(Debug)]
 pub(super) struct Entities(pub(super) Vec<Entity>);
 
-/// A queue or a group, waiting or not. What a search reads is the first of its two cache lines.
+/// A queue or a group, waiting or not. A search reads the first of its two cache lines.
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(64))]
 pub(super) struct Entity {
@@ -165,7 +165,7 @@ impl Entity {
         moved
     }
 
-    /// Its tags are set, not moved: nothing is left over of what was served before.
+    /// Its tags are set, not moved: nothing is left over of the service before.
     #[inline]
     pub(super) fn drop_carry(&mut self) {
         self.carry = 0;

@@ -5,11 +5,10 @@
 //!     found on one way down.
 //! least.3  A node is a row of the entity table, in at most one tree; nothing is allocated.
 //! least.4  An entity that is last in order is put there without a search.
-//! least.5  Up to [`SHORT`] entities are a list, of which `child` are the neighbours: most groups have no more that wait, and there
-//!     a step along a list is cheaper than balance. Beyond that it is a tree, until an eighth of that is left.
+//! least.5  Up to [`SHORT`] entities are a list, with their neighbours in `child`: most groups have no more that wait, and there a step
+//!     along a list is cheaper than balance. Beyond that it is a tree, until an eighth of that is left.
 //!
-//! The balance of the tree is in `red_black.rs`. What a way down reads of an entity is one cache line of it, so a level costs one
-//! miss.
+//! The balance of the tree is in `red_black.rs`. A way down reads one cache line of each entity, so a level costs one miss.
 
 use super::entity::{Entities, Entity};
 use super::tags::Tag;

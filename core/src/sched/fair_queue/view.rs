@@ -92,8 +92,8 @@ impl FairQueue {
         self.entities.at(slot).group.is_some_and(|group| self.group(group).is_throttled)
     }
 
-    /// What a group, if nothing waits of it, would have been served beside others that were served so much; 0 if something
-    /// waits. In a throttled group it waits all the same: what that misses is given back when it is unthrottled.
+    /// The service an idle group would have had while the others received `served`; 0 for a backlogged group. A throttled group with
+    /// requests counts as backlogged: the service that it misses is given back when it is unthrottled.
     #[must_use]
     pub fn beside(&self, group: GroupId, served: u64) -> u64 {
         const WHOLE: u64 = 1 << 16;

@@ -62,7 +62,7 @@ fn a_client_is_revoked_whose_chain_has_a_number_on_a_list() {
     assert_eq!(Revoked::new(&[signed(&ours, 7)], NONE), None, "a certificate is no list");
 }
 
-/// Another server goes on with the client, and has what this one knew of its certificate.
+/// Another server goes on with the client, and has this one's knowledge of its certificate.
 #[test]
 fn a_client_that_was_handed_over_is_revoked_as_before() {
     let (ours, root) = authority("ours");

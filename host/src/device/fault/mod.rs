@@ -4,10 +4,10 @@
 //! and lets its requests fail, wait or hang. Example: `fault:rules.toml,inner=file:disk.img`, and in the file `op = "read"`,
 //! `from = "1m"`, `to = "2m"`, `error = "EIO"`.
 //!
-//! fault.1  A fault reaches a client by the way of real ones: the lane answers, now or when the time has come; timeouts, merging and what the
-//!          log says are those of all devices. A backing without rules has no lane of ours.
-//! fault.2  A request is held before the device sees it. One that hangs has its memory until it is answered, whatever its client was
-//!          told.
+//! fault.1  A fault reaches a client by the way of real ones: the lane answers, now or when the time has come; timeouts, merging and log
+//!          lines are those of all devices. A backing without rules has no lane of ours.
+//! fault.2  A request is held before the device sees it. A request that hangs has its memory until it is answered, also if its client was
+//!          told that it failed.
 //! fault.3  Rules can be changed at any time. Requests that hang then are judged anew; delayed ones stay delayed.
 
 mod judge;

@@ -1,8 +1,8 @@
 //! Faults: lines in the log, kept for those that watch events.
 //!
-//! faults.1  The first request that fails in some way is a line; those that follow in the same way are counted, and told with the
-//!           next line, at most one a minute. What is a line is an event too; the latest are kept until somebody asks.
-//! faults.2  That a file was deleted or cut is said once, when it is noticed; and that it is as long as it was again.
+//! faults.1  The first request that fails in some way is a line; those that follow in the same way are counted, and told with the next
+//!           line, at most one a minute. Each line is an event too; the latest are kept until a client asks.
+//! faults.2  That a file was deleted or cut is said once, when it is noticed; and once when it has its length again.
 
 use std::collections::VecDeque;
 use std::io;

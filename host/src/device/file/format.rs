@@ -1,7 +1,7 @@
 //! Formats: images that begin with something else than the disk's first sector.
 //!
 //! A server of raw images shows the bytes of a file as they are. A qcow2 of a disk of 100 GiB is then a disk of 200 KiB, and the first
-//! write to it destroys the image. A LUKS container is ciphertext to whoever was promised a disk.
+//! write to it destroys the image. A LUKS container is ciphertext to a client that was promised a disk.
 //!
 //! format.1  Only what a format's own text promises to be there is looked for, within the first 8 KiB.
 //! format.2  A client writes a LUKS header or a partition table on its own disk for good reason: those can be written. A GPT lies in

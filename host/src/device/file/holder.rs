@@ -1,7 +1,7 @@
 //! The kernel's knowledge of the device below a file: its name, and its other holders.
 //!
-//! The kernel answers an exclusive open with "busy", and does not say whose the device is. What is mounted, swap, and devices
-//! made of it (device mapper, RAID) can be found out.
+//! The kernel answers an exclusive open with "busy", and does not say whose the device is. Mounts, swap, and devices made of it (device
+//! mapper, RAID) can be found out.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;

@@ -26,8 +26,8 @@ use crate::kernel::ticket::{Tickets, zero};
 /// (docs/measured/files.md).
 const IN_A_CALL: usize = 8;
 
-/// After so many reads in a row that were cached the next is not asked for before it is read (peek.4). Chosen: one that is not there is fetched
-/// out of its turn, and that is at most one of so many.
+/// After this number of cached reads in a row the next is read without a look (peek.4). Chosen: a read that misses is fetched out of its turn,
+/// and that is at most one in this number.
 const SURE: u32 = 32;
 /// After this number of misses in a row, also in their turn, one read of as many is tried. Chosen: data of others comes in bursts.
 const RARE: u32 = 16;

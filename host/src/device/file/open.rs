@@ -11,10 +11,10 @@
 //!         that nobody is known to have is asked for again.
 //! open.4  A file that begins as something else than a disk (a qcow2, a LUKS container) is told, unless it is said to be raw
 //!         ([`format`](super::format)). An image of another format is not written: a write would destroy it. A running server refuses to add either;
-//!         a start tells of them ([`Foreign`](crate::Foreign)), and who started it decides.
-//! open.5  Through the page cache the kernel reads nothing ahead, from before the first read on, where it is known what is cached (peek.5), and
-//!         on squashfs. There it would unpack up to 20 blocks in front of each reader
-//!         (2.5 MiB) with the one decompressor that all share, and what it unpacks for some would push out what others are about to ask for.
+//!         a start tells of them ([`Foreign`](crate::Foreign)), and the operator decides.
+//! open.5  Through the page cache the kernel reads nothing ahead, from before the first read on, where the cache can be looked at (peek.5), and
+//!         on squashfs. There it would unpack up to 20 blocks in front of each reader (2.5 MiB) with the one decompressor that all share, and
+//!         push out blocks that others are about to ask for.
 
 use std::fs;
 use std::io;

@@ -12,12 +12,11 @@
 //! peek.3  The kernel answers "all there" to those who may not know. So it is asked only about files that are our user's own, or
 //!         anybody's if we are allowed to act for all owners.
 //! peek.4  Before a read is scheduled, only the kernel's count of cached pages will do (`cachestat`, since Linux 6.5; else `mincore`): a read
-//!         that may not wait (`RWF_NOWAIT`) begins to fetch from the disk what is not there, whoever's turn it is. After the count it
-//!         is the way to read: a page that goes in between costs one fetch. Without the count a read is tried when its turn has come.
-//!         A lane whose last reads were all there takes the next for being there too, and does not ask: the count costs half of what the
-//!         read does.
-//! peek.5  Of such a file the kernel reads nothing ahead. What it fetched for a reader in order would be charged to nobody, and that reader
-//!         would have the disk for itself. Clients read ahead by themselves: guests have page caches.
+//!         that may not wait (`RWF_NOWAIT`) begins to fetch from the disk what is not there, whoever's turn it is. After the count it is the
+//!         way to read: a page that goes in between costs one fetch. Without the count a read is tried when its turn has come. A lane whose
+//!         last reads were all there takes the next for being there too, and does not ask: the count costs half of the read.
+//! peek.5  Of such a file the kernel reads nothing ahead. Data fetched ahead for a sequential reader would be charged to nobody, and that
+//!         reader would have the disk for itself. Clients read ahead by themselves: guests have page caches.
 
 use std::fmt;
 use std::fs;

@@ -3,9 +3,9 @@
 //! XFS, btrfs and bcachefs copy a file by its map alone. A fork of an image there is one call, and needs no overlay: both are plain files
 //! afterwards, and neither is slower for it.
 //!
-//! reflink.1  The file system holds writes back meanwhile, and waits for those under way. So all that was answered is in the copy, and nothing that
-//!            is begun later.
-//! reflink.2  The copy is durable, with its name, before it is told of; and so is what both share.
+//! reflink.1  The file system holds writes back meanwhile, and waits for those under way. So all answered writes are in the copy, and none that is
+//!            begun later.
+//! reflink.2  The copy is durable, with its name, before it is told of; and so is the data that both share.
 //! reflink.3  A copy that is not whole is taken away.
 
 use std::fs;

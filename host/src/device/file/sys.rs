@@ -115,7 +115,7 @@ pub(super) fn read_ahead(file: &std::fs::File, ahead: bool) {
 /// The magic number of the file system.
 pub(super) fn file_system(file: &std::fs::File) -> io::Result<i64> {
     let mut stat = MaybeUninit::<libc::statfs64>::zeroed();
-    // SAFETY: `stat` has room for what the call writes; all zeroes are a valid value of it.
+    // SAFETY: `stat` has room for the result; all zeroes are a valid value of it.
     let stat = unsafe {
         check(libc::fstatfs64(file.as_raw_fd(), stat.as_mut_ptr()))?;
         stat.assume_init()
@@ -146,7 +146,7 @@ pub(super) fn size_and_names(file: &std::fs::File) -> io::Result<(u64, u32)> {
 
 fn statx(file: &std::fs::File, flags: i32, mask: u32) -> io::Result<libc::statx> {
     let mut stat = MaybeUninit::<libc::statx>::zeroed();
-    // SAFETY: the path is empty and terminated, `stat` has room for what the call writes; all zeroes are valid.
+    // SAFETY: the path is empty and terminated, `stat` has room for the result; all zeroes are valid.
     unsafe {
         let (fd, empty) = (file.as_raw_fd(), c"".as_ptr());
         check(libc::statx(fd, empty, libc::AT_EMPTY_PATH | flags, mask, stat.as_mut_ptr()))?;

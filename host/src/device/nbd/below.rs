@@ -1,7 +1,7 @@
 //! Below: an export of another server that overlays lie over, read by threads that wait.
 //!
-//! A thousand overlays may share one base, and each has a lane of it at each worker. The connections of [`lane`](super::lane) are each a worker's, and cannot be
-//! shared so. What is below is only read, and what is read of it often is in the tops; so helper threads ask and wait.
+//! A thousand overlays may share one base, and each has a lane of it at each worker. The connections of [`lane`](super::lane) are each a worker's,
+//! and cannot be shared so. The base is only read, and its hot data is often in the tops; so helper threads ask and wait.
 //!
 //! below.1  A read takes a connection that nobody uses, or makes one, up to as many as the backing has (`connections`); others wait for one.
 //! below.2  A read whose connection was lost is asked again by a new one, until `reconnect` has passed. A server that is found again must have at least

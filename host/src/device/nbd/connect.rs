@@ -1,7 +1,7 @@
 //! Connecting to a server: all that may block (names, the connection, TLS, the negotiation), with a deadline.
 //!
-//! It is done by whoever opens the backing, and later by a thread of the device's own: no worker waits for a server that accepts
-//! and then says nothing.
+//! The thread that opens the backing does it, and later a thread of the device's own: no worker waits for a server that accepts and then
+//! says nothing.
 
 use std::io::{self, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};

@@ -6,14 +6,14 @@
 //! the server is restarted under load. Requests that it had are kept, a new connection is made within `reconnect`, and they are
 //! asked again where that is safe (ledger.3, ledger.4); a flush then fails if what it promises may be lost (ledger.1).
 //!
-//! remote.1  What the server cannot do is not offered to clients: flush, FUA, discards, zeroes, writing.
+//! remote.1  Operations that the server lacks are not offered to clients: flush, FUA, discards, zeroes, writing.
 //! remote.2  A connection belongs to one worker. Where the server allows several, workers have their own; a worker without one hands its
 //!           requests to one that has. When a worker ends, another one takes its connection over.
 //! remote.3  Requests wait at most `reconnect` for a connection, and then fail, as those that come later do, until there is one. A
 //!           request that a server has not answered within `io_timeout` fails, and its connection is cut: its memory is needed.
-//! remote.4  A server that is found again must have what was offered before: at least the size, and all that was told to clients.
-//! remote.5  What a server sends is believed only as far as it fits what was asked (answers.1); else the connection is cut, and what it
-//!           had fails. Connections follow each other no faster than ten a second.
+//! remote.4  A server that is found again must still offer the same: at least the size, and all that was told to clients.
+//! remote.5  A server's answer is believed only as far as it fits the request (answers.1); else the connection is cut, and its requests
+//!           fail. Connections follow each other no faster than ten a second.
 
 mod below;
 mod connect;
@@ -241,8 +241,8 @@ impl Shared {
         self.have_connector();
     }
 
-    /// Makes the thread that connects, if it is not there: from a worker, since a thread has the capabilities of who makes it, and
-    /// the server gives its own up before workers begin (confine.1).
+    /// Makes the thread that connects, if it is not there: from a worker, since a thread has the capabilities of its maker, and the server
+    /// gives its own up before workers begin (confine.1).
     fn have_connector(self: &Arc<Self>) {
         if self.has_connector.swap(true, Ordering::AcqRel) {
             return;

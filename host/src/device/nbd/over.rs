@@ -1,17 +1,17 @@
 //! Over: another server goes on with the connections to a remote server.
 //!
-//! A flush covers the writes of its own connection, and of older ones ([`ledger`](super::ledger)). If the new server connected by itself, no flush of it could be believed for
-//! what the old one has written. So it gets the sockets, with what was agreed on them, and asks for nothing again. Example: 100 blocks are written by
-//! connection 1, the server is upgraded, and a client flushes: the new server sends the flush by connection 1.
+//! A flush covers the writes of its own connection, and of older ones ([`ledger`](super::ledger)). If the new server connected by itself, no flush of
+//! it could be believed for the old one's writes. So it gets the sockets with their negotiated state, and negotiates nothing again. Example: 100
+//! blocks are written by connection 1, the server is upgraded, and a client flushes: the new server sends the flush by connection 1.
 //!
 //! link.1  The sockets go over with the offer, and lie untouched until nothing is asked of the old server any more. Until then both have them open, so the
 //!         new server closes its own copy and nothing else if it is not to serve: it says no goodbye, which would end them for the old one.
-//! link.2  At the hand-over the old server tells its ledger, and what each living connection is: its place, its age, and what was agreed. A
+//! link.2  At the hand-over the old server tells its ledger, and of each living connection its place, its age, and its negotiated state. A
 //!         connection that came or was lost since the offer makes the hand-over fail; the old server goes on.
 //! link.3  Nothing is half-way on a connection then: a worker stands still once its devices have answered, and a request has ended once it was
 //!         answered and sent whole (socket.4).
-//! link.4  The keys of TLS are the old server's. What is written over TLS is not handed over; what is only read is, by a connection of the new
-//!         server's own.
+//! link.4  The keys of TLS are the old server's. A backing written over TLS is not handed over; one that is only read is, by a connection of
+//!         the new server's own.
 
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
@@ -73,7 +73,7 @@ impl Shared {
         }
     }
 
-    /// Its sockets, and what was agreed at first (link.1).
+    /// Its sockets, and the first negotiated state (link.1).
     pub(super) fn sockets(&self, says: &mut Record) -> Vec<OpenFile> {
         if self.nbd.tls.is_some() {
             return Vec::new();
@@ -137,7 +137,7 @@ impl Shared {
 /// Sockets by their numbers.
 pub(super) type Sockets = Vec<(u64, OwnedFd)>;
 
-/// The sockets of an offer, and what was agreed on them at first.
+/// The sockets of an offer, and their first negotiated state.
 pub(super) fn offered(mut links: Links) -> Result<(Sockets, Offer), String> {
     let offer = links.says.need(OFFER).map_err(|why| why.to_string())?;
     let numbered = |socket: OwnedFd| Ok((number(&socket)?, socket));
@@ -178,7 +178,7 @@ mod tests {
         Remote::open(&nbd, false, Some(links)).unwrap().shared
     }
 
-    /// The word of a server whose connections these are, the oldest first, with so many writes that were not flushed.
+    /// The record of a server with these connections, the oldest first, and this number of unflushed writes.
     fn record_of(sockets: &[&UnixStream], writes: usize) -> Record {
         let (mut ledger, mut says) = (Ledger::default(), Record::default());
         let one = |(slot, socket): (usize, &&UnixStream)| LivingLink {

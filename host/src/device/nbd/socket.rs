@@ -5,9 +5,9 @@
 //! socket.2  An idle connection has no buffer and nothing under way in the ring that names memory: only a look for its end.
 //! socket.3  A connection that is broken off ends when the kernel has let go of all memory.
 //! socket.4  A request ends when it was answered and the kernel has sent it whole: until then it may send what its memory has by then, which
-//!           may be another tenant's. An answer to a request of which nothing was put into a message breaks the protocol.
-//! socket.5  A peer at a unix socket that closes it, or TLS that says so, is the server. What a network says may come from what is in
-//!           between, while the server goes on with what it has.
+//!           may be another tenant's. An answer to a request that was not sent in any part breaks the protocol.
+//! socket.5  A peer at a unix socket that closes it, or TLS that says so, is the server. An error of a network may come from a device in
+//!           between, while the server goes on with its requests.
 
 use std::collections::VecDeque;
 use std::io::{Read as _, Write as _};
@@ -227,7 +227,7 @@ impl Connection {
     pub(super) fn break_off(&mut self, end: End, why: impl Into<String>) {
         if self.broken.is_none() {
             self.broken = Some((end, why.into()));
-            // SAFETY: takes numbers. It fails where the server has gone already, which is what it is for.
+            // SAFETY: takes numbers. It fails where the server has gone already, and then nothing is left to do.
             unsafe { libc::shutdown(self.socket.as_raw_fd(), libc::SHUT_RDWR) };
         }
     }
@@ -362,7 +362,7 @@ impl Connection {
         self.heads = plain; // the pieces name its bytes, which stay where they are
     }
 
-    /// The kernel took so many bytes, or failed. Requests that end with that are appended to `ended` (socket.4).
+    /// The kernel took this number of bytes, or failed. Requests that end with that are appended to `ended` (socket.4).
     pub(super) fn sent(&mut self, result: i32, ended: &mut Vec<(usize, Result<(), Errno>)>) {
         self.is_sending = false;
         match result {
@@ -427,7 +427,7 @@ impl Connection {
         unsafe { ring.push(call, Doing::Receive.data(self.slot, address)) }
     }
 
-    /// The kernel received so many bytes, or failed. Which requests ended is appended to `ended`, with their slots.
+    /// The kernel received this number of bytes, or failed. Which requests ended is appended to `ended`, with their slots.
     pub(super) fn received(&mut self, result: i32, ended: &mut Vec<(usize, Result<(), Errno>)>) {
         let receiving = self.receiving.take().expect("only a receive that was begun ends");
         if self.broken.is_some() {

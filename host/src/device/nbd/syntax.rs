@@ -85,8 +85,8 @@ pub(in crate::device) const SYNTAX: Syntax = Syntax {
 };
 
 impl BackingKind for Nbd {
-    /// What another server has outlives ours, as a rule; but a server that comes after us does not know which writes that one owes a
-    /// flush (ledger.1). So it is said not to.
+    /// Another server's data outlives ours, as a rule; but a server that comes after us does not know which writes that one owes a flush
+    /// (ledger.1). So it is said not to.
     fn about(&self) -> About<'_> {
         let mut written = format!("nbd:{}", self.uri);
         if self.reconnect != RECONNECT {

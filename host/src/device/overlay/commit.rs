@@ -5,8 +5,8 @@
 //! `debian.img`, and `alice.top` is an empty top over the image as it is now.
 //!
 //! into.1  Before the first byte of the base is written, the top's header says that this is under way, durably. From then on the base may be
-//!         one that was changed: a file of bare bytes that has the size that it had, or a top that was opened to be written once more.
-//!         What was changed of it is in the top too, and read there. So whatever ends it, the disk reads the same, and the command goes on.
+//!         one that was changed: a file of bare bytes that has the size that it had, or a top that was opened to be written once more. Its
+//!         changed blocks are in the top too, and read there. So whatever ends it, the disk reads the same, and the command goes on.
 //! into.2  The base is durable, with its time of change, before the top's map is emptied.
 //! into.3  The emptied map is durable before the data of the top is given back; and all that before its header names the base as it is now and
 //!         says that nothing is under way.

@@ -350,7 +350,7 @@ impl Below {
     pub(super) fn on<F: Store + Device + 'static>(file: Arc<F>, header: &Header, below: &Self) -> Result<Self, String> {
         known(header, &header.base.path, below.is)?;
         if !header.clean {
-            // Of a server that was killed: those above rely on what they read of it, and on how often it was opened (make.3).
+            // The top of a killed server: those above rely on the data that they read of it, and on how often it was opened (make.3).
             file.sync().map_err(|error| format!("it was not closed, and cannot be made durable: {error}"))?;
         }
         let (own, _) = read_map(&*file, header)?;
@@ -608,8 +608,8 @@ fn open_file(said: &Layered, place: &RootedPath<'_>, read_only: bool) -> Result<
     File::open(place, access, read_only).map_err(|error| why_of(error, |why| why))
 }
 
-/// The layers below a top, and the place where they were found: the given one, if the top lies over it. After forks it is what lies at the
-/// bottom, or anywhere between: what is next is then where the top says.
+/// The layers below a top, and the place where they were found: the given one, if the top lies over it. After forks the given one is at the
+/// bottom, or anywhere between: the next layer is then where the top says.
 fn below_of(said: &Layered, header: &Header, roots: &Roots) -> Result<(BaseAt, Arc<Below>), String> {
     let next = || -> Result<_, String> {
         let below = Below::under(header, said.base_direct, roots, 1)?;

@@ -4,10 +4,10 @@
 //! refused. So what lies between its top and its base is copied into the top, and then the top lies over the base: the next seven forks are
 //! free. Example: `alice.top` lies over `alice.top.7` … `alice.top.1` over `debian.img`; these have 50 MiB, and so has `alice.top` afterwards.
 //!
-//! flatten.1  A copy is a write of its blocks that has no data ([`Flags::COPY_UP`](fairlift_core::Flags::COPY_UP)): it goes through the queue of the disk like any other, and
-//!            has its blocks alone as a first write has (overlay.2). What was written to a block before is not copied over; a write
-//!            that comes meanwhile waits, and goes to the top.
-//! flatten.2  What was copied is in the map, as if it had been written: a server that ends on the way goes on from there.
+//! flatten.1  A copy is a write of its blocks that has no data ([`Flags::COPY_UP`](fairlift_core::Flags::COPY_UP)): it goes through the queue of the
+//!            disk like any other, and has its blocks alone as a first write has (overlay.2). A block written before is not copied over; a write that
+//!            comes meanwhile waits, and goes to the top.
+//! flatten.2  Copied blocks are in the map, as if they had been written: a server that ends on the way goes on from there.
 //! flatten.3  When nothing is left, lanes stop as for a fork; copies are made durable, then one write of the header names the base. So a cut of
 //!            the power leaves the top over the one or the other, and it reads the same.
 //! flatten.4  It begins when a fork has made a chain as long as it may be, or was refused for that. Forks of that disk lie over as many, and most are

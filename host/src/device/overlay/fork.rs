@@ -4,16 +4,16 @@
 //! empty top over it takes the place of the one before. Example: `alice.top` becomes `alice.top.1`, which nobody writes from then on; alice
 //! goes on in a new `alice.top` over it, and `fork` makes `bob.top` over `alice.top.1`.
 //!
-//! fork.1  All lanes stop between two requests ([`pause`](super::pause)): that is the instant. What was answered before is below both, and
-//!         nothing that is begun later is seen by the fork. No request fails because of it.
+//! fork.1  All lanes stop between two requests ([`pause`](super::pause)): that is the instant. Writes answered before are below both, and
+//!         the fork sees none that is begun later. No request fails because of it.
 //! fork.2  What is frozen is durable before anything lies over it: its data and its map. Then its header says that it was closed; a fork does not
 //!         wait until that is durable.
 //! fork.3  On the disk a crash leaves the state before or after. The new top is made under another name, the one that is written gets its second
 //!         name (`link`), and the new one takes its first name (`rename`), once the other two are durable. A second name that a crash has
 //!         left is used by the next fork.
-//! fork.4  A top in which nothing was written is not frozen: what lies below it is what the disk is. So a thousand forks of an image are a
-//!         thousand tops over it, and chains grow by forks of what was changed only.
-//! fork.5  If what is under way does not end within a few seconds, there is no fork, and all goes on as before.
+//! fork.4  A top in which nothing was written is not frozen: the layers below it are the whole disk. So a thousand forks of an image are a
+//!         thousand tops over it, and chains grow by forks of changed disks only.
+//! fork.5  If the requests under way do not end within a few seconds, there is no fork, and all goes on as before.
 
 #[cfg(test)]
 mod tests;
@@ -230,7 +230,7 @@ impl Steps for OnFiles<'_> {
     fn rename(&self) -> io::Result<()> {
         rustix::fs::renameat(&self.names.directory, &self.names.temporary, &self.names.directory, &self.names.top)?;
         if let Err(error) = self.names.directory.sync_all() {
-            // It has the name, and what was there has it no more: there is no way back.
+            // It has the name, and the old file has it no more: there is no way back.
             tracing::error!(top = %self.names.at(&self.names.top).display(), %error, "a fork's names may not outlive a power cut");
         }
         Ok(())
@@ -267,7 +267,7 @@ impl NewTop {
     pub(super) fn header(layers: &Layers, path: PathBuf) -> Result<Header, String> {
         let Header { id, opened, size, .. } = *lock(&layers.header);
         let base = Base { path, is: Fingerprint::Top { id, opened } };
-        // It is written as it is, and begins as one that was opened: whoever opens it again later may have others over it.
+        // It is written as it is, and begins as one that was opened: when it is opened again later, others may lie over it.
         Ok(Header { sequence: 1, size, id: draw()?, opened: 1, clean: true, commits: false, base })
     }
 }

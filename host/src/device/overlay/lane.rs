@@ -32,7 +32,7 @@ const TOP: usize = 0;
 const ROOM: usize = usize::MAX;
 /// A step that ends when a request may go on: another worker lets it, or it is time to try again.
 const LEAVE: usize = usize::MAX - 1;
-/// No more steps than this at once: they are named by tags. Chosen: half of what those can name; one request has at most 300.
+/// No more steps than this at once: they are named by tags. Chosen: half of the number that those can name; one request has at most 300.
 const STEPS_MAX: usize = 1 << 15;
 /// How many pages of the map a flush writes at once. Chosen: enough to keep a disk busy, and 128 KiB of memory.
 const PAGES_AT_ONCE: usize = 32;
@@ -172,7 +172,7 @@ impl OnOverlay {
         stops(self.pause) || stops(self.device.pause.order())
     }
 
-    /// Takes note of what is asked of lanes: to stop, once nothing is under way, or to go on (pause.1). Whether it goes on with something.
+    /// Takes note of the order to lanes: to stop, once nothing is under way, or to go on (pause.1). Whether it goes on with something.
     fn look_at_pause(&mut self, io: &mut Io<'_>) -> bool {
         let asked = self.device.pause.order();
         if asked == self.pause || !self.asked.is_empty() && stops(asked) {

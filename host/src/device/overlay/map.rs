@@ -1,12 +1,12 @@
 //! Map: where each block of the disk is. Shared by all workers; pure but for atomics.
 //!
-//! A top has two bits for each block: not there, data, zeroes. What lies below it does not change, and so is one table for the whole
-//! chain, which all tops above it share. A block is found by two looks at most, however long the chain. Example: of a disk of 1 GiB, of
-//! which nothing was written, the map takes 500 bytes; of one that was written everywhere 68 KiB.
+//! A top has two bits for each block: not there, data, zeroes. The layers below it do not change, and so have one table for the whole
+//! chain, which all tops above share. A block is found by two looks at most, however long the chain. Example: the map of an unwritten disk
+//! of 1 GiB takes 500 bytes; of one that was written everywhere 68 KiB.
 //!
 //! map.1  A page's memory is there once a block of it is.
-//! map.2  A block becomes data when its write has completed, and its page is then to be written. What a flush writes was so when it began:
-//!        a block that comes later belongs to the next flush, for its data may not be durable.
+//! map.2  A block becomes data when its write has completed, and its page is then to be written. A flush writes the map as it was when the
+//!        flush began: a block that comes later belongs to the next flush, for its data may not be durable.
 //! map.3  A page that could not be written is written by the next flush, to the same slot.
 
 use std::ops::Range;
@@ -93,7 +93,7 @@ impl Own {
         page.reserved.store(true, Ordering::Relaxed);
     }
 
-    /// All of it, while nothing changes: each page that is in memory as it would be written, behind a byte of what is true of it (over.1).
+    /// All of it, while nothing changes: each page that is in memory as it would be written, behind a byte with its state (over.1).
     pub(super) fn tell(&self, id: &Id) -> Vec<u8> {
         let there =
             || (0..self.pages.len() as u64).filter_map(|index| Some((index, self.pages[index as usize].get()?)));
@@ -361,7 +361,7 @@ impl Where<'_> {
         self.run(block, block + 1).0
     }
 
-    /// The next blocks, from one on, that a layer between the top and the base has, and what the top is to have of them over the base alone.
+    /// The next blocks, from one on, that a layer between the top and the base has, and their state in a top over the base alone.
     pub(super) fn between(&self, from: u64, end: u64) -> Option<(Range<u64>, BlockState)> {
         let base_end = self.base_size.div_ceil(BLOCK);
         let mut at = from;

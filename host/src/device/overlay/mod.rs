@@ -1,9 +1,9 @@
 //! Overlay: a disk that is another one until it is written.
 //!
 //! A thousand sandboxes begin with the same image, and each writes a little. A copy for each takes minutes and the disk full. So a disk has
-//! two files: the base, which all share and nobody writes, and a top of its own, with what was written and a map of where that is.
-//! Example: `overlay:base=debian.img,top=alice.top`. A read of what alice never wrote comes from `debian.img`; her first write of a block
-//! goes to `alice.top`, and from then on the block is there.
+//! two files: the base, which all share and nobody writes, and a top of its own, with the written blocks and a map of their places.
+//! Example: `overlay:base=debian.img,top=alice.top`. A read of a block that alice never wrote comes from `debian.img`; the first write of a
+//! block goes to `alice.top`, and from then on the block is there.
 //!
 //! overlay.1  A block is in the top once a write of it has completed; until then all read what is below. A first write of whole blocks is
 //!            one write of data. One of a part of a block reads the block from below, once, and writes all of it.
@@ -15,7 +15,7 @@
 //!            whatever is below.
 //! overlay.5  What is below is opened read-only, under the lock that readers have, once for all overlays of a process. It is known again by
 //!            its size and time of change (a file) or by its name (another top): a base that was changed is refused.
-//! overlay.6  A page of the map has room in the file before data is written of which it will tell: a full disk fails a write, and no flush.
+//! overlay.6  A page of the map has room in the file before the data that it maps is written: a full disk fails a write, and no flush.
 
 pub mod format;
 
@@ -153,7 +153,7 @@ impl Layers {
         memory.bytes_mut().fill(TORN);
         // slot.5: they are durable with the first sync of the next flush.
         torn.iter().try_for_each(|at| self.store.write_at(memory.bytes_mut(), *at))?;
-        // Those above it are to see that it was opened, whatever a cut leaves of what is written now. Above a new one there is nothing.
+        // Those above it are to see that it was opened, also if a power cut loses the present writes. Above a new one there is nothing.
         if opened > 0 { self.store.sync() } else { Ok(()) }
     }
 

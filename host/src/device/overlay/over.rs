@@ -1,13 +1,13 @@
 //! Over: another server goes on with an overlay, whose clients stand still.
 //!
-//! The files of an overlay go over open, but where its blocks are is in this server's memory: what was written since the last flush is in no file. To flush
-//! a thousand tops while their clients stand still would take a second or more. So the map is told as it is, and the new server
-//! flushes it when a client asks for that. Example: a top of which 50 MiB in a row were written tells one page of 4 KiB.
+//! The files of an overlay go over open, but where its blocks are is in this server's memory: what was written since the last flush is in no file. To
+//! flush a thousand tops while their clients stand still would take a second or more. So the map is told as it is, and the new server flushes it when
+//! a client asks for that. Example: a top with 50 MiB written in a row tells one page of 4 KiB.
 //!
 //! over.1  What is told is whole: the header that counts, and each page with its sequence, and whether it is yet to be written. So the new server reads
 //!         neither from the file, where the old one may have been writing.
-//! over.2  A server that takes over opens the files and what lies below, which nobody writes, and neither reads the map nor writes anything. It
-//!         has no map until it is told.
+//! over.2  A server that takes over opens the files and the layers below, which nobody writes, and neither reads the map nor writes anything.
+//!         It has no map until it is told.
 //! over.3  A chain may become one top between the offer and the hand-over ([`flatten`](super::flatten)): then the header that is told names the
 //!         base, and the layers in between are left out. A flattening that has not ended goes on.
 

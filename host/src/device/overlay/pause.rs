@@ -2,11 +2,12 @@
 //!
 //! A fork puts another top in the place of the one that is written, on all workers at the same instant. No lock is taken for that where
 //! requests are served: the thread that forks asks all lanes to stop, and each says so once it has nothing under way. Example: worker 0 has
-//! two writes under way and worker 1 none; worker 1 stops when it is told, worker 0 when both have ended. What comes meanwhile waits.
+//! two writes under way and worker 1 none; worker 1 stops when it is told, worker 0 when both have ended. Requests that come meanwhile
+//! wait.
 //!
 //! pause.1  A lane that has stopped begins nothing until the pause is over: it has said so itself, in its own turn, and so there is no moment
 //!          at which it might have begun something that was not seen.
-//! pause.2  A lane that is made during a pause begins stopped. One that goes is not waited for.
+//! pause.2  A lane that is made during a pause begins stopped. A lane that goes is not waited for.
 //! pause.3  A pause that takes too long is given up: the lanes go on as they were.
 //! pause.4  Each lane is told of the beginning and of the end. Between them it costs nothing: of a thousand overlays of a worker 999 may be idle.
 

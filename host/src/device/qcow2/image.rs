@@ -93,7 +93,7 @@ impl QcowImage {
     }
 }
 
-/// Does something that the crate may panic in (qcow2.5); a panic is told in words. Afterwards nobody goes on with what it left, but to drop it.
+/// Does something that the crate may panic in (qcow2.5); a panic is told in words. Afterwards its leftovers are only dropped.
 fn caught<T>(act: impl FnOnce() -> T) -> Result<T, String> {
     catch_unwind(AssertUnwindSafe(act)).map_err(|panic| {
         let words = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref().copied());
@@ -194,7 +194,7 @@ fn backing_path(image: &Path, name: &str) -> Result<PathBuf, String> {
     Ok(directory_of(image).join(name))
 }
 
-/// Looks through all tables of a chain for what it does not have (qcow2.4).
+/// Looks through all tables of a chain for features that the reader lacks (qcow2.4).
 fn holes(disk: &FormatAccess<ChainFile>) -> io::Result<Vec<Range<u64>>> {
     let (mut holes, mut at, size): (Vec<Range<u64>>, _, _) = (Vec::new(), 0, disk.size());
     for _ in 0..RUNS_MAX {

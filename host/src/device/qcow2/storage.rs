@@ -12,7 +12,7 @@ use imago::storage::drivers::CommonStorageHelper;
 use crate::device::file::File;
 use crate::device::{Device as _, Run};
 
-/// A file that was opened and locked. What is read beyond its end is zeroes up to the end of its last cluster, as QEMU leaves it, and fails
+/// A file that was opened and locked. A read beyond its end gives zeroes up to the end of its last cluster, as QEMU leaves it, and fails
 /// behind that: the file was cut short.
 pub(super) struct ChainFile {
     file: Arc<File>,
@@ -56,7 +56,7 @@ impl Storage for ChainFile {
         Ok(self.file.facts().size)
     }
 
-    // SAFETY: nothing is asked of who calls it.
+    // SAFETY: it asks nothing of its caller.
     unsafe fn pure_readv(&self, pieces: IoVectorMut<'_>, mut at: u64) -> io::Result<()> {
         self.check(at, pieces.len())?;
         for mut piece in pieces.into_inner() {

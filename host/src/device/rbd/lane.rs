@@ -47,7 +47,7 @@ struct Aio {
 }
 
 impl Aio {
-    /// How it ended (rbd.4), by what librbd says and the image's size afterwards.
+    /// How it ended (rbd.4), by librbd's result and the image's size afterwards.
     fn outcome(&self, result: isize, size: u64) -> Outcome {
         match result {
             ..0 => Outcome::Failed(Errno(-result as i32)),

@@ -4,15 +4,15 @@
 //! an eventfd instead, which lies in the worker's ring: one wake-up for all that has ended. Example: 32 reads of one turn are
 //! handed over one by one, without a copy, and come back as three or four events.
 //!
-//! rbd.1  An image is opened once, for all workers. Its requests may be handed over by any worker; what has ended is taken out by
-//!        whichever sees the event, and told to those whose it is.
+//! rbd.1  An image is opened once, for all workers. Its requests may be handed over by any worker; ended requests are taken out by the
+//!        first worker that sees the event, and told to their workers.
 //! rbd.2  Memory of a request is librbd's until it has answered (engine.1). librbd asks the cluster again and again; what is not done
 //!        within `timeout` it ends itself (`rados_osd_op_timeout`), for nobody else can take the memory back.
 //! rbd.3  All images of a pool are one disk unless the config says otherwise: the cluster is the device, and weights count among
 //!        all tenants of this gateway.
-//! rbd.4  librbd cuts what reaches beyond the end of an image that was made smaller, and says that it is done. So what has ended is held
-//!        against the image's size of that time: a request that does not lie within it fails, and no client is told that stale
-//!        memory was read, or that what was not written was.
+//! rbd.4  librbd cuts a request that reaches beyond the end of an image that was made smaller, and says that it is done. So an ended
+//!        request is held against the image's size of that time: one that does not lie within it fails, and no client takes stale memory
+//!        for data, or a lost write for a written one.
 //! rbd.5  A server that takes over opens the image beside the old one. Once nothing is asked of that any more, it flushes the image and lets go of
 //!        its exclusive lock, which the new server takes with its first write; a server that goes on instead takes it again by itself. A flush that
 //!        fails then fails the next one of a client, for librbd says so once.
@@ -45,7 +45,7 @@ use lane::OnRbd;
 /// The largest request. Chosen: eight objects of the usual 4 MiB.
 const REQUEST_MAX: u64 = 32 << 20;
 
-/// How long clients may stand still for an image that is handed over. Chosen: as for what they have asked.
+/// How long clients may stand still for an image that is handed over. Chosen: as for their requests.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 pub(crate) struct Rbd {
@@ -97,8 +97,8 @@ impl Image {
             // SAFETY: the image is open; it is told no more afterwards.
             unsafe { (self.api.rbd_update_unwatch)(self.handle, watch) };
         }
-        // SAFETY: the image is open, and nobody has a request: lanes are gone or idle, and those that gave up live for ever. Whoever calls
-        // librbd for it holds `open`.
+        // SAFETY: the image is open, and nobody has a request: lanes are gone or idle, and those that gave up live for ever. A thread that
+        // calls librbd for it holds `open`.
         unsafe { (self.api.rbd_close)(self.handle) };
     }
 

@@ -1,7 +1,7 @@
 //! DiskHandles: what a worker has of each disk, by the disks' numbers.
 //!
-//! Of 10,000 disks a worker's clients may use three. It has a handle of those three only (disk.4), and what it does for all of them, it does
-//! for three.
+//! Of 10,000 disks a worker's clients may use three. It has a handle of those three only (disk.4), and work for all its disks is work for
+//! three.
 
 use std::ops::{Index, IndexMut};
 

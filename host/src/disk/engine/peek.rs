@@ -9,7 +9,7 @@ use crate::kernel::ticket::Tickets;
 
 impl DiskHandle {
     /// A read, with the answer of memory above the disk in its flags. They are the engine's alone: a client that sets them is not believed, or its
-    /// read would end with whatever its memory held.
+    /// read would end with stale memory.
     #[inline]
     pub(super) fn peek(&mut self, tickets: &mut Tickets, bio: Bio) -> Bio {
         let bio = Bio { flags: bio.flags.without(Flags::CACHED.with(Flags::MISSED)), ..bio };

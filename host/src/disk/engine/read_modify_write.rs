@@ -423,8 +423,8 @@ mod tests {
         }
     }
 
-    /// rmw.1, rmw.2, blocks.1, blocks.2: whatever two workers ask at once, whole blocks or rmw of them, on a disk that is
-    /// slow and may fail, each byte is what was last written there.
+    /// rmw.1, rmw.2, blocks.1, blocks.2: whatever two workers ask at once, whole blocks or parts of them, on a disk that is slow and may
+    /// fail, each byte holds its last write.
     #[test]
     fn concurrent_writes_of_parts_of_blocks_are_those_of_a_byte_array() {
         for seed in repeat::seeds(0..60) {

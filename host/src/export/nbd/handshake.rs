@@ -70,9 +70,8 @@ pub enum Advance {
     NeedMore,
     /// TLS: when all output so far has been sent, the connection is encrypted, and [`Handshake::tls_established`] said.
     ///
-    /// Bytes that follow in plain text, used or not, are an attack or a mistake: close the connection. Bytes that were
-    /// not used are such; so is whatever [`Handshake::receive`] is given before [`Handshake::tls_established`], which
-    /// it answers with [`Advance::Close`].
+    /// Bytes that follow in plain text, used or not, are an attack or a mistake: close the connection. Bytes that were not used are such;
+    /// so are all bytes for [`Handshake::receive`] before [`Handshake::tls_established`], which it answers with [`Advance::Close`].
     StartTls,
     /// Requests.
     Ready(Session),

@@ -1,7 +1,7 @@
 //! A connection: from the bytes of a client to commands, and from their ends to replies.
 //!
-//! Bytes come in whatever pieces the socket gives: half a header, or thirty commands at once. A connection takes all the
-//! commands that are whole, keeps the rest, and collects replies until the turn ends, so that one message carries them all.
+//! Bytes come in pieces of any size: half a header, or thirty commands at once. A connection takes all the commands that are whole, keeps
+//! the rest, and collects replies until the turn ends, so that one message carries them all.
 //!
 //! client.1  An idle connection holds no buffer.
 //! client.2  An error in one command is answered to that command, and the connection goes on. Only a client whose bytes make no
@@ -47,8 +47,8 @@ use crate::kernel::ticket::{Memory, Part};
 /// From this many bytes on, the rest of a payload is received straight into its buffer. Chosen, not measured: below, one more
 /// system call is taken to cost more than the copy.
 const DIRECT: usize = 32 << 10;
-/// Past so many bytes of replies without payload that wait, the connection is read no further (client.3). Chosen: two thousand
-/// replies or more, and a client has 128 commands under way by default (`connection_requests`).
+/// With more bytes of waiting replies without payload, the connection is read no further (client.3). Chosen: two thousand replies or more,
+/// and a client has 128 commands under way by default (`connection_requests`).
 const HEADS: usize = 64 << 10;
 
 /// A client.
@@ -116,7 +116,7 @@ struct Serving {
 enum Receiving {
     /// Part of a header, or of the negotiation.
     Header,
-    /// Payload of a write, of which `got` bytes are there.
+    /// Payload of a write: `got` bytes of it are there.
     Payload { command: usize, got: usize },
     /// Payload of a write that was refused: `left` bytes are to come.
     Refused { left: u64 },
@@ -316,8 +316,8 @@ impl Connection {
         }
     }
 
-    /// The export has changed, or what clients may do (access.6): what the client asks from now on is of it as it is now. Whether it may
-    /// stay; otherwise it leaves once it has its replies.
+    /// The export or the rights of clients have changed (access.6): requests from now on meet it as it is now. Whether it may stay;
+    /// otherwise it leaves once it has its replies.
     pub(crate) fn follow(&mut self, engine: &mut Engine, now: Instant, access: &Access, export: &Arc<Export>) -> bool {
         let Phase::Serving(serving) = &mut self.phase else { return true };
         listen::learn_cgroup(self.fd.as_fd(), access, &mut self.peer);
@@ -726,6 +726,6 @@ impl Connection {
 }
 
 fn shutdown(fd: &OwnedFd, how: i32) {
-    // SAFETY: takes numbers. It fails where the peer has gone already, which is what it is for.
+    // SAFETY: takes numbers. It fails where the peer has gone already, and then nothing is left to do.
     unsafe { libc::shutdown(fd.as_raw_fd(), how) };
 }

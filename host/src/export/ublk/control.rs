@@ -104,7 +104,7 @@ impl Control {
         if result < 0 { Err(io::Error::from_raw_os_error(-result)) } else { Ok(()) }
     }
 
-    /// An order with a number alone. One that a signal interrupts has done nothing, or all but waiting.
+    /// An order with a number alone. An order that a signal interrupts has done nothing, or all but waiting.
     pub(super) fn tell(&mut self, order: Order, dev: Named, number: u64) -> io::Result<()> {
         loop {
             match self.order(order, dev.id, dev.by_path, &mut [], number) {

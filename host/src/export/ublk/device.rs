@@ -1,15 +1,15 @@
 //! A block device: how it is made, taken over from a server that died, and stopped.
 //!
-//! blockdev.1  A device that holds data which outlives the server outlives it too: if the server is killed, the kernel keeps what is asked of the
-//!             device until another server of the same export takes it over. One in RAM goes with its server: its data is gone, and
-//!             clients must not find zeroes in its place.
+//! blockdev.1  A device that holds data which outlives the server outlives it too: if the server is killed, the kernel keeps the device's
+//!             requests until another server of the same export takes it over. One in RAM goes with its server: its data is gone, and clients
+//!             must not find zeroes in its place.
 //! blockdev.2  A device is known again by a mark that its server gave it: of the export's name, and of its backing and range.
 //! blockdev.3  A device of another process that is alive is never touched.
-//! blockdev.4  A device that stops has its file systems written back first, while it is still served: after that the driver fails what is
-//!             asked.
-//! blockdev.5  What is done to a device from its start to its end is done by one thread at a time.
-//! blockdev.6  A device of which it was said who may open it is found under its name, and called there, when its file is so. It does not start
-//!             where that cannot be.
+//! blockdev.4  A device that stops has its file systems written back first, while it is still served: after that the driver fails all
+//!             requests.
+//! blockdev.5  One thread at a time acts on a device, from its start to its end.
+//! blockdev.6  A device with set rights is found under its name, and known by it, once its file has those rights. It does not start where that
+//!             cannot be.
 //! blockdev.7  A server that takes over from another one makes no device and removes none: it finds those of that one, and recovers each once
 //!             that process has ended. Until then it has not touched them.
 

@@ -30,7 +30,7 @@ pub(crate) struct Ublk {
     waiting: Vec<usize>,
     /// Queues that may be over.
     ending: Vec<usize>,
-    /// Reads that have ended, whose memory the kernel copies from when it takes what was collected.
+    /// Reads that have ended: the kernel copies from their memory when it takes the collected commands.
     spent: Vec<usize>,
     present: Present,
     draining: bool,
@@ -213,7 +213,7 @@ impl Clients for Ublk {
         self.holds = true;
     }
 
-    /// The kernel has all ended requests by then. What was fetched and not begun with, it gives to the next server (blkqueue.5).
+    /// The kernel has all ended requests by then. Requests that were fetched and not begun it gives to the next server (blkqueue.5).
     fn held(&mut self, engine: &mut Engine) -> Option<Report> {
         if !self.newcomers.is_empty() || self.queues.all().any(|(_, queue)| !queue.stands_still()) {
             return None;

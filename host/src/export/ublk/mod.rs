@@ -5,9 +5,10 @@
 //! command. Data is copied by the kernel between the request and a buffer of the worker's pool. Example: `mkfs.ext4
 //! /dev/ublkb0`, with 32 requests at once, costs the worker one system call for all 32.
 //!
-//! [`proto`] is pure: what is said to the driver, and what it asks. `control` gives it orders, which wait in the kernel and so have
-//! threads of their own (`service`). `device` is a block device as it is made and found again, `names` what people call it; `queue` is
-//! one of its queues at a worker, and `front` has all queues of a worker, each at its place (`queue_slots`). `syntax` is what an export says of it. [`orphans`] are devices whose server has died.
+//! [`proto`] is pure: orders to the driver, and its requests. `control` gives it orders, which wait in the kernel and so have threads of their own
+//! (`service`). `device` is a block device as it is made and found again, `names` what people call it; `queue` is one of its queues at a worker, and
+//! `front` has all queues of a worker, each at its place (`queue_slots`). `syntax` is an export's setting for it. [`orphans`] are devices whose
+//! server has died.
 
 mod control;
 mod device;

@@ -151,8 +151,8 @@ const fn ioctl(direction: u32, number: u32, bytes: usize) -> u32 {
     direction << 30 | (bytes as u32) << 16 | (b'u' as u32) << 8 | number
 }
 
-/// An order's bytes: of which device (`u32::MAX`: none yet), where what belongs to it is, and one number. Of `len` bytes at `addr`
-/// the first `path` are the path of the device's own file.
+/// An order's bytes: its device (`u32::MAX`: none yet), the address of its data, and one number. Of `len` bytes at `addr` the first `path`
+/// are the path of the device's own file.
 #[must_use]
 pub(super) fn control(dev: u32, addr: u64, len: u16, data: u64, path: u16) -> [u8; CONTROL_ROOM] {
     let mut bytes = [0; CONTROL_ROOM];

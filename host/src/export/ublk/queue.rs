@@ -1,8 +1,8 @@
 //! One queue of a device, at its worker.
 //!
-//! blkqueue.1  A request is told its end when the device below has let go of its memory, and not before. What the kernel shall copy
-//!             to a reader stays where it is until the kernel has taken the end.
-//! blkqueue.2  What a descriptor says of a write is read again with its data, of which there may be less; never more.
+//! blkqueue.1  A request is told its end when the device below has let go of its memory, and not before. A reader's data stays where it is
+//!             until the kernel has taken the end.
+//! blkqueue.2  A write's descriptor is read again with its data, which may be less by then; never more.
 //! blkqueue.3  A request that must wait (for memory, for room in the disk's queue) waits in order with the others of its queue.
 //! blkqueue.4  A device that is left for another server answers what it has begun with, and begins with nothing more.
 //! blkqueue.5  Before another server takes a queue over, each request that was begun with has ended, and the kernel has taken its end. The others

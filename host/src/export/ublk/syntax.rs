@@ -38,8 +38,8 @@ impl Default for Ublk {
 }
 
 impl Ublk {
-    /// The words, as they are written in flags and in the config file. (`adopt` is what takes over a device whose server has died. Who knows
-    /// users by their names reads the last three, which are those of a socket.)
+    /// The words, as they are written in flags and in the config file. (`adopt` takes over a device whose server has died. The last three,
+    /// which are those of a socket, are parsed where users are known by name.)
     pub const WORDS: [&str; 11] = [
         "id",
         "queues",

@@ -269,7 +269,7 @@ impl FrontEnd {
         self.vrings.iter_mut().enumerate().filter(served).filter_map(|(_, vring)| vring.ring.as_mut())
     }
 
-    /// Whether the guest has put something into a ring; `sleeps`: it must kick for what it puts there later (ring.2).
+    /// Whether the guest has put something into a ring; `sleeps`: it must kick for later ones (ring.2).
     pub(super) fn watch(&mut self, sleeps: bool) -> bool {
         if self.ending || self.halt != Halt::No {
             return false;

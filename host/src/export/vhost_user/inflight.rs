@@ -17,8 +17,7 @@ use vm_memory::{AtomicAccess, Bytes as _, FileOffset, MmapRegion, VolatileMemory
 
 use crate::kernel::lent::Lent;
 
-/// Before the descriptors: features (8), version (2), descriptors (2), the last one that ended (2), and what the used ring's
-/// index was then (2).
+/// Before the descriptors: features (8), version (2), descriptors (2), the last one that ended (2), and the used ring's index of then (2).
 const HEAD: usize = 16;
 const VERSION: usize = 8;
 const DESCRIPTORS: usize = 10;

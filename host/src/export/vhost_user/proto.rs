@@ -1,8 +1,8 @@
 //! Messages of vhost-user: bytes to requests, and answers to bytes. Pure: no socket, no memory of a guest.
 //!
-//! A message is a header of 12 bytes (code, flags, size) and so many bytes of payload, in the machine's own byte order;
-//! descriptors travel beside it. The `vhost` crate says what the payloads look like. Its own connections block their
-//! thread until a message is whole, which a worker cannot.
+//! A message is a header of 12 bytes (code, flags, size) and `size` bytes of payload, in the machine's own byte order; descriptors travel
+//! beside it. The `vhost` crate says what the payloads look like. Its own connections block their thread until a message is whole, which a
+//! worker cannot.
 //!
 //! message.1  What is not understood ends the connection: an answer to it would be a guess.
 

@@ -10,13 +10,13 @@
 //!         awake it looks at the ring by itself: a kick costs the guest an exit from the virtual machine, and us a system call.
 //! ring.3  The guest is called once when a ring is taken up. A server that was killed may have put something into the used ring and
 //!         not called: the guest would wait for ever, with nothing under way.
-//! ring.4  In a turn of the worker a guest is told of at most some two rings' worth of ends. One that offers without end what is
-//!         answered at once (the disk's name) would else keep the worker to itself.
-//! ring.5  What cannot be is an error where the guest has kicked, and nothing where it has not. The problem: firmware leaves its
-//!         rings to a kernel that has not yet reset the devices, and may have other uses for that memory; a ring that is looked at
-//!         without a kick then seemed to offer 60,000 requests, and the guest lost its disk. A ring that is taken up was not kicked
-//!         either, nor when its kick is heard first: QEMU hands that descriptor over with a kick of its own. On a busy machine we come to
-//!         it when the firmware has gone already.
+//! ring.4  In a turn of the worker a guest is told of at most some two rings' worth of ends. A guest that offers requests without end that
+//!         are answered at once (the disk's name) would else keep the worker to itself.
+//! ring.5  An impossible content of a ring is an error after a kick, and ignored without one. The problem: firmware leaves its rings to a
+//!         kernel that has not yet reset the devices, and may have other uses for that memory; a ring that is looked at without a kick then
+//!         seemed to offer 60,000 requests, and the guest lost its disk. A ring that is taken up was not kicked either, nor when its kick
+//!         is heard first: QEMU hands that descriptor over with a kick of its own. On a busy machine we come to it when the firmware has
+//!         gone already.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -94,7 +94,7 @@ impl Pair {
     }
 }
 
-/// One direction of the kernel's TLS, as its source has it (`net/tls/tls_sw.c`), on what it is told.
+/// One direction of the kernel's TLS, as its source has it (`net/tls/tls_sw.c`), from the same parameters.
 struct Kernel {
     is_13: bool,
     is_chacha: bool,

@@ -6,8 +6,8 @@
 //!
 //! poll.1  What was collected is done when it is submitted, in order. A call that would wait is watched by epoll, and tried again
 //!         when its descriptor is ready.
-//! poll.2  Calls on files are done by helper threads; a file has at most half of those that are free (helpers.4), so that one
-//!         that hangs does not take them all. What is in the page cache is read at once.
+//! poll.2  Calls on files are done by helper threads; a file has at most half of those that are free (helpers.4), so that one that hangs
+//!         does not take them all. Data in the page cache is read at once.
 //! poll.3  epoll knows of a descriptor only while a call waits for it. A receive waits under the descriptor's own number, each
 //!         time anew; all else waits under a duplicate, so that the owner may close its own, as with io_uring.
 //! poll.4  The ring goes after its helpers have done what they were given: the memory is others'.
@@ -458,7 +458,7 @@ mod sys {
     /// Sends as much as the socket takes.
     ///
     /// # Safety
-    /// The message is valid, and so is what it names.
+    /// The message is valid, and so is the memory that it names.
     pub(super) unsafe fn send(fd: RawFd, message: *const libc::msghdr) -> i32 {
         // SAFETY: the message is the caller's promise.
         result(unsafe { libc::sendmsg(fd, message, libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL) })

@@ -35,8 +35,8 @@ enum Fixed {
 }
 
 impl Uring {
-    /// The kernel gives it at most `threads` threads for what would block in files and block devices (it calls that bounded
-    /// work), and as many for all else (unbounded): for this ring, whatever others have.
+    /// The kernel gives it at most `threads` threads for calls that would block in files and block devices (it calls that bounded work),
+    /// and as many for all else (unbounded): for this ring, whatever others have.
     pub(super) fn new(entries: u32, completions: u32, threads: u32) -> io::Result<Self> {
         let mut builder = IoUring::builder();
         builder.setup_cqsize(completions).setup_clamp().setup_submit_all();
@@ -143,8 +143,8 @@ impl Uring {
     /// Adds a call to the next batch; it completes with this data.
     ///
     /// # Safety
-    /// All memory that `call` names stays valid, and is left to the kernel, until its completion was taken. Its descriptor stays
-    /// open until that too, but for [`poll`](Self::poll), [`signal`](Self::signal) and what accepts: until they are submitted.
+    /// All memory that `call` names stays valid, and is left to the kernel, until its completion was taken. Its descriptor stays open until
+    /// that too, but for [`poll`](Self::poll), [`signal`](Self::signal) and accepting calls: until they are submitted.
     #[inline(always)]
     pub(super) unsafe fn push(&mut self, call: Call, data: u64) {
         let entry = entry(call).user_data(data);
@@ -158,7 +158,7 @@ impl Uring {
         let entry = opcode::Timeout::new(&raw const *length).build().user_data(data);
         // SAFETY: it names the length, which is kept until the kernel has read it (`expect`).
         unsafe { self.push_entry(&entry) }
-        // Not before: a full ring is submitted on the way, and what was read by then is let go of.
+        // Not before: a full ring is submitted on the way, and lengths that were read by then are dropped.
         self.pauses.push(length);
     }
 

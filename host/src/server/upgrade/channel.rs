@@ -1,4 +1,4 @@
-//! The connection of two servers of which one takes over from the other: messages with descriptors.
+//! The connection of a server to the one that takes over from it: messages with descriptors.
 
 use std::io::{self, IoSlice, IoSliceMut, Read as _, Write as _};
 use std::mem::MaybeUninit;
@@ -55,7 +55,7 @@ impl Channel {
         Ok(Self(stream))
     }
 
-    /// A message that is its name alone, or with what `says` puts in.
+    /// A message that is its name alone, or with the content of `says`.
     pub(in crate::server) fn tell(&self, name: &str, says: Record) -> Result<(), NoMessage> {
         self.send(name, says, &[], &[])
     }

@@ -76,7 +76,7 @@ impl Handle {
         devices.iter().for_each(|(_, device)| device.let_go());
     }
 
-    /// Why another server could not take over now, as far as that can be told before; and what it would take over, a line each.
+    /// Why another server could not take over now, as far as that can be told before; and a line for each thing that it would take over.
     ///
     /// # Errors
     /// Each thing that is in the way, a line each.

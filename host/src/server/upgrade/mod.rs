@@ -15,8 +15,8 @@
 //! (ends)                                           (serves)
 //! ```
 //!
-//! upgrade.1  Until the clients stand still nothing changes for anybody. Whatever cannot be handed over, and whatever fails on either side,
-//!            makes the old server go on, and say why.
+//! upgrade.1  Until the clients stand still nothing changes for anybody. Any state that cannot be handed over, and any failure on either
+//!            side, makes the old server go on, and say why.
 //! upgrade.2  From the moment that they stand still until the old server writes *off*, or the new one reads *yours*, no server does anything
 //!            for a client. *Off* is an event that both have open: it is written before the first client is served again, and no new server
 //!            begins after it.
@@ -30,7 +30,7 @@
 //!            kernel. So its death in between costs no request: the next server recovers the device.
 //! upgrade.7  Two servers need more memory than one. All that can be refused is read before the new server accepts; what cannot fail (a
 //!            connection gets its place, a counter its value) is done after *yours*, while the old server's memory becomes free. Both give back
-//!            before that what answers and comparisons have left, and the old one what it has for payloads (hold.5). The new one accepts
+//!            before that the memory left over from answers and comparisons, and the old one that of payloads (hold.5). The new one accepts
 //!            only if some memory is left for its clients.
 //!
 //! The cost of each death:
@@ -56,7 +56,7 @@ use std::time::Duration;
 const PATIENCE: Duration = Duration::from_secs(2);
 /// How long a new server may take from the offer until it is ready: it reads its config, and opens thousands of exports.
 const READY: Duration = Duration::from_secs(120);
-/// How long it is waited for what was removed. Chosen: its clients have left, and its file is flushed and closed in less.
+/// How long it is waited for removed exports and disks. Chosen: its clients have left, and its file is flushed and closed in less.
 const LEAVE: Duration = Duration::from_secs(1);
 /// How often it is looked whether the server ends meanwhile.
 const LOOK: Duration = Duration::from_millis(100);

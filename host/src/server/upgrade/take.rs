@@ -144,7 +144,7 @@ impl Taking {
 
     /// Lets the running server go on: it was only to be seen whether this one could take over.
     pub fn only_look(self) {
-        // It goes on whatever it hears.
+        // It goes on in any case.
         let _ = self.channel.tell("looked", Record::default());
     }
 
@@ -216,7 +216,7 @@ impl Taking {
             return Err(format!("less than {} MiB of memory are left for its clients (see ulimit -v)", SPARE >> 20)); // upgrade.7
         }
         self.channel.tell("accepted", Record::default()).map_err(ended)?;
-        // Much longer than the other side takes to decide: who leaves just then would leave the clients to nobody.
+        // Much longer than the other side takes to decide: leaving just then would leave the clients to nobody.
         match self.channel.receive(Instant::now() + READY, &|| Ok(())) {
             Ok(Message { name, .. }) if name == "yours" => {}
             Ok(Message { mut says, .. }) => return Err(says.need("why").unwrap_or_default()),
@@ -237,7 +237,7 @@ impl Taking {
 }
 
 impl Server {
-    /// As [`bind`](Self::bind), by what a running server offers. No client is served before [`Taking::finish`].
+    /// As [`bind`](Self::bind), from a running server's offer. No client is served before [`Taking::finish`].
     ///
     /// # Errors
     /// As there, or something was not offered.
@@ -250,7 +250,7 @@ impl Server {
 }
 
 impl Shared {
-    /// Begins with what the server before has learned and counted, as far as it can be read.
+    /// Begins with the knowledge and the counters of the server before, as far as they can be read.
     fn begin_with(&self, text: &[u8]) {
         let mut left_out = Vec::new();
         match Record::parse(&String::from_utf8_lossy(text)) {

@@ -149,7 +149,7 @@ impl Answers {
         self.slots.len() - self.free.len()
     }
 
-    /// Of which read the next bytes are: its slot, from which byte on, and how many. They may be put there directly, and are
+    /// The read that the next bytes belong to: its slot, their first byte, and their number. They may be put there directly, and are
     /// [`advance`](Self::advance)d over.
     #[must_use]
     pub const fn payload(&self) -> Option<(usize, u64, u64)> {

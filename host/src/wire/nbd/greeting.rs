@@ -1,8 +1,7 @@
 //! The negotiation from the client's side, as a pure state machine: bytes of a server in, options and a [`Progress`] out.
 //!
-//! One thing is asked after the other, for what is asked depends on what was granted: TLS if it is wanted, structured replies,
-//! block status, then the export itself. A server that does not know `NBD_OPT_GO` is asked in the old way, which cannot say
-//! why not.
+//! One thing is asked after the other, for each question depends on the answers before: TLS if it is wanted, structured replies, block
+//! status, then the export itself. A server that does not know `NBD_OPT_GO` is asked in the old way, which cannot say why not.
 //!
 //! greeting.1  What a server grants is used; what it refuses is done without, but for TLS and the export.
 //! greeting.2  What a server sends is bounded: bytes of a reply ([`Greeting::REPLY_MAX`]), and replies to an option

@@ -1,7 +1,7 @@
 //! The content of a write cache that the medium does not have yet.
 //!
 //! dirty.1  Writes that touch become one run.
-//! dirty.2  A run is taken out for the medium near a place, at most so much of it at a time.
+//! dirty.2  A run is taken out for the medium near a place, a bounded part of it at a time.
 
 /// Runs of sectors in rising order, apart from each other.
 #[derive(Clone, Debug, Default)]

@@ -1,21 +1,20 @@
 //! The inside of a hard disk: commands, the arm, the link and the caches.
 //!
-//! drive.1  Commands are looked at one after the other, each for `overhead`; at most `ncq` are in the drive, and a flush is
-//!     alone (it cannot be queued in ATA). A flush goes before commands for which the drive has no room yet, as Linux sends
-//!     it (`block/blk-flush.c`: at the head of what waits).
+//! drive.1  Commands are looked at one after the other, each for `overhead`; at most `ncq` are in the drive, and a flush is alone (it
+//!     cannot be queued in ATA). A flush goes before commands for which the drive has no room yet, as Linux sends it (`block/blk-flush.c`:
+//!     at the head of the waiting requests).
 //! drive.2  A read whose data is in the cache never waits for the arm. Data crosses the link one command at a time.
 //! drive.3  The arm serves what is reached first from where the head is (seek and rotation). Commands that follow each other are
 //!     a run, which is served from its start, or on from where the head is: a stream whose commands wait while the arm is
 //!     elsewhere stays in order. No run is passed over for longer than `ncq_age` by younger commands.
-//! drive.4  After a read the head reads on, until `read_ahead` beyond the reader or until another command needs the arm. What
-//!     goes on where the head reads on to, or where the one before goes on to, is no other command: it joins and is served
-//!     as the head passes. A reader that has gone on before is given at least `read_ahead_min` after the command that is
-//!     being read: then the visit is over, and others go first: those that lie before the head, or beyond a gap larger
-//!     than `read_ahead`.
-//! drive.5  A write ends when it is in the cache, if the cache is on and it is not forced to the medium; it waits for room
-//!     there. The cache is written back when the arm has nothing else to do. When it is 3/4 full, or a write waits for
-//!     room, the arm goes in turns: for what of it is reached first, a MiB at most, and for a command by drive.3. A write that
-//!     enters the cache while the arm waits for a run to come by, and comes by before it, goes first.
+//! drive.4  After a read the head reads on, until `read_ahead` beyond the reader or until another command needs the arm. A command that
+//!     goes on where the head reads on to, or where the one before goes on to, is no other command: it joins and is served as the head
+//!     passes. A reader that has gone on before is given at least `read_ahead_min` after the command that is being read: then the visit is
+//!     over, and others go first: those that lie before the head, or beyond a gap larger than `read_ahead`.
+//! drive.5  A write ends when it is in the cache, if the cache is on and it is not forced to the medium; it waits for room there. The cache
+//!     is written back when the arm has nothing else to do. When it is 3/4 full, or a write waits for room, the arm goes in turns: for the
+//!     dirty run that it reaches first, a MiB at most, and for a command by drive.3. A write that enters the cache while the arm waits for
+//!     a run to come by, and comes by before it, goes first.
 //! drive.6  A flush ends when nothing is left to write back, and `flush` after that.
 
 mod choose;

@@ -3,8 +3,8 @@
 //! geometry.1  Tracks are filled one after the other from the outside inwards, all heads of a cylinder in turn.
 //! geometry.2  Tracks of a zone hold the same number of sectors; zones have equally many tracks; from zone to zone the number
 //!     falls in equal steps.
-//! geometry.3  Each track starts later than the one before by the time the head needs to follow (skew): a run of sectors is read
-//!     without losing a revolution, and its time is linear in what it crosses.
+//! geometry.3  Each track starts later than the one before by the time the head needs to follow (skew): a run of sectors is read without
+//!     losing a revolution, and its time is linear in its length.
 //!
 //! From geometry.3: every sector has a *media time*, the time a head needs to read from sector 0 to there. The difference of two
 //! is how long a transfer takes, and the remainder by the revolution is the angle at which the sector lies.

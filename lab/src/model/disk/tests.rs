@@ -432,7 +432,7 @@ fn what_comes_by_while_the_arm_waits_is_written_first() {
         bench.until(flush)
     };
     flushed([0, 1]);
-    // The head has just passed both: they are a revolution away, in whatever order they come.
+    // The head has just passed both: they are a revolution away, in either order.
     for order in [[0, 1], [1, 0], [0, 1], [1, 0]] {
         let took = flushed(order);
         assert!((7000..9000).contains(&took), "{order:?}: {took} us");

@@ -2,10 +2,10 @@
 //!
 //! prefetch.1  A read that starts where an earlier one ended makes a stream; then data is asked for up to `prefetch` beyond the
 //!     reader, a chunk at a time, as soon as half of that is used up.
-//! prefetch.2  A read waits for the chunks that are under way, and goes to the disks for what was not asked for.
+//! prefetch.2  A read waits for the chunks that are under way, and goes to the disks for the rest.
 //! prefetch.3  A new reader takes the stream that was not used for longest.
-//! prefetch.4  A reader is read ahead for once it has read `after` in a row. One that asked nothing for longer than `keep` is
-//!     forgotten, and what was read ahead for it with it: it begins anew.
+//! prefetch.4  A reader is read ahead for once it has read `after` in a row. A reader that asked nothing for longer than `keep` is
+//!     forgotten, together with its read-ahead: it begins anew.
 
 use std::collections::VecDeque;
 

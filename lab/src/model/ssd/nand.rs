@@ -1,8 +1,8 @@
 //! The flash: dies that read, program and erase, each one thing at a time, and the channels that join them to the
 //! controller.
 //!
-//! nand.1  Page n lies on a die that follows from n alone: rows of pages go once over all dies, each row from a die of its
-//!     own. What is read in sequence therefore keeps all dies busy, and far streams do not keep step on one die.
+//! nand.1  Page n lies on a die that follows from n alone: rows of pages go once over all dies, each row from a die of its own. A
+//!     sequential read therefore keeps all dies busy, and far streams do not keep step on one die.
 //! nand.2  Reads of a die go in order of arrival. A read goes before a program or erase that has not begun, and interrupts
 //!     one that has, at the price of `suspend`; but only `suspends` reads for each, then it is left to end.
 //! nand.3  A page has a read time of its own, within `spread` of the average.

@@ -3,15 +3,15 @@
 //! space.1  Programs use up erased space. While there is more of it than the reserve, nothing is collected.
 //! space.2  Below that, every program owes collection: the more, the less there is left. Half the reserve is the balance, at which
 //!     as much is freed as is used up.
-//! space.3  To free room for one program of scattered data takes as many moves as the write amplification says, less one.
-//!     Amplification is that of uniform random writes and oldest-first collection: 1 / (1 − V), where V, the part of the
-//!     oldest block that is still valid, solves (1 − V) / −ln V = valid ÷ all flash (Menon 1995; Desnoyers 2012). Data that
-//!     were written in sequence are stale in whole blocks: no moves. What lies between follows the mix of the last GiB.
+//! space.3  To free room for one program of scattered data takes as many moves as the write amplification says, less one. Amplification is
+//!     that of uniform random writes and oldest-first collection: 1 / (1 − V), where V, the part of the oldest block that is still valid,
+//!     solves (1 − V) / −ln V = valid ÷ all flash (Menon 1995; Desnoyers 2012). Data that were written in sequence are stale in whole
+//!     blocks: no moves. Data between the two follows the mix of the last GiB.
 //! space.4  Writes go to the one-bit area first, as long as it has room; they owe nothing.
 //! space.5  Idle time, beyond its first millisecond, gives back: the area is emptied and blocks are erased at the rate of
 //!     programs.
-//! space.6  How much is valid is counted by region: what is written in sequence counts in full, a scattered write by the
-//!     chance that it hits what was not valid.
+//! space.6  How much is valid is counted by region: a sequential write counts in full, a scattered write by the chance that it hits invalid
+//!     data.
 
 use super::Settings;
 

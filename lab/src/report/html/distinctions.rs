@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 
 use crate::result::Results;
 
-/// What tells each result from the others of its device and scheduler, each with a space before it: settings that differ,
-/// and a number if nothing else does.
+/// The distinctions of each result from the others of its device and scheduler, each with a space before it: settings that differ, and a
+/// number if nothing else does.
 pub(super) fn distinctions(all: &[Results]) -> Vec<String> {
     let settings_of_each: Vec<Vec<(&str, String)>> = all.iter().map(settings).collect();
     let alike = |a: &Results, b: &Results| a.device == b.device && a.scheduler == b.scheduler;

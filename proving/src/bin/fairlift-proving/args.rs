@@ -17,8 +17,8 @@ The exit status is 1 if a promise was broken.
 
 /// Try to break Fairlift's promises, in simulated time: faults, power cuts, changes, drawn at random and repeated by seed
 ///
-/// Each run draws a disk, a scheduler, settings, clients, and what goes wrong. The report has a line for each promise: what was
-/// tried and how often, and whether it was broken. Nothing outside of this process is touched.
+/// Each run draws a disk, a scheduler, settings, clients, and faults. The report has a line for each promise: what was tried and how often,
+/// and whether it was broken. Nothing outside of this process is touched.
 #[derive(Debug, Parser)]
 #[command(name = "fairlift-proving", version, after_long_help = EXAMPLES, max_term_width = 110)]
 pub(crate) struct Args {

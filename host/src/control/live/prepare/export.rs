@@ -125,8 +125,8 @@ impl Live {
         Ok(())
     }
 
-    /// Whether a backing can be opened: a file that it would lie over, and that another export of this server writes, is locked for as
-    /// long as that is there. To open it would wait for that in vain.
+    /// Whether a backing can be opened: a base that another export of this server writes is locked for as long as that export is there. To
+    /// open it would wait for that in vain.
     fn is_written(&self, draft: &Draft, settings: &config::Export) -> Result<(), Why> {
         let paths_of = |backing: &config::Backing| {
             let mut backing = backing.clone();

@@ -141,7 +141,7 @@ fn lanes_that_are_idle_are_told_of_a_fork_and_are_not_polled() {
     assert_eq!([1, 2, 3].map(|block| (get(&alice, block), get(&bob, block))), [(11, 11), (13, 12), (13, 12)]);
 }
 
-/// fork.3: a server that ends after any of the steps leaves a disk that the next one opens, with what was flushed.
+/// fork.3: a server that ends after any of the steps leaves a disk that the next one opens, with all flushed data.
 #[test]
 fn a_crash_between_the_steps_leaves_the_state_before_or_after() {
     for steps in 0..5 {

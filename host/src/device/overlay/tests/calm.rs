@@ -80,7 +80,7 @@ fn a_first_write_of_a_block_is_one_write_and_one_of_a_part_reads_once() {
     assert_eq!(calm.take_logs(), logs("wf", ""), "the map is as it was");
     assert_eq!(calm.reads(16..20), [7, 2, 3, 7]);
     calm.take_logs();
-    // Three blocks, of which the first and the last are had in part: one write.
+    // Three blocks, the first and the last of them in part: one write.
     calm.done(Op::Write, 30..42, 6);
     assert_eq!(calm.take_logs(), logs("w", "rr"));
     assert_eq!(calm.reads(29..44), [7, 6, 6, 6, 6, 6, 6, 6, 6, 6, 6, 6, 6, 7, 7]);

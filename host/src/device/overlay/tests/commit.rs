@@ -61,7 +61,7 @@ fn a_disk_reads_the_same_while_its_top_is_written_into_the_base_and_whatever_end
             }
             assert!(!is_done, "seed {seed}: what was told to be done is done");
             let loses = random.below(files.len() as u64) as usize;
-            // Most of what is asked of a top is asked when all is written.
+            // Most requests to a top come when all is written.
             let calls = if loses == files.len() - 1 { 10 } else { 24 };
             files[loses].loses_power_after(random.below(if round < 20 { calls } else { 1000 }));
             let stops = random.below(40);

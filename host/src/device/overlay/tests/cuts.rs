@@ -1,7 +1,7 @@
 //! Power cuts: random requests of three workers at once on each of some disks, which are forked meanwhile, on files with volatile caches. At
-//! any instant the power is cut: of what was not flushed any sector survives or not. The tops are opened again from that, and the
-//! power-cut oracle of the proving ground, which knows what was asked and answered and nothing else, judges every sector. A server that is
-//! killed leaves the caches as they are; one that is closed in order may lose its power meanwhile.
+//! any instant the power is cut: of unflushed data any sector survives or not. The tops are opened again from that, and the power-cut oracle
+//! of the proving ground, which knows what was asked and answered and nothing else, judges every sector. A server that is killed leaves the
+//! caches as they are; one that is closed in order may lose its power meanwhile.
 //!
 //! `FAIRLIFT_SEEDS=4500 cargo test --release -p fairlift --lib overlay::tests::cuts -- --nocapture` makes more than a million cuts.
 
@@ -10,9 +10,9 @@ use fairlift_lab::repeat::seeds;
 use super::trial::{Trial, windows};
 use super::*;
 
-/// overlay.1–4, fork.1, fork.2, flatten.1–3, slot.1, slot.2: whatever three workers ask at once, of whole blocks or parts, each sector is what was last
-/// written there; after a cut of the power at any instant it is that, or anything written since the last flush; and so through many
-/// cuts. A fork is what the disk was at one instant, durable, whatever is written beside it.
+/// overlay.1–4, fork.1, fork.2, flatten.1–3, slot.1, slot.2: whatever three workers ask at once, of whole blocks or parts, each sector holds its last
+/// write; after a cut of the power at any instant it holds that, or any write since the last flush; and so through many cuts. A fork is the disk at
+/// one instant, durable, whatever is written beside it.
 #[test]
 fn what_was_flushed_survives_cuts_of_the_power_at_any_instant_and_forks() {
     let (mut cuts, mut lives, mut forks, mut flat, mut depth) = (0, 0, 0, 0, 0);

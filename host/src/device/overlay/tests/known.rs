@@ -1,5 +1,5 @@
-//! What is known of a disk: what clients asked and were answered. The power-cut oracle of the proving ground judges by that what is left
-//! after a cut; reads while the server lives are judged by when writes were asked and ended.
+//! The knowledge about a disk: the requests of clients and their answers. The power-cut oracle of the proving ground judges by that the
+//! state after a cut; reads while the server lives are judged by when writes were asked and ended.
 
 use fairlift_proving::power_cut::{Oracle, Stamp};
 

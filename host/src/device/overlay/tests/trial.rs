@@ -233,7 +233,7 @@ impl Trial {
         }
     }
 
-    /// All that was asked has ended: nothing is left of it, and what is below was read only.
+    /// All requests have ended: nothing is left of them, and the base was read only.
     pub(super) fn assert_at_rest(&self) {
         for disk in &self.disks {
             assert_at_rest(&disk.workers);

@@ -28,7 +28,7 @@ fn talk_with(tls: TlsPolicy, flags: u32) -> Talk {
 }
 
 impl Talk {
-    /// Says `bytes`, all of which the server uses unless it closes.
+    /// Says `bytes`: the server uses all of them unless it closes.
     fn says(&mut self, bytes: &[u8]) -> &mut Self {
         self.heard.clear();
         let (used, step) = self.server.receive(bytes, &Two, &mut self.heard);

@@ -1,7 +1,7 @@
 //! TLS of a connection: by rustls, until the kernel has its keys so that another server can go on with it.
 //!
 //! keys.1  Keys go to the kernel at the end of a record in both directions: all that was encrypted is sent, and no part of a record was received. A
-//!         record of which a part has come is received to its end, and nothing beyond it. Its client has a moment for that ([`RECORD`]): all others
+//!         record that has come in part is received to its end, and nothing beyond it. Its client has a moment for that ([`RECORD`]): all others
 //!         stand still meanwhile.
 //! keys.2  The kernel has them for good. If another server does not take over after all, this one goes on by the kernel as that one would have.
 //! keys.3  The kernel's records are counted (ktls.3), and the connection ends before a key has encrypted too many. It ends when the client
@@ -20,7 +20,7 @@ use crate::export::service::Encryption;
 use crate::kernel::call::Call;
 use crate::kernel::ktls::{self, ByKernel, Notice};
 
-/// How long the end of a record is waited for of which a part has come (keys.1). Chosen: a lost packet is sent again after 200 ms, and all other
+/// How long the end of a record that has come in part is waited for (keys.1). Chosen: a lost packet is sent again after 200 ms, and all other
 /// clients wait as long.
 const RECORD: Duration = time::ms(250);
 
@@ -45,7 +45,7 @@ struct Records {
 }
 
 impl Records {
-    /// Kind, version, and the length of what follows (RFC 8446, 5.1).
+    /// Kind, version, and the length of the rest (RFC 8446, 5.1).
     const HEADER: usize = 5;
 
     /// Bytes have come.
@@ -245,7 +245,7 @@ impl Connection {
         }
     }
 
-    /// So many bytes of the rest of a record have come.
+    /// `count` bytes of the rest of a record have come.
     pub(super) fn rest_received(&mut self, engine: &mut Engine, common: &mut Common, count: usize) {
         let Some(tls) = &mut self.tls else { return };
         let rest = std::mem::take(&mut tls.rest);
@@ -254,7 +254,7 @@ impl Connection {
 
     // ---- by the kernel ----
 
-    /// The kernel has sent so many bytes, encrypted.
+    /// The kernel has sent `bytes`, encrypted.
     pub(super) fn kernel_sent(&mut self, bytes: usize) {
         if let Some(by_kernel) = &mut self.by_kernel
             && !by_kernel.sent(bytes)

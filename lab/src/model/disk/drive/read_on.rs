@@ -120,7 +120,7 @@ impl Drive {
         self.head.visited = if visited { self.reader_goes_to() } else { 0 };
     }
 
-    /// How far the commands go on that wait from the head on, without a gap larger than what is read ahead.
+    /// How far the waiting commands go on from the head, without a gap larger than the read-ahead.
     fn reader_goes_to(&self) -> u64 {
         let mut to = self.head.sector + self.numbers.ahead;
         let further = |to: u64| {

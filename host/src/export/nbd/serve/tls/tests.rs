@@ -9,7 +9,7 @@ fn record(content: usize) -> Vec<u8> {
     bytes
 }
 
-/// keys.1: a record of 300 bytes, of which 2 of the header have come, then the rest of it, then half of the content.
+/// keys.1: a record of 300 bytes comes as 2 bytes of the header, then the rest of it, then half of the content.
 #[test]
 fn the_end_of_a_record_is_known_once_its_header_is_there() {
     let (bytes, mut records) = (record(300), Records::default());
