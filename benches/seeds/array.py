@@ -86,7 +86,7 @@ def tune(fairlift):
 {chr(10).join(rows)}
 
 - **Agrees:** all 24 within 25 %, and the three verdicts. The Noop rows and the array's CFQ row were used to fit the models; the CFQ rows of the other two are predicted.
-- **Differs:** the real array did more with eight streams in turns than with two. The model does not explain that."""
+- **Differs:** the real array did more with eight streams in turns than with two."""
 
 
 if __name__ == "__main__":

@@ -122,8 +122,8 @@ bsr,drr,drw --jobs 1,4,16`, throughput as a part of `mq-deadline`'s: with `--dep
 |---|---|---|---|---|
 {chr(10).join(rows)}
 
-- **Agrees:** at the disk's own depth `cfq` does what `mq-deadline` does, in all 27 cells. It is "become almost like deadline", as the seed says.
-- **Differs:** at depths of 4 and 5 requests wait in the scheduler, where charged requests are not merged beyond 128 KiB. (They have 192 KB each on the array with 4 jobs and depth 4, 128 KB with depth 5.)"""
+- **Agrees:** at the disk's own depth `cfq` does what `mq-deadline` does, in all 27 cells.
+- **Differs:** at depths of 4 and 5 requests wait in the scheduler, where charged requests are not merged beyond 128 KiB."""
 
 
 def quantum(fairlift):

@@ -80,16 +80,13 @@ Linux has one flush of a disk in flight at a time since 2011, and shares the nex
 
 AGREES = """- **Agrees:** SSDs gain most. A SATA disk with a write cache gains from four threads on that sync, from 16 on with mail. One thread, and cabinets with batteries under mail, are the same within 5 %. A disk without a write cache
   is sent no flush, and gains the cost of the command.
-- **The stripe loses no more than one cabinet.** There md sent each flush to both cabinets, one after another; Fairlift has no stripe of its own, and its flush is one command. So nothing here contradicts the seed's guess that md
-  was to blame.
+- **The stripe loses no more than one cabinet.** There md sent each flush to both cabinets, one after another; Fairlift has no stripe of its own, and its flush is one command.
 - **Does not agree:** a cabinet loses 11 % with four threads that only sync, 4 % with 16: it ends four flushes at once in 0.6 ms each, and a shared one waits. One thread gains, for its writes are made durable by FUA (`flush_ahead`).
-- **Arrays with large caches and no battery gain nothing**, and lose 1 or 2 % under mail: a flush that finds the cache empty costs the model nothing. On `sata-7200` such a flush takes half a revolution, an estimate made so that the
-  disk gains; with 0 it gained 8 % at most. No figure of a real drive was found.
+- **Arrays with large caches and no battery gain nothing**, and lose 1 or 2 % under mail: a flush that finds the cache empty costs the model nothing. On `sata-7200` it takes half a revolution, [an estimate](models.md#where-the-models-stop-being-valid).
 - **Mail on hard disks loses:** four threads on `sata-7200` 10 %, all on `hdd-8t` 3 to 13 %. A flush waits for the reads in the drive, a fifth of a second with 64 threads; shared flushes wait for the next one, which waits for reads
   again.
 - **Waits for company** are tried out against going at once, and kept where they answer more clients in a second ([why](../tried.md#waits-of-flushes-tried-out)). Beside each by itself no thread of this table that syncs on a disk
-  loses 5 %; beside no waits four threads on `sata-7200` keep 0.90, and 64 with close logs on `hdd-8t` 0.84. `iostune` measures the gain of sharing, and says `flush_coordinate=0` where it loses more than 5 %.
-- **Fairlift sends no second flush** while one is in flight, as the models allow: the failure of one would be hidden from the other ([flush](../flush.md#what-an-error-means))."""
+  loses 5 %; beside no waits four threads on `sata-7200` keep 0.90, and 64 with close logs on `hdd-8t` 0.84. `iostune` measures the gain of sharing, and says `flush_coordinate=0` where it loses more than 5 %."""
 
 
 def thinking(fairlift):

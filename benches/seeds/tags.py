@@ -115,7 +115,6 @@ def says(runs):
     return f"""\
 - **Agrees**: rates grow with depth first and level off then, and shallow queues gain.
 - **Does not**: the seed gains 15 % at depth 4, 39 % at 4 and 8 where queues share, and nothing from 16 on (7 % less at 64 where queues share). Ours does several times the rate of the two steps at every depth, for another
-  reason. While a woken caller is on its way, others take tags (wake.3, wake.4), so one wake-up is paid for a hundred tags. On the seed's 20 processors a wake-up competes with nothing. Levels cannot be compared, and the two
-  steps here have one user where ours have twenty.
+  reason. While a woken caller is on its way, others take tags (wake.3, wake.4), so one wake-up is paid for a hundred tags. On the seed's 20 processors a wake-up competes with nothing. The two steps here have one user where ours have twenty.
 - **Undisturbed runs**: for seconds at a time a cache line takes 300 ns between this machine's two virtual processors, where it takes 60 otherwise, and every rate is then a third. So rounds go through all depths, and runs with a
   line above {LINE_MOST} ns, or beside programs that used more than {OTHERS_MOST:.0%} of a processor, do not count ({len(left_out)} of {len(runs)}). Depth 2 does {cell(*pairs[0])} and depth 4 {cell(*pairs[1])}: {mean(*pairs[1]) / mean(*pairs[0]):.2f} times, where the seed has 1.75."""
