@@ -38,7 +38,6 @@ const PROCESS: u32 = NOTIFY;
 const TIMESTAMP: u32 = NOTIFY | 1;
 const MESSAGE: u32 = NOTIFY | 2;
 
-/// A record.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Record {
     /// In nanoseconds since the trace began.

@@ -43,7 +43,6 @@ pub(crate) const NOW: &[Row<bool>] = &[Row::<bool>::new("now", Switch(|now, is| 
     .usual("false")
     .says("whether to disconnect its clients at once, without an answer to their requests")];
 
-/// The keys of an export.
 pub(crate) struct ExportKeys {
     /// All that is no name.
     pub(crate) settings: Export,
@@ -66,7 +65,6 @@ impl ExportKeys {
     }
 }
 
-/// The keys of a group.
 pub(crate) struct GroupKeys {
     pub(crate) weight: Weight,
     pub(crate) bounds: Bounds,
@@ -82,7 +80,6 @@ impl Default for GroupKeys {
 /// NBD's limit on a description.
 const DESCRIPTION_MAX: usize = 4096;
 
-/// An export.
 pub(crate) const EXPORT: Sort = Sort::new(
     "export",
     "[export.NAME]",

@@ -59,7 +59,6 @@ pub(crate) struct File {
     pub(crate) floors: Vec<Placed<String>>,
     /// `[client.…]`, in the order of the file.
     pub(crate) clients: Vec<Allowed>,
-    /// `[server]`.
     pub(crate) server: Server,
 }
 

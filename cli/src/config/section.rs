@@ -18,7 +18,6 @@ const OF_GROUPS: [&str; 5] = ["weight", "max", "min", "burst", "latency"];
 /// A value and where it is written.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Placed<T> {
-    /// The value.
     pub(crate) value: T,
     /// Where, in bytes.
     pub(crate) at: Range<usize>,

@@ -73,7 +73,6 @@ impl<'a> Changes<'a> {
         Ok(())
     }
 
-    /// One change.
     pub(crate) fn change(mut self, act: Act, kind: Kind, name: &str, keys: Map<String, Value>) -> Result<(), String> {
         self.act(act, kind, name, keys)?;
         self.leave_own_groups();

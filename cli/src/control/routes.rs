@@ -66,7 +66,6 @@ pub(super) enum Does {
     TakeOver,
 }
 
-/// A route.
 pub(super) struct Route {
     pub(super) needs: Right,
     pub(super) method: Method,

@@ -58,7 +58,6 @@ pub(crate) struct Measurement {
 /// The bounds of groups, by their paths.
 type Limits = BTreeMap<String, Bounds>;
 
-/// The disk.
 pub(crate) enum TestDisk {
     /// A model, in virtual time.
     Model(Box<Spec>),

@@ -9,9 +9,7 @@ use fairlift_lab::iostest::{Case, Measured, Runner, Watch};
 
 /// Runs cases in real time.
 pub(crate) struct Real {
-    /// The backing.
     pub(crate) backing: Backing,
-    /// The scheduler.
     pub(crate) scheduler: sched::Kind,
     /// Its tunables, where they differ.
     pub(crate) set: Vec<(String, String)>,

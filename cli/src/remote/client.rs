@@ -44,7 +44,6 @@ const SUCCESSOR: Duration = Duration::from_secs(3);
 /// How often.
 const AGAIN: Duration = Duration::from_millis(100);
 
-/// An answer.
 pub(crate) struct Answer<T = Value> {
     pub(crate) value: T,
     pub(crate) version: Option<u64>,

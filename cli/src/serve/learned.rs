@@ -40,7 +40,6 @@ pub(super) struct Kept {
     last: String,
 }
 
-/// The head of a place.
 struct PlaceHead {
     len: u64,
     number: u64,

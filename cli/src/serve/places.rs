@@ -136,12 +136,10 @@ impl Places {
         }
     }
 
-    /// An export.
     pub(super) fn export(&self, name: &str) -> SettingPlace {
         find(&self.exports, name).unwrap_or_else(|| SettingPlace::in_flag(format!("export {name:?}")))
     }
 
-    /// A disk.
     pub(super) fn disk(&self, name: &str) -> SettingPlace {
         find(&self.disks, name).unwrap_or_else(|| SettingPlace::in_flag(format!("disk {name:?}")))
     }

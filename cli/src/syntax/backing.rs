@@ -10,7 +10,6 @@ use crate::syntax::certificates;
 pub(crate) struct Named {
     /// The name that clients ask for.
     pub(crate) name: String,
-    /// The backing.
     pub(crate) backing: Backing,
 }
 

@@ -39,7 +39,6 @@ impl Tree {
         u16::try_from(place).ok().map(GroupId)
     }
 
-    /// The path of a group.
     pub(crate) fn path(&self, group: GroupId) -> &str {
         &self.0[usize::from(group.0)].path
     }

@@ -6,7 +6,6 @@ use std::fmt::Write as _;
 pub(crate) struct SettingRow {
     /// As it is written.
     pub(crate) name: String,
-    /// Its default.
     pub(crate) default: String,
     /// Its values.
     pub(crate) takes: String,

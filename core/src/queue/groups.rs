@@ -335,7 +335,6 @@ impl Groups {
         Waiting { id: RequestId(NIL), op, flags, extent, stream, group, priority }
     }
 
-    /// The streams in a group.
     fn streams_of(&self, id: GroupId) -> impl Iterator<Item = &StreamState> {
         self.streams.iter().map(|(_, state)| state).filter(move |state| state.stream.group == id)
     }

@@ -79,7 +79,6 @@ pub(crate) struct Next {
     pub(crate) wake: u64,
 }
 
-/// A request for the model.
 fn model_request(tag: Tag, op: Op, flags: fairlift_core::Flags, at: u64, bytes: u64) -> ModelRequest {
     ModelRequest {
         id: u64::from(tag.0),

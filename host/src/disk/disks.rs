@@ -149,5 +149,4 @@ impl PartialEq for Bound {
     }
 }
 
-/// The bounds of groups.
 pub(crate) type GroupBounds = BTreeMap<GroupId, Bound>;

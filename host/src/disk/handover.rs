@@ -50,7 +50,6 @@ pub(super) struct State {
     pub(super) places: Arc<[Place]>,
     /// All but the root, parents first.
     pub(super) groups: Vec<(GroupId, Group)>,
-    /// Their bounds.
     pub(super) bounds: GroupBounds,
 }
 

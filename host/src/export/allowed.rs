@@ -35,7 +35,6 @@ impl Allowed {
         Self { all, by_name }
     }
 
-    /// The export of that name.
     pub(crate) fn find(&self, exports: &[Arc<Export>], name: &str) -> Option<(usize, Right)> {
         let at = |place: u32| self.all[place as usize];
         // The library halves the list until one is left, and compares for equality then (allowed.2).

@@ -187,7 +187,6 @@ impl Raid {
         }
     }
 
-    /// A part of a task is done.
     fn part_done(&mut self, now: u64, task: usize) {
         let (Task::Read { left, .. }
         | Task::Write { left, .. }

@@ -450,7 +450,6 @@ impl<'a> Bench<'a> {
         Ok(())
     }
 
-    /// The backing of a sector.
     pub(super) fn backing_of(&self, at: Sector) -> usize {
         self.setup.queue.backings.iter().rposition(|backing| backing.start <= at).unwrap_or(0)
     }

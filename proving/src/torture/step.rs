@@ -12,7 +12,6 @@ use fairlift_core::{Duration, Extent, Flags, Group, Op, Priority, PriorityClass,
 use super::swarm::{CHANGES, REGION, REGIONS, Setup};
 use fairlift_lab::Random;
 
-/// One step of a program.
 #[derive(Debug)]
 pub(super) struct ProgramStep {
     /// How long after the one before.

@@ -6,7 +6,6 @@ use serde_json::{Map, Value, json};
 use super::{Does, ROUTES, Route};
 use crate::control::{Act, keys};
 
-/// The document.
 pub(super) fn document() -> Value {
     let mut paths = Map::new();
     for route in ROUTES {

@@ -21,7 +21,6 @@ use crate::control::roles::Right;
 const BODY: usize = 2 << 20;
 /// How long a client may take for it.
 const BODY_TIME: Duration = Duration::from_secs(10);
-/// A request.
 pub(super) struct ApiRequest {
     pub(super) who: Who,
     /// The rights of the client.

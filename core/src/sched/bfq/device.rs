@@ -12,7 +12,6 @@ pub(super) struct Known {
 /// All that is learned of the device.
 #[derive(Debug)]
 pub(super) struct Device {
-    /// Its depth.
     pub(super) depth: u32,
     /// Requests of the scheduler before, still in the device.
     pub(super) others: u32,

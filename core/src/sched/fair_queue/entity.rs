@@ -59,7 +59,6 @@ pub(super) struct Entity {
     carry: u32,
     /// Which group it is; `None` of a queue.
     pub(super) group: Option<GroupId>,
-    /// The group that it is in.
     pub(super) parent: GroupId,
 }
 

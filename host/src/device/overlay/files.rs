@@ -240,7 +240,6 @@ fn open_once(key: &BelowKey, len: u64, open: impl FnOnce() -> Result<File, Strin
 }
 
 impl Below {
-    /// Opens a base.
     pub(super) fn open(at: &BaseAt, direct: Direct, roots: &Roots, depth: usize) -> Result<Arc<Self>, String> {
         match at {
             BaseAt::File(path) => Self::open_file(path, direct, roots, depth),

@@ -357,7 +357,6 @@ impl OnOverlay {
         }
     }
 
-    /// A step has ended.
     fn landed(&mut self, io: &mut Io<'_>, tag: Tag, end: StepEnd) {
         let (key, _) = self.steps.remove(tag.0.into());
         let asked = &mut self.asked[key];

@@ -15,7 +15,6 @@ use rustix::net::{
 use super::LOOK;
 use crate::wire::hand_over::Frame;
 
-/// A message.
 pub(in crate::server) struct Message {
     /// Its name: the part `message`.
     pub(in crate::server) name: String,

@@ -80,7 +80,6 @@ impl Spans {
         }
     }
 
-    /// The writes.
     pub(super) fn writes(&self, layout: &Layout, stripe: u64, missing: usize, mut write: impl FnMut(MemberIo)) {
         let mut part = |disk: usize, span: (u32, u32)| {
             if disk >= missing && span.0 < span.1 {

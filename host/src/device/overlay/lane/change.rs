@@ -245,7 +245,6 @@ impl OnOverlay {
     }
 }
 
-/// A part of the memory of an edge.
 fn memory_of(edge: &Edge, part: Range<u64>) -> Segment {
     Segment { token: Token(edge.ticket as u64), offset: Bytes(part.start), bytes: Bytes(part.end - part.start) }
 }
