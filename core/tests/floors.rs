@@ -200,10 +200,9 @@ fn said() -> impl Strategy<Value = Said> {
 }
 
 proptest! {
-    // The seed is given: seeds 1 to 18 hold in a release build, but of 2,500 further trees one does not. There a group is left alone, to which its
-    // weight had brought two places. A period is 512 ends (admission.1), which take two places 2 s, and until it is over the disk does a fiftieth of
-    // what it can (docs/tried.md, "a group that is left alone"). That is to be mended in `fair`, and then the seed goes.
-    #![proptest_config(ProptestConfig { max_shrink_iters: 0, rng_seed: proptest::test_runner::RngSeed::Fixed(1), failure_persistence: None, ..ProptestConfig::with_cases(if cfg!(debug_assertions) { 30 } else { 500 }) })]
+    // The seed is given, so that a run says the same of every commit. Of 20,000 trees, seeds 1 to 40 in a release build, one did not hold before
+    // admission.7, and all do since. FAIRLIFT_SEED=2 tries others.
+    #![proptest_config(ProptestConfig { max_shrink_iters: 0, rng_seed: proptest::test_runner::RngSeed::Fixed(fairlift_lab::repeat::named().unwrap_or(1)), failure_persistence: None, ..ProptestConfig::with_cases(if cfg!(debug_assertions) { 30 } else { 500 }) })]
 
     /// floor.1 to floor.5, ceiling.1 to ceiling.3: in no window of any length is a group below its floor while the disk could,
     /// or above its ceiling; the rest is shared by weight; and the disk is never idle while something may go.
@@ -366,6 +365,26 @@ fn costs_are_not_learned_while_places_of_those_that_have_gone_are_empty() {
     for group in [1, 2, 3, 5] {
         let had = sim.count(group, from, until) / 2.0;
         assert!((had - due[group]).abs() <= 0.1 * due[group], "{group}: {had} a second of {}", due[group]);
+    }
+}
+
+/// admission.7: the places of those that had gone were kept for 512 ends, of which the group that was left made 64 a second: for seconds it did less
+/// than a hundredth of what the disk can. At which end of a period they go does not matter.
+#[test]
+fn a_light_group_that_is_left_alone_has_the_disk() {
+    let mut said = [PLAIN; GROUPS];
+    for (group, weight) in [(1, 400), (2, 400), (3, 400), (5, 50), (6, 400), (7, 400)] {
+        said[group].weight = weight;
+    }
+    let mut alone = [false; GROUPS];
+    alone[5] = true;
+    for n in 0..8 {
+        let mut sim = Sim::new(&said);
+        sim.run(&[true; GROUPS], Instant::ZERO + ms(2500 + 8 * n));
+        let from = sim.now + ms(500);
+        sim.run(&alone, from + ms(250));
+        let had = 4.0 * sim.count(5, from, from + ms(250));
+        assert!(had >= 0.9 * CAPACITY, "{had} a second, and it is alone ({n})");
     }
 }
 

@@ -39,6 +39,9 @@
 //! admission.6  A period goes on while a tenant has large requests in the device of which none has ended, for [`LONG`] at most; then it had half of
 //!              one. Example: of 16 places a reader of 256 KiB has one, beside a reader of 4 KiB. One of its requests ends with a thousand
 //!              of the others, and in that period it had all that it was due: by that period alone it never had a second place.
+//! admission.7  A tenant that has had nothing outstanding for [`LONG`] is gone, and keeps no places once those that are gone have more than the
+//!              others. Example: of 128 places a light group has two, and all others go. A period is 512 ends, for which two places take 4 s:
+//!              for so long the disk did a fiftieth of what it can.
 //!
 //! A tenant is a group with streams of its own; a stream in the root is one by itself.
 //!
@@ -158,6 +161,8 @@ pub(super) struct Admission {
     before: usize,
     left: u32,
     start: Instant,
+    /// When tenants that are gone are looked for (admission.7).
+    look: Instant,
     /// Tenants that have something outstanding.
     present: u32,
     /// All that the disk did, in cost.
@@ -262,6 +267,7 @@ impl Admission {
             before: 0,
             left: PERIOD,
             start: Instant::ZERO,
+            look: Instant::ZERO,
             present: 0,
             work: 0,
         }
@@ -399,11 +405,11 @@ impl Admission {
 
     /// A request of a tenant ended, of such a cost. Answers whether the period may be over.
     #[inline]
-    pub(super) fn served(&mut self, id: TenantId, cost: u32) -> bool {
+    pub(super) fn served(&mut self, now: Instant, id: TenantId, cost: u32) -> bool {
         self.tenants[id.0 as usize].ended(cost);
         self.work += u64::from(cost);
         self.left = self.left.saturating_sub(1);
-        self.left == 0
+        self.left == 0 || now >= self.look
     }
 
     /// What is in the device, by kind: each tenant's is taken for what its last was.
@@ -481,6 +487,10 @@ impl Admission {
         costs: &Costs,
         bounds: Bounds,
     ) -> Option<Period> {
+        if self.left > 0 && !self.forget_gone(now) {
+            self.look = now + LONG;
+            return None;
+        }
         let length = now.since(self.start).as_nanos();
         // admission.6
         let ended = self.touched.iter().map(|at| &self.tenants[*at as usize]);
@@ -506,6 +516,24 @@ impl Admission {
         self.before = demanding as usize;
         self.begin_period(now, places);
         Some(Period { places, all, is_pressed, changed })
+    }
+
+    /// admission.7. Answers whether tenants are gone.
+    fn forget_gone(&mut self, now: Instant) -> bool {
+        let is_gone = |tenant: &Tenant| tenant.open == 0 && now.since(tenant.since) >= LONG;
+        let mut places = [0.0; 2];
+        for at in &self.touched {
+            let tenant = &self.tenants[*at as usize];
+            places[usize::from(is_gone(tenant))] += tenant.filled();
+        }
+        let [left, gone] = places;
+        for at in self.touched.iter().filter(|_| gone > left) {
+            let tenant = &mut self.tenants[*at as usize];
+            if is_gone(tenant) {
+                (tenant.requests, tenant.served, tenant.most, tenant.most_before) = (0, 0, 0, 0);
+            }
+        }
+        gone > left
     }
 
     /// admission.1: what each tenant that asked is due. Answers how many did.
@@ -627,7 +655,7 @@ impl Admission {
             tenant.is_touched
         });
         self.left = PERIOD.max(LAPS * places as u32).max(EACH * self.before as u32);
-        self.start = now;
+        (self.start, self.look) = (now, now + LONG);
     }
 
     /// Gives each tenant its places; while another depth is tried, so many times what they are that tenants fill that (admission.4).

@@ -417,7 +417,7 @@ impl Fair {
                 }
             }
         }
-        let is_over = self.tenants.served(tenant, cost);
+        let is_over = self.tenants.served(now, tenant, cost);
         if is_over {
             let part = f64::from(self.settings.isolation_cost) / 100.0;
             let bounds = Bounds {

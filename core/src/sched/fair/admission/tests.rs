@@ -53,7 +53,7 @@ impl Scene {
             let next = (0..parts.len()).max_by_key(|at| due[*at]).unwrap();
             due[next] -= i64::from(whole);
             self.now += us(10);
-            if self.tenants.served(parts[next].0, COST) {
+            if self.tenants.served(self.now, parts[next].0, COST) {
                 let (depth, costs) = (Depth::new(64), Costs::new(None));
                 if let Some(period) = self.tenants.end_period(self.now, self.places, &depth, &costs, bounds) {
                     break period;
@@ -98,6 +98,30 @@ fn a_tenant_is_due_its_weights_part_of_what_its_group_is_due() {
     let _ = scene.period(&[(above, 14), (a, 14), (b, 1), (beside, 14)], FREE);
     let [above, a, b, beside] = scene.due([above, a, b, beside]);
     assert_near([above, a, b, beside], [0.3526, 0.3526, 0.0448, 0.25]);
+}
+
+/// admission.7: and fewer places than the others' are kept.
+#[test]
+fn tenants_that_are_gone_keep_no_places() {
+    let mut scene = Scene::new(64.0);
+    let both = scene.asking([300, 100], 64);
+    let [heavy, light] = both;
+    let bounds = Bounds { most: 64.0, ..FREE };
+    let _ = scene.period(&[(heavy, 3), (light, 1)], bounds);
+    scene.closes(light, 64);
+    scene.now += LONG;
+    let _ = scene.period(&[(heavy, 1)], bounds);
+    let [_, kept] = scene.places(both);
+    assert!(kept > 12.0, "{kept}, and a quarter of 64 is due");
+    scene.opens(light, 64);
+    let _ = scene.period(&[(heavy, 3), (light, 1)], bounds);
+    scene.closes(heavy, 64);
+    scene.now += LONG;
+    let period = scene.now;
+    let _ = scene.period(&[(light, 1)], bounds);
+    assert_eq!(scene.now.since(period), us(10), "one end tells it");
+    let [none, all] = scene.places(both);
+    assert!(none == 0.0 && all > 40.0, "{none} and {all} of 64");
 }
 
 /// admission.2: a tenant that had less than it was due has more places, and one that had more has fewer.
@@ -192,7 +216,7 @@ fn a_period_goes_on_for_a_tenant_of_which_nothing_has_ended() {
     assert!(!scene.tenants.sent(large, Shape { sectors: 512, ..Shape::default() }));
     let ends = |scene: &mut Scene, tenant, cost| {
         scene.now += us(10);
-        scene.tenants.served(tenant, cost)
+        scene.tenants.served(scene.now, tenant, cost)
             && scene.tenants.end_period(scene.now, 16.0, &Depth::new(64), &costs, FREE).is_some()
     };
     assert!((0..1000).all(|_| !ends(&mut scene, small, COST)), "nothing of the other has ended");
@@ -222,7 +246,7 @@ fn a_flush_is_paid_for_before_the_next() {
         (0..)
             .take_while(|_| {
                 scene.tenants.owes(one) && {
-                    let _ = scene.tenants.served(other, COST);
+                    let _ = scene.tenants.served(scene.now, other, COST);
                     true
                 }
             })
