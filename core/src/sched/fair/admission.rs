@@ -54,16 +54,15 @@ use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
 use super::cost::{Costs, KINDS, Shape};
-use super::depth::{Depth, LONG};
+use super::depth::{Depth, LONG, WINDOW};
 use crate::entitlement::{Entitlement, OWN};
 use crate::record::{Record, Unreadable};
 use crate::{Group, GroupId, Instant};
 
-/// Ends in a period: for each place, for each tenant, and at least (admission.1). Chosen: a correction has reached the device's answers
+/// Ends in a period: for each place, and for each tenant (admission.1); no fewer than in a window. Chosen: a correction has reached the device's answers
 /// by the end of the next period, and half of a small tenant's ends are more than chance.
 const LAPS: u32 = 4;
 const EACH: u32 = 16;
-const PERIOD: u32 = 64;
 /// A request is large from this many times the usual cost on: a period may see no completion of it. Chosen.
 const LARGE: u64 = 4;
 /// How much of an error is corrected in a period, as an exponent (admission.2).
@@ -89,8 +88,7 @@ struct Tenant {
     /// The group that it is, or whose stream it is.
     group: GroupId,
     /// Its queue and its weight, if it is a stream in the root.
-    queue: u32,
-    weight: Option<u32>,
+    stream: Option<(u32, u32)>,
     /// How many groups are below it.
     below: u32,
     /// Requests that wait or are in the device; the most of them in this period and in the one before; and in this period how many
@@ -265,7 +263,7 @@ impl Admission {
             touched: Vec::new(),
             entitlement: Entitlement::new(),
             before: 0,
-            left: PERIOD,
+            left: WINDOW,
             start: Instant::ZERO,
             look: Instant::ZERO,
             present: 0,
@@ -285,8 +283,7 @@ impl Admission {
 
     /// A tenant: a group, or a stream in the root, by its queue and weight.
     pub(super) fn add(&mut self, group: GroupId, stream: Option<(u32, u32)>) -> TenantId {
-        let (queue, weight) = (stream.map_or(u32::MAX, |(queue, _)| queue), stream.map(|(_, weight)| weight));
-        let tenant = Tenant { group, queue, weight, room: u32::MAX, ..Tenant::default() };
+        let tenant = Tenant { group, stream, room: u32::MAX, ..Tenant::default() };
         if let Some(at) = self.free.pop() {
             self.tenants[at as usize] = tenant;
             return TenantId(at);
@@ -300,7 +297,7 @@ impl Admission {
 
     /// A stream in the root has another weight.
     pub(super) fn set_weight(&mut self, id: TenantId, weight: u32) {
-        self.tenants[id.0 as usize].weight = Some(weight);
+        self.tenants[id.0 as usize].stream.iter_mut().for_each(|stream| stream.1 = weight);
     }
 
     /// A tenant has one more group below it: it is not held from now on. Answers whether it is.
@@ -322,8 +319,8 @@ impl Admission {
 
     /// The queue of a tenant that is a stream, and the group that it is or is in.
     pub(super) fn home(&self, id: TenantId) -> (u32, GroupId) {
-        let tenant = &self.tenants[id.0 as usize];
-        (tenant.queue, tenant.group)
+        let Tenant { group, stream, .. } = self.tenants[id.0 as usize];
+        (stream.map_or(u32::MAX, |(queue, _)| queue), group)
     }
 
     pub(super) fn remove(&mut self, id: TenantId) {
@@ -498,7 +495,7 @@ impl Admission {
         let is_slow = |one: &Tenant| one.is_slow() && u64::from(costs.price(one.last)) * all > LARGE * work;
         if length == 0 || length < LONG.as_nanos() && self.touched.iter().any(|at| is_slow(&self.tenants[*at as usize]))
         {
-            self.left = PERIOD;
+            self.left = WINDOW;
             return None;
         }
         for at in &self.touched {
@@ -546,7 +543,7 @@ impl Admission {
             tenant.passes(now);
             if tenant.requests > 0 {
                 (demanding, work, requests) = (demanding + 1, work + tenant.served, requests + tenant.requests);
-                let weight = if tenant.below > 0 { Some(OWN) } else { tenant.weight };
+                let weight = if tenant.below > 0 { Some(OWN) } else { tenant.stream.map(|(_, weight)| weight) };
                 tenant.node = entitlement.add(tenant.group, weight, |group| groups[usize::from(group.0)]);
                 entitlement.demand(tenant.node, f64::INFINITY);
             }
@@ -654,7 +651,7 @@ impl Admission {
             }
             tenant.is_touched
         });
-        self.left = PERIOD.max(LAPS * places as u32).max(EACH * self.before as u32);
+        self.left = WINDOW.max(LAPS * places as u32).max(EACH * self.before as u32);
         (self.start, self.look) = (now, now + LONG);
     }
 

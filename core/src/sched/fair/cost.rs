@@ -280,16 +280,18 @@ impl Costs {
     /// The charge for a request: its cost, but for a trial (cost.6).
     #[inline]
     pub(super) fn price(&self, shape: Shape) -> u32 {
-        let cost = self.of(shape);
-        if self.price == PAR || self.kind(shape) != self.trial {
-            return cost;
-        }
-        (u64::from(cost) * self.price / PAR).clamp(1, 1 << 30) as u32
+        (u64::from(self.of(shape)) * self.times(shape) / PAR).clamp(1, 1 << 30) as u32
     }
 
     /// How many times as many places a tenant has whose requests are like this: as many as bring what they are charged (cost.6).
     pub(super) fn trial(&self, shape: Shape) -> f64 {
-        if self.price == PAR || self.kind(shape) != self.trial { 1.0 } else { PAR as f64 / self.price as f64 }
+        PAR as f64 / self.times(shape) as f64
+    }
+
+    /// The price of requests like this, in 1,024ths of their cost.
+    #[inline]
+    fn times(&self, shape: Shape) -> u64 {
+        if self.price == PAR || self.kind(shape) != self.trial { PAR } else { self.price }
     }
 
     /// Which prices are on trial, and by how much: another answer is another trial.

@@ -65,9 +65,9 @@ const STALL: f64 = 1.4;
 const MEMORY: u32 = 12;
 /// The most windows between two pairs (depth.4). Half as deep for one window in 32 costs less than 1 %.
 const REST_MAX: u32 = 32;
-/// The requests in a window: so many times the depth (depth.2), and at least so many. Chosen.
+/// The requests in a window: so many times the depth (depth.2), and at least so many, as in a period of shares (admission.1). Chosen.
 const LUMPS: u32 = 6;
-const WINDOW: u32 = 64;
+pub(super) const WINDOW: u32 = 64;
 /// A window that has lasted so long has enough with fewer lumps. Example: a disk does 230 reads of 256 KiB a second, and 192 of them
 /// are most of a second; until some twenty such windows are over, weights hardly act. A period goes on for as long for a tenant without a
 /// completion in it (admission.6). Chosen: a disk that moves an arm does some ten requests in that time.
@@ -192,13 +192,8 @@ impl Depth {
     /// How many may be in the device now.
     #[inline]
     pub(super) fn limit(&self) -> u32 {
-        match self.given {
-            Some(given) => given,
-            None => match self.trial() {
-                Some(depth) => depth as u32,
-                None => ((self.all + 0.5) as u32).clamp(1, RUNGS[self.top].into()),
-            },
-        }
+        let all = || ((self.all + 0.5) as u32).clamp(1, RUNGS[self.top].into());
+        self.given.or(self.probe.map(|probe| RUNGS[probe].into())).unwrap_or_else(all)
     }
 
     /// The depth on trial, if there is one.
@@ -259,8 +254,7 @@ impl Depth {
             let most = self.at(lowest) / best;
             return (most * open / least, most);
         }
-        let above =
-            RUNGS.iter().position(|rung| f64::from(*rung) >= open).unwrap_or(self.top).clamp(1, self.top.max(1));
+        let above = self.rung(open).max(1);
         let (less, more) = (f64::from(RUNGS[above - 1]), f64::from(RUNGS[above]));
         let (low, high) = (self.at(above - 1), self.at(above));
         let speed = low + (high - low) * ((open - less) / (more - less)).clamp(0.0, 1.0);
@@ -278,7 +272,7 @@ impl Depth {
         let most = f64::from(RUNGS[self.top]);
         self.all = all.min(self.wanted().into()).clamp(1.0, most);
         self.places = places.clamp(1.0, self.all);
-        let above = RUNGS.iter().position(|rung| f64::from(*rung) >= self.places).unwrap_or(self.top).min(self.top);
+        let above = self.rung(self.places);
         let is_below = above > 0 && f64::from(RUNGS[above]) * f64::from(RUNGS[above - 1]) > self.places * self.places;
         self.base = above - usize::from(is_below);
     }
@@ -292,9 +286,8 @@ impl Depth {
         let has_less = self.limit() > RUNGS[top].into() || self.wanted > top;
         self.top = top;
         if has_less {
-            let speed = self.at(top.min(self.wanted));
             self.wanted = self.wanted.min(top);
-            self.rungs[self.wanted] = Rung { speed, pairs: self.rungs[self.wanted].pairs.max(KNOWN) };
+            self.know(self.wanted);
             self.place(self.places, self.all);
             self.resume();
         }
@@ -342,10 +335,6 @@ impl Depth {
         for rung in &mut self.rungs {
             rung.pairs = rung.pairs.min(KNOWN);
         }
-        self.hurry();
-    }
-
-    fn hurry(&mut self) {
         self.rest = 1;
         self.left = self.left.min(1);
     }
@@ -393,7 +382,7 @@ impl Depth {
         let (_, part) = self.does(was_probe.map_or(self.places, |probe| RUNGS[probe].into()));
         let speed = all as f64 / nanos;
         match was_probe {
-            None => self.base_ended(speed, is_full, (open / u64::from(size)) as u32),
+            None => self.base_ended(speed, is_full, (open / u64::from(size)) as f64),
             // depth.3
             Some(probe) if if probe < self.here() { is_full } else { self.before_is_full } => self.learn(speed, probe),
             Some(_) => {}
@@ -420,9 +409,9 @@ impl Depth {
         self.base.min(self.enough)
     }
 
-    fn base_ended(&mut self, speed: f64, is_full: bool, open: u32) {
+    fn base_ended(&mut self, speed: f64, is_full: bool, open: f64) {
         (self.before, self.before_is_full) = (speed, is_full);
-        self.enough = RUNGS.iter().position(|rung| u32::from(*rung) >= open).unwrap_or(self.top).min(self.top);
+        self.enough = self.rung(open);
         // Where nothing waits, more would do nothing.
         if self.given.is_some() || self.is_held || !is_full && !self.is_pressed {
             return;
@@ -437,7 +426,7 @@ impl Depth {
     fn learn(&mut self, speed: f64, probe: usize) {
         self.trials += 1;
         let here = self.here();
-        self.rungs[here] = Rung { speed: self.at(here), pairs: self.rungs[here].pairs.max(KNOWN) };
+        self.know(here);
         let (base, known) = (self.rungs[here].speed, self.at(probe));
         let rung = &mut self.rungs[probe];
         rung.pairs = (rung.pairs + 1).min(MEMORY);
@@ -469,8 +458,18 @@ impl Depth {
         None
     }
 
+    /// The least rung of the device of so many, or else its highest.
+    fn rung(&self, depth: f64) -> usize {
+        RUNGS[..self.top].iter().position(|rung| f64::from(*rung) >= depth).unwrap_or(self.top)
+    }
+
     fn is_known(&self, at: usize) -> bool {
-        at <= self.top && self.rungs[at].is_known()
+        at <= self.top && self.rungs[at].pairs >= KNOWN
+    }
+
+    /// What is known of a rung by its neighbours counts as known by itself.
+    fn know(&mut self, at: usize) {
+        self.rungs[at] = Rung { speed: self.at(at), pairs: self.rungs[at].pairs.max(KNOWN) };
     }
 
     /// What is known of a rung by itself, or by those above and below it that are known (depth.1).
@@ -484,13 +483,8 @@ impl Depth {
 
     /// The rung where the disk does most, of those that are known.
     fn best(&self) -> usize {
-        let mut best = self.base;
-        for (at, rung) in self.rungs[..=self.top].iter().enumerate() {
-            if rung.is_known() && rung.speed > self.rungs[best].speed {
-                best = at;
-            }
-        }
-        best
+        let better = |best: usize, at: usize| if self.rungs[at].speed > self.rungs[best].speed { at } else { best };
+        (0..=self.top).filter(|at| self.is_known(*at)).fold(self.base, better)
     }
 
     /// depth.5
@@ -506,14 +500,8 @@ impl Depth {
             self.at(*at) >= most * (1.0 - SLACK) * margin
         };
         let to = (low..=high).find(is_enough).unwrap_or(high);
-        self.rungs[to] = Rung { speed: self.at(to), pairs: self.rungs[to].pairs.max(KNOWN) };
+        self.know(to);
         self.wanted = to;
-    }
-}
-
-impl Rung {
-    const fn is_known(&self) -> bool {
-        self.pairs >= KNOWN
     }
 }
 

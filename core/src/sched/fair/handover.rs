@@ -21,8 +21,6 @@ use crate::sched::Learned;
 struct OfDisk {
     costs: Costs,
     depth: Depth,
-    /// For how many requests at once it was learned.
-    depth_max: u32,
     pace: Pace,
 }
 
@@ -42,20 +40,18 @@ impl Fair {
         let costs = core::mem::replace(&mut self.costs, Costs::new(self.settings.cost_model));
         let depth = core::mem::replace(&mut self.depth, Depth::new(self.depth_max));
         let pace = self.pace.learned();
-        Box::new(OfDisk { costs, depth, depth_max: self.depth_max, pace })
+        Box::new(OfDisk { costs, depth, pace })
     }
 
     /// fair.10
     pub(super) fn take_in(&mut self, learned: Learned) {
         let Ok(learned) = learned.downcast::<OfDisk>() else { return };
-        let OfDisk { costs, mut depth, depth_max, pace } = *learned;
+        let OfDisk { costs, mut depth, pace } = *learned;
         if self.settings.cost_model.is_none() {
             (self.costs, self.pace) = (costs, pace);
         }
-        if depth_max != self.depth_max {
-            depth.set_most(self.depth_max);
-        }
         depth.set_given(self.given());
+        depth.set_most(self.depth_max);
         depth.resume();
         self.depth = depth;
         self.limit_may_be_another();
@@ -78,13 +74,13 @@ impl Fair {
         // Each part stands or falls alone (record.2); the first that falls is told.
         let taken = [costs.take_on(from), pace.take_on(from), self.depth.take_on(from)];
         self.depth.set_given(self.given());
-        self.set_limit();
+        self.limit = self.depth.limit();
         taken.into_iter().collect()
     }
 
     pub(super) fn limit_may_be_another(&mut self) {
         let before = self.limit;
-        self.set_limit();
+        self.limit = self.depth.limit();
         if self.limit != before {
             self.give_places(false);
         }

@@ -15,7 +15,7 @@
 //! latency.3  A step is divided by the answers of a round, which begins with an answer and ends with the first that was
 //!            asked for after that. Of a tenant that keeps 32 outstanding 32 are late at once when the disk pauses, and
 //!            say what one says.
-//! latency.4  Others have at least [`LEAST`] place. If a target is missed for [`PATIENCE`] while they have no more than
+//! latency.4  Others have at least one place. If a target is missed for [`PATIENCE`] while they have no more than
 //!            [`LOW`], it is given up: they have their places again, and it is tried again after [`REST`], then after
 //!            twice that, up to [`REST_MAX`]. It counts as given up until a trial does not miss it.
 //!            Where gateways share a pool [`POOL_PATIENCE`] is as long as other gateways take to make what room they can.
@@ -48,7 +48,6 @@ const MORE: f64 = 0.0002;
 const CALM: f64 = 1000.0;
 const RISE: f64 = 10.0;
 /// latency.4; patience is that of latency.5 too.
-const LEAST: f64 = 1.0;
 const LOW: f64 = 1.5;
 const PATIENCE: Duration = secs(1);
 /// As long as [`crate::gateways`] takes to its least and to give up there.
@@ -113,12 +112,7 @@ impl Latency {
     pub(super) fn answered(&mut self, now: Instant, group: GroupId, latency: Duration, most: u32) -> bool {
         let Some(goal) = self.goals.get_mut(&group) else { return false };
         let before = goal.asks(now);
-        goal.answered(
-            now,
-            latency,
-            f64::from(most).max(LEAST),
-            if self.shares_pool { POOL_PATIENCE } else { PATIENCE },
-        );
+        goal.answered(now, latency, f64::from(most).max(1.0), if self.shares_pool { POOL_PATIENCE } else { PATIENCE });
         before != goal.asks(now)
     }
 
@@ -152,7 +146,7 @@ impl Goal {
         Self {
             target,
             others: f64::INFINITY,
-            most: LEAST,
+            most: 1.0,
             in_time: 0,
             round: Instant::ZERO,
             answers: 0,
@@ -195,7 +189,7 @@ impl Goal {
             if self.in_time as f64 > CALM * self.a_round { MORE * RISE } else { MORE }
         };
         self.most = most;
-        self.others = (self.others * (1.0 + step / self.a_round)).clamp(LEAST, SAVED * most);
+        self.others = (self.others * (1.0 + step / self.a_round)).clamp(1.0, SAVED * most);
         self.look(now, is_late, patience);
     }
 

@@ -218,11 +218,6 @@ impl Fair {
         self.groups[usize::from(group.0)].tenant.unwrap_or_else(|| self.queue(q).own)
     }
 
-    /// The depth may be another.
-    fn set_limit(&mut self) {
-        self.limit = self.depth.limit();
-    }
-
     /// The cost of the oldest request of a queue, if it has one.
     #[inline(always)]
     fn next_cost(&self, q: u32) -> Option<u32> {
@@ -435,7 +430,7 @@ impl Fair {
         } else if let Ended::Open = ended {
             return;
         }
-        self.set_limit();
+        self.limit = self.depth.limit();
         if is_over || self.limit != before || self.costs.on_trial() != on_trial {
             self.give_places(false);
         }
@@ -469,12 +464,12 @@ impl Fair {
         match name {
             "device_depth" => {
                 self.depth.set_given(self.given());
-                self.set_limit();
+                self.limit = self.depth.limit();
             }
             "cost_model" => {
                 self.costs = Costs::again(self.settings.cost_model);
                 self.measure_depths_anew();
-                self.set_limit();
+                self.limit = self.depth.limit();
             }
             _ => {}
         }
