@@ -295,7 +295,7 @@ impl Pool {
     }
 
     /// Each group here with a latency: whether it missed that in the period that is over, and `None`: it was not answered. Comes before
-    /// [`Pool::period`].
+    /// [`Pool::count`].
     pub fn latencies(&mut self, missed: &BTreeMap<String, Option<bool>>) {
         self.rooms.retain(|path, _| missed.contains_key(path));
         for (path, missed) in missed {
@@ -313,13 +313,11 @@ impl Pool {
         rooms.min_by(|(_, one), (_, other)| one.total_cmp(other))
     }
 
-    /// A period is over, in which so much was counted here; `depth`: how many requests all gateways may have outstanding, as this one is
-    /// set. What others told since the last period was [heard](Pool::hear). Answers what holds in the next one.
-    pub fn period(&mut self, groups: &BTreeMap<String, Counted>, depth: f64) -> Allotment {
-        self.count(groups, depth);
+    /// Divides what was [counted](Pool::count) here and [heard](Pool::hear) of others in the period that is over. Answers what holds in the next one.
+    pub fn turn(&mut self) -> Allotment {
         if !self.has_begun {
             let there = self.others.values().filter(|other| !other.is_gone).count();
-            self.own.depth = depth / (1 + there) as f64;
+            self.own.depth = self.own.pool_depth / (1 + there) as f64;
             self.has_begun = true;
         }
         for (name, other) in &mut self.others {
@@ -339,16 +337,17 @@ impl Pool {
         self.own.depth = self.divided.depth;
         self.others.values_mut().for_each(|other| other.age = other.age.saturating_add(1));
         self.tell_differences();
-        self.turn()
+        self.allot()
     }
 
-    /// Takes the figures of a period after which nothing was heard: they are told, and the turn before goes on (gateway.3).
+    /// A period is over, in which so much was counted here; `depth`: how many requests all gateways may have outstanding, as this one is
+    /// set. It is told by the next [report](Pool::report); where no [turn](Pool::turn) follows, the one before goes on (gateway.3).
     pub fn count(&mut self, groups: &BTreeMap<String, Counted>, depth: f64) {
         let sum = |of: fn(&Counted) -> f64| groups.values().map(of).sum::<f64>();
         let waits = groups.values().any(|counted| counted.waits);
         // speed.2, gossip.4
-        let usual = self.speed.period(sum(|one| one.served), sum(|one| one.requests), self.allowed, waits);
-        let Some([service, rate]) = usual else {
+        let times = self.speed.period(sum(|one| one.served), sum(|one| one.requests), self.allowed, waits);
+        let Some([of_service, of_requests]) = times else {
             // The figures are told as they were, but the settings of the groups that are told of hold at once.
             self.own.pool_depth = depth;
             for (path, told) in &mut self.own.groups {
@@ -360,7 +359,7 @@ impl Pool {
         let before = core::mem::take(&mut self.own.groups);
         for (path, counted) in groups {
             let Counted { served, requests, waits, held, rates, settings } = *counted;
-            let (served, rates) = (service * served, rates.map(|one| rate * one));
+            let (served, rates) = (of_service * served, rates.map(|rate| of_requests * rate));
             let lately = match before.get(path).map(|told| told.lately) {
                 None | Some(0.0) => served,
                 Some(lately) => lately + (requests / FEW).clamp(TOGETHER, 1.0) * (served - lately),
@@ -384,7 +383,7 @@ impl Pool {
         self.differing = differing;
     }
 
-    fn turn(&mut self) -> Allotment {
+    fn allot(&mut self) -> Allotment {
         let weights = self.weights();
         let held = |(path, due): (&String, &Due)| {
             let Bounds { ceiling: Ceiling { max, burst, length }, floor, latency } = due.settings.bounds;

@@ -7,8 +7,8 @@
 //!           are told as well, and each gateway counts by the mean of all, by how much each served. By ratios of its own, a gateway that
 //!           took reads near one another for a third dearer than those far from one another had a quarter less than it was due.
 //! gossip.3  What was served lately is told beside it: periods in which a group had few requests are taken together.
-//! gossip.4  A gateway at which requests wait tells what they had in a usual period, by its `speed`: a period in which the cluster was slow or fast
-//!           is another one at each gateway.
+//! gossip.4  A gateway at which requests wait tells what they have by its `speed`. Example: the cluster stood still for most of a second. A
+//!           tenant's floor is more than all that was served in it, and the others would be due nothing in the next one.
 
 use alloc::collections::BTreeMap;
 use alloc::string::{String, ToString as _};

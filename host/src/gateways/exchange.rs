@@ -1,4 +1,4 @@
-//! The exchange: once a second a gateway reads the others' reports, works out its part of the pool, and leaves its own report.
+//! The exchange: once a second a gateway leaves its report, reads the others', and works out its part of the pool.
 //!
 //! exchange.1  It has a thread of its own, and so have the reports on their way (`mail`): a directory or a cluster that hangs stops neither
 //!             the workers nor the end of the server. As long as it does, or fails, what held last goes on to hold, and the log says so
@@ -7,9 +7,9 @@
 //! exchange.3  A gateway that starts and finds a report under its name waits whether another one follows: then there is a gateway of that
 //!             name, and the server does not start. Where it takes over from another server that one is meant.
 //! exchange.4  A gateway that ends says so in its last report, and the others have its part at once.
-//! exchange.5  The others' reports are read just before they count, and ours is left just after. Example: a gateway comes back, and its clients
-//!             with it. Read as our last report was left, its report would be a second older when it counts, and we would have all of the
-//!             pool's requests for that second beside it.
+//! exchange.5  A period ends with a second of the time of day, and reports are read [`LATER`]. So gateways whose clocks agree tell of the same seconds,
+//!             and all hear of them at once. Example: a cluster stands still for a while. That takes as much from the second of one gateway
+//!             as from that of another, and shares stay. Where clocks differ each gateway has seconds of its own, and shares hold over some of them.
 
 use std::io;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
@@ -33,7 +33,10 @@ use crate::disk::{Disk, Disks};
 const PERIOD: Duration = Duration::from_secs(1);
 /// A carrier hangs if it has not answered for so many periods: as many as make a gateway stale.
 const HANGS: u32 = STALE;
-/// How long a period waits for reports (exchange.5). Chosen: they come within some milliseconds. From a slower carrier those of the reading
+/// Between the end of a period and the reading of reports (exchange.5). Chosen: a report is written within some milliseconds, and clocks that are
+/// kept by NTP differ by less; Ceph warns of 50 ms.
+const LATER: Duration = Duration::from_millis(200);
+/// How long a period waits for reports. Chosen: they come within some milliseconds. From a slower carrier those of the reading
 /// before count.
 const SOON: Duration = Duration::from_millis(500);
 /// How long the end of the server waits for the last report (exchange.4), beside a reading that is under way. Chosen.
@@ -85,22 +88,26 @@ impl Exchange {
 
     /// Goes on until the server has ended, or `stop` comes.
     pub(super) fn run(mut self, disks: &Disks, server: impl Fn() -> Standing, wake: impl Fn(), stop: &Receiver<()>) {
-        let mut patience = PERIOD; // exchange.2
+        let stops = |after| !matches!(stop.recv_timeout(after), Err(RecvTimeoutError::Timeout));
+        let (mut later, mut patience) = (Duration::ZERO, PERIOD); // exchange.2
         loop {
-            let begins = clock::now();
-            self.hear(patience);
             match server() {
-                Standing::Serves(config) => self.period(disks, &config),
+                Standing::Serves(config) => self.tell(&config),
                 Standing::HandsOver => {}
                 Standing::HasEnded => return,
             }
-            wake();
-            match stop.recv_timeout(PERIOD.saturating_sub(Duration::from_nanos(clock::now().since(begins).as_nanos())))
-            {
-                Err(RecvTimeoutError::Timeout) => {}
-                Ok(()) | Err(RecvTimeoutError::Disconnected) => break,
+            if stops(later) {
+                break;
             }
-            patience = SOON;
+            self.hear(patience);
+            if matches!(server(), Standing::Serves(_)) {
+                self.turn(disks);
+            }
+            wake();
+            if stops(until_second(time_of_day())) {
+                break;
+            }
+            (later, patience) = (LATER, SOON);
         }
         if matches!(server(), Standing::Serves(_)) {
             // exchange.4
@@ -134,8 +141,8 @@ impl Exchange {
         self.silent += 1;
     }
 
-    /// A period is over.
-    fn period(&mut self, disks: &Disks, config: &Config) {
+    /// A period is over: leaves a report of it.
+    fn tell(&mut self, config: &Config) {
         let now = clock::now();
         let seconds = (now.since(self.looked).as_nanos() as f64 / 1e9).max(1e-3);
         let mut counters = std::collections::BTreeMap::new();
@@ -144,19 +151,26 @@ impl Exchange {
         let figures = self.disk.figures_by_path(now);
         let mut known = lock(&self.pool);
         let costs = known.pool.costs(model).zip(model.map(|model| model.rrandiops));
-        let counted = self.count.look(&figures, costs, config, seconds, time_of_day());
+        let changed = u64::try_from(time_of_day().as_millis()).unwrap_or(u64::MAX);
+        let counted = self.count.look(&figures, costs, config, seconds, changed);
         self.looked = now;
-        // gateway.3
         if self.silent == 0 {
             known.pool.latencies(&self.disk.missed_by_path(now));
-            let turn = known.pool.period(&counted, self.disk.depth().into());
-            disks.take_turn(now, &self.disk, &turn);
+        }
+        known.pool.count(&counted, self.disk.depth().into());
+        self.mail.write(known.pool.report().write().into_bytes());
+    }
+
+    /// Divides what all told.
+    fn turn(&mut self, disks: &Disks) {
+        let mut known = lock(&self.pool);
+        // gateway.3
+        if self.silent == 0 {
+            let turn = known.pool.turn();
+            disks.take_turn(clock::now(), &self.disk, &turn);
             known.turn = turn;
-        } else {
-            known.pool.count(&counted, self.disk.depth().into());
         }
         known.pool.take_notes().iter().for_each(|note| self.note(note));
-        self.mail.write(known.pool.report().write().into_bytes());
     }
 
     fn note(&self, note: &Note) {
@@ -188,8 +202,12 @@ fn instance() -> u64 {
     RandomState::new().build_hasher().finish()
 }
 
-/// In milliseconds since 1970.
-fn time_of_day() -> u64 {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+/// Since 1970.
+fn time_of_day() -> Duration {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default()
+}
+
+/// From a time of day to the end of its second.
+const fn until_second(now: Duration) -> Duration {
+    PERIOD.saturating_sub(Duration::from_nanos(now.subsec_nanos() as u64))
 }
