@@ -81,6 +81,8 @@ class Looks:
         whole, beside = sum(had.values()), beside or {}
         rest = whole - sum(had[name] for name in beside)
         due = {name: part * rest for name, part in due.items()} | beside
+        if not whole:
+            raise AssertionError(f"{what}: nothing was served")
         off = max(100 * abs(had.get(name, 0) / rate - 1) for name, rate in due.items())
         self.found[what] = (off, {name: 100 * rate / whole for name, rate in had.items()}, whole)
         print(f"{what}: {({name: round(rate) for name, rate in had.items()})}, off by {off:.1f} % at most, {whole:.0f}/s", flush=True)
