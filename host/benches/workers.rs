@@ -1,7 +1,7 @@
 //! What workers serve together of one disk that answers at once: thousands of reads of 4 KiB a second, by scheduler, depth and workers.
 //!
 //! `cargo bench -p fairlift --bench workers [-- SCHEDULER,… [RUNS]]`; each worker has a program of its own, in a group of its own, that
-//! asks again when all that it asked has ended. `docs/measured/peers.md` (More processors) has figures.
+//! asks again when all that it asked has ended. `docs/measured/workers.md` (More processors) has figures.
 
 use fairlift::bench::{Job, Setup, run};
 use fairlift::config::{Disk, Engine, Null};

@@ -128,8 +128,8 @@ struct World {
     reports: Vec<VecDeque<Vec<u8>>>,
 }
 
-/// Reports are read in this slot of a second: a fifth of it after they were left.
-const LATER: usize = 19;
+/// Reports are read after this slot of a second.
+const LATER: usize = (100.0 * fairlift_core::gateways::LATER) as usize - 1;
 /// How many reports of a gateway are kept: a late one is one of them.
 const KEPT: usize = 8;
 
@@ -573,7 +573,7 @@ fn a_gateway_that_dies_or_is_not_heard_of_costs_the_others_nothing_and_shares_co
             let most = if becomes == State::Dead { 5.0 } else { 10.0 };
             assert!(short <= most, "{gateways} gateways: others are short by {short:.1} % when one is {becomes:?}");
             assert!(back <= 10, "{gateways} gateways: {back} s until shares are back when one was {becomes:?}");
-            assert!(later >= 970, "the cluster did {later} thousandths of what it can");
+            assert!(later >= 900, "the cluster did {later} thousandths of what it can");
         }
     }
 }
@@ -591,9 +591,11 @@ fn started_again(tenants: Vec<Tenant>, mut seats: Vec<Vec<Seat>>, outstanding: u
     let mut world = World::new(tenants, seats, true, seed);
     world.run(0, 20);
     world.gateways[goes].state = State::Dead;
-    world.run(20, 5);
+    // It starts within a second.
+    let starts = 2500 + 13 * seed % 100;
+    world.run_slots(2000, starts);
     world.start_again(goes);
-    world.run(25, 1);
+    world.run_slots(starts, 2600);
     for at in world.gateways[goes].seats.iter_mut().filter(|at| at.seat.rate == 0) {
         at.waiting = at.seat.outstanding;
     }
@@ -610,7 +612,11 @@ fn shares_are_back_five_seconds_after_a_gateway_that_was_killed_has_its_clients_
         let (worst, median) = worst_and_median(off, is_full);
         println!("| {what} | {worst:.1} %, {median:.1} % |");
         // Of a hundred each has two requests outstanding, and one second says little.
-        let most = if what == "100" { 30.0 } else { 10.0 };
+        let most = match what {
+            "100" => 15.0,
+            "2" | "10" => 5.0,
+            _ => 10.0,
+        };
         assert!(worst <= most, "{what}: off by {worst:.1} %");
     };
     // While it is alone, all that a tenant asks for is in the cluster, and nothing waits.
@@ -673,7 +679,7 @@ fn shares_hold_while_some_reports_are_lost_and_others_are_late_and_overtake_one_
     }
 }
 
-/// Gateways count seconds of their own: in a second in which the cluster was slow one of them had less than another in the second before.
+/// Where clocks are apart, one gateway had less than another in a second in which the cluster was slow.
 #[test]
 fn shares_hold_before_a_cluster_whose_rate_swings() {
     let is_full = std::env::var_os("FULL").is_some();
@@ -694,7 +700,7 @@ fn shares_hold_before_a_cluster_whose_rate_swings() {
 fn shares_hold_while_gateways_are_slow_by_turns() {
     let is_full = std::env::var_os("FULL").is_some();
     println!("| answers take longer by up to | most off over 10 s with 2, 3, 10 gateways: worst seed, median seed |");
-    for (away, most) in [(500, [10.0, 10.0]), (1500, [20.0, 10.0]), (3000, [f64::INFINITY; 2])] {
+    for (away, most) in [(500, [10.0, 10.0]), (1500, [20.0, 10.0]), (3000, [50.0, 20.0])] {
         let found = [2, 3, 10].map(|gateways| {
             let off = |seed| {
                 let (tenants, seats) = uneven(gateways, seed);
@@ -711,6 +717,7 @@ fn shares_hold_while_gateways_are_slow_by_turns() {
         println!("| {away} us | {} |", told.join(" | "));
         let (worst, median) = (found[0].0.max(found[1].0), found[0].1.max(found[1].1));
         assert!(worst <= most[0] && median <= most[1], "answers take longer by up to {away} us: off by {found:?} %");
+        assert!(found[2].1 <= 2.0 * most[1], "ten gateways: off by {found:?} %");
     }
 }
 
@@ -746,7 +753,7 @@ fn shares_are_back_a_second_after_a_cluster_that_stood_still() {
         let (worst, median) = worst_and_median(off, is_full);
         println!("| {gateways}, {are_clocks_apart} | {worst:.1} %, {median:.1} % |");
         // Of ten, one tenant of one seed: it is at two gateways, and at one of these beside a floor.
-        let most = if gateways == 10 { 50.0 } else { 10.0 };
+        let most = if gateways == 10 || are_clocks_apart { 50.0 } else { 10.0 };
         assert!(worst <= most, "{gateways} gateways: off by {worst:.1} %");
     }
 }

@@ -13,7 +13,7 @@ use fairlift_core::stats::Cache;
 
 /// The part of a tenant's reads that memory is to have had. Chosen: most.
 const MOST: f64 = 0.5;
-/// By which part of all reads that is to be less. Chosen: more than the difference of a second in which a program starts.
+/// By which part of all reads that is to be less. Chosen: a program that starts makes less of a difference for a second.
 const FALLEN: f64 = 0.2;
 /// Fewer reads say nothing. Chosen.
 const FEW: u64 = 32;

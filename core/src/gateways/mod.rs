@@ -4,7 +4,7 @@
 //! three at the other have a sixth each. So each gateway tells the others once a period what it served ([`Report`]), and works out from
 //! all reports what is due (`division`). Nobody decides for the others: the same figures lead all to the same shares.
 //!
-//! gateway.1  A gateway that was not heard of for [`STALE`] periods is gone: its groups' parts are the others'. Periods are our own, so
+//! gateway.1  A gateway that was not heard of for [`STALE`] periods is gone: its groups' parts are the others'. Periods are our own, though they end with those of others (the server's exchange.5), so
 //!            no clock of another gateway is asked. Until then its last report counts, and its part is left to it.
 //!            A gateway whose reports come late or get lost is waited for longer: for twice the longest time between two of them
 //!            of late, and twelve periods at most. It would else be gone again and again, and the others take its part each time.
@@ -37,6 +37,8 @@ use crate::ceiling::{Bounds, Ceiling, Rate, Rates};
 use crate::cost_model::Model;
 use crate::record::Unreadable;
 
+/// The part of a period after which its turn comes: reports of the one before are on their way until then.
+pub const LATER: f64 = 0.2;
 /// A gateway that was not heard of for so many periods is gone (gateway.1).
 pub const STALE: u32 = 3;
 /// The longest that a gateway is waited for. Chosen: where six of ten reports are lost, twelve in a row are one time in 500.
@@ -127,8 +129,8 @@ pub struct Pool {
     name: String,
     own: Report,
     speed: Speed,
-    /// How many requests it was allowed in the period that is over.
-    allowed: f64,
+    /// How many requests it was allowed at the beginning of the period that is over, and from its [`LATER`] part on.
+    allowed: [f64; 2],
     others: BTreeMap<String, Other>,
     /// Gateways whose reports cannot be read.
     unreadable: BTreeSet<String>,
@@ -198,7 +200,7 @@ impl Pool {
             name: name.into(),
             own: Report { instance, ..Report::default() },
             speed: Speed::anew(),
-            allowed: 0.0,
+            allowed: [0.0; 2],
             others: BTreeMap::new(),
             unreadable: BTreeSet::new(),
             twins: 0,
@@ -346,7 +348,10 @@ impl Pool {
         let sum = |of: fn(&Counted) -> f64| groups.values().map(of).sum::<f64>();
         let waits = groups.values().any(|counted| counted.waits);
         // speed.2, gossip.4
-        let times = self.speed.period(sum(|one| one.served), sum(|one| one.requests), self.allowed, waits);
+        let [before, then] = self.allowed;
+        let allowed = LATER * before + (1.0 - LATER) * then;
+        self.allowed[0] = then;
+        let times = self.speed.period(sum(|one| one.served), sum(|one| one.requests), allowed, waits);
         let Some([of_service, of_requests]) = times else {
             // The figures are told as they were, but the settings of the groups that are told of hold at once.
             self.own.pool_depth = depth;
@@ -393,8 +398,10 @@ impl Pool {
         };
         let groups = self.divided.groups.iter().map(held).collect();
         let room = self.room().map_or(1.0, |(_, room)| room);
-        self.allowed = (self.own.depth * room).max(DEPTH_LEAST);
-        Allotment { depth: self.allowed, groups }
+        let depth = (self.own.depth * room).max(DEPTH_LEAST);
+        let is_first = self.allowed[1] == 0.0;
+        self.allowed = [if is_first { depth } else { self.allowed[0] }, depth];
+        Allotment { depth, groups }
     }
 
     /// division.3, gateway.5

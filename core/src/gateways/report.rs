@@ -34,7 +34,7 @@ pub struct Report {
     pub sequence: u64,
     /// It is the last one: the gateway ends.
     pub ends: bool,
-    /// How many requests it may have outstanding.
+    /// How many requests it may have outstanding, as of its turn before.
     pub depth: f64,
     /// The service that one outstanding request of it has, a second (`speed`); `None`: it had none yet.
     pub(super) speed: Option<f64>,

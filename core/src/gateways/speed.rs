@@ -4,8 +4,8 @@
 //! the other for 64 KiB and has the service of 3,000. So the first one needs three times as many requests for the same service.
 //!
 //! speed.1  A gateway's speed is that of its last busy period: a gateway with little of a processor is slow for some seconds, and then is not. Gateways
-//!          whose clocks agree tell of the same seconds, so a cluster that is slow for a moment is as slow at each. A period with less service than the
-//!          one before counts by how much it had, but for a quarter at least: the cluster may have stood still for a part of it.
+//!          whose clocks agree tell of the same seconds, so a cluster that is slow for a moment is as slow at each. A period with less service and
+//!          fewer requests than before counts by how much it had, but for a quarter at least: the cluster may have stood still for a part of it.
 //! speed.2  A period in which next to nothing ended of what waited is left out, and what was told before it is told again, but for settings: the cluster stood still. Each
 //!          gateway leaves such a period out, so shares are as they were when the cluster goes on. After [`STILL_MOST`] in a row the speed is learned anew.
 //! speed.3  A period in which nothing waited says only that the speed is at least so much. Example: a client reads one block at a time, where 16 requests
@@ -16,12 +16,13 @@
 //!          alone. Until a speed is known it is taken for the mean of those that are. The speed of a gateway that was not heard of since is taken
 //!          to have changed as our own did.
 
-use super::TOGETHER;
-
 /// Next to nothing: what the last busy period had, over this. Chosen.
 const STILL: f64 = 16.0;
 /// Chosen: twice the time after which Ceph takes an OSD that does not answer for down.
 const STILL_MOST: u32 = 40;
+/// The least that a period counts (speed.1). Chosen: a gateway that is ten times as slow is so after some ten periods.
+const COUNTS_LEAST: f64 = 0.25;
+
 /// Of a gateway's last busy period: service and requests, for each outstanding one.
 #[derive(Clone, Default, Debug)]
 pub(super) struct Speed {
@@ -68,7 +69,7 @@ impl Speed {
         }
         // speed.1
         let before = self.last.filter(|_| !is_still).unwrap_or(now);
-        let counts = (now[0] / before[0]).clamp(TOGETHER, 1.0);
+        let counts = (now[0] / before[0]).max(now[1] / before[1]).clamp(COUNTS_LEAST, 1.0);
         let last = [0, 1].map(|of| before[of] + counts * (now[of] - before[of]));
         self.last = Some(last);
         Some(if waits { [last[0] / now[0], last[1] / now[1]] } else { [1.0; 2] })
@@ -90,7 +91,9 @@ mod tests {
     /// speed.1
     #[test]
     fn requests_that_become_large_or_small_or_fast_are_followed_at_once() {
-        for (served, requests) in [(800.0 * 256.0, 800.0), (800.0, 3.0), (800.0, 80_000.0), (1600.0, 1600.0)] {
+        for (served, requests) in
+            [(800.0 * 256.0, 800.0), (800.0 / 256.0, 800.0), (800.0, 3.0), (800.0, 80_000.0), (1600.0, 1600.0)]
+        {
             let mut speed = busy();
             assert_eq!(speed.period(served, requests, 8.0, true), Some([1.0; 2]), "told as it was");
             assert_eq!(speed.get(), Some(served / 8.0));

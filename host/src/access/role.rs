@@ -1,7 +1,7 @@
 //! Role: what a client may see and change of the server itself, at the control server.
 //!
-//! role.1  Without a rule that says `control`, whoever the place lets in may change all. With one, a client has the rights of all rules
-//!         that fit it together, and without one it has none.
+//! role.1  Without a rule that says `control`, whoever the place lets in may change all. If some rule says it, a client has the rights
+//!         of all rules that fit it together; a client that no rule fits has none.
 //! role.2  Root and the server's own user, at a unix socket, may change all: a mistake in the rules could be mended by nobody else.
 //! role.3  Of a token the server knows the SHA-256. All bytes of both digests are compared, so that the time tells nothing.
 

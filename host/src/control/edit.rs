@@ -13,7 +13,7 @@ use crate::access::Rule;
 use crate::config::{Backing, Config, Disk, Export, Faults, Listener};
 pub use crate::export::Leave;
 
-/// All numbers of groups are used, some perhaps by groups that are leaving.
+/// The most groups of a configuration. The rest of the 65,535 numbers is for groups that are leaving.
 const GROUPS: usize = 60_000;
 
 /// The wanted configuration, and steps of it that the configuration does not show.

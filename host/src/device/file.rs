@@ -476,7 +476,7 @@ fn split<'a>(slice: &VolatileSlice<'a>, bytes: u64) -> (VolatileSlice<'a>, Volat
 }
 
 /// The run that starts at `at`, up to `len` bytes of it, by what the file system says of the next data and, if that starts there, of the
-/// next hole; `None`: there is no data up to the end.
+/// next hole; `None`: there is no more of it up to the end.
 ///
 /// Between the two answers the data may have been discarded: the hole then starts at `at` too. It is data for one more sector, as in every
 /// case that would make an empty run.

@@ -1,4 +1,4 @@
-//! The queue_io: what goes between a worker and the queue of a disk in one turn.
+//! Queue I/O: what goes between a worker and the queue of a disk in one turn.
 
 use std::collections::VecDeque;
 

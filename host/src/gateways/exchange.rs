@@ -19,7 +19,7 @@ use std::time::{Duration, SystemTime};
 
 use fairlift_core::Instant;
 use fairlift_core::cost_model::Model;
-use fairlift_core::gateways::{Note, Pool, Report, STALE};
+use fairlift_core::gateways::{self, Note, Pool, Report, STALE};
 
 use super::count::Count;
 use super::known::{Known, lock};
@@ -33,9 +33,9 @@ use crate::disk::{Disk, Disks};
 const PERIOD: Duration = Duration::from_secs(1);
 /// A carrier hangs if it has not answered for so many periods: as many as make a gateway stale.
 const HANGS: u32 = STALE;
-/// Between the end of a period and the reading of reports (exchange.5). Chosen: a report is written within some milliseconds, and clocks that are
-/// kept by NTP differ by less; Ceph warns of 50 ms.
-const LATER: Duration = Duration::from_millis(200);
+/// Between the end of a period and the reading of reports (exchange.5), the core's `LATER` of it. Chosen: a report is written within some milliseconds, and clocks
+/// that are kept by NTP differ by less; Ceph warns of 50 ms.
+const LATER: Duration = Duration::from_millis((PERIOD.as_millis() as f64 * gateways::LATER) as u64);
 /// How long a period waits for reports. Chosen: they come within some milliseconds. From a slower carrier those of the reading
 /// before count.
 const SOON: Duration = Duration::from_millis(500);
@@ -210,4 +210,19 @@ fn time_of_day() -> Duration {
 /// From a time of day to the end of its second.
 const fn until_second(now: Duration) -> Duration {
     PERIOD.saturating_sub(Duration::from_nanos(now.subsec_nanos() as u64))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// exchange.5
+    #[test]
+    fn a_period_ends_with_a_second_of_the_time_of_day() {
+        for (now, left) in [(0, 1_000_000_000), (1, 999_999_999), (800_000_000, 200_000_000), (999_999_999, 1)] {
+            let now = Duration::new(1_790_000_000, now);
+            assert_eq!(until_second(now), Duration::from_nanos(left));
+        }
+        assert_eq!(LATER, Duration::from_millis(200));
+    }
 }

@@ -18,7 +18,7 @@ use fairlift_core::ContextId;
 use crate::kernel::call::Call;
 use crate::kernel::ring::{Ring, Source};
 
-/// The ring of each worker.
+/// How each worker is woken.
 pub(crate) struct Notifiers(Box<[Notifier]>);
 
 struct Notifier {

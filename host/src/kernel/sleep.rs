@@ -7,7 +7,7 @@ use fairlift_core::{Duration, Instant};
 use crate::clock;
 use crate::kernel::ring::{Ring, Wait};
 
-/// How long a worker looks for news before it sleeps: going to sleep and being woken costs more. Measured (docs/measured/peers.md, depth 1):
+/// How long a worker looks for news before it sleeps: going to sleep and being woken costs more. Measured (docs/measured/workers.md, depth 1):
 /// a client that sleeps on a virtual CPU needs 30 to 40 µs to be woken and to ask again, and a read of flash takes as long. With 32 µs,
 /// QEMU's default (`poll-max-ns`), both came just too late, and were slept for; 64 µs bring no more than 48.
 const SPIN: Duration = fairlift_core::time::us(48);

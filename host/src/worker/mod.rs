@@ -26,7 +26,7 @@ use turns::Turns;
 const ROUNDS: usize = 64;
 
 /// How many completions a worker of programs takes in before the disk gets what they ask next. A disk that waits for all of 32 is idle
-/// meanwhile. Measured (docs/measured/files.md): with 4 and `flight.1` a file does 1.15 to 1.4 times the I/O; with 2 it is little more, at
+/// meanwhile. Measured (docs/measured/workers.md): with 4 and `flight.1` a file does 1.15 to 1.4 times the I/O; with 2 it is little more, at
 /// a fifth more processor time. Clients are answered by messages, which more of them share: their workers take in all.
 const IN_A_TURN: u64 = 4;
 

@@ -1,4 +1,4 @@
-//! The tables of `docs/measured/peers.md`, More processors: `cargo run --release -p fairlift-lab --example workers`.
+//! The tables of `docs/measured/workers.md`, More processors: `cargo run --release -p fairlift-lab --example workers`.
 
 mod lock;
 

@@ -28,7 +28,7 @@
 //! raising.10  Where most open queues are raised, nobody waits for them: throughput is then what they wait for.
 //!
 //! When `low_latency` is off, no stream is raised. Not here, though Linux has it: *soft real time* and *bursts*; each was
-//! tried without and gained nothing (docs/measured/schedulers.md).
+//! tried without and gained nothing (docs/tried.md).
 
 use crate::time::{ms, secs};
 use crate::{Duration, Instant};

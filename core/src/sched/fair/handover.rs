@@ -21,6 +21,8 @@ use crate::sched::Learned;
 struct OfDisk {
     costs: Costs,
     depth: Depth,
+    /// For how many requests at once it was learned.
+    depth_max: u32,
     pace: Pace,
 }
 
@@ -40,18 +42,20 @@ impl Fair {
         let costs = core::mem::replace(&mut self.costs, Costs::new(self.settings.cost_model));
         let depth = core::mem::replace(&mut self.depth, Depth::new(self.depth_max));
         let pace = self.pace.learned();
-        Box::new(OfDisk { costs, depth, pace })
+        Box::new(OfDisk { costs, depth, depth_max: self.depth_max, pace })
     }
 
     /// fair.10
     pub(super) fn take_in(&mut self, learned: Learned) {
         let Ok(learned) = learned.downcast::<OfDisk>() else { return };
-        let OfDisk { costs, mut depth, pace } = *learned;
+        let OfDisk { costs, mut depth, depth_max, pace } = *learned;
         if self.settings.cost_model.is_none() {
             (self.costs, self.pace) = (costs, pace);
         }
         depth.set_given(self.given());
-        depth.set_most(self.depth_max);
+        if depth_max != self.depth_max {
+            depth.set_most(self.depth_max);
+        }
         depth.resume();
         self.depth = depth;
         self.limit_may_be_another();

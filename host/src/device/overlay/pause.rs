@@ -61,7 +61,7 @@ impl Pause {
         lock(&self.lanes).there.remove(&lane);
     }
 
-    /// The present request.
+    /// The present order.
     pub(super) fn order(&self) -> u64 {
         self.order.load(Ordering::Acquire)
     }

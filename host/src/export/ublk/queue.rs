@@ -315,7 +315,7 @@ impl UblkQueue {
         self.left
     }
 
-    /// Gives back what it still has; it is over. Answers how many commands the kernel still has, which name its queue_slot.
+    /// Gives back what it still has; it is over. Answers how many commands the kernel still has, which name its slot.
     pub(super) fn close(&mut self, engine: &mut Engine) -> usize {
         for slot in std::mem::take(&mut self.slots) {
             if let Slot::Filled(buffer, _) = slot {

@@ -25,7 +25,7 @@ impl<Q> QueueSlots<Q> {
         queue_slot
     }
 
-    /// The queue of a queue_slot, if it is there.
+    /// The queue of a slot, if it is there.
     pub(super) fn get(&mut self, queue_slot: usize) -> Option<&mut Q> {
         match self.0.get_mut(queue_slot) {
             Some(QueueSlot::Taken(queue)) => Some(queue),
