@@ -208,7 +208,7 @@ fn time_of_day() -> Duration {
 }
 
 /// From a time of day to the end of its second.
-const fn until_second(now: Duration) -> Duration {
+fn until_second(now: Duration) -> Duration {
     PERIOD.saturating_sub(Duration::from_nanos(now.subsec_nanos() as u64))
 }
 
