@@ -14,7 +14,7 @@
 //! lead.3  Then the waiter that has waited longest is woken to lead the next. A waiter that comes before it leads instead, and
 //!         the woken one waits on: it is not counted on for anything but to look.
 //! lead.4  A waiter that gives up, woken or not, has another one look.
-//! lead.5  A leader that gives up before it has begun hands over: another waiter leads. One that gives up later, or panics, leaves a flush
+//! lead.5  A leader that gives up before it has begun hands over: another waiter leads. A leader that gives up later, or panics, leaves a flush
 //!         with an unknown outcome: it counts as failed (`ECANCELED`), and is remembered like any failure, for the device's word on it was
 //!         told to the leader alone. A task that may be dropped has the device asked by a thread that is not.
 //! lead.6  A waiter with a time limit ([`FlushQueue::flush_within`]) gives up when it is over, however long the device takes.

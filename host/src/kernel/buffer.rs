@@ -68,7 +68,7 @@ impl Pages {
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.bytes) }
     }
 
-    /// Makes `len` bytes from `at` on as they were at first, zero and untouched. Nobody else may have pointers to them that are still used.
+    /// Makes `len` bytes from `at` on zero and untouched, as at first. No pointer to them may be used any more.
     fn give_back(&mut self, at: usize, len: usize) {
         let bytes = &mut self.bytes_mut()[at..at + len];
         // SAFETY: the bytes are this mapping's, which is private and anonymous; the borrow is exclusive. That it fails changes nothing.

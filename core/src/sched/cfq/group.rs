@@ -9,7 +9,7 @@
 //!     it goes before all others. So a group that has had no more than its share waits for the turn under way, and for one turn of each
 //!     that came back since that turn began; others wait until they have had no more.
 //! vtime.4  In IOPS mode a group that has nothing waiting stays for a while: as long as the device has requests of it, and `group_idle`
-//!     after the last has ended, if it is in the habit of asking again by then. Nobody gets further ahead of it than `group_lead` requests
+//!     after the last has ended, if it is in the habit of asking again by then. No other group gets further ahead of it than `group_lead` requests
 //!     of the whole device. See the module above. A group that has only asynchronous writes in the device stays only while no group has
 //!     synchronous requests: those do not wait for write-back.
 //!

@@ -467,12 +467,12 @@ impl Depth {
         at <= self.top && self.rungs[at].pairs >= KNOWN
     }
 
-    /// What is known of a rung by its neighbours counts as known by itself.
+    /// A rung that is known by its neighbours counts as known by itself.
     fn know(&mut self, at: usize) {
         self.rungs[at] = Rung { speed: self.at(at), pairs: self.rungs[at].pairs.max(KNOWN) };
     }
 
-    /// What is known of a rung by itself, or by those above and below it that are known (depth.1).
+    /// A rung's speed: its own, or one between those of the rungs above and below it that are known (depth.1).
     fn at(&self, at: usize) -> f64 {
         let below = (0..=at).rev().find(|at| self.is_known(*at));
         let above = (at..=self.top).find(|at| self.is_known(*at));

@@ -107,7 +107,7 @@ impl VhostUser {
         }
     }
 
-    /// Somebody is at a listener.
+    /// Takes in the clients that wait at a listener.
     fn accept(&mut self, engine: &mut Engine, now: Instant, listener: &Arc<GuestListener>) {
         loop {
             let fd = match accept_with(&listener.socket.fd, SocketFlags::CLOEXEC) {
