@@ -46,8 +46,7 @@ impl Queue {
         let Request { waiting: Waiting { op, extent, .. }, first: mut segment, .. } = *request;
         let outcome = if op == Op::Read { outcome } else { self.settle(now, id, outcome) };
         while segment.bio != NIL {
-            self.requests.bios[segment.bio].missed |= !cached;
-            self.end_segment(now, segment.bio, outcome, id);
+            self.end_segment(now, segment.bio, outcome, cached, id);
             segment = match segment.next {
                 NIL => SegmentNode::NONE,
                 next => self.requests.segments.remove(next),
@@ -191,11 +190,12 @@ impl Queue {
 
     /// A part of a bio has ended, with a request that has just left the device.
     #[inline(always)]
-    fn end_segment(&mut self, now: Instant, number: u32, outcome: Outcome, id: RequestId) {
+    fn end_segment(&mut self, now: Instant, number: u32, outcome: Outcome, cached: bool, id: RequestId) {
         let row = &mut self.requests.bios[number];
         if outcome != Outcome::Done {
             row.outcome = row.outcome.and(outcome);
         }
+        row.missed |= !cached;
         row.remaining -= 1;
         if row.remaining > 0 {
             return;

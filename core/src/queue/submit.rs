@@ -64,12 +64,13 @@ impl Queue {
             state.habit.note(bio.op);
         }
         let Stream { group, priority, context } = state.stream;
-        let row = BioState {
+        let stamp = self.groups.clock.stamp(share(&self.groups.shares, state));
+        let row = || BioState {
             bio: *bio,
             context,
             arrived,
             since: now,
-            stamp: self.groups.clock.stamp(share(&self.groups.shares, state)),
+            stamp,
             stage: Stage::Data { durable: false },
             remaining: 1,
             outcome: Outcome::Done,
@@ -77,9 +78,9 @@ impl Queue {
             timed_out: false,
         };
         if bio.op == Op::Read && bio.flags.contains(Flags::CACHED) {
-            return self.was_cached(now, &row);
+            return self.was_cached(now, &row());
         }
-        let number = self.requests.bios.insert(|_| row);
+        let number = self.requests.bios.insert(|_| row());
         let Bio { op, flags, extent, stream, .. } = *bio;
         if op == Op::Flush || flags.intersects(Flags::FUA.with(Flags::PREFLUSH)) {
             return self.begin(now, number);
