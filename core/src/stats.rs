@@ -1,6 +1,9 @@
 //! Counters: operations, bytes, merges, latencies and their causes, by operation.
 //!
 //! Counting is done once, for the stream; what a group or a disk did is added up when it is asked for.
+//!
+//! A server hands its counters to the one that takes over, which may be newer and count more (record.1). So a counter that is missing is
+//! zero, and the others go on.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -12,6 +15,7 @@ use crate::{Bytes, Duration, Op, Outcome};
 
 /// The counters of one stream, group or disk.
 #[derive(Clone, Default, Debug, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Stats {
     ops: [Counters; Op::COUNT],
     timing: [Option<Box<Timing>>; Op::COUNT],
@@ -24,6 +28,7 @@ pub struct Stats {
 
 /// Reads that passed through memory above the disk, the page cache (queue.19).
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Cache {
     /// Bios that memory answered.
     pub hits: u64,
@@ -58,6 +63,7 @@ impl Cache {
 
 /// The latency of bios of one operation, and its parts.
 #[derive(Clone, Default, Debug, Serialize, Deserialize)]
+#[serde(default)]
 struct Timing {
     latency: Histogram,
     times: Times,
@@ -65,6 +71,7 @@ struct Timing {
 
 /// Waits for a ceiling ([`crate::ceiling`]).
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Held {
     /// Bios that waited.
     pub bios: u64,
@@ -74,6 +81,7 @@ pub struct Held {
 
 /// The counters of one operation.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Counters {
     /// Bios that ended, failed ones included.
     pub ops: u64,
@@ -375,6 +383,9 @@ impl Histogram {
 
 #[cfg(test)]
 mod tests {
+    use alloc::format;
+    use alloc::string::String;
+
     use super::*;
     use crate::time::{ms, secs, us};
 
@@ -417,6 +428,60 @@ mod tests {
         assert!(
             latency.quantile(990) > Duration::ZERO && latency.estimate(990) > Duration::ZERO && !stats.is_possible()
         );
+    }
+
+    /// The names of all that is in a value, each as the keys and places that lead to it.
+    fn names(value: &serde_json::Value, at: &str) -> Vec<String> {
+        let below = |(key, value): (&String, &serde_json::Value)| {
+            let at = format!("{at}/{key}");
+            let mut all = names(value, &at);
+            all.push(at);
+            all
+        };
+        match value {
+            serde_json::Value::Object(fields) => fields.iter().flat_map(below).collect(),
+            serde_json::Value::Array(each) => {
+                each.iter().enumerate().flat_map(|(place, value)| names(value, &format!("{at}/{place}"))).collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    fn without(mut value: serde_json::Value, name: &str) -> serde_json::Value {
+        let (object, key) = name.rsplit_once('/').unwrap();
+        value.pointer_mut(object).unwrap().as_object_mut().unwrap().remove(key).unwrap();
+        value
+    }
+
+    #[test]
+    fn a_counter_that_an_older_server_did_not_have_is_zero_and_the_others_go_on() {
+        let mut stats = Stats::default();
+        stats.ended(Op::Read, Bytes(4096), Outcome::Done, ms(1));
+        stats.spent(Op::Read, &Times::default());
+        stats.passed_cache(Bytes(512), true);
+        stats.charged(ms(3));
+        let handed = serde_json::to_value(&stats).unwrap();
+        let all = names(&handed, "");
+        assert!(
+            ["/cache", "/held/bios", "/ops/0/near", "/timing/0/times"].iter().all(|name| all.contains(&(*name).into()))
+        );
+        for name in all {
+            let read: Stats = serde_json::from_value(without(handed.clone(), &name))
+                .unwrap_or_else(|why| panic!("without {name}: {why}"));
+            let again = serde_json::to_value(&read).unwrap();
+            assert_eq!(without(again, &name), without(handed.clone(), &name), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_counter_of_a_later_server_is_left_out_and_the_others_go_on() {
+        let mut stats = Stats::default();
+        stats.ended(Op::Read, Bytes(4096), Outcome::Done, ms(1));
+        let mut handed = serde_json::to_value(&stats).unwrap();
+        handed["ops"][0]["turned"] = 3.into();
+        handed["weighed"] = 5.into();
+        let read: Stats = serde_json::from_value(handed).unwrap();
+        assert_eq!(read.of(Op::Read), stats.of(Op::Read));
     }
 
     #[test]

@@ -120,6 +120,7 @@ impl Times {
 
 /// The activity of a disk since the start (waits.1).
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Doing {
     /// It was being flushed.
     pub flushing: Duration,

@@ -228,20 +228,23 @@ pub(crate) const GROUP_ROWS: &[Row<GroupKeys>] = &[
         .says("the latency target: the time in which 99 of 100 reads and writes of the group are answered; other groups make room for it; needs the scheduler `fair`; see `docs/limits.md`")
         .live(),
     group("delegate", List(None, |group, text, _| delegable(text).map(|()| _ = group.delegate.insert(text.into()))))
-        .takes("a list of `weight`, `max`, `burst`, `min`, `latency`")
+        .takes("a list of the keys above")
         .usual("none")
         .says("the keys of this group, and of those below it, that a client with `control = \"tenant\"` may change, if its own group is the same or above; see `docs/control-access.md`")
         .only(true, false),
 ];
 
-/// Whether a key of a group is one that can change while the server runs.
+/// The keys of a group that can change while the server runs.
+pub(crate) fn live_group_keys() -> impl Iterator<Item = &'static str> {
+    GROUP_ROWS.iter().filter(|row| row.is_put(Act::Set)).map(|row| row.name)
+}
+
 fn delegable(text: &str) -> Result<(), String> {
-    let known = || GROUP_ROWS.iter().filter(|row| row.is_put(Act::Set)).map(|row| row.name);
-    if known().any(|name| name == text) {
+    if live_group_keys().any(|name| name == text) {
         return Ok(());
     }
-    let list = known().collect::<Vec<_>>().join(", ");
-    Err(format!("takes {list}, not {text:?}{}", suggestion(text, known())))
+    let list = live_group_keys().collect::<Vec<_>>().join(", ");
+    Err(format!("takes {list}, not {text:?}{}", suggestion(text, live_group_keys())))
 }
 
 /// Where clients connect, of a listener that is added.

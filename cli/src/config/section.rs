@@ -8,12 +8,10 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::given::{Amiss, Given, Part};
+use super::keys::live_group_keys;
 use super::row::{PutOne, Row, Sort};
 use crate::syntax::groups::own_path;
 use crate::syntax::mistake::Mistake;
-
-/// A key that people give an export although it is its group's.
-const OF_GROUPS: [&str; 5] = ["weight", "max", "min", "burst", "latency"];
 
 /// A value and where it is written.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -49,7 +47,7 @@ impl<'d> Section<'d> {
         let known = || keys.iter().map(|key| key.name);
         for (key, _) in table.iter().filter(|(key, _)| !known().any(|name| name == key.get_ref())) {
             let hint = match suggestion(key.get_ref(), known()) {
-                _ if sort.header == "[export.NAME]" && OF_GROUPS.contains(&&**key.get_ref()) => {
+                _ if sort.header == "[export.NAME]" && live_group_keys().any(|live| live == key.get_ref()) => {
                     let group = table.get("group").and_then(|group| group.get_ref().as_str());
                     let group = group.map_or_else(|| own_path(name), str::to_owned);
                     format!("; that is a group's: [group.{group:?}] {} = …", key.get_ref())

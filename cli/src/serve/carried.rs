@@ -10,13 +10,12 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
+use crate::config::keys::live_group_keys;
 use crate::control::Changes;
 use crate::ways;
 
 /// Keys of an export that describe its state, not a setting; and its size, which is that of the shown backing.
 const FOUND: [&str; 3] = ["block_device", "connections", "size"];
-/// Keys of a group that can be said.
-const OF_A_GROUP: [&str; 5] = ["weight", "max", "burst", "min", "latency"];
 
 /// The settings of a server, as far as they are looked at here.
 #[derive(Deserialize)]
@@ -57,7 +56,7 @@ pub(super) fn with_added(config: Config, settings: &RawValue, added: &[String]) 
             let path = group.get("path").and_then(Value::as_str).unwrap_or_default();
             if !known.iter().any(|one| one == path) {
                 let mut keys = group.clone();
-                keys.retain(|key, _| OF_A_GROUP.contains(&key.as_str()));
+                keys.retain(|key, _| live_group_keys().any(|live| live == key));
                 keys.extend([("set".to_owned(), json!("group")), ("name".to_owned(), json!(path))]);
                 list.push(Value::Object(keys));
             }
