@@ -13,10 +13,11 @@
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::string::{String, ToString as _};
+use alloc::vec::Vec;
 use core::fmt;
 
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::{RawValue, to_raw_value};
 
 /// Parts by name: see the [module](self).
@@ -106,10 +107,17 @@ impl fmt::Display for Record {
     }
 }
 
+/// Reads places that another version has more of, or fewer: those that are missing are their default, and those beyond are left out.
+pub(crate) fn places<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default, const N: usize>(
+    from: D,
+) -> Result<[T; N], D::Error> {
+    let mut each = Vec::deserialize(from)?.into_iter();
+    Ok(core::array::from_fn(|_| each.next().unwrap_or_default()))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use alloc::vec::Vec;
 
     #[test]
     fn a_part_of_another_kind_is_refused_and_the_others_are_taken() {

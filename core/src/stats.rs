@@ -3,13 +3,14 @@
 //! Counting is done once, for the stream; what a group or a disk did is added up when it is asked for.
 //!
 //! A server hands its counters to the one that takes over, which may be newer and count more (record.1). So a counter that is missing is
-//! zero, and the others go on.
+//! zero, also an operation or a part of time, and the others go on.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use serde::{Deserialize, Serialize};
 
+use crate::record::places;
 use crate::waits::Times;
 use crate::{Bytes, Duration, Op, Outcome};
 
@@ -17,7 +18,9 @@ use crate::{Bytes, Duration, Op, Outcome};
 #[derive(Clone, Default, Debug, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Stats {
+    #[serde(deserialize_with = "places")]
     ops: [Counters; Op::COUNT],
+    #[serde(deserialize_with = "places")]
     timing: [Option<Box<Timing>>; Op::COUNT],
     held: Held,
     cache: Cache,
@@ -388,6 +391,7 @@ mod tests {
 
     use super::*;
     use crate::time::{ms, secs, us};
+    use crate::waits::Doing;
 
     #[test]
     fn a_quantile_is_right_to_an_eighth() {
@@ -460,7 +464,7 @@ mod tests {
         stats.spent(Op::Read, &Times::default());
         stats.passed_cache(Bytes(512), true);
         stats.charged(ms(3));
-        let handed = serde_json::to_value(&stats).unwrap();
+        let (handed, zero) = [&stats, &Stats::default()].map(|stats| serde_json::to_value(stats).unwrap()).into();
         let all = names(&handed, "");
         assert!(
             ["/cache", "/held/bios", "/ops/0/near", "/timing/0/times"].iter().all(|name| all.contains(&(*name).into()))
@@ -469,7 +473,28 @@ mod tests {
             let read: Stats = serde_json::from_value(without(handed.clone(), &name))
                 .unwrap_or_else(|why| panic!("without {name}: {why}"));
             let again = serde_json::to_value(&read).unwrap();
+            if let Some(usual) = zero.pointer(&name) {
+                assert_eq!(again.pointer(&name), Some(usual));
+            }
             assert_eq!(without(again, &name), without(handed.clone(), &name), "{name}");
+        }
+        assert_eq!(serde_json::from_str::<Doing>("{}").unwrap(), Doing::default());
+    }
+
+    #[test]
+    fn operations_and_parts_of_time_of_which_another_server_has_fewer_or_more_cost_no_others() {
+        let mut stats = Stats::default();
+        stats.ended(Op::Read, Bytes(4096), Outcome::Done, ms(1));
+        let handed = serde_json::to_value(&stats).unwrap();
+        for list in ["/ops", "/timing", "/timing/0/times"] {
+            let (mut fewer, mut more) = (handed.clone(), handed.clone());
+            fewer.pointer_mut(list).unwrap().as_array_mut().unwrap().pop();
+            let all = more.pointer_mut(list).unwrap().as_array_mut().unwrap();
+            all.push(all[0].clone());
+            for other in [fewer, more] {
+                let read: Stats = serde_json::from_value(other).unwrap_or_else(|why| panic!("{list}: {why}"));
+                assert_eq!(serde_json::to_value(&read).unwrap(), handed, "{list}");
+            }
         }
     }
 

@@ -20,6 +20,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::record::places;
 use crate::{Duration, Instant};
 
 /// The cause of a part of a bio's time.
@@ -80,7 +81,7 @@ impl Part {
 
 /// Time by [`Part`].
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
-pub struct Times([u64; Part::COUNT]);
+pub struct Times(#[serde(deserialize_with = "places")] [u64; Part::COUNT]);
 
 impl Times {
     /// The time of a part.

@@ -69,7 +69,7 @@ def a_block_device_under_load_does_not_notice_that_its_server_is_upgraded(t):
     away = [datetime.fromisoformat(there) - datetime.fromisoformat(begun) for begun, there in zip(sorted(begun), sorted(there))]
     milliseconds = sorted(one.total_seconds() * 1000 for one in away)
     figure(f"upgrade: a block device {UPGRADES} times, emulated, from the hand-over until the new server has it: median "
-           f"{milliseconds[len(away) // 2]:.0f} ms, most {milliseconds[-1]:.0f} ms")
+           f"{milliseconds[len(away) // 2]:.0f} ms, most {milliseconds[-1]:.0f} ms (below zero: the new server's line came first)")
     loads = [int(kb) for kb in re.findall(r"NBD beside it: read_kb=(\d+) written_kb=\d+ error=0", console)]
     assert len(loads) == console.count("NBD beside it: ") and sum(loads) > 100, f"fio read back by NBD {loads}"
 

@@ -145,7 +145,7 @@ impl StreamState {
         }
         self.stats.ended(op, extent.bytes(), outcome, now.since(arrived));
         // A read that memory answers is at no place of the disk's.
-        if flags.intersects(Flags::CACHED.with(Flags::MISSED)) && self.is_hit(bio) {
+        if flags.intersects(Flags::CACHED.with(Flags::MISSED)) && self.passed_memory(bio) {
             return Finished::Done(token, outcome);
         }
         if op.has_payload() {
@@ -159,7 +159,7 @@ impl StreamState {
 
     /// Counts a read that passed through memory above the disk. Answers whether memory had all of it (queue.19).
     #[inline(never)]
-    fn is_hit(&mut self, bio: &BioState) -> bool {
+    fn passed_memory(&mut self, bio: &BioState) -> bool {
         let BioState { bio: Bio { op, extent, .. }, outcome, missed, .. } = *bio;
         if op != Op::Read || outcome != Outcome::Done {
             return false; // the same bits mean something else there

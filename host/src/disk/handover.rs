@@ -79,7 +79,9 @@ pub(crate) struct Past {
 #[derive(Serialize, Deserialize)]
 pub(super) struct HandedPast<Path = String, Did = Stats> {
     groups: Vec<(Path, Did, Duration)>,
+    #[serde(default)]
     doing: Doing,
+    #[serde(default)]
     counts: BTreeMap<String, u64>,
 }
 
