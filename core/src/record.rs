@@ -107,8 +107,8 @@ impl fmt::Display for Record {
     }
 }
 
-/// Reads places that another version has more of, or fewer: those that are missing are their default, and those beyond are left out.
-pub(crate) fn places<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default, const N: usize>(
+/// Reads a list that may be longer or shorter in another version: a missing member is its default, and a member too many is left out.
+pub(crate) fn any_length<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default, const N: usize>(
     from: D,
 ) -> Result<[T; N], D::Error> {
     let mut each = Vec::deserialize(from)?.into_iter();

@@ -10,7 +10,7 @@ use alloc::vec::Vec;
 
 use serde::{Deserialize, Serialize};
 
-use crate::record::places;
+use crate::record::any_length;
 use crate::waits::Times;
 use crate::{Bytes, Duration, Op, Outcome};
 
@@ -18,9 +18,9 @@ use crate::{Bytes, Duration, Op, Outcome};
 #[derive(Clone, Default, Debug, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Stats {
-    #[serde(deserialize_with = "places")]
+    #[serde(deserialize_with = "any_length")]
     ops: [Counters; Op::COUNT],
-    #[serde(deserialize_with = "places")]
+    #[serde(deserialize_with = "any_length")]
     timing: [Option<Box<Timing>>; Op::COUNT],
     held: Held,
     cache: Cache,

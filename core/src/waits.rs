@@ -20,7 +20,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::record::places;
+use crate::record::any_length;
 use crate::{Duration, Instant};
 
 /// The cause of a part of a bio's time.
@@ -81,7 +81,7 @@ impl Part {
 
 /// Time by [`Part`].
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
-pub struct Times(#[serde(deserialize_with = "places")] [u64; Part::COUNT]);
+pub struct Times(#[serde(deserialize_with = "any_length")] [u64; Part::COUNT]);
 
 impl Times {
     /// The time of a part.
