@@ -203,6 +203,30 @@ fn a_read_of_which_memory_has_a_part_counts_as_missed() {
     }
 }
 
+/// A stream's next read of the disk is near its last one of the disk, wherever memory has answered it meanwhile.
+#[test]
+fn a_read_that_memory_answers_is_at_no_place_of_the_disk() {
+    for answered in [Answered::Absent, Answered::Before, Answered::InTurn] {
+        let mut queue = Queue::new(Settings::new(Kind::Fair, Limits::new(1 << 30)));
+        let stream = Stream { group: GroupId::ROOT, priority: Priority::default(), context: C0 };
+        let stream = queue.add_stream(stream);
+        let far = if answered == Answered::Before { Flags::CACHED } else { Flags::MISSED };
+        for (start, flags) in [(1 << 20, Flags::NONE), (1 << 25, far), ((1 << 20) + 8, Flags::NONE)] {
+            let extent = Extent::new(Sector(start), 8);
+            queue.submit(Instant::ZERO, Bio { op: Op::Read, flags, extent, stream, token: Token(0) }).unwrap();
+            if let Some(dispatch) = queue.poll_dispatch(Instant::ZERO, C0) {
+                match answered == Answered::InTurn && dispatch.flags.contains(Flags::MISSED) {
+                    true => queue.handle_cached(Instant::ZERO, dispatch.tag),
+                    false => queue.handle_completion(Instant::ZERO + us(100), dispatch.tag, Outcome::Done),
+                }
+            }
+            assert!(queue.poll_finished(C0).is_some());
+        }
+        let near = queue.groups().stats().of(Op::Read).near;
+        assert_eq!(near, u64::from(answered != Answered::Absent), "{answered:?}");
+    }
+}
+
 /// A ceiling counts requests, whoever answers them.
 #[test]
 fn a_ceiling_holds_reads_that_memory_has_answered() {
