@@ -133,7 +133,7 @@ fn client(path: &std::path::Path, mut program: Direct, runtime: Duration) -> std
     replies.read_exact(&mut [0; 10])?;
     let start = time::Instant::now();
     let now = || Instant::from_nanos(start.elapsed().as_nanos() as u64);
-    let mut asked: VecDeque<Ask> = VecDeque::new();
+    let mut waiting: VecDeque<Ask> = VecDeque::new();
     let (mut out, mut payload) = (Vec::new(), vec![0; 1 << 20]);
     while now() < Instant::ZERO + runtime {
         out.clear();
@@ -147,7 +147,7 @@ fn client(path: &std::path::Path, mut program: Direct, runtime: Duration) -> std
             if ask.op == Op::Write {
                 out.extend(&payload[..ask.extent.bytes().get() as usize]);
             }
-            asked.push_back(ask);
+            waiting.push_back(ask);
         }
         socket.write_all(&out)?;
         // One reply is waited for; all that came with it are taken as well.
@@ -156,8 +156,8 @@ fn client(path: &std::path::Path, mut program: Direct, runtime: Duration) -> std
             replies.read_exact(&mut head)?;
             let cookie = u64::from_be_bytes(head[8..].try_into().expect("eight bytes"));
             let place =
-                asked.iter().position(|ask| u64::from(ask.token) == cookie).expect("what was asked is answered");
-            let ask = asked.remove(place).expect("found above");
+                waiting.iter().position(|ask| u64::from(ask.token) == cookie).expect("what was asked is answered");
+            let ask = waiting.remove(place).expect("found above");
             let failed = head[4..8] != [0; 4];
             if ask.op == Op::Read && !failed {
                 replies.read_exact(&mut payload[..ask.extent.bytes().get() as usize])?;

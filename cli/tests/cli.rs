@@ -171,11 +171,11 @@ fn what_is_typed_wrong_is_status_2_and_says_what_is_possible_in_one_style() {
     ] {
         let words: Vec<_> = line.split(' ').collect();
         let output = fairlift(&words);
-        let said = err(&output);
-        assert_eq!(output.status.code(), Some(2), "{line} says\n{said}");
-        let lines: Vec<_> = said.lines().collect();
-        let [first, "", hint] = lines[..] else { panic!("{line} says\n{said}") };
-        assert!(first.starts_with(&format!("error: {why}")), "{line} says\n{said}");
+        let printed = err(&output);
+        assert_eq!(output.status.code(), Some(2), "{line} says\n{printed}");
+        let lines: Vec<_> = printed.lines().collect();
+        let [first, "", hint] = lines[..] else { panic!("{line} says\n{printed}") };
+        assert!(first.starts_with(&format!("error: {why}")), "{line} says\n{printed}");
         let command = if ["serv", "stop", "schedulers", "frobnicate"].contains(&words[0]) { "" } else { words[0] };
         let command = ["fairlift", command, "--help"].into_iter().filter(|word| !word.is_empty()).collect::<Vec<_>>();
         assert_eq!(hint, format!("For more information, try '{}'.", command.join(" ")));
@@ -265,10 +265,10 @@ fn a_server_announces_itself_and_drains_on_sigterm() {
     let listen = format!("unix:{}", socket.display());
     let mut server = command(&["serve", "a=mem:1m", "--listen", &listen]);
     let mut server = server.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    let mut said = String::new();
+    let mut printed = String::new();
     let mut lines = std::io::BufReader::new(server.stdout.as_mut().unwrap());
     for _ in 0..2 {
-        std::io::BufRead::read_line(&mut lines, &mut said).unwrap();
+        std::io::BufRead::read_line(&mut lines, &mut printed).unwrap();
     }
     // SIGTERM is what systemd sends.
     let ended = Command::new("kill").args(["-TERM", &server.id().to_string()]).status().unwrap();
@@ -289,7 +289,7 @@ fn a_server_announces_itself_and_drains_on_sigterm() {
         socket.display(),
         control.display()
     );
-    assert_eq!(said, wanted);
+    assert_eq!(printed, wanted);
     assert_eq!(output.status.code(), Some(0), "{}", err(&output));
     assert!(
         err(&output).contains("draining: finishing requests in flight (a second signal stops at once)"),

@@ -21,7 +21,7 @@ struct Sim {
     now: Instant,
     budgets: BTreeMap<u16, Arc<Budget>>,
     tokens: u64,
-    asked: BTreeMap<u64, (StreamId, Op)>,
+    submitted: BTreeMap<u64, (StreamId, Op)>,
     /// When, which stream, and what.
     gone: Vec<(Instant, StreamId, Op, u64)>,
 }
@@ -42,7 +42,7 @@ impl Sim {
             now: Instant::ZERO,
             budgets: BTreeMap::new(),
             tokens: 0,
-            asked: BTreeMap::new(),
+            submitted: BTreeMap::new(),
             gone: Vec::new(),
         }
     }
@@ -63,7 +63,7 @@ impl Sim {
         let start = Sector(self.tokens * 4096 % (1 << 29));
         let extent = Extent::new(start, if op == Op::Flush { 0 } else { sectors });
         let bio = Bio { op, flags: Flags::NONE, extent, stream, token: Token(self.tokens) };
-        self.asked.insert(self.tokens, (stream, op));
+        self.submitted.insert(self.tokens, (stream, op));
         self.queue.submit(self.now, bio).expect("there is room");
     }
 
@@ -77,7 +77,7 @@ impl Sim {
         }
         while let Some(news) = self.queue.poll_finished(C0) {
             let Finished::Done(token, Outcome::Done) = news else { panic!("{news:?}") };
-            ended.push(self.asked.remove(&token.0).expect("each ends once").0);
+            ended.push(self.submitted.remove(&token.0).expect("each ends once").0);
         }
         ended
     }
@@ -270,7 +270,7 @@ fn a_ceiling_that_changes_holds_at_once() {
     sim.turn();
     sim.queue.bind(sim.now, GroupId(1), &Bound::default());
     sim.turn();
-    assert!(sim.asked.is_empty());
+    assert!(sim.submitted.is_empty());
     assert!(sim.queue.load().held == 0 && sim.queue.poll_timeout().is_none());
 }
 
@@ -463,7 +463,7 @@ proptest! {
         }
         sim.queue.ceilings().lift(sim.now);
         sim.turn();
-        prop_assert!(sim.asked.is_empty(), "all ends");
+        prop_assert!(sim.submitted.is_empty(), "all ends");
         prop_assert_eq!(sim.queue.load().held, 0);
     }
 }

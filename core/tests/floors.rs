@@ -29,7 +29,7 @@ const GROUPS: usize = 8;
 
 /// What is said of a group; rates in I/Os a second, 0: nothing.
 #[derive(Clone, Copy, Debug)]
-struct Said {
+struct Policy {
     weight: u16,
     floor: f64,
     ceiling: f64,
@@ -47,21 +47,21 @@ fn children(group: usize) -> impl Iterator<Item = usize> {
 ///
 /// A group whose weight brings it less than its floor gets the difference first, and no group above it is charged for that. The
 /// rest is shared by weight, level by level; nobody has more than its ceiling.
-fn fluid(said: &[Said], asks: &[bool], all: f64) -> Vec<f64> {
+fn fluid(policies: &[Policy], asks: &[bool], all: f64) -> Vec<f64> {
     let below = |group: usize, of: &[f64]| children(group).map(|child| of[child]).sum::<f64>();
     let is_leaf = |group: usize| children(group).next().is_none();
     // The most that each can have.
     let mut most = vec![0.0; GROUPS];
     for group in (0..GROUPS).rev() {
-        let ceiling = if said[group].ceiling > 0.0 { said[group].ceiling } else { f64::INFINITY };
-        let asked = if !is_leaf(group) {
+        let ceiling = if policies[group].ceiling > 0.0 { policies[group].ceiling } else { f64::INFINITY };
+        let submitted = if !is_leaf(group) {
             below(group, &most)
         } else if asks[group] {
             f64::INFINITY
         } else {
             0.0
         };
-        most[group] = ceiling.min(asked);
+        most[group] = ceiling.min(submitted);
     }
     // What each gets first, for itself; all that was first below it; what its weight brings it.
     let (mut first, mut under, mut brought) = (vec![0.0; GROUPS], vec![0.0; GROUPS], vec![0.0; GROUPS]);
@@ -75,7 +75,9 @@ fn fluid(said: &[Said], asks: &[bool], all: f64) -> Vec<f64> {
             // A level rises until all is given away.
             let at = |level: f64| -> Vec<(usize, f64)> {
                 let room = |child: usize| (most[child] - first[child] - under[child]).max(0.0);
-                children(group).map(|child| (child, (level * f64::from(said[child].weight)).min(room(child)))).collect()
+                children(group)
+                    .map(|child| (child, (level * f64::from(policies[child].weight)).min(room(child))))
+                    .collect()
             };
             let (mut low, mut high) = (0.0, CAPACITY);
             for _ in 0..50 {
@@ -85,7 +87,7 @@ fn fluid(said: &[Said], asks: &[bool], all: f64) -> Vec<f64> {
             at(low).into_iter().for_each(|(child, rate)| brought[child] = rate);
         }
         for group in 1..GROUPS {
-            let lacks = said[group].floor.min(most[group]) - brought[group] - under[group];
+            let lacks = policies[group].floor.min(most[group]) - brought[group] - under[group];
             first[group] = f64::midpoint(first[group], lacks.max(0.0));
         }
     }
@@ -98,7 +100,7 @@ struct Sim {
     streams: BTreeMap<usize, StreamId>,
     /// What is in the disk, by when it ends, the next one last.
     flying: BinaryHeap<std::cmp::Reverse<(Instant, fairlift_core::Tag)>>,
-    asked: u64,
+    submitted: u64,
     outstanding: Vec<u32>,
     /// How many requests each leaf keeps outstanding.
     keeps: [u32; GROUPS],
@@ -107,19 +109,19 @@ struct Sim {
 }
 
 impl Sim {
-    fn new(said: &[Said]) -> Self {
+    fn new(policies: &[Policy]) -> Self {
         let mut settings = Settings { depth: DEPTH, nomerges: true, ..Settings::new(Kind::Fair, Limits::new(1 << 30)) };
         settings.groups.extend((1..GROUPS).map(|id| Group {
             path: format!("/{id}"),
             parent: Some(GroupId(PARENTS[id - 1])),
-            weight: Weight::new(said[id].weight),
+            weight: Weight::new(policies[id].weight),
         }));
         let mut queue = Queue::new(settings);
         queue.set_tunable("device_depth", &DEPTH.to_string()).unwrap();
-        for (id, said) in said.iter().enumerate() {
+        for (id, policies) in policies.iter().enumerate() {
             let rates = |rate: f64| Rates::NONE.with(Rate::Iops, rate as u64);
-            let budget = (said.ceiling > 0.0).then(|| Arc::new(Budget::new(&Ceiling::of(rates(said.ceiling)))));
-            let bound = Bound { budget, floor: rates(said.floor), latency: None };
+            let budget = (policies.ceiling > 0.0).then(|| Arc::new(Budget::new(&Ceiling::of(rates(policies.ceiling)))));
+            let bound = Bound { budget, floor: rates(policies.floor), latency: None };
             queue.bind(Instant::ZERO, GroupId(id as u16), &bound);
         }
         let streams = LEAVES
@@ -134,7 +136,7 @@ impl Sim {
             now: Instant::ZERO,
             streams,
             flying: BinaryHeap::new(),
-            asked: 0,
+            submitted: 0,
             outstanding,
             gone,
             keeps: [OUTSTANDING; GROUPS],
@@ -146,8 +148,8 @@ impl Sim {
         while self.now < until {
             for leaf in LEAVES.into_iter().filter(|leaf| asks[*leaf]) {
                 while self.outstanding[leaf] < self.keeps[leaf] {
-                    self.asked += 1;
-                    let start = Sector(self.asked * 4096 % (1 << 29));
+                    self.submitted += 1;
+                    let start = Sector(self.submitted * 4096 % (1 << 29));
                     let extent = Extent::new(start, 8);
                     let (stream, token) = (self.streams[&leaf], Token(leaf as u64));
                     let bio = Bio { op: Op::Read, flags: Flags::NONE, extent, stream, token };
@@ -189,10 +191,10 @@ impl Sim {
     }
 }
 
-fn said() -> impl Strategy<Value = Said> {
+fn policies() -> impl Strategy<Value = Policy> {
     let weight = prop::sample::select(vec![50_u16, 100, 200, 400]);
     let rate = |low: u64, high: u64| prop_oneof![2 => Just(0_u64), 1 => low..high];
-    (weight, rate(100, 2500), rate(300, 4000)).prop_map(|(weight, floor, ceiling)| Said {
+    (weight, rate(100, 2500), rate(300, 4000)).prop_map(|(weight, floor, ceiling)| Policy {
         weight,
         floor: floor as f64,
         ceiling: ceiling as f64,
@@ -208,47 +210,47 @@ proptest! {
     /// or above its ceiling; the rest is shared by weight; and the disk is never idle while something may go.
     #[test]
     fn every_group_has_its_floor_its_ceiling_and_its_weights_part_of_the_rest(
-        mut said in prop::collection::vec(said(), GROUPS),
+        mut policies in prop::collection::vec(policies(), GROUPS),
         asks in prop::collection::vec(prop::collection::vec(prop::bool::weighted(0.8), GROUPS), 2),
         ceilings: bool,
     ) {
         // What can be kept: of the root nothing is said, no floor is above a ceiling at it or above it, and all have room.
-        (said[0].floor, said[0].ceiling) = (0.0, 0.0);
+        (policies[0].floor, policies[0].ceiling) = (0.0, 0.0);
         if !ceilings {
-            said.iter_mut().for_each(|said| said.ceiling = 0.0);
+            policies.iter_mut().for_each(|policies| policies.ceiling = 0.0);
         }
-        for said in said.iter_mut().filter(|said| said.ceiling > 0.0) {
-            said.floor = said.floor.min(said.ceiling).floor();
+        for policies in policies.iter_mut().filter(|policies| policies.ceiling > 0.0) {
+            policies.floor = policies.floor.min(policies.ceiling).floor();
         }
         // Those below a ceiling fit into it.
-        let ceilings_of: Vec<_> = said.iter().map(|said| said.ceiling).enumerate().filter(|(_, rate)| *rate > 0.0).collect();
+        let ceilings_of: Vec<_> = policies.iter().map(|policies| policies.ceiling).enumerate().filter(|(_, rate)| *rate > 0.0).collect();
         for (group, ceiling) in ceilings_of {
-            let below = children(group).map(|child| said[child].floor).sum::<f64>();
+            let below = children(group).map(|child| policies[child].floor).sum::<f64>();
             let part = (0.9 * ceiling / below).min(1.0);
-            children(group).for_each(|child| said[child].floor = (said[child].floor * part).floor());
+            children(group).for_each(|child| policies[child].floor = (policies[child].floor * part).floor());
         }
-        let floors: f64 = said.iter().map(|said| said.floor).sum();
+        let floors: f64 = policies.iter().map(|policies| policies.floor).sum();
         let part = (0.8 * CAPACITY / floors).min(1.0);
-        said.iter_mut().for_each(|said| said.floor = (said.floor * part).floor());
+        policies.iter_mut().for_each(|policies| policies.floor = (policies.floor * part).floor());
 
-        let mut sim = Sim::new(&said);
+        let mut sim = Sim::new(&policies);
         let mut from = Instant::ZERO;
         for asks in &asks {
             // First places in the device go from some to others, and what ceilings hold of those that ask no more ends.
             let start = from + ms(2000);
             let until = start + ms(500);
             sim.run(asks, until);
-            let whole = fluid(&said, asks, CAPACITY);
+            let whole = fluid(&policies, asks, CAPACITY);
             for length in [ms(20), ms(100), ms(500)] {
                 let seconds = length.as_nanos() as f64 / 1e9;
                 let mut start = start;
                 while start + length <= until {
                     for group in 1..GROUPS {
                         let had = sim.count(group, start, start + length);
-                        let Said { floor, ceiling, .. } = said[group];
+                        let Policy { floor, ceiling, .. } = policies[group];
                         // It may have been ahead by 50 ms (floor.2), and is behind by a round of the disk and a request of each other.
                         let due = floor.min(whole[group]) * (seconds - 0.05) - f64::from(DEPTH) - GROUPS as f64;
-                        prop_assert!(had >= due, "{group}: {had} in {length} from {start:?}, and its floor is {floor}: {said:?} {asks:?}");
+                        prop_assert!(had >= due, "{group}: {had} in {length} from {start:?}, and its floor is {floor}: {policies:?} {asks:?}");
                         // What the ceiling let through may have waited for the disk.
                         let most = ceiling * (seconds + 0.005) + 1.0 + f64::from(OUTSTANDING) * children(group).count().max(1) as f64;
                         prop_assert!(ceiling == 0.0 || had <= most, "{group}: {had} in {length}, and its ceiling is {ceiling}");
@@ -260,15 +262,15 @@ proptest! {
             // A tenant that is held by its ceiling seems to lack, and 15 % may be given up for it (`isolation_cost`), as far as what depths do is
             // known by then.
             let all = sim.count(0, start, until);
-            prop_assert!(all >= 0.81 * whole[0] * seconds, "{all} of {}: {said:?} {asks:?}", whole[0] * seconds);
+            prop_assert!(all >= 0.81 * whole[0] * seconds, "{all} of {}: {policies:?} {asks:?}", whole[0] * seconds);
             // Places in the device are whole ones, of each tenant. Where a group below its floor has siblings at their ceilings, more
             // of what it gets is counted as by its floor than the model does: there parts by weight may be half of the model's, and
             // nothing is said of them.
             let place = seconds * CAPACITY / f64::from(DEPTH);
-            let rest = fluid(&said, asks, all / seconds);
+            let rest = fluid(&policies, asks, all / seconds);
             for group in children(0).filter(|_| !ceilings) {
                 let (had, due) = (sim.count(group, start, until), rest[group] * seconds);
-                prop_assert!((had - due).abs() <= 0.25 * due + place * children(group).count().max(1) as f64, "{group}: {had}, not {due}: {said:?} {asks:?}");
+                prop_assert!((had - due).abs() <= 0.25 * due + place * children(group).count().max(1) as f64, "{group}: {had}, not {due}: {policies:?} {asks:?}");
             }
             from = until;
         }
@@ -288,18 +290,18 @@ fn a_disk_whose_costs_are_learned_is_kept_busy_meanwhile() {
     }
 }
 
-const PLAIN: Said = Said { weight: 100, floor: 0.0, ceiling: 0.0 };
+const PLAIN: Policy = Policy { weight: 100, floor: 0.0, ceiling: 0.0 };
 
 /// admission.1, admission.2: at times a tenant at its ceiling waited for places, and was due more than its ceiling lets through; then places were
 /// kept for it that it could not fill. With some ceilings in a tree the disk did three quarters of what it can, for as long as one looked.
 #[test]
 fn tenants_at_their_ceilings_cost_the_others_nothing() {
-    let mut said = [PLAIN; GROUPS];
+    let mut policies = [PLAIN; GROUPS];
     for (group, weight, ceiling) in [(1, 400, 629.0), (3, 400, 1391.0), (6, 400, 2587.0), (7, 400, 0.0)] {
-        (said[group].weight, said[group].ceiling) = (weight, ceiling);
+        (policies[group].weight, policies[group].ceiling) = (weight, ceiling);
     }
-    said[3].floor = 705.0;
-    let mut sim = Sim::new(&said);
+    policies[3].floor = 705.0;
+    let mut sim = Sim::new(&policies);
     let asks = core::array::from_fn::<_, GROUPS, _>(|group| [1, 3, 6, 7].contains(&group));
     let (from, until) = (Instant::ZERO + ms(1000), Instant::ZERO + ms(4000));
     sim.run(&asks, until);
@@ -313,13 +315,13 @@ fn tenants_at_their_ceilings_cost_the_others_nothing() {
 /// tenant had 73 of 128 places where it was due two, and for a quarter of a second the disk did little more than half of what it can.
 #[test]
 fn requests_that_wait_below_a_ceiling_take_no_places() {
-    let mut said = [PLAIN; GROUPS];
+    let mut policies = [PLAIN; GROUPS];
     for (group, weight, ceiling) in [(1, 400, 0.0), (2, 200, 0.0), (3, 200, 3773.0), (4, 50, 1448.0), (5, 200, 0.0)] {
-        (said[group].weight, said[group].ceiling) = (weight, ceiling);
+        (policies[group].weight, policies[group].ceiling) = (weight, ceiling);
     }
-    (said[6].weight, said[6].ceiling, said[7].weight) = (50, 1897.0, 400);
-    let mut sim = Sim::new(&said);
-    let due = fluid(&said, &[true; GROUPS], CAPACITY);
+    (policies[6].weight, policies[6].ceiling, policies[7].weight) = (50, 1897.0, 400);
+    let mut sim = Sim::new(&policies);
+    let due = fluid(&policies, &[true; GROUPS], CAPACITY);
     for n in 1..=30 {
         let (from, until) = (sim.now, Instant::ZERO + ms(n * 250));
         sim.run(&[true; GROUPS], until);
@@ -333,17 +335,17 @@ fn requests_that_wait_below_a_ceiling_take_no_places() {
 /// ten times as much, it had a quarter of that for a second.
 #[test]
 fn a_group_that_its_floor_served_has_its_places_when_its_siblings_go() {
-    let mut said = [PLAIN; GROUPS];
-    (said[2].weight, said[3].weight, said[4].weight) = (50, 50, 400);
-    (said[5].weight, said[6].weight, said[7].weight) = (50, 50, 400);
-    (said[6].floor, said[7].floor) = (936.0, 265.0);
-    let mut sim = Sim::new(&said);
+    let mut policies = [PLAIN; GROUPS];
+    (policies[2].weight, policies[3].weight, policies[4].weight) = (50, 50, 400);
+    (policies[5].weight, policies[6].weight, policies[7].weight) = (50, 50, 400);
+    (policies[6].floor, policies[7].floor) = (936.0, 265.0);
+    let mut sim = Sim::new(&policies);
     let mut asks = [true; GROUPS];
     sim.run(&asks, Instant::ZERO + ms(2500));
     (asks[5], asks[7]) = (false, false);
     let (from, until) = (Instant::ZERO + ms(3000), Instant::ZERO + ms(3500));
     sim.run(&asks, until);
-    let (had, due) = (2.0 * sim.count(6, from, until), fluid(&said, &asks, CAPACITY)[6]);
+    let (had, due) = (2.0 * sim.count(6, from, until), fluid(&policies, &asks, CAPACITY)[6]);
     assert!(had >= 0.85 * due, "{had} a second of {due}");
 }
 
@@ -351,17 +353,17 @@ fn a_group_that_its_floor_served_has_its_places_when_its_siblings_go() {
 /// most: for seconds after it had a third of its due.
 #[test]
 fn costs_are_not_learned_while_places_of_those_that_have_gone_are_empty() {
-    let mut said = [PLAIN; GROUPS];
+    let mut policies = [PLAIN; GROUPS];
     for (group, weight) in [(1, 50), (2, 200), (3, 200), (4, 400), (5, 50), (6, 400), (7, 200)] {
-        said[group].weight = weight;
+        policies[group].weight = weight;
     }
-    let mut sim = Sim::new(&said);
+    let mut sim = Sim::new(&policies);
     let mut asks = [true; GROUPS];
     sim.run(&asks, Instant::ZERO + ms(2500));
     (asks[6], asks[7]) = (false, false);
     let (from, until) = (Instant::ZERO + ms(3500), Instant::ZERO + ms(5500));
     sim.run(&asks, until);
-    let due = fluid(&said, &asks, CAPACITY);
+    let due = fluid(&policies, &asks, CAPACITY);
     for group in [1, 2, 3, 5] {
         let had = sim.count(group, from, until) / 2.0;
         assert!((had - due[group]).abs() <= 0.1 * due[group], "{group}: {had} a second of {}", due[group]);
@@ -372,14 +374,14 @@ fn costs_are_not_learned_while_places_of_those_that_have_gone_are_empty() {
 /// than a hundredth of what the disk can. At which end of a period they go does not matter.
 #[test]
 fn a_light_group_that_is_left_alone_has_the_disk() {
-    let mut said = [PLAIN; GROUPS];
+    let mut policies = [PLAIN; GROUPS];
     for (group, weight) in [(1, 400), (2, 400), (3, 400), (5, 50), (6, 400), (7, 400)] {
-        said[group].weight = weight;
+        policies[group].weight = weight;
     }
     let mut alone = [false; GROUPS];
     alone[5] = true;
     for n in 0..8 {
-        let mut sim = Sim::new(&said);
+        let mut sim = Sim::new(&policies);
         sim.run(&[true; GROUPS], Instant::ZERO + ms(2500 + 8 * n));
         let from = sim.now + ms(500);
         sim.run(&alone, from + ms(250));
@@ -391,9 +393,9 @@ fn a_light_group_that_is_left_alone_has_the_disk() {
 /// floor.1: a group that reads alone is not below its floor of writes.
 #[test]
 fn a_floor_of_writes_lets_no_reads_go_first() {
-    let mut said = [PLAIN; GROUPS];
-    (said[1].weight, said[2].weight) = (100, 300);
-    let mut sim = Sim::new(&said);
+    let mut policies = [PLAIN; GROUPS];
+    (policies[1].weight, policies[2].weight) = (100, 300);
+    let mut sim = Sim::new(&policies);
     sim.set_floor(1, Rates::NONE.with(Rate::Wiops, 500));
     sim.queue.set_tunable("device_depth", "1").unwrap(); // so that the order decides alone
     let mut asks = [false; GROUPS];
@@ -408,9 +410,9 @@ fn a_floor_of_writes_lets_no_reads_go_first() {
 /// floor.5: a place in the device brings 250 requests a second, and the weight of 1 brings it one place.
 #[test]
 fn a_floor_is_met_in_more_places_than_the_weight_brings() {
-    let mut said = [Said { weight: 1000, floor: 0.0, ceiling: 0.0 }; GROUPS];
-    said[1] = Said { weight: 1, floor: 2000.0, ceiling: 0.0 };
-    let mut sim = Sim::new(&said);
+    let mut policies = [Policy { weight: 1000, floor: 0.0, ceiling: 0.0 }; GROUPS];
+    policies[1] = Policy { weight: 1, floor: 2000.0, ceiling: 0.0 };
+    let mut sim = Sim::new(&policies);
     let asks = std::array::from_fn::<_, GROUPS, _>(|leaf| (1..=3).contains(&leaf));
     let (from, until) = (Instant::ZERO + ms(1000), Instant::ZERO + ms(2000));
     sim.run(&asks, until);
@@ -421,9 +423,9 @@ fn a_floor_is_met_in_more_places_than_the_weight_brings() {
 /// floor.5: four tenants that ask now and then have four of 32 places kept for them, and a floor is more than the other 28 bring.
 #[test]
 fn a_floor_is_met_in_places_that_are_kept_for_others() {
-    let mut said = [PLAIN; GROUPS];
-    said[1].floor = 1850.0;
-    let mut sim = Sim::new(&said);
+    let mut policies = [PLAIN; GROUPS];
+    policies[1].floor = 1850.0;
+    let mut sim = Sim::new(&policies);
     sim.queue.set_tunable("device_depth", "32").unwrap(); // 2000 a second
     let (all, deep) = ([true; GROUPS], std::array::from_fn::<_, GROUPS, _>(|leaf| leaf == 1 || leaf == 2));
     [3, 5, 6, 7].into_iter().for_each(|leaf| sim.keeps[leaf] = 1);
@@ -440,9 +442,9 @@ fn a_floor_is_met_in_places_that_are_kept_for_others() {
 /// that cannot, of groups that have streams here.
 #[test]
 fn floors_that_are_more_than_the_disk_does_are_told_with_both_figures() {
-    let mut said = [PLAIN; GROUPS];
-    (said[1].floor, said[5].floor, said[6].floor, said[4].floor) = (2000.0, 1000.0, 1500.0, 2000.0);
-    let (now, mut sim) = (Instant::ZERO, Sim::new(&said));
+    let mut policies = [PLAIN; GROUPS];
+    (policies[1].floor, policies[5].floor, policies[6].floor, policies[4].floor) = (2000.0, 1000.0, 1500.0, 2000.0);
+    let (now, mut sim) = (Instant::ZERO, Sim::new(&policies));
     let asks = [true; GROUPS];
     sim.run(&asks, now + ms(2500));
     assert_eq!(sim.queue.kept(sim.now).short, None, "4500 of 8000 can be kept");
@@ -466,9 +468,9 @@ fn floors_that_are_more_than_the_disk_does_are_told_with_both_figures() {
 /// was said of a slow disk is no longer said once it is fast.
 #[test]
 fn a_disk_that_stood_still_for_a_while_is_not_short() {
-    let mut said = [PLAIN; GROUPS];
-    said[1].floor = 7600.0;
-    let (mut sim, asks) = (Sim::new(&said), [true; GROUPS]);
+    let mut policies = [PLAIN; GROUPS];
+    policies[1].floor = 7600.0;
+    let (mut sim, asks) = (Sim::new(&policies), [true; GROUPS]);
     let run = |sim: &mut Sim, time| sim.run(&asks, sim.now + time);
     for _ in 0..3 {
         run(&mut sim, ms(1000));

@@ -148,14 +148,14 @@ fn run_coordinator(flush: &mut dyn Coordinator, seed: u64, remember: bool) {
                     // All who shared it hear the same, and nobody else hears anything.
                     let expected = if failed && remember { Outcome::Failed(Errno::EIO) } else { outcome };
                     waiters.retain(|waiter| {
-                        let told = flush.take(waiter.round);
+                        let answered = flush.take(waiter.round);
                         let shares = waiter.started < started;
-                        assert_eq!(told, shares.then_some(expected), "seed {seed}, step {step}");
-                        if told == Some(Outcome::Done) {
+                        assert_eq!(answered, shares.then_some(expected), "seed {seed}, step {step}");
+                        if answered == Some(Outcome::Done) {
                             assert!(waiter.covers <= durable, "seed {seed}, step {step}: told too early");
                         }
                         assert!(waiter.started + 2 >= started, "seed {seed}: three flushes for one");
-                        told.is_none()
+                        answered.is_none()
                     });
                 }
             }
@@ -253,7 +253,7 @@ struct Open {
 struct Truth {
     /// Writes that the device has ended, those told to have, and those that are durable.
     ended: BTreeSet<u64>,
-    told: BTreeSet<u64>,
+    answered: BTreeSet<u64>,
     durable: BTreeSet<u64>,
     flushing: usize,
     failed: bool,
@@ -320,7 +320,7 @@ impl Runner {
                 flags,
                 backing,
                 left: extent.sectors,
-                before: truth.told.clone(),
+                before: truth.answered.clone(),
                 failed: truth.failed,
             }));
         }
@@ -413,7 +413,7 @@ impl Runner {
                 }
                 Op::Read => {}
                 Op::Write | Op::Discard | Op::WriteZeroes => {
-                    truth.told.insert(token);
+                    truth.answered.insert(token);
                     if backing == 1 && op == Op::Write && flags.contains(Flags::FUA) {
                         assert!(self.late.contains(&token));
                         truth.durable.insert(token);

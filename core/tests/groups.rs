@@ -43,9 +43,9 @@ fn queue(kind: Kind, depth: u16) -> (Queue, EventLog) {
         ..Settings::new(kind, Limits::new(1_000_000))
     };
     let mut queue = Queue::new(settings);
-    let told = switch(&mut queue, at(0), kind);
-    news(&told);
-    (queue, told)
+    let log = switch(&mut queue, at(0), kind);
+    news(&log);
+    (queue, log)
 }
 
 fn add_group(queue: &mut Queue, now: Instant, group: Group) -> GroupId {
@@ -55,12 +55,12 @@ fn add_group(queue: &mut Queue, now: Instant, group: Group) -> GroupId {
 }
 
 fn switch(queue: &mut Queue, now: Instant, kind: Kind) -> EventLog {
-    let told = EventLog::default();
+    let log = EventLog::default();
     let groups = &queue.settings().groups[..1];
     let setup = sched::Setup { groups, ..queue.settings().setup() };
-    let witness = Witness::new(kind, &setup, &told);
+    let witness = Witness::new(kind, &setup, &log);
     queue.take_over(now, kind, Box::new(witness));
-    told
+    log
 }
 
 fn starts(queue: &mut Queue, now: Instant) -> Vec<(u64, Tag)> {
@@ -108,13 +108,13 @@ fn what_waits_of_a_stream_moves_with_it_wherever_it_waits() {
 #[test]
 fn a_request_in_flight_ends_in_the_group_that_its_stream_has_left() {
     for kind in Kind::ALL {
-        let (mut queue, told) = queue(kind, 4);
+        let (mut queue, log) = queue(kind, 4);
         let s = queue.add_stream(stream(A));
         queue.submit(at(0), read(s, 0, 1)).unwrap();
         let out = starts(&mut queue, at(0));
         queue.change_stream(at(1), s, stream(B));
         queue.handle_completion(at(2), out[0].1, Outcome::Done);
-        assert_eq!(news(&told), ["stream 0 in group 2", "request of stream 0 in group 1 done"], "{}", kind.name());
+        assert_eq!(news(&log), ["stream 0 in group 2", "request of stream 0 in group 1 done"], "{}", kind.name());
     }
 }
 
@@ -122,7 +122,7 @@ fn a_request_in_flight_ends_in_the_group_that_its_stream_has_left() {
 #[test]
 fn what_the_device_turns_back_after_a_move_waits_in_the_new_group() {
     for kind in Kind::ALL {
-        let (mut queue, told) = queue(kind, 4);
+        let (mut queue, log) = queue(kind, 4);
         let s = queue.add_stream(stream(A));
         queue.submit(at(0), read(s, 0, 1)).unwrap();
         let out = starts(&mut queue, at(0));
@@ -131,7 +131,7 @@ fn what_the_device_turns_back_after_a_move_waits_in_the_new_group() {
         let again = starts(&mut queue, at(100));
         queue.handle_completion(at(101), again[0].1, Outcome::Done);
         let ends = ["request of stream 0 in group 1 failed", "request of stream 0 in group 2 done"];
-        assert_eq!(news(&told)[1..], ends, "{}", kind.name());
+        assert_eq!(news(&log)[1..], ends, "{}", kind.name());
         assert_eq!(queue.poll_finished(C0), Some(Finished::Done(Token(1), Outcome::Done)));
     }
 }
@@ -162,7 +162,7 @@ fn what_ended_before_a_move_counts_for_the_group_of_then() {
 /// queue.11
 #[test]
 fn a_group_that_someone_is_in_is_not_removed_and_the_error_says_who() {
-    let (mut queue, told) = queue(Kind::None, 1);
+    let (mut queue, log) = queue(Kind::None, 1);
     let streams = [(); 2].map(|()| queue.add_stream(stream(A)));
     let below = add_group(&mut queue, at(0), group("/a/x", A));
     add_group(&mut queue, at(0), group("/a/y", A));
@@ -180,13 +180,13 @@ fn a_group_that_someone_is_in_is_not_removed_and_the_error_says_who() {
     assert_eq!(says(&mut queue, B), "group /b is not removed: 1 stream is in it; only an empty group can go");
     assert_eq!(says(&mut queue, GroupId::ROOT), "group / is not removed: the root is always there");
     let groups = ["group /a/x of weight 100", "group /a/y of weight 100", "group /a/x gone", "stream 0 in group 2"];
-    assert_eq!(news(&told), groups);
+    assert_eq!(news(&log), groups);
 }
 
 /// queue.11
 #[test]
 fn a_removed_group_goes_when_its_last_request_has_ended_and_its_number_comes_back_then() {
-    let (mut queue, told) = queue(Kind::MqDeadline, 4);
+    let (mut queue, log) = queue(Kind::MqDeadline, 4);
     let s = queue.add_stream(stream(A));
     for (token, start) in [(1, 0), (2, 100)] {
         queue.submit(at(0), read(s, start, token)).unwrap();
@@ -197,9 +197,9 @@ fn a_removed_group_goes_when_its_last_request_has_ended_and_its_number_comes_bac
     assert_eq!(queue.groups().iter().map(|(id, _)| id).collect::<Vec<_>>(), [GroupId::ROOT, B]);
     assert_eq!(add_group(&mut queue, at(1), group("/c", B)), GroupId(3), "its number is not free yet");
     queue.handle_completion(at(2), out[0].1, Outcome::Done);
-    news(&told);
+    news(&log);
     queue.handle_busy(at(3), out[1].1);
-    assert_eq!(news(&told), ["request of stream 0 in group 1 failed", "group /a gone"]);
+    assert_eq!(news(&log), ["request of stream 0 in group 1 failed", "group /a gone"]);
     assert_eq!(add_group(&mut queue, at(4), group("/c/d", GroupId(3))), A, "now it is");
     assert_eq!(queue.groups().stats_of(A).of(Op::Read).ops, 0, "what another did is not the new group's");
     assert_eq!(queue.groups().stats().of(Op::Read).ops, 1);
@@ -208,7 +208,7 @@ fn a_removed_group_goes_when_its_last_request_has_ended_and_its_number_comes_bac
 /// queue.11
 #[test]
 fn a_removed_group_waits_for_the_removed_ones_below_it() {
-    let (mut queue, told) = queue(Kind::None, 4);
+    let (mut queue, log) = queue(Kind::None, 4);
     let below = add_group(&mut queue, at(0), group("/a/x", A));
     let s = queue.add_stream(stream(below));
     queue.submit(at(0), read(s, 0, 1)).unwrap();
@@ -216,9 +216,9 @@ fn a_removed_group_waits_for_the_removed_ones_below_it() {
     queue.change_stream(at(1), s, stream(B));
     queue.remove_group(at(1), below).unwrap();
     queue.remove_group(at(1), A).unwrap();
-    news(&told);
+    news(&log);
     queue.handle_completion(at(2), out[0].1, Outcome::Done);
-    assert_eq!(news(&told)[1..], ["group /a/x gone", "group /a gone"]);
+    assert_eq!(news(&log)[1..], ["group /a/x gone", "group /a gone"]);
 }
 
 /// queue.12: parents first, though the number of a child may be the smaller one; and those that leave until they have left.
@@ -239,12 +239,12 @@ fn a_scheduler_that_takes_over_sees_the_groups_and_streams_that_there_are() {
     queue.change_stream(at(0), s, Stream { priority: IDLE, ..stream(low) });
     queue.remove_group(at(0), A).unwrap();
 
-    let told = switch(&mut queue, at(1), Kind::MqDeadline);
+    let log = switch(&mut queue, at(1), Kind::MqDeadline);
     let groups = ["group /a of weight 100", "group /d of weight 300", "group /d/e of weight 100"];
-    assert_eq!(news(&told), groups);
+    assert_eq!(news(&log), groups);
     assert_eq!(queue.groups().stream(s).stream().group, low);
     queue.handle_completion(at(2), out[0].1, Outcome::Done);
-    assert_eq!(news(&told), ["group /a gone"], "and not of what the scheduler before it had dispatched");
+    assert_eq!(news(&log), ["group /a gone"], "and not of what the scheduler before it had dispatched");
 }
 
 /// queue.12
@@ -267,8 +267,8 @@ fn a_scheduler_hears_of_no_end_that_another_began() {
         for (_, tag) in old.into_iter().chain(new) {
             queue.handle_completion(at(5), tag, Outcome::Done);
         }
-        for told in [&first, &second, &third] {
-            let news = news(told);
+        for log in [&first, &second, &third] {
+            let news = news(log);
             assert!(!news.iter().any(|line| line.starts_with("request")), "{}: {news:?}", kind.name());
         }
         let mut now = at(6);
@@ -284,13 +284,13 @@ fn a_scheduler_hears_of_no_end_that_another_began() {
 
 #[test]
 fn a_change_that_changes_nothing_is_not_told() {
-    let (mut queue, told) = queue(Kind::None, 1);
+    let (mut queue, log) = queue(Kind::None, 1);
     let s = queue.add_stream(stream(A));
     queue.change_stream(at(0), s, stream(A));
     queue.set_weight(at(0), A, Weight::new(100));
-    assert!(news(&told).is_empty());
+    assert!(news(&log).is_empty());
     queue.set_weight(at(0), A, Weight::new(1000));
-    assert_eq!(news(&told), ["group /a of weight 1000"]);
+    assert_eq!(news(&log), ["group /a of weight 1000"]);
 }
 
 #[test]
@@ -344,13 +344,13 @@ struct Run {
     open: BTreeMap<u64, StreamId>,
     in_flight: Vec<Tag>,
     tokens: u64,
-    told: EventLog,
+    log: EventLog,
 }
 
 impl Run {
     fn new(seed: u64, depth: u16) -> Self {
         let mut random = Random::new(seed);
-        let (queue, told) = queue(pick(&mut random, &Kind::ALL), depth);
+        let (queue, log) = queue(pick(&mut random, &Kind::ALL), depth);
         let groups: BTreeMap<_, _> = queue.groups().iter().map(|(id, group)| (id, group.clone())).collect();
         let ended = groups.keys().map(|id| (*id, 0)).collect();
         Self {
@@ -364,7 +364,7 @@ impl Run {
             open: BTreeMap::new(),
             in_flight: vec![],
             tokens: 0,
-            told,
+            log,
         }
     }
 
@@ -431,7 +431,7 @@ impl Run {
             37..=38 => self.remove_group(),
             39 => {
                 let kind = pick(&mut self.random, &Kind::ALL);
-                self.told = switch(&mut self.queue, self.now, kind);
+                self.log = switch(&mut self.queue, self.now, kind);
             }
             _ => {}
         }

@@ -240,12 +240,12 @@ fn what_waits_behind_a_request_that_hangs_goes_when_its_time_has_run_out() {
             let other = queue.add_stream(Stream { priority: Priority { class: others_class, level: 4 }, ..stream(C0) });
             queue.submit(at(0), bio(Op::Read, s, 0, 8, 0)).unwrap();
             let stuck = queue.poll_dispatch(at(0), C0).unwrap();
-            let asked = [(Op::Write, s), (Op::Read, other), (Op::Write, other), (Op::Discard, other)];
-            for (token, (op, stream)) in (1..).zip(asked) {
+            let submitted = [(Op::Write, s), (Op::Read, other), (Op::Write, other), (Op::Discard, other)];
+            for (token, (op, stream)) in (1..).zip(submitted) {
                 queue.submit(at(1), bio(op, stream, 1000 * token, 8, token)).unwrap();
             }
             let (mut now, mut ended) = (at(1), 0);
-            while ended < asked.len() && now < at(40_000) {
+            while ended < submitted.len() && now < at(40_000) {
                 now += ms(50);
                 queue.handle_timeout(now);
                 while let Some(next) = queue.poll_dispatch(now, C0) {
@@ -253,7 +253,7 @@ fn what_waits_behind_a_request_that_hangs_goes_when_its_time_has_run_out() {
                 }
                 ended += news(&mut queue).iter().filter(|news| matches!(news, Finished::Done(..))).count();
             }
-            assert_eq!(ended, asked.len(), "{} beside {others_class:?}", kind.name());
+            assert_eq!(ended, submitted.len(), "{} beside {others_class:?}", kind.name());
             queue.handle_timeout(at(40_000));
             news(&mut queue);
             queue.set_scheduler(at(40_000), kind);
@@ -398,8 +398,8 @@ fn with_room_for_more_requests_whoever_was_refused_is_woken() {
         let (mut queue, s) =
             queue(|settings| (settings.scheduler, settings.depth, settings.nr_requests) = (kind, 1, 2));
         let fill = |queue: &mut Queue, until: u64| {
-            let asked = (0..).find(|n| queue.submit(at(0), bio(Op::Read, s, n * 100, 8, *n)).is_err());
-            assert_eq!(asked, Some(until), "{}", kind.name());
+            let submitted = (0..).find(|n| queue.submit(at(0), bio(Op::Read, s, n * 100, 8, *n)).is_err());
+            assert_eq!(submitted, Some(until), "{}", kind.name());
         };
         fill(&mut queue, 2);
         while queue.poll_wake().is_some() {}
@@ -594,10 +594,10 @@ fn a_trace_has_what_the_scheduler_says_of_its_turns_also_after_another_is_chosen
     assert_eq!(messages(&mut queue, &mut now), [""; 0], "nobody listens");
     queue.keep_trace(100);
     let cfq = messages(&mut queue, &mut now);
-    assert!(cfq.iter().any(|said| said.starts_with("sl_used=")), "{cfq:?}");
+    assert!(cfq.iter().any(|line| line.starts_with("sl_used=")), "{cfq:?}");
     queue.set_scheduler(at(now), Kind::Bfq);
     let bfq = messages(&mut queue, &mut now);
-    assert!(bfq.iter().any(|said| said.starts_with("expire (")), "{bfq:?}");
+    assert!(bfq.iter().any(|line| line.starts_with("expire (")), "{bfq:?}");
     queue.keep_trace(0);
     assert_eq!(messages(&mut queue, &mut now), [""; 0], "nobody listens any more");
 }
@@ -648,7 +648,7 @@ fairlift_lab::proptest! {
             world.check().watch_every(1);
             let mut random = Random::new(seed ^ 1);
             let streams: Vec<_> = (0..4).map(|_| world.add_stream(stream(C0))).collect();
-            let mut asked: BTreeMap<u64, Bio> = BTreeMap::new();
+            let mut submitted: BTreeMap<u64, Bio> = BTreeMap::new();
             let mut sectors = 0;
             let mut ends = Vec::new();
             let mut ended: BTreeMap<u64, u32> = BTreeMap::new();
@@ -666,7 +666,7 @@ fairlift_lab::proptest! {
                     ends.extend(world.step().expect("a full queue has something to do"));
                 }
                 sectors += bio.extent.sectors;
-                asked.insert(token, bio);
+                submitted.insert(token, bio);
                 if random.below(3) == 0 {
                     ends.extend(world.step().unwrap_or_default());
                 }
@@ -693,7 +693,7 @@ fairlift_lab::proptest! {
             for end in &ends {
                 *ended.entry(end.token.0).or_default() += 1;
             }
-            assert_eq!(ended.len(), asked.len(), "every bio ends");
+            assert_eq!(ended.len(), submitted.len(), "every bio ends");
             assert!(ended.values().all(|times| *times == 1), "and once");
             assert_eq!((world.queue().load().in_flight, world.queue().load().waiting), (0, 0));
             let dispatched: u64 = world.dispatched().iter().map(|d| d.extent.sectors).sum();

@@ -209,12 +209,12 @@ fn between_two_looks_a_stream_could_have_had_the_most_that_it_had_at_once() {
 #[test]
 fn what_was_told_of_a_group_never_falls() {
     let (mut queue, s) = queue(Kind::Fair, |_| ());
-    let mut told = (Duration::ZERO, Duration::ZERO);
+    let mut counted = (Duration::ZERO, Duration::ZERO);
     let mut alice = |queue: &mut Queue, now| {
         let alice = figures(queue, now).remove(&GroupId(1)).unwrap();
-        let before = core::mem::replace(&mut told, (alice.stats.time_active(), alice.had));
-        assert!(told.0 >= before.0 && told.1 >= before.1, "{before:?}, then {told:?}");
-        (told.0.as_millis(), told.1.as_millis())
+        let before = core::mem::replace(&mut counted, (alice.stats.time_active(), alice.had));
+        assert!(counted.0 >= before.0 && counted.1 >= before.1, "{before:?}, then {counted:?}");
+        (counted.0.as_millis(), counted.1.as_millis())
     };
     read(&mut queue, at(0), s[ALICE], 1);
     let one = queue.poll_dispatch(at(0), C0).unwrap();
@@ -292,7 +292,7 @@ proptest! {
         });
         let mut now = at(1);
         let (mut token, mut ended) = (0, [Duration::ZERO; Op::COUNT]);
-        let mut asked: BTreeMap<u64, (Op, Instant)> = BTreeMap::new();
+        let mut submitted: BTreeMap<u64, (Op, Instant)> = BTreeMap::new();
         let mut in_device: Vec<Dispatch> = Vec::new();
         for step in steps {
             match step {
@@ -303,7 +303,7 @@ proptest! {
                     let since = Instant::from_nanos(now.as_nanos() - 1000 * early);
                     let bio = Bio { op, flags, extent, stream: streams[stream], token: Token(token) };
                     if queue.submit_late(now, since, Part::Memory, bio).is_ok() {
-                        asked.insert(token, (op, since));
+                        submitted.insert(token, (op, since));
                     }
                 }
                 Step::Complete { nth, ok } if !in_device.is_empty() => {
@@ -329,7 +329,7 @@ proptest! {
             }
             while let Some(news) = queue.poll_finished(C0) {
                 if let Finished::Done(Token(token), _) | Finished::TimedOut(Token(token)) = news {
-                    let (op, since) = asked.remove(&token).expect("it was asked for, and ends once");
+                    let (op, since) = submitted.remove(&token).expect("it was asked for, and ends once");
                     ended[op as usize] = ended[op as usize] + now.since(since);
                 }
             }
@@ -339,7 +339,7 @@ proptest! {
                 all.add(&group.under_way);
             }
             for op in Op::ALL {
-                let waits = asked.values().filter(|(one, _)| *one == op).map(|(_, since)| now.since(*since));
+                let waits = submitted.values().filter(|(one, _)| *one == op).map(|(_, since)| now.since(*since));
                 let wanted = waits.fold(ended[op as usize], |sum, one| sum + one);
                 prop_assert_eq!(all.times(op).sum(), wanted, "{:?} at {:?}", op, now);
             }

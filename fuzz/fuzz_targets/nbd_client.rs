@@ -13,7 +13,7 @@ use libfuzzer_sys::fuzz_target;
 /// What was asked, and what came of it, byte by byte.
 #[derive(Default)]
 struct Received {
-    asked: Vec<Option<Awaited>>,
+    awaited: Vec<Option<Awaited>>,
     came: Vec<Vec<bool>>,
     runs: Vec<u64>,
     ended: usize,
@@ -21,17 +21,17 @@ struct Received {
 }
 
 impl Received {
-    fn ask(&mut self, answers: &mut Answers, asked: Awaited) {
-        let (slot, _) = answers.ask(asked);
-        assert_eq!(slot, self.asked.len());
-        let len = if let Awaited::Read { len, .. } = asked { len as usize } else { 0 };
-        self.asked.push(Some(asked));
+    fn ask(&mut self, answers: &mut Answers, request: Awaited) {
+        let (slot, _) = answers.ask(request);
+        assert_eq!(slot, self.awaited.len());
+        let len = if let Awaited::Read { len, .. } = awaited { len as usize } else { 0 };
+        self.awaited.push(Some(request));
         self.came.push(vec![false; len]);
         self.runs.push(0);
     }
 
     fn comes(&mut self, slot: usize, from: u64, len: u64) {
-        assert!(matches!(self.asked[slot], Some(Awaited::Read { .. })));
+        assert!(matches!(self.awaited[slot], Some(Awaited::Read { .. })));
         for byte in &mut self.came[slot][from as usize..(from + len) as usize] {
             assert!(!std::mem::replace(byte, true), "a byte came twice");
         }
@@ -46,15 +46,15 @@ impl Sink for Received {
         self.comes(slot, from, len);
     }
     fn run(&mut self, slot: usize, len: u64, _state: u32) {
-        let Some(Awaited::Status { len: asked }) = self.asked[slot] else { panic!("runs of something else") };
+        let Some(Awaited::Status { len: awaited }) = self.awaited[slot] else { panic!("runs of something else") };
         self.runs[slot] += len;
-        assert!(len > 0 && self.runs[slot] <= asked);
+        assert!(len > 0 && self.runs[slot] <= awaited);
     }
     fn ended(&mut self, slot: usize, result: Result<(), Errno>) {
-        let asked = self.asked[slot].take().expect("a request ends once");
+        let request = self.awaited[slot].take().expect("a request ends once");
         self.ended += 1;
         self.to_give_back.push(slot);
-        match (asked, result) {
+        match (request, result) {
             (Awaited::Read { .. }, Ok(())) => assert!(self.came[slot].iter().all(|came| *came), "a byte is missing"),
             (Awaited::Status { .. }, Ok(())) => assert!(self.runs[slot] > 0),
             (_, Ok(()) | Err(_)) => {}

@@ -44,20 +44,20 @@ fuzz_target!(|input: &[u8]| {
 
 fn chain(offer: &Offer, guest: &GuestMemoryMmap, head: u16, size: u16) {
     let mut reader = Reader::default();
-    let Ok(asked) = reader.read(offer, guest, GuestAddress(0), size, head) else { return };
+    let Ok(request) = reader.read(offer, guest, GuestAddress(0), size, head) else { return };
     let bytes = |ranges: &[(GuestAddress, u32)]| ranges.iter().map(|(_, len)| u64::from(*len)).sum::<u64>();
     assert!(reader.readable().len() + reader.writable().len() <= DESCRIPTORS_MAX + 1);
     let within = |at: u64, len: u64| {
         assert!(len > 0 && at + len <= offer.size && (at | len).is_multiple_of(offer.block));
     };
-    match asked.what {
+    match request.what {
         ChainRequest::Read(at) => {
-            within(at, asked.len);
-            assert!(asked.len == bytes(reader.writable()) && asked.len <= offer.request_max);
+            within(at, request.len);
+            assert!(request.len == bytes(reader.writable()) && request.len <= offer.request_max);
         }
         ChainRequest::Write(at) => {
-            within(at, asked.len);
-            assert!(asked.len == bytes(reader.readable()) && asked.len <= offer.request_max && !offer.read_only);
+            within(at, request.len);
+            assert!(request.len == bytes(reader.readable()) && request.len <= offer.request_max && !offer.read_only);
         }
         ChainRequest::Discard(at, len) | ChainRequest::WriteZeroes(at, len, _) => {
             within(at, len);

@@ -22,7 +22,7 @@ struct Walker {
     sectors: u64,
     next: u64,
     free: Vec<u32>,
-    asked: Vec<Instant>,
+    begun: Vec<Instant>,
     meter: Meter,
     seen: Arc<Seen>,
 }
@@ -30,7 +30,7 @@ struct Walker {
 /// What a program saw, for the test to look at afterwards.
 #[derive(Default)]
 struct Seen {
-    asked: AtomicU64,
+    submitted: AtomicU64,
     ended: AtomicU64,
     error: AtomicU64,
 }
@@ -40,8 +40,8 @@ const BLOCK: u64 = 8;
 impl Program for Walker {
     fn poll_ask(&mut self, now: Instant) -> Option<Ask> {
         let token = self.free.pop()?;
-        self.asked[token as usize] = now;
-        self.seen.asked.fetch_add(1, Ordering::Relaxed);
+        self.begun[token as usize] = now;
+        self.seen.submitted.fetch_add(1, Ordering::Relaxed);
         let start = Sector(self.start + self.next);
         self.next = (self.next + BLOCK) % self.sectors;
         let extent = if self.op == Op::Flush { Extent::NONE } else { Extent::new(start, BLOCK) };
@@ -55,7 +55,7 @@ impl Program for Walker {
         if let Outcome::Failed(errno) = outcome {
             self.seen.error.store(errno.0 as u64, Ordering::Relaxed);
         }
-        self.meter.ended(BLOCK * Sector::SIZE, outcome, now.since(self.asked[token as usize]));
+        self.meter.ended(BLOCK * Sector::SIZE, outcome, now.since(self.begun[token as usize]));
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
@@ -76,7 +76,7 @@ fn walker(op: Op, depth: u32, start: u64, sectors: u64) -> Walker {
         sectors,
         next: 0,
         free: (0..depth).collect(),
-        asked: vec![Instant::ZERO; depth as usize],
+        begun: vec![Instant::ZERO; depth as usize],
         meter: Meter::default(),
         seen: Arc::default(),
     }
@@ -159,10 +159,10 @@ fn three_walkers(go: impl Fn(Duration, Vec<Job>) -> Measured) -> Measured {
     assert_eq!(measured.meters.len(), 3);
     assert_eq!(measured.meters.iter().map(|(group, _)| group.0).collect::<Vec<_>>(), [1, 2, 2]);
     for ((_, meter), (seen, depth)) in measured.meters.iter().zip(&seen) {
-        let (asked, ended) = (seen.asked.load(Ordering::Relaxed), seen.ended.load(Ordering::Relaxed));
+        let (submitted, ended) = (seen.submitted.load(Ordering::Relaxed), seen.ended.load(Ordering::Relaxed));
         assert_eq!(meter.operations, ended, "an end counted twice, or not");
         assert_eq!((meter.failed, meter.latency.len()), (0, ended));
-        assert!(asked - ended <= u64::from(*depth), "{asked} asked, {ended} ended");
+        assert!(submitted - ended <= u64::from(*depth), "{submitted} asked, {ended} ended");
         assert_eq!(meter.bytes, ended * BLOCK * Sector::SIZE);
     }
     let bytes = |group| measured.meters.iter().filter(|(of, _)| of.0 == group).map(|(_, m)| m.bytes).sum::<u64>();
@@ -296,10 +296,10 @@ impl Model for Slow {
         Character { rotational: true, volatile_cache: false }
     }
 
-    fn submit(&mut self, now: Instant, asked: &ModelRequest) {
-        assert!(asked.extent.sectors <= 2 * BLOCK, "larger than the model's limit");
+    fn submit(&mut self, now: Instant, submitted: &ModelRequest) {
+        assert!(submitted.extent.sectors <= 2 * BLOCK, "larger than the model's limit");
         let at = self.under_way.back().map_or(now, |last| last.at) + ms(10);
-        self.under_way.push_back(ModelCompletion { at, id: asked.id, outcome: Outcome::Done });
+        self.under_way.push_back(ModelCompletion { at, id: submitted.id, outcome: Outcome::Done });
     }
 
     fn poll_event(&self) -> Option<Instant> {
@@ -369,8 +369,8 @@ fn raw_reads_of_a_file_in_ram_end_like_others() {
     let measured = run_raw(&setup, vec![job], &mut never);
     std::fs::remove_file(&path).unwrap();
     let measured = measured.unwrap();
-    let (asked, ended) = (seen.asked.load(Ordering::Relaxed), seen.ended.load(Ordering::Relaxed));
-    assert!(ended > 0 && asked - ended <= u64::from(depth), "{asked} asked, {ended} ended");
+    let (submitted, ended) = (seen.submitted.load(Ordering::Relaxed), seen.ended.load(Ordering::Relaxed));
+    assert!(ended > 0 && submitted - ended <= u64::from(depth), "{submitted} asked, {ended} ended");
     assert_eq!(measured.meters[0].1.operations, ended);
     assert!(measured.work.requests >= ended, "{:?}", measured.work);
     assert_eq!(seen.error.load(Ordering::Relaxed), 0);

@@ -12,21 +12,21 @@ fn run(name: &str) -> Output {
 }
 
 fn ended_well(output: &Output) -> String {
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(output.status.success(), "{said}\n{}", String::from_utf8_lossy(&output.stdout));
-    said
+    let printed = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{printed}\n{}", String::from_utf8_lossy(&output.stdout));
+    printed
 }
 
 /// confine.2
 #[test]
 fn a_call_that_is_on_no_list_fails_and_is_said_once() {
-    let said = ended_well(&run("refuses"));
-    let lines: Vec<_> = said.lines().filter(|line| line.contains(" refused: ")).collect();
+    let printed = ended_well(&run("refuses"));
+    let lines: Vec<_> = printed.lines().filter(|line| line.contains(" refused: ")).collect();
     let of =
         |call: libc::c_long| lines.iter().filter(|line| line.contains(&format!("system call {call} refused"))).count();
-    assert_eq!(of(libc::SYS_execve), 1, "two were tried:\n{said}");
-    assert_eq!(of(libc::SYS_socket), 1, "{said}");
-    assert_eq!(of(libc::SYS_clone3), 0, "a libc asks for it and takes another:\n{said}");
+    assert_eq!(of(libc::SYS_execve), 1, "two were tried:\n{printed}");
+    assert_eq!(of(libc::SYS_socket), 1, "{printed}");
+    assert_eq!(of(libc::SYS_clone3), 0, "a libc asks for it and takes another:\n{printed}");
 }
 
 #[test]

@@ -131,8 +131,8 @@ fairlift_lab::proptest! {
 
     #[test]
     fn no_bytes_do_harm(tls in policy(), bytes in vec(any::<u8>(), 0..600), cuts in vec(1usize..70, 1..20)) {
-        let told = negotiate(tls, &bytes, &cuts);
-        prop_assert!(told.output.len() <= answer_max(&bytes));
+        let answer = negotiate(tls, &bytes, &cuts);
+        prop_assert!(answer.output.len() <= answer_max(&bytes));
     }
 
     /// As above, where the bytes get past the magics.
@@ -144,9 +144,9 @@ fairlift_lab::proptest! {
         cuts in vec(1usize..3000, 1..20),
     ) {
         damage.iter().for_each(|(at, byte)| *at.get_mut(&mut bytes) = *byte);
-        let told = negotiate(tls, &bytes, &cuts);
-        prop_assert!(told.output.len() <= answer_max(&bytes));
-        prop_assert!(told.output.len() < 128 << 10);
+        let answer = negotiate(tls, &bytes, &cuts);
+        prop_assert!(answer.output.len() <= answer_max(&bytes));
+        prop_assert!(answer.output.len() < 128 << 10);
     }
 
     #[test]

@@ -225,14 +225,14 @@ fn one_seed_gives_one_run_and_another_seed_another() {
 #[test]
 fn a_virtual_disk_answers_128_outstanding_reads_in_lumps_of_85() {
     let mut model = build("virtio-ssd,jitter=0");
-    let asked = |id| ModelRequest { id, op: Op::Read, flags: Flags::NONE, extent: Extent::new(Sector(id * 8), 8) };
-    (0..128).for_each(|id| model.submit(Instant::ZERO, &asked(id)));
+    let request = |id| ModelRequest { id, op: Op::Read, flags: Flags::NONE, extent: Extent::new(Sector(id * 8), 8) };
+    (0..128).for_each(|id| model.submit(Instant::ZERO, &request(id)));
     let (mut before, mut ended) = (Instant::ZERO, Vec::new());
     for _ in 0..100 {
         let now = model.poll_event().unwrap();
         model.advance(now, &mut ended);
         assert_eq!((ended.len(), now.since(before)), (85, us(84 + 85 * 9)));
-        ended.drain(..).for_each(|one| model.submit(now, &asked(one.id)));
+        ended.drain(..).for_each(|one| model.submit(now, &request(one.id)));
         before = now;
     }
 }

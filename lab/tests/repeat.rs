@@ -39,16 +39,16 @@ fn failure(test: &str, variables: &[(&str, &str)]) -> String {
     let output = command.envs(variables.iter().copied()).output().unwrap();
     assert!(!output.status.success());
     // Between the name of the test and the list of those that failed.
-    let said = String::from_utf8(output.stdout).unwrap();
-    let said = said.split_once(" stdout ----\n").unwrap().1;
-    said.split_once("\n\n\nfailures:").unwrap().0.to_owned()
+    let printed = String::from_utf8(output.stdout).unwrap();
+    let printed = printed.split_once(" stdout ----\n").unwrap().1;
+    printed.split_once("\n\n\nfailures:").unwrap().0.to_owned()
 }
 
 /// The seed in the command with which a failure ends, whose other words have to be right.
-fn repeats(said: &str, test: &str) -> String {
-    let mut lines = said.lines().rev();
+fn repeats(printed: &str, test: &str) -> String {
+    let mut lines = printed.lines().rev();
     let (command, commit) = (lines.next().unwrap(), lines.next().unwrap());
-    assert!(commit.starts_with("to repeat it, at commit "), "{said}");
+    assert!(commit.starts_with("to repeat it, at commit "), "{printed}");
     let (seed, command) = command.trim().strip_prefix("FAIRLIFT_SEED=").unwrap().split_once(' ').unwrap();
     let release = if cfg!(debug_assertions) { "" } else { " --release" };
     assert_eq!(command, format!("cargo test{release} -p fairlift-lab --test repeat -- --exact {test}"));
@@ -68,17 +68,17 @@ fn a_failed_seed_is_named_with_the_command_that_repeats_it() {
 #[test]
 fn the_cases_of_a_failed_property_come_again() {
     let test = "broken_for_some_cases";
-    let broken = |said: &str| said.lines().find(|line| line.contains("broken at")).unwrap().to_owned();
-    let said = failure(test, &[]);
-    let seed = repeats(&said, test);
+    let broken = |printed: &str| printed.lines().find(|line| line.contains("broken at")).unwrap().to_owned();
+    let printed = failure(test, &[]);
+    let seed = repeats(&printed, test);
     let again = failure(test, &[("FAIRLIFT_SEED", &seed)]);
-    assert_eq!(broken(&again), broken(&said));
+    assert_eq!(broken(&again), broken(&printed));
     assert_eq!(repeats(&again, test), seed);
 }
 
 /// What is no test says its own command.
 #[test]
 fn a_guard_says_its_command_at_a_panic() {
-    let said = failure("broken_beside_a_guard", &[]);
-    assert!(said.contains("\nto repeat it, at commit 0123:\n  fairlift iostest --seed 5"), "{said}");
+    let printed = failure("broken_beside_a_guard", &[]);
+    assert!(printed.contains("\nto repeat it, at commit 0123:\n  fairlift iostest --seed 5"), "{printed}");
 }

@@ -190,11 +190,11 @@ impl Suite {
         let run = AssertUnwindSafe(|| (self.run)(seed, steps));
         IS_WATCHED.with_borrow_mut(|watched| *watched = Some(String::new()));
         let ended = panic::catch_unwind(run);
-        let said = IS_WATCHED.take();
+        let message = IS_WATCHED.take();
         match ended {
             Ok((tally, result)) => Verdict { tally, broken: result.err() },
             // An assertion of ours: requests are answered once, or not at all.
-            Err(_) => Verdict { tally: Tally::default(), broken: Some(Broken::new("L1", said.unwrap_or_default())) },
+            Err(_) => Verdict { tally: Tally::default(), broken: Some(Broken::new("L1", message.unwrap_or_default())) },
         }
     }
 
@@ -217,11 +217,11 @@ fn quieten() {
         let usual = panic::take_hook();
         panic::set_hook(Box::new(move |info| {
             let is_ours = IS_WATCHED.with_borrow_mut(|watched| {
-                let Some(said) = watched else { return false };
+                let Some(message) = watched else { return false };
                 let says = info.payload_as_str().unwrap_or("a panic");
                 let place =
                     info.location().map_or_else(String::new, |place| format!(" ({}:{})", place.file(), place.line()));
-                *said = format!("{says}{place}");
+                *message = format!("{says}{place}");
                 true
             });
             if !is_ours {

@@ -371,11 +371,11 @@ impl Running<'_> {
         let mut wake = Vec::new();
         let mut state = self.queue.lock();
         state.flush.end(clock::now(), outcome);
-        let told = state.flush.take(round).expect("it has just ended");
+        let outcome = state.flush.take(round).expect("it has just ended");
         state.pass_on(&mut wake);
         drop(state);
         wake_all(wake);
-        told
+        outcome
     }
 }
 

@@ -111,9 +111,9 @@ fn the_broken_twin_is_found() {
         .args(["--exact", "twin_pays_in_two_steps", "--ignored", "--nocapture"])
         .output()
         .unwrap();
-    let said = String::from_utf8_lossy(&output.stderr) + String::from_utf8_lossy(&output.stdout);
+    let output_text = String::from_utf8_lossy(&output.stderr) + String::from_utf8_lossy(&output.stdout);
     assert!(
-        !output.status.success() && said.contains("ten I/Os were let through"),
-        "the model did not find it: {said}"
+        !output.status.success() && output_text.contains("ten I/Os were let through"),
+        "the model did not find it: {output_text}"
     );
 }

@@ -376,8 +376,8 @@ fn each_broken_twin_is_found() {
             .args(["--exact", twin, "--ignored", "--nocapture"])
             .output()
             .unwrap();
-        let said = String::from_utf8_lossy(&output.stderr) + String::from_utf8_lossy(&output.stdout);
-        assert!(!output.status.success(), "the model did not find {twin}: {said}");
-        assert!(said.contains(says), "{twin}: {said}");
+        let output_text = String::from_utf8_lossy(&output.stderr) + String::from_utf8_lossy(&output.stdout);
+        assert!(!output.status.success(), "the model did not find {twin}: {output_text}");
+        assert!(output_text.contains(says), "{twin}: {output_text}");
     }
 }

@@ -298,8 +298,8 @@ fn who_polls_for_a_free_tag_is_told() {
         let poller = thread::spawn({
             let tags = Arc::clone(&tags);
             move || {
-                let (told, mut caller, mut hint) = (Sleeper::new(), tags.caller(), Hint::default());
-                let waker = Waker::from(Arc::clone(&told));
+                let (sleeper, mut caller, mut hint) = (Sleeper::new(), tags.caller(), Hint::default());
+                let waker = Waker::from(Arc::clone(&sleeper));
                 loop {
                     let tag = tags.bitmap().get(&mut hint);
                     tags.look();
@@ -307,7 +307,7 @@ fn who_polls_for_a_free_tag_is_told() {
                         return tag;
                     }
                     if caller.poll_free(&mut Context::from_waker(&waker)) == Poll::Pending {
-                        told.sleep();
+                        sleeper.sleep();
                     }
                 }
             }
@@ -326,11 +326,11 @@ impl Sleeper {
     }
 
     fn sleep(&self) {
-        let mut told = self.0.lock().unwrap();
-        while !*told {
-            told = self.1.wait(told).unwrap();
+        let mut woken = self.0.lock().unwrap();
+        while !*woken {
+            woken = self.1.wait(woken).unwrap();
         }
-        *told = false;
+        *woken = false;
     }
 }
 
@@ -371,7 +371,7 @@ fn the_old_two_steps_lose_a_wake_up() {
         .args(["--exact", "twin_two_steps", "--ignored", "--nocapture"])
         .output()
         .unwrap();
-    let said = String::from_utf8_lossy(&output.stderr) + String::from_utf8_lossy(&output.stdout);
-    assert!(!output.status.success(), "the model did not find it: {said}");
-    assert!(said.contains("deadlock"), "{said}");
+    let output_text = String::from_utf8_lossy(&output.stderr) + String::from_utf8_lossy(&output.stdout);
+    assert!(!output.status.success(), "the model did not find it: {output_text}");
+    assert!(output_text.contains("deadlock"), "{output_text}");
 }

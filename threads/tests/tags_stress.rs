@@ -188,8 +188,8 @@ mod stress {
                     while !stop.load(Ordering::Relaxed) {
                         if n < 4 {
                             // Asks, and gives up whatever the answer.
-                            let mut asked = std::pin::pin!(caller.acquire());
-                            if let Poll::Ready(tag) = asked.as_mut().poll(&mut context) {
+                            let mut acquiring = std::pin::pin!(caller.acquire());
+                            if let Poll::Ready(tag) = acquiring.as_mut().poll(&mut context) {
                                 tags.put(tag);
                             }
                         } else {
@@ -213,11 +213,11 @@ mod stress {
         let mut holder = tags.caller();
         let held = holder.get();
         let mut context = Context::from_waker(Waker::noop());
-        let (mut told, mut forgotten) = (tags.caller(), tags.caller());
-        assert!(told.poll_get(&mut context).is_pending() && forgotten.poll_get(&mut context).is_pending());
+        let (mut woken, mut forgotten) = (tags.caller(), tags.caller());
+        assert!(woken.poll_get(&mut context).is_pending() && forgotten.poll_get(&mut context).is_pending());
         tags.put(held);
         assert!(watch(&tags, &AtomicU64::new(0), &AtomicBool::new(false)));
-        drop(told);
+        drop(woken);
         assert!(forgotten.poll_get(&mut context).is_ready(), "it passed its wake-up on");
         tags.counts().0
     }

@@ -191,19 +191,35 @@ pub(super) fn client_rule(rule: &Rule, view: &View) -> Value {
 
 /// The keys of a rule and their values, as they can be asked for; of a token the beginning.
 pub(super) fn rule_keys(rule: &Rule) -> Value {
+    // By name, so that the compiler asks for a new one: without it, `set` of another key would take it away.
+    let Rule {
+        name: _,
+        uid,
+        gid,
+        cgroup,
+        certificate,
+        address,
+        listener,
+        token,
+        exports,
+        group,
+        read_only,
+        max_connections,
+        control,
+    } = rule;
     json!({
-        "uid": rule.uid,
-        "gid": rule.gid,
-        "cgroup": rule.cgroup.as_ref().map(ToString::to_string),
-        "certificate": rule.certificate.as_ref().map(ToString::to_string),
-        "address": rule.address.map(|network| network.to_string()),
-        "listener": rule.listener,
-        "token": rule.token.map(|token| token.to_string()),
-        "exports": rule.exports,
-        "group": rule.group,
-        "control": rule.control.map(Control::name),
-        "read_only": rule.read_only,
-        "max_connections": rule.max_connections,
+        "uid": uid,
+        "gid": gid,
+        "cgroup": cgroup.as_ref().map(ToString::to_string),
+        "certificate": certificate.as_ref().map(ToString::to_string),
+        "address": address.map(|network| network.to_string()),
+        "listener": listener,
+        "token": token.map(|token| token.to_string()),
+        "exports": exports,
+        "group": group,
+        "control": control.map(Control::name),
+        "read_only": read_only,
+        "max_connections": max_connections,
     })
 }
 

@@ -17,14 +17,14 @@ use tracing_subscriber::Layer;
 use tracing_subscriber::layer::Context;
 
 /// How often a line is told in a window. Chosen: what repeats is seen to repeat.
-const TOLD: u64 = 3;
+const SHOWN: u64 = 3;
 const WINDOW: Duration = Duration::from_secs(10);
 /// Lines that are remembered at most; others are told each time.
 const LINES: usize = 1024;
 /// How often it is looked which of them can be forgotten. Chosen: a server that opens 10,000 files tells of each.
 const LOOK: Duration = Duration::from_secs(1);
 /// A line with a count, which is not counted itself.
-const TARGET: &str = "fairlift::fold";
+const TARGET: &str = "fairlift::repeats";
 
 /// The lines of the last seconds.
 #[derive(Clone, Default)]
@@ -52,17 +52,17 @@ impl Repeats {
     fn tell(&mut self, now: Instant, level: Level, line: String) -> bool {
         if self.seen.len() >= LINES && self.looked.is_none_or(|at| now - at >= LOOK) {
             self.looked = Some(now);
-            self.seen.retain(|_, seen| seen.count > TOLD || now - seen.first < WINDOW);
+            self.seen.retain(|_, seen| seen.count > SHOWN || now - seen.first < WINDOW);
         }
         if self.seen.len() >= LINES && !self.seen.contains_key(&(level, line.clone())) {
             return true;
         }
         let seen = self.seen.entry((level, line)).or_insert(Seen { first: now, count: 0 });
-        if now - seen.first >= WINDOW && seen.count <= TOLD {
+        if now - seen.first >= WINDOW && seen.count <= SHOWN {
             *seen = Seen { first: now, count: 0 };
         }
         seen.count += 1;
-        seen.count <= TOLD
+        seen.count <= SHOWN
     }
 
     /// The lines whose window has ended, all of them if `all`.
@@ -70,8 +70,8 @@ impl Repeats {
         let mut taken = Vec::new();
         self.seen.retain(|(level, line), seen| {
             let stays = !all && now - seen.first < WINDOW;
-            if !stays && seen.count > TOLD {
-                taken.push((*level, line.clone(), seen.count - TOLD, now - seen.first));
+            if !stays && seen.count > SHOWN {
+                taken.push((*level, line.clone(), seen.count - SHOWN, now - seen.first));
             }
             stays
         });
@@ -80,7 +80,7 @@ impl Repeats {
 
     /// When the next window ends of a line that was counted.
     fn next(&self) -> Option<Instant> {
-        self.seen.values().filter(|seen| seen.count > TOLD).map(|seen| seen.first + WINDOW).min()
+        self.seen.values().filter(|seen| seen.count > SHOWN).map(|seen| seen.first + WINDOW).min()
     }
 }
 

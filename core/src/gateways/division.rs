@@ -94,7 +94,7 @@ struct PoolGroup<'a> {
     settings: Option<(u64, &'a str, Settings)>,
     differs: bool,
     /// Each gateway's figures, in their order.
-    told: Vec<Option<&'a GroupReport>>,
+    reports: Vec<Option<&'a GroupReport>>,
     /// Its own streams' due at each gateway.
     due: Vec<f64>,
     node: u32,
@@ -102,32 +102,32 @@ struct PoolGroup<'a> {
 
 /// The groups that are told of and those above them, each after the one above it; the root is the first.
 fn rows<'a>(members: &[Member<'a>]) -> Vec<PoolGroup<'a>> {
-    let mut told: BTreeMap<&'a str, Vec<Option<&'a GroupReport>>> = BTreeMap::new();
+    let mut reports: BTreeMap<&'a str, Vec<Option<&'a GroupReport>>> = BTreeMap::new();
     let none = || vec![None; members.len()];
     for (at, member) in members.iter().enumerate() {
         for (path, one) in &member.report.groups {
-            told.entry(path).or_insert_with(none)[at] = Some(one);
+            reports.entry(path).or_insert_with(none)[at] = Some(one);
             let ends = path.match_indices('/').map(|(end, _)| &path[..end.max(1)]);
-            ends.for_each(|above| _ = told.entry(above).or_insert_with(none));
+            ends.for_each(|above| _ = reports.entry(above).or_insert_with(none));
         }
     }
-    told.entry("/").or_insert_with(none);
+    reports.entry("/").or_insert_with(none);
     let mut places = BTreeMap::new();
     // "/a" comes before "/a/b": what is above comes first.
-    let numbered = told.into_iter().take(GROUPS_MOST).enumerate();
+    let numbered = reports.into_iter().take(GROUPS_MOST).enumerate();
     numbered
-        .map(|(at, (path, told))| {
+        .map(|(at, (path, reports))| {
             places.insert(path, at);
             let above = path.rfind('/').map_or("/", |end| &path[..end.max(1)]);
-            let said = || told.iter().zip(members).filter_map(|(one, member)| Some((one.as_ref()?, member.name)));
+            let present = || reports.iter().zip(members).filter_map(|(one, member)| Some((one.as_ref()?, member.name)));
             // division.6
-            let settings = said()
+            let settings = present()
                 .map(|(one, name)| (one.settings.changed, name, one.settings))
                 .max_by_key(|(changed, name, _)| (*changed, *name));
             let is_other = |one: &GroupReport| settings.is_some_and(|(.., newest)| !same(&newest, &one.settings));
-            let differs = said().any(|(one, _)| is_other(one));
+            let differs = present().any(|(one, _)| is_other(one));
             let above = places.get(above).copied().unwrap_or(0);
-            PoolGroup { path, above, settings, differs, told, due: vec![0.0; members.len()], node: 0 }
+            PoolGroup { path, above, settings, differs, reports, due: vec![0.0; members.len()], node: 0 }
         })
         .collect()
 }
@@ -138,33 +138,33 @@ fn same(one: &Settings, other: &Settings) -> bool {
 
 impl PoolGroup<'_> {
     fn sum(&self, of: impl Fn(&GroupReport) -> f64) -> f64 {
-        self.told.iter().flatten().map(|one| of(one)).sum()
+        self.reports.iter().flatten().map(|one| of(one)).sum()
     }
 
     fn any(&self, of: impl Fn(&GroupReport) -> bool) -> bool {
-        self.told.iter().flatten().any(|one| of(one))
+        self.reports.iter().flatten().any(|one| of(one))
     }
 
     /// How many times as much as was done such rates are, the greatest of them or the least; `None`: there are none, or nothing was done
     /// that they count.
     fn times(&self, rates: &Rates, pick: fn(f64, f64) -> f64) -> Option<f64> {
         let times = |(rate, amount): (Rate, u64)| {
-            Some(amount as f64 / self.sum(|told| told.rates[rate as usize])).filter(|times| times.is_finite())
+            Some(amount as f64 / self.sum(|report| report.rates[rate as usize])).filter(|times| times.is_finite())
         };
         rates.iter().filter_map(times).reduce(pick)
     }
 
     /// division.2: what part of what it is due it has at each gateway.
     fn parts(&self) -> Vec<f64> {
-        let all = self.sum(|told| told.lately);
-        let even = 1.0 / self.told.iter().flatten().count() as f64;
-        let lately = |told: &GroupReport| if all > 0.0 { told.lately / all } else { even };
-        let mut parts: Vec<f64> = self.told.iter().map(|told| told.map_or(0.0, lately)).collect();
-        let wants = |told: &Option<&GroupReport>| told.is_some_and(|told| told.waits || told.held);
-        let count = self.told.iter().filter(|told| wants(told)).count();
-        let sum: f64 = self.told.iter().zip(&parts).filter(|(told, _)| wants(told)).map(|(_, part)| part).sum();
-        for (told, part) in self.told.iter().zip(&mut parts) {
-            if wants(told) {
+        let all = self.sum(|report| report.lately);
+        let even = 1.0 / self.reports.iter().flatten().count() as f64;
+        let lately = |report: &GroupReport| if all > 0.0 { report.lately / all } else { even };
+        let mut parts: Vec<f64> = self.reports.iter().map(|report| report.map_or(0.0, lately)).collect();
+        let wants = |report: &Option<&GroupReport>| report.is_some_and(|report| report.waits || report.held);
+        let count = self.reports.iter().filter(|report| wants(report)).count();
+        let sum: f64 = self.reports.iter().zip(&parts).filter(|(report, _)| wants(report)).map(|(_, part)| part).sum();
+        for (report, part) in self.reports.iter().zip(&mut parts) {
+            if wants(report) {
                 *part += EVENLY * (sum / count as f64 - *part);
             }
         }
@@ -175,24 +175,24 @@ impl PoolGroup<'_> {
 /// Divides the pool; `own`: which of the gateways asks.
 pub(super) fn divide(members: &[Member<'_>], own: usize) -> Divided {
     let mut rows = rows(members);
-    let whole: f64 = rows.iter().map(|row| row.sum(|told| told.served)).sum();
+    let whole: f64 = rows.iter().map(|row| row.sum(|report| report.served)).sum();
     entitle(&mut rows, whole);
     let due: Vec<f64> = (0..members.len()).map(|at| rows.iter().map(|row| row.due[at]).sum()).collect();
     let depth = depth(members, own, &due);
     let ceilings: Vec<f64> = (0..rows.len()).map(|at| ceiling(&rows, at, members.len(), own)).collect();
-    let served = with_below(&rows, |row| row.sum(|told| told.served));
-    let here = with_below(&rows, |row| row.told[own].map_or(0.0, |told| told.served));
-    let lately = with_below(&rows, |row| row.told[own].map_or(0.0, |told| told.lately));
+    let served = with_below(&rows, |row| row.sum(|report| report.served));
+    let here = with_below(&rows, |row| row.reports[own].map_or(0.0, |report| report.served));
+    let lately = with_below(&rows, |row| row.reports[own].map_or(0.0, |report| report.lately));
     let due_all = with_below(&rows, |row| row.due.iter().sum());
     let due_here = with_below(&rows, |row| row.due[own]);
     let of_whole = |amount: f64| if whole > 0.0 { amount / whole } else { 0.0 };
     let groups = rows.iter().enumerate().filter_map(|(at, row)| {
         let (.., settings) = row.settings?;
-        let there = row.told.iter().flatten().count();
+        let there = row.reports.iter().flatten().count();
         let part = match due_here[at] / due_all[at] {
             // It may begin here at any moment, and then has its part as if it had been there.
             part if lately[at] == 0.0 || !part.is_finite() => {
-                1.0 / (there + usize::from(row.told[own].is_none())) as f64
+                1.0 / (there + usize::from(row.reports[own].is_none())) as f64
             }
             part => part.clamp(0.0, 1.0),
         };
@@ -238,24 +238,24 @@ fn entitle(rows: &mut [PoolGroup<'_>], whole: f64) {
     let mut has_below = vec![false; rows.len()];
     rows.iter().enumerate().skip(1).for_each(|(_, row)| has_below[row.above] = true);
     let is_active: Vec<bool> =
-        rows.iter().map(|row| row.any(|told| told.served > 0.0 || told.waits || told.held)).collect();
+        rows.iter().map(|row| row.any(|report| report.served > 0.0 || report.waits || report.held)).collect();
     for at in (0..rows.len()).filter(|at| is_active[*at]) {
         let own = (at == 0 || has_below[at]).then_some(OWN);
         rows[at].node = entitlement.add(GroupId(at as u16), own, |id| above[usize::from(id.0)]);
     }
     entitlement.clear_demands();
     for row in rows.iter().zip(&is_active).filter_map(|(row, is)| is.then_some(row)) {
-        let served = row.sum(|told| told.served);
+        let served = row.sum(|report| report.served);
         let bounds = row.settings.map(|(.., settings)| settings.bounds).unwrap_or_default();
         let most = row.times(&bounds.ceiling.max, f64::min).map_or(f64::INFINITY, |times| served * times.max(1.0));
-        let waits = row.any(|told| told.waits);
+        let waits = row.any(|report| report.waits);
         entitlement.demand(row.node, if waits { most.min(whole) } else { served });
     }
     for (at, row) in rows.iter().enumerate() {
         let Some((.., settings)) = row.settings else { continue };
         let Some(node) = entitlement.of_group(GroupId(at as u16)) else { continue };
         if let Some(times) = row.times(&settings.bounds.floor, f64::max) {
-            entitlement.floor(node, (row.sum(|told| told.served) * times).min(whole));
+            entitlement.floor(node, (row.sum(|report| report.served) * times).min(whole));
         }
     }
     entitlement.add_up();
@@ -279,9 +279,9 @@ fn depth(members: &[Member<'_>], own: usize, due: &[f64]) -> f64 {
     if !part.is_finite() {
         return members[own].report.depth.clamp(DEPTH_LEAST, most); // nothing was served, so nothing is due
     }
-    let told = &members[own].report.groups;
-    let got: f64 = told.values().map(|told| told.served).sum();
-    let is_content = !told.values().any(|told| told.waits) && got <= CONTENT * due[own];
+    let reports = &members[own].report.groups;
+    let got: f64 = reports.values().map(|report| report.served).sum();
+    let is_content = !reports.values().any(|report| report.waits) && got <= CONTENT * due[own];
     let depth = if is_content { even.max(2.0 * part) } else { part.min(GROWS * members[own].report.depth) };
     depth.clamp(DEPTH_LEAST, most)
 }
@@ -294,7 +294,7 @@ fn ceiling(rows: &[PoolGroup<'_>], at: usize, members: usize, own: usize) -> f64
     if max.is_none() {
         return 1.0;
     }
-    let there: Vec<usize> = (0..members).filter(|member| row.told[*member].is_some()).collect();
+    let there: Vec<usize> = (0..members).filter(|member| row.reports[*member].is_some()).collect();
     let Some(mine) = there.iter().position(|member| *member == own) else { return CEILING_LEAST };
     let mut division = Entitlement::new();
     division.reserve(1, there.len());
@@ -303,11 +303,13 @@ fn ceiling(rows: &[PoolGroup<'_>], at: usize, members: usize, own: usize) -> f64
     let nodes: Vec<u32> = there.iter().map(|_| division.add(GroupId::ROOT, Some(1), |_| (GroupId::ROOT, 1))).collect();
     division.clear_demands();
     for (member, node) in there.iter().zip(&nodes) {
-        let told = || rows.iter().filter(|other| is_in(other.path, row.path)).filter_map(|other| other.told[*member]);
-        let used =
-            |(rate, amount): (Rate, u64)| told().map(|told| told.rates[rate as usize]).sum::<f64>() / amount as f64;
+        let reports =
+            || rows.iter().filter(|other| is_in(other.path, row.path)).filter_map(|other| other.reports[*member]);
+        let used = |(rate, amount): (Rate, u64)| {
+            reports().map(|report| report.rates[rate as usize]).sum::<f64>() / amount as f64
+        };
         let used = max.iter().map(used).fold(0.0, f64::max);
-        let demand = if told().any(|told| told.held) { 1.0 } else { used * CEILING_MORE };
+        let demand = if reports().any(|report| report.held) { 1.0 } else { used * CEILING_MORE };
         division.demand(*node, demand.clamp(least, 1.0));
         division.floor(*node, least);
     }

@@ -219,7 +219,7 @@ impl Pool {
         self.own.costs = own.map(|own| own.in_reads());
         let there = self.others.values().filter(|other| !other.is_gone).map(|other| &other.report);
         let weighed = |report: &Report| {
-            let served: f64 = report.groups.values().map(|told| told.served).sum();
+            let served: f64 = report.groups.values().map(|group| group.served).sum();
             Some((served.max(QUIET), report.costs?))
         };
         Model::mean(core::iter::once(&self.own).chain(there).filter_map(weighed))
@@ -311,7 +311,7 @@ impl Pool {
     pub fn room(&self) -> Option<(&str, f64)> {
         let own = self.rooms.values().map(PoolRoom::factor).fold(1.0, f64::min);
         let there = self.others.values().filter(|other| !other.is_gone).flat_map(|other| &other.report.groups);
-        let rooms = there.map(|(path, told)| (&**path, told.room)).filter(|(_, room)| *room < own);
+        let rooms = there.map(|(path, group)| (&**path, group.room)).filter(|(_, room)| *room < own);
         rooms.min_by(|(_, one), (_, other)| one.total_cmp(other))
     }
 
@@ -355,8 +355,8 @@ impl Pool {
         let Some([of_service, of_requests]) = times else {
             // The figures are told as they were, but the settings of the groups that are told of hold at once.
             self.own.pool_depth = depth;
-            for (path, told) in &mut self.own.groups {
-                told.settings = groups.get(path).map_or(told.settings, |counted| counted.settings);
+            for (path, group) in &mut self.own.groups {
+                group.settings = groups.get(path).map_or(group.settings, |counted| counted.settings);
             }
             return;
         };
@@ -365,7 +365,7 @@ impl Pool {
         for (path, counted) in groups {
             let Counted { served, requests, waits, held, rates, settings } = *counted;
             let (served, rates) = (of_service * served, rates.map(|rate| of_requests * rate));
-            let lately = match before.get(path).map(|told| told.lately) {
+            let lately = match before.get(path).map(|group| group.lately) {
                 None | Some(0.0) => served,
                 Some(lately) => lately + (requests / FEW).clamp(TOGETHER, 1.0) * (served - lately),
             };
@@ -457,7 +457,7 @@ impl Pool {
             age,
             is_gone,
             depth: report.depth,
-            served: report.groups.values().map(|told| told.served).sum(),
+            served: report.groups.values().map(|group| group.served).sum(),
             due: self.due.get(name).copied().unwrap_or_default(),
             groups: report.groups.len(),
             is_twin,

@@ -107,8 +107,8 @@ fn rates(written: &BTreeMap<String, u64>) -> Option<Rates> {
 }
 
 impl From<&GroupReport> for Written {
-    fn from(told: &GroupReport) -> Self {
-        let GroupReport { served, lately, waits, held, rates, room, settings } = *told;
+    fn from(group: &GroupReport) -> Self {
+        let GroupReport { served, lately, waits, held, rates, room, settings } = *group;
         let Settings { weight, bounds, changed } = settings;
         let Bounds { ceiling: Ceiling { max, burst, length }, floor, latency } = bounds;
         Self {
@@ -175,7 +175,7 @@ impl Report {
         record.put("speed", &self.speed);
         record.put("pool_depth", &self.pool_depth);
         record.put("costs", &self.costs.map(|costs| costs.values()));
-        let groups: BTreeMap<&str, Written> = self.groups.iter().map(|(path, told)| (&**path, told.into())).collect();
+        let groups: BTreeMap<&str, Written> = self.groups.iter().map(|(path, group)| (&**path, group.into())).collect();
         record.put("groups", &groups);
         record.to_string()
     }
@@ -211,7 +211,7 @@ impl Report {
             return Err(wrong("groups", alloc::format!("they are {}", groups.len())));
         }
         let read = |(path, written): (String, Written)| match written.read().filter(|_| is_path(&path)) {
-            Some(told) => Ok((path, told)),
+            Some(group) => Ok((path, group)),
             None => Err(wrong("groups", alloc::format!("no group is as {path:?} is told"))),
         };
         Ok(Self {
@@ -240,7 +240,7 @@ mod tests {
         };
         let bounds = Bounds { ceiling, floor: Rates::NONE.with(Rate::Iops, 7), latency: Some(ms(2)) };
         let settings = Settings { weight: Weight::new(300), bounds, changed: 1_700_000_000_000 };
-        let told =
+        let group =
             GroupReport { served: 12.5, lately: 11.0, waits: true, held: false, rates: [1.5; 6], room: 0.5, settings };
         Report {
             instance: u64::MAX,
@@ -250,7 +250,7 @@ mod tests {
             speed: Some(250.0),
             pool_depth: 128.0,
             costs: Some(Model::from([4096.0, 2.0, 1.0, 2048.0, 1.0, 0.5])),
-            groups: [("/tenants/alice".into(), told)].into(),
+            groups: [("/tenants/alice".into(), group)].into(),
         }
     }
 

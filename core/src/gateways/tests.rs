@@ -234,8 +234,8 @@ fn a_weight_that_is_set_while_the_cluster_stands_still_is_told_at_once() {
     a = Counted { requests: 0.0, ..with(0.0, &a) };
     a.settings.weight = Weight::new(300);
     pool.period(&groups([("/a", a)]), 64.0);
-    let told = &pool.report().groups["/a"];
-    assert_eq!((told.settings.weight, told.served), (Weight::new(300), 1000.0));
+    let group = &pool.report().groups["/a"];
+    assert_eq!((group.settings.weight, group.served), (Weight::new(300), 1000.0));
 }
 
 /// division.4

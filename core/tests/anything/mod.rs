@@ -162,12 +162,12 @@ fn build(
     let character = Character { rotational, volatile_cache: false };
     let mut scheduler = kind.build(&Setup { depth, character, ..Setup::new(capacity as usize) });
     // Parents first, though their numbers may be greater.
-    let mut told = vec![];
-    while told.len() < groups.len() {
+    let mut known = vec![];
+    while known.len() < groups.len() {
         for (id, group) in groups {
-            if !told.contains(id) && group.parent.is_none_or(|parent| told.contains(&parent.0)) {
+            if !known.contains(id) && group.parent.is_none_or(|parent| known.contains(&parent.0)) {
                 scheduler.set_group(Instant::ZERO, GroupId(*id), group);
-                told.push(*id);
+                known.push(*id);
             }
         }
     }
@@ -244,7 +244,7 @@ impl Run {
             Step::RemoveStream { nth } => {
                 let Some(id) = Self::nth(&self.streams, nth) else { return Ok(()) };
                 let mine = |request: &Waiting| request.stream == StreamId(id);
-                if !self.waiting.values().any(|told| mine(&told.request)) && !self.out.values().any(mine) {
+                if !self.waiting.values().any(|known| mine(&known.request)) && !self.out.values().any(mine) {
                     self.streams.remove(&id);
                     self.scheduler.remove_stream(StreamId(id));
                 }
@@ -254,8 +254,8 @@ impl Run {
                 let group = GroupId(Self::nth(&self.groups, group).unwrap());
                 let stream = Stream { group, priority, context: ContextId(0) };
                 self.streams.insert(id, stream);
-                for told in self.waiting.values_mut().filter(|told| told.request.stream == StreamId(id)) {
-                    (told.request.group, told.request.priority) = (group, priority);
+                for known in self.waiting.values_mut().filter(|known| known.request.stream == StreamId(id)) {
+                    (known.request.group, known.request.priority) = (group, priority);
                 }
                 self.scheduler.change_stream(self.now, StreamId(id), &stream);
             }
@@ -347,10 +347,10 @@ impl Run {
             return Ok(());
         }
         self.free.push(id);
-        let told = self.waiting.get_mut(&host).unwrap();
-        told.request.extent.sectors += 8;
-        told.request.extent.start = told.request.extent.start.min(extent.start);
-        let grown = told.request;
+        let known = self.waiting.get_mut(&host).unwrap();
+        known.request.extent.sectors += 8;
+        known.request.extent.start = known.request.extent.start.min(extent.start);
+        let grown = known.request;
         self.scheduler.grown(&grown, side);
         if let Some(gone) = self.scheduler.neighbour_after(&grown) {
             let behind = self.waiting[&gone].request;
@@ -358,9 +358,9 @@ impl Run {
             if (behind.op, behind.flags, behind.group, behind.priority) == (op, flags, group, priority) {
                 self.waiting.remove(&gone);
                 self.free.push(gone);
-                let told = self.waiting.get_mut(&host).unwrap();
-                told.request.extent.sectors += behind.extent.sectors;
-                let whole = told.request;
+                let known = self.waiting.get_mut(&host).unwrap();
+                known.request.extent.sectors += behind.extent.sectors;
+                let whole = known.request;
                 self.scheduler.absorbed(&whole, gone);
             }
         }
@@ -375,9 +375,9 @@ impl Run {
         let next = self.scheduler.dispatch(self.now);
         match next {
             Next::Request(id) => {
-                let told = self.waiting.remove(&id);
-                prop_assert!(told.is_some(), "{:?} goes, and does not wait", id);
-                self.out.insert(id, told.unwrap().request);
+                let known = self.waiting.remove(&id);
+                prop_assert!(known.is_some(), "{:?} goes, and does not wait", id);
+                self.out.insert(id, known.unwrap().request);
             }
             Next::Idle { until } => {
                 prop_assert!(until > self.now, "it is held until a time that has passed");
@@ -441,11 +441,11 @@ impl Run {
         for _ in 0..self.waiting.len() {
             let id = self.scheduler.drain(self.now);
             prop_assert!(id.is_some(), "it keeps requests to itself");
-            let told = self.waiting.get_mut(&id.unwrap());
-            prop_assert!(told.is_some(), "{:?} is given twice", id);
-            let told = told.unwrap();
-            told.returned = false;
-            next.insert(self.now, &told.request);
+            let known = self.waiting.get_mut(&id.unwrap());
+            prop_assert!(known.is_some(), "{:?} is given twice", id);
+            let known = known.unwrap();
+            known.returned = false;
+            next.insert(self.now, &known.request);
         }
         prop_assert_eq!(self.scheduler.drain(self.now), None);
         self.scheduler = next;

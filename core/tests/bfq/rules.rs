@@ -146,10 +146,10 @@ fn of_messages_the_latest_are_kept_and_a_queue_that_streams_share_has_no_name() 
     };
     (0..5000).for_each(|_| write(&mut bench, Flags::NONE));
     (0..10).for_each(|_| write(&mut bench, Flags::SYNC));
-    let told: Vec<_> = std::iter::from_fn(|| bench.bfq.poll_message()).collect();
-    assert_eq!(told.len(), 4096);
-    assert_eq!(told[0].stream, None, "written behind the stream's back");
-    assert_eq!(told[4095].stream, Some(StreamId(0)));
+    let traced: Vec<_> = std::iter::from_fn(|| bench.bfq.poll_message()).collect();
+    assert_eq!(traced.len(), 4096);
+    assert_eq!(traced[0].stream, None, "written behind the stream's back");
+    assert_eq!(traced[4095].stream, Some(StreamId(0)));
 }
 
 /// together.2: a heavy stream that asks one request at a time, beside a light one that asks many.

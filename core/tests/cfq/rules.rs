@@ -83,15 +83,15 @@ fn a_stream_that_sends_all_at_once_and_asks_again_leaves_others_their_turns() {
         let stream = Stream { group: GroupId(number + 1), priority: Priority::default(), context: ContextId(0) };
         cfq.add_stream(StreamId(number.into()), &stream);
     }
-    let mut asked = 0;
+    let mut submitted = 0;
     let mut ask = |cfq: &mut Cfq, now, id: u32| {
-        asked += 1;
+        submitted += 1;
         let stream = id / 4;
         let request = Waiting {
             id: RequestId(id),
             op: Op::Read,
             flags: Flags::NONE,
-            extent: Extent::new(Sector(asked * 7919 % 100_000 * 64), 8),
+            extent: Extent::new(Sector(submitted * 7919 % 100_000 * 64), 8),
             stream: StreamId(stream),
             group: GroupId(stream as u16 + 1),
             priority: Priority::default(),

@@ -43,7 +43,7 @@ const BY_BOTH: Device = bound(|request| {
 const BY_TOKENS: Device = bound(|request| one(request) * (kib(request) / 16.0).ceil() / 10e3);
 
 /// A device on which tenants of equal weights ask for these kinds, and keep so many requests outstanding each.
-fn asked(device: Device, kinds: &[Kind], depth: u32, set: &[(&str, &str)]) -> Sim {
+fn served(device: Device, kinds: &[Kind], depth: u32, set: &[(&str, &str)]) -> Sim {
     let mut sim = Sim::new(device, 128, set);
     for Kind { op, kib } in kinds {
         let client = sim.tenant(100, depth);
@@ -55,7 +55,7 @@ fn asked(device: Device, kinds: &[Kind], depth: u32, set: &[(&str, &str)]) -> Si
 
 /// How long a device takes for one of a kind that is alone.
 fn takes(device: Device, kind: Kind) -> f64 {
-    let mut sim = asked(device, &[kind], 32, &[("device_depth", "64")]);
+    let mut sim = served(device, &[kind], 32, &[("device_depth", "64")]);
     sim.begin_all();
     2.0 / sim.run(secs(2))[0] as f64
 }
@@ -69,7 +69,7 @@ fn thought(sim: &Sim, kind: Kind) -> f64 {
 
 /// By how many per cent the first of two is thought to be too dear beside the second, after 2 and after 4 s.
 fn off(device: Device, is_cloud: bool, kinds: [Kind; 2], depth: u32) -> [f64; 2] {
-    let mut sim = asked(device, &kinds, depth, &[]);
+    let mut sim = served(device, &kinds, depth, &[]);
     sim.begin_all();
     // A cloud's volume has credit at first, and is three times as fast.
     sim.slowness = if is_cloud { 1.0 / 3.0 } else { 1.0 };

@@ -22,7 +22,7 @@ fn groups(sim: &Sim) -> impl Iterator<Item = GroupId> + use<> {
 }
 
 /// All that a scheduler hands on, as text.
-fn told(sim: &Sim) -> String {
+fn handed(sim: &Sim) -> String {
     let mut all = Record::default();
     sim.fair.hand_on(&mut all);
     for id in groups(sim) {
@@ -61,7 +61,7 @@ fn the_next_server_shares_the_disk_at_once_as_the_one_before_did() {
         (speed, (first[0] + next[0]) as f64 / (first.iter().chain(&next).sum::<u64>()) as f64)
     };
     let (anew, _) = run(None);
-    let (speed, share) = run(Some(&told(&before)));
+    let (speed, share) = run(Some(&handed(&before)));
     assert!(speed > 0.95, "{speed} of what the disk did before");
     assert!((share - 0.75).abs() < 0.02, "the first half second: {share}");
     assert!(anew < 0.9, "one that begins anew does {anew} of that: nothing is shown");
@@ -73,12 +73,12 @@ fn costs_that_no_disk_has_are_left_out_and_the_depth_is_taken() {
     let mut before = two();
     before.begin_all();
     before.run(secs(4));
-    let mut told = Record::parse(&told(&before)).unwrap();
-    let mut costs: Record = told.take("costs").unwrap().unwrap();
+    let mut learned = Record::parse(&handed(&before)).unwrap();
+    let mut costs: Record = learned.take("costs").unwrap().unwrap();
     costs.put("coefficients", &[0.5; 6]);
-    told.put("costs", &costs);
+    learned.put("costs", &costs);
     let mut after = two();
-    let why = after.fair.take_on(Instant::ZERO, &mut told).unwrap_err();
+    let why = after.fair.take_on(Instant::ZERO, &mut learned).unwrap_err();
     assert_eq!(why.to_string(), "costs: no disk has such costs");
     let depth = |sim: &Sim| {
         let mut all = Record::default();
@@ -95,7 +95,7 @@ fn what_cannot_be_is_left_out_and_ends_nothing() {
     let mut before = two();
     before.begin_all();
     before.run(secs(2));
-    let text = told(&before);
+    let text = handed(&before);
     let numbers: Vec<_> = text.match_indices(|c: char| c.is_ascii_digit()).map(|(at, _)| at).collect();
     for (nth, at) in numbers.into_iter().enumerate().filter(|(nth, _)| nth % 7 == 0) {
         for digit in ["-1", "9", "9e200", "0", "null", "\"x\""] {

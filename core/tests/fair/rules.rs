@@ -195,13 +195,13 @@ fn the_oldest_request_of_a_stream_goes_first() {
     let mut hand = Hand::new(4);
     let tenant = hand.tenant(100);
     hand.reads(tenant, 20);
-    let asked: Vec<RequestId> = hand.waiting.iter().map(|request| request.id).collect();
+    let requests: Vec<RequestId> = hand.waiting.iter().map(|request| request.id).collect();
     let mut went = vec![];
     while hand.goes().is_some() {
         went.push(hand.out[hand.out.len() - 1].id);
         hand.ends();
     }
-    assert_eq!(went, asked);
+    assert_eq!(went, requests);
 }
 
 /// fair.2

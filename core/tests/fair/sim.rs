@@ -103,10 +103,10 @@ pub(crate) struct Client {
 }
 
 #[derive(Clone, Copy)]
-struct Told {
+struct Submitted {
     client: usize,
     request: Waiting,
-    asked: Instant,
+    submitted: Instant,
     dispatched: Instant,
 }
 
@@ -120,7 +120,7 @@ pub(crate) struct Sim {
     pub(crate) streams: Vec<Stream>,
     pub(crate) clients: Vec<Client>,
     thinking: BinaryHeap<Reverse<(Instant, usize)>>,
-    told: Vec<Option<Told>>,
+    outstanding: Vec<Option<Submitted>>,
     free: Vec<u32>,
     /// By the progress at which it ends.
     inside: BinaryHeap<Reverse<(u64, u32)>>,
@@ -154,7 +154,7 @@ impl Sim {
             streams: vec![],
             clients: vec![],
             thinking: BinaryHeap::new(),
-            told: vec![None; CAPACITY as usize],
+            outstanding: vec![None; CAPACITY as usize],
             free: (0..CAPACITY).rev().collect(),
             inside: BinaryHeap::new(),
             progress: 0,
@@ -230,9 +230,9 @@ impl Sim {
     }
 
     /// A client with a target is answered.
-    fn answered(&mut self, client: usize, group: GroupId, asked: Instant) {
+    fn answered(&mut self, client: usize, group: GroupId, submitted: Instant) {
         let Some(target) = self.clients[client].target else { return };
-        let latency = self.now.since(asked);
+        let latency = self.now.since(submitted);
         self.fair.answered(self.now, group, latency);
         let second = self.seconds.entry((client, self.now.as_nanos() / 1_000_000_000)).or_default();
         *second = (second.0 + 1, second.1 + u64::from(latency > target));
@@ -252,11 +252,11 @@ impl Sim {
         self.streams[id.0 as usize] = stream;
         let inside: Vec<u32> =
             self.inside.iter().map(|Reverse((_, id))| *id).chain(self.ended.iter().copied()).collect();
-        for (at, told) in self.told.iter_mut().enumerate() {
-            if let Some(told) = told.as_mut().filter(|told| told.client == client)
+        for (at, one) in self.outstanding.iter_mut().enumerate() {
+            if let Some(one) = one.as_mut().filter(|one| one.client == client)
                 && !inside.contains(&(at as u32))
             {
-                (told.request.group, told.request.priority) = (group, priority);
+                (one.request.group, one.request.priority) = (group, priority);
             }
         }
         self.fair.change_stream(self.now, id, &stream);
@@ -328,7 +328,8 @@ impl Sim {
             let (op, stream, id) = (client.op, client.stream, RequestId(id));
             let request = Waiting { id, op, flags: Flags::NONE, extent, stream, group, priority };
             client.next += client.stride;
-            self.told[id.0 as usize] = Some(Told { client: index, request, asked: self.now, dispatched: self.now });
+            self.outstanding[id.0 as usize] =
+                Some(Submitted { client: index, request, submitted: self.now, dispatched: self.now });
             self.fair.insert(self.now, &request);
         }
     }
@@ -340,13 +341,13 @@ impl Sim {
                 Next::Idle { .. } => panic!("the device is held idle"),
                 Next::Nothing => break,
             };
-            let told = self.told[id.0 as usize].as_mut().expect("it waits");
-            told.dispatched = self.now;
-            let client = &mut self.clients[told.client];
-            client.longest_wait = client.longest_wait.max(self.now.since(told.asked));
+            let one = self.outstanding[id.0 as usize].as_mut().expect("it waits");
+            one.dispatched = self.now;
+            let client = &mut self.clients[one.client];
+            client.longest_wait = client.longest_wait.max(self.now.since(one.submitted));
             client.inside += 1;
             client.most_inside = client.most_inside.max(client.inside);
-            let work = (self.device.work)(&told.request) * UNIT;
+            let work = (self.device.work)(&one.request) * UNIT;
             self.inside.push(Reverse((self.progress + work as u64, id.0)));
         }
         self.most_inside = self.most_inside.max(self.in_device());
@@ -363,10 +364,10 @@ impl Sim {
             Answers::Each | Answers::Every(_) => true,
         };
         for id in if is_answered { std::mem::take(&mut self.ended) } else { vec![] } {
-            let Told { client, request, asked, dispatched } =
-                self.told[id as usize].take().expect("it is in the device");
+            let Submitted { client, request, submitted, dispatched } =
+                self.outstanding[id as usize].take().expect("it is in the device");
             self.fair.completed(self.now, &Served { request, dispatched, end: RequestEnd::Done });
-            self.answered(client, request.group, asked);
+            self.answered(client, request.group, submitted);
             self.free.push(id);
             let one = &mut self.clients[client];
             (one.done, one.inside) = (one.done + 1, one.inside - 1);

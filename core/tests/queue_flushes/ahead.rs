@@ -51,13 +51,13 @@ fn a_write_is_not_made_durable_at_once_for_nothing() {
     let (mut other, s) = with_habit(|_| ());
     assert!(!is_durable(flags_of_a_write(&mut other, s[1], 90)), "another stream has no such habit");
     let (mut company, s) = with_habit(|_| ());
-    let asked = [(s[0], 90), (s[1], 91)];
-    asked
+    let submitted = [(s[0], 90), (s[1], 91)];
+    submitted
         .iter()
         .for_each(|(stream, token)| ask(&mut company, at(90), Op::Write, Flags::NONE, *stream, *token).unwrap());
-    let writes = asked.map(|_| next(&mut company, at(90)));
+    let writes = submitted.map(|_| next(&mut company, at(90)));
     writes.iter().for_each(|write| company.handle_completion(at(91), write.tag, DONE));
-    asked.iter().for_each(|(stream, token)| flush(&mut company, at(91), *stream, token + 2));
+    submitted.iter().for_each(|(stream, token)| flush(&mut company, at(91), *stream, token + 2));
     while let Some(flush) = company.poll_dispatch(at(92), C0) {
         company.handle_completion(at(92), flush.tag, DONE);
     }

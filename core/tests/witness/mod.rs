@@ -17,11 +17,11 @@ pub(crate) struct Witness {
     streams: BTreeMap<StreamId, Stream>,
     waiting: BTreeMap<RequestId, Waiting>,
     out: BTreeMap<RequestId, Waiting>,
-    told: EventLog,
+    log: EventLog,
 }
 
 impl Witness {
-    pub(crate) fn new(kind: Kind, setup: &Setup<'_>, told: &EventLog) -> Self {
+    pub(crate) fn new(kind: Kind, setup: &Setup<'_>, log: &EventLog) -> Self {
         let groups = setup.groups.iter().enumerate().map(|(id, group)| (GroupId(id as u16), group.clone()));
         Self {
             inner: kind.build(setup),
@@ -29,12 +29,12 @@ impl Witness {
             streams: BTreeMap::new(),
             waiting: BTreeMap::new(),
             out: BTreeMap::new(),
-            told: Arc::clone(told),
+            log: Arc::clone(log),
         }
     }
 
     fn note(&self, line: String) {
-        self.told.lock().unwrap().push(line);
+        self.log.lock().unwrap().push(line);
     }
 
     fn is_its_streams(&self, request: &Waiting) {
@@ -196,6 +196,6 @@ impl Report for Witness {
 }
 
 /// What was told since the last time.
-pub(crate) fn news(told: &EventLog) -> Vec<String> {
-    std::mem::take(&mut told.lock().unwrap())
+pub(crate) fn news(log: &EventLog) -> Vec<String> {
+    std::mem::take(&mut log.lock().unwrap())
 }

@@ -193,9 +193,9 @@ fn run<C: Contender>(model: Model, depth: usize, threads: usize, seconds: f64) -
                     let mut mine = Mine::default();
                     while !stop.load(Ordering::Relaxed) {
                         let tag = tags.try_get(&mut me).unwrap_or_else(|| {
-                            let asked = Instant::now();
+                            let began = Instant::now();
                             let tag = tags.get(&mut me);
-                            mine.waited(asked.elapsed());
+                            mine.waited(began.elapsed());
                             tag
                         });
                         mine.count += 1;
@@ -242,9 +242,9 @@ fn run_tasks<C: ToTasks>(model: Model, depth: usize, tasks: usize, seconds: f64)
                     let tag = match tags.try_get(&mut me) {
                         Some(tag) => tag,
                         None => {
-                            let asked = Instant::now();
+                            let began = Instant::now();
                             let tag = tags.acquire(&mut me).await;
-                            mine.waited(asked.elapsed());
+                            mine.waited(began.elapsed());
                             tag
                         }
                     };
@@ -460,9 +460,9 @@ fn options() -> Options {
         let numbers = |text: String| text.split(',').map(|n| n.parse().expect("a number")).collect();
         match arg.as_str() {
             "--model" => {
-                let asked = value();
+                let began = value();
                 options.models =
-                    MODELS.iter().map(|(name, _)| *name).filter(|name| asked.split(',').any(|a| a == *name)).collect();
+                    MODELS.iter().map(|(name, _)| *name).filter(|name| began.split(',').any(|a| a == *name)).collect();
             }
             "--threads" => options.threads = numbers(value()),
             "--depth" => options.depths = numbers(value()),

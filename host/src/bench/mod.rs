@@ -109,12 +109,12 @@ pub fn run(setup: &Setup, jobs: Vec<Job>, watch: Watch<'_>) -> Result<Measured, 
 /// If a job's group is not in [`Setup::groups`].
 pub fn run_raw(setup: &Setup, jobs: Vec<Job>, watch: Watch<'_>) -> Result<Measured, Error> {
     check_groups(setup, &jobs);
-    let Backing::File(said) = &allowed(&setup.backing, setup.read_only) else {
+    let Backing::File(at) = &allowed(&setup.backing, setup.read_only) else {
         let (what, why) =
             (setup.backing.about().name, "is no file: only the path to a file or block device can be measured raw");
         return Err(Error::Backing { what, why: why.into() });
     };
-    let file = File::open(&RootedPath::anywhere(&said.path), said.access, setup.read_only)?;
+    let file = File::open(&RootedPath::anywhere(&at.path), at.access, setup.read_only)?;
     let bounds = Bounds { limits: file.facts().limits, read_only: setup.read_only };
     let count = jobs.len();
     let engine = Choice::make(setup.engine)?;
@@ -144,10 +144,10 @@ fn check_groups(setup: &Setup, jobs: &[Job]) {
 /// format it is.
 fn allowed(backing: &Backing, read_only: bool) -> Backing {
     match backing {
-        Backing::File(said) => {
-            let in_use = if read_only { config::InUse::Allow } else { said.access.in_use };
-            let access = config::FileAccess { in_use, is_raw: true, ..said.access };
-            config::FileAt { path: said.path.clone(), access }.into()
+        Backing::File(at) => {
+            let in_use = if read_only { config::InUse::Allow } else { at.access.in_use };
+            let access = config::FileAccess { in_use, is_raw: true, ..at.access };
+            config::FileAt { path: at.path.clone(), access }.into()
         }
         Backing::Fault(fault) => {
             let inner = allowed(&fault.inner, read_only);

@@ -11,7 +11,7 @@ use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Calls that were refused and said, a bit each.
-static SAID: [AtomicU64; 16] = [const { AtomicU64::new(0) }; 16];
+static LOGGED: [AtomicU64; 16] = [const { AtomicU64::new(0) }; 16];
 
 /// The `si_code` of a signal that a filter sends, and not a person.
 const SYS_SECCOMP: c_int = 1;
@@ -54,7 +54,7 @@ extern "C" fn refuse(_signal: c_int, info: *mut libc::siginfo_t, context: *mut c
     }
     answer(context, -i64::from(libc::EPERM));
     let call = info.call as usize;
-    let was_logged = SAID
+    let was_logged = LOGGED
         .get(call / 64)
         .is_some_and(|word| word.fetch_or(1 << (call % 64), Ordering::Relaxed) >> (call % 64) & 1 == 1);
     if !was_logged {

@@ -18,7 +18,7 @@ use super::edit::{Edit, check_path, unknown};
 use super::keys;
 use super::tenants::tunables;
 use crate::access::Rule;
-use crate::config::{Backing, Config, Disk, Export, Tls};
+use crate::config::{Backing, Config, Disk, Export, Limits, Tls};
 use crate::export::Leave;
 
 /// The object of a step, by its name.
@@ -219,22 +219,36 @@ impl Difference<'_> {
     }
 
     fn server(&mut self, old: &Config, new: &Config) {
-        let (a, b) = (&old.limits, &new.limits);
+        // By name, so that the compiler asks for a new one.
+        let Limits {
+            connections,
+            handshake_timeout,
+            handshake_failures,
+            handshake_clients,
+            handshake_bytes,
+            request_max,
+            connection_requests,
+            connection_memory,
+            memory,
+            drain_timeout,
+            helpers,
+        } = old.limits;
+        let is = &new.limits;
         let roots = |config: &Config| config.roots.iter().map(|root| root.path.clone()).collect::<Vec<_>>();
         for (key, same) in [
             ("workers", old.workers == new.workers),
             ("engine", old.engine == new.engine),
-            ("max_connections", a.connections == b.connections),
-            ("handshake_timeout", a.handshake_timeout == b.handshake_timeout),
-            ("handshake_failures", a.handshake_failures == b.handshake_failures),
-            ("handshake_clients", a.handshake_clients == b.handshake_clients),
-            ("handshake_bytes", a.handshake_bytes == b.handshake_bytes),
-            ("request_max", a.request_max == b.request_max),
-            ("connection_requests", a.connection_requests == b.connection_requests),
-            ("connection_memory", a.connection_memory == b.connection_memory),
-            ("memory", a.memory == b.memory),
-            ("drain_timeout", a.drain_timeout == b.drain_timeout),
-            ("helpers", a.helpers == b.helpers),
+            ("max_connections", connections == is.connections),
+            ("handshake_timeout", handshake_timeout == is.handshake_timeout),
+            ("handshake_failures", handshake_failures == is.handshake_failures),
+            ("handshake_clients", handshake_clients == is.handshake_clients),
+            ("handshake_bytes", handshake_bytes == is.handshake_bytes),
+            ("request_max", request_max == is.request_max),
+            ("connection_requests", connection_requests == is.connection_requests),
+            ("connection_memory", connection_memory == is.connection_memory),
+            ("memory", memory == is.memory),
+            ("drain_timeout", drain_timeout == is.drain_timeout),
+            ("helpers", helpers == is.helpers),
             ("roots", roots(old) == roots(new)),
         ] {
             self.refuse_if(!same, &Of::Server, key, || FROM_START_TO_END.into());

@@ -215,8 +215,8 @@ macro_rules! backings {
             }
 
             $(impl From<$kind> for Backing {
-                fn from(said: $kind) -> Self {
-                    Self::$variant(Box::new(said))
+                fn from(backing: $kind) -> Self {
+                    Self::$variant(Box::new(backing))
                 }
             })*
 
@@ -225,13 +225,13 @@ macro_rules! backings {
 
                 pub(super) fn kind(&self) -> &dyn super::backing::BackingKind {
                     match self {
-                        $(Self::$variant(said) => &**said,)*
+                        $(Self::$variant(backing) => &**backing,)*
                     }
                 }
 
                 pub(super) fn kind_mut(&mut self) -> &mut dyn super::backing::BackingKind {
                     match self {
-                        $(Self::$variant(said) => &mut **said,)*
+                        $(Self::$variant(backing) => &mut **backing,)*
                     }
                 }
             }

@@ -151,8 +151,8 @@ impl Roots {
             let or = if number == 0 { "" } else { " or " };
             let _ = write!(shown, "{or}{}", root.path.display());
         }
-        let said = self.all.first().map_or("", |held| &held.root.source);
-        format!("{shown}, and files are served from there only ({said})")
+        let origin = self.all.first().map_or("", |held| &held.root.source);
+        format!("{shown}, and files are served from there only ({origin})")
     }
 }
 

@@ -89,11 +89,11 @@ pub(crate) struct Missed {
 
 impl Missed {
     /// As many as fit a line.
-    const TOLD: usize = 3;
+    const NAMED: usize = 3;
 
     pub(crate) fn add(&mut self, name: &str) {
         self.count += 1;
-        if self.first.len() < Self::TOLD {
+        if self.first.len() < Self::NAMED {
             self.first.push(name.to_owned());
         }
     }

@@ -71,8 +71,8 @@ fn described(version: ProtocolVersion, number: u64, keys: &ConnectionTrafficSecr
         ProtocolVersion::TLSv1_3 => libc::TLS_1_3_VERSION,
         _ => return None,
     };
-    let said = [&version.to_ne_bytes(), &cipher.to_ne_bytes(), &nonce[..], key.as_ref(), salt, &number.to_be_bytes()];
-    Some(said.concat().into())
+    let info = [&version.to_ne_bytes(), &cipher.to_ne_bytes(), &nonce[..], key.as_ref(), salt, &number.to_be_bytes()];
+    Some(info.concat().into())
 }
 
 /// The first nonce that is none of `start ^ n`, for all `n` of 32 bits (ktls.2).

@@ -121,8 +121,8 @@ impl Choice {
 
     /// Says so in the log, once in a process.
     pub(crate) fn say(&self) {
-        static SAID: AtomicBool = AtomicBool::new(false);
-        if SAID.swap(true, Ordering::Relaxed) {
+        static LOGGED: AtomicBool = AtomicBool::new(false);
+        if LOGGED.swap(true, Ordering::Relaxed) {
             return;
         }
         match (self.kind, &self.refused) {

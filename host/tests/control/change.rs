@@ -43,9 +43,9 @@ pub(crate) fn add(export: Export, disk: Option<&str>, group: &str) -> Change {
     let (disk, group) = (disk.map(str::to_owned), group.to_owned());
     let says = format!("add {export:?} on {disk:?} in {group}");
     let Export { name, priority, read_only, description, .. } = export.clone();
-    let asked = WantedExport { group: group.clone(), disk: disk.clone(), read_only, priority, description };
+    let wish = WantedExport { group: group.clone(), disk: disk.clone(), read_only, priority, description };
     change(says, move |edit| edit.add_export(export.clone(), disk.as_deref(), &group))
-        .asks(move |all| _ = all.exports.insert(name.clone(), asked.clone()))
+        .asks(move |all| _ = all.exports.insert(name.clone(), wish.clone()))
 }
 
 pub(crate) fn mem(name: &str, group: &str, disk: Option<&str>) -> Change {
@@ -126,9 +126,9 @@ pub(crate) fn nr_requests(disk: &str, number: Option<u32>) -> Change {
 
 pub(crate) fn add_disk(disk: Disk) -> Change {
     let Disk { name, scheduler, depth, nr_requests, .. } = disk.clone();
-    let asked = WantedDisk { scheduler, set: disk.set.iter().cloned().collect(), depth, nr_requests };
+    let wish = WantedDisk { scheduler, set: disk.set.iter().cloned().collect(), depth, nr_requests };
     change(format!("add {disk:?}"), move |edit| edit.add_disk(disk.clone()))
-        .asks(move |all| _ = all.disks.insert(name.clone(), asked.clone()))
+        .asks(move |all| _ = all.disks.insert(name.clone(), wish.clone()))
 }
 
 pub(crate) fn remove_disk(name: &str) -> Change {

@@ -28,14 +28,14 @@ use crate::wanted::Wanted;
 /// Two values that a tunable takes, as it shows them itself.
 fn values(kind: Kind, info: &TunableInfo) -> Vec<String> {
     let two = |least: String, most: String| vec![most, least];
-    let said = match info.range {
+    let values = match info.range {
         Range::Duration(least, most) | Range::AutoDuration(least, most) => two(least.to_string(), most.to_string()),
         Range::Count(least, most) | Range::AutoCount(least, most) => two(least.to_string(), most.to_string()),
         Range::Switch => two("0".into(), "1".into()),
         Range::Choice(words) => words.iter().map(|word| (*word).to_owned()).collect(),
         Range::AutoCostModel => vec!["auto".into()],
     };
-    said.into_iter().map(|value| shown(kind, info.name, &value)).collect()
+    values.into_iter().map(|value| shown(kind, info.name, &value)).collect()
 }
 
 /// A value of a tunable, as the scheduler shows it.
@@ -75,7 +75,7 @@ fn random_transactions_of_everything(seed: u64, steps: u64) {
     let always = files();
     let mut random = seed;
     let mut state = running.handle.state().unwrap();
-    let mut asked = Wanted::of(&state.config);
+    let mut wish = Wanted::of(&state.config);
     let mut in_force = running.in_force();
     let (mut made, mut refused) = (0, 0);
     for _ in 0..steps {
@@ -95,7 +95,7 @@ fn random_transactions_of_everything(seed: u64, steps: u64) {
             Ok(now) => {
                 made += u64::from(!now.steps.is_empty());
                 running.swept();
-                changes.iter().for_each(|change| (change.asks)(&mut asked));
+                changes.iter().for_each(|change| (change.asks)(&mut wish));
                 assert_eq!(now.state.version, state.version + 1, "{changes:?}: {again}");
                 state = running.handle.state().unwrap();
                 in_force = running.in_force();
@@ -104,9 +104,9 @@ fn random_transactions_of_everything(seed: u64, steps: u64) {
                     let dry = dry.unwrap_or_else(|why| panic!("dry it is refused: {why}: {changes:?}: {again}"));
                     assert_eq!(comparable(&dry.state.config), comparable(&state.config), "dry: {changes:?}: {again}");
                 }
-                assert_eq!(asked.heard(&state.config), asked, "{changes:?}: {again}");
-                assert_eq!(in_force.lacks(&asked, shown), [""; 0], "{changes:?}: {again}");
-                let sockets = asked.listeners.iter().filter_map(|name| name.strip_prefix("unix:").map(PathBuf::from));
+                assert_eq!(wish.heard(&state.config), wish, "{changes:?}: {again}");
+                assert_eq!(in_force.lacks(&wish, shown), [""; 0], "{changes:?}: {again}");
+                let sockets = wish.listeners.iter().filter_map(|name| name.strip_prefix("unix:").map(PathBuf::from));
                 assert_eq!(files(), always.iter().cloned().chain(sockets).collect(), "{changes:?}: {again}");
             }
             Err(why) => {
@@ -376,9 +376,9 @@ fn random_change(random: &mut u64, config: &Config, groups: &[&str], images: &[P
         }
         _ => {
             let (text, of) = (format!("number {}", pick(100)), any.clone());
-            let asked = text.clone();
+            let wish = text.clone();
             export(&any, text.clone(), move |export| export.description.clone_from(&text))
-                .asks(move |all| all.export(&of).description.clone_from(&asked))
+                .asks(move |all| all.export(&of).description.clone_from(&wish))
         }
     }
 }

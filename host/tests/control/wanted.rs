@@ -53,14 +53,14 @@ impl Wanted {
             (disk.name.clone(), WantedDisk { scheduler, set, depth: disk.depth, nr_requests: disk.nr_requests })
         });
         let exports = config.exports.iter().map(|export| {
-            let asked = WantedExport {
+            let wanted = WantedExport {
                 group: path(export.group.0.into()),
                 disk: export.disk.map(|disk| config.disks[disk].name.clone()),
                 read_only: export.read_only,
                 priority: export.priority,
                 description: export.description.clone(),
             };
-            (export.name.clone(), asked)
+            (export.name.clone(), wanted)
         });
         Self {
             groups: groups.collect(),
@@ -74,11 +74,11 @@ impl Wanted {
 
     /// What a configuration says, as far as it was asked for; takes note of the disks that nobody named.
     pub(crate) fn heard(&mut self, config: &Config) -> Self {
-        let mut said = Self::of(config);
-        let on: BTreeSet<_> = said.exports.values().filter_map(|export| export.disk.clone()).collect();
+        let mut wanted = Self::of(config);
+        let on: BTreeSet<_> = wanted.exports.values().filter_map(|export| export.disk.clone()).collect();
         let mut made: BTreeSet<_> = self.made.intersection(&on).cloned().collect();
-        for (name, export) in &mut said.exports {
-            if self.exports.get(name).is_some_and(|asked| asked.disk.is_none()) {
+        for (name, export) in &mut wanted.exports {
+            if self.exports.get(name).is_some_and(|wanted| wanted.disk.is_none()) {
                 let named = |disk: &String| self.disks.contains_key(disk) && !self.made.contains(disk);
                 made.extend(export.disk.take_if(|disk| !named(disk)));
             }
@@ -87,10 +87,10 @@ impl Wanted {
             self.disks.remove(gone);
         }
         for new in made.difference(&self.made) {
-            self.disks.extend(said.disks.get(new).map(|disk| (new.clone(), disk.clone())));
+            self.disks.extend(wanted.disks.get(new).map(|disk| (new.clone(), disk.clone())));
         }
         self.made = made;
-        Self { made: self.made.clone(), grown: self.grown.clone(), ..said }
+        Self { made: self.made.clone(), grown: self.grown.clone(), ..wanted }
     }
 
     /// A group, after those above it that are missing.
@@ -153,32 +153,32 @@ impl InForce {
     }
 
     /// What of `asked` is not in force; `shown`: a value as a scheduler shows it.
-    pub(crate) fn lacks(&self, asked: &Wanted, shown: impl Fn(Kind, &str, &str) -> String) -> Vec<String> {
+    pub(crate) fn lacks(&self, wanted: &Wanted, shown: impl Fn(Kind, &str, &str) -> String) -> Vec<String> {
         let mut all = Vec::new();
-        let grown = &asked.grown;
-        if self.listeners != asked.listeners {
+        let grown = &wanted.grown;
+        if self.listeners != wanted.listeners {
             all.push(format!("it listens at {:?}", self.listeners));
         }
         let names = |keys: Vec<&String>| keys.into_iter().cloned().collect::<BTreeSet<_>>();
-        if names(self.exports.keys().collect()) != names(asked.exports.keys().collect()) {
+        if names(self.exports.keys().collect()) != names(wanted.exports.keys().collect()) {
             all.push(format!("it serves {:?}", self.exports));
         }
         for (name, answers) in &self.exports {
-            let Some(asked) = asked.exports.get(name) else { continue };
-            let is_on = asked.disk.as_ref().is_none_or(|disk| *disk == answers.counts_for.0);
-            let says = (answers.read_only, &answers.description) == (asked.read_only, &asked.description);
+            let Some(wanted) = wanted.exports.get(name) else { continue };
+            let is_on = wanted.disk.as_ref().is_none_or(|disk| *disk == answers.counts_for.0);
+            let says = (answers.read_only, &answers.description) == (wanted.read_only, &wanted.description);
             let has_grown = grown.get(name).is_none_or(|bytes| *bytes == answers.size);
-            if !is_on || !says || !has_grown || answers.counts_for.1 != asked.group {
+            if !is_on || !says || !has_grown || answers.counts_for.1 != wanted.group {
                 all.push(format!("export {name} is {answers:?}"));
             }
         }
-        for (name, disk) in &asked.disks {
+        for (name, disk) in &wanted.disks {
             let Some((scheduler, depth, nr_requests, knobs)) = self.disks.get(name) else {
                 all.push(format!("there is no disk {name}"));
                 continue;
             };
-            let bounds = disk.depth.is_none_or(|asked| asked == *depth)
-                && disk.nr_requests.is_none_or(|asked| asked == *nr_requests);
+            let bounds = disk.depth.is_none_or(|wanted| wanted == *depth)
+                && disk.nr_requests.is_none_or(|wanted| wanted == *nr_requests);
             let set = |(knob, value): (&String, &String)| {
                 knobs.get(knob.as_str()) == Some(&shown(disk.scheduler, knob, value))
             };
@@ -187,7 +187,7 @@ impl InForce {
             }
         }
         for ((disk, path), is) in &self.groups {
-            if asked.groups.get(path) != Some(is) {
+            if wanted.groups.get(path) != Some(is) {
                 all.push(format!("group {path} on disk {disk} has {is:?}"));
             }
         }

@@ -14,7 +14,7 @@ use std::cmp::Reverse;
 use std::collections::VecDeque;
 
 use fairlift_lab::Random;
-use world::{AT_ONCE, Carriage, SECOND, Seat, State, TAKES, Tenant, World};
+use world::{AT_ONCE, Carriage, Load, SECOND, State, TAKES, Tenant, World};
 
 /// What each tenant is entitled to of what all were served: those that want no more keep what they took, the others have the rest by weight,
 /// and no less than their floors.
@@ -39,10 +39,10 @@ fn entitled(tenants: &[Tenant], served: &[f64], hungry: &[bool], seconds: f64) -
 }
 
 /// So many gateways, with few tenants and many; every fifth tenant is at two to four of them, every sixth asks for little, every tenth has a floor.
-fn uneven(gateways: usize, seed: u64) -> (Vec<Tenant>, Vec<Vec<Seat>>) {
+fn uneven(gateways: usize, seed: u64) -> (Vec<Tenant>, Vec<Vec<Load>>) {
     let mut random = Random::new(seed);
     let mut below = |bound: usize| random.below(bound as u64) as usize;
-    let (mut tenants, mut seats) = (Vec::new(), vec![Vec::new(); gateways]);
+    let (mut tenants, mut loads) = (Vec::new(), vec![Vec::new(); gateways]);
     for gateway in 0..gateways {
         for number in 0..=if gateway % 3 == 0 { 0 } else { below(8) } {
             let tenant = tenants.len();
@@ -53,27 +53,27 @@ fn uneven(gateways: usize, seed: u64) -> (Vec<Tenant>, Vec<Vec<Seat>>) {
             let floor = if !is_light && below(10) == 0 { (2.0 * fair) as u64 } else { 0 };
             tenants.push(Tenant { weight, floor, max: 0, cost });
             let rate = if is_light { (fair / 20.0) as u64 } else { 0 };
-            let seat = Seat { tenant, outstanding: 256, rate };
-            seats[gateway].push(seat);
+            let load = Load { tenant, outstanding: 256, rate };
+            loads[gateway].push(load);
             if !is_light && below(5) == 0 {
                 for _ in 0..=below(3) {
                     let other = below(gateways);
-                    if seats[other].iter().all(|seat: &Seat| seat.tenant != tenant) {
-                        seats[other].push(Seat { outstanding: [16, 256][below(2)], ..seat });
+                    if loads[other].iter().all(|load: &Load| load.tenant != tenant) {
+                        loads[other].push(Load { outstanding: [16, 256][below(2)], ..load });
                     }
                 }
             }
         }
     }
-    (tenants, seats)
+    (tenants, loads)
 }
 
 /// By how much each tenant that wants all it can get is off what it is entitled to, over ten seconds, after twenty: the most, and the median; and the
 /// rate of the cluster, in thousandths of what it can do.
 fn off(gateways: usize, by_exchange: bool, are_clocks_apart: bool, seed: u64) -> (f64, f64, u64) {
-    let (tenants, seats) = uneven(gateways, seed);
-    let hungry = hungry(&tenants, &seats);
-    let mut world = World::new(tenants, seats, by_exchange, seed);
+    let (tenants, loads) = uneven(gateways, seed);
+    let hungry = hungry(&tenants, &loads);
+    let mut world = World::new(tenants, loads, by_exchange, seed);
     world.are_clocks_apart = are_clocks_apart;
     world.run(0, 20);
     let served = world.run(20, 10);
@@ -134,20 +134,20 @@ fn with_one_exchange_a_second_shares_over_the_pool_are_within_five_per_cent() {
 /// were entitled to before, in the five seconds after it went, at most; how many seconds after it went, or is back, the shares of all that
 /// are there are within five per cent for ten seconds; and the least rate of the cluster in these five seconds and later, in thousandths.
 fn without_one(gateways: usize, becomes: State, seed: u64) -> (f64, u64, u64, u64) {
-    let (tenants, seats) = uneven(gateways, seed);
+    let (tenants, loads) = uneven(gateways, seed);
     // The one with most tenants.
-    let goes = (0..gateways).max_by_key(|one| seats[*one].len()).expect("there are some");
-    let wants = |there: &dyn Fn(usize, &Seat) -> bool| -> Vec<bool> {
-        let wants = |place, one| move |seat: &Seat| seat.tenant == one && seat.rate == 0 && there(place, seat);
-        let at = |one| seats.iter().enumerate().any(|(place, all)| all.iter().any(wants(place, one)));
+    let goes = (0..gateways).max_by_key(|one| loads[*one].len()).expect("there are some");
+    let wants = |there: &dyn Fn(usize, &Load) -> bool| -> Vec<bool> {
+        let wants = |place, one| move |load: &Load| load.tenant == one && load.rate == 0 && there(place, load);
+        let at = |one| loads.iter().enumerate().any(|(place, all)| all.iter().any(wants(place, one)));
         (0..tenants.len()).map(at).collect()
     };
     let all = wants(&|_, _| true);
     // Who has only 16 requests elsewhere cannot have there what it is entitled to, and does not want it.
-    let others = wants(&|place, seat| place != goes && seat.outstanding > 16);
+    let others = wants(&|place, load| place != goes && load.outstanding > 16);
     let beside: Vec<bool> =
-        (0..tenants.len()).map(|one| others[one] && seats[goes].iter().all(|seat| seat.tenant != one)).collect();
-    let mut world = World::new(tenants, seats.clone(), true, seed);
+        (0..tenants.len()).map(|one| others[one] && loads[goes].iter().all(|load| load.tenant != one)).collect();
+    let mut world = World::new(tenants, loads.clone(), true, seed);
     world.run(0, 10);
     let before = world.run(10, 10);
     let was_due = entitled_over(&world.tenants, &before, &all, 10.0);
@@ -206,15 +206,15 @@ fn a_gateway_that_dies_or_is_not_heard_of_costs_the_others_nothing_and_shares_co
 
 /// A gateway that was killed is started again five seconds later, with another instance, while the others have its part; its clients come a second
 /// later. `outstanding`: by those that want more.
-fn started_again(tenants: Vec<Tenant>, mut seats: Vec<Vec<Seat>>, outstanding: u32, seed: u64) -> f64 {
-    let hungry = hungry(&tenants, &seats);
-    seats
+fn started_again(tenants: Vec<Tenant>, mut loads: Vec<Vec<Load>>, outstanding: u32, seed: u64) -> f64 {
+    let hungry = hungry(&tenants, &loads);
+    loads
         .iter_mut()
         .flatten()
-        .filter(|seat| seat.rate == 0)
-        .for_each(|seat| seat.outstanding = seat.outstanding.min(outstanding));
-    let goes = (0..seats.len()).max_by_key(|one| seats[*one].len()).expect("there are some");
-    let mut world = World::new(tenants, seats, true, seed);
+        .filter(|load| load.rate == 0)
+        .for_each(|load| load.outstanding = load.outstanding.min(outstanding));
+    let goes = (0..loads.len()).max_by_key(|one| loads[*one].len()).expect("there are some");
+    let mut world = World::new(tenants, loads, true, seed);
     world.run(0, 20);
     world.gateways[goes].state = State::Dead;
     // It starts within a second.
@@ -222,8 +222,8 @@ fn started_again(tenants: Vec<Tenant>, mut seats: Vec<Vec<Seat>>, outstanding: u
     world.run_slots(2000, starts);
     world.start_again(goes);
     world.run_slots(starts, 2600);
-    for at in world.gateways[goes].seats.iter_mut().filter(|at| at.seat.rate == 0) {
-        at.waiting = at.seat.outstanding;
+    for at in world.gateways[goes].loads.iter_mut().filter(|at| at.load.rate == 0) {
+        at.waiting = at.load.outstanding;
     }
     world.run(26, 5);
     let served = world.run(31, 5);
@@ -247,23 +247,23 @@ fn shares_are_back_five_seconds_after_a_gateway_that_was_killed_has_its_clients_
     };
     // While it is alone, all that a tenant asks for is in the cluster, and nothing waits.
     let tenant = Tenant { weight: 100, floor: 0, max: 0, cost: 1.0 };
-    let seat = |tenant| Seat { tenant, outstanding: 256, rate: 0 };
+    let load = |tenant| Load { tenant, outstanding: 256, rate: 0 };
     tell("2, a at one, b, c and d at the other", &|seed| {
-        started_again(vec![tenant; 4], vec![vec![seat(0)], vec![seat(1), seat(2), seat(3)]], 3 * AT_ONCE as u32, seed)
+        started_again(vec![tenant; 4], vec![vec![load(0)], vec![load(1), load(2), load(3)]], 3 * AT_ONCE as u32, seed)
     });
     for gateways in if is_full { &[2, 3, 10, 30, 100][..] } else { &[2, 3, 10] } {
         tell(&gateways.to_string(), &|seed| {
-            let (tenants, seats) = uneven(*gateways, seed);
-            started_again(tenants, seats, 256, seed)
+            let (tenants, loads) = uneven(*gateways, seed);
+            started_again(tenants, loads, 256, seed)
         });
     }
 }
 
 /// By how much tenants that want more are off, at most, while reports are lost or late, or the cluster's rate swings.
 fn off_while(gateways: usize, carriage: Carriage, swing: u64, seed: u64) -> f64 {
-    let (tenants, seats) = uneven(gateways, seed);
-    let hungry = hungry(&tenants, &seats);
-    let mut world = World::new(tenants, seats, true, seed);
+    let (tenants, loads) = uneven(gateways, seed);
+    let hungry = hungry(&tenants, &loads);
+    let mut world = World::new(tenants, loads, true, seed);
     (world.carriage, world.swing) = (carriage, swing);
     world.run(0, 20);
     let served = world.run(20, 10);
@@ -278,8 +278,8 @@ fn off_by(tenants: &[Tenant], served: &[u64], hungry: &[bool], seconds: f64) -> 
 }
 
 /// Which tenants want all that they can get somewhere.
-fn hungry(tenants: &[Tenant], seats: &[Vec<Seat>]) -> Vec<bool> {
-    (0..tenants.len()).map(|one| seats.iter().flatten().any(|seat| seat.tenant == one && seat.rate == 0)).collect()
+fn hungry(tenants: &[Tenant], loads: &[Vec<Load>]) -> Vec<bool> {
+    (0..tenants.len()).map(|one| loads.iter().flatten().any(|load| load.tenant == one && load.rate == 0)).collect()
 }
 
 /// What was told last counts until it is stale.
@@ -329,9 +329,9 @@ fn shares_hold_while_gateways_are_slow_by_turns() {
     for (away, most) in [(500, [10.0, 10.0]), (1500, [20.0, 10.0]), (3000, [50.0, 20.0])] {
         let found = [2, 3, 10].map(|gateways| {
             let off = |seed| {
-                let (tenants, seats) = uneven(gateways, seed);
-                let hungry = hungry(&tenants, &seats);
-                let mut world = World::new(tenants, seats, true, seed);
+                let (tenants, loads) = uneven(gateways, seed);
+                let hungry = hungry(&tenants, &loads);
+                let mut world = World::new(tenants, loads, true, seed);
                 world.away_most = away * 1000;
                 world.run(0, 20);
                 let served = world.run(20, 10);
@@ -339,8 +339,8 @@ fn shares_hold_while_gateways_are_slow_by_turns() {
             };
             worst_and_median(off, is_full)
         });
-        let told = found.map(|(worst, median)| format!("{worst:.1} %, {median:.1} %"));
-        println!("| {away} us | {} |", told.join(" | "));
+        let figures = found.map(|(worst, median)| format!("{worst:.1} %, {median:.1} %"));
+        println!("| {away} us | {} |", figures.join(" | "));
         let (worst, median) = (found[0].0.max(found[1].0), found[0].1.max(found[1].1));
         assert!(worst <= most[0] && median <= most[1], "answers take longer by up to {away} us: off by {found:?} %");
         assert!(found[2].1 <= 2.0 * most[1], "ten gateways: off by {found:?} %");
@@ -363,12 +363,12 @@ fn shares_are_back_a_second_after_a_cluster_that_stood_still() {
         [2, 3, 10].into_iter().flat_map(|gateways| [(gateways, false), (gateways, true)])
     {
         let off = |seed| {
-            let (tenants, seats) = uneven(gateways, seed);
-            let hungry = hungry(&tenants, &seats);
-            let mut world = World::new(tenants, seats, true, seed);
+            let (tenants, loads) = uneven(gateways, seed);
+            let hungry = hungry(&tenants, &loads);
+            let mut world = World::new(tenants, loads, true, seed);
             world.are_clocks_apart = are_clocks_apart;
             // Not at the end of a second.
-            let end = |Reverse((at, gateway, seat))| Reverse((at + 10 * SECOND, gateway, seat));
+            let end = |Reverse((at, gateway, load))| Reverse((at + 10 * SECOND, gateway, load));
             world.run_slots(0, 2000 + 17 * seed % 100);
             world.working = std::mem::take(&mut world.working).into_iter().map(end).collect();
             world.run_slots(2000 + 17 * seed % 100, 3100 + 17 * seed % 100);
@@ -390,12 +390,12 @@ fn no_schedule_of_losses_starves_a_tenant() {
     for seed in fairlift_lab::repeat::seeds(1..9) {
         let mut random = Random::new(seed);
         let gateways = 2 + random.below(6) as usize;
-        let (tenants, seats) = uneven(gateways, seed);
-        let hungry = hungry(&tenants, &seats);
-        let mut without = World::new(tenants.clone(), seats.clone(), false, seed);
+        let (tenants, loads) = uneven(gateways, seed);
+        let hungry = hungry(&tenants, &loads);
+        let mut without = World::new(tenants.clone(), loads.clone(), false, seed);
         without.run(0, 5);
         let alone = without.run(5, 5);
-        let mut world = World::new(tenants, seats, true, seed);
+        let mut world = World::new(tenants, loads, true, seed);
         for second in 0..15 {
             // Each second has a schedule of its own, up to none being heard at all.
             world.carriage = Carriage { lost: random.below(101), late: random.below(4) };
@@ -415,12 +415,12 @@ fn no_schedule_of_losses_starves_a_tenant() {
 #[test]
 fn a_ceiling_is_the_pools_whichever_gateways_the_tenant_is_at() {
     let tenant = |max| Tenant { weight: 100, floor: 0, max, cost: 1.0 };
-    let seat = |tenant, rate| Seat { tenant, outstanding: 256, rate };
+    let load = |tenant, rate| Load { tenant, outstanding: 256, rate };
     // At one gateway it wants all, at the second as much, at the third a tenth of it.
-    let seats =
-        vec![vec![seat(0, 0), seat(1, 0)], vec![seat(0, 0), seat(2, 0), seat(3, 0)], vec![seat(0, 400), seat(4, 0)]];
+    let loads =
+        vec![vec![load(0, 0), load(1, 0)], vec![load(0, 0), load(2, 0), load(3, 0)], vec![load(0, 400), load(4, 0)]];
     let tenants = vec![tenant(4000), tenant(0), tenant(0), tenant(0), tenant(0)];
-    let mut world = World::new(tenants, seats, true, 1);
+    let mut world = World::new(tenants, loads, true, 1);
     world.run(0, 10);
     for from in [10, 15, 20] {
         let served = world.run(from, 5);

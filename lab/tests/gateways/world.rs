@@ -20,7 +20,7 @@ pub(crate) const TAKES: Time = SECOND / 1000;
 
 /// What a tenant asks for at a gateway.
 #[derive(Clone, Copy)]
-pub(crate) struct Seat {
+pub(crate) struct Load {
     pub(crate) tenant: usize,
     /// So much outstanding at any time.
     pub(crate) outstanding: u32,
@@ -49,7 +49,7 @@ impl Tenant {
 
 /// A tenant at a gateway, while it runs.
 pub(crate) struct At {
-    pub(crate) seat: Seat,
+    pub(crate) load: Load,
     pub(crate) waiting: u32,
     /// When the next one may come, of a tenant with a rate.
     pub(crate) comes: Time,
@@ -68,7 +68,7 @@ pub(crate) struct At {
 }
 
 pub(crate) struct Gateway {
-    pub(crate) seats: Vec<At>,
+    pub(crate) loads: Vec<At>,
     /// How much it may have outstanding; how much of the part of one is due; and what that makes in this slot.
     pub(crate) depth: f64,
     pub(crate) due: f64,
@@ -134,15 +134,15 @@ fn path(tenant: usize) -> String {
 }
 
 impl World {
-    pub(crate) fn new(tenants: Vec<Tenant>, seats: Vec<Vec<Seat>>, by_exchange: bool, seed: u64) -> Self {
+    pub(crate) fn new(tenants: Vec<Tenant>, loads: Vec<Vec<Load>>, by_exchange: bool, seed: u64) -> Self {
         let total = (3 * AT_ONCE) as f64;
-        let gateways = seats.len();
+        let gateways = loads.len();
         let depth = total / gateways as f64;
-        let at = |seat: Seat| {
-            let Tenant { weight, floor, max, .. } = tenants[seat.tenant];
+        let at = |load: Load| {
+            let Tenant { weight, floor, max, .. } = tenants[load.tenant];
             At {
-                seat,
-                waiting: if seat.rate == 0 { seat.outstanding } else { 0 },
+                load,
+                waiting: if load.rate == 0 { load.outstanding } else { 0 },
                 comes: 0,
                 floor_tag: 0.0,
                 max_tag: 0.0,
@@ -155,8 +155,8 @@ impl World {
                 max: max as f64,
             }
         };
-        let gateway = |(number, seats): (usize, Vec<Seat>)| Gateway {
-            seats: seats.into_iter().map(at).collect(),
+        let gateway = |(number, loads): (usize, Vec<Load>)| Gateway {
+            loads: loads.into_iter().map(at).collect(),
             depth,
             due: 0.0,
             now: 0,
@@ -167,8 +167,8 @@ impl World {
         };
         Self {
             served: vec![0; tenants.len()],
-            reports: vec![VecDeque::new(); seats.len()],
-            gateways: seats.into_iter().enumerate().map(gateway).collect(),
+            reports: vec![VecDeque::new(); loads.len()],
+            gateways: loads.into_iter().enumerate().map(gateway).collect(),
             tenants,
             total,
             random: Random::new(seed),
@@ -209,17 +209,17 @@ impl World {
                 |all: &BinaryHeap<Reverse<(Time, usize, usize)>>| all.peek().map_or(Time::MAX, |Reverse((at, ..))| *at);
             while first(&self.working).min(first(&self.answers)) < now + SLOT {
                 if first(&self.answers) < first(&self.working) {
-                    let Some(Reverse((at, gateway, seat))) = self.answers.pop() else { break };
-                    self.answered(at, gateway, seat);
+                    let Some(Reverse((at, gateway, load))) = self.answers.pop() else { break };
+                    self.answered(at, gateway, load);
                     continue;
                 }
-                let Some(Reverse((at, gateway, seat))) = self.working.pop() else { break };
+                let Some(Reverse((at, gateway, load))) = self.working.pop() else { break };
                 match self.away[gateway] {
-                    0 => self.answered(at, gateway, seat),
-                    away => self.answers.push(Reverse((at + away, gateway, seat))),
+                    0 => self.answered(at, gateway, load),
+                    away => self.answers.push(Reverse((at + away, gateway, load))),
                 }
-                if let Some((gateway, seat)) = self.queue.pop_front() {
-                    self.work(at, gateway, seat);
+                if let Some((gateway, load)) = self.queue.pop_front() {
+                    self.work(at, gateway, load);
                 }
             }
             for number in 0..self.gateways.len() {
@@ -238,37 +238,37 @@ impl World {
         gateway.due += gateway.depth.fract();
         gateway.now = gateway.depth as u32 + u32::from(gateway.due >= 1.0);
         gateway.due -= f64::from(gateway.due >= 1.0);
-        for at in &mut gateway.seats {
+        for at in &mut gateway.loads {
             let is_held = at.waiting > 0 && at.max > 0.0 && at.max_tag > now as f64 / SECOND as f64 + 0.005;
             at.held += u32::from(is_held);
-            at.hungry += u32::from(at.waiting > 0 && at.seat.rate == 0 && !is_held);
-            if at.seat.rate > 0 && at.comes <= now {
+            at.hungry += u32::from(at.waiting > 0 && at.load.rate == 0 && !is_held);
+            if at.load.rate > 0 && at.comes <= now {
                 // What comes in this slot, in one piece.
-                let count = (at.seat.rate * SLOT).div_ceil(SECOND);
-                at.comes = at.comes.max(now.saturating_sub(SLOT)) + count * SECOND / at.seat.rate;
-                at.waiting = (at.waiting + count as u32).min(at.seat.outstanding);
+                let count = (at.load.rate * SLOT).div_ceil(SECOND);
+                at.comes = at.comes.max(now.saturating_sub(SLOT)) + count * SECOND / at.load.rate;
+                at.waiting = (at.waiting + count as u32).min(at.load.outstanding);
             }
         }
         self.dispatch(now, number);
     }
 
-    fn answered(&mut self, now: Time, number: usize, seat: usize) {
+    fn answered(&mut self, now: Time, number: usize, load: usize) {
         let gateway = &mut self.gateways[number];
         gateway.in_flight -= 1;
         if gateway.state != State::Dead {
-            let at = &mut gateway.seats[seat];
+            let at = &mut gateway.loads[load];
             at.served += 1;
-            at.waiting += u32::from(at.seat.rate == 0);
-            self.served[at.seat.tenant] += 1;
+            at.waiting += u32::from(at.load.rate == 0);
+            self.served[at.load.tenant] += 1;
         }
         self.dispatch(now, number);
     }
 
-    fn work(&mut self, now: Time, gateway: usize, seat: usize) {
-        let cost = self.tenants[self.gateways[gateway].seats[seat].seat.tenant].cost;
+    fn work(&mut self, now: Time, gateway: usize, load: usize) {
+        let cost = self.tenants[self.gateways[gateway].loads[load].load.tenant].cost;
         let takes =
             self.random.exponential(fairlift_core::Duration::from_nanos((TAKES as f64 * cost * self.pace) as u64));
-        self.working.push(Reverse((now + takes.as_nanos(), gateway, seat)));
+        self.working.push(Reverse((now + takes.as_nanos(), gateway, load)));
     }
 
     /// dmClock at one gateway: floors that are due first, then by weight.
@@ -280,13 +280,13 @@ impl World {
             }
             let seconds = now as f64 / SECOND as f64;
             let may = |at: &At| at.waiting > 0 && (at.max == 0.0 || at.max_tag <= seconds + 0.005);
-            let waiting = || gateway.seats.iter().enumerate().filter(|(_, at)| may(at));
+            let waiting = || gateway.loads.iter().enumerate().filter(|(_, at)| may(at));
             let floor = waiting().filter(|(_, at)| at.floor > 0.0 && at.floor_tag <= seconds);
-            let floor = floor.min_by(|one, other| one.1.floor_tag.total_cmp(&other.1.floor_tag)).map(|(seat, _)| seat);
+            let floor = floor.min_by(|one, other| one.1.floor_tag.total_cmp(&other.1.floor_tag)).map(|(load, _)| load);
             let tag = |at: &At| at.weight_tag.max(gateway.virtual_time);
-            let weight = waiting().min_by(|one, other| tag(one.1).total_cmp(&tag(other.1))).map(|(seat, _)| seat);
-            let Some(seat) = floor.or(weight) else { return };
-            let at = &mut gateway.seats[seat];
+            let weight = waiting().min_by(|one, other| tag(one.1).total_cmp(&tag(other.1))).map(|(load, _)| load);
+            let Some(load) = floor.or(weight) else { return };
+            let at = &mut gateway.loads[load];
             if at.floor > 0.0 {
                 // As the server's (floor.2): neither is much saved, nor is much held against it that it had while there was more.
                 at.floor_tag = at.floor_tag.clamp(seconds - 0.1, seconds + 0.05) + 1.0 / at.floor;
@@ -298,13 +298,13 @@ impl World {
                 // Another one's tag counts from here on, if it had nothing to ask.
                 let start = at.weight_tag.max(gateway.virtual_time);
                 gateway.virtual_time = start;
-                at.weight_tag = start + tenants[at.seat.tenant].cost / at.weight;
+                at.weight_tag = start + tenants[at.load.tenant].cost / at.weight;
             }
             at.waiting -= 1;
             gateway.in_flight += 1;
             match self.working.len() < AT_ONCE {
-                true => self.work(now, number, seat),
-                false => self.queue.push_back((number, seat)),
+                true => self.work(now, number, load),
+                false => self.queue.push_back((number, load)),
             }
         }
     }
@@ -314,7 +314,7 @@ impl World {
         let gateway = &mut self.gateways[number];
         gateway.state = State::Up;
         gateway.pool = Pool::new(&name(number), self.random.below(u64::MAX));
-        for at in &mut gateway.seats {
+        for at in &mut gateway.loads {
             (at.waiting, at.served, at.hungry, at.held) = (0, 0, 0, 0);
         }
         self.tell(number);
@@ -329,7 +329,7 @@ impl World {
             return;
         }
         let count = |at: &mut At| {
-            let tenant = &tenants[at.seat.tenant];
+            let tenant = &tenants[at.load.tenant];
             let (served, hungry, held) =
                 (std::mem::take(&mut at.served) as f64, std::mem::take(&mut at.hungry), std::mem::take(&mut at.held));
             let mut rates = [0.0; Rate::COUNT];
@@ -342,9 +342,9 @@ impl World {
                 rates,
                 settings: tenant.settings(),
             };
-            (path(at.seat.tenant), counted)
+            (path(at.load.tenant), counted)
         };
-        let groups: BTreeMap<String, Counted> = gateway.seats.iter_mut().map(count).collect();
+        let groups: BTreeMap<String, Counted> = gateway.loads.iter_mut().map(count).collect();
         if gateway.state == State::Silent {
             return;
         }
@@ -373,8 +373,8 @@ impl World {
         }
         let turn = gateway.pool.turn();
         gateway.depth = turn.depth;
-        for at in &mut gateway.seats {
-            let Some(held) = turn.groups.get(&path(at.seat.tenant)) else { continue };
+        for at in &mut gateway.loads {
+            let Some(held) = turn.groups.get(&path(at.load.tenant)) else { continue };
             let rate = |rates: &Rates| rates.get(Rate::Iops).unwrap_or(0) as f64;
             at.weight = held.weight.into();
             (at.floor, at.max) = (rate(&held.bounds.floor), rate(&held.bounds.ceiling.max));

@@ -157,7 +157,7 @@ struct Interleaving<'a, S> {
     streams: [fairlift_core::StreamId; 2],
     subject: S,
     bench: Bench,
-    asked: usize,
+    wanted: usize,
     over: Vec<bool>,
     under_way: Vec<Dispatch>,
     may_fail: bool,
@@ -177,7 +177,7 @@ impl<'a, S: Subject> Interleaving<'a, S> {
             streams,
             subject,
             bench: Bench::new(1, SECTORS, on_failure, 1),
-            asked: 0,
+            wanted: 0,
             over: vec![false; sequence.len()],
             under_way: Vec::new(),
             may_fail: true,
@@ -212,9 +212,9 @@ impl<'a, S: Subject> Interleaving<'a, S> {
 
     fn possible(&self) -> Vec<Choice> {
         let mut events = Vec::new();
-        if self.asked < self.sequence.len() {
+        if self.wanted < self.sequence.len() {
             events.push(Choice::Asked);
-            if self.asked + 1 < self.sequence.len() {
+            if self.wanted + 1 < self.sequence.len() {
                 events.push(Choice::AskedTogether); // exhaustive.1
             }
         }
@@ -258,10 +258,10 @@ impl<'a, S: Subject> Interleaving<'a, S> {
     }
 
     fn ask(&mut self) -> Result<(), String> {
-        let place = self.asked;
+        let place = self.wanted;
         let (op, flags, extent) = self.sequence[place].asks();
         let bio = self.bench.submitted(op, flags, extent, self.streams[self.asker(place)]);
-        self.asked += 1;
+        self.wanted += 1;
         self.subject.submit(self.now, bio).map_err(|refused| format!("{bio:?} is refused: {refused}"))
     }
 

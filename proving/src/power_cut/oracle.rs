@@ -18,7 +18,7 @@ struct Known {
     fua: bool,
     preflush: bool,
     extent: Extent,
-    asked: u64,
+    begun: u64,
     ended: u64,
     /// It ended well, and its client heard of it.
     is_answered: bool,
@@ -29,7 +29,7 @@ struct Known {
 /// The oldest content that a sector may have.
 #[derive(Clone, Copy, Default)]
 struct Floor {
-    asked: u64,
+    begun: u64,
     write: Stamp,
     promised_by: Stamp,
 }
@@ -72,13 +72,13 @@ impl Oracle {
     pub fn submitted(&mut self, op: Op, flags: Flags, extent: Extent) -> Stamp {
         self.clock += 1;
         let (fua, preflush) = (flags.contains(Flags::FUA), flags.contains(Flags::PREFLUSH));
-        let asked = self.clock;
+        let begun = self.clock;
         self.known.push(Known {
             op,
             fua,
             preflush,
             extent,
-            asked,
+            begun,
             ended: NEVER,
             is_answered: false,
             is_abandoned: false,
@@ -119,8 +119,8 @@ impl Oracle {
             Op::Read | Op::Discard => {}
             Op::Flush => {
                 self.answered_flushes += 1;
-                let Known { asked, extent, .. } = *known;
-                self.cover(stamp, asked, extent);
+                let Known { begun, extent, .. } = *known;
+                self.cover(stamp, begun, extent);
             }
             Op::Write | Op::WriteZeroes if known.fua => self.promise(stamp, stamp),
             Op::Write | Op::WriteZeroes => self.loose.push(stamp),
@@ -131,16 +131,16 @@ impl Oracle {
     pub fn given(&mut self, stamp: Stamp, range: Extent) {
         let known = &self.known[stamp as usize - 1];
         if known.preflush {
-            self.cover(stamp, known.asked, range);
+            self.cover(stamp, known.begun, range);
         }
     }
 
     /// Requests that had ended before it was asked are covered by it.
-    fn cover(&mut self, promised_by: Stamp, asked: u64, extent: Extent) {
+    fn cover(&mut self, promised_by: Stamp, begun: u64, extent: Extent) {
         let mut loose = std::mem::take(&mut self.loose);
         loose.retain(|stamp| {
             let write = &self.known[*stamp as usize - 1];
-            let is_covered = write.ended < asked && write.extent.overlaps(extent);
+            let is_covered = write.ended < begun && write.extent.overlaps(extent);
             if is_covered {
                 self.promise(*stamp, promised_by);
             }
@@ -150,10 +150,10 @@ impl Oracle {
     }
 
     fn promise(&mut self, write: Stamp, promised_by: Stamp) {
-        let Known { asked, extent, .. } = self.known[write as usize - 1];
+        let Known { begun, extent, .. } = self.known[write as usize - 1];
         for floor in &mut self.floors[extent.start.0 as usize..extent.end().0 as usize] {
-            if asked > floor.asked {
-                *floor = Floor { asked, write, promised_by };
+            if begun > floor.begun {
+                *floor = Floor { begun, write, promised_by };
             }
         }
     }
@@ -171,7 +171,7 @@ impl Oracle {
                 _ => return Err(format!("sector {sector} may hold what nobody asked to be there (bio {found})")),
             },
         };
-        if floor.write == 0 || ended >= floor.asked {
+        if floor.write == 0 || ended >= floor.begun {
             return Ok(());
         }
         let says = if floor.promised_by == floor.write { "it was told to be durable" } else { "a flush covered it" };

@@ -60,7 +60,7 @@ pub(super) struct OpenBio {
     /// Group and priority when it was asked for, and how many streams had moved by then.
     pub(super) at: Stream,
     pub(super) moves: u64,
-    pub(super) asked: Instant,
+    pub(super) came: Instant,
     /// When the first part of it went to the disk.
     pub(super) given: Option<Instant>,
     /// The disk's report of its parts, as bits.
@@ -85,7 +85,7 @@ pub(super) struct Bench<'a> {
     free: Vec<u32>,
     pub(super) open: usize,
     /// Of those that are open: whose clients were told that they take too long.
-    pub(super) told: usize,
+    pub(super) answered: usize,
     pub(super) device: FaultyDisk,
     pub(super) sectors: Sectors,
     pub(super) meters: Meters,
@@ -139,7 +139,7 @@ impl<'a> Bench<'a> {
             rows: Vec::new(),
             free: Vec::new(),
             open: 0,
-            told: 0,
+            answered: 0,
             device: FaultyDisk::new(setup),
             sectors: Sectors::new(REGIONS * REGION),
             meters: Meters::default(),
@@ -202,7 +202,7 @@ impl<'a> Bench<'a> {
 
     /// A client asks, as soon as few enough bios are open.
     fn ask(&mut self, client: u64, op: Op, flags: Flags, extent: Extent, luck: u64) -> Result {
-        while self.open - self.told >= self.setup.open_max {
+        while self.open - self.answered >= self.setup.open_max {
             if !self.event()? {
                 return Err(self.stuck());
             }
@@ -257,7 +257,7 @@ impl<'a> Bench<'a> {
             order,
             at,
             moves: self.moves,
-            asked: self.now,
+            came: self.now,
             is_open: true,
             floors,
             ..OpenBio::empty()
@@ -281,7 +281,7 @@ impl<'a> Bench<'a> {
         self.rows[token as usize].is_open = false;
         self.free.push(token);
         self.open -= 1;
-        self.told -= usize::from(self.rows[token as usize].is_told);
+        self.answered -= usize::from(self.rows[token as usize].is_told);
         let client = self.rows[token as usize].client as usize;
         self.clients[client].open -= 1;
         self.leaves(client);
@@ -558,7 +558,7 @@ impl OpenBio {
             order: 0,
             at,
             moves: 0,
-            asked: Instant::ZERO,
+            came: Instant::ZERO,
             given: None,
             errors: 0,
             is_told: false,

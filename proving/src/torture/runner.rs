@@ -47,11 +47,11 @@ const ENOUGH: usize = 8;
 /// Runs what is asked; `progress` hears now and then how far it is, and says whether to stop. A run that does not end, for it
 /// makes no event that could be counted, is told to `hangs`, by suite and seed: no thread can be stopped, so that should end the process.
 pub fn run(
-    asked: &Campaign<'_>,
+    campaign: &Campaign<'_>,
     progress: &(dyn Fn(&[Done]) -> bool + Sync),
     hangs: &(dyn Fn(&'static str, u64) + Sync),
 ) -> Vec<Done> {
-    let is_asked = |suite: &&Suite| asked.only.is_empty() || asked.only.contains(&suite.name);
+    let is_asked = |suite: &&Suite| campaign.only.is_empty() || campaign.only.contains(&suite.name);
     let suites: &Vec<&Suite> = &SUITES.iter().filter(is_asked).collect();
     let new = |suite: &&Suite| Done { suite: suite.name, ..Done::default() };
     let done = Mutex::new(suites.iter().map(new).collect::<Vec<_>>());
@@ -59,22 +59,22 @@ pub fn run(
     let start = Instant::now();
     let next = &|| {
         let mut done = lock();
-        let is_over = asked.time.is_some_and(|time| start.elapsed() >= time) || progress(&done);
+        let is_over = campaign.time.is_some_and(|time| start.elapsed() >= time) || progress(&done);
         if is_over || done.iter().map(|one| one.broken.len()).sum::<usize>() >= ENOUGH {
             return None;
         }
         // The one that is furthest behind its part.
         let behind = |at: &usize| done[*at].time.as_nanos() / u128::from(suites[*at].part);
-        let left = (0..suites.len()).filter(|at| asked.runs.is_none_or(|runs| done[*at].begun < runs));
+        let left = (0..suites.len()).filter(|at| campaign.runs.is_none_or(|runs| done[*at].begun < runs));
         let at = left.min_by_key(|at| (behind(at), done[*at].begun))?;
         done[at].begun += 1;
-        Some((at, asked.seed.wrapping_add(done[at].begun - 1)))
+        Some((at, campaign.seed.wrapping_add(done[at].begun - 1)))
     };
-    let under_way = Mutex::new(vec![None; asked.threads.max(1)]);
+    let under_way = Mutex::new(vec![None; campaign.threads.max(1)]);
     let under_way = &|| under_way.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     thread::scope(|scope| {
         let (works, all_ended) = channel::<()>();
-        for thread in 0..asked.threads.max(1) {
+        for thread in 0..campaign.threads.max(1) {
             let works = works.clone();
             scope.spawn(move || {
                 while let Some((at, seed)) = next() {

@@ -186,7 +186,7 @@ impl Bench<'_> {
             is_shared
                 && row.is_open
                 && row.bio.op == Op::Flush
-                && row.asked < given.since
+                && row.came < given.since
                 && self.backing_of(row.bio.extent.start) == backing
                 && self.lane_of(row.at.context.0) == usize::from(given.lane)
         });
@@ -214,14 +214,14 @@ impl Bench<'_> {
         let takes_part_in_flushes = row.bio.op == Op::Flush || row.bio.flags.intersects(Flags::FUA | Flags::PREFLUSH);
         let is_done = match news {
             Finished::TimedOut(_) => {
-                let since = row.given.filter(|_| !takes_part_in_flushes).unwrap_or(row.asked);
+                let since = row.given.filter(|_| !takes_part_in_flushes).unwrap_or(row.came);
                 // Requests granted to another worker are on their way from then on.
                 if now + self.setup.lag < since + io_timeout {
                     return says("L4", &format!("times out after {}, and may take {io_timeout}", now.since(since)));
                 }
                 let row = &mut self.rows[token.0 as usize];
                 row.is_told = true;
-                self.told += 1;
+                self.answered += 1;
                 self.tally.one(Count::Ios);
                 return Ok(());
             }

@@ -25,12 +25,12 @@ impl Wake for WakeCount {
 /// A caller that polls.
 struct Task {
     caller: Caller,
-    told: Arc<WakeCount>,
+    wakes: Arc<WakeCount>,
 }
 
 impl Task {
     fn of(caller: Caller) -> Self {
-        Self { caller, told: Arc::default() }
+        Self { caller, wakes: Arc::default() }
     }
 
     fn new(tags: &Arc<TagQueue>) -> Self {
@@ -38,14 +38,14 @@ impl Task {
     }
 
     fn poll(&mut self) -> Option<Tag> {
-        match self.caller.poll_get(&mut Context::from_waker(&Waker::from(Arc::clone(&self.told)))) {
+        match self.caller.poll_get(&mut Context::from_waker(&Waker::from(Arc::clone(&self.wakes)))) {
             Poll::Ready(tag) => Some(tag),
             Poll::Pending => None,
         }
     }
 
     fn woken(&self) -> bool {
-        self.told.times() > 0
+        self.wakes.times() > 0
     }
 }
 
@@ -112,8 +112,8 @@ fn a_waiter_that_is_dropped_before_it_was_woken_leaves_no_trace() {
     let held = all(&tags)[0];
     let mut caller = tags.caller();
     {
-        let mut asked = std::pin::pin!(caller.acquire());
-        assert!(asked.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        let mut acquiring = std::pin::pin!(caller.acquire());
+        assert!(acquiring.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
     }
     assert_eq!(tags.waiting(), 0);
     tags.put(held);
@@ -158,7 +158,7 @@ fn who_comes_in_vain_has_its_place_again() {
     tags.put(held);
     assert!(tasks[0].woken() && passer_by.try_get().is_some());
     assert_eq!(tasks[0].poll(), None, "another was faster");
-    tasks[0].told.0.store(0, Ordering::SeqCst);
+    tasks[0].wakes.0.store(0, Ordering::SeqCst);
     tags.put(held);
     assert!(tasks[0].woken() && !tasks[1].woken());
     assert_eq!(tasks[0].poll(), Some(held));

@@ -34,7 +34,7 @@ pub(super) struct Given(u64);
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Promise {
     answered: u64,
-    told: u64,
+    losses: u64,
 }
 
 /// The worth of the answer to a flush.
@@ -57,8 +57,9 @@ pub(super) struct Ledger {
     answered: u64,
     /// Those that are not durable, nor told to be lost, by when they were given: the first and the last one.
     owed: BTreeMap<u64, (u64, u64)>,
-    /// How often it was told that writes may be lost.
-    told: u64,
+    /// How often a flush failed because writes may be lost.
+    #[serde(rename = "told")]
+    losses: u64,
 }
 
 impl Ledger {
@@ -107,7 +108,7 @@ impl Ledger {
 
     /// A flush is asked for.
     pub(super) const fn promise(&self) -> Promise {
-        Promise { answered: self.answered, told: self.told }
+        Promise { answered: self.answered, losses: self.losses }
     }
 
     /// Whether a connection can speak for all that a flush promises (ledger.1).
@@ -118,7 +119,7 @@ impl Ledger {
 
     /// A flush that was sent on a connection succeeded there.
     pub(super) fn flushed(&mut self, connection: Birth, promise: Promise) -> Worth {
-        if promise.told != self.told {
+        if promise.losses != self.losses {
             return Worth::Lost; // ledger.2
         }
         let worth = match self.alive.iter().min() {
@@ -126,7 +127,7 @@ impl Ledger {
             Some((birth, slot)) if self.speaks(*birth, promise) => return Worth::AskAt(*birth, *slot),
             _ => Worth::Lost,
         };
-        self.told += u64::from(worth == Worth::Lost);
+        self.losses += u64::from(worth == Worth::Lost);
         self.owed.retain(|_, (first, last)| {
             *first = (*first).max(promise.answered + 1);
             *first <= *last
@@ -301,7 +302,7 @@ mod tests {
     struct Connection {
         birth: Birth,
         has_server: bool,
-        asked: VecDeque<Message>,
+        queued: VecDeque<Message>,
         answered: VecDeque<Message>,
     }
 
@@ -322,7 +323,7 @@ mod tests {
                     Step::Connect if count < 3 => connections.push(Connection {
                         birth: ledger.born(number as usize),
                         has_server: true,
-                        asked: VecDeque::new(),
+                        queued: VecDeque::new(),
                         answered: VecDeque::new(),
                     }),
                     Step::Upgrade => {
@@ -340,15 +341,15 @@ mod tests {
                         connections.iter_mut().for_each(|one| one.has_server = false);
                     }
                     Step::Write(one) => if let Some(one) = connections.get_mut(nth(one)) {
-                        one.asked.push_back(Message::Write(number, ledger.given()));
+                        one.queued.push_back(Message::Write(number, ledger.given()));
                     },
                     Step::Flush(one) => if let Some(one) = connections.get_mut(nth(one)) {
                         let owed = answered.difference(&told_lost).copied().collect();
-                        one.asked.push_back(Message::Flush(ledger.promise(), owed));
+                        one.queued.push_back(Message::Flush(ledger.promise(), owed));
                     },
                     Step::Execute(one) => if let Some(one) = connections.get_mut(nth(one))
                         && one.has_server
-                        && let Some(message) = one.asked.pop_front()
+                        && let Some(message) = one.queued.pop_front()
                     {
                         match &message {
                             Message::Write(write, _) => drop(memory.insert(*write)),
@@ -378,7 +379,7 @@ mod tests {
                                     prop_assert!(other < birth, "asked again for ever");
                                     let other = connections.iter_mut().find(|one| one.birth == other);
                                     let other = other.expect("it is not known to be lost");
-                                    other.asked.push_back(Message::Flush(promise, owed));
+                                    other.queued.push_back(Message::Flush(promise, owed));
                                 }
                                 Worth::Lost => {
                                     prop_assert!(was_lost, "nothing was ever lost, and a flush failed");

@@ -227,8 +227,8 @@ impl Shared {
         if offer.block_min > self.offer.block_min.max(512) || offer.block_max < self.offer.block_max.min(REQUEST_MAX) {
             return Some("the export takes other blocks than before".into());
         }
-        let told = [FLAG_SEND_FLUSH, FLAG_SEND_FUA, FLAG_SEND_TRIM, FLAG_SEND_WRITE_ZEROES, FLAG_SEND_FAST_ZERO];
-        let lacks = told.into_iter().any(|flag| self.offer.has(flag) && !offer.has(flag))
+        let needed = [FLAG_SEND_FLUSH, FLAG_SEND_FUA, FLAG_SEND_TRIM, FLAG_SEND_WRITE_ZEROES, FLAG_SEND_FAST_ZERO];
+        let lacks = needed.into_iter().any(|flag| self.offer.has(flag) && !offer.has(flag))
             || (offer.has(FLAG_READ_ONLY) && !self.offer.has(FLAG_READ_ONLY))
             || (self.slots > 1 && !offer.has(FLAG_CAN_MULTI_CONN));
         lacks.then(|| "the server offers less than before".into())

@@ -92,13 +92,13 @@ impl Shared {
         self.stays()?;
         let owners = lock(&self.owners);
         let ledger = lock(&self.ledger);
-        let told = |(birth, slot): &(Birth, usize)| {
+        let living = |(birth, slot): &(Birth, usize)| {
             let latest = owners[*slot].latest.as_ref().filter(|latest| latest.birth == *birth);
             let there = latest.and_then(|latest| Some((latest.socket.upgrade()?, latest.offer.clone())));
             let (socket, offer) = there.ok_or("is just being connected again; try again in a moment")?;
             Ok(LivingLink { slot: *slot, birth: *birth, socket: number(&*socket)?, offer })
         };
-        let connections = ledger.alive().iter().map(told).collect::<Result<_, String>>()?;
+        let connections = ledger.alive().iter().map(living).collect::<Result<_, String>>()?;
         let (size, losses) = (self.size.load(Ordering::Relaxed), lock(&self.state).losses);
         says.put(CONNECTED, &Connected { size, losses, ledger: ledger.clone(), connections });
         Ok(())
@@ -111,8 +111,8 @@ impl Shared {
             return if self.is_volatile() { Err("its connections were not handed over".into()) } else { Ok(()) };
         };
         let Connected { size, losses, ledger, connections } = says.need(CONNECTED).map_err(|why| why.to_string())?;
-        let told: Vec<_> = connections.iter().map(|one| (one.birth, one.slot)).collect();
-        if !ledger.is_possible() || told != ledger.alive() || told.iter().any(|(_, slot)| *slot >= self.slots) {
+        let handed: Vec<_> = connections.iter().map(|one| (one.birth, one.slot)).collect();
+        if !ledger.is_possible() || handed != ledger.alive() || handed.iter().any(|(_, slot)| *slot >= self.slots) {
             return Err("what was told of its connections cannot be".into());
         }
         let is_local = matches!(self.nbd.address, syntax::NbdAddress::Unix(_));

@@ -38,41 +38,41 @@ use crate::sync::lock;
 /// # Errors
 /// One of the two is in use, the base is not as it was or has another size, another top lies over it, or a file cannot be read or written.
 pub fn commit(top: &Path, goes_on: GoesOn<'_>) -> Result<Shifted, String> {
-    let said = |why: String| format!("{}: {why}", top.display());
-    let (file, header) = open_top(top).map_err(said)?;
+    let of_top = |why: String| format!("{}: {why}", top.display());
+    let (file, header) = open_top(top).map_err(of_top)?;
     let base = header.base.path.clone();
     if let Fingerprint::Image { .. } | Fingerprint::Named { .. } = header.base.is {
-        return Err(said(format!(
+        return Err(of_top(format!(
             "its base {} is read, and not written: only a file or a top is. Serve the disk, and make an image of it (qemu-img convert \
              nbd:… NEW.img)",
             header.base.at()
         )));
     }
-    let opened = OpenBase::open(&base).map_err(|why| said(format!("its base {}: {why}", base.display())))?;
+    let opened = OpenBase::open(&base).map_err(|why| of_top(format!("its base {}: {why}", base.display())))?;
     let OpenBase { file: bare, below, lower } = opened;
-    known(&header, &base, below.is).map_err(said)?;
+    known(&header, &base, below.is).map_err(of_top)?;
     if below.size != header.size {
-        return Err(said(format!(
+        return Err(of_top(format!(
             "its disk has {} bytes, and its base {} has {}: a disk that was made larger (size=) cannot be written into its base",
             header.size,
             base.display(),
             below.size
         )));
     }
-    if let Some(other) = other_over((top, &base), below.is).map_err(|error| said(error.to_string()))? {
-        return Err(said(format!(
+    if let Some(other) = other_over((top, &base), below.is).map_err(|error| of_top(error.to_string()))? {
+        return Err(of_top(format!(
             "{} lies over {} too, and would be refused once that is written: delete it, or put it over a copy (fairlift overlay rebase)",
             other.display(),
             base.display()
         )));
     }
-    let (layers, torn) = Layers::read(file, header, Arc::new(below), base.into()).map_err(said)?;
+    let (layers, torn) = Layers::read(file, header, Arc::new(below), base.into()).map_err(of_top)?;
     let is = || Ok(raw(&bare.handle().metadata()?, bare.facts().size));
     let lower = match &lower {
         Some((layers, torn)) => Lower::Top { layers, torn },
         None => Lower::Bare { store: &*bare, size: layers.size, is: &is },
     };
-    write_into((&layers, &torn), &lower, goes_on).map_err(|error| said(error.to_string()))
+    write_into((&layers, &torn), &lower, goes_on).map_err(|error| of_top(error.to_string()))
 }
 
 /// The message for a top whose commit was begun and has not ended.

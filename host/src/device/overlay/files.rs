@@ -294,12 +294,12 @@ impl Below {
 
     /// Opens what is at a path: a file of bare bytes, or a top with all that is below it.
     fn open_file(path: &Path, direct: Direct, roots: &Roots, depth: usize) -> Result<Arc<Self>, String> {
-        let said = |why: String| format!("its base {}: {why}", path.display());
+        let of_base = |why: String| format!("its base {}: {why}", path.display());
         if depth > DEPTH_MAX {
-            return Err(said(format!("more than {DEPTH_MAX} overlays lie over each other")));
+            return Err(of_base(format!("more than {DEPTH_MAX} overlays lie over each other")));
         }
-        let place = roots.place(path).map_err(said)?;
-        let metadata = place.metadata().map_err(|error| said(error.to_string()))?;
+        let place = roots.place(path).map_err(of_base)?;
+        let metadata = place.metadata().map_err(|error| of_base(error.to_string()))?;
         let key = (Sharing::File(metadata.dev(), metadata.ino()), direct);
         if let Some(open) = lock(&OPEN).get(&key).and_then(Weak::upgrade)
             && (matches!(open.is, Fingerprint::Top { .. }) || open.is == raw(&metadata, open.size))
@@ -308,11 +308,11 @@ impl Below {
         }
         let file = open_once(&key, metadata.len(), || {
             let access = FileAccess { direct, ..FileAccess::default() };
-            File::open(&place, access, true).map_err(|error| why_of(error, said))
+            File::open(&place, access, true).map_err(|error| why_of(error, of_base))
         })?;
         let opened = Arc::new(match is_top(&*file) {
             false => Self::bare(file, &metadata, path),
-            true => Self::over(file, direct, roots, depth).map_err(said)?,
+            true => Self::over(file, direct, roots, depth).map_err(of_base)?,
         });
         opened.keep(key);
         Ok(opened)
@@ -392,9 +392,9 @@ fn image(device: &dyn Device, at: &BaseAt) -> Result<Fingerprint, String> {
     Ok(Fingerprint::image(device.facts().size, files))
 }
 
-pub(super) fn why_of(error: crate::Error, said: impl Fn(String) -> String) -> String {
+pub(super) fn why_of(error: crate::Error, words: impl Fn(String) -> String) -> String {
     match error {
-        crate::Error::Backing { why, .. } => said(why),
+        crate::Error::Backing { why, .. } => words(why),
         other => other.to_string(),
     }
 }
@@ -510,77 +510,77 @@ fn read_map(store: &dyn Store, header: &Header) -> Result<(Own, Vec<u64>), Strin
 }
 
 impl Overlay {
-    pub(super) fn open(said: &Layered, read_only: bool, roots: &Roots) -> Result<Self, String> {
-        if said.is_ephemeral {
-            return Self::of_unnamed(said, (read_only, true), roots);
+    pub(super) fn open(layered: &Layered, read_only: bool, roots: &Roots) -> Result<Self, String> {
+        if layered.is_ephemeral {
+            return Self::of_unnamed(layered, (read_only, true), roots);
         }
-        let place = roots.place(&said.top)?;
+        let place = roots.place(&layered.top)?;
         // Held, so that the files below a new top are opened once.
         let _below = match is_to_be_made(&place)? {
             true if roots.are_handed() => return Err("is not there, and the running server has it: put it back".into()),
-            true => Some(NewFile::of(said, read_only, roots)?.make(&place)?),
+            true => Some(NewFile::of(layered, read_only, roots)?.make(&place)?),
             false => None,
         };
-        Self::of_top(said, open_file(said, &place, read_only)?, (read_only, true), roots)
+        Self::of_top(layered, open_file(layered, &place, read_only)?, (read_only, true), roots)
     }
 
     /// The same, to see whether it can be: no top is made, and none is written (make.4).
-    pub(super) fn try_open(said: &Layered, read_only: bool, roots: &Roots) -> Result<Self, String> {
-        if !said.is_ephemeral {
-            let place = roots.place(&said.top)?;
+    pub(super) fn try_open(layered: &Layered, read_only: bool, roots: &Roots) -> Result<Self, String> {
+        if !layered.is_ephemeral {
+            let place = roots.place(&layered.top)?;
             if !is_to_be_made(&place)? {
-                return Self::of_top(said, open_file(said, &place, read_only)?, (read_only, false), roots);
+                return Self::of_top(layered, open_file(layered, &place, read_only)?, (read_only, false), roots);
             }
             let is_there = |error: &io::Error| error.kind() != io::ErrorKind::NotFound;
             place.open(OFlags::RDWR).err().filter(is_there).map_or(Ok(()), |error| Err(cannot_be_made(error)))?;
         }
-        Self::of_unnamed(said, (read_only, false), roots)
+        Self::of_unnamed(layered, (read_only, false), roots)
     }
 
     /// Of a top that is made without a name.
-    fn of_unnamed(said: &Layered, how: (bool, bool), roots: &Roots) -> Result<Self, String> {
+    fn of_unnamed(layered: &Layered, how: (bool, bool), roots: &Roots) -> Result<Self, String> {
         if let Some(file) = roots.unnamed()? {
-            let access = FileAccess { direct: said.direct, is_raw: true, ..FileAccess::default() };
-            let file = File::unnamed(&said.top, file, access, how.0).map_err(|error| why_of(error, |why| why))?;
-            return Self::of_top(said, file, how, roots);
+            let access = FileAccess { direct: layered.direct, is_raw: true, ..FileAccess::default() };
+            let file = File::unnamed(&layered.top, file, access, how.0).map_err(|error| why_of(error, |why| why))?;
+            return Self::of_top(layered, file, how, roots);
         }
-        let new = NewFile::of(said, how.0, roots)?;
-        let file = roots.place(said.directory())?.make_unnamed().and_then(|file| {
+        let new = NewFile::of(layered, how.0, roots)?;
+        let file = roots.place(layered.directory())?.make_unnamed().and_then(|file| {
             new.write(&file)?;
             Ok(file)
         });
         let file = file.map_err(cannot_be_made)?;
         let place = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
-        let opened = open_file(said, &RootedPath::anywhere(&place), false)?;
-        Self::of_top(said, opened.renamed(&said.top), how, roots)
+        let opened = open_file(layered, &RootedPath::anywhere(&place), false)?;
+        Self::of_top(layered, opened.renamed(&layered.top), how, roots)
     }
 
     /// Of a top that is open; `begins`: it says from now on that it may be written, unless that is so for reading only.
-    fn of_top(said: &Layered, file: File, (read_only, begins): (bool, bool), roots: &Roots) -> Result<Self, String> {
+    fn of_top(layered: &Layered, file: File, (read_only, begins): (bool, bool), roots: &Roots) -> Result<Self, String> {
         let file = Arc::new(file);
         let Slots { counts, .. } = read_header(&*file)?;
         let header = counts.expect("it was looked for");
-        if let Some(size) = said.size.filter(|size| *size != header.size) {
+        if let Some(size) = layered.size.filter(|size| *size != header.size) {
             return Err(format!(
                 "has a disk of {} bytes, and not of {size}; size is for a top that is made",
                 header.size
             ));
         }
-        let (base, below) = below_of(said, &header, roots)?;
+        let (base, below) = below_of(layered, &header, roots)?;
         if below.files.len() > DEPTH_MAX {
             return Err(format!("more than {DEPTH_MAX} overlays lie over each other"));
         }
         if header.commits {
-            let top = said.top.display();
+            let top = layered.top.display();
             tracing::warn!(%top, "{}", super::commit::under_way(&top));
         }
-        tracing::info!(top = %said.top.display(), %base, layers = below.files.len(), "overlay opened");
-        let access = Access { top: said.direct, base: said.base_direct, is_ephemeral: said.is_ephemeral };
+        tracing::info!(top = %layered.top.display(), %base, layers = below.files.len(), "overlay opened");
+        let access = Access { top: layered.direct, base: layered.base_direct, is_ephemeral: layered.is_ephemeral };
         let layers = match roots.are_handed() {
             true => Layers::over(Arc::clone(&file) as Arc<dyn Device>, file, header, below, base), // over.2
             false => Layers::of(file, header, below, base, read_only || !begins)?,
         };
-        Ok(Self::of(said.top.clone(), layers, access, read_only))
+        Ok(Self::of(layered.top.clone(), layers, access, read_only))
     }
 
     /// Of layers that are open.
@@ -602,21 +602,21 @@ impl Overlay {
     }
 }
 
-fn open_file(said: &Layered, place: &RootedPath<'_>, read_only: bool) -> Result<File, String> {
-    let access = FileAccess { direct: said.direct, is_raw: true, ..FileAccess::default() };
+fn open_file(layered: &Layered, place: &RootedPath<'_>, read_only: bool) -> Result<File, String> {
+    let access = FileAccess { direct: layered.direct, is_raw: true, ..FileAccess::default() };
     File::open(place, access, read_only).map_err(|error| why_of(error, |why| why))
 }
 
 /// The layers below a top, and the place where they were found: the given one, if the top lies over it. After forks the given one is at the
 /// bottom, or anywhere between: the next layer is then where the top says.
-fn below_of(said: &Layered, header: &Header, roots: &Roots) -> Result<(BaseAt, Arc<Below>), String> {
+fn below_of(layered: &Layered, header: &Header, roots: &Roots) -> Result<(BaseAt, Arc<Below>), String> {
     let next = || -> Result<_, String> {
-        let below = Below::under(header, said.base_direct, roots, 1)?;
+        let below = Below::under(header, layered.base_direct, roots, 1)?;
         known(header, &header.base.path, below.is)?;
         Ok((header.base.at(), below))
     };
-    let Some(base) = &said.base else { return next() };
-    let below = Below::open(base, said.base_direct, roots, 1)?;
+    let Some(base) = &layered.base else { return next() };
+    let below = Below::open(base, layered.base_direct, roots, 1)?;
     let path = base.recorded().map_err(|error| error.to_string())?;
     let Err(why) = known(header, &path, below.is) else { return Ok((base.clone(), below)) };
     match header.base.is {
@@ -693,15 +693,15 @@ struct NewFile {
 }
 
 impl NewFile {
-    fn of(said: &Layered, read_only: bool, roots: &Roots) -> Result<Self, String> {
+    fn of(layered: &Layered, read_only: bool, roots: &Roots) -> Result<Self, String> {
         if read_only {
             return Err("is not there, and a top is not made for an export that is read-only".into());
         }
-        let Some(base) = &said.base else {
+        let Some(base) = &layered.base else {
             return Err("does not exist; to make it, give its base (base=PATH)".into());
         };
-        let below = Below::open(base, said.base_direct, roots, 1)?;
-        let size = said.size.unwrap_or(below.size);
+        let below = Below::open(base, layered.base_direct, roots, 1)?;
+        let size = layered.size.unwrap_or(below.size);
         if size < below.size {
             return Err(format!("size={size} is less than its base has ({} bytes); it may be more", below.size));
         }

@@ -56,7 +56,7 @@ pub(super) struct OnOverlay {
     lanes: Vec<Box<dyn Lane>>,
     /// Those that answer by the clock.
     timed: Vec<usize>,
-    asked: Slab<Pending>,
+    pending: Slab<Pending>,
     /// Which request a step is of, and on which lane it is.
     steps: Slab<(usize, usize)>,
     /// The requests to each lane.
@@ -154,7 +154,7 @@ impl OnOverlay {
             batches: lanes.iter().map(|_| Batch::default()).collect(),
             timed: timed(&lanes),
             lanes,
-            asked: Slab::new(),
+            pending: Slab::new(),
             steps: Slab::new(),
             ready: Vec::new(),
             now: Instant::ZERO,
@@ -174,14 +174,14 @@ impl OnOverlay {
 
     /// Takes note of the order to lanes: to stop, once nothing is under way, or to go on (pause.1). Whether it goes on with something.
     fn look_at_pause(&mut self, io: &mut Io<'_>) -> bool {
-        let asked = self.device.pause.order();
-        if asked == self.pause || !self.asked.is_empty() && stops(asked) {
+        let order = self.device.pause.order();
+        if order == self.pause || !self.pending.is_empty() && stops(order) {
             return false;
         }
         self.adopt();
-        self.pause = asked;
-        if stops(asked) {
-            self.device.pause.stopped(self.number, asked);
+        self.pause = order;
+        if stops(order) {
+            self.device.pause.stopped(self.number, order);
             return false;
         }
         let held = std::mem::take(&mut self.held);
@@ -195,7 +195,7 @@ impl OnOverlay {
         if Arc::ptr_eq(&layers, &self.layers) {
             return;
         }
-        assert!(self.asked.is_empty() && self.steps.is_empty(), "layers change while nothing is under way");
+        assert!(self.pending.is_empty() && self.steps.is_empty(), "layers change while nothing is under way");
         self.lanes = lanes_of(&layers, self.address);
         self.timed = timed(&self.lanes);
         self.batches = self.lanes.iter().map(|_| Batch::default()).collect();
@@ -228,7 +228,7 @@ impl OnOverlay {
     }
 
     fn ask(&mut self, request: &Request, segments: &[Segment], stage: TopStage) -> usize {
-        let asked = Pending {
+        let pending = Pending {
             request: *request,
             segments: segments.to_vec(),
             left: 0,
@@ -237,7 +237,7 @@ impl OnOverlay {
             busy: false,
             stage,
         };
-        self.asked.insert(asked)
+        self.pending.insert(pending)
     }
 
     /// step.1
@@ -287,7 +287,7 @@ impl OnOverlay {
     /// Adds a step of a request, for a lane.
     fn step(&mut self, key: usize, lane: usize, request: Request, segments: impl Iterator<Item = Segment>) {
         let tag = self.own_step(key, lane);
-        self.asked[key].left += 1;
+        self.pending[key].left += 1;
         let Batch { requests, segments: all } = &mut self.batches[lane];
         let before = all.len();
         all.extend(segments);
@@ -319,7 +319,7 @@ impl OnOverlay {
 
     /// Adds a step that makes the top durable.
     fn sync(&mut self, key: usize) {
-        let request = Request { op: Op::Flush, flags: Flags::NONE, at: 0, bytes: 0, ..self.asked[key].request };
+        let request = Request { op: Op::Flush, flags: Flags::NONE, at: 0, bytes: 0, ..self.pending[key].request };
         self.step(key, TOP, request, std::iter::empty());
     }
 
@@ -359,21 +359,21 @@ impl OnOverlay {
 
     fn landed(&mut self, io: &mut Io<'_>, tag: Tag, end: StepEnd) {
         let (key, _) = self.steps.remove(tag.0.into());
-        let asked = &mut self.asked[key];
+        let pending = &mut self.pending[key];
         match end {
-            StepEnd::Ended(outcome) => (asked.outcome, asked.missed) = (asked.outcome.and(outcome), true),
+            StepEnd::Ended(outcome) => (pending.outcome, pending.missed) = (pending.outcome.and(outcome), true),
             StepEnd::Cached => {}
-            StepEnd::Busy => asked.busy = true,
+            StepEnd::Busy => pending.busy = true,
         }
-        asked.left -= 1;
-        if asked.left > 0 {
+        pending.left -= 1;
+        if pending.left > 0 {
             return;
         }
-        let again = std::mem::take(&mut asked.busy) && asked.outcome == Outcome::Done;
-        match (&asked.stage, again) {
+        let again = std::mem::take(&mut pending.busy) && pending.outcome == Outcome::Done;
+        match (&pending.stage, again) {
             (TopStage::Only, true) => {
-                io.busy.push(asked.request.tag); // step.5
-                self.asked.remove(key);
+                io.busy.push(pending.request.tag); // step.5
+                self.pending.remove(key);
             }
             (_, true) => {
                 let data = self.own_step(key, LEAVE);
@@ -389,14 +389,14 @@ impl OnOverlay {
 
     /// All steps of a stage have ended.
     fn stage_ended(&mut self, io: &mut Io<'_>, key: usize) {
-        let asked = &mut self.asked[key];
-        let outcome = asked.outcome;
-        let stage = std::mem::replace(&mut asked.stage, TopStage::Only);
+        let pending = &mut self.pending[key];
+        let outcome = pending.outcome;
+        let stage = std::mem::replace(&mut pending.stage, TopStage::Only);
         match (stage, outcome) {
             (TopStage::Only, _) => self.end(io, key),
-            (TopStage::Reserve(change, _), Outcome::Failed(_)) if asked.request.op == Op::Discard => {
+            (TopStage::Reserve(change, _), Outcome::Failed(_)) if pending.request.op == Op::Discard => {
                 // A full disk is trimmed where it has something, and that is where the map has room.
-                asked.outcome = Outcome::Done;
+                pending.outcome = Outcome::Done;
                 self.fill(io, key, change);
             }
             (TopStage::Reserve(change, index), Outcome::Done) => {
@@ -420,7 +420,7 @@ impl OnOverlay {
                 match outcome {
                     Outcome::Done if done < pages.len() => self.write_pages(io, key, pages, done),
                     Outcome::Done => {
-                        self.asked[key].stage = TopStage::Settle(pages);
+                        self.pending[key].stage = TopStage::Settle(pages);
                         self.sync(key);
                     }
                     Outcome::Failed(_) => self.flushed(io, key, &pages),
@@ -433,15 +433,15 @@ impl OnOverlay {
 
     /// A request can go on that has waited, or its stage is to be done again.
     fn go_on(&mut self, io: &mut Io<'_>, key: usize) {
-        let stage = std::mem::replace(&mut self.asked[key].stage, TopStage::Only);
+        let stage = std::mem::replace(&mut self.pending[key].stage, TopStage::Only);
         match stage {
             TopStage::Claim(change) => {
-                let request @ Request { op, at, bytes, .. } = self.asked[key].request;
+                let request @ Request { op, at, bytes, .. } = self.pending[key].request;
                 if op == Op::Write && !is_copy(&request) && self.layers.places().is_in_top(at, bytes) {
                     // The holder of the blocks before has put them there.
                     self.let_go(io, &change.blocks);
-                    let segments = std::mem::take(&mut self.asked[key].segments);
-                    return self.on_top(key, self.asked[key].request, &segments);
+                    let segments = std::mem::take(&mut self.pending[key].segments);
+                    return self.on_top(key, self.pending[key].request, &segments);
                 }
                 self.reserve(io, key, change);
             }
@@ -450,7 +450,7 @@ impl OnOverlay {
             TopStage::Store(change) => self.store(io, key, change),
             TopStage::Wait => self.flush(io, key),
             TopStage::Sync(pages) => {
-                self.asked[key].stage = TopStage::Sync(pages);
+                self.pending[key].stage = TopStage::Sync(pages);
                 self.sync(key);
             }
             TopStage::Pages(pages, done, tickets) => {
@@ -458,7 +458,7 @@ impl OnOverlay {
                 self.write_pages(io, key, pages, done);
             }
             TopStage::Settle(pages) => {
-                self.asked[key].stage = TopStage::Settle(pages);
+                self.pending[key].stage = TopStage::Settle(pages);
                 self.sync(key);
             }
             TopStage::Only => unreachable!("one with a single stage does not wait"),
@@ -477,7 +477,7 @@ impl OnOverlay {
     }
 
     fn end(&mut self, io: &mut Io<'_>, key: usize) {
-        let Pending { request, outcome, missed, .. } = self.asked.remove(key);
+        let Pending { request, outcome, missed, .. } = self.pending.remove(key);
         match request.op == Op::Read && !missed {
             true => io.cached.push(request.tag),
             false => io.ended.push((request.tag, outcome)),
@@ -607,7 +607,7 @@ impl Lane for OnOverlay {
     }
 
     fn in_flight(&self) -> usize {
-        self.asked.len() + self.held.len()
+        self.pending.len() + self.held.len()
     }
 }
 

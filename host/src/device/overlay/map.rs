@@ -51,7 +51,7 @@ pub(super) enum Place {
 }
 
 /// How long a page is as it is told: a byte, and the page.
-const TOLD: usize = 1 + BLOCK as usize;
+const HANDED: usize = 1 + BLOCK as usize;
 
 /// The blocks of a top.
 pub(super) struct Own {
@@ -97,8 +97,8 @@ impl Own {
     pub(super) fn tell(&self, id: &Id) -> Vec<u8> {
         let there =
             || (0..self.pages.len() as u64).filter_map(|index| Some((index, self.pages[index as usize].get()?)));
-        let mut all = vec![0; there().count() * TOLD];
-        for ((index, page), bytes) in there().zip(all.chunks_exact_mut(TOLD)) {
+        let mut all = vec![0; there().count() * HANDED];
+        for ((index, page), bytes) in there().zip(all.chunks_exact_mut(HANDED)) {
             let is_dirty = self.dirty[(index / 64) as usize].load(Ordering::Acquire) >> (index % 64) & 1 != 0;
             let is_reserved = page.reserved.load(Ordering::Acquire);
             bytes[0] = u8::from(is_dirty) | u8::from(is_reserved) << 1;
@@ -111,10 +111,10 @@ impl Own {
     ///
     /// # Errors
     /// The part that is not as it must be.
-    pub(super) fn decode(size: u64, id: &Id, told: &[u8]) -> Result<Self, String> {
-        let (own, pages) = (Self::new(size), told.chunks_exact(TOLD));
+    pub(super) fn decode(size: u64, id: &Id, pages_handed: &[u8]) -> Result<Self, String> {
+        let (own, pages) = (Self::new(size), pages_handed.chunks_exact(HANDED));
         if !pages.remainder().is_empty() {
-            return Err(format!("its map comes in {} bytes", told.len()));
+            return Err(format!("its map comes in {} bytes", pages_handed.len()));
         }
         for bytes in pages {
             let index = page_index(&bytes[1..]).filter(|index| *index < own.pages.len() as u64);

@@ -175,8 +175,8 @@ impl Layers {
         // Before a page is being written: the first sync of the flush makes it durable.
         let begun = if pages.is_empty() { Ok(()) } else { self.is_to_be_written() };
         let flushed = begun.and_then(|()| self.flush_pages(&pages));
-        let told = if flushed.is_ok() { Own::written } else { Own::put_back };
-        pages.iter().for_each(|page| told(&self.own, page));
+        let settle = if flushed.is_ok() { Own::written } else { Own::put_back };
+        pages.iter().for_each(|page| settle(&self.own, page));
         flushed
     }
 

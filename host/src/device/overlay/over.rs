@@ -88,9 +88,9 @@ mod tests {
     const WORDS: &str = "base=base,top=a";
 
     fn open(directory: &Directory, words: &str, roots: &Roots) -> Result<Arc<Overlay>, String> {
-        let config::Backing::Overlay(said) = directory.parse(words)? else { panic!("{words}") };
+        let config::Backing::Overlay(layered) = directory.parse(words)? else { panic!("{words}") };
         roots.opens("a");
-        Overlay::open(&said, false, roots).map(Arc::new)
+        Overlay::open(&layered, false, roots).map(Arc::new)
     }
 
     /// The offer of another server.

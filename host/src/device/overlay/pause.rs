@@ -107,12 +107,12 @@ mod tests {
     /// pause.1, pause.2, pause.3, pause.4
     #[test]
     fn it_is_quiet_when_each_lane_that_is_there_has_stopped_for_this_pause() {
-        let (pause, told) = (Pause::default(), RefCell::new(Vec::new()));
-        let tell = |worker: ContextId, look| told.borrow_mut().push((worker.0, look));
+        let (pause, log) = (Pause::default(), RefCell::new(Vec::new()));
+        let tell = |worker: ContextId, look| log.borrow_mut().push((worker.0, look));
         let were_told = || {
-            let mut told = told.take();
-            told.sort_unstable();
-            told
+            let mut log = log.take();
+            log.sort_unstable();
+            log
         };
         let ((one, _), (two, _)) = (pause.join(ContextId(0), 7), pause.join(ContextId(1), 8));
         pause.begin(&tell);

@@ -76,28 +76,28 @@ struct OpenTop<'a> {
 
 impl<'a> OpenTop<'a> {
     fn open(path: &'a Path) -> Result<Self, String> {
-        let said = |why: String| format!("{}: {why}", path.display());
-        let (file, header) = open_top(path).map_err(said)?;
+        let of_top = |why: String| format!("{}: {why}", path.display());
+        let (file, header) = open_top(path).map_err(of_top)?;
         if header.commits {
-            return Err(said(under_way(&path.display())));
+            return Err(of_top(under_way(&path.display())));
         }
         let base = &header.base.path;
-        let below = Below::under(&header, Direct::Off, &Roots::default(), 1).map_err(said)?;
-        known(&header, base, below.is).map_err(said)?;
+        let below = Below::under(&header, Direct::Off, &Roots::default(), 1).map_err(of_top)?;
+        known(&header, base, below.is).map_err(of_top)?;
         Ok(Self { path, file, header, below })
     }
 
     fn shift(self, base: &BaseAt, goes_on: GoesOn<'_>) -> Result<Shifted, String> {
-        let said = |why: String| format!("{}: {why}", self.path.display());
-        let new = Below::open(base, Direct::Off, &Roots::default(), 1).map_err(said)?;
+        let of_top = |why: String| format!("{}: {why}", self.path.display());
+        let new = Below::open(base, Direct::Off, &Roots::default(), 1).map_err(of_top)?;
         let at = base.clone();
-        let base = Base { path: at.recorded().map_err(|error| said(error.to_string()))?, is: new.is };
+        let base = Base { path: at.recorded().map_err(|error| of_top(error.to_string()))?, is: new.is };
         if self.header.base == base {
             return Ok(Shifted::Done(0));
         }
-        let (layers, torn) = Layers::read(self.file, self.header, self.below, at).map_err(said)?;
+        let (layers, torn) = Layers::read(self.file, self.header, self.below, at).map_err(of_top)?;
         let done = layers.begin(&torn, |_| ()).and_then(|()| shift(&layers, &new, base, goes_on));
-        done.map_err(|error| said(error.to_string()))
+        done.map_err(|error| of_top(error.to_string()))
     }
 }
 

@@ -171,15 +171,15 @@ fn word(direct: Direct) -> &'static str {
 }
 
 /// A base: what begins as a backing of another kind, or else the path of a file.
-fn base_at(said: PathBuf, outside: &Outside) -> Result<BaseAt, String> {
-    match said.to_str() {
+fn base_at(path: PathBuf, outside: &Outside) -> Result<BaseAt, String> {
+    match path.to_str() {
         Some("export:") => Err("overlay: base=export: needs the name of an export of this server".into()),
         Some(text) if let Some(name) = text.strip_prefix("export:") => Ok(BaseAt::Export(name.into())),
         Some(text) if Backing::is_begun_by(text) => {
             let backing = Backing::parse(text, outside).map_err(|why| format!("overlay: base: {why}"))?;
             BaseAt::of(backing).map_err(|other| format!("overlay: base={other}: {BASES}"))
         }
-        _ => Ok(said.into()),
+        _ => Ok(path.into()),
     }
 }
 
@@ -243,7 +243,7 @@ mod tests {
 
     fn layered(text: &str) -> Layered {
         match parse(text, &OUTSIDE) {
-            Ok(Backing::Overlay(said)) => *said,
+            Ok(Backing::Overlay(layered)) => *layered,
             other => panic!("{text}: {other:?}"),
         }
     }

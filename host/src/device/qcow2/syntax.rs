@@ -82,11 +82,11 @@ mod tests {
 
     #[test]
     fn an_image_is_named_by_its_path_and_is_read_only() {
-        let said = Backing::parse("qcow2:images/debian,12.qcow2", &OUTSIDE).unwrap();
-        let about = said.about();
+        let parsed = Backing::parse("qcow2:images/debian,12.qcow2", &OUTSIDE).unwrap();
+        let about = parsed.about();
         assert_eq!((&*about.written, &*about.own_name), ("qcow2:images/debian,12.qcow2", "debian,12"));
         assert!(parse("", &OUTSIDE).unwrap_err().contains("needs a path"));
-        let Err(error) = said.open(false, &Roots::default()) else { panic!("it is not written") };
+        let Err(error) = parsed.open(false, &Roots::default()) else { panic!("it is not written") };
         assert!(error.to_string().contains("overlay:base=qcow2:images/debian,12.qcow2,top="), "{error}");
     }
 }

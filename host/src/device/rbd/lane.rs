@@ -25,7 +25,7 @@ pub(super) struct OnRbd {
     device: Arc<Rbd>,
     address: Address,
     /// Requests, by tag.
-    asked: Vec<Aio>,
+    aios: Vec<Aio>,
     in_flight: usize,
     gather: Gather,
     now: Instant,
@@ -65,7 +65,7 @@ impl OnRbd {
         Self {
             device,
             address,
-            asked: Vec::new(),
+            aios: Vec::new(),
             in_flight: 0,
             gather: Gather::default(),
             now: Instant::ZERO,
@@ -91,23 +91,23 @@ impl OnRbd {
             return Err(Errno(error)); // rbd.5
         }
         let index = usize::from(tag.0);
-        if self.asked.len() <= index {
-            self.asked.resize_with(index + 1, Aio::default);
+        if self.aios.len() <= index {
+            self.aios.resize_with(index + 1, Aio::default);
         }
-        let asked = &mut self.asked[index];
+        let aio = &mut self.aios[index];
         // The image's last sector may not be whole: what is beyond its end reads as zeroes, and is not written.
         let size = self.device.size.load(Ordering::Relaxed);
         let bytes = if op == Op::Flush { 0 } else { bytes.min(size.saturating_sub(at)) };
-        asked.since = self.now;
-        asked.end = if op == Op::Flush { 0 } else { at + bytes };
-        asked.brings = if op == Op::Read { bytes } else { 0 };
-        asked.iovecs.clear();
+        aio.since = self.now;
+        aio.end = if op == Op::Flush { 0 } else { at + bytes };
+        aio.brings = if op == Op::Read { bytes } else { 0 };
+        aio.iovecs.clear();
         if op.has_payload() {
             for segment in segments {
                 let memory = &io.tickets[segment.token.0 as usize].memory;
-                memory.pieces(segment.offset.get(), segment.bytes.get(), &mut asked.iovecs);
+                memory.pieces(segment.offset.get(), segment.bytes.get(), &mut aio.iovecs);
             }
-            for beyond in cut(&mut asked.iovecs, bytes).filter(|_| op == Op::Read) {
+            for beyond in cut(&mut aio.iovecs, bytes).filter(|_| op == Op::Read) {
                 // SAFETY: the memory is the device's until it answers (engine.1).
                 zero(&unsafe { VolatileSlice::new(beyond.iov_base.cast(), beyond.iov_len) });
             }
@@ -115,7 +115,7 @@ impl OnRbd {
         let mut completion: Handle = null_mut();
         // SAFETY: makes a completion; what it is called back with is a number.
         done(unsafe { (api.rbd_aio_create_completion)(pack(io.context, tag), None, &raw mut completion) })?;
-        let (pieces, count) = (asked.iovecs.as_ptr(), asked.iovecs.len() as c_int);
+        let (pieces, count) = (aio.iovecs.as_ptr(), aio.iovecs.len() as c_int);
         let zeroes = if flags.contains(Flags::NO_UNMAP) { THICK } else { 0 };
         // SAFETY: the image is open; the list of pieces is not touched before the request has ended, nor dropped: a lane with requests
         // is kept. The memory is the device's until then (engine.1).
@@ -153,9 +153,9 @@ impl OnRbd {
             for completion in &ended[..taken] {
                 // SAFETY: it was made by one of our workers and has ended; nobody else has it.
                 let (argument, result) = unsafe {
-                    let told = ((api.rbd_aio_get_arg)(*completion), (api.rbd_aio_get_return_value)(*completion));
+                    let outcome = ((api.rbd_aio_get_arg)(*completion), (api.rbd_aio_get_return_value)(*completion));
                     (api.rbd_aio_release)(*completion);
-                    told
+                    outcome
                 };
                 let (worker, tag) = unpack(argument);
                 if worker == io.context {
@@ -175,9 +175,9 @@ impl OnRbd {
     }
 
     fn ended(&mut self, io: &mut Io<'_>, tag: Tag, result: isize, size: u64) {
-        let asked = &self.asked[usize::from(tag.0)];
-        self.gather.answered(self.now.since(asked.since));
-        io.ended.push((tag, asked.outcome(result, size)));
+        let aio = &self.aios[usize::from(tag.0)];
+        self.gather.answered(self.now.since(aio.since));
+        io.ended.push((tag, aio.outcome(result, size)));
         self.in_flight -= 1;
     }
 

@@ -131,10 +131,10 @@ impl Image {
 
 /// Waits no longer than this for a call that may take as long as the cluster does not answer; it goes on all the same.
 fn within<T: Send + 'static>(time: Duration, call: impl FnOnce() -> T + Send + 'static) -> Option<T> {
-    let (tell, told) = mpsc::channel();
+    let (tell, result) = mpsc::channel();
     let work = move || _ = tell.send(call());
     std::thread::Builder::new().name("rbd".into()).spawn(work).ok()?;
-    told.recv_timeout(time).ok()
+    result.recv_timeout(time).ok()
 }
 
 impl Rbd {
@@ -170,8 +170,8 @@ impl Rbd {
         // SAFETY: the descriptor is new and nobody else's.
         let event = unsafe { OwnedFd::from_raw_fd(event) };
         // SAFETY: the image is open; the descriptor outlives it (`Rbd`).
-        let told = unsafe { (api.rbd_set_image_notification)(image.handle, event.as_raw_fd(), EVENT_TYPE_EVENTFD) };
-        done(told).map_err(|errno| format!("librbd has no events: {}", says(errno)))?;
+        let result = unsafe { (api.rbd_set_image_notification)(image.handle, event.as_raw_fd(), EVENT_TYPE_EVENTFD) };
+        done(result).map_err(|errno| format!("librbd has no events: {}", says(errno)))?;
         let size = image.size().map_err(says)?;
         tracing::info!(image = rbd.name, size, read_only, "opened by librbd {}", api.version());
         Ok(Self {
@@ -200,8 +200,8 @@ impl Image {
     fn watch(&mut self) {
         let (mut watch, argument) = (0, std::ptr::from_ref(&*self.has_changed).cast_mut().cast());
         // SAFETY: the image is open; what is told lives until it is told no more (`drop`).
-        let told = done(unsafe { (self.api.rbd_update_watch)(self.handle, &raw mut watch, changed, argument) });
-        self.watch = told.is_ok().then_some(watch);
+        let result = done(unsafe { (self.api.rbd_update_watch)(self.handle, &raw mut watch, changed, argument) });
+        self.watch = result.is_ok().then_some(watch);
     }
 
     fn size(&self) -> Result<u64, Errno> {

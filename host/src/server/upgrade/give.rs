@@ -56,11 +56,11 @@ impl Handle {
     ///
     /// # Errors
     /// Why it was not done. The server serves on (upgrade.1).
-    pub fn hand_over(&self, asked: HandOver) -> Result<bool, String> {
+    pub fn hand_over(&self, request: HandOver) -> Result<bool, String> {
         // A thread that panics would leave clients held for ever.
         let _guard = AbortOnPanic;
         let shared = self.shared.upgrade().ok_or("the server has ended")?;
-        let HandOver { stream, version, beside } = asked;
+        let HandOver { stream, version, beside } = request;
         let channel = Channel::new(stream).map_err(|error| error.to_string())?;
         let given = shared.hand_over(&channel, version, &beside);
         if let Err(why) = &given {
@@ -254,10 +254,10 @@ impl Shared {
         says.put("program", &env!("CARGO_PKG_VERSION"));
         says.put("plan", &plan);
         channel.send("offer", says, &[], &[off])?;
-        let said = self.live().state().config.listeners.clone();
+        let configured = self.live().state().config.listeners.clone();
         for listening in self.served.service.listeners.list().values() {
             let mut says = with("name", &listening.name);
-            let inherited = said
+            let inherited = configured
                 .iter()
                 .any(|one| matches!(one.address, Address::Inherited(_)) && one.address.to_string() == listening.name);
             says.put("inherited", &inherited);

@@ -111,7 +111,7 @@ impl Taking {
     }
 
     /// The sockets of these listeners.
-    pub(in crate::server) fn listen(&mut self, said: &[Listener]) -> Result<Vec<Listening>, Error> {
+    pub(in crate::server) fn listen(&mut self, configured: &[Listener]) -> Result<Vec<Listening>, Error> {
         let socket = |listener: &Listener| {
             if let Address::Inherited(_) = listener.address {
                 return Listening::open(listener);
@@ -131,7 +131,7 @@ impl Taking {
             })?;
             Ok(Listening::adopt(listener, self.listeners.swap_remove(at).2))
         };
-        let all = said.iter().map(socket).collect::<Result<_, _>>()?;
+        let all = configured.iter().map(socket).collect::<Result<_, _>>()?;
         match self.listeners.first() {
             None => Ok(all),
             Some((name, ..)) => Err(Error::Listen {
@@ -188,7 +188,7 @@ impl Taking {
         self.channel.tell("ready", Record::default()).map_err(ended)?;
         let until = Instant::now() + READY;
         let next = || self.channel.receive(until, &|| Ok(())).map_err(ended);
-        let (mut coming, mut told) = (Vec::new(), BTreeMap::new());
+        let (mut coming, mut states) = (Vec::new(), BTreeMap::new());
         let begins_with = loop {
             let Message { name, mut says, bytes, descriptors } = next()?;
             match name.as_str() {
@@ -198,14 +198,14 @@ impl Taking {
                 }
                 "device" => {
                     let export: String = says.need("export").map_err(|why| why.to_string())?;
-                    told.insert(export, (says, bytes));
+                    states.insert(export, (says, bytes));
                 }
                 "all" => {
                     let count: usize = says.need("clients").map_err(|why| why.to_string())?;
                     if count != coming.len() {
                         return Err(format!("{} of {count} clients came", coming.len()));
                     }
-                    shared.go_on_with(told)?;
+                    shared.go_on_with(states)?;
                     break bytes;
                 }
                 "off" => return Err(says.need("why").unwrap_or_default()),
@@ -263,12 +263,12 @@ impl Shared {
     }
 
     /// Has devices go on where those of the server before were.
-    fn go_on_with(&self, mut told: BTreeMap<String, (Record, Vec<u8>)>) -> Result<(), String> {
+    fn go_on_with(&self, mut states: BTreeMap<String, (Record, Vec<u8>)>) -> Result<(), String> {
         for (export, device) in self.devices() {
-            let (mut says, bytes) = told.remove(&export).unwrap_or_default();
+            let (mut says, bytes) = states.remove(&export).unwrap_or_default();
             device.take_on(&mut says, &bytes).map_err(|why| format!("export {export:?}: its backing: {why}"))?;
         }
-        match told.pop_first() {
+        match states.pop_first() {
             None => Ok(()),
             Some((export, _)) => Err(format!("export {export:?} has a state there, and none here")),
         }

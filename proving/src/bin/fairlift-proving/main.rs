@@ -34,12 +34,12 @@ fn attempt(flags: &Args) -> io::Result<ExitCode> {
     let only: Vec<&'static str> =
         SUITES.iter().map(|suite| suite.name).filter(|name| flags.only.iter().any(|only| only == name)).collect();
     let threads = flags.threads.map_or_else(|| available_parallelism().map_or(1, usize::from), usize::from);
-    let asked = Campaign { only: &only, seed: flags.seed, time: flags.time(), runs: flags.runs, threads };
+    let campaign = Campaign { only: &only, seed: flags.seed, time: flags.time(), runs: flags.runs, threads };
     let bar = bar();
-    bar.set_length(asked.time.map_or(1, |time| time.as_millis() as u64).max(1));
+    bar.set_length(campaign.time.map_or(1, |time| time.as_millis() as u64).max(1));
     let begun = Instant::now();
     let done = run(
-        &asked,
+        &campaign,
         &|done| {
             bar.set_position(begun.elapsed().as_millis() as u64);
             bar.set_message(so_far(done));

@@ -12,8 +12,8 @@ use crate::disk::engine::bench::{Workers, helpers, is_polled, submit, turned, wo
 use crate::kernel::buffer::Pages;
 
 fn overlay(directory: &Directory, words: &str) -> Result<Arc<Overlay>, String> {
-    let config::Backing::Overlay(said) = directory.parse(words)? else { panic!("{words}") };
-    Overlay::open(&said, false, &Roots::default()).map(Arc::new)
+    let config::Backing::Overlay(layered) = directory.parse(words)? else { panic!("{words}") };
+    Overlay::open(&layered, false, &Roots::default()).map(Arc::new)
 }
 
 /// A block is written, as by a lane.

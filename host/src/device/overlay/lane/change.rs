@@ -45,8 +45,8 @@ impl OnOverlay {
                 continue;
             };
             let step = self.own_step(key, ROOM);
-            let asked = &mut self.asked[key];
-            (asked.left, asked.stage) = (asked.left + 1, TopStage::Reserve(change, index));
+            let pending = &mut self.pending[key];
+            (pending.left, pending.stage) = (pending.left + 1, TopStage::Reserve(change, index));
             // Room is made, and nothing changed: another worker may do the same, and a flush may write there.
             let work = Work::Allocate { mode: libc::FALLOC_FL_KEEP_SIZE, at: page_offset(index, 1), len: 2 * BLOCK };
             // SAFETY: the call names no memory; its descriptor is the device's, which has a request.
@@ -73,7 +73,7 @@ impl OnOverlay {
 
     /// Gets memory for the blocks that a request has in part, where they are not in the top.
     pub(super) fn fill(&mut self, io: &mut Io<'_>, key: usize, mut change: Change) {
-        let request @ Request { op, at, bytes, .. } = self.asked[key].request;
+        let request @ Request { op, at, bytes, .. } = self.pending[key].request;
         let parts = match op {
             _ if is_copy(&request) => self.between(&change.blocks, BlockState::Data).flatten().collect(),
             Op::Discard => Vec::new(),
@@ -102,11 +102,11 @@ impl OnOverlay {
             let Some((lane, offset)) = self.layers.file_of(edge.from) else { continue };
             some = true;
             let at = edge.block * BLOCK + offset;
-            let request = Request { op: Op::Read, flags: Flags::SYNC, at, bytes: BLOCK, ..self.asked[key].request };
+            let request = Request { op: Op::Read, flags: Flags::SYNC, at, bytes: BLOCK, ..self.pending[key].request };
             self.step(key, lane, request, std::iter::once(memory_of(edge, 0..BLOCK)));
         }
         if some {
-            self.asked[key].stage = TopStage::Fill(change);
+            self.pending[key].stage = TopStage::Fill(change);
         } else {
             self.store(io, key, change);
         }
@@ -115,24 +115,24 @@ impl OnOverlay {
     /// Writes all that a request writes.
     pub(super) fn store(&mut self, io: &mut Io<'_>, key: usize, mut change: Change) {
         change.becomes.clear();
-        match self.asked[key].request.op {
-            Op::Write if is_copy(&self.asked[key].request) => self.store_copies(key, &mut change),
+        match self.pending[key].request.op {
+            Op::Write if is_copy(&self.pending[key].request) => self.store_copies(key, &mut change),
             Op::Write => self.store_write(key, &mut change),
             Op::Discard | Op::WriteZeroes => self.store_zeroes(io, key, &mut change),
             Op::Read | Op::Flush => unreachable!("it changes nothing"),
         }
-        if self.asked[key].left == 0 {
+        if self.pending[key].left == 0 {
             self.changed(io, key, change);
         } else {
-            self.asked[key].stage = TopStage::Store(change);
+            self.pending[key].stage = TopStage::Store(change);
         }
     }
 
     /// step.3
     fn store_write(&mut self, key: usize, change: &mut Change) {
-        let request = self.asked[key].request;
+        let request = self.pending[key].request;
         let (mut at, mut end) = (request.at, request.at + request.bytes);
-        let (mut segments, client) = (Vec::new(), std::mem::take(&mut self.asked[key].segments));
+        let (mut segments, client) = (Vec::new(), std::mem::take(&mut self.pending[key].segments));
         if let Some(head) = change.edges.iter().find(|edge| edge.block == at / BLOCK && !at.is_multiple_of(BLOCK)) {
             segments.push(memory_of(head, 0..at % BLOCK));
             at -= at % BLOCK;
@@ -142,14 +142,14 @@ impl OnOverlay {
             segments.push(memory_of(tail, end % BLOCK..BLOCK));
             end = end.next_multiple_of(BLOCK);
         }
-        self.asked[key].segments = client; // it may be done again
+        self.pending[key].segments = client; // it may be done again
         change.becomes.push((change.blocks.clone(), BlockState::Data));
         self.on_top(key, Request { at, bytes: end - at, ..request }, &segments);
     }
 
     /// flatten.1
     fn store_copies(&mut self, key: usize, change: &mut Change) {
-        let request = self.asked[key].request;
+        let request = self.pending[key].request;
         for edge in &change.edges {
             let (at, block) = (edge.block * BLOCK, edge.block..edge.block + 1);
             self.on_top(key, Request { at, bytes: BLOCK, ..request }, &[memory_of(edge, 0..BLOCK)]);
@@ -172,7 +172,7 @@ impl OnOverlay {
 
     /// overlay.4
     fn store_zeroes(&mut self, io: &mut Io<'_>, key: usize, change: &mut Change) {
-        let request = self.asked[key].request;
+        let request = self.pending[key].request;
         let Cover { parts, whole } = Cover::of(request.at, request.bytes);
         let range = |blocks: &Range<u64>| (blocks.start * BLOCK, (blocks.end - blocks.start) * BLOCK);
         if !whole.is_empty() && request.flags.contains(Flags::NO_UNMAP) && request.op == Op::WriteZeroes {
@@ -227,7 +227,7 @@ impl OnOverlay {
 
     /// A request that changes where blocks are has ended.
     pub(super) fn changed(&mut self, io: &mut Io<'_>, key: usize, change: Change) {
-        if self.asked[key].outcome == Outcome::Done {
+        if self.pending[key].outcome == Outcome::Done {
             for (blocks, held) in change.becomes {
                 self.layers.own.set(blocks, held); // overlay.1
             }

@@ -22,7 +22,7 @@ impl OnOverlay {
         let leave = self.own_step(key, LEAVE);
         let turn = lock(&device.gate).enter(layers.own.is_dirty(), (io.context, leave));
         if turn == FlushTurn::Wait {
-            self.asked[key].stage = TopStage::Wait;
+            self.pending[key].stage = TopStage::Wait;
             return;
         }
         self.steps.remove(leave.0.into());
@@ -31,10 +31,10 @@ impl OnOverlay {
             FlushTurn::Plain => self.sync(key),
             FlushTurn::Alone => {
                 if let Err(error) = layers.is_to_be_written() {
-                    self.asked[key].outcome = Outcome::Failed(crate::outcome::errno(&error));
+                    self.pending[key].outcome = Outcome::Failed(crate::outcome::errno(&error));
                     return self.flushed(io, key, &[]);
                 }
-                self.asked[key].stage = TopStage::Sync(layers.own.take_dirty()); // before the sync (map.2)
+                self.pending[key].stage = TopStage::Sync(layers.own.take_dirty()); // before the sync (map.2)
                 self.sync(key);
             }
         }
@@ -49,17 +49,17 @@ impl OnOverlay {
             let ticket = io.tickets.insert(Ticket { owner: 0, memory: Memory::Pool(buffer) });
             tickets.push(ticket);
             let at = page_offset(page.index, page.sequence);
-            let request = Request { op: Op::Write, flags: Flags::NONE, at, bytes: BLOCK, ..self.asked[key].request };
+            let request = Request { op: Op::Write, flags: Flags::NONE, at, bytes: BLOCK, ..self.pending[key].request };
             let segment = Segment { token: Token(ticket as u64), offset: Bytes(0), bytes: Bytes(BLOCK) };
             self.step(key, TOP, request, std::iter::once(segment));
         }
-        self.asked[key].stage = TopStage::Pages(pages, done, tickets);
+        self.pending[key].stage = TopStage::Pages(pages, done, tickets);
     }
 
     /// A flush that was alone has ended.
     pub(super) fn flushed(&mut self, io: &mut Io<'_>, key: usize, pages: &[PageImage]) {
         let own = &self.layers.own;
-        match self.asked[key].outcome {
+        match self.pending[key].outcome {
             Outcome::Done => pages.iter().for_each(|page| own.written(page)),
             Outcome::Failed(_) => pages.iter().for_each(|page| own.put_back(page)), // map.3
         }

@@ -65,10 +65,10 @@ fn a_disk_reads_the_same_while_its_top_is_written_into_the_base_and_whatever_end
             let calls = if loses == files.len() - 1 { 10 } else { 24 };
             files[loses].loses_power_after(random.below(if round < 20 { calls } else { 1000 }));
             let stops = random.below(40);
-            let mut asked = 0;
+            let mut writes = 0;
             let mut goes_on = |_, _| {
-                asked += 1;
-                asked <= stops
+                writes += 1;
+                writes <= stops
             };
             let under = files[..files.len() - 1].to_vec();
             let done = if tops == 0 {

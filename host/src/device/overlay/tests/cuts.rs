@@ -116,8 +116,8 @@ fn a_top_is_opened_after_servers_that_were_killed_and_a_cut() {
         let [base, top] = &files;
         top.loses_power_after(random.below(4));
         let _ = opened(&files);
-        let told = opened(&[Arc::clone(base), top.cut(&mut random)]).map(drop);
-        assert_eq!(told, Ok(()));
+        let answer = opened(&[Arc::clone(base), top.cut(&mut random)]).map(drop);
+        assert_eq!(answer, Ok(()));
     }
 }
 
@@ -133,8 +133,8 @@ fn a_top_that_a_fork_has_made_is_opened_after_a_cut_while_it_is_frozen() {
         layers.own.set(0..2000, BlockState::Zero);
         top.loses_power_after(seed % 6);
         let _ = layers.close();
-        let told = opened(&[base, top.cut(&mut Random::new(seed))]).map(drop);
-        assert_eq!(told, Ok(()));
+        let answer = opened(&[base, top.cut(&mut Random::new(seed))]).map(drop);
+        assert_eq!(answer, Ok(()));
     }
 }
 

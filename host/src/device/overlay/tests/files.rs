@@ -73,8 +73,8 @@ fn a_top_is_made_once_and_known_again_and_its_base_must_be_as_it_was() {
     assert!(!directory.at("b").exists(), "what is refused leaves nothing");
     assert!(refused("base=base,top=a,size=2m").contains("a disk of 1048576 bytes, and not of 2097152"));
     assert_eq!(directory.open("base=base,top=b,size=2m").unwrap().facts().size, 2 << 20);
-    let told = look(&directory.at("a")).unwrap();
-    assert_eq!((told.header.opened, told.findings.len(), told.data), (3, 0, 0));
+    let found = look(&directory.at("a")).unwrap();
+    assert_eq!((found.header.opened, found.findings.len(), found.data), (3, 0, 0));
     std::fs::write(directory.at("other"), [1; 4096]).unwrap();
     assert!(refused("base=other,top=a").contains("it had 1048576 bytes and has 4096"));
     std::fs::write(directory.at("empty"), []).unwrap();
@@ -150,8 +150,8 @@ fn an_ephemeral_top_has_no_name_and_is_gone_when_it_is_closed() {
     let directory = Directory::new("ephemeral");
     std::fs::create_dir(directory.at("tops")).unwrap();
     let words = "base=base,ephemeral=tops";
-    let said = directory.parse(words).unwrap();
-    assert_eq!((said.sharing(None), said.about().outlives), (crate::device::Sharing::Nothing, false));
+    let layered = directory.parse(words).unwrap();
+    assert_eq!((layered.sharing(None), layered.about().outlives), (crate::device::Sharing::Nothing, false));
     let open = || directory.open(words).unwrap();
     let is_empty = || std::fs::read_dir(directory.at("tops")).unwrap().next().is_none();
     for one in [open(), directory.tries(words).unwrap()] {
@@ -165,7 +165,7 @@ fn an_ephemeral_top_has_no_name_and_is_gone_when_it_is_closed() {
     assert!(refused("base=base,ephemeral=none").contains("cannot be made: No such file"));
     std::fs::write(directory.at("file"), []).unwrap();
     assert!(refused("base=base,ephemeral=file").contains("cannot be made: Not a directory"));
-    let read_only = said.open(true, &Default::default()).map(drop).unwrap_err().to_string();
+    let read_only = layered.open(true, &Default::default()).map(drop).unwrap_err().to_string();
     assert!(read_only.contains("for an export that is read-only"), "{read_only}");
     assert!(is_empty());
 }

@@ -34,7 +34,7 @@ pub(super) const BASE: u64 = 1 << 60;
 /// When a request was asked and ended, on a clock of requests.
 #[derive(Clone, Copy)]
 struct When {
-    asked: u64,
+    lookups: u64,
     ended: u64,
 }
 
@@ -80,7 +80,7 @@ impl Known {
 
     pub(super) fn submitted(&mut self, op: Op, flags: Flags, sectors: &Range<u64>) -> Stamp {
         self.clock += 1;
-        self.stamps.push(When { asked: self.clock, ended: NOT_YET });
+        self.stamps.push(When { lookups: self.clock, ended: NOT_YET });
         let extent = Extent::new(Sector(sectors.start), sectors.end - sectors.start);
         // A discard of whole blocks gives zeroes here (overlay.4), which others do not promise.
         let stamp = self.oracle.submitted(if op == Op::Discard { Op::WriteZeroes } else { op }, flags, extent);
@@ -101,7 +101,7 @@ impl Known {
         } else if outcome == Outcome::Done {
             for sector in sectors.clone() {
                 let floor = self.floors.entry(sector).or_default();
-                *floor = when.asked.max(*floor);
+                *floor = when.lookups.max(*floor);
             }
         }
     }

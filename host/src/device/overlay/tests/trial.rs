@@ -203,7 +203,7 @@ impl Trial {
         let (engine, _) = &mut workers[worker];
         turned(engine, &mut self.now);
         for (ticket, news) in std::mem::take(&mut engine.news) {
-            let at = under_way.iter().position(|asked| (asked.worker, asked.ticket) == (worker, ticket));
+            let at = under_way.iter().position(|pending| (pending.worker, pending.ticket) == (worker, ticket));
             let InFlight { op, sectors, stamp, floors, .. } =
                 under_way.swap_remove(at.expect("it is told of what was asked, once"));
             let News::Ended(outcome) = news else { panic!("{news:?}") };
@@ -248,8 +248,11 @@ impl Trial {
         if files.len() == self.disks[at].overlay.layers().below.files.len() + 1 {
             let opened = |header: &Header| header.opened;
             let was = lock(&self.disks[at].overlay.layers().header).opened;
-            let told = read_header(&*files[top]).ok().and_then(|slots| slots.counts.as_ref().map(opened));
-            assert!(was == 1 || told == Some(was), "it was opened {was} times, and tells those above it of {told:?}");
+            let in_file = read_header(&*files[top]).ok().and_then(|slots| slots.counts.as_ref().map(opened));
+            assert!(
+                was == 1 || in_file == Some(was),
+                "it was opened {was} times, and tells those above it of {in_file:?}"
+            );
         }
         let overlay = opens(&files);
         let all = see(&overlay, &files);

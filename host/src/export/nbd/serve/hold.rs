@@ -43,9 +43,9 @@ impl Connection {
     /// Whether nothing of it is under way (hold.2). Replies that the client does not take are taken back from the kernel.
     pub(crate) fn comes_to_stand(&mut self, engine: &mut Engine) -> bool {
         let announced = usize::from(matches!(self.receiving, Receiving::Payload { .. }));
-        let asked = self.commands as usize - self.payloads() - announced;
+        let submitted = self.commands as usize - self.payloads() - announced;
         self.look_at_rest(engine);
-        if asked > 0 || self.receive_armed.is_some() || self.broken {
+        if submitted > 0 || self.receive_armed.is_some() || self.broken {
             return false;
         }
         // hold.4

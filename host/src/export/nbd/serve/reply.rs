@@ -74,8 +74,8 @@ impl Connection {
         };
         let Command { cookie, op, offset, len, flags, is_map, .. } = common.commands[number];
         if is_map {
-            let asked = StatusRequest { cookie, offset, len, most: runs_at_most(flags) };
-            self.reply_status(&asked, engine.memory(number), outcome);
+            let status = StatusRequest { cookie, offset, len, most: runs_at_most(flags) };
+            self.reply_status(&status, engine.memory(number), outcome);
             return self.release(engine, number);
         }
         self.out.answers(op, engine.now);
@@ -153,14 +153,14 @@ impl Connection {
     pub(super) fn block_status(&mut self, header: &RequestHeader, export: &Export) {
         let Phase::Serving(Serving { session, .. }) = &self.phase else { unreachable!("serving") };
         let RequestHeader { cookie, offset, length: len, flags, .. } = *header;
-        let asked = StatusRequest { cookie, offset, len, most: runs_at_most(flags) };
+        let status = StatusRequest { cookie, offset, len, most: runs_at_most(flags) };
         let allocation = session.contexts.allocation.then(|| {
-            device::runs(len, asked.most, |done, left| {
+            device::runs(len, status.most, |done, left| {
                 export.device.run(export.offset + offset + done, left).map(|run| (run.len, run.hole))
             })
         });
         match allocation.transpose() {
-            Ok(runs) => self.reply_runs(&asked, runs.as_deref()),
+            Ok(runs) => self.reply_runs(&status, runs.as_deref()),
             Err(error) => self.reply_error((cookie, offset), errno(&error), &format!("block status: {error}")),
         }
     }
@@ -187,21 +187,21 @@ impl Connection {
     }
 
     /// Answers with the result of a lane.
-    fn reply_status(&mut self, asked: &StatusRequest, memory: &Memory, outcome: Outcome) {
+    fn reply_status(&mut self, status: &StatusRequest, memory: &Memory, outcome: Outcome) {
         match (outcome, memory) {
-            (Outcome::Done, Memory::Map(runs)) => self.reply_runs(asked, Some(runs)),
+            (Outcome::Done, Memory::Map(runs)) => self.reply_runs(status, Some(runs)),
             (Outcome::Done, _) => unreachable!("what is allocated is in the memory of the ticket"),
             (Outcome::Failed(errno), _) => {
-                let request = (asked.cookie, asked.offset);
+                let request = (status.cookie, status.offset);
                 self.reply_error(request, errno, &format!("block status: {}", describe(errno)));
             }
         }
     }
 
     /// Reports holes, if they are known by now and were chosen, and changed blocks, if those were.
-    fn reply_runs(&mut self, asked: &StatusRequest, allocation: Option<&[(u64, bool)]>) {
+    fn reply_runs(&mut self, status: &StatusRequest, allocation: Option<&[(u64, bool)]>) {
         let Phase::Serving(Serving { session, export, .. }) = &self.phase else { unreachable!("serving") };
-        let StatusRequest { cookie, offset, len, most } = *asked;
+        let StatusRequest { cookie, offset, len, most } = *status;
         let changes = session.contexts.changes.then(|| {
             let next = |done, left| Ok(export.device.changed(export.offset + offset + done, left));
             device::runs(len, most, next).expect("what was changed is in memory")
