@@ -189,7 +189,7 @@ pub(super) fn limits(tenant: &Value) -> String {
     };
     let latency = tenant["latency_target_us"].as_f64();
     let latency = latency.map(|_| format!("latency {}{kept}", micros(&tenant["latency_target_us"])));
-    ["max", "min"].into_iter().filter_map(of).chain(latency).collect::<Vec<_>>().join(" ")
+    ["max", "burst", "min"].into_iter().filter_map(of).chain(latency).collect::<Vec<_>>().join(" ")
 }
 
 /// A number in at most five letters.
@@ -449,6 +449,8 @@ mod tests {
         assert!(gateways(&json!([])).contains("no disk has `shares`"));
         let tenant = json!({"max": {"iops": 1000}, "pool": {"had": 0.2, "here": 0.1, "due": 0.25}});
         assert_eq!(limits(&tenant), "max iops=1000");
+        let bursts = json!({"max": {"iops": 1000}, "burst": {"iops": 9000, "seconds": 2}});
+        assert_eq!(limits(&bursts), "max iops=1000 burst iops=9000,seconds=2");
         assert!(
             why(&tenant).contains("outstanding; of the pool had 20.0% and due 25.0%; max iops=1000)"),
             "{}",

@@ -55,19 +55,20 @@ impl Meter {
         cost
     }
 
-    /// Sets another rate (0: none), and how far it may be ahead. A debt stays (ceiling.9).
+    /// Sets another rate (0: none), and how far it may be ahead. The debt stays, and so does the rest of what was saved (ceiling.9).
     fn set(&self, now: u64, rate: u64, room: Duration) {
         let unit = ((TICKS * 1_000_000_000) << PLACES).checked_div(rate).unwrap_or(0);
-        let before = self.unit.swap(unit, Ordering::Relaxed);
-        self.room.store(room.as_nanos().saturating_mul(TICKS).min(FURTHEST), Ordering::Relaxed);
-        let owed = |until: u64| {
-            let ahead = u128::from(until.saturating_sub(now));
-            let ahead = if before == 0 { 0 } else { ahead * u128::from(unit) / u128::from(before) };
-            Some(now.saturating_add(ahead.min(u128::from(FURTHEST)) as u64))
+        let room = room.as_nanos().saturating_mul(TICKS).min(FURTHEST);
+        let (unit_before, room_before) =
+            (self.unit.swap(unit, Ordering::Relaxed), self.room.swap(room, Ordering::Relaxed));
+        let moved = |until: u64| {
+            // Below zero: saved, and not used.
+            let owed = i128::from(until) - i128::from(room_before) - i128::from(now);
+            let owed = (owed * i128::from(unit)).checked_div(unit_before.into()).unwrap_or(-i128::from(room));
+            let until = i128::from(now) + (owed + i128::from(room)).min(FURTHEST.into());
+            Some(u64::try_from(until).unwrap_or(0))
         };
-        if before != unit {
-            let _ = self.until.fetch_update(Ordering::Relaxed, Ordering::Relaxed, owed);
-        }
+        let _ = self.until.fetch_update(Ordering::Relaxed, Ordering::Relaxed, moved);
     }
 }
 
@@ -330,12 +331,49 @@ mod tests {
 
     /// ceiling.9
     #[test]
+    fn a_burst_that_was_used_is_no_debt_when_it_is_taken_away_and_a_new_one_is_saved_first() {
+        let at = |seconds| Instant::ZERO + secs(seconds);
+        let ceiling = |burst, length| Ceiling {
+            burst: Rates::NONE.with(Rate::Iops, burst),
+            length: secs(length),
+            ..Ceiling::of(Rates::NONE.with(Rate::Iops, 1_000))
+        };
+        let plain = Ceiling::of(Rates::NONE.with(Rate::Iops, 1_000));
+        for less in [plain, ceiling(2_000, 1)] {
+            let budget = Budget::new(&ceiling(10_000, 2));
+            assert!(go(&budget, at(0), at(2), 4096) >= 20_000);
+            budget.set(at(2), &less);
+            let next = go(&budget, at(2), at(3), 4096);
+            assert!((990..=1_010).contains(&next), "{next} in the second after, at 1,000");
+        }
+        // What was saved and not used is kept, as far as the smaller burst goes.
+        let budget = Budget::new(&ceiling(10_000, 2));
+        go(&budget, at(0), at(1), 4096);
+        budget.set(at(1), &ceiling(10_000, 1));
+        let rest = go(&budget, at(1), at(2), 4096);
+        assert!((9_950..=10_100).contains(&rest), "{rest} in the second that is left");
+        // A group at its ceiling has saved nothing; ten seconds of rest later a burst of ten seconds' rate is.
+        let budget = Budget::new(&plain);
+        go(&budget, at(0), at(1), 4096);
+        budget.set(at(1), &ceiling(11_000, 1));
+        let next = go(&budget, at(1), at(2), 4096);
+        assert!((990..=1_010).contains(&next), "{next} in the first second with a burst");
+        let later = go(&budget, at(12), at(13), 4096);
+        assert!((10_900..=11_100).contains(&later), "{later} after ten seconds of rest");
+    }
+
+    /// ceiling.9
+    #[test]
     fn what_is_owed_stays_owed_when_the_ceiling_changes() {
         let budget = iops(100);
         (0..1000).for_each(|_| _ = budget.charge(Instant::ZERO, Direction::Read, 512)); // 10 s of it
         budget.set(Instant::ZERO, &Ceiling::of(Rates::NONE.with(Rate::Iops, 10_000)));
         let free = budget.free_at(Direction::Read);
-        assert_eq!(free, Instant::ZERO + ms(95), "1000 I/Os at 10,000 a second, less the tolerance");
+        assert_eq!(
+            free,
+            Instant::ZERO + us(99_950),
+            "1000 I/Os at 10,000 a second, less the half of one that the tolerance was"
+        );
         budget.set(Instant::ZERO, &Ceiling::NONE);
         assert_eq!(budget.free_at(Direction::Read), Instant::ZERO);
         assert!(!budget.binds(Direction::Read));

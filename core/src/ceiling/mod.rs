@@ -22,7 +22,8 @@
 //!            to the amount that the burst needs beyond it.
 //! ceiling.8  The state of a group's ceiling is one for all queues that know it, whatever their disks and workers, and has no lock. Where
 //!            several queues wait for it, none takes more than its part of the rate.
-//! ceiling.9  A changed ceiling holds from the next bio on; the debt stays, in bytes and I/Os.
+//! ceiling.9  A changed ceiling holds from the next bio on. The debt stays, and so does what was saved for a burst, in bytes and I/Os: a burst
+//!            that was used is no debt when it is taken away, and a new one is to be saved first.
 //! ceiling.10  The debt is handed to the next server as the time that it takes to pay: a group does not begin with a new burst there.
 //!
 //! [`Rates`] and [`Ceiling`] are what people say; [`Budget`] is the state; `held` is where bios wait in one queue.

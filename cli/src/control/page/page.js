@@ -402,7 +402,7 @@ async function showGroups() {
 
 // The limits of a group, as they are typed.
 const rates = (key, rates) => rates ? [key + " " + Object.entries(rates).map(([rate, value]) => `${rate}=${value}`).join(",")] : [];
-const limits = (group) => [...rates("max", group.max), ...rates("min", group.min), ...(group.latency ? ["latency " + group.latency] : [])];
+const limits = (group) => [...rates("max", group.max), ...rates("burst", group.burst), ...rates("min", group.min), ...(group.latency ? ["latency " + group.latency] : [])];
 
 function branch(group, parent) {
   const row = make("div", "row", make("span", "name", group.path));
