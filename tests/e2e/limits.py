@@ -86,8 +86,8 @@ def a_scheduler_is_changed_though_a_limit_holds_requests_for_minutes(t):
     client = server.connect("a")
     for _ in range(60):
         client.submit(nbdclient.WRITE, 0, 4096, bytes(4096))
-    change(t, server, "set", "disk", "d", "scheduler=bfq")
-    until(lambda: "scheduler_in_place: bfq" in change(t, server, "get", "disk", "d"), "it is in place")
+    said = change(t, server, "set", "disk", "d", "scheduler=bfq")
+    contains(said, "scheduler_in_place: bfq", "frozen: false")  # the command waits until it is so
     change(t, server, "set", "group", "/a", "max=max")
     for _ in range(60):
         client.reply()

@@ -292,15 +292,20 @@ impl Look<'_> {
                 format!("its ceiling: {much} of the time its operations are held by {}; {each}", self.ceiling()),
             ),
             Part::Others => of(name, self.others(activity, share)),
-            Part::Own => of(
-                name,
-                format!(
-                    "its own operations: {much} of the time they wait for others of {tenant}, which keeps {:.1} outstanding; \
-                     the disk takes {} at once",
-                    seconds(activity.times.sum()) / self.seconds,
-                    self.disk.depth
-                ),
-            ),
+            Part::Own => {
+                let outstanding = seconds(activity.times.sum()) / self.seconds;
+                let most = u32::from(self.disk.depth);
+                let bound = match outstanding >= f64::from(most) {
+                    true => format!("; the disk takes {most} at once"),
+                    false => String::new(),
+                };
+                of(
+                    name,
+                    format!(
+                        "its own operations: {much} of the time they wait for others of {tenant}, which keeps {outstanding:.1} outstanding{bound}"
+                    ),
+                )
+            }
             Part::Idling => of(
                 name,
                 format!(
@@ -399,7 +404,7 @@ impl Look<'_> {
             let _ = write!(says, "; the device holds {beside} beside its own");
             if activity.tells_each() {
                 let (alone, device) = (time(self.alone(activity)), time(device_time(activity)));
-                let _ = write!(says, ": alone it takes about {alone}, not {device}");
+                let _ = write!(says, "; alone, one of its own takes about {alone}, not {device}");
             }
         }
         says
@@ -438,7 +443,7 @@ impl Look<'_> {
             }
             ways.extend(self.latency_that_helps(activity, outstanding, had / due).filter(|_| is_inside));
             ways.extend(self.depth_that_helps().filter(|_| is_inside && is_short));
-            if !is_inside {
+            if !is_inside || is_short && ways.is_empty() {
                 ways.push("a ceiling for the other".into());
             }
         }
@@ -483,7 +488,10 @@ impl Look<'_> {
     fn depth_that_helps(&self) -> Option<String> {
         let depth = self.disk.counters.get("device_depth").copied().filter(|depth| *depth > SHALLOW)?;
         let half = (depth / 2).max(SHALLOW);
-        Some(format!("a lower device_depth (fairlift set disk {} device_depth={half})", self.disk.name))
+        Some(format!(
+            "a lower device_depth, which costs throughput (fairlift set disk {} device_depth={half})",
+            self.disk.name
+        ))
     }
 
     fn flush(&self, activity: &Activity, share: f64) -> Cause {

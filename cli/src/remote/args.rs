@@ -120,14 +120,15 @@ pub(crate) struct GetArgs {
 
 /// Change a group, an export, a disk or a client of a running server
 ///
-/// Keys of a group: weight; max, min and burst, as in max="riops=3000 wbps=50m" or max=none; latency, as in latency=2ms or
-/// latency=none. Of an export: group, ioprio, read_only, size (larger; `auto`: up to the end of its backing), description, faults (a
+/// Keys of a group: weight; max, min and burst, as in max="riops=3000 wbps=50m" or max=none (all limits of one key are given together:
+/// those that are not named go); latency, as in latency=2ms or latency=none. Of an export: group, ioprio, read_only, size (larger; `auto`: up to the end of its backing), description, faults (a
 /// file of rules). Of a disk: scheduler, depth, nr_requests, and the tunables of its scheduler. Of a client: those of `[client.NAME]`, as in
 /// exports=alice,carol; KEY=default takes one back.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   fairlift set group /alice weight=300 max=\"riops=3000 wbps=50m\"
+  fairlift set group /alice max=riops=3000 burst=\"riops=30000 seconds=5\"
   fairlift set group /alice max=none latency=2ms
   fairlift set export alice size=auto
   fairlift set disk ssd0 scheduler=fair device_depth=32

@@ -14,6 +14,7 @@ mod upgrade;
 use std::cell::Cell;
 use std::path::Path;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use hyper::Method;
 use serde_json::{Map, Value, json};
@@ -250,7 +251,11 @@ pub(crate) fn events(args: &EventsArgs) -> ExitCode {
 fn change(how: &How, method: Method, path: &str, keys: Map<String, Value>) -> Shown {
     let server = Server::find(&how.at)?;
     let path = if how.dry_run { format!("{path}?dry_run=true") } else { path.to_owned() };
-    let Answer { value, version } = server.ask(method, &path, Some(&Value::Object(keys)), how.if_version)?;
+    let Answer { mut value, version }: Answer<Value> =
+        server.ask(method, &path, Some(&Value::Object(keys)), how.if_version)?;
+    if value["frozen"] == true && !how.dry_run {
+        thaw(&server, &path, &mut value)?;
+    }
     let version = version.map_or_else(String::new, |version| format!("version {version}\n"));
     let changes = tables::changed(&value);
     let outcome = match () {
@@ -259,6 +264,21 @@ fn change(how: &How, method: Method, path: &str, keys: Map<String, Value>) -> Sh
         () => version,
     };
     Ok((changes + &outcome, value))
+}
+
+/// Waits until a disk has its new scheduler, two seconds at most: until then it shows what was before.
+fn thaw(server: &Server, path: &str, disk: &mut Value) -> Result<(), String> {
+    for _ in 0..100 {
+        std::thread::sleep(Duration::from_millis(20));
+        let Answer { value, .. } = server.ask(Method::GET, path, None, None)?;
+        let Value::Object(now) = value else { continue };
+        let is_over = now["frozen"] == false;
+        now.into_iter().for_each(|(key, value)| disk[key] = value);
+        if is_over {
+            break;
+        }
+    }
+    Ok(())
 }
 
 /// The path of one thing: what is not plain in a name is encoded.

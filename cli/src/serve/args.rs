@@ -28,12 +28,12 @@ use crate::ways;
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct ServeArgs {
     /// The backing to serve: null:SIZE[,delay=TIME], mem:SIZE, file:PATH[,direct=auto|on|off][,in_use=allow][,format=raw][,shared], sim:PROFILE[,size=SIZE],
-    /// nbd://HOST/EXPORT, nbd+unix:///EXPORT?socket=PATH, rbd:POOL/IMAGE, overlay:base=PATH,top=PATH, or a path
+    /// nbd://HOST/EXPORT, nbd+unix:///EXPORT?socket=PATH, rbd:POOL/IMAGE, overlay:base=PATH,top=PATH, qcow2:PATH (read-only), fault:RULES,inner=BACKING, or a path
     ///
     /// Clients ask for NAME; without it, the export is named after the file or the model, "ram" or "null". A
     /// single export also answers to the empty name. Sizes count in powers of 1024: 512, 64k, 10g, 1t. A block device that
     /// is mounted, or held by another program, is refused unless `in_use=allow` follows it; a file that another export writes to
-    /// unless `shared` does. A qcow2, VMDK, VHDX or LUKS image is refused unless `format=raw` follows it.
+    /// unless `shared` does. A file that begins as a qcow2, VMDK, VHDX or LUKS image is refused unless `format=raw` follows it.
     #[arg(value_name = "NAME=BACKING", value_parser = parse_one_of_several)]
     pub(crate) exports: Vec<Named>,
 

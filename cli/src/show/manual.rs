@@ -125,7 +125,17 @@ const EXAMPLES: [(&str, &[Example]); 28] = [
         ],
     ),
     ("fairlift-get", &[("fairlift get group /tenants/alice", "The settings of a group:")]),
-    ("fairlift-set", &[("fairlift set group /tenants/alice weight=300", "Give a tenant three times the usual share:")]),
+    (
+        "fairlift-set",
+        &[
+            ("fairlift set group /alice weight=300", "Give a tenant three times the usual share:"),
+            (
+                "fairlift set group /alice max=riops=3000 burst=\"riops=30000 seconds=5\"",
+                "Limit its reads, with ten times as many for five seconds once it has saved them:",
+            ),
+            ("fairlift set disk ssd0 scheduler=fair", "Serve a disk's tenants by weight:"),
+        ],
+    ),
     (
         "fairlift-add",
         &[("fairlift add export carol=carol.img group=/tenants/carol", "Serve one more image, in a group of its own:")],
@@ -287,16 +297,20 @@ fn name(command: &Command) -> String {
 fn page(command: &Command, all: &[String]) -> String {
     let own = name(command);
     let man = clap_mangen::Man::new(command.clone());
-    let mut out = Vec::new();
-    let written = man
-        .render_title(&mut out)
-        .and_then(|()| man.render_name_section(&mut out))
-        .and_then(|()| man.render_synopsis_section(&mut out))
-        .and_then(|()| man.render_description_section(&mut out))
-        .and_then(|()| man.render_options_section(&mut out))
-        .and_then(|()| if command.has_subcommands() { man.render_subcommands_section(&mut out) } else { Ok(()) });
-    written.expect("memory takes it");
-    let mut out = String::from_utf8(out).expect("roff is text");
+    let text = |sections: &dyn Fn(&mut Vec<u8>) -> std::io::Result<()>| {
+        let mut out = Vec::new();
+        sections(&mut out).expect("memory takes it");
+        String::from_utf8(out).expect("roff is text")
+    };
+    let mut out = text(&|out| man.render_title(out).and_then(|()| man.render_name_section(out)));
+    heading(&mut out, "SYNOPSIS");
+    let usage = command.clone().render_usage().to_string();
+    as_written(&mut out, usage.trim_start_matches("Usage: "));
+    out += &text(&|out| {
+        man.render_description_section(out)?;
+        man.render_options_section(out)?;
+        if command.has_subcommands() { man.render_subcommands_section(out) } else { Ok(()) }
+    });
     if let Some((_, examples)) = EXAMPLES.iter().find(|(of, _)| *of == own) {
         heading(&mut out, "EXAMPLES");
         for (typed, why) in *examples {
