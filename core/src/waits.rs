@@ -287,11 +287,13 @@ impl Share {
         self.each = clock.each;
     }
 
-    /// A request of it goes to the device.
+    /// A request of it goes to the device: the clocks at that time.
     #[inline]
-    pub(crate) fn begins(&mut self, clock: &Clock) {
+    pub(crate) fn begins(&mut self, clock: &Clock) -> Stamp {
+        let stamp = clock.stamp(self);
         self.go_on(clock);
         self.requests += 1;
+        stamp
     }
 
     /// A request of it has come back.

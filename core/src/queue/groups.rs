@@ -292,14 +292,11 @@ impl Groups {
             return Stamp::default();
         }
         clock.begins();
-        let group = &mut self.shares[usize::from(request.group.0)];
-        group.begins(clock);
+        let of_group = self.shares[usize::from(request.group.0)].begins(clock);
         if request.group != GroupId::ROOT {
-            return clock.stamp(group);
+            return of_group;
         }
-        let own = &mut streams[request.stream.0 as usize].share; // waits.4
-        own.begins(clock);
-        clock.stamp(own)
+        streams[request.stream.0 as usize].share.begins(clock) // waits.4
     }
 
     /// A request comes back from the device.
