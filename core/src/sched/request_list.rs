@@ -305,23 +305,33 @@ impl RequestList {
         self.sorted.insert(&mut table.nodes, id, request.extent.start.0);
     }
 
-    /// Takes out a request that goes to the device.
+    /// Takes out a request that goes to the device. Answers its operation.
     ///
     /// # Panics
     /// If it does not wait in this list.
-    pub fn take(&mut self, table: &mut RequestTable, id: RequestId) {
-        self.unlink(table, id);
-        table.rows[id.0 as usize].state = State::Out;
+    pub fn take(&mut self, table: &mut RequestTable, id: RequestId) -> Op {
+        self.leave(table, id, State::Out)
+    }
+
+    /// Takes out a request, and says where it is next.
+    #[inline]
+    fn leave(&mut self, table: &mut RequestTable, id: RequestId, state: State) -> Op {
+        let op = self.unlink(table, id, state);
         table.len -= 1;
-        table.reads -= usize::from(table.op(id) == Op::Read);
+        table.reads -= usize::from(op == Op::Read);
+        op
     }
 
     #[inline]
-    fn unlink(&mut self, table: &mut RequestTable, id: RequestId) {
+    fn unlink(&mut self, table: &mut RequestTable, id: RequestId, state: State) -> Op {
         self.check(table, id);
+        let row = &mut table.rows[id.0 as usize];
+        row.state = state;
+        let (op, links) = (row.op, row.links);
+        self.aged.unlink(&mut table.rows, links);
         self.sorted.remove(&mut table.nodes, id.0);
-        self.aged.remove(&mut table.rows, id.0);
         self.len -= 1;
+        op
     }
 
     fn check(&self, table: &RequestTable, id: RequestId) {
@@ -426,10 +436,7 @@ impl RequestList {
             self.aged.remove(&mut table.rows, kept.id.0);
             self.aged.insert_after(&mut table.rows, gone.0, kept.id.0);
         }
-        self.unlink(table, gone);
-        table.reads -= usize::from(table.op(gone) == Op::Read);
-        table.rows[gone.0 as usize].state = State::Elsewhere;
-        table.len -= 1;
+        self.leave(table, gone, State::Elsewhere);
     }
 
     /// Moves every request that `picks` says yes to into `other` (list.5), and tells how many. Costs a look at each request.
@@ -446,7 +453,7 @@ impl RequestList {
             if !picks(table.rows[id as usize].stream) {
                 continue;
             }
-            self.unlink(table, RequestId(id));
+            self.unlink(table, RequestId(id), State::InList);
             // Both lists are by age, so the place to go in only moves on: the first in `other` that is younger.
             while place != NIL && table.rows[place as usize].arrived <= table.rows[id as usize].arrived {
                 place = table.rows[place as usize].links.next();

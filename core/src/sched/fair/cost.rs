@@ -274,13 +274,16 @@ impl Costs {
         let base = self.base[write][usize::from(shape.far)];
         let beyond = u64::from(shape.sectors.saturating_sub(FREE));
         let cost = base + (beyond.saturating_mul(self.rate[write]) >> 16);
-        cost.clamp(1, 1 << 30) as u32
+        cost.min(1 << 30) as u32
     }
 
     /// The charge for a request: its cost, but for a trial (cost.6).
     #[inline]
     pub(super) fn price(&self, shape: Shape) -> u32 {
-        (u64::from(self.of(shape)) * self.times(shape) / PAR).clamp(1, 1 << 30) as u32
+        match (self.of(shape), self.times(shape)) {
+            (cost, PAR) => cost,
+            (cost, times) => (u64::from(cost) * times / PAR).clamp(1, 1 << 30) as u32,
+        }
     }
 
     /// How many times as many places a tenant has whose requests are like this: as many as bring what they are charged (cost.6).
@@ -475,7 +478,7 @@ impl Costs {
     fn tell(&mut self) {
         for write in 0..2 {
             for far in 0..2 {
-                self.base[write][far] = self.theta[3 * write + 1 + far] as u64;
+                self.base[write][far] = (self.theta[3 * write + 1 + far] as u64).max(1);
             }
             self.rate[write] = (self.theta[3 * write] * 32_768.0) as u64;
         }

@@ -136,6 +136,9 @@ struct Queue {
 impl Queue {
     /// The charge for a request of such a cost beside what is paid already, and what is left of that; the charge is something in any case.
     fn due(&self, cost: u32) -> (u32, u64) {
+        if self.paid == 0 {
+            return (cost, 0);
+        }
         let due = u64::from(cost).saturating_sub(self.paid).max(1) as u32;
         (due, self.paid - u64::from(cost - due))
     }
@@ -323,9 +326,9 @@ impl Fair {
         let Some(Leaf(q)) = chosen else { return Next::Nothing }; // fair.5
         let queue = self.queues[q as usize].as_mut().expect("it waits");
         let id = queue.line.oldest().expect("a queue in the order has requests"); // fair.3
-        queue.line.take(&mut self.waitings, id);
+        let op = queue.line.take(&mut self.waitings, id);
         queue.in_flight += 1;
-        let group = queue.group;
+        let (group, own) = (queue.group, queue.own);
         let charged = &mut self.shapes[id.0 as usize];
         let shape = charged.shape;
         let cost = self.costs.price(shape);
@@ -334,21 +337,21 @@ impl Fair {
         queue.paid = paid;
         self.order.serve(due.into());
         let state = &mut self.groups[usize::from(group.0)];
-        if charged.shape.write {
+        if shape.write {
             state.written += u64::from(cost);
         }
         let (order, is_group) = (state.order, state.tenant.is_some());
-        let tenant = self.tenant(q, group);
+        let tenant = state.tenant.unwrap_or(own);
         let mut is_free = all;
         if self.floors.are_some() {
             if !all {
-                let bytes = Bytes::of(self.shapes[id.0 as usize].shape.sectors.into());
-                is_free = self.floors.count(now, group, self.waitings.op(id).direction(), bytes.get()); // floor.5
+                let bytes = Bytes::of(shape.sectors.into());
+                is_free = self.floors.count(now, group, op.direction(), bytes.get()); // floor.5
                 if is_free {
                     self.tenants.goes_beyond(tenant);
                 }
             }
-            self.floors.went(group, self.waitings.op(id).direction());
+            self.floors.went(group, op.direction());
         }
         let is_held = self.tenants.sent(tenant, shape) && !is_free;
         if is_held && is_group {
@@ -356,7 +359,7 @@ impl Fair {
         }
         let next = if is_held && !is_group { None } else { self.next_cost(q) };
         self.order.expire(next);
-        self.begins(now, self.waitings.op(id));
+        self.begins(now, op);
         Next::Request(id)
     }
 
