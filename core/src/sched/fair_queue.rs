@@ -395,12 +395,11 @@ impl FairQueue {
             if group.in_service != NIL {
                 return;
             }
-            group.refresh_for(entities, slot);
-            let budget = group.next_budget(entities);
-            slot = group.entity;
-            if slot == NIL {
+            if !group.refresh_for(entities, slot) || group.entity == NIL {
                 return;
             }
+            let budget = group.next_budget(entities);
+            slot = group.entity;
             let Entity { state, budget: before, parent, class, .. } = *entities.at(slot);
             match (state, budget) {
                 (State::InService, _) => unreachable!("entity {slot} is in service and none of its children"),
@@ -448,20 +447,23 @@ impl GroupRow {
         self.next = NIL;
     }
 
-    /// As [`GroupRow::refresh`] after a change of `slot` alone, V being what it was: often one comparison tells.
+    /// As [`GroupRow::refresh`] after a change of `slot` alone, V being what it was: often one comparison tells. Answers whether the
+    /// budget of the next child may be another.
     #[inline]
-    fn refresh_for(&mut self, entities: &Entities, slot: u32) {
-        if self.next == NIL || self.next == slot {
-            return self.refresh(entities);
+    fn refresh_for(&mut self, entities: &Entities, slot: u32) -> bool {
+        let before = self.next;
+        if before == NIL || before == slot {
+            self.refresh(entities);
+            return true;
         }
-        let (next, other) = (entities.at(self.next), entities.at(slot));
+        let (next, other) = (entities.at(before), entities.at(slot));
         let now = self.trees[next.class as usize].time;
         if other.state != State::Active || other.class < next.class || next.start > now {
-            return self.refresh(entities);
-        }
-        if other.class == next.class && other.start <= now && other.finish < next.finish {
+            self.refresh(entities);
+        } else if other.class == next.class && other.start <= now && other.finish < next.finish {
             self.next = slot;
         }
+        self.next != before
     }
 
     /// The budget of the next child; `None` if no child waits, or the group is held back (17).
