@@ -256,9 +256,9 @@ impl FairQueue {
     pub fn expire(&mut self, mut budget: Option<u32>) {
         let mut slot = self.in_service;
         assert!(slot != NIL, "a slot ends, and no queue is in service");
-        assert!(budget != Some(0), "the budget of queue {slot} is 0");
-        if budget.is_none() {
-            self.count(Leaf(slot), false);
+        match budget {
+            Some(budget) => assert!(budget > 0, "the budget of queue {slot} is 0"),
+            None => self.count(Leaf(slot), false),
         }
         self.in_service = NIL;
         let sectors = core::mem::take(&mut self.unsettled);
@@ -341,6 +341,7 @@ impl FairQueue {
     }
 
     /// wfq.3 to wfq.5, then wfq.2: makes an idle or forgotten entity wait.
+    #[inline(always)]
     fn wake(&mut self, slot: u32, budget: u32, arrival: Arrival) {
         let (tree, entities) = self.tree_and_entities(slot);
         let (now, old_finish) = (tree.time, entities.at(slot).finish);
@@ -500,7 +501,7 @@ impl ServiceTree {
     }
 
     /// wfq.3 and wfq.4: counts an idle or forgotten entity in W, out of both sets, with the S that it then has, `least` or more.
-    #[inline]
+    #[inline(always)]
     fn join(&mut self, entities: &mut Entities, slot: u32, least: Tag) {
         if entities.at(slot).state == State::Idle {
             self.idle.remove(entities, slot);
@@ -527,7 +528,7 @@ impl ServiceTree {
     }
 
     /// wfq.7: puts an entity, which is in W and in neither set, in the idle set or forgets it, with S for its F.
-    #[inline]
+    #[inline(always)]
     fn rest(&mut self, entities: &mut Entities, slot: u32) {
         let entity = entities.at_mut(slot);
         entity.finish = entity.start;

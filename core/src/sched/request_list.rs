@@ -33,7 +33,7 @@ pub struct RequestTable {
     requeued: List,
     /// How many are in lists or were turned back, and how many of them read.
     len: usize,
-    reads: usize,
+    reads: u32,
 }
 
 /// The waiting requests of one queue.
@@ -129,7 +129,7 @@ impl RequestTable {
     /// How many of them read.
     #[must_use]
     pub const fn reads(&self) -> usize {
-        self.reads
+        self.reads as usize
     }
 
     /// Whether none waits.
@@ -184,7 +184,7 @@ impl RequestTable {
         self.rows[id.0 as usize].state = State::Requeued;
         self.requeued.push_front(&mut self.rows, id.0);
         self.len += 1;
-        self.reads += usize::from(self.op(id) == Op::Read);
+        self.reads += u32::from(self.op(id) == Op::Read);
     }
 
     /// The request that was turned back last and waits, if one does.
@@ -221,7 +221,7 @@ impl RequestTable {
         self.requeued.remove(&mut self.rows, id.0);
         self.rows[id.0 as usize].state = State::Out;
         self.len -= 1;
-        self.reads -= usize::from(self.op(id) == Op::Read);
+        self.reads -= u32::from(self.op(id) == Op::Read);
         Some(id)
     }
 
@@ -299,7 +299,7 @@ impl RequestList {
             state: State::InList,
         };
         table.len += 1;
-        table.reads += usize::from(request.op == Op::Read);
+        table.reads += u32::from(request.op == Op::Read);
         self.len += 1;
         self.aged.push_back(&mut table.rows, id);
         self.sorted.insert(&mut table.nodes, id, request.extent.start.0);
@@ -318,11 +318,11 @@ impl RequestList {
     fn leave(&mut self, table: &mut RequestTable, id: RequestId, state: State) -> Op {
         let op = self.unlink(table, id, state);
         table.len -= 1;
-        table.reads -= usize::from(op == Op::Read);
+        table.reads -= u32::from(op == Op::Read);
         op
     }
 
-    #[inline]
+    #[inline(always)]
     fn unlink(&mut self, table: &mut RequestTable, id: RequestId, state: State) -> Op {
         self.check(table, id);
         let row = &mut table.rows[id.0 as usize];

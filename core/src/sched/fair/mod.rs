@@ -237,6 +237,7 @@ impl Fair {
     }
 
     /// Puts a queue into the order that is not in it, if it has requests and is not held; its tenant is this one.
+    #[inline(always)]
     fn enter(&mut self, q: u32, tenant: TenantId) {
         let queue = self.queue(q);
         let (group, is_present) = (queue.group, queue.in_flight > 0);
@@ -303,6 +304,7 @@ impl Fair {
     }
 
     /// What goes next; `all`: nothing is held back.
+    #[inline(always)]
     fn next(&mut self, now: Instant, all: bool) -> Next {
         if let Some(id) = self.waitings.take_requeued() {
             self.begins(now, self.waitings.op(id)); // fair.8

@@ -39,6 +39,7 @@ pub(super) struct Tree {
     first: u32,
     /// And that with the greatest: among equals the one that was served comes after all others (least.4).
     last: u32,
+    /// How many there are; of a tree, [`SHORT`] more.
     count: u32,
 }
 
@@ -188,7 +189,7 @@ impl Tree {
     #[inline(always)]
     pub(super) fn insert(&mut self, nodes: &mut Entities, slot: u32) {
         assert!(nodes.at(slot).colour == Colour::Outside, "entity {slot} is in a tree already"); // least.3
-        if self.root != NIL || self.count == SHORT {
+        if self.count >= SHORT {
             return self.insert_below(nodes, slot);
         }
         self.count += 1;
@@ -234,6 +235,7 @@ impl Tree {
             self.insert_below(nodes, at);
             at = next;
         }
+        self.count += SHORT;
     }
 
     /// Makes a list of the tree, in which few are left (least.5).
@@ -315,7 +317,7 @@ impl Tree {
     fn remove_from_tree(&mut self, nodes: &mut Entities, slot: u32) {
         self.take_out(nodes, slot);
         self.count -= 1;
-        if self.count as usize == FEW {
+        if self.count == SHORT + FEW as u32 {
             self.uproot(nodes);
         }
     }
@@ -425,7 +427,7 @@ mod tests {
                 (before, at) = (at, nodes.at(at).child[RIGHT]);
             }
         }
-        assert_eq!(order.len(), tree.count as usize);
+        assert_eq!(order.len() as u32, tree.count - if tree.root == NIL { 0 } else { SHORT });
         order
     }
 
