@@ -9,7 +9,9 @@
 //! pace.2  It is that of the last second or two of such time: both counts are halved whenever the time reaches two seconds.
 //! pace.3  A non-data command is worth its time at that pace, less what was served meanwhile: a flush that others are served beside costs
 //!     less than one that keeps them out, and one that nobody notices nothing. A request that the device had before and that still had to
-//!     end counts as served meanwhile, so waiting for that is nobody's cost.
+//!     end counts as served meanwhile, so waiting for that is nobody's cost. Service beyond the pace beside one such command counts beside the
+//!     next ones, as far as [`KNOWN`] of it: a device that answers in lumps serves many beside one flush and none beside the next, and neither
+//!     was slower for it.
 //! pace.4  While a group waits for its flush and asks for nothing else, others get ahead of it by their service, and it has no waiting
 //!     request that would remind the scheduler. So its own part beside that ([`Pace::meanwhile`]) is taken off its charge.
 //! pace.5  Where several are under way at once, each moment is worth something once.
@@ -47,6 +49,8 @@ pub struct Pace {
     non_data: u32,
     since: Instant,
     meanwhile: u64,
+    /// Service beyond the pace beside the last ones (pace.3).
+    ahead: u64,
     /// The price of the last non-data command that ended (pace.3).
     price: Option<Price>,
 }
@@ -111,7 +115,7 @@ impl Pace {
 
     /// The unit changes from now on: the counts are multiplied by `times`.
     pub fn rescale(&mut self, times: f64) {
-        for units in [&mut self.units, &mut self.meanwhile] {
+        for units in [&mut self.units, &mut self.meanwhile, &mut self.ahead] {
             *units = (*units as f64 * times) as u64;
         }
     }
@@ -133,7 +137,9 @@ impl Pace {
         self.non_data = left;
         let took = now.since(self.since).as_nanos();
         self.price = self.units_in(took).map(|whole| {
-            let units = whole.saturating_sub(self.meanwhile);
+            let served = self.meanwhile + self.ahead;
+            let units = whole.saturating_sub(served);
+            self.ahead = served.saturating_sub(whole).min(scale(self.units, KNOWN.as_nanos(), self.time));
             Price { units, meanwhile: self.meanwhile, lost: scale(took, units, whole), time: paid.as_nanos().max(took) }
         });
         (self.since, self.meanwhile, self.until) = (now, 0, self.until.max(now));
@@ -207,6 +213,27 @@ mod tests {
         (1001..=1200).for_each(|n| pace.count(at(10 * n), 1, 8));
         pace.ends(at(12_000), us(2000));
         assert_eq!((pace.worth(us(2000)), pace.lost(us(2000))), (Some(0), Duration::ZERO));
+    }
+
+    /// pace.3: 80 units are due in each 100 us, and every fourth flush sees 320 of them.
+    #[test]
+    fn flushes_of_a_device_that_answers_in_lumps_are_worth_nothing_if_it_does_as_much_beside_them() {
+        let mut pace = busy();
+        let mut worth = 0;
+        for n in 0..400 {
+            let start = 10_000 + 100 * n;
+            pace.begins(at(start), 1);
+            if n % 4 == 0 {
+                pace.count(at(start + 50), 1, 320);
+            }
+            pace.ends(at(start + 100), us(100));
+            worth += pace.worth(us(100)).unwrap();
+        }
+        assert_eq!(worth, 0);
+        // What was served ahead is soon used up: 400 units at most.
+        pace.begins(at(50_000), 1);
+        pace.ends(at(52_000), us(2000));
+        assert!(pace.worth(us(2000)).unwrap() >= 1600 - 400, "a flush that keeps others out");
     }
 
     /// pace.3, pace.4
