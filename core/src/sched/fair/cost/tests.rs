@@ -273,6 +273,22 @@ fn the_first_window_tells_how_slow_a_disk_is() {
     );
 }
 
+/// cost.5: clients that begin leave the disk idle for most of the first equation.
+#[test]
+fn a_first_window_in_which_the_disk_hardly_worked_is_made_up_for_by_the_next_one() {
+    let (mut disk, mut new) = (Disk::new(TRUE), Costs::new(None));
+    let (sum, time) = disk.window(SMALL_READS);
+    learn(&mut new, &sum, Duration::from_nanos(1000 * time.as_nanos()));
+    let (sum, time) = disk.window(SMALL_READS);
+    let told = learn(&mut new, &sum, time);
+    let read = f64::from(new.of(Shape { write: false, far: true, sectors: 8 }));
+    assert!((read / TRUE[2] - 1.0).abs() < 0.5, "a read costs {read}");
+    assert!(matches!(told, Told::Scale(times) if times < 0.01), "what was measured in such costs is told of: {told:?}");
+    disk.teach(&mut new, SMALL_READS, 1);
+    let (sum, time) = disk.window(SMALL_READS);
+    assert_eq!(learn(&mut new, &sum, Duration::from_nanos(10 * time.as_nanos())), Told::More, "the order is known");
+}
+
 /// A window that took no time, or in which nothing ended, says nothing.
 #[test]
 fn an_empty_window_teaches_nothing() {
