@@ -89,6 +89,7 @@ fn what_is_typed_wrong_is_status_2_and_says_what_is_possible_in_one_style() {
             "--scheduler noone: is unknown; there is none, mq-deadline, fair, bfq, cfq; did you mean \"none\"?",
         ),
         ("serve --scheduler", "--scheduler: needs a value; there is none, mq-deadline, fair, bfq, cfq"),
+        ("iostest sim:nvme-plp --json", "--json: needs a value"),
         (
             "serve --listen /run/x",
             "--listen /run/x: an address is unix:PATH or tcp:HOST:PORT; did you mean \"unix:/run/x\"?",

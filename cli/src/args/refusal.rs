@@ -83,7 +83,8 @@ fn explain(error: &clap::Error, typed: &str) -> Mistake {
                 .filter(|part| !part.is_empty())
                 .collect::<Vec<_>>()
                 .join(" ");
-            let says = match (std::error::Error::source(error), text(ContextKind::ValidValue)) {
+            let known = text(ContextKind::ValidValue).filter(|known| !known.is_empty());
+            let says = match (std::error::Error::source(error), known) {
                 (Some(why), _) => why.to_string(),
                 (None, Some(known)) if argument.starts_with(['<', '[']) => {
                     let what = argument.trim_matches(['<', '>', '[', ']', '.']).to_lowercase();
