@@ -24,7 +24,7 @@ impl Received {
     fn ask(&mut self, answers: &mut Answers, request: Awaited) {
         let (slot, _) = answers.ask(request);
         assert_eq!(slot, self.awaited.len());
-        let len = if let Awaited::Read { len, .. } = awaited { len as usize } else { 0 };
+        let len = if let Awaited::Read { len, .. } = request { len as usize } else { 0 };
         self.awaited.push(Some(request));
         self.came.push(vec![false; len]);
         self.runs.push(0);

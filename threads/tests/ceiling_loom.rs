@@ -89,10 +89,11 @@ fn what_is_owed_stays_owed_while_the_ceiling_changes() {
         let thread = thread::spawn(move || (0..2).for_each(|_| other.pay()));
         shared.set(Instant::ZERO, &ceiling(500));
         thread.join().unwrap();
-        // 20 and 2 I/Os at 2 ms; one that is paid at the old price while the change is under way may count 1 or 4 ms.
+        // Of 20 I/Os the tolerance lets 5 through ahead: 15 and 2 at 2 ms, and the tolerance. One that is paid at the old price while the change is
+        // under way may count 1 or 4 ms.
         let paid = shared.paid();
         assert!(
-            (ms(41)..=ms(48)).contains(&paid.since(Instant::ZERO)),
+            (ms(37)..=ms(43)).contains(&paid.since(Instant::ZERO)),
             "22 I/Os at 500 a second are paid for at {paid:?}"
         );
         assert!(paid < Instant::ZERO + secs(1));

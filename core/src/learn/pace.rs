@@ -10,7 +10,7 @@
 //! pace.3  A non-data command is worth its time at that pace, less what was served meanwhile: a flush that others are served beside costs
 //!     less than one that keeps them out, and one that nobody notices nothing. A request that the device had before and that still had to
 //!     end counts as served meanwhile, so waiting for that is nobody's cost. Service beyond the pace beside one such command counts beside the
-//!     next ones, as far as [`KNOWN`] of it: a device that answers in lumps serves many beside one flush and none beside the next, and neither
+//!     next ones, as far as 5 ms of it: a device that answers in lumps serves many beside one flush and none beside the next, and neither
 //!     was slower for it.
 //! pace.4  While a group waits for its flush and asks for nothing else, others get ahead of it by their service, and it has no waiting
 //!     request that would remind the scheduler. So its own part beside that ([`Pace::meanwhile`]) is taken off its charge.
