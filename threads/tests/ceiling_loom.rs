@@ -89,8 +89,8 @@ fn what_is_owed_stays_owed_while_the_ceiling_changes() {
         let thread = thread::spawn(move || (0..2).for_each(|_| other.pay()));
         shared.set(Instant::ZERO, &ceiling(500));
         thread.join().unwrap();
-        // Of 20 I/Os the tolerance lets 5 through ahead: 15 and 2 at 2 ms, and the tolerance. One that is paid at the old price while the change is
-        // under way may count 1 or 4 ms.
+        // The group owes for 15 of 20 I/Os, as the tolerance covers 5, and for 2 more: 17 at 2 ms, and the tolerance of 5 ms. An I/O that is
+        // paid for during the change may count 1 or 4 ms.
         let paid = shared.paid();
         assert!(
             (ms(37)..=ms(43)).contains(&paid.since(Instant::ZERO)),

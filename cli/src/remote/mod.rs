@@ -254,7 +254,7 @@ fn change(how: &How, method: Method, path: &str, keys: Map<String, Value>) -> Sh
     let Answer { mut value, version }: Answer<Value> =
         server.ask(method, &path, Some(&Value::Object(keys)), how.if_version)?;
     if value["frozen"] == true && !how.dry_run {
-        thaw(&server, &path, &mut value)?;
+        thaw(&server, &path, &mut value);
     }
     let version = version.map_or_else(String::new, |version| format!("version {version}\n"));
     let changes = tables::changed(&value);
@@ -266,19 +266,18 @@ fn change(how: &How, method: Method, path: &str, keys: Map<String, Value>) -> Sh
     Ok((changes + &outcome, value))
 }
 
-/// Waits until a disk has its new scheduler, two seconds at most: until then it shows what was before.
-fn thaw(server: &Server, path: &str, disk: &mut Value) -> Result<(), String> {
+/// Waits until a disk has its new scheduler, two seconds at most: until then it shows what was before. The change has been made, whatever comes of
+/// this.
+fn thaw(server: &Server, path: &str, disk: &mut Value) {
     for _ in 0..100 {
         std::thread::sleep(Duration::from_millis(20));
-        let Answer { value, .. } = server.ask(Method::GET, path, None, None)?;
-        let Value::Object(now) = value else { continue };
+        let Ok(Answer { value: Value::Object(now), .. }) = server.ask(Method::GET, path, None, None) else { return };
         let is_over = now["frozen"] == false;
         now.into_iter().for_each(|(key, value)| disk[key] = value);
         if is_over {
-            break;
+            return;
         }
     }
-    Ok(())
 }
 
 /// The path of one thing: what is not plain in a name is encoded.

@@ -4,7 +4,7 @@
 //! lost among them. Example: of 415 such lines within ten seconds three are told, and at the end `412 more times in 10 s`.
 //!
 //! repeats.1  Lines are the same if level, text and fields are; the number of a connection makes no difference.
-//! repeats.2  Of the same line [`TOLD`] are told within [`WINDOW`]. The rest are counted, and the count is told when the window ends.
+//! repeats.2  Of the same line [`SHOWN`] are told within [`WINDOW`]. The rest are counted, and the count is told when the window ends.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;

@@ -346,7 +346,7 @@ mod tests {
             let next = go(&budget, at(2), at(3), 4096);
             assert!((990..=1_010).contains(&next), "{next} in the second after, at 1,000");
         }
-        // What was saved and not used is kept, as far as the smaller burst goes.
+        // The group keeps its unused savings, up to the smaller burst.
         let budget = Budget::new(&ceiling(10_000, 2));
         go(&budget, at(0), at(1), 4096);
         budget.set(at(1), &ceiling(10_000, 1));

@@ -230,7 +230,7 @@ mod tests {
             worth += pace.worth(us(100)).unwrap();
         }
         assert_eq!(worth, 0);
-        // What was served ahead is soon used up: 400 units at most.
+        // The service ahead covers 400 units at most.
         pace.begins(at(50_000), 1);
         pace.ends(at(52_000), us(2000));
         assert!(pace.worth(us(2000)).unwrap() >= 1600 - 400, "a flush that keeps others out");
