@@ -162,7 +162,6 @@ impl FairQueue {
         let entity = self.leaf(leaf);
         assert!(!entity.state.is_backlogged(), "queue {} is backlogged already", leaf.0);
         self.settle();
-        self.count(leaf, true);
         self.wake(leaf.0, budget, arrival);
         self.ascend(leaf.0, arrival.above());
     }
@@ -256,10 +255,7 @@ impl FairQueue {
     pub fn expire(&mut self, mut budget: Option<u32>) {
         let mut slot = self.in_service;
         assert!(slot != NIL, "a slot ends, and no queue is in service");
-        match budget {
-            Some(budget) => assert!(budget > 0, "the budget of queue {slot} is 0"),
-            None => self.count(Leaf(slot), false),
-        }
+        assert!(budget != Some(0), "the budget of queue {slot} is 0");
         self.in_service = NIL;
         let sectors = core::mem::take(&mut self.unsettled);
         let Self { entities, groups, .. } = self;

@@ -190,7 +190,6 @@ impl Pair {
         if self.steps.is_multiple_of(4) {
             assert_eq!(fair.next_if_idle(), model.next_if_idle().map(|slot| Leaf(slot as u32)), "who would be next");
         }
-        let mut backlogged = [0_u32; 3];
         for (slot, entity) in model.entities.iter().enumerate() {
             let Some(entity) = entity else { continue };
             let (node, row) = (fair.entities.at(slot as u32), fair.entities.at(slot as u32));
@@ -206,14 +205,11 @@ impl Pair {
             if entity.is == Is::Waiting || entity.is == Is::Served {
                 assert_eq!(node.start, entity.start, "S of {slot}, {state:?}");
                 assert!(node.start <= node.finish || entity.is == Is::Served, "S > F of {slot}");
-                backlogged[entity.class] += u32::from(entity.group.is_none());
             }
             if entity.is == Is::Idle {
                 assert!(node.finish >= self.origin, "an idle entity has a finish tag");
             }
         }
-        assert_eq!(PriorityClass::ALL.map(|class| fair.backlogged_in(class)), backlogged);
-        let mut with_queues = 0;
         for (group, row) in model.groups.iter().enumerate() {
             let Some(row) = row else { continue };
             assert_eq!(fair.groups[group].is_throttled, row.held, "whether group {group} is throttled");
@@ -224,7 +220,6 @@ impl Pair {
                 assert_eq!(state == State::InService, any(Is::Served), "group {group} and its child in service");
                 assert_eq!(state.is_backlogged(), waits || any(Is::Served), "group {group} and its children that wait");
             }
-            let mut own = 0;
             for class in 0..3 {
                 let tree = &fair.groups[group].trees[class];
                 assert_eq!(tree.time, row.time[class], "V of group {group}, class {class}");
@@ -236,15 +231,8 @@ impl Pair {
                 assert_eq!(tree.debt, row.debt[class], "the debt of group {group}, class {class}");
                 assert_eq!(tree.active.is_empty(), model.all(group, class, Is::Waiting).is_empty());
                 assert_eq!(tree.idle.first() == NIL, model.all(group, class, Is::Idle).is_empty());
-                for is in [Is::Waiting, Is::Served] {
-                    let queues = model.all(group, class, is);
-                    own += queues.iter().filter(|&&s| fair.entities.at(s as u32).group.is_none()).count() as u32;
-                }
             }
-            assert_eq!(fair.backlogged_queues_of(GroupId(group as u16)), own, "backlogged queues of group {group}");
-            with_queues += u32::from(own > 0);
         }
-        assert_eq!(fair.backlogged_groups(), with_queues);
     }
 }
 

@@ -404,7 +404,6 @@ fn a_held_group_waits_until_it_is_released() {
     fair.expire(Some(10));
     let _ = [0; 10].map(|_| assert_eq!(slot(&mut fair, 10, true), b));
     assert!(fair.is_backlogged(a) && !fair.would_preempt(a));
-    assert_eq!(fair.backlogged(), 3, "queues of a throttled group count as backlogged");
     assert_eq!(slot(&mut fair, 10, false), b);
     assert_eq!(fair.select(Instant::ZERO), None, "all that waits is throttled");
     fair.activate(b, 10, Arrival::New);
@@ -451,7 +450,7 @@ fn queues_move_into_and_out_of_held_groups() {
     fair.throttle(held);
     fair.move_queue(b, open);
     assert_eq!(slot(&mut fair, 10, false), b);
-    assert_eq!((fair.backlogged(), fair.select(Instant::ZERO)), (0, None));
+    assert_eq!(fair.select(Instant::ZERO), None);
     fair.remove_group(held);
     let again = fair.add_group(ROOT, 1);
     assert_eq!(again, held, "its number comes back, and it is not throttled");
@@ -527,7 +526,6 @@ fn depth_has_no_limit() {
     let picks: Vec<Leaf> = (0..6).map(|_| slot(&mut fair, 8, true)).collect();
     assert_eq!(picks.iter().filter(|&&leaf| leaf == leaves[0]).count(), 3);
     fair.remove_queue(leaves[1]);
-    assert_eq!((fair.backlogged(), fair.backlogged_groups()), (1, 1));
 }
 
 #[test]

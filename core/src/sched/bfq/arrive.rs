@@ -54,9 +54,10 @@ impl Bfq {
             budget = budget.min(left);
         }
         let arrival = if in_time { Arrival::InTime { coefficient } } else { Arrival::New };
-        let groups = self.fair.backlogged_groups();
+        let (groups, group, class) = (self.competing.groups(), queue.group, queue.priority.class);
         self.fair.activate(Leaf(q), budget, arrival);
-        if self.fair.backlogged_groups() > groups {
+        self.competing.come(group, class);
+        if self.competing.groups() > groups {
             self.shorten_turn();
         }
         self.merging.became_busy(q);

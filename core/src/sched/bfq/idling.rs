@@ -78,19 +78,12 @@ impl Bfq {
             return true;
         }
         // Others that wait keep the place of the group.
-        let group = self.groups[usize::from(queue.group.0)].fair;
-        self.groups_compete() && self.fair.backlogged_queues_of(group) <= 1 || self.classes_compete()
+        self.groups_compete() && self.competing.queues_of(queue.group) <= 1 || self.competing.classes_compete()
     }
 
     #[inline]
     pub(super) fn groups_compete(&self) -> bool {
-        self.fair.backlogged_groups() > 1
-    }
-
-    #[inline]
-    fn classes_compete(&self) -> bool {
-        let best_effort = self.fair.backlogged_in(PriorityClass::BestEffort);
-        best_effort > 0 && best_effort != self.fair.backlogged()
+        self.competing.groups() > 1
     }
 
     /// The longest think time that counts as short.

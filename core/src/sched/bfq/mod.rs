@@ -62,6 +62,7 @@
 
 mod arrive;
 mod charge;
+mod competing;
 mod device;
 mod dispatch;
 mod idling;
@@ -95,6 +96,7 @@ use crate::trace::{Message, Note};
 use crate::tunable::tune;
 use crate::{Duration, Extent, Group, GroupId, Instant, Op, Priority, PriorityClass, Sector, Stream, StreamId};
 use charge::Charges;
+use competing::Competing;
 use merge::{Asker, Merging};
 use notes::Notes;
 pub use settings::{QUANTUM, Settings};
@@ -184,6 +186,7 @@ pub struct Bfq {
     groups: Vec<GroupState>,
     levels: Levels,
     fair: FairQueue,
+    competing: Competing,
     merging: Merging,
     merges_across_levels: bool,
     turn: Option<Turn>,
@@ -220,6 +223,7 @@ impl Bfq {
             groups: Vec::new(),
             levels: Levels::default(),
             fair: FairQueue::new(&[Group::root()]),
+            competing: Competing::default(),
             merging: Merging::new(false),
             merges_across_levels: false,
             turn: None,

@@ -58,6 +58,7 @@ impl Bfq {
         let state = &mut self.groups[index];
         (state.is_there, state.fair) = (true, fair);
         self.merging.add_group(id.0);
+        self.competing.add_group(id);
         self.charges.add_group(id);
     }
 
@@ -129,6 +130,10 @@ impl Bfq {
         self.empty_home(now, id, home);
         self.merging.set_head(home, group.0, None);
         self.end_turn_of(now, home);
+        if self.fair.is_backlogged(Leaf(home)) {
+            self.competing.go(group, priority.class);
+            self.competing.come(stream.group, stream.priority.class);
+        }
         let queue = self.queue_mut(home);
         (queue.group, queue.priority) = (stream.group, stream.priority);
         if stream.priority != Priority::default() && queue.raising.end() {
@@ -137,6 +142,7 @@ impl Bfq {
         self.weigh(home);
         self.fair.set_queue_class(Leaf(home), stream.priority.class);
         self.fair.move_queue(Leaf(home), self.groups[usize::from(stream.group.0)].fair);
+        debug_assert_eq!(self.competing, self.count_competing(), "after a stream was altered");
         self.head_changed(home);
         // Writes queued under the old group leave the queue that it shares.
         let from = self.async_queue(group, priority);
@@ -233,13 +239,17 @@ impl Bfq {
     pub(super) fn drop_queue(&mut self, q: u32) {
         let queue = self.queue(q);
         assert!(queue.requests.is_empty() && queue.in_flight == 0, "queue {q} is dropped with requests");
-        let group = queue.group.0;
+        let (group, class) = (queue.group, queue.priority.class);
         if self.turn.is_some_and(|turn| turn.queue == q) {
             self.turn = None; // The fair queue ends the slot itself.
         }
-        self.merging.set_head(q, group, None);
+        self.merging.set_head(q, group.0, None);
+        if self.fair.is_backlogged(Leaf(q)) {
+            self.competing.go(group, class);
+        }
         self.fair.remove_queue(Leaf(q));
         self.queues[q as usize] = None;
+        debug_assert_eq!(self.competing, self.count_competing(), "after a queue was dropped");
     }
 
     /// Ends the turn of a queue, if it has one.

@@ -41,6 +41,10 @@ impl Bfq {
         let preempted = end == End::Preempted;
         let budget = stays.then(|| if preempted { self.queue(q).left.max(1) } else { self.budget(q, is_together) });
         self.fair.expire(budget);
+        if budget.is_none() {
+            let Queue { group, priority, .. } = *self.queue(q);
+            self.competing.go(group, priority.class);
+        }
     }
 
     fn expired(&self, now: Instant, turn: &Turn, end: End) -> Note {
@@ -96,7 +100,7 @@ impl Bfq {
         let claim = Claim {
             share: self.fair.share_of(Leaf(q)),
             share_of_group: self.fair.share_of_group(Leaf(q)),
-            competitors: self.fair.backlogged().max(1),
+            competitors: self.competing.queues().max(1),
         };
         Turns::part(&claim, &self.settings)
     }

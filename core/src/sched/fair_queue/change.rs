@@ -155,7 +155,6 @@ impl FairQueue {
             entity.finish = 0;
             tree.add_weight(weight);
             tree.wait(entities, slot, budget);
-            self.count(leaf, true);
             self.ascend(slot, Arrival::New);
         } else if baggage.ahead > 0 {
             entity.state = State::Idle;
@@ -187,11 +186,8 @@ impl FairQueue {
 
     /// wfq.15: takes an entity, which is not in service, out of its tree for good.
     fn leave(&mut self, slot: u32) -> Baggage {
-        let Entity { state, weight, parent, class, group, .. } = *self.entities.at(slot);
+        let Entity { state, weight, parent, class, .. } = *self.entities.at(slot);
         let backlogged = state == State::Active;
-        if backlogged && group.is_none() {
-            self.count(Leaf(slot), false);
-        }
         let (tree, entities) = self.tree_and_entities(slot);
         let position = match state {
             State::Active => {

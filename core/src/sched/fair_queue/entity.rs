@@ -24,9 +24,6 @@ pub struct FairQueue {
     pub(super) in_service: u32,
     /// Sectors that it was served and that V does not show yet.
     pub(super) unsettled: u64,
-    pub(super) backlogged: [u32; PriorityClass::COUNT],
-    /// Groups with a backlogged queue of their own.
-    pub(super) backlogged_groups: u32,
 }
 
 /// The entities, by number.
@@ -109,8 +106,6 @@ pub(super) struct GroupRow {
     pub(super) in_service: u32,
     /// Queues and groups in it.
     pub(super) children: u32,
-    /// Backlogged queues in it.
-    pub(super) backlogged: u32,
     /// wfq.12: when the idle class was last served or had nothing to do, and whether it was passed over since.
     pub(super) idle_looked_at: Instant,
     pub(super) idle_passed_over: bool,
@@ -230,7 +225,6 @@ impl GroupRow {
             next: NIL,
             in_service: NIL,
             children: 0,
-            backlogged: 0,
             idle_looked_at: Instant::ZERO,
             idle_passed_over: false,
             is_throttled: false,
@@ -254,8 +248,6 @@ impl FairQueue {
             free_groups: Vec::new(),
             in_service: NIL,
             unsettled: 0,
-            backlogged: [0; PriorityClass::COUNT],
-            backlogged_groups: 0,
         };
         fair.groups.push(GroupRow::new(NIL));
         for group in &groups[1..] {
@@ -360,20 +352,6 @@ impl FairQueue {
     pub(super) fn tree_and_entities(&mut self, slot: u32) -> (&mut ServiceTree, &mut Entities) {
         let entity = self.entities.at(slot);
         (&mut self.groups[usize::from(entity.parent.0)].trees[entity.class as usize], &mut self.entities)
-    }
-
-    /// Counts a queue that becomes, or ceases to be, backlogged.
-    pub(super) fn count(&mut self, leaf: Leaf, backlogged: bool) {
-        let Entity { parent, class, .. } = *self.entities.at(leaf.0);
-        let of_class = &mut self.backlogged[class as usize];
-        let of_group = &mut self.groups[usize::from(parent.0)].backlogged;
-        if backlogged {
-            (*of_class, *of_group) = (*of_class + 1, *of_group + 1);
-            self.backlogged_groups += u32::from(*of_group == 1);
-        } else {
-            (*of_class, *of_group) = (*of_class - 1, *of_group - 1);
-            self.backlogged_groups -= u32::from(*of_group == 0);
-        }
     }
 }
 

@@ -30,35 +30,10 @@ impl FairQueue {
         self.leaf(leaf).state.is_backlogged()
     }
 
-    /// How many queues wait or are in service.
-    #[inline]
-    #[must_use]
-    pub fn backlogged(&self) -> u32 {
-        self.backlogged.iter().sum()
-    }
-
-    /// How many queues of a class wait or are in service.
-    #[must_use]
-    pub fn backlogged_in(&self, class: PriorityClass) -> u32 {
-        self.backlogged[class as usize]
-    }
-
-    /// How many groups have a backlogged queue of their own.
-    #[must_use]
-    pub fn backlogged_groups(&self) -> u32 {
-        self.backlogged_groups
-    }
-
     /// Whether something waits in a group or below it that could be next.
     #[must_use]
     pub fn has_backlog(&self, group: GroupId) -> bool {
         self.group(group).next != NIL
-    }
-
-    /// How many queues of a group, not of those below it, wait or are in service.
-    #[must_use]
-    pub fn backlogged_queues_of(&self, group: GroupId) -> u32 {
-        self.group(group).backlogged
     }
 
     /// The part of all service that a queue, if it is backlogged, is entitled to while those that are backlogged now are: in
