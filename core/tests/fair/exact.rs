@@ -132,6 +132,25 @@ fn another_weight_acts_within_three_tenths_of_a_second() {
     }
 }
 
+/// depth.4: nor does it take long where a share can be had only with fewer requests in the disk than were ever tried. The disk is a slow one, which
+/// eight requests fill.
+#[test]
+fn another_weight_acts_soon_where_it_takes_a_depth_that_was_never_tried() {
+    let slow = |n: usize| (EARLY.speed)(n * 4) / 27.0;
+    let mut late = vec![];
+    for before in 3..=12 {
+        let mut sim = with(Device { speed: slow, ..EARLY }, &[(100, 8), (300, 32)], AWAY, &[]);
+        sim.run(ms(500 * before));
+        sim.weigh(sim.streams[0].group, 600);
+        sim.run(ms(1500));
+        let off = error(&sim.run(secs(1)), &[600.0, 300.0]);
+        if off > 4.0 {
+            late.push(format!("after {} ms: off by {off:.1}", 500 * before));
+        }
+    }
+    assert!(late.is_empty(), "{late:#?}");
+}
+
 /// A tenant that comes or goes: the others have theirs within half a second.
 #[test]
 fn a_tenant_that_comes_or_goes_is_made_room_for_within_half_a_second() {

@@ -71,6 +71,8 @@ const GAIN: f64 = 0.3;
 /// A tenant with places for such a part of what it keeps outstanding has nearly all. Chosen: the sum of places moves by that in a period
 /// or two, and who has all but that gains no more by others' having fewer.
 const NEARLY: f64 = 0.94;
+/// A tenant that has less of its due is short, as `fairlift why` has it (depth.4).
+const SHORT: f64 = 0.8;
 /// The least places of a tenant. Chosen: it has one in any case, and this is one again after five periods.
 const LEAST: f64 = 0.0625;
 /// By how much the sum of all places grows in a period while nobody needs less, at most, or shrinks (admission.3). Chosen: doubled in 14
@@ -115,8 +117,8 @@ struct Tenant {
     /// The part of the disk that it was due in the last period, its places (admission.2), and these as whole requests, at the present
     /// depth (admission.4). What is due is 0, and places are without bound, before its first period has ended.
     due: f64,
-    /// It could use far less than its weight's part (admission.3).
-    has_few: bool,
+    /// How much of its weight's part it could use at least (admission.3).
+    could: f64,
     places: f64,
     room: u32,
     /// Its requests in the device, and what the last that went there is like.
@@ -175,6 +177,8 @@ pub(super) struct Period {
     pub(super) all: f64,
     /// Some tenant lacks, and they would be fewer, were it not for the least that there may be.
     pub(super) is_pressed: bool,
+    /// And one of them is short ([`SHORT`]) that perhaps could do its part alone.
+    pub(super) is_urgent: bool,
     /// Whether those are more or fewer than before, by more than an eighth.
     pub(super) changed: bool,
 }
@@ -505,14 +509,14 @@ impl Admission {
             }
         }
         let demanding = self.entitle(now, length, depth);
-        let (worst, is_exact) = self.correct(length, places);
+        let (worst, is_exact, is_short) = self.correct(length, places);
         let (places, all, is_low) = self.fit(bounds, is_exact);
-        let is_pressed = is_low && worst < NEARLY;
+        let (is_pressed, is_urgent) = (is_low && worst < NEARLY, is_low && is_short);
         // Where many tenants ask now and then, it is always others.
         let changed = 8 * self.before.abs_diff(demanding as usize) > self.before;
         self.before = demanding as usize;
         self.begin_period(now, places);
-        Some(Period { places, all, is_pressed, changed })
+        Some(Period { places, all, is_pressed, is_urgent, changed })
     }
 
     /// admission.7. Answers whether tenants are gone.
@@ -571,7 +575,7 @@ impl Admission {
                 // While it had any.
                 let open = tenant.opens as f64 / (tenant.present as f64).max(1.0);
                 let (at_least, at_most) = depth.does(open);
-                tenant.has_few = at_least < FEW * tenant.share;
+                tenant.could = at_least / tenant.share;
                 entitlement.demand(tenant.node, at_most.min(most));
             }
         }
@@ -581,17 +585,18 @@ impl Admission {
     }
 
     /// Moves places by each tenant's service (admission.2, admission.3). Answers the least part of its due that a tenant without waiting requests
-    /// had, and whether no tenant lacks service that could do its part alone.
-    fn correct(&mut self, length: u64, places: f64) -> (f64, bool) {
+    /// had, whether no tenant lacks service that could do its part alone, and whether one is short that perhaps could.
+    fn correct(&mut self, length: u64, places: f64) -> (f64, bool, bool) {
         let whole = self.entitlement.whole();
-        let (mut worst, mut is_exact) = (f64::INFINITY, true);
+        let (mut worst, mut is_exact, mut is_short) = (f64::INFINITY, true, false);
         for at in &self.touched {
             let tenant = &mut self.tenants[*at as usize];
             if tenant.requests > 0 {
                 let due = self.entitlement.part(tenant.node) / whole;
                 if !tenant.waits() && !tenant.is_content(length) {
                     worst = worst.min(tenant.had / due);
-                    is_exact &= tenant.has_few || tenant.had >= due;
+                    is_exact &= tenant.could < FEW || tenant.had >= due;
+                    is_short |= tenant.could >= FEW / 2.0 && tenant.had < SHORT * due;
                 }
                 // A capped tenant has as many places as its requests fill. All its outstanding ones would be too many: some wait below the ceiling.
                 tenant.places = match tenant.is_capped {
@@ -608,7 +613,7 @@ impl Admission {
                 tenant.places *= growth;
             }
         }
-        (worst, is_exact)
+        (worst, is_exact, is_short)
     }
 
     /// admission.3: the places of all that they can fill, and all; whether those are fewer than the least before.

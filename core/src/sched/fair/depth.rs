@@ -17,7 +17,9 @@
 //! depth.4  Compared are twice the present depth and half of it, in turn, and now and then the best rung that is known. Half
 //!          as deep a disk does a fifth less, where a rung less would do 5 %: that is seen in a few pairs, though any two
 //!          windows differ by as much. Where nothing waits, half of it alone is, and only for the sake of tenants. The more pairs in a row change nothing, the rarer they are: from every window to
-//!          one in [`REST_MAX`].
+//!          one in [`REST_MAX`]. But where a tenant is short that perhaps could do its part alone, half of the present depth is compared in every second window
+//!          until it is known. Example: a tenant with 8 requests beside 32 was given two thirds of a slow disk, and had half of it for five
+//!          seconds, because no depth below 16 was known.
 //! depth.5  Throughput needs the least rung that does all but [`SLACK`] of what the best does. For the sake of tenants there may be
 //!          fewer (admission.3). Two depths bound that. One does all but a stated part of the best, and lies on the line between two
 //!          rungs that are known. The other is where the disk's speed bends: below it half as many requests do nearly half as much.
@@ -113,6 +115,8 @@ pub(super) struct Depth {
     enough: usize,
     /// Tenants would have fewer places if it were known what that costs (depth.4).
     is_pressed: bool,
+    /// And one of them is short that perhaps could do its part alone.
+    is_urgent: bool,
     window: Window,
     trials: u64,
     /// How many are in the device in a window, of late (depth.9).
@@ -183,6 +187,7 @@ impl Depth {
             is_held: false,
             enough: top,
             is_pressed: false,
+            is_urgent: false,
             window,
             trials: 0,
             usual: 0.0,
@@ -265,6 +270,7 @@ impl Depth {
     /// How many places tenants have.
     pub(super) fn set_places(&mut self, period: &Period) {
         self.is_pressed = period.is_pressed;
+        self.is_urgent = period.is_urgent;
         self.place(period.places, period.all);
     }
 
@@ -417,7 +423,10 @@ impl Depth {
             return;
         }
         self.left = self.left.saturating_sub(1);
-        if self.left == 0 {
+        let half = self.here().saturating_sub(HALF);
+        if self.is_urgent && half < self.here() && !self.is_known(half) {
+            self.probe = Some(half);
+        } else if self.left == 0 {
             self.probe = self.choose();
             self.left = self.rest;
         }
@@ -538,7 +547,7 @@ mod tests {
         /// Tenants fill as many places as they may have: what throughput needs.
         fn fill(&mut self, is_pressed: bool) {
             let places = self.wanted().into();
-            self.set_places(&Period { places, all: places, is_pressed, changed: false });
+            self.set_places(&Period { places, all: places, is_pressed, is_urgent: false, changed: false });
         }
     }
 
