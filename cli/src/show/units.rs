@@ -21,12 +21,23 @@ const UNITS: [(&str, &str); 4] = [
 pub(crate) fn units(directory: Option<&Path>) -> io::Result<Vec<u8>> {
     let program = std::env::current_exe()?;
     let program = program.to_str().ok_or_else(|| io::Error::other("the path of this program is not UTF-8"))?;
+    if is_hidden(program) {
+        eprintln!(
+            "warning: a service cannot start {program}: its unit hides /home, /root and /tmp from it. Install the program in /usr/local/bin, \
+             and call `fairlift units` there"
+        );
+    }
     let Some(directory) = directory else { return Ok(starting(program, UNITS[0].1).into_bytes()) };
     std::fs::create_dir_all(directory)?;
     for (name, unit) in UNITS {
         std::fs::write(directory.join(name), starting(program, unit))?;
     }
     Ok(Vec::new())
+}
+
+/// Whether the service does not see the program (`ProtectHome`, `PrivateTmp` in the units).
+fn is_hidden(program: &str) -> bool {
+    ["/home/", "/root/", "/run/user/", "/tmp/", "/var/tmp/"].iter().any(|directory| program.starts_with(directory))
 }
 
 /// A unit with the program where it is. Its path is quoted as systemd reads it.
@@ -53,6 +64,12 @@ mod tests {
             assert_eq!(starting(PACKAGED, unit), unit, "{name} as the package has it");
         }
         assert_eq!(started, 3);
+    }
+
+    #[test]
+    fn a_program_that_the_service_would_not_see_is_told_of() {
+        assert!(["/root/.cargo/bin/fairlift", "/home/a/fairlift", "/tmp/fairlift"].into_iter().all(is_hidden));
+        assert!(!["/usr/local/bin/fairlift", "/opt/tmp/fairlift", "/homes/fairlift"].into_iter().any(is_hidden));
     }
 
     #[test]
