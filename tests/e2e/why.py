@@ -172,7 +172,9 @@ def a_neighbour_of_more_weight(t):
     Load(t, server, "bob", 16)
     Load(t, server, "alice", 4)
     why(t, server, "others", "behind /bob, which had", "was due 10 % (weight)", seconds=2,
-        so=lambda said: said["helps"] == "it had its due; for more than that: more weight, or a ceiling for the other")
+        so=lambda said: re.fullmatch(
+            r'it had its due; for more than that: more weight \(fairlift set group /alice weight=200\), or a ceiling for /bob '
+            r'\(fairlift set group /bob max="iops=\d+"\)', said["helps"] or ""))
     contains(Control(t, server).cli("why", "alice"), "\n  it had its due; for more than that: more weight")
 
 

@@ -21,7 +21,7 @@ use fairlift::control::view::{ClientView, DiskView, OwnQueue};
 use fairlift::control::{State, View};
 use fairlift_core::objective::{Room, SECONDS, Standing};
 use fairlift_core::waits::Part;
-use fairlift_core::{Duration, Op};
+use fairlift_core::{Duration, Op, Weight};
 use serde_json::{Value, json};
 
 use super::activity::{self, Activity, All, seconds};
@@ -439,12 +439,12 @@ impl Look<'_> {
             ways.push("scheduler=fair, which serves by weight".to_owned());
         } else {
             if by == By::Weight && outstanding >= ONE {
-                ways.push("more weight".into());
+                ways.push(self.weight_that_helps());
             }
             ways.extend(self.latency_that_helps(activity, outstanding, had / due).filter(|_| is_inside));
             ways.extend(self.depth_that_helps().filter(|_| is_inside && is_short));
             if !is_inside || is_short && ways.is_empty() {
-                ways.push("a ceiling for the other".into());
+                ways.push(self.ceiling_that_helps());
             }
         }
         match () {
@@ -455,6 +455,25 @@ impl Look<'_> {
             }
             () => None,
         }
+    }
+
+    /// Twice its weight, as far as there is more.
+    fn weight_that_helps(&self) -> String {
+        let own = self.disk.groups.iter().find(|group| group.path == self.tenant).map(|group| group.weight.get());
+        let most = Weight::MAX.get();
+        match own.filter(|own| *own < most) {
+            Some(own) => format!("more weight (fairlift set group {} weight={})", self.tenant, (2 * own).min(most)),
+            None => "more weight".into(),
+        }
+    }
+
+    /// A ceiling at half of what the other tenant does.
+    fn ceiling_that_helps(&self) -> String {
+        let Some((path, _)) = self.neighbour().filter(|(path, _)| self.role.sees(path)) else {
+            return "a ceiling for the other".into();
+        };
+        let half = (self.activity(path).ops as f64 / self.seconds / 2.0).max(1.0);
+        format!("a ceiling for {path} (fairlift set group {path} max=\"iops={half:.0}\")")
     }
 
     /// A latency target that is much shorter than its operations' times, and that may be kept: twice what one takes alone, for 99 of 100 are
