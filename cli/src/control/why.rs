@@ -467,12 +467,13 @@ impl Look<'_> {
         }
     }
 
-    /// A ceiling at half of what the other tenant does.
+    /// A ceiling at half of what the other tenant does, flushes apart: a ceiling does not count them.
     fn ceiling_that_helps(&self) -> String {
         let Some((path, _)) = self.neighbour().filter(|(path, _)| self.role.sees(path)) else {
             return "a ceiling for the other".into();
         };
-        let half = (self.activity(path).ops as f64 / self.seconds / 2.0).max(1.0);
+        let Activity { ops, flushes, .. } = self.activity(path);
+        let half = (ops.saturating_sub(flushes) as f64 / self.seconds / 2.0).max(1.0);
         format!("a ceiling for {path} (fairlift set group {path} max=\"iops={half:.0}\")")
     }
 
