@@ -169,12 +169,13 @@ def a_neighbour_who_keeps_much_outstanding(t):
 @test(fairlift_only=True)
 def a_neighbour_of_more_weight(t):
     server = t.server(config=tenants('scheduler = "fair"\ndepth = 1', weights=(100, 900)))
+    Control(t, server).cli("set", "group", "/bob", "max=rbps=1g")
     Load(t, server, "bob", 16)
     Load(t, server, "alice", 4)
     why(t, server, "others", "behind /bob, which had", "was due 10 % (weight)", seconds=2,
         so=lambda said: re.fullmatch(
             r'it had its due; for more than that: more weight \(fairlift set group /alice weight=200\), or a ceiling for /bob '
-            r'\(fairlift set group /bob max="iops=\d+"\)', said["helps"] or ""))
+            r'\(fairlift set group /bob max="rbps=1073741824 iops=\d+"\)', said["helps"] or ""))
     contains(Control(t, server).cli("why", "alice"), "\n  it had its due; for more than that: more weight")
 
 

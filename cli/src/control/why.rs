@@ -17,8 +17,9 @@ use std::fmt::Write as _;
 
 use fairlift::access::Grant;
 use fairlift::config::{Config, Export};
-use fairlift::control::view::{ClientView, DiskView, OwnQueue};
+use fairlift::control::view::{ClientView, DiskView, GroupView, OwnQueue};
 use fairlift::control::{State, View};
+use fairlift_core::ceiling::{Rate, Rates};
 use fairlift_core::objective::{Room, SECONDS, Standing};
 use fairlift_core::waits::Part;
 use fairlift_core::{Duration, Op, Weight};
@@ -457,24 +458,31 @@ impl Look<'_> {
         }
     }
 
+    /// A group on the disk.
+    fn group(&self, path: &str) -> Option<&GroupView> {
+        self.disk.groups.iter().find(|group| group.path == path)
+    }
+
     /// Twice its weight, as far as there is more.
     fn weight_that_helps(&self) -> String {
-        let own = self.disk.groups.iter().find(|group| group.path == self.tenant).map(|group| group.weight.get());
-        let most = Weight::MAX.get();
+        let (own, most) = (self.group(self.tenant).map(|group| group.weight.get()), Weight::MAX.get());
         match own.filter(|own| *own < most) {
             Some(own) => format!("more weight (fairlift set group {} weight={})", self.tenant, (2 * own).min(most)),
             None => "more weight".into(),
         }
     }
 
-    /// A ceiling at half of what the other tenant does, flushes apart: a ceiling does not count them.
+    /// A ceiling at half of what the other tenant does, of what a ceiling counts, beside the ceilings that it has.
     fn ceiling_that_helps(&self) -> String {
         let Some((path, _)) = self.neighbour().filter(|(path, _)| self.role.sees(path)) else {
             return "a ceiling for the other".into();
         };
-        let Activity { ops, flushes, .. } = self.activity(path);
-        let half = (ops.saturating_sub(flushes) as f64 / self.seconds / 2.0).max(1.0);
-        format!("a ceiling for {path} (fairlift set group {path} max=\"iops={half:.0}\")")
+        let half = Rate::Iops.amount(&self.activity(path).data) as f64 / self.seconds / 2.0;
+        let has = self.group(path).map_or(Rates::NONE, |group| group.bounds.ceiling.max);
+        format!(
+            "a ceiling for {path} (fairlift set group {path} max=\"{}\")",
+            has.with(Rate::Iops, half.max(1.0) as u64)
+        )
     }
 
     /// A latency target that is much shorter than its operations' times, and that may be kept: twice what one takes alone, for 99 of 100 are

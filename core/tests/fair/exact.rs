@@ -132,8 +132,8 @@ fn another_weight_acts_within_three_tenths_of_a_second() {
     }
 }
 
-/// depth.4: nor does it take long where a share can be had only with fewer requests in the disk than were ever tried. The disk is a slow one, which
-/// eight requests fill.
+/// depth.4: another weight acts within 1.5 s also where the share can be had only with fewer requests in the disk than were ever tried, on a slow
+/// disk that eight requests fill. In the first second of a load it takes longer.
 #[test]
 fn another_weight_acts_soon_where_it_takes_a_depth_that_was_never_tried() {
     let slow = |n: usize| (EARLY.speed)(n * 4) / 27.0;

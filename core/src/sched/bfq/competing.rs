@@ -14,7 +14,7 @@ pub(super) struct Competing {
 }
 
 impl Competing {
-    /// There is such a group.
+    /// A group may have queues from now on.
     pub(super) fn add_group(&mut self, group: GroupId) {
         let count = self.of_group.len().max(usize::from(group.0) + 1);
         self.of_group.resize(count, 0);
@@ -61,7 +61,7 @@ impl Competing {
 }
 
 impl Bfq {
-    /// The same, counted anew.
+    /// The counts, made anew: a check of those that are kept.
     pub(super) fn count_competing(&self) -> Competing {
         let mut counted = Competing { of_group: alloc::vec![0; self.competing.of_group.len()], ..Competing::default() };
         let queues = self.queues.iter().enumerate().filter_map(|(q, queue)| Some((q, queue.as_ref()?)));

@@ -71,7 +71,7 @@ const GAIN: f64 = 0.3;
 /// A tenant with places for such a part of what it keeps outstanding has nearly all. Chosen: the sum of places moves by that in a period
 /// or two, and who has all but that gains no more by others' having fewer.
 const NEARLY: f64 = 0.94;
-/// A tenant that has less of its due is short, as `fairlift why` has it (depth.4).
+/// A tenant with less than this part of its due is short (depth.4). Chosen, as for `fairlift why` (share.7).
 const SHORT: f64 = 0.8;
 /// The least places of a tenant. Chosen: it has one in any case, and this is one again after five periods.
 const LEAST: f64 = 0.0625;
