@@ -191,8 +191,8 @@ def measure(a, name):
     part, loads = PARTS[name]
     bench, runs = Bench(a, loads), {}
     # The repetitions of bursts are visits.
-    for _ in range(1 if part is bursts else a.reps):
-        for spec in a.schedulers:
+    for rep in range(1 if part is bursts else a.reps):
+        for spec in T.there_and_back(a.schedulers, rep):
             for row, figures in part(bench, spec).items():
                 runs.setdefault(row, []).append(figures)
     wide = max(map(len, runs))

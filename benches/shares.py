@@ -144,9 +144,9 @@ def measure(a, situation, files):
         split = "split " + "+".join(map(str, depths))
         rows[split] = lambda: apart(a, situation, files, depths)
     runs = {row: [] for row in rows}
-    for _ in range(a.reps):
+    for rep in range(a.reps):
         capacity = capacities(a, situation, files)
-        for row, servers in rows.items():
+        for row, servers in T.there_and_back(rows.items(), rep):
             got, idle = together(a, servers(), situation)
             runs[row].append((parts(got, capacity, situation), [p99 for _, p99 in got], idle))
     whole = {row: statistics.median(sum(had) for had, _, _ in of) for row, of in runs.items()}
