@@ -88,6 +88,29 @@ fn a_tenant_that_lacks_costs_no_more_than_isolation_cost() {
     assert!(all >= 2 * 83_000, "{all} in two seconds, and 99,000 in each are possible");
 }
 
+/// admission.1, admission.3: readers whose clients are away between their reads cannot use more than they have. Of one it was thought that it could,
+/// for its sake the disk had one request at a time, and each reader a quarter of what it does alone.
+#[test]
+fn readers_with_one_request_each_do_what_they_do_without_a_limit() {
+    let rate = |device, away, set: &[(&str, &str)]| {
+        let mut sim = Sim::new(device, 128, set);
+        for weight in [100, 200, 300, 400] {
+            let client = sim.tenant(weight, 1);
+            sim.clients[client].away = away;
+        }
+        sim.begin_all();
+        sim.run(secs(5));
+        sim.run(secs(2)).iter().sum::<u64>()
+    };
+    for (device, name) in [(EIGHT, "eight at once"), (DISK, "virtual")] {
+        for away in [us(20), us(60), us(150)] {
+            let free = rate(device, away, &[("device_depth", "64")]);
+            let had = rate(device, away, &[]);
+            assert!(20 * had >= 17 * free, "{name}, {away:?} away: {had} of {free}");
+        }
+    }
+}
+
 /// fair.6
 #[test]
 fn a_tenant_that_is_alone_has_all_of_the_device() {

@@ -10,12 +10,13 @@
 //!
 //! admission.1  A period is [`LAPS`] times as many ends as there are places, more where there are more tenants. In a period a tenant
 //!              had a part of what ended, in the disk's time, and is due a part (`entitlement`). What a tenant can use is what the
-//!              disk does with as many requests as it keeps outstanding ([`Depth::does`]); if nothing of it waited, at most
-//!              twice what it had. A tenant that seldom has anything outstanding is due what it had; so is one that its ceiling keeps
+//!              disk does with as many requests as it keeps outstanding ([`Depth::does`]), less the time for which its clients are away
+//!              between an answer and the next request; if nothing of it waited, at most twice what it had. Example: of four readers
+//!              with one request each it was thought that each could do half of what the disk does. It could do a third. A tenant that seldom has anything outstanding is due what it had; so is one that its ceiling keeps
 //!              below its weight's part: nobody's fewer places would bring it more.
 //! admission.2  At the end of a period the places of a tenant are multiplied by (due ÷ had)^[`GAIN`]: integral control, so what
-//!              remains of an error is corrected again. If it is due more than before, because a weight was changed or another
-//!              tenant has gone, its places are multiplied by that first. Places that a tenant does not fill do not become more.
+//!              remains of an error is corrected again. If it is due more or less than before, because a weight was changed or another
+//!              tenant has come or gone, its places are multiplied by that first; but it loses none while it lacks and nothing of it waits. Places that a tenant does not fill do not become more.
 //!              What its floor brought a tenant says nothing of its places: of those fewer and fewer would be left.
 //!              A tenant has one place at least. One that is new has no bound until the first period ends, and one that its ceiling
 //!              keeps below its part has none: the ceiling is one.
@@ -252,7 +253,9 @@ impl Tenant {
         }
         let had = if 2 * self.beyond > self.requests { self.had.min(self.due) } else { self.had };
         let half = GAIN * (self.due - had) / (self.due + had);
-        let places = self.places * (due / self.due) * (1.0 + half) / (1.0 - half);
+        // Where nothing waits, less is thought to be of use than where something did (admission.1). With fewer places it would wait again.
+        let times = if had < due && !self.waits() { (due / self.due).max(1.0) } else { due / self.due };
+        let places = self.places * times * (1.0 + half) / (1.0 - half);
         // It cannot fill more, or could not before.
         places.min(self.places.max(self.keeps().into())).max(LEAST)
     }
@@ -575,8 +578,10 @@ impl Admission {
                 // While it had any.
                 let open = tenant.opens as f64 / (tenant.present as f64).max(1.0);
                 let (at_least, at_most) = depth.does(open);
-                tenant.could = at_least / tenant.share;
-                entitlement.demand(tenant.node, at_most.min(most));
+                let away = length.saturating_sub(tenant.present) as f64 / (tenant.served as f64).max(1.0);
+                let with_away = |part: f64| part / (1.0 + part * away);
+                tenant.could = with_away(at_least) / tenant.share;
+                entitlement.demand(tenant.node, with_away(at_most).min(most));
             }
         }
         entitlement.add_up();
@@ -629,6 +634,7 @@ impl Admission {
         let (all, only_waiting) = match () {
             () if filled > bounds.most => (bounds.most / filled, false),
             () if is_low && waiting > 0.0 => ((least - filled + waiting) / waiting, true),
+            () if is_low => (self.times(least), false),
             () => (1.0, true),
         };
         let mut sums = (0.0, 0.0, is_low);
@@ -664,10 +670,13 @@ impl Admission {
     /// So many requests may be in the device in all.
     pub(super) fn give(&mut self, trial: Option<f64>, limit: u32, costs: &Costs) {
         let times = trial.map_or(1.0, |depth| self.times(depth));
+        let is_beside = self.before > 1;
         for at in &self.touched {
             let tenant = &mut self.tenants[*at as usize];
             if tenant.due > 0.0 {
-                let whole = ((tenant.places * times * costs.trial(tenant.last) + 0.5) as u32).max(1);
+                // A trial of a cost needs another tenant: one by itself would lose a part of the disk for nothing.
+                let costs_trial = if is_beside { costs.trial(tenant.last) } else { 1.0 };
+                let whole = ((tenant.places * times * costs_trial + 0.5) as u32).max(1);
                 // A tenant that may have all is not held: it would lose its place in the order for nothing.
                 tenant.room = if whole < limit && !tenant.is_capped { whole } else { u32::MAX };
             }

@@ -212,7 +212,7 @@ impl Depth {
     }
 
     /// With how many the disk does all but such a part of its best, as far as rungs are known; a depth that
-    /// is given is that (depth.5).
+    /// is given is that (depth.5). A whole number: of 2.4 requests two would be in the device, which lose more than may be lost.
     pub(super) fn floor(&self, part: f64) -> f64 {
         if let Some(given) = self.given {
             return given.into();
@@ -228,7 +228,7 @@ impl Depth {
             let (less, low) = (f64::from(RUNGS[at - 1]), self.at(at - 1));
             depth = less + (depth - less) * (enough - low) / (does - low);
         }
-        depth
+        depth.ceil()
     }
 
     /// The least depth of which half does most of what it does (depth.5); no more than the floor with such a part.
