@@ -429,7 +429,7 @@ impl Look<'_> {
             && self.role.sees(path)
             && let Some(OwnQueue { takes, most, .. }) = self.disk.own_queue(path)
         {
-            let longer = self.latency_of(path, 1.5 * seconds(takes));
+            let longer = self.latency_of(path, rounded(1.5 * seconds(takes)));
             return Some(format!("remedy: at most {most} outstanding, or more weight, or a longer latency ({longer})"));
         }
         let Share { had, due, by, .. } = self.share().filter(|_| is_behind || self.is_short())?;
@@ -485,8 +485,8 @@ impl Look<'_> {
         )
     }
 
-    /// A latency target that is much shorter than its operations' times, and that may be kept: twice what one takes alone, for 99 of 100 are
-    /// to be as fast, and no less than its own queue takes at its due; longer than one that was given up.
+    /// A latency target that may be kept, and that is much shorter than its operations' times: half of its 99th percentile, and no less than
+    /// twice what one takes alone, nor than its own queue takes at its due; longer than one that was given up.
     fn latency_that_helps(&self, activity: &Activity, outstanding: f64, of_due: f64) -> Option<String> {
         if self.disk.objective(self.tenant).is_some_and(|(_, standing)| standing.room != Room::GivenUp)
             || !activity.tells_each()
@@ -494,17 +494,18 @@ impl Look<'_> {
             return None;
         }
         let now = seconds(activity.times.sum()) / activity.ops as f64;
+        let p99 = seconds(self.on_disk.all.latency(self.tenant).estimate(990));
         let fastest = [Op::Read, Op::Write].into_iter().filter_map(|op| self.disk.fastest(op)).min()?;
         let alone = 2.0 * self.alone(activity).max(seconds(fastest));
-        let wanted = if outstanding < ONE { alone } else { alone.max(now * of_due) };
-        let micros = rounded(wanted);
+        let least = if outstanding < ONE { alone } else { alone.max(now * of_due) };
+        let micros = rounded(least).max(rounded_down(p99 / 2.0));
         let is_lost = self.disk.given_up.get(self.tenant).is_some_and(|lost| micros <= seconds(*lost) * 1e6);
-        (micros <= 0.8e6 * now && !is_lost).then(|| format!("a latency ({})", self.latency_of(self.tenant, wanted)))
+        (micros <= 0.8e6 * p99 && !is_lost).then(|| format!("a latency ({})", self.latency_of(self.tenant, micros)))
     }
 
-    /// The command that sets a latency, at least as long as `least` seconds.
-    fn latency_of(&self, path: &str, least: f64) -> String {
-        let latency = match rounded(least) {
+    /// The command that sets a latency.
+    fn latency_of(&self, path: &str, micros: f64) -> String {
+        let latency = match micros {
             micros @ 1e6.. => format!("{}s", micros / 1e6),
             micros @ 1e3.. => format!("{}ms", micros / 1e3),
             micros => format!("{micros}us"),
@@ -642,9 +643,19 @@ fn device_time(activity: &Activity) -> f64 {
 /// The next of 1, 2, 5, 10 and so on that is no less than `seconds`, in microseconds: advice that changes with each look is useless.
 fn rounded(seconds: f64) -> f64 {
     let micros = (seconds * 1e6).max(1.0);
+    steps(micros).into_iter().find(|step| *step >= micros).unwrap_or(micros)
+}
+
+/// The last of them that is no more.
+fn rounded_down(seconds: f64) -> f64 {
+    let micros = (seconds * 1e6).max(1.0);
+    steps(micros).into_iter().rfind(|step| *step <= micros).unwrap_or(micros)
+}
+
+/// Those of the power of ten that a time is in.
+fn steps(micros: f64) -> [f64; 4] {
     let unit = 10_f64.powf(micros.log10().floor());
-    let steps = [1.0, 2.0, 5.0, 10.0].map(|step| (step * unit).round());
-    steps.into_iter().find(|step| *step >= micros).unwrap_or(steps[3])
+    [1.0, 2.0, 5.0, 10.0].map(|step| (step * unit).round())
 }
 
 fn plural(count: usize, what: &str) -> String {
@@ -659,6 +670,8 @@ mod tests {
     fn a_latency_that_is_advised_is_one_of_few() {
         let shown = [0.0, 28e-6, 637e-6, 960e-6, 2e-3, 2.3e-3, 41e-3, 1.2].map(rounded);
         assert_eq!(shown, [1.0, 50.0, 1e3, 1e3, 2e3, 5e3, 5e4, 2e6]);
+        let shown = [0.0, 28e-6, 960e-6, 2e-3, 2.3e-3, 41e-3, 1.2].map(rounded_down);
+        assert_eq!(shown, [1.0, 20.0, 500.0, 2e3, 2e3, 2e4, 1e6]);
     }
 
     #[test]
