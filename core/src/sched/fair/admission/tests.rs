@@ -150,8 +150,8 @@ fn places_follow_what_a_tenant_had_and_what_it_is_due() {
 /// had. For that it lost places, until it waited, every few periods.
 #[test]
 fn a_tenant_that_lacks_keeps_the_places_with_which_nothing_of_it_waits() {
-    let mut scene = Scene::new(8.0);
-    let [few, deep] = [(100, 4), (300, 64)].map(|(weight, requests)| {
+    let mut scene = Scene::new(4.0);
+    let [few, deep] = [(100, 4), (100, 64)].map(|(weight, requests)| {
         let tenant = scene.group(0, weight);
         scene.opens(tenant, requests);
         tenant
