@@ -12,7 +12,8 @@
 //!              had a part of what ended, in the disk's time, and is due a part (`entitlement`). What a tenant can use is what the
 //!              disk does with as many requests as it keeps outstanding ([`Depth::does`]), less the time for which its clients are away
 //!              between an answer and the next request; if nothing of it waited, at most twice what it had. Example: of four readers
-//!              with one request each it was thought that each could do half of what the disk does. It could do a third. A tenant that seldom has anything outstanding is due what it had; so is one that its ceiling keeps
+//!              with one request each it was thought that each could do half of what the disk does. It could do a third.
+//!              A tenant that seldom has anything outstanding is due what it had; so is one that its ceiling keeps
 //!              below its weight's part: nobody's fewer places would bring it more.
 //! admission.2  At the end of a period the places of a tenant are multiplied by (due ÷ had)^[`GAIN`]: integral control, so what
 //!              remains of an error is corrected again. If it is due more or less than before, because a weight was changed or another
@@ -579,6 +580,7 @@ impl Admission {
                 // While it had any.
                 let open = tenant.opens as f64 / (tenant.present as f64).max(1.0);
                 let (at_least, at_most) = depth.does(open);
+                // For each nanosecond of the disk that it had its clients were away for so long: as long again for each that it could have.
                 let away = length.saturating_sub(tenant.present) as f64 / (tenant.served as f64).max(1.0);
                 let with_away = |part: f64| part / (1.0 + part * away);
                 tenant.could = with_away(at_least) / tenant.share;
@@ -635,6 +637,7 @@ impl Admission {
         let (all, only_waiting) = match () {
             () if filled > bounds.most => (bounds.most / filled, false),
             () if is_low && waiting > 0.0 => ((least - filled + waiting) / waiting, true),
+            // Requests wait for the disk alone, of which there are fewer than tenants.
             () if is_low => (self.times(least), false),
             () => (1.0, true),
         };
