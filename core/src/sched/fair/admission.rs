@@ -17,7 +17,7 @@
 //!              below its weight's part: nobody's fewer places would bring it more.
 //! admission.2  At the end of a period the places of a tenant are multiplied by (due ÷ had)^[`GAIN`]: integral control, so what
 //!              remains of an error is corrected again. If it is due more or less than before, because a weight was changed or another
-//!              tenant has come or gone, its places are multiplied by that first; but one with few requests ([`FEW`]) loses none while it lacks and nothing of it waits. Places that a tenant does not fill do not become more.
+//!              tenant has come or gone, its places are multiplied by that first. Places that a tenant does not fill do not become more.
 //!              What its floor brought a tenant says nothing of its places: of those fewer and fewer would be left.
 //!              A tenant has one place at least. One that is new has no bound until the first period ends, and one that its ceiling
 //!              keeps below its part has none: the ceiling is one.
@@ -254,10 +254,7 @@ impl Tenant {
         }
         let had = if 2 * self.beyond > self.requests { self.had.min(self.due) } else { self.had };
         let half = GAIN * (self.due - had) / (self.due + had);
-        // Where nothing waits, less is thought to be of use than where something did (admission.1). With fewer places it would wait again.
-        let times =
-            if had < due && !self.waits() && self.could < FEW { (due / self.due).max(1.0) } else { due / self.due };
-        let places = self.places * times * (1.0 + half) / (1.0 - half);
+        let places = self.places * (due / self.due) * (1.0 + half) / (1.0 - half);
         // It cannot fill more, or could not before.
         places.min(self.places.max(self.keeps().into())).max(LEAST)
     }

@@ -146,23 +146,6 @@ fn places_follow_what_a_tenant_had_and_what_it_is_due() {
     assert!(light > 8.0, "{heavy:.1} and {light:.1}");
 }
 
-/// admission.2: with four places nothing waits of a tenant that keeps four requests outstanding, and it is thought to want no more than twice what it
-/// had. For that it lost places, until it waited, every few periods.
-#[test]
-fn a_tenant_that_lacks_keeps_the_places_with_which_nothing_of_it_waits() {
-    let mut scene = Scene::new(4.0);
-    let [few, deep] = [(100, 4), (100, 64)].map(|(weight, requests)| {
-        let tenant = scene.group(0, weight);
-        scene.opens(tenant, requests);
-        tenant
-    });
-    let places = [(); 30].map(|()| {
-        let _ = scene.period(&[(few, 1), (deep, 19)], Bounds { most: 64.0, ..FREE });
-        scene.places([few])[0]
-    });
-    assert!(places[0] < 3.0 && places[15..].iter().all(|places| *places > 3.7), "{places:.1?}");
-}
-
 /// admission.2: another weight counts from the next period on.
 #[test]
 fn another_weight_moves_places_at_once() {
