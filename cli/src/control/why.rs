@@ -485,8 +485,8 @@ impl Look<'_> {
         )
     }
 
-    /// A latency target that may be kept, and that is much shorter than its operations' times: half of its 99th percentile, and no less than
-    /// twice what one takes alone, nor than its own queue takes at its due; longer than one that was given up.
+    /// A latency that may be kept ([`target`]): no less than twice what one takes alone, nor than its own queue takes at its due; longer than one
+    /// that was given up.
     fn latency_that_helps(&self, activity: &Activity, outstanding: f64, of_due: f64) -> Option<String> {
         if self.disk.objective(self.tenant).is_some_and(|(_, standing)| standing.room != Room::GivenUp)
             || !activity.tells_each()
@@ -498,12 +498,12 @@ impl Look<'_> {
         let fastest = [Op::Read, Op::Write].into_iter().filter_map(|op| self.disk.fastest(op)).min()?;
         let alone = 2.0 * self.alone(activity).max(seconds(fastest));
         let least = if outstanding < ONE { alone } else { alone.max(now * of_due) };
-        let micros = rounded(least).max(rounded_down(p99 / 2.0));
+        let micros = target(least, p99)?;
         let is_lost = self.disk.given_up.get(self.tenant).is_some_and(|lost| micros <= seconds(*lost) * 1e6);
-        (micros <= 0.8e6 * p99 && !is_lost).then(|| format!("a latency ({})", self.latency_of(self.tenant, micros)))
+        (!is_lost).then(|| format!("a latency ({})", self.latency_of(self.tenant, micros)))
     }
 
-    /// The command that sets a latency.
+    /// The command that sets a latency, in microseconds.
     fn latency_of(&self, path: &str, micros: f64) -> String {
         let latency = match micros {
             micros @ 1e6.. => format!("{}s", micros / 1e6),
@@ -640,19 +640,26 @@ fn device_time(activity: &Activity) -> f64 {
     seconds(activity.times.of(Part::Device)) / activity.ops.max(1) as f64
 }
 
+/// A latency in microseconds for a tenant with such a 99th percentile, in seconds: half of that or somewhat less, at least `least`. `None`: that
+/// would hardly be shorter than the percentile is.
+fn target(least: f64, p99: f64) -> Option<f64> {
+    let micros = rounded(least).max(rounded_down(p99 / 2.0));
+    (micros <= 0.8e6 * p99).then_some(micros)
+}
+
 /// The next of 1, 2, 5, 10 and so on that is no less than `seconds`, in microseconds: advice that changes with each look is useless.
 fn rounded(seconds: f64) -> f64 {
     let micros = (seconds * 1e6).max(1.0);
     steps(micros).into_iter().find(|step| *step >= micros).unwrap_or(micros)
 }
 
-/// The last of them that is no more.
+/// The last of these that is no more.
 fn rounded_down(seconds: f64) -> f64 {
     let micros = (seconds * 1e6).max(1.0);
     steps(micros).into_iter().rfind(|step| *step <= micros).unwrap_or(micros)
 }
 
-/// Those of the power of ten that a time is in.
+/// 1, 2, 5 and 10 times the power of ten below a time.
 fn steps(micros: f64) -> [f64; 4] {
     let unit = 10_f64.powf(micros.log10().floor());
     [1.0, 2.0, 5.0, 10.0].map(|step| (step * unit).round())
@@ -672,6 +679,15 @@ mod tests {
         assert_eq!(shown, [1.0, 50.0, 1e3, 1e3, 2e3, 5e3, 5e4, 2e6]);
         let shown = [0.0, 28e-6, 960e-6, 2e-3, 2.3e-3, 41e-3, 1.2].map(rounded_down);
         assert_eq!(shown, [1.0, 20.0, 500.0, 2e3, 2e3, 2e4, 1e6]);
+    }
+
+    /// A reader whose 99th percentile was 6 ms was advised 200 µs, twice what a read takes alone, and had it given up.
+    #[test]
+    fn a_latency_that_is_advised_is_no_small_part_of_what_a_tenant_has() {
+        assert_eq!(target(200e-6, 6e-3), Some(2e3));
+        assert_eq!(target(200e-6, 10e-3), Some(5e3));
+        assert_eq!(target(3e-3, 7e-3), Some(5e3), "its own queue takes 3 ms");
+        assert_eq!(target(4e-3, 6e-3), None, "5 ms are hardly less than 6");
     }
 
     #[test]

@@ -88,10 +88,10 @@ fn a_tenant_that_lacks_costs_no_more_than_isolation_cost() {
     assert!(all >= 2 * 83_000, "{all} in two seconds, and 99,000 in each are possible");
 }
 
-/// admission.1, admission.3: readers whose clients are away between their reads cannot use more than they have. Of one it was thought that it could,
-/// for its sake the disk had one request at a time, and each reader a quarter of what it does alone.
+/// admission.1, admission.3: readers whose clients are away between their reads cannot use more than they have. One was thought to be able to, the disk
+/// had one request at a time for its sake, and each reader a quarter of what it does alone.
 #[test]
-fn readers_with_one_request_each_do_what_they_do_without_a_limit() {
+fn readers_with_one_request_each_lose_no_more_than_isolation_cost() {
     let rate = |device, away, set: &[(&str, &str)]| {
         let mut sim = Sim::new(device, 128, set);
         for weight in [100, 200, 300, 400] {

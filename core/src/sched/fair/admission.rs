@@ -26,7 +26,7 @@
 //!              than it is due, needs less: others lose places by admission.2, and it cannot gain any. Where it could do its weight's part
 //!              alone, it gets that. For tenants that could do far less ([`FEW`]) the sum is no less than the depth at which the disk does
 //!              all but `isolation_cost` of its best ([`Depth::floor`]): their share would often be had with one request in the
-//!              device at a time only.
+//!              device at a time only. That least holds too where no tenant waits for places of its own, but all for the device.
 //! admission.4  While another depth is tried, all places are so many times fewer or more, so that the disk has that depth. Of many
 //!              more some have more than their part, for others cannot fill theirs: that is made up for by admission.2.
 //! admission.5  A flush that took w of the disk's work is paid for once the disk has done w / s, s the tenant's part by weight. Until
@@ -577,7 +577,7 @@ impl Admission {
                 // While it had any.
                 let open = tenant.opens as f64 / (tenant.present as f64).max(1.0);
                 let (at_least, at_most) = depth.does(open);
-                // For each nanosecond of the disk that it had its clients were away for so long: as long again for each that it could have.
+                // Its clients were away for so long for each nanosecond of the disk that it had, and would be for each that it could have.
                 let away = length.saturating_sub(tenant.present) as f64 / (tenant.served as f64).max(1.0);
                 let with_away = |part: f64| part / (1.0 + part * away);
                 tenant.could = with_away(at_least) / tenant.share;
@@ -634,7 +634,7 @@ impl Admission {
         let (all, only_waiting) = match () {
             () if filled > bounds.most => (bounds.most / filled, false),
             () if is_low && waiting > 0.0 => ((least - filled + waiting) / waiting, true),
-            // Requests wait for the disk alone, of which there are fewer than tenants.
+            // No tenant waits for places of its own. Fewer requests than there are tenants may be in the device (depth.6).
             () if is_low => (self.times(least), false),
             () => (1.0, true),
         };
@@ -671,13 +671,12 @@ impl Admission {
     /// So many requests may be in the device in all.
     pub(super) fn give(&mut self, trial: Option<f64>, limit: u32, costs: &Costs) {
         let times = trial.map_or(1.0, |depth| self.times(depth));
-        let is_beside = self.before > 1;
         for at in &self.touched {
             let tenant = &mut self.tenants[*at as usize];
             if tenant.due > 0.0 {
-                // A trial of a cost needs another tenant: one by itself would lose a part of the disk for nothing.
-                let costs_trial = if is_beside { costs.trial(tenant.last) } else { 1.0 };
-                let whole = ((tenant.places * times * costs_trial + 0.5) as u32).max(1);
+                // A tenant without others would lose a part of the disk to a trial of a cost, for nothing (cost.6).
+                let dearer = if self.before > 1 { costs.trial(tenant.last) } else { 1.0 };
+                let whole = ((tenant.places * times * dearer + 0.5) as u32).max(1);
                 // A tenant that may have all is not held: it would lose its place in the order for nothing.
                 tenant.room = if whole < limit && !tenant.is_capped { whole } else { u32::MAX };
             }

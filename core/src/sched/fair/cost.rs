@@ -26,7 +26,7 @@
 //! cost.6  A load that never changes its mixture would leave a wrong model wrong: a reader and a writer that both want all they
 //!         can get are served in the ratio that the model says, in every window. So the kind of request whose cost is known least
 //!         beside the others' has a trial: it is charged as if it cost up to twice as much in one equation, and as much less in the
-//!         next, and whoever asks for it has as many times fewer places, then more. Between the two what was in the device before
+//!         next, and whoever asks for it beside others has as many times fewer places, then more. Between the two what was in the device before
 //!         leaves it. Both together leave shares what they are. Trials end when no cost may be off by more than [`SURE`], and there are none
 //!         while flushes take more than [`CHANCE`]: they would tell nothing.
 //! cost.7  A model that is given is where learning starts, and after [`TRUSTED`] of a full disk costs are learned anew, as if none

@@ -228,8 +228,8 @@ impl Depth {
             let (less, low) = (f64::from(RUNGS[at - 1]), self.at(at - 1));
             depth = less + (depth - less) * (enough - low) / (does - low);
         }
-        let below = f64::from(depth as u32);
-        if below < depth { below + 1.0 } else { below }
+        let whole = f64::from(depth as u32);
+        if whole < depth { whole + 1.0 } else { whole }
     }
 
     /// The least depth of which half does most of what it does (depth.5); no more than the floor with such a part.
