@@ -84,8 +84,9 @@ pub(crate) struct Client {
     pub(crate) think: Duration,
     /// The same, on average, of a client that is at times quicker: half of it, and more as chance has it.
     pub(crate) away: Duration,
-    /// From one request to the next.
+    /// From one request to the next; or else any place in an image of so many sectors.
     pub(crate) stride: u64,
+    pub(crate) image: Option<u64>,
     pub(crate) sectors: u64,
     /// It asks from then on, until then.
     pub(crate) starts: Instant,
@@ -198,6 +199,7 @@ impl Sim {
             think: Duration::ZERO,
             away: Duration::ZERO,
             stride: 1 << 16,
+            image: None,
             sectors: 8,
             starts: self.now,
             stops: Instant::MAX,
@@ -328,6 +330,9 @@ impl Sim {
             let (op, stream, id) = (client.op, client.stream, RequestId(id));
             let request = Waiting { id, op, flags: Flags::NONE, extent, stream, group, priority };
             client.next += client.stride;
+            if let Some(image) = client.image {
+                client.next = (u64::from(stream.0) << 40) + self.random.below(image / client.sectors) * client.sectors;
+            }
             self.outstanding[id.0 as usize] =
                 Some(Submitted { client: index, request, submitted: self.now, dispatched: self.now });
             self.fair.insert(self.now, &request);

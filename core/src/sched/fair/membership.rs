@@ -18,8 +18,16 @@ impl Membership for Fair {
             self.queues.resize_with(q as usize + 1, || None);
         }
         let own = self.tenants.add(GroupId::ROOT, Some((q, weight_of(priority))));
-        self.queues[q as usize] =
-            Some(Queue { line: RequestList::new(q), group, priority, own, position: Sector(0), in_flight: 0, paid: 0 });
+        self.queues[q as usize] = Some(Queue {
+            line: RequestList::new(q),
+            group,
+            priority,
+            own,
+            position: Sector(0),
+            far: u32::MAX,
+            in_flight: 0,
+            paid: 0,
+        });
         let at = id.0 as usize;
         if self.homes.len() <= at {
             self.homes.resize(at + 1, NIL);

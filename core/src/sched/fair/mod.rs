@@ -125,8 +125,9 @@ struct Queue {
     priority: Priority,
     /// The tenant that it is while it is in the root.
     own: TenantId,
-    /// Where its last request ended.
+    /// Where its last request ended, and which of the last 32 were far.
     position: Sector,
+    far: u32,
     /// Its requests in the device.
     in_flight: u32,
     /// The charges for reads that memory answered: the next requests go for that (fair.14).
@@ -160,6 +161,8 @@ struct GroupState {
     covered: u64,
 }
 
+/// A stream roams if more than so many of its last 32 requests were far (cost.6). Chosen: one that reads on jumps now and then.
+const ROAMS: u32 = 4;
 /// No queue.
 const NIL: u32 = u32::MAX;
 
@@ -485,7 +488,9 @@ impl Scheduler for Fair {
     fn insert(&mut self, now: Instant, request: &Waiting) {
         let q = self.homes[request.stream.0 as usize];
         let queue = self.queues[q as usize].as_mut().expect("the stream has a queue");
-        let shape = Shape::new(request.op, request.extent, queue.position);
+        let mut shape = Shape::new(request.op, request.extent, queue.position);
+        queue.far = queue.far << 1 | u32::from(shape.far);
+        shape.roams = queue.far.count_ones() > ROAMS;
         queue.position = request.extent.end();
         self.shapes[request.id.0 as usize] = Charged { shape, cost: 0 };
         let was_empty = queue.line.is_empty();

@@ -43,7 +43,7 @@ impl Disk {
         let mut sum = Sum::default();
         for _ in 0..128 {
             let (write, far) = (self.random() < writes, self.random() < far);
-            let shape = Shape { write, far, sectors: 8 << (pages as u32) };
+            let shape = Shape { write, far, roams: far, sectors: 8 << (pages as u32) };
             sum.add(shape, Costs::new(None).kind(shape));
         }
         let row = row(&sum);
@@ -68,7 +68,7 @@ impl Disk {
             .flat_map(|w| [false, true].map(|f| (*w, f)))
             .flat_map(|(w, f)| [8, 64, 256].map(|s| (w, f, s)))
         {
-            let shape = Shape { write, far, sectors };
+            let shape = Shape { write, far, roams: far, sectors };
             let mut sum = Sum::default();
             sum.add(shape, Costs::new(None).kind(shape));
             let row = row(&sum);
@@ -118,7 +118,7 @@ fn near_requests_cost_about_what_far_ones_do_until_they_are_measured() {
     let mut costs = costs([1000.0, 8000.0, 8000.0, 1000.0, 8000.0, 8000.0]);
     disk.teach(&mut costs, far, 100);
     for write in [false, true] {
-        let [near, far] = [false, true].map(|far| f64::from(costs.of(Shape { write, far, sectors: 8 })));
+        let [near, far] = [false, true].map(|far| f64::from(costs.of(Shape { write, far, roams: far, sectors: 8 })));
         assert!((0.8..1.25).contains(&(near / far)), "write: {write}; {near} ns near, {far} ns far");
     }
 }
@@ -165,7 +165,7 @@ fn a_disk_that_is_slower_as_a_whole_keeps_its_ratios() {
         disk.teach(&mut costs, WRITES, 2);
         disk.theta = disk.theta.map(|each| each * 5.0);
         disk.teach(&mut costs, WRITES, 3);
-        let cost = |sectors| f64::from(costs.of(Shape { write: true, far: true, sectors }));
+        let cost = |sectors| f64::from(costs.of(Shape { write: true, far: true, roams: true, sectors }));
         let off = cost(256) / cost(8) / (1.0 + 124.0 * TRUE[3] / TRUE[5]);
         off.max(1.0 / off)
     };
@@ -181,7 +181,7 @@ fn what_a_load_does_not_tell_apart_keeps_its_ratio() {
     let before = costs.theta;
     disk.teach(&mut costs, SMALL_READS, 1000);
     let after = costs.theta;
-    let read = costs.of(Shape { write: false, far: true, sectors: 8 });
+    let read = costs.of(Shape { write: false, far: true, roams: true, sectors: 8 });
     let right = TRUE[2];
     assert!((f64::from(read) / right - 1.0).abs() < 0.1, "a read costs {read} ns and takes {right}");
     assert!((after[0] / after[2] / (before[0] / before[2]) - 1.0).abs() < 0.05, "{before:?}, then {after:?}");
@@ -249,7 +249,7 @@ fn costs_are_never_negative_nor_beyond_a_second_nor_no_number() {
                 let p = costs.p;
                 assert!((0..COUNT).all(|n| p[n][n] >= 0.0 && p[n][n].is_finite()), "seed {seed}: {p:?}");
                 for sectors in [0, 8, u32::MAX] {
-                    let cost = costs.of(Shape { write: phase % 2 == 0, far: true, sectors });
+                    let cost = costs.of(Shape { write: phase % 2 == 0, far: true, roams: true, sectors });
                     assert!((1..=1 << 30).contains(&cost));
                 }
             }
@@ -265,7 +265,7 @@ fn the_first_window_tells_how_slow_a_disk_is() {
     let ratio = |costs: &Costs| costs.theta[5] / costs.theta[2];
     let before = ratio(&new);
     disk.teach(&mut new, SMALL_READS, 20);
-    let read = f64::from(new.of(Shape { write: false, far: true, sectors: 8 }));
+    let read = f64::from(new.of(Shape { write: false, far: true, roams: true, sectors: 8 }));
     assert!((read / slow[2] - 1.0).abs() < 0.2, "a read costs {read}");
     assert!(
         (ratio(&new) / before - 1.0).abs() < 0.3,
@@ -281,7 +281,7 @@ fn a_first_window_in_which_the_disk_hardly_worked_is_made_up_for_by_the_next_one
     learn(&mut new, &sum, Duration::from_nanos(1000 * time.as_nanos()));
     let (sum, time) = disk.window(SMALL_READS);
     let told = learn(&mut new, &sum, time);
-    let read = f64::from(new.of(Shape { write: false, far: true, sectors: 8 }));
+    let read = f64::from(new.of(Shape { write: false, far: true, roams: true, sectors: 8 }));
     assert!((read / TRUE[2] - 1.0).abs() < 0.5, "a read costs {read}");
     assert!(matches!(told, Told::Scale(times) if times < 0.01), "what was measured in such costs is told of: {told:?}");
     disk.teach(&mut new, SMALL_READS, 1);
