@@ -508,6 +508,19 @@ def what_cannot_go_over_is_refused_before_and_the_server_goes_on(t):
 
 
 @test(fairlift_only=True)
+def a_setting_of_a_disk_that_only_a_restart_changes_is_not_changed_by_an_upgrade(t):
+    text = f'[export.a]\nbacking = "file:{t.image("image", MIB)}"\ndisk = "d"\n[disk.d]\n'
+    server = t.server(config=text)
+    path = Path(t.path("server0.toml"))
+    for line in 'io_timeout = "7s"', "shared_tags = true", "concurrency = 3", "concurrency_max = 3":
+        path.write_text(text + line)
+        contains(upgrade(server, code=1), line.split(" ")[0], "in the new server", "goes on")
+    path.write_text(text)
+    upgrade(server)
+    server.serves("a")
+
+
+@test(fairlift_only=True)
 def a_connection_with_tls_has_its_answers_and_is_closed(t):
     image = t.image("image", 64 * MIB, (0, data(64 * MIB)))
     # 32 MiB a second: what is asked has not ended when the upgrade begins.

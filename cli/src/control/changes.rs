@@ -150,8 +150,8 @@ impl<'a> Changes<'a> {
     fn group(&mut self, act: Act, name: &str, mut keys: Keys) -> Result<(), String> {
         let Config { groups, bounds, .. } = &self.edit.config;
         let weight = groups.iter().find(|group| group.path == name).map_or(Weight::DEFAULT, |group| group.weight);
-        let mut group_keys =
-            GroupKeys { weight, bounds: bounds.get(name).copied().unwrap_or_default(), ..GroupKeys::default() };
+        let before = bounds.get(name).copied().unwrap_or_default();
+        let mut group_keys = GroupKeys { weight, bounds: before, ..GroupKeys::default() };
         keys.put(keys::GROUP_ROWS, &mut group_keys)?;
         keys.finish(&[])?;
         group_keys.bounds.check().map_err(|wrong| wrong.to_string())?;
@@ -159,7 +159,10 @@ impl<'a> Changes<'a> {
             self.edit.add_group(name)?;
         }
         self.edit.set_weight(name, group_keys.weight)?;
-        self.edit.set_bounds(name, group_keys.bounds)
+        if group_keys.bounds != before {
+            self.edit.set_bounds(name, group_keys.bounds)?;
+        }
+        Ok(())
     }
 
     fn add_export(&mut self, name: &str, mut keys: Keys) -> Result<(), String> {

@@ -91,7 +91,7 @@ pub(super) fn disk(settings: &Disk, view: &DiskView) -> Value {
             "parallel_kib_s": finding.parallel,
         })
     };
-    json!({
+    let mut shown = json!({
         "name": settings.name,
         "scheduler": settings.scheduler.name(),
         "scheduler_in_place": view.scheduler.name(),
@@ -106,7 +106,23 @@ pub(super) fn disk(settings: &Disk, view: &DiskView) -> Value {
         "devices": view.devices.iter().map(|(path, size)| json!({"path": path, "size": size})).collect::<Value>(),
         "tunables": view.knobs.iter().map(knob).collect::<Value>(),
         "findings": view.findings.iter().map(finding).collect::<Value>(),
-    })
+    });
+    // What cannot change while the server runs, where it is not as usual: an upgrade compares it (begin.1).
+    let usual = Disk::new("", settings.scheduler);
+    if settings.shared_tags {
+        shown["shared_tags"] = true.into();
+    }
+    if let Some(time) = settings.io_timeout {
+        shown["io_timeout"] = time.to_string().into();
+    }
+    if settings.concurrency != usual.concurrency {
+        let key = if settings.concurrency.fixed { "concurrency_given" } else { "concurrency_max" };
+        shown[key] = settings.concurrency.most.into();
+    }
+    if let Some(shares) = &settings.shares {
+        shown["shares"] = json!({"place": shares.place.to_string(), "gateway": shares.gateway});
+    }
+    shown
 }
 
 fn rates(rates: &Rates) -> Value {
