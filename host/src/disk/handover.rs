@@ -157,11 +157,14 @@ impl Past {
     }
 }
 
-/// Adds up what groups have done.
+/// Adds up what groups have done; each is as it is in what is added.
 pub(super) fn add_stats(all: &mut Vec<(GroupId, Group, Stats)>, more: Vec<(GroupId, &Group, Stats)>) {
     for (id, group, stats) in more {
         match all.binary_search_by_key(&id, |(id, ..)| *id) {
-            Ok(at) => all[at].2.add(&stats),
+            Ok(at) => {
+                all[at].1.clone_from(group);
+                all[at].2.add(&stats);
+            }
             Err(at) => all.insert(at, (id, group.clone(), stats)),
         }
     }
@@ -462,6 +465,17 @@ mod tests {
         while queue.poll_finished(context).is_some() {}
         queue.remove_stream(stream);
         sent.is_some()
+    }
+
+    /// A group that has had another weight since the queues were others has that one.
+    #[test]
+    fn the_past_of_a_group_goes_on_under_its_present_weight() {
+        let of = |weight| Group { weight: Weight::new(weight), ..Group::root() };
+        let mut all = vec![];
+        for weight in [100, 200] {
+            add_stats(&mut all, vec![(GroupId::ROOT, &of(weight), Stats::default())]);
+        }
+        assert_eq!(all.iter().map(|(_, group, _)| group.weight.get()).collect::<Vec<_>>(), [200]);
     }
 
     /// Changes its settings.
