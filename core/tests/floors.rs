@@ -349,10 +349,10 @@ fn a_group_that_its_floor_served_has_its_places_when_its_siblings_go() {
     assert!(had >= 0.85 * due, "{had} a second of {due}");
 }
 
-/// cost.3: the places of those that had gone were empty for half a second, and what this cost was blamed on far reads, which the light group did
+/// depth.9: the places of those that had gone were empty for half a second, and what this cost was blamed on far reads, which the light group did
 /// most: for seconds after it had a third of its due.
 #[test]
-fn costs_are_right_though_places_of_those_that_have_gone_were_empty() {
+fn costs_are_not_learned_while_places_of_those_that_have_gone_are_empty() {
     let mut policies = [PLAIN; GROUPS];
     for (group, weight) in [(1, 50), (2, 200), (3, 200), (4, 400), (5, 50), (6, 400), (7, 200)] {
         policies[group].weight = weight;

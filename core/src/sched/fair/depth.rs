@@ -30,6 +30,9 @@
 //! depth.7  A depth that the load does not reach is no limit, and is not compared.
 //! depth.8  What a flush takes of a window is no part of it. A disk that stands still for 1 ms in every 2 seems to do less at
 //!          whichever depth it did so more, and a reader beside commits had half of its share.
+//! depth.9  A window in which far fewer requests were in the device than usual says nothing of costs, though requests waited. Where large
+//!          tenants go, their places are empty until the others have them, and the disk does half of what it can meanwhile. What
+//!          costs were blamed for that stayed wrong by a factor of ten for seconds.
 
 mod handed;
 
@@ -77,6 +80,11 @@ const LUMPS_OF_LONG: u32 = 2;
 const WINDOW_TIME: Duration = ms(2);
 const WINDOW_MOST: u32 = 4096;
 
+/// A window says nothing of costs in which a lesser part than this of what is usual was in the device, and a window moves what is usual by one
+/// part in so many, or half where it is more (depth.9). Chosen.
+const FILLED: f64 = 0.65;
+const USUAL: f64 = 32.0;
+
 /// The learned depth: see the [module](self).
 #[derive(Clone, Debug)]
 pub(super) struct Depth {
@@ -111,6 +119,8 @@ pub(super) struct Depth {
     is_urgent: bool,
     window: Window,
     trials: u64,
+    /// How many are in the device in a window, of late (depth.9).
+    usual: f64,
 }
 
 /// What is known of a rung (depth.1).
@@ -137,6 +147,8 @@ struct Window {
     slack: u32,
     /// How many were in the device or waited, added up over all that ended.
     open: u64,
+    /// How many were in the device, likewise.
+    inside: u64,
 }
 
 /// What became of a window.
@@ -178,6 +190,7 @@ impl Depth {
             is_urgent: false,
             window,
             trials: 0,
+            usual: 0.0,
         }
     }
 
@@ -352,6 +365,7 @@ impl Depth {
         window.all += u64::from(cost);
         window.slack += u32::from(waiting == 0);
         window.open += u64::from(in_flight + waiting);
+        window.inside += u64::from(in_flight);
         window.left -= 1;
         if window.left > 0 && !window.is_cut(now) {
             return Ended::Open;
@@ -366,7 +380,7 @@ impl Depth {
 
     #[cold]
     fn window_ends(&mut self, now: Instant) -> Ended {
-        let Window { size, start, lost, all, slack, open, .. } = self.window;
+        let Window { size, start, lost, all, slack, open, inside, .. } = self.window;
         let time = Duration::from_nanos(now.since(start).as_nanos().saturating_sub(lost));
         let before = self.limit();
         let was_probe = self.probe.take();
@@ -380,13 +394,21 @@ impl Depth {
             Some(probe) if if probe < self.here() { is_full } else { self.before_is_full } => self.learn(speed, probe),
             Some(_) => {}
         }
+        let is_filled = was_probe.is_some() || self.note_filled(inside as f64 / f64::from(size));
         let after = self.limit();
         let skip = if was_probe == self.probe { 0 } else { before.max(after) };
         self.window = Window { start: now, ..Window::new(before.max(after), skip) };
-        match is_full && time > Duration::ZERO {
+        match is_full && is_filled && time > Duration::ZERO {
             true => Ended::Full { time: Duration::from_nanos((nanos * part) as u64), lost: Duration::from_nanos(lost) },
             false => Ended::Void,
         }
+    }
+
+    /// A window had so many in the device: whether that is about as many as usual (depth.9).
+    fn note_filled(&mut self, inside: f64) -> bool {
+        let is_filled = inside >= FILLED * self.usual;
+        self.usual += (inside - self.usual) / if inside > self.usual { 2.0 } else { USUAL };
+        is_filled
     }
 
     /// The rung that the load reaches of the present one (depth.7).
@@ -501,7 +523,7 @@ fn top_of(most: u32) -> usize {
 impl Window {
     const fn new(depth: u32, skip: u32) -> Self {
         let size = if LUMPS * depth > WINDOW { LUMPS * depth } else { WINDOW };
-        Self { skip, left: size, size, start: Instant::ZERO, lost: 0, all: 0, slack: 0, open: 0 }
+        Self { skip, left: size, size, start: Instant::ZERO, lost: 0, all: 0, slack: 0, open: 0, inside: 0 }
     }
 
     /// Cuts it short if it lasts so long that a few lumps are enough; whether it did.

@@ -16,6 +16,7 @@ struct HandedRungs {
     wanted: u16,
     places: f64,
     all: f64,
+    usual: f64,
     rest: u32,
 }
 
@@ -24,18 +25,18 @@ impl Depth {
     pub(in crate::sched::fair) fn hand_on(&self, into: &mut Record) {
         let known = RUNGS.into_iter().zip(self.rungs).filter(|(_, rung)| rung.pairs > 0);
         let rungs = known.map(|(depth, Rung { speed, pairs })| (depth, speed, pairs)).collect();
-        let Self { places, all, rest, .. } = *self;
-        into.put(PART, &HandedRungs { rungs, wanted: RUNGS[self.wanted], places, all, rest });
+        let Self { places, all, usual, rest, .. } = *self;
+        into.put(PART, &HandedRungs { rungs, wanted: RUNGS[self.wanted], places, all, usual, rest });
     }
 
     /// Rungs that this one has not are left out.
     pub(in crate::sched::fair) fn take_on(&mut self, from: &mut Record) -> Result<(), Unreadable> {
-        let Some(HandedRungs { rungs, wanted, places, all, rest }) = from.take(PART)? else { return Ok(()) };
+        let Some(HandedRungs { rungs, wanted, places, all, usual, rest }) = from.take(PART)? else { return Ok(()) };
         let impossible = || Unreadable { part: PART.into(), why: "no disk has such depths".into() };
         let is_possible = |number: &f64| (0.0..1e12).contains(number);
         let is_known = rungs.iter().any(|(depth, ..)| *depth == wanted);
         let numbers = rungs.iter().flat_map(|(_, speed, pairs)| [*speed, f64::from(*pairs)]);
-        if !is_known || !numbers.chain([places, all]).all(|number| is_possible(&number)) {
+        if !is_known || !numbers.chain([places, all, usual]).all(|number| is_possible(&number)) {
             return Err(impossible());
         }
         let mut next = [Rung::default(); RUNGS.len()];
@@ -48,7 +49,7 @@ impl Depth {
         if next[wanted].pairs == 0 {
             return Err(impossible());
         }
-        (self.rungs, self.wanted) = (next, wanted);
+        (self.rungs, self.wanted, self.usual) = (next, wanted, usual);
         self.rest = rest.clamp(1, REST_MAX);
         self.left = self.rest;
         self.place(places, all);
