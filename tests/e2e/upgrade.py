@@ -512,7 +512,8 @@ def a_setting_of_a_disk_that_only_a_restart_changes_is_not_changed_by_an_upgrade
     text = f'[export.a]\nbacking = "file:{t.image("image", MIB)}"\ndisk = "d"\n[disk.d]\n'
     server = t.server(config=text)
     path = Path(t.path("server0.toml"))
-    for line in 'io_timeout = "7s"', "shared_tags = true", "concurrency = 3", "concurrency_max = 3":
+    shares = f'shares = "dir:{t.dir}"\nscheduler = "fair"'
+    for line in 'io_timeout = "7s"', "shared_tags = true", "concurrency = 3", "concurrency_max = 3", shares:
         path.write_text(text + line)
         contains(upgrade(server, code=1), line.split(" ")[0], "in the new server", "goes on")
     path.write_text(text)

@@ -107,7 +107,7 @@ pub(super) fn disk(settings: &Disk, view: &DiskView) -> Value {
         "tunables": view.knobs.iter().map(knob).collect::<Value>(),
         "findings": view.findings.iter().map(finding).collect::<Value>(),
     });
-    // What cannot change while the server runs, where it is not as usual: an upgrade compares it (begin.1).
+    // An upgrade compares these settings, which only a restart changes (begin.1). A setting is shown if it differs from the default.
     let usual = Disk::new("", settings.scheduler);
     if settings.shared_tags {
         shown["shared_tags"] = true.into();

@@ -157,7 +157,7 @@ impl Past {
     }
 }
 
-/// Adds up what groups have done; each is as it is in what is added.
+/// Adds counters of groups to others. A group's settings are those beside the counters that are added, the newer ones.
 pub(super) fn add_stats(all: &mut Vec<(GroupId, Group, Stats)>, more: Vec<(GroupId, &Group, Stats)>) {
     for (id, group, stats) in more {
         match all.binary_search_by_key(&id, |(id, ..)| *id) {
@@ -467,7 +467,7 @@ mod tests {
         sent.is_some()
     }
 
-    /// A group that has had another weight since the queues were others has that one.
+    /// The counters of a group stand beside its present weight, though queues before counted under another one.
     #[test]
     fn the_past_of_a_group_goes_on_under_its_present_weight() {
         let of = |weight| Group { weight: Weight::new(weight), ..Group::root() };

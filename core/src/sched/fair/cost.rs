@@ -99,6 +99,8 @@ const TRUSTED: Duration = secs(2);
 const COUNT: usize = 6;
 /// Sectors that a request costs nothing more for: the 4 KiB for which io.cost.model says its rates of requests.
 const FREE: u32 = 8;
+/// A stream roams if more than so many of its last 32 requests were far (cost.6). Chosen: one that reads on jumps now and then.
+const ROAMS: u32 = 4;
 /// Kinds of requests (cost.6): read or write, of a stream that roams or not, small or large for what is read or written at present.
 pub(super) const KINDS: usize = 8;
 
@@ -112,19 +114,39 @@ pub(super) struct Shape {
     pub(super) sectors: u32,
 }
 
-impl Shape {
-    /// `after` is where the stream's last request ended. A discard counts as a small read while it is in the device: of it the
-    /// length says nothing, and its time is charged when it has ended.
-    pub(super) fn new(op: Op, extent: Extent, after: Sector) -> Self {
-        if !op.has_payload() {
-            return Self { write: false, far: true, roams: true, sectors: 8 };
+/// Where a stream's requests are: the end of the last one, and which of the last 32 were far.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Track {
+    position: Sector,
+    far: u32,
+}
+
+impl Track {
+    /// Of a stream that has asked for nothing: it roams until it is seen to read on.
+    pub(super) const NEW: Self = Self { position: Sector(0), far: u32::MAX };
+
+    /// The next request. A discard counts as a small read while it is in the device: of it the length says nothing, and its time is charged when
+    /// it has ended.
+    #[inline]
+    pub(super) fn next(&mut self, op: Op, extent: Extent) -> Shape {
+        let mut shape = Shape { write: false, far: true, roams: true, sectors: FREE };
+        if op.has_payload() {
+            let far = extent.start.0.abs_diff(self.position.0) > Model::FAR;
+            self.far = self.far << 1 | u32::from(far);
+            shape = Shape { write: op != Op::Read, far, roams: self.far.count_ones() > ROAMS, sectors: 0 };
+            shape.resize(op, extent);
         }
-        let far = extent.start.0.abs_diff(after.0) > Model::FAR;
-        let mut this = Self { write: op != Op::Read, far, roams: far, sectors: 0 };
-        this.resize(op, extent);
-        this
+        self.position = extent.end();
+        shape
     }
 
+    /// The last request has grown up to there.
+    pub(super) fn reach(&mut self, end: Sector) {
+        self.position = self.position.max(end);
+    }
+}
+
+impl Shape {
     /// It covers another extent.
     pub(super) fn resize(&mut self, op: Op, extent: Extent) {
         if op.has_payload() {

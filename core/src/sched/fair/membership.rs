@@ -5,9 +5,10 @@ use crate::ceiling::Rates;
 use crate::objective::Room;
 use crate::sched::Membership;
 use crate::sched::fair::admission::TenantId;
+use crate::sched::fair::cost::Track;
 use crate::sched::fair_queue::{Arrival, Leaf};
 use crate::sched::request_list::RequestList;
-use crate::{Duration, Group, GroupId, Instant, Sector, Stream, StreamId};
+use crate::{Duration, Group, GroupId, Instant, Stream, StreamId};
 
 impl Membership for Fair {
     fn add_stream(&mut self, id: StreamId, stream: &Stream) {
@@ -18,16 +19,8 @@ impl Membership for Fair {
             self.queues.resize_with(q as usize + 1, || None);
         }
         let own = self.tenants.add(GroupId::ROOT, Some((q, weight_of(priority))));
-        self.queues[q as usize] = Some(Queue {
-            line: RequestList::new(q),
-            group,
-            priority,
-            own,
-            position: Sector(0),
-            far: u32::MAX,
-            in_flight: 0,
-            paid: 0,
-        });
+        self.queues[q as usize] =
+            Some(Queue { line: RequestList::new(q), group, priority, own, track: Track::NEW, in_flight: 0, paid: 0 });
         let at = id.0 as usize;
         if self.homes.len() <= at {
             self.homes.resize(at + 1, NIL);

@@ -63,9 +63,9 @@ use crate::floors::{Floors, Order};
 use crate::learn::pace::{self, Pace};
 use crate::record::{Record, Unreadable};
 use crate::tunable::tune;
-use crate::{Bytes, Direction, Duration, Group, GroupId, Instant, Op, Priority, Sector, StreamId};
+use crate::{Bytes, Direction, Duration, Group, GroupId, Instant, Op, Priority, StreamId};
 use admission::{Admission, Bounds, TenantId};
-use cost::{Costs, Shape, Sum, Told};
+use cost::{Costs, Shape, Sum, Told, Track};
 use depth::{Depth, Ended};
 use latency::Latency;
 use slots::Slots;
@@ -125,9 +125,7 @@ struct Queue {
     priority: Priority,
     /// The tenant that it is while it is in the root.
     own: TenantId,
-    /// Where its last request ended, and which of the last 32 were far.
-    position: Sector,
-    far: u32,
+    track: Track,
     /// Its requests in the device.
     in_flight: u32,
     /// The charges for reads that memory answered: the next requests go for that (fair.14).
@@ -161,8 +159,6 @@ struct GroupState {
     covered: u64,
 }
 
-/// A stream roams if more than so many of its last 32 requests were far (cost.6). Chosen: one that reads on jumps now and then.
-const ROAMS: u32 = 4;
 /// No queue.
 const NIL: u32 = u32::MAX;
 
@@ -488,10 +484,7 @@ impl Scheduler for Fair {
     fn insert(&mut self, now: Instant, request: &Waiting) {
         let q = self.homes[request.stream.0 as usize];
         let queue = self.queues[q as usize].as_mut().expect("the stream has a queue");
-        let mut shape = Shape::new(request.op, request.extent, queue.position);
-        queue.far = queue.far << 1 | u32::from(shape.far);
-        shape.roams = queue.far.count_ones() > ROAMS;
-        queue.position = request.extent.end();
+        let shape = queue.track.next(request.op, request.extent);
         self.shapes[request.id.0 as usize] = Charged { shape, cost: 0 };
         let was_empty = queue.line.is_empty();
         queue.line.add(&mut self.waitings, now, request);
@@ -615,7 +608,7 @@ impl Merge for Fair {
         let q = self.waitings.owner(request.id);
         let queue = self.queues[q as usize].as_mut().expect("it waits there");
         queue.line.grown(&mut self.waitings, request, side);
-        queue.position = queue.position.max(request.extent.end());
+        queue.track.reach(request.extent.end());
         self.resized(q, request);
     }
 

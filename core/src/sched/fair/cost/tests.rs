@@ -306,7 +306,8 @@ fn a_request_costs_a_base_and_so_much_for_each_kib() {
     let text = "rbps=1024000000 rseqiops=125000 rrandiops=62500 wbps=512000000 wseqiops=62500 wrandiops=31250";
     let model = Model::parse(text).unwrap();
     let costs = Costs::new(Some(model));
-    let cost = |op, start: u64, sectors| costs.of(Shape::new(op, Extent::new(Sector(start), sectors), Sector(1 << 20)));
+    let mebi = Track { position: Sector(1 << 20), ..Track::NEW };
+    let cost = |op, start: u64, sectors| costs.of({ mebi }.next(op, Extent::new(Sector(start), sectors)));
     // 1,000 ns for each KiB read, 2,000 for each written; what is left of 8, 16, 16 and 32 µs for 4 KiB is the base.
     assert_eq!([8, 16, 256].map(|sectors| cost(Op::Read, 1 << 20, sectors)), [8_000, 12_000, 132_000]);
     assert_eq!(
@@ -326,4 +327,18 @@ fn a_request_costs_a_base_and_so_much_for_each_kib() {
         "a discard counts as a small read far away, whatever its length"
     );
     assert_eq!(costs.model(), model);
+}
+
+/// cost.6: one that reads on and jumps now and then does not roam; one that reads anywhere in an image of 192 MiB does, though each sixth is near.
+#[test]
+fn a_stream_roams_whose_requests_are_mostly_far() {
+    let roams = |far_in_12: u64| {
+        let (mut track, mut at) = (Track::NEW, Sector(0));
+        let shapes = (0..96).map(|n| {
+            at = Sector(if n % 12 < far_in_12 { at.0 ^ 1 << 30 } else { at.0 + 8 });
+            track.next(Op::Read, Extent::new(at, 8))
+        });
+        shapes.last().unwrap().roams
+    };
+    assert_eq!([0, 1, 10, 12].map(roams), [false, false, true, true]);
 }
