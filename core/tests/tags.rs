@@ -27,6 +27,20 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
+/// Each shallow depth of each size of map, for a caller that starts anywhere: a random run may not ask for one too many (bitmap.6).
+#[test]
+fn a_caller_that_is_held_to_a_part_of_the_tags_gets_that_many_and_no_more() {
+    for depth in [1, 2, 31, 64, 65, 128, 200] {
+        for shallow in 1..=depth {
+            let map = Bitmap::new(depth).unwrap();
+            let mut hint = Hint::of(shallow);
+            let taken = (0..=depth).filter(|_| map.take(&mut hint, Some(shallow)).0.is_some()).count();
+            assert_eq!(taken, shallow, "of {depth} tags");
+            assert_eq!(map.free_count(Some(shallow)), 0, "{shallow} of {depth} tags are out");
+        }
+    }
+}
+
 fairlift_lab::proptest! {
     #![proptest_config(ProptestConfig::with_cases(500))]
 
