@@ -7,8 +7,8 @@
 benches/pages/NAME.toml holds the figures. [page] has the machine, the commit and the command of all of its tables; each other section is a table:
 its columns, its rows, and its own commit and command where they differ. A bench with --record replaces a table or adds a row.
 
-benches/pages/NAME.page holds the sentences. `${head}` is the line of machine, commit and command, and `${reads.from_}` that of a table. `${...}` is
-an expression of Python over the tables, with a format as in an f-string: `${reads[0].fair / reads[0].none:.2f}`. A line that begins with
+benches/pages/NAME.page holds the sentences; a page without figures has no NAME.toml. `${head}` is the line of machine, commit and command, and
+`${reads.from_}` that of a table. `${...}` is an expression of Python over the tables, with a format as in an f-string: `${reads[0].fair / reads[0].none:.2f}`. A line that begins with
 `${each reads}` is written once for each row of `reads`, whose columns are names there; `first` and `before` are the first row and the one before.
 A cell with a text in place of its figure is written as that text. Ratios, spans and the bold of a missed aim are
 computed from the figures: see `span`, `of_best`, `at_least` and `at_most`.
@@ -127,7 +127,8 @@ def contents():
 def written(name):
     """The text of a page."""
     note = f"<!-- Written by benches/measured.py from benches/pages/{name}.page. -->\n"
-    names = {"pages": contents()} if name == "README" else figures(data(name))
+    with_figures = (PAGES / f"{name}.toml").exists()
+    names = {"pages": contents()} if name == "README" else figures(data(name)) if with_figures else {}
     return note + "\n".join(lines((PAGES / f"{name}.page").read_text(), names)) + "\n"
 
 

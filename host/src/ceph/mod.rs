@@ -6,7 +6,7 @@
 //! ceph.2  librados asks the cluster again and again. It ends a request itself that is not done within the time limit
 //!         (`rados_osd_op_timeout`, `rados_mon_op_timeout`), so that no call lasts for ever.
 //! ceph.3  librados has two threads by default, which hand each request to each other. With few processors most of their time goes there:
-//!         then it has one thread (docs/remote.md).
+//!         then it has one thread (docs/ceph.md).
 
 mod api;
 mod omap;
