@@ -1,7 +1,8 @@
 //! The keys of exports, disks, groups, listeners, clients and the server: one row for each.
 //!
 //! From a row come what the config file and JSON take for it, what a server that runs can have changed, the refusal of unknown
-//! keys, the suggestions, what a shell completes, the types of the OpenAPI document, and the tables of `docs/config.md`.
+//! keys, the suggestions, what a shell completes, the types of the OpenAPI document, and the tables of `docs/config.md`
+//! and `docs/config-server.md`.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
