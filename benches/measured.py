@@ -11,7 +11,7 @@ benches/pages/NAME.page holds the sentences; a page without figures has no NAME.
 `${reads.from_}` that of a table. `${...}` is an expression of Python over the tables, with a format as in an f-string: `${reads[0].fair / reads[0].none:.2f}`. A line that begins with
 `${each reads}` is written once for each row of `reads`, whose columns are names there; `first` and `before` are the first row and the one before.
 A cell with a text in place of its figure is written as that text. Ratios, spans and the bold of a missed aim are
-computed from the figures: see `span`, `of_best`, `at_least` and `at_most`.
+computed from the figures: see `span`, `between`, `ratios`, `of_best`, `at_least` and `at_most`.
 """
 
 import json
@@ -63,6 +63,26 @@ def span(table, expression, form=".2f"):
     return low if low == high else f"{low} to {high}"
 
 
+def between(*figures, form=".2f"):
+    """Least to most of the figures of several tables: `1.3 to 4.9`."""
+    all_of_them = [figure for each in figures for figure in each]
+    low, high = (format(bound(all_of_them), form) for bound in (min, max))
+    return low if low == high else f"{low} to {high}"
+
+
+def ratios(table, ours, others="", best=max):
+    """For each row, each of our columns over the best of the others, by words in their names."""
+    for row in table:
+        there = {name: value for name, value in vars(row).items() if isinstance(value, NUMBER)}
+        beside = [value for name, value in there.items() if ours not in name and others in name]
+        yield from (Decimal(value) / best(beside) for name, value in there.items() if ours in name and beside)
+
+
+def only(table, *words):
+    """The rows whose first cell has one of the words."""
+    return [row for row in table if any(word in str(next(iter(vars(row).values()))) for word in words)]
+
+
 def at_least(figure, aim, form=".2f"):
     """A figure, in bold where it misses its aim."""
     return f"{figure:{form}}" if figure >= Decimal(str(aim)) else f"**{figure:{form}}**"
@@ -82,7 +102,7 @@ def short(figure):
     return f"{figure / 1e6:.2f}M" if figure >= 1e6 else f"{figure // 1000}k" if figure >= 1e5 else f"{figure / 1000:.1f}k" if figure % 100 == 0 else str(figure)
 
 
-FUNCTIONS = {each.__name__: each for each in (span, of_best, at_least, at_most, short, values)}
+FUNCTIONS = {each.__name__: each for each in (Decimal, span, between, ratios, only, of_best, at_least, at_most, short, values)}
 
 
 def expanded(text, names):
