@@ -1,7 +1,7 @@
 //! Admission: how many requests of each tenant may be in the device.
 //!
 //! Virtual time alone does not share a disk that queues. A virtual disk may take 64 requests, work for 800 µs, and answer all at
-//! once: then 64 places are free, and whatever waits takes them. Requests whose clients are about to ask again find the disk
+//! once: then 64 places are free, and the waiting requests take them. Requests whose clients are about to ask again find the disk
 //! full. So each tenant has places of its own. How many it needs for its share cannot be reckoned: that depends on how long its
 //! clients take from an answer to the next request, and on how the disk orders what is in it. It can be found by a closed loop.
 //! Example: weights 300 and 100, 64 reads outstanding each. With 48 and 16 places the first has 72 % of the disk, because 6 of
@@ -9,45 +9,45 @@
 //! places stay empty, and the disk stays busy.
 //!
 //! admission.1  A period is [`LAPS`] times as many ends as there are places, more where there are more tenants. In a period a tenant
-//!              had a part of what ended, in the disk's time, and is due a part (`entitlement`). What a tenant can use is what the
-//!              disk does with as many requests as it keeps outstanding ([`Depth::does`]), less the time for which its clients are away
-//!              between an answer and the next request; if nothing of it waited, at most twice what it had. Example: of four readers
-//!              with one request each it was thought that each could do half of what the disk does. It could do a third.
-//!              A tenant that seldom has anything outstanding is due what it had; so is one that its ceiling keeps
-//!              below its weight's part: nobody's fewer places would bring it more.
+//!              had a part of the disk's time, and is due a part (`entitlement`). The rate that a tenant can use is the disk's rate
+//!              with as many requests as the tenant keeps outstanding ([`Depth::does`]), less the time for which its clients are away
+//!              between an answer and the next request; if none of its requests waited, at most twice the rate that it had. Example:
+//!              each of four readers with one request was thought to be able to use half of the disk. It could use a third.
+//!              A tenant that seldom has anything outstanding is due the part that it had. So is a tenant that its ceiling keeps
+//!              below its weight's part: no other tenant's fewer places would bring it more.
 //! admission.2  At the end of a period the places of a tenant are multiplied by (due ÷ had)^[`GAIN`]: integral control, so what
 //!              remains of an error is corrected again. If it is due more or less than before, because a weight was changed or another
 //!              tenant has come or gone, its places are multiplied by that first. Places that a tenant does not fill do not become more.
-//!              What its floor brought a tenant says nothing of its places: of those fewer and fewer would be left.
-//!              A tenant has one place at least. One that is new has no bound until the first period ends, and one that its ceiling
-//!              keeps below its part has none: the ceiling is one.
+//!              Service by its floor says nothing of its places: of those fewer and fewer would be left.
+//!              A tenant has one place at least. A new tenant has no bound until the first period ends. Nor has a tenant that its
+//!              ceiling keeps below its part: the ceiling is one.
 //! admission.3  Weights divide the places; throughput and `isolation_cost` bound their sum. It is no more than throughput needs
-//!              ([`Depth::wanted`]), and while nobody needs less it grows to that. A tenant of which nothing waits, and that has less
-//!              than it is due, needs less: others lose places by admission.2, and it cannot gain any. Where it could do its weight's part
-//!              alone, it gets that. For tenants that could do far less ([`FEW`]) the sum is no less than the depth at which the disk does
-//!              all but `isolation_cost` of its best ([`Depth::floor`]): their share would often be had with one request in the
-//!              device at a time only. That least holds too where no tenant waits for places of its own, but all for the device.
-//! admission.4  While another depth is tried, all places are so many times fewer or more, so that the disk has that depth. Of many
-//!              more some have more than their part, for others cannot fill theirs: that is made up for by admission.2.
+//!              ([`Depth::wanted`]), and while no tenant needs less it grows to that. A tenant with nothing waiting and less than
+//!              its due needs less: others lose places by admission.2, and it cannot gain any. Where it could use its weight's part
+//!              alone, it gets that. For tenants that could use far less ([`FEW`]) the sum is no less than the depth at which the disk
+//!              does all but `isolation_cost` of its best ([`Depth::floor`]). Their share would often take a single request in the
+//!              device. That least holds too where no tenant waits for places of its own, but all for the device.
+//! admission.4  While another depth is tried, all places are multiplied, so that the disk has that depth. With many more places
+//!              some tenants have more than their part, for others cannot fill theirs: admission.2 makes up for that.
 //! admission.5  A flush that took w of the disk's work is paid for once the disk has done w / s, s the tenant's part by weight. Until
 //!              then the tenant owes, as long as others have something outstanding, and its next flush waits. Virtual time alone does
 //!              not tell: where all have their places full nobody waits in the order, and a tenant that commits had up to 0.6 of the
-//!              disk beside its part. What is charged while it owes (it shares what another asked for, or has waited for too long)
-//!              does not add up beyond twice itself.
-//!              Its requests are not held for it. Two ways were tried: places divided by what flushes leave of a part, and what it reads
-//!              to be paid for before its next flush. The first took a fifth of what a real disk owes to a tenant that commits; with
-//!              the second a tenant that reads much hardly ever flushed.
+//!              disk beside its part. Charges while it owes (for another's flush that it shares, or for one that has waited for too
+//!              long) do not add up beyond twice one charge.
+//!              Its requests are not held for it. Two ways were tried: places divided by the part that flushes leave, and reads to be
+//!              paid for before its next flush. The first took a fifth of a committing tenant's due on a real disk; with the second a
+//!              tenant that reads much hardly ever flushed.
 //!
-//! admission.6  A period goes on while a tenant has large requests in the device of which none has ended, for [`LONG`] at most; then it had half of
-//!              one. Example: of 16 places a reader of 256 KiB has one, beside a reader of 4 KiB. One of its requests ends with a thousand
-//!              of the others, and in that period it had all that it was due: by that period alone it never had a second place.
-//! admission.7  A tenant that has had nothing outstanding for [`LONG`] is gone, and keeps no places once those that are gone have more than the
+//! admission.6  A period goes on while a tenant has large requests in the device, without an end, for [`LONG`] at most; then it had
+//!              half of one. Example: of 16 places a reader of 256 KiB has one, beside a reader of 4 KiB. One of its requests ends with a
+//!              thousand of the others, and in that period it had its whole due: by that period alone it never had a second place.
+//! admission.7  A tenant that has had nothing outstanding for [`LONG`] is gone, and keeps no places once tenants that are gone have more than the
 //!              others. Example: of 128 places a light group has two, and all others go. A period is 512 ends, for which two places take 4 s:
-//!              for so long the disk did a fiftieth of what it can.
+//!              for so long the disk ran at a fiftieth of its speed.
 //!
 //! A tenant is a group with streams of its own; a stream in the root is one by itself.
 //!
-//! Integral control of shares by what was had: PARDA (Gulati et al., FAST 2009) for hosts of one array; the vrate and donations of
+//! Integral control of shares by the service had: PARDA (Gulati et al., FAST 2009) for hosts of one array; the vrate and donations of
 //! Linux's io.cost (Heo et al., ASPLOS 2022).
 
 use alloc::vec;
@@ -70,8 +70,8 @@ const LARGE: u64 = 4;
 /// How much of an error is corrected in a period, as an exponent (admission.2).
 /// From a simulation: with 0.3 an error is down to a tenth after seven periods, and answers in lumps move places by 2 %.
 const GAIN: f64 = 0.3;
-/// A tenant with places for such a part of what it keeps outstanding has nearly all. Chosen: the sum of places moves by that in a period
-/// or two, and who has all but that gains no more by others' having fewer.
+/// A tenant with places for this part of its outstanding requests has nearly all. Chosen: the sum of places moves by that in a period
+/// or two, and a tenant with nearly all gains nothing from others' loss.
 const NEARLY: f64 = 0.94;
 /// A tenant with less than this part of its due is short (depth.4). Chosen, as for `fairlift why` (share.7).
 const SHORT: f64 = 0.8;
@@ -95,8 +95,8 @@ struct Tenant {
     stream: Option<(u32, u32)>,
     /// How many groups are below it.
     below: u32,
-    /// Requests that wait or are in the device; the most of them in this period and in the one before; and in this period how many
-    /// for how long, and for how long any, up to the last change.
+    /// Requests that wait or are in the device; the most of them in this period and in the one before. Of this period, up to the last
+    /// change: their number times the time that it lasted, and the time with any.
     open: u32,
     most: u32,
     most_before: u32,
@@ -109,7 +109,7 @@ struct Tenant {
     waited: u32,
     /// Its requests of this period that went to the device for its floor's sake, whatever its places are (floor.5).
     beyond: u32,
-    /// The part of what ended that was its own, in the disk's time and in requests (admission.1).
+    /// Its part of all completions, in the disk's time and in requests (admission.1).
     had: f64,
     part: f64,
     /// Its part of the disk by weight, in the last period in which it asked; and up to which of the disk's work it owes
@@ -117,18 +117,18 @@ struct Tenant {
     share: f64,
     owes_until: u64,
     /// The part of the disk that it was due in the last period, its places (admission.2), and these as whole requests, at the present
-    /// depth (admission.4). What is due is 0, and places are without bound, before its first period has ended.
+    /// depth (admission.4). Before its first period has ended its due is 0, and its places are without bound.
     due: f64,
     /// How much of its weight's part it could use at least (admission.3).
     could: f64,
     places: f64,
     room: u32,
-    /// Its requests in the device, and what the last that went there is like.
+    /// Its requests in the device, and the shape of the last one sent.
     out: u32,
     last: Shape,
     is_held: bool,
     is_touched: bool,
-    /// In so many periods from this one on it counts as held back by a ceiling; and whether that keeps it below its part.
+    /// The periods, from this one on, in which it counts as held back by a ceiling; and whether that keeps it below its part.
     limited: u8,
     is_capped: bool,
     node: u32,
@@ -196,7 +196,7 @@ pub(super) struct Bounds {
 }
 
 impl Tenant {
-    /// Time passes, and what it has outstanding is about to change.
+    /// Time passes, and its outstanding requests are about to change.
     #[inline]
     fn passes(&mut self, now: Instant) {
         if self.open > 0 {
@@ -247,7 +247,7 @@ impl Tenant {
         4 * self.present < length || self.is_capped
     }
 
-    /// admission.2: its places, of `all`, now that it is due so much.
+    /// admission.2: its places, of `all`, now that this is its due.
     fn corrected(&self, due: f64, all: f64) -> f64 {
         if self.due == 0.0 {
             return (self.part * due / self.had * all).max(LEAST);
@@ -400,7 +400,7 @@ impl Admission {
         self.tenants[id.0 as usize].is_held
     }
 
-    /// What a tenant may have missed while its requests were in the device: as much as these could have asked for.
+    /// The requests that a tenant may have missed while its own were in the device: as much as these could have asked for.
     pub(super) fn missed(&self, id: TenantId, costs: &Costs) -> u32 {
         let Tenant { out, last, .. } = self.tenants[id.0 as usize];
         out.max(1).saturating_mul(costs.price(last)).min(1 << 30)
@@ -415,7 +415,7 @@ impl Admission {
         self.left == 0 || now >= self.look
     }
 
-    /// What is in the device, by kind: each tenant's is taken for what its last was.
+    /// Requests in the device, by kind: each tenant's count as the kind of its last one.
     pub(super) fn inside(&self, costs: &Costs) -> [u32; KINDS] {
         let mut inside = [0; KINDS];
         for at in &self.touched {
@@ -448,7 +448,7 @@ impl Admission {
         self.work < tenant.owes_until && self.present > u32::from(tenant.open > 0)
     }
 
-    /// The places of a tenant, and what it owes, for another server (fair.13).
+    /// The places of a tenant, and its debt, for another server (fair.13).
     pub(super) fn hand_on(&self, id: TenantId, into: &mut Record) {
         let Tenant { due, share, places, owes_until, .. } = self.tenants[id.0 as usize];
         if due > 0.0 {
@@ -469,7 +469,7 @@ impl Admission {
         Ok(())
     }
 
-    /// All costs are so many times greater from now on (cost.5): so is what was counted in them.
+    /// All costs are `times` as great from now on (cost.5), and so are the sums counted in them.
     #[cold]
     pub(super) fn rescale(&mut self, times: f64) {
         for tenant in &mut self.tenants {
@@ -479,8 +479,8 @@ impl Admission {
         }
     }
 
-    /// Ends a period, in which there were so many places, on a disk that does what `depth` says (admission.1 to admission.3).
-    /// One that is not over yet goes on, and so does one in which no time passed.
+    /// Ends a period with `places` places, on a disk as fast as `depth` says (admission.1 to admission.3). A period that is not
+    /// over yet goes on, and so does a period in which no time passed.
     #[cold]
     pub(super) fn end_period(
         &mut self,
@@ -577,7 +577,7 @@ impl Admission {
                 // While it had any.
                 let open = tenant.opens as f64 / (tenant.present as f64).max(1.0);
                 let (at_least, at_most) = depth.does(open);
-                // Its clients were away for so long for each nanosecond of the disk that it had, and would be for each that it could have.
+                // Its clients were away this long for each nanosecond of the disk that it had, and would be for each that it could have.
                 let away = length.saturating_sub(tenant.present) as f64 / (tenant.served as f64).max(1.0);
                 let with_away = |part: f64| part / (1.0 + part * away);
                 tenant.could = with_away(at_least) / tenant.share;
@@ -667,8 +667,8 @@ impl Admission {
         (self.start, self.look) = (now, now + LONG);
     }
 
-    /// Gives each tenant its places; while another depth is tried, so many times what they are that tenants fill that (admission.4).
-    /// So many requests may be in the device in all.
+    /// Gives each tenant its places; while another depth is tried, multiplied so that tenants fill it (admission.4). At most `limit`
+    /// requests may be in the device.
     pub(super) fn give(&mut self, trial: Option<f64>, limit: u32, costs: &Costs) {
         let times = trial.map_or(1.0, |depth| self.times(depth));
         for at in &self.touched {
@@ -683,8 +683,8 @@ impl Admission {
         }
     }
 
-    /// Tenants whose group is not a host's, nor below one, have so many requests in the device together, as their places
-    /// are to each other, until [`Admission::give`]; each has one at least (fair.12).
+    /// Bounds the requests in the device of all tenants whose group is not a host's, nor below one, divided as their places
+    /// are, until [`Admission::give`]; each has one at least (fair.12).
     pub(super) fn make_room(&mut self, guests: u32, is_host: impl Fn(GroupId) -> bool) {
         let Self { tenants, touched, groups, .. } = self;
         let above = |group: &GroupId| (*group != GroupId::ROOT).then(|| groups[usize::from(group.0)].0);
@@ -694,7 +694,7 @@ impl Admission {
         for at in touched {
             let tenant = &mut tenants[*at as usize];
             if is_guest(tenant) {
-                // One that is new has no places yet.
+                // A new tenant has no places yet.
                 let part = if tenant.due > 0.0 { tenant.filled() / filled } else { 1.0 };
                 tenant.room = tenant.room.min((f64::from(guests) * part + 0.5) as u32).max(1);
             }

@@ -2,43 +2,44 @@
 //!
 //! A 64 KiB write and a 4 KiB read compete for the same thing, the disk's time, and neither sectors nor requests say how much
 //! of it each takes. A disk that does 100,000 reads of 4 KiB a second, or 22,000 writes of 64 KiB, spends 10 µs on the one and
-//! 45 µs on the other: that is what they cost.
+//! 45 µs on the other: these are their costs.
 //!
 //! cost.1  A request costs as much as one of 4 KiB, and a price for each KiB beyond. Both differ for reads and writes; the first
 //!         also differs for a request near the end of the stream's last one, and for one far from it (16 MiB, as the kernel's
 //!         io.cost).
-//! cost.2  A time in which the disk was full is one equation: the time that passed is the sum of what ended, each at its cost. The
-//!         coefficients are those that explain the last [`LAST`] equations best, all looked at anew with each that comes, and what those
-//!         before have told. They are reckoned in factors: a coefficient that is a tenth of what is right is as wrong as one of ten
-//!         times that. Where a load never tells two coefficients apart, their ratio stays what it was. That of near
+//! cost.2  A time in which the disk was full is one equation: the time that passed is the sum of the costs of all requests that
+//!         ended. The coefficients are those that explain the last [`LAST`] equations best, all looked at anew with each that comes, and
+//!         the information from earlier equations. They are reckoned in factors: a tenth of the right coefficient is as wrong as ten
+//!         times it. Where a load never tells two coefficients apart, their ratio stays what it was. That of near
 //!         and far stays near the starting model's ([`NEAR`]), in which they cost alike unless it is given otherwise.
 //! cost.3  A disk is faster or slower than it was as a whole, more often than in one coefficient alone. So ratios are learned from
-//!         what two equations in a row differ by, and only if their mixtures do ([`CHANCE`]). How far equations deviate by themselves
-//!         is learned too ([`NOISE`]). What is in the device at an equation's ends is done by half, more or less: of an equation that is
-//!         short beside that little is believed, and one in which nothing ended of a kind that is in the device goes on. Nor is it of one
-//!         beside which flushes took much: what they took of the disk is reckoned, and whoever flushes writes. A tenant that commits
-//!         was found to write for a tenth of what others' reads cost, where both cost the same, and had 0.8 of a disk in place of half.
+//!         the difference of two equations in a row, and only if their mixtures differ ([`CHANCE`]). How far equations deviate by
+//!         themselves is learned too ([`NOISE`]). The requests in the device at an equation's ends are done by half, more or less. So an
+//!         equation that is short beside these counts little, and it goes on while no request of some kind has ended that is in the
+//!         device. An equation during which flushes took much time counts little too: their part of the disk is an estimate, and a
+//!         tenant that flushes writes. A tenant that commits was charged for its writes a tenth of the cost of others' reads, where both
+//!         cost the same, and had 0.8 of a disk in place of half.
 //! cost.4  No coefficient is less than 1 ns: less could not be learned again by a factor. A request costs at most a second.
 //! cost.5  Where no model is given, the first equations tell the order of magnitude of all coefficients, up to one that is off by less than
 //!         a factor of two. A disk that takes 5 ms for a read would otherwise take hundreds of windows to be known as one. One equation is not
 //!         enough: clients that begin, one request after the other, make a window in which the disk hardly worked. Costs that were 1,900 times too
-//!         large went down by a factor of four in 0.3 s, and a tenant that committed meanwhile owed for its flushes at the pace of the larger ones.
-//! cost.6  A load that never changes its mixture would leave a wrong model wrong: a reader and a writer that both want all they
-//!         can get are served in the ratio that the model says, in every window. So the kind of request whose cost is known least
-//!         beside the others' has a trial: it is charged as if it cost up to twice as much in one equation, and as much less in the
-//!         next, and whoever asks for it beside others has as many times fewer places, then more. Between the two what was in the device before
-//!         leaves it. Both together leave shares what they are. Whether a stream roams makes a kind, not whether a request is far: a stream that
+//!         large went down by a factor of four in 0.3 s. A tenant that committed meanwhile owed for its flushes at the pace of the larger costs.
+//! cost.6  A load that never changes its mixture would leave a wrong model wrong. A reader and a writer that both want all they
+//!         can get are served in the model's ratio, in every window. So the kind of request whose cost is known least beside the
+//!         others' has a trial. It is charged as if it cost up to twice as much in one equation, and as much less in the next; its
+//!         tenants, if others ask too, have fewer places by that factor, then more. Between the two the requests that were in the device
+//!         before leave it. Both together leave shares what they are. Whether a stream roams makes a kind, not whether a request is far: a stream that
 //!         reads anywhere in an image of 192 MiB asks for a near one each sixth time, and a trial of these alone changes no mixture. Trials
-//!         end when no cost may be off by more than [`SURE`], and there are none while flushes take more than [`CHANCE`]: they would tell nothing.
-//! cost.7  A model that is given is where learning starts, and after [`TRUSTED`] of a full disk costs are learned anew, as if none
-//!         had been given, and what each depth brings, which is measured in costs, with them. Of a tenant whose requests are
-//!         thought cheap it is thought that it has all it wants: what it is charged changes nothing that it does, and no trial
-//!         tells what its requests cost. A virtual disk whose reads are thought ten times too cheap and whose writes ten times
-//!         too dear was held too full for its reader to have its share, however long it was looked at.
+//!         end when no cost may be off by more than [`SURE`], and there are none while flushes take more than [`CHANCE`]: such equations count little.
+//! cost.7  Learning starts from the given model. After [`TRUSTED`] of a full disk costs are learned anew, as if none had been
+//!         given; so are the speeds of depths, which are measured in costs. Without that, a tenant whose requests are thought
+//!         cheap is thought to have all it wants: its charges change nothing that it does, and no trial shows the cost of its
+//!         requests. On a virtual disk whose reads were thought ten times too cheap and whose writes ten times too dear, the device
+//!         was held too full for the reader to have its share, for as long as it was looked at.
 //! cost.8  A disk may become another within a moment: its cache of writes is full, or a cloud's credit is used up. An equation that is
-//!         off by more than [`SURPRISE`] deviations tells of that: little of it is blamed on its mixture. On a modelled NVMe disk that
-//!         became five times slower when its cache was full, what the second window had more of was blamed: 4 KiB were thought to take
-//!         as long as 256.
+//!         off by more than [`SURPRISE`] deviations is a sign of that: little of it is blamed on its mixture. On a modelled NVMe disk
+//!         that became five times slower when its cache was full, the kind that the second window had more of was blamed: 4 KiB were
+//!         thought to take as long as 256.
 //!
 //! Only ratios matter to shares. A model that is wrong by a factor throughout costs nothing.
 
@@ -55,12 +56,12 @@ use crate::{Duration, Extent, Op, Sector};
 
 /// How many equations are looked at anew with each that comes. Chosen: from far off, what an equation says depends on all others.
 const LAST: usize = 32;
-/// Of what was told before, one part in so many is forgotten with each equation. Chosen: some 20 s; a virtual disk drifts within minutes.
+/// Of the information from earlier equations, one part in this many is forgotten with each equation. Chosen: some 20 s; a virtual disk drifts within minutes.
 const MEMORY: f64 = 128.0;
 /// By what part the level of all coefficients follows an equation (cost.3). Chosen.
 const LEVEL: f64 = 0.25;
-/// The deviation of an equation that has nothing to do with what ended in it, at first, at least and at most: windows of
-/// some hundred requests differed by 5 to 15 % on a virtual disk under a steady load.
+/// The deviation of an equation that its completions do not explain, at first, at least and at most. Windows of some hundred
+/// requests differed by 5 to 15 % on a virtual disk under a steady load.
 const NOISE: [f64; 3] = [0.05, 0.01, 0.15];
 /// How far off each coefficient may be at first, as a part: of eight profiles of flash disks (docs/measured/models-flash.md) the ratios differ
 /// by a factor of two or so.
@@ -72,16 +73,16 @@ const NEAR: f64 = 0.3;
 const STEPS: usize = 3;
 /// By how many deviations an equation is off that tells of another disk (cost.8). Chosen.
 const SURPRISE: f64 = 3.0;
-/// What is blamed on the disk as a whole in any case, as a logarithm. Chosen: from one equation to the next a mixture hardly changes so
-/// much that a cost which is wrong by a factor of eight shows by more.
+/// The part of an error always blamed on the whole disk, as a logarithm. Chosen: from one equation to the next a mixture hardly changes
+/// enough for a cost that is wrong by a factor of eight to show by more.
 const JUMP: f64 = 0.6;
 /// By what part a kind may be more or less of an equation by chance. Chosen.
 const CHANCE: f64 = 0.05;
 /// How long what makes an equation takes at least (cost.2). Chosen: a virtual disk does 64 times its depth in it. In 32 times the depth
-/// a kind that comes in bursts was found to cost a third of what it does.
+/// a kind that comes in bursts was found to cost a third of its real cost.
 const EQUATION: Duration = ms(50);
-/// By how much an equation may deviate for what is in the device at its ends, squared, or else it becomes longer; and how long it is at
-/// most. Chosen.
+/// By how much an equation may deviate because of the requests in the device at its ends, squared, or else it becomes longer; and how long
+/// it is at most. Chosen.
 const FIRM: f64 = 0.004;
 const LONG: Duration = ms(300);
 /// By what part the cost of a kind of request may be off that has no trial, and how much a trial adds to its cost, at least and at most
@@ -99,9 +100,9 @@ const TRUSTED: Duration = secs(2);
 const COUNT: usize = 6;
 /// Sectors that a request costs nothing more for: the 4 KiB for which io.cost.model says its rates of requests.
 const FREE: u32 = 8;
-/// A stream roams if more than so many of its last 32 requests were far (cost.6). Chosen: one that reads on jumps now and then.
+/// A stream roams if more than this many of its last 32 requests were far (cost.6). Chosen: one that reads on jumps now and then.
 const ROAMS: u32 = 4;
-/// Kinds of requests (cost.6): read or write, of a stream that roams or not, small or large for what is read or written at present.
+/// Kinds of requests (cost.6): read or write, of a stream that roams or not, small or large beside the present reads or writes.
 pub(super) const KINDS: usize = 8;
 
 /// The properties of a request that its cost depends on.
@@ -204,12 +205,12 @@ const LARGE: usize = 4;
 
 /// The findings of a window.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub(super) enum Told {
+pub(super) enum Finding {
     /// Something more.
     More,
-    /// The disk's order of magnitude: all costs are greater by so much than what they were a guess for (cost.5).
+    /// The disk's order of magnitude: all costs are this many times the guess (cost.5).
     Scale(f64),
-    /// All costs are others, and what was measured in them is void (cost.7).
+    /// All costs are others, and measurements in the old ones are void (cost.7).
     Anew,
 }
 
@@ -220,16 +221,17 @@ pub(super) struct Costs {
     theta: [f64; COUNT],
     /// Whether nothing is known of the disk, not even its order of magnitude (cost.5).
     is_new: bool,
-    /// For how long yet what was given is learned from; `None`: nothing was given, or no longer (cost.7).
+    /// For how long yet learning goes on from the given model; `None`: nothing was given, or no longer (cost.7).
     trusted: Option<Duration>,
-    /// What ended in the windows that make the next equation, how long they were, and what flushes took beside that; and for how long what ends is of a trial before.
+    /// Completions in the windows of the next equation, their length, and the time of flushes; and for how long completions are of an
+    /// earlier trial.
     sum: Sum,
     passed: Duration,
     lost: Duration,
     settles: Duration,
     /// The last equations.
     equations: VecDeque<Equation>,
-    /// What those before have told, as information: the coefficients, and how sure they were.
+    /// The information from earlier equations: the coefficients, and how sure they were.
     before: [f64; COUNT],
     information: Matrix,
     /// The covariance of the coefficients' relative errors.
@@ -248,7 +250,7 @@ pub(super) struct Costs {
 }
 
 impl Costs {
-    /// Starts from a model, or else from a flash disk of which 8 KiB more take as long as a request of 4 KiB.
+    /// Starts from a model, or else a flash disk where 8 KiB more cost as much as a 4 KiB request.
     pub(super) fn new(model: Option<Model>) -> Self {
         let kib = |bps: f64| 1024e9 / bps;
         let theta = match model {
@@ -283,7 +285,7 @@ impl Costs {
         this
     }
 
-    /// The same of a disk whose order of magnitude has been learned: what was measured in other costs is void with the first window.
+    /// The same of a disk whose order of magnitude has been learned: measurements in other costs are void with the first window.
     pub(super) fn again(model: Option<Model>) -> Self {
         let this = Self::new(model);
         Self { trusted: this.trusted.or(Some(Duration::ZERO)), ..this }
@@ -315,7 +317,7 @@ impl Costs {
         }
     }
 
-    /// How many times as many places a tenant has whose requests are like this: as many as bring what they are charged (cost.6).
+    /// The factor on the places of a tenant whose requests are like this: it goes with their charges (cost.6).
     pub(super) fn trial(&self, shape: Shape) -> f64 {
         PAR as f64 / self.times(shape) as f64
     }
@@ -339,16 +341,16 @@ impl Costs {
         time: Duration,
         lost: Duration,
         inside: impl FnOnce(&Self) -> [u32; KINDS],
-    ) -> Told {
+    ) -> Finding {
         if self.settles > time {
             self.settles = self.settles - time;
-            return Told::More;
+            return Finding::More;
         }
         self.settles = Duration::ZERO;
         self.sum.extend(sum);
         (self.passed, self.lost) = (self.passed + time, self.lost + lost);
         if self.passed < EQUATION {
-            return Told::More;
+            return Finding::More;
         }
         let rows = core::array::from_fn(|kind| self.sum.row(kind));
         let equation = Equation {
@@ -359,7 +361,7 @@ impl Costs {
         };
         let (variance, _) = equation.chance(&self.theta);
         if variance > FIRM && (variance == f64::INFINITY || self.passed < LONG) {
-            return Told::More;
+            return Finding::More;
         }
         let before = self.price;
         let (sum, passed) = (core::mem::take(&mut self.sum), core::mem::take(&mut self.passed));
@@ -371,26 +373,26 @@ impl Costs {
         information
     }
 
-    fn explain(&mut self, sum: &Sum, equation: &Equation, time: Duration) -> Told {
+    fn explain(&mut self, sum: &Sum, equation: &Equation, time: Duration) -> Finding {
         if let Some(left) = self.trusted {
             if left > time {
                 self.trusted = Some(left - time);
             } else {
                 *self = Self::new(None);
                 self.explain(sum, equation, time);
-                return Told::Anew; // cost.7
+                return Finding::Anew; // cost.7
             }
         }
         let predicted: f64 = equation.costs(&self.theta).iter().flatten().sum();
         if equation.time <= 0.0 || predicted <= 0.0 {
-            return Told::More;
+            return Finding::More;
         }
-        let mut learned = Told::More;
+        let mut learned = Finding::More;
         if self.is_new {
             let times = equation.time / predicted;
             self.is_new = !(0.5..=2.0).contains(&times);
             if self.is_new {
-                learned = Told::Scale(times); // cost.5
+                learned = Finding::Scale(times); // cost.5
                 self.equations.clear(); // they would draw it back
                 self.scale(times);
             }
@@ -431,23 +433,23 @@ impl Costs {
     /// The information of the second of two equations beside the first.
     fn pair(&self, one: &Equation, next: &Equation) -> Tells {
         let (before, after) = (one.beside(&self.theta), next.beside(&self.theta));
-        let mut parts = core::array::from_fn(|n| after.parts[n] - before.parts[n]);
+        let mut time_shares = core::array::from_fn(|n| after.time_shares[n] - before.time_shares[n]);
         let (edges, chances) = (one.chance(&self.theta), next.chance(&self.theta));
-        let moved = parts.iter().map(|part| part.abs()).sum::<f64>() / 2.0;
+        let moved = time_shares.iter().map(|part| part.abs()).sum::<f64>() / 2.0;
         if moved < edges.1.max(chances.1) {
-            parts = [0.0; COUNT];
+            time_shares = [0.0; COUNT];
         }
         let variance = self.noise + edges.0 + chances.0;
-        let doubt = dot(&parts, &times(&self.p, &parts));
+        let doubt = dot(&time_shares, &times(&self.p, &time_shares));
         Tells {
             off: after.off - before.off,
-            parts,
+            time_shares,
             variance,
             likely: (SURPRISE * SURPRISE * (variance + doubt)).min(JUMP * JUMP),
         }
     }
 
-    /// How far from what was told before the coefficients are, as factors.
+    /// How far the coefficients are from the earlier information, as factors.
     fn doubted(&self) -> [f64; COUNT] {
         core::array::from_fn(|n| libm::log(self.before[n] / self.theta[n]))
     }
@@ -486,7 +488,7 @@ impl Costs {
         }
         let costs = equation.costs(&self.theta);
         let all: f64 = costs.iter().flatten().sum();
-        let parts = equation.beside(&self.theta).parts;
+        let time_shares = equation.beside(&self.theta).time_shares;
         let (mut most, mut off) = (0.0, 0.0);
         for (kind, row) in costs.iter().enumerate() {
             let time: f64 = row.iter().sum();
@@ -494,8 +496,8 @@ impl Costs {
             if !(TRIAL_PART..=1.0 - TRIAL_PART).contains(&part) {
                 continue;
             }
-            // By what this kind's cost differs from that of all, and how sure that is.
-            let beside: [f64; COUNT] = core::array::from_fn(|n| row[n] / time - parts[n]);
+            // The difference of this kind's cost from that of all, and how sure that is.
+            let beside: [f64; COUNT] = core::array::from_fn(|n| row[n] / time - time_shares[n]);
             let doubt = dot(&beside, &times(&self.p, &beside));
             if doubt > SURE * SURE && part * doubt > most {
                 (most, off, self.trial) = (part * doubt, doubt, kind);
@@ -542,7 +544,7 @@ fn prior() -> Matrix {
     inverse(covariance)
 }
 
-/// The price of a request that costs what it is thought to cost.
+/// The price of a request whose learned cost is right.
 const PAR: u64 = 1024;
 
 #[cfg(test)]

@@ -1,38 +1,38 @@
-//! What the disk does with how many requests in it: how many throughput needs, and what fewer of them would cost.
+//! Depth: how many requests throughput needs in the device, and the cost of fewer.
 //!
-//! What waits in the scheduler goes by weight; what waits in the device does not. Two examples, on a disk that does 11,000 reads
-//! a second with one request in it, 50,000 with 8, 79,000 with 32 and 99,000 with 64. A tenant with 40 % of the weight and 32
-//! requests has 40 % of what is in the device as long as that is no more than 80; with 128 in it, it has a quarter. And a tenant
-//! with a single request gets a tenth of what it does alone beside 63 others, and nearly half beside 7. The first is helped for
-//! nothing; for the second throughput is given up, as much as may be.
+//! The scheduler orders waiting requests by weight; the device orders its own. Two examples, on a disk that does 11,000 reads a
+//! second with one request in it, 50,000 with 8, 79,000 with 32 and 99,000 with 64. A tenant with 40 % of the weight and 32
+//! requests has 40 % of the requests in the device as long as these are no more than 80; of 128 it has a quarter. And a tenant with
+//! a single request gets a tenth of its speed alone beside 63 others, and nearly half beside 7. The first is helped for nothing;
+//! for the second throughput is given up, up to a bound.
 //!
-//! depth.1  A depth is one of some rungs, three for each doubling. Of some rungs it is known what the disk does there, compared to
-//!          the other rungs. What is known of two rungs says what is between them, by a line from one to the other.
-//! depth.2  What is measured is the cost that ends in a window, by its time. A window is long enough for a disk that answers
-//!          in lumps, each as large as the depth, to do so some times; twice, if it is slow. With few requests in it a disk does less
-//!          than its best: for costs, which are of a disk that does its best, a window counts as so much shorter.
+//! depth.1  A depth is one of some rungs, three for each doubling. For some rungs the disk's speed is known, relative to the others.
+//!          Between two known rungs it is interpolated.
+//! depth.2  The measure is the cost of the requests that ended in a window, by its time. A window is long enough for a disk that
+//!          answers in lumps, each as large as the depth, to do so some times; twice, if it is slow. With few requests in it a disk
+//!          does less than its best. Costs are those of a disk at its best, so for them such a window counts as shorter in proportion.
 //! depth.3  Windows at the present depth and at another are compared as pairs, one right after the other, so that a disk
 //!          that drifts is the same for both. A pair counts if at the lesser of the two depths requests waited for room.
 //!          Requests that were sent at another depth are not counted.
-//! depth.4  Compared are twice the present depth and half of it, in turn, and now and then the best rung that is known. Half
+//! depth.4  Twice and half the present depth are compared in turn, and sometimes the best known rung. Half
 //!          as deep a disk does a fifth less, where a rung less would do 5 %: that is seen in a few pairs, though any two
 //!          windows differ by as much. Where nothing waits, half of it alone is, and only for the sake of tenants. The more pairs in a row change nothing, the rarer they are: from every window to
 //!          one in [`REST_MAX`]. But where a tenant is short that perhaps could do its part alone, half of the present depth is compared in every second window
 //!          until it is known. Example: a tenant with 8 requests beside 32 was given two thirds of a slow disk, and had half of it for five
 //!          seconds, because no depth below 16 was known.
-//! depth.5  Throughput needs the least rung that does all but [`SLACK`] of what the best does. For the sake of tenants there may be
+//! depth.5  Throughput needs the least rung that does all but [`SLACK`] of the best rung's speed. For the sake of tenants there may be
 //!          fewer (admission.3). Two depths bound that. One does all but a stated part of the best, and lies on the line between two
 //!          rungs that are known. The other is where the disk's speed bends: below it half as many requests do nearly half as much.
-//!          Each is then served as soon as among all, and a tenant with few gains nothing by what the others lose.
+//!          Each is then served as soon as among all, and a tenant with few gains nothing by the others' loss.
 //! depth.6  There may be fewer places than tenants that ask: the order says whose request has one. Example: a hundred tenants of weights
-//!          1 to 4 with four requests each, and a disk that is full with 32. With a place for each they had what they kept outstanding,
+//!          1 to 4 with four requests each, and a disk that is full with 32. With a place for each they had shares by their outstanding requests,
 //!          whatever their weights.
 //! depth.7  A depth that the load does not reach is no limit, and is not compared.
-//! depth.8  What a flush takes of a window is no part of it. A disk that stands still for 1 ms in every 2 seems to do less at
-//!          whichever depth it did so more, and a reader beside commits had half of its share.
-//! depth.9  A window in which far fewer requests were in the device than usual says nothing of costs, though requests waited. Where large
-//!          tenants go, their places are empty until the others have them, and the disk does half of what it can meanwhile. What
-//!          costs were blamed for that stayed wrong by a factor of ten for seconds.
+//! depth.8  Time lost to a flush does not count in a window. A disk that stands still for 1 ms in every 2 seems slower at the depth
+//!          at which it did so more often, and a reader beside commits had half of its share.
+//! depth.9  A window in which far fewer requests were in the device than usual is not used to learn costs, though requests waited. Where
+//!          large tenants go, their places are empty until the others have them, and the disk is half as fast as it can be meanwhile.
+//!          Costs learned from such windows stayed wrong by a factor of ten for seconds.
 
 mod handed;
 
@@ -48,26 +48,26 @@ const RUNGS: [u16; 47] = [
 ];
 /// Where a device starts, in rungs. Chosen: 32, which a SATA disk's queue takes.
 const FIRST: usize = 12;
-/// Half of a depth is so many rungs below it.
+/// The number of rungs from a depth down to half of it.
 const HALF: usize = 3;
-/// Half of a depth does so much of it at least where fewer requests are of use to a tenant (depth.5). The square root of a half: of fewer
-/// it gains as much as all lose together.
+/// Fewer requests are of use to a tenant while half of a depth does at least this part of it (depth.5). The square root of a half: with
+/// fewer it gains as much as all lose together.
 const BENT: f64 = 0.71;
-/// What throughput may be lost for the sake of a lesser depth (depth.5): two windows in a row differ by more than that.
+/// The throughput that may be lost for the sake of a lesser depth (depth.5): two windows in a row differ by more than that.
 const SLACK: f64 = 0.02;
 /// How much better another rung has to be. Chosen: enough that two that are alike do not alternate.
 const BETTER: f64 = 0.005;
 /// Pairs before a rung is known. Chosen.
 const KNOWN: u32 = 4;
-/// By how much a pair may differ from what was known, as a factor. Chosen: far more than
+/// By how much a pair may differ from the known speed, as a factor. Chosen: far more than
 /// noise, and far less than a disk that stalls for 10 ms, which makes one window ten times as long.
 const STALL: f64 = 1.4;
-/// A pair moves what is known of a rung by one part in so many at least. Chosen: a disk that changed is known anew after some dozen
+/// A pair moves the known speed of a rung by at least one part in this many. Chosen: a disk that changed is known anew after some dozen
 /// pairs.
 const MEMORY: u32 = 12;
 /// The most windows between two pairs (depth.4). Half as deep for one window in 32 costs less than 1 %.
 const REST_MAX: u32 = 32;
-/// The requests in a window: so many times the depth (depth.2), and at least so many, as in a period of shares (admission.1). Chosen.
+/// The requests in a window: a multiple of the depth (depth.2), and a least number, as in a period of shares (admission.1). Chosen.
 const LUMPS: u32 = 6;
 pub(super) const WINDOW: u32 = 64;
 /// A window that has lasted so long has enough with fewer lumps. Example: a disk does 230 reads of 256 KiB a second, and 192 of them
@@ -80,8 +80,8 @@ const LUMPS_OF_LONG: u32 = 2;
 const WINDOW_TIME: Duration = ms(2);
 const WINDOW_MOST: u32 = 4096;
 
-/// A window says nothing of costs in which a lesser part than this of what is usual was in the device, and a window moves what is usual by one
-/// part in so many, or half where it is more (depth.9). Chosen.
+/// A window with less than this part of the usual requests in the device is not used to learn costs; and each window moves the usual number
+/// by one part in this many, or by half where it had more (depth.9). Chosen.
 const FILLED: f64 = 0.65;
 const USUAL: f64 = 32.0;
 
@@ -99,7 +99,7 @@ pub(super) struct Depth {
     /// The rung that the present window compares with `base`.
     probe: Option<usize>,
     rungs: [Rung; RUNGS.len()],
-    /// What the last window at `base` did, and whether requests waited in it.
+    /// The throughput of the last window at `base`, and whether requests waited in it.
     before: f64,
     before_is_full: bool,
     /// Windows to go before the next pair, and how many there are between two.
@@ -123,16 +123,16 @@ pub(super) struct Depth {
     usual: f64,
 }
 
-/// What is known of a rung (depth.1).
+/// The findings on a rung (depth.1).
 #[derive(Clone, Copy, Default, Debug)]
 struct Rung {
-    /// What the disk does there, compared to the others.
+    /// The disk's speed there, relative to the others.
     speed: f64,
-    /// Of how many pairs it is known.
+    /// The number of pairs that it was found by.
     pairs: u32,
 }
 
-/// What is measured at one depth.
+/// A measurement at one depth.
 #[derive(Clone, Copy, Debug)]
 struct Window {
     /// Requests still to end before it begins (depth.3).
@@ -151,14 +151,14 @@ struct Window {
     inside: u64,
 }
 
-/// What became of a window.
+/// The result of a window.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Ended {
     /// It goes on.
     Open,
-    /// It is over, and says nothing; so is what was summed up for it.
+    /// It is over, and is not used, nor are the sums of its costs.
     Void,
-    /// It is over: what ended in it takes a disk that does its best so long, beside what flushes took (depth.8).
+    /// It is over: the time that its requests take a disk at its best, and the time that flushes took beside that (depth.8).
     Full { time: Duration, lost: Duration },
 }
 
@@ -211,7 +211,7 @@ impl Depth {
         self.given.unwrap_or(RUNGS[self.wanted].into())
     }
 
-    /// With how many the disk does all but such a part of its best, as far as rungs are known; a depth that
+    /// The requests with which the disk does all but this part of its best, as far as rungs are known; a depth that
     /// is given is that (depth.5). A whole number: of 2.4 requests two would be in the device, which lose more than may be lost.
     pub(super) fn floor(&self, part: f64) -> f64 {
         if let Some(given) = self.given {
@@ -232,7 +232,7 @@ impl Depth {
         if whole < depth { whole + 1.0 } else { whole }
     }
 
-    /// The least depth of which half does most of what it does (depth.5); no more than the floor with such a part.
+    /// The least depth whose half still does most of its work (depth.5); at most the floor for this part.
     pub(super) fn bend(&self, part: f64) -> f64 {
         if self.given.is_some() {
             return self.floor(part);
@@ -250,8 +250,8 @@ impl Depth {
         (0..=self.top).find(|at| self.is_known(*at)).unwrap_or(self.wanted.min(self.top))
     }
 
-    /// What part of its best the disk does with so many requests in it, at least and at most: with fewer than in any rung that is
-    /// known it does as much for each as there, or more, but no more in all.
+    /// The part of its best that the disk does at a depth, least and most. Below the lowest known rung each request is served as fast as
+    /// there, or faster, but all together are not.
     pub(super) fn does(&self, open: f64) -> (f64, f64) {
         let best = self.rungs[self.best()].speed;
         let lowest = self.lowest();
@@ -284,7 +284,7 @@ impl Depth {
         self.base = above - usize::from(is_below);
     }
 
-    /// The device takes `most` at once from now on. What is known of its rungs stays known, of those too that it has not now.
+    /// The device takes `most` at once from now on. Findings on rungs stay, also on rungs beyond `most`.
     pub(super) fn set_most(&mut self, most: u32) {
         let top = top_of(most);
         if self.enough == self.top || self.enough > top {
@@ -353,7 +353,7 @@ impl Depth {
         self.window.lost += lost as u64;
     }
 
-    /// A request of so much cost ended, when so many were in the device and so many waited.
+    /// A request of this cost ended, while `in_flight` were in the device and `waiting` waited.
     #[inline]
     pub(super) fn ended(&mut self, now: Instant, cost: u32, in_flight: u32, waiting: u32) -> Ended {
         let window = &mut self.window;
@@ -404,7 +404,7 @@ impl Depth {
         }
     }
 
-    /// A window had so many in the device: whether that is about as many as usual (depth.9).
+    /// Whether a window with this many requests in the device had about as many as usual (depth.9).
     fn note_filled(&mut self, inside: f64) -> bool {
         let is_filled = inside >= FILLED * self.usual;
         self.usual += (inside - self.usual) / if inside > self.usual { 2.0 } else { USUAL };
@@ -468,7 +468,7 @@ impl Depth {
         None
     }
 
-    /// The least rung of the device of so many, or else its highest.
+    /// The device's least rung of at least this depth, or else its highest.
     fn rung(&self, depth: f64) -> usize {
         RUNGS[..self.top].iter().position(|rung| f64::from(*rung) >= depth).unwrap_or(self.top)
     }
@@ -503,7 +503,7 @@ impl Depth {
         let known = |at: &usize| self.is_known(*at);
         let low = (0..=self.enough).find(known).unwrap_or(self.wanted);
         let high = (0..=self.enough).rev().find(known).unwrap_or(self.wanted);
-        // What more than the load reaches would do is what this does.
+        // A depth that the load does not reach is as fast as this one.
         let most = self.at(self.best().min(self.enough));
         let is_enough = |at: &usize| {
             let margin = if *at < self.wanted { 1.0 + BETTER } else { 1.0 - BETTER };
@@ -552,7 +552,7 @@ mod tests {
         }
     }
 
-    /// What a device does with so many requests in it, in thousands a second: the rungs' figures, and between them by line.
+    /// A device's speed by the requests in it, in thousands a second: the rungs' figures, and between them by line.
     #[derive(Clone, Copy)]
     struct Device(&'static [(u32, f64)]);
 
@@ -576,15 +576,15 @@ mod tests {
         }
     }
 
-    /// A load that keeps so many requests open.
+    /// A load that keeps a number of requests open.
     struct Load {
         depth: Depth,
         device: Device,
         open: u32,
         now: f64,
-        /// How the device drifts: by what part, and in how many milliseconds there and back.
+        /// How the device drifts: by which part, and in how many milliseconds there and back.
         drift: (f64, f64),
-        /// Requests in a thousandth of which it was at that depth.
+        /// Completions, and the wanted depth at each thousandth of them.
         ends: u64,
         seen: Vec<u32>,
         is_pressed: bool,
@@ -614,7 +614,7 @@ mod tests {
             self
         }
 
-        /// What the device does where the depth settled, by the most that it can do.
+        /// The device's speed where the depth settled, by the most that it can do.
         fn part(&self) -> f64 {
             let most = (1..=256).map(|depth| self.device.at(depth)).fold(0.0, f64::max);
             self.device.at(self.depth.wanted()) / most
@@ -695,7 +695,7 @@ mod tests {
         assert!(load.depth.bend(0.0) >= 10.0, "{}", load.depth.bend(0.0));
     }
 
-    /// depth.1: what a tenant could do alone with what it keeps outstanding.
+    /// depth.1: a tenant's speed alone with its outstanding requests.
     #[test]
     fn what_the_disk_does_with_fewer_requests_is_known_or_bounded() {
         let mut load = Load::new(DISK, 64, 128);

@@ -1,12 +1,12 @@
 //! Handover: what outlasts a change of bounds or of scheduler.
 //!
-//! fair.10  With another depth of the device only what no longer fits is given up: what is known of the disk, and of depths that
-//!     it has, is known still. A scheduler that takes over begins with what the one before learned of the disk: what requests
-//!     cost, and which depth does most.
-//! fair.11  What another scheduler has sent and still has in the device counts as being there: the device is not given its depth
+//! fair.10  With another depth of the device only rungs beyond it are given up: findings on the disk, and on depths that it has, stay.
+//!     A scheduler that takes over begins with its predecessor's findings on the disk: the costs of requests, and the depth
+//!     with the best throughput.
+//! fair.11  Requests of another scheduler that are still in the device count as being there: the device is not given its depth
 //!     twice.
-//! fair.13  The scheduler of another server hands on the same, and the places of groups with what they owe. Its tenants come back with
-//!     all that they have outstanding at once, so each has its places from its first request on. A tenant that is a stream begins anew.
+//! fair.13  The scheduler of another server hands on the same, and the places and debts of groups. Its tenants come back with
+//!     all their outstanding requests at once, so each has its places from its first request on. A tenant that is a stream begins anew.
 
 use alloc::boxed::Box;
 
@@ -17,7 +17,7 @@ use crate::learn::pace::Pace;
 use crate::record::{Record, Unreadable};
 use crate::sched::Learned;
 
-/// What is learned of a disk.
+/// The learned state of a disk.
 struct OfDisk {
     costs: Costs,
     depth: Depth,

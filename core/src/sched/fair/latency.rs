@@ -1,8 +1,8 @@
 //! Latency: how many requests of others may be in the device while a tenant with a target asks.
 //!
-//! A tenant reads one block at a time beside a neighbour that keeps 64 reads outstanding. Its share is what it does
+//! A tenant reads one block at a time beside a neighbour that keeps 64 reads outstanding. Its share is its rate
 //! alone, and no order of waiting requests gives it that: the 64 are in the device, and its read is served beside them.
-//! With 30 of them there it takes half as long. How many are too many depends on the disk, on what they are and on the
+//! With 30 of them there it takes half as long. How many are too many depends on the disk, on the requests and on the
 //! hour, so it is found by trying: a late answer means fewer, an answer in time a little more. Example: a target of 400
 //! µs, on a disk that answers 64 requests in 640 µs. The neighbour's places shrink to some 35 within a dozen late
 //! answers, and stay there; without the tenant they are 64 again.
@@ -18,12 +18,12 @@
 //! latency.4  Others have at least one place. If a target is missed for [`PATIENCE`] while they have no more than
 //!            [`LOW`], it is given up: they have their places again, and it is tried again after [`REST`], then after
 //!            twice that, up to [`REST_MAX`]. It counts as given up until a trial does not miss it.
-//!            Where gateways share a pool [`POOL_PATIENCE`] is as long as other gateways take to make what room they can.
+//!            Where gateways share a pool [`POOL_PATIENCE`] is as long as other gateways take to make their room.
 //! latency.5  A tenant that was not answered for [`PATIENCE`] is away: no room is made for it. It has it as before when it
 //!            is back.
 //! latency.6  Twice the depth is not tried ([`Depth`](super::depth)) unless others could have [`TWICE`] the places that
-//!            they have. Places beyond those that there are count on, up to [`SAVED`] times as many, so that what is
-//!            late in a trial is one of the 250.
+//!            they have. Places beyond those that there are count on, up to [`SAVED`] times as many, so that a late answer
+//!            in a trial is one of the 250.
 //! latency.7  Others are those for which no room is made. Of tenants that all have targets which they miss, none makes
 //!            room.
 //!
@@ -54,7 +54,7 @@ const PATIENCE: Duration = secs(1);
 const POOL_PATIENCE: Duration = secs(30);
 const REST: Duration = secs(10);
 const REST_MAX: Duration = secs(320);
-/// So many late answers are no accident. Chosen: a disk that stops once makes one of a tenant that asks for one at a
+/// This many late answers are no accident. Chosen: a disk that stops once makes one of a tenant that asks for one at a
 /// time.
 const LATE: u64 = 5;
 /// latency.6
@@ -131,7 +131,7 @@ impl Latency {
         self.goals.get(&group).is_some_and(|goal| goal.asks(now).0.is_some())
     }
 
-    /// What is done for a group.
+    /// The room for a group.
     pub(super) fn room(&self, now: Instant, group: GroupId) -> Room {
         match self.goals.get(&group) {
             Some(goal) if goal.given_up => Room::GivenUp,
@@ -170,7 +170,7 @@ impl Goal {
 
     fn answered(&mut self, now: Instant, latency: Duration, most: f64, patience: Duration) {
         if now.since(self.last) >= PATIENCE {
-            self.low = None; // what was while it was away says nothing
+            self.low = None; // the time while it was away does not count
         }
         self.last = now;
         self.answers += 1;
@@ -235,7 +235,7 @@ mod tests {
         latency: Latency,
         now: Instant,
         most: u32,
-        /// How long an answer takes with so many of others in the device.
+        /// How long an answer takes, by the requests of others in the device.
         takes: fn(u32, &mut Noise) -> Duration,
         noise: Noise,
         /// Of the answers of each tenant: how many there were, how many were late, and the others' places, added up.
@@ -387,7 +387,7 @@ mod tests {
         assert!(disk.others().abs_diff(before) <= 4 && disk.latency.protects(disk.now, ONE));
     }
 
-    /// What nobody can have, what everybody has, and what is no number of places.
+    /// Targets that no disk meets, that every disk meets, and limits that are no number of places.
     #[test]
     fn targets_may_be_anything() {
         for target in [Duration::from_nanos(1), secs(3600), Duration::MAX, Duration::ZERO] {

@@ -141,8 +141,8 @@ impl Membership for Fair {
 }
 
 impl Fair {
-    /// What the device turned back of a stream waits too, though it was sent: it counts for the tenant that the stream is now.
-    /// Answers whether the one that it was has room again, and had none.
+    /// A stream's requests that the device turned back wait too, though they were sent: they count for the tenant that the stream is now.
+    /// Returns whether its former tenant has room again, and had none.
     fn move_requeued(&mut self, now: Instant, stream: StreamId, before: TenantId, after: TenantId) -> bool {
         let (mut next, mut has_room) = (self.waitings.requeued(), false);
         while let Some(id) = next {

@@ -1,24 +1,24 @@
 //! Fair: every tenant gets its part of the disk's time, and the disk is kept busy.
 //!
-//! A tenant is entitled to the smaller of what it could do alone and its weight's part of the disk's time; what it leaves goes
-//! to the others by weight. Four tenants of weight 100 to 400 that each keep 32 reads outstanding get 10, 20, 30 and 40 % of
-//! what the disk can do. If the heaviest keeps one read outstanding, it is entitled to what it does alone, which is 7 %, and
+//! A tenant is entitled to the smaller of its rate alone and its weight's part of the disk's time; the others share the rest
+//! by weight. Four tenants of weight 100 to 400 that each keep 32 reads outstanding get 10, 20, 30 and 40 % of the disk's rate.
+//! If the heaviest keeps one read outstanding, it is entitled to its rate alone, which is 7 %, and
 //! the other three divide the rest. How near that comes on a real disk, which queues too, is in docs/fairness.md.
 //!
-//! fair.1  The currency is the disk's time. What a request takes of it is learned while the disk serves (`cost`).
+//! fair.1  The currency is the disk's time. The cost of a request in it is learned while the disk serves (`cost`).
 //! fair.2  The order is virtual time over the tree of groups, one request at a time ([`fair_queue`](super::fair_queue)): there
 //!         are no turns, and an arrival that has had less than its part is next. A stream is an entity of weight
 //!         (8 − level) · 10 in its group; classes are strict, but the idle class moves.
 //! fair.3  Within a stream the oldest request goes first.
-//! fair.4  There are no more requests in the device than throughput needs (`depth`), nor, down to a stated part of the throughput,
-//!         more than leave each tenant its share.
-//! fair.5  Each tenant has places of its own in the device, which nobody takes while the tenant's requests are on their way to and
-//!         from its clients. How many, a closed loop finds, from what the tenant had and what it is due (`admission`,
+//! fair.4  There are no more requests in the device than throughput needs (`depth`). There are fewer where more would keep a tenant
+//!         from its share, as long as that costs no more than a stated part of the throughput.
+//! fair.5  Each tenant has places of its own in the device, which no other takes while the tenant's requests are on their way to and
+//!         from its clients. A closed loop finds their number, from the part that the tenant had and its due (`admission`,
 //!         `entitlement`).
 //! fair.6  The device is never held idle. A tenant that comes back has no credit for the time that it was away.
-//! fair.7  Flushes, discards and writes of zeroes are charged to the stream that asked, as what others were not served in
-//!         their time ([`pace`]). What the group wrote since its last flush, and was charged for, is taken off a flush.
-//! fair.8  What the device turned back goes first, and is not charged again.
+//! fair.7  Flushes, discards and writes of zeroes are charged to the stream that asked, by the service that others missed in
+//!         their time ([`pace`]). The group's charges for writes since its last flush are taken off a flush.
+//! fair.8  A request that the device turned back goes first, and is not charged again.
 //! fair.9  A group below its floor goes first (`floors`).
 //! fair.14  A read that memory answered, though it had been charged, is paid back: the next requests of its stream go for that. Costs, depth
 //!          and places learn nothing of it.
@@ -34,8 +34,8 @@
 //! Suits disks that do not rotate. Blind to where requests are, but for their cost: a disk that seeks wants
 //! [`bfq`](super::bfq).
 //!
-//! The bound is that of the fair queue with the cost of a request for a budget, for what is dispatched. What was dispatched is
-//! in the disk's hands, which may order it otherwise; it is never more than the depth.
+//! The bound is that of the fair queue with the cost of a request for a budget, for dispatched requests. Dispatched requests are
+//! in the disk's hands, which may order them otherwise; they are never more than the depth.
 
 mod admission;
 mod cost;
@@ -65,7 +65,7 @@ use crate::record::{Record, Unreadable};
 use crate::tunable::tune;
 use crate::{Bytes, Direction, Duration, Group, GroupId, Instant, Op, Priority, StreamId};
 use admission::{Admission, Bounds, TenantId};
-use cost::{Costs, Shape, Sum, Told, Track};
+use cost::{Costs, Finding, Shape, Sum, Track};
 use depth::{Depth, Ended};
 use latency::Latency;
 use slots::Slots;
@@ -83,7 +83,7 @@ pub const ENTRY: Entry = Entry {
 pub struct Fair {
     settings: Settings,
     waitings: RequestTable,
-    /// By request: what it is like, and what it was charged.
+    /// By request: its shape, and its charge.
     shapes: Vec<Charged>,
     /// By their numbers in the fair queue, which groups have too.
     queues: Vec<Option<Queue>>,
@@ -100,17 +100,17 @@ pub struct Fair {
     costs: Costs,
     /// Whether something ended in the present window whose time is charged otherwise.
     is_spoilt: bool,
-    /// What ended in the present window.
+    /// Completions in the present window.
     sum: Sum,
     depth: Depth,
-    /// What the device takes at once.
+    /// The device's queue depth.
     depth_max: u32,
     /// How many requests may be in the device (fair.4).
     limit: u32,
     /// The same where gateways share a pool (fair.15).
     slots: Option<Slots>,
     in_flight: u32,
-    /// What another scheduler has sent and is in the device.
+    /// In-flight requests of another scheduler.
     others: u32,
     pace: Pace,
     /// Tenants that have room again, while it is divided.
@@ -133,7 +133,7 @@ struct Queue {
 }
 
 impl Queue {
-    /// The charge for a request of such a cost beside what is paid already, and what is left of that; the charge is something in any case.
+    /// The charge for a request of this cost after the credit in `paid`, and the rest of that credit. The charge is never 0.
     fn due(&self, cost: u32) -> (u32, u64) {
         if self.paid == 0 {
             return (cost, 0);
@@ -154,7 +154,7 @@ struct GroupState {
     is_there: bool,
     order: GroupId,
     tenant: Option<TenantId>,
-    /// What was charged for writes since the last flush, and of those that the last flush covered (fair.7).
+    /// Charges for writes since the last flush, and for those that the last flush covered (fair.7).
     written: u64,
     covered: u64,
 }
@@ -296,13 +296,13 @@ impl Fair {
         self.released = released;
     }
 
-    /// Whether the device has no place for what goes next (fair.4).
+    /// Whether the device has no place for the next request (fair.4).
     fn is_full(&self) -> bool {
         let most = self.slots.as_ref().map_or(self.limit, |slots| slots.at_most().min(self.depth_max)); // fair.15
         most.saturating_sub(self.in_flight + self.others) == 0 // fair.11
     }
 
-    /// What goes next; `all`: nothing is held back.
+    /// The next request; `all`: nothing is held back.
     #[inline(always)]
     fn next(&mut self, now: Instant, all: bool) -> Next {
         if let Some(id) = self.waitings.take_requeued() {
@@ -376,7 +376,7 @@ impl Fair {
         self.in_flight += 1;
     }
 
-    /// A flush, discard or write of zeroes ended, of which so much time is charged. Answers how long it took.
+    /// A flush, discard or write of zeroes ended; `charged` is the part of its time that is charged. Returns how long it took.
     fn non_data_ends(&mut self, now: Instant, charged: Duration) -> Duration {
         let took = self.pace.ends(now, charged);
         self.depth.lost(now, took, self.pace.lost(took));
@@ -406,9 +406,9 @@ impl Fair {
                 if !core::mem::take(&mut self.is_spoilt) {
                     let tenants = &self.tenants;
                     match self.costs.learn(&sum, time, lost, |costs| tenants.inside(costs)) {
-                        Told::More => {}
-                        Told::Anew => self.measure_depths_anew(),
-                        Told::Scale(times) => {
+                        Finding::More => {}
+                        Finding::Anew => self.measure_depths_anew(),
+                        Finding::Scale(times) => {
                             self.pace.rescale(times);
                             self.tenants.rescale(times);
                         }
@@ -451,13 +451,13 @@ impl Fair {
         }
     }
 
-    /// The depth that a setting gives, of what the device takes.
+    /// The depth that a setting gives, up to the device's.
     fn given(&self) -> Option<u32> {
         let depth = self.slots.as_ref().map_or(self.settings.device_depth, Slots::nearest); // fair.15
         (depth > 0).then(|| depth.min(self.depth_max))
     }
 
-    /// What depths bring was measured in costs that are no longer those .
+    /// Depths were measured in costs that no longer hold.
     fn measure_depths_anew(&mut self) {
         self.depth = Depth::new(self.depth_max);
         self.depth.set_given(self.given());
@@ -571,7 +571,7 @@ impl Scheduler for Fair {
         let q = self.homes[stream.0 as usize];
         let charged = self.shapes[id.0 as usize];
         if pace::is_non_data(op) {
-            // Their time is charged as it turns out, and says nothing of what reads and writes cost.
+            // Their time is charged as it turns out, and is not used to learn the costs of reads and writes.
             self.is_spoilt = true;
             self.pace.count(now, self.in_flight, 0);
             let took = self.non_data_ends(now, Duration::ZERO);
@@ -723,7 +723,7 @@ impl Fair {
             .count_waiting(waitings.in_lists().map(|id| (group(waitings.owner(id)), waitings.op(id).direction())));
     }
 
-    /// A waiting request became larger; if it is the next of its queue, so is what that waits with.
+    /// A waiting request became larger; if it is the next of its queue, so is the queue's budget.
     fn resized(&mut self, q: u32, request: &Waiting) {
         self.shapes[request.id.0 as usize].shape.resize(request.op, request.extent);
         if self.queue(q).line.oldest() == Some(request.id)

@@ -1,10 +1,10 @@
-//! What can be turned on the fair scheduler.
+//! The tunables of `fair`.
 
 use crate::cost_model::Model;
 use crate::tunable::settings;
 
 settings! {
-    /// What can be turned; all of it while requests wait and are in flight.
+    /// The tunables of `fair`; all of them can change while requests wait and are in flight.
     #[derive(Clone, PartialEq, Debug)]
     pub struct Settings {
         /// limit on requests in the device; 0: learned, as many as throughput needs, but fewer where tenants with few

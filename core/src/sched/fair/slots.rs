@@ -16,7 +16,7 @@ const SLOT: Duration = ms(10);
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Slots {
     mean: f64,
-    /// What part of a request is due.
+    /// The fraction of a request that is due.
     due: f64,
     now: u32,
     until: Instant,
@@ -29,7 +29,7 @@ impl Slots {
         this
     }
 
-    /// So many on average from the next slot on.
+    /// Sets the average from the next slot on.
     pub(super) fn set(&mut self, mean: f64) {
         self.mean = mean;
     }

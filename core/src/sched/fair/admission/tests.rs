@@ -2,7 +2,7 @@ use super::*;
 use crate::Weight;
 use crate::time::{ms, us};
 
-/// What a request costs.
+/// The cost of a request.
 const COST: u32 = 10_000;
 const FREE: Bounds = Bounds { most: 1e9, least: 1.0, least_exact: 1.0 };
 
@@ -25,7 +25,7 @@ impl Scene {
         self.tenants.add(GroupId(self.groups), None)
     }
 
-    /// Tenants of such weights, each with so many requests.
+    /// Tenants by weight, each with a number of requests.
     fn asking<const N: usize>(&mut self, weights: [u16; N], requests: u32) -> [TenantId; N] {
         weights.map(|weight| {
             let tenant = self.group(0, weight);
@@ -34,7 +34,7 @@ impl Scene {
         })
     }
 
-    /// So many come and wait or are under way.
+    /// Requests come, and wait or are under way.
     fn opens(&mut self, tenant: TenantId, requests: u32) {
         (0..requests).for_each(|_| self.tenants.came(self.now, tenant));
     }
@@ -48,7 +48,7 @@ impl Scene {
         let whole: u32 = parts.iter().map(|(_, part)| part).sum();
         let mut due = vec![0; parts.len()];
         let period = loop {
-            // Whoever is furthest behind its part.
+            // The tenant that is furthest behind its part.
             due.iter_mut().zip(parts).for_each(|(due, (_, part))| *due += i64::from(*part));
             let next = (0..parts.len()).max_by_key(|at| due[*at]).unwrap();
             due[next] -= i64::from(whole);
@@ -92,7 +92,7 @@ fn a_tenant_is_due_its_weights_part_of_what_its_group_is_due() {
     let parts = [(above, 1), (a, 1), (b, 1), (beside, 1)];
     let _ = scene.period(&parts, FREE);
     assert_near(scene.due([above, a, b, beside]), [0.1875, 0.1875, 0.375, 0.25]);
-    // One that has few requests, none of which waits: at most twice what it had.
+    // A tenant with few requests, all of them in the device: at most twice the part that it had.
     scene.closes(b, 39);
     scene.tenants.tenants[b.0 as usize].out = 2;
     let _ = scene.period(&[(above, 14), (a, 14), (b, 1), (beside, 14)], FREE);
@@ -163,7 +163,7 @@ fn another_weight_moves_places_at_once() {
     assert_near(scene.places(both), [16.0, 48.0]);
 }
 
-/// admission.3: the sum grows to what throughput needs while all wait, and shrinks for one of which nothing waits.
+/// admission.3: the sum grows to the depth that throughput needs while all wait, and shrinks for a tenant with nothing waiting.
 #[test]
 fn the_sum_of_places_shrinks_for_a_tenant_that_lacks() {
     let mut scene = Scene::new(32.0);
@@ -172,7 +172,7 @@ fn the_sum_of_places_shrinks_for_a_tenant_that_lacks() {
     let bounds = Bounds { most: 100.0, least: 20.0, least_exact: 10.0 };
     let waits = |scene: &mut Scene, is_waiting: bool| {
         for tenant in both {
-            // What is in the device is no more than what is there, or all of it.
+            // The requests in the device are no more than all that there are.
             scene.tenants.tenants[tenant.0 as usize].out = if is_waiting { 0 } else { 65 };
         }
     };
@@ -233,7 +233,7 @@ fn a_period_goes_on_for_a_tenant_of_which_nothing_has_ended() {
     assert!(after > places, "{after} after {places}");
 }
 
-/// admission.5: the others are to have had what they are due of as much work, and what is owed has an end.
+/// admission.5: the others are to have had their due of as much work, and a debt has an end.
 #[test]
 fn a_flush_is_paid_for_before_the_next() {
     let mut scene = Scene::new(16.0);
@@ -262,14 +262,14 @@ fn a_flush_is_paid_for_before_the_next() {
     flush(&mut scene, 10);
     flush(&mut scene, 10);
     flush(&mut scene, 1);
-    // 80 are due for two, of which the flushes are 21; the third is small beside what is owed, and adds nothing.
+    // 80 are due for two, 21 of them for the flushes; the third is small beside the debt, and adds nothing.
     assert_eq!(paid_after(&mut scene), 59);
     (0..100).for_each(|_| flush(&mut scene, 10));
     assert_eq!(paid_after(&mut scene), 70, "twice 40, of which the last flush is 10");
 }
 
 /// A tenant whose places are taken is held until one is free, or until it has more; it has one in any case; while another depth is
-/// tried it has so many times more (admission.4).
+/// tried its places are multiplied (admission.4).
 #[test]
 fn a_tenant_is_held_until_it_has_room_again() {
     let mut scene = Scene::new(8.0);

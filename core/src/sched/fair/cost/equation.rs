@@ -1,4 +1,4 @@
-//! Equations: what a time in which the disk was full tells of costs, and how sure that is (cost.2, cost.3).
+//! Equations: costs as seen in a time in which the disk was full, and how sure that is (cost.2, cost.3).
 
 use super::{CHANCE, COUNT, KINDS, MOST};
 
@@ -11,13 +11,13 @@ pub(super) struct Equation {
     pub(super) rows: [[f64; COUNT]; KINDS],
     /// Requests in the device at its end.
     pub(super) inside: [u32; KINDS],
-    /// In nanoseconds; and what flushes took beside that.
+    /// In nanoseconds; and the time of flushes beside that.
     pub(super) time: f64,
     pub(super) lost: f64,
 }
 
 impl Equation {
-    /// How much flushes took beside what it tells of.
+    /// The time of flushes, by its own.
     pub(super) fn flushed(&self) -> f64 {
         self.lost / self.time
     }
@@ -30,8 +30,8 @@ impl Equation {
     pub(super) fn beside(&self, theta: &[f64; COUNT]) -> Level {
         let costs = self.costs(theta);
         let all: f64 = costs.iter().flatten().sum();
-        let parts = core::array::from_fn(|n| costs.iter().map(|row| row[n]).sum::<f64>() / all);
-        Level { off: libm::log(self.time / all), parts }
+        let time_shares = core::array::from_fn(|n| costs.iter().map(|row| row[n]).sum::<f64>() / all);
+        Level { off: libm::log(self.time / all), time_shares }
     }
 
     /// How often each kind counts.
@@ -39,13 +39,14 @@ impl Equation {
         self.rows[kind][1..3].iter().chain(&self.rows[kind][4..]).sum()
     }
 
-    /// Time in the device of a request, of the kind that was there longest.
+    /// A request's time in the device, for the kind with the longest.
     pub(super) fn lap(&self) -> f64 {
         let lap = |kind| self.time * f64::from(self.inside[kind]) / self.count(kind).max(1.0);
         (0..KINDS).map(lap).fold(0.0, f64::max)
     }
 
-    /// By how much it may be off, and its mixture by chance: what flushes took is known by half, more or less, and the requests in the device at either end were done by half, more or less.
+    /// By how much it may be off, squared, and its mixture by chance. The time of flushes is known by half, more or less; and the requests
+    /// in the device at either end were done by half, more or less.
     pub(super) fn chance(&self, theta: &[f64; COUNT]) -> (f64, f64) {
         let costs = self.costs(theta);
         let all: f64 = costs.iter().flatten().sum();
@@ -66,18 +67,18 @@ impl Equation {
     }
 }
 
-/// How long an equation took beside what coefficients say, as a factor; and which part of that time each coefficient makes up: by
-/// so much an error of it is one of the time.
+/// An equation's time by the coefficients' prediction, as a logarithm; and the part of that time that each coefficient makes up, which
+/// is also the part of its error that the time has.
 pub(super) struct Level {
     pub(super) off: f64,
-    pub(super) parts: [f64; COUNT],
+    pub(super) time_shares: [f64; COUNT],
 }
 
-/// What an equation tells of ratios, beside the one before: by how much its time and its parts are others. By how much it may be off, and what
-/// is likely at most, squared.
+/// The information on ratios in an equation beside the one before: by how much its time and the parts of that differ; by how much it may be
+/// off, and is likely to be at most, both squared.
 pub(super) struct Tells {
     pub(super) off: f64,
-    pub(super) parts: [f64; COUNT],
+    pub(super) time_shares: [f64; COUNT],
     pub(super) variance: f64,
     pub(super) likely: f64,
 }
@@ -87,8 +88,8 @@ impl Tells {
         let beyond = 1.0 + self.off * self.off / self.likely;
         let variance = self.variance * beyond * beyond;
         for n in 0..COUNT {
-            towards[n] += self.parts[n] * self.off / variance;
-            (0..COUNT).for_each(|m| information[n][m] += self.parts[n] * self.parts[m] / variance);
+            towards[n] += self.time_shares[n] * self.off / variance;
+            (0..COUNT).for_each(|m| information[n][m] += self.time_shares[n] * self.time_shares[m] / variance);
         }
     }
 }
@@ -123,7 +124,7 @@ pub(super) fn inverse(mut of: Matrix) -> Matrix {
     inverse
 }
 
-/// Coefficients times such factors, given as logarithms; e at most at once (cost.4).
+/// Coefficients times factors, given as logarithms; e at most at once (cost.4).
 pub(super) fn moved(theta: &[f64; COUNT], by: &[f64; COUNT]) -> [f64; COUNT] {
     core::array::from_fn(|n| (theta[n] * libm::exp(by[n].clamp(-1.0, 1.0))).clamp(1.0, MOST))
 }

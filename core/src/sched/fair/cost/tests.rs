@@ -1,14 +1,14 @@
 use super::*;
 use crate::Sector;
 
-/// What a disk's requests cost, with the deviation that its windows have.
+/// A disk's costs of requests, with the deviation of its windows.
 struct Disk {
     theta: [f64; COUNT],
     noise: f64,
     seed: u64,
 }
 
-/// What may be in a window.
+/// The possible contents of a window.
 #[derive(Clone, Copy)]
 struct Mix {
     /// Parts of writes and of far requests, from and to.
@@ -85,7 +85,7 @@ fn row(sum: &Sum) -> [f64; COUNT] {
     core::array::from_fn(|n| (0..KINDS).map(|kind| sum.row(kind)[n]).sum())
 }
 
-fn learn(costs: &mut Costs, sum: &Sum, time: Duration) -> Told {
+fn learn(costs: &mut Costs, sum: &Sum, time: Duration) -> Finding {
     let rows = core::array::from_fn(|kind| sum.row(kind));
     costs.explain(sum, &Equation { rows, inside: [0; KINDS], time: time.as_nanos() as f64, lost: 0.0 }, time)
 }
@@ -155,8 +155,8 @@ fn a_disk_that_changes_is_followed() {
     assert!(disk.error(&costs) < 1.3, "writes cost three times as much: off by {:.2}", disk.error(&costs));
 }
 
-/// cost.8: a disk does a fifth from one window to the next, soon after it was first seen: what its requests cost beside each other
-/// is what it was.
+/// cost.8: a disk does a fifth from one window to the next, soon after it was first seen: the costs of its requests beside each
+/// other are as before.
 #[test]
 fn a_disk_that_is_slower_as_a_whole_keeps_its_ratios() {
     const WRITES: Mix = Mix { writes: (1.0, 1.0), far: (1.0, 1.0), pages: (0.0, 5.9) };
@@ -173,8 +173,8 @@ fn a_disk_that_is_slower_as_a_whole_keeps_its_ratios() {
     assert!(far_off <= 5, "128 KiB cost twice or half of what is right beside 4 KiB in {far_off} of 100 runs");
 }
 
-/// cost.2: where there is one kind of request alone, nothing is learned of others, and nothing of what its own time is
-/// made up of.
+/// cost.2: where there is one kind of request alone, nothing is learned of others, nor of the parts of its own
+/// time.
 #[test]
 fn what_a_load_does_not_tell_apart_keeps_its_ratio() {
     let (mut disk, mut costs) = (Disk::new(TRUE), Costs::new(None));
@@ -221,15 +221,15 @@ fn a_given_model_is_where_learning_starts_and_no_more() {
         learned.push((learn(&mut costs, &sum, time), passed + time >= TRUSTED));
         passed = passed + time;
     }
-    assert!(learned.iter().filter(|(one, _)| *one == Told::Anew).count() == 1);
-    assert_eq!(learned.iter().find(|(_, is_over)| *is_over).map(|(one, _)| *one), Some(Told::Anew));
-    assert!(learned.iter().all(|(one, _)| !matches!(one, Told::Scale(_))), "the order of magnitude was known");
+    assert!(learned.iter().filter(|(one, _)| *one == Finding::Anew).count() == 1);
+    assert_eq!(learned.iter().find(|(_, is_over)| *is_over).map(|(one, _)| *one), Some(Finding::Anew));
+    assert!(learned.iter().all(|(one, _)| !matches!(one, Finding::Scale(_))), "the order of magnitude was known");
     let mut costs = Costs::again(None);
     let (sum, time) = disk.window(MIXED);
-    assert_eq!(learn(&mut costs, &sum, time), Told::Anew, "what was measured in other costs is void");
+    assert_eq!(learn(&mut costs, &sum, time), Finding::Anew, "measurements in other costs are void");
 }
 
-/// cost.4: whatever the windows say, and whatever was given at first.
+/// cost.4: for any windows, and any model at first.
 #[test]
 fn costs_are_never_negative_nor_beyond_a_second_nor_no_number() {
     for seed in fairlift_lab::repeat::seeds(0..60) {
@@ -280,13 +280,13 @@ fn a_first_window_in_which_the_disk_hardly_worked_is_made_up_for_by_the_next_one
     let (sum, time) = disk.window(SMALL_READS);
     learn(&mut new, &sum, Duration::from_nanos(1000 * time.as_nanos()));
     let (sum, time) = disk.window(SMALL_READS);
-    let told = learn(&mut new, &sum, time);
+    let finding = learn(&mut new, &sum, time);
     let read = f64::from(new.of(Shape { write: false, far: true, roams: true, sectors: 8 }));
     assert!((read / TRUE[2] - 1.0).abs() < 0.5, "a read costs {read}");
-    assert!(matches!(told, Told::Scale(times) if times < 0.01), "what was measured in such costs is told of: {told:?}");
+    assert!(matches!(finding, Finding::Scale(times) if times < 0.01), "the order of magnitude: {finding:?}");
     disk.teach(&mut new, SMALL_READS, 1);
     let (sum, time) = disk.window(SMALL_READS);
-    assert_eq!(learn(&mut new, &sum, Duration::from_nanos(10 * time.as_nanos())), Told::More, "the order is known");
+    assert_eq!(learn(&mut new, &sum, Duration::from_nanos(10 * time.as_nanos())), Finding::More, "the order is known");
 }
 
 /// A window that took no time, or in which nothing ended, says nothing.

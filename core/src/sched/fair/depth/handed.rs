@@ -21,7 +21,7 @@ struct HandedRungs {
 }
 
 impl Depth {
-    /// Tells another server of the depths that are known (fair.13).
+    /// Hands the known depths to another server (fair.13).
     pub(in crate::sched::fair) fn hand_on(&self, into: &mut Record) {
         let known = RUNGS.into_iter().zip(self.rungs).filter(|(_, rung)| rung.pairs > 0);
         let rungs = known.map(|(depth, Rung { speed, pairs })| (depth, speed, pairs)).collect();
