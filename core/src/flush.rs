@@ -17,7 +17,7 @@
 //!          have ended since. Flushes are numbered, and the numbers only grow.
 //! flush.5  A waiter that gives up disturbs no other. When all have given up, no flush is sent.
 //! flush.6  If nothing was written since the last flush that succeeded *started*, none is sent. Writes from before this was made count as
-//!          not flushed: the server before may have been killed.
+//!          not flushed: the previous server may have been killed.
 //! flush.7  A failed flush leaves all that it was to cover not flushed, so flush.6 spares none after it. A retry that succeeds proves
 //!          nothing, for the device may have dropped the data. So from then on each flush is sent, for the writes since, and fails all the
 //!          same, until the operator acknowledges it ([`Flush::acknowledge`]). Where a retry is known to mean something

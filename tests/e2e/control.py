@@ -397,7 +397,7 @@ def only_those_who_may_change_a_server_can(t):
     equal(os.stat(t.path("ro.sock")).st_mode & 0o777, 0o666, "the mode of the other")
     control, looker = Control(t, server, t.path("rw.sock")), Control(t, server, t.path("ro.sock"))
     equal(looker.ask("GET", "/v1")["version"], 0)
-    contains(looker.ask("POST", "/v1/groups", {"path": "/x"}, code=403)["error"], "for looking only")
+    contains(looker.ask("POST", "/v1/groups", {"path": "/x"}, code=403)["error"], "this control address is read-only")
     contains(control.ask("GET", "/v1", code=403, headers={"Origin": "http://evil.example"})["error"], "may not speak")
     control.ask("POST", "/v1/groups", {"path": "/x"})
 
@@ -431,7 +431,7 @@ def the_config_file_says_where_control_is_and_a_check_finds_what_a_start_would(t
     equal((status.st_mode & 0o777, status.st_gid), (0o660, grp.getgrnam("daemon").gr_gid), "mode and group of the socket")
     control = Control(t, server, t.path("ctl.sock"))
     control.ask("POST", "/v1/groups", {"path": "/x"})
-    contains(Control(t, server, t.path("look.sock")).ask("POST", "/v1/groups", {"path": "/y"}, code=403)["error"], "looking only")
+    contains(Control(t, server, t.path("look.sock")).ask("POST", "/v1/groups", {"path": "/y"}, code=403)["error"], "this control address is read-only")
     contains(t.run(BINARY, "get", "group", "/x", "--control", f"tcp:127.0.0.1:{port},token={t.path('token')}"), "/x")
     # What was said for control holds to the end; the file says it with its line.
     path = Path(t.path("server0.toml"))

@@ -629,7 +629,7 @@ def a_base_may_be_what_another_server_has(t):
         client.flush()
     server.kill()
     listen = "--listen", f"unix:{t.path('s')}"
-    contains(t.serve_fails(f"a=overlay:top={t.path('a.top')}", *listen), "is not looked for because a top says so", f"base={far.uri('gold')}")
+    contains(t.serve_fails(f"a=overlay:top={t.path('a.top')}", *listen), "is not opened merely because a top names it", f"base={far.uri('gold')}")
     server = t.server(f"a={over('a.top')}", f"f=overlay:top={t.path('f1.top')}")
     with server.connect("a") as client:
         equal(client.read(0, SIZE), bytes(wanted), "the disk after a kill")

@@ -187,7 +187,7 @@ def as_a_service_of_systemd_it_starts_reloads_is_upgraded_under_a_client_and_com
     equal(debian.of_service("ActiveState"), "inactive", "the service, before the operator has said what to serve")
     debian.run("systemctl", "start", "fairlift.service")
     debian.says("serving alice", "control at unix:/run/fairlift/control.sock")
-    assert "could not be given up" not in debian.journal(), debian.journal()
+    assert "could not be installed" not in debian.journal(), debian.journal()
     weight = lambda: json.loads(debian.run("fairlift", "get", "group", "/tenants/alice", "--json"))["weight"]
     first, second = data(4096, 1), data(4096, 2)
     with nbdclient.Client(f"/proc/{debian.pid}/root/run/fairlift/fairlift.sock", "alice") as client:
@@ -202,7 +202,7 @@ def as_a_service_of_systemd_it_starts_reloads_is_upgraded_under_a_client_and_com
         debian.run("dpkg", "-i", "/fairlift2.deb")
         after = debian.of_service("MainPID")
         assert after != before, debian.journal()
-        debian.says(f"handed over to process {after}", f"\ntaken over from the server before; this is process {after}")
+        debian.says(f"handed over to process {after}", f"\ntaken over from the previous server; this is process {after}")
         equal(client.read(0, 4096), first, "what was written before the upgrade, by the same connection")
         client.write(4096, second)
         client.flush()

@@ -43,7 +43,7 @@ def upgrade(server, *words, code=0):
     """`fairlift upgrade`; where it is done the server's process is another one, and the one before has ended with 0."""
     said = server.control("upgrade", *words, code=code)
     if code == 0 and "--dry-run" not in words:
-        equal(server.process.wait(60), 0, "the exit code of the server before")
+        equal(server.process.wait(60), 0, "the exit code of the previous server")
         server.process = Adopted(int(re.search(r"process (\d+) serves now", said)[1]))
         server.t.defer(finish, server.process)
     return said

@@ -87,7 +87,7 @@ def a_reload_has_a_program_that_was_installed_since_take_over_and_reads_the_file
         client = Client(socket_, "a")
         client.write(0, data(512))
         words = reload(lambda: json.loads(t.run("curl", "-s", "--unix-socket", f"{socket_}.control.sock", "-X", "POST", "http://localhost/v1/upgrade"))["pid"])
-        equal(first.wait(60), 0, "the exit code of the server before")
+        equal(first.wait(60), 0, "the exit code of the previous server")
         # Of two processes: the new one is ready before the other ends, and either may be heard first.
         pid = next(int(word.removeprefix("MAINPID=")) for word in words if word.startswith("MAINPID="))
         equal(client.read(0, 512), data(512), "what the client wrote before")

@@ -21,7 +21,7 @@ def serve(t, *exports, **options):
 
 
 def device_lines(server):
-    return [line for line in server.log().splitlines() if "vhost-user: the device is broken off" in line]
+    return [line for line in server.log().splitlines() if "vhost-user: the device is stopped" in line]
 
 
 @test(fairlift_only=True)
@@ -259,10 +259,10 @@ def a_server_that_is_killed_20_times_under_load_loses_and_repeats_no_answer(t):
         until(lambda: reap(ring, pending[number], wrote) or not pending[number], f"ring {number} ends all that it was asked")
     guest.rings[0].request(FLUSH_IT)
     for (log, under_way) in zip(sorted(t.dir.glob("server*.log"), key=lambda path: path.stat().st_mtime)[1:], left):
-        again = sum(map(int, re.findall(r"(\d+) requests that a server before had not ended", plain(log.read_text()))))
-        assert again <= under_way, f"{again} are done again, and {under_way} were under way"
+        again = sum(map(int, re.findall(r"(\d+) unfinished requests of the previous server are repeated", plain(log.read_text()))))
+        assert again <= under_way, f"{again} are repeated, and {under_way} were under way"
         done_again += again
-    print(f"{version} writes, {done_again} of them done again by another server")
+    print(f"{version} writes, {done_again} of them repeated by another server")
     assert version > 1000 and done_again > 50, "there was too little under way to tell anything"
     content = Path(image).read_bytes()
     for sector, block in wrote.items():
@@ -280,7 +280,7 @@ def reap(ring, pending, wrote):
 
 @test(fairlift_only=True)
 def a_guest_is_called_when_a_server_takes_its_rings_up(t):
-    """The server before may have been killed when it had written the used ring, and had not called."""
+    """The previous server may have been killed when it had written the used ring, and had not called."""
     server, sockets = serve(t, "disk=mem:1M")
     guest = FrontEnd(sockets / "disk", rings=2)
     guest.get_inflight(2, guest.size)

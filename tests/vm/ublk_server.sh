@@ -5,7 +5,7 @@ has() { # WORDS: looks for them without another process, which would take its ti
   return 1
 }
 serve() { # EXPORTS… FLAGS…: waits until the block devices are there
-  : >/tmp/said # or what the server before has said would be found
+  : >/tmp/said # or what the previous server has said would be found
   fairlift serve "$@" >>/tmp/said 2>>/tmp/server.log &
   server=$!
   until has "block device" </tmp/said; do

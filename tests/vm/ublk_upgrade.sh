@@ -40,7 +40,7 @@ before=$(node)
 upgrade() {
   for try in 1 2 3 4 5; do
     fairlift upgrade >/tmp/upgraded 2>&1 && break
-    grep -qE 'time for it was over|has ended the connection' /tmp/upgraded || { cat /tmp/upgraded; tail -20 /tmp/server.log; return 1; }
+    grep -qE 'requests of clients had not ended in time|has ended the connection' /tmp/upgraded || { cat /tmp/upgraded; tail -20 /tmp/server.log; return 1; }
     echo "the two gave up, and the old server goes on"
   done
   server=$(sed -n 's/^process \([0-9]*\) serves now.*/\1/p' /tmp/upgraded)
@@ -64,7 +64,7 @@ printf '[[fault]]\nhang = true\n' >/tmp/rules.toml
 order reload
 fio --name=hangs --ioengine=nbd "--uri=nbd+unix:///slow?socket=/tmp/fairlift.sock" --rw=read --bs=4k --size=4k >/dev/null 2>&1 & hangs=$!
 until fairlift get disk slow --json | grep -q '"in_flight": 1'; do sleep 0.1; done
-fairlift upgrade 2>&1 | grep 'time for it was over' | sed 's/^/held, and then off: /'
+fairlift upgrade 2>&1 | grep 'requests of clients had not ended in time' | sed 's/^/held, and then off: /'
 : >/tmp/rules.toml
 order reload
 wait $hangs

@@ -136,7 +136,9 @@ pub(crate) fn open(
         Ok(opened) => Ok(vec![opened]),
         Err(why) => {
             let shown = crate::syntax::place::show(&at.address);
-            tracing::warn!("cannot listen for control at {shown}: {why}; the server runs without (--control ADDRESS)");
+            tracing::warn!(
+                "cannot listen for control at {shown}: {why}; the server runs without a control socket (choose another: --control ADDRESS)"
+            );
             Ok(Vec::new())
         }
     }

@@ -248,7 +248,7 @@ pub(super) const ROUTES: &[Route] = &[
         Method::POST,
         "/v1/take-over",
         Does::TakeOver,
-        "For another server alone, which takes over from this one: ?version=NUMBER is that of the settings that it begins with",
+        "Takeover by another server; ?version=NUMBER is the version of the settings that it begins with",
     ),
     row(
         Right::Change,

@@ -20,7 +20,7 @@ use crate::serve::{COULD, READY, TAKEN};
 use crate::terminal::complaint;
 use crate::terminal::output;
 
-/// How long the server before may take to end. Chosen: it has nothing left to do.
+/// How long the previous server may take to end. Chosen: it has nothing left to do.
 const LAST: Duration = Duration::from_secs(2);
 
 /// How long block devices may take. Chosen: the kernel gives them to the new server within some tenths of a second once the old one has ended.
@@ -80,7 +80,7 @@ fn attempt(args: &UpgradeArgs) -> Result<(), String> {
         None => std::env::current_exe().map_err(|error| format!("this program cannot be found: {error}"))?,
     };
     if args.if_changed && is_of(&running, &program) {
-        tell("the running server is of this program: nothing is to be done");
+        tell("the running server already runs this program; nothing to do");
         return Ok(());
     }
     let lines = |key: &str| running[key].as_array().into_iter().flatten().filter_map(Value::as_str);
@@ -105,7 +105,7 @@ fn attempt(args: &UpgradeArgs) -> Result<(), String> {
     tell(&format!("process {new} serves now, after {took} ms; {old} has ended"));
     for export in away {
         tell(&format!(
-            "the block device of export {export:?} is not there yet; what is asked of it waits: see the server's log"
+            "the block device of export {export:?} is not there yet; its requests wait (see the server's log)"
         ));
     }
     Ok(())
@@ -118,7 +118,7 @@ fn is_of(running: &Value, program: &Path) -> bool {
     running.is_some() && running == file(program)
 }
 
-/// The server before ends once it has told the service manager its successor: after this command that is done.
+/// The previous server ends once it has told the service manager its successor: after this command that is done.
 fn wait_for_the_end(running: &Value) {
     let (process, until) = (format!("/proc/{}/stat", running["pid"]), Instant::now() + LAST);
     // A process that has ended stays in /proc until its parent has waited for it, and some parents never do.
@@ -165,7 +165,7 @@ fn is_its_user(running: &Value) -> Result<(), String> {
     let own = rustix::process::geteuid().as_raw();
     match running["uid"].as_u64() {
         Some(uid) if uid != u64::from(own) => Err(format!(
-            "the running server is of user {uid}, and a server that is started here would be of user {own}: \
+            "the running server runs as user {uid}; a server started here would run as user {own}: \
              sudo -u '#{uid}' fairlift upgrade"
         )),
         _ => Ok(()),
@@ -181,7 +181,7 @@ fn is_of_its_service(running: &Value) -> Result<(), String> {
     if cgroup("self").is_some_and(|own| Some(own) == cgroup(&running["pid"].to_string())) {
         return Ok(());
     }
-    Err("the running server is a service of systemd, and a server that is started here would be none: let the service do it, by \
+    Err("the running server is a systemd service; a server started here would not be: let the service do it, by \
          ExecReload=/usr/bin/fairlift upgrade in its unit and systemctl reload"
         .into())
 }

@@ -51,7 +51,7 @@ impl Confinement {
             tracing::warn!("seccomp is off: the server may make any system call");
         } else if let Err(why) = confine::filter_system_calls(block_devices) {
             // In a container that forbids it the container's filter is in force.
-            tracing::warn!("system calls could not be given up: {why}; the server runs without");
+            tracing::warn!("the seccomp filter could not be installed: {why}; the server runs without it");
         } else {
             tracing::debug!("the seccomp filter is active: only the system calls that a server needs are left");
         }

@@ -235,7 +235,7 @@ fn why_hidden(rule: &Rule) -> Option<String> {
     let (status, first) = (own("status"), rustix::process::getegid().as_raw().to_string());
     let further = status.lines().find_map(|line| line.strip_prefix("Groups:")).unwrap_or_default();
     let why = hidden_by(&own("mountinfo"), |gid| further.split_whitespace().chain([&*first]).any(|its| its == gid))?;
-    Some(format!("cgroup {path} is not seen of processes of other users than the server's: {why}"))
+    Some(format!("the server cannot tell whether a process of another user is in cgroup {path}: {why}"))
 }
 
 /// The mount that hides processes of other users from users in these groups.

@@ -70,14 +70,14 @@ impl Kept {
         let record = match Record::parse(&text) {
             Ok(record) => record,
             Err(why) => {
-                return tracing::warn!(%why, "the state that the server before had learned cannot be read: this server begins without it");
+                return tracing::warn!(%why, "the previous server's learned state cannot be read: this server begins without it");
             }
         };
         let nanos = u64::try_from(age.as_nanos()).unwrap_or(u64::MAX);
         let left_out = server.take_on(record, fairlift_core::Duration::from_nanos(nanos));
         left_out
             .iter()
-            .for_each(|why| tracing::info!(%why, "a part of the state that the server before had learned is left out"));
+            .for_each(|why| tracing::info!(%why, "a part of the previous server's learned state is left out"));
         tracing::info!("begins with the state that a server had learned {:.1} s ago", age.as_secs_f64());
     }
 

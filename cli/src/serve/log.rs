@@ -24,7 +24,7 @@ pub(crate) enum Format {
     Json,
 }
 
-/// Whether standard error is that of the server before: of a server that takes over it is the command's until then.
+/// Whether standard error is that of the previous server: of a server that takes over it is the command's until then.
 static IS_HANDED: AtomicBool = AtomicBool::new(false);
 
 /// Tells until it is dropped, and then what has been counted and not printed.
@@ -58,7 +58,7 @@ impl Drop for Log {
     }
 }
 
-/// Standard error is that of the server before from now on.
+/// Standard error is that of the previous server from now on.
 pub(crate) fn handed() {
     IS_HANDED.store(true, Ordering::Relaxed);
 }
@@ -73,11 +73,11 @@ struct Journal {
 enum When {
     /// Standard error goes there.
     Now,
-    /// That of the server before does.
+    /// That of the previous server does.
     Handed,
 }
 
-/// The journal, if standard error goes there, or that of the server before.
+/// The journal, if standard error goes there, or that of the previous server.
 fn journal(takes_over: bool) -> Option<Journal> {
     let stream = std::env::var("JOURNAL_STREAM").ok()?;
     let (device, inode) = stream.split_once(':')?;

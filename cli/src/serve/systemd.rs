@@ -20,7 +20,7 @@ const FIRST: usize = 3;
 pub(crate) struct Passed {
     /// Sockets that listen.
     pub(crate) sockets: Vec<OwnedFd>,
-    /// The file that a server before had [stored](store) under [`learned::NAME`].
+    /// The file that a previous server had [stored](store) under [`learned::NAME`].
     pub(crate) learned: Option<File>,
 }
 

@@ -3,7 +3,7 @@
 //! begin.1  The configurations of the running server and of this one are compared before anything changes: a difference is refused, and
 //!          told key by key. An addition since that stands in no file is no difference ([`carried`]).
 //! begin.2  Until it serves, this process leaves everything as it is when it ends, and its output goes to the command that has started it.
-//!          From then on it writes where the server before has written.
+//!          From then on it writes where the previous server has written.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read as _, Write as _};
@@ -58,7 +58,7 @@ impl TakeOver {
         let Running { settings, added, .. } = &self.running;
         let config = carried::with_added(prepared.config.clone(), settings, added).map_err(|why| {
             Complaint::Refused(format!(
-                "error: what was added to the running server cannot go over: {why}\nthe running server goes on"
+                "error: objects added to the running server cannot be taken over: {why}\nthe running server goes on"
             ))
         })?;
         let server = Server::take_over(config, &mut self.taking).map_err(|error| shown(prepared.wrong(&[error])))?;
@@ -69,9 +69,9 @@ impl TakeOver {
         }
         let list = differences.join("\n  ");
         Err(Complaint::Refused(format!(
-            "error: what is in force differs from what the new server would begin with:\n  {list}\n\
-             make them alike before: fairlift reload makes the running server have what the config file says, fairlift set and the \
-             file have what was set by hand\nthe running server goes on"
+            "error: the running settings differ from those of the new server:\n  {list}\n\
+             either run `fairlift reload`, or write the changes made by command into the config file\n\
+             the running server goes on"
         )))
     }
 
@@ -102,7 +102,7 @@ impl TakeOver {
             println!("{TAKEN}");
             write_there(outputs);
             log::handed();
-            tracing::info!("taken over from the server before; this is process {}", std::process::id());
+            tracing::info!("taken over from the previous server; this is process {}", std::process::id());
             match start(endpoints) {
                 Ok(started) => *place.lock().unwrap_or_else(PoisonError::into_inner) = Some(started),
                 Err(error) => tracing::error!(%error, "the server runs without control"),
@@ -114,12 +114,12 @@ impl TakeOver {
     }
 }
 
-/// Has this process print where the server before has printed.
+/// Has this process print where the previous server has printed.
 fn write_there([output, errors]: [Option<OwnedFd>; 2]) {
     let put = |to: Option<OwnedFd>, put: fn(OwnedFd) -> rustix::io::Result<()>| to.map_or(Ok(()), put);
     let done = put(output, rustix::stdio::dup2_stdout).and(put(errors, rustix::stdio::dup2_stderr));
     if let Err(error) = done {
-        tracing::warn!(%error, "the log of the server before cannot be written on");
+        tracing::warn!(%error, "the log of the previous server cannot be continued");
     }
 }
 

@@ -241,7 +241,7 @@ const ENVIRONMENT: Terms = &[
 const SERVE_ENVIRONMENT: Terms = &[
     ("RUST_LOG", "The level of the log: error, warn, info (the default), debug or trace."),
     ("LISTEN_FDS, LISTEN_PID", "Sockets that the service manager passes; they are served beside those of --listen."),
-    ("LISTEN_FDNAMES", "Their names: fairlift-learned is the state that the server before had learned."),
+    ("LISTEN_FDNAMES", "Their names: fairlift-learned is the previous server's learned state."),
     ("NOTIFY_SOCKET", "The socket on which the server tells the service manager that it is ready, reloads, or stops."),
     ("RUNTIME_DIRECTORY", "The directory of control.sock if --control is not given; systemd sets it."),
     ("JOURNAL_STREAM", "If it names standard error, the log goes to the journal, with fields and without times."),

@@ -245,7 +245,7 @@ impl Pool {
             }
         };
         if gateway == self.name {
-            // gateway.4: one of a server before is there when ours has not been written yet.
+            // gateway.4: one of a previous server is there when ours has not been written yet.
             let is_other = self.own.sequence > 0 && report.instance != self.own.instance;
             self.twins = if is_other { self.twins.saturating_add(1) } else { 0 };
             if self.twins == STALE {

@@ -347,7 +347,7 @@ fn two_gateways_of_one_name_are_told_of_once() {
     }
     let twins = |pool: &mut Pool| pool.take_notes().into_iter().filter(|note| matches!(note, Note::Twin(_))).count();
     assert_eq!(twins(&mut pool), 1);
-    // One of a server before is no twin of ours; one that takes the place of ours is.
+    // One of a previous server is no twin of ours; one that takes the place of ours is.
     pool.hear("gw1", report(9).as_bytes());
     assert_eq!(twins(&mut pool), 0);
     pool.report();

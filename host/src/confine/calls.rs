@@ -162,7 +162,7 @@ const GROUPS: &[(&str, &[c_long])] = &[
         ],
     ),
     (
-        "who we are, and chance: libc, the journal, hash tables, TLS",
+        "our own identity, and chance: libc, the journal, hash tables, TLS",
         &[
             libc::SYS_getuid,
             libc::SYS_geteuid,
@@ -231,7 +231,7 @@ const SOME: &[(&str, c_long, u8, Is)] = &[
     // Libraries are files that are mapped to be run, and some come late: Ceph's with its first image, those that look up names of hosts. So
     // code that may write a file, or memory that has a descriptor, can have that run; code that may write memory alone cannot.
     (
-        "what is run comes from a file: memory is not mapped to be written and run",
+        "code comes from files: memory is not mapped to be written and run",
         libc::SYS_mmap,
         2,
         Is::WithoutBoth([WRITE, RUN]),
@@ -263,7 +263,7 @@ const SOME: &[(&str, c_long, u8, Is)] = &[
         ]),
     ),
     (
-        "what a thread and its memory are called, how exactly it sleeps, that it serves the I/O of others; what the kernel told at the start",
+        "names of a thread and its memory, the precision of its sleep, that it serves the I/O of others; the kernel's values at the start",
         libc::SYS_prctl,
         0,
         Is::OneOf(&[

@@ -387,7 +387,7 @@ impl Difference<'_> {
             ("shares", old.shares == new.shares),
         ] {
             self.refuse_if(!same, &of, key, || {
-                "is a disk's from start to end; restart the server, or use another disk".into()
+                "cannot change while the disk is in use; restart the server, or use another disk".into()
             });
         }
         let steps = self.steps.len();
@@ -401,7 +401,7 @@ impl Difference<'_> {
             self.step(of.clone(), key, format!("scheduler {is}{set} (was {was})"));
         } else {
             if old.is_usual != new.is_usual {
-                let until = if new.is_usual { "until its tenants need another" } else { "whatever its tenants need" };
+                let until = if new.is_usual { "until its tenants need another" } else { "regardless of its tenants" };
                 self.step(of.clone(), key, format!("scheduler {}, {until}", new.scheduler.name()));
             }
             for knob in was.keys().chain(is.keys()).copied().collect::<BTreeSet<_>>() {

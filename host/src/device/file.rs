@@ -331,7 +331,7 @@ impl File {
         let flag = if mode == PUNCH { &self.can_punch } else { &self.can_zero_range };
         if flag.swap(false, Ordering::Relaxed) {
             let what = if mode == PUNCH { "punch holes" } else { "zero ranges" };
-            tracing::info!(path = %self.path.display(), "the file system cannot {what}; the server does without from now on");
+            tracing::info!(path = %self.path.display(), "the file system cannot {what}; the server no longer uses that");
         }
     }
 }

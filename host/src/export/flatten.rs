@@ -1,4 +1,4 @@
-//! Flatten: disks over which as many layers lie as may are flattened, as if a client of theirs did it.
+//! Flatten: disks that have reached the limit on layers are flattened, as if a client of theirs did it.
 //!
 //! A disk was forked seven times, and the next fork would be refused. The layers between its top and its base are copied into the top, one
 //! request after the other, and then its top lies over the base. This is a client like others, that is in the server: it has a stream of its
@@ -226,7 +226,7 @@ impl Clients for Deep {
             if self.all.iter().any(is_known) || !export.device.is_to_be_flattened() {
                 continue;
             }
-            tracing::info!(export = export.name, "as many layers lie over each other as may: they are flattened");
+            tracing::info!(export = export.name, "the limit on layers is reached: they are flattened");
             let stream = engine.add_stream(export.disk, stream_of(export, engine));
             self.all.insert(One { export: Arc::clone(export), stream, at: 0, leaves: false, step: Step::Next });
         }

@@ -126,7 +126,7 @@ impl Hold {
             goes_on()?;
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                return Err("what clients have asked had not ended when the time for it was over".into());
+                return Err("requests of clients had not ended in time".into());
             }
             reports = self
                 .heard

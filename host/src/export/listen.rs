@@ -60,7 +60,7 @@ impl Listening {
             }
             Address::Inherited(fd) => {
                 let name = listener.address.to_string();
-                // The server before may have had another engine, which waits for connections in another way.
+                // The previous server may have had another engine, which waits for connections in another way.
                 let clone = || fd.try_clone().and_then(|fd| Ok((rustix::io::ioctl_fionbio(&fd, false)?, fd).1));
                 let fd = clone().map_err(|e| Error::Listen { address: name.clone(), why: e.to_string() })?;
                 Ok(Self { fd, tls, name, file: OnceLock::new() })
@@ -243,8 +243,8 @@ impl SocketMode {
 /// The reason why a process may not give a file away, and the remedy.
 fn why_kept() -> &'static str {
     if rustix::process::geteuid().is_root() {
-        "this process has no CAP_CHOWN, which a server gives up once it has started: a restart, with keep_capabilities = [\"CAP_CHOWN\", \
-         \"CAP_FOWNER\"] for later ones, or mode=0666 in a directory that only those may enter who may connect"
+        "this process lacks CAP_CHOWN, which a server drops once it has started: restart it with keep_capabilities = [\"CAP_CHOWN\", \
+         \"CAP_FOWNER\"], or use mode=0666 in a directory that only permitted users can enter"
     } else {
         "root may give it to anybody, another user to a group that it is in"
     }

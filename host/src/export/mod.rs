@@ -78,7 +78,7 @@ pub struct DeviceView {
     pub link: Option<String>,
     /// Whether it is there.
     pub live: bool,
-    /// Whether a server before had made it.
+    /// Whether a previous server had made it.
     pub recovered: bool,
     /// How many queues it has.
     pub queues: u16,

@@ -54,7 +54,7 @@ impl Count {
             let figures = figures.get(path).unwrap_or(&none);
             let now = Before::of(figures);
             let before = self.before.insert(path.clone(), now.clone()).unwrap_or_default();
-            // What was counted by a server before is not of this period.
+            // What was counted by a previous server is not of this period.
             let before = if is_first { now.clone() } else { before };
             (path.clone(), now.since(&before, costs, seconds, settings[path]))
         };
@@ -145,7 +145,7 @@ mod tests {
             (0..500).for_each(|_| stats.ended(Op::Write, Bytes::of(8), Outcome::Done, ms(1)));
             looks.push(count.look(&figures, None, &config, 2.0, 7)["/"]);
         }
-        assert_eq!(looks[0].served, 0.0, "a server before counted that");
+        assert_eq!(looks[0].served, 0.0, "a previous server counted that");
         let counted = looks[1];
         assert_eq!((counted.served, counted.requests), (750.0, 1500.0));
         let rate = |rate: Rate| counted.rates[rate as usize];

@@ -97,7 +97,7 @@ impl ByKernel {
         Self { records_left: common.confidentiality_limit.saturating_sub(records) }
     }
 
-    /// A message of `bytes` was sent; false: the key has encrypted as much as one may.
+    /// A message of `bytes` was sent; false: the key has reached its limit of encrypted data.
     pub(crate) const fn sent(&mut self, bytes: usize) -> bool {
         self.records_left = self.records_left.saturating_sub(bytes.div_ceil(RECORD_MAX) as u64);
         self.records_left > 0

@@ -61,7 +61,7 @@ impl Shared {
         for (_, disk) in self.backend.disks.all() {
             let mut counts = std::collections::BTreeMap::<&str, u64>::new();
             disk.counters(&mut |name, count| *counts.entry(name).or_default() += count);
-            tracing::debug!(disk = disk.name, ?counts, "what the scheduler and the queue counted");
+            tracing::debug!(disk = disk.name, ?counts, "counts of the scheduler and the queue");
             if counts.contains_key("flushes_asked") {
                 let of = |name| counts.get(name).copied().unwrap_or_default();
                 tracing::info!(

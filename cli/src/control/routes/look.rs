@@ -150,7 +150,7 @@ impl App {
         // A tenant sees events from now on: a name in earlier ones may have been another's then.
         let is_tenant = matches!(role, Grant::Tenant(_));
         let latest = self.handle.events(None).1;
-        // A number that is yet to come is that of a server before, which was killed: all that this one has to tell came after it.
+        // A number that is yet to come is that of a previous server, which was killed: all that this one has to tell came after it.
         let after = after.map(|after| if after > latest { 0 } else { after });
         let after =
             after.filter(|_| !is_tenant).unwrap_or_else(|| latest.saturating_sub(if is_tenant { 0 } else { past }));

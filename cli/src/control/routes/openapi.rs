@@ -24,7 +24,7 @@ pub(super) fn document() -> Value {
         "components": {"schemas": {"Error": {
             "type": "object",
             "required": ["error"],
-            "properties": {"error": {"type": "string", "description": "What was asked, and what is possible"}},
+            "properties": {"error": {"type": "string", "description": "The value that was refused, and the possible ones"}},
         }}},
     })
 }
@@ -70,11 +70,11 @@ fn operation(route: &Route) -> Value {
         _ => "application/json",
     };
     let error = json!({
-        "description": "why not",
+        "description": "The reason for the refusal",
         "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}},
     });
     let mut responses = Map::new();
-    responses.insert("200".into(), json!({"description": "what is in force", "content": {kind: {}}}));
+    responses.insert("200".into(), json!({"description": "The settings in force", "content": {kind: {}}}));
     for code in ["401", "403"] {
         responses.insert(code.into(), error.clone());
     }

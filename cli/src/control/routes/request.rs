@@ -119,7 +119,7 @@ fn may(who: &Who, headers: &HeaderMap, needs: Right, knows: impl Fn(Token) -> bo
         }
     }
     if needs.changes() && who.place.read_only {
-        return fail(StatusCode::FORBIDDEN, "this place is for looking only: nothing can be changed by it");
+        return fail(StatusCode::FORBIDDEN, "this control address is read-only");
     }
     Ok(())
 }

@@ -378,7 +378,7 @@ impl Draft {
         let end = settings.offset.saturating_add(size.unwrap_or(0));
         if end > there || settings.offset >= there {
             return Err(Why::No(format!(
-                "export \"{export}\" cannot grow to {} bytes: its backing has {there}, of which it starts at {}; make that \
+                "export \"{export}\" cannot grow to {} bytes: its backing has {there} bytes, and it starts at byte {}; make that \
                  larger first",
                 size.unwrap_or(0),
                 settings.offset

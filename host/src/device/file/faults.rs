@@ -63,17 +63,17 @@ impl Faults {
         if names == 0 && !std::mem::replace(&mut reports.deleted, true) {
             tracing::warn!(
                 %path,
-                "deleted, or replaced by another file of that name, while it is served: it is served on, and is gone when the server ends"
+                "deleted or replaced while it is served: the old file is served until the server ends, and is then lost"
             );
         }
         let cut = size < wanted;
         match (std::mem::replace(&mut reports.cut, cut), cut) {
             (false, true) => tracing::error!(
                 %path,
-                "cut to {size} bytes while it is served, of {wanted}: reads beyond fail until it is as long again"
+                "cut to {size} bytes while it is served, of {wanted}: reads beyond that fail until it has its full size again"
             ),
             (true, false) => {
-                tracing::info!(%path, "as long as it was again; the part that was cut off reads as zeroes")
+                tracing::info!(%path, "has its full size again; the part that was cut off reads as zeroes")
             }
             (true, true) | (false, false) => {}
         }

@@ -173,7 +173,7 @@ pub(super) fn adopt(
     if is_read_only && !read_only && foreign.is_none() {
         return Err("the running server has it open for reading only: restart it to write".into());
     }
-    let why = "as the server before has it".into();
+    let why = "as the previous server has it".into();
     // A top that was frozen is open for writing still, and nobody writes it.
     Ok(Opened { file, direct, block, size, read_only: read_only || is_read_only, foreign, why })
 }

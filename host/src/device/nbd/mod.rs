@@ -89,7 +89,7 @@ struct Shared {
     wanted: mpsc::Sender<Wanted>,
     to_make: Arc<Mutex<mpsc::Receiver<Wanted>>>,
     has_connector: AtomicBool,
-    /// Sockets of the server before, until it has told what they are; and whether it has yet to (link.1).
+    /// Sockets of the previous server, until it has told what they are; and whether it has yet to (link.1).
     handed: Mutex<Option<over::Sockets>>,
     is_awaited: AtomicBool,
     state: Mutex<State>,
@@ -179,7 +179,7 @@ impl Remote {
             size,
             connections = slots,
             "{}: blocks of {block_min} to {block_max}, {} replies, {}block status",
-            if handed.is_some() { "connected by the server before" } else { "connected" },
+            if handed.is_some() { "connected by the previous server" } else { "connected" },
             if structured { "structured" } else { "simple" },
             if context.is_some() { "" } else { "no " },
         );

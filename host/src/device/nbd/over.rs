@@ -113,7 +113,7 @@ impl Shared {
         let Connected { size, losses, ledger, connections } = says.need(CONNECTED).map_err(|why| why.to_string())?;
         let handed: Vec<_> = connections.iter().map(|one| (one.birth, one.slot)).collect();
         if !ledger.is_possible() || handed != ledger.alive() || handed.iter().any(|(_, slot)| *slot >= self.slots) {
-            return Err("what was told of its connections cannot be".into());
+            return Err("the state of its connections is impossible".into());
         }
         let is_local = matches!(self.nbd.address, syntax::NbdAddress::Unix(_));
         let mut owners = lock(&self.owners);
@@ -244,7 +244,7 @@ mod tests {
         assert!(why(&mut record_of(&[&other], 0)).contains("have changed since the offer"));
         assert!(why(&mut record_of(&[&one, &other], 0)).contains("have changed since the offer"));
         assert!(why(&mut Record::default()).contains("missing"));
-        assert!(why(&mut record_of(&[&one; 40], 0)).contains("cannot be"), "more than it has places for");
+        assert!(why(&mut record_of(&[&one; 40], 0)).contains("is impossible"), "more than it has places for");
         offered(&[&one, &other]).take_on(&mut record_of(&[&other], 0)).unwrap(); // one was lost
     }
 }

@@ -245,7 +245,8 @@ impl Below {
             BaseAt::File(path) => Self::open_file(path, direct, roots, depth),
             BaseAt::Named(text) => Self::open_already(text).ok_or_else(|| {
                 format!(
-                    "its base {text} is elsewhere, and is not looked for because a top says so: a server is told (base={text}); \
+                    "its base {text} is on another server and is not opened merely because a top names it: name it to the server \
+                     (base={text}); \
                      fairlift overlay reads files and qcow2 images"
                 )
             }),

@@ -317,7 +317,7 @@ impl Overlay {
         while !self.pause.is_quiet() {
             if Instant::now() > end {
                 return Err(format!(
-                    "what is under way has not ended within {} s (fairlift why tells what it waits for); nothing was changed",
+                    "requests in flight have not ended within {} s (fairlift why gives the reason); nothing was changed",
                     PATIENCE.as_secs()
                 )); // fork.5
             }

@@ -342,7 +342,7 @@ impl PageImage {
         for (at, word) in words.iter().enumerate() {
             // Data is 01, zero 10.
             if word & word >> 1 & LOW != 0 {
-                return Err("a block of it has a state that is none".into());
+                return Err("a block of it has an invalid state".into());
             }
             let within = own.saturating_sub(at as u64 * 32).min(32);
             if within < 32 && word >> (2 * within) != 0 {
@@ -548,7 +548,7 @@ mod tests {
             (page(0, 1, 7, &|_| ()), "it is page 0"),
             (page(1, 0, 7, &|_| ()), "sequence is 0"),
             (page(1, 1, 8, &|_| ()), "another overlay"),
-            (page(1, 1, 7, &|words| words[0] = 3 << 8), "a state that is none"),
+            (page(1, 1, 7, &|words| words[0] = 3 << 8), "an invalid state"),
             (page(1, 1, 7, &|words| words[1] = 1 << 2), "beyond the disk"),
             (page(1, 1, 7, &|words| words[503] = 1), "beyond the disk"),
         ] {

@@ -54,7 +54,7 @@ pub(super) fn take_on(overlay: &Overlay, says: &mut Record, bytes: &[u8]) -> Res
     let header = Header::decode(header)?.ok_or("its header is empty")?;
     let Header { id, size, .. } = *lock(&layers.header);
     if (header.id, header.size) != (id, size) {
-        return Err("what was told is of another top".into());
+        return Err("the state is that of another top".into());
     }
     let own = Arc::new(Own::decode(size, &id, pages)?);
     let (below, base) = match header.base.is {

@@ -58,7 +58,7 @@ impl Resumed {
                     tracing::warn!(
                         client = peer.shown,
                         part,
-                        "the server before says what is not known here: left out"
+                        "the previous server sent an unknown field, which is ignored"
                     );
                 }
                 Ok((socket, peer, resumed))

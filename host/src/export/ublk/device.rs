@@ -60,7 +60,7 @@ pub(crate) struct BlockDevice {
     /// Requests of each queue.
     pub(super) depth: u16,
     request_max: u32,
-    /// A server before had made it.
+    /// A previous server had made it.
     recovered: bool,
     /// That server hands over to this one (blockdev.7).
     is_handed: bool,
@@ -116,7 +116,7 @@ pub(super) const fn is_ours(mark: u64) -> bool {
 }
 
 impl BlockDevice {
-    /// Makes the device of an export, or finds the one that a server before has left.
+    /// Makes the device of an export, or finds the one that a previous server has left.
     ///
     /// # Errors
     /// The reason why it cannot be had, and the remedy.

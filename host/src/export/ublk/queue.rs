@@ -258,7 +258,7 @@ impl UblkQueue {
                 let export = &self.export.name;
                 tracing::warn!(
                     export,
-                    "ublk: the device did not answer in time (io_timeout); the kernel is told once it lets go"
+                    "ublk: a request exceeded io_timeout; the kernel gets its error when the disk returns it"
                 );
                 return None;
             }

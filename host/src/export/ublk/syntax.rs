@@ -7,7 +7,7 @@ use crate::config::{SocketMode, WayIn};
 /// An export as a block device of this machine, `/dev/ublkb0`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Ublk {
-    /// Its number; `None`: the kernel chooses, or it is the one that a server before had for this export.
+    /// Its number; `None`: the kernel chooses, or it is the one that a previous server had for this export.
     pub id: Option<u32>,
     /// How many queues, 1 to 64; `None`: one for each worker. The kernel makes no more than it has CPUs.
     pub queues: Option<u16>,

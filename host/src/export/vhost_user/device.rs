@@ -186,7 +186,7 @@ impl FrontEnd {
         if !self.ending {
             // The content there makes no sense.
             let why = if self.memory_is_gone() { CUT } else { why };
-            tracing::warn!(export = self.export.name, "vhost-user: the device is broken off: {why}");
+            tracing::warn!(export = self.export.name, "vhost-user: the device is stopped: {why}");
             self.end(engine);
         }
     }
@@ -335,7 +335,7 @@ impl FrontEnd {
                 // vhost.2
                 tracing::warn!(
                     export = self.export.name,
-                    "vhost-user: the device did not answer in time (io_timeout); the guest is told once it lets go"
+                    "vhost-user: a request exceeded io_timeout; the guest gets its error when the disk returns it"
                 );
                 return;
             }

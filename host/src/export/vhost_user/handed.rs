@@ -40,7 +40,7 @@ pub(super) struct Resumed {
     pub(super) rings: Vec<HandedRing>,
 }
 
-/// A ring as the front-end has described it, and where the server before has stopped in it.
+/// A ring as the front-end has described it, and where the previous server has stopped in it.
 #[derive(Default)]
 pub(super) struct HandedRing {
     pub(super) size: u16,
@@ -118,7 +118,7 @@ impl Handed {
         let socket = named.take("socket").ok_or_else(|| fail("its socket did not come".into()))?;
         let resumed = Resumed::read((&name, socket), &mut says, &mut named, bytes, &service.exports()).map_err(fail)?;
         for part in says.rest().chain(named.names.iter().map(String::as_str)) {
-            tracing::warn!(export = name, part, "the server before says what is not known here: left out");
+            tracing::warn!(export = name, part, "the previous server sent an unknown field, which is ignored");
         }
         Ok(Self::FrontEnd(Box::new(resumed)))
     }

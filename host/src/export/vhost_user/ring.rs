@@ -44,7 +44,7 @@ pub(super) struct Ring {
     /// By head: what is under way.
     slots: Box<[Option<Slot>]>,
     pub(super) in_flight: u16,
-    /// Requests that the server before had not ended.
+    /// Requests that the previous server had not ended.
     again: VecDeque<u16>,
     /// Taken from the available ring, in order, and not begun with.
     waiting: VecDeque<u16>,
@@ -70,7 +70,7 @@ pub(super) struct Slot {
 }
 
 impl Ring {
-    /// Takes up a ring: at `base`, or where a server before us left it.
+    /// Takes up a ring: at `base`, or where a previous server left it.
     ///
     /// # Errors
     /// It is not in the guest's memory, or not what the front-end says; the text says why.
@@ -141,7 +141,7 @@ impl Ring {
         (GuestAddress(self.queue.desc_table()), self.queue.size())
     }
 
-    /// How many requests of a server before us are to be done again.
+    /// How many requests of a previous server are to be done again.
     pub(super) fn left_over(&self) -> usize {
         self.again.len()
     }

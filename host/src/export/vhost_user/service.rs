@@ -94,7 +94,7 @@ impl GuestListeners {
     pub(super) fn are_ours(&self) {
         self.list().values().for_each(|listener| listener.socket.owns_file());
         for listener in std::mem::take(&mut *self.coming()).into_values() {
-            tracing::error!("the server before has not handed {} over: restart this one", listener.address);
+            tracing::error!("the previous server has not handed {} over: restart this one", listener.address);
         }
     }
 

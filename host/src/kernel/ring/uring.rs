@@ -85,7 +85,7 @@ impl Uring {
     pub(super) fn set_file(&self, number: u32, fd: Option<RawFd>) {
         if let Err(error) = self.ring.submitter().register_files_update(number, &[fd.unwrap_or(-1)]) {
             // Its requests fail, each with an error to its client.
-            tracing::error!(number, %error, "a file could not be made known to io_uring");
+            tracing::error!(number, %error, "a file could not be registered with io_uring");
         }
     }
 

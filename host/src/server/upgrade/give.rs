@@ -152,7 +152,7 @@ impl Shared {
                 count(service.listeners.list().len(), "listener"),
                 count(files.len(), "file")
             ),
-            "what schedulers have learned, counters and the numbers of events go on".into(),
+            "the schedulers' learned state, counters and the numbers of events go on".into(),
         ];
         if links > 0 {
             plan.push(format!("{} to other servers go over open", count(links, "connection")));

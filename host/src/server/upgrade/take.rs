@@ -87,7 +87,7 @@ impl Taking {
                 }
                 "offered" => break,
                 "off" => return Err(says.need("why").unwrap_or_default()),
-                other => tracing::warn!("the running server offers \"{other}\", which is not known here: left out"),
+                other => tracing::warn!("the running server offers \"{other}\", which is unknown here, and is ignored"),
             }
         }
         Ok(Self { channel, off, plan, listeners, beside, files })
@@ -220,7 +220,7 @@ impl Taking {
         match self.channel.receive(Instant::now() + READY, &|| Ok(())) {
             Ok(Message { name, .. }) if name == "yours" => {}
             Ok(Message { mut says, .. }) => return Err(says.need("why").unwrap_or_default()),
-            Err(NoMessage::Ended) => tracing::warn!("the server before has died while it handed over; all was here"),
+            Err(NoMessage::Ended) => tracing::warn!("the previous server has died while it handed over; all was here"),
             Err(why) => return Err(ended(why)),
         }
         // upgrade.2
@@ -250,7 +250,7 @@ impl Server {
 }
 
 impl Shared {
-    /// Begins with the knowledge and the counters of the server before, as far as they can be read.
+    /// Begins with the knowledge and the counters of the previous server, as far as they can be read.
     fn begin_with(&self, text: &[u8]) {
         let mut left_out = Vec::new();
         match Record::parse(&String::from_utf8_lossy(text)) {
@@ -258,11 +258,11 @@ impl Shared {
             Err(why) => left_out.push(why),
         }
         for why in left_out {
-            tracing::warn!("of what the server before has learned and counted is left out: {why}");
+            tracing::warn!("a part of the previous server's learned state and counters is left out: {why}");
         }
     }
 
-    /// Has devices go on where those of the server before were.
+    /// Has devices go on where those of the previous server were.
     fn go_on_with(&self, mut states: BTreeMap<String, (Record, Vec<u8>)>) -> Result<(), String> {
         for (export, device) in self.devices() {
             let (mut says, bytes) = states.remove(&export).unwrap_or_default();

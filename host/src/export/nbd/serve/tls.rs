@@ -185,12 +185,15 @@ impl Connection {
                 return false;
             }
             tls.leaves_until = None;
-            tracing::info!(client = self.peer.shown, "its keys stay: a part of a record has come, and no more");
+            tracing::info!(
+                client = self.peer.shown,
+                "keeps its keys in the server: only a part of a record has arrived"
+            );
             return true;
         }
         if let Err(error) = ktls::attach(&self.fd) {
             tls.leaves_until = None;
-            tracing::info!(client = self.peer.shown, %error, "its keys stay: the kernel does not take them");
+            tracing::info!(client = self.peer.shown, %error, "keeps its keys in the server: the kernel does not take them");
             return true;
         }
         self.move_keys()
@@ -240,7 +243,10 @@ impl Connection {
     pub(super) fn look_at_rest(&mut self, engine: &mut Engine) {
         let late = |tls: &mut Box<Tls>| tls.leaves_until.take_if(|until| *until <= engine.now).is_some();
         if self.receive_armed == Some(Armed::Rest) && self.tls.as_mut().is_some_and(late) {
-            tracing::info!(client = self.peer.shown, "its keys stay: a part of a record has come, and no more");
+            tracing::info!(
+                client = self.peer.shown,
+                "keeps its keys in the server: only a part of a record has arrived"
+            );
             engine.ring.cancel(UserData::Receive(self.number).pack());
         }
     }
@@ -259,7 +265,7 @@ impl Connection {
         if let Some(by_kernel) = &mut self.by_kernel
             && !by_kernel.sent(bytes)
         {
-            tracing::info!(client = self.peer.shown, "closed: its key has encrypted as much as one may");
+            tracing::info!(client = self.peer.shown, "closed: its key has reached its limit of encrypted data");
             self.stop_reading();
         }
     }
@@ -269,7 +275,10 @@ impl Connection {
         match ktls::notice(&self.fd) {
             Ok(Notice::Goodbye) => return self.reading = false,
             Ok(Notice::KeyUpdate) => {
-                tracing::info!(client = self.peer.shown, "closed: it takes another key, which the kernel does not");
+                tracing::info!(
+                    client = self.peer.shown,
+                    "closed: the client changed its key (KeyUpdate), which kernel TLS does not support"
+                );
             }
             other => tracing::debug!(connection = self.number, ?other, "TLS ended"),
         }

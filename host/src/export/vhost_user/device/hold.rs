@@ -1,7 +1,7 @@
 //! A front-end stands still, so that another server can go on with it ([`hold`](crate::export::hold)): its state then, and how that server goes on.
 //!
 //! A guest puts requests into its rings whether or not a server looks. So nothing of a ring is lost in between: what is in it goes on from the
-//! index up to which the server before had begun with requests. That index is final once all of them have ended.
+//! index up to which the previous server had begun with requests. That index is final once all of them have ended.
 //!
 //! vhosthold.1  What was begun with has ended, and the guest has its end in the used ring, before the index of a ring is said. A request that was
 //!              taken from the ring and not begun counts as not taken.

@@ -263,7 +263,7 @@ impl FrontEnd {
                     tracing::info!(
                         export = self.export.name,
                         ring = number,
-                        "vhost-user: {left} requests that a server before had not ended are done again"
+                        "vhost-user: {left} unfinished requests of the previous server are repeated"
                     );
                 }
                 vring.ring = Some(ring);
