@@ -27,7 +27,7 @@
 //!          take those that are kept for others while it is below its floor. The problem: with its places for its weight's part
 //!          alone, it never has more than that; free of them for good, it had a third more than its weight's part, with a
 //!          floor of a tenth of that.
-//! floor.6  What a dispatch costs does not grow with the number of floors. A group ahead of its floor is looked at when its tag comes
+//! floor.6  The cost of a dispatch does not grow with the number of floors. A group ahead of its floor is looked at when its tag comes
 //!          to be due, in the order of tags; any group, when something came or went in it. No other group changes.
 
 use alloc::collections::{BTreeMap, BinaryHeap};

@@ -17,7 +17,7 @@
 //!
 //! queue.1  Each bio that was accepted ends exactly once.
 //! queue.2  A request in flight holds a tag. With all tags out nothing is dispatched.
-//! queue.3  What is submitted before the first `poll_dispatch` is one batch (a *plug*): neighbours in it are merged, and the
+//! queue.3  Bios submitted before the first `poll_dispatch` are one batch (a *plug*): neighbours in it are merged, and the
 //!          scheduler gets it whole.
 //! queue.4  A request stays in the context that submitted it. Bios are merged only within a group, a priority and a context, and a
 //!          request is given only to its own context.

@@ -1,6 +1,6 @@
 //! iostune: measures a disk, and recommends settings for it.
 //!
-//! iostune.1  What is measured is a list of [`Probe`]s. Each is a case as of [`iostest`](crate::iostest), so that the same steps
+//! iostune.1  A measurement is a list of [`Probe`]s. Each is a case as of [`iostest`](crate::iostest), so that the same steps
 //!     run on a disk on paper ([`Paper`]) and on a real one (`cli`).
 //! iostune.2  The time is bounded: each step has its part of it, cut into equal runs. A step ends early when three runs or more are
 //!     so close that their mean is known to [`KNOWN`].

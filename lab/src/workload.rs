@@ -2,7 +2,7 @@
 //!
 //! workload.1  A workload has roles. Each job of a group plays one: they are dealt out in turn, a role with `share` 3 three times
 //!     as often as one with 1.
-//! workload.2  A role that is there `once` is played once in the whole run, in the first group, beside its jobs.
+//! workload.2  A role with `once` is played once in the whole run, in the first group, beside its jobs.
 //! workload.3  A setting that a role leaves out has the built-in value. A block size that the run says goes for all roles.
 //! workload.4  A role with a group is for the jobs of that group, or of the leaves below it; these play no role without a group.
 //! workload.5  A workload with groups of its own is a situation of tenants: each leaf is a tenant and has one job, whose role names that

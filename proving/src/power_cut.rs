@@ -5,7 +5,7 @@
 //! sector may hold if the power fails there: so every event is a *cut*, and one cut stands for all combinations of sectors that the cache
 //! may have written back.
 //!
-//! cut.1  What was promised is there: see [`Oracle`].
+//! cut.1  Promised data is there: see [`Oracle`].
 //! cut.2  All that was asked ends, and once.
 //! cut.3  A flush ends badly only if some flush of the disk did, or took too long, since it was asked for; or ever before, if
 //!     the subject remembers failures ([`random::Faults::remembers`]).

@@ -6,7 +6,7 @@
 //! metrics.1  A tenant's series are those of its group on each disk, by operations that it has used: never of a connection.
 //! metrics.2  A text is made whole and then sent piece by piece. Of texts that are being sent at most [`TEXTS`] are kept, which have
 //!            [`BYTES`] together or are one: for another one the readers of the oldest are cut off.
-//! metrics.3  What tenants had and were due is of the time since an earlier scrape, the last one that is at least [`LOOK`] ago,
+//! metrics.3  The had and due of tenants are of the time since an earlier scrape, the last one that is at least [`LOOK`] ago,
 //!            or the one before it; at first since the start.
 
 mod tenants;

@@ -21,7 +21,7 @@
 //!          the disk's time; so 2.2 ms are the device's, and the rest is the wait for bob's. A tenant with k requests in it has of that
 //!          time what it had of the disk's, times n ÷ k if the device does n at once and k is less: n is how many end in the time
 //!          that the [fastest](DiskView::fastest) took since the start.
-//! share.6  What waits for the disk waits behind its own tenant's requests and behind others', as the queue has counted it: by requests. Where
+//! share.6  A request that waits for the disk waits behind its own tenant's requests and behind others', as the queue has counted it: by requests. Where
 //!          costs are known each counts by its disk time: a request of 256 KiB holds the others up for longer than one of 4 KiB.
 //! share.7  A tenant is short that had less than [`SHORT`] of its due. (What its client or its ceiling makes it wait for is not in its due.)
 

@@ -472,7 +472,7 @@ impl Look<'_> {
         }
     }
 
-    /// A ceiling at half of what the other tenant does, of what a ceiling counts, beside the ceilings that it has.
+    /// A ceiling at half of the other tenant's rates, of the kinds that a ceiling counts, beside the ceilings that it has.
     fn ceiling_that_helps(&self) -> String {
         let Some((path, _)) = self.neighbour().filter(|(path, _)| self.role.sees(path)) else {
             return "a ceiling for the other".into();

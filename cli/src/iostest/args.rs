@@ -20,13 +20,13 @@ Examples:
   fairlift iostest /dev/nvme0n1 -w drr --iodepth 32 -m 1 --raw
       a real disk, with Fairlift and without
   fairlift iostest sim:nvme-plp -G --nrgrp 2 -w drr --iodepth 32 --max /g1=riops=3000
-      two readers, one of which does at most 3,000 reads a second
+      two readers, the first limited to 3,000 reads a second
   fairlift iostest --target nbd://host/{group} --weights 100,300 -w drr --iodepth 32
       another server: the exports g1 and g2, each by a connection of its own
   fairlift iostest --dir /mnt --weights 100,300 -w drr --iodepth 32 --filesize 64m
       the kernel's own scheduler and cgroups, under a file system
   fairlift iostest sim:nvme-plp --scheduler bfq -w tenants
-      what tenants get in typical situations, beside what they are entitled to
+      the service of tenants in typical situations, beside their entitlement
   fairlift iostest sim:sata-7200 -G -s 3 -o results/one
   fairlift iostest -R results/one --html page.html
       keep the results, and report them again

@@ -1,7 +1,7 @@
 //! From flags to a plan of measurements; all mistakes are found here, before anything runs.
 //!
-//! plan.1  What a file or block device holds is not destroyed unless `--write-to-device` is given.
-//! plan.2  Whatever the flags leave open is decided here, and [`command`] says it all: the same words, the same run.
+//! plan.1  The content of a file or block device is not destroyed unless `--write-to-device` is given.
+//! plan.2  Choices that the flags leave open are made here, and [`command`] says all of them: the same words, the same run.
 
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;

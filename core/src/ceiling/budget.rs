@@ -55,7 +55,7 @@ impl Meter {
         cost
     }
 
-    /// Sets another rate (0: none), and how far it may be ahead. The debt stays, and so does the rest of what was saved (ceiling.9).
+    /// Sets another rate (0: none), and how far it may be ahead. The debt stays, and so do the remaining savings (ceiling.9).
     fn set(&self, now: u64, rate: u64, room: Duration) {
         let unit = ((TICKS * 1_000_000_000) << PLACES).checked_div(rate).unwrap_or(0);
         let room = room.as_nanos().saturating_mul(TICKS).min(FURTHEST);

@@ -10,7 +10,7 @@
 //!
 //! ceiling.1  A bio goes when no ceiling above its group is behind: it is let through whole, and paid for afterwards. So a request
 //!            that is larger than a second's worth passes, and the rate holds all the same.
-//! ceiling.2  What is let through is never more than [`TOLERANCE`] ahead of the rate, or ahead of the burst's rate during a
+//! ceiling.2  The work let through is never more than [`TOLERANCE`] ahead of the rate, or ahead of the burst's rate during a
 //!            burst, but for the last bio. A worker that wakes late makes up for it within the same time.
 //! ceiling.3  A ceiling binds all below it: a bio is charged to each group from its own to the root.
 //! ceiling.4  A bio counts as its client asked, before it is cut or merged: one I/O, and its bytes. A discard counts as one write

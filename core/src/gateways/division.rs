@@ -1,11 +1,11 @@
-//! The division: what each gateway's groups are due, from what all gateways told.
+//! The division: the due of each gateway's groups, from all gateways' reports.
 //!
 //! *Example.* Tenant A is at gateway 1, tenants B, C and D are at gateway 2; their weights are equal, and all want more. Each is due a
-//! quarter of what the pool did, so gateway 1 is due a quarter of it and gateway 2 three quarters. They had a half each. So gateway 1 has
+//! quarter of the pool's service, so gateway 1 is due a quarter of it and gateway 2 three quarters. They had a half each. So gateway 1 has
 //! fewer requests outstanding from now on, and gateway 2 more.
 //!
-//! division.1  The groups are due what a single server would find (`entitlement`) of all that was served: groups that want no more have
-//!             what they took, the others the rest by weight, and no less than their floors.
+//! division.1  The groups' due of the whole service is as a single server would find it (`entitlement`): groups that want no more have
+//!             their own service, the others the rest by weight, and no less than their floors.
 //! division.2  A group at several gateways has at each the part of its due that it had there lately. A tenth of the way to equal parts is
 //!             made in each period, among gateways at which it wants more: else a part that was small by chance stayed so.
 //! division.3  Of a group that has half of its service here, each request counts as two here: it has half its weight beside others, and
@@ -33,8 +33,8 @@ use crate::entitlement::{Entitlement, OWN};
 /// The part of the way to equal parts that is made in a period (division.2). Chosen: a client that comes to a second gateway has nearly its
 /// part there after twenty periods; with a half, a tenant with few requests at one gateway went to and fro.
 const EVENLY: f64 = 0.1;
-/// A gateway at which nothing waits is held all the same if it had more than this of what it is due: all that its clients ask is in the
-/// cluster then, before what others are due. Chosen.
+/// A gateway at which nothing waits is held all the same if it had more than this of its due: all requests of its clients are in the
+/// cluster then, before the others' due. Chosen.
 const CONTENT: f64 = 1.05;
 /// By how much a gateway's depth grows in a period at most: one that takes another for gone may be wrong. From the simulation: with 4, two
 /// gateways were off by 14 % where three of ten reports are lost (6 % with this); with 2, a cluster is half idle for ten seconds after
@@ -46,7 +46,7 @@ pub(super) const DEPTH_LEAST: f64 = 0.05;
 const CEILING_MORE: f64 = 1.25;
 const CEILING_LEAST: f64 = 0.05;
 
-/// The most groups that are divided (division.7): so many numbers the tree of groups has.
+/// The most groups that are divided (division.7): the tree of groups has no more numbers.
 const GROUPS_MOST: usize = u16::MAX as usize;
 
 /// A gateway that counts, as it is told of.
@@ -154,7 +154,7 @@ impl PoolGroup<'_> {
         rates.iter().filter_map(times).reduce(pick)
     }
 
-    /// division.2: what part of what it is due it has at each gateway.
+    /// division.2: the part of its due that it has at each gateway.
     fn parts(&self) -> Vec<f64> {
         let all = self.sum(|report| report.lately);
         let even = 1.0 / self.reports.iter().flatten().count() as f64;

@@ -12,8 +12,8 @@
 //! gateway.3  A gateway that hears nothing goes on as it was, and so does one whose reports do not come out. It would else take the
 //!            whole cluster for its own.
 //! gateway.4  Two gateways of one name are known by their instances: ours was replaced by another's for [`STALE`] periods, or others' come
-//!            by turns. Each says so once; shares of what the two serve are wrong until one of them has another name.
-//! gateway.5  Weights are whole numbers. What is left over of one counts in the next period, so that over some periods it is exact.
+//!            by turns. Each says so once; shares of the two's service are wrong until one of them has another name.
+//! gateway.5  Weights are whole numbers. The rest of one counts in the next period, so that over some periods it is exact.
 //!
 //! It reads no clock: how long a period was, is an argument.
 
@@ -39,18 +39,18 @@ use crate::record::Unreadable;
 
 /// The part of a period after which its turn comes: reports of the one before are on their way until then.
 pub const LATER: f64 = 0.2;
-/// A gateway that was not heard of for so many periods is gone (gateway.1).
+/// A gateway that was not heard of for this many periods is gone (gateway.1).
 pub const STALE: u32 = 3;
 /// The longest that a gateway is waited for. Chosen: where six of ten reports are lost, twelve in a row are one time in 500.
 const STALE_MOST: u32 = 4 * STALE;
-/// The longest time between two reports that counts, and what is left of one with each report. Chosen: a minute after twelve periods
+/// The longest time between two reports that counts, and the part of it that is left with each report. Chosen: a minute after twelve periods
 /// were waited for it is seven.
 const SILENCE_MOST: u32 = STALE_MOST / 2;
 const SILENCE_LEFT: f64 = 0.99;
 /// A group with fewer requests than this in a period has some periods taken together, up to four (gossip.3). From the simulation.
 const FEW: f64 = 200.0;
 const TOGETHER: f64 = 0.25;
-/// Groups are told of for so many periods after they had nothing. Chosen: what was served lately is then next to nothing.
+/// A group without service is told of until its recent service is less than this. Chosen: next to nothing.
 const QUIET: f64 = 1e-3;
 
 /// A group's figures at a gateway in a period, a second.
@@ -79,14 +79,14 @@ pub enum Note {
     Goes {
         /// Its name.
         gateway: String,
-        /// For so many periods it was not heard of; `None`: it said so itself.
+        /// The periods in which it was not heard of; `None`: it said so itself.
         silent: Option<u32>,
     },
     /// A report cannot be read, and is left out (gossip.1).
     Unreadable {
-        /// Whose.
+        /// The gateway.
         gateway: String,
-        /// What of it.
+        /// The fault.
         why: Unreadable,
     },
     /// Another gateway has a name that one has already (gateway.4).
@@ -136,7 +136,7 @@ pub struct Pool {
     unreadable: BTreeSet<String>,
     /// How often in a row ours was another's (gateway.4).
     twins: u32,
-    /// Groups of which it was told that settings differ.
+    /// Groups whose differing settings were told of.
     differing: BTreeSet<String>,
     /// By group with a latency, the room that it needs (room.1).
     rooms: BTreeMap<String, PoolRoom>,
@@ -342,7 +342,7 @@ impl Pool {
         self.allot()
     }
 
-    /// A period is over, in which so much was counted here; `depth`: how many requests all gateways may have outstanding, as this one is
+    /// A period is over, with these counts here; `depth`: how many requests all gateways may have outstanding, as this one is
     /// set. It is told by the next [report](Pool::report); where no [turn](Pool::turn) follows, the one before goes on (gateway.3).
     pub fn count(&mut self, groups: &BTreeMap<String, Counted>, depth: f64) {
         let sum = |of: fn(&Counted) -> f64| groups.values().map(of).sum::<f64>();
@@ -473,7 +473,7 @@ impl Pool {
     }
 }
 
-/// A part of what rates say; at least 1 of each.
+/// A part of each rate; at least 1 of each.
 fn part_of(rates: &Rates, part: f64) -> Rates {
     rates.iter().fold(Rates::NONE, |all, (rate, amount)| all.with(rate, ((amount as f64 * part + 0.5) as u64).max(1)))
 }

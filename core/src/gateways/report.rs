@@ -2,12 +2,12 @@
 //!
 //! gossip.1  It is a [`Record`], with the version of its format. A reader leaves out a report of a later version, one that cannot be read,
 //!           and one that says what cannot be (a negative rate, a weight of 0). It begins to count again with the first that can be read.
-//! gossip.2  What was served is told as the random reads of 4 KiB that the disk would have done in its place, a second. Each gateway learns by
+//! gossip.2  Service is told as the random reads of 4 KiB that the disk would have done in its place, a second. Each gateway learns by
 //!           itself what a request costs, and its costs are larger the less of the cluster it has: only ratios can be compared. They
 //!           are told as well, and each gateway counts by the mean of all, by how much each served. By ratios of its own, a gateway that
-//!           took reads near one another for a third dearer than those far from one another had a quarter less than it was due.
-//! gossip.3  What was served lately is told beside it: periods in which a group had few requests are taken together.
-//! gossip.4  A gateway at which requests wait tells what they have by its `speed`. Example: the cluster stood still for most of a second. A
+//!           took reads near one another for a third dearer than those far from one another had a quarter less than its due.
+//! gossip.3  Recent service is told beside it: periods in which a group had few requests are taken together.
+//! gossip.4  A gateway at which requests wait tells their service by its `speed`. Example: the cluster stood still for most of a second. A
 //!           tenant's floor is more than all that was served in it, and the others would be due nothing in the next one.
 
 use alloc::collections::BTreeMap;
@@ -57,7 +57,7 @@ pub struct GroupReport {
     pub waits: bool,
     /// A ceiling held it.
     pub held: bool,
-    /// Its requests and bytes in the last period, a second, by what a limit can count.
+    /// Its requests and bytes in the last period, a second, by the kinds that a limit can count.
     pub rates: [f64; Rate::COUNT],
     /// The part of their requests that other gateways are to leave in the cluster for its latency; 1: all (room.1).
     pub(super) room: f64,

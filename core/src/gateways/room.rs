@@ -1,7 +1,7 @@
 //! Room: the part of their requests in the cluster that the other gateways leave there while a tenant misses its latency.
 //!
 //! Tenant A reads one block at a time at gateway 1 and is to be answered within 8 ms. A tenant at gateway 2 has 32 requests in the cluster, and
-//! A's reads wait behind them for 16 ms. Gateway 1 has no neighbour that could make room. So its report says by what factor the others are to
+//! A's reads wait behind them for 16 ms. Gateway 1 has no neighbour that could make room. So its report says by which factor the others are to
 //! reduce their requests, and they do: with 0.42 of them A is answered in 7 ms.
 //!
 //! The scheduler `fair` does the same within a server, with each answer. Here the way to the others and back takes some periods, so

@@ -5,10 +5,10 @@
 //!
 //! speed.1  A gateway's speed is that of its last busy period: a gateway with little of a processor is slow for some seconds, and then is not. Gateways
 //!          whose clocks agree tell of the same seconds, so a cluster that is slow for a moment is as slow at each. A period with less service and
-//!          fewer requests than before counts by how much it had, but for a quarter at least: the cluster may have stood still for a part of it.
-//! speed.2  A period in which next to nothing ended of what waited is left out, and what was told before it is told again, but for settings: the cluster stood still. Each
-//!          gateway leaves such a period out, so shares are as they were when the cluster goes on. After [`STILL_MOST`] in a row the speed is learned anew.
-//! speed.3  A period in which nothing waited says only that the speed is at least so much. Example: a client reads one block at a time, where 16 requests
+//!          fewer requests than before counts in proportion, but for a quarter at least: the cluster may have stood still for a part of it.
+//! speed.2  A period in which requests waited and next to none ended is left out, and the report before it is told again, but for settings:
+//!          the cluster stood still. Each gateway leaves such a period out, so shares are as they were when the cluster goes on. After [`STILL_MOST`] in a row the speed is learned anew.
+//! speed.3  A period in which nothing waited only gives a lower bound of the speed. Example: a client reads one block at a time, where 16 requests
 //!          might be outstanding; the fifteen that were not are no slow ones.
 //! speed.4  Only speeds of the same time are compared. When a gateway comes or goes, others have more or less for each request from then on: each
 //!          forgets its speed. When one comes, each leaves out its next busy period, too. Example: a gateway is back, and another
@@ -16,7 +16,7 @@
 //!          alone. Until a speed is known it is taken for the mean of those that are. The speed of a gateway that was not heard of since is taken
 //!          to have changed as our own did.
 
-/// Next to nothing: what the last busy period had, over this. Chosen.
+/// Next to nothing: the last busy period's service, over this. Chosen.
 const STILL: f64 = 16.0;
 /// Chosen: twice the time after which Ceph takes an OSD that does not answer for down.
 const STILL_MOST: u32 = 40;
@@ -43,8 +43,8 @@ impl Speed {
         self.last.map(|[service, _]| service)
     }
 
-    /// Takes a period of so much service and so many requests, with so many outstanding. Answers how many times as much service and how many
-    /// times as many requests are to be told (gossip.4); `None`: the cluster stood still.
+    /// Takes a period with its service and its requests, with `depth` outstanding. Returns the factors by which its service and its requests
+    /// are to be told (gossip.4); `None`: the cluster stood still.
     pub(super) fn period(&mut self, served: f64, requests: f64, depth: f64, waits: bool) -> Option<[f64; 2]> {
         let now = [served / depth, requests / depth];
         if !(waits || self.last.is_some_and(|last| now[0] > last[0])) {

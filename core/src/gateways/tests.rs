@@ -5,14 +5,14 @@ use super::*;
 use crate::time::ms;
 
 impl Pool {
-    /// A period is over, and what others told was heard of before.
+    /// A period is over, and others' reports were heard of before.
     fn period(&mut self, groups: &BTreeMap<String, Counted>, depth: f64) -> Allotment {
         self.count(groups, depth);
         self.turn()
     }
 }
 
-/// A group that was served so much, wants more, and is set in no special way.
+/// A group with this service, which wants more, and is set in no special way.
 fn counted(served: f64) -> Counted {
     let settings = Settings { weight: Weight::DEFAULT, bounds: Bounds::default(), changed: 0 };
     Counted { served, requests: 1000.0, waits: true, held: false, rates: [served; Rate::COUNT], settings }
@@ -22,14 +22,14 @@ fn groups<const N: usize>(of: [(&str, Counted); N]) -> BTreeMap<String, Counted>
     of.into_iter().map(|(path, counted)| (path.into(), counted)).collect()
 }
 
-/// The figures of a group whose gateway has so many requests outstanding, from those with 32.
+/// The figures of a group whose gateway has `depth` requests outstanding, from those with 32.
 fn with(depth: f64, counted: &Counted) -> Counted {
     let times = if counted.waits { depth / 32.0 } else { 1.0 };
     let rates = counted.rates.map(|rate| times * rate);
     Counted { served: times * counted.served, requests: times * counted.requests, rates, ..*counted }
 }
 
-/// Two gateways that know each other, over some periods; `of` is what they have with 32 requests outstanding each.
+/// Two gateways that know each other, over some periods; `of` is their service with 32 requests outstanding each.
 fn periods(of: [&BTreeMap<String, Counted>; 2], count: usize) -> [(Pool, Allotment); 2] {
     let mut pools = [Pool::new("gw1", 1), Pool::new("gw2", 2)];
     let mut turns = [32.0, 32.0].map(|depth| Allotment { depth, ..Allotment::default() });
@@ -176,7 +176,7 @@ fn a_gateway_that_is_not_heard_of_for_three_periods_is_gone_and_may_come_back() 
     assert_eq!(pool.take_notes(), [Note::Goes { gateway: "gw2".into(), silent: None }], "at once");
 }
 
-/// Has the pool hear of gateway 2 so many times, each so many periods after the time before.
+/// Has the pool hear of gateway 2 a number of times, each some periods after the time before.
 fn hears(pool: &mut Pool, other: &mut Pool, reports: usize, every: usize) {
     for _ in 0..reports {
         (0..every).for_each(|_| _ = pool.period(&BTreeMap::new(), 64.0));

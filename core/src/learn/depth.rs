@@ -7,7 +7,7 @@
 //!
 //! The depth is found by trials: the present one beside twice or half of it, in windows that alternate.
 //!
-//! bfq_depth.1  What is measured is time per sector over a window of requests, and only while enough requests are there to fill the
+//! bfq_depth.1  The measure is time per sector over a window of requests, and only while enough requests are there to fill the
 //!              device up to the limit. That fewer are enough while streams wait for another is no reason for a lower limit.
 //! bfq_depth.2  A trial compares the present limit with twice or half of it, in windows that alternate, so that a load that changes
 //!              slowly is the same for both. It ends as soon as the difference is clear, and after `PAIRS_MAX` pairs at the latest.
@@ -71,7 +71,7 @@ pub(crate) struct Depth {
     by_demand: bool,
     /// The largest load in the last window.
     most: u32,
-    /// Until when a reader beside writers counts, and the part of throughput that is kept in spite of its advantage (bfq_depth.7).
+    /// The end of the time in which a reader beside writers counts, and the part of throughput that is kept in spite of its advantage (bfq_depth.7).
     reader_until: Instant,
     kept: f64,
     trials: u64,
@@ -277,7 +277,7 @@ impl Depth {
         self.window = Window { start: now, ..Window::new(before.max(after), skip) };
     }
 
-    /// bfq_depth.7: somebody reads beside writers, or has not for a while. Answers whether he has come.
+    /// bfq_depth.7: a reader is beside writers, or no longer. Returns whether it has just come.
     fn watch_reader(&mut self, now: Instant, is_there: bool) -> bool {
         let was_there = self.has_reader();
         if is_there {

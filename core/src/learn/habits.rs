@@ -2,7 +2,7 @@
 //!
 //! habits.1  Think time is how long a stream takes to ask again once it was answered: from the last end of one of its requests
 //!     to the arrival of the next. Before the first end there is none.
-//! habits.2  It is a mean that forgets: each sample moves it by 1/8. A sample counts as at most `cap`, so that one long pause
+//! habits.2  The mean forgets: each sample moves it by 1/8. A sample counts as at most `cap`, so that one long pause
 //!     does not hide a habit.
 //! habits.3  It is known from the third sample on.
 //! habits.4  Where a stream reads is remembered as one bit for each of its last 32 requests: was it a seek? A seek starts farther than a

@@ -4,7 +4,7 @@
 //! less of idling. One place owns both, so that one rule can say when each may measure.
 //!
 //! trials.1  Each way has a depth of its own, for in turns one stream fills the device, and together all do.
-//! trials.2  What is measured of a depth when the way changes is measured anew.
+//! trials.2  A measurement of a depth is begun anew when the way changes.
 //! trials.3  Both measure at once. To let one wait for the other was tried in five ways: the depth at rest while ways are compared, its
 //!           trial frozen or begun anew, for both ways or for the present one, and comparisons of ways put off while a depth is
 //!           compared. Each costs sequential writers on `eva-raid5-12` 16 % of their throughput, for a depth is learned in the windows of

@@ -1,6 +1,6 @@
 //! The sum of a disk's floors, beside the disk's observed throughput.
 //!
-//! queue.16  What a disk can do is seen where some group was below its floor, and waited, at every completion of [`SECONDS`] seconds
+//! queue.16  A disk's limit is seen where some group was below its floor, and waited, at every completion of [`SECONDS`] seconds
 //!     one after the other: then the disk was busy all the time, and did not do enough. Where the floors of the groups that have
 //!     streams here add up to more than the disk did in the best of these seconds, or in any second since, they cannot all be kept.
 //!     Example: two floors of 60,000 reads a second, and a disk that does 90,000; each has 45,000 (floor.4). A disk that stands still for

@@ -2,7 +2,7 @@
 //!
 //! queue.12  A scheduler that takes over is told of the existing groups, parents first, then of the streams, then of the waiting requests.
 //!     Of what another has dispatched it hears only how many that are, until they have ended.
-//! queue.15  What a scheduler has learned of the device is the device's: the next scheduler of that kind begins with it. The
+//! queue.15  A scheduler's learned state belongs to the device: the next scheduler of that kind begins with it. The
 //!     problem: an operator tries `bfq` and goes back to `fair`, which then took the disk for one that does its best with 32
 //!     requests at once, and had to learn anew what each costs.
 

@@ -38,7 +38,7 @@
 //! wfq.12  Classes are strict, the real-time before the best-effort before the idle. But an idle tree with a waiting entity
 //!         that was passed over for 200 ms is served next, once; then another class is. Linux looks at the 200 ms alone: a
 //!         group that is served less often than that then serves nothing but its idle class. Groups are best-effort.
-//! wfq.13  What would be served next is known for every group that is not in service; for the path in service it is worked out
+//! wfq.13  The next one to be served is known for every group that is not in service; for the path in service it is worked out
 //!         when asked ([`FairQueue::next_if_idle`]).
 //! wfq.14  *Added.* By wfq.10 alone a thousand light groups whose next child changes would all be overdue at once, and every
 //!         other entity would wait for the sum of their budgets. So an entity that lags (S < V) and waits with a smaller budget

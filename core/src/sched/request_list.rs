@@ -9,7 +9,7 @@
 //! list.4  A newcomer joins a waiting request of its own list and direction that it touches. Of two requests that become one,
 //!     the place by age is that of the older.
 //! list.5  Moving a list into another keeps both orders; what is moved back is picked by its stream.
-//! list.6  What the device turned back waits in a list of its own, the last one first, keeps its age, and goes before all lists.
+//! list.6  Requests that the device turned back wait in a list of their own, the last one first, keep their age, and go before all lists.
 //!
 //! A list is 20 bytes and all links are in the table's rows: nothing is allocated once the table is made, a request leaves
 //! from anywhere without a search, and each step costs the logarithm of its own list's length at most.

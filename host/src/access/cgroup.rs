@@ -6,7 +6,7 @@
 //! cgroup.1  A process is in a cgroup, and in those above it: `/a/b` is in `/a`, and `/ab` is not.
 //! cgroup.2  It counts where the process is when it has connected, or when the first rule that asks for cgroups comes. Nothing is read
 //!           where no rule asks, nor of a client that is turned away unheard.
-//! cgroup.3  What cannot be read is no cgroup: the process has ended, or is in another PID namespace; `/proc` is not there, or hides
+//! cgroup.3  A cgroup that cannot be read is none: the process has ended, or is in another PID namespace; `/proc` is not there, or hides
 //!           it; there is no cgroup of version 2.
 //! cgroup.4  The number of a process that has ended may be another's by now. So the kernel is asked for a descriptor of the process that
 //!           has connected (`SO_PEERPIDFD`, Linux 6.5), and the process must still live after its cgroup was read. An older kernel

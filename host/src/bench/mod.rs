@@ -140,8 +140,8 @@ fn check_groups(setup: &Setup, jobs: &[Job]) {
     }
 }
 
-/// The backing, as it may be opened: a device that is in use can be measured by reading it, since nobody keeps the data, and in whatever
-/// format it is.
+/// The backing, as it may be opened: a device that is in use can be measured by reading it, since nobody keeps the data, in any
+/// format.
 fn allowed(backing: &Backing, read_only: bool) -> Backing {
     match backing {
         Backing::File(at) => {

@@ -2,7 +2,7 @@
 //!
 //! Images of a pool (`rbd:`) and reports of gateways (`rados:`) reach their cluster by this.
 //!
-//! ceph.1  Whatever names the same configuration, user and time limit shares one connection, which has threads and sockets of its own.
+//! ceph.1  Images with the same configuration, user and time limit share one connection, which has threads and sockets of its own.
 //! ceph.2  librados asks the cluster again and again. It ends a request itself that is not done within the time limit
 //!         (`rados_osd_op_timeout`, `rados_mon_op_timeout`), so that no call lasts for ever.
 //! ceph.3  librados has two threads by default, which hand each request to each other. With few processors most of their time goes there:

@@ -3,7 +3,7 @@
 //! The sentence goes to the log, an event, an answer and a dry run: `disk "ssd": depth 64 (was 32)`.
 //!
 //! difference.1  The steps are about all that differs, and about nothing else; two equal configurations have none.
-//! difference.2  What cannot be is named, all of it, and then there are no steps.
+//! difference.2  All changes that are impossible are named, and then there are no steps.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;

@@ -6,7 +6,7 @@
 //!
 //! live.1  Only this changes which disks, places, groups, exports and listeners there are, one transaction at a time. Workers
 //!         learn of it when they are woken, between two batches.
-//! live.2  What is removed is let go of in steps: clients leave the export; workers let go of its device; the place, the numbers
+//! live.2  A removed export is let go of in steps: clients leave the export; workers let go of its device; the place, the numbers
 //!         and the descriptor are free. Each step is looked at by [`sweep`](Live::sweep): nobody waits for it.
 //! live.3  A device that goes is flushed: what clients wrote and did not flush is as durable as at the end of the server.
 

@@ -1,7 +1,7 @@
 //! Naming: what a disk is called that nobody named.
 //!
 //! naming.1  A disk is called as its device is ([`Device::called`](crate::device::Device::called)): `vda`, `srv`, `ram`. The order of exports makes no difference.
-//! naming.2  What is one export's alone (RAM, a model) is called after both: `ram-alice`, or `ram` if the export is called so too. So another export,
+//! naming.2  A disk of one export alone (RAM, a model) is called after both: `ram-alice`, or `ram` if the export is called so too. So another export,
 //!           which comes later or is there at the next start, changes no name. Where two others would be called alike, or a disk of that name is
 //!           there, the name of an export comes behind as well, the first by the alphabet that is on the disk.
 //! naming.3  A name is one word that no shell takes apart.

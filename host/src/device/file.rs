@@ -17,7 +17,7 @@
 //!         file system is known to take it so (`RWF_DSYNC`), else a write and then a sync: FUSE ignores the flag on direct I/O.
 //!         Through the page cache such a write would be told, in place of a sync, that older writes were lost, and the kernel
 //!         tells that once.
-//! file.5  What the file system cannot do is learned once: discards then do nothing, as they may; zeroes are written out.
+//! file.5  Missing abilities of the file system are learned once: discards then do nothing, as they may; zeroes are written out.
 //!         Zeroes are also written out on file systems that are not known to make them: some FUSE servers answer "done" and
 //!         have done nothing (nbdfuse 1.14, above a server without write-zeroes). New connections are not offered what is known
 //!         not to work.
@@ -475,7 +475,7 @@ fn split<'a>(slice: &VolatileSlice<'a>, bytes: u64) -> (VolatileSlice<'a>, Volat
     slice.split_at(bytes as usize).expect("no more than all of it")
 }
 
-/// The run that starts at `at`, up to `len` bytes of it, by what the file system says of the next data and, if that starts there, of the
+/// The run that starts at `at`, up to `len` bytes of it, by the file system's answers on the next data and, if that starts there, the
 /// next hole; `None`: there is no more of it up to the end.
 ///
 /// Between the two answers the data may have been discarded: the hole then starts at `at` too. It is data for one more sector, as in every

@@ -1,6 +1,6 @@
 //! Mem: RAM, allocated where something is written.
 //!
-//! ram.1  What was never written, or was discarded, reads as zeroes and takes no memory.
+//! ram.1  Blocks that were never written, or were discarded, read as zeroes and take no memory.
 //! ram.2  A read sees each sector as it was before or after any write, never half: a chunk is read and written under its
 //!        own lock. Requests to different chunks meet nobody.
 //! ram.3  The bytes lie in a file without a name and a disk (memfd), mapped whole. So another server goes on with them: it is given the file.

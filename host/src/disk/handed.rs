@@ -1,6 +1,6 @@
 //! The disk of the same name at another server goes on where this one was: with its counters, and its learned state.
 //!
-//! handed.1  What was counted goes on there, by the paths of groups: a counter never falls. Knowledge of a worker's queue goes to the queue of
+//! handed.1  Counters go on there, by the paths of groups: a counter never falls. Knowledge of a worker's queue goes to the queue of
 //!     the worker with its number.
 
 use std::collections::BTreeMap;

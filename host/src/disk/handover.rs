@@ -11,11 +11,11 @@
 //! handover.2  A worker arrives when all that it had in the old queues has ended and its memory is free. The last to arrive
 //!             puts the new queues in place; each then takes its streams over.
 //! handover.3  A worker counts from its first client on the disk until it ends: nobody waits for a worker that has nothing there.
-//! handover.4  What was counted goes on: statistics of the old queues are added up and kept, also those of a group or disk that is gone, for
+//! handover.4  Counters go on: statistics of the old queues are added up and kept, also those of a group or disk that is gone, for
 //!             one of its name.
-//! handover.6  What a ceiling holds in an old queue goes back to its worker, and waits again in the new one: nobody waits for
+//! handover.6  Bios that a ceiling holds in an old queue go back to their worker, and wait again in the new one: nobody waits for
 //!             a bio that may not go for a minute.
-//! handover.7  What a scheduler has learned of the disk outlasts it, as in one queue (queue.15 of the core).
+//! handover.7  A scheduler's learned state of the disk outlasts it, as in one queue (queue.15 of the core).
 //! handover.5  A flush that failed is not forgotten, and nothing counts as flushed that was not: the state of flushes belongs
 //!             to the disk, and new queues believe that something was written.
 
@@ -194,7 +194,7 @@ impl State {
     pub(super) fn queues(&mut self) -> Arc<Queues> {
         let Self { queues, plan, places, groups, bounds, .. } = self;
         let made = queues.get_or_insert_with(|| {
-            let queues = plan.first(places, groups).expect("what its scheduler is set to was looked at before");
+            let queues = plan.first(places, groups).expect("its scheduler's settings were looked at before");
             bounds.iter().for_each(|(id, bound)| queues.bind(Instant::ZERO, *id, bound));
             Arc::new(queues)
         });

@@ -136,7 +136,7 @@ impl Disk {
                 let bounds = (queue.settings().depth, queue.settings().nr_requests);
                 look(&queue, bounds)
             }
-            None => look(&plan.least().expect("what its scheduler is set to was looked at before"), plan.bounds()),
+            None => look(&plan.least().expect("its scheduler's settings were looked at before"), plan.bounds()),
         }
     }
 
@@ -398,7 +398,7 @@ impl Disk {
         let mut state = self.state();
         let mut places = state.places.to_vec();
         let here = |place: &&mut Place| place.device.as_ref().is_some_and(|there| Arc::ptr_eq(there, device));
-        let place = places.iter_mut().find(here).expect("what grows is on its disk");
+        let place = places.iter_mut().find(here).expect("an export that grows is on its disk");
         place.facts = device.facts();
         assert!(place.facts.limits.capacity <= place.room, "it has grown into the next place");
         let limits = limits(&places);

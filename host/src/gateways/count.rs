@@ -12,9 +12,9 @@ use fairlift_core::{Group, Op, Weight};
 
 use crate::config::Config;
 
-/// A group of which so many requests wait on average wants more than it has. Chosen: one request waits for half of the time.
+/// A group with at least this many waiting requests on average wants more than it has. Chosen: one request waits for half of the time.
 const WAITS: f64 = 0.5;
-/// A ceiling holds a group of which so many requests wait there on average. Chosen.
+/// A ceiling holds a group with at least this many requests waiting there on average. Chosen.
 const HELD: f64 = 0.1;
 
 /// The count of a group at a look.
@@ -35,7 +35,7 @@ pub(super) struct Count {
 }
 
 impl Count {
-    /// Counts up to now: by a disk's figures, `seconds` after the last look. `costs` has what requests cost in random reads of 4 KiB, and how
+    /// Counts up to now: by a disk's figures, `seconds` after the last look. `costs` has the costs of requests in random reads of 4 KiB, and how
     /// many of those the disk does in a second; `changed` is the time of day in milliseconds.
     pub(super) fn look(
         &mut self,
@@ -54,7 +54,7 @@ impl Count {
             let figures = figures.get(path).unwrap_or(&none);
             let now = Before::of(figures);
             let before = self.before.insert(path.clone(), now.clone()).unwrap_or_default();
-            // What was counted by a previous server is not of this period.
+            // A previous server's counts are not of this period.
             let before = if is_first { now.clone() } else { before };
             (path.clone(), now.since(&before, costs, seconds, settings[path]))
         };
@@ -133,7 +133,7 @@ mod tests {
 
     use super::*;
 
-    /// 1,000 reads and 500 writes of 4 KiB in two seconds, beside what was counted before the first look.
+    /// 1,000 reads and 500 writes of 4 KiB in two seconds, beside the counts before the first look.
     #[test]
     fn counts_of_two_seconds_are_told_a_second() {
         let config = Config { groups: vec![Group::root()].into(), ..Config::default() };

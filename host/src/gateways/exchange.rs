@@ -31,7 +31,7 @@ use crate::disk::{Disk, Disks};
 
 /// A period. Chosen: with 100 gateways shares are within 5 % after some ten of them, and the exchange is nothing beside the pool's work.
 const PERIOD: Duration = Duration::from_secs(1);
-/// A carrier hangs if it has not answered for so many periods: as many as make a gateway stale.
+/// A carrier hangs if it has not answered for this many periods: as many as make a gateway stale.
 const HANGS: u32 = STALE;
 /// Between the end of a period and the reading of reports (exchange.5), the core's `LATER` of it. Chosen: a report is written within some milliseconds, and clocks
 /// that are kept by NTP differ by less; Ceph warns of 50 ms.

@@ -1,7 +1,7 @@
 //! Mail: the thread that reads and writes reports, so that a carrier that hangs stops nobody else (exchange.1).
 //!
-//! A report that could not be written is told of by the next reading: others do not hear of this gateway then, and it is not to go by what it
-//! hears of them (gateway.3).
+//! A report that could not be written is told of by the next reading: others do not hear of this gateway then, and it is not to go by their
+//! reports (gateway.3).
 
 use std::io;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};

@@ -2,7 +2,7 @@
 //!
 //! Tenant A has a disk of a Ceph pool at gateway 1, tenants B, C and D have theirs at gateway 2. Each gateway divides what it gets of the
 //! cluster among its own tenants, and the cluster gives each gateway half: A has 50 %, the others 17 % each. So each gateway leaves a
-//! report of what it served where the others read it (a `Carrier`), once a second, and works the same shares out from all of them.
+//! report of its service where the others read it (a `Carrier`), once a second, and works the same shares out from all of them.
 //!
 //! docs/cluster.md says what holds.
 

@@ -7,7 +7,7 @@
 //! ktls.2  No nonce is used twice under a key. In TLS 1.3, and with ChaCha20, the nonce is made of the record's number. With AES-GCM of TLS 1.2
 //!         the sender chooses it, and sends it with the record: rustls by `start ^ number`, the kernel by counting up. So the kernel begins behind all
 //!         that rustls can have used.
-//! ktls.3  What a key may encrypt is bounded: AES-GCM seals 2^24 records (RFC 8446, 5.5), after which rustls takes another key. The kernel does not,
+//! ktls.3  The data that a key may encrypt is bounded: AES-GCM seals 2^24 records (RFC 8446, 5.5), after which rustls takes another key. The kernel does not,
 //!         so records are counted here.
 //! ktls.4  A record that is not data fails a plain read (EIO), and stays. It is then read with its kind.
 

@@ -7,7 +7,7 @@
 //! "flho" 61 28 1 {"message": "client", "export": "alice", "input": 28, …} 25609513…
 //! ```
 //!
-//! frame.1  What comes from the other side is bounded before memory is taken for it.
+//! frame.1  A message of the other side is bounded before memory is taken for it.
 
 /// The version that is spoken; another one is refused before anything is given away.
 pub const VERSION: u32 = 1;

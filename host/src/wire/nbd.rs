@@ -252,7 +252,7 @@ pub fn decode_request(bytes: &[u8], extended: bool) -> Result<Option<(RequestHea
 /// # Panics
 /// If its length does not fit 32 bits, or its command is not known.
 pub fn encode_request(out: &mut Vec<u8>, header: &RequestHeader) {
-    let length = u32::try_from(header.length).expect("a request is cut to what 32 bits can say");
+    let length = u32::try_from(header.length).expect("a request is cut to a length of 32 bits");
     encode_beginning(out, REQUEST_MAGIC, header);
     out.extend_from_slice(&length.to_be_bytes());
 }

@@ -8,7 +8,7 @@
 //! direct.5  The next request of a lane takes `round_trip` to come, on average: the reply to the client, and the way back. By
 //!     chance it is half of that to one and a half. A server's disk is short of these requests: of 128 that its clients
 //!     have outstanding, 25 to 50 were found on their way.
-//! direct.6  What ends before `counts_from` is warm-up, and is not counted.
+//! direct.6  A request that ends before `counts_from` is warm-up, and is not counted.
 
 use std::collections::VecDeque;
 

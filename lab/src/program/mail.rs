@@ -4,7 +4,7 @@
 //! mail.2  Three operations take turns, each on a mail by chance: *create* writes a mail anew, *append* reads one and writes on at its end,
 //!     *read* reads one. As in `varmail`, a mail or an addition to one has 1 to 7 blocks by chance: 16 KiB of 4 on average. A mail that has
 //!     no room for more begins anew.
-//! mail.3  What is written is followed by the block of its inode, then by a flush: `fsync` on a file system without a journal, so
+//! mail.3  Written data is followed by the block of its inode, then by a flush: `fsync` on a file system without a journal, so
 //!     that each thread asks for a flush of its own. (Threads that wait for one journal are the workload `journal`.)
 //!
 //! Not modelled: the page cache, in which mails that were read before would be found; directories.

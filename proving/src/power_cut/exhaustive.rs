@@ -3,7 +3,7 @@
 //! exhaustive.1  Requests are asked for in the order of the sequence, each by its own connection, whether or not those before have
 //!     ended; one is asked for together with the one before, or after the disk has been given that.
 //! exhaustive.2  The disk ends what it has in any order, flushes well or, once in a sequence, badly.
-//! exhaustive.3  What was under way with another request lands before it or after it.
+//! exhaustive.3  Another request's operation under way lands before it or after it.
 //! exhaustive.4  The power may fail after every step.
 
 use fairlift_core::{

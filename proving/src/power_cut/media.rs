@@ -1,7 +1,7 @@
 //! Media: what each sector of a disk with a volatile cache may hold if the power fails now.
 //!
 //! media.1  A write that is under way may be on the disk or not, sector by sector; one that has ended is in the cache.
-//! media.2  What is in the cache may be on the disk or not, in any combination: the cache is written back in any order.
+//! media.2  Data in the cache may be on the disk or not, in any combination: the cache is written back in any order.
 //! media.3  A flush that ends well makes durable what had ended before it was given to the disk, and nothing else. A request
 //!     with FUA makes itself durable.
 //! media.4  Requests that were under way together land in either order, sector by sector.

@@ -1,7 +1,7 @@
 //! Judge: what the rules say of a request. Pure; it counts, and has no clock.
 //!
 //! strike.1  Rules are asked in their order. The first that strikes decides, and the rest neither see nor count the request.
-//! strike.2  What is left to chance depends on the seed, the rule, and how many requests the rule has met: the same requests in the
+//! strike.2  Chance depends on the seed, the rule, and how many requests the rule has met: the same requests in the
 //!          same order meet the same faults.
 
 use fairlift_core::{Duration, Op};

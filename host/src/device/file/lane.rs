@@ -2,7 +2,7 @@
 //!
 //! flight.1  A request goes through the ring, or to helper threads where the ring would take threads of its own; eight in one
 //!           system call: the device begins while the rest is made ready.
-//! flight.2  One that was done in part goes on with the rest; one that the file system cannot do is done another way (file.5).
+//! flight.2  A request that was done in part goes on with the rest; one that the file system cannot do is done another way (file.5).
 //! flight.3  A read that passes through the page cache is tried twice: before it is scheduled, and when its turn has come. Another one may
 //!           have brought the same data in between: a hundred sandboxes begin with the same block of one base.
 

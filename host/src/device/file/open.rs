@@ -3,7 +3,7 @@
 //! open.1  Direct I/O is used where the kernel says how (`statx`, a block device's sector), or, where it says nothing, where a
 //!         first read goes through. A file system may open a file with `O_DIRECT` and then refuse each request, or cache it all
 //!         the same: what is cached by clients already would then be twice in memory.
-//! open.2  What direct I/O cannot reach (a size that is no multiple of its block) is no reason to refuse a file: unless direct
+//! open.2  An end that direct I/O cannot reach (a size that is no multiple of its block) is no reason to refuse a file: unless direct
 //!         I/O was asked for, it goes through the page cache, and the log says why.
 //! open.3  A block device that is mounted, or held by another program, is refused unless the operator allows it. A server
 //!         that writes holds it from then on; one that reads only looks whether it is free, so that several can have it.

@@ -12,7 +12,7 @@
 //!           do those that were asked for before it failed. Then the loss has been told, and later flushes are of later writes. (The disk's queue goes on failing flushes until an operator takes
 //!           note: flush.7.)
 //! ledger.3  When a connection is lost, what changes no data is asked again on the next one, a flush too: ledger.1 judges it.
-//! ledger.4  What changes data is asked again if the server cannot have had it whole, or if the server itself ended the connection:
+//! ledger.4  A request that changes data is asked again if the server cannot have had it whole, or if the server itself ended the connection:
 //!           then it executes nothing more of it. If the connection was cut otherwise, the server may execute the first request
 //!           after the second one, and after later writes to the same place; so the request fails, and its client knows that
 //!           either is there.

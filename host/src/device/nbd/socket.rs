@@ -312,7 +312,7 @@ impl Connection {
         let mut ends = Vec::with_capacity(batch.len());
         let ledger = lock(ledger);
         for slot in &batch {
-            let flight = self.flights[*slot].as_mut().expect("what was not sent is not answered (socket.4)");
+            let flight = self.flights[*slot].as_mut().expect("only requests that were sent are answered (socket.4)");
             flight.here.given = ledger.given();
             encode_request(&mut plain, &flight.header());
             ends.push(plain.len());
@@ -523,7 +523,7 @@ impl Connection {
     /// Takes out a request that was answered.
     pub(super) fn take_ended(&mut self, slot: usize) -> Flight {
         self.answers.give_back(slot);
-        self.flights[slot].take().expect("what was answered was open")
+        self.flights[slot].take().expect("an answered request was open")
     }
 
     /// Takes out all that it has not answered, the oldest first, each with whether the server may have had it whole.
@@ -566,7 +566,7 @@ struct Taking<'a> {
 
 impl Taking<'_> {
     fn flight(&mut self, slot: usize) -> &mut Flight {
-        self.flights[slot].as_mut().expect("what is answered is open")
+        self.flights[slot].as_mut().expect("an answered request is open")
     }
 }
 

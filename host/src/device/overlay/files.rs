@@ -2,10 +2,10 @@
 //!
 //! make.1  A top is made where there is none, or a file without data: a crash while one was made leaves such a file. The header comes last,
 //!         and all of it is durable before the disk is served.
-//! make.2  What is below is opened once in a process for all that have it, and known by its file: a thousand overlays of one base have one
+//! make.2  A file below is opened once in a process for all that have it, and known by its file: a thousand overlays of one base have one
 //!         descriptor of it, one lock, one map.
 //! make.3  A top that others lie over is durable before they are, also if the server that wrote it was killed.
-//! make.4  What is tried only (a dry run, a check of a config file) leaves the directory and all files as they were: a top that would be made
+//! make.4  A trial (a dry run, a check of a config file) leaves the directory and all files as they were: a top that would be made
 //!         is made without a name, where it would be, and goes when it is closed.
 //! make.5  The top of an ephemeral overlay is a file without a name: it is gone when it is closed, whatever ends the server. So nobody has to find
 //!         and delete it, and no other file can be taken for it. It owes nothing to a flush, and others cannot lie over it.

@@ -6,7 +6,7 @@
 //!
 //! fork.1  All lanes stop between two requests ([`pause`](super::pause)): that is the instant. Writes answered before are below both, and
 //!         the fork sees none that is begun later. No request fails because of it.
-//! fork.2  What is frozen is durable before anything lies over it: its data and its map. Then its header says that it was closed; a fork does not
+//! fork.2  A frozen top is durable before anything lies over it: its data and its map. Then its header says that it was closed; a fork does not
 //!         wait until that is durable.
 //! fork.3  On the disk a crash leaves the state before or after. The new top is made under another name, the one that is written gets its second
 //!         name (`link`), and the new one takes its first name (`rename`), once the other two are durable. A second name that a crash has

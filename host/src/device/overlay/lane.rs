@@ -3,7 +3,7 @@
 //! step.1  A read goes to the file that has its blocks, in runs. A write of blocks that are in the top goes there. Neither waits for others.
 //! step.5  Of a request with a step that the file could not take now, that stage is done again; of one with no stages the request is offered
 //!         again.
-//! step.6  What the files below have in the page cache is read at once, before a read is scheduled, unless a part of it lies elsewhere.
+//! step.6  Data that the files below have in the page cache is read at once, before a read is scheduled, unless a part of it lies elsewhere.
 
 mod change;
 mod flush;

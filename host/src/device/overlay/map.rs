@@ -188,7 +188,7 @@ impl Own {
 
     /// A page is to be written, by the next flush.
     pub(super) fn mark(&self, index: u64) {
-        // Always: a mark that is there already may be taken just now, by a flush that does not see the words.
+        // Always: an old mark may be taken just now, by a flush that does not see the words.
         self.dirty[(index / 64) as usize].fetch_or(1 << (index % 64), Ordering::AcqRel);
     }
 

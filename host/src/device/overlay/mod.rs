@@ -7,13 +7,13 @@
 //!
 //! overlay.1  A block is in the top once a write of it has completed; until then all read what is below. A first write of whole blocks is
 //!            one write of data. One of a part of a block reads the block from below, once, and writes all of it.
-//! overlay.2  Who changes where a block is has the block alone ([`claims`]). Other writes go straight to the top, as if it were the disk.
+//! overlay.2  A request that changes the place of a block has the block alone ([`claims`]). Other writes go straight to the top, as if it were the disk.
 //! overlay.3  A flush makes the data durable, then writes the pages of the map that tell of it, then makes those durable; with no change of
 //!            the map it is one flush of the top. So the map on the disk never tells of data that is not there. One flush that writes the
 //!            map is under way at a time; those that come meanwhile wait for it.
 //! overlay.4  A block that is discarded, or written with zeroes, is given back to the file system, and reads as zeroes from then on,
 //!            whatever is below.
-//! overlay.5  What is below is opened read-only, under the lock that readers have, once for all overlays of a process. It is known again by
+//! overlay.5  A file below is opened read-only, under the lock that readers have, once for all overlays of a process. It is known again by
 //!            its size and time of change (a file) or by its name (another top): a base that was changed is refused.
 //! overlay.6  A page of the map has room in the file before the data that it maps is written: a full disk fails a write, and no flush.
 

@@ -4,7 +4,7 @@
 //! flush a thousand tops while their clients stand still would take a second or more. So the map is told as it is, and the new server flushes it when
 //! a client asks for that. Example: a top with 50 MiB written in a row tells one page of 4 KiB.
 //!
-//! over.1  What is told is whole: the header that counts, and each page with its sequence, and whether it is yet to be written. So the new server reads
+//! over.1  The whole state is told: the header that counts, and each page with its sequence, and whether it is yet to be written. So the new server reads
 //!         neither from the file, where the old one may have been writing.
 //! over.2  A server that takes over opens the files and the layers below, which nobody writes, and neither reads the map nor writes anything.
 //!         It has no map until it is told.

@@ -4,7 +4,7 @@
 //! lie over the new one. In both cases some blocks that the top leaves to its base would change with it. Example: `alice.top` lies over
 //! `alice.top.1`, which has 50 MiB over `debian.img`. These 50 MiB are copied to `alice.top`, and then it lies over `debian.img` alone.
 //!
-//! shift.1  What the top reads of its base, and would not read of the new one, is copied into the top and made durable before its header names the
+//! shift.1  Data that the top reads of its base, and would not read of the new one, is copied into the top and made durable before its header names the
 //!          new one, in one write. So whatever ends it, the top reads the same, over the one or the other; what was copied is not copied again.
 //! shift.2  Tops that lie over this one stay good, for it reads the same: it is not counted as opened to be written.
 //! shift.3  A file that is in both chains is not compared with itself. A block of zeroes takes no room in the top.
@@ -146,7 +146,7 @@ pub(super) fn shift(layers: &Layers, new: &Below, base: Base, goes_on: GoesOn<'_
     Ok(Shifted::Done(copied))
 }
 
-/// The place of a block that the top does not have, in the layers below; `end` becomes the end of the run that is there too.
+/// The place of a block that the top does not have, in the layers below; `end` becomes the end of the run there too.
 fn place_of(layers: &Layers, below: &Below, at: u64, end: &mut u64) -> Place {
     let places = Where { own: &layers.own, below: &below.map, base_size: below.base_size };
     let (place, _, len) = places.runs(at * BLOCK, (*end - at) * BLOCK).next().expect("a run of something");

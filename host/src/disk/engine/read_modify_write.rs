@@ -4,7 +4,7 @@
 //! and the block written. If the request covers more blocks, only the first and the last are read. Zeroes of any length are made
 //! by the disk for the whole blocks, then written into the first and the last.
 //!
-//! rmw.1  What others write into the same block meanwhile is not lost ([`Blocks`](crate::disk::blocks::Blocks)).
+//! rmw.1  Others' writes into the same block meanwhile are not lost ([`Blocks`](crate::disk::blocks::Blocks)).
 //! rmw.2  A client sees one request: it ends once, when its last step has, with the first error.
 //! rmw.3  The reads and writes that this takes are its stream's, and so its tenant's.
 

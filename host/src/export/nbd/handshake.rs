@@ -3,7 +3,7 @@
 //! Sections named are those of the protocol text, `doc/proto.md` of the NBD project.
 //!
 //! handshake.1  An option is acted upon when it is there whole; what a client announces takes no memory.
-//! handshake.2  What goes beyond a bound is answered, passed over, and forgotten ([`Handshake::DATA_MAX`] and its neighbours).
+//! handshake.2  An option beyond a bound is answered, passed over, and forgotten ([`Handshake::DATA_MAX`] and its neighbours).
 //! handshake.3  Where TLS is required nothing is told before it, and nothing that was negotiated before it counts after it.
 //! handshake.4  A metadata context counts only for the export that it was chosen for.
 

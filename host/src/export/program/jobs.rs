@@ -1,7 +1,7 @@
 //! The jobs of one thread: programs, their debts, and their work by a time.
 //!
 //! jobs.1  A program is told of ends and asked for more only until the time is over: what it had done by then counts.
-//! jobs.2  What reaches beyond the end, is no whole blocks, is larger than [`ASK_MAX`], or would change what is opened for
+//! jobs.2  A job that reaches beyond the end, is no whole blocks, is larger than [`ASK_MAX`], or would change a disk opened for
 //!         reading, fails without the device being asked. The program hears of it in the next round.
 //! jobs.3  An ask for which there is no memory waits, and its program with it.
 

@@ -2,7 +2,7 @@
 //!
 //! Numbers are in the machine's own order. Nothing here touches the kernel.
 //!
-//! blkdev.1  What a request is, is decided from a copy of its descriptor and from the export, and from nothing else. A request that
+//! blkdev.1  A request is decoded from a copy of its descriptor and from the export, and from nothing else. A request that
 //!           cannot be served has an error of its own; the device goes on.
 
 use fairlift_core::{Errno, Sector};

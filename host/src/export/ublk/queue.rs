@@ -264,7 +264,7 @@ impl UblkQueue {
             }
         };
         let Slot::Serving(op, moved) = self.slots[usize::from(tag)] else {
-            unreachable!("news is of what is served");
+            unreachable!("news is of a request that is served");
         };
         self.serving -= 1;
         match outcome {

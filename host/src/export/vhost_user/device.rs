@@ -1,6 +1,6 @@
 //! A device: a front-end (QEMU, for one guest) that is connected, and the rings of its guest.
 //!
-//! vhost.1  What a guest or its front-end does wrong ends its own device, with a line in the log, and nothing else.
+//! vhost.1  A fault of a guest or its front-end ends its own device, with a line in the log, and nothing else.
 //! vhost.2  A request is told its end when the device below has let go of its memory, and not before: that memory is the guest's.
 //! vhost.3  A device that ends waits for its requests. The guest's memory is unmapped after that, and until then nobody else can
 //!          connect to the export by this way: what the guest asks of the next server must not overtake what is under way.

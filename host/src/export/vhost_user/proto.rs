@@ -4,7 +4,7 @@
 //! beside it. The `vhost` crate says what the payloads look like. Its own connections block their thread until a message is whole, which a
 //! worker cannot.
 //!
-//! message.1  What is not understood ends the connection: an answer to it would be a guess.
+//! message.1  A message that is not understood ends the connection: an answer to it would be a guess.
 
 use std::fmt;
 

@@ -228,13 +228,13 @@ impl Ring {
     }
 
     pub(super) fn slot(&self, head: u16) -> &Slot {
-        self.slots[usize::from(head)].as_ref().expect("news is of what is under way")
+        self.slots[usize::from(head)].as_ref().expect("news is of a request in flight")
     }
 
     /// The requests under way have ended.
     pub(super) fn end(&mut self, head: u16) -> Slot {
         self.in_flight -= 1;
-        self.slots[usize::from(head)].take().expect("news is of what is under way")
+        self.slots[usize::from(head)].take().expect("news is of a request in flight")
     }
 
     /// Tells the guest how a request ended, and how many bytes were written.

@@ -106,7 +106,7 @@ impl GuestListeners {
         let held = |listener: &Arc<GuestListener>| {
             let (mut says, mut named) = (Record::default(), Named::default());
             says.put("export", &listener.name);
-            // The name in what is handed over, of every version so far.
+            // The name of a listener that is handed over, in every version so far.
             named.add("door", listener.socket.fd.as_fd())?;
             Ok(named.client(says, Vec::new()))
         };

@@ -4,7 +4,7 @@
 //! nothing of that: they give calls to the ring and take completions. Example: a receive is to wait for its socket; epoll
 //! watches the socket; when bytes are there they are received, and the receive completes.
 //!
-//! poll.1  What was collected is done when it is submitted, in order. A call that would wait is watched by epoll, and tried again
+//! poll.1  Collected calls are done when they are submitted, in order. A call that would wait is watched by epoll, and tried again
 //!         when its descriptor is ready.
 //! poll.2  Calls on files are done by helper threads; a file has at most half of those that are free (helpers.4), so that one that hangs
 //!         does not take them all. Data in the page cache is read at once.
@@ -371,7 +371,7 @@ impl Poll {
 
     fn accept(&mut self, number: usize, data: u64) {
         for _ in 0..ACCEPTS {
-            let socket = self.waiting[number].own.as_ref().expect("what accepts is watched under a duplicate");
+            let socket = self.waiting[number].own.as_ref().expect("a listening socket is watched under a duplicate");
             match accept_with(socket, SocketFlags::CLOEXEC) {
                 Ok(fd) => self.done.push_back(Completion::going_on(data, fd.into_raw_fd())),
                 Err(Errno::AGAIN) => return,

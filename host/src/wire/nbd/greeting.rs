@@ -3,8 +3,8 @@
 //! One thing is asked after the other, for each question depends on the answers before: TLS if it is wanted, structured replies, block
 //! status, then the export itself. A server that does not know `NBD_OPT_GO` is asked in the old way, which cannot say why not.
 //!
-//! greeting.1  What a server grants is used; what it refuses is done without, but for TLS and the export.
-//! greeting.2  What a server sends is bounded: bytes of a reply ([`Greeting::REPLY_MAX`]), and replies to an option
+//! greeting.1  Options that a server grants are used; those that it refuses are done without, but for TLS and the export.
+//! greeting.2  A server's answers are bounded: bytes of a reply ([`Greeting::REPLY_MAX`]), and replies to an option
 //!             ([`Greeting::REPLIES_MAX`]).
 //! greeting.3  Where TLS is wanted, nothing is asked before it, and nothing in plain text is used after it.
 

@@ -3,7 +3,7 @@
 //! segment.1  A segment holds one run, at most so long; what is read on at its end pushes out its start.
 //! segment.2  A read that goes on where a segment's reader was takes that segment further; any other read takes the segment
 //!     that was not used for longest.
-//! segment.3  What is written is dropped.
+//! segment.3  Written sectors are dropped.
 
 /// One run of sectors.
 #[derive(Clone, Copy, Default, Debug)]

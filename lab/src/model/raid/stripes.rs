@@ -2,7 +2,7 @@
 //!
 //! stripe.1  A stripe that is written whole needs no reads. Otherwise the new parity comes from the old data and the old parity
 //!     (read-modify-write), or from the rest of the stripe, whichever needs fewer reads.
-//! stripe.2  What a missing disk held is not written; its old content cannot be read. Without its parity a stripe is written
+//! stripe.2  A missing disk's part is not written; its old content cannot be read. Without its parity a stripe is written
 //!     as it is.
 
 use std::collections::VecDeque;

@@ -1,6 +1,6 @@
 //! Latency of operations: the part that took no longer than a time.
 //!
-//! Both axes are logarithmic, the upright one in what is missing from all: 90 %, 99 %, 99.9 %, … For programs that mostly find their data in memory, all
+//! Both axes are logarithmic, the upright one in the part that is missing from all: 90 %, 99 %, 99.9 %, … For programs that mostly find their data in memory, all
 //! that is of interest is above 90 %.
 
 use std::collections::BTreeMap;

@@ -2,7 +2,7 @@
 //!
 //! step.2  A request that changes where blocks are goes through these: it gets its blocks alone (claim.1); the map's page gets room in the
 //!         file (overlay.6); blocks that it has in part are read from below; all is written; the map is told; the blocks are let go.
-//! step.3  What was read around a part, and the client's bytes, are one write: nothing is copied.
+//! step.3  The bytes read around a part, and the client's bytes, are one write: nothing is copied.
 
 use std::ops::Range;
 use std::sync::Arc;

@@ -74,7 +74,7 @@ pub(super) fn see(layers: &Layers) -> Vec<[u8; BLOCK as usize]> {
     blocks().map(one).collect()
 }
 
-/// shift.1, shift.2: over whatever base it lies or is put, a top reads the same at any instant at which the power is cut; the command that
+/// shift.1, shift.2: over any base, a top reads the same at any instant at which the power is cut; the command that
 /// is given once more goes on, and those that lie over the top find it as it was.
 #[test]
 fn a_top_reads_the_same_while_it_is_put_over_another_base_and_whatever_ends_that() {

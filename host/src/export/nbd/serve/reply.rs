@@ -190,7 +190,7 @@ impl Connection {
     fn reply_status(&mut self, status: &StatusRequest, memory: &Memory, outcome: Outcome) {
         match (outcome, memory) {
             (Outcome::Done, Memory::Map(runs)) => self.reply_runs(status, Some(runs)),
-            (Outcome::Done, _) => unreachable!("what is allocated is in the memory of the ticket"),
+            (Outcome::Done, _) => unreachable!("the list of extents is in the memory of the ticket"),
             (Outcome::Failed(errno), _) => {
                 let request = (status.cookie, status.offset);
                 self.reply_error(request, errno, &format!("block status: {}", describe(errno)));
@@ -204,7 +204,7 @@ impl Connection {
         let StatusRequest { cookie, offset, len, most } = *status;
         let changes = session.contexts.changes.then(|| {
             let next = |done, left| Ok(export.device.changed(export.offset + offset + done, left));
-            device::runs(len, most, next).expect("what was changed is in memory")
+            device::runs(len, most, next).expect("the list of changes is in memory")
         });
         let heads = &mut self.out.heads;
         let mut tell = |runs: &[(u64, bool)], state: u32, context: u32, last: bool| {

@@ -3,7 +3,7 @@
 //! A guest puts requests into its rings whether or not a server looks. So nothing of a ring is lost in between: what is in it goes on from the
 //! index up to which the previous server had begun with requests. That index is final once all of them have ended.
 //!
-//! vhosthold.1  What was begun with has ended, and the guest has its end in the used ring, before the index of a ring is said. A request that was
+//! vhosthold.1  All requests that were begun have ended, and the guest has their ends in the used ring, before the index of a ring is said. A request that was
 //!              taken from the ring and not begun counts as not taken.
 //! vhosthold.2  The server that goes on looks into each ring and calls each guest: kicks and calls in between may have been lost.
 //! vhosthold.3  A message that has come in part goes over with the descriptors that came beside it.
