@@ -59,13 +59,9 @@ LITERALS = re.compile(
 )
 
 
-def without_text(source):
-    """The source with comments and literals blanked, so that lines and columns stay."""
-    out, at = [], 0
-
-    def blank(start, end):
-        out.append(re.sub(r"[^\n]", " ", source[start:end]))
-
+def texts(source):
+    """Where each comment and literal begins and ends."""
+    at = 0
     while found := LITERALS.search(source, at):
         start, end = found.span()
         if found["block"]:  # they nest
@@ -76,11 +72,17 @@ def without_text(source):
                     end = start + mark.end()
                     break
         elif found[0].startswith(("r", "b", "c")) and start and re.match(r"\w", source[start - 1]):
-            out.append(source[at : start + 1])  # the end of a name, as in `for"`
-            at = start + 1
+            at = start + 1  # the end of a name, as in `for"`
             continue
-        out.append(source[at:start])
-        blank(start, end)
+        yield start, end
+        at = end
+
+
+def without_text(source):
+    """The source with comments and literals blanked, so that lines and columns stay."""
+    out, at = [], 0
+    for start, end in texts(source):
+        out += [source[at:start], re.sub(r"[^\n]", " ", source[start:end])]
         at = end
     return "".join([*out, source[at:]])
 
@@ -102,17 +104,24 @@ def end_of_item(source, at):
     return len(source)
 
 
+def tests_in(source):
+    """Each item behind `#[cfg(test)]`, in a source without text: where its first attribute, the item and its end are."""
+    at = 0
+    while mark := ITEM_OF_TEST.search(source, at):
+        item = mark.end()
+        while attribute := re.compile(r"\s*#\[[^\]]*\]").match(source, item):
+            item = attribute.end()
+        at = end_of_item(source, item)
+        yield mark.start(), item, at
+
+
 def without_tests(source):
     """The source with each item behind `#[cfg(test)]` taken out, with its lines; and the names of modules that were."""
     out, at, modules = [], 0, set()
-    while mark := ITEM_OF_TEST.search(source, at):
-        rest = mark.end()
-        while attribute := re.compile(r"\s*#\[[^\]]*\]").match(source, rest):
-            rest = attribute.end()
-        end = end_of_item(source, rest)
-        if module := re.match(r"\s*(?:pub(?:\([^)]*\))?\s+)?mod\s+(\w+)\s*;", source[rest:end]):
+    for start, item, end in tests_in(source):
+        if module := re.match(r"\s*(?:pub(?:\([^)]*\))?\s+)?mod\s+(\w+)\s*;", source[item:end]):
             modules.add(module[1])
-        out.append(source[at : mark.start()].rstrip(" \t"))
+        out.append(source[at:start].rstrip(" \t"))
         at = end
     return "".join([*out, source[at:]]), modules
 
@@ -179,23 +188,27 @@ class Module:
             yield self.code.count("\n", found.start(), end) + 1, found[0].split()[1].split("(")[0].split("<")[0]
 
 
+def modules(src):
+    """The modules of a folder of sources, without programs and tests."""
+    found, left_out = {}, set()
+    for file in sorted(src.rglob("*.rs"), key=lambda file: (len(file.parts), file)):
+        parts = list(file.relative_to(src).with_suffix("").parts)
+        if parts[0] == "bin" or parts == ["main"] or LEFT_OUT & set(parts):
+            continue
+        if parts[-1] in ("mod", "lib"):
+            parts.pop()
+        if any(tuple(parts[: n + 1]) in left_out for n in range(len(parts))):
+            continue
+        module = Module(tuple(parts), file, file.read_text())
+        left_out |= {(*parts, test) for test in module.test_modules}
+        found[module.name] = module
+    return [module for name, module in found.items() if not any(name[: n + 1] in left_out for n in range(len(name)))]
+
+
 class Crate:
     def __init__(self, name, src):
-        self.name, self.modules = name, {}
-        left_out = set()
-        for file in sorted(src.rglob("*.rs"), key=lambda file: (len(file.parts), file)):
-            parts = list(file.relative_to(src).with_suffix("").parts)
-            if parts[0] == "bin" or parts == ["main"] or LEFT_OUT & set(parts):
-                continue
-            if parts[-1] in ("mod", "lib"):
-                parts.pop()
-            if any(tuple(parts[: n + 1]) in left_out for n in range(len(parts))):
-                continue
-            module = Module(tuple(parts), file, file.read_text())
-            left_out |= {(*parts, test) for test in module.test_modules}
-            self.modules[module.name] = module
-        for name in [name for name in self.modules if any(name[: n + 1] in left_out for n in range(len(name)))]:
-            del self.modules[name]
+        self.name = name
+        self.modules = {module.name: module for module in modules(src)}
         self.edges = self.imports()
 
     def resolve(self, module, path, seen=()):

@@ -5,7 +5,7 @@
 //!
 //! http.1  A client that says nothing, sends junk or a body that does not end costs a connection for a few seconds, and there are
 //!         bounds on connections, heads and bodies.
-//! http.2  Who may: the mode of the unix socket says it. A TCP address needs a bearer token or a client's certificate, and Host and Origin must be
+//! http.2  The mode of the unix socket says who may connect. A TCP address needs a bearer token or a client's certificate, and Host and Origin must be
 //!         its own. Clients have roles where `[client.NAME]` says so (roles.1). At a unix socket, which ssh may forward to a browser, Host is no name
 //!         of the internet. A place can be for reading only. Every change is logged with its author.
 //! http.3  A change is answered with the configuration in force afterwards, and the version; `If-Match` makes it fail (409) if somebody
@@ -43,6 +43,8 @@ pub(crate) use changes::{Changes, parse_kind};
 pub(crate) use endpoint::Endpoint;
 pub(crate) use listen::{Opened, handed_name};
 pub(crate) use place::{ControlAt, ControlPlace, Locks, parse_place, token};
+#[cfg(test)]
+pub(crate) use routes::document;
 pub(crate) use take_over::{PROTOCOL, StartedAs};
 
 pub(crate) use crate::config::keys::keys;

@@ -18,6 +18,8 @@ use fairlift_lab::suggestion;
 use serde::Serialize;
 use serde_json::{Value, json};
 
+#[cfg(test)]
+pub(crate) use self::openapi::document;
 use super::endpoint::Who;
 use super::failure::{Failure, bad};
 use super::roles::{self, Right};

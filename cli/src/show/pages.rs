@@ -91,6 +91,17 @@ mod tests {
         command.get_subcommands().for_each(|below| texts(below, into));
     }
 
+    /// The texts of the API's document.
+    fn described(value: &serde_json::Value, into: &mut Vec<String>) {
+        for (key, value) in value.as_object().into_iter().flatten() {
+            match value.as_str() {
+                Some(text) if ["title", "summary", "description"].contains(&&**key) => into.push(text.to_owned()),
+                _ => described(value, into),
+            }
+        }
+        value.as_array().into_iter().flatten().for_each(|value| described(value, into));
+    }
+
     /// Whether a text begins with a clause where the name of the thing should be: "how long it waits" for "the time that it waits".
     fn hides_its_subject(text: &str) -> bool {
         let first = text.trim_start().split(|c: char| !c.is_alphanumeric()).next().unwrap_or_default().to_lowercase();
@@ -102,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn each_help_text_is_a_noun_phrase_or_an_imperative() {
+    fn each_text_of_help_and_api_is_a_noun_phrase_or_an_imperative() {
         let mut all = Vec::new();
         texts(&Cli::command(), &mut all);
         for sort in crate::config::keys::SORTS {
@@ -111,7 +122,8 @@ mod tests {
         for kind in fairlift_core::sched::Kind::ALL {
             all.extend(kind.tunables().iter().map(|tunable| tunable.says.to_owned()));
         }
-        assert!(all.len() > 200, "{} texts", all.len());
+        described(&crate::control::document(), &mut all);
+        assert!(all.len() > 250, "{} texts", all.len());
         let found: Vec<_> = all.iter().filter(|text| hides_its_subject(text)).collect();
         assert!(found.is_empty(), "{found:#?}");
         assert!(hides_its_subject("what clients ask for") && !hides_its_subject("whether clients may only read"));

@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 use super::{Does, ROUTES, Route};
 use crate::control::{Act, keys};
 
-pub(super) fn document() -> Value {
+pub(crate) fn document() -> Value {
     let mut paths = Map::new();
     for route in ROUTES {
         let path = route.path.replace("{*", "{");
