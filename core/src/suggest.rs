@@ -9,10 +9,10 @@ use alloc::vec::Vec;
 #[must_use]
 pub fn suggestion<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> String {
     let known: Vec<&str> = known.into_iter().collect();
-    let folded = fold(word);
+    let folded = fold_case(word);
     // A word that was not finished; a single letter says too little.
     let begun =
-        known.iter().filter(|one| folded.len() > 1 && fold(one).starts_with(&folded)).min_by_key(|one| one.len());
+        known.iter().filter(|one| folded.len() > 1 && fold_case(one).starts_with(&folded)).min_by_key(|one| one.len());
     if let Some(one) = begun {
         return format!("; did you mean \"{one}\"?");
     }
@@ -33,7 +33,7 @@ pub fn suggestion<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> S
 
 /// How many letters must be put in, left out, replaced, or swapped with their neighbour.
 fn distance(a: &str, b: &str) -> usize {
-    let (a, b): (Vec<char>, Vec<char>) = (fold(a), fold(b));
+    let (a, b): (Vec<char>, Vec<char>) = (fold_case(a), fold_case(b));
     // Three rows of the usual table: of the letter before last, of the last, and of this one.
     let mut before: Vec<usize> = Vec::new();
     let mut last: Vec<usize> = (0..=b.len()).collect();
@@ -53,7 +53,7 @@ fn distance(a: &str, b: &str) -> usize {
 }
 
 /// Case and the sort of dash do not make a word another one; and nobody's typing errors are longer than this.
-fn fold(word: &str) -> Vec<char> {
+fn fold_case(word: &str) -> Vec<char> {
     word.chars().take(64).map(|c| if c == '-' { '_' } else { c.to_ascii_lowercase() }).collect()
 }
 

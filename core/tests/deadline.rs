@@ -362,7 +362,7 @@ impl Run {
         let highest = self.model.highest();
         let expected = self.model.next(self.now);
         let next = self.real.dispatch(self.now);
-        prop_assert_eq!(next, expected.map_or(Next::Nothing, Next::Request));
+        prop_assert_eq!(next, expected.map_or(Next::Empty, Next::Request));
         let Some(id) = expected else {
             let again = self.real.next_timeout();
             prop_assert!(again.is_none_or(|at| at > self.now), "asked again at {:?}, though nothing goes", again);

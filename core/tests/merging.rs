@@ -120,7 +120,7 @@ impl Run {
                     self.in_flight.push((waiting, self.now));
                     return true;
                 }
-                Next::Nothing => return false,
+                Next::Empty => return false,
                 Next::Idle { until } => {
                     assert!(until > self.now, "held until now");
                     assert!(until <= self.now + ms(134), "held for longer than a turn and a pause");

@@ -184,7 +184,7 @@ impl Check {
         self.in_disk[usize::from(tag.0)] = Some(InDisk { since: now, op, extent });
         let mut at = extent.start.0;
         for segment in segments {
-            let (number, offset, sectors) = parts(&segment);
+            let (number, offset, sectors) = segment_key(&segment);
             let row = &mut self.rows[number];
             // The rest of a bio that timed out goes to the disk too.
             if row.state == State::Free || row.op != op {
@@ -228,7 +228,7 @@ impl Check {
 
     fn landed(&mut self, now: Instant, outcome: Outcome, segments: impl Iterator<Item = Segment>) {
         for segment in segments {
-            let (number, offset, sectors) = parts(&segment);
+            let (number, offset, sectors) = segment_key(&segment);
             let row = &mut self.rows[number];
             row.ended.add(offset, sectors);
             if outcome != Outcome::Done {
@@ -365,7 +365,7 @@ const fn is_done(news: Finished) -> bool {
 }
 
 /// Which bio, from which sector of it on, and how many.
-fn parts(segment: &Segment) -> (usize, u64, u64) {
+fn segment_key(segment: &Segment) -> (usize, u64, u64) {
     (segment.token.0 as usize, segment.offset.sectors(), segment.bytes.sectors())
 }
 

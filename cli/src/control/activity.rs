@@ -216,7 +216,7 @@ impl Activity {
     }
 
     /// The part of its streams' time that went into each thing; the rest of it their clients paused.
-    pub(super) fn parts(&self, length: f64, waits: Waits) -> impl Iterator<Item = (Part, f64)> {
+    pub(super) fn time_by_part(&self, length: f64, waits: Waits) -> impl Iterator<Item = (Part, f64)> {
         let active = self.active_part(length);
         self.parts_of_time(waits).map(move |(part, of)| (part, active * of))
     }

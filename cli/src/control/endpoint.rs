@@ -30,7 +30,7 @@ impl Endpoint {
 
 /// The client that asks.
 #[derive(Clone)]
-pub(crate) struct Who {
+pub(crate) struct Caller {
     pub(crate) place: Arc<Endpoint>,
     /// For the log: `uid 1000 (pid 4711)`, `127.0.0.1:51234`.
     pub(crate) name: String,
@@ -38,7 +38,7 @@ pub(crate) struct Who {
     pub(crate) peer: Peer,
 }
 
-impl Who {
+impl Caller {
     /// Whether the certificate that it came with is one that the place's lists revoke by now.
     pub(crate) fn is_revoked(&self) -> bool {
         let locks = self.place.locks();

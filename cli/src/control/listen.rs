@@ -14,7 +14,7 @@ use fairlift::config::Address;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::sync::{Semaphore, oneshot};
 
-use super::endpoint::{Endpoint, Who};
+use super::endpoint::{Caller, Endpoint};
 use super::place::{ControlAt, Locks, bind_failed, is_stale};
 use super::routes::{self, App};
 use crate::syntax::certificates::Certificate;
@@ -175,7 +175,7 @@ async fn accept_unix(socket: UnixListener, place: Arc<Endpoint>, app: App, route
                 };
                 let mut peer = Peer { user: peer.map(|peer| (peer.uid(), peer.gid())), ..Peer::default() };
                 app.handle.learn_cgroup(stream.as_fd(), &mut peer);
-                let who = Who { place: Arc::clone(&place), name, peer };
+                let who = Caller { place: Arc::clone(&place), name, peer };
                 in_a_task(&room, speak(TokioIo::new(stream), who, router.clone()));
             }
             Err(error) => pause(&error).await,
@@ -189,7 +189,7 @@ async fn accept_tcp(socket: TcpListener, place: Arc<Endpoint>, router: axum::Rou
         match socket.accept().await {
             Ok((stream, from)) => {
                 let peer = Peer { address: Some(from.ip()), ..Peer::default() };
-                let who = Who { place: Arc::clone(&place), name: from.to_string(), peer };
+                let who = Caller { place: Arc::clone(&place), name: from.to_string(), peer };
                 in_a_task(&room, greet(stream, who, router.clone()));
             }
             Err(error) => pause(&error).await,
@@ -216,7 +216,7 @@ fn in_a_task(room: &Arc<Semaphore>, connection: impl Future<Output = ()> + Send 
 }
 
 /// Has a client of a place with certificates show its own, then serves it.
-async fn greet(stream: tokio::net::TcpStream, mut who: Who, router: axum::Router) {
+async fn greet(stream: tokio::net::TcpStream, mut who: Caller, router: axum::Router) {
     let Some(Certificate { config: tls, .. }) = who.place.locks().tls else {
         return speak(TokioIo::new(stream), who, router).await;
     };
@@ -239,7 +239,7 @@ fn fingerprint(certificate: &[u8]) -> String {
     first.join(":")
 }
 
-async fn speak<I>(io: I, who: Who, router: axum::Router)
+async fn speak<I>(io: I, who: Caller, router: axum::Router)
 where
     I: hyper::rt::Read + hyper::rt::Write + Unpin + Send + 'static,
 {

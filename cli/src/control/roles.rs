@@ -25,7 +25,7 @@ use super::failure::{Failure, fail};
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Right {
     /// None: the route says nothing of this server.
-    Nothing,
+    None,
     /// To see something, which is then all that the answer has.
     Own,
     /// To see all.
@@ -44,7 +44,7 @@ impl Right {
     /// Whether a client of this role has it.
     pub(super) fn is_of(self, role: &Grant) -> Result<(), Failure> {
         match (self, role) {
-            (Self::Nothing, _)
+            (Self::None, _)
             | (Self::Own | Self::See, Grant::See | Grant::Change)
             | (Self::Own | Self::Delegated, Grant::Tenant(_))
             | (_, Grant::Change) => Ok(()),

@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 
 #[cfg(test)]
 pub(crate) use self::openapi::document;
-use super::endpoint::Who;
+use super::endpoint::Caller;
 use super::failure::{Failure, bad};
 use super::roles::{self, Right};
 use super::take_over::Handed;
@@ -78,9 +78,9 @@ pub(super) struct Route {
 }
 
 pub(super) const ROUTES: &[Route] = &[
-    row(Right::Nothing, Method::GET, "/", Does::Page(page::Asset::Text), "The web page"),
-    row(Right::Nothing, Method::GET, "/page.css", Does::Page(page::Asset::Style), "Its style"),
-    row(Right::Nothing, Method::GET, "/page.js", Does::Page(page::Asset::Script), "Its script"),
+    row(Right::None, Method::GET, "/", Does::Page(page::Asset::Text), "The web page"),
+    row(Right::None, Method::GET, "/page.css", Does::Page(page::Asset::Style), "Its style"),
+    row(Right::None, Method::GET, "/page.js", Does::Page(page::Asset::Script), "Its script"),
     row(Right::Own, Method::GET, "/v1", Does::Server, "The server: version, workers, listeners, flush errors"),
     row(Right::Own, Method::GET, "/v1/openapi.json", Does::Document, "This document"),
     row(
@@ -400,7 +400,7 @@ impl App {
         }
     }
 
-    async fn acknowledge(self, who: Who) -> Answer {
+    async fn acknowledge(self, who: Caller) -> Answer {
         let handle = self.handle.clone();
         let count = ask(move || handle.acknowledge_flush_errors()).await?;
         self.handle.tell("noted", vec![("flush_errors", count.to_string()), ("who", who.name)]);

@@ -126,7 +126,7 @@ fn waits(activity: &Activity, share: Option<Share>, seconds: f64) -> Value {
     }
     let client = [("client", 1.0 - activity.active_part(seconds))];
     let waits = share.map_or(Waits::NONE, |share| share.waits);
-    let all = activity.parts(seconds, waits).map(|(part, share)| (part.name(), share)).chain(client);
+    let all = activity.time_by_part(seconds, waits).map(|(part, share)| (part.name(), share)).chain(client);
     all.filter(|(_, share)| *share >= LEAST).map(|(name, share)| (name.to_owned(), json!(share))).collect()
 }
 

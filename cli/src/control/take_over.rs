@@ -14,7 +14,7 @@ use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
 
 use super::ConfigFile;
-use super::endpoint::Who;
+use super::endpoint::Caller;
 use super::failure::{Failure, bad, fail};
 
 /// The protocol that both sides speak after the answer.
@@ -99,7 +99,7 @@ pub(super) struct Handed {
 
 impl Handed {
     /// takeover.1
-    fn may(who: &Who) -> Result<(), Failure> {
+    fn may(who: &Caller) -> Result<(), Failure> {
         let own = rustix::process::geteuid().as_raw();
         match who.peer.user {
             Some((uid, _)) if who.place.is_unix && (uid == 0 || uid == own) => Ok(()),
@@ -111,7 +111,7 @@ impl Handed {
     }
 
     /// How this server was started, and which things a new one would take over or not.
-    pub(super) fn plan(&self, who: &Who, handle: &Handle, file: &dyn ConfigFile) -> Result<Value, Failure> {
+    pub(super) fn plan(&self, who: &Caller, handle: &Handle, file: &dyn ConfigFile) -> Result<Value, Failure> {
         Self::may(who)?;
         let (plan, in_the_way) = match handle.plan_hand_over() {
             Ok(plan) => (plan, Vec::new()),
@@ -130,7 +130,7 @@ impl Handed {
     /// Speaks with the new server from now on, by the connection on which it has asked.
     pub(super) fn begin(
         &self,
-        who: Who,
+        who: Caller,
         handle: Handle,
         version: u64,
         upgrade: Option<hyper::upgrade::OnUpgrade>,
@@ -172,7 +172,7 @@ impl Handed {
 }
 
 /// Hands over, which may take its time; then the process ends at once.
-fn in_a_thread(who: Who, handle: Handle, handover: HandOver, tell: fn(&str)) {
+fn in_a_thread(who: Caller, handle: Handle, handover: HandOver, tell: fn(&str)) {
     let work = move || {
         let peer = rustix::net::sockopt::socket_peercred(&handover.stream).map(|peer| peer.pid.as_raw_nonzero());
         match handle.hand_over(handover) {

@@ -243,7 +243,7 @@ impl Look<'_> {
         let busiest = self.busiest();
         // A worker that has no time left hears late that a request has ended: nobody is in the device before it.
         let waits = self.share().filter(|_| busiest.is_none()).map_or(Waits::NONE, |share| share.waits);
-        for (part, share) in activity.parts(self.seconds, waits).filter(|(_, share)| *share >= LEAST) {
+        for (part, share) in activity.time_by_part(self.seconds, waits).filter(|(_, share)| *share >= LEAST) {
             causes.push(self.part(part, share, activity));
         }
         if let Some(worker) = busiest {

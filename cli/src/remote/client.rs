@@ -93,10 +93,10 @@ impl Server {
         body: Option<&Value>,
         version: Option<u64>,
     ) -> Result<Answer<T>, String> {
-        run(self.exchange(method, path, body, version))
+        run(self.request(method, path, body, version))
     }
 
-    async fn exchange<T: DeserializeOwned>(
+    async fn request<T: DeserializeOwned>(
         &self,
         method: Method,
         path: &str,
@@ -123,7 +123,7 @@ impl Server {
     /// There is no server, it says why not, or the time is over.
     pub(crate) fn ask_within(&self, time: Duration, method: Method, path: &str) -> Result<Answer, String> {
         run(async {
-            let answer = tokio::time::timeout(time, self.exchange(method, path, None, None)).await;
+            let answer = tokio::time::timeout(time, self.request(method, path, None, None)).await;
             answer.unwrap_or_else(|_| Err(format!("{}: no answer in {} ms", self.shown, time.as_millis())))
         })
     }

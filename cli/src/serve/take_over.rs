@@ -178,11 +178,11 @@ fn differences(running: &RawValue, new: &RawValue) -> Vec<String> {
     lines
 }
 
-/// A value of the settings, and its parts: those of an object by their keys, things in a list by their names.
+/// A value of the settings, and its children: those of an object by their keys, things in a list by their names.
 #[derive(Default)]
 struct Setting<'a> {
     value: Option<Value>,
-    parts: BTreeMap<String, &'a RawValue>,
+    children: BTreeMap<String, &'a RawValue>,
 }
 
 /// The names of a thing in a list.
@@ -196,11 +196,11 @@ struct ThingNames {
 impl<'a> Setting<'a> {
     fn of(text: Option<&'a RawValue>) -> Self {
         let Some(text) = text.map(RawValue::get) else { return Self::default() };
-        let parts = if text.starts_with('[') { things(text) } else { serde_json::from_str(text).ok() };
-        match parts {
-            Some(mut parts) => {
-                parts.retain(|key: &String, _| !FOUND.contains(&key.as_str()));
-                Self { value: None, parts }
+        let children = if text.starts_with('[') { things(text) } else { serde_json::from_str(text).ok() };
+        match children {
+            Some(mut children) => {
+                children.retain(|key: &String, _| !FOUND.contains(&key.as_str()));
+                Self { value: None, children }
             }
             None => Self {
                 value: serde_json::from_str(text).ok().filter(|value: &Value| !value.is_null()),
@@ -234,9 +234,9 @@ fn compare(at: &str, (running, new): (Option<&RawValue>, Option<&RawValue>), lin
     if theirs.value != own.value {
         lines.push(format!("{}: {} in force, {} in the new server", at.trim_start(), theirs.shown(), own.shown()));
     }
-    let names: BTreeSet<_> = theirs.parts.keys().chain(own.parts.keys()).collect();
+    let names: BTreeSet<_> = theirs.children.keys().chain(own.children.keys()).collect();
     for name in names {
-        let both = (theirs.parts.get(name).copied(), own.parts.get(name).copied());
+        let both = (theirs.children.get(name).copied(), own.children.get(name).copied());
         compare(&format!("{at} {name}"), both, lines);
     }
 }

@@ -155,7 +155,7 @@ impl PoolGroup<'_> {
     }
 
     /// division.2: the part of its due that it has at each gateway.
-    fn parts(&self) -> Vec<f64> {
+    fn part_at_gateways(&self) -> Vec<f64> {
         let all = self.sum(|report| report.lately);
         let even = 1.0 / self.reports.iter().flatten().count() as f64;
         let lately = |report: &GroupReport| if all > 0.0 { report.lately / all } else { even };
@@ -262,7 +262,7 @@ fn entitle(rows: &mut [PoolGroup<'_>], whole: f64) {
     entitlement.divide(whole);
     for row in rows.iter_mut().zip(is_active).filter_map(|(row, is)| is.then_some(row)) {
         let due = entitlement.part(row.node);
-        row.due = row.parts().into_iter().map(|part| part * due).collect();
+        row.due = row.part_at_gateways().into_iter().map(|part| part * due).collect();
     }
 }
 

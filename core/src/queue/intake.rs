@@ -30,7 +30,7 @@ impl Intake {
     #[inline]
     pub(super) fn has_room(&self, settings: &Settings, requests: &Requests, op: Op) -> bool {
         let needs_no_request = op == Op::Flush && settings.flush.coordinate;
-        requests.bios.len() < settings.parts()
+        requests.bios.len() < settings.segment_rows()
             && (self.parked.is_empty() && requests.have_room(settings) || needs_no_request)
     }
 

@@ -93,22 +93,22 @@ pub(super) struct Requests {
 
 impl Requests {
     pub(super) fn new(settings: &Settings) -> Self {
-        let parts = settings.parts();
-        Self { of_flushes: 0, rows: Table::new(settings.rows()), segments: Table::new(parts), bios: Table::new(parts) }
+        let rows = settings.segment_rows();
+        Self { of_flushes: 0, rows: Table::new(settings.rows()), segments: Table::new(rows), bios: Table::new(rows) }
     }
 
     /// Makes room for these settings (queue.14), and for a flush of each backing (sequence.1).
     pub(super) fn grow_to(&mut self, settings: &Settings, backings: usize) {
         self.rows.grow_to(settings.nr_requests as usize + backings);
-        self.segments.grow_to(settings.parts());
-        self.bios.grow_to(settings.parts());
+        self.segments.grow_to(settings.segment_rows());
+        self.bios.grow_to(settings.segment_rows());
     }
 
     /// Whether there is room for one more that is not of a flush.
     #[inline]
     pub(super) fn have_room(&self, settings: &Settings) -> bool {
         let of_bios = self.len() - self.of_flushes;
-        of_bios < settings.nr_requests as usize && of_bios + self.segments.len() < settings.parts()
+        of_bios < settings.nr_requests as usize && of_bios + self.segments.len() < settings.segment_rows()
     }
 
     /// Adds a request of one segment, or of none, that waits.

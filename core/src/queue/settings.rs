@@ -74,7 +74,7 @@ impl Settings {
 
     /// Rows of the tables of bios and of their parts. Merging lets requests hold several; this many on average keeps the tables
     /// small.
-    pub(super) const fn parts(&self) -> usize {
+    pub(super) const fn segment_rows(&self) -> usize {
         self.nr_requests as usize * 4
     }
 

@@ -95,7 +95,7 @@ pub struct Deadline {
     settings: Settings,
     /// By request.
     slots: Vec<Slot>,
-    /// By request; the tree of each lane is made of these.
+    /// By request; the tree of each queue is made of these.
     nodes: Nodes,
     /// By `PriorityClass as usize`.
     classes: [Class; PriorityClass::COUNT],
@@ -131,16 +131,16 @@ impl Scheduler for Deadline {
         self.waiting += 1;
         let class = &mut self.classes[request.priority.class as usize];
         class.pending += 1;
-        let lane = class.lane_mut(request.op.direction());
-        lane.fifo.push_back(&mut self.slots, id);
-        lane.sort_in(&mut self.nodes, id, request.extent.start);
+        let queue = class.queue_mut(request.op.direction());
+        queue.fifo.push_back(&mut self.slots, id);
+        queue.sort_in(&mut self.nodes, id, request.extent.start);
     }
 
     fn dispatch(&mut self, now: Instant) -> Next {
         let Some(id) = self.aged(now).or_else(|| self.by_class(now)) else {
             let expire = self.settings.prio_aging_expire;
             self.ages_at = self.oldest_of_lower_classes().map(|id| self.slots[id as usize].arrived + expire);
-            return Next::Nothing;
+            return Next::Empty;
         };
         self.ages_at = None;
         self.send(id);
@@ -214,7 +214,7 @@ impl Membership for Deadline {
 
 impl Merge for Deadline {
     fn merge_candidate(&self, newcomer: &Waiting) -> Option<(RequestId, Side)> {
-        let tree = &self.classes[newcomer.priority.class as usize].lane(newcomer.op.direction()).tree;
+        let tree = &self.classes[newcomer.priority.class as usize].queue(newcomer.op.direction()).tree;
         let (before, after) = tree.around(&self.nodes, newcomer.extent.start.0);
         if let Some(before) = before.filter(|&slot| self.slots[slot as usize].end == newcomer.extent.start) {
             return Some((RequestId(before), Side::Back));
@@ -227,9 +227,9 @@ impl Merge for Deadline {
         let (class, direction) = self.sorted(request.id);
         self.slots[request.id.0 as usize].end = request.extent.end();
         if side == Side::Front {
-            let lane = self.classes[class].lane_mut(direction);
-            lane.sort_out(&mut self.nodes, request.id.0);
-            lane.sort_in(&mut self.nodes, request.id.0, request.extent.start);
+            let queue = self.classes[class].queue_mut(direction);
+            queue.sort_out(&mut self.nodes, request.id.0);
+            queue.sort_in(&mut self.nodes, request.id.0, request.extent.start);
         }
     }
 
@@ -241,16 +241,16 @@ impl Merge for Deadline {
     fn absorbed(&mut self, kept: &Waiting, gone: RequestId) {
         let (class, direction) = self.sorted(kept.id);
         assert_eq!(self.sorted(gone), (class, direction), "{gone:?} and {:?} are not of one kind", kept.id);
-        let lane = self.classes[class].lane_mut(direction);
+        let queue = self.classes[class].queue_mut(direction);
         let arrived = self.slots[gone.0 as usize].arrived;
         let slot = &mut self.slots[kept.id.0 as usize];
         slot.end = kept.extent.end();
         if arrived < slot.arrived {
             slot.arrived = arrived;
-            lane.fifo.remove(&mut self.slots, kept.id.0);
-            lane.fifo.insert_after(&mut self.slots, gone.0, kept.id.0); // deadline.8
+            queue.fifo.remove(&mut self.slots, kept.id.0);
+            queue.fifo.insert_after(&mut self.slots, gone.0, kept.id.0); // deadline.8
         }
-        lane.take(&mut self.nodes, &mut self.slots, gone.0);
+        queue.take(&mut self.nodes, &mut self.slots, gone.0);
         self.slots[gone.0 as usize].state = State::Elsewhere;
         self.classes[class].pending -= 1;
         self.waiting -= 1;
@@ -282,8 +282,8 @@ impl Deadline {
     fn oldest_below(&self, class: PriorityClass) -> Option<u32> {
         let may_write = self.may_write();
         let heads = self.classes[class as usize + 1..].iter().flat_map(|class| {
-            let writes = class.lane(Direction::Write).fifo.front().filter(|_| may_write);
-            [class.requeued.front(), class.lane(Direction::Read).fifo.front(), writes]
+            let writes = class.queue(Direction::Write).fifo.front().filter(|_| may_write);
+            [class.requeued.front(), class.queue(Direction::Read).fifo.front(), writes]
         });
         heads.flatten().min_by_key(|&slot| self.slots[slot as usize].arrived)
     }
@@ -307,7 +307,7 @@ impl Deadline {
         if state == State::Requeued {
             class.requeued.remove(&mut self.slots, id);
         } else {
-            class.lane_mut(direction).take(&mut self.nodes, &mut self.slots, id);
+            class.queue_mut(direction).take(&mut self.nodes, &mut self.slots, id);
         }
         self.slots[id as usize].state = State::Out;
         self.writes_out += u32::from(direction == Direction::Write);
@@ -322,9 +322,9 @@ impl Deadline {
         self.writes_out -= u32::from(slot.direction == Direction::Write);
     }
 
-    /// deadline.10: moves what a stream has in one lane to that of another class.
+    /// deadline.10: moves what a stream has in one queue to that of another class.
     fn move_sorted(&mut self, stream: StreamId, from: PriorityClass, to: PriorityClass, direction: Direction) {
-        let mut next = self.classes[from as usize].lane(direction).fifo.front().unwrap_or(NIL);
+        let mut next = self.classes[from as usize].queue(direction).fifo.front().unwrap_or(NIL);
         // They come in the order of age, so the place of one is after that of the last.
         let mut before = NIL;
         while next != NIL {
@@ -335,8 +335,8 @@ impl Deadline {
                 continue;
             }
             let start = Sector(self.nodes.key(id));
-            self.classes[from as usize].lane_mut(direction).take(&mut self.nodes, &mut self.slots, id);
-            let there = self.classes[to as usize].lane_mut(direction);
+            self.classes[from as usize].queue_mut(direction).take(&mut self.nodes, &mut self.slots, id);
+            let there = self.classes[to as usize].queue_mut(direction);
             let mut after = if before == NIL {
                 there.fifo.front().unwrap_or(NIL)
             } else {
@@ -384,7 +384,7 @@ impl Deadline {
 #[derive(Default)]
 struct Class {
     /// By direction.
-    lanes: [Lane; 2],
+    queues: [DirectionQueue; 2],
     /// Requests that the device could not take (deadline.7).
     requeued: List,
     /// How many wait or are at the device (deadline.5).
@@ -396,12 +396,12 @@ struct Class {
 }
 
 impl Class {
-    fn lane(&self, direction: Direction) -> &Lane {
-        &self.lanes[direction as usize]
+    fn queue(&self, direction: Direction) -> &DirectionQueue {
+        &self.queues[direction as usize]
     }
 
-    fn lane_mut(&mut self, direction: Direction) -> &mut Lane {
-        &mut self.lanes[direction as usize]
+    fn queue_mut(&mut self, direction: Direction) -> &mut DirectionQueue {
+        &mut self.queues[direction as usize]
     }
 
     #[inline]
@@ -425,9 +425,9 @@ impl Class {
         if *served >= settings.fifo_batch || (*direction == Direction::Write && !may_write) {
             return None;
         }
-        let lane = &mut self.lanes[*direction as usize];
-        let next = lane.ahead?;
-        lane.position = nodes.key(next);
+        let queue = &mut self.queues[*direction as usize];
+        let next = queue.ahead?;
+        queue.position = nodes.key(next);
         *served += 1;
         Some(next)
     }
@@ -441,8 +441,8 @@ impl Class {
         slots: &[Slot],
         nodes: &Nodes,
     ) -> Option<u32> {
-        let reads = self.lane(Direction::Read).fifo.front().is_some();
-        let writes = may_write && self.lane(Direction::Write).fifo.front().is_some();
+        let reads = self.queue(Direction::Read).fifo.front().is_some();
+        let writes = may_write && self.queue(Direction::Write).fifo.front().is_some();
         let direction = match (reads, writes) {
             (false, false) => return None,
             (true, false) => Direction::Read,
@@ -456,13 +456,13 @@ impl Class {
             }
         };
         self.batch = Some(Batch { direction, served: 1 });
-        let lane = self.lane_mut(direction);
-        let oldest = lane.fifo.front()?;
+        let queue = self.queue_mut(direction);
+        let oldest = queue.fifo.front()?;
         let expired = now.since(slots[oldest as usize].arrived) >= settings.expire(direction);
-        let first = lane.ahead.filter(|_| !expired).unwrap_or(oldest);
-        lane.position = nodes.key(first);
-        if lane.ahead != Some(first) {
-            lane.ahead = lane.tree.first_at_or_after(nodes, lane.position);
+        let first = queue.ahead.filter(|_| !expired).unwrap_or(oldest);
+        queue.position = nodes.key(first);
+        if queue.ahead != Some(first) {
+            queue.ahead = queue.tree.first_at_or_after(nodes, queue.position);
         }
         Some(first)
     }
@@ -477,18 +477,18 @@ struct Batch {
 
 /// The waiting requests of one class and direction.
 #[derive(Default)]
-struct Lane {
+struct DirectionQueue {
     /// By first sector.
     tree: Tree,
     /// By age, the oldest first.
     fifo: List,
-    /// First sector of the last request of a batch; [`Lane::ahead`] follows from it.
+    /// First sector of the last request of a batch; [`DirectionQueue::ahead`] follows from it.
     position: u64,
     /// The first of `tree` at or after `position`: kept at hand, so that a batch goes on without a search.
     ahead: Option<u32>,
 }
 
-impl Lane {
+impl DirectionQueue {
     #[inline]
     fn sort_in(&mut self, nodes: &mut Nodes, id: u32, start: Sector) {
         self.tree.insert(nodes, id, start.0);
@@ -532,7 +532,7 @@ struct Slot {
 enum State {
     /// Not known here.
     Elsewhere,
-    /// It waits in the tree and the list of a lane.
+    /// It waits in the tree and the list of a queue.
     Sorted,
     /// The device could not take it; it waits in its class's list of those.
     Requeued,

@@ -106,7 +106,7 @@ pub enum Next {
         until: Instant,
     },
     /// Nothing may go before the next insertion, completion or [`Scheduler::next_timeout`].
-    Nothing,
+    Empty,
 }
 
 /// The fate of a request, for schedulers that learn from it.

@@ -38,7 +38,7 @@ impl Scheduler for None {
     }
 
     fn dispatch(&mut self, _now: Instant) -> Next {
-        self.fifo.pop_front().map_or(Next::Nothing, Next::Request) // none.1
+        self.fifo.pop_front().map_or(Next::Empty, Next::Request) // none.1
     }
 
     fn requeue(&mut self, _now: Instant, request: &Waiting) {

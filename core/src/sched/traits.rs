@@ -30,7 +30,7 @@ pub trait Scheduler: Membership + Merge + Charge + Tune + Report + Send {
     fn drain(&mut self, now: Instant) -> Option<RequestId> {
         match self.dispatch(now) {
             Next::Request(id) => Some(id),
-            Next::Idle { .. } | Next::Nothing => None,
+            Next::Idle { .. } | Next::Empty => None,
         }
     }
 

@@ -392,7 +392,7 @@ impl Run {
                     most
                 );
             }
-            Next::Nothing => prop_assert!(!self.out.is_empty(), "nothing is in the device, and nothing goes"),
+            Next::Empty => prop_assert!(!self.out.is_empty(), "nothing is in the device, and nothing goes"),
         }
         Ok(matches!(next, Next::Request(_)))
     }

@@ -127,7 +127,7 @@ impl Bench {
                     assert_eq!(self.bfq.next_timeout(), Some(until), "seed {}: the end of a hold is told", self.seed);
                     break;
                 }
-                Next::Nothing => {
+                Next::Empty => {
                     let timeout = self.bfq.next_timeout();
                     assert!(timeout.is_none_or(|at| at > self.now), "seed {}: to ask again in the past", self.seed);
                     let idle = self.in_device.is_empty() && !self.waiting.is_empty();

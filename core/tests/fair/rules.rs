@@ -78,7 +78,7 @@ impl Hand {
         let id = match self.fair.dispatch(self.now) {
             Next::Request(id) => id,
             Next::Idle { .. } => panic!("the device is held idle"),
-            Next::Nothing => return None,
+            Next::Empty => return None,
         };
         let at = self.waiting.iter().position(|request| request.id == id).expect("it waits");
         let request = self.waiting.remove(at);

@@ -344,7 +344,7 @@ impl Sim {
             let id = match self.fair.dispatch(self.now) {
                 Next::Request(id) => id,
                 Next::Idle { .. } => panic!("the device is held idle"),
-                Next::Nothing => break,
+                Next::Empty => break,
             };
             let one = self.outstanding[id.0 as usize].as_mut().expect("it waits");
             one.dispatched = self.now;

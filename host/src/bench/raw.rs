@@ -193,7 +193,7 @@ impl Raw {
                 mode.map(|mode| Work::Allocate { mode, at, len: left })
             }
         };
-        let call = work.map_or(Call::Nothing, |work| Call::File(FILE, work));
+        let call = work.map_or(Call::Nop, |work| Call::File(FILE, work));
         // SAFETY: the call names the flight's buffer, which goes back to the pool after the completion (`wait`), and which
         // `run` leaves to the kernel if that does not come.
         unsafe { self.ring.push(call, number as u64) }

@@ -40,7 +40,7 @@ impl Devices {
         let read_only = export.read_only && !written.has(export);
         self.roots.opens(&export.name);
         let device = (self.open)(&resolved(export, written.exports)?, read_only, &self.roots)?;
-        if sharing != Sharing::Nothing {
+        if sharing != Sharing::None {
             self.shared.insert(sharing, Arc::clone(&device));
         }
         Ok(device)
@@ -58,7 +58,7 @@ pub(crate) fn resolved(export: &config::Export, exports: &[config::Export]) -> R
             there.ok_or_else(|| format!("its base export:{name} is none: there is no other export \"{name}\""))?;
         let sharing = named.backing.sharing(None);
         let writes = |one: &&config::Export| {
-            !one.read_only && (one.name == name || sharing != Sharing::Nothing && one.backing.sharing(None) == sharing)
+            !one.read_only && (one.name == name || sharing != Sharing::None && one.backing.sharing(None) == sharing)
         };
         if let Some(writer) = exports.iter().find(writes) {
             return Err(format!(
@@ -94,7 +94,7 @@ impl<'a> Written<'a> {
     /// Whether the backing of an export is among it.
     pub(crate) fn has(&self, export: &config::Export) -> bool {
         let sharing = export.backing.sharing(export.disk);
-        sharing != Sharing::Nothing && self.shared.contains(&sharing)
+        sharing != Sharing::None && self.shared.contains(&sharing)
     }
 }
 

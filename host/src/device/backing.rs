@@ -41,7 +41,7 @@ pub struct Outside {
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Sharing {
     /// Each has its own.
-    Nothing,
+    None,
     /// A file or block device, whatever its name.
     File(u64, u64),
     /// Its name.
@@ -89,7 +89,7 @@ pub(crate) trait BackingKind {
 
     /// The key by which exports share it, if they name a disk of this number.
     fn sharing(&self, _disk: Option<usize>) -> Sharing {
-        Sharing::Nothing
+        Sharing::None
     }
 
     /// It as something that can be forked.

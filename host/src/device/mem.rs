@@ -179,7 +179,7 @@ fn place(at: u64) -> (usize, usize) {
 }
 
 /// The parts of a range, chunk by chunk: (chunk, offset in it, bytes).
-fn parts(mut at: u64, mut len: u64) -> impl Iterator<Item = (usize, usize, usize)> {
+fn chunks(mut at: u64, mut len: u64) -> impl Iterator<Item = (usize, usize, usize)> {
     std::iter::from_fn(move || {
         let (index, offset) = place(at);
         let bytes = len.min((CHUNK - offset) as u64);
@@ -192,7 +192,7 @@ const WITHIN: &str = "a part lies within its range";
 
 impl Inline for Mem {
     fn read(&self, at: u64, mut into: VolatileSlice<'_>) -> Outcome {
-        for (index, offset, bytes) in parts(at, into.len() as u64) {
+        for (index, offset, bytes) in chunks(at, into.len() as u64) {
             let (part, rest) = into.split_at(bytes).expect(WITHIN);
             match self.look(index).as_deref() {
                 Some(true) => self.bytes(index, offset, bytes).copy_to_volatile_slice(part),
@@ -204,7 +204,7 @@ impl Inline for Mem {
     }
 
     fn write(&self, at: u64, mut from: VolatileSlice<'_>, _flags: Flags) -> Outcome {
-        for (index, offset, bytes) in parts(at, from.len() as u64) {
+        for (index, offset, bytes) in chunks(at, from.len() as u64) {
             let (part, rest) = from.split_at(bytes).expect(WITHIN);
             let mut chunk = self.change(index);
             part.copy_to_volatile_slice(self.bytes(index, offset, bytes));
@@ -219,7 +219,7 @@ impl Inline for Mem {
     }
 
     fn discard(&self, at: u64, len: u64) -> Outcome {
-        for (index, offset, bytes) in parts(at, len) {
+        for (index, offset, bytes) in chunks(at, len) {
             if self.tables[index / TABLE].get().is_none() {
                 continue; // ram.1
             }
@@ -238,7 +238,7 @@ impl Inline for Mem {
         if !flags.contains(Flags::NO_UNMAP) {
             return self.discard(at, len);
         }
-        for (index, offset, bytes) in parts(at, len) {
+        for (index, offset, bytes) in chunks(at, len) {
             let mut chunk = self.change(index);
             zero(&self.bytes(index, offset, bytes));
             *chunk = true;

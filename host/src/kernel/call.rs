@@ -36,7 +36,7 @@ pub(crate) enum Call {
     /// Gives a driver a command of its own, of this number.
     Driver { fd: RawFd, code: u32, command: [u8; 16] },
     /// Completes.
-    Nothing,
+    Nop,
 }
 
 /// A file operation: one system call.

@@ -224,7 +224,7 @@ impl<F: Front> Worker<F> {
                     now = clock::now();
                     self.engine.now = now;
                 }
-                if !self.exchange(now) {
+                if !self.turn_disks(now) {
                     self.busy = false;
                     break;
                 }
@@ -241,7 +241,7 @@ impl<F: Front> Worker<F> {
     }
 
     /// Gives disks the front's requests and the front the disks' news; whether there was any.
-    fn exchange(&mut self, now: Instant) -> bool {
+    fn turn_disks(&mut self, now: Instant) -> bool {
         self.engine.turn(now);
         let mut news = std::mem::take(&mut self.engine.news);
         let some = !news.is_empty();

@@ -52,7 +52,7 @@ impl<F: FnMut(&mut Vec<Waiting>) -> Next + Send> Scheduler for Wrong<F> {
     }
 
     fn dispatch(&mut self, _now: Instant) -> Next {
-        if self.0.is_empty() { Next::Nothing } else { (self.1)(&mut self.0) }
+        if self.0.is_empty() { Next::Empty } else { (self.1)(&mut self.0) }
     }
 
     fn requeue(&mut self, _now: Instant, request: &Waiting) {
@@ -99,7 +99,7 @@ fn a_scheduler_that_leaves_the_disk_idle_without_a_hold_is_found() {
     let mut count = 0;
     run_with(Wrong(Vec::new(), move |waiting: &mut Vec<Waiting>| {
         count += 1;
-        if count > 50 { Next::Nothing } else { Next::Request(waiting.remove(0).id) }
+        if count > 50 { Next::Empty } else { Next::Request(waiting.remove(0).id) }
     }));
 }
 
@@ -115,12 +115,12 @@ impl Scheduler for Holds {
     fn dispatch(&mut self, now: Instant) -> Next {
         match self.2 {
             Some(until) if now < until => Next::Idle { until },
-            Some(_) if self.0.is_empty() => Next::Nothing,
+            Some(_) if self.0.is_empty() => Next::Empty,
             Some(_) => {
                 self.2 = Some(now + self.1);
                 Next::Request(self.0.remove(0))
             }
-            None => Next::Nothing,
+            None => Next::Empty,
         }
     }
 

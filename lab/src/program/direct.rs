@@ -3,9 +3,9 @@
 //! direct.1  It keeps `depth` requests in flight: when one ends, it thinks for `think`, and asks the next.
 //! direct.2  An operation is one block, from its asking to its end.
 //! direct.3  Requests are handed over one by one, as by `io_submit`: what it asks at one instant is no batch.
-//! direct.4  With `flush_every` N each of the `depth` lanes flushes after N of its writes and waits for that. The N writes and
+//! direct.4  With `flush_every` N each of the `depth` slots flushes after N of its writes and waits for that. The N writes and
 //!     the flush are one operation, a commit: of depth 4 and N = 1, four commits are under way at a time.
-//! direct.5  The next request of a lane takes `round_trip` to come, on average: the reply to the client, and the way back. By
+//! direct.5  The next request of a slot takes `round_trip` to come, on average: the reply to the client, and the way back. By
 //!     chance it is half of that to one and a half. A server's disk is short of these requests: of 128 that its clients
 //!     have outstanding, 25 to 50 were found on their way.
 //! direct.6  A request that ends before `counts_from` is warm-up, and is not counted.
@@ -34,7 +34,7 @@ pub struct Settings {
     pub think: Duration,
     /// Time that the reply and the next request are on their way, on average (direct.5).
     pub round_trip: Duration,
-    /// Writes of a lane between two of its flushes (direct.4); 0: it does not flush.
+    /// Writes of a slot between two of its flushes (direct.4); 0: it does not flush.
     pub flush_every: u32,
     /// The time from which on completions are counted (direct.6).
     pub counts_from: Instant,
@@ -74,7 +74,7 @@ pub struct Direct {
     /// Tokens that may be used again, and from when on, the earliest first.
     thinking: VecDeque<(Instant, u32)>,
     /// By token.
-    lanes: Vec<DepthSlot>,
+    slots: Vec<DepthSlot>,
     /// Of round trips.
     random: Random,
     meter: Meter,
@@ -108,13 +108,13 @@ impl Direct {
             file,
             blocks,
             thinking: (0..settings.depth).map(|token| (Instant::ZERO, token)).collect(),
-            lanes: vec![DepthSlot::default(); settings.depth as usize],
+            slots: vec![DepthSlot::default(); settings.depth as usize],
             random: Random::new(!seed),
             meter: Meter::default(),
         }
     }
 
-    /// When a lane that heard an end now asks again (direct.1, direct.5).
+    /// When a slot that heard an end now asks again (direct.1, direct.5).
     fn asks_again(&mut self, now: Instant, token: u32) {
         let way = self.settings.round_trip;
         let by_chance = if way == Duration::ZERO { 0 } else { way.as_nanos() / 2 + self.random.below(way.as_nanos()) };
@@ -127,11 +127,11 @@ impl Direct {
 impl Program for Direct {
     fn poll_ask(&mut self, now: Instant) -> Option<Ask> {
         let (_, token) = self.thinking.pop_front_if(|(from, _)| *from <= now)?; // direct.1
-        let lane = &mut self.lanes[token as usize];
-        if self.settings.flush_every > 0 && lane.written == self.settings.flush_every {
+        let slot = &mut self.slots[token as usize];
+        if self.settings.flush_every > 0 && slot.written == self.settings.flush_every {
             return Some(Ask { token, op: Op::Flush, flags: Flags::NONE, extent: Extent::NONE }); // direct.4
         }
-        lane.since.get_or_insert(now);
+        slot.since.get_or_insert(now);
         // Direct writes are waited for (`REQ_SYNC`); reads always are.
         let flags = if self.settings.op == Op::Write { Flags::SYNC } else { Flags::NONE };
         let extent = self.file.extent(self.blocks.next(), self.settings.block);
@@ -140,12 +140,12 @@ impl Program for Direct {
 
     fn handle_end(&mut self, now: Instant, token: u32, outcome: Outcome) {
         let every = self.settings.flush_every;
-        let lane = &mut self.lanes[token as usize];
-        if lane.written < every && outcome == Outcome::Done {
-            lane.written += 1; // direct.4: the operation ends with the flush
+        let slot = &mut self.slots[token as usize];
+        if slot.written < every && outcome == Outcome::Done {
+            slot.written += 1; // direct.4: the operation ends with the flush
         } else {
-            let since = lane.since.take().expect("it was asked");
-            lane.written = 0;
+            let since = slot.since.take().expect("it was asked");
+            slot.written = 0;
             let failed = matches!(outcome, Outcome::Failed(_));
             if now >= self.settings.counts_from || failed {
                 let bytes = self.settings.block * u64::from(every.max(1));
@@ -168,6 +168,6 @@ impl Program for Direct {
     }
 
     fn open_since(&self) -> Option<Instant> {
-        self.lanes.iter().filter_map(|lane| lane.since).min()
+        self.slots.iter().filter_map(|slot| slot.since).min()
     }
 }

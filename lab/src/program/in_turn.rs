@@ -36,7 +36,7 @@ enum State {
     /// The next operation's first ask goes out then.
     Thinks(Instant),
     Next,
-    Asked,
+    Requested,
 }
 
 impl<O: Operations> InTurn<O> {
@@ -73,15 +73,15 @@ impl<O: Operations> Program for InTurn<O> {
                 self.bytes = self.operations.plan(&mut self.asks);
             }
             State::Next => {}
-            State::Thinks(_) | State::Asked => return None,
+            State::Thinks(_) | State::Requested => return None,
         }
-        self.step = State::Asked;
+        self.step = State::Requested;
         self.made += 1;
         Some(self.asks[self.made - 1])
     }
 
     fn handle_end(&mut self, now: Instant, _token: u32, outcome: Outcome) {
-        assert!(self.step == State::Asked, "an end that nobody waits for");
+        assert!(self.step == State::Requested, "an end that nobody waits for");
         if outcome == Outcome::Done && self.made < self.asks.len() {
             self.step = State::Next; // in_turn.1
             return;
@@ -94,7 +94,7 @@ impl<O: Operations> Program for InTurn<O> {
     fn poll_timeout(&self) -> Option<Instant> {
         match self.step {
             State::Thinks(until) => Some(until),
-            State::Next | State::Asked => None,
+            State::Next | State::Requested => None,
         }
     }
 

@@ -32,7 +32,7 @@ struct Fetch {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum State {
     Wanted,
-    Asked,
+    Requested,
     Here(Outcome),
 }
 
@@ -169,7 +169,7 @@ impl Program for ReadAhead {
         self.go_on(now);
         let wanted =
             [&mut self.current, &mut self.next].into_iter().flatten().find(|one| one.state == State::Wanted)?;
-        wanted.state = State::Asked;
+        wanted.state = State::Requested;
         let extent = self.file.extent(wanted.start, wanted.end - wanted.start);
         Some(Ask { token: wanted.token, op: Op::Read, flags: Flags::NONE, extent })
     }

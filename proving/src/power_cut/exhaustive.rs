@@ -142,7 +142,7 @@ impl Choices {
 /// The possible next events.
 #[derive(Clone, Copy, Debug)]
 enum Choice {
-    Asked,
+    Requested,
     AskedTogether,
     Ended(Dispatch, Landing),
     Failed(Dispatch),
@@ -213,7 +213,7 @@ impl<'a, S: Subject> Interleaving<'a, S> {
     fn possible(&self) -> Vec<Choice> {
         let mut events = Vec::new();
         if self.wanted < self.sequence.len() {
-            events.push(Choice::Asked);
+            events.push(Choice::Requested);
             if self.wanted + 1 < self.sequence.len() {
                 events.push(Choice::AskedTogether); // exhaustive.1
             }
@@ -239,7 +239,7 @@ impl<'a, S: Subject> Interleaving<'a, S> {
 
     fn happen(&mut self, event: Choice) -> Result<(), String> {
         match event {
-            Choice::Asked => self.ask()?,
+            Choice::Requested => self.ask()?,
             Choice::AskedTogether => {
                 self.ask()?;
                 return self.bench.cut(); // nothing is given to the disk before the next is asked for

@@ -76,7 +76,7 @@ pub(super) struct Bench<'a> {
     pub(super) setup: &'a Setup,
     pub(super) tally: Tally,
     pub(super) now: Instant,
-    pub(super) lanes: Vec<WatchedQueue>,
+    pub(super) queues: Vec<WatchedQueue>,
     pub(super) contexts: Vec<Worker>,
     pub(super) clients: Vec<Client>,
     /// Present clients.
@@ -108,15 +108,15 @@ impl<'a> Bench<'a> {
     pub(super) fn new(setup: &'a Setup) -> Self {
         let mut settings = setup.queue.clone();
         let mut tags = None;
-        if setup.lanes > 1 {
+        if setup.queues > 1 {
             settings = with_shared_flushes(&settings);
         }
         let shared = setup.shared_tags.then(|| {
             let bitmap = Arc::new(Bitmap::new(settings.depth.into()).unwrap_or_else(|error| panic!("{error}")));
             tags = Some(Arc::clone(&bitmap));
-            (bitmap, Arc::new(Users::new(setup.lanes.into())))
+            (bitmap, Arc::new(Users::new(setup.queues.into())))
         });
-        let lane = |user: u16| {
+        let watched = |user: u16| {
             let tags = shared.as_ref().map(|(bitmap, users)| SharedTags {
                 bitmap: Arc::clone(bitmap),
                 users: Arc::clone(users),
@@ -132,7 +132,7 @@ impl<'a> Bench<'a> {
             setup,
             tally: Tally::default(),
             now: Instant::ZERO,
-            lanes: (0..setup.lanes).map(lane).collect(),
+            queues: (0..setup.queues).map(watched).collect(),
             contexts: vec![Worker::default(); setup.contexts.into()],
             clients: Vec::new(),
             here: Vec::new(),
@@ -164,15 +164,15 @@ impl<'a> Bench<'a> {
 
     /// A client comes.
     pub(super) fn arrives(&mut self, at: Stream) {
-        let lane = self.lane_of(at.context.0);
-        let stream = self.lanes[lane].queue.add_stream(at);
+        let number = self.queue_of(at.context.0);
+        let stream = self.queues[number].queue.add_stream(at);
         self.here.push(self.clients.len() as u32);
         self.clients.push(Client { stream, at, open: 0, is_gone: false });
     }
 
     /// The queue of a worker.
-    pub(super) fn lane_of(&self, context: u16) -> usize {
-        usize::from(context) % self.lanes.len()
+    pub(super) fn queue_of(&self, context: u16) -> usize {
+        usize::from(context) % self.queues.len()
     }
 
     /// Carries out the steps of these numbers, and lets all end (torture.2).
@@ -212,10 +212,10 @@ impl<'a> Bench<'a> {
         let token = self.row();
         let bio = Bio { op, flags, extent, stream, token: Token(u64::from(token)) };
         let context = usize::from(at.context.0);
-        let lane = self.lane_of(at.context.0);
+        let number = self.queue_of(at.context.0);
         let mut was_full = false;
         loop {
-            match self.lanes[lane].queue.submit(self.now, bio) {
+            match self.queues[number].queue.submit(self.now, bio) {
                 Ok(()) => break,
                 Err(Refused::Full) => {
                     // It asks again when its worker takes a turn: a client that was turned away is woken.
@@ -243,7 +243,7 @@ impl<'a> Bench<'a> {
         }
         self.contexts[context].waits_for_room = false;
         self.wake(context);
-        self.lanes[lane].check.submitted(self.now, &bio);
+        self.queues[number].check.submitted(self.now, &bio);
         let at = self.clients[client as usize].at;
         self.clients[client as usize].open += 1;
         self.open += 1;
@@ -293,8 +293,8 @@ impl<'a> Bench<'a> {
     /// A client that has gone is forgotten when nothing of it is open.
     pub(super) fn leaves(&mut self, client: usize) {
         let Client { stream, at, open: 0, is_gone: true } = self.clients[client] else { return };
-        let lane = self.lane_of(at.context.0);
-        self.lanes[lane].queue.remove_stream(stream);
+        let number = self.queue_of(at.context.0);
+        self.queues[number].queue.remove_stream(stream);
         self.wake(at.context.0.into()); // the disk may have been held idle for it
     }
 
@@ -346,7 +346,7 @@ impl<'a> Bench<'a> {
     /// each event: the next change would wake all, and hide it.
     fn all_are_woken(&self) -> Result {
         for (number, context) in (0..).zip(&self.contexts) {
-            if context.runs_at.is_none() && self.lanes[self.lane_of(number)].queue.load().news >> number & 1 != 0 {
+            if context.runs_at.is_none() && self.queues[self.queue_of(number)].queue.load().news >> number & 1 != 0 {
                 return Err(Broken::new(
                     "W3",
                     format!("the queue has something for context {number}, and nothing wakes it"),
@@ -361,32 +361,33 @@ impl<'a> Bench<'a> {
 
     /// The turn of a worker, as a server's takes it.
     fn turn(&mut self, context: usize) -> Result {
-        let (now, number) = (self.now, self.lane_of(context as u16));
+        let (now, number) = (self.now, self.queue_of(context as u16));
         let id = ContextId(context as u16);
         let (ended, is_due) = self.contexts[context].begin(now);
         let gives_tags_back = self.tags.is_some() && !ended.is_empty();
         for (tag, outcome) in ended {
-            let lane = &mut self.lanes[number];
-            lane.queue.handle_completion(now, tag, outcome);
-            lane.in_flight_max = lane.in_flight_max.min(lane.queue.settings().depth.max(lane.queue.load().in_flight));
+            let watched = &mut self.queues[number];
+            watched.queue.handle_completion(now, tag, outcome);
+            watched.in_flight_max =
+                watched.in_flight_max.min(watched.queue.settings().depth.max(watched.queue.load().in_flight));
         }
         if is_due {
-            self.lanes[number].queue.handle_timeout(now);
+            self.queues[number].queue.handle_timeout(now);
         }
-        while let Some(dispatch) = self.lanes[number].queue.poll_dispatch(now, id) {
+        while let Some(dispatch) = self.queues[number].queue.poll_dispatch(now, id) {
             self.dispatched(number, context, &dispatch)?;
         }
-        while let Some(news) = self.lanes[number].queue.poll_finished(id) {
+        while let Some(news) = self.queues[number].queue.poll_finished(id) {
             self.finished(number, context, news)?;
         }
-        while let Some(other) = self.lanes[number].queue.poll_wake() {
+        while let Some(other) = self.queues[number].queue.poll_wake() {
             if usize::from(other.0) != context || self.contexts[context].waits_for_room {
                 self.wake(other.0.into());
             }
         }
         // Another worker was woken for the rest of one worker's turn; and a queue may lack requests that its neighbours hold.
-        let is_last = self.lanes.len() == 1 && self.contexts.iter().all(|context| context.runs_at.is_none());
-        let WatchedQueue { queue, check, .. } = &mut self.lanes[number];
+        let is_last = self.queues.len() == 1 && self.contexts.iter().all(|context| context.runs_at.is_none());
+        let WatchedQueue { queue, check, .. } = &mut self.queues[number];
         let timeout = queue.poll_timeout();
         self.contexts[context].timeout = timeout;
         if queue.load().in_flight > 0 || is_last {
@@ -394,7 +395,7 @@ impl<'a> Bench<'a> {
         }
         if gives_tags_back {
             for context in 0..self.contexts.len() {
-                if self.lanes[self.lane_of(context as u16)].queue.load().lacks_tag {
+                if self.queues[self.queue_of(context as u16)].queue.load().lacks_tag {
                     self.wake(context);
                 }
             }
@@ -405,7 +406,7 @@ impl<'a> Bench<'a> {
     /// A request goes to the disk, or is turned back by it.
     fn dispatched(&mut self, number: usize, context: usize, dispatch: &Dispatch) -> Result {
         self.look_at_dispatch(number, context, dispatch)?;
-        let first = self.lanes[number].queue.segments(dispatch.tag).next();
+        let first = self.queues[number].queue.segments(dispatch.tag).next();
         let row = first.map(|segment| (segment.token.0 as usize, segment.offset.sectors()));
         let luck = match row {
             Some((row, offset)) => self.rows[row].luck ^ offset.wrapping_mul(0xff51_afd7_ed55_8ccd),
@@ -419,14 +420,14 @@ impl<'a> Bench<'a> {
             {
                 self.rows[row].turned_back += 1;
                 self.tally.one(Count::Busy);
-                self.lanes[number].queue.handle_busy(self.now, dispatch.tag);
+                self.queues[number].queue.handle_busy(self.now, dispatch.tag);
                 return Ok(());
             }
         }
         // Of shared tags a queue gets no more than its part, and all that are lost may be of one queue.
-        let mut tags = self.lanes[number].queue.settings().depth;
+        let mut tags = self.queues[number].queue.settings().depth;
         if self.setup.shared_tags {
-            tags = tags.min(tags.div_ceil(self.setup.lanes).max(4));
+            tags = tags.min(tags.div_ceil(self.setup.queues).max(4));
         }
         if fate == Fate::Lost && self.device.lost_tags * 2 + 2 > tags {
             fate = Fate::Hangs; // some tags stay
@@ -469,13 +470,13 @@ impl<'a> Bench<'a> {
     /// The disk is reset, and all that is open must end (torture.2).
     fn end(&mut self) -> Result {
         self.device.reset(self.now);
-        for lane in &mut self.lanes {
-            lane.queue.ceilings().lift(self.now);
+        for watched in &mut self.queues {
+            watched.queue.ceilings().lift(self.now);
         }
         self.meters = Meters::default();
         // A bio held by a ceiling is woken by the lifting of it; a hung request by its end.
         (0..self.contexts.len())
-            .filter(|context| self.lanes[self.lane_of(*context as u16)].queue.poll_timeout().is_some())
+            .filter(|context| self.queues[self.queue_of(*context as u16)].queue.poll_timeout().is_some())
             .collect::<Vec<_>>()
             .into_iter()
             .for_each(|context| self.wake(context));
@@ -494,8 +495,8 @@ impl<'a> Bench<'a> {
                 ));
             }
         }
-        for lane in &mut self.lanes {
-            let load = lane.queue.load();
+        for watched in &mut self.queues {
+            let load = watched.queue.load();
             let left = (load.in_flight, load.waiting, load.held);
             if left != (0, 0, 0) {
                 return Err(Broken::new(
@@ -503,7 +504,7 @@ impl<'a> Bench<'a> {
                     format!("all bios have ended, and the queue holds {left:?}: in flight, waiting, held"),
                 ));
             }
-            lane.check.drained(self.now);
+            watched.check.drained(self.now);
         }
         if let Some(busy) = self.tags.as_ref().map(|tags| tags.busy_count()).filter(|busy| *busy > 0) {
             return Err(Broken::new("L1", format!("all bios have ended, and {busy} tags are out")));
@@ -535,7 +536,7 @@ impl<'a> Bench<'a> {
 
     /// How long a scheduler may hold the disk idle.
     pub(super) fn hold_max(&self) -> Duration {
-        let queue = &self.lanes[0].queue;
+        let queue = &self.queues[0].queue;
         let set = |name| queue.tunable(name).and_then(|value| parse_duration(&value)).unwrap_or(Duration::ZERO);
         let longest = set("slice_idle").max(set("group_idle")).max(ms(20));
         longest + longest
@@ -591,5 +592,5 @@ pub(super) fn outcome(given: &Given) -> Outcome {
 
 /// The facts needed by a change of scheduler.
 pub(super) fn may_switch(setup: &Setup, kind: Kind) -> bool {
-    setup.lanes == 1 || kind == setup.kind
+    setup.queues == 1 || kind == setup.kind
 }

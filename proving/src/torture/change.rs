@@ -32,42 +32,42 @@ impl Bench<'_> {
                 if !may_switch(self.setup, kind) {
                     return None;
                 }
-                self.lanes.iter_mut().for_each(|lane| lane.queue.set_scheduler(now, kind));
+                self.queues.iter_mut().for_each(|watched| watched.queue.set_scheduler(now, kind));
                 self.hold_as_set();
                 return Some(Count::Switches);
             }
             Change::Weight { group, weight } => {
                 let (group, weight) = (self.group(group), fairlift_core::Weight::new(weight));
                 let before =
-                    self.lanes[0].queue.groups().iter().find(|(id, _)| *id == group).map(|(_, group)| group.weight);
-                self.lanes.iter_mut().for_each(|lane| lane.queue.set_weight(now, group, weight));
+                    self.queues[0].queue.groups().iter().find(|(id, _)| *id == group).map(|(_, group)| group.weight);
+                self.queues.iter_mut().for_each(|watched| watched.queue.set_weight(now, group, weight));
                 before != Some(weight)
             }
             Change::AddGroup { parent, weight } => {
-                if self.lanes[0].queue.groups().iter().count() >= GROUPS_MAX {
+                if self.queues[0].queue.groups().iter().count() >= GROUPS_MAX {
                     return None;
                 }
                 self.groups_made += 1;
                 let group = new_group(self.group(parent), weight, self.groups_made);
                 // A group that was removed may be on its way out of one queue, and gone from another.
-                let is_free = |id: &u16| self.lanes.iter().all(|lane| !lane.queue.groups().has(GroupId(*id)));
+                let is_free = |id: &u16| self.queues.iter().all(|watched| !watched.queue.groups().has(GroupId(*id)));
                 let id = (1..).find(is_free).map(GroupId)?;
-                self.lanes.iter_mut().for_each(|lane| lane.queue.add_group(now, id, group.clone()));
+                self.queues.iter_mut().for_each(|watched| watched.queue.add_group(now, id, group.clone()));
                 true
             }
             Change::RemoveGroup(group) => {
                 let group = self.group(group);
-                let is_used = self.lanes.iter().any(|lane| {
-                    lane.queue.groups().has_streams(group)
-                        || lane.queue.groups().iter().any(|(_, other)| other.parent == Some(group))
+                let is_used = self.queues.iter().any(|watched| {
+                    watched.queue.groups().has_streams(group)
+                        || watched.queue.groups().iter().any(|(_, other)| other.parent == Some(group))
                 });
                 if group == GroupId::ROOT || is_used {
                     return None;
                 }
                 self.meters.remove(group);
                 self.bounds.remove(&group);
-                for lane in &mut self.lanes {
-                    lane.queue.remove_group(now, group).unwrap_or_else(|used| panic!("{used}"));
+                for watched in &mut self.queues {
+                    watched.queue.remove_group(now, group).unwrap_or_else(|used| panic!("{used}"));
                 }
                 true
             }
@@ -78,9 +78,9 @@ impl Bench<'_> {
                 let before = (client.at.group, client.at.priority);
                 client.at = Stream { group, priority, ..client.at };
                 let (stream, at) = (client.stream, client.at);
-                let lane = self.lane_of(at.context.0);
+                let number = self.queue_of(at.context.0);
                 self.moves += 1;
-                self.lanes[lane].queue.change_stream(now, stream, at);
+                self.queues[number].queue.change_stream(now, stream, at);
                 before != (group, priority)
             }
             Change::Abort(client) => {
@@ -101,11 +101,11 @@ impl Bench<'_> {
                     depth.max(2 * self.device.lost_tags + 2)
                 };
                 let bounds = (depth, u32::from(depth) + more);
-                let settings = self.lanes[0].queue.settings();
+                let settings = self.queues[0].queue.settings();
                 let before = (settings.depth, settings.nr_requests);
-                for lane in &mut self.lanes {
-                    lane.in_flight_max = depth.max(lane.queue.load().in_flight);
-                    lane.queue.set_bounds(now, bounds.0, bounds.1);
+                for watched in &mut self.queues {
+                    watched.in_flight_max = depth.max(watched.queue.load().in_flight);
+                    watched.queue.set_bounds(now, bounds.0, bounds.1);
                 }
                 before != bounds
             }
@@ -127,10 +127,10 @@ impl Bench<'_> {
             }
             Change::Acknowledge => {
                 let mut was_lost = false;
-                for lane in &mut self.lanes {
+                for watched in &mut self.queues {
                     for at in [0, 2 << self.setup.stride].map(Sector) {
-                        was_lost |= lane.queue.flushes().error(at).is_some();
-                        lane.queue.flushes().acknowledge(at);
+                        was_lost |= watched.queue.flushes().error(at).is_some();
+                        watched.queue.flushes().acknowledge(at);
                     }
                 }
                 was_lost
@@ -149,7 +149,7 @@ impl Bench<'_> {
         match (known, ceiling) {
             (Some(budget), Some(ceiling)) => {
                 budget.set(now, &ceiling);
-                self.lanes.iter_mut().for_each(|lane| lane.queue.ceilings().look_again(now, group));
+                self.queues.iter_mut().for_each(|watched| watched.queue.ceilings().look_again(now, group));
             }
             (None, None) => {}
             (_, ceiling) => {
@@ -162,35 +162,35 @@ impl Bench<'_> {
     fn bind(&mut self, group: GroupId, change: impl FnOnce(&mut Bound)) {
         let bound = self.bounds.entry(group).or_default();
         change(bound);
-        self.lanes.iter_mut().for_each(|lane| lane.queue.bind(self.now, group, bound));
+        self.queues.iter_mut().for_each(|watched| watched.queue.bind(self.now, group, bound));
     }
 
     /// An existing group, by any number.
     fn group(&self, number: u64) -> GroupId {
-        let count = self.lanes[0].queue.groups().iter().count() as u64;
-        let nth = self.lanes[0].queue.groups().iter().nth((number % count) as usize);
+        let count = self.queues[0].queue.groups().iter().count() as u64;
+        let nth = self.queues[0].queue.groups().iter().nth((number % count) as usize);
         nth.map_or(GroupId::ROOT, |(id, _)| id)
     }
 
     /// A group and those above it.
     pub(super) fn path(&self, group: GroupId) -> Vec<GroupId> {
         let parent = |id: GroupId| {
-            self.lanes[0].queue.groups().iter().find(|(other, _)| *other == id).and_then(|(_, group)| group.parent)
+            self.queues[0].queue.groups().iter().find(|(other, _)| *other == id).and_then(|(_, group)| group.parent)
         };
         std::iter::successors(Some(group), |id| parent(*id)).collect()
     }
 
     /// A tunable is set to an end of its range, or to something that an operator would say; whether it was another.
     fn turn_knob(&mut self, knob: u64, end: u64) -> bool {
-        let tunables = self.lanes[0].queue.settings().scheduler.tunables();
+        let tunables = self.queues[0].queue.settings().scheduler.tunables();
         if tunables.is_empty() {
             return false;
         }
         let info = tunables[(knob % tunables.len() as u64) as usize];
-        let Some(usual) = self.lanes[0].queue.tunable(info.name) else { return false };
+        let Some(usual) = self.queues[0].queue.tunable(info.name) else { return false };
         let value = value(&info, end).unwrap_or_else(|| usual.clone());
-        for lane in &mut self.lanes {
-            lane.queue.set_tunable(info.name, &value).unwrap_or_else(|error| panic!("{error}"));
+        for watched in &mut self.queues {
+            watched.queue.set_tunable(info.name, &value).unwrap_or_else(|error| panic!("{error}"));
         }
         self.hold_as_set();
         value != usual
@@ -199,7 +199,7 @@ impl Bench<'_> {
     /// The disk may be held idle for as long as is set.
     fn hold_as_set(&mut self) {
         let most = self.hold_max();
-        self.lanes.iter_mut().for_each(|lane| lane.check.hold_max(most));
+        self.queues.iter_mut().for_each(|watched| watched.check.hold_max(most));
     }
 }
 

@@ -16,7 +16,7 @@ pub(super) const LATE_MAX: Duration = secs(1);
 /// A request in the disk.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Given {
-    pub(super) lane: u16,
+    pub(super) queue: u16,
     pub(super) context: u16,
     pub(super) tag: Tag,
     pub(super) op: Op,
@@ -85,7 +85,7 @@ impl FaultyDisk {
     pub(super) fn give(
         &mut self,
         now: Instant,
-        (lane, context): (u16, u16),
+        (queue, context): (u16, u16),
         dispatch: &Dispatch,
         fate: Fate,
         luck: u64,
@@ -96,7 +96,7 @@ impl FaultyDisk {
         self.lost_tags += u16::from(fate == Fate::Lost);
         let fua = flags.contains(Flags::FUA);
         let given = Given {
-            lane,
+            queue,
             context,
             tag,
             op,

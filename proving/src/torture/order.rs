@@ -147,14 +147,14 @@ pub(super) fn go(seed: u64, steps: &mut dyn Iterator<Item = u64>) -> Tried {
     let mut dispatch = |model: &mut Model, real: &mut Deadline, now: Instant| {
         let expected = model.next(now).map(|at| model.waiting.remove(at));
         let got = real.dispatch(now);
-        let wanted = expected.as_ref().map_or(Next::Nothing, |waits| Next::Request(waits.request.id));
+        let wanted = expected.as_ref().map_or(Next::Empty, |waits| Next::Request(waits.request.id));
         tally.add(Count::Decisions, 1);
         if got != wanted {
             let says = format!("at {now:?} {got:?} goes, and by the rules {:?}", expected.map(|waits| waits.request));
             return Err(Broken::new("W3", says));
         }
         model.out.extend(expected.map(|waits| waits.request));
-        Ok(got != Next::Nothing)
+        Ok(got != Next::Empty)
     };
     for number in steps {
         let mut random = Random::new(seed ^ number.wrapping_mul(0xd134_2543_de82_ef95));

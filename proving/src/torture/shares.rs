@@ -210,8 +210,8 @@ impl SharesRun {
     /// The disk: a flush has it alone.
     fn disk(&self) -> Box<dyn Model> {
         let (service, flush, mut free) = (self.service, self.flush, vec![Instant::ZERO; self.channels]);
-        Box::new(Timed::new(self.queue.limits, move |now, asked, _| {
-            let ends = if asked.op == Op::Flush {
+        Box::new(Timed::new(self.queue.limits, move |now, request, _| {
+            let ends = if request.op == Op::Flush {
                 let ends = free.iter().copied().max().unwrap_or(now).max(now) + flush;
                 free.fill(ends);
                 ends

@@ -38,7 +38,7 @@ pub(super) struct Setup {
     pub(super) steps: u64,
     pub(super) kind: Kind,
     /// Queues that share the disk, one for each worker, as under `none`.
-    pub(super) lanes: u16,
+    pub(super) queues: u16,
     /// Contexts, of all queues together.
     pub(super) contexts: u16,
     /// Whether the queues take their tags from one set.
@@ -100,7 +100,7 @@ impl Setup {
         });
         let kind = one_of(r, &Kind::ALL);
         let contexts = one_of(r, &[1, 1, 2, 4]);
-        let lanes = if kind == Kind::None { contexts } else { 1 };
+        let queues = if kind == Kind::None { contexts } else { 1 };
         let depth = one_of(r, &[1, 2, 5, 16, 32, 64, 128]);
         let nr_requests = u32::from(depth) + one_of(r, &[0, 1, 7, 64, 256, 1024]);
         let block = one_of(r, &[1, 1, 1, 8]);
@@ -169,9 +169,9 @@ impl Setup {
             seed,
             steps: if is_modelled { 6_000 } else { one_of(r, &[2_000, 10_000, 40_000]) },
             kind,
-            lanes,
+            queues,
             contexts,
-            shared_tags: lanes > 1 && r.below(2) == 0,
+            shared_tags: queues > 1 && r.below(2) == 0,
             queue,
             stride,
             model,
@@ -235,10 +235,10 @@ impl Setup {
 
     /// A sentence that names what is special about the run.
     pub(super) fn says(&self) -> String {
-        let Self { kind, lanes, contexts, queue, model, clients, .. } = self;
+        let Self { kind, queues, contexts, queue, model, clients, .. } = self;
         let disk = model.map_or_else(|| format!("a disk that takes {}", self.service), |name| format!("sim:{name}"));
         format!(
-            "{}, {lanes} queues, {contexts} contexts, depth {}, {} requests, {} groups, {clients} clients, {disk}",
+            "{}, {queues} queues, {contexts} contexts, depth {}, {} requests, {} groups, {clients} clients, {disk}",
             kind.name(),
             queue.depth,
             queue.nr_requests,

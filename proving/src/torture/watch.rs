@@ -17,15 +17,15 @@ impl Bench<'_> {
     pub(super) fn look_at_dispatch(&mut self, number: usize, context: usize, dispatch: &Dispatch) -> Result {
         let Dispatch { tag, op, flags, extent, .. } = *dispatch;
         let says = |promise, says: String| Err(Broken::new(promise, format!("{op:?} of {extent:?} {says}")));
-        let lane = &mut self.lanes[number];
-        let in_flight = lane.queue.load().in_flight;
-        if in_flight > lane.in_flight_max {
-            return says("L1", format!("goes as one of {in_flight}, and {} may be in flight", lane.in_flight_max));
+        let watched = &mut self.queues[number];
+        let in_flight = watched.queue.load().in_flight;
+        if in_flight > watched.in_flight_max {
+            return says("L1", format!("goes as one of {in_flight}, and {} may be in flight", watched.in_flight_max));
         }
-        lane.is_active = true;
+        watched.is_active = true;
         if self.setup.shared_tags {
             // As many as have asked for a tag by now, and no more than have.
-            let active = self.lanes.iter().filter(|lane| lane.is_active).count();
+            let active = self.queues.iter().filter(|watched| watched.is_active).count();
             let depth = usize::from(self.setup.queue.depth);
             let most = if active == 1 { depth } else { depth.div_ceil(active).max(4).min(depth) };
             if usize::from(in_flight) > most {
@@ -38,7 +38,7 @@ impl Bench<'_> {
         let limits = &self.setup.queue.limits;
         let end = extent.end().0;
         let crosses = limits.boundary != 0 && extent.start.0 / limits.boundary != (end - 1) / limits.boundary;
-        let segments: u32 = self.lanes[number].queue.segments(tag).map(|_| 1).sum();
+        let segments: u32 = self.queues[number].queue.segments(tag).map(|_| 1).sum();
         let longest = match op {
             Op::Discard => limits.discard_max,
             Op::WriteZeroes => limits.write_zeroes_max,
@@ -57,7 +57,7 @@ impl Bench<'_> {
         let backing = self.setup.queue.backings.iter().rfind(|backing| backing.start <= extent.start);
         let has_fua = backing.is_some_and(|backing| backing.volatile_cache && backing.fua);
         let mut first = None;
-        for segment in self.lanes[number].queue.segments(tag) {
+        for segment in self.queues[number].queue.segments(tag) {
             let row = &self.rows[segment.token.0 as usize];
             if usize::from(row.at.context.0) != context {
                 return says("L1", format!("of context {} goes to context {context}", row.at.context.0));
@@ -76,7 +76,7 @@ impl Bench<'_> {
     /// The disk takes it.
     pub(super) fn given(&mut self, number: usize, dispatch: &Dispatch) -> Result {
         let now = self.now;
-        let WatchedQueue { queue, check, .. } = &mut self.lanes[number];
+        let WatchedQueue { queue, check, .. } = &mut self.queues[number];
         check.dispatched(now, dispatch, queue);
         if dispatch.op == Op::Flush {
             return Ok(());
@@ -102,10 +102,10 @@ impl Bench<'_> {
 
     /// The disk has ended a request: the new content of its sectors, and the results of its reads.
     pub(super) fn landed(&mut self, given: &Given) -> Result<Outcome> {
-        let lane = &mut self.lanes[usize::from(given.lane)];
+        let watched = &mut self.queues[usize::from(given.queue)];
         let outcome = outcome(given);
         let ended = ModelCompletion { at: self.now, id: given.tag.0.into(), outcome };
-        lane.check.ended(self.now, &ended, &lane.queue);
+        watched.check.ended(self.now, &ended, &watched.queue);
         let error = match outcome {
             Outcome::Done => 0,
             Outcome::Failed(errno) => bit(errno),
@@ -115,14 +115,14 @@ impl Bench<'_> {
         }
         if given.op == Op::Flush {
             // That of one bio alone: those that share one have no part of it.
-            let tokens = self.lanes[usize::from(given.lane)].queue.segments(given.tag).map(|segment| segment.token.0);
+            let tokens = self.queues[usize::from(given.queue)].queue.segments(given.tag).map(|segment| segment.token.0);
             tokens.for_each(|token| self.rows[token as usize].errors |= error);
             return Ok(outcome);
         }
         let mut done = 0;
         let mut segments = std::mem::take(&mut self.segments);
         segments.clear();
-        segments.extend(self.lanes[usize::from(given.lane)].queue.segments(given.tag));
+        segments.extend(self.queues[usize::from(given.queue)].queue.segments(given.tag));
         for segment in &segments {
             let row = &mut self.rows[segment.token.0 as usize];
             row.errors |= error;
@@ -176,9 +176,9 @@ impl Bench<'_> {
 
     /// A request has been in the disk for longer than its clients should be left without an answer.
     pub(super) fn is_late(&mut self, given: &Given) -> Result {
-        let lane = &self.lanes[usize::from(given.lane)];
+        let watched = &self.queues[usize::from(given.queue)];
         self.tally.one(Count::Late);
-        let late = lane.queue.segments(given.tag).map(|segment| &self.rows[segment.token.0 as usize]);
+        let late = watched.queue.segments(given.tag).map(|segment| &self.rows[segment.token.0 as usize]);
         // A flush that several share is waited for by all of the backing who had asked for one by then.
         let is_shared = given.op == Op::Flush && self.setup.queue.flush.coordinate;
         let backing = self.backing_of(given.start);
@@ -188,7 +188,7 @@ impl Bench<'_> {
                 && row.bio.op == Op::Flush
                 && row.came < given.since
                 && self.backing_of(row.bio.extent.start) == backing
-                && self.lane_of(row.at.context.0) == usize::from(given.lane)
+                && self.queue_of(row.at.context.0) == usize::from(given.queue)
         });
         let late = late.chain(shares).find(|row| !row.is_told);
         match late {
@@ -203,8 +203,8 @@ impl Bench<'_> {
     /// A client hears of a bio.
     pub(super) fn finished(&mut self, number: usize, context: usize, news: Finished) -> Result {
         let (now, io_timeout) = (self.now, self.setup.queue.io_timeout);
-        let lane = &mut self.lanes[number];
-        lane.check.finished(now, news);
+        let watched = &mut self.queues[number];
+        watched.check.finished(now, news);
         let (Finished::Done(token, _) | Finished::TimedOut(token) | Finished::Released(token)) = news;
         let row = &self.rows[token.0 as usize];
         let says = |promise, says: &str| Err(Broken::new(promise, format!("{:?} {says}", row.bio)));

@@ -15,7 +15,7 @@ use super::look::one;
 use super::request::{ApiRequest, if_match};
 use super::{Answer, App, ask, json_response, tagged};
 use crate::control::changes::Changes;
-use crate::control::endpoint::Who;
+use crate::control::endpoint::Caller;
 use crate::control::failure::{Failure, bad, fail};
 use crate::control::roles;
 use crate::control::{Act, Kind, NotRead, ReadAgain};
@@ -115,7 +115,7 @@ impl App {
     }
 
     /// Reads the config file again, and answers what has changed.
-    pub(super) async fn reload(self, who: Who, headers: &HeaderMap, dry_run: bool) -> Answer {
+    pub(super) async fn reload(self, who: Caller, headers: &HeaderMap, dry_run: bool) -> Answer {
         if !self.file.is_there() {
             let says = "this server has no config file that could be read again: it was started without --config";
             return fail(StatusCode::CONFLICT, says);
@@ -145,7 +145,7 @@ impl App {
     /// Makes changes, and answers what is then in force (http.3): the thing that was changed, or all.
     async fn change(
         self,
-        who: Who,
+        who: Caller,
         headers: HeaderMap,
         dry_run: bool,
         of: Option<(Kind, String)>,
@@ -157,7 +157,7 @@ impl App {
     /// The same, of a change that is made so.
     async fn make(
         self,
-        who: Who,
+        who: Caller,
         headers: HeaderMap,
         dry_run: bool,
         of: Option<(Kind, String)>,

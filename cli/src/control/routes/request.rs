@@ -13,7 +13,7 @@ use serde_json::{Map, Value};
 
 use super::{Does, Route};
 use crate::control::Kind;
-use crate::control::endpoint::Who;
+use crate::control::endpoint::Caller;
 use crate::control::failure::{Failure, bad, fail};
 use crate::control::roles::Right;
 
@@ -22,7 +22,7 @@ const BODY: usize = 2 << 20;
 /// How long a client may take for it.
 const BODY_TIME: Duration = Duration::from_secs(10);
 pub(super) struct ApiRequest {
-    pub(super) who: Who,
+    pub(super) who: Caller,
     /// The rights of the client.
     pub(super) role: Grant,
     /// The object of the path.
@@ -46,7 +46,7 @@ impl ApiRequest {
     ) -> Result<Self, Failure> {
         let (mut parts, body) = request.into_parts();
         let upgrade = parts.extensions.remove();
-        let who = parts.extensions.get::<Who>().cloned();
+        let who = parts.extensions.get::<Caller>().cloned();
         let Some(mut who) = who else { return fail(StatusCode::INTERNAL_SERVER_ERROR, "nobody asks") };
         let given =
             parts.headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok()?.strip_prefix("Bearer "));
@@ -91,7 +91,7 @@ impl ApiRequest {
 }
 
 /// http.2, browser.1
-fn may(who: &Who, headers: &HeaderMap, needs: Right, knows: impl Fn(Token) -> bool) -> Result<(), Failure> {
+fn may(who: &Caller, headers: &HeaderMap, needs: Right, knows: impl Fn(Token) -> bool) -> Result<(), Failure> {
     let header = |name: header::HeaderName| headers.get(name).map(|value| value.to_str().unwrap_or("\u{fffd}"));
     let host = header(header::HOST).unwrap_or_default();
     if let Some(hosts) = &who.place.hosts
@@ -112,7 +112,7 @@ fn may(who: &Who, headers: &HeaderMap, needs: Right, knows: impl Fn(Token) -> bo
     if who.is_revoked() {
         return fail(StatusCode::FORBIDDEN, "the certificate that was shown is revoked");
     }
-    if let Some(token) = locks.token.filter(|_| needs != Right::Nothing) {
+    if let Some(token) = locks.token.filter(|_| needs != Right::None) {
         // That of the place, or one by which a client is known.
         if !who.peer.token.is_some_and(|given| given == Token::new(&token) || knows(given)) {
             return fail(StatusCode::UNAUTHORIZED, "the token is missing or wrong: Authorization: Bearer TOKEN");

@@ -77,7 +77,7 @@ pub(super) fn watch(args: &TopArgs) -> Result<(), String> {
                 && let Event::Key(key) = event::read()?
             {
                 match top.key(key) {
-                    Does::Nothing => {}
+                    Does::Ignore => {}
                     Does::Quit => return Ok(()),
                     Does::Why(export) => ask_why(&server, export, &say),
                 }

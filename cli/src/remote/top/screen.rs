@@ -18,7 +18,7 @@ const DISKS: usize = 4;
 /// The request of a key.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Does {
-    Nothing,
+    Ignore,
     Quit,
     /// Why, of this export.
     Why(String),
@@ -78,7 +78,7 @@ impl Top {
 
     pub(super) fn key(&mut self, key: KeyEvent) -> Does {
         if key.kind == KeyEventKind::Release {
-            return Does::Nothing;
+            return Does::Ignore;
         }
         if key.modifiers.contains(KeyModifiers::CONTROL) && key.code == KeyCode::Char('c') {
             return Does::Quit;
@@ -95,7 +95,7 @@ impl Top {
                 _ => {}
             }
             self.arrange();
-            return Does::Nothing;
+            return Does::Ignore;
         }
         match key.code {
             KeyCode::Char('q') => return Does::Quit,
@@ -131,12 +131,12 @@ impl Top {
                         self.why = Some(format!("{export}: looking for a second…"));
                         Does::Why(export.clone())
                     }
-                    None => Does::Nothing,
+                    None => Does::Ignore,
                 };
             }
             _ => {}
         }
-        Does::Nothing
+        Does::Ignore
     }
 
     /// The line that is chosen.
@@ -281,7 +281,7 @@ mod tests {
     }
 
     fn press(top: &mut Top, keys: &str) -> Does {
-        let mut does = Does::Nothing;
+        let mut does = Does::Ignore;
         for letter in keys.chars() {
             let code = match letter {
                 '↵' => KeyCode::Enter,

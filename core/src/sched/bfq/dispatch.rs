@@ -14,13 +14,13 @@ impl Bfq {
             return Next::Request(id);
         }
         if self.waitings.is_empty() {
-            return Next::Nothing;
+            return Next::Empty;
         }
         let limit = self.limit();
         let is_full = !all && self.together.in_flight() + self.device.others >= limit;
         if is_full && !self.reads_pass(limit) {
             self.device.is_full = true; // together.4
-            return Next::Nothing;
+            return Next::Empty;
         }
         loop {
             let Some(Turn { queue: q, since, timeout, served, .. }) = self.turn else {
@@ -45,7 +45,7 @@ impl Bfq {
             }
             if is_full && self.waitings.op(id) != Op::Read {
                 self.device.is_full = true; // together.5
-                return Next::Nothing;
+                return Next::Empty;
             }
             self.send(now, q, id, extent);
             return Next::Request(id);

@@ -285,7 +285,7 @@ impl Scheduler for Bfq {
                 self.left_device(self.waitings.owner(id), id);
                 Some(id)
             }
-            Next::Idle { .. } | Next::Nothing => None,
+            Next::Idle { .. } | Next::Empty => None,
         }
     }
 

@@ -66,7 +66,7 @@ impl Cfq {
         self.note(self.flows[other].group, Some(stream), Note::Merged);
         self.flows[turn.flow].members -= 1;
         self.flows[other].members += 1;
-        self.flows[other].parts = false;
+        self.flows[other].splits = false;
         self.bindings[stream.0 as usize].through = other;
     }
 
@@ -77,7 +77,7 @@ impl Cfq {
         }
         let binding = self.bindings[request.stream.0 as usize];
         assert!(binding.flow != NIL, "{:?} asks, and was never added", request.stream);
-        if binding.through == binding.flow || !self.flows[binding.through].parts {
+        if binding.through == binding.flow || !self.flows[binding.through].splits {
             return binding.through;
         }
         self.counts.splits += 1;

@@ -61,7 +61,7 @@ pub(super) struct Flow {
     /// The stream that it was made for has gone or has another.
     pub(super) is_orphan: bool,
     /// It is to be parted: what its members ask is no longer one run.
-    pub(super) parts: bool,
+    pub(super) splits: bool,
 }
 
 /// More requests than this among the last 32 far from the one before: a flow that seeks; the kernel's `CFQQ_SEEKY`.
@@ -89,7 +89,7 @@ impl Flow {
             is_deep: false,
             members: 0,
             is_orphan: false,
-            parts: false,
+            splits: false,
         }
     }
 

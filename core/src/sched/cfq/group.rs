@@ -277,8 +277,8 @@ impl Groups {
 
     /// Moves a group's virtual time on (vtime.2).
     pub(super) fn charge(&mut self, id: u16, charge: u64) {
-        let parts = self.parts(id);
-        let way = (u128::from(charge) * u128::from(parts) / u128::from(WHOLE)).min(1 << 60) as u64;
+        let inverse_share = self.inverse_share(id);
+        let way = (u128::from(charge) * u128::from(inverse_share) / u128::from(WHOLE)).min(1 << 60) as u64;
         // Before it leaves its place: a lone group takes the floor along.
         self.raise_floor();
         let group = &mut self[id];
@@ -297,42 +297,42 @@ impl Groups {
     }
 
     /// Into how many parts like this group's the device is parted, in units of 1/[`WHOLE`]: the inverse of its share (vtime.1).
-    pub(super) fn parts(&self, id: u16) -> u64 {
+    pub(super) fn inverse_share(&self, id: u16) -> u64 {
         let group = &self[id];
-        let mut parts = WHOLE;
+        let mut inverse_share = WHOLE;
         if group.active > 1 || group.presence == Presence::Away {
             // Others are active below it.
             let own = group.leaf_weight();
             let sum = if group.presence == Presence::Away { group.sum + own } else { group.sum };
-            parts = parts * sum / own;
+            inverse_share = inverse_share * sum / own;
         }
         let mut at = group;
         while at.parent != NIL {
             let above = &self.rows[at.parent as usize];
             let sum = if at.active == 0 { above.sum + at.weight } else { above.sum };
-            parts = (parts.saturating_mul(sum) / at.weight).min(LEAST);
+            inverse_share = (inverse_share.saturating_mul(sum) / at.weight).min(LEAST);
             at = above;
         }
-        parts
+        inverse_share
     }
 
     /// The part of `whole` that a group's share gives it.
     pub(super) fn part_of(&self, id: u16, whole: Duration) -> Duration {
-        let parts = u128::from(self.parts(id));
-        let part = u128::from(whole.as_nanos()) * u128::from(WHOLE) / parts;
+        let inverse_share = u128::from(self.inverse_share(id));
+        let part = u128::from(whole.as_nanos()) * u128::from(WHOLE) / inverse_share;
         Duration::from_nanos(u64::try_from(part).unwrap_or(u64::MAX))
     }
 
     /// The service an idle group would have had while the others received `served`; 0 for a backlogged group.
     pub(super) fn beside(&self, id: u16, served: u64) -> u64 {
-        let others = self.parts(id) - WHOLE;
+        let others = self.inverse_share(id) - WHOLE;
         let waits = self[id].presence == Presence::Ready || others == 0;
         if waits { 0 } else { (u128::from(served) * u128::from(WHOLE) / u128::from(others)) as u64 }
     }
 
     /// The part of a number of things that a group's share gives it.
     pub(super) fn part_of_number(&self, id: u16, whole: u32) -> u32 {
-        u32::try_from(u64::from(whole) * WHOLE / self.parts(id)).unwrap_or(u32::MAX)
+        u32::try_from(u64::from(whole) * WHOLE / self.inverse_share(id)).unwrap_or(u32::MAX)
     }
 
     fn activate(&mut self, id: u16) {

@@ -397,7 +397,7 @@ impl Scheduler for Cfq {
             return Next::Request(id); // cfq.4
         }
         if self.table.is_empty() {
-            return Next::Nothing;
+            return Next::Empty;
         }
         match self.step() {
             Decision::Send(number) => {
@@ -413,7 +413,7 @@ impl Scheduler for Cfq {
                 self.counts.idlings += 1;
                 Next::Idle { until }
             }
-            Decision::Wait => Next::Nothing,
+            Decision::Wait => Next::Empty,
         }
     }
 

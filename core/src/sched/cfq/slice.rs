@@ -326,7 +326,7 @@ impl Cfq {
         self.note(id, stream, note);
         let flow = &mut self.flows[turn.flow];
         let served = flow.weigh(&self.settings, charge);
-        flow.parts |= flow.members > 1 && flow.is_seeky(); // cooperate.3
+        flow.splits |= flow.members > 1 && flow.is_seeky(); // cooperate.3
         let stays = !flow.requests.is_empty() && flow.service == flow.service_now();
         if stays {
             self.serve(turn.flow, served);

@@ -54,7 +54,7 @@ impl Cfq {
         self.move_waiting(through, flow, id);
         let left = &mut self.flows[through];
         left.members -= 1;
-        left.parts &= left.members > 1;
+        left.splits &= left.members > 1;
         self.release(through);
     }
 

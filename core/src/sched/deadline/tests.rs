@@ -127,7 +127,7 @@ impl Scenario {
     }
 
     fn dispatches_nothing(mut self) -> Self {
-        assert_eq!(self.deadline.dispatch(self.now), Next::Nothing);
+        assert_eq!(self.deadline.dispatch(self.now), Next::Empty);
         self
     }
 

@@ -316,7 +316,7 @@ impl Fair {
             self.floors.update(now, &mut self.order); // fair.9
         }
         if self.waitings.is_empty() || !all && self.is_full() {
-            return Next::Nothing;
+            return Next::Empty;
         }
         let mut chosen = self.order.select(now);
         if chosen.is_none() && all {
@@ -324,7 +324,7 @@ impl Fair {
             chosen = self.order.select(now);
             assert!(chosen.is_some(), "{} requests wait, and none is in the order", self.waitings.len());
         }
-        let Some(Leaf(q)) = chosen else { return Next::Nothing }; // fair.5
+        let Some(Leaf(q)) = chosen else { return Next::Empty }; // fair.5
         let queue = self.queues[q as usize].as_mut().expect("it waits");
         let id = queue.line.oldest().expect("a queue in the order has requests"); // fair.3
         let op = queue.line.take(&mut self.waitings, id);

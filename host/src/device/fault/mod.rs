@@ -24,7 +24,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use fairlift_core::record::Record;
 use fairlift_core::{Errno, Op};
 
-use super::file::faults::Faults as Told;
+use super::file::faults::Faults as FaultReports;
 use super::handed::OpenFile;
 use super::lane::{Address, Lane};
 use super::{Device, Facts, Fault, Link, Run};
@@ -39,7 +39,7 @@ pub(super) struct BeforeDevice {
     judge: Mutex<Judge>,
     /// How often the rules were changed.
     changes: AtomicU64,
-    failures: Told,
+    failures: FaultReports,
 }
 
 impl BeforeDevice {
@@ -50,7 +50,7 @@ impl BeforeDevice {
             "requests of this backing fail on purpose"
         );
         let judge = Mutex::new(Judge::new(&faulty.faults));
-        Self { inner, name: faulty.name.clone(), judge, changes: AtomicU64::new(0), failures: Told::default() }
+        Self { inner, name: faulty.name.clone(), judge, changes: AtomicU64::new(0), failures: FaultReports::default() }
     }
 }
 

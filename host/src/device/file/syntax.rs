@@ -99,7 +99,7 @@ impl BackingKind for FileAt {
 
     /// Exports share a file, whatever they call it.
     fn sharing(&self, _disk: Option<usize>) -> Sharing {
-        fs::metadata(&self.path).map_or(Sharing::Nothing, |metadata| handed::of(&metadata))
+        fs::metadata(&self.path).map_or(Sharing::None, |metadata| handed::of(&metadata))
     }
 
     fn forks(&self) -> Result<&dyn Forks, &'static str> {

@@ -73,7 +73,7 @@ impl BackingKind for Sim {
     }
 
     fn sharing(&self, disk: Option<usize>) -> Sharing {
-        disk.map_or(Sharing::Nothing, |disk| Sharing::OnDisk(disk, self.name.clone()))
+        disk.map_or(Sharing::None, |disk| Sharing::OnDisk(disk, self.name.clone()))
     }
 
     fn open(&self, _read_only: bool, roots: &Roots) -> Result<Arc<dyn Device>, Error> {

@@ -8,7 +8,7 @@ use crate::wire::nbd::{CMD_FLAG_FAST_ZERO, CMD_FLAG_FUA, CMD_FLAG_NO_HOLE, Comma
 
 /// A request on its way.
 pub(super) struct Flight {
-    pub(super) whose: Whose,
+    pub(super) owner: Owner,
     pub(super) ask: Ask,
     pub(super) flags: Flags,
     /// Place and length in the server's export.
@@ -50,7 +50,7 @@ pub(super) enum Ask {
 
 /// The worker that is told when a request has ended, and its name for the request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Whose {
+pub(super) struct Owner {
     pub(super) worker: ContextId,
     pub(super) name: Name,
 }
@@ -124,7 +124,7 @@ impl Flight {
 
     /// How it ends, as an answer for another worker.
     pub(super) fn answer(self, result: Result<(), Errno>) -> super::Answer {
-        match self.whose.name {
+        match self.owner.name {
             Name::Request(tag) => super::Answer::Ended(tag, outcome(result)),
             Name::Map(ticket) => super::Answer::Mapped(ticket, result.map(|()| self.here.runs)),
         }

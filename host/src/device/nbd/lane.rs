@@ -8,7 +8,7 @@ use fairlift_core::queue::Segment;
 use fairlift_core::{ContextId, Duration, Errno, Flags, Instant, Op, Outcome};
 
 use super::connect::Established;
-use super::flight::{Ask, Flight, Here, Name, Whose, outcome};
+use super::flight::{Ask, Flight, Here, Name, Owner, outcome};
 use super::ledger::{Birth, End, Promise, Worth, is_asked_again};
 use super::socket::{Connection, Doing, Look};
 use super::{Answer, Remote, Shared};
@@ -64,7 +64,7 @@ impl OnRemote {
             slots: Vec::new(),
             connections: Vec::new(),
             gather: Gather::default(),
-            look: Look::Told,
+            look: Look::Readable,
             waiting: VecDeque::new(),
             without_since: None,
             own: 0,
@@ -151,7 +151,7 @@ impl OnRemote {
             drop(owners);
             return self.send_by(io, slot, flight); // it has left meanwhile
         }
-        let of = flight.whose.worker;
+        let of = flight.owner.worker;
         self.handed -= usize::from(of != self.me);
         shared.mail.tell(owner, |letters| match of == owner {
             true => letters.answers.push(Answer::Back(flight)),
@@ -189,9 +189,9 @@ impl OnRemote {
 
     /// A request is over: tells whoever asked.
     fn finish(&mut self, io: &mut Io<'_>, flight: Flight, result: Result<(), Errno>) {
-        if flight.whose.worker != self.me {
+        if flight.owner.worker != self.me {
             self.handed -= 1;
-            let worker = flight.whose.worker;
+            let worker = flight.owner.worker;
             self.shared.mail.tell(worker, |letters| letters.answers.push(flight.answer(result)));
             self.wake |= 1 << worker.0;
             return;
@@ -379,7 +379,7 @@ impl OnRemote {
             }
         }
         if self.look == Look::Now {
-            self.look = Look::Told;
+            self.look = Look::Readable;
         }
         if self.wake != 0 {
             io.notifiers.wake_all(std::mem::take(&mut self.wake), io.context, io.ring);
@@ -403,7 +403,7 @@ impl OnRemote {
 
     fn flight(&self, name: Name, ask: Ask, flags: Flags, at: u64, bytes: u64) -> Flight {
         Flight {
-            whose: Whose { worker: self.me, name },
+            owner: Owner { worker: self.me, name },
             ask,
             flags,
             at,
@@ -570,7 +570,7 @@ impl Drop for OnRemote {
             self.shared.park(&mut owners, slot, made, birth);
         }
         for flight in letters.handed {
-            let worker = flight.whose.worker;
+            let worker = flight.owner.worker;
             self.shared.mail.tell(worker, |letters| letters.answers.push(Answer::Back(flight)));
             notifiers.ring_bell(worker);
         }

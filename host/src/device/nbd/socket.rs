@@ -81,7 +81,7 @@ enum Receiving {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Look {
     /// When the socket says that there are some.
-    Told,
+    Readable,
     /// Some are awaited: there may be, and else as above.
     Now,
     /// Not before the pause is over ([`Gather`](crate::device::gather::Gather)).

@@ -272,7 +272,7 @@ impl Below {
     fn open_backing(at: &BaseAt, backing: &Backing, roots: &Roots) -> Result<Arc<Self>, String> {
         let key = (backing.sharing(None), Direct::Off);
         let open = lock(&OPEN).get(&key).and_then(Weak::upgrade);
-        if let Some(open) = open.filter(|_| key.0 != Sharing::Nothing)
+        if let Some(open) = open.filter(|_| key.0 != Sharing::None)
             && open.is == image(&*open.files[0].device, at)?
         {
             return Ok(open);

@@ -380,7 +380,7 @@ impl OnOverlay {
                 let data = self.data(data);
                 if !io.ring.pause(AGAIN, data) {
                     // SAFETY: the call names no memory.
-                    unsafe { io.ring.push(Call::Nothing, data) }
+                    unsafe { io.ring.push(Call::Nop, data) }
                 }
             }
             (_, false) => self.stage_ended(io, key),

@@ -416,7 +416,7 @@ impl Where<'_> {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Cover {
     /// Blocks that it covers in part, the first and the last; one if that is both.
-    pub(super) parts: Vec<u64>,
+    pub(super) partial: Vec<u64>,
     pub(super) whole: Range<u64>,
 }
 
@@ -425,14 +425,14 @@ impl Cover {
         let end = at + bytes;
         let whole = at.div_ceil(BLOCK)..end / BLOCK;
         let whole = whole.start..whole.end.max(whole.start);
-        let mut parts = Vec::new();
+        let mut partial = Vec::new();
         if !at.is_multiple_of(BLOCK) {
-            parts.push(at / BLOCK);
+            partial.push(at / BLOCK);
         }
-        if !end.is_multiple_of(BLOCK) && parts.last() != Some(&(end / BLOCK)) {
-            parts.push(end / BLOCK);
+        if !end.is_multiple_of(BLOCK) && partial.last() != Some(&(end / BLOCK)) {
+            partial.push(end / BLOCK);
         }
-        Self { parts, whole }
+        Self { partial, whole }
     }
 }
 
@@ -552,7 +552,7 @@ mod tests {
 
     #[test]
     fn a_range_has_blocks_whole_and_in_part() {
-        for (at, bytes, parts, whole) in [
+        for (at, bytes, partial, whole) in [
             (0, 4096, vec![], 0..1),
             (512, 512, vec![0], 1..1),
             (512, 4096, vec![0, 1], 1..1),
@@ -560,7 +560,7 @@ mod tests {
             (3584, 9216, vec![0, 3], 1..3),
             (3584, 512, vec![0], 1..1),
         ] {
-            assert_eq!(Cover::of(at, bytes), Cover { parts, whole }, "{bytes} at {at}");
+            assert_eq!(Cover::of(at, bytes), Cover { partial, whole }, "{bytes} at {at}");
         }
     }
 }

@@ -72,7 +72,7 @@ impl BackingKind for Layered {
     /// Exports share a top, by its path: it may not be there yet. One without a name each has alone.
     fn sharing(&self, _disk: Option<usize>) -> Sharing {
         if self.is_ephemeral {
-            return Sharing::Nothing;
+            return Sharing::None;
         }
         let path = absolute(&self.top).unwrap_or_else(|_| self.top.clone());
         Sharing::Name(format!("overlay:{}", path.display()))

@@ -38,7 +38,7 @@ impl BackingKind for Qcow2 {
     /// Exports share an image, whatever they call it; one that has the file's bare bytes is another.
     fn sharing(&self, _disk: Option<usize>) -> Sharing {
         fs::metadata(&self.path)
-            .map_or(Sharing::Nothing, |metadata| Sharing::Name(format!("qcow2:{}:{}", metadata.dev(), metadata.ino())))
+            .map_or(Sharing::None, |metadata| Sharing::Name(format!("qcow2:{}:{}", metadata.dev(), metadata.ino())))
     }
 
     fn open(&self, read_only: bool, roots: &Roots) -> Result<Arc<dyn Device>, Error> {

@@ -53,7 +53,7 @@ enum Slot {
     /// The kernel has it.
     Away,
     /// There is a request.
-    Asked(BlockRequest),
+    Requested(BlockRequest),
     /// The kernel puts a write's data into this memory.
     Filling(Buffer),
     /// There is a write, with its data.
@@ -133,7 +133,7 @@ impl UblkQueue {
             }
             (Slot::Away, CommandResult::Request | CommandResult::NeedsMemory) => {
                 let what = self.read(tag);
-                self.slots[usize::from(tag)] = Slot::Asked(what);
+                self.slots[usize::from(tag)] = Slot::Requested(what);
                 self.waiting.push_back(tag);
             }
             (slot, answer) => {
@@ -186,19 +186,19 @@ impl UblkQueue {
         }
         let slot = &mut self.slots[usize::from(tag)];
         let (what, memory) = match slot {
-            Slot::Asked(BlockRequest::Read { len, .. }) => {
+            Slot::Requested(BlockRequest::Read { len, .. }) => {
                 let Some(buffer) = engine.pool.get(*len as usize) else { return false };
-                let Slot::Asked(what) = std::mem::replace(slot, Slot::Away) else { return true };
+                let Slot::Requested(what) = std::mem::replace(slot, Slot::Away) else { return true };
                 (what, Memory::Pool(buffer))
             }
-            Slot::Asked(BlockRequest::Write { len, .. }) => {
+            Slot::Requested(BlockRequest::Write { len, .. }) => {
                 let Some(buffer) = engine.pool.get(*len as usize) else { return false };
                 let addr = buffer.as_ptr() as u64;
                 *slot = Slot::Filling(buffer);
                 self.ask(engine, Ask::GetData, tag, 0, addr);
                 return true;
             }
-            Slot::Asked(what) => (*what, Memory::None),
+            Slot::Requested(what) => (*what, Memory::None),
             Slot::Filled(..) => {
                 let Slot::Filled(buffer, what) = std::mem::replace(slot, Slot::Away) else { return true };
                 // blkqueue.2

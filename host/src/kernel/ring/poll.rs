@@ -185,7 +185,7 @@ impl Poll {
             Call::Message { .. } => unreachable!("a ring of this kind takes no messages"),
             // Drivers take commands from io_uring alone.
             Call::Driver { .. } => self.done.push_back(Completion::ended(data, -libc::EOPNOTSUPP)),
-            Call::Nothing => self.done.push_back(Completion::ended(data, 0)),
+            Call::Nop => self.done.push_back(Completion::ended(data, 0)),
         }
     }
 

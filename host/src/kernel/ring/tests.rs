@@ -29,7 +29,7 @@ enum Kind {
 }
 
 /// One ring, with its files and memory.
-struct Side {
+struct Fixture {
     // Before what it may use.
     ring: Ring,
     ours: Vec<UnixStream>,
@@ -50,7 +50,7 @@ struct Side {
 /// The content of a completion: its data, result, whether it goes on, and the bytes that came.
 type Observed = (u64, i32, bool, Vec<u8>);
 
-impl Side {
+impl Fixture {
     fn new(kind: super::Kind, name: &str) -> Self {
         let mut ring = Ring::new(kind, 64, 256, 4).unwrap();
         ring.make_room_for_files(4).unwrap();
@@ -76,7 +76,7 @@ impl Side {
     }
 
     fn push(&mut self, call: Call, data: u64) {
-        // SAFETY: what it names is this side's, which drops the ring first and leaves the memory alone until it has completed.
+        // SAFETY: what it names is this fixture's, which drops the ring first and leaves the memory alone until it has completed.
         unsafe { self.ring.push(call, data) }
     }
 
@@ -122,7 +122,7 @@ impl Side {
     }
 }
 
-impl Drop for Side {
+impl Drop for Fixture {
     fn drop(&mut self) {
         let _ = fs::remove_file(&self.path);
     }
@@ -136,7 +136,7 @@ fn bell() -> OwnedFd {
 
 /// A script, told to both.
 struct Both {
-    sides: [Side; 2],
+    fixtures: [Fixture; 2],
     random: Random,
     /// By data.
     kinds: Vec<Kind>,
@@ -155,10 +155,10 @@ struct Both {
 
 impl Both {
     fn new(seed: u64) -> Self {
-        let sides = [Side::new(super::Kind::IoUring, "uring"), Side::new(super::Kind::Poll, "poll")];
+        let fixtures = [Fixture::new(super::Kind::IoUring, "uring"), Fixture::new(super::Kind::Poll, "poll")];
         let (kinds, open, waiting, receiving, sending, reading, accepting, at_file) = Default::default();
         let random = Random::new(seed);
-        Self { sides, random, kinds, open, waiting, receiving, sending, reading, accepting, at_file }
+        Self { fixtures, random, kinds, open, waiting, receiving, sending, reading, accepting, at_file }
     }
 
     fn any(&mut self, end: usize) -> usize {
@@ -180,18 +180,18 @@ impl Both {
                 let (shared, wait, len) = (self.any(2) == 0, self.any(2) == 0, 1 + self.any(LEN));
                 let data = self.number(Kind::Receive(socket));
                 self.receiving[socket] = true;
-                for side in &mut self.sides {
-                    let into = (!shared).then(|| (side.memory[socket].as_mut_ptr(), len as u32));
-                    side.push(Call::Receive { fd: side.ours[socket].as_raw_fd(), into, wait }, data);
+                for fixture in &mut self.fixtures {
+                    let into = (!shared).then(|| (fixture.memory[socket].as_mut_ptr(), len as u32));
+                    fixture.push(Call::Receive { fd: fixture.ours[socket].as_raw_fd(), into, wait }, data);
                 }
             }
             2..=4 => {
                 let bytes: Vec<u8> = (0..1 + self.any(9000)).map(|_| self.random.below(256) as u8).collect();
                 let mut room = true;
-                for side in &mut self.sides {
-                    side.theirs[socket].set_nonblocking(true).unwrap();
+                for fixture in &mut self.fixtures {
+                    fixture.theirs[socket].set_nonblocking(true).unwrap();
                     // Once it has left, or is full, nothing goes.
-                    room = room && side.theirs[socket].write(&bytes).is_ok();
+                    room = room && fixture.theirs[socket].write(&bytes).is_ok();
                 }
             }
             5 if !self.sending[socket] => {
@@ -199,26 +199,26 @@ impl Both {
                 let len = 1 + self.any(most);
                 let data = self.number(Kind::Send(socket));
                 self.sending[socket] = true;
-                for side in &mut self.sides {
-                    side.outgoing[socket][..len]
+                for fixture in &mut self.fixtures {
+                    fixture.outgoing[socket][..len]
                         .iter_mut()
                         .enumerate()
                         .for_each(|(n, byte)| *byte = (n as u64 ^ data) as u8);
-                    let (iov_base, iov_len) = (side.outgoing[socket].as_mut_ptr().cast(), len);
+                    let (iov_base, iov_len) = (fixture.outgoing[socket].as_mut_ptr().cast(), len);
                     let mut iovec = Box::new(libc::iovec { iov_base, iov_len });
                     // SAFETY: all zeroes are a valid `msghdr`.
                     let mut message: Box<libc::msghdr> = Box::new(unsafe { std::mem::zeroed() });
                     (message.msg_iov, message.msg_iovlen) = (&raw mut *iovec, 1);
-                    let call = Call::Send { fd: side.ours[socket].as_raw_fd(), message: &raw const *message };
-                    side.messages.push((iovec, message));
-                    side.push(call, data);
+                    let call = Call::Send { fd: fixture.ours[socket].as_raw_fd(), message: &raw const *message };
+                    fixture.messages.push((iovec, message));
+                    fixture.push(call, data);
                 }
             }
             6 => {
-                let mut got = self.sides.iter_mut().map(|side| {
-                    side.theirs[socket].set_nonblocking(true).unwrap();
+                let mut got = self.fixtures.iter_mut().map(|fixture| {
+                    fixture.theirs[socket].set_nonblocking(true).unwrap();
                     let mut all = Vec::new();
-                    let _ = side.theirs[socket].read_to_end(&mut all);
+                    let _ = fixture.theirs[socket].read_to_end(&mut all);
                     all
                 });
                 assert_eq!(got.next(), got.next(), "what arrived at the other end");
@@ -227,10 +227,10 @@ impl Both {
             7 if !std::mem::replace(&mut self.at_file, true) => {
                 let (at, len) = (self.any(FILE as usize) as u64, 1 + self.any(LEN));
                 let data = self.number(Kind::Other);
-                for side in &mut self.sides {
-                    let start = side.outgoing[0].as_mut_ptr();
+                for fixture in &mut self.fixtures {
+                    let start = fixture.outgoing[0].as_mut_ptr();
                     let from = Pieces::One { start, len: len as u32, block: None };
-                    side.push(Call::File(2, Work::Write { from, at, flags: 0 }), data);
+                    fixture.push(Call::File(2, Work::Write { from, at, flags: 0 }), data);
                 }
                 return Some(data);
             }
@@ -239,15 +239,15 @@ impl Both {
                 let at = self.any(FILE as usize * 5 / 4) as u64;
                 let data = self.number(Kind::Read(socket));
                 self.reading[socket] = true;
-                for side in &mut self.sides {
-                    let start = side.memory[socket].as_mut_ptr();
+                for fixture in &mut self.fixtures {
+                    let start = fixture.memory[socket].as_mut_ptr();
                     let piece = |from: usize, len: usize| libc::iovec {
                         iov_base: start.wrapping_add(from).cast(),
                         iov_len: len,
                     };
-                    side.pieces.push(vec![piece(0, 512), piece(512, 1000)]);
-                    let into = Pieces::of(side.pieces.last().expect("pushed"), None);
-                    side.push(Call::File(2, Work::Read { into, at }), data);
+                    fixture.pieces.push(vec![piece(0, 512), piece(512, 1000)]);
+                    let into = Pieces::of(fixture.pieces.last().expect("pushed"), None);
+                    fixture.push(Call::File(2, Work::Read { into, at }), data);
                 }
                 return Some(data);
             }
@@ -262,25 +262,27 @@ impl Both {
                 // There is no file 3.
                 let file = 2 + u32::from(self.any(8) == 0);
                 let data = self.number(Kind::Other);
-                self.sides.iter_mut().for_each(|side| side.push(Call::File(file, work), data));
+                self.fixtures.iter_mut().for_each(|fixture| fixture.push(Call::File(file, work), data));
                 return Some(data);
             }
             11 => {
                 let (multi, data) = (self.any(2) == 0, self.number(Kind::Other));
                 self.waiting.insert(data);
-                self.sides.iter_mut().for_each(|side| side.ring.poll(side.bell.as_fd(), libc::POLLIN, multi, data));
+                self.fixtures
+                    .iter_mut()
+                    .for_each(|fixture| fixture.ring.poll(fixture.bell.as_fd(), libc::POLLIN, multi, data));
             }
             12 => {
                 let data = self.number(Kind::Other);
-                self.sides.iter_mut().for_each(|side| side.ring.signal(side.bell.as_fd(), Some(data)));
+                self.fixtures.iter_mut().for_each(|fixture| fixture.ring.signal(fixture.bell.as_fd(), Some(data)));
                 return Some(data);
             }
             13 => {
                 // So that there is something to wait for again.
                 let polled = self.waiting.iter().any(|data| self.kinds[*data as usize] == Kind::Other);
-                for side in &mut self.sides {
-                    let mut bell = fs::File::from(side.bell.try_clone().unwrap());
-                    let mut ready = [rustix::event::PollFd::new(&side.bell, rustix::event::PollFlags::IN)];
+                for fixture in &mut self.fixtures {
+                    let mut bell = fs::File::from(fixture.bell.try_clone().unwrap());
+                    let mut ready = [rustix::event::PollFd::new(&fixture.bell, rustix::event::PollFlags::IN)];
                     if !polled && rustix::event::poll(&mut ready, Some(&rustix::event::Timespec::default())) == Ok(1) {
                         bell.read_exact(&mut [0; 8]).unwrap();
                     }
@@ -291,9 +293,9 @@ impl Both {
                     self.accepting = true;
                     let data = self.number(Kind::Accept);
                     self.waiting.insert(data);
-                    self.sides.iter_mut().for_each(|side| side.ring.accept(side.listener.as_fd(), data));
+                    self.fixtures.iter_mut().for_each(|fixture| fixture.ring.accept(fixture.listener.as_fd(), data));
                 }
-                self.sides.iter().for_each(|side| drop(UnixStream::connect(&side.path).unwrap()));
+                self.fixtures.iter().for_each(|fixture| drop(UnixStream::connect(&fixture.path).unwrap()));
             }
             // Calls of the same batch may have completed by then, or not.
             15 if first => {
@@ -302,25 +304,25 @@ impl Both {
                 let data = if all.is_empty() { u64::MAX } else { all[self.any(all.len())] };
                 self.waiting.remove(&data);
                 let cancel = self.number(Kind::Other);
-                self.sides.iter_mut().for_each(|side| side.push(Call::Cancel { data }, cancel));
+                self.fixtures.iter_mut().for_each(|fixture| fixture.push(Call::Cancel { data }, cancel));
                 return Some(cancel);
             }
             _ if self.any(10) == 0 => {
                 let how = [std::net::Shutdown::Write, std::net::Shutdown::Both][self.any(2)];
-                self.sides.iter().for_each(|side| drop(side.theirs[socket].shutdown(how)));
+                self.fixtures.iter().for_each(|fixture| drop(fixture.theirs[socket].shutdown(how)));
             }
             _ if self.any(10) == 0 => {
                 let how = std::net::Shutdown::Read;
-                self.sides.iter().for_each(|side| drop(side.ours[socket].shutdown(how)));
+                self.fixtures.iter().for_each(|fixture| drop(fixture.ours[socket].shutdown(how)));
             }
             _ if self.any(3) == 0 => {
-                for side in &mut self.sides {
+                for fixture in &mut self.fixtures {
                     // It completes with nothing; that it was done shows.
                     let bell = bell();
-                    side.ring.signal(bell.as_fd(), None);
+                    fixture.ring.signal(bell.as_fd(), None);
                     let mut ready = [rustix::event::PollFd::new(&bell, rustix::event::PollFlags::IN)];
                     while rustix::event::poll(&mut ready, Some(&rustix::event::Timespec::default())) != Ok(1) {
-                        side.ring.turn(Wait::AtMost(ms(1)));
+                        fixture.ring.turn(Wait::AtMost(ms(1)));
                     }
                     let mut count = [0; 8];
                     fs::File::from(bell).read_exact(&mut count).unwrap();
@@ -330,13 +332,13 @@ impl Both {
             _ => {
                 // Buffers go back, or are held, so that there are none.
                 let keep = self.any(3);
-                for side in &mut self.sides {
-                    while side.held.len() > keep {
-                        let buffer = side.held.remove(0);
-                        side.recv.publish(buffer);
+                for fixture in &mut self.fixtures {
+                    while fixture.held.len() > keep {
+                        let buffer = fixture.held.remove(0);
+                        fixture.recv.publish(buffer);
                     }
                 }
-                self.sides.iter_mut().for_each(|side| side.push(Call::Nothing, 0));
+                self.fixtures.iter_mut().for_each(|fixture| fixture.push(Call::Nop, 0));
                 return Some(0);
             }
         }
@@ -345,7 +347,7 @@ impl Both {
 
     /// Lets both do what there is to do, and compares.
     fn compare(&mut self, must: &[u64]) -> Vec<Observed> {
-        let [uring, poll] = &mut self.sides;
+        let [uring, poll] = &mut self.fixtures;
         let wanted = uring.settle(&self.kinds, must);
         let is = poll.settle(&self.kinds, must);
         self.at_file = false;
@@ -384,7 +386,7 @@ fn a_ring_without_io_uring_completes_what_io_uring_would() {
     let mut happened = BTreeSet::new();
     for seed in repeat::seeds(0..5) {
         let mut both = Both::new(seed);
-        both.number(Kind::Other); // of `Nothing`
+        both.number(Kind::Other); // of `Nop`
         for _ in 0..150 {
             // Some go in one batch.
             let must: Vec<u64> = (0..1 + both.any(2)).filter_map(|nth| both.step(nth == 0)).collect();
@@ -393,7 +395,7 @@ fn a_ring_without_io_uring_completes_what_io_uring_would() {
                 happened.insert((kind, result.clamp(-1000, 1)));
             }
         }
-        let [uring, poll] = &both.sides;
+        let [uring, poll] = &both.fixtures;
         let mut images = [vec![0; FILE as usize], vec![0; FILE as usize]];
         uring.file.read_exact_at(&mut images[0], 0).unwrap();
         poll.file.read_exact_at(&mut images[1], 0).unwrap();
@@ -417,45 +419,45 @@ fn a_ring_without_io_uring_completes_what_io_uring_would() {
 fn a_send_that_must_wait_goes_on_when_the_other_end_reads() {
     let kinds = [super::Kind::IoUring, super::Kind::Poll];
     for kind in kinds.into_iter().filter(|kind| *kind == super::Kind::Poll || Uring::probe().is_ok()) {
-        let mut side = Side::new(kind, &format!("send-{kind:?}"));
-        side.theirs[0].set_nonblocking(true).unwrap();
-        side.outgoing[0].iter_mut().enumerate().for_each(|(n, byte)| *byte = (n % 251) as u8);
-        let mut iovec = libc::iovec { iov_base: side.outgoing[0].as_mut_ptr().cast(), iov_len: LEN };
+        let mut fixture = Fixture::new(kind, &format!("send-{kind:?}"));
+        fixture.theirs[0].set_nonblocking(true).unwrap();
+        fixture.outgoing[0].iter_mut().enumerate().for_each(|(n, byte)| *byte = (n % 251) as u8);
+        let mut iovec = libc::iovec { iov_base: fixture.outgoing[0].as_mut_ptr().cast(), iov_len: LEN };
         // SAFETY: all zeroes are a valid `msghdr`.
         let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
         (message.msg_iov, message.msg_iovlen) = (&raw mut iovec, 1);
-        let call = Call::Send { fd: side.ours[0].as_raw_fd(), message: &raw const message };
+        let call = Call::Send { fd: fixture.ours[0].as_raw_fd(), message: &raw const message };
         let (mut sent, mut arrived) = (Vec::new(), Vec::new());
         for _ in 0..3 {
             loop {
-                side.push(call, 0);
-                match side.settle(&[Kind::Send(0)], &[])[..] {
+                fixture.push(call, 0);
+                match fixture.settle(&[Kind::Send(0)], &[])[..] {
                     [] => break,
-                    [(0, bytes @ 1.., false, _)] => sent.extend_from_slice(&side.outgoing[0][..bytes as usize]),
+                    [(0, bytes @ 1.., false, _)] => sent.extend_from_slice(&fixture.outgoing[0][..bytes as usize]),
                     ref other => panic!("{kind:?}: {}", short(other)),
                 }
                 assert!(sent.len() < 64 * LEN, "{kind:?}: nothing had to wait");
             }
-            let _ = side.theirs[0].read_to_end(&mut arrived);
+            let _ = fixture.theirs[0].read_to_end(&mut arrived);
             assert!(arrived == sent, "{kind:?}: a send that waits has sent nothing");
-            let [(0, bytes @ 1.., false, _)] = side.settle(&[Kind::Send(0)], &[0])[..] else {
+            let [(0, bytes @ 1.., false, _)] = fixture.settle(&[Kind::Send(0)], &[0])[..] else {
                 panic!("{kind:?}: it did not go on")
             };
-            sent.extend_from_slice(&side.outgoing[0][..bytes as usize]);
+            sent.extend_from_slice(&fixture.outgoing[0][..bytes as usize]);
         }
-        let _ = side.theirs[0].read_to_end(&mut arrived);
+        let _ = fixture.theirs[0].read_to_end(&mut arrived);
         assert!(arrived == sent, "{kind:?}");
     }
 }
 
 #[test]
 fn a_pause_ends_by_itself_or_when_it_is_taken_back() {
-    let mut side = Side::new(super::Kind::IoUring, "pause");
-    assert!(side.ring.pause(ms(1), 1));
-    assert!(side.ring.pause(fairlift_core::time::secs(1000), 2));
-    side.ring.submit();
-    side.ring.cancel(2);
-    let seen: Vec<_> = side.settle(&[], &[1, 2]).into_iter().map(|(data, result, ..)| (data, result)).collect();
+    let mut fixture = Fixture::new(super::Kind::IoUring, "pause");
+    assert!(fixture.ring.pause(ms(1), 1));
+    assert!(fixture.ring.pause(fairlift_core::time::secs(1000), 2));
+    fixture.ring.submit();
+    fixture.ring.cancel(2);
+    let seen: Vec<_> = fixture.settle(&[], &[1, 2]).into_iter().map(|(data, result, ..)| (data, result)).collect();
     assert!(seen.contains(&(1, -libc::ETIME)) && seen.contains(&(2, -libc::ECANCELED)), "{seen:?}");
     let mut poll = Ring::new(super::Kind::Poll, 8, 8, 1).unwrap();
     assert!(!poll.pause(ms(1), 1), "it has no timers");

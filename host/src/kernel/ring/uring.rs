@@ -64,7 +64,7 @@ impl Uring {
         let mut ring = Self::new(1, 1, 1)?;
         ring.register_recv(&recv)?;
         // SAFETY: the call names no memory.
-        unsafe { ring.push(Call::Nothing, 0) }
+        unsafe { ring.push(Call::Nop, 0) }
         ring.ring.submit_and_wait(1)?;
         // No more than the process may have open, which differs.
         Ok([FILES, 4096, 1024, 256, 64]
@@ -286,7 +286,7 @@ fn entry(call: Call) -> squeue::Entry {
             opcode::MsgRingData::new(Fd(ring), 0, data, None).build().flags(squeue::Flags::SKIP_SUCCESS)
         }
         Call::Driver { fd, code, command } => opcode::UringCmd16::new(Fd(fd), code).cmd(command).build(),
-        Call::Nothing => opcode::Nop::new().build(),
+        Call::Nop => opcode::Nop::new().build(),
     }
 }
 

@@ -114,7 +114,7 @@ impl Live {
         let paths: Vec<_> = backing.paths().into_iter().filter_map(|path| absolute(path).ok()).collect();
         let path_of = |one: &Opened| one.device.path().and_then(|path| absolute(path).ok());
         let is_it = |one: &&Opened| {
-            sharing != Sharing::Nothing && one.sharing == sharing
+            sharing != Sharing::None && one.sharing == sharing
                 || !one.read_only && path_of(one).is_some_and(|path| paths.contains(&path))
         };
         let shown =
@@ -243,7 +243,7 @@ impl Opened {
     fn is_of(&self, settings: &Backing, disk: Option<usize>) -> bool {
         let sharing = settings.sharing(disk);
         let same_path = || matches!(sharing, Sharing::File(..)) && self.device.path() == settings.about().file;
-        sharing != Sharing::Nothing && self.sharing == sharing || same_path()
+        sharing != Sharing::None && self.sharing == sharing || same_path()
     }
 }
 

@@ -77,7 +77,7 @@ impl OnOverlay {
         let parts = match op {
             _ if is_copy(&request) => self.between(&change.blocks, BlockState::Data).flatten().collect(),
             Op::Discard => Vec::new(),
-            _ => Cover::of(at, bytes).parts,
+            _ => Cover::of(at, bytes).partial,
         };
         for block in parts {
             let from = self.layers.places().of(block);
@@ -173,7 +173,7 @@ impl OnOverlay {
     /// overlay.4
     fn store_zeroes(&mut self, io: &mut Io<'_>, key: usize, change: &mut Change) {
         let request = self.pending[key].request;
-        let Cover { parts, whole } = Cover::of(request.at, request.bytes);
+        let Cover { partial, whole } = Cover::of(request.at, request.bytes);
         let range = |blocks: &Range<u64>| (blocks.start * BLOCK, (blocks.end - blocks.start) * BLOCK);
         if !whole.is_empty() && request.flags.contains(Flags::NO_UNMAP) && request.op == Op::WriteZeroes {
             let (at, bytes) = range(&whole);
@@ -190,7 +190,7 @@ impl OnOverlay {
         if request.op == Op::Discard {
             return; // it may leave as they are what it has of blocks in part
         }
-        for block in parts {
+        for block in partial {
             let from = request.at.max(block * BLOCK);
             let to = (request.at + request.bytes).min((block + 1) * BLOCK);
             let edge = change.edges.iter().find(|edge| edge.block == block);

@@ -151,7 +151,7 @@ fn an_ephemeral_top_has_no_name_and_is_gone_when_it_is_closed() {
     std::fs::create_dir(directory.at("tops")).unwrap();
     let words = "base=base,ephemeral=tops";
     let layered = directory.parse(words).unwrap();
-    assert_eq!((layered.sharing(None), layered.about().outlives), (crate::device::Sharing::Nothing, false));
+    assert_eq!((layered.sharing(None), layered.about().outlives), (crate::device::Sharing::None, false));
     let open = || directory.open(words).unwrap();
     let is_empty = || std::fs::read_dir(directory.at("tops")).unwrap().next().is_none();
     for one in [open(), directory.tries(words).unwrap()] {
