@@ -19,11 +19,11 @@ opposite order every second time.
   demand     what the tenant does alone at its own depth, over the capacity: the part of the disk that it can use
   entitled   weighted max-min: each has its weight's part of the disk, but no more than its demand; what it leaves goes to
              the others by weight; with groups within groups, each group divides what it has so
-  score      (rate / capacity) / entitled: 1 is all that it is entitled to
-  isolation  the least score of any tenant
+  achieved   (rate / capacity) / entitled: 1 is all that it is entitled to (`score` in JSON)
+  isolation  the least that a tenant achieved
   use        the sum of rate / capacity, over the sum of entitlements: how much of the disk is at work
 
-The disk itself queues, so a shallow tenant beside a deep one cannot have a score of 1. --split shows what is possible: each
+The disk itself queues, so a shallow tenant beside a deep one cannot achieve 1. --split shows what is possible: each
 tenant has a server of its own, at a bounded depth. Of two tenants, the deep one's depth is bounded; of more, a total depth is
 divided by entitlement, as a static partition would be. A virtual disk drifts by tens of percent within minutes, and is slow
 on blocks that were not read lately: images are read before, and only figures of one run compare.
@@ -307,12 +307,12 @@ def measure(a, situation, files):
 
     def line(label, rates, p99=()):
         parts = [r / c for r, c in zip(rates, capacity)]
-        score = [part / e for part, e in zip(parts, entitled)]
+        achieved = [part / e for part, e in zip(parts, entitled)]
         use = sum(parts) / sum(entitled)
         waits = f"  p99 us {' '.join(f'{x:.0f}' for x in p99)}" if p99 else ""
-        print(f"  {label:{wide}} {' '.join(f'{x:8.0f}' for x in rates)}   score {' '.join(f'{x:.2f}' for x in score)}   "
-              f"isolation {min(score):.2f}  use {use:.2f}{waits}", flush=True)
-        return {"rate": rates, "score": score, "isolation": min(score), "use": use, "p99_us": list(p99)}
+        print(f"  {label:{wide}} {' '.join(f'{x:8.0f}' for x in rates)}   achieved {' '.join(f'{x:.2f}' for x in achieved)}   "
+              f"isolation {min(achieved):.2f}  use {use:.2f}{waits}", flush=True)
+        return {"rate": rates, "score": achieved, "isolation": min(achieved), "use": use, "p99_us": list(p99)}
 
     result = {"capacity": capacity, "alone": own, "entitled": entitled, "schedulers": {}}
     for scheduler in a.schedulers:

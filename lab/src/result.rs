@@ -212,14 +212,15 @@ pub struct Tenant {
     pub demand: f64,
     /// The part of the disk that it is entitled to, 0 to 1.
     pub entitled: f64,
-    /// Its part of the capacity, over its entitlement.
-    pub score: f64,
+    /// Its part of the capacity, over its entitlement. The name in JSON is older.
+    #[serde(rename = "score")]
+    pub achieved: f64,
 }
 
 /// How the tenants of a run got on together.
 #[derive(Clone, Copy, PartialEq, Serialize, Deserialize, Debug)]
 pub struct Together {
-    /// The least score.
+    /// The least part of its entitlement that a tenant achieved.
     pub isolation: f64,
     /// The part of the disk at work: the sum of all parts, over the sum of all entitlements.
     #[serde(rename = "use")]

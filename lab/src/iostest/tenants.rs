@@ -2,7 +2,7 @@
 //!
 //! Example: a reader of 4 KiB at depth 1 does 9,800 reads a second alone, and the disk 110,000 when saturated. It can use
 //! 0.09 of the disk. Beside a deep reader of the same weight it is entitled to all of that, for its weight's part is 0.5;
-//! the deep reader is entitled to the other 0.91. If the small one does 2,100 reads a second, its score is 2,100 ÷ 110,000
+//! the deep reader is entitled to the other 0.91. If the small one does 2,100 reads a second, it achieves 2,100 ÷ 110,000
 //! ÷ 0.09 = 0.21, and the isolation of the run is 0.21.
 //!
 //! entitlement.1  The capacity for a tenant's kind of request (read or write, order, block size, flushes) is the disk's rate of it when
@@ -12,7 +12,7 @@
 //!     can use, at most 1.
 //! entitlement.3  The entitlements are weighted max-min: each tenant has its weight's part of the disk, but no more than its demand; the
 //!     rest goes to the others by weight. With groups within groups, each group divides what it has so.
-//! entitlement.4  Score: (rate ÷ capacity) ÷ entitlement. Isolation: the least score. Use: the sum of rate ÷ capacity, over that of
+//! entitlement.4  Achieved: (rate ÷ capacity) ÷ entitlement. Isolation: the least achieved. Use: the sum of rate ÷ capacity, over that of
 //!     the entitlements.
 //! entitlement.5  Runs alone are made once in each set for each kind and depth, before the first situation that needs them.
 //! entitlement.6  A tenant that is entitled to less than its demand is saturating: weights alone bound it. Over each second of the run, its
@@ -99,13 +99,13 @@ impl Alone {
                 capacity: capacities[place],
                 demand: demands[place],
                 entitled: entitled[place],
-                score: part(part(rate, capacities[place]), entitled[place]),
+                achieved: part(part(rate, capacities[place]), entitled[place]),
             });
         }
         let judged = || run.groups.iter().filter_map(|group| group.tenant.as_ref().map(|tenant| (group, tenant)));
         let used: f64 = judged().map(|(group, tenant)| part(group.iops, tenant.capacity)).sum();
         let together = Together {
-            isolation: judged().map(|(_, tenant)| tenant.score).fold(f64::INFINITY, f64::min),
+            isolation: judged().map(|(_, tenant)| tenant.achieved).fold(f64::INFINITY, f64::min),
             used: part(used, entitled.iter().sum()),
             share_error_1s: share_error(run, &tenants),
         };

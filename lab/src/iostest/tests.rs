@@ -408,7 +408,7 @@ fn without_a_scheduler_a_small_reader_beside_a_deep_one_has_less_than_half_of_it
     let [small, deep] = &run.groups[..] else { panic!("{run:?}") };
     let (small, deep) = (small.tenant.as_ref().unwrap(), deep.tenant.as_ref().unwrap());
     let together = run.together.unwrap();
-    assert!(together.isolation < 0.5 && near(together.isolation, small.score), "{together:?}");
+    assert!(together.isolation < 0.5 && near(together.isolation, small.achieved), "{together:?}");
     assert!(together.used > 0.95, "the disk is at work all the same: {together:?}");
     assert!(small.entitled < 0.2 && near(small.entitled, small.demand), "entitled to all that it can use: {small:?}");
     assert!(near(small.entitled + deep.entitled, 1.0), "the deep one is entitled to the rest: {deep:?}");

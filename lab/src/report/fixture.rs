@@ -69,12 +69,12 @@ pub(super) fn run(workload: &str, set: u32, jobs: u32, groups: &[(u32, f64)]) ->
     }
 }
 
-/// A run of a situation in which the second of two tenants has a score of 0.5.
+/// A run of a situation in which the second of two tenants achieves 0.5 of its entitlement.
 pub(super) fn situation(name: &str) -> Run {
     let mut run = run(name, 1, 1, &[(100, 100.0), (300, 300.0)]);
-    for (group, score) in run.groups.iter_mut().zip([1.5, 0.5]) {
+    for (group, achieved) in run.groups.iter_mut().zip([1.5, 0.5]) {
         let tenant =
-            Tenant { does: "randread 4k x32".into(), capacity: 1000.0, demand: 0.9, entitled: group.ideal, score };
+            Tenant { does: "randread 4k x32".into(), capacity: 1000.0, demand: 0.9, entitled: group.ideal, achieved };
         group.tenant = Some(tenant);
     }
     run.together = Some(Together { isolation: 0.5, used: 0.75, share_error_1s: Some(0.5) });

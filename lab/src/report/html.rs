@@ -122,7 +122,7 @@ fn section(out: &mut String, results: &Results, among: Option<&String>) {
     }
 }
 
-/// A situation of tenants: the score of each, and the figures behind it.
+/// A situation of tenants: the part of its entitlement that each achieved, and the figures behind it.
 fn situation(out: &mut String, results: &Results, workload: &str, rows: &[RunSummary]) {
     let of = |runs: &'_ [Run]| runs.iter().filter(|run| run.workload == workload).cloned().collect::<Vec<_>>();
     let (runs, baseline) = (of(&results.runs), of(&results.baseline));
@@ -131,9 +131,9 @@ fn situation(out: &mut String, results: &Results, workload: &str, rows: &[RunSum
     out.push_str("<div class=\"plots\">\n");
     figure(
         out,
-        "Score of each tenant",
-        "Bars: had ÷ entitled. The line: a score of 1. A score above 2 is cut.",
-        &shares::scores(rows),
+        "Achieved by each tenant",
+        "Bars: rate ÷ capacity ÷ entitled. The line: 1, all that a tenant is entitled to. A bar above 2 is cut.",
+        &shares::achieved(rows),
     );
     figure(
         out,

@@ -73,14 +73,14 @@ pub struct Tenant {
     pub alone: Spread,
     /// The part of the disk that it is entitled to.
     pub entitled: Spread,
-    /// The part that it had, over that.
-    pub score: Spread,
+    /// Its part of the capacity, over that.
+    pub achieved: Spread,
 }
 
 /// How the tenants of a situation got on together, over sets.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Together {
-    /// The least score.
+    /// The least part of its entitlement that a tenant achieved.
     pub isolation: Spread,
     /// How much of the disk was at work.
     pub used: Spread,
@@ -236,7 +236,7 @@ fn tenant_of(does: &str, sets: &[&Run], place: usize) -> Tenant {
         does: does.into(),
         alone: over(|tenant| tenant.demand * tenant.capacity),
         entitled: over(|tenant| tenant.entitled),
-        score: over(|tenant| tenant.score),
+        achieved: over(|tenant| tenant.achieved),
     }
 }
 

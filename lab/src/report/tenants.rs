@@ -5,7 +5,7 @@ use super::{heading, printable};
 use crate::result::Results;
 
 /// The headings of a situation's table.
-pub(super) const COLUMNS: [&str; 8] = ["tenant", "weight", "does", "alone", "entitled", "rate", "score", "p99 us"];
+pub(super) const COLUMNS: [&str; 8] = ["tenant", "weight", "does", "alone", "entitled", "rate", "achieved", "p99 us"];
 
 /// The headings of the table of all situations.
 pub(super) const OVERVIEW: [&str; 4] = ["situation", "isolation", "use", "share error"];
@@ -26,7 +26,7 @@ pub(super) fn lines(row: &RunSummary) -> Vec<[String; 8]> {
             format!("{:.0}", tenant.alone.mean),
             format!("{:.3}", tenant.entitled.mean),
             format!("{:.0}", group.iops.mean),
-            format!("{:.2}", tenant.score.mean),
+            format!("{:.2}", tenant.achieved.mean),
             format!("{:.0}", group.lat_p99_us.mean),
         ])
     };
@@ -98,10 +98,10 @@ mod tests {
         let text = table(&results, Options::default());
         let expected = "\
 tenants:a
-tenant  weight  does             alone  entitled  rate  score  p99 us
----------------------------------------------------------------------
-cgrp1      100  randread 4k x32    900     0.250    25   1.50    1000
-cgrp2      300  randread 4k x32    900     0.750    75   0.50    2000
+tenant  weight  does             alone  entitled  rate  achieved  p99 us
+------------------------------------------------------------------------
+cgrp1      100  randread 4k x32    900     0.250    25      1.50    1000
+cgrp2      300  randread 4k x32    900     0.750    75      0.50    2000
 isolation 0.50  use 0.75  share error of saturating tenants over any second 50.0 %
 ";
         assert!(text.ends_with(expected), "{text}");
@@ -118,12 +118,12 @@ tenants:b       0.50  0.75       50.0 %
     }
 
     #[test]
-    fn the_page_has_a_bar_of_score_for_each_tenant_and_compares_isolation() {
+    fn the_page_has_a_bar_for_each_tenant_and_compares_isolation() {
         let mut results = results(&[]);
         results.runs = vec![situation("tenants:a"), situation("tenants:b")];
         let page = html(std::slice::from_ref(&results));
-        assert_eq!(page.matches(": score 0.50: ").count(), 2, "the second tenant of each");
-        assert!(page.contains("Score of each tenant") && page.contains("All situations"));
+        assert_eq!(page.matches(": achieved 0.50: ").count(), 2, "the second tenant of each");
+        assert!(page.contains("Achieved by each tenant") && page.contains("All situations"));
         assert!(html(&[results.clone(), results]).contains("<td>0.50 / 0.75</td>"));
     }
 }

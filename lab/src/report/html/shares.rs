@@ -1,4 +1,4 @@
-//! The share of each group, beside its due: of the total, or the score of a tenant.
+//! The share of each group, beside its due: of the total, or the part of its entitlement that a tenant achieved.
 
 use super::super::summary::{GroupSummary, RunSummary};
 use super::super::{heading, tenants};
@@ -6,8 +6,8 @@ use super::jobs;
 use super::svg::{Frame, HEIGHT, Svg, WIDTH, coloured};
 
 const FRAME: Frame = Frame { left: 56.0, right: WIDTH - 8.0, top: 34.0, bottom: HEIGHT - 34.0 };
-/// A score beyond is cut: what matters is how far below 1 the others are.
-const SCORE_MAX: f64 = 2.0;
+/// A bar beyond is cut: the distance of the others from 1 matters.
+const ACHIEVED_MAX: f64 = 2.0;
 
 /// Bars for each group, one for each row, and a line at its entitlement.
 pub(super) fn plot(rows: &[RunSummary]) -> String {
@@ -37,25 +37,26 @@ pub(super) fn plot(rows: &[RunSummary]) -> String {
 }
 
 /// Bars for each tenant, one for each row, and a line at 1: all that it is entitled to.
-pub(super) fn scores(rows: &[RunSummary]) -> String {
-    let mut svg = Svg::new(HEIGHT, "Score of each tenant: had ÷ entitled");
-    let scores = rows.iter().flat_map(|row| &row.groups).filter_map(|group| Some(group.tenant.as_ref()?.score.mean));
-    let max =
-        FRAME.upright(&mut svg, scores.fold(1.0, f64::max).min(SCORE_MAX), "score", |figure| format!("{figure:.1}"));
+pub(super) fn achieved(rows: &[RunSummary]) -> String {
+    let mut svg = Svg::new(HEIGHT, "Achieved by each tenant: rate ÷ capacity ÷ entitled");
+    let achieved =
+        rows.iter().flat_map(|row| &row.groups).filter_map(|group| Some(group.tenant.as_ref()?.achieved.mean));
+    let max = FRAME
+        .upright(&mut svg, achieved.fold(1.0, f64::max).min(ACHIEVED_MAX), "achieved", |figure| format!("{figure:.1}"));
     bars(&mut svg, rows, max, |row, group| {
         let tenant = group.tenant.as_ref()?;
         let title = format!(
-            "{}, weight {}, {}: score {:.2}: {:.0} operations a second of {:.0} alone, entitled to {:.3} of the disk, {}",
+            "{}, weight {}, {}: achieved {:.2}: {:.0} operations a second of {:.0} alone, entitled to {:.3} of the disk, {}",
             heading(&group.path),
             group.weight,
             tenants::does(tenant),
-            tenant.score.mean,
+            tenant.achieved.mean,
             group.iops.mean,
             tenant.alone.mean,
             tenant.entitled.mean,
             row.name()
         );
-        Some((tenant.score.mean.min(max), title))
+        Some((tenant.achieved.mean.min(max), title))
     });
     due(&mut svg, FRAME.y(1.0, max), (FRAME.left, FRAME.right));
     svg.finish()
