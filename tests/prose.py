@@ -227,7 +227,7 @@ PLANTED = [
     # what is planted, {file: text}, how each line begins that must be wrong
     ("nothing", {"README.md": PLAIN, "docs/a.md": PLAIN, "docs/tried.md": PLAIN, "cli/src/a.rs": f'// {PLAIN}\nconst A: &str = "{PLAIN}";'}, []),
     ("a long page", {"docs/a.md": PLAIN * 110}, ["docs/a.md: 1210 words"]),
-    ("a long page of reference, and a long record", {"docs/errors.md": PLAIN * 110, "docs/measured/a.md": PLAIN * 110}, []),
+    ("a long page of reference, and a long record", {"SECURITY.md": PLAIN * 110, "docs/measured/a.md": PLAIN * 110}, []),
     ("an opening in SECURITY.md", {"SECURITY.md": "What a client asks is checked."}, ["user pages: opening"]),
     ("a clause in CONTRIBUTING.md", {"CONTRIBUTING.md": "The server answers by what it knows."}, ["user pages: what-clause"]),
     ("a subject that is nobody, in a list", {"README.md": "- The disk is busy: who waits longest is next."}, ["user pages: who"]),
