@@ -1,5 +1,6 @@
 """The page that the control server serves: what a person sees and changes, in a real browser where there is one."""
 
+import base64
 import http.client
 
 import chromium
@@ -115,15 +116,7 @@ def a_weight_that_is_changed_on_the_page_moves_the_share(t):
     page.until(f"{row('alice')}.cells[3].textContent === '75 %' && {share} > 65", "alice has three quarters")
     page.until("document.querySelector('#groups').innerText.includes('75 % of /tenants')", "the tree says so")
     again(lambda: drawn(page))
-    if os.environ.get("PICTURES"):
-        page.run("document.activeElement.blur(); scrollTo(0, 0)")
-        time.sleep(20)
-        for name, width, height in ("page", 1080, 1000), ("phone", 400, 1700):
-            page.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
-            for scheme in "light", "dark":
-                page.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
-                page.until(f"innerWidth === {width}", "its width")
-                page.picture(f"{os.environ['PICTURES']}/{name}-{scheme}.png")
+    pictures(t, page)
     page.run(f"{weight}.focus(); {weight}.select()")
     page.type("0")
     page.key("Enter", 13, "\r")
@@ -148,6 +141,56 @@ def a_weight_that_is_changed_on_the_page_moves_the_share(t):
     others = [url for url in page.requested() if not url.startswith((f"http://127.0.0.1:{port}/", "data:", "about:"))]
     equal(others, [], "what was asked of other hosts")
     equal([text for text in page.complaints() if "401" not in text], [], "what the browser complains of")
+
+
+# Of a picture of the page: the pixel in its corner, the colours of the legend, and for each graph how many pixels have each of these.
+PIXELS = """(async (data) => {
+    const image = new Image(), canvas = document.createElement("canvas"), context = canvas.getContext("2d", {willReadFrequently: true});
+    image.src = "data:image/png;base64," + data;
+    await image.decode();
+    [canvas.width, canvas.height] = [image.width, image.height];
+    context.drawImage(image, 0, 0);
+    const pixels = (x, y, width, height) => {
+        const bytes = context.getImageData(x, y, width, height).data;
+        return Array.from({length: bytes.length / 4}, (_, at) => `rgb(${bytes.slice(4 * at, 4 * at + 3).join(", ")})`);
+    };
+    const colours = [...document.querySelectorAll("#legend .swatch")].map(swatch => getComputedStyle(swatch).backgroundColor);
+    const plots = [...document.querySelectorAll(".plot")].map(plot => {
+        const {x, y, width, height} = plot.getBoundingClientRect(), all = pixels(x, y, width, height);
+        return colours.map(colour => all.filter(pixel => pixel === colour).length);
+    });
+    return [pixels(2, 2, 1, 1)[0], colours, plots];
+})"""
+
+
+def pictures(t, page):
+    """Four pictures, at a desk's width and a telephone's, light and dark: each graph has the line of each tenant in the colours of that scheme.
+
+    PICTURES names a directory that keeps them, with graphs that are fuller."""
+    place = os.environ.get("PICTURES") or t.path("pictures")
+    os.makedirs(place, exist_ok=True)
+    page.run("document.activeElement.blur(); scrollTo(0, 0)")
+    count = 30 if os.environ.get("PICTURES") else 12
+    points = "Math.min(...[...document.querySelectorAll('#p99-chart path.p99')].map(path => path.getAttribute('d').split(' ').length - 1))"
+    page.until(f"{points} >= {count}", "lines that are long enough to be seen", 60)
+    seen = {}
+    for name, width, height in ("page", 1080, 1000), ("phone", 400, 1700):
+        page.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
+        for scheme in "light", "dark":
+            page.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+            page.until(f"innerWidth === {width}", "its width")
+            file = Path(place, f"{name}-{scheme}.png")
+            page.picture(file)
+            paper, colours, plots = page.run(f"{PIXELS}({base64.b64encode(file.read_bytes()).decode()!r})")
+            equal((len(plots), len(colours), len({paper, *colours})), (3, 2, 3), f"graphs, lines, and their colours with the paper's in {file.name}")
+            if min(min(counts) for counts in plots) < 20:
+                raise AssertionError(f"a tenant's line is missing in {file.name}: pixels of {colours} in each graph: {plots}")
+            seen[name, scheme] = (paper, *colours)
+    for name in "page", "phone":
+        equal(seen[name, "light"][0], "rgb(255, 255, 255)", f"the paper of {name} in light")
+        equal(seen[name, "dark"][0], "rgb(21, 23, 26)", f"the paper of {name} in the dark")
+        if set(seen[name, "light"]) & set(seen[name, "dark"]):
+            raise AssertionError(f"a colour is the same in light and dark: {seen}")
 
 
 def drawn(page):
