@@ -125,7 +125,7 @@ def a_weight_that_is_changed_on_the_page_moves_the_share(t):
     page.run("document.getElementById('filter').focus()")
     page.type("bob")
     page.until("document.querySelectorAll('#tenants tbody tr').length === 1", "only bob")
-    page.run("document.querySelector('#tenants tbody button').focus()")
+    page.run("document.querySelector('#tenants tbody .why').focus()")
     page.key("Enter", 13, "\r")
     page.until("document.getElementById('why').open && document.getElementById('why-text').innerText.includes('own operations')", "why")
     tree = page.tree()
@@ -242,6 +242,44 @@ def points_at_a_moment(page):
     page.run("document.getElementById('rate').value = 'iops'; document.getElementById('rate').dispatchEvent(new Event('change'))")
     page.until("document.getElementById('rate-head').textContent === 'IOPS'", "operations a second")
     page.run("document.getElementById('rate').value = 'bps'; document.getElementById('rate').dispatchEvent(new Event('change'))")
+
+
+@test(fairlift_only=True)
+def a_line_is_chosen_by_pressing_the_name_of_its_tenant(t):
+    if not chromium.program():
+        t.skip("there is no Chromium (Debian: chromium-headless-shell)")
+    exports = "".join(f'[export.{name}]\nbacking = "null:1g,delay=20ms"\ndisk = "ssd"\ngroup = "/t/{name}"\n' for name in [*"abcdefg", "quiet"])
+    server, port, token = served(t, config=f'[disk.ssd]\nscheduler = "fair"\ndepth = 7\n{exports}')
+    for name in "abcdefg":
+        Load(t, server, name, 4)
+    page = chromium.Chromium(t, f"http://127.0.0.1:{port}/#token={token}", size=(1080, 900))
+    legend = "[...document.querySelectorAll('#legend tbody th')].map(item => item.textContent).join(' ')"
+    drawn = lambda words, what: page.until(f"{legend}.split(' ').length === 6 && `${{{legend}}} `.startsWith('{words}')", what)
+    pin = lambda name: f"[...document.querySelectorAll('#tenants .pin')].find(pin => pin.textContent === '/t/{name}')"
+    drawn("/t/", "the six busiest are drawn")
+    page.click(pin("quiet"))
+    drawn("/t/quiet ", "one that does nothing is drawn first, in the place of another")
+    other = page.run(f"[...'abcdefg'].find(name => !{legend}.includes('/t/' + name))")
+    page.run(f"{pin(other)}.focus()")
+    page.key(" ", 32, " ")
+    chosen = f"/t/quiet /t/{other} "
+    drawn(chosen, "another one, chosen by the keyboard")
+    pressed = "[...document.querySelectorAll('#tenants .pin[aria-pressed=true]')].map(pin => pin.textContent).sort().join(' ') + ' '"
+    page.until(f"{pressed} === '/t/{other} /t/quiet '", "their names are pressed")
+    page.call("Page.reload")
+    page.until(f"performance.now() < 20000 && document.readyState === 'complete' && {legend}", "the page is loaded again")
+    drawn(chosen, "the address has kept them")
+    page.until("document.querySelector('#had-chart path.had.' + document.querySelector('#legend tbody tr').className).getAttribute('d').includes('L')", "its line")
+    if ("button", "/t/quiet") not in page.tree():
+        raise AssertionError(f"a screen reader is not told of the button: {page.tree()}")
+    page.run("document.getElementById('filter').focus()")
+    page.type("quiet")
+    page.until(f"{legend} + ' ' === '{chosen}'", "the filter leaves what is chosen, and no other")
+    page.run(f"{pin('quiet')}.focus()")
+    page.key("Enter", 13, "\r")
+    page.until(f"{legend} === '/t/{other}'", "its line is given back")
+    equal(page.run("location.hash").count("line="), 1, "lines in the address")
+    equal([text for text in page.complaints() if "401" not in text], [], "what the browser complains of")
 
 
 @test(fairlift_only=True)

@@ -18,12 +18,15 @@ const changes = []; // of the configuration, while this page was open
 const colours = new Map(); // by the key of a tenant that is drawn
 let groups = null; // their settings, by path, when last asked for
 let pointed = null; // where a person points in a graph: 0 at its left, 1 at its right
+let pins = []; // the keys of tenants whose lines are chosen, the latest last; the address keeps them
 
 // http://127.0.0.1:9000/#token=… keeps the token out of every log: the part behind # is not sent.
 if (location.hash.startsWith("#token=")) {
   token = decodeURIComponent(location.hash.slice(7));
   sessionStorage.setItem("token", token);
   history.replaceState(null, "", location.pathname);
+} else {
+  pins = new URLSearchParams(location.hash.slice(1)).getAll("line").slice(-LINES);
 }
 
 class Refused extends Error {
@@ -108,8 +111,8 @@ function show() {
   tell($("state"), [`${program} on ${location.host}`, connections, "config version " + status.version, ...warnings].join(" · "), warnings.length ? "trouble" : "");
   keep();
   showDisks();
-  showTenants();
   showHistory();
+  showTenants();
   showParts();
 }
 
@@ -166,7 +169,7 @@ function showTenants() {
   const rows = arrange($("tenants"), [...tenants.keys()], () => {
     const bar = make("div", "bar", make("span", "busy"), make("span", "due"));
     bar.setAttribute("aria-hidden", "true");
-    const head = make("th"), why = make("button", "", "why");
+    const head = make("th", "", make("button", "pin", make("span", "swatch"), make("span"))), why = make("button", "why", "why");
     head.scope = "row";
     return make("tr", "", head, make("td"), make("td", "", make("div", "share", bar, make("span"))),
       ...cells(["number", "number score", "number", "number", "number", "number", ""]), make("td", "", why));
@@ -174,7 +177,10 @@ function showTenants() {
   for (const row of rows) {
     const tenant = tenants.get(row.dataset.key), bar = row.querySelector(".bar"), [cause, part] = waits(tenant);
     row.className = tenant.short ? "short" : tenant.due == null ? "quiet" : "";
-    tell(row.cells[0], tenant.path);
+    const pin = row.cells[0].firstChild, colour = colours.get(row.dataset.key);
+    tell(pin.lastChild, tenant.path);
+    pin.firstChild.className = colour === undefined ? "swatch" : "swatch c" + colour;
+    pin.setAttribute("aria-pressed", pins.includes(row.dataset.key));
     tell(row.cells[1], tenant.disk);
     width(bar.firstChild, tenant.had);
     bar.lastChild.hidden = tenant.due == null;
@@ -197,8 +203,9 @@ function showTenants() {
 
 function keep() {
   const now = performance.now() / 1000;
-  const busiest = [...status.tenants].sort((one, two) => two.had - one.had).slice(0, ROWS);
-  const tenants = new Map(busiest.map((tenant) => [keyOf(tenant), {
+  const busiest = [...status.tenants].sort((one, two) => two.had - one.had);
+  const kept = busiest.filter((tenant, rank) => rank < ROWS || pins.includes(keyOf(tenant)));
+  const tenants = new Map(kept.map((tenant) => [keyOf(tenant), {
     had: tenant.had, due: tenant.due, bps: tenant.bps, iops: tenant.iops, p99: tenant.p99_us, target: tenant.latency_target_us,
   }]));
   samples.push({ at: now, clock: new Date(), tenants });
@@ -231,18 +238,29 @@ function noteChanges(tree) {
   groups = now;
 }
 
-// The tenants that are drawn, the busiest of the samples, in an order that stays; each keeps its colour for as long.
+// The tenants that are drawn: those that are chosen, then the busiest of the samples, in an order that stays; each keeps its colour for as long.
 function drawn() {
   const sums = new Map(found().map((tenant) => [keyOf(tenant), 0]));
   for (const { tenants } of samples)
     for (const [key, { had }] of tenants) if (sums.has(key)) sums.set(key, sums.get(key) + had);
-  const busiest = [...sums].filter(([, sum]) => sum > 0).sort((one, two) => two[1] - one[1]).slice(0, LINES).map(([key]) => key);
-  for (const key of colours.keys()) if (!busiest.includes(key)) colours.delete(key);
-  for (const key of busiest.sort()) {
+  const there = new Set(status.tenants.map(keyOf)), chosen = pins.filter((key) => there.has(key) || samples.some(({ tenants }) => tenants.has(key)));
+  const busiest = [...sums].filter(([key, sum]) => sum > 0 && !chosen.includes(key)).sort((one, two) => two[1] - one[1]).map(([key]) => key);
+  const keys = [...chosen, ...busiest].slice(0, LINES);
+  for (const key of colours.keys()) if (!keys.includes(key)) colours.delete(key);
+  for (const key of keys.sort()) {
     const taken = [...colours.values()];
     if (!colours.has(key)) colours.set(key, [...Array(LINES).keys()].find((colour) => !taken.includes(colour)));
   }
-  return [...colours.keys()];
+  return [...chosen, ...[...colours.keys()].filter((key) => !chosen.includes(key))];
+}
+
+// Chooses a tenant's line, or no longer. Of more than there is room for, the one chosen first goes.
+function togglePin(key) {
+  pins = pins.includes(key) ? pins.filter((one) => one !== key) : [...pins, key].slice(-LINES);
+  const kept = new URLSearchParams(pins.map((pin) => ["line", pin]));
+  history.replaceState(null, "", pins.length ? "#" + kept : location.pathname);
+  showHistory();
+  showTenants();
 }
 
 // The time that is drawn: whole minutes, as many as this page has seen, up to the last sample.
@@ -361,8 +379,13 @@ $("tenants").tHead.addEventListener("click", (event) => {
 });
 $("filter").addEventListener("input", () => {
   if (!status) return;
-  showTenants();
   showHistory();
+  showTenants();
+});
+
+$("tenants").tBodies[0].addEventListener("click", (event) => {
+  const pin = event.target.closest(".pin");
+  if (pin) togglePin(pin.closest("tr").dataset.key);
 });
 
 $("tenants").tBodies[0].addEventListener("click", async (event) => {
