@@ -27,9 +27,9 @@ CONFIG = """
     """
 
 
-def get(port, path="/", **headers):
+def get(port, path="/", method="GET", body=None, **headers):
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
-    connection.request("GET", path, headers=headers)
+    connection.request(method, path, body, headers)
     answer = connection.getresponse()
     return answer.status, dict(answer.headers), answer.read().decode()
 
@@ -242,6 +242,46 @@ def points_at_a_moment(page):
     page.run("document.getElementById('rate').value = 'iops'; document.getElementById('rate').dispatchEvent(new Event('change'))")
     page.until("document.getElementById('rate-head').textContent === 'IOPS'", "operations a second")
     page.run("document.getElementById('rate').value = 'bps'; document.getElementById('rate').dispatchEvent(new Event('change'))")
+
+
+@test(fairlift_only=True)
+def the_page_shows_what_was_before_it_was_opened(t):
+    server, port, token = served(t)
+    for name in ("alice", "bob"):
+        Load(t, server, name, 64)
+    headers = {"Authorization": f"Bearer {token}"}
+
+    def samples(count):
+        until(lambda: len(json.loads(get(port, "/v1/history", **headers)[2])["samples"]) >= count, f"the server has {count} samples", 60)
+
+    samples(2)
+    equal(get(port, "/v1/groups/tenants/alice", "PATCH", '{"weight": 300}', **headers)[0], 200, "the weight is set")
+    samples(4)
+    told = json.loads(get(port, "/v1/history", **headers)[2])
+    equal([one["what"] for one in told["changes"]], ['group "/tenants/alice": weight 300 (was 100)'], "changes")
+    rows = [{row["path"]: row for row in sample["tenants"]} for sample in told["samples"]]
+    for at, shares in (1, (0.5, 0.5)), (-1, (0.75, 0.25)):
+        for name, share in zip(("alice", "bob"), shares):
+            row = rows[at][f"/tenants/{name}"]
+            if not (abs(row["due"] - share) < 0.04 and abs(row["had"] - share) < 0.08 and row["iops"] > 10 and row["p99_us"] > 20_000):
+                raise AssertionError(f"{name} had and was due {share} in sample {at}: {row}")
+    equal([row["/tenants/bob"]["latency_target_us"] for row in rows], [5e6] * len(rows), "bob's latency")
+    if not chromium.program():
+        t.skip("there is no Chromium (Debian: chromium-headless-shell)")
+    page = chromium.Chromium(t, f"http://127.0.0.1:{port}/#token={token}")
+    page.until("document.querySelectorAll('#legend tbody tr').length === 2", "both lines")
+    equal(page.run("[...document.querySelectorAll('.mark')].map(mark => mark.textContent)"), ["1"] * 3, "marks")
+    contains(page.run("document.getElementById('changes').textContent"), 'group "/tenants/alice": weight 300 (was 100)')
+    points = page.run("document.querySelector('#had-chart path.aim.c0').getAttribute('d').match(/[\\d.]+ [\\d.]+/g).map(point => point.split(' ').map(Number))")
+    mark = page.run("parseFloat(document.querySelector('#had-chart .mark').style.left) * 3")
+    before, after = ([y for x, y in points if (x < mark) == earlier] for earlier in (True, False))
+    if not (len(before) >= 1 and len(after) >= 2 and abs(before[-1] - 50) < 4 and abs(after[-1] - 25) < 4):
+        raise AssertionError(f"alice's due is a half before the mark at {mark} and three quarters after it: {points}")
+    equal(page.run("document.querySelector('#had-chart path.aim.c0').getAttribute('d').split('M').length - 1"), 1, "parts of the line")
+    # As after minutes in a hidden tab: the samples that are missing come from the server, and no change comes twice.
+    page.run("samples.splice(0, samples.length - 1); missed = true; 0")
+    page.until("!missed && samples.length > 3", "the gap is filled")
+    equal(page.run("[...document.querySelectorAll('.mark')].map(mark => mark.textContent)"), ["1"] * 3, "marks")
 
 
 @test(fairlift_only=True)

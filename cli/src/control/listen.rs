@@ -15,6 +15,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::sync::{Semaphore, oneshot};
 
 use super::endpoint::{Caller, Endpoint};
+use super::history;
 use super::place::{ControlAt, Locks, bind_failed, is_stale};
 use super::routes::{self, App};
 use crate::syntax::certificates::Certificate;
@@ -155,10 +156,13 @@ pub(crate) async fn serve(places: Vec<Opened>, app: App, mut stop: oneshot::Rece
     }
     let mut look = tokio::time::interval(routes::SWEEP);
     look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut sample = tokio::time::interval(history::EVERY);
+    sample.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         tokio::select! {
             _ = &mut stop => return,
             _ = look.tick() => app.sweep().await,
+            _ = sample.tick() => app.sample().await,
         }
     }
 }

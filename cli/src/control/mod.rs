@@ -16,6 +16,7 @@ mod changes;
 mod endpoint;
 mod evicted;
 mod failure;
+mod history;
 mod listen;
 mod metrics;
 mod page;
@@ -169,7 +170,14 @@ pub(crate) fn start(
     let work = move || {
         runtime.block_on(listen::serve(
             places,
-            routes::App { handle, file, handed, texts: metrics::Texts::default(), looks: metrics::Looks::default() },
+            routes::App {
+                handle,
+                file,
+                handed,
+                texts: metrics::Texts::default(),
+                looks: metrics::Looks::default(),
+                history: history::History::default(),
+            },
             stopped,
         ));
         // A call that is running in the library is not waited for.

@@ -24,7 +24,7 @@ use super::endpoint::Caller;
 use super::failure::{Failure, bad};
 use super::roles::{self, Right};
 use super::take_over::Handed;
-use super::{Act, ConfigFile, Kind, metrics, page, pools, show};
+use super::{Act, ConfigFile, Kind, history, metrics, page, pools, show};
 use request::{ApiRequest, keys};
 
 /// How often removed exports and disks are swept, and the knowledge of schedulers is read.
@@ -38,6 +38,7 @@ pub(super) struct App {
     pub(super) handed: Arc<Handed>,
     pub(super) texts: metrics::Texts,
     pub(super) looks: metrics::Looks,
+    pub(super) history: history::History,
 }
 
 /// The action of a route.
@@ -54,6 +55,7 @@ pub(super) enum Does {
     Transaction,
     Connections,
     Status,
+    History,
     Gateways,
     Metrics,
     Why,
@@ -96,6 +98,13 @@ pub(super) const ROUTES: &[Route] = &[
         "/v1/status",
         Does::Status,
         "The share of each disk that each tenant had and was due, over ?seconds=1",
+    ),
+    row(
+        Right::Own,
+        Method::GET,
+        "/v1/history",
+        Does::History,
+        "The share, due, rate and latency of each tenant over the last ten minutes, and the changes made in them",
     ),
     row(
         Right::See,
@@ -342,6 +351,12 @@ impl App {
         let _ = tokio::task::spawn_blocking(move || handle.sweep()).await;
     }
 
+    /// Adds a sample to the history.
+    pub(super) async fn sample(&self) {
+        let (handle, history) = (self.handle.clone(), self.history.clone());
+        let _ = tokio::task::spawn_blocking(move || history.look(&handle)).await;
+    }
+
     async fn answer(self, route: &Route, name: Option<String>, request: Request) -> Answer {
         let mut request = ApiRequest::read(&self.handle, route, name, request).await?;
         let role = request.role.clone();
@@ -361,6 +376,7 @@ impl App {
                 self.look(role, |_, view| Ok(view.clients.iter().map(show::client).collect::<Value>())).await
             }
             Does::Status => self.status(&request).await,
+            Does::History => self.history(role).await,
             Does::Gateways => Ok(json_response(&pools::gateways(&ask(move || self.handle.pools()).await?))),
             Does::Why => self.why(&request).await,
             Does::WhyAll => self.why_all(&request).await,

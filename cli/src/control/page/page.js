@@ -13,8 +13,10 @@ let all = true; // or one tenant's figures only
 let program = ""; // the version of the server
 const KEEP = 600; // seconds that are drawn
 const LINES = 6; // of tenants that are drawn
+const GAP = 12; // seconds without a sample, after which a line begins anew
 const samples = []; // the figures of tenants, each second, by their keys
-const changes = []; // of the configuration, while this page was open
+const changes = []; // of the configuration
+let missed = true; // whether the server may have samples that this page has not
 const colours = new Map(); // by the key of a tenant that is drawn
 let groups = null; // their settings, by path, when last asked for
 let pointed = null; // where a person points in a graph: 0 at its left, 1 at its right
@@ -49,6 +51,7 @@ async function look() {
       if (version === null) ({ may_change: may, sees_all: all, program } = await ask("v1"));
       status = await ask("v1/status?seconds=" + seconds);
       if (status.version !== version) await showGroups();
+      if (missed) await recall();
       $("enter").hidden = true;
       $("main").hidden = false;
       show();
@@ -63,7 +66,10 @@ async function look() {
       }
       await pause(1000);
     }
-    if (document.hidden) await new Promise((seen) => document.addEventListener("visibilitychange", seen, { once: true }));
+    if (document.hidden) {
+      await new Promise((seen) => document.addEventListener("visibilitychange", seen, { once: true }));
+      missed = true;
+    }
   }
 }
 
@@ -199,18 +205,33 @@ function showTenants() {
   }
 }
 
-// ---- graphs: the server keeps no history, so they begin when this page was opened ----
+// ---- graphs: the last ten minutes, of which the server keeps a sample each five seconds, and this page one each second ----
+
+const figures = (tenants) => new Map(tenants.map((tenant) => [keyOf(tenant), {
+  had: tenant.had, due: tenant.due, bps: tenant.bps, iops: tenant.iops, p99: tenant.p99_us, target: tenant.latency_target_us,
+}]));
 
 function keep() {
   const now = performance.now() / 1000;
   const busiest = [...status.tenants].sort((one, two) => two.had - one.had);
   const kept = busiest.filter((tenant, rank) => rank < ROWS || pins.includes(keyOf(tenant)));
-  const tenants = new Map(kept.map((tenant) => [keyOf(tenant), {
-    had: tenant.had, due: tenant.due, bps: tenant.bps, iops: tenant.iops, p99: tenant.p99_us, target: tenant.latency_target_us,
-  }]));
-  samples.push({ at: now, clock: new Date(), tenants });
+  samples.push({ at: now, clock: new Date(), tenants: figures(kept) });
   for (const old of [samples, changes]) while (old.length && old[0].at < now - KEEP) old.shift();
 }
+
+// Fetches the samples from before this page was opened, or while it was hidden; and at first the changes made before.
+async function recall() {
+  const told = await ask("v1/history"), now = performance.now() / 1000, clock = Date.now();
+  const moment = (ago) => ({ at: now - ago, clock: new Date(clock - 1000 * ago) });
+  const isNew = (ago) => samples.every(({ at }) => Math.abs(now - ago - at) > told.every_seconds);
+  const fresh = told.samples.filter((sample) => isNew(sample.ago_seconds));
+  if (!samples.length) for (const { ago_seconds, what } of told.changes) changes.push({ ...moment(ago_seconds), text: brief(what.split("; ")) });
+  for (const { ago_seconds, tenants } of fresh) samples.push({ ...moment(ago_seconds), tenants: figures(tenants) });
+  samples.sort((one, two) => one.at - two.at);
+  missed = false;
+}
+
+const brief = (texts) => texts.slice(0, 3).join(", ") + (texts.length > 3 ? ` and ${texts.length - 3} more` : "");
 
 // The settings of a group, as a person reads them.
 const settings = (group) => [`weight ${group.weight}`, ...limits(group)];
@@ -232,8 +253,7 @@ function noteChanges(tree) {
   if (groups) {
     for (const path of groups.keys()) if (!now.has(path)) texts.push(`${path} removed`);
     if (!texts.length && version !== null) texts.push(`configuration, now version ${status.version}`);
-    const text = texts.slice(0, 3).join(", ") + (texts.length > 3 ? ` and ${texts.length - 3} more` : "");
-    if (text) changes.push({ at: performance.now() / 1000, clock: new Date(), text });
+    if (texts.length) changes.push({ at: performance.now() / 1000, clock: new Date(), text: brief(texts) });
   }
   groups = now;
 }
@@ -270,14 +290,14 @@ function span() {
   return { length, place: (at) => 1 - (end - at) / length };
 }
 
-// A line through a figure of each sample, from 0 at the bottom to 1; broken where there is none, or this page was hidden.
+// A line through a figure of each sample, from 0 at the bottom to 1; broken where there is none for long.
 function line(svg, kind, key, height) {
   const { place } = span();
   let text = "", last = -Infinity;
   for (const { at, tenants } of samples) {
     const value = tenants.has(key) ? height(tenants.get(key)) : null;
     if (value == null) continue;
-    text += `${at - last > 5 ? "M" : "L"}${(300 * place(at)).toFixed(1)} ${(100 - 100 * Math.min(1, value)).toFixed(2)}`;
+    text += `${at - last > GAP ? "M" : "L"}${(300 * place(at)).toFixed(1)} ${(100 - 100 * Math.min(1, value)).toFixed(2)}`;
     last = at;
   }
   const path = document.createElementNS(svg.namespaceURI, "path");
@@ -314,16 +334,16 @@ function ceiling(value) {
 
 function showHistory() {
   const keys = drawn(), minutes = span().length / 60, rate = $("rate").value;
-  const figures = (...names) => samples.flatMap(({ tenants }) =>
+  const values = (...names) => samples.flatMap(({ tenants }) =>
     keys.flatMap((key) => tenants.has(key) ? names.map((name) => tenants.get(key)[name]) : [])).filter((value) => value > 0);
   tell($("history-head"), minutes === 1 ? "Last minute" : `Last ${minutes} minutes`);
   chart("had-chart", "Had of the disk’s time", keys, ["0 %", "100 %"], [["had", (one) => one.had], ["aim", (one) => one.due]]);
-  const fastest = ceiling(figures(rate).reduce((most, value) => Math.max(most, value), rate === "bps" ? 1e5 : 10));
+  const fastest = ceiling(values(rate).reduce((most, value) => Math.max(most, value), rate === "bps" ? 1e5 : 10));
   const unit = $("rate").selectedOptions[0].textContent, inUnit = (value) => rate === "bps" ? mega(value) : short(value);
   chart("rate-chart", "Rate in " + unit, keys, ["0", rate === "bps" && fastest >= 1e6 ? short(fastest / 1e6) : inUnit(fastest)],
     [["rate", (one) => one[rate] / fastest]]);
   // Each tenth of the height is as many times longer than the one below.
-  const times = figures("p99", "target");
+  const times = values("p99", "target");
   const low = Math.floor(Math.log10(times.reduce((least, us) => Math.min(least, us), 1e3)));
   const high = Math.ceil(Math.log10(1.5 * times.reduce((most, us) => Math.max(most, us), 1e4)));
   const height = (us) => us > 0 ? (Math.log10(us) - low) / (high - low) : null;
