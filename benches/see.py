@@ -5,14 +5,16 @@
     benches/see.py tenants     10,000 tenants whose names hold quotes, backslashes and emoji (one with a newline is refused): promtool, the time of a scrape, and what a
                                client beside it notices; then a scraper that reads one byte a second
     benches/see.py latency     p50 and p99 that the server tells beside those that fio measures
+    benches/see.py history     memory and CPU time of a server with idle tenants (--tenants) that keeps the page's ten minutes; with --old, beside one that does not
 
     --pairs N            runs without and with, in turn [8]        --seconds S   each [2]
-    --old BINARY         of `rate`: another server, as one more row
+    --old BINARY         of `rate` and `history`: another server, as one more row
 
 A row has the median of the ratios of neighbours and the middle half of them.
 """
 
 import argparse
+import contextlib
 import json
 import os
 import statistics
@@ -175,6 +177,32 @@ def tenants(options):
             print(f"beside 12 that read a byte a second: a scrape {1e3 * (time.monotonic() - begun):.0f} ms, the server has {rss:.0f} MB")
 
 
+def history(options):
+    count = options.tenants
+    exports = "".join(f'[export.t{n}]\nbacking = "null:1m"\ndisk = "d"\ngroup = "/t{n}"\n' for n in range(count))
+    print("| tenants | server | memory, MB | CPU time in 30 s, ms | answer, KB | it takes, ms |\n|---|---|---|---|---|---|")
+    for name, binary in (("without", options.old), ("with", FAIRLIFT)):
+        if not binary:
+            continue
+        with tempfile.TemporaryDirectory() as place:
+            Path(f"{place}/f.toml").write_text('[disk.d]\nscheduler = "fair"\n' + exports)
+            with Server(place, "--config", f"{place}/f.toml", "--workers", "1", binary=binary) as server:
+                for n in range(count):  # each has read and written once
+                    with nbdclient.Client(server.socket, f"t{n}") as client:
+                        client.read(0, 4096)
+                        client.write(0, bytes(4096))
+                        client.disconnect()
+                process = Path(f"/proc/{server.process.pid}")
+                cpu = lambda: sum(int((task / "schedstat").read_text().split()[0]) for task in (process / "task").iterdir()) / 1e6
+                time.sleep(12)
+                before = cpu()
+                time.sleep(30)
+                used, memory = cpu() - before, int((process / "statm").read_text().split()[1]) * 4096 / 1e6
+                begun = time.monotonic()
+                length = len(server.get("/v1/history").read())
+                print(f"| {count} | {name} | {memory:.1f} | {used:.1f} | {length / 1e3:.1f} | {1e3 * (time.monotonic() - begun):.1f} |", flush=True)
+
+
 def latencies(options, backing, depth, *words):
     """What fio measures, what the server tells (p50 and p99 in us), and operations a second."""
     with tempfile.TemporaryDirectory() as place, Server(place, f"a={backing}", "--workers", "1") as server:
@@ -203,7 +231,7 @@ def latency(options):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["rate", "tenants", "latency"])
+    parser.add_argument("what", choices=["rate", "tenants", "latency", "history"])
     parser.add_argument("--pairs", type=int, default=8)
     parser.add_argument("--seconds", type=float, default=2)
     parser.add_argument("--tenants", type=int, default=10_000)
@@ -211,7 +239,7 @@ def main():
     options = parser.parse_args()
     commit = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True).stdout.strip()
     print(f"commit {commit}, {os.cpu_count()} CPUs")
-    {"rate": rate, "tenants": tenants, "latency": latency}[options.what](options)
+    {"rate": rate, "tenants": tenants, "latency": latency, "history": history}[options.what](options)
 
 
 if __name__ == "__main__":
