@@ -100,7 +100,7 @@ pub(super) const ROUTES: &[Route] = &[
         "The share of each disk that each tenant had and was due, over ?seconds=1",
     ),
     row(
-        Right::Own,
+        Right::See,
         Method::GET,
         "/v1/history",
         Does::History,

@@ -51,7 +51,7 @@ async function look() {
       if (version === null) ({ may_change: may, sees_all: all, program } = await ask("v1"));
       status = await ask("v1/status?seconds=" + seconds);
       if (status.version !== version) await showGroups();
-      if (missed) await recall();
+      if (missed && all) await recall();
       $("enter").hidden = true;
       $("main").hidden = false;
       show();

@@ -59,7 +59,7 @@ impl App {
 
     pub(super) async fn history(self, role: Grant) -> Answer {
         let (history, handle) = (self.history.clone(), self.handle.clone());
-        self.look(role.clone(), move |_, view| Ok(history.show(&role, view.at, &handle.events(Some(0)).0))).await
+        self.look(role, move |_, view| Ok(history.show(view.at, &handle.events(Some(0)).0))).await
     }
 
     /// The role that a client has by now, if it may still see what it asked for (roles.1).
