@@ -12,8 +12,8 @@ What is read:
   comments      the comments of the crates. Each rule of a header is a paragraph.
   messages      the string literals of the program, of MESSAGE_WORDS words or more, a line at a time. Tests do not count.
 
-Each has bounds: how many sentences of a kind there may be in a thousand words. Each bound, and that of a page's length, is tried out at every
-run on a small tree in which it is broken: `planted`."""
+Each has bounds: how many sentences of a kind there may be in a thousand words. Each kind, the bounds of each text and that of a page's length
+are tried out at every run, on small trees in which one of them is broken: `planted`."""
 
 import re
 import sys
