@@ -204,6 +204,7 @@ mod tests {
             let of_all = matches!(
                 route.does,
                 Does::Trace
+                    | Does::History
                     | Does::Gateways
                     | Does::List(Kind::Disk | Kind::Listener | Kind::Client)
                     | Does::Look(Kind::Disk | Kind::Listener | Kind::Client)
