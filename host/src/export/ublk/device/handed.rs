@@ -19,10 +19,16 @@ impl BlockDevice {
         params: &Params,
         is_it: impl Fn(&Info) -> bool,
     ) -> Result<Self, String> {
-        let there = control::all().into_iter().filter_map(|id| control.info(id).ok());
-        let info = { there }.find(|info| info.state() == State::Live && is_it(info));
-        let info = info.ok_or("the running server does not have it as a block device that could be handed over")?;
-        let mut device = Self::found(control, ublk, export, params, &info)?;
+        let infos: Vec<_> = control::all().into_iter().filter_map(|id| control.info(id).ok()).filter(is_it).collect();
+        let info = infos.iter().find(|info| info.state() == State::Live).ok_or_else(|| match infos.first() {
+            Some(info) => format!(
+                "the running server cannot hand {} over while the kernel has it as {}: try again, or see the server's log",
+                block_path(info.id),
+                info.state().name()
+            ),
+            None => "the running server does not have it as a block device that could be handed over".to_owned(),
+        })?;
+        let mut device = Self::found(control, ublk, export, params, info)?;
         device.is_handed = true;
         Ok(device)
     }
