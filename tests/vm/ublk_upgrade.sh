@@ -36,12 +36,12 @@ dd if=/dev/urandom of=/mnt/kept bs=1M count=8 conv=fsync 2>/dev/null
 sum=$(sha256sum </mnt/kept)
 node() { ls -li /dev/ublkb0 | awk '{print $1, $6, $7}'; }
 before=$(node)
-# Another server is there. Where the machine is so busy that the two give up, which is after 2 s, or that the kernel does not have the
-# device as live for a moment, it is tried again.
+# Another server is there. Where the machine is so busy that the two give up, which is after 2 s, or that the new one does not find the device
+# live for a moment, it is tried again.
 upgrade() {
   for try in 1 2 3 4 5; do
     fairlift upgrade >/tmp/upgraded 2>&1 && break
-    grep -qE 'requests of clients had not ended in time|has ended the connection|while the kernel has it as' /tmp/upgraded ||
+    grep -qE 'requests of clients had not ended in time|has ended the connection|while the kernel has it as|could be handed over' /tmp/upgraded ||
       { cat /tmp/upgraded; tail -20 /tmp/server.log; return 1; }
     echo "the two gave up, and the old server goes on: $(grep -o 'the kernel has it as [a-z ]*' /tmp/upgraded || true)"
     sleep 0.3
