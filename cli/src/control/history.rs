@@ -2,7 +2,7 @@
 //!
 //! Example: alice was slow at 10:04, and the page is opened at 10:09. Its graphs begin at 9:59, with the changes made since.
 //!
-//! history.1  Every [`EVERY`] the control thread compares two looks at the server, as `fairlift status` does. Requests and workers do nothing
+//! history.1  Every [`EVERY`] the control thread compares two looks at the server, as `fairlift status` does. A request does nothing
 //!            for it.
 //! history.2  Memory is bounded: there are [`SAMPLES`] samples, each with the [`TENANTS`] busiest tenants in 32 bytes each. The last look's
 //!            figures of all groups are kept for the next one; above [`GROUPS`] groups there is no history.
@@ -68,12 +68,12 @@ impl History {
     /// Looks at the server, and adds a sample of the time since the last look.
     pub(super) fn look(&self, handle: &Handle) {
         let Some(state) = handle.state() else { return };
-        let mut kept = self.kept();
         if state.config.groups.len() > GROUPS {
-            *kept = Recorded::default(); // history.2
+            *self.kept() = Recorded::default(); // history.2
             return;
         }
         let Some(after) = handle.view(true) else { return };
+        let mut kept = self.kept();
         if let Some(before) = kept.before.take() {
             let status = status::status(&state, &before, &after, seconds(after.at.since(before.at)));
             kept.add(after.at, status["tenants"].as_array().map_or(&[], Vec::as_slice));

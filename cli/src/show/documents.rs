@@ -26,7 +26,7 @@ fn the_tunables_document_is_made_from_the_rows() {
     let mut out = String::from(
         "# Tunables\n\nThe settings of each scheduler: `fairlift serve --set KEY=VALUE`, or `set = { KEY = \"VALUE\" }` \
          under `[disk.NAME]`.\nNames and meanings are the kernel's. \
-         In a time a bare number counts milliseconds. Made from the rows in `core/src/sched/` and `core/src/flush.rs` by\n\
+         A time without a unit is in milliseconds. Made from the rows in `core/src/sched/` and `core/src/flush.rs` by\n\
          `UPDATE_DOCS=1 cargo test -p fairlift-cli`; do not edit.\n",
     );
     let with_all = ("With every scheduler: how flushes are shared (`docs/flush.md`)", flush_rows());
