@@ -164,6 +164,20 @@ description = "{bob}"
 
 
 @test(fairlift_only=True)
+def an_export_that_is_served_gets_a_socket_for_guests_once_it_is_removed_and_the_file_is_read_again(t):
+    text = '[export.a]\nbacking = "mem:1m"\n'
+    server = t.server(config=text)
+    control, socket = Control(t, server), Path(t.path("a.guest"))
+    Path(t.path("server0.toml")).write_text(f'{text}vhost_user = "{socket}"\n')
+    control.cli("reload", code=1)
+    assert not socket.exists(), "a refused reload made a socket"
+    control.cli("remove", "export", "a")
+    contains(control.cli("reload"), 'export "a": added')
+    assert socket.is_socket(), "there is no socket for guests"
+    server.serves("a")
+
+
+@test(fairlift_only=True)
 def without_a_config_file_sighup_still_ends_the_server_in_order(t):
     server = t.server("disk=mem:1M")
     server.serves("disk")
