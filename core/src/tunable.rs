@@ -62,15 +62,20 @@ macro_rules! settings {
     (@rows $(($name:expr, $kind:ident, $range:tt, $field:ident, $says:expr))+) => {
         [$($crate::tunable::settings!(@row $name, $kind, $range, $field, $says)),+]
     };
-    (@row $name:expr, $kind:ident, (), $field:ident, $says:expr) => {
-        $crate::tunable::Tunable::$kind($name, |s: &mut Settings| &mut s.$field, $says.trim_ascii_start())
+    (@row $name:expr, $kind:ident, $range:tt, $field:ident, $says:expr) => {
+        $crate::tunable::Tunable {
+            name: $name,
+            says: $says.trim_ascii_start(),
+            field: $crate::tunable::settings!(@field $kind, (|s: &mut Settings| &mut s.$field), $range),
+        }
     };
-    (@row $name:expr, choice, ($($choices:literal),+), $field:ident, $says:expr) => {
-        $crate::tunable::Tunable::choice($name, &[$($choices),+], |s: &mut Settings| &mut s.$field, $says.trim_ascii_start())
-    };
-    (@row $name:expr, $kind:ident, ($($range:tt)+), $field:ident, $says:expr) => {
-        $crate::tunable::Tunable::$kind($name, ($($range)+), |s: &mut Settings| &mut s.$field, $says.trim_ascii_start())
-    };
+    (@field duration, $field:tt, $range:tt) => { $crate::tunable::Field::Duration($field, $range) };
+    (@field count, $field:tt, $range:tt) => { $crate::tunable::Field::Count($field, $range) };
+    (@field switch, $field:tt, ()) => { $crate::tunable::Field::Switch($field) };
+    (@field choice, $field:tt, ($($word:literal),+)) => { $crate::tunable::Field::Choice($field, &[$($word),+]) };
+    (@field auto_duration, $field:tt, $range:tt) => { $crate::tunable::Field::AutoDuration($field, $range) };
+    (@field auto_micros, $field:tt, $range:tt) => { $crate::tunable::Field::AutoMicros($field, $range) };
+    (@field auto_cost_model, $field:tt, ()) => { $crate::tunable::Field::AutoCostModel($field) };
 }
 pub use settings;
 
@@ -148,23 +153,31 @@ pub enum Range {
     AutoCostModel,
 }
 
-/// A knob of the settings `S`.
+/// A knob of the settings `S`: a row that [`settings!`] makes.
 pub struct Tunable<S: 'static> {
-    info: TunableInfo,
-    field: Field<S>,
+    /// As [`TunableInfo::name`].
+    pub name: &'static str,
+    /// As [`TunableInfo::says`].
+    pub says: &'static str,
+    /// The field that it sets.
+    pub field: Field<S>,
 }
 
-enum Field<S> {
-    Duration(fn(&mut S) -> &mut Duration),
-    Count(fn(&mut S) -> &mut u32),
+/// A field that a knob sets, and the ends of its range.
+pub enum Field<S: 'static> {
+    /// A length of time.
+    Duration(fn(&mut S) -> &mut Duration, (Duration, Duration)),
+    /// A number.
+    Count(fn(&mut S) -> &mut u32, (u32, u32)),
+    /// Yes or no.
     Switch(fn(&mut S) -> &mut bool),
-    /// By its place in the list.
-    Choice(fn(&mut S) -> &mut u8),
-    /// `None` is `auto`.
-    AutoDuration(fn(&mut S) -> &mut Option<Duration>),
+    /// The place of a word among these.
+    Choice(fn(&mut S) -> &mut u8, &'static [&'static str]),
+    /// A length of time; `None` is `auto`.
+    AutoDuration(fn(&mut S) -> &mut Option<Duration>, (Duration, Duration)),
     /// The same, but a bare number counts microseconds, and so it is shown.
-    AutoMicros(fn(&mut S) -> &mut Option<Duration>),
-    /// `None` is `auto`.
+    AutoMicros(fn(&mut S) -> &mut Option<Duration>, (u32, u32)),
+    /// The cost of requests; `None` is `auto`.
     AutoCostModel(fn(&mut S) -> &mut Option<Model>),
 }
 
@@ -172,79 +185,27 @@ enum Field<S> {
 const AUTO: &str = "auto";
 
 impl<S> Tunable<S> {
-    /// A length of time from `min` to `max`.
-    pub const fn duration(
-        name: &'static str,
-        (min, max): (Duration, Duration),
-        field: fn(&mut S) -> &mut Duration,
-        says: &'static str,
-    ) -> Self {
-        Self { info: TunableInfo { name, range: Range::Duration(min, max), says }, field: Field::Duration(field) }
-    }
-
-    /// A number from `min` to `max`.
-    pub const fn count(
-        name: &'static str,
-        (min, max): (u32, u32),
-        field: fn(&mut S) -> &mut u32,
-        says: &'static str,
-    ) -> Self {
-        Self { info: TunableInfo { name, range: Range::Count(min, max), says }, field: Field::Count(field) }
-    }
-
-    /// A length of time from `min` to `max`, or `auto`: the field is `None` then.
-    pub const fn auto_duration(
-        name: &'static str,
-        (min, max): (Duration, Duration),
-        field: fn(&mut S) -> &mut Option<Duration>,
-        says: &'static str,
-    ) -> Self {
-        let range = Range::AutoDuration(min, max);
-        Self { info: TunableInfo { name, range, says }, field: Field::AutoDuration(field) }
-    }
-
-    /// A second name for one of [`Tunable::auto_duration`], in microseconds.
-    pub const fn auto_micros(
-        name: &'static str,
-        (min, max): (u32, u32),
-        field: fn(&mut S) -> &mut Option<Duration>,
-        says: &'static str,
-    ) -> Self {
-        Self { info: TunableInfo { name, range: Range::AutoCount(min, max), says }, field: Field::AutoMicros(field) }
-    }
-
-    /// One of several words; the field holds the place of the word in the list.
-    pub const fn choice(
-        name: &'static str,
-        choices: &'static [&'static str],
-        field: fn(&mut S) -> &mut u8,
-        says: &'static str,
-    ) -> Self {
-        Self { info: TunableInfo { name, range: Range::Choice(choices), says }, field: Field::Choice(field) }
-    }
-
-    /// The cost of requests, or `auto`: the field is `None` then.
-    pub const fn auto_cost_model(
-        name: &'static str,
-        field: fn(&mut S) -> &mut Option<Model>,
-        says: &'static str,
-    ) -> Self {
-        Self { info: TunableInfo { name, range: Range::AutoCostModel, says }, field: Field::AutoCostModel(field) }
-    }
-
-    /// Yes or no.
-    pub const fn switch(name: &'static str, field: fn(&mut S) -> &mut bool, says: &'static str) -> Self {
-        Self { info: TunableInfo { name, range: Range::Switch, says }, field: Field::Switch(field) }
+    const fn info(&self) -> TunableInfo {
+        let range = match self.field {
+            Field::Duration(_, (min, max)) => Range::Duration(min, max),
+            Field::Count(_, (min, max)) => Range::Count(min, max),
+            Field::Switch(_) => Range::Switch,
+            Field::Choice(_, words) => Range::Choice(words),
+            Field::AutoDuration(_, (min, max)) => Range::AutoDuration(min, max),
+            Field::AutoMicros(_, (min, max)) => Range::AutoCount(min, max),
+            Field::AutoCostModel(_) => Range::AutoCostModel,
+        };
+        TunableInfo { name: self.name, range, says: self.says }
     }
 }
 
 /// The descriptions alone of a table of tunables.
 #[must_use]
 pub const fn infos<S, const N: usize>(rows: &[Tunable<S>; N]) -> [TunableInfo; N] {
-    let mut infos = [rows[0].info; N];
+    let mut infos = [rows[0].info(); N];
     let mut row = 1;
     while row < N {
-        infos[row] = rows[row].info;
+        infos[row] = rows[row].info();
         row += 1;
     }
     infos
@@ -252,22 +213,17 @@ pub const fn infos<S, const N: usize>(rows: &[Tunable<S>; N]) -> [TunableInfo; N
 
 /// The present value of the knob `name`, as text that [`set`] takes.
 pub fn get<S: Clone>(rows: &[Tunable<S>], settings: &S, name: &str) -> Option<String> {
-    let row = rows.iter().find(|row| row.info.name == name)?;
-    let mut settings = settings.clone();
+    let row = rows.iter().find(|row| row.name == name)?;
+    let settings = &mut settings.clone();
+    let auto = |value: Option<String>| value.unwrap_or_else(|| AUTO.into());
     Some(match row.field {
-        Field::Duration(field) => field(&mut settings).to_string(),
-        Field::Count(field) => field(&mut settings).to_string(),
-        Field::Switch(field) => u8::from(*field(&mut settings)).to_string(),
-        Field::AutoDuration(field) => field(&mut settings).map_or_else(|| AUTO.into(), |time| time.to_string()),
-        Field::AutoMicros(field) => match field(&mut settings) {
-            Some(time) => (time.as_nanos() / 1000).to_string(),
-            None => AUTO.into(),
-        },
-        Field::AutoCostModel(field) => field(&mut settings).map_or_else(|| AUTO.into(), |model| model.to_string()),
-        Field::Choice(field) => match row.info.range {
-            Range::Choice(choices) => choices[usize::from(*field(&mut settings))].to_string(),
-            _ => unreachable!("a row's field and range are made together"),
-        },
+        Field::Duration(field, ..) => field(settings).to_string(),
+        Field::Count(field, ..) => field(settings).to_string(),
+        Field::Switch(field) => u8::from(*field(settings)).to_string(),
+        Field::Choice(field, words) => words[usize::from(*field(settings))].into(),
+        Field::AutoDuration(field, ..) => auto(field(settings).map(|time| time.to_string())),
+        Field::AutoMicros(field, ..) => auto(field(settings).map(|time| (time.as_nanos() / 1000).to_string())),
+        Field::AutoCostModel(field) => auto(field(settings).map(|model| model.to_string())),
     })
 }
 
@@ -276,47 +232,34 @@ pub fn get<S: Clone>(rows: &[Tunable<S>], settings: &S, name: &str) -> Option<St
 /// # Errors
 /// No row has that name, or the value is malformed or out of the row's range.
 pub fn set<S>(rows: &[Tunable<S>], settings: &mut S, name: &str, value: &str) -> Result<(), Error> {
-    let Some(row) = rows.iter().find(|row| row.info.name == name) else {
-        let names: Vec<_> = rows.iter().map(|row| row.info).collect();
-        return Err(Error::unknown(name, &names));
+    let Some(row) = rows.iter().find(|row| row.name == name) else {
+        let known: Vec<_> = rows.iter().map(Tunable::info).collect();
+        return Err(Error::unknown(name, &known));
     };
-    let bad = || Error::value(&row.info, value);
-    match (&row.field, row.info.range) {
-        (Field::Duration(field), Range::Duration(min, max)) => {
-            let length = parse_duration(value).filter(|length| (min..=max).contains(length)).ok_or_else(bad)?;
-            *field(settings) = length;
-        }
-        (Field::Count(field), Range::Count(min, max)) => {
-            let count = value.trim().parse().ok().filter(|count| (min..=max).contains(count)).ok_or_else(bad)?;
-            *field(settings) = count;
-        }
-        (Field::AutoDuration(field), Range::AutoDuration(..)) if value.trim() == AUTO => *field(settings) = None,
-        (Field::AutoDuration(field), Range::AutoDuration(min, max)) => {
-            let length = parse_duration(value).filter(|length| (min..=max).contains(length)).ok_or_else(bad)?;
-            *field(settings) = Some(length);
-        }
-        (Field::AutoMicros(field), Range::AutoCount(..)) if value.trim() == AUTO => *field(settings) = None,
-        (Field::AutoMicros(field), Range::AutoCount(min, max)) => {
-            let count = value.trim().parse().ok().filter(|count| (min..=max).contains(count)).ok_or_else(bad)?;
-            *field(settings) = Some(us(count.into()));
-        }
-        (Field::AutoCostModel(field), Range::AutoCostModel) if value.trim() == AUTO => *field(settings) = None,
-        (Field::AutoCostModel(field), Range::AutoCostModel) => {
-            let model = Model::parse(value).map_err(|why| Error(format!("{name}: {why}")))?;
-            *field(settings) = Some(model);
-        }
-        (Field::Choice(field), Range::Choice(choices)) => {
-            let place = choices.iter().position(|word| *word == value.trim()).ok_or_else(bad)?;
-            *field(settings) = place as u8;
-        }
-        (Field::Switch(field), Range::Switch) => {
-            *field(settings) = match value.trim() {
+    let (text, is_auto) = (value.trim(), value.trim() == AUTO);
+    let bad = || Error(format!("{name} takes {}, not {value:?}", row.info().range));
+    let time = |min, max| parse_duration(text).filter(|time| (min..=max).contains(time)).ok_or_else(bad);
+    let count = |min, max| text.parse().ok().filter(|count| (min..=max).contains(count)).ok_or_else(bad);
+    match row.field {
+        Field::Duration(field, (min, max)) => *field(settings) = time(min, max)?,
+        Field::Count(field, (min, max)) => *field(settings) = count(min, max)?,
+        Field::Switch(field) => {
+            *field(settings) = match text {
                 "1" | "true" | "on" | "yes" => true,
                 "0" | "false" | "off" | "no" => false,
                 _ => return Err(bad()),
             }
         }
-        _ => unreachable!("a row's field and range are made together"),
+        Field::Choice(field, words) => {
+            *field(settings) = words.iter().position(|word| *word == text).ok_or_else(bad)? as u8;
+        }
+        Field::AutoDuration(field, ..) | Field::AutoMicros(field, ..) if is_auto => *field(settings) = None,
+        Field::AutoDuration(field, (min, max)) => *field(settings) = Some(time(min, max)?),
+        Field::AutoMicros(field, (min, max)) => *field(settings) = Some(us(count(min, max)?.into())),
+        Field::AutoCostModel(field) if is_auto => *field(settings) = None,
+        Field::AutoCostModel(field) => {
+            *field(settings) = Some(Model::parse(value).map_err(|why| Error(format!("{name}: {why}")))?);
+        }
     }
     Ok(())
 }
@@ -387,10 +330,6 @@ impl Error {
         let names: Vec<_> = known.iter().map(|info| info.name).collect();
         Self(format!("unknown tunable \"{name}\": this scheduler has {}", names.join(", ")))
     }
-
-    fn value(info: &TunableInfo, value: &str) -> Self {
-        Self(format!("{} takes {}, not {value:?}", info.name, info.range))
-    }
 }
 
 impl fmt::Display for Range {
@@ -416,73 +355,71 @@ impl fmt::Display for Error {
 impl core::error::Error for Error {}
 
 #[cfg(test)]
+#[expect(unreachable_pub, reason = "what `settings!` makes is public")]
 mod tests {
     use super::*;
 
-    #[derive(Clone)]
-    struct Settings {
-        expire: Duration,
-        batch: u32,
-        front: bool,
-        merge: u8,
-        idle: Option<Duration>,
+    settings! {
+        #[derive(Clone)]
+        pub struct Settings {
+            /// how long one may wait
+            pub expire: Duration = ms(500), duration(ms(1), secs(60));
+            /// how many at once
+            pub batch: u32 = 16, count(1, 100);
+            /// whether to look in front
+            pub front: bool = true, switch;
+            /// whether to merge
+            pub merge: u8 = 0, choice("auto", "on", "off");
+            /// how long to idle, in µs
+            pub idle: Option<Duration> as "idle_us" = None, auto_micros(0, 1_000_000);
+        }
     }
 
-    const ROWS: [Tunable<Settings>; 5] = [
-        Tunable::duration("expire", (ms(1), secs(60)), |s| &mut s.expire, "how long one may wait"),
-        Tunable::count("batch", (1, 100), |s| &mut s.batch, "how many at once"),
-        Tunable::switch("front", |s| &mut s.front, "whether to look in front"),
-        Tunable::choice("merge", &["auto", "on", "off"], |s| &mut s.merge, "whether to merge"),
-        Tunable::auto_micros("idle_us", (0, 1_000_000), |s| &mut s.idle, "how long to idle, in µs"),
-    ];
-
-    fn settings() -> Settings {
-        Settings { expire: ms(500), batch: 16, front: true, merge: 0, idle: None }
-    }
+    const ROWS: &[Tunable<Settings>] = Settings::TUNABLES;
 
     #[test]
     fn what_get_shows_set_takes_back() {
-        let mut s = settings();
-        for row in infos(&ROWS) {
-            let shown = get(&ROWS, &s, row.name).unwrap();
-            set(&ROWS, &mut s, row.name, &shown).unwrap();
-            assert_eq!(get(&ROWS, &s, row.name), Some(shown));
+        let mut s = Settings::default();
+        for row in Settings::INFO {
+            let shown = get(ROWS, &s, row.name).unwrap();
+            set(ROWS, &mut s, row.name, &shown).unwrap();
+            assert_eq!(get(ROWS, &s, row.name), Some(shown));
         }
     }
 
     #[test]
     fn a_bare_number_counts_milliseconds() {
-        let mut s = settings();
-        set(&ROWS, &mut s, "expire", "20").unwrap();
+        let mut s = Settings::default();
+        set(ROWS, &mut s, "expire", "20").unwrap();
         assert_eq!(s.expire, ms(20));
-        set(&ROWS, &mut s, "expire", "1500 us").unwrap();
+        set(ROWS, &mut s, "expire", "1500 us").unwrap();
         assert_eq!(s.expire, us(1500));
     }
 
     #[test]
     fn one_of_several_words_is_chosen_by_the_word_and_a_bare_number_counts_microseconds_where_the_name_says_so() {
-        let mut s = settings();
-        set(&ROWS, &mut s, "merge", "off").unwrap();
-        assert_eq!((s.merge, get(&ROWS, &s, "merge").unwrap().as_str()), (2, "off"));
-        let refused = set(&ROWS, &mut s, "merge", "maybe").unwrap_err().to_string();
+        let mut s = Settings::default();
+        set(ROWS, &mut s, "merge", "off").unwrap();
+        assert_eq!((s.merge, get(ROWS, &s, "merge").unwrap().as_str()), (2, "off"));
+        let refused = set(ROWS, &mut s, "merge", "maybe").unwrap_err().to_string();
         assert_eq!(refused, "merge takes one of auto, on, off, not \"maybe\"");
-        set(&ROWS, &mut s, "idle_us", "1500").unwrap();
+        set(ROWS, &mut s, "idle_us", "1500").unwrap();
         assert_eq!(s.idle, Some(us(1500)));
-        assert_eq!(get(&ROWS, &s, "idle_us").unwrap(), "1500");
+        assert_eq!(get(ROWS, &s, "idle_us").unwrap(), "1500");
     }
 
     #[test]
     fn a_refusal_says_what_is_possible() {
-        let mut s = settings();
+        let mut s = Settings::default();
         let out = |r: Result<(), Error>| r.unwrap_err().to_string();
         assert_eq!(
-            out(set(&ROWS, &mut s, "expire", "2h")),
+            out(set(ROWS, &mut s, "expire", "2h")),
             "expire takes a time from 1ms to 60s (a bare number counts ms), not \"2h\""
         );
-        assert_eq!(out(set(&ROWS, &mut s, "batch", "0")), "batch takes a number from 1 to 100, not \"0\"");
-        assert_eq!(out(set(&ROWS, &mut s, "front", "maybe")), "front takes 0 or 1, not \"maybe\"");
+        assert_eq!(out(set(ROWS, &mut s, "batch", "0")), "batch takes a number from 1 to 100, not \"0\"");
+        assert_eq!(out(set(ROWS, &mut s, "front", "maybe")), "front takes 0 or 1, not \"maybe\"");
         assert_eq!(
-            out(set(&ROWS, &mut s, "quantum", "1")),
+            out(set(ROWS, &mut s, "quantum", "1")),
             "unknown tunable \"quantum\": this scheduler has expire, batch, front, merge, idle_us"
         );
         assert_eq!((s.expire, s.batch, s.front), (ms(500), 16, true), "a refused value changes nothing");
