@@ -14,11 +14,11 @@
 
 /// Work in a time: sectors, most often.
 #[derive(Clone, Copy, Default, Debug)]
-pub struct Rate {
+pub(crate) struct Rate {
     /// The amount of work.
-    pub sectors: u64,
+    pub(crate) sectors: u64,
     /// In which time.
-    pub nanos: u64,
+    pub(crate) nanos: u64,
 }
 
 impl Rate {
@@ -28,49 +28,47 @@ impl Rate {
     }
 
     /// Sectors per nanosecond.
-    #[must_use]
-    pub fn get(self) -> f64 {
+    pub(crate) fn get(self) -> f64 {
         self.sectors as f64 / self.nanos.max(1) as f64
     }
 
     /// KiB per second.
-    #[must_use]
-    pub fn kib(self) -> u64 {
+    pub(crate) fn kib(self) -> u64 {
         (self.get() * 5e8) as u64
     }
 }
 
 /// The thresholds of a proof.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub struct Proof {
+pub(crate) struct Proof {
     /// The difference from which on the other setting is taken: see [`difference`].
-    pub margin: f64,
+    pub(crate) margin: f64,
     /// By how much a sample may be off (compare.2).
-    pub bias: f64,
+    pub(crate) bias: f64,
     /// The difference that one pair, and each of two, must exceed to be enough; `None`: never are they (compare.3).
-    pub plain: Option<[f64; 2]>,
+    pub(crate) plain: Option<[f64; 2]>,
 }
 
 /// The fewest pairs that make a verdict, but for plain ones (compare.2): with two there is next to no deviation.
 const PAIRS_MIN: u32 = 3;
 
 /// The difference of a setting with `times` the throughput (compare.1).
-#[must_use]
-pub const fn difference(times: f64) -> f64 {
+pub(crate) const fn difference(times: f64) -> f64 {
     (times - 1.0) / (times + 1.0)
 }
 
 /// Samples of two settings, in turn: see the [module](self).
 #[derive(Clone, Copy, Default, Debug)]
-pub struct Comparison {
-    /// The rate of the present setting before; 0 if unknown (compare.4).
-    before: f64,
+pub(crate) struct Comparison {
+    /// The rate of the present setting before, in sectors per nanosecond; 0 if unknown (compare.4).
+    pub(super) before: f64,
     /// The next sample is of the other setting; the throughput of the present one in its own sample.
-    is_other: bool,
+    pub(super) is_other: bool,
     present: f64,
     /// All samples: of the present setting, and of the other.
-    rates: [Rate; 2],
-    pairs: u32,
+    pub(super) rates: [Rate; 2],
+    /// Pairs since it began, or began [anew](Self::begin_anew).
+    pub(super) pairs: u32,
     sum: f64,
     squares: f64,
     least: f64,
@@ -79,26 +77,12 @@ pub struct Comparison {
 
 impl Comparison {
     /// A comparison with a present setting of this throughput before, in sectors per nanosecond; 0 if that is not known.
-    #[must_use]
-    pub fn new(before: f64) -> Self {
+    pub(crate) fn new(before: f64) -> Self {
         Self { before, ..Self::default() }
     }
 
-    /// Whether the next sample is of the other setting.
-    #[inline]
-    #[must_use]
-    pub const fn is_other(&self) -> bool {
-        self.is_other
-    }
-
-    /// The rate known when it began (compare.4).
-    #[must_use]
-    pub const fn before(&self) -> f64 {
-        self.before
-    }
-
     /// Adds a sample; answers whether that completes a pair.
-    pub fn add(&mut self, sample: Rate) -> bool {
+    pub(crate) fn add(&mut self, sample: Rate) -> bool {
         self.rates[usize::from(self.is_other)].add(sample);
         if self.is_other {
             self.add_pair(self.usual_of(self.present), sample.get());
@@ -126,38 +110,23 @@ impl Comparison {
         self.before.min(2.0 * rate).max(rate)
     }
 
-    /// Pairs since it began, or began [anew](Self::begin_anew).
-    #[must_use]
-    pub const fn pairs(&self) -> u32 {
-        self.pairs
-    }
-
-    /// The mean of their differences.
-    #[must_use]
-    pub fn mean(&self) -> f64 {
+    /// The mean of the differences of pairs.
+    pub(crate) fn mean(&self) -> f64 {
         self.sum / f64::from(self.pairs.max(1))
     }
 
-    /// The rate of a setting, over all samples.
-    #[must_use]
-    pub fn rate(&self, other: bool) -> Rate {
-        self.rates[usize::from(other)]
-    }
-
     /// The usual rate of the present setting, in sectors per nanosecond (compare.4).
-    #[must_use]
-    pub fn usual(&self) -> f64 {
+    pub(crate) fn usual(&self) -> f64 {
         self.usual_of(self.rates[0].get())
     }
 
     /// Other samples follow, longer ones: the pairs so far do not count with them.
-    pub fn begin_anew(&mut self) {
+    pub(crate) fn begin_anew(&mut self) {
         (self.pairs, self.sum, self.squares) = (0, 0.0, 0.0);
     }
 
     /// Whether the other setting is better, if that is clear.
-    #[must_use]
-    pub fn verdict(&self, proof: &Proof) -> Option<bool> {
+    pub(crate) fn verdict(&self, proof: &Proof) -> Option<bool> {
         if let (Some(plain), 1..) = (proof.plain, self.pairs) {
             let plain = plain[usize::from(self.pairs >= 2)];
             if self.least > plain || self.most < -plain {
@@ -182,8 +151,7 @@ impl Comparison {
     }
 
     /// The verdict, or, after the last pair, the verdict of all samples.
-    #[must_use]
-    pub fn verdict_within(&self, proof: &Proof, pairs: u32) -> Option<bool> {
+    pub(crate) fn verdict_within(&self, proof: &Proof, pairs: u32) -> Option<bool> {
         let last = || (self.pairs >= pairs && !self.is_other).then(|| self.of_all() > proof.margin);
         self.verdict(proof).or_else(last)
     }
@@ -206,7 +174,7 @@ mod tests {
         let mut comparison = Comparison::new(0.0);
         for pair in 0..most {
             for (other, times) in nanos.iter().enumerate() {
-                assert_eq!(comparison.is_other(), other == 1);
+                assert_eq!(comparison.is_other, other == 1);
                 let completes = comparison.add(took(times[pair as usize % times.len()]));
                 assert_eq!(completes, other == 1);
             }

@@ -117,7 +117,7 @@ impl Concurrency {
     #[must_use]
     pub fn allowed(&self) -> u16 {
         match &self.stage {
-            Stage::Trial { other, comparison, .. } if comparison.is_other() => *other,
+            Stage::Trial { other, comparison, .. } if comparison.is_other => *other,
             Stage::Trial { .. } | Stage::Rest { .. } => self.level,
         }
     }

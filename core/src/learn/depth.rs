@@ -57,9 +57,9 @@ pub(crate) struct Depth {
     /// The device's own limit.
     max: u32,
     /// The depth found best.
-    base: u32,
+    pub(super) base: u32,
     /// The depth in force, and the requests that a window needs for a result (bfq_depth.1).
-    limit: u32,
+    pub(super) limit: u32,
     needed: u32,
     step: Step,
     window: Window,
@@ -74,7 +74,7 @@ pub(crate) struct Depth {
     /// The end of the time in which a reader beside writers counts, and the part of throughput that is kept in spite of its advantage (bfq_depth.7).
     reader_until: Instant,
     kept: f64,
-    trials: u64,
+    pub(super) trials: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -95,7 +95,7 @@ pub(crate) enum Ended {
 }
 
 /// A measurement at one limit.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Default, Debug)]
 struct Window {
     /// Requests still to end before it begins: they were dispatched under another limit.
     skip: u32,
@@ -115,20 +115,9 @@ struct Window {
 }
 
 impl Window {
-    const fn new(depth: u32, skip: u32) -> Self {
+    fn new(depth: u32, skip: u32) -> Self {
         let size = if depth > 32 { 2 * depth } else { 64 };
-        Self {
-            skip,
-            left: size,
-            size,
-            start: Instant::ZERO,
-            sectors: 0,
-            slack: 0,
-            most: 0,
-            share_waits: 0,
-            singles: 0,
-            writes: 0,
-        }
+        Self { skip, left: size, size, ..Self::default() }
     }
 }
 
@@ -136,15 +125,13 @@ impl Depth {
     /// For a device that takes `max` at once; where it rotates, starting from all of it (bfq_depth.5).
     pub(crate) fn new(max: u32, rotational: bool) -> Self {
         let base = if rotational { max } else { FIRST.min(max) };
-        let step = Step::Rest { left: 0, unusual: 0 };
-        let window = Window::new(base, base);
         let mut this = Self {
             max,
             base,
             limit: base,
             needed: base,
-            step,
-            window,
+            step: Step::Rest { left: 0, unusual: 0 },
+            window: Window::new(base, base),
             rest: REST_MIN,
             usual: 0.0,
             by_demand: false,
@@ -158,16 +145,10 @@ impl Depth {
         this
     }
 
-    /// How many may be in the device at once.
-    #[inline]
-    pub(crate) const fn limit(&self) -> u32 {
-        self.limit
-    }
-
     /// The meaning of the present step: in a trial of half the limit, a depth that suffices for the present limit is needed for it too.
     const fn apply(&mut self) {
         self.limit = match &self.step {
-            Step::Trial { other, comparison, .. } if comparison.is_other() => *other,
+            Step::Trial { other, comparison, .. } if comparison.is_other => *other,
             Step::Rest { .. } | Step::Trial { .. } => self.base,
         };
         self.needed = match &self.step {
@@ -176,30 +157,22 @@ impl Depth {
         };
     }
 
-    /// The depth found best, trials aside.
-    pub(crate) const fn base(&self) -> u32 {
-        self.base
-    }
-
-    pub(crate) const fn trials(&self) -> u64 {
-        self.trials
-    }
-
     /// The device takes `max` at once from now on.
     pub(crate) fn set_max(&mut self, max: u32) {
         self.max = max;
         let is_beyond = matches!(&self.step, Step::Trial { other, .. } if *other > max);
         if self.base > max || is_beyond {
-            self.base = self.base.min(max);
-            self.go_to_rest(0);
-            self.apply();
-            self.resume();
+            self.rest_at(self.base.min(max));
         }
     }
 
     /// Another server has found this limit right.
     pub(crate) fn begin_at(&mut self, base: u32) {
-        self.base = base.clamp(1, self.max);
+        self.rest_at(base.clamp(1, self.max));
+    }
+
+    fn rest_at(&mut self, base: u32) {
+        self.base = base;
         self.go_to_rest(0);
         self.apply();
         self.resume();
@@ -207,8 +180,7 @@ impl Depth {
 
     /// The limit was not in force for a while: what was being measured is measured again.
     pub(crate) fn resume(&mut self) {
-        let depth = self.limit();
-        self.window = Window::new(depth, depth);
+        self.window = Window::new(self.limit, self.limit);
     }
 
     /// The load is another, as the scheduler knows: what was found before says little (bfq_depth.4).
@@ -246,7 +218,7 @@ impl Depth {
     fn window_is_full(&mut self, now: Instant) {
         let Window { size, start, sectors, slack, most, share_waits, singles, writes, .. } = self.window;
         let nanos = now.since(start).as_nanos().max(1);
-        let before = self.limit();
+        let before = self.limit;
         self.most = most;
         let has_come = self.watch_reader(now, singles > 0 && 2 * writes > size);
         let goes_down = matches!(&self.step, Step::Trial { other, .. } if *other < self.base);
@@ -272,7 +244,7 @@ impl Depth {
             self.step = Step::Rest { left: REST_MIN, unusual: 0 };
         }
         self.apply();
-        let after = self.limit();
+        let after = self.limit;
         let skip = if before == after { 0 } else { before.max(after) };
         self.window = Window { start: now, ..Window::new(before.max(after), skip) };
     }
@@ -319,7 +291,7 @@ impl Depth {
                 };
                 let proof = Proof { margin: difference(factor), bias: BIAS, plain: None };
                 if let Some(better) = comparison.verdict_within(&proof, pairs) {
-                    let rates = [false, true].map(|other| comparison.rate(other).get());
+                    let rates = comparison.rates.map(Rate::get);
                     let gain = rates[1] / rates[0];
                     let better = better && (!has_reader || self.kept * gain >= LEAST);
                     if better && has_reader {
@@ -399,14 +371,14 @@ mod tests {
 
         fn run(&mut self, ends: u64, knee: u32, demand: u32, jitter: u64) {
             for _ in 0..ends {
-                let useful = self.depth.limit().min(knee).min(demand).max(1);
+                let useful = self.depth.limit.min(knee).min(demand).max(1);
                 self.random = self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
                 let noise = if jitter > 0 { (self.random >> 33) % (2 * jitter) } else { 0 };
                 let nanos = (100_000 - jitter * 500 + noise * 500) / u64::from(useful);
                 self.now += Duration::from_nanos(nanos);
                 self.depth.ended(self.now, 8, Ended::Other, demand, false);
                 self.ends += 1;
-                self.other += u64::from(self.depth.limit() != self.depth.base());
+                self.other += u64::from(self.depth.limit != self.depth.base);
             }
         }
     }
@@ -417,7 +389,7 @@ mod tests {
         for (knee, rotational) in [(32, false), (32, true), (4, false), (1, false), (128, false)] {
             let mut bed = Bed::new(256, rotational);
             bed.run(200_000, knee, 1000, 0);
-            assert_eq!(bed.depth.base(), knee, "from {}", if rotational { "all" } else { "below" });
+            assert_eq!(bed.depth.base, knee, "from {}", if rotational { "all" } else { "below" });
         }
     }
 
@@ -426,7 +398,7 @@ mod tests {
     fn flash_is_filled_within_some_thousand_requests() {
         let mut bed = Bed::new(1023, false);
         bed.run(3000, 64, 1000, 0);
-        assert_eq!(bed.depth.base(), 64);
+        assert_eq!(bed.depth.base, 64);
     }
 
     #[test]
@@ -435,7 +407,7 @@ mod tests {
         for max in [3, 40, 1, 64] {
             bed.depth.set_max(max);
             for _ in 0..200 {
-                assert!(bed.depth.limit() <= max && bed.depth.base() <= max, "{} of {max}", bed.depth.limit());
+                assert!(bed.depth.limit <= max && bed.depth.base <= max, "{} of {max}", bed.depth.limit);
                 bed.run(10, 64, 500, 0);
             }
         }
@@ -447,7 +419,7 @@ mod tests {
         let wrong = (1..=20).filter(|seed| {
             let mut bed = Bed { random: *seed, ..Bed::new(256, false) };
             bed.run(400_000, 16, 1000, 90);
-            bed.depth.base() != 16
+            bed.depth.base != 16
         });
         let wrong = wrong.count();
         assert!(wrong <= 2, "{wrong} of 20 seeds");
@@ -471,9 +443,9 @@ mod tests {
         bed.run(1_000_000, 16, 1000, 0);
         // Slower by half: a path of two has failed.
         bed.run(20_000, 8, 1000, 0);
-        assert_eq!(bed.depth.base(), 8);
+        assert_eq!(bed.depth.base, 8);
         bed.run(50_000, 64, 1000, 0);
-        assert!(bed.depth.base() >= 32, "{}", bed.depth.base());
+        assert!(bed.depth.base >= 32, "{}", bed.depth.base);
     }
 
     /// bfq_depth.7: of a device that does 0.6 to 2.4 % less with half as many.
@@ -483,11 +455,11 @@ mod tests {
             let mut depth = Depth::new(256, false);
             let mut now = Instant::ZERO;
             for end in 0..20_000 {
-                let limit = u64::from(depth.limit());
+                let limit = u64::from(depth.limit);
                 now += Duration::from_nanos(100_000 + 5_000 / limit);
                 depth.ended(now, 8, if single && end % 50 == 0 { Ended::Single } else { Ended::Write }, 1000, false);
             }
-            assert_eq!(depth.base(), base, "somebody asks one at a time: {single}");
+            assert_eq!(depth.base, base, "somebody asks one at a time: {single}");
         }
     }
 
@@ -498,12 +470,12 @@ mod tests {
         let mut now = Instant::ZERO;
         let mut run = |ends: u64, every: u64, kept: u64| {
             for end in 0..ends {
-                let halvings = 6 - depth.limit().ilog2();
+                let halvings = 6 - depth.limit.ilog2();
                 let nanos = (0..halvings).fold(100_000, |nanos: u64, _| nanos * 100 / kept);
                 now += Duration::from_nanos(nanos);
                 depth.ended(now, 8, if end % every == 0 { Ended::Single } else { Ended::Write }, 1000, false);
             }
-            depth.base()
+            depth.base
         };
         assert_eq!(run(20_000, u64::MAX, 93), 64);
         assert_eq!(run(20_000, 50, 93), 8, "0.93 times 0.93 times 0.93");
@@ -518,7 +490,7 @@ mod tests {
     fn few_streams_that_ask_one_at_a_time_are_left_alone() {
         let mut bed = Bed::new(256, false);
         bed.run(100_000, 64, 4, 0);
-        assert_eq!((bed.depth.base(), bed.other), (8, 0));
+        assert_eq!((bed.depth.base, bed.other), (8, 0));
     }
 
     /// bfq_depth.6
@@ -526,8 +498,8 @@ mod tests {
     fn a_limit_that_is_not_reached_comes_down_and_goes_up_again_with_the_load() {
         let mut bed = Bed::new(256, true);
         bed.run(50_000, 256, 20, 0);
-        assert!(bed.depth.base() <= 20, "{}", bed.depth.base());
+        assert!(bed.depth.base <= 20, "{}", bed.depth.base);
         bed.run(100_000, 256, 1000, 0);
-        assert!(bed.depth.base() >= 128, "{}", bed.depth.base());
+        assert!(bed.depth.base >= 128, "{}", bed.depth.base);
     }
 }

@@ -16,7 +16,7 @@ use crate::{Duration, Extent, Instant, Sector};
 
 /// How long somebody takes to ask again (habits.1–3).
 #[derive(Clone, Copy, Debug)]
-pub struct ThinkTime {
+pub(crate) struct ThinkTime {
     /// The last end; [`Instant::MAX`] before the first.
     last_end: Instant,
     /// 256 times the sum of the samples in nanoseconds, each counting 7/8 of the one after it.
@@ -33,26 +33,19 @@ impl ThinkTime {
     /// The weight is 32, 60, 84, … after 1, 2, 3, … samples (habits.3); the kernel's value.
     const KNOWN: u16 = 80;
 
-    /// Nobody has been answered yet.
-    #[must_use]
-    pub const fn new() -> Self {
-        Self { last_end: Instant::MAX, total: 0, weight: 0 }
-    }
-
     /// A request ended.
-    pub fn ended(&mut self, now: Instant) {
+    pub(crate) fn ended(&mut self, now: Instant) {
         self.last_end = now;
     }
 
     /// The last end, if there was one.
-    #[must_use]
-    pub fn last_end(&self) -> Option<Instant> {
+    pub(crate) fn last_end(&self) -> Option<Instant> {
         (self.last_end != Instant::MAX).then_some(self.last_end)
     }
 
     /// A request arrived; the caller says so only where the pause was the asker's own, which is to say that nothing of its
     /// was waiting or in flight.
-    pub fn arrived(&mut self, now: Instant, cap: Duration) {
+    pub(crate) fn arrived(&mut self, now: Instant, cap: Duration) {
         let Some(last_end) = self.last_end() else { return }; // habits.1
         let pause = now.since(last_end).min(cap).as_nanos(); // habits.2
         // A cap of years would overflow the sum; 2^51 ns, 26 days, is as good.
@@ -63,59 +56,49 @@ impl ThinkTime {
     }
 
     /// Whether enough was seen to tell (habits.3).
-    #[must_use]
-    pub const fn is_known(&self) -> bool {
+    pub(crate) const fn is_known(&self) -> bool {
         self.weight > Self::KNOWN
-    }
-
-    /// The mean; zero before the first sample.
-    #[must_use]
-    pub const fn mean(&self) -> Duration {
-        match self.weight {
-            0 => Duration::ZERO,
-            weight => Duration::from_nanos(self.total / weight as u64),
-        }
     }
 
     /// Whether the mean is known to be longer than `limit`.
     ///
     /// Asked for each request: hence without a division.
-    #[must_use]
-    pub const fn is_longer_than(&self, limit: Duration) -> bool {
+    pub(crate) const fn is_longer_than(&self, limit: Duration) -> bool {
         self.is_known() && self.total > limit.as_nanos().saturating_mul(self.weight as u64)
     }
 
     /// Forgets the habit, and keeps the last end.
-    pub const fn forget(&mut self) {
+    pub(crate) const fn forget(&mut self) {
         (self.total, self.weight) = (0, 0);
     }
 }
 
 impl Default for ThinkTime {
+    /// Nobody has been answered yet.
     fn default() -> Self {
-        Self::new()
+        Self { last_end: Instant::MAX, total: 0, weight: 0 }
     }
 }
 
 /// The distance that counts as a seek (habits.4).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Seek {
+pub(crate) struct Seek {
     /// The least distance in sectors, in either direction, from the end of the request before.
-    pub far: u64,
+    pub(crate) far: u64,
     /// The size in sectors from which a request is worth its seek.
-    pub large: u64,
+    pub(crate) large: u64,
 }
 
 impl Seek {
     /// On a device whose arm moves: whatever is further than 400 KiB away; the kernel's 800 sectors.
-    pub const ROTATIONAL: Self = Self { far: 801, large: u64::MAX };
+    pub(crate) const ROTATIONAL: Self = Self { far: 801, large: u64::MAX };
     /// On flash distance costs nothing, but many small requests do: far, and smaller than 32 KiB; the kernel's BFQ.
-    pub const FLASH: Self = Self { far: 801, large: 64 };
+    pub(crate) const FLASH: Self = Self { far: 801, large: 64 };
 }
 
 /// Where a stream's last 32 requests were (habits.4, habits.5).
 #[derive(Clone, Copy, Debug)]
-pub struct Seekiness {
+pub(crate) struct Seekiness {
     /// Where the last request ended; [`Self::NOWHERE`] before the first.
     last_end: Sector,
     /// One bit for each request, the last one lowest: was it a seek?
@@ -125,14 +108,8 @@ pub struct Seekiness {
 impl Seekiness {
     const NOWHERE: Sector = Sector(u64::MAX);
 
-    /// No request yet.
-    #[must_use]
-    pub const fn new() -> Self {
-        Self { last_end: Self::NOWHERE, history: 0 }
-    }
-
     /// A request arrived; answers whether it was a seek.
-    pub fn arrived(&mut self, extent: Extent, seek: Seek) -> bool {
+    pub(crate) fn arrived(&mut self, extent: Extent, seek: Seek) -> bool {
         let is_seek = self.last_end != Self::NOWHERE
             && extent.start.0.abs_diff(self.last_end.0) >= seek.far
             && extent.sectors < seek.large;
@@ -142,34 +119,27 @@ impl Seekiness {
     }
 
     /// Whether the last request was a seek.
-    #[must_use]
-    pub const fn last_was_seek(&self) -> bool {
+    pub(crate) const fn last_was_seek(&self) -> bool {
         self.history & 1 == 1
     }
 
     /// A waiting request grew at its back, from where it ended (`old_end`) to where it ends now (habits.5).
-    pub fn grown(&mut self, old_end: Sector, end: Sector) {
+    pub(crate) fn grown(&mut self, old_end: Sector, end: Sector) {
         if self.last_end == old_end {
             self.last_end = end;
         }
     }
 
-    /// How many of the last 32 requests were seeks.
-    #[must_use]
-    pub const fn seeks(&self) -> u32 {
-        self.history.count_ones()
-    }
-
     /// Whether more than `limit` of the last 32 requests were seeks.
-    #[must_use]
-    pub const fn is_seeky(&self, limit: u32) -> bool {
-        self.seeks() > limit
+    pub(crate) const fn is_seeky(&self, limit: u32) -> bool {
+        self.history.count_ones() > limit
     }
 }
 
 impl Default for Seekiness {
+    /// No request yet.
     fn default() -> Self {
-        Self::new()
+        Self { last_end: Self::NOWHERE, history: 0 }
     }
 }
 
@@ -186,7 +156,7 @@ mod tests {
 
     /// Answered every 100 ms, asking again after each of the pauses.
     fn thinking(pauses: &[Duration]) -> ThinkTime {
-        let mut think = ThinkTime::new();
+        let mut think = ThinkTime::default();
         for (round, &pause) in (1..).zip(pauses) {
             think.ended(at(100 * round));
             think.arrived(at(100 * round) + pause, CAP);
@@ -197,12 +167,12 @@ mod tests {
     /// habits.1
     #[test]
     fn who_was_never_answered_has_no_think_time() {
-        let mut think = ThinkTime::new();
+        let mut think = ThinkTime::default();
         for round in 0..10 {
             think.arrived(at(round), CAP);
         }
         assert!(!think.is_known());
-        assert_eq!((think.mean(), think.last_end()), (Duration::ZERO, None));
+        assert_eq!((think.weight, think.last_end()), (0, None));
     }
 
     /// habits.3
@@ -218,7 +188,8 @@ mod tests {
     /// habits.2
     #[test]
     fn a_pause_of_an_hour_counts_as_the_cap() {
-        let mean = thinking(&[us(100), us(100), us(100), ms(90)]).mean();
+        let ThinkTime { total, weight, .. } = thinking(&[us(100), us(100), us(100), ms(90)]);
+        let mean = Duration::from_nanos(total / u64::from(weight));
         assert!(mean > ms(4) && mean < ms(6), "about (3 * 0.1 + 16) / 4 ms, the last counting a little more: {mean}");
     }
 
@@ -234,7 +205,7 @@ mod tests {
 
     #[test]
     fn no_pause_and_no_cap_overflow_the_mean() {
-        let mut think = ThinkTime::new();
+        let mut think = ThinkTime::default();
         for _ in 0..100 {
             think.ended(Instant::ZERO);
             think.arrived(Instant::MAX, Duration::MAX);
@@ -258,20 +229,20 @@ mod tests {
     /// habits.4
     #[test]
     fn who_reads_on_does_not_seek_and_who_jumps_does() {
-        let mut seeks = Seekiness::new();
+        let mut seeks = Seekiness::default();
         assert!(!seeks.arrived(extent(1_000_000, 8), Seek::ROTATIONAL), "the first is none, wherever it is");
         assert!(!seeks.arrived(extent(1_000_008, 8), Seek::ROTATIONAL));
         assert!(!seeks.arrived(extent(1_000_816, 8), Seek::ROTATIONAL), "800 sectors further is near");
         assert!(seeks.arrived(extent(1_001_625, 8), Seek::ROTATIONAL), "801 are far");
         assert!(seeks.arrived(extent(1_000_832, 8), Seek::ROTATIONAL), "801 back, too");
-        assert_eq!(seeks.seeks(), 2);
+        assert_eq!(seeks.history.count_ones(), 2);
     }
 
     /// habits.4
     #[test]
     fn on_flash_a_large_request_is_worth_its_seek() {
         for (sectors, flash, rotational) in [(8, true, true), (63, true, true), (64, false, true)] {
-            let mut seeks = Seekiness::new();
+            let mut seeks = Seekiness::default();
             seeks.arrived(extent(0, 8), Seek::FLASH);
             assert_eq!(seeks.arrived(extent(1 << 30, sectors), Seek::FLASH), flash, "{sectors} sectors on flash");
             assert_eq!(seeks.arrived(extent(1 << 20, sectors), Seek::ROTATIONAL), rotational, "{sectors} on a disk");
@@ -281,7 +252,7 @@ mod tests {
     /// habits.4
     #[test]
     fn the_history_holds_32_requests() {
-        let mut seeks = Seekiness::new();
+        let mut seeks = Seekiness::default();
         for round in 0..33 {
             assert!(!seeks.is_seeky(31), "after {round} requests, the first of which was no seek");
             seeks.arrived(extent(round % 2 * 100_000, 8), Seek::ROTATIONAL);
@@ -296,7 +267,7 @@ mod tests {
     /// habits.5
     #[test]
     fn what_follows_a_request_that_grew_is_no_seek() {
-        let mut seeks = Seekiness::new();
+        let mut seeks = Seekiness::default();
         seeks.arrived(extent(0, 8), Seek::ROTATIONAL);
         seeks.grown(Sector(8), Sector(2048));
         seeks.grown(Sector(700), Sector(1)); // another one, which was not the last

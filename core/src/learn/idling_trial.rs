@@ -138,15 +138,15 @@ pub struct Finding {
 
 /// A request that ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct End {
+pub(crate) struct End {
     /// Its size.
-    pub sectors: u64,
+    pub(crate) sectors: u64,
     /// Requests that wait or are in the device still.
-    pub open: u32,
+    pub(crate) open: u32,
     /// Somebody else has something waiting or in the device (idling.2), and the way is in force.
-    pub several: bool,
+    pub(crate) several: bool,
     /// The last request of its stream was a seek.
-    pub seeks: bool,
+    pub(crate) seeks: bool,
 }
 
 /// By how much windows of such length may be off (idling.3).
@@ -199,8 +199,7 @@ impl Window {
 
     /// Which of three kinds the load is of: little of it seeks, some, most (idling.7).
     const fn kind(&self) -> u8 {
-        let part = 8 * self.seeks as u64;
-        let ends = self.ends as u64;
+        let (part, ends) = (8 * self.seeks as u64, self.ends as u64);
         if part <= ends {
             0
         } else if part < 7 * ends {
@@ -226,12 +225,12 @@ struct Trial {
 impl Trial {
     /// Whether it comes too early to tell small differences (idling.3).
     fn is_early(&self) -> bool {
-        self.comparison.before() == 0.0 && 8 * self.seeks <= self.ends
+        self.comparison.before == 0.0 && 8 * self.seeks <= self.ends
     }
 }
 
 /// The usual rate of the present way (idling.7).
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Default, Debug)]
 struct Usual {
     rate: f64,
     deviation: f64,
@@ -245,13 +244,10 @@ struct Usual {
 }
 
 impl Usual {
-    const NONE: Self =
-        Self { rate: 0.0, deviation: 0.0, recent: 0.0, watched: 0, kind: None, windows: 0, unusual: [0; 3] };
-
     /// A window of the present way is over; answers whether something has changed.
     fn watch(&mut self, rate: f64, kind: u8) -> bool {
         let away = rate - self.rate;
-        let distance = if away < 0.0 { -away } else { away };
+        let distance = away.abs();
         let is_far = self.windows >= UNUSUAL && distance > 0.2 * self.rate && distance > 3.0 * self.deviation;
         let usual_kind = *self.kind.get_or_insert(kind);
         let unusual = [is_far && away < 0.0, is_far && away > 0.0, kind != usual_kind];
@@ -283,9 +279,9 @@ impl Usual {
 
 /// The estimator: see the [module](self).
 #[derive(Clone, Debug)]
-pub struct IdlingTrial {
+pub(crate) struct IdlingTrial {
     /// The way found best, and that before any trial.
-    base: Way,
+    pub(super) base: Way,
     guess: Way,
     trial: Option<Trial>,
     window: Window,
@@ -300,13 +296,12 @@ pub struct IdlingTrial {
     reference: f64,
     usual: Usual,
     found: Option<Finding>,
-    trials: u64,
+    pub(crate) trials: u64,
 }
 
 impl IdlingTrial {
     /// With what is thought right before anything was tried.
-    #[must_use]
-    pub const fn new(guess: Way) -> Self {
+    pub(crate) fn new(guess: Way) -> Self {
         Self {
             base: guess,
             guess,
@@ -318,7 +313,7 @@ impl IdlingTrial {
             credited: Instant::ZERO,
             after: 0,
             reference: 0.0,
-            usual: Usual::NONE,
+            usual: Usual::default(),
             found: None,
             trials: 0,
         }
@@ -326,49 +321,36 @@ impl IdlingTrial {
 
     /// The way to go now.
     #[inline]
-    #[must_use]
-    pub const fn way(&self) -> Way {
+    pub(crate) const fn way(&self) -> Way {
         match &self.trial {
-            Some(trial) if trial.comparison.is_other() => self.base.other(),
+            Some(trial) if trial.comparison.is_other => self.base.other(),
             _ => self.base,
         }
     }
 
-    /// The way found best, trials aside.
-    #[must_use]
-    pub const fn settled(&self) -> Way {
-        self.base
-    }
-
-    /// How many trials there were.
-    #[must_use]
-    pub const fn trials(&self) -> u64 {
-        self.trials
-    }
-
     /// Takes out what the last trial found.
-    pub const fn take_finding(&mut self) -> Option<Finding> {
+    pub(crate) const fn take_finding(&mut self) -> Option<Finding> {
         self.found.take()
     }
 
     /// The load is another, as the scheduler knows (idling.7): it is looked at again as soon as it is known what it does this way.
-    pub fn review(&mut self) {
+    pub(crate) fn review(&mut self) {
         if self.trial.is_none() {
             let soon = self.window.until + Duration::from_nanos(u64::from(UNUSUAL) * WATCH.as_nanos());
-            (self.due, self.rest, self.usual) = (self.due.min(soon), REST_MIN, Usual::NONE);
+            (self.due, self.rest, self.usual) = (self.due.min(soon), REST_MIN, Usual::default());
         }
     }
 
     /// Takes the device for another kind, and tries it anew from that guess.
-    pub fn guess(&mut self, now: Instant, guess: Way) {
+    pub(crate) fn guess(&mut self, now: Instant, guess: Way) {
         self.trial = None;
         (self.base, self.guess, self.due, self.rest) = (guess, guess, now, REST_MIN);
-        self.watch_anew(now);
+        (self.window, self.usual) = (Window::new(now, WATCH), Usual::default());
     }
 
     /// A request ended. Answers whether another way is to go from now on, or a trial found something.
     #[inline]
-    pub fn ended(&mut self, now: Instant, end: End) -> bool {
+    pub(crate) fn ended(&mut self, now: Instant, end: End) -> bool {
         if let Some(trial) = &mut self.trial {
             trial.sectors += end.sectors;
         }
@@ -423,7 +405,7 @@ impl IdlingTrial {
                     self.rest = REST_MIN; // idling.7
                     // The present rate is the usual one from now on.
                     let recent = self.usual.recent;
-                    self.usual = Usual { rate: recent, recent, watched: UNUSUAL, windows: 1, ..Usual::NONE };
+                    self.usual = Usual { rate: recent, recent, watched: UNUSUAL, windows: 1, ..Usual::default() };
                 }
                 if now >= self.due && self.credit >= CREDIT_MIN.as_nanos() {
                     let each = window.rate.nanos / u64::from(window.ends.max(1));
@@ -475,7 +457,7 @@ impl IdlingTrial {
     fn first_is_over(&mut self, now: Instant) {
         let Some(trial) = &self.trial else { return };
         let cost = Self::cost(trial, now);
-        if trial.comparison.pairs() > 0 && cost > self.credit {
+        if trial.comparison.pairs > 0 && cost > self.credit {
             self.decide(now, false, cost);
         }
     }
@@ -486,8 +468,8 @@ impl IdlingTrial {
         let Some(trial) = &mut self.trial else { return };
         let cost = Self::cost(trial, now);
         // A single pair with a bad moment of the present way proves nothing against what that did before.
-        let is_moment = trial.comparison.pairs() == 1 && rate < 3.0 * trial.comparison.before();
-        let (mean, pairs) = (trial.comparison.mean(), trial.comparison.pairs());
+        let is_moment = trial.comparison.pairs == 1 && rate < 3.0 * trial.comparison.before;
+        let (mean, pairs) = (trial.comparison.mean(), trial.comparison.pairs);
         // The early rate of turns is the least that they reach.
         let came_early = trial.is_early();
         let is_early = came_early && self.base == Way::Idle;
@@ -526,14 +508,13 @@ impl IdlingTrial {
     fn decide(&mut self, now: Instant, better: bool, cost: u64) {
         let Some(trial) = self.trial.take() else { return };
         let from = self.base;
-        let [present, other] = [false, true].map(|other| trial.comparison.rate(other).kib());
+        let [present, other] = trial.comparison.rates.map(Rate::kib);
         self.credit = self.credit.saturating_sub(cost);
-        (self.after, self.reference) =
-            (if better { 0 } else { AFTER }, trial.comparison.before().max(f64::MIN_POSITIVE));
+        (self.after, self.reference) = (if better { 0 } else { AFTER }, trial.comparison.before.max(f64::MIN_POSITIVE));
         if better {
             self.base = from.other();
             self.rest = REST_MIN;
-            self.usual = Usual::NONE;
+            self.usual = Usual::default();
         }
         let (idle, parallel) = if from == Way::Idle { (present, other) } else { (other, present) };
         self.found = Some(Finding { at: now, from, to: self.base, idle, parallel });
@@ -549,11 +530,6 @@ impl IdlingTrial {
         let Some(trial) = self.trial.take() else { return };
         self.credit = self.credit.saturating_sub(Self::cost(&trial, now).min(CREDIT_MAX.as_nanos()));
         self.due = now + REST_SPOILT;
-    }
-
-    fn watch_anew(&mut self, now: Instant) {
-        self.window = Window::new(now, WATCH);
-        self.usual = Usual::NONE;
     }
 }
 

@@ -17,14 +17,14 @@
 //!
 //! Of a stream, [`habits`] has how soon it asks again and how far away.
 
-pub mod comparison;
+pub(crate) mod comparison;
 pub mod concurrency;
-pub mod depth;
-pub mod habits;
+pub(crate) mod depth;
+pub(crate) mod habits;
 pub mod idling_trial;
-pub mod pace;
-pub mod rate;
-pub mod rotation;
+pub(crate) mod pace;
+pub(crate) mod rate;
+pub(crate) mod rotation;
 pub(crate) mod trials;
 
 /// `value * times / parts`, without overflow in between.

@@ -39,7 +39,7 @@ const MOST: u64 = 1 << 40;
 
 /// How fast a device serves those who ask.
 #[derive(Clone, Debug, Default)]
-pub struct Pace {
+pub(crate) struct Pace {
     /// Service, and nanoseconds that it took (pace.1).
     units: u64,
     time: u64,
@@ -65,15 +65,14 @@ struct Price {
 }
 
 /// Whether a command moves no data (pace.1): a device does it apart from all else, in a time that its length says nothing of.
-#[must_use]
-pub const fn is_non_data(op: Op) -> bool {
+pub(crate) const fn is_non_data(op: Op) -> bool {
     matches!(op, Op::Flush | Op::Discard | Op::WriteZeroes)
 }
 
 impl Pace {
     /// Requests went to the device or came back, with this service; `in_flight` were there before.
     #[inline]
-    pub fn count(&mut self, now: Instant, in_flight: u32, units: u64) {
+    pub(crate) fn count(&mut self, now: Instant, in_flight: u32, units: u64) {
         let gone = now.since(self.until).as_nanos();
         if gone == 0 && units == 0 {
             return;
@@ -114,14 +113,14 @@ impl Pace {
     }
 
     /// The unit changes from now on: the counts are multiplied by `times`.
-    pub fn rescale(&mut self, times: f64) {
+    pub(crate) fn rescale(&mut self, times: f64) {
         for units in [&mut self.units, &mut self.meanwhile, &mut self.ahead] {
             *units = (*units as f64 * times) as u64;
         }
     }
 
     /// A non-data command begins.
-    pub fn begins(&mut self, now: Instant, in_flight: u32) {
+    pub(crate) fn begins(&mut self, now: Instant, in_flight: u32) {
         self.count(now, in_flight, 0);
         if self.non_data == 0 {
             (self.since, self.meanwhile) = (now, 0);
@@ -131,7 +130,7 @@ impl Pace {
 
     /// A non-data command has ended, and `paid` of its time is to be charged: its worth is the service lost since it began, or since
     /// another one ended (pace.5). Returns how long that is.
-    pub fn ends(&mut self, now: Instant, paid: Duration) -> Duration {
+    pub(crate) fn ends(&mut self, now: Instant, paid: Duration) -> Duration {
         // A scheduler that takes over hears of the end alone.
         let Some(left) = self.non_data.checked_sub(1) else { return Duration::ZERO };
         self.non_data = left;
@@ -148,8 +147,7 @@ impl Pace {
 
     /// The worth of a part of the time of the non-data command that [ended](Pace::ends) last, in units (pace.3); `None`: not known yet
     /// (pace.6).
-    #[must_use]
-    pub fn worth(&self, part: Duration) -> Option<u64> {
+    pub(crate) fn worth(&self, part: Duration) -> Option<u64> {
         match self.price {
             Some(price) => Some(scale(price.units, part.as_nanos(), price.time)),
             None => self.units_in(part.as_nanos()),
@@ -157,14 +155,12 @@ impl Pace {
     }
 
     /// The service of others in that part of the time.
-    #[must_use]
-    pub fn meanwhile(&self, part: Duration) -> u64 {
+    pub(crate) fn meanwhile(&self, part: Duration) -> u64 {
         self.price.map_or(0, |price| scale(price.meanwhile, part.as_nanos(), price.time))
     }
 
     /// In how much of it those who wait were not served (pace.3).
-    #[must_use]
-    pub fn lost(&self, part: Duration) -> Duration {
+    pub(crate) fn lost(&self, part: Duration) -> Duration {
         self.price.map_or(part, |price| Duration::from_nanos(scale(price.lost, part.as_nanos(), price.time)))
     }
 

@@ -42,28 +42,16 @@ const PAUSE: Duration = ms(100);
 /// "Shortly before" (rate.2); the kernel's value.
 const SHORT: Duration = ms(1);
 
-/// A device to compare with (rate.5, budget.3).
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Reference {
-    /// Sectors a second.
-    rate: u64,
-    /// How long it takes to start a large application.
-    start: Duration,
-}
-
-/// 109 MB/s; the kernel's `ref_rate` and `ref_wr_duration` of a disk.
-const DISK: Reference = Reference { rate: 213_600, start: secs(7) };
-/// 258 MB/s; the kernel's of flash.
-const FLASH: Reference = Reference { rate: 503_500, start: ms(2500) };
-
-const fn reference(rotational: bool) -> Reference {
-    if rotational { DISK } else { FLASH }
+/// A device to compare with (rate.5, budget.3): its sectors a second, and how long it takes to start a large application. The kernel's
+/// `ref_rate` and `ref_wr_duration`: 109 MB/s of a disk, 258 MB/s of flash.
+const fn reference(rotational: bool) -> (u64, Duration) {
+    if rotational { (213_600, secs(7)) } else { (503_500, ms(2500)) }
 }
 
 /// The device's best rate, as far as is known (rate.1–5).
-#[derive(Clone, Debug)]
-pub struct PeakRate {
-    /// Sectors a second.
+#[derive(Clone, Default, Debug)]
+pub(crate) struct PeakRate {
+    /// The estimate, in sectors a second; at least 1.
     rate: u64,
     /// When the present interval began; none has if it has no requests.
     began: Instant,
@@ -78,29 +66,13 @@ pub struct PeakRate {
 
 impl PeakRate {
     /// A device with nothing known but whether it rotates (rate.5).
-    #[must_use]
-    pub const fn new(rotational: bool) -> Self {
-        Self {
-            rate: reference(rotational).rate * 2 / 3,
-            began: Instant::ZERO,
-            requests: 0,
-            sequential: 0,
-            sectors: 0,
-            last_dispatch: Instant::ZERO,
-            last_end: Instant::ZERO,
-            position: Sector(0),
-        }
-    }
-
-    /// The estimate, in sectors a second; at least 1.
-    #[must_use]
-    pub const fn sectors_per_second(&self) -> u64 {
-        self.rate
+    pub(crate) fn new(rotational: bool) -> Self {
+        Self { rate: reference(rotational).0 * 2 / 3, ..Self::default() }
     }
 
     /// A request went to the device, with `in_flight` there before. Answers whether the estimate moved.
     #[inline]
-    pub fn dispatched(&mut self, now: Instant, extent: Extent, in_flight: u32, seek: Seek) -> bool {
+    pub(crate) fn dispatched(&mut self, now: Instant, extent: Extent, in_flight: u32, seek: Seek) -> bool {
         let mut moved = false;
         // Most often there is no pause, and the interval goes on.
         if in_flight == 0 && self.requests > 0 && now.since(self.last_end.max(self.last_dispatch)) > PAUSE {
@@ -122,17 +94,16 @@ impl PeakRate {
     }
 
     /// Memory answered `sectors` that were counted when they went to the device (queue.19).
-    pub const fn took_back(&mut self, sectors: u64) {
+    pub(crate) const fn took_back(&mut self, sectors: u64) {
         self.sectors = self.sectors.saturating_sub(sectors);
     }
 
     /// A request ended.
     #[inline]
-    pub const fn ended(&mut self, now: Instant) {
+    pub(crate) const fn ended(&mut self, now: Instant) {
         self.last_end = now;
     }
 
-    /// Ends the interval; answers whether the estimate moved.
     #[cold]
     fn close(&mut self, end: Instant) -> bool {
         let length = end.since(self.began);
@@ -158,35 +129,33 @@ impl PeakRate {
     }
 
     /// The most that the device does in `time`, in sectors.
-    #[must_use]
-    pub fn sectors_in(&self, time: Duration) -> u64 {
+    pub(crate) fn sectors_in(&self, time: Duration) -> u64 {
         scale(self.rate, time.as_nanos(), secs(1).as_nanos())
     }
 
     /// For how long an interactive stream is raised (budget.3).
-    #[must_use]
-    pub fn raising(&self, rotational: bool) -> Duration {
-        let Reference { rate, start } = reference(rotational);
+    pub(crate) fn raising(&self, rotational: bool) -> Duration {
+        let (rate, start) = reference(rotational);
         Duration::from_nanos(scale(start.as_nanos(), rate, self.rate)).clamp(secs(3), secs(25))
     }
 }
 
 /// A turn that ended.
 #[derive(Clone, Copy, Debug)]
-pub struct Turn {
+pub(crate) struct Turn {
     /// Sectors that were served in it.
-    pub served: u64,
+    pub(crate) served: u64,
     /// How long it was.
-    pub time: Duration,
+    pub(crate) time: Duration,
     /// Some of that was written.
-    pub wrote: bool,
+    pub(crate) wrote: bool,
     /// Its queue seeks.
-    pub seeks: bool,
+    pub(crate) seeks: bool,
 }
 
 /// The rate of the fastest turns of late (rate.6, rate.7).
 #[derive(Clone, Copy, Default, Debug)]
-pub struct TurnRate {
+pub(crate) struct TurnRate {
     /// Sectors in 2^20 ns; 0: nothing is known.
     rate: u64,
 }
@@ -196,7 +165,7 @@ const TURN_MIN: Duration = ms(2);
 
 impl TurnRate {
     /// A turn ended.
-    pub fn ended(&mut self, turn: &Turn) {
+    pub(crate) fn ended(&mut self, turn: &Turn) {
         if turn.seeks {
             self.rate -= self.rate / 256; // rate.7
         } else if !turn.wrote && turn.time >= TURN_MIN {
@@ -206,15 +175,14 @@ impl TurnRate {
     }
 
     /// The sectors of a fast turn in this time.
-    #[must_use]
-    pub fn sectors_in(&self, time: Duration) -> u64 {
+    pub(crate) fn sectors_in(&self, time: Duration) -> u64 {
         ((u128::from(self.rate) * u128::from(time.as_nanos())) >> 20) as u64
     }
 }
 
 /// How large budgets are (budget.1, budget.2).
 #[derive(Clone, Debug)]
-pub struct Budgets {
+pub(crate) struct Budgets {
     /// The value set by hand, in sectors; 0: from the rate.
     fixed: u64,
     max: u64,
@@ -224,39 +192,35 @@ pub struct Budgets {
 
 impl Budgets {
     /// Sectors, before anything is known: 8 MiB, the kernel's value.
-    pub const FIRST: u64 = 16 << 10;
+    pub(crate) const FIRST: u64 = 16 << 10;
     /// After eleven budgets; the kernel's value.
     const TRUSTED: u16 = 194;
 
     /// As large as nothing is known, or as set by hand: `max_budget` in sectors, 0 for automatic.
-    #[must_use]
-    pub const fn new(max_budget: u64) -> Self {
+    pub(crate) const fn new(max_budget: u64) -> Self {
         let max = if max_budget == 0 { Self::FIRST } else { max_budget };
         Self { fixed: max_budget, max, given: 0 }
     }
 
     /// The largest, in sectors.
-    #[must_use]
-    pub const fn max(&self) -> u64 {
+    pub(crate) const fn max(&self) -> u64 {
         self.max
     }
 
     /// The smallest, in sectors: 1/32 of the largest, and at least 1.
-    #[must_use]
-    pub const fn min(&self) -> u64 {
+    pub(crate) const fn min(&self) -> u64 {
         let min = self.max / 32;
         if min == 0 { 1 } else { min }
     }
 
     /// That of a new stream, in sectors (budget.2).
-    #[must_use]
-    pub const fn first(&self) -> u64 {
+    pub(crate) const fn first(&self) -> u64 {
         let first = self.max / 8;
         if first == 0 { 1 } else { first }
     }
 
     /// A budget was given.
-    pub fn gave(&mut self, rate: &PeakRate, timeout: Duration) {
+    pub(crate) fn gave(&mut self, rate: &PeakRate, timeout: Duration) {
         if self.given < Self::TRUSTED {
             self.given = (7 * self.given + 256) / 8;
             self.follow(rate, timeout);
@@ -264,7 +228,7 @@ impl Budgets {
     }
 
     /// The rate, the budgets' time or the switch changed: takes the following as the largest (budget.1).
-    pub fn follow(&mut self, rate: &PeakRate, timeout: Duration) {
+    pub(crate) fn follow(&mut self, rate: &PeakRate, timeout: Duration) {
         self.max = match self.fixed {
             0 if self.given < Self::TRUSTED => Self::FIRST,
             0 => rate.sectors_in(timeout).max(1),
@@ -273,7 +237,7 @@ impl Budgets {
     }
 
     /// Sets the largest by hand, in sectors; 0: from the rate. To be followed by [`Self::follow`].
-    pub const fn set_max(&mut self, max_budget: u64) {
+    pub(crate) const fn set_max(&mut self, max_budget: u64) {
         self.fixed = max_budget;
     }
 }
@@ -321,7 +285,7 @@ mod tests {
     fn a_sequential_reader_shows_the_rate_within_five_seconds() {
         let mut run = Run::new(true);
         run.serve(5001, 1024, ms(1), NEVER);
-        let rate = run.rate.sectors_per_second();
+        let rate = run.rate.rate;
         assert!((980_000..=1_024_000).contains(&rate), "{rate}");
     }
 
@@ -329,10 +293,10 @@ mod tests {
     #[test]
     fn one_second_moves_the_estimate_half_way() {
         let mut run = Run::new(true);
-        let before = run.rate.sectors_per_second();
+        let before = run.rate.rate;
         assert_eq!(run.serve(1001, 1024, ms(1), NEVER), 1);
         let measured = 1_024_000;
-        assert_eq!(run.rate.sectors_per_second(), before + (measured - before).div_ceil(2));
+        assert_eq!(run.rate.rate, before + (measured - before).div_ceil(2));
     }
 
     /// rate.4
@@ -340,18 +304,18 @@ mod tests {
     fn fifty_gigabytes_a_second_are_believed() {
         let mut run = Run::new(false);
         run.serve(50_000, 100_000, ms(1), NEVER); // 100,000,000 sectors a second
-        assert!(run.rate.sectors_per_second() > 99_000_000, "{}", run.rate.sectors_per_second());
+        assert!(run.rate.rate > 99_000_000, "{}", run.rate.rate);
     }
 
     /// rate.3
     #[test]
     fn seeks_do_not_make_a_device_slow() {
         let mut run = Run::new(true);
-        let before = run.rate.sectors_per_second();
+        let before = run.rate.rate;
         assert_eq!(run.serve(3000, 8, ms(8), 2), 0);
-        assert_eq!(run.rate.sectors_per_second(), before);
+        assert_eq!(run.rate.rate, before);
         assert!(run.serve(5000, 8, ms(1), 4) > 0, "three in four sequential: this is as fast as it goes");
-        assert!(run.rate.sectors_per_second() < before / 2);
+        assert!(run.rate.rate < before / 2);
     }
 
     /// rate.3
@@ -359,7 +323,7 @@ mod tests {
     fn a_fast_random_load_makes_a_device_fast() {
         let mut run = Run::new(true);
         run.serve(60_000, 1024, ms(1), 1);
-        assert!(run.rate.sectors_per_second() > 1_000_000);
+        assert!(run.rate.rate > 1_000_000);
     }
 
     /// rate.1
@@ -369,10 +333,10 @@ mod tests {
         run.serve(400, 1024, ms(1), NEVER);
         run.rest(ms(500));
         assert_eq!(run.serve(1, 1024, ms(1), NEVER), 1);
-        let before = PeakRate::new(true).sectors_per_second();
+        let before = PeakRate::new(true).rate;
         let measured = 1_024_000;
         // 0.4 s, sequential but for a request: 0.4 * 8 is 3, one part in 7.
-        assert_eq!(run.rate.sectors_per_second(), before + (measured - before).div_ceil(7));
+        assert_eq!(run.rate.rate, before + (measured - before).div_ceil(7));
     }
 
     /// rate.1
@@ -395,7 +359,7 @@ mod tests {
             run.serve(11, 1024, ms(1), NEVER);
             run.rest(ms(99));
         }
-        let rate = run.rate.sectors_per_second();
+        let rate = run.rate.rate;
         assert!((95_000..110_000).contains(&rate), "{rate}: 11 in 110 ms");
     }
 
@@ -407,26 +371,26 @@ mod tests {
             run.serve(1, 8, us(100), NEVER);
             run.rest(ms(2));
         }
-        assert_eq!(run.rate.sectors_per_second(), PeakRate::new(true).sectors_per_second(), "a thinking reader's rate");
+        assert_eq!(run.rate.rate, PeakRate::new(true).rate, "a thinking reader's rate");
     }
 
     /// rate.1, rate.2
     #[test]
     fn a_device_that_has_work_is_not_at_rest_however_long_it_takes() {
         let mut rate = PeakRate::new(true);
-        let before = rate.sectors_per_second();
+        let before = rate.rate;
         for turn in 0..100 {
             let now = Instant::ZERO + secs(1) + Duration::from_nanos(turn / 8 * ms(120).as_nanos());
             rate.dispatched(now, Extent::new(Sector(8 * turn), 8), 4, Seek::ROTATIONAL);
         }
-        assert!(rate.sectors_per_second() < before, "a second's worth was sequential, and is slower");
+        assert!(rate.rate < before, "a second's worth was sequential, and is slower");
     }
 
     #[test]
     fn a_device_that_crawls_still_has_a_rate() {
         let mut run = Run::new(true);
         run.serve(100_000, 0, ms(1), NEVER);
-        assert_eq!(run.rate.sectors_per_second(), 1);
+        assert_eq!(run.rate.rate, 1);
         assert_eq!(run.rate.raising(true), secs(25));
         assert_eq!(run.rate.sectors_in(ms(1)), 0);
     }
@@ -487,7 +451,7 @@ mod tests {
     /// rate.5
     #[test]
     fn before_anything_was_measured_a_device_is_two_thirds_of_a_reference() {
-        let rates = [true, false].map(|rotational| PeakRate::new(rotational).sectors_per_second());
+        let rates = [true, false].map(|rotational| PeakRate::new(rotational).rate);
         assert_eq!(rates, [142_400, 335_666]);
     }
 

@@ -15,18 +15,18 @@ use crate::{Duration, Instant};
 
 /// A read that was alone in the device (rotation.1).
 #[derive(Clone, Copy, Debug)]
-pub struct Lone {
+pub(crate) struct Lone {
     /// When it went to the device.
-    pub dispatched: Instant,
+    pub(crate) dispatched: Instant,
     /// Its distance from the end of the device's last work, in sectors.
-    pub distance: u64,
+    pub(crate) distance: u64,
     /// Its size in sectors.
-    pub sectors: u64,
+    pub(crate) sectors: u64,
 }
 
 /// Does distance cost time? (rotation.1–3)
 #[derive(Clone, Copy, Debug)]
-pub struct Rotation {
+pub(crate) struct Rotation {
     is_rotational: bool,
     /// How many verdicts in a row are against that.
     against: u8,
@@ -89,20 +89,17 @@ impl Spread {
 
 impl Rotation {
     /// With what was declared.
-    #[must_use]
-    pub const fn new(declared: bool) -> Self {
-        let none = Spread { taken: 0, fast: 0, slow: 0, typical: 0 };
-        Self { is_rotational: declared, against: 0, far: none, near: none }
+    pub(crate) fn new(declared: bool) -> Self {
+        Self { is_rotational: declared, against: 0, far: Spread::default(), near: Spread::default() }
     }
 
     /// Whether it does, as far as is known.
-    #[must_use]
-    pub const fn is_rotational(&self) -> bool {
+    pub(crate) const fn is_rotational(&self) -> bool {
         self.is_rotational
     }
 
     /// A read ended that had been alone in the device. Answers whether the opinion changed.
-    pub fn ended(&mut self, now: Instant, lone: Lone) -> bool {
+    pub(crate) fn ended(&mut self, now: Instant, lone: Lone) -> bool {
         if lone.sectors > SMALL {
             return false; // rotation.1
         }
@@ -118,16 +115,11 @@ impl Rotation {
     fn judge(&mut self) -> bool {
         let (far, near) = (self.far, self.near);
         let distance_costs = near.taken >= NEAR_SAMPLES && near.typical < far.typical / 4;
-        let verdict = match () {
-            () if far.mostly(far.fast) => Some(false),
-            () if far.mostly(far.slow) && distance_costs => Some(true),
-            () => None,
-        }; // rotation.2
         (self.far, self.near) = (Spread::default(), Spread::default());
-        match verdict {
-            Some(rotational) if rotational != self.is_rotational => self.against += 1,
-            Some(_) => self.against = 0,
-            None => {}
+        // rotation.2
+        if far.mostly(far.fast) || far.mostly(far.slow) && distance_costs {
+            let is_against = far.mostly(far.fast) == self.is_rotational;
+            self.against = if is_against { self.against + 1 } else { 0 };
         }
         let changed = self.against >= CHANGE; // rotation.3
         if changed {

@@ -61,7 +61,7 @@ impl Trials {
     /// How many requests may be in the device.
     #[inline]
     pub(crate) const fn limit(&self, is_together: bool) -> u32 {
-        self.depths[is_together as usize].limit()
+        self.depths[is_together as usize].limit
     }
 
     /// A request ended. Answers whether many are served at once, or no longer, since the one before.
@@ -108,8 +108,8 @@ impl Trials {
 
     /// For another server: which way is right, and with how many requests each way.
     pub(crate) fn hand_on(&self, into: &mut Record) {
-        into.put(PARTS[0], &(self.ways.settled() == Way::Idle));
-        into.put(PARTS[1], &self.depths.each_ref().map(Depth::base));
+        into.put(PARTS[0], &(self.ways.base == Way::Idle));
+        into.put(PARTS[1], &self.depths.each_ref().map(|depth| depth.base));
     }
 
     pub(crate) fn take_on(&mut self, now: Instant, from: &mut Record) -> Result<(), Unreadable> {
@@ -124,10 +124,10 @@ impl Trials {
 
     /// The setting found best, and the number of trials.
     pub(crate) fn counters(&self, is_together: bool, tell: &mut dyn FnMut(&'static str, u64)) {
-        tell("device_depth", self.depths[usize::from(is_together)].base().into());
-        tell("depth_trials", self.depths.iter().map(Depth::trials).sum());
+        tell("device_depth", self.depths[usize::from(is_together)].base.into());
+        tell("depth_trials", self.depths.iter().map(|depth| depth.trials).sum());
         tell("together", is_together.into());
-        tell("idle_trials", self.ways.trials());
+        tell("idle_trials", self.ways.trials);
     }
 }
 
@@ -165,9 +165,9 @@ mod tests {
         let mut bed = Bed::new(false);
         assert_eq!((bed.trials.limit(false), bed.trials.limit(true)), (64, 8), "in turns one stream fills flash");
         bed.run(200_000, true);
-        assert_eq!((bed.trials.depths[0].base(), bed.trials.depths[1].base()), (64, 16));
+        assert_eq!((bed.trials.depths[0].base, bed.trials.depths[1].base), (64, 16));
         bed.run(200_000, false);
-        assert_eq!((bed.trials.depths[0].base(), bed.trials.depths[1].base()), (16, 16));
+        assert_eq!((bed.trials.depths[0].base, bed.trials.depths[1].base), (16, 16));
     }
 
     /// trials.2

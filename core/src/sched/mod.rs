@@ -9,7 +9,7 @@ pub mod deadline;
 pub mod fair;
 pub mod fair_queue;
 pub mod none;
-pub mod request_list;
+mod request_list;
 pub mod traits;
 
 use alloc::boxed::Box;

@@ -24,7 +24,7 @@ use crate::{Direction, Extent, Flags, Instant, Op, Sector, StreamId};
 
 /// The table of all requests that a scheduler has taken in; see the [module](self) for the rules.
 #[derive(Debug)]
-pub struct RequestTable {
+pub(super) struct RequestTable {
     /// By position; the tree of each list is made of these.
     nodes: Nodes,
     /// By request.
@@ -40,7 +40,7 @@ pub struct RequestTable {
 ///
 /// Every method that takes a [`RequestTable`] must be given the same one.
 #[derive(Debug)]
-pub struct RequestList {
+pub(super) struct RequestList {
     sorted: Tree,
     aged: List,
     len: u32,
@@ -49,11 +49,11 @@ pub struct RequestList {
 
 /// How far back is near (list.3); as the tunables `back_seek_max` and `back_seek_penalty` say.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct BackSeek {
+pub(super) struct BackSeek {
     /// The farthest way back, in sectors.
-    pub max: u64,
+    pub(super) max: u64,
     /// How many times a way back counts.
-    pub penalty: u32,
+    pub(super) penalty: u32,
 }
 
 /// The record of a request: 40 bytes.
@@ -108,69 +108,59 @@ impl Linked for Row {
 
 impl RequestTable {
     /// A table for requests whose numbers are below `capacity`.
-    #[must_use]
-    pub fn new(capacity: usize) -> Self {
+    pub(super) fn new(capacity: usize) -> Self {
         let rows = vec![Row::NEW; capacity];
         Self { nodes: Nodes::new(capacity), rows, requeued: List::new(), len: 0, reads: 0 }
     }
 
     /// Makes room for requests whose numbers are below `capacity`, if there is less.
-    pub fn grow_to(&mut self, capacity: usize) {
+    pub(super) fn grow_to(&mut self, capacity: usize) {
         self.nodes.grow_to(capacity);
         self.rows.resize(capacity.max(self.rows.len()), Row::NEW);
     }
 
     /// How many wait, in lists or turned back.
-    #[must_use]
-    pub const fn len(&self) -> usize {
+    pub(super) const fn len(&self) -> usize {
         self.len
     }
 
     /// How many of them read.
-    #[must_use]
-    pub const fn reads(&self) -> usize {
+    pub(super) const fn reads(&self) -> usize {
         self.reads as usize
     }
 
     /// Whether none waits.
-    #[must_use]
-    pub const fn is_empty(&self) -> bool {
+    pub(super) const fn is_empty(&self) -> bool {
         self.len == 0
     }
 
     /// When a request came: the oldest part of it.
-    #[must_use]
-    pub fn arrived(&self, id: RequestId) -> Instant {
+    pub(super) fn arrived(&self, id: RequestId) -> Instant {
         self.row(id).arrived
     }
 
     /// The number of the list that a request is in, or was in last (list.2).
-    #[must_use]
-    pub fn owner(&self, id: RequestId) -> u32 {
+    pub(super) fn owner(&self, id: RequestId) -> u32 {
         self.row(id).owner
     }
 
     /// The stream that asked for a request.
-    #[must_use]
-    pub fn stream(&self, id: RequestId) -> StreamId {
+    pub(super) fn stream(&self, id: RequestId) -> StreamId {
         self.row(id).stream
     }
 
     /// The operation of a request.
-    #[must_use]
-    pub fn op(&self, id: RequestId) -> Op {
+    pub(super) fn op(&self, id: RequestId) -> Op {
         self.row(id).op
     }
 
     /// How a request wants to be treated.
-    #[must_use]
-    pub fn flags(&self, id: RequestId) -> Flags {
+    pub(super) fn flags(&self, id: RequestId) -> Flags {
         self.row(id).flags
     }
 
     /// Where on the disk a request is.
-    #[must_use]
-    pub fn extent(&self, id: RequestId) -> Extent {
+    pub(super) fn extent(&self, id: RequestId) -> Extent {
         let start = self.nodes.key(id.0);
         Extent::new(Sector(start), self.row(id).end.0 - start)
     }
@@ -179,7 +169,7 @@ impl RequestTable {
     ///
     /// # Panics
     /// If it is not at the device.
-    pub fn requeue(&mut self, id: RequestId) {
+    pub(super) fn requeue(&mut self, id: RequestId) {
         assert!(self.row(id).state == State::Out, "{id:?} is turned back, but is not at the device");
         self.rows[id.0 as usize].state = State::Requeued;
         self.requeued.push_front(&mut self.rows, id.0);
@@ -188,8 +178,7 @@ impl RequestTable {
     }
 
     /// The request that was turned back last and waits, if one does.
-    #[must_use]
-    pub fn requeued(&self) -> Option<RequestId> {
+    pub(super) fn requeued(&self) -> Option<RequestId> {
         self.requeued.front().map(RequestId)
     }
 
@@ -197,8 +186,7 @@ impl RequestTable {
     ///
     /// # Panics
     /// If the given one was not turned back, or does not wait.
-    #[must_use]
-    pub fn requeued_before(&self, id: RequestId) -> Option<RequestId> {
+    pub(super) fn requeued_before(&self, id: RequestId) -> Option<RequestId> {
         assert!(self.row(id).state == State::Requeued, "{id:?} is none that was turned back");
         let next = self.row(id).links.next();
         (next != NIL).then_some(RequestId(next))
@@ -208,7 +196,7 @@ impl RequestTable {
     ///
     /// # Panics
     /// If it waits in a list.
-    pub fn set_owner(&mut self, id: RequestId, owner: u32) {
+    pub(super) fn set_owner(&mut self, id: RequestId, owner: u32) {
         let row = &mut self.rows[id.0 as usize];
         assert!(row.state != State::InList, "{id:?} waits in list {}", row.owner);
         row.owner = owner;
@@ -216,7 +204,7 @@ impl RequestTable {
 
     /// Takes out what [`RequestTable::requeued`] answers: it goes to the device once more.
     #[inline]
-    pub fn take_requeued(&mut self) -> Option<RequestId> {
+    pub(super) fn take_requeued(&mut self) -> Option<RequestId> {
         let id = self.requeued.front().map(RequestId)?;
         self.requeued.remove(&mut self.rows, id.0);
         self.rows[id.0 as usize].state = State::Out;
@@ -229,20 +217,19 @@ impl RequestTable {
     ///
     /// # Panics
     /// If it waits.
-    pub fn forget(&mut self, id: RequestId) {
+    pub(super) fn forget(&mut self, id: RequestId) {
         let row = &mut self.rows[id.0 as usize];
         assert!(row.state == State::Out, "{id:?} is forgotten, but is not at the device");
         row.state = State::Elsewhere;
     }
 
     /// Whether a request waits in a list.
-    #[must_use]
-    pub fn is_in_list(&self, id: RequestId) -> bool {
+    pub(super) fn is_in_list(&self, id: RequestId) -> bool {
         self.row(id).state == State::InList
     }
 
     /// All that wait in lists: a look at the whole table.
-    pub fn in_lists(&self) -> impl Iterator<Item = RequestId> + '_ {
+    pub(super) fn in_lists(&self) -> impl Iterator<Item = RequestId> + '_ {
         (0..self.rows.len() as u32).map(RequestId).filter(|id| self.is_in_list(*id))
     }
 
@@ -263,20 +250,17 @@ impl RequestTable {
 
 impl RequestList {
     /// An empty list; `owner` is the number that [`RequestTable::owner`] tells of the requests in it.
-    #[must_use]
-    pub const fn new(owner: u32) -> Self {
+    pub(super) const fn new(owner: u32) -> Self {
         Self { sorted: Tree::new(), aged: List::new(), len: 0, owner }
     }
 
     /// How many wait in it.
-    #[must_use]
-    pub const fn len(&self) -> u32 {
+    pub(super) const fn len(&self) -> u32 {
         self.len
     }
 
     /// Whether none waits in it.
-    #[must_use]
-    pub const fn is_empty(&self) -> bool {
+    pub(super) const fn is_empty(&self) -> bool {
         self.len == 0
     }
 
@@ -284,7 +268,7 @@ impl RequestList {
     ///
     /// # Panics
     /// If it waits already.
-    pub fn add(&mut self, table: &mut RequestTable, now: Instant, request: &Waiting) {
+    pub(super) fn add(&mut self, table: &mut RequestTable, now: Instant, request: &Waiting) {
         let id = request.id.0;
         let row = &mut table.rows[id as usize];
         assert!(matches!(row.state, State::Elsewhere | State::Out), "{:?} waits already", request.id); // list.1
@@ -309,7 +293,7 @@ impl RequestList {
     ///
     /// # Panics
     /// If it does not wait in this list.
-    pub fn take(&mut self, table: &mut RequestTable, id: RequestId) -> Op {
+    pub(super) fn take(&mut self, table: &mut RequestTable, id: RequestId) -> Op {
         self.leave(table, id, State::Out)
     }
 
@@ -340,14 +324,12 @@ impl RequestList {
     }
 
     /// The request that came first.
-    #[must_use]
-    pub fn oldest(&self) -> Option<RequestId> {
+    pub(super) fn oldest(&self) -> Option<RequestId> {
         self.aged.front().map(RequestId)
     }
 
     /// The next request for a head that is at `from` (list.3).
-    #[must_use]
-    pub fn next_from(&self, table: &RequestTable, from: Sector, back: BackSeek) -> Option<RequestId> {
+    pub(super) fn next_from(&self, table: &RequestTable, from: Sector, back: BackSeek) -> Option<RequestId> {
         let (behind, ahead) = self.sorted.around(&table.nodes, from.0);
         let Some(behind) = behind else { return ahead.map(RequestId) };
         let back_from = |id| from.0 - table.start(id);
@@ -370,8 +352,7 @@ impl RequestList {
     }
 
     /// The request whose first sector is nearest to `to`, on either side: what a cooperating queue is known by.
-    #[must_use]
-    pub fn nearest(&self, table: &RequestTable, to: Sector) -> Option<RequestId> {
+    pub(super) fn nearest(&self, table: &RequestTable, to: Sector) -> Option<RequestId> {
         let (before, after) = self.sorted.around(&table.nodes, to.0);
         let nearest = match (before, after) {
             (Some(before), Some(after)) => {
@@ -387,8 +368,7 @@ impl RequestList {
     }
 
     /// A request of this list that `newcomer` touches, of its direction (list.4).
-    #[must_use]
-    pub fn merge_candidate(&self, table: &RequestTable, newcomer: &Waiting) -> Option<(RequestId, Side)> {
+    pub(super) fn merge_candidate(&self, table: &RequestTable, newcomer: &Waiting) -> Option<(RequestId, Side)> {
         let Extent { start, .. } = newcomer.extent;
         let (before, after) = self.sorted.around(&table.nodes, start.0);
         let suits = |id: &u32| table.rows[*id as usize].op.direction() == newcomer.op.direction();
@@ -403,7 +383,7 @@ impl RequestList {
     ///
     /// # Panics
     /// If it does not wait in this list.
-    pub fn grown(&mut self, table: &mut RequestTable, request: &Waiting, side: Side) {
+    pub(super) fn grown(&mut self, table: &mut RequestTable, request: &Waiting, side: Side) {
         self.check(table, request.id);
         table.rows[request.id.0 as usize].end = request.extent.end();
         if side == Side::Front {
@@ -413,8 +393,7 @@ impl RequestList {
     }
 
     /// The request of this list and of the same direction that starts where the given one, which waits here, ends.
-    #[must_use]
-    pub fn neighbour_after(&self, table: &RequestTable, request: &Waiting) -> Option<RequestId> {
+    pub(super) fn neighbour_after(&self, table: &RequestTable, request: &Waiting) -> Option<RequestId> {
         self.check(table, request.id);
         let next = table.nodes.next(request.id.0)?;
         let direction: Direction = table.rows[next as usize].op.direction();
@@ -425,7 +404,7 @@ impl RequestList {
     ///
     /// # Panics
     /// If not both wait in this list.
-    pub fn absorbed(&mut self, table: &mut RequestTable, kept: &Waiting, gone: RequestId) {
+    pub(super) fn absorbed(&mut self, table: &mut RequestTable, kept: &Waiting, gone: RequestId) {
         self.check(table, kept.id);
         self.check(table, gone);
         let arrived = table.arrived(gone);
@@ -440,7 +419,7 @@ impl RequestList {
     }
 
     /// Moves every request that `picks` says yes to into `other` (list.5), and tells how many. Costs a look at each request.
-    pub fn move_to(
+    pub(super) fn move_to(
         &mut self,
         table: &mut RequestTable,
         other: &mut Self,

@@ -27,7 +27,7 @@ use crate::time::ms;
 use crate::{Duration, Instant, Sector};
 
 /// The farthest that is close, in sectors: 4 MiB (merge.2); the kernel's `BFQQ_CLOSE_THR`.
-pub const CLOSE: u64 = 8192;
+pub(super) const CLOSE: u64 = 8192;
 /// For how long a queue is fresh (merge.4); the kernel's value.
 const FRESH: Duration = ms(100);
 /// Not served since it became busy.
@@ -35,7 +35,7 @@ const NEVER: Instant = Instant::MAX;
 
 /// The users of each queue; see the [module](self) for the rules. Streams, queues and groups are numbers.
 #[derive(Debug)]
-pub struct Merging {
+pub(super) struct Merging {
     on: bool,
     positions: Positions,
     queues: Vec<Row>,
@@ -63,24 +63,24 @@ struct Use {
 
 /// A stream that uses another queue now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Moved {
+pub(super) struct Moved {
     /// The queue that it used; it may have no user left.
-    pub from: u32,
+    pub(super) from: u32,
     /// The one it uses now.
-    pub to: u32,
+    pub(super) to: u32,
 }
 
 /// A stream that asks.
 #[derive(Clone, Copy, Debug)]
-pub struct Asker {
+pub(super) struct Asker {
     /// The stream.
-    pub stream: u32,
+    pub(super) stream: u32,
     /// Its group.
-    pub group: u16,
+    pub(super) group: u16,
     /// Where its request starts.
-    pub position: Sector,
+    pub(super) position: Sector,
     /// The queue in service, and where the last request from it ended.
-    pub in_service: Option<(u32, Sector)>,
+    pub(super) in_service: Option<(u32, Sector)>,
 }
 
 const NO_ROW: Row = Row { served: NEVER, users: 0, parting: false };
@@ -88,21 +88,19 @@ const NO_USE: Use = Use { home: u32::MAX, queue: u32::MAX };
 
 impl Merging {
     /// On or off; nobody there.
-    #[must_use]
-    pub fn new(on: bool) -> Self {
+    pub(super) fn new(on: bool) -> Self {
         let positions = Positions::new();
         Self { on, positions, queues: Vec::new(), streams: Vec::new(), merges: 0, partings: 0 }
     }
 
     /// Whether it is on.
-    #[must_use]
-    pub const fn is_on(&self) -> bool {
+    pub(super) const fn is_on(&self) -> bool {
         self.on
     }
 
     /// Switches it (merge.7). Answers whether that changed anything: if so and it is on, the next requests of all busy queues
     /// must be told with [`Self::set_head`]; if it is off, what streams left in others' queues is served there.
-    pub fn set_on(&mut self, on: bool) -> bool {
+    pub(super) fn set_on(&mut self, on: bool) -> bool {
         if self.on == on {
             return false;
         }
@@ -121,12 +119,12 @@ impl Merging {
     }
 
     /// Makes room for a group.
-    pub fn add_group(&mut self, group: u16) {
+    pub(super) fn add_group(&mut self, group: u16) {
         self.positions.add_group(group);
     }
 
     /// Makes room for a queue of any kind.
-    pub fn add_queue(&mut self, queue: u32) {
+    pub(super) fn add_queue(&mut self, queue: u32) {
         let wanted = queue as usize + 1;
         if self.queues.len() < wanted {
             self.queues.resize(wanted, NO_ROW);
@@ -135,7 +133,7 @@ impl Merging {
     }
 
     /// A stream comes, with its home.
-    pub fn add_stream(&mut self, stream: u32, home: u32) {
+    pub(super) fn add_stream(&mut self, stream: u32, home: u32) {
         let wanted = stream as usize + 1;
         if self.streams.len() < wanted {
             self.streams.resize(wanted, NO_USE);
@@ -150,39 +148,36 @@ impl Merging {
 
     /// A stream goes. Its home may be used by others still ([`Self::users`]); then it must stay until they have left it,
     /// and so must the queue that it used, if that is another one. Answers the latter.
-    pub fn remove_stream(&mut self, stream: u32) -> u32 {
+    pub(super) fn remove_stream(&mut self, stream: u32) -> u32 {
         let Use { queue, .. } = core::mem::replace(&mut self.streams[stream as usize], NO_USE);
         self.lose_user(queue);
         queue
     }
 
     /// The queue that a stream uses.
-    #[must_use]
     #[inline]
-    pub fn queue_of(&self, stream: u32) -> u32 {
+    pub(super) fn queue_of(&self, stream: u32) -> u32 {
         self.streams[stream as usize].queue
     }
 
     /// How many streams use a queue.
-    #[must_use]
-    pub fn users(&self, queue: u32) -> u32 {
+    pub(super) fn users(&self, queue: u32) -> u32 {
         self.queues[queue as usize].users
     }
 
     /// Whether more than one stream uses a queue.
-    #[must_use]
-    pub fn has_several_users(&self, queue: u32) -> bool {
+    pub(super) fn has_several_users(&self, queue: u32) -> bool {
         self.users(queue) > 1
     }
 
     /// The users of a queue; looks at all streams.
-    pub fn users_of(&self, queue: u32) -> impl Iterator<Item = u32> {
+    pub(super) fn users_of(&self, queue: u32) -> impl Iterator<Item = u32> {
         (0..).zip(&self.streams).filter(move |(_, using)| using.queue == queue).map(|(stream, _)| stream)
     }
 
     /// A queue had nothing waiting and is served anew (merge.4); the kernel's value.
     #[inline]
-    pub fn became_busy(&mut self, queue: u32) {
+    pub(super) fn became_busy(&mut self, queue: u32) {
         if self.on {
             self.queues[queue as usize].served = NEVER;
         }
@@ -190,7 +185,7 @@ impl Merging {
 
     /// A request of a queue went to the device.
     #[inline]
-    pub fn served(&mut self, now: Instant, queue: u32) {
+    pub(super) fn served(&mut self, now: Instant, queue: u32) {
         if self.on {
             let served = &mut self.queues[queue as usize].served;
             *served = now.min(*served);
@@ -199,7 +194,7 @@ impl Merging {
 
     /// A queue's next request starts at `head`; `None`: nothing of it waits.
     #[inline]
-    pub fn set_head(&mut self, queue: u32, group: u16, head: Option<Sector>) {
+    pub(super) fn set_head(&mut self, queue: u32, group: u16, head: Option<Sector>) {
         if self.on {
             self.positions.set(queue, group, head);
         }
@@ -207,7 +202,7 @@ impl Merging {
 
     /// The turn of a queue ended; it seeks, or not (merge.6).
     #[inline]
-    pub fn turn_ended(&mut self, queue: u32, is_seeky: bool) {
+    pub(super) fn turn_ended(&mut self, queue: u32, is_seeky: bool) {
         if self.on && is_seeky && self.has_several_users(queue) {
             self.queues[queue as usize].parting = true;
         }
@@ -215,7 +210,7 @@ impl Merging {
 
     /// A stream is about to ask: it goes home if the queue that it uses is being parted (merge.6).
     #[inline]
-    pub fn enter(&mut self, stream: u32) -> Option<Moved> {
+    pub(super) fn enter(&mut self, stream: u32) -> Option<Moved> {
         if !self.on {
             return None;
         }
@@ -227,7 +222,7 @@ impl Merging {
     }
 
     /// A stream goes home; `None` if it is there.
-    pub fn leave(&mut self, stream: u32) -> Option<Moved> {
+    pub(super) fn leave(&mut self, stream: u32) -> Option<Moved> {
         let Use { home, queue } = self.streams[stream as usize];
         (home != queue).then(|| {
             self.partings += 1;
@@ -236,7 +231,7 @@ impl Merging {
     }
 
     /// A stream starts to use a queue that [`Self::cooperator`] named.
-    pub fn join(&mut self, stream: u32, queue: u32) -> Moved {
+    pub(super) fn join(&mut self, stream: u32, queue: u32) -> Moved {
         self.merges += 1;
         self.go(stream, queue)
     }
@@ -257,7 +252,7 @@ impl Merging {
 
     /// The queue that a stream that asks had better join (merge.2–5); `may` says whether it belongs together with its own (merge.3).
     #[inline]
-    pub fn cooperator(&mut self, now: Instant, asker: &Asker, may: impl Fn(u32) -> bool) -> Option<u32> {
+    pub(super) fn cooperator(&mut self, now: Instant, asker: &Asker, may: impl Fn(u32) -> bool) -> Option<u32> {
         if self.on { self.find(now, asker, may) } else { None }
     }
 
@@ -287,20 +282,17 @@ impl Merging {
     }
 
     /// How many changes of positions and looks at them there were.
-    #[must_use]
-    pub const fn position_tree_ops(&self) -> u64 {
+    pub(super) const fn position_tree_ops(&self) -> u64 {
         self.positions.ops()
     }
 
     /// How many times a stream joined another's queue.
-    #[must_use]
-    pub const fn queue_merges(&self) -> u64 {
+    pub(super) const fn queue_merges(&self) -> u64 {
         self.merges
     }
 
     /// How many times a stream went home again, other than because merging was switched off.
-    #[must_use]
-    pub const fn queue_splits(&self) -> u64 {
+    pub(super) const fn queue_splits(&self) -> u64 {
         self.partings
     }
 }

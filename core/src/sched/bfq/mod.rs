@@ -66,15 +66,15 @@ mod competing;
 mod device;
 mod dispatch;
 mod idling;
-pub mod merge;
+mod merge;
 mod notes;
-pub mod position;
+mod position;
 mod settings;
 mod streams;
 mod together;
 mod turn;
 mod turns;
-pub mod weight_raising;
+mod weight_raising;
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;

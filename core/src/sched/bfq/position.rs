@@ -13,7 +13,7 @@ use crate::tree::{Nodes, Tree};
 
 /// The next requests of queues, by position; see the [module](self) for the rules. Queues and groups are numbers.
 #[derive(Debug)]
-pub struct Positions {
+pub(super) struct Positions {
     /// By queue.
     nodes: Nodes,
     /// By queue: the group in whose tree it is, if it is in one.
@@ -25,13 +25,12 @@ pub struct Positions {
 
 impl Positions {
     /// Of no queues.
-    #[must_use]
-    pub fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self { nodes: Nodes::new(0), group: Vec::new(), trees: Vec::new(), ops: 0 }
     }
 
     /// Makes room for a queue.
-    pub fn add_queue(&mut self, queue: u32) {
+    pub(super) fn add_queue(&mut self, queue: u32) {
         let wanted = queue as usize + 1;
         if self.group.len() < wanted {
             self.nodes.grow_to(wanted);
@@ -40,7 +39,7 @@ impl Positions {
     }
 
     /// Makes room for a group.
-    pub fn add_group(&mut self, group: u16) {
+    pub(super) fn add_group(&mut self, group: u16) {
         let wanted = usize::from(group) + 1;
         if self.trees.len() < wanted {
             self.trees.resize_with(wanted, Tree::new);
@@ -48,7 +47,7 @@ impl Positions {
     }
 
     /// A queue's next request starts at `head`; `None`: nothing of it waits (position.1).
-    pub fn set(&mut self, queue: u32, group: u16, head: Option<Sector>) {
+    pub(super) fn set(&mut self, queue: u32, group: u16, head: Option<Sector>) {
         let was = self.nodes.contains(queue).then(|| (self.group[queue as usize], self.nodes.key(queue)));
         let is = head.map(|head| (group, head.0));
         if was == is {
@@ -65,7 +64,7 @@ impl Positions {
     }
 
     /// The queue of a group, other than `except`, whose next request is closest to `to` (position.2); and how far it is in sectors.
-    pub fn closest(&mut self, group: u16, to: Sector, except: u32) -> Option<(u32, u64)> {
+    pub(super) fn closest(&mut self, group: u16, to: Sector, except: u32) -> Option<(u32, u64)> {
         self.ops += 1; // position.3
         let (mut before, mut after) = self.trees[usize::from(group)].around(&self.nodes, to.0);
         // The excluded request is passed over; it is there once.
@@ -83,7 +82,7 @@ impl Positions {
     }
 
     /// Takes all queues out; does not count, for all counting has ended.
-    pub fn clear(&mut self) {
+    pub(super) fn clear(&mut self) {
         for tree in &mut self.trees {
             while let Some(queue) = tree.first(&self.nodes) {
                 tree.remove(&mut self.nodes, queue);
@@ -92,8 +91,7 @@ impl Positions {
     }
 
     /// How many changes and looks there were (position.3).
-    #[must_use]
-    pub const fn ops(&self) -> u64 {
+    pub(super) const fn ops(&self) -> u64 {
         self.ops
     }
 }

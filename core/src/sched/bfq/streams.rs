@@ -227,8 +227,8 @@ impl Bfq {
             in_flight: 0,
             budget: self.turns.budget_first(),
             left: 0,
-            think: ThinkTime::new(),
-            seeks: Seekiness::new(),
+            think: ThinkTime::default(),
+            seeks: Seekiness::default(),
             raising: WeightRaising::default(),
             position: Sector(0),
         });

@@ -118,7 +118,7 @@ mod tests {
 
     /// A stream that was answered at 0 and asks within so long, most often.
     fn thinks(time: Duration) -> ThinkTime {
-        let mut think = ThinkTime::new();
+        let mut think = ThinkTime::default();
         for round in 0..8 {
             think.ended(Instant::ZERO + ms(round));
             think.arrived(Instant::ZERO + ms(round) + time, secs(1));

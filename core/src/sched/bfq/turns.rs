@@ -171,7 +171,7 @@ mod tests {
     }
 
     fn habit(seeks: bool) -> Seekiness {
-        let mut habit = Seekiness::new();
+        let mut habit = Seekiness::default();
         let far = if seeks { 1 << 30 } else { 8 };
         for n in 0..64 {
             habit.arrived(Extent::new(Sector(n * far), 8), Seek::ROTATIONAL);

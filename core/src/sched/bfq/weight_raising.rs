@@ -47,18 +47,18 @@ const ALONE: Duration = ms(500);
 
 /// A stream that becomes busy, as the scheduler sees it.
 #[derive(Clone, Copy, Debug)]
-pub struct Arrival {
+pub(super) struct Arrival {
     /// Whether it may be raised at all (raising.1).
-    pub can_rise: bool,
+    pub(super) can_rise: bool,
     /// When its last request ended; `None` if it never had one.
-    pub last_end: Option<Instant>,
+    pub(super) last_end: Option<Instant>,
     /// Whether a request of its is in flight.
-    pub in_flight: bool,
+    pub(super) in_flight: bool,
 }
 
 /// The state of one queue; see the [module](self) for the rules.
 #[derive(Clone, Copy, Default, Debug)]
-pub struct WeightRaising {
+pub(super) struct WeightRaising {
     /// When raising began, last.
     since: Instant,
     /// Sectors since then.
@@ -68,41 +68,38 @@ pub struct WeightRaising {
 
 /// How the device idles for a raised queue (raising.7).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Idling {
+pub(super) struct Idling {
     /// If it does, for so long at least.
-    pub at_least: Duration,
+    pub(super) at_least: Duration,
     /// Others wait for it.
-    pub is_owed: bool,
+    pub(super) is_owed: bool,
     /// Even with nothing of it in a device that serves many streams at once.
-    pub is_alone: bool,
+    pub(super) is_alone: bool,
 }
 
 impl WeightRaising {
     /// raising.6
-    #[must_use]
     #[inline]
-    pub const fn coefficient(&self) -> u32 {
+    pub(super) const fn coefficient(&self) -> u32 {
         if self.is_raised { COEFFICIENT } else { 1 }
     }
 
     /// raising.7; `None`: as for any other queue.
-    #[must_use]
     #[inline]
-    pub fn idling(&self, now: Instant, crowd: &Crowd) -> Option<Idling> {
+    pub(super) fn idling(&self, now: Instant, crowd: &Crowd) -> Option<Idling> {
         let is_owed = crowd.few_are_raised();
         let is_fresh = || now.since(self.since) < ALONE;
         self.is_raised.then(|| Idling { at_least: IDLE, is_owed, is_alone: is_owed && is_fresh() })
     }
 
     /// raising.8: the charge of its turn beside its service, from a given one.
-    #[must_use]
     #[inline]
-    pub const fn surcharge(&self, sectors: u64) -> u64 {
+    pub(super) const fn surcharge(&self, sectors: u64) -> u64 {
         if self.is_raised { 0 } else { sectors }
     }
 
     /// It had nothing waiting, and now asks. Answers whether it was not raised and is now.
-    pub fn became_busy(&mut self, now: Instant, arrival: &Arrival) -> bool {
+    pub(super) fn became_busy(&mut self, now: Instant, arrival: &Arrival) -> bool {
         let can_rise = arrival.can_rise && !arrival.in_flight;
         if !can_rise || arrival.last_end.is_some_and(|end| now.since(end) <= AGAIN) {
             return false; // raising.2
@@ -114,24 +111,24 @@ impl WeightRaising {
 
     /// It was served `sectors`.
     #[inline]
-    pub fn served(&mut self, sectors: u64) {
+    pub(super) fn served(&mut self, sectors: u64) {
         self.service = self.service.saturating_add(u32::try_from(sectors).unwrap_or(u32::MAX));
     }
 
     /// Asked before it is served, with for how long raising lasts: whether it ends now (raising.3).
     #[inline]
-    pub fn check(&mut self, now: Instant, duration: impl Fn() -> Duration) -> bool {
+    pub(super) fn check(&mut self, now: Instant, duration: impl Fn() -> Duration) -> bool {
         let is_over = self.is_raised && (now.since(self.since) > duration() || self.service > SERVICE_MAX);
         is_over && self.end()
     }
 
     /// It is raised no more (raising.4). Answers whether it was.
-    pub const fn end(&mut self) -> bool {
+    pub(super) const fn end(&mut self) -> bool {
         core::mem::replace(&mut self.is_raised, false)
     }
 
     /// Its queue takes another's in (raising.5). Answers whether it was not raised and is now.
-    pub const fn inherit(&mut self, other: &Self) -> bool {
+    pub(super) const fn inherit(&mut self, other: &Self) -> bool {
         let rises = other.is_raised && !self.is_raised;
         if rises {
             *self = *other;
@@ -142,7 +139,7 @@ impl WeightRaising {
 
 /// How many queues are open (something of them waits or is in the device), and how many of those are raised (raising.10).
 #[derive(Clone, Copy, Default, Debug)]
-pub struct Crowd {
+pub(super) struct Crowd {
     open: u32,
     raised: u32,
 }
@@ -150,45 +147,42 @@ pub struct Crowd {
 impl Crowd {
     /// A queue has something waiting or in the device, which it had not.
     #[inline]
-    pub fn opened(&mut self, raising: &WeightRaising) {
+    pub(super) fn opened(&mut self, raising: &WeightRaising) {
         self.open += 1;
         self.raised += u32::from(raising.is_raised);
     }
 
     /// It has nothing any more.
     #[inline]
-    pub fn closed(&mut self, raising: &WeightRaising) {
+    pub(super) fn closed(&mut self, raising: &WeightRaising) {
         self.open -= 1;
         self.raised -= u32::from(raising.is_raised);
     }
 
     /// An open queue is raised now.
-    pub const fn raised(&mut self) {
+    pub(super) const fn raised(&mut self) {
         self.raised += 1;
     }
 
     /// An open queue is raised no more.
-    pub const fn lowered(&mut self) {
+    pub(super) const fn lowered(&mut self) {
         self.raised -= 1;
     }
 
     /// How many are open.
-    #[must_use]
     #[inline]
-    pub const fn open(&self) -> u32 {
+    pub(super) const fn open(&self) -> u32 {
         self.open
     }
 
     /// raising.9: a raised queue has something to do, or is in service and idled for, beside others.
-    #[must_use]
     #[inline]
-    pub fn forces_turns<'a>(&self, in_service: impl FnOnce() -> Option<&'a WeightRaising>) -> bool {
+    pub(super) fn forces_turns<'a>(&self, in_service: impl FnOnce() -> Option<&'a WeightRaising>) -> bool {
         self.open > self.raised && (self.raised > 0 || in_service().is_some_and(|raising| raising.is_raised))
     }
 
     /// Whether none is raised.
-    #[must_use]
-    pub const fn none_is_raised(&self) -> bool {
+    pub(super) const fn none_is_raised(&self) -> bool {
         self.raised == 0
     }
 

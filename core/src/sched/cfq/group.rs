@@ -124,7 +124,7 @@ impl Group {
             busy_sync: 0,
             in_flight: [0; 2],
             last_dispatch: Instant::ZERO,
-            think: ThinkTime::new(),
+            think: ThinkTime::default(),
             saved: None,
             asyncs: [NIL; ASYNCS],
         }

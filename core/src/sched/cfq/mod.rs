@@ -627,6 +627,6 @@ impl Report for Cfq {
         tell("queue_splits", self.counts.splits);
         tell("preemptions", self.counts.preemptions);
         tell("holds", self.counts.idlings);
-        tell("idle_trials", self.idling_trial.trials());
+        tell("idle_trials", self.idling_trial.trials);
     }
 }
