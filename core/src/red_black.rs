@@ -6,7 +6,7 @@
 //! positions make unpredictable; and so that each case and its mirror image are one piece of code.
 //!
 //! Two trees use it: [`tree`](crate::tree), of requests by position, and the fair queue's, of entities by finish tag, whose nodes also
-//! know the least start tag below them ([`Nodes::rotated`]).
+//! know the least start tag below them ([`Nodes::rotated`], [`Nodes::lost`]).
 
 /// No node.
 pub(crate) const NIL: u32 = u32::MAX;
@@ -14,25 +14,55 @@ pub(crate) const NIL: u32 = u32::MAX;
 pub(crate) const LEFT: usize = 0;
 pub(crate) const RIGHT: usize = 1;
 
+/// The colour of a node, or where else a row is that can be one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Colour {
+    Red,
+    Black,
+    /// In a list that is too short to be a tree (least.5).
+    Listed,
+    /// In no tree.
+    Outside,
+}
+
 /// The nodes of one or more trees, by slot.
 pub(crate) trait Nodes {
-    /// The child of a node on a side, or [`NIL`].
-    fn child(&self, slot: u32, side: usize) -> u32;
-    fn set_child(&mut self, slot: u32, side: usize, child: u32);
-    /// The parent of a node, or [`NIL`] of the root.
-    fn parent(&self, slot: u32) -> u32;
-    fn set_parent(&mut self, slot: u32, parent: u32);
-    /// Whether a node, which is there, is red.
-    fn has_red(&self, slot: u32) -> bool;
-    fn set_red(&mut self, slot: u32, red: bool);
+    /// The children of a node, its parent ([`NIL`] of the root), and its colour.
+    fn links(&self, slot: u32) -> (&[u32; 2], u32, Colour);
+    fn links_mut(&mut self, slot: u32) -> (&mut [u32; 2], &mut u32, &mut Colour);
     /// `riser` has taken the place of `top`, which is its child now: what `top` knew of all below it, `riser` has to know.
     #[inline]
     fn rotated(&mut self, _top: u32, _riser: u32) {}
+    /// A node has left a place below `at`; `heir`, if there is one, is above that and came from there.
+    #[inline]
+    fn lost(&mut self, _at: u32, _heir: u32) {}
+
+    /// The child of a node on a side, or [`NIL`].
+    #[inline]
+    fn child(&self, slot: u32, side: usize) -> u32 {
+        self.links(slot).0[side]
+    }
+
+    #[inline]
+    fn parent(&self, slot: u32) -> u32 {
+        self.links(slot).1
+    }
 
     /// Whether there is a node, and it is red.
     #[inline]
     fn is_red(&self, slot: u32) -> bool {
         slot != NIL && self.has_red(slot)
+    }
+
+    /// Whether a node, which is there, is red.
+    #[inline]
+    fn has_red(&self, slot: u32) -> bool {
+        self.links(slot).2 == Colour::Red
+    }
+
+    #[inline]
+    fn set_red(&mut self, slot: u32, red: bool) {
+        *self.links_mut(slot).2 = if red { Colour::Red } else { Colour::Black };
     }
 
     #[inline]
@@ -69,20 +99,20 @@ pub(crate) trait Nodes {
     /// Makes `child` (or nothing) the child of `parent` on `side`.
     #[inline]
     fn adopt(&mut self, parent: u32, side: usize, child: u32) {
-        self.set_child(parent, side, child);
+        self.links_mut(parent).0[side] = child;
         if child != NIL {
-            self.set_parent(child, parent);
+            *self.links_mut(child).1 = parent;
         }
     }
 }
 
 /// Makes `new` (or nothing) the child of `parent` that `old` was.
 #[inline]
-pub(crate) fn put_in_place_of(root: &mut u32, nodes: &mut impl Nodes, old: u32, parent: u32, new: u32) {
+fn put_in_place_of(root: &mut u32, nodes: &mut impl Nodes, old: u32, parent: u32, new: u32) {
     if parent == NIL {
         *root = new;
         if new != NIL {
-            nodes.set_parent(new, NIL);
+            *nodes.links_mut(new).1 = NIL;
         }
     } else {
         nodes.adopt(parent, nodes.side_of(old, parent), new);
@@ -99,8 +129,19 @@ fn rotate(root: &mut u32, nodes: &mut impl Nodes, top: u32, side: usize) {
     nodes.rotated(top, riser);
 }
 
+/// Takes a node in, whose place below `parent` is empty.
+#[inline]
+pub(crate) fn put_below(root: &mut u32, nodes: &mut impl Nodes, slot: u32, parent: u32, side: usize) {
+    let (children, above, colour) = nodes.links_mut(slot);
+    (*children, *above, *colour) = ([NIL; 2], parent, Colour::Red);
+    nodes.links_mut(parent).0[side] = slot;
+    if nodes.has_red(parent) {
+        came(root, nodes, slot);
+    }
+}
+
 /// Mends the tree when `red`, which has come in, may have a red parent.
-pub(crate) fn came(root: &mut u32, nodes: &mut impl Nodes, mut red: u32) {
+fn came(root: &mut u32, nodes: &mut impl Nodes, mut red: u32) {
     loop {
         let parent = nodes.parent(red);
         if parent == NIL {
@@ -133,16 +174,39 @@ pub(crate) fn came(root: &mut u32, nodes: &mut impl Nodes, mut red: u32) {
     }
 }
 
-/// Mends the tree where a node went missing on `side` of `parent` and `filler` (or nothing) is in its place.
+/// Takes a node out.
 #[inline]
-pub(crate) fn went(root: &mut u32, nodes: &mut impl Nodes, was_red: bool, parent: u32, side: usize, filler: u32) {
-    if was_red {
-        return;
-    }
-    if nodes.is_red(filler) {
-        nodes.set_red(filler, false);
+pub(crate) fn take_out(root: &mut u32, nodes: &mut impl Nodes, slot: u32) {
+    let (&[left, right], parent, colour) = nodes.links(slot);
+    *nodes.links_mut(slot).2 = Colour::Outside;
+    // Where a node goes missing (`gap`, `side`), what is there then, and the colour that is missing.
+    let (gap, side, filler, missing);
+    if left != NIL && right != NIL {
+        // The next node, which has no left child, leaves its own place and takes this one over.
+        let heir = nodes.outermost(right, LEFT);
+        let (&[_, below], heir_parent, heir_colour) = nodes.links(heir);
+        (filler, missing) = (below, heir_colour);
+        if heir == right {
+            (gap, side) = (heir, RIGHT);
+        } else {
+            (gap, side) = (heir_parent, LEFT);
+            nodes.adopt(heir_parent, LEFT, below);
+            nodes.adopt(heir, RIGHT, right);
+        }
+        nodes.adopt(heir, LEFT, left);
+        put_in_place_of(root, nodes, slot, parent, heir);
+        *nodes.links_mut(heir).2 = colour;
+        nodes.lost(gap, heir);
     } else {
-        lacks_black(root, nodes, parent, side);
+        (filler, missing) = (if left == NIL { right } else { left }, colour);
+        (gap, side) = (parent, if parent == NIL { LEFT } else { nodes.side_of(slot, parent) });
+        put_in_place_of(root, nodes, slot, parent, filler);
+        nodes.lost(gap, NIL);
+    }
+    if nodes.is_red(filler) && missing == Colour::Black {
+        nodes.set_red(filler, false);
+    } else if missing == Colour::Black {
+        lacks_black(root, nodes, gap, side);
     }
 }
 

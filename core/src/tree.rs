@@ -8,10 +8,9 @@
 //!
 //! A red-black tree: the balance is in `red_black.rs`.
 
-use alloc::vec;
 use alloc::vec::Vec;
 
-use crate::red_black::{self, LEFT, NIL, Nodes as _, RIGHT};
+use crate::red_black::{self, Colour, LEFT, NIL, Nodes as _, RIGHT};
 
 /// The nodes of one or more [`Tree`]s, by slot.
 #[derive(Debug)]
@@ -34,43 +33,17 @@ struct Node {
     colour: Colour,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Colour {
-    Red,
-    Black,
-    /// In no tree.
-    Outside,
-}
-
 impl red_black::Nodes for Nodes {
     #[inline]
-    fn child(&self, slot: u32, side: usize) -> u32 {
-        self.at(slot).child[side]
+    fn links(&self, slot: u32) -> (&[u32; 2], u32, Colour) {
+        let Node { child, parent, colour, .. } = self.at(slot);
+        (child, *parent, *colour)
     }
 
     #[inline]
-    fn set_child(&mut self, slot: u32, side: usize, child: u32) {
-        self.at_mut(slot).child[side] = child;
-    }
-
-    #[inline]
-    fn parent(&self, slot: u32) -> u32 {
-        self.at(slot).parent
-    }
-
-    #[inline]
-    fn set_parent(&mut self, slot: u32, parent: u32) {
-        self.at_mut(slot).parent = parent;
-    }
-
-    #[inline]
-    fn has_red(&self, slot: u32) -> bool {
-        self.at(slot).colour == Colour::Red
-    }
-
-    #[inline]
-    fn set_red(&mut self, slot: u32, red: bool) {
-        self.at_mut(slot).colour = if red { Colour::Red } else { Colour::Black };
+    fn links_mut(&mut self, slot: u32) -> (&mut [u32; 2], &mut u32, &mut Colour) {
+        let Node { child, parent, colour, .. } = self.at_mut(slot);
+        (child, parent, colour)
     }
 }
 
@@ -78,8 +51,9 @@ impl Nodes {
     /// Slots 0 to `capacity - 1`, in no tree.
     #[must_use]
     pub fn new(capacity: usize) -> Self {
-        assert!(u32::try_from(capacity).is_ok_and(|c| c < NIL), "a slot is a u32: {capacity} do not fit");
-        Self(vec![Node { key: 0, child: [NIL; 2], parent: NIL, colour: Colour::Outside }; capacity])
+        let mut nodes = Self(Vec::new());
+        nodes.grow_to(capacity);
+        nodes
     }
 
     /// Adds slots, in no tree, so that there are `capacity`; what is there stays.
@@ -199,12 +173,8 @@ impl Tree {
             (parent, side) = (at, usize::from(node.key <= key)); // tree.3
             at = node.child[side];
         }
-        *nodes.at_mut(slot) = Node { key, child: [NIL; 2], parent, colour: Colour::Red };
-        let parent = nodes.at_mut(parent);
-        parent.child[side] = slot;
-        if parent.colour == Colour::Red {
-            red_black::came(&mut self.root, nodes, slot);
-        }
+        nodes.at_mut(slot).key = key;
+        red_black::put_below(&mut self.root, nodes, slot, parent, side);
     }
 
     /// Takes `slot` out.
@@ -225,32 +195,7 @@ impl Tree {
     #[inline(never)]
     fn remove_from_others(&mut self, nodes: &mut Nodes, slot: u32) {
         assert!(nodes.contains(slot), "slot {slot} is in no tree");
-        let Node { child: [left, right], parent, colour, .. } = *nodes.at(slot);
-        nodes.at_mut(slot).colour = Colour::Outside;
-        // Where a node went missing (`gap_parent`, `gap_side`), what is there now, and the colour that is missing.
-        let (gap_parent, gap_side, filler, missing);
-        if left != NIL && right != NIL {
-            // The next node, which has no left child, leaves its own place and takes this one over.
-            let heir = nodes.outermost(right, LEFT);
-            let Node { child: [_, below], parent: heir_parent, colour: heir_colour, .. } = *nodes.at(heir);
-            (filler, missing) = (below, heir_colour);
-            if heir == right {
-                (gap_parent, gap_side) = (heir, RIGHT);
-            } else {
-                (gap_parent, gap_side) = (heir_parent, LEFT);
-                nodes.adopt(heir_parent, LEFT, below);
-                nodes.adopt(heir, RIGHT, right);
-            }
-            nodes.adopt(heir, LEFT, left);
-            red_black::put_in_place_of(&mut self.root, nodes, slot, parent, heir);
-            nodes.at_mut(heir).colour = colour;
-        } else {
-            (filler, missing) = (if left == NIL { right } else { left }, colour);
-            gap_parent = parent;
-            gap_side = if parent == NIL { LEFT } else { nodes.side_of(slot, parent) };
-            red_black::put_in_place_of(&mut self.root, nodes, slot, parent, filler);
-        }
-        red_black::went(&mut self.root, nodes, missing == Colour::Red, gap_parent, gap_side, filler);
+        red_black::take_out(&mut self.root, nodes, slot);
     }
 }
 

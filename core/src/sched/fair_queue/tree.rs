@@ -14,21 +14,11 @@ use super::entity::{Entities, Entity};
 use super::tags::Tag;
 use crate::red_black::{self, LEFT, Nodes as _, RIGHT};
 
-pub(super) use crate::red_black::NIL;
+pub(super) use crate::red_black::{Colour, NIL};
 /// The most entities in a list (least.5): a search of half of them takes as many instructions as one in a tree.
 const SHORT: u32 = 32;
 /// The remains of a tree that becomes a list again. Chosen: far below [`SHORT`], so that the two forms do not alternate.
 const FEW: usize = SHORT as usize / 8;
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Colour {
-    Red,
-    Black,
-    /// In a list (least.5).
-    Listed,
-    /// In no tree.
-    Outside,
-}
 
 /// An ordered set of slots.
 #[derive(Clone, Copy, Debug)]
@@ -45,33 +35,15 @@ pub(super) struct Tree {
 
 impl red_black::Nodes for Entities {
     #[inline]
-    fn child(&self, slot: u32, side: usize) -> u32 {
-        self.at(slot).child[side]
+    fn links(&self, slot: u32) -> (&[u32; 2], u32, Colour) {
+        let Entity { child, above, colour, .. } = self.at(slot);
+        (child, *above, *colour)
     }
 
     #[inline]
-    fn set_child(&mut self, slot: u32, side: usize, child: u32) {
-        self.at_mut(slot).child[side] = child;
-    }
-
-    #[inline]
-    fn parent(&self, slot: u32) -> u32 {
-        self.at(slot).above
-    }
-
-    #[inline]
-    fn set_parent(&mut self, slot: u32, parent: u32) {
-        self.at_mut(slot).above = parent;
-    }
-
-    #[inline]
-    fn has_red(&self, slot: u32) -> bool {
-        self.at(slot).colour == Colour::Red
-    }
-
-    #[inline]
-    fn set_red(&mut self, slot: u32, red: bool) {
-        self.at_mut(slot).colour = if red { Colour::Red } else { Colour::Black };
+    fn links_mut(&mut self, slot: u32) -> (&mut [u32; 2], &mut u32, &mut Colour) {
+        let Entity { child, above, colour, .. } = self.at_mut(slot);
+        (child, above, colour)
     }
 
     /// least.2
@@ -79,6 +51,22 @@ impl red_black::Nodes for Entities {
     fn rotated(&mut self, top: u32, riser: u32) {
         self.at_mut(riser).least = self.at(top).least;
         self.at_mut(top).least = self.computed(top);
+    }
+
+    /// least.2. Of the heir the old value is of another place; above it, only as far as values change.
+    #[inline]
+    fn lost(&mut self, mut at: u32, heir: u32) {
+        let mut may_end = heir == NIL;
+        while at != NIL {
+            let least = self.computed(at);
+            let node = self.at_mut(at);
+            if may_end && node.least == least {
+                return;
+            }
+            may_end |= at == heir;
+            node.least = least;
+            at = node.above;
+        }
     }
 }
 
@@ -272,13 +260,8 @@ impl Tree {
         } else {
             self.place_for(nodes, slot)
         };
-        let node = nodes.at_mut(slot);
-        (node.least, node.child, node.above, node.colour) = (start, [NIL; 2], parent, Colour::Red);
-        let parent = nodes.at_mut(parent);
-        parent.child[side] = slot;
-        if parent.colour == Colour::Red {
-            red_black::came(&mut self.root, nodes, slot);
-        }
+        nodes.at_mut(slot).least = start;
+        red_black::put_below(&mut self.root, nodes, slot, parent, side);
     }
 
     /// Where `slot`, which is not the last, belongs: below which, and on which side.
@@ -315,79 +298,17 @@ impl Tree {
 
     #[inline(never)]
     fn remove_from_tree(&mut self, nodes: &mut Entities, slot: u32) {
-        self.take_out(nodes, slot);
-        self.count -= 1;
-        if self.count == SHORT + FEW as u32 {
-            self.uproot(nodes);
-        }
-    }
-
-    fn take_out(&mut self, nodes: &mut Entities, slot: u32) {
+        assert!(nodes.at(slot).colour != Colour::Outside, "entity {slot} is in no tree");
         if self.first == slot {
             self.first = nodes.neighbour(slot, RIGHT);
         } else if self.last == slot {
             self.last = nodes.neighbour(slot, LEFT);
         }
-        let Entity { child: [left, right], above: parent, colour, .. } = *nodes.at(slot);
-        assert!(colour != Colour::Outside, "entity {slot} is in no tree");
-        if left != NIL && right != NIL {
-            return self.replace(nodes, slot);
+        red_black::take_out(&mut self.root, nodes, slot);
+        self.count -= 1;
+        if self.count == SHORT + FEW as u32 {
+            self.uproot(nodes);
         }
-        nodes.at_mut(slot).colour = Colour::Outside;
-        let filler = if left == NIL { right } else { left };
-        if parent == NIL {
-            self.root = filler;
-            let node = nodes.at_mut(filler);
-            (node.above, node.colour) = (NIL, Colour::Black);
-            return;
-        }
-        let side = nodes.side_of(slot, parent);
-        nodes.adopt(parent, side, filler);
-        least_changed(nodes, parent);
-        red_black::went(&mut self.root, nodes, colour == Colour::Red, parent, side, filler);
-    }
-
-    /// Takes `slot`, which has two children, out: the next node, which has no left child, leaves its own place and takes
-    /// this one over.
-    fn replace(&mut self, nodes: &mut Entities, slot: u32) {
-        let Entity { child: [left, right], above: parent, colour, .. } = *nodes.at(slot);
-        nodes.at_mut(slot).colour = Colour::Outside;
-        let heir = nodes.outermost(right, LEFT);
-        let Entity { child: [_, filler], above: heir_parent, colour: missing, .. } = *nodes.at(heir);
-        // Where a node goes missing.
-        let (gap_parent, gap_side) = if heir == right { (heir, RIGHT) } else { (heir_parent, LEFT) };
-        if heir != right {
-            nodes.adopt(heir_parent, LEFT, filler);
-            nodes.adopt(heir, RIGHT, right);
-        }
-        nodes.adopt(heir, LEFT, left);
-        red_black::put_in_place_of(&mut self.root, nodes, slot, parent, heir);
-        // Of the heir the old value is of another place: between the gap and the heir all that changes is above the gap.
-        let mut at = gap_parent;
-        while at != heir {
-            let least = nodes.computed(at);
-            let node = nodes.at_mut(at);
-            node.least = least;
-            at = node.above;
-        }
-        let least = nodes.computed(heir);
-        let node = nodes.at_mut(heir);
-        (node.colour, node.least) = (colour, least);
-        least_changed(nodes, parent);
-        red_black::went(&mut self.root, nodes, missing == Colour::Red, gap_parent, gap_side, filler);
-    }
-}
-
-/// Brings `least` up to date from `at` upwards, as far as it changes (least.2).
-fn least_changed(nodes: &mut Entities, mut at: u32) {
-    while at != NIL {
-        let least = nodes.computed(at);
-        let node = nodes.at_mut(at);
-        if node.least == least {
-            return;
-        }
-        node.least = least;
-        at = node.above;
     }
 }
 
