@@ -41,15 +41,11 @@ impl Model {
 
     /// The costs that a scheduler has learned, as its counters tell; `None`: it learns none.
     pub fn of_counters(value: impl Fn(&str) -> Option<u64>) -> Option<Self> {
-        let of = |name| value(name).filter(|value| *value > 0).map(|value| value as f64);
-        Some(Self {
-            rbps: of("cost_rbps")?,
-            rseqiops: of("cost_rseqiops")?,
-            rrandiops: of("cost_rrandiops")?,
-            wbps: of("cost_wbps")?,
-            wseqiops: of("cost_wseqiops")?,
-            wrandiops: of("cost_wrandiops")?,
-        })
+        let mut figures = [0.0; 6];
+        for (figure, word) in figures.iter_mut().zip(Self::WORDS) {
+            *figure = value(&format!("cost_{word}")).filter(|value| *value > 0)? as f64;
+        }
+        Some(Self::from(figures))
     }
 
     /// The seconds of the disk that requests take: by bytes, by requests near the end of their stream's
@@ -114,14 +110,9 @@ impl Model {
             let value = value.parse::<f64>().ok().filter(|value| (1.0..=1e15).contains(value));
             values[at] = Some(value.ok_or_else(|| format!("{word}: a rate is a number from 1 to 10^15"))?);
         }
-        match values {
-            [Some(rbps), Some(rseqiops), Some(rrandiops), Some(wbps), Some(wseqiops), Some(wrandiops)] => {
-                Ok(Self { rbps, rseqiops, rrandiops, wbps, wseqiops, wrandiops })
-            }
-            _ => {
-                let missing = Self::WORDS.iter().zip(&values).find(|(_, value)| value.is_none());
-                Err(format!("{} is missing from the cost model", missing.map_or("", |(word, _)| word)))
-            }
+        match values.iter().position(Option::is_none) {
+            None => Ok(Self::from(values.map(Option::unwrap_or_default))),
+            Some(at) => Err(format!("{} is missing from the cost model", Self::WORDS[at])),
         }
     }
 }

@@ -29,38 +29,62 @@ pub struct Stats {
     could: Duration,
 }
 
-/// Reads that passed through memory above the disk, the page cache (queue.19).
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
-#[serde(default)]
-pub struct Cache {
-    /// Bios that memory answered.
-    pub hits: u64,
-    /// Bytes of those.
-    pub hit_bytes: u64,
-    /// Bios that the disk answered, all or in part.
-    pub misses: u64,
-    /// Bytes of those.
-    pub miss_bytes: u64,
+/// Declares counters that only rise.
+macro_rules! counters {
+    ($(#[doc = $says:literal])+ pub struct $name:ident { $($(#[doc = $field_says:literal])+ pub $field:ident: u64,)+ }) => {
+        $(#[doc = $says])+
+        #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+        #[serde(default)]
+        pub struct $name {
+            $($(#[doc = $field_says])+ pub $field: u64,)+
+        }
+
+        impl $name {
+            /// The difference to `before`.
+            #[must_use]
+            pub const fn since(&self, before: &Self) -> Self {
+                Self { $($field: self.$field.saturating_sub(before.$field),)+ }
+            }
+
+            /// Adds what others have counted. Sums stop at their end: what another server has told may be close to it.
+            pub const fn add(&mut self, other: &Self) {
+                $(self.$field = self.$field.saturating_add(other.$field);)+
+            }
+
+            fn each(&self) -> impl Iterator<Item = u64> + use<> {
+                [$(self.$field),+].into_iter()
+            }
+        }
+    };
 }
 
-impl Cache {
-    /// The reads since it was as `before`.
-    #[must_use]
-    pub const fn since(&self, before: &Self) -> Self {
-        Self {
-            hits: self.hits.saturating_sub(before.hits),
-            hit_bytes: self.hit_bytes.saturating_sub(before.hit_bytes),
-            misses: self.misses.saturating_sub(before.misses),
-            miss_bytes: self.miss_bytes.saturating_sub(before.miss_bytes),
-        }
+counters! {
+    /// Reads that passed through memory above the disk, the page cache (queue.19).
+    pub struct Cache {
+        /// Bios that memory answered.
+        pub hits: u64,
+        /// Bytes of those.
+        pub hit_bytes: u64,
+        /// Bios that the disk answered, all or in part.
+        pub misses: u64,
+        /// Bytes of those.
+        pub miss_bytes: u64,
     }
+}
 
-    /// Adds what others read.
-    pub const fn add(&mut self, other: &Self) {
-        self.hits = self.hits.saturating_add(other.hits);
-        self.hit_bytes = self.hit_bytes.saturating_add(other.hit_bytes);
-        self.misses = self.misses.saturating_add(other.misses);
-        self.miss_bytes = self.miss_bytes.saturating_add(other.miss_bytes);
+counters! {
+    /// The counters of one operation.
+    pub struct Counters {
+        /// Bios that ended, failed ones included.
+        pub ops: u64,
+        /// Bytes of bios that succeeded.
+        pub bytes: u64,
+        /// Bios that joined another's request instead of making one of their own.
+        pub merges: u64,
+        /// Bios that failed.
+        pub failed: u64,
+        /// Bios that the disk answered and that began near the end of their stream's last one ([`Model::FAR`](crate::cost_model::Model::FAR)).
+        pub near: u64,
     }
 }
 
@@ -80,36 +104,6 @@ pub struct Held {
     pub bios: u64,
     /// For how long, all together.
     pub time: Duration,
-}
-
-/// The counters of one operation.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
-#[serde(default)]
-pub struct Counters {
-    /// Bios that ended, failed ones included.
-    pub ops: u64,
-    /// Bytes of bios that succeeded.
-    pub bytes: u64,
-    /// Bios that joined another's request instead of making one of their own.
-    pub merges: u64,
-    /// Bios that failed.
-    pub failed: u64,
-    /// Bios that the disk answered and that began near the end of their stream's last one ([`Model::FAR`](crate::cost_model::Model::FAR)).
-    pub near: u64,
-}
-
-impl Counters {
-    /// The difference to `before`.
-    #[must_use]
-    pub const fn since(&self, before: &Self) -> Self {
-        Self {
-            ops: self.ops.saturating_sub(before.ops),
-            bytes: self.bytes.saturating_sub(before.bytes),
-            merges: self.merges.saturating_sub(before.merges),
-            failed: self.failed.saturating_sub(before.failed),
-            near: self.near.saturating_sub(before.near),
-        }
-    }
 }
 
 impl Stats {
@@ -230,14 +224,12 @@ impl Stats {
     pub fn is_possible(&self) -> bool {
         const MOST: u64 = 1 << 62;
         let times = [self.held.time, self.flushed, self.active, self.could].map(Duration::as_nanos);
-        let counters = self.ops.iter().flat_map(|one| [one.ops, one.bytes, one.merges, one.failed, one.near]);
+        let counters = self.ops.iter().flat_map(Counters::each).chain(self.cache.each());
         let spent = self.timing.iter().flatten().flat_map(|one| one.times.each().chain(one.latency.counts));
-        let Cache { hits, hit_bytes, misses, miss_bytes } = self.cache;
-        let cache = [hits, hit_bytes, misses, miss_bytes];
-        times.into_iter().chain([self.held.bios]).chain(cache).chain(counters).chain(spent).all(|count| count < MOST)
+        times.into_iter().chain([self.held.bios]).chain(counters).chain(spent).all(|count| count < MOST)
     }
 
-    /// Adds what another has done. Sums stop at their end: what another server has told may be close to it.
+    /// Adds what another has done.
     pub fn add(&mut self, other: &Self) {
         self.held.bios = self.held.bios.saturating_add(other.held.bios);
         self.held.time = self.held.time + other.held.time;
@@ -246,12 +238,7 @@ impl Stats {
         self.active = self.active + other.active;
         self.could = self.could + other.could;
         for op in Op::ALL {
-            let (mine, theirs) = (&mut self.ops[op as usize], other.ops[op as usize]);
-            mine.ops = mine.ops.saturating_add(theirs.ops);
-            mine.bytes = mine.bytes.saturating_add(theirs.bytes);
-            mine.merges = mine.merges.saturating_add(theirs.merges);
-            mine.failed = mine.failed.saturating_add(theirs.failed);
-            mine.near = mine.near.saturating_add(theirs.near);
+            self.ops[op as usize].add(&other.ops[op as usize]);
             if let Some(theirs) = &other.timing[op as usize] {
                 let mine = self.timing[op as usize].get_or_insert_default();
                 mine.latency.add(&theirs.latency);

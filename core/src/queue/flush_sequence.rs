@@ -132,9 +132,8 @@ impl Queue {
 
     /// Tells bios that their flush has ended, or that it took too long.
     pub(super) fn tell_flushed(&mut self, now: Instant, is_late: bool) {
-        let mut ended = self.flushes.take_ended();
-        let some = !ended.is_empty();
-        for (number, outcome) in ended.drain(..) {
+        let some = !self.flushes.ended.is_empty();
+        while let Some((number, outcome)) = self.flushes.ended.pop_front() {
             if is_late {
                 self.time_out(now, number);
             } else {
@@ -155,7 +154,6 @@ impl Queue {
             let news = self.groups.stream_mut(bio.bio.stream).ended(now, &bio);
             self.contexts.tell(bio.context, news);
         }
-        self.flushes.give_back(ended);
         if some {
             self.made_room(now);
         }

@@ -98,7 +98,7 @@ pub struct Flushes {
     /// All that wait.
     waiters: usize,
     /// Bios whose flush has ended, how, and that are to be told: empty between calls.
-    ended: Vec<(u32, Outcome)>,
+    pub(super) ended: VecDeque<(u32, Outcome)>,
     /// Which backing comes first when several want to flush.
     next_backing: usize,
     /// Up to when device time has been charged (sequence.4).
@@ -115,7 +115,7 @@ impl Flushes {
             caches: settings.backings.iter().map(|backing| Cache::new(backing, &settings.flush)).collect(),
             again: VecDeque::with_capacity(16),
             waiters: 0,
-            ended: Vec::with_capacity(128),
+            ended: VecDeque::with_capacity(128),
             next_backing: 0,
             charged: Instant::ZERO,
             sharers: Vec::new(),
@@ -196,7 +196,7 @@ impl Flushes {
     }
 
     /// Takes in which flushes of a backing have ended, and whether one is to start: contexts that are to look too. The bios that
-    /// have waited for it are [taken](Self::take_ended) and told next.
+    /// have waited for it are [told](Self::ended) next.
     pub(super) fn look(
         &mut self,
         now: Instant,
@@ -229,7 +229,7 @@ impl Flushes {
             while let Some(waiter) = waiters.front()
                 && let Some(outcome) = flush.take(waiter.round)
             {
-                ended.push((waiter.bio, outcome));
+                ended.push_back((waiter.bio, outcome));
                 waiters.pop_front();
             }
             *sharing = waiters.partition_point(|waiter| flush.has_started(waiter.round));
@@ -269,21 +269,11 @@ impl Flushes {
             {
                 cache.sharing = cache.sharing.saturating_sub(1);
                 cache.flush.with(|flush| flush.cancel(first.round));
-                self.ended.push((first.bio, Outcome::Failed(Errno::ETIMEDOUT)));
+                self.ended.push_back((first.bio, Outcome::Failed(Errno::ETIMEDOUT)));
             }
             cache.due = cache.late_at(since, patience);
         }
         self.waiters -= self.ended.len();
-    }
-
-    /// The bios whose flush has ended. [`Flushes::told`] gives the list back, emptied.
-    pub(super) fn take_ended(&mut self) -> Vec<(u32, Outcome)> {
-        core::mem::take(&mut self.ended)
-    }
-
-    pub(super) fn give_back(&mut self, ended: Vec<(u32, Outcome)>) {
-        debug_assert!(ended.is_empty() && self.ended.is_empty(), "each is told once");
-        self.ended = ended;
     }
 
     /// Whether a flush is to start.

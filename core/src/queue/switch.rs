@@ -88,25 +88,10 @@ impl Present {
 
     // ---- what was learned (queue.15) ----
 
-    fn own_learned(&mut self, kind: Kind) -> Option<(Kind, Learned)> {
-        Some((kind, self.take_learned()?))
-    }
-
-    /// Keeps what it has learned, of this kind, and tells the next one what an earlier one of its kind has.
-    fn hand_on(&mut self, kind: Kind, next_kind: Kind, next: &mut dyn Scheduler) {
-        let own = self.own_learned(kind);
-        self.learned.extend(own);
-        give(&mut self.learned, next_kind, next);
-    }
-
+    /// What it, which is of this kind, and earlier ones have learned.
     fn take_all_learned(&mut self, kind: Kind) -> Vec<(Kind, Learned)> {
-        let own = self.own_learned(kind);
+        let own = self.take_learned().map(|learned| (kind, learned));
         core::mem::take(&mut self.learned).into_iter().chain(own).collect()
-    }
-
-    fn recall_all(&mut self, kind: Kind, learned: Vec<(Kind, Learned)>) {
-        self.learned.extend(learned);
-        give(&mut self.learned, kind, &mut *self.scheduler);
     }
 }
 
@@ -134,7 +119,8 @@ impl Queue {
         next.set_tracing(self.trace.is_on());
         next.resize(self.requests.capacity(), self.settings.depth);
         let before = core::mem::replace(&mut self.settings.scheduler, kind);
-        self.scheduler.hand_on(before, kind, &mut *next);
+        self.scheduler.learned = self.scheduler.take_all_learned(before);
+        give(&mut self.scheduler.learned, kind, &mut *next);
         self.unplug(now);
         for (id, group) in self.groups.parents_first() {
             next.set_group(now, id, group); // queue.12
@@ -161,6 +147,8 @@ impl Queue {
 
     /// Takes in the learned state of another queue's schedulers.
     pub fn recall(&mut self, learned: Vec<(Kind, Learned)>) {
-        self.scheduler.recall_all(self.settings.scheduler, learned);
+        let Present { scheduler, learned: there, .. } = &mut self.scheduler;
+        there.extend(learned);
+        give(there, self.settings.scheduler, &mut **scheduler);
     }
 }
