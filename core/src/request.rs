@@ -3,27 +3,50 @@
 use core::fmt;
 use core::ops::{BitOr, BitOrAssign};
 
-/// The operation of a bio or a request.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Op {
-    /// Bring data from the device.
-    Read,
-    /// Take data to the device.
-    Write,
-    /// Make every write that has ended durable. Covers no extent.
-    Flush,
-    /// Say that the data of an extent is no longer needed.
-    Discard,
-    /// Make an extent read as zeroes, without sending the zeroes.
-    WriteZeroes,
+/// Declares an enum with a name for each member; their numbers index tables.
+macro_rules! named {
+    ($(#[$meta:meta])* pub enum $type:ident { $($(#[doc = $says:literal])+ $member:ident = $name:literal,)+ }) => {
+        $(#[$meta])*
+        pub enum $type {
+            $($(#[doc = $says])+ $member,)+
+        }
+
+        impl $type {
+            /// How many there are; they index tables by their numbers (`as usize`).
+            pub const COUNT: usize = Self::ALL.len();
+            /// All of them, in the order of their numbers.
+            pub const ALL: [Self; [$($name),+].len()] = [$(Self::$member),+];
+
+            /// Its name.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$member => $name,)+
+                }
+            }
+        }
+    };
+}
+pub(crate) use named;
+
+named! {
+    /// The operation of a bio or a request. Statistics and logs use its name.
+    #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+    pub enum Op {
+        /// Bring data from the device.
+        Read = "read",
+        /// Take data to the device.
+        Write = "write",
+        /// Make every write that has ended durable. Covers no extent.
+        Flush = "flush",
+        /// Say that the data of an extent is no longer needed.
+        Discard = "discard",
+        /// Make an extent read as zeroes, without sending the zeroes.
+        WriteZeroes = "write-zeroes",
+    }
 }
 
 impl Op {
-    /// How many operations there are; they index tables as `op as usize`.
-    pub const COUNT: usize = 5;
-    /// All operations, in the order of their indices.
-    pub const ALL: [Self; Self::COUNT] = [Self::Read, Self::Write, Self::Flush, Self::Discard, Self::WriteZeroes];
-
     /// Which way data goes, as schedulers count it: all that changes the disk is a write.
     #[must_use]
     pub const fn direction(self) -> Direction {
@@ -37,18 +60,6 @@ impl Op {
     #[must_use]
     pub const fn has_payload(self) -> bool {
         matches!(self, Self::Read | Self::Write)
-    }
-
-    /// The name that statistics and logs use.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Read => "read",
-            Self::Write => "write",
-            Self::Flush => "flush",
-            Self::Discard => "discard",
-            Self::WriteZeroes => "write-zeroes",
-        }
     }
 }
 
@@ -107,6 +118,11 @@ impl Flags {
     #[must_use]
     pub const fn intersects(self, other: Self) -> bool {
         self.0 & other.0 != 0
+    }
+
+    /// Whether it goes before others of its kind: metadata, or marked so.
+    pub(crate) const fn is_urgent(self) -> bool {
+        self.intersects(Self(Self::PRIO.0 | Self::META.0))
     }
 
     /// Those that are here or in `other`: `|` for constants.
@@ -290,57 +306,56 @@ impl Outcome {
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Errno(pub i32);
 
-impl Errno {
-    // The numbers are Linux's.
-    /// Operation not permitted.
-    pub const EPERM: Self = Self(1);
-    /// Input/output error.
-    pub const EIO: Self = Self(5);
-    /// Try again.
-    pub const EAGAIN: Self = Self(11);
-    /// Out of memory.
-    pub const ENOMEM: Self = Self(12);
-    /// Invalid argument.
-    pub const EINVAL: Self = Self(22);
-    /// The file would be larger than it may be.
-    pub const EFBIG: Self = Self(27);
-    /// No space left on device.
-    pub const ENOSPC: Self = Self(28);
-    /// Value too large.
-    pub const EOVERFLOW: Self = Self(75);
-    /// Operation not supported.
-    pub const ENOTSUP: Self = Self(95);
-    /// Shutting down.
-    pub const ESHUTDOWN: Self = Self(108);
-    /// It took too long.
-    pub const ETIMEDOUT: Self = Self(110);
-    /// A quota is used up.
-    pub const EDQUOT: Self = Self(122);
+/// Declares the numbers that this crate itself uses, which are Linux's.
+macro_rules! errnos {
+    ($($(#[doc = $says:literal])+ $name:ident = $number:literal,)+) => {
+        impl Errno {
+            $($(#[doc = $says])+ pub const $name: Self = Self($number);)+
 
+            /// The symbolic name, for the numbers this crate itself uses.
+            #[must_use]
+            pub const fn name(self) -> Option<&'static str> {
+                match self {
+                    $(Self::$name => Some(stringify!($name)),)+
+                    _ => None,
+                }
+            }
+        }
+    };
+}
+
+errnos! {
+    /// Operation not permitted.
+    EPERM = 1,
+    /// Input/output error.
+    EIO = 5,
+    /// Try again.
+    EAGAIN = 11,
+    /// Out of memory.
+    ENOMEM = 12,
+    /// Invalid argument.
+    EINVAL = 22,
+    /// The file would be larger than it may be.
+    EFBIG = 27,
+    /// No space left on device.
+    ENOSPC = 28,
+    /// Value too large.
+    EOVERFLOW = 75,
+    /// Operation not supported.
+    ENOTSUP = 95,
+    /// Shutting down.
+    ESHUTDOWN = 108,
+    /// It took too long.
+    ETIMEDOUT = 110,
+    /// A quota is used up.
+    EDQUOT = 122,
+}
+
+impl Errno {
     /// Whether there was no room for the data.
     #[must_use]
     pub const fn is_lack_of_space(self) -> bool {
         matches!(self, Self::ENOSPC | Self::EFBIG | Self::EDQUOT)
-    }
-
-    /// The symbolic name, for the numbers this crate itself uses.
-    #[must_use]
-    pub const fn name(self) -> Option<&'static str> {
-        Some(match self {
-            Self::EPERM => "EPERM",
-            Self::EIO => "EIO",
-            Self::EAGAIN => "EAGAIN",
-            Self::ENOMEM => "ENOMEM",
-            Self::EINVAL => "EINVAL",
-            Self::EFBIG => "EFBIG",
-            Self::ENOSPC => "ENOSPC",
-            Self::EOVERFLOW => "EOVERFLOW",
-            Self::ENOTSUP => "ENOTSUP",
-            Self::ESHUTDOWN => "ESHUTDOWN",
-            Self::ETIMEDOUT => "ETIMEDOUT",
-            Self::EDQUOT => "EDQUOT",
-            _ => return None,
-        })
     }
 }
 

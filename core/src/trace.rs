@@ -7,6 +7,7 @@ use alloc::collections::VecDeque;
 use core::fmt;
 
 use crate::learn::idling_trial::Finding;
+use crate::request::named;
 use crate::{ContextId, Duration, Extent, GroupId, Instant, Op, StreamId};
 
 /// An event of a bio or request.
@@ -120,32 +121,20 @@ pub enum Note {
     Lowered,
 }
 
-/// Why a turn was over.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Expiry {
-    /// The queue had nothing to ask for as long as the device was held for it.
-    TooIdle,
-    /// The queue had nothing to ask, and was not waited for.
-    NoMoreRequests,
-    /// The budget did not suffice for the next request.
-    BudgetExhausted,
-    /// The longest time of a turn had passed.
-    BudgetTimeout,
-    /// Another queue goes first.
-    Preempted,
-}
-
-impl Expiry {
-    /// The kernel's name.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::TooIdle => "too_idle",
-            Self::NoMoreRequests => "no_more_requests",
-            Self::BudgetExhausted => "budget_exhausted",
-            Self::BudgetTimeout => "budget_timeout",
-            Self::Preempted => "preempted",
-        }
+named! {
+    /// Why a turn was over, by the kernel's names.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub enum Expiry {
+        /// The queue had nothing to ask for as long as the device was held for it.
+        TooIdle = "too_idle",
+        /// The queue had nothing to ask, and was not waited for.
+        NoMoreRequests = "no_more_requests",
+        /// The budget did not suffice for the next request.
+        BudgetExhausted = "budget_exhausted",
+        /// The longest time of a turn had passed.
+        BudgetTimeout = "budget_timeout",
+        /// Another queue goes first.
+        Preempted = "preempted",
     }
 }
 

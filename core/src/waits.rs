@@ -21,61 +21,31 @@
 use serde::{Deserialize, Serialize};
 
 use crate::record::any_length;
+use crate::request::named;
 use crate::{Duration, Instant};
 
-/// The cause of a part of a bio's time.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Part {
-    /// Payload memory was missing: it waited before the queue.
-    Memory,
-    /// A place was missing: a request of its connection or queue, a tag, or a turn of its worker.
-    Room,
-    /// A ceiling of its own group held it.
-    Limit,
-    /// The disk was busy with requests of others.
-    Others,
-    /// The disk was busy with requests of its own tenant.
-    Own,
-    /// The disk was held idle on purpose.
-    Idling,
-    /// The disk was being flushed, or its own flush had not ended.
-    Flush,
-    /// The device had it.
-    Device,
-    /// It had ended, and its reply was not sent.
-    Reply,
-}
-
-impl Part {
-    /// How many there are; they index tables as `part as usize`.
-    pub const COUNT: usize = 9;
-    /// All of them, in the order in which a bio may pass them.
-    pub const ALL: [Self; Self::COUNT] = [
-        Self::Memory,
-        Self::Room,
-        Self::Limit,
-        Self::Others,
-        Self::Own,
-        Self::Idling,
-        Self::Flush,
-        Self::Device,
-        Self::Reply,
-    ];
-
-    /// Its name.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Memory => "memory",
-            Self::Room => "room",
-            Self::Limit => "limit",
-            Self::Others => "others",
-            Self::Own => "own",
-            Self::Idling => "idling",
-            Self::Flush => "flush",
-            Self::Device => "device",
-            Self::Reply => "reply",
-        }
+named! {
+    /// The cause of a part of a bio's time, in the order in which a bio may pass them.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub enum Part {
+        /// Payload memory was missing: it waited before the queue.
+        Memory = "memory",
+        /// A place was missing: a request of its connection or queue, a tag, or a turn of its worker.
+        Room = "room",
+        /// A ceiling of its own group held it.
+        Limit = "limit",
+        /// The disk was busy with requests of others.
+        Others = "others",
+        /// The disk was busy with requests of its own tenant.
+        Own = "own",
+        /// The disk was held idle on purpose.
+        Idling = "idling",
+        /// The disk was being flushed, or its own flush had not ended.
+        Flush = "flush",
+        /// The device had it.
+        Device = "device",
+        /// It had ended, and its reply was not sent.
+        Reply = "reply",
     }
 }
 

@@ -5,46 +5,31 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::fmt;
 
+use crate::request::named;
 use crate::stats::Counters;
 use crate::time::secs;
 use crate::{Direction, Duration};
 
-/// A kind of rate, in the words of the kernel's `io.max` and QEMU's totals.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Rate {
-    /// Bytes read.
-    Rbps,
-    /// Bytes written.
-    Wbps,
-    /// Reads.
-    Riops,
-    /// Writes, and all else that changes the disk.
-    Wiops,
-    /// Bytes read and written.
-    Bps,
-    /// Reads, writes, and all else that changes the disk.
-    Iops,
+named! {
+    /// A kind of rate, in the words of the kernel's `io.max` and QEMU's totals.
+    #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+    pub enum Rate {
+        /// Bytes read.
+        Rbps = "rbps",
+        /// Bytes written.
+        Wbps = "wbps",
+        /// Reads.
+        Riops = "riops",
+        /// Writes, and all else that changes the disk.
+        Wiops = "wiops",
+        /// Bytes read and written.
+        Bps = "bps",
+        /// Reads, writes, and all else that changes the disk.
+        Iops = "iops",
+    }
 }
 
 impl Rate {
-    /// How many there are; they index tables as `rate as usize`.
-    pub const COUNT: usize = 6;
-    /// All rates, in the order of their indices.
-    pub const ALL: [Self; Self::COUNT] = [Self::Rbps, Self::Wbps, Self::Riops, Self::Wiops, Self::Bps, Self::Iops];
-
-    /// As it is written.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Rbps => "rbps",
-            Self::Wbps => "wbps",
-            Self::Riops => "riops",
-            Self::Wiops => "wiops",
-            Self::Bps => "bps",
-            Self::Iops => "iops",
-        }
-    }
-
     /// Its amount of counted reads and writes.
     #[must_use]
     pub const fn amount(self, [reads, writes]: &[Counters; 2]) -> u64 {
