@@ -76,7 +76,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use fairlift_core::flush::{Counts, Dirty, Flush, Round, Settings, Start};
@@ -84,7 +84,7 @@ use fairlift_core::{ContextId, Errno, Outcome};
 use slab::Slab;
 
 use crate::clock;
-use crate::sync::{Mutex, MutexGuard, Parker, Unparker, lock};
+use crate::sync::{Mutex, MutexGuard, Parker, Sleeper, lock};
 
 /// There is one context here: waiters are told apart by their rounds.
 const CONTEXT: ContextId = ContextId(0);
@@ -109,12 +109,6 @@ struct Waiter {
     /// How it ended, once it has (lead.2).
     ended: Option<Outcome>,
     sleeper: Sleeper,
-}
-
-#[derive(Clone)]
-enum Sleeper {
-    Thread(Unparker),
-    Task(Waker),
 }
 
 /// The fate of a waiter that asked for a flush.
@@ -250,15 +244,6 @@ impl State {
     }
 }
 
-fn wake_all(sleepers: Vec<Sleeper>) {
-    for sleeper in sleepers {
-        match sleeper {
-            Sleeper::Thread(thread) => thread.unpark(),
-            Sleeper::Task(waker) => waker.wake(),
-        }
-    }
-}
-
 /// A waiter, from asking for a flush to its end.
 struct Asking<'a> {
     queue: &'a FlushQueue,
@@ -272,25 +257,22 @@ impl<'a> Asking<'a> {
     fn look(&mut self, sleeper: impl FnOnce() -> Sleeper) -> Option<Turn<'a>> {
         let mut wake = Vec::new();
         let mut state = self.queue.lock();
-        let number = match self.waiter {
-            Some(number) => number,
+        let (number, sleeper) = match self.waiter {
+            Some(number) => (number, Some(sleeper)),
             None => {
                 let round = state.flush.ask(clock::now(), CONTEXT);
                 let number = state.waiters.insert(Waiter { round, ended: None, sleeper: sleeper() });
                 state.waiting.push_back(number);
                 self.waiter = Some(number);
-                let turn = self.turn(&mut state, number, &mut wake);
-                drop(state);
-                wake_all(wake);
-                return turn;
+                (number, None)
             }
         };
         let turn = self.turn(&mut state, number, &mut wake);
-        if turn.is_none() {
+        if let (None, Some(sleeper)) = (&turn, sleeper) {
             state.waiters[number].sleeper = sleeper();
         }
         drop(state);
-        wake_all(wake);
+        wake.into_iter().for_each(Sleeper::wake);
         turn
     }
 
@@ -328,7 +310,7 @@ impl Drop for Asking<'_> {
         }
         state.pass_on(&mut wake); // lead.4
         drop(state);
-        wake_all(wake);
+        wake.into_iter().for_each(Sleeper::wake);
     }
 }
 
@@ -374,7 +356,7 @@ impl Running<'_> {
         let outcome = state.flush.take(round).expect("it has just ended");
         state.pass_on(&mut wake);
         drop(state);
-        wake_all(wake);
+        wake.into_iter().for_each(Sleeper::wake);
         outcome
     }
 }

@@ -1,5 +1,7 @@
 //! Locks and parking, from one place, so that a model checker can put its own in theirs; see `fairlift_core::sync`.
 
+use std::task::Waker;
+
 #[cfg(loom)]
 pub use loom::sync::{Mutex, MutexGuard};
 #[cfg(shuttle)]
@@ -20,6 +22,22 @@ pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 pub(crate) use parking::{Parker, Unparker};
+
+/// How to wake somebody who waits.
+#[derive(Clone)]
+pub(crate) enum Sleeper {
+    Thread(Unparker),
+    Task(Waker),
+}
+
+impl Sleeper {
+    pub(crate) fn wake(self) {
+        match self {
+            Self::Thread(thread) => thread.unpark(),
+            Self::Task(waker) => waker.wake(),
+        }
+    }
+}
 
 #[cfg(not(any(loom, shuttle)))]
 mod parking {

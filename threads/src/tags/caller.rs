@@ -8,9 +8,9 @@ use std::task::{Context, Poll};
 use fairlift_core::Tag;
 use fairlift_core::tags::{Hint, Quota};
 
-use super::wait::{QueueEnd, Sleeper, WAITING, WOKEN, Waiter};
+use super::wait::{QueueEnd, WAITING, WOKEN, Waiter};
 use super::{Class, TagQueue};
-use crate::sync::Parker;
+use crate::sync::{Parker, Sleeper};
 
 /// How often a thread looks for a tag before it sleeps, if that helped the last times; each is some 50 ns, so that all are
 /// no longer than going to sleep and being woken.

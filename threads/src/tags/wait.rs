@@ -12,12 +12,11 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::task::Waker;
 
 use fairlift_core::sync::{AtomicU32, Ordering};
 use fairlift_core::tags::{WAIT_QUEUES, Wakes, Wakeups};
 
-use crate::sync::{Mutex, Unparker, lock};
+use crate::sync::{Mutex, Sleeper, lock};
 
 /// The callers that wait for the same tags.
 #[derive(Default)]
@@ -44,13 +43,6 @@ impl Default for Waiter {
     fn default() -> Self {
         Self { state: AtomicU32::new(AWAY), sleeper: Mutex::new(None) }
     }
-}
-
-/// How to wake a caller.
-#[derive(Clone)]
-pub(super) enum Sleeper {
-    Thread(Unparker),
-    Task(Waker),
 }
 
 /// Nobody sits here.
@@ -148,10 +140,8 @@ impl Waiter {
 
     fn wake(&self) {
         let sleeper = lock(&self.sleeper).clone();
-        match sleeper {
-            Some(Sleeper::Thread(thread)) => thread.unpark(),
-            Some(Sleeper::Task(waker)) => waker.wake(),
-            None => {}
+        if let Some(sleeper) = sleeper {
+            sleeper.wake();
         }
     }
 }
