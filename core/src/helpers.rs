@@ -213,7 +213,7 @@ impl<J> Helpers<J> {
     #[must_use]
     pub fn learned(&self, disk: usize) -> (u16, u64) {
         let concurrency = &self.disks[disk].concurrency;
-        (concurrency.level(), concurrency.changes())
+        (concurrency.level, concurrency.changes)
     }
 
     fn may_start(&self, source: Of) -> bool {

@@ -6,26 +6,16 @@
 /// No row: what lies beyond either end of a list.
 pub(crate) const NIL: u32 = u32::MAX;
 
-/// The rows before and after a row in its list.
+/// The rows before and after a row in its list; [`NIL`] at its ends.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Links {
-    prev: u32,
-    next: u32,
+    pub(crate) prev: u32,
+    pub(crate) next: u32,
 }
 
 impl Links {
     /// Of a row that is in no list.
     pub(crate) const NONE: Self = Self { prev: NIL, next: NIL };
-
-    /// The row before, or [`NIL`].
-    pub(crate) const fn prev(self) -> u32 {
-        self.prev
-    }
-
-    /// The row after, or [`NIL`].
-    pub(crate) const fn next(self) -> u32 {
-        self.next
-    }
 }
 
 /// A row that can be in a [`List`]: in one at a time.
@@ -43,15 +33,11 @@ pub(crate) struct List {
 
 impl Default for List {
     fn default() -> Self {
-        Self::new()
+        Self { head: NIL, tail: NIL }
     }
 }
 
 impl List {
-    pub(crate) const fn new() -> Self {
-        Self { head: NIL, tail: NIL }
-    }
-
     #[inline]
     pub(crate) fn front(&self) -> Option<u32> {
         (self.head != NIL).then_some(self.head)

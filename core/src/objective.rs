@@ -21,7 +21,7 @@ const SECOND: u64 = 1_000_000_000;
 /// The latency of a group, and how it was kept.
 #[derive(Clone, Debug)]
 pub(crate) struct Objective {
-    target: Duration,
+    pub(crate) target: Duration,
     /// The second that is not over, and its answers.
     second: u64,
     ended: u64,
@@ -36,10 +36,6 @@ pub(crate) struct Objective {
 impl Objective {
     pub(crate) const fn new(target: Duration) -> Self {
         Self { target, second: 0, ended: 0, late: 0, rate: 0, used: 0, missed: 0 }
-    }
-
-    pub(crate) const fn target(&self) -> Duration {
-        self.target
     }
 
     /// Something was answered, so long after it was asked.

@@ -188,7 +188,7 @@ impl Queue {
         let overdue = self.device.sent.front().map(due);
         let busy = self.device.busy_until.filter(|until| *until != Instant::MAX);
         // While no tag is free, or the device is busy, asking the scheduler would change nothing.
-        let may_ask = self.device.busy_until.is_none() && !self.device.tags.lacks();
+        let may_ask = self.device.busy_until.is_none() && !self.device.tags.lacks;
         let held = self.scheduler.next_timeout().filter(|_| may_ask);
         [overdue, busy, held, self.flushes.due(), self.ceilings.due()].into_iter().flatten().min()
     }
@@ -247,10 +247,10 @@ impl Queue {
     /// How much there is to do.
     #[must_use]
     pub fn load(&self) -> Load {
-        let in_flight = self.device.tags.in_flight();
+        let in_flight = self.device.tags.in_flight;
         let waiting = self.requests.len() - usize::from(in_flight) + self.flushes.waiting();
         let (held, news) = (self.ceilings.len(), self.contexts.news());
-        Load { in_flight, waiting, held, news, lacks_tag: self.device.tags.lacks() }
+        Load { in_flight, waiting, held, news, lacks_tag: self.device.tags.lacks }
     }
 
     /// The scheduler's decisions about holding the device idle (`slice_idle=auto`) since the last call.

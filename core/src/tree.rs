@@ -13,7 +13,7 @@ use alloc::vec::Vec;
 use crate::red_black::{self, Colour, LEFT, NIL, Nodes as _, RIGHT};
 
 /// The nodes of one or more [`Tree`]s, by slot.
-#[derive(Debug)]
+#[derive(Default, Debug)]
 pub struct Nodes(Vec<Node>);
 
 /// An ordered set of slots; see the [module](self) for its rules.
@@ -51,7 +51,7 @@ impl Nodes {
     /// Slots 0 to `capacity - 1`, in no tree.
     #[must_use]
     pub fn new(capacity: usize) -> Self {
-        let mut nodes = Self(Vec::new());
+        let mut nodes = Self::default();
         nodes.grow_to(capacity);
         nodes
     }

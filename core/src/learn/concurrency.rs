@@ -64,14 +64,16 @@ const OVERHEAD: u64 = 16;
 ///
 /// The code that gives it requests asks [`allowed`](Self::allowed) and tells of [`ended`](Self::ended) ones.
 #[derive(Clone, Debug)]
-pub struct Concurrency {
+pub(crate) struct Concurrency {
     settings: Settings,
-    level: u16,
+    /// The level that was found best so far.
+    pub(crate) level: u16,
     stage: Stage,
     sample: Sample,
     /// How long the next rest is.
     rest: Duration,
-    changes: u64,
+    /// How often the level has changed.
+    pub(crate) changes: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -97,8 +99,7 @@ impl Concurrency {
     ///
     /// # Panics
     /// If `most` is out of its range.
-    #[must_use]
-    pub fn new(settings: Settings) -> Self {
+    pub(crate) fn new(settings: Settings) -> Self {
         assert!((1..=1024).contains(&settings.most), "at most {} at once", settings.most);
         let level = if settings.fixed { settings.most } else { FIRST.min(settings.most) };
         let mut new = Self {
@@ -114,28 +115,15 @@ impl Concurrency {
     }
 
     /// How many may be out now.
-    #[must_use]
-    pub fn allowed(&self) -> u16 {
+    pub(crate) fn allowed(&self) -> u16 {
         match &self.stage {
             Stage::Trial { other, comparison, .. } if comparison.is_other => *other,
             Stage::Trial { .. } | Stage::Rest { .. } => self.level,
         }
     }
 
-    /// The level that was found best so far.
-    #[must_use]
-    pub const fn level(&self) -> u16 {
-        self.level
-    }
-
-    /// How often the level has changed.
-    #[must_use]
-    pub const fn changes(&self) -> u64 {
-        self.changes
-    }
-
     /// A request of `sectors` ended; `full`: until now as many were out as allowed, and more waited.
-    pub fn ended(&mut self, now: Instant, sectors: u64, full: bool) {
+    pub(crate) fn ended(&mut self, now: Instant, sectors: u64, full: bool) {
         if self.settings.fixed || self.settings.most == 1 {
             return;
         }

@@ -118,7 +118,7 @@ impl Queue {
             _ => {
                 request.follow(&self.groups.stream(before.waiting.stream).stream);
                 let waiting = request.waiting;
-                if waiting == before.waiting && before.generation == self.scheduler.generation() {
+                if waiting == before.waiting && before.generation == self.scheduler.generation {
                     self.scheduler.requeue(now, &waiting);
                 } else {
                     // It is new to the present scheduler, or to the group that its stream is in now (queue.9).
@@ -150,7 +150,7 @@ impl Queue {
                 break;
             }
             let id = next;
-            next = request.links.next();
+            next = request.links.next;
             if let State::InFlight(tag) = request.state {
                 let before = *request;
                 request.state = State::TimedOut(tag);

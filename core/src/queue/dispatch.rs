@@ -86,7 +86,7 @@ impl Queue {
         assert!(request.state == State::Waiting, "{id:?} was dispatched twice");
         request.state = State::InFlight(tag);
         request.dispatched = now;
-        request.generation = self.scheduler.generation();
+        request.generation = self.scheduler.generation;
         request.stamp = self.groups.begins(now, &request.waiting);
         (request.context, request.dispatch(tag))
     }

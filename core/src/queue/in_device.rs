@@ -45,7 +45,7 @@ pub(super) struct InDevice {
 impl InDevice {
     pub(super) fn new(settings: &Settings) -> Self {
         let patience = Patience { io_timeout: settings.io_timeout, lenient_until: Instant::ZERO };
-        Self { tags: TagSource::new(settings), sent: List::new(), busy_until: None, patience }
+        Self { tags: TagSource::new(settings), sent: List::default(), busy_until: None, patience }
     }
 
     /// Takes the tag from a request, and the request from the list of those in flight.

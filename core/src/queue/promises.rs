@@ -33,7 +33,7 @@ impl Promises {
 
     /// Gives a group a latency, or none; whether it had another.
     fn set_latency(&mut self, id: GroupId, target: Option<Duration>) -> bool {
-        if self.latencies.get(&id).map(Objective::target) == target {
+        if self.latencies.get(&id).map(|objective| objective.target) == target {
             return false;
         }
         match target {
@@ -89,7 +89,7 @@ impl Promises {
             scheduler.set_floor(now, *id, floor);
         }
         for (id, objective) in &self.latencies {
-            scheduler.set_latency(now, *id, Some(objective.target()));
+            scheduler.set_latency(now, *id, Some(objective.target));
         }
     }
 }
@@ -156,7 +156,7 @@ impl Queue {
         self.groups.group(id)?;
         let Promises { floors, latencies, .. } = &self.promises;
         let floor = floors.get(&id).copied().unwrap_or_default();
-        let latency = latencies.get(&id).map(Objective::target);
+        let latency = latencies.get(&id).map(|objective| objective.target);
         Some(Bound { budget: self.ceilings.budget(id).cloned(), floor, latency })
     }
 

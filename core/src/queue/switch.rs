@@ -19,7 +19,7 @@ use crate::{Duration, Instant, Op};
 pub(super) struct Present {
     scheduler: Box<dyn Scheduler>,
     /// Number of earlier schedulers: none is told of requests that another has dispatched.
-    generation: u32,
+    pub(super) generation: u32,
     /// Requests in flight that an earlier one has dispatched, flushes not counted.
     others: u32,
     /// The knowledge of earlier schedulers about the device, by their kinds ([`Scheduler::take_learned`]).
@@ -45,11 +45,6 @@ impl DerefMut for Present {
 impl Present {
     pub(super) fn new(scheduler: Box<dyn Scheduler>) -> Self {
         Self { scheduler, generation: 0, others: 0, learned: Vec::new() }
-    }
-
-    #[inline(always)]
-    pub(super) const fn generation(&self) -> u32 {
-        self.generation
     }
 
     /// The next one takes over, with `others` requests in flight that it did not dispatch. Answers the one before.

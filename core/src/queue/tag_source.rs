@@ -15,9 +15,10 @@ pub(super) struct TagSource {
     /// Tags of its own that no request has, and the first that none ever had.
     spare: Vec<Tag>,
     fresh: u16,
-    in_flight: u16,
+    /// How many requests have one.
+    pub(super) in_flight: u16,
     /// The last time a request could have gone, no tag was free.
-    lacks: bool,
+    pub(super) lacks: bool,
     owners: Vec<RequestId>,
 }
 
@@ -48,17 +49,6 @@ impl TagSource {
             }
         }
         self.lacks = false;
-    }
-
-    /// Requests in flight.
-    #[inline]
-    pub(super) const fn in_flight(&self) -> u16 {
-        self.in_flight
-    }
-
-    /// Whether a request may wait that only a tag is missing for.
-    pub(super) const fn lacks(&self) -> bool {
-        self.lacks
     }
 
     /// Whether a request waits, or a flush does: a context without one does not ask for a tag, and so lacks none.

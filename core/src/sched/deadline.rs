@@ -330,20 +330,17 @@ impl Deadline {
         while next != NIL {
             let id = next;
             let Slot { links, stream: of, arrived, .. } = self.slots[id as usize];
-            next = links.next();
+            next = links.next;
             if of != stream {
                 continue;
             }
             let start = Sector(self.nodes.key(id));
             self.classes[from as usize].queue_mut(direction).take(&mut self.nodes, &mut self.slots, id);
             let there = self.classes[to as usize].queue_mut(direction);
-            let mut after = if before == NIL {
-                there.fifo.front().unwrap_or(NIL)
-            } else {
-                self.slots[before as usize].links.next()
-            };
+            let mut after =
+                if before == NIL { there.fifo.front().unwrap_or(NIL) } else { self.slots[before as usize].links.next };
             while after != NIL && self.slots[after as usize].arrived <= arrived {
-                (before, after) = (after, self.slots[after as usize].links.next());
+                (before, after) = (after, self.slots[after as usize].links.next);
             }
             there.fifo.insert_after(&mut self.slots, before, id);
             there.sort_in(&mut self.nodes, id, start);
@@ -357,7 +354,7 @@ impl Deadline {
         let mut next = self.classes[from as usize].requeued.front().unwrap_or(NIL);
         while next != NIL {
             let id = next;
-            next = self.slots[id as usize].links.next();
+            next = self.slots[id as usize].links.next;
             if self.slots[id as usize].stream == stream {
                 self.classes[from as usize].requeued.remove(&mut self.slots, id);
                 self.classes[to as usize].requeued.push_back(&mut self.slots, id);

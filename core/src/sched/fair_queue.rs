@@ -482,7 +482,7 @@ impl ServiceTree {
     #[inline(always)]
     fn serve(&mut self, entities: &mut Entities, sectors: u64) {
         self.advance(sectors);
-        let first = self.idle.first();
+        let first = self.idle.first;
         if first != NIL && entities.at(first).finish <= self.time {
             self.forget(entities, first);
         }
@@ -554,7 +554,7 @@ impl ServiceTree {
             return;
         }
         self.debt = 0;
-        let last = self.idle.last();
+        let last = self.idle.last;
         if last != NIL && entities.at(last).finish <= self.time {
             self.time = entities.at(last).finish;
         }

@@ -110,7 +110,7 @@ impl RequestTable {
     /// A table for requests whose numbers are below `capacity`.
     pub(super) fn new(capacity: usize) -> Self {
         let rows = vec![Row::NEW; capacity];
-        Self { nodes: Nodes::new(capacity), rows, requeued: List::new(), len: 0, reads: 0 }
+        Self { nodes: Nodes::new(capacity), rows, requeued: List::default(), len: 0, reads: 0 }
     }
 
     /// Makes room for requests whose numbers are below `capacity`, if there is less.
@@ -154,11 +154,6 @@ impl RequestTable {
         self.row(id).op
     }
 
-    /// How a request wants to be treated.
-    pub(super) fn flags(&self, id: RequestId) -> Flags {
-        self.row(id).flags
-    }
-
     /// Where on the disk a request is.
     pub(super) fn extent(&self, id: RequestId) -> Extent {
         let start = self.nodes.key(id.0);
@@ -188,7 +183,7 @@ impl RequestTable {
     /// If the given one was not turned back, or does not wait.
     pub(super) fn requeued_before(&self, id: RequestId) -> Option<RequestId> {
         assert!(self.row(id).state == State::Requeued, "{id:?} is none that was turned back");
-        let next = self.row(id).links.next();
+        let next = self.row(id).links.next;
         (next != NIL).then_some(RequestId(next))
     }
 
@@ -242,16 +237,15 @@ impl RequestTable {
     }
 
     /// Whether a request goes before its neighbours whatever the distance (list.3).
-    fn is_urgent(&self, id: u32) -> bool {
-        let flags = self.rows[id as usize].flags;
-        flags.contains(Flags::PRIO) || flags.contains(Flags::META)
+    pub(super) fn is_urgent(&self, id: u32) -> bool {
+        self.rows[id as usize].flags.is_urgent()
     }
 }
 
 impl RequestList {
     /// An empty list; `owner` is the number that [`RequestTable::owner`] tells of the requests in it.
-    pub(super) const fn new(owner: u32) -> Self {
-        Self { sorted: Tree::new(), aged: List::new(), len: 0, owner }
+    pub(super) fn new(owner: u32) -> Self {
+        Self { sorted: Tree::new(), aged: List::default(), len: 0, owner }
     }
 
     /// How many wait in it.
@@ -428,18 +422,18 @@ impl RequestList {
         let (mut moved, mut next, mut place) = (0, self.aged.front().unwrap_or(NIL), other.aged.front().unwrap_or(NIL));
         while next != NIL {
             let id = next;
-            next = table.rows[id as usize].links.next();
+            next = table.rows[id as usize].links.next;
             if !picks(table.rows[id as usize].stream) {
                 continue;
             }
             self.unlink(table, RequestId(id), State::InList);
             // Both lists are by age, so the place to go in only moves on: the first in `other` that is younger.
             while place != NIL && table.rows[place as usize].arrived <= table.rows[id as usize].arrived {
-                place = table.rows[place as usize].links.next();
+                place = table.rows[place as usize].links.next;
             }
             let before = match place {
                 NIL => other.aged.back().unwrap_or(NIL),
-                place => table.rows[place as usize].links.prev(),
+                place => table.rows[place as usize].links.prev,
             };
             other.aged.insert_after(&mut table.rows, before, id);
             let start = table.start(id);

@@ -223,14 +223,10 @@ impl Pair {
             for class in 0..3 {
                 let tree = &fair.groups[group].trees[class];
                 assert_eq!(tree.time, row.time[class], "V of group {group}, class {class}");
-                assert_eq!(
-                    u128::from(tree.weights()),
-                    model.weights(group, class),
-                    "W of group {group}, class {class}"
-                );
+                assert_eq!(u128::from(tree.weights), model.weights(group, class), "W of group {group}, class {class}");
                 assert_eq!(tree.debt, row.debt[class], "the debt of group {group}, class {class}");
                 assert_eq!(tree.active.is_empty(), model.all(group, class, Is::Waiting).is_empty());
-                assert_eq!(tree.idle.first() == NIL, model.all(group, class, Is::Idle).is_empty());
+                assert_eq!(tree.idle.first == NIL, model.all(group, class, Is::Idle).is_empty());
             }
         }
     }

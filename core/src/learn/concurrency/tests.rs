@@ -51,7 +51,7 @@ impl Backing {
 fn learned(backing: &mut Backing, settings: Settings) -> u16 {
     let mut concurrency = Concurrency::new(settings);
     backing.keep_busy(&mut concurrency, Duration::from_nanos(backing.each.as_nanos() * 8000));
-    concurrency.level()
+    concurrency.level
 }
 
 /// concurrency.4
@@ -90,13 +90,13 @@ fn a_backing_that_changes_is_learned_anew() {
     let mut backing = Backing::new(1, ms(1));
     let mut concurrency = Concurrency::new(Settings::default());
     backing.keep_busy(&mut concurrency, secs(10));
-    assert_eq!(concurrency.level(), 1);
+    assert_eq!(concurrency.level, 1);
     backing.servers = 16;
     backing.keep_busy(&mut concurrency, secs(10));
-    assert_eq!(concurrency.level(), 16);
+    assert_eq!(concurrency.level, 16);
     backing.servers = 2;
     backing.keep_busy(&mut concurrency, secs(10));
-    assert_eq!(concurrency.level(), 2);
+    assert_eq!(concurrency.level, 2);
 }
 
 /// concurrency.5: what is tried costs little once the level is found.
@@ -106,11 +106,11 @@ fn trials_cost_a_backing_less_than_a_fiftieth_of_what_it_can_do() {
         let mut backing = Backing::new(servers, us(200));
         let mut concurrency = Concurrency::new(Settings::default());
         backing.keep_busy(&mut concurrency, secs(5));
-        let changes = concurrency.changes();
+        let changes = concurrency.changes;
         let ended = backing.keep_busy(&mut concurrency, secs(10));
         let possible = servers as f64 * 10.0 / 200e-6;
         assert!(ended as f64 > 0.98 * possible, "{servers} at once: {ended} of {possible}");
-        assert_eq!(concurrency.changes(), changes, "hysteresis: a level that was found stays");
+        assert_eq!(concurrency.changes, changes, "hysteresis: a level that was found stays");
     }
 }
 
@@ -121,7 +121,7 @@ fn a_load_that_never_fills_the_backing_teaches_nothing() {
     for n in 0..100_000 {
         concurrency.ended(Instant::ZERO + us(100 * n), 8, n % 7 != 0);
     }
-    assert_eq!((concurrency.level(), concurrency.changes()), (4, 0));
+    assert_eq!((concurrency.level, concurrency.changes), (4, 0));
 }
 
 /// concurrency.3
@@ -136,6 +136,6 @@ fn a_trial_of_more_than_there_ever_is_ends() {
         longest = longest.max(row);
         concurrency.ended(Instant::ZERO + us(100 * n), 8, most <= 4);
     }
-    assert_eq!((concurrency.level(), concurrency.changes()), (4, 0));
+    assert_eq!((concurrency.level, concurrency.changes), (4, 0));
     assert!(longest <= 64 * 8 + 1, "{longest} requests in a trial that could not end");
 }

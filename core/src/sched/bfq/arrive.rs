@@ -8,7 +8,7 @@ const IN_TIME: u64 = 3;
 
 impl Bfq {
     pub(super) fn arrive(&mut self, now: Instant, request: &Waiting) {
-        self.notes.at(now);
+        self.notes.now = now;
         let q = self.queue_for(now, request);
         if !self.queue(q).is_open() {
             let cap = Duration::from_nanos(self.habitual_idle().as_nanos() * 2);
@@ -54,10 +54,10 @@ impl Bfq {
             budget = budget.min(left);
         }
         let arrival = if in_time { Arrival::InTime { coefficient } } else { Arrival::New };
-        let (groups, group, class) = (self.competing.groups(), queue.group, queue.priority.class);
+        let (groups, group, class) = (self.competing.groups, queue.group, queue.priority.class);
         self.fair.activate(Leaf(q), budget, arrival);
         self.competing.come(group, class);
-        if self.competing.groups() > groups {
+        if self.competing.groups > groups {
             self.shorten_turn();
         }
         self.merging.became_busy(q);
@@ -114,10 +114,10 @@ impl Bfq {
     pub(super) fn ended(&mut self, now: Instant, served: &Served) {
         let id = served.request.id;
         let q = self.waitings.owner(id);
-        self.notes.at(now);
+        self.notes.now = now;
         // A failed request says nothing about the device's throughput.
         let sectors = if served.ok() { charge::size(served.request.op, served.request.extent.sectors) } else { 0 };
-        let beside = self.charges.ends(now, served.request.op, self.together.in_flight(), sectors);
+        let beside = self.charges.ends(now, served.request.op, self.together.in_flight, sectors);
         if served.ok() && beside > 0 {
             self.fair.charge(Leaf(q), beside); // charge.3
         }

@@ -10,7 +10,8 @@ use crate::{GroupId, PriorityClass};
 pub(super) struct Competing {
     of_class: [u32; PriorityClass::COUNT],
     of_group: Vec<u32>,
-    groups: u32,
+    /// How many groups have a competing queue of their own.
+    pub(super) groups: u32,
 }
 
 impl Competing {
@@ -38,12 +39,6 @@ impl Competing {
     #[inline]
     pub(super) fn queues(&self) -> u32 {
         self.of_class.iter().sum()
-    }
-
-    /// How many groups have a competing queue of their own.
-    #[inline]
-    pub(super) const fn groups(&self) -> u32 {
-        self.groups
     }
 
     /// How many queues of a group, not of those below it, compete.

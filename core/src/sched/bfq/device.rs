@@ -84,10 +84,6 @@ impl Device {
     pub(super) const fn is_rotational(&self) -> bool {
         self.rotation.is_rotational()
     }
-
-    pub(super) fn counters(&self, is_together: bool, tell: &mut dyn FnMut(&'static str, u64)) {
-        self.trials.counters(is_together, tell);
-    }
 }
 
 impl Bfq {
@@ -146,7 +142,7 @@ impl Bfq {
 
     /// A request of such size ended, of those that were in flight; learns from it.
     pub(super) fn learn(&mut self, now: Instant, served: &Served, sectors: u64) {
-        let (in_flight, waiting) = (self.together.in_flight(), self.waitings.len() as u32);
+        let (in_flight, waiting) = (self.together.in_flight, self.waitings.len() as u32);
         let is_together = self.is_together();
         let is_held = self.turn.is_some_and(|turn| turn.idle_until.is_some());
         // Requests that could be dispatched as well if the depth allowed it.
@@ -154,7 +150,7 @@ impl Bfq {
             Some(turn) if !is_together => self.queue(turn.queue).requests.len(),
             _ => waiting,
         };
-        let several = self.crowd.open() > 1 && !(self.device.is_rotational() && self.turns_are_forced());
+        let several = self.crowd.open > 1 && !(self.device.is_rotational() && self.turns_are_forced());
         let queue = self.queue(self.waitings.owner(served.request.id));
         let seeks = queue.seeks.last_was_seek();
         let is_alone = queue.in_flight == 1 && queue.requests.is_empty();
@@ -214,7 +210,7 @@ impl Bfq {
     /// A request goes to the device.
     #[inline]
     pub(super) fn note_dispatch(&mut self, now: Instant, id: RequestId, extent: Extent) {
-        let (op, in_flight) = (self.waitings.op(id), self.together.in_flight());
+        let (op, in_flight) = (self.waitings.op(id), self.together.in_flight);
         let counts = Extent::new(extent.start, charge::size(op, extent.sectors));
         let seek = self.seek();
         self.turns.dispatched(now, counts, in_flight, seek, &self.settings);

@@ -5,11 +5,11 @@ use super::*;
 impl Bfq {
     /// `all`: nothing is held back.
     pub(super) fn next(&mut self, now: Instant, all: bool) -> Next {
-        self.notes.at(now);
+        self.notes.now = now;
         self.device.is_full = false;
         if let Some(id) = self.waitings.take_requeued() {
             let op = self.waitings.op(id);
-            self.charges.begins_again(now, op, self.together.in_flight());
+            self.charges.begins_again(now, op, self.together.in_flight);
             self.together.went(op); // bfq.5, bfq.2
             return Next::Request(id);
         }
@@ -17,7 +17,7 @@ impl Bfq {
             return Next::Empty;
         }
         let limit = self.limit();
-        let is_full = !all && self.together.in_flight() + self.device.others >= limit;
+        let is_full = !all && self.together.in_flight + self.device.others >= limit;
         if is_full && !self.reads_pass(limit) {
             self.device.is_full = true; // together.4
             return Next::Empty;
@@ -93,7 +93,7 @@ impl Bfq {
     fn send(&mut self, now: Instant, q: u32, id: RequestId, extent: Extent) {
         let op = self.waitings.op(id);
         let sectors = charge::size(op, extent.sectors);
-        self.charges.begins(now, op, self.together.in_flight(), self.queue(q).group, sectors);
+        self.charges.begins(now, op, self.together.in_flight, self.queue(q).group, sectors);
         self.note_dispatch(now, id, extent);
         let queue = self.queues[q as usize].as_mut().expect("it is in service");
         queue.requests.take(&mut self.waitings, id);
@@ -132,7 +132,7 @@ impl Bfq {
     /// Tells merging where a queue goes on (bfq.8).
     #[inline]
     pub(super) fn head_changed(&mut self, q: u32) {
-        if self.merging.is_on() {
+        if self.merging.on {
             self.tell_head(q);
         }
     }

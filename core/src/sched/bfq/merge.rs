@@ -36,12 +36,13 @@ const NEVER: Instant = Instant::MAX;
 /// The users of each queue; see the [module](self) for the rules. Streams, queues and groups are numbers.
 #[derive(Debug)]
 pub(super) struct Merging {
-    on: bool,
-    positions: Positions,
+    pub(super) on: bool,
+    pub(super) positions: Positions,
     queues: Vec<Row>,
     streams: Vec<Use>,
-    merges: u64,
-    partings: u64,
+    /// How many times a stream joined another's queue, and went home again other than because merging was switched off.
+    pub(super) merges: u64,
+    pub(super) partings: u64,
 }
 
 /// Of a queue.
@@ -89,13 +90,8 @@ const NO_USE: Use = Use { home: u32::MAX, queue: u32::MAX };
 impl Merging {
     /// On or off; nobody there.
     pub(super) fn new(on: bool) -> Self {
-        let positions = Positions::new();
+        let positions = Positions::default();
         Self { on, positions, queues: Vec::new(), streams: Vec::new(), merges: 0, partings: 0 }
-    }
-
-    /// Whether it is on.
-    pub(super) const fn is_on(&self) -> bool {
-        self.on
     }
 
     /// Switches it (merge.7). Answers whether that changed anything: if so and it is on, the next requests of all busy queues
@@ -280,21 +276,6 @@ impl Merging {
         // Since never is no time at all.
         now.since(self.queues[queue as usize].served) <= FRESH
     }
-
-    /// How many changes of positions and looks at them there were.
-    pub(super) const fn position_tree_ops(&self) -> u64 {
-        self.positions.ops()
-    }
-
-    /// How many times a stream joined another's queue.
-    pub(super) const fn queue_merges(&self) -> u64 {
-        self.merges
-    }
-
-    /// How many times a stream went home again, other than because merging was switched off.
-    pub(super) const fn queue_splits(&self) -> u64 {
-        self.partings
-    }
 }
 
 #[cfg(test)]
@@ -396,7 +377,7 @@ mod tests {
         assert_eq!(merging.leave(0), Some(Moved { from: 11, to: 10 }));
         assert_eq!(merging.leave(0), None);
         assert_eq!((users(&merging, 11), users(&merging, 10)), (vec![1], vec![0]));
-        assert_eq!((merging.queue_merges(), merging.queue_splits()), (1, 1));
+        assert_eq!((merging.merges, merging.partings), (1, 1));
     }
 
     /// merge.5
@@ -492,7 +473,7 @@ mod tests {
                 merging.set_head(queue, GROUP, None);
             }
         }
-        assert_eq!((merging.position_tree_ops(), merging.queue_merges()), (0, 0));
+        assert_eq!((merging.positions.ops, merging.merges), (0, 0));
         assert!(merging.queues.iter().all(|row| row.served == NEVER));
     }
 
@@ -505,11 +486,11 @@ mod tests {
         merging.turn_ended(11, true);
         merging.served(at(0), 10);
         merging.remove_stream(1);
-        let ops = merging.position_tree_ops();
+        let ops = merging.positions.ops;
         assert!(merging.set_on(false) && !merging.set_on(false));
         assert_eq!((users(&merging, 10), users(&merging, 11), users(&merging, 12)), (vec![0], vec![], vec![2]));
         merging.set_head(10, GROUP, Some(Sector(0)));
-        assert_eq!(merging.position_tree_ops(), ops);
+        assert_eq!(merging.positions.ops, ops);
         assert!(merging.set_on(true));
         assert_eq!(merging.cooperator(at(5000), &asker(0, 0), |_| true), None, "nobody's next request is known");
         merging.set_head(12, GROUP, Some(Sector(16)));

@@ -237,9 +237,9 @@ impl Bfq {
             notes: Notes::default(),
             settings,
         };
-        this.put_group(GroupId::ROOT, &Group::root());
+        this.set_group(Instant::ZERO, GroupId::ROOT, &Group::root());
         for (id, group) in setup.groups.iter().enumerate().skip(1) {
-            this.put_group(GroupId(id as u16), group);
+            this.set_group(Instant::ZERO, GroupId(id as u16), group);
         }
         this.review_merging();
         this
@@ -340,29 +340,6 @@ impl Scheduler for Bfq {
     }
 }
 
-impl Membership for Bfq {
-    fn add_stream(&mut self, id: StreamId, stream: &Stream) {
-        self.put_stream(id, stream);
-    }
-
-    fn remove_stream(&mut self, id: StreamId) {
-        self.drop_stream(id);
-    }
-
-    fn change_stream(&mut self, now: Instant, id: StreamId, stream: &Stream) {
-        self.notes.at(now);
-        self.alter_stream(now, id, stream);
-    }
-
-    fn set_group(&mut self, _now: Instant, id: GroupId, group: &Group) {
-        self.put_group(id, group);
-    }
-
-    fn remove_group(&mut self, _now: Instant, id: GroupId) {
-        self.drop_group(id);
-    }
-}
-
 impl Merge for Bfq {
     fn merge_candidate(&self, newcomer: &Waiting) -> Option<(RequestId, Side)> {
         let q = self.queue_of(newcomer)?;
@@ -399,7 +376,7 @@ impl Merge for Bfq {
 
 impl Charge for Bfq {
     fn flush_began(&mut self, now: Instant) {
-        self.charges.flush_begins(now, self.together.in_flight());
+        self.charges.flush_begins(now, self.together.in_flight);
     }
 
     fn flush_ended(&mut self, now: Instant, charged: Duration) {
@@ -412,7 +389,7 @@ impl Charge for Bfq {
 
     fn is_ahead(&mut self, _now: Instant, group: GroupId) -> bool {
         let state = &self.groups[usize::from(group.0)];
-        let others_go_on = !self.waitings.is_empty() || self.together.in_flight() > 0;
+        let others_go_on = !self.waitings.is_empty() || self.together.in_flight > 0;
         others_go_on && state.is_there && self.fair.is_ahead(state.fair)
     }
 }
@@ -437,9 +414,9 @@ impl Report for Bfq {
         tell("slow_turns", slow_turns);
         tell("preemptions", preemptions);
         tell("raised", raised);
-        tell("queue_merges", self.merging.queue_merges());
-        tell("queue_splits", self.merging.queue_splits());
-        tell("position_tree_ops", self.merging.position_tree_ops());
-        self.device.counters(self.is_together(), tell);
+        tell("queue_merges", self.merging.merges);
+        tell("queue_splits", self.merging.partings);
+        tell("position_tree_ops", self.merging.positions.ops);
+        self.device.trials.counters(self.is_together(), tell);
     }
 }

@@ -14,30 +14,19 @@ const KEPT: usize = 4096;
 /// Messages that nobody has taken yet.
 #[derive(Default, Debug)]
 pub(super) struct Notes {
-    on: bool,
+    /// Whether somebody listens.
+    pub(super) on: bool,
     /// When the scheduler was called last.
-    now: Instant,
+    pub(super) now: Instant,
     kept: VecDeque<Message>,
 }
 
 impl Notes {
-    /// Whether somebody listens.
-    #[inline]
-    pub(super) const fn is_on(&self) -> bool {
-        self.on
-    }
-
     pub(super) fn set_on(&mut self, on: bool) {
         self.on = on;
         if !on {
             self.kept.clear();
         }
-    }
-
-    /// Something is told to the scheduler, or asked of it.
-    #[inline]
-    pub(super) const fn at(&mut self, now: Instant) {
-        self.now = now;
     }
 
     pub(super) fn take(&mut self) -> Option<Message> {

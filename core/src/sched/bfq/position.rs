@@ -12,7 +12,7 @@ use crate::Sector;
 use crate::tree::{Nodes, Tree};
 
 /// The next requests of queues, by position; see the [module](self) for the rules. Queues and groups are numbers.
-#[derive(Debug)]
+#[derive(Default, Debug)]
 pub(super) struct Positions {
     /// By queue.
     nodes: Nodes,
@@ -20,15 +20,11 @@ pub(super) struct Positions {
     group: Vec<u16>,
     /// By group.
     trees: Vec<Tree>,
-    ops: u64,
+    /// How many changes and looks there were (position.3).
+    pub(super) ops: u64,
 }
 
 impl Positions {
-    /// Of no queues.
-    pub(super) fn new() -> Self {
-        Self { nodes: Nodes::new(0), group: Vec::new(), trees: Vec::new(), ops: 0 }
-    }
-
     /// Makes room for a queue.
     pub(super) fn add_queue(&mut self, queue: u32) {
         let wanted = queue as usize + 1;
@@ -89,17 +85,6 @@ impl Positions {
             }
         }
     }
-
-    /// How many changes and looks there were (position.3).
-    pub(super) const fn ops(&self) -> u64 {
-        self.ops
-    }
-}
-
-impl Default for Positions {
-    fn default() -> Self {
-        Self::new()
-    }
 }
 
 #[cfg(test)]
@@ -108,7 +93,7 @@ mod tests {
 
     /// Queues 0, 1, 2, … of group 1 at the given sectors.
     fn positions(heads: &[u64]) -> Positions {
-        let mut positions = Positions::new();
+        let mut positions = Positions::default();
         positions.add_group(2);
         for (queue, &head) in (0..).zip(heads) {
             positions.add_queue(queue);
@@ -176,13 +161,13 @@ mod tests {
     #[test]
     fn changes_and_looks_are_counted_and_what_changes_nothing_is_not() {
         let mut positions = positions(&[100]);
-        assert_eq!(positions.ops(), 1);
+        assert_eq!(positions.ops, 1);
         positions.set(0, 1, Some(Sector(100)));
-        assert_eq!(positions.ops(), 1);
+        assert_eq!(positions.ops, 1);
         positions.set(0, 1, Some(Sector(101)));
         positions.set(0, 1, None);
         positions.set(0, 1, None);
         positions.closest(1, Sector(0), 9);
-        assert_eq!(positions.ops(), 4);
+        assert_eq!(positions.ops, 4);
     }
 }

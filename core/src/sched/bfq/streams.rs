@@ -38,10 +38,8 @@ impl Levels {
     }
 }
 
-impl Bfq {
-    // ---- groups ----
-
-    pub(super) fn put_group(&mut self, id: GroupId, group: &Group) {
+impl Membership for Bfq {
+    fn set_group(&mut self, _now: Instant, id: GroupId, group: &Group) {
         let index = usize::from(id.0);
         if self.groups.len() <= index {
             let asyncs = [[NIL; 8]; PriorityClass::COUNT];
@@ -62,7 +60,7 @@ impl Bfq {
         self.charges.add_group(id);
     }
 
-    pub(super) fn drop_group(&mut self, id: GroupId) {
+    fn remove_group(&mut self, _now: Instant, id: GroupId) {
         let group = &mut self.groups[usize::from(id.0)];
         group.is_there = false;
         let fair = group.fair;
@@ -73,9 +71,7 @@ impl Bfq {
         self.fair.remove_group(fair);
     }
 
-    // ---- streams ----
-
-    pub(super) fn put_stream(&mut self, id: StreamId, stream: &Stream) {
+    fn add_stream(&mut self, id: StreamId, stream: &Stream) {
         let index = id.0 as usize;
         if self.homes.len() <= index {
             self.homes.resize(index + 1, NIL);
@@ -86,7 +82,7 @@ impl Bfq {
         self.levels.add(stream.priority.level);
     }
 
-    pub(super) fn drop_stream(&mut self, id: StreamId) {
+    fn remove_stream(&mut self, id: StreamId) {
         let home = core::mem::replace(&mut self.homes[id.0 as usize], NIL);
         self.levels.remove(self.queue(home).priority.level);
         self.empty_home(Instant::ZERO, id, home);
@@ -98,28 +94,8 @@ impl Bfq {
         }
     }
 
-    /// The stream goes home, and all others leave it.
-    fn empty_home(&mut self, now: Instant, id: StreamId, home: u32) {
-        if let Some(moved) = self.merging.leave(id.0) {
-            self.move_waiting(now, moved, id);
-        }
-        while self.merging.users(home) > 1 {
-            let guest = self.merging.users_of(home).find(|user| *user != id.0).expect("there is another one");
-            if let Some(moved) = self.merging.leave(guest) {
-                self.move_waiting(now, moved, StreamId(guest));
-            }
-        }
-        // From when merging was switched off.
-        while let Some(oldest) = self.queue(home).requests.oldest().map(|oldest| self.waitings.stream(oldest)) {
-            if oldest == id {
-                break;
-            }
-            let to = self.merging.queue_of(oldest.0);
-            self.move_waiting(now, Moved { from: home, to }, oldest);
-        }
-    }
-
-    pub(super) fn alter_stream(&mut self, now: Instant, id: StreamId, stream: &Stream) {
+    fn change_stream(&mut self, now: Instant, id: StreamId, stream: &Stream) {
+        self.notes.now = now;
         let home = self.homes[id.0 as usize];
         let (group, priority) = (self.queue(home).group, self.queue(home).priority);
         if (group, priority) == (stream.group, stream.priority) {
@@ -151,6 +127,29 @@ impl Bfq {
             self.move_waiting(now, Moved { from, to }, id);
         }
         self.move_requeued(id, home, stream);
+    }
+}
+
+impl Bfq {
+    /// The stream goes home, and all others leave it.
+    fn empty_home(&mut self, now: Instant, id: StreamId, home: u32) {
+        if let Some(moved) = self.merging.leave(id.0) {
+            self.move_waiting(now, moved, id);
+        }
+        while self.merging.users(home) > 1 {
+            let guest = self.merging.users_of(home).find(|user| *user != id.0).expect("there is another one");
+            if let Some(moved) = self.merging.leave(guest) {
+                self.move_waiting(now, moved, StreamId(guest));
+            }
+        }
+        // From when merging was switched off.
+        while let Some(oldest) = self.queue(home).requests.oldest().map(|oldest| self.waitings.stream(oldest)) {
+            if oldest == id {
+                break;
+            }
+            let to = self.merging.queue_of(oldest.0);
+            self.move_waiting(now, Moved { from: home, to }, oldest);
+        }
     }
 
     /// Requests of a stream that the device turned back wait too, though they count as in flight: they go to the queues that the stream has
@@ -292,7 +291,7 @@ impl Bfq {
         if !request.is_sync() {
             return self.make_async_queue(request.group, request.priority);
         }
-        if self.merging.is_on() {
+        if self.merging.on {
             self.find_company(now, request);
         }
         self.merging.queue_of(request.stream.0)

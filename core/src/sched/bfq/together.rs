@@ -28,7 +28,7 @@ use crate::{Duration, Instant, Op};
 /// The requests in the device; see the [module](self) for the rules.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct Together {
-    in_flight: u32,
+    pub(super) in_flight: u32,
     /// Those of them that read.
     reads: u32,
 }
@@ -54,12 +54,6 @@ impl Together {
     pub(super) fn left(&mut self, op: Op) {
         self.in_flight -= 1;
         self.reads -= u32::from(op == Op::Read);
-    }
-
-    /// Requests in the device.
-    #[inline]
-    pub(super) const fn in_flight(&self) -> u32 {
-        self.in_flight
     }
 
     /// together.1, in sectors.
@@ -174,6 +168,6 @@ mod tests {
         assert!(!takes(0, 4, 0), "none waits");
         let mut together = with(2, 4);
         together.left(Op::Write);
-        assert!(together.takes_a_read(4, 6, 1) && together.in_flight() == 5);
+        assert!(together.takes_a_read(4, 6, 1) && together.in_flight == 5);
     }
 }

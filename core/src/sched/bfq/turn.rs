@@ -21,7 +21,7 @@ impl Bfq {
         let turn = &self.turn.take().expect("a turn that ends has begun");
         let q = turn.queue;
         self.counts.turns += 1;
-        if self.notes.is_on() {
+        if self.notes.on {
             self.note(q, self.expired(now, turn, end));
         }
         let is_together = self.is_together();
@@ -29,7 +29,7 @@ impl Bfq {
             self.charge_time(now, turn);
             self.learn_budget(turn, end);
         }
-        if self.merging.is_on() {
+        if self.merging.on {
             let is_seeky = self.queue(q).seeks.is_seeky(SEEKY);
             self.merging.turn_ended(q, is_seeky);
         }

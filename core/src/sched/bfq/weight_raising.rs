@@ -140,7 +140,7 @@ impl WeightRaising {
 /// How many queues are open (something of them waits or is in the device), and how many of those are raised (raising.10).
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct Crowd {
-    open: u32,
+    pub(super) open: u32,
     raised: u32,
 }
 
@@ -167,12 +167,6 @@ impl Crowd {
     /// An open queue is raised no more.
     pub(super) const fn lowered(&mut self) {
         self.raised -= 1;
-    }
-
-    /// How many are open.
-    #[inline]
-    pub(super) const fn open(&self) -> u32 {
-        self.open
     }
 
     /// raising.9: a raised queue has something to do, or is in service and idled for, beside others.
@@ -328,7 +322,7 @@ mod tests {
         crowd.lowered();
         assert!(is_owed(&crowd), "one of three");
         crowd.raised();
-        assert!(!is_owed(&crowd) && crowd.open() == 3);
+        assert!(!is_owed(&crowd) && crowd.open == 3);
     }
 
     #[test]

@@ -7,7 +7,7 @@ use super::settings::Settings;
 use crate::learn::habits::{Seek, Seekiness, ThinkTime};
 use crate::sched::request_list::RequestList;
 use crate::tree::Nodes;
-use crate::{Duration, Instant, Priority, PriorityClass, Sector, StreamId};
+use crate::{Duration, Priority, PriorityClass, Sector, StreamId};
 
 /// No flow, group or stream.
 pub(super) const NIL: u32 = u32::MAX;
@@ -136,15 +136,10 @@ impl Flow {
         let (sync, own) = (settings.slice_sync.as_nanos(), settings.slice_async.as_nanos().max(1));
         u64::try_from(u128::from(weighed) * u128::from(sync) / u128::from(own)).unwrap_or(u64::MAX).min(1 << 60)
     }
-
-    /// Since when it has nothing in the device.
-    pub(super) fn last_end(&self) -> Option<Instant> {
-        self.think.last_end()
-    }
 }
 
 /// All flows, by number.
-#[derive(Debug)]
+#[derive(Default, Debug)]
 pub(super) struct Flows {
     rows: Vec<Flow>,
     free: Vec<u32>,
@@ -153,10 +148,6 @@ pub(super) struct Flows {
 }
 
 impl Flows {
-    pub(super) fn new() -> Self {
-        Self { rows: Vec::new(), free: Vec::new(), nodes: Nodes::new(0) }
-    }
-
     pub(super) fn add(&mut self, group: u16, priority: Priority, sync: bool) -> u32 {
         if let Some(number) = self.free.pop() {
             self.rows[number as usize] = Flow::new(number, group, priority, sync);

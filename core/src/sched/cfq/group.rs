@@ -232,19 +232,37 @@ impl Groups {
             return;
         }
         let mut place = self[id].time;
-        match before {
-            Presence::Away => {
-                place = self.come_back(id);
-                self.activate(id);
-            }
-            Presence::Ready => self.ready.remove(&mut self.nodes, id.into()),
-            Presence::Expected => self.expected.remove(&mut self.nodes, id.into()),
+        if before == Presence::Away {
+            place = self.come_back(id);
+            self.count_active(id, true);
+        } else {
+            self.leave_order(id);
         }
         self[id].presence = presence;
-        match presence {
-            Presence::Away => self.deactivate(id),
-            Presence::Ready => self.ready.insert(&mut self.nodes, id.into(), place),
-            Presence::Expected => self.expected.insert(&mut self.nodes, id.into(), place),
+        self.enter_order(id, place);
+        if presence == Presence::Away {
+            self.count_active(id, false);
+        }
+    }
+
+    /// The order in which a group stands, if it is present.
+    fn order(&mut self, id: u16) -> Option<(&mut Tree, &mut Nodes)> {
+        match self[id].presence {
+            Presence::Away => None,
+            Presence::Ready => Some((&mut self.ready, &mut self.nodes)),
+            Presence::Expected => Some((&mut self.expected, &mut self.nodes)),
+        }
+    }
+
+    fn leave_order(&mut self, id: u16) {
+        if let Some((tree, nodes)) = self.order(id) {
+            tree.remove(nodes, id.into());
+        }
+    }
+
+    fn enter_order(&mut self, id: u16, place: u64) {
+        if let Some((tree, nodes)) = self.order(id) {
+            tree.insert(nodes, id.into(), place);
         }
     }
 
@@ -287,13 +305,8 @@ impl Groups {
         if presence != Presence::Away {
             self.even = self.even.saturating_add(charge);
         }
-        let tree = match presence {
-            Presence::Away => return,
-            Presence::Ready => &mut self.ready,
-            Presence::Expected => &mut self.expected,
-        };
-        tree.remove(&mut self.nodes, id.into());
-        tree.insert(&mut self.nodes, id.into(), time);
+        self.leave_order(id);
+        self.enter_order(id, time);
     }
 
     /// Into how many parts like this group's the device is parted, in units of 1/[`WHOLE`]: the inverse of its share (vtime.1).
@@ -335,31 +348,18 @@ impl Groups {
         u32::try_from(u64::from(whole) * WHOLE / self.inverse_share(id)).unwrap_or(u32::MAX)
     }
 
-    fn activate(&mut self, id: u16) {
-        let mut at = usize::from(id);
-        let mut weight = self.rows[at].leaf_weight();
+    /// A group's own flows count from now on, or no longer; so do the groups up to one that is active anyway.
+    fn count_active(&mut self, id: u16, comes: bool) {
+        let (mut at, mut weight) = (usize::from(id), self[id].leaf_weight());
         loop {
-            self.rows[at].sum += weight;
-            self.rows[at].active += 1;
-            if self.rows[at].active > 1 || self.rows[at].parent == NIL {
+            let group = &mut self.rows[at];
+            let others = group.active - u32::from(!comes);
+            group.active = others + u32::from(comes);
+            group.sum = if comes { group.sum + weight } else { group.sum - weight };
+            if others > 0 || group.parent == NIL {
                 return;
             }
-            weight = self.rows[at].weight;
-            at = self.rows[at].parent as usize;
-        }
-    }
-
-    fn deactivate(&mut self, id: u16) {
-        let mut at = usize::from(id);
-        let mut weight = self.rows[at].leaf_weight();
-        loop {
-            self.rows[at].sum -= weight;
-            self.rows[at].active -= 1;
-            if self.rows[at].active > 0 || self.rows[at].parent == NIL {
-                return;
-            }
-            weight = self.rows[at].weight;
-            at = self.rows[at].parent as usize;
+            (at, weight) = (group.parent as usize, group.weight);
         }
     }
 
@@ -367,20 +367,15 @@ impl Groups {
     pub(super) fn convert(&mut self, to: (u64, u64)) {
         self.raise_floor();
         let floor = self.floor;
-        for id in 0..self.rows.len() {
-            let group = &mut self.rows[id];
+        for id in (0..self.rows.len()).map(|id| id as u16) {
+            let group = &mut self[id];
             let time = convert(group.time.saturating_sub(floor), to);
             group.time = time;
             for class in &mut group.classes {
                 class.floor = 0;
             }
-            let tree = match group.presence {
-                Presence::Away => continue,
-                Presence::Ready => &mut self.ready,
-                Presence::Expected => &mut self.expected,
-            };
-            tree.remove(&mut self.nodes, id as u32);
-            tree.insert(&mut self.nodes, id as u32, time);
+            self.leave_order(id);
+            self.enter_order(id, time);
         }
         self.even = convert(self.even.saturating_sub(floor), to);
         self.floor = 0;

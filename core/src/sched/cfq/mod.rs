@@ -66,14 +66,14 @@ pub use settings::Settings;
 
 use super::request_list::{BackSeek, RequestTable};
 use super::{
-    Charge, Entry, Membership, Merge, NR_REQUESTS_SHARED, Next, Report, RequestEnd, RequestId, Scheduler, Served,
-    Setup, Side, Waiting, queues,
+    Charge, Entry, Merge, NR_REQUESTS_SHARED, Next, Report, RequestEnd, RequestId, Scheduler, Served, Setup, Side,
+    Waiting, queues,
 };
 use crate::learn::idling_trial::{End, IdlingTrial, Way};
 use crate::learn::pace::{self, Pace};
 use crate::trace::{Message, Note};
 use crate::tunable::tune;
-use crate::{Duration, Group, GroupId, Instant, Sector, Stream, StreamId};
+use crate::{Duration, GroupId, Instant, Sector, StreamId};
 use flow::{Flow, Flows};
 use group::Groups;
 use iops::Tempo;
@@ -172,7 +172,7 @@ impl Cfq {
             table: RequestTable::new(setup.capacity),
             sent_for: vec![0; setup.capacity],
             pieces: vec![0; setup.capacity],
-            flows: Flows::new(),
+            flows: Flows::default(),
             groups: Groups::new(),
             bindings: Vec::new(),
             turn: None,
@@ -508,37 +508,6 @@ impl Scheduler for Cfq {
 
     fn next_timeout(&self) -> Option<Instant> {
         self.idle_until.filter(|_| !self.table.is_empty())
-    }
-}
-
-impl Membership for Cfq {
-    fn add_stream(&mut self, id: StreamId, stream: &Stream) {
-        self.bind(id, stream);
-    }
-
-    fn remove_stream(&mut self, id: StreamId) {
-        self.unbind(id);
-    }
-
-    fn change_stream(&mut self, now: Instant, id: StreamId, stream: &Stream) {
-        self.now = now;
-        self.rebind(id, stream);
-    }
-
-    fn set_group(&mut self, now: Instant, id: GroupId, group: &Group) {
-        self.now = now;
-        self.groups.set(id.0, group.parent.map(|parent| parent.0), group.weight.get());
-    }
-
-    fn remove_group(&mut self, now: Instant, id: GroupId) {
-        self.now = now;
-        if self.turn.is_some_and(|turn| self.flows[turn.flow].group == id.0) {
-            self.expire(now);
-        }
-        self.serving = self.serving.filter(|serving| serving.group != id.0);
-        for number in self.groups.remove(id.0) {
-            self.flows.remove(number);
-        }
     }
 }
 

@@ -11,9 +11,9 @@
 use super::Cfq;
 use super::flow::{Flow, Service};
 use super::slice::Keep;
+use crate::PriorityClass;
 use crate::sched::Waiting;
 use crate::trace::Note;
-use crate::{Flags, PriorityClass};
 
 impl Cfq {
     /// A request came to a flow: does it take over?
@@ -76,20 +76,14 @@ impl Cfq {
         if is_waiting && new.service == Service::SyncNoidle && old.service == Service::SyncNoidle {
             return true; // preempt.2
         }
-        if Self::is_metadata(request) && !self.has_metadata(turn.flow) {
+        if request.flags.is_urgent() && !self.has_metadata(turn.flow) {
             return true; // preempt.3
         }
         let is_held = is_waiting && matches!(self.keep(), Some(Keep::Wait(Some(_))));
         is_held && self.is_close(request.extent.start) && !new.is_seeky() // preempt.2
     }
 
-    fn is_metadata(request: &Waiting) -> bool {
-        request.flags.contains(Flags::PRIO) || request.flags.contains(Flags::META)
-    }
-
     fn has_metadata(&self, number: u32) -> bool {
-        let Some(oldest) = self.flows[number].requests.oldest() else { return false };
-        let flags = self.table.flags(oldest);
-        flags.contains(Flags::PRIO) || flags.contains(Flags::META)
+        self.flows[number].requests.oldest().is_some_and(|oldest| self.table.is_urgent(oldest.0))
     }
 }

@@ -56,14 +56,10 @@ impl Settings {
     /// How long the device is held idle where that was found to pay; the kernel's default.
     pub const SLICE_IDLE: Duration = ms(8);
 
-    /// The slice of level 4.
-    pub(super) const fn base_slice(&self, sync: bool) -> Duration {
-        if sync { self.slice_sync } else { self.slice_async }
-    }
-
     /// The slice of a level: 9/5 of the base for level 0, 2/5 for level 7.
     pub(super) const fn slice(&self, sync: bool, level: u8) -> Duration {
-        Duration::from_nanos(self.base_slice(sync).as_nanos() / 5 * (9 - if level > 7 { 7 } else { level } as u64))
+        let of_level_4 = if sync { self.slice_sync } else { self.slice_async };
+        Duration::from_nanos(of_level_4.as_nanos() / 5 * (9 - if level > 7 { 7 } else { level } as u64))
     }
 
     /// When a request that waits goes out of the order of places.

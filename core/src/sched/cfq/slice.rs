@@ -108,7 +108,7 @@ impl Cfq {
             if flow.in_flight > 0 {
                 return Some(Keep::Wait(None));
             }
-            let since = flow.last_end().unwrap_or(turn.began).max(turn.began);
+            let since = flow.think.last_end().unwrap_or(turn.began).max(turn.began);
             let left = turn.end.map_or(Duration::MAX, |end| end.since(since));
             if !flow.think.is_longer_than(left) {
                 return Some(self.wait_until(since + self.idle)); // slice.4

@@ -3,8 +3,8 @@
 use super::Cfq;
 use super::flow::NIL;
 use super::group::Group;
-use crate::sched::Waiting;
-use crate::{Priority, PriorityClass, Stream, StreamId};
+use crate::sched::{Membership, Waiting};
+use crate::{GroupId, Instant, Priority, PriorityClass, Stream, StreamId};
 
 /// The flows of a stream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -15,8 +15,8 @@ pub(super) struct Binding {
     pub(super) through: u32,
 }
 
-impl Cfq {
-    pub(super) fn bind(&mut self, id: StreamId, stream: &Stream) {
+impl Membership for Cfq {
+    fn add_stream(&mut self, id: StreamId, stream: &Stream) {
         let row = id.0 as usize;
         if self.bindings.len() <= row {
             self.bindings.resize(row + 1, Binding { flow: NIL, through: NIL });
@@ -31,7 +31,7 @@ impl Cfq {
         self.async_flow(stream.group.0, stream.priority);
     }
 
-    pub(super) fn unbind(&mut self, id: StreamId) {
+    fn remove_stream(&mut self, id: StreamId) {
         self.go_alone(id);
         let binding = core::mem::replace(&mut self.bindings[id.0 as usize], Binding { flow: NIL, through: NIL });
         if self.turn.is_some_and(|turn| turn.flow == binding.flow) {
@@ -42,38 +42,8 @@ impl Cfq {
         self.release(binding.flow);
     }
 
-    /// A stream asks through its own flow again, and its waiting requests go along.
-    pub(super) fn go_alone(&mut self, id: StreamId) {
-        let Binding { flow, through } = self.bindings[id.0 as usize];
-        if through == flow {
-            return;
-        }
-        self.expire(self.now);
-        self.bindings[id.0 as usize].through = flow;
-        self.flows[flow].members += 1;
-        self.move_waiting(through, flow, id);
-        let left = &mut self.flows[through];
-        left.members -= 1;
-        left.splits &= left.members > 1;
-        self.release(through);
-    }
-
-    /// Frees a flow that nobody asks through and that has nothing left to do.
-    pub(super) fn release(&mut self, number: u32) {
-        let flow = &self.flows[number];
-        if !flow.is_orphan || flow.members > 0 || !flow.requests.is_empty() || flow.in_flight > 0 {
-            return;
-        }
-        if self.turn.is_some_and(|turn| turn.flow == number) {
-            self.expire(self.now);
-        }
-        if !self.flows[number].is_busy {
-            self.flows.remove(number);
-        }
-    }
-
-    /// A stream is in another group, or has another priority.
-    pub(super) fn rebind(&mut self, id: StreamId, stream: &Stream) {
+    fn change_stream(&mut self, now: Instant, id: StreamId, stream: &Stream) {
+        self.now = now;
         let (group, priority) = (stream.group.0, stream.priority);
         let Binding { flow: old, through } = self.bindings[id.0 as usize];
         let (from, before) = (self.flows[old].home, self.flows[old].priority);
@@ -114,6 +84,54 @@ impl Cfq {
         self.move_requeued(id, own, to);
         if own != old {
             self.release(old);
+        }
+    }
+
+    fn set_group(&mut self, now: Instant, id: GroupId, group: &crate::Group) {
+        self.now = now;
+        self.groups.set(id.0, group.parent.map(|parent| parent.0), group.weight.get());
+    }
+
+    fn remove_group(&mut self, now: Instant, id: GroupId) {
+        self.now = now;
+        if self.turn.is_some_and(|turn| self.flows[turn.flow].group == id.0) {
+            self.expire(now);
+        }
+        self.serving = self.serving.filter(|serving| serving.group != id.0);
+        for number in self.groups.remove(id.0) {
+            self.flows.remove(number);
+        }
+    }
+}
+
+impl Cfq {
+    /// A stream asks through its own flow again, and its waiting requests go along.
+    pub(super) fn go_alone(&mut self, id: StreamId) {
+        let Binding { flow, through } = self.bindings[id.0 as usize];
+        if through == flow {
+            return;
+        }
+        self.expire(self.now);
+        self.bindings[id.0 as usize].through = flow;
+        self.flows[flow].members += 1;
+        self.move_waiting(through, flow, id);
+        let left = &mut self.flows[through];
+        left.members -= 1;
+        left.splits &= left.members > 1;
+        self.release(through);
+    }
+
+    /// Frees a flow that nobody asks through and that has nothing left to do.
+    pub(super) fn release(&mut self, number: u32) {
+        let flow = &self.flows[number];
+        if !flow.is_orphan || flow.members > 0 || !flow.requests.is_empty() || flow.in_flight > 0 {
+            return;
+        }
+        if self.turn.is_some_and(|turn| turn.flow == number) {
+            self.expire(self.now);
+        }
+        if !self.flows[number].is_busy {
+            self.flows.remove(number);
         }
     }
 

@@ -85,7 +85,7 @@ pub(super) struct ServiceTree {
     /// V.
     pub(super) time: Tag,
     /// W.
-    weights: u64,
+    pub(super) weights: u64,
     /// The remainder of the last division of service.
     carry: u64,
     /// The service due before V moves on (wfq.15), in places · weight, exactly.
@@ -167,11 +167,6 @@ impl Entity {
 }
 
 impl ServiceTree {
-    /// W.
-    pub(super) fn weights(&self) -> u64 {
-        self.weights
-    }
-
     /// A weight joins W.
     #[inline]
     pub(super) fn add_weight(&mut self, weight: u32) {

@@ -26,9 +26,9 @@ pub(super) struct Tree {
     /// [`NIL`] of a list.
     root: u32,
     /// The slot with the least finish tag, which is looked at far more often than any other.
-    first: u32,
+    pub(super) first: u32,
     /// And that with the greatest: among equals the one that was served comes after all others (least.4).
-    last: u32,
+    pub(super) last: u32,
     /// How many there are; of a tree, [`SHORT`] more.
     count: u32,
 }
@@ -107,17 +107,6 @@ impl Tree {
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
         self.first == NIL
-    }
-
-    /// The slot with the least finish tag, or [`NIL`].
-    #[inline]
-    pub(super) fn first(&self) -> u32 {
-        self.first
-    }
-
-    /// The slot with the greatest finish tag, or [`NIL`].
-    pub(super) fn last(&self) -> u32 {
-        self.last
     }
 
     /// The least start tag; [`Tag::MAX`] if there is no slot.
@@ -386,8 +375,8 @@ mod tests {
                 let beside = [LEFT, RIGHT].map(|side| nodes.neighbour(list[at], side));
                 assert_eq!(beside, [at.wrapping_sub(1), at + 1].map(|at| list.get(at).copied().unwrap_or(NIL)));
             }
-            assert_eq!(tree.first(), list.first().copied().unwrap_or(NIL));
-            assert_eq!(tree.last(), list.last().copied().unwrap_or(NIL));
+            assert_eq!(tree.first, list.first().copied().unwrap_or(NIL));
+            assert_eq!(tree.last, list.last().copied().unwrap_or(NIL));
             assert_eq!(tree.least(&nodes), list.iter().map(|&s| nodes.at(s).start).min().unwrap_or(Tag::MAX));
             let time = Tag::from(random(60));
             let expected = list.iter().copied().find(|&s| nodes.at(s).start <= time).unwrap_or(NIL);

@@ -54,7 +54,7 @@ impl FairQueue {
         while slot != NIL {
             let entity = self.entities.at(slot);
             let (parent, weight) = (entity.parent, u64::from(entity.weight));
-            let weights = self.tree_of(slot).weights();
+            let weights = self.tree_of(slot).weights;
             let is_left_out = entity.state == State::Forgotten && self.is_throttled(slot);
             share = (share * weight).div_ceil(if is_left_out { weights + weight } else { weights.max(weight) });
             slot = self.group(parent).entity;
@@ -78,7 +78,7 @@ impl FairQueue {
         }
         while slot != NIL {
             let entity = self.entities.at(slot);
-            let (weight, weights) = (u64::from(entity.weight), self.tree_of(slot).weights());
+            let (weight, weights) = (u64::from(entity.weight), self.tree_of(slot).weights);
             let counted = entity.state != State::Forgotten;
             share = share * weight / if counted { weights.max(weight) } else { weights + weight };
             slot = self.group(entity.parent).entity;
@@ -103,7 +103,7 @@ impl FairQueue {
                 State::Forgotten => (tree.time, true),
                 State::Idle => (entity.finish, row.next == NIL && row.in_service == NIL),
                 State::Active => {
-                    let alone = tree.active.first() == slot && tree.active.last() == slot;
+                    let alone = tree.active.first == slot && tree.active.last == slot;
                     (entity.start, alone && row.in_service == NIL)
                 }
             };

@@ -35,7 +35,7 @@ fn list(places: &[u64]) -> (RequestTable, RequestList) {
 }
 
 fn by_age(list: &RequestList, table: &RequestTable) -> Vec<u32> {
-    let next = |&id: &u32| Some(table.rows[id as usize].links.next()).filter(|&next| next != NIL);
+    let next = |&id: &u32| Some(table.rows[id as usize].links.next).filter(|&next| next != NIL);
     core::iter::successors(list.oldest().map(|id| id.0), next).collect()
 }
 
