@@ -120,7 +120,6 @@ impl Entitlement {
         self.nodes.iter_mut().for_each(|node| node.demand = 0.0);
     }
 
-    /// The part of a tenant.
     pub(crate) fn part(&self, node: u32) -> f64 {
         self.nodes[node as usize].part
     }
@@ -146,11 +145,8 @@ impl Entitlement {
             return;
         }
         for at in (0..self.nodes.len()).rev() {
-            let (mut below, mut child) = (0.0, self.nodes[at].first);
-            while child != NIL {
-                below += self.nodes[child as usize].floor;
-                child = self.nodes[child as usize].next;
-            }
+            let mut below = 0.0;
+            self.each_child(self.nodes[at].first, |child| below += child.floor);
             let node = &mut self.nodes[at];
             node.floor = node.floor.max(below).min(node.demand);
         }
@@ -166,68 +162,57 @@ impl Entitlement {
 
     fn divide_node(&mut self, at: usize) {
         let Node { first, part, .. } = self.nodes[at];
-        let (mut left, mut weights, mut floors, mut child) = (part, 0.0, 0.0, first);
-        while child != NIL {
-            let node = &mut self.nodes[child as usize];
+        let (mut left, mut weights, mut floors) = (part, 0.0, 0.0);
+        self.each_child(first, |node| {
             node.is_full = false;
             weights += node.weight;
             floors += node.floor;
-            child = node.next;
-        }
+        });
         if floors > 0.0 {
             return self.fill(first, part, floors);
         }
         for _ in 0..ROUNDS {
-            let (mut changed, mut child) = (false, first);
-            while child != NIL {
-                let node = &mut self.nodes[child as usize];
-                child = node.next;
+            let mut changed = false;
+            self.each_child(first, |node| {
                 if !node.is_full && node.demand * weights <= left * node.weight {
                     (node.part, node.is_full, changed) = (node.demand, true, true);
                     left -= node.demand;
                     weights -= node.weight;
                 }
-            }
+            });
             if !changed {
                 break;
             }
         }
-        child = first;
-        while child != NIL {
-            let node = &mut self.nodes[child as usize];
-            child = node.next;
+        self.each_child(first, |node| {
             if !node.is_full {
                 node.part = (left * node.weight / weights).max(0.0);
             }
-        }
+        });
     }
-}
 
-impl Entitlement {
-    /// due.2: fills siblings, from `first` on, to the level at which they have all of `whole`.
-    fn fill(&mut self, first: u32, whole: f64, floors: f64) {
-        let at = |node: &Node, level: f64| (level * node.weight).max(node.floor).min(node.demand);
-        let sum = |nodes: &[Node], level: f64| {
-            let (mut sum, mut child) = (0.0, first);
-            while child != NIL {
-                sum += at(&nodes[child as usize], level);
-                child = nodes[child as usize].next;
-            }
-            sum
-        };
-        // A weight is at least 1: at this level all that is not full has more than there is.
-        let (mut low, mut high) = (0.0, whole.max(0.0));
-        for _ in 0..HALVES {
-            let middle = (low + high) / 2.0;
-            if sum(&self.nodes, middle) <= whole { low = middle } else { high = middle }
-        }
-        let scale = if floors > whole { whole.max(0.0) / floors } else { 1.0 };
+    /// A node and its siblings after it.
+    fn each_child(&mut self, first: u32, mut act: impl FnMut(&mut Node)) {
         let mut child = first;
         while child != NIL {
             let node = &mut self.nodes[child as usize];
-            node.part = if scale < 1.0 { node.floor * scale } else { at(node, low) };
             child = node.next;
+            act(node);
         }
+    }
+
+    /// due.2: fills siblings, from `first` on, to the level at which they have all of `whole`.
+    fn fill(&mut self, first: u32, whole: f64, floors: f64) {
+        let at = |node: &Node, level: f64| (level * node.weight).max(node.floor).min(node.demand);
+        // A weight is at least 1: at this level all that is not full has more than there is.
+        let (mut low, mut high) = (0.0, whole.max(0.0));
+        for _ in 0..HALVES {
+            let (middle, mut sum) = ((low + high) / 2.0, 0.0);
+            self.each_child(first, |node| sum += at(node, middle));
+            if sum <= whole { low = middle } else { high = middle }
+        }
+        let scale = if floors > whole { whole.max(0.0) / floors } else { 1.0 };
+        self.each_child(first, |node| node.part = if scale < 1.0 { node.floor * scale } else { at(node, low) });
     }
 }
 

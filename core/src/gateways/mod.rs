@@ -96,7 +96,7 @@ pub enum Note {
 }
 
 /// Another gateway, as it is known here.
-#[derive(Clone, Debug)]
+#[derive(Clone, Default, Debug)]
 struct Other {
     report: Report,
     /// Our own speed when it was heard of (speed.4).
@@ -124,7 +124,7 @@ impl Other {
 }
 
 /// The pool as one of its gateways knows it: see the [module](self).
-#[derive(Debug)]
+#[derive(Default, Debug)]
 pub struct Pool {
     name: String,
     own: Report,
@@ -200,17 +200,7 @@ impl Pool {
             name: name.into(),
             own: Report { instance, ..Report::default() },
             speed: Speed::anew(),
-            allowed: [0.0; 2],
-            others: BTreeMap::new(),
-            unreadable: BTreeSet::new(),
-            twins: 0,
-            differing: BTreeSet::new(),
-            rooms: BTreeMap::new(),
-            left_over: BTreeMap::new(),
-            divided: Divided::default(),
-            due: BTreeMap::new(),
-            notes: Vec::new(),
-            has_begun: false,
+            ..Self::default()
         }
     }
 
@@ -257,15 +247,7 @@ impl Pool {
             if !report.ends {
                 self.notes.push(Note::Comes(gateway.into()));
                 self.speed = Speed::anew(); // speed.4
-                let new = Other {
-                    report,
-                    beside: self.own.speed,
-                    age: 0,
-                    silence: 1.0,
-                    before: None,
-                    is_gone: false,
-                    is_twin: false,
-                };
+                let new = Other { report, beside: self.own.speed, silence: 1.0, ..Other::default() };
                 self.others.insert(gateway.into(), new);
             }
             return;

@@ -335,8 +335,7 @@ impl TagQueue {
             self.look();
             return None;
         }
-        let shallow = if class == Class::Shallow { self.shallow } else { None };
-        let (tag, freed) = self.bitmap.take(hint, shallow);
+        let (tag, freed) = self.bitmap.take(hint, self.shallow_of(class));
         if tag.is_none() {
             if self.shared {
                 self.users.release(user);
@@ -353,16 +352,16 @@ impl TagQueue {
     /// Number of tags that callers in a line could take, if `promised` of the free ones are for others.
     fn room(&self, index: usize, promised: usize) -> usize {
         let (class, user) = self.who(index);
-        let shallow = match class {
-            Class::Full => None,
-            Class::Shallow => self.shallow,
-        };
-        let free = self.bitmap.free_count(shallow).saturating_sub(promised);
+        let free = self.bitmap.free_count(self.shallow_of(class)).saturating_sub(promised);
         if !self.shared {
             return free;
         }
         let depth = self.bitmap.depth();
         free.min(self.users.share(depth).saturating_sub(self.users.held(user)))
+    }
+
+    fn shallow_of(&self, class: Class) -> Option<usize> {
+        self.shallow.filter(|_| class == Class::Shallow)
     }
 
     fn queues_of(&self, class: Class, user: usize) -> usize {
