@@ -62,7 +62,6 @@ pub(crate) trait Order {
     fn set_weight(&mut self, group: GroupId, weight: u32, raised: [u32; 2]);
 }
 
-/// One rate of a floor.
 #[derive(Clone, Copy, Debug)]
 struct RateTag {
     rate: Rate,
@@ -71,7 +70,6 @@ struct RateTag {
     until: Instant,
 }
 
-/// The floor of a group.
 #[derive(Debug)]
 struct Floor {
     tags: Vec<RateTag>,
@@ -207,7 +205,6 @@ impl Floors {
         self.sizes.last_key_value().map_or(1, |(size, _)| *size)
     }
 
-    /// Whether there are any.
     #[inline]
     pub(crate) fn are_some(&self) -> bool {
         !self.sizes.is_empty()
@@ -219,7 +216,6 @@ impl Floors {
         self.behind > 0
     }
 
-    /// Tells the order anew what a group weighs.
     pub(crate) fn tell_weight(&self, id: GroupId, order: &mut impl Order) {
         let node = self.node(id);
         order.set_weight(node.order, node.weight, node.raised());

@@ -20,7 +20,6 @@ impl Links {
 
 /// A row that can be in a [`List`]: in one at a time.
 pub(crate) trait Linked {
-    /// Its links.
     fn links(&mut self) -> &mut Links;
 }
 

@@ -174,7 +174,6 @@ fn came(root: &mut u32, nodes: &mut impl Nodes, mut red: u32) {
     }
 }
 
-/// Takes a node out.
 #[inline]
 pub(crate) fn take_out(root: &mut u32, nodes: &mut impl Nodes, slot: u32) {
     let (&[left, right], parent, colour) = nodes.links(slot);

@@ -62,7 +62,6 @@ impl<T: Copy> Table<T> {
         number
     }
 
-    /// Removes a row.
     #[inline]
     pub(crate) fn remove(&mut self, number: u32) -> T {
         self.free(number);

@@ -182,12 +182,10 @@ impl Clock {
         self.requests -= 1;
     }
 
-    /// A flush goes to the device.
     pub(crate) fn flush_begins(&mut self) {
         self.flushes += 1;
     }
 
-    /// A flush has come back.
     pub(crate) fn flush_ends(&mut self) {
         self.flushes -= 1;
     }
@@ -266,7 +264,6 @@ impl Share {
         stamp
     }
 
-    /// A request of it has come back.
     #[inline]
     pub(crate) fn ends(&mut self, clock: &Clock) {
         self.go_on(clock);

@@ -95,9 +95,7 @@ impl Order for Lines<'_> {
     }
 
     fn set_weight(&mut self, group: GroupId, weight: u32, raised: [u32; 2]) {
-        let node =
-            |nodes: &[Option<GroupLines>], id: GroupId| nodes[usize::from(id.0)].as_ref().map(|node| node.parent);
-        let parent = node(self.0, group).flatten();
+        let parent = self.0[usize::from(group.0)].as_ref().and_then(|node| node.parent);
         for (way, raised) in raised.into_iter().enumerate() {
             let above = parent.and_then(|parent| self.0[usize::from(parent.0)].as_ref());
             let clock = above.map_or(0, |above| above.lines[way].clock);
@@ -120,7 +118,6 @@ pub struct Ceilings {
     /// How many groups have a ceiling, and how often one came, changed or went.
     count: usize,
     changes: u64,
-    /// How many bios wait.
     len: usize,
     /// Lines that sleep, by when to look at them; those of lines that were woken otherwise are passed over.
     asleep: BinaryHeap<Reverse<(Instant, GroupId, usize)>>,
@@ -200,7 +197,6 @@ impl Ceilings {
         self.count = self.count + usize::from(is_some) - usize::from(was_some);
     }
 
-    /// The state of a group's ceiling.
     pub(crate) fn budget(&self, id: GroupId) -> Option<&Arc<Budget>> {
         self.node(id).budget.as_ref()
     }
@@ -280,7 +276,6 @@ impl Ceilings {
         !self.node(id).lines[way as usize].own.is_empty() || self.path(id).any(waits)
     }
 
-    /// A bio waits.
     #[cold]
     pub(crate) fn hold(&mut self, now: Instant, id: GroupId, held: HeldBio) {
         let way = held.bio.op.direction() as usize;
@@ -298,13 +293,11 @@ impl Ceilings {
         }
     }
 
-    /// How many bios wait.
     #[inline]
     pub(crate) const fn len(&self) -> usize {
         self.len
     }
 
-    /// The contexts that something waited in.
     pub(crate) const fn contexts(&self) -> u64 {
         self.contexts
     }

@@ -15,9 +15,7 @@
 /// Work in a time: sectors, most often.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Rate {
-    /// The amount of work.
     pub(crate) sectors: u64,
-    /// In which time.
     pub(crate) nanos: u64,
 }
 

@@ -33,7 +33,6 @@ impl ThinkTime {
     /// The weight is 32, 60, 84, … after 1, 2, 3, … samples (habits.3); the kernel's value.
     const KNOWN: u16 = 80;
 
-    /// A request ended.
     pub(crate) fn ended(&mut self, now: Instant) {
         self.last_end = now;
     }
@@ -118,7 +117,6 @@ impl Seekiness {
         is_seek
     }
 
-    /// Whether the last request was a seek.
     pub(crate) const fn last_was_seek(&self) -> bool {
         self.history & 1 == 1
     }

@@ -139,7 +139,6 @@ pub struct Finding {
 /// A request that ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct End {
-    /// Its size.
     pub(crate) sectors: u64,
     /// Requests that wait or are in the device still.
     pub(crate) open: u32,
@@ -154,7 +153,6 @@ fn bias(length: Duration) -> f64 {
     BIAS * 1e9 / length.as_nanos() as f64
 }
 
-/// The window under way.
 #[derive(Clone, Copy, Debug)]
 struct Window {
     /// It has begun, with a completion that is not counted. Before that `skip` requests of the other way are to end, and some time is to
@@ -285,7 +283,6 @@ pub(crate) struct IdlingTrial {
     guess: Way,
     trial: Option<Trial>,
     window: Window,
-    /// When the next trial is due.
     due: Instant,
     rest: Duration,
     /// The allowed cost of a trial, in nanoseconds (idling.5).
@@ -319,7 +316,6 @@ impl IdlingTrial {
         }
     }
 
-    /// The way to go now.
     #[inline]
     pub(crate) const fn way(&self) -> Way {
         match &self.trial {
@@ -328,7 +324,6 @@ impl IdlingTrial {
         }
     }
 
-    /// Takes out what the last trial found.
     pub(crate) const fn take_finding(&mut self) -> Option<Finding> {
         self.found.take()
     }

@@ -119,7 +119,6 @@ impl Pace {
         }
     }
 
-    /// A non-data command begins.
     pub(crate) fn begins(&mut self, now: Instant, in_flight: u32) {
         self.count(now, in_flight, 0);
         if self.non_data == 0 {

@@ -98,7 +98,6 @@ impl PeakRate {
         self.sectors = self.sectors.saturating_sub(sectors);
     }
 
-    /// A request ended.
     #[inline]
     pub(crate) const fn ended(&mut self, now: Instant) {
         self.last_end = now;
@@ -145,11 +144,9 @@ impl PeakRate {
 pub(crate) struct Turn {
     /// Sectors that were served in it.
     pub(crate) served: u64,
-    /// How long it was.
     pub(crate) time: Duration,
     /// Some of that was written.
     pub(crate) wrote: bool,
-    /// Its queue seeks.
     pub(crate) seeks: bool,
 }
 
@@ -164,7 +161,6 @@ pub(crate) struct TurnRate {
 const TURN_MIN: Duration = ms(2);
 
 impl TurnRate {
-    /// A turn ended.
     pub(crate) fn ended(&mut self, turn: &Turn) {
         if turn.seeks {
             self.rate -= self.rate / 256; // rate.7
@@ -219,7 +215,6 @@ impl Budgets {
         if first == 0 { 1 } else { first }
     }
 
-    /// A budget was given.
     pub(crate) fn gave(&mut self, rate: &PeakRate, timeout: Duration) {
         if self.given < Self::TRUSTED {
             self.given = (7 * self.given + 256) / 8;

@@ -16,11 +16,9 @@ use crate::{Duration, Instant};
 /// A read that was alone in the device (rotation.1).
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Lone {
-    /// When it went to the device.
     pub(crate) dispatched: Instant,
     /// Its distance from the end of the device's last work, in sectors.
     pub(crate) distance: u64,
-    /// Its size in sectors.
     pub(crate) sectors: u64,
 }
 
@@ -93,7 +91,6 @@ impl Rotation {
         Self { is_rotational: declared, against: 0, far: Spread::default(), near: Spread::default() }
     }
 
-    /// Whether it does, as far as is known.
     pub(crate) const fn is_rotational(&self) -> bool {
         self.is_rotational
     }

@@ -52,7 +52,6 @@ impl Trials {
         }
     }
 
-    /// The way to go now.
     #[inline]
     pub(crate) const fn way(&self) -> Way {
         self.ways.way()

@@ -14,7 +14,6 @@ struct Inbox {
     finished: VecDeque<Finished>,
 }
 
-/// The contexts of a queue.
 pub(super) struct Contexts {
     inboxes: Box<[Inbox]>,
     /// One bit for each context that has something to fetch and did not ask for it.

@@ -108,7 +108,6 @@ impl Queue {
         }
     }
 
-    /// A bio waits for a flush.
     pub(super) fn ask_flush(&mut self, now: Instant, number: u32) {
         let BioState { bio, context, .. } = &self.requests.bios[number];
         let waiting = self.groups.waiting(bio);

@@ -16,7 +16,6 @@ use crate::group::{ContextId, GroupId};
 use crate::table::Table;
 use crate::{Duration, Errno, Flags, Instant, Op, Outcome, Sector};
 
-/// A bio that waits for a flush.
 #[derive(Clone, Copy)]
 struct Waiter {
     round: Round,
@@ -171,7 +170,6 @@ impl Flushes {
         self.counts.requested += 1;
     }
 
-    /// Whether a bio waits for a flush.
     #[inline]
     pub(super) const fn are_awaited(&self) -> bool {
         self.waiters > 0
@@ -276,7 +274,6 @@ impl Flushes {
         self.waiters -= self.ended.len();
     }
 
-    /// Whether a flush is to start.
     pub(super) fn are_ready(&self) -> bool {
         self.caches.iter().any(|cache| cache.ready)
     }

@@ -108,7 +108,6 @@ impl StreamState {
         }
     }
 
-    /// A bio has ended.
     #[inline]
     pub(super) fn closed(&mut self, now: Instant) {
         self.open -= 1;
@@ -169,7 +168,6 @@ impl StreamState {
     }
 }
 
-/// A group, as the queue knows it.
 pub(super) struct GroupState {
     group: Group,
     /// The counters of streams that were removed from it or have moved away.
@@ -257,7 +255,6 @@ impl Groups {
         self.states[usize::from(id.0)].as_ref().expect("a group that is named is there")
     }
 
-    /// The group above an existing one.
     pub(super) fn parent(&self, id: GroupId) -> Option<GroupId> {
         self.state(id).group.parent
     }
@@ -277,7 +274,6 @@ impl Groups {
         state.filter(|state| !state.is_leaving).unwrap_or_else(|| panic!("no group {id:?}"))
     }
 
-    /// The root, which is always there.
     pub(super) fn root(&self) -> &Group {
         &self.state(GroupId::ROOT).group
     }

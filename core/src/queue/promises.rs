@@ -12,7 +12,6 @@ use crate::objective::{Objective, Standing};
 use crate::sched::Scheduler;
 use crate::{Bio, Duration, Instant, Op};
 
-/// The promises to groups on this disk.
 #[derive(Default)]
 pub(super) struct Promises {
     floors: BTreeMap<GroupId, Rates>,
@@ -43,7 +42,6 @@ impl Promises {
         true
     }
 
-    /// A group is no more.
     pub(super) fn remove_group(&mut self, id: GroupId) {
         self.floors.remove(&id);
         self.latencies.remove(&id);

@@ -123,7 +123,6 @@ impl TagSource {
         *id.unwrap_or_else(|| panic!("tag {} is not in flight", tag.0))
     }
 
-    /// All requests that have one.
     pub(super) fn owners(&self) -> impl Iterator<Item = RequestId> {
         self.owners.iter().copied().filter(|id| id.0 != NIL)
     }

@@ -99,9 +99,7 @@ pub struct Deadline {
     nodes: Nodes,
     /// By `PriorityClass as usize`.
     classes: [Class; PriorityClass::COUNT],
-    /// How many requests wait.
     waiting: usize,
-    /// How many writes are at the device.
     writes_out: u32,
     /// When what was held back at the last [`Scheduler::dispatch`] goes all the same.
     ages_at: Option<Instant>,
@@ -509,7 +507,6 @@ impl DirectionQueue {
     }
 }
 
-/// The record of a request.
 #[derive(Clone)]
 struct Slot {
     /// When it came; the oldest part of it, if it is the work of a merge (deadline.8).
@@ -524,7 +521,6 @@ struct Slot {
     direction: Direction,
 }
 
-/// Where a request is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum State {
     /// Not known here.

@@ -72,7 +72,6 @@ struct Row {
     state: State,
 }
 
-/// Where a request is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum State {
     /// Not known here.
@@ -129,7 +128,6 @@ impl RequestTable {
         self.reads as usize
     }
 
-    /// Whether none waits.
     pub(super) const fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -144,17 +142,14 @@ impl RequestTable {
         self.row(id).owner
     }
 
-    /// The stream that asked for a request.
     pub(super) fn stream(&self, id: RequestId) -> StreamId {
         self.row(id).stream
     }
 
-    /// The operation of a request.
     pub(super) fn op(&self, id: RequestId) -> Op {
         self.row(id).op
     }
 
-    /// Where on the disk a request is.
     pub(super) fn extent(&self, id: RequestId) -> Extent {
         let start = self.nodes.key(id.0);
         Extent::new(Sector(start), self.row(id).end.0 - start)
@@ -218,7 +213,6 @@ impl RequestTable {
         row.state = State::Elsewhere;
     }
 
-    /// Whether a request waits in a list.
     pub(super) fn is_in_list(&self, id: RequestId) -> bool {
         self.row(id).state == State::InList
     }
@@ -248,12 +242,10 @@ impl RequestList {
         Self { sorted: Tree::new(), aged: List::default(), len: 0, owner }
     }
 
-    /// How many wait in it.
     pub(super) const fn len(&self) -> u32 {
         self.len
     }
 
-    /// Whether none waits in it.
     pub(super) const fn is_empty(&self) -> bool {
         self.len == 0
     }

@@ -35,7 +35,6 @@ struct Written {
 /// The worth of a time, in sectors.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Worth {
-    /// The charge.
     pub(super) sectors: u64,
     /// The service of others meanwhile.
     pub(super) meanwhile: u64,

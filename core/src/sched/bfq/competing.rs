@@ -35,7 +35,6 @@ impl Competing {
         self.groups -= u32::from(*of_group == 0);
     }
 
-    /// How many queues compete.
     #[inline]
     pub(super) fn queues(&self) -> u32 {
         self.of_class.iter().sum()

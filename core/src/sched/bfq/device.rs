@@ -195,7 +195,6 @@ impl Bfq {
         }
     }
 
-    /// Says what a trial found, if one has.
     #[inline]
     fn tell_finding(&mut self) {
         if let Some(finding) = self.device.trials.take_finding() {
@@ -207,7 +206,6 @@ impl Bfq {
         }
     }
 
-    /// A request goes to the device.
     #[inline]
     pub(super) fn note_dispatch(&mut self, now: Instant, id: RequestId, extent: Extent) {
         let (op, in_flight) = (self.waitings.op(id), self.together.in_flight);
@@ -222,7 +220,6 @@ impl Bfq {
         device.position = extent.end();
     }
 
-    /// The distance that counts as a seek.
     #[inline]
     pub(super) const fn seek(&self) -> Seek {
         if self.device.is_rotational() { Seek::ROTATIONAL } else { Seek::FLASH }

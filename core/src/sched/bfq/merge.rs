@@ -34,7 +34,7 @@ const FRESH: Duration = ms(100);
 const NEVER: Instant = Instant::MAX;
 
 /// The users of each queue; see the [module](self) for the rules. Streams, queues and groups are numbers.
-#[derive(Debug)]
+#[derive(Default, Debug)]
 pub(super) struct Merging {
     pub(super) on: bool,
     pub(super) positions: Positions,
@@ -74,9 +74,7 @@ pub(super) struct Moved {
 /// A stream that asks.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Asker {
-    /// The stream.
     pub(super) stream: u32,
-    /// Its group.
     pub(super) group: u16,
     /// Where its request starts.
     pub(super) position: Sector,
@@ -88,12 +86,6 @@ const NO_ROW: Row = Row { served: NEVER, users: 0, parting: false };
 const NO_USE: Use = Use { home: u32::MAX, queue: u32::MAX };
 
 impl Merging {
-    /// On or off; nobody there.
-    pub(super) fn new(on: bool) -> Self {
-        let positions = Positions::default();
-        Self { on, positions, queues: Vec::new(), streams: Vec::new(), merges: 0, partings: 0 }
-    }
-
     /// Switches it (merge.7). Answers whether that changed anything: if so and it is on, the next requests of all busy queues
     /// must be told with [`Self::set_head`]; if it is off, what streams left in others' queues is served there.
     pub(super) fn set_on(&mut self, on: bool) -> bool {
@@ -150,18 +142,15 @@ impl Merging {
         queue
     }
 
-    /// The queue that a stream uses.
     #[inline]
     pub(super) fn queue_of(&self, stream: u32) -> u32 {
         self.streams[stream as usize].queue
     }
 
-    /// How many streams use a queue.
     pub(super) fn users(&self, queue: u32) -> u32 {
         self.queues[queue as usize].users
     }
 
-    /// Whether more than one stream uses a queue.
     pub(super) fn has_several_users(&self, queue: u32) -> bool {
         self.users(queue) > 1
     }
@@ -293,7 +282,8 @@ mod tests {
 
     /// Streams 0, 1, 2, … whose homes are queues 10, 11, 12, …, each with a request at the given sector.
     fn streams(heads: &[u64]) -> Merging {
-        let mut merging = Merging::new(true);
+        let mut merging = Merging::default();
+        merging.set_on(true);
         merging.add_group(GROUP);
         for (stream, &head) in (0..).zip(heads) {
             let home = 10 + stream;
@@ -456,7 +446,7 @@ mod tests {
     /// merge.7
     #[test]
     fn off_nothing_is_kept_and_nobody_found() {
-        let mut merging = Merging::new(false);
+        let mut merging = Merging::default();
         merging.add_group(GROUP);
         for stream in 0..2 {
             merging.add_queue(stream);

@@ -106,7 +106,6 @@ use turn::End;
 use turns::{Claim, Turns};
 use weight_raising::{Crowd, WeightRaising};
 
-/// No queue.
 const NIL: u32 = u32::MAX;
 /// Findings of trials that are kept for [`Report::poll_message`]. Chosen: at one trial in
 /// 10 s, ten minutes of them.
@@ -224,7 +223,7 @@ impl Bfq {
             levels: Levels::default(),
             fair: FairQueue::new(&[Group::root()]),
             competing: Competing::default(),
-            merging: Merging::new(false),
+            merging: Merging::default(),
             merges_across_levels: false,
             turn: None,
             turns: Turns::new(setup.character.rotational, &settings),

@@ -188,7 +188,6 @@ impl Bfq {
         }
     }
 
-    /// Moves the waiting requests of a stream to another queue.
     fn move_waiting(&mut self, now: Instant, moved: Moved, id: StreamId) {
         let Moved { from, to } = moved;
         let mut source = self.queues[from as usize].take().expect("the queue exists");
@@ -262,7 +261,7 @@ impl Bfq {
         self.groups[usize::from(group.0)].asyncs[priority.class as usize][usize::from(priority.level)]
     }
 
-    fn make_async_queue(&mut self, group: GroupId, priority: Priority) -> u32 {
+    pub(super) fn make_async_queue(&mut self, group: GroupId, priority: Priority) -> u32 {
         let q = self.async_queue(group, priority);
         if q != NIL {
             return q;
@@ -270,10 +269,6 @@ impl Bfq {
         let q = self.new_queue(group, priority, false);
         self.groups[usize::from(group.0)].asyncs[priority.class as usize][usize::from(priority.level)] = q;
         q
-    }
-
-    pub(super) fn any_queue_of(&mut self, group: GroupId) -> u32 {
-        self.make_async_queue(group, Priority::default())
     }
 
     /// The queue that a request would go to now; its async queue may not be there yet.

@@ -3,7 +3,6 @@
 use super::*;
 use crate::trace::{Expiry, Note};
 
-/// Why a turn ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum End {
     /// It has nothing to ask, and is not waited for, or not any longer.
@@ -108,7 +107,7 @@ impl Bfq {
     /// charge.1
     pub(super) fn charge_for(&mut self, stream: StreamId, group: GroupId, time: Duration) {
         let home = self.homes[stream.0 as usize];
-        let q = if self.queue(home).group == group { home } else { self.any_queue_of(group) };
+        let q = if self.queue(home).group == group { home } else { self.make_async_queue(group, Priority::default()) };
         let worth = self.charges.worth(group, time, self.turns.rate.sectors_in(time));
         let beside = self.fair.beside(self.groups[usize::from(group.0)].fair, worth.meanwhile);
         self.fair.charge(Leaf(q), worth.sectors.saturating_sub(beside));

@@ -89,7 +89,6 @@ impl Turns {
         }
     }
 
-    /// A turn is over.
     pub(super) fn gave(&mut self, settings: &Settings) {
         self.budgets.gave(&self.rate, settings.timeout_sync);
     }

@@ -109,7 +109,6 @@ impl WeightRaising {
         !was_raised
     }
 
-    /// It was served `sectors`.
     #[inline]
     pub(super) fn served(&mut self, sectors: u64) {
         self.service = self.service.saturating_add(u32::try_from(sectors).unwrap_or(u32::MAX));

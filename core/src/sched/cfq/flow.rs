@@ -46,7 +46,6 @@ pub(super) struct Flow {
     pub(super) is_busy: bool,
     /// The service that it has had, as its weight counts it: its key in the tree.
     pub(super) served: u64,
-    /// Requests in the device.
     pub(super) in_flight: u32,
     /// Where its last request ended.
     pub(super) position: Sector,

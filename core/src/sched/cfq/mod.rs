@@ -109,7 +109,6 @@ pub struct Cfq {
     serving: Option<Serving>,
     /// Whether the device takes several requests at once.
     queues: bool,
-    /// Whether IOPS mode is on.
     iops: bool,
     /// The present value of `slice_idle`.
     idle: Duration,
@@ -265,7 +264,6 @@ impl Cfq {
         }
     }
 
-    /// The choice of the next request.
     fn step(&mut self) -> Decision {
         if self.iops { self.step_iops() } else { self.step_slice() }
     }

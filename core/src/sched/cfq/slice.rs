@@ -96,7 +96,6 @@ impl Cfq {
         }
     }
 
-    /// The future of the present turn, if there is one.
     pub(super) fn keep(&self) -> Option<Keep> {
         let turn = self.turn.as_ref()?;
         let flow = &self.flows[turn.flow];
@@ -255,7 +254,6 @@ impl Cfq {
         class.usual
     }
 
-    /// A flow's turn begins.
     pub(super) fn begin(&mut self, number: u32) {
         self.turn = Some(Slice {
             flow: number,

@@ -135,7 +135,6 @@ impl Cfq {
         }
     }
 
-    /// Moves the waiting requests of a stream from one flow to another.
     fn move_waiting(&mut self, from: u32, to: u32, id: StreamId) {
         if from == to || self.flows[from].requests.is_empty() {
             return;

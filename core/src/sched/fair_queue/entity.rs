@@ -20,13 +20,11 @@ pub struct FairQueue {
     /// Numbers of removed entities and groups.
     free: Vec<u32>,
     free_groups: Vec<u16>,
-    /// The queue in service.
     pub(super) in_service: u32,
     /// Sectors that it was served and that V does not show yet.
     pub(super) unsettled: u64,
 }
 
-/// The entities, by number.
 #[derive(Debug)]
 pub(super) struct Entities(pub(super) Vec<Entity>);
 
@@ -102,7 +100,6 @@ pub(super) struct GroupRow {
     pub(super) entity: u32,
     /// The child that would be served next; [`NIL`] if none waits. Not kept up to date while a child is in service.
     pub(super) next: u32,
-    /// The child in service.
     pub(super) in_service: u32,
     /// Queues and groups in it.
     pub(super) children: u32,
@@ -317,7 +314,6 @@ impl FairQueue {
     /// The largest weight: that of 1,000 raised 3,000-fold is less.
     pub const WEIGHT_MAX: u32 = WEIGHT_MAX;
 
-    /// The entity of a queue.
     #[inline]
     pub(super) fn leaf(&self, leaf: Leaf) -> &Entity {
         let entity = self.entities.at(leaf.0);

@@ -271,7 +271,6 @@ impl Tree {
         (parent, side)
     }
 
-    /// Takes `slot` out.
     #[inline(always)]
     pub(super) fn remove(&mut self, nodes: &mut Entities, slot: u32) {
         let node = nodes.at_mut(slot);
