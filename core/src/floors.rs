@@ -35,7 +35,7 @@ use alloc::vec::Vec;
 use core::cmp::Reverse;
 
 use crate::ceiling::{Rate, Rates};
-use crate::time::ms;
+use crate::time::{ms, scale};
 use crate::{Direction, Duration, Group, GroupId, Instant};
 
 /// How far behind a tag may be (floor.2). Chosen: a tenth of the second in which a floor is to be met; a disk that stops for longer
@@ -140,9 +140,7 @@ impl Floors {
     /// A group came, or has another weight.
     pub(crate) fn set_group(&mut self, id: GroupId, order: GroupId, group: &Group) {
         let at = usize::from(id.0);
-        if self.nodes.len() <= at {
-            self.nodes.resize_with(at + 1, || None);
-        }
+        self.nodes.resize_with(self.nodes.len().max(at + 1), || None);
         match &mut self.nodes[at] {
             Some(there) => there.weight = group.weight.into(),
             none => {
@@ -266,8 +264,7 @@ impl Floors {
             for tag in node.floor.iter_mut().flat_map(|floor| &mut floor.tags) {
                 if tag.rate.counts(direction) {
                     let amount = if tag.rate.counts_bytes() { bytes } else { 1 };
-                    let time = u128::from(amount) * 1_000_000_000 / u128::from(tag.amount);
-                    let time = Duration::from_nanos(u64::try_from(time).unwrap_or(u64::MAX));
+                    let time = Duration::from_nanos(scale(amount, 1_000_000_000, tag.amount));
                     // floor.2
                     let behind = Instant::from_nanos(now.as_nanos().saturating_sub(LAG.as_nanos()));
                     let most = (now + LEAD).max(now + time);

@@ -81,6 +81,20 @@ impl<J> JobQueue<J> {
     }
 }
 
+/// Puts a disk or file under a number, the next one or that of one that is no more.
+fn put<T>(all: &mut Vec<T>, number: usize, new: T, what: &str, is_idle: fn(&T) -> bool) {
+    match all.get_mut(number) {
+        Some(old) => {
+            assert!(is_idle(old), "a {what} with jobs goes");
+            *old = new;
+        }
+        None => {
+            assert!(number == all.len(), "{what} {number} comes after {}", all.len());
+            all.push(new);
+        }
+    }
+}
+
 impl<J> Helpers<J> {
     /// Helpers of at most `threads`, for `disks`, and for files on these disks.
     ///
@@ -106,16 +120,8 @@ impl<J> Helpers<J> {
         let concurrency = Concurrency::new(Settings { most: settings.most.min(half), ..*settings });
         let disk =
             DiskQueues { concurrency, running: 0, concurrent: JobQueue::of(number), alone: JobQueue::of(number) };
-        match self.disks.get_mut(number) {
-            Some(old) => {
-                assert!(old.concurrent.is_idle() && old.alone.is_idle() && old.running == 0, "a disk with jobs goes");
-                *old = disk;
-            }
-            None => {
-                assert!(number == self.disks.len(), "disk {number} comes after {}", self.disks.len());
-                self.disks.push(disk);
-            }
-        }
+        let is_idle = |old: &DiskQueues<J>| old.concurrent.is_idle() && old.alone.is_idle() && old.running == 0;
+        put(&mut self.disks, number, disk, "disk", is_idle);
     }
 
     /// Adds a file, which is on a disk, under a number, the next one or that of a file that is no more.
@@ -123,16 +129,7 @@ impl<J> Helpers<J> {
     /// # Panics
     /// If the number is beyond the next, or the file that had it has jobs.
     pub fn set_file(&mut self, number: usize, disk: usize) {
-        match self.files.get_mut(number) {
-            Some(old) => {
-                assert!(old.is_idle(), "a file with jobs goes");
-                *old = JobQueue::of(disk);
-            }
-            None => {
-                assert!(number == self.files.len(), "file {number} comes after {}", self.files.len());
-                self.files.push(JobQueue::of(disk));
-            }
-        }
+        put(&mut self.files, number, JobQueue::of(disk), "file", JobQueue::is_idle);
     }
 
     fn queue(&mut self, of: Of) -> &mut JobQueue<J> {

@@ -11,6 +11,7 @@ use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
 use crate::record::any_length;
+use crate::time::scale;
 use crate::waits::Times;
 use crate::{Bytes, Duration, Op, Outcome};
 
@@ -344,8 +345,8 @@ impl Histogram {
                 let end = Self::end(bucket).as_nanos();
                 // An octave's eighths start where the one before ends.
                 let width = end / (9 + bucket as u64 % 8);
-                let beyond = u128::from(width) * u128::from(seen.saturating_add(*count) - wanted) / u128::from(*count);
-                return Duration::from_nanos(end - beyond as u64);
+                let beyond = scale(width, seen.saturating_add(*count) - wanted, *count);
+                return Duration::from_nanos(end - beyond);
             }
             seen = seen.saturating_add(*count);
         }

@@ -83,6 +83,12 @@ pub const fn secs(n: u64) -> Duration {
     Duration(n.saturating_mul(1_000_000_000))
 }
 
+/// `value * times / parts`, without overflow in between.
+#[inline]
+pub(crate) fn scale(value: u64, times: u64, parts: u64) -> u64 {
+    u64::try_from(u128::from(value) * u128::from(times) / u128::from(parts.max(1))).unwrap_or(u64::MAX)
+}
+
 impl Add<Duration> for Instant {
     type Output = Self;
     fn add(self, length: Duration) -> Self {

@@ -8,7 +8,7 @@
 use super::rates::{Ceiling, Rate};
 use crate::record::{Record, Unreadable};
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
-use crate::time::ms;
+use crate::time::{ms, scale};
 use crate::{Direction, Duration, Instant};
 
 /// How far ahead of its rate a group may be (ceiling.2). Chosen: half of the longest gap that a client at 3,000 IOPS should see; 0.5 % of
@@ -115,9 +115,8 @@ impl Budget {
         for rate in Rate::ALL {
             let (slow, fast) = (max.get(rate).unwrap_or(0), burst.get(rate).unwrap_or(0));
             // ceiling.7
-            let beyond = u128::from(fast.saturating_sub(slow)) * u128::from(length.as_nanos());
-            let saved = if slow == 0 { 0 } else { beyond / u128::from(slow) };
-            let saved = Duration::from_nanos(u64::try_from(saved).unwrap_or(u64::MAX));
+            let saved = if slow == 0 { 0 } else { scale(fast.saturating_sub(slow), length.as_nanos(), slow) };
+            let saved = Duration::from_nanos(saved);
             let [own, in_burst] = &self.meters[rate as usize];
             own.set(ticks(now), slow, saved + TOLERANCE);
             in_burst.set(ticks(now), fast, TOLERANCE);

@@ -170,9 +170,7 @@ impl Ceilings {
     /// A group came, or has another weight.
     pub(crate) fn set_group(&mut self, id: GroupId, group: &Group) {
         let at = usize::from(id.0);
-        if self.nodes.len() <= at {
-            self.nodes.resize_with(at + 1, || None);
-        }
+        self.nodes.resize_with(self.nodes.len().max(at + 1), || None);
         self.floors.set_group(id, id, group);
         if self.nodes[at].is_none() {
             self.nodes[at] = Some(GroupLines::new(group));

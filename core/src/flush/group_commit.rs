@@ -20,7 +20,7 @@
 //! commit.5  The mean follows what is measured, an eighth at a time.
 
 use super::Settings;
-use crate::time::ms;
+use crate::time::{ms, scale};
 use crate::{Duration, Instant};
 
 /// The habits of the threads that flush.
@@ -70,8 +70,8 @@ impl GroupCommit {
         if settings.group_commit == 0 || self.mean < settings.group_commit_min || !waits || count >= expected {
             return None; // commit.2, commit.3, commit.4
         }
-        let most = u128::from(self.mean.as_nanos()) * u128::from(settings.group_commit) / 1000;
-        let until = begin.max(self.held) + Duration::from_nanos(most as u64).min(LONGEST); // commit.2
+        let most = Duration::from_nanos(scale(self.mean.as_nanos(), settings.group_commit.into(), 1000));
+        let until = begin.max(self.held) + most.min(LONGEST); // commit.2
         if until <= now {
             return None;
         }
@@ -143,7 +143,7 @@ impl Trial {
     }
 
     fn leg_ended(&mut self) {
-        let rate = (u128::from(self.released) * 1_000_000_000_000 / u128::from(self.took.max(1))) as u64;
+        let rate = scale(self.released, 1_000_000_000_000, self.took);
         let waited = self.waits;
         if self.waits == self.kept {
             self.rate = if self.rate == 0 { rate } else { self.rate - self.rate / 4 + rate / 4 };

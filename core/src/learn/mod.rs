@@ -26,8 +26,3 @@ pub(crate) mod pace;
 pub(crate) mod rate;
 pub(crate) mod rotation;
 pub(crate) mod trials;
-
-/// `value * times / parts`, without overflow in between.
-fn scale(value: u64, times: u64, parts: u64) -> u64 {
-    u64::try_from(u128::from(value) * u128::from(times) / u128::from(parts.max(1))).unwrap_or(u64::MAX)
-}

@@ -22,9 +22,8 @@
 
 use alloc::format;
 
-use super::scale;
 use crate::record::{Record, Unreadable};
-use crate::time::{ms, secs};
+use crate::time::{ms, scale, secs};
 use crate::{Duration, Instant, Op};
 
 /// How much time counts at most (pace.2). Chosen: many flushes of a disk (some 10 ms each), and forgotten soon after a load changed.

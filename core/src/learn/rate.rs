@@ -27,8 +27,7 @@
 //!     2.5 s), times what that device is faster; within 3 to 25 s.
 
 use super::habits::Seek;
-use super::scale;
-use crate::time::{ms, secs};
+use crate::time::{ms, scale, secs};
 use crate::{Duration, Extent, Instant, Sector};
 
 /// How long an interval lasts (rate.1); the kernel's `BFQ_RATE_REF_INTERVAL`.
@@ -172,7 +171,7 @@ impl TurnRate {
 
     /// The sectors of a fast turn in this time.
     pub(crate) fn sectors_in(&self, time: Duration) -> u64 {
-        ((u128::from(self.rate) * u128::from(time.as_nanos())) >> 20) as u64
+        scale(self.rate, time.as_nanos(), 1 << 20)
     }
 }
 

@@ -208,10 +208,8 @@ impl Groups {
             None => assert!(self.states.is_empty(), "{} has no parent, and is not the root", group.path),
         }
         let at = usize::from(id.0);
-        if self.states.len() <= at {
-            self.states.resize_with(at + 1, || None);
-            self.shares.resize(at + 1, Share::default());
-        }
+        self.states.resize_with(self.states.len().max(at + 1), || None);
+        self.shares.resize(self.shares.len().max(at + 1), Share::default());
         self.shares[at] = Share::default();
         let state = GroupState { group, retired: Stats::default(), is_leaving: false };
         assert!(self.states[at].replace(state).is_none(), "{id:?} is taken");

@@ -13,7 +13,7 @@ use core::fmt;
 use super::Groups;
 use super::promises::Promises;
 use crate::ceiling::{Rate, Rates};
-use crate::time::secs;
+use crate::time::{scale, secs};
 use crate::{Bytes, Duration, Instant};
 
 /// The time for which a disk is observed. Chosen: a floor is an amount in a second.
@@ -94,7 +94,7 @@ impl Seen {
         if time < LOOK {
             return;
         }
-        let a_second = |amount: u64| (u128::from(amount) * 1_000_000_000 / u128::from(time.as_nanos())) as u64;
+        let a_second = |amount: u64| scale(amount, 1_000_000_000, time.as_nanos());
         let work = Work { ios: a_second(self.work.ios), bytes: a_second(self.work.bytes) };
         self.most = self.most.map(|most| most.max(work));
         // A disk without a completion for a second has nothing to do, or stands still.

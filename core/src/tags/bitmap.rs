@@ -21,6 +21,7 @@
 //! swapper takes its own tag out of the returned bits without a further operation, which makes one-bit words cheap.
 
 use alloc::boxed::Box;
+use alloc::string::String;
 use core::fmt;
 
 use super::{DEPTH_MAX, Error, Tag};
@@ -442,37 +443,25 @@ fn choose(free: usize, from: usize, around: bool) -> Option<u32> {
 /// How full it is, a word at a time: `Bitmap { depth: 6, busy: 3, words: "#.|#.|#." }`.
 impl fmt::Debug for Bitmap {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        struct Words<'a>(&'a Bitmap);
-        impl fmt::Debug for Words<'_> {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                use fmt::Write as _;
-                let Self(map) = self;
-                let depth = map.depth();
-                f.write_char('"')?;
-                for (index, word) in map.words.iter().enumerate() {
-                    let (busy, first) = (word.busy(), index << map.shift);
-                    // Above the depth only what is still out is worth showing.
-                    let shown = if first < depth { (depth - first).min(1 << map.shift) } else { 0 };
-                    let shown = shown.max((usize::BITS - busy.leading_zeros()) as usize);
-                    if shown > 0 && index > 0 {
-                        f.write_char('|')?;
-                    }
-                    for bit in 0..shown {
-                        let mark = match (busy >> bit & 1 == 1, first + bit < depth) {
-                            (true, true) => '#',
-                            (true, false) => '!', // out, and above the depth
-                            (false, _) => '.',
-                        };
-                        f.write_char(mark)?;
-                    }
-                }
-                f.write_char('"')
+        let (depth, mut words) = (self.depth(), String::new());
+        for (index, word) in self.words.iter().enumerate() {
+            let (busy, first) = (word.busy(), index << self.shift);
+            // Above the depth only what is still out is worth showing.
+            let shown = depth.saturating_sub(first).min(1 << self.shift);
+            let shown = shown.max((usize::BITS - busy.leading_zeros()) as usize);
+            if shown > 0 && index > 0 {
+                words.push('|');
             }
+            words.extend((0..shown).map(|bit| match (busy >> bit & 1 == 1, first + bit < depth) {
+                (true, true) => '#',
+                (true, false) => '!', // out, and above the depth
+                (false, _) => '.',
+            }));
         }
         f.debug_struct("Bitmap")
-            .field("depth", &self.depth())
+            .field("depth", &depth)
             .field("busy", &self.busy_count())
-            .field("words", &Words(self))
+            .field("words", &words)
             .finish()
     }
 }

@@ -50,10 +50,7 @@ pub(super) struct Charges {
 impl Charges {
     /// Makes room for a group.
     pub(super) fn add_group(&mut self, group: GroupId) {
-        let wanted = usize::from(group.0) + 1;
-        if self.groups.len() < wanted {
-            self.groups.resize(wanted, Written::default());
-        }
+        self.groups.resize(self.groups.len().max(usize::from(group.0) + 1), Written::default());
     }
 
     /// A request of a group goes to the device, with `in_flight` there.

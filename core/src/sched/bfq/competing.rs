@@ -17,8 +17,7 @@ pub(super) struct Competing {
 impl Competing {
     /// A group may have queues from now on.
     pub(super) fn add_group(&mut self, group: GroupId) {
-        let count = self.of_group.len().max(usize::from(group.0) + 1);
-        self.of_group.resize(count, 0);
+        self.of_group.resize(self.of_group.len().max(usize::from(group.0) + 1), 0);
     }
 
     /// A queue competes from now on.

@@ -113,19 +113,13 @@ impl Merging {
 
     /// Makes room for a queue of any kind.
     pub(super) fn add_queue(&mut self, queue: u32) {
-        let wanted = queue as usize + 1;
-        if self.queues.len() < wanted {
-            self.queues.resize(wanted, NO_ROW);
-        }
+        self.queues.resize(self.queues.len().max(queue as usize + 1), NO_ROW);
         self.positions.add_queue(queue);
     }
 
     /// A stream comes, with its home.
     pub(super) fn add_stream(&mut self, stream: u32, home: u32) {
-        let wanted = stream as usize + 1;
-        if self.streams.len() < wanted {
-            self.streams.resize(wanted, NO_USE);
-        }
+        self.streams.resize(self.streams.len().max(stream as usize + 1), NO_USE);
         let using = &mut self.streams[stream as usize];
         assert!(using.home == NO_USE.home, "stream {stream} is there already");
         *using = Use { home, queue: home };

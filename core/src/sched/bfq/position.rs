@@ -27,19 +27,13 @@ pub(super) struct Positions {
 impl Positions {
     /// Makes room for a queue.
     pub(super) fn add_queue(&mut self, queue: u32) {
-        let wanted = queue as usize + 1;
-        if self.group.len() < wanted {
-            self.nodes.grow_to(wanted);
-            self.group.resize(wanted, 0);
-        }
+        self.nodes.grow_to(queue as usize + 1);
+        self.group.resize(self.group.len().max(queue as usize + 1), 0);
     }
 
     /// Makes room for a group.
     pub(super) fn add_group(&mut self, group: u16) {
-        let wanted = usize::from(group) + 1;
-        if self.trees.len() < wanted {
-            self.trees.resize_with(wanted, Tree::new);
-        }
+        self.trees.resize_with(self.trees.len().max(usize::from(group) + 1), Tree::new);
     }
 
     /// A queue's next request starts at `head`; `None`: nothing of it waits (position.1).

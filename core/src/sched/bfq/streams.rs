@@ -41,11 +41,8 @@ impl Levels {
 impl Membership for Bfq {
     fn set_group(&mut self, _now: Instant, id: GroupId, group: &Group) {
         let index = usize::from(id.0);
-        if self.groups.len() <= index {
-            let asyncs = [[NIL; 8]; PriorityClass::COUNT];
-            let none = GroupState { asyncs, fair: GroupId::ROOT, is_there: false };
-            self.groups.resize(index + 1, none);
-        }
+        let none = GroupState { asyncs: [[NIL; 8]; PriorityClass::COUNT], fair: GroupId::ROOT, is_there: false };
+        self.groups.resize(self.groups.len().max(index + 1), none);
         if self.groups[index].is_there {
             return self.fair.set_group_weight(self.groups[index].fair, group.weight.into());
         }
@@ -73,9 +70,7 @@ impl Membership for Bfq {
 
     fn add_stream(&mut self, id: StreamId, stream: &Stream) {
         let index = id.0 as usize;
-        if self.homes.len() <= index {
-            self.homes.resize(index + 1, NIL);
-        }
+        self.homes.resize(self.homes.len().max(index + 1), NIL);
         let home = self.new_queue(stream.group, stream.priority, true);
         self.homes[index] = home;
         self.merging.add_stream(id.0, home);
@@ -212,9 +207,7 @@ impl Bfq {
     fn new_queue(&mut self, group: GroupId, priority: Priority, is_sync: bool) -> u32 {
         let of = self.groups[usize::from(group.0)].fair;
         let q = self.fair.add_queue(of, priority.class, weight_of(priority)).0;
-        if self.queues.len() <= q as usize {
-            self.queues.resize_with(q as usize + 1, || None);
-        }
+        self.queues.resize_with(self.queues.len().max(q as usize + 1), || None);
         self.queues[q as usize] = Some(Queue {
             requests: RequestList::new(q),
             group,

@@ -27,7 +27,7 @@
 use super::{End, SEEKY, Settings, Turn};
 use crate::learn::habits::{Seek, Seekiness};
 use crate::learn::rate::{self, Budgets, PeakRate, TurnRate};
-use crate::time::ms;
+use crate::time::{ms, scale};
 use crate::{Duration, Extent, Instant};
 
 /// A round in which every group has a turn takes about so long at most (turns.2), where no turn would be too short for it. Chosen: an
@@ -115,9 +115,7 @@ impl Turns {
 
     /// turns.2: the longest time for a turn.
     pub(super) fn timeout(settings: &Settings, part: u64) -> Duration {
-        Duration::from_nanos(
-            (u128::from(settings.timeout_sync.as_nanos()) * u128::from(part) / u128::from(WHOLE)) as u64,
-        )
+        Duration::from_nanos(scale(settings.timeout_sync.as_nanos(), part, WHOLE))
     }
 
     /// turns.1: the budget of a sync queue that had so large a one, after a turn; `waits`: it has requests in the device.

@@ -6,6 +6,7 @@ use alloc::vec::Vec;
 use super::settings::Settings;
 use crate::learn::habits::{Seek, Seekiness, ThinkTime};
 use crate::sched::request_list::RequestList;
+use crate::time::scale;
 use crate::tree::Nodes;
 use crate::{Duration, Priority, PriorityClass, Sector, StreamId};
 
@@ -133,7 +134,7 @@ impl Flow {
             return weighed.min(1 << 60);
         }
         let (sync, own) = (settings.slice_sync.as_nanos(), settings.slice_async.as_nanos().max(1));
-        u64::try_from(u128::from(weighed) * u128::from(sync) / u128::from(own)).unwrap_or(u64::MAX).min(1 << 60)
+        scale(weighed, sync, own).min(1 << 60)
     }
 }
 

@@ -20,6 +20,7 @@ use alloc::vec::Vec;
 
 use super::flow::{NIL, Service};
 use crate::learn::habits::ThinkTime;
+use crate::time::{scale, secs};
 use crate::tree::{Nodes, Tree};
 use crate::{Duration, Instant, Priority, PriorityClass};
 
@@ -33,14 +34,14 @@ const LEAST: u64 = WHOLE << 24;
 const LEAF_WEIGHT: u64 = 100;
 /// How long the device may keep a group's requests before the others no longer wait for it (vtime.4). Chosen: as long as a
 /// lower class waits (cfq.2).
-const STUCK: Duration = crate::time::secs(2);
+const STUCK: Duration = secs(2);
 
 /// How many kinds of asynchronous flows a group has: a level each of two classes, and one of the idle class.
 const ASYNCS: usize = 17;
 
 /// A value in another unit: `to.0` new units are `to.1` old ones; at most a value that lasts for ever.
 pub(super) fn convert(value: u64, to: (u64, u64)) -> u64 {
-    (u128::from(value) * u128::from(to.0) / u128::from(to.1)).min(1 << 60) as u64
+    scale(value, to.0, to.1).min(1 << 60)
 }
 
 /// Where a group is in the order of service.
@@ -296,7 +297,7 @@ impl Groups {
     /// Moves a group's virtual time on (vtime.2).
     pub(super) fn charge(&mut self, id: u16, charge: u64) {
         let inverse_share = self.inverse_share(id);
-        let way = (u128::from(charge) * u128::from(inverse_share) / u128::from(WHOLE)).min(1 << 60) as u64;
+        let way = scale(charge, inverse_share, WHOLE).min(1 << 60);
         // Before it leaves its place: a lone group takes the floor along.
         self.raise_floor();
         let group = &mut self[id];
@@ -331,16 +332,14 @@ impl Groups {
 
     /// The part of `whole` that a group's share gives it.
     pub(super) fn part_of(&self, id: u16, whole: Duration) -> Duration {
-        let inverse_share = u128::from(self.inverse_share(id));
-        let part = u128::from(whole.as_nanos()) * u128::from(WHOLE) / inverse_share;
-        Duration::from_nanos(u64::try_from(part).unwrap_or(u64::MAX))
+        Duration::from_nanos(scale(whole.as_nanos(), WHOLE, self.inverse_share(id)))
     }
 
     /// The service an idle group would have had while the others received `served`; 0 for a backlogged group.
     pub(super) fn beside(&self, id: u16, served: u64) -> u64 {
         let others = self.inverse_share(id) - WHOLE;
         let waits = self[id].presence == Presence::Ready || others == 0;
-        if waits { 0 } else { (u128::from(served) * u128::from(WHOLE) / u128::from(others)) as u64 }
+        if waits { 0 } else { scale(served, WHOLE, others) }
     }
 
     /// The part of a number of things that a group's share gives it.

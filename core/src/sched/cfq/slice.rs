@@ -37,7 +37,7 @@ use super::flow::Service;
 use super::group::Workload;
 use super::order::Serving;
 use super::{Cfq, Decision};
-use crate::time::ms;
+use crate::time::{ms, scale};
 use crate::trace::Note;
 use crate::{Duration, Instant, PriorityClass};
 
@@ -235,11 +235,9 @@ impl Cfq {
         let usual = self.usual_flows(id, class);
         let class = &self.groups[id].classes[class as usize];
         let count = u64::from(class.services[service as usize].count);
-        let part = u128::from(whole) * u128::from(count) / u128::from(usual.max(class.busy).max(1));
-        let mut part = u64::try_from(part).unwrap_or(u64::MAX);
+        let mut part = scale(whole, count, usual.max(class.busy).into());
         if service == Service::Async {
-            let (own, sync) = (self.settings.slice_async.as_nanos(), self.settings.slice_sync.as_nanos().max(1));
-            part = u64::try_from(u128::from(part) * u128::from(own) / u128::from(sync)).unwrap_or(u64::MAX);
+            part = scale(part, self.settings.slice_async.as_nanos(), self.settings.slice_sync.as_nanos());
         } else {
             part = part.max(self.idle.as_nanos().saturating_mul(2));
         }
@@ -291,10 +289,7 @@ impl Cfq {
         if wanted <= there.as_nanos() {
             return slice;
         }
-        let scaled = |to: u64, by: u64| {
-            let scaled = u128::from(slice.as_nanos()) * u128::from(to) / u128::from(by.max(1));
-            Duration::from_nanos(u64::try_from(scaled).unwrap_or(u64::MAX))
-        };
+        let scaled = |to: u64, by: u64| Duration::from_nanos(scale(slice.as_nanos(), to, by));
         let least = scaled(self.idle.as_nanos().saturating_mul(2), base).min(slice);
         scaled(there.as_nanos(), wanted).max(least).min(slice)
     }

@@ -18,9 +18,7 @@ pub(super) struct Binding {
 impl Membership for Cfq {
     fn add_stream(&mut self, id: StreamId, stream: &Stream) {
         let row = id.0 as usize;
-        if self.bindings.len() <= row {
-            self.bindings.resize(row + 1, Binding { flow: NIL, through: NIL });
-        }
+        self.bindings.resize(self.bindings.len().max(row + 1), Binding { flow: NIL, through: NIL });
         let flow = self.flows.add(stream.group.0, stream.priority, true);
         self.flows[flow].members = 1;
         self.flows[flow].stream = id;

@@ -4,6 +4,7 @@ use super::entity::State;
 use super::tags::Tag;
 use super::tree::NIL;
 use super::{FairQueue, Leaf};
+use crate::time::scale;
 use crate::{GroupId, PriorityClass};
 
 /// The tags of an entity in service as they would be if it waited.
@@ -86,7 +87,7 @@ impl FairQueue {
         if share == WHOLE {
             return 0;
         }
-        u64::try_from(u128::from(served) * u128::from(share) / u128::from(WHOLE - share)).unwrap_or(u64::MAX)
+        scale(served, share, WHOLE - share)
     }
 
     /// Whether a group, or one above it, was served beyond its share (S > V, or F > V of an idle one) while a sibling waits or
