@@ -225,7 +225,7 @@ impl Flush {
     /// If the context is not below 64.
     pub fn ask(&mut self, now: Instant, context: ContextId) -> Round {
         if self.waiting == 0 {
-            self.group_commit.first_asks(now);
+            self.group_commit.began = now;
         }
         self.waiting += 1;
         self.waiting_in.add(context);

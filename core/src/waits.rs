@@ -118,7 +118,8 @@ pub(crate) struct Clock {
     at: Instant,
     requests: u32,
     flushes: u32,
-    is_idling: bool,
+    /// Whether the disk is held idle on purpose, while it has no request.
+    pub(crate) is_idling: bool,
     flushing: u64,
     busy: u64,
     idle: u64,
@@ -188,12 +189,6 @@ impl Clock {
 
     pub(crate) fn flush_ends(&mut self) {
         self.flushes -= 1;
-    }
-
-    /// Whether the disk is held idle on purpose, while it has no request.
-    #[inline]
-    pub(crate) fn set_idling(&mut self, idling: bool) {
-        self.is_idling = idling;
     }
 
     /// The clocks of a tenant.
@@ -310,7 +305,7 @@ mod tests {
         clock.go_on(at(14));
         end(&mut clock, &mut alice);
         (0..3).for_each(|_| end(&mut clock, &mut bob));
-        clock.set_idling(true);
+        clock.is_idling = true;
         clock.go_on(at(15));
         assert_eq!((alice.had(&clock), bob.had(&clock)), (ms(3), ms(9)));
         assert_eq!(clock.doing(), Doing { flushing: ms(2), busy: ms(12), idling: ms(1) });
@@ -327,7 +322,7 @@ mod tests {
         end(&mut clock, &mut alice);
         end(&mut clock, &mut bob);
         clock.go_on(at(11)); // nothing
-        clock.set_idling(true);
+        clock.is_idling = true;
         clock.go_on(at(15));
         clock.flush_begins();
         clock.go_on(at(20));

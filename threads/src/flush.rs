@@ -375,10 +375,7 @@ impl<'a> Future for Join<'a> {
     type Output = Turn<'a>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Turn<'a>> {
-        match self.0.look(|| Sleeper::Task(context.waker().clone())) {
-            Some(turn) => Poll::Ready(turn),
-            None => Poll::Pending,
-        }
+        self.0.look(|| Sleeper::Task(context.waker().clone())).map_or(Poll::Pending, Poll::Ready)
     }
 }
 

@@ -32,7 +32,7 @@ pub(super) struct GroupCommit {
     ended: Instant,
     expected: u32,
     /// When the first of the waiters asked.
-    began: Instant,
+    pub(super) began: Instant,
     /// Until when the next one was held back for other reasons.
     held: Instant,
     /// Whether the next one, which could start, waits for company.
@@ -46,11 +46,6 @@ pub(super) struct GroupCommit {
 const LONGEST: Duration = ms(10);
 
 impl GroupCommit {
-    /// A flush is asked for, and none is waited for.
-    pub(super) const fn first_asks(&mut self, now: Instant) {
-        self.began = now;
-    }
-
     /// A flush that could start is held back for other reasons.
     pub(super) const fn hold(&mut self, now: Instant) {
         (self.held, self.is_waiting, self.tells) = (now, false, false);

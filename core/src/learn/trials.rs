@@ -11,7 +11,7 @@
 //!           a comparison of ways, too, and has few others (docs/measured/schedulers.md).
 
 use super::depth::{self, Depth};
-use super::idling_trial::{self, Finding, IdlingTrial, Way};
+use super::idling_trial::{self, IdlingTrial, Way};
 use crate::Instant;
 use crate::record::{Record, Unreadable};
 
@@ -21,7 +21,7 @@ const PARTS: [&str; 2] = ["idles", "depths"];
 /// The state of the trials; see the [module](self) for the rules.
 #[derive(Debug)]
 pub(crate) struct Trials {
-    ways: IdlingTrial,
+    pub(crate) ways: IdlingTrial,
     /// In turns, and together.
     depths: [Depth; 2],
     was_together: bool,
@@ -52,11 +52,6 @@ impl Trials {
         }
     }
 
-    #[inline]
-    pub(crate) const fn way(&self) -> Way {
-        self.ways.way()
-    }
-
     /// How many requests may be in the device.
     #[inline]
     pub(crate) const fn limit(&self, is_together: bool) -> u32 {
@@ -85,11 +80,6 @@ impl Trials {
     /// It was not asked for a while.
     pub(crate) fn resume(&mut self) {
         self.depths.iter_mut().for_each(Depth::resume);
-    }
-
-    /// Takes out what the last comparison of ways found.
-    pub(crate) const fn take_finding(&mut self) -> Option<Finding> {
-        self.ways.take_finding()
     }
 
     /// The load is another, as the scheduler knows.
@@ -185,7 +175,7 @@ mod tests {
         let mut bed = Bed::new(true);
         let mut seen = [false; 2];
         for _ in 0..20_000 {
-            let is_together = bed.trials.way() == Way::Parallel;
+            let is_together = bed.trials.ways.way() == Way::Parallel;
             seen[usize::from(is_together)] = true;
             bed.now += Duration::from_nanos(100_000);
             let way = Some(idling_trial::End { sectors: 8, open: 500, several: true, seeks: false });
@@ -193,6 +183,6 @@ mod tests {
             bed.trials.ended(bed.now, &Ended { sectors: 8, what, demand: 500, share_wait: false, is_together, way });
         }
         assert_eq!(seen, [true, true]);
-        assert!(bed.trials.take_finding().is_some());
+        assert!(bed.trials.ways.take_finding().is_some());
     }
 }

@@ -43,7 +43,7 @@ impl Queue {
                 None => match self.scheduler.dispatch(now) {
                     Next::Request(id) => id,
                     next @ (Next::Idle { .. } | Next::Empty) => {
-                        self.groups.clock.set_idling(matches!(next, Next::Idle { .. }));
+                        self.groups.clock.is_idling = matches!(next, Next::Idle { .. });
                         self.device.tags.put_back(&self.settings, tag);
                         return None;
                     }

@@ -37,19 +37,12 @@ pub fn wake_batch(depth: usize, shallow: Option<usize>, users: usize) -> usize {
 
 /// The common knowledge of all callers that wait for the same tags: the two counters that only ever grow (wake.2), and how many wait and
 /// are on the way.
-#[derive(Debug)]
+#[derive(Default, Debug)]
 pub struct Wakeups {
     completions: AtomicUsize,
     wakeups: AtomicUsize,
     waiting: AtomicUsize,
     on_the_way: AtomicUsize,
-}
-
-impl Default for Wakeups {
-    fn default() -> Self {
-        let zero = || AtomicUsize::new(0);
-        Self { completions: zero(), wakeups: zero(), waiting: zero(), on_the_way: zero() }
-    }
 }
 
 impl Wakeups {
@@ -112,18 +105,11 @@ impl Wakeups {
 }
 
 /// Those of them that wait for the same reason; the eight queues that hold them belong to the code that can sleep.
-#[derive(Debug)]
+#[derive(Default, Debug)]
 pub struct Wakes {
     waiting: AtomicUsize,
     join: AtomicUsize,
     wake: AtomicUsize,
-}
-
-impl Default for Wakes {
-    fn default() -> Self {
-        let zero = || AtomicUsize::new(0);
-        Self { waiting: zero(), join: zero(), wake: zero() }
-    }
 }
 
 impl Wakes {

@@ -100,10 +100,7 @@ impl Caller {
         if self.queued {
             self.leave();
         }
-        match self.try_get_in_turn() {
-            Some(tag) => tag,
-            None => self.wait(),
-        }
+        self.try_get_in_turn().unwrap_or_else(|| self.wait())
     }
 
     /// Takes a tag, or arranges for the task to be woken when there may be one.
@@ -124,10 +121,7 @@ impl Caller {
             }
             QueueEnd::Behind
         };
-        match self.join(Sleeper::Task(context.waker().clone()), place) {
-            Some(tag) => Poll::Ready(tag),
-            None => Poll::Pending,
-        }
+        self.join(Sleeper::Task(context.waker().clone()), place).map_or(Poll::Pending, Poll::Ready)
     }
 
     /// Waits until there may be a tag for this caller, and takes none: for code that takes it from [`TagQueue::bitmap`].

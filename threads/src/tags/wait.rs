@@ -33,16 +33,11 @@ pub(super) struct WaitQueues {
 struct Padded(Mutex<VecDeque<Arc<Waiter>>>);
 
 /// A caller, as the queues know it.
+#[derive(Default)]
 pub(super) struct Waiter {
-    /// [`AWAY`], [`WAITING`] or [`WOKEN`] (waiter.1).
+    /// [`AWAY`] at first, [`WAITING`] or [`WOKEN`] (waiter.1).
     state: AtomicU32,
     sleeper: Mutex<Option<Sleeper>>,
-}
-
-impl Default for Waiter {
-    fn default() -> Self {
-        Self { state: AtomicU32::new(AWAY), sleeper: Mutex::new(None) }
-    }
 }
 
 /// Nobody sits here.

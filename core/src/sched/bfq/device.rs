@@ -98,7 +98,7 @@ impl Bfq {
             (1, _) => false,
             (2, _) => true,
             _ if device.depth <= 1 || device.is_rotational() && self.turns_are_forced() => false,
-            (_, None) => device.trials.way() == Way::Parallel,
+            (_, None) => device.trials.ways.way() == Way::Parallel,
             (_, Some(idle)) if device.is_rotational() => idle == Duration::ZERO,
             (_, Some(_)) => device.queues(),
         }
@@ -197,7 +197,7 @@ impl Bfq {
 
     #[inline]
     fn tell_finding(&mut self) {
-        if let Some(finding) = self.device.trials.take_finding() {
+        if let Some(finding) = self.device.trials.ways.take_finding() {
             if self.findings.len() == FINDINGS {
                 self.findings.pop_front();
             }

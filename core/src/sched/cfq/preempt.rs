@@ -76,14 +76,11 @@ impl Cfq {
         if is_waiting && new.service == Service::SyncNoidle && old.service == Service::SyncNoidle {
             return true; // preempt.2
         }
-        if request.flags.is_urgent() && !self.has_metadata(turn.flow) {
+        let has_metadata = || old.requests.oldest().is_some_and(|oldest| self.table.is_urgent(oldest.0));
+        if request.flags.is_urgent() && !has_metadata() {
             return true; // preempt.3
         }
         let is_held = is_waiting && matches!(self.keep(), Some(Keep::Wait(Some(_))));
         is_held && self.is_close(request.extent.start) && !new.is_seeky() // preempt.2
-    }
-
-    fn has_metadata(&self, number: u32) -> bool {
-        self.flows[number].requests.oldest().is_some_and(|oldest| self.table.is_urgent(oldest.0))
     }
 }
