@@ -4,11 +4,11 @@
 //! runs them says [`push`](Helpers::push) and [`ended`](Helpers::ended), and asks [`start`](Helpers::start).
 //!
 //! helpers.1  At most `threads` jobs at once, however many disks and files there are.
-//! helpers.2  A disk has at most as many concurrent jobs out as pay there ([`Concurrency`]); the others wait in order of arrival.
+//! helpers.2  A disk has at most as many concurrent jobs out as pay there (`Concurrency`); the others wait in order of arrival.
 //! helpers.3  Ordered jobs of one file go one at a time, in order of arrival, beside the concurrent ones of its disk.
 //! helpers.4  A disk takes another thread only while it has fewer than are free. So one that hangs has half of them, the next half of the
 //!     rest: of 32, disks that hang take 16, 8, 4, 2, 1 and 1, and only the seventh finds none. A number that a disk cannot have is not
-//!     tried: its [`Concurrency`] learns, or is fixed at, half of the threads at most.
+//!     tried: its `Concurrency` learns, or is fixed at, half of the threads at most.
 //! helpers.5  Sources (a disk's concurrent jobs, a file's ordered ones) take round_robin.
 
 use alloc::collections::VecDeque;

@@ -32,7 +32,7 @@
 //!           load that nearly all seeks. If nothing changed, the next rest is twice as long, up to `REST_MAX`.
 //! idling.7  A rest ends early when the load or the device changes: for four windows of `WATCH` in a row the present way does a fifth
 //!           more or less than it did (and more than its usual ups and downs explain), or another part of the requests seeks; or when
-//!           the scheduler says so ([`IdlingTrial::review`]).
+//!           the scheduler says so (`IdlingTrial::review`).
 //! idling.8  Nothing is random: the same completions at the same times give the same ways.
 
 use super::comparison::{Comparison, Proof, Rate, difference};

@@ -19,10 +19,10 @@
 //! disks, four in each, get 4.5 MB/s in turns and 35 MB/s together, by weight both times. Linux has the first alone: a disk that queues
 //! gets all it takes, and weights are lost, or is idled for.
 //!
-//! **Weight-raising** ([`weight_raising`]): a stream that seems to start a program counts 30 times within its group, for some seconds.
+//! **Weight-raising** (`weight_raising.rs`): a stream that seems to start a program counts 30 times within its group, for some seconds.
 //! Example: beside four writers a start takes 2.4 s on a lone disk in place of 10.7. Linux has soft real time and bursts too.
 //!
-//! **Cooperation** ([`merge`], [`position`]): streams that read one place in turns share a queue. Example: two that read every second
+//! **Cooperation** (`merge.rs`, `position.rs`): streams that read one place in turns share a queue. Example: two that read every second
 //! block of a file move 62 MB/s in place of 16. As in Linux; not on a device that does not rotate and queues, and there no part
 //! of it runs.
 //!

@@ -3,7 +3,7 @@
 //! cfq.1  Each stream has a queue (here: a flow) for its reads and synchronous writes. Asynchronous writes of a group share
 //!     one flow for each priority. Within a flow the oldest request goes first at the start of a turn if it has waited for
 //!     `fifo_expire_sync` or `fifo_expire_async`; else the nearest to where the flow was, a little way back included
-//!     ([`request_list`](super::request_list)).
+//!     (`request_list`).
 //! cfq.2  Groups are served in the order of their virtual times (vtime.1-4 in `group.rs`). Within a group the highest priority
 //!     class goes first; a class that has been passed over for 2 s gets one turn.
 //! cfq.3  Within a class, flows are in three trees: synchronous ones that the device is held idle for, the other synchronous ones, and
@@ -21,7 +21,7 @@
 //!     sent for.
 //! cfq.6  Device time that was spent for a stream outside of its requests (a flush) moves its group and its flow on as a slice of that
 //!     length does, and is no part of the turn in service; in IOPS mode as many requests. The service of others meanwhile is taken off
-//!     ([`pace`]). So are discards and zeroes charged in IOPS mode: for their time.
+//!     (`pace`). So are discards and zeroes charged in IOPS mode: for their time.
 //! cfq.7  Without `group_isolation` the flows that the device is not held idle for are served in the root group. (Linux had
 //!     this as the default, and gave it up: weights then do not hold for streams that think long or seek.)
 //! cfq.8  Flows that read one run together become one, and part again (cooperate.1-4 in `cooperate.rs`), on devices that rotate or

@@ -17,7 +17,7 @@
 //!         `entitlement`).
 //! fair.6  The device is never held idle. A tenant that comes back has no credit for the time that it was away.
 //! fair.7  Flushes, discards and writes of zeroes are charged to the stream that asked, by the service that others missed in
-//!         their time ([`pace`]). The group's charges for writes since its last flush are taken off a flush.
+//!         their time (`pace`). The group's charges for writes since its last flush are taken off a flush.
 //! fair.8  A request that the device turned back goes first, and is not charged again.
 //! fair.9  A group below its floor goes first (`floors`).
 //! fair.14  A read that memory answered, though it had been charged, is paid back: the next requests of its stream go for that. Costs, depth
