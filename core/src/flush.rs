@@ -155,8 +155,8 @@ pub struct Counts {
     pub waits: u64,
 }
 
-/// Coordinates the flushes of one backing: see the [module](self).
-#[derive(Debug)]
+/// Coordinates the flushes of one backing: see the [module](self). The default is that of a backing without a volatile cache.
+#[derive(Default, Debug)]
 pub struct Flush {
     settings: Settings,
     /// Whether what was written can be lost at all (flush.8).
@@ -193,23 +193,7 @@ impl Flush {
     /// Of a backing that has a volatile cache, or has none (flush.8).
     #[must_use]
     pub fn new(settings: Settings, volatile: bool) -> Self {
-        Self {
-            settings,
-            volatile,
-            dirty: Arc::default(),
-            counts: Counts::default(),
-            started: 0,
-            finished: 0,
-            since: Instant::ZERO,
-            sharing: 0,
-            waiting: 0,
-            sharing_in: Contexts::default(),
-            waiting_in: Contexts::default(),
-            is_ahead: false,
-            group_commit: GroupCommit::default(),
-            lost: None,
-            failures: VecDeque::new(),
-        }
+        Self { settings, volatile, ..Self::default() }
     }
 
     /// Where ends of writes are noted.

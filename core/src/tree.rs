@@ -132,18 +132,12 @@ impl Tree {
     /// The last slot whose key is lower than `key`, and the first whose key is not: both neighbours in one way down.
     #[must_use]
     pub fn around(&self, nodes: &Nodes, key: u64) -> (Option<u32>, Option<u32>) {
-        self.part(nodes, |other| other < key)
-    }
-
-    /// Parts the tree where `is_before` turns false: the last slot before and the first after.
-    #[inline]
-    fn part(&self, nodes: &Nodes, is_before: impl Fn(u64) -> bool) -> (Option<u32>, Option<u32>) {
         // By side gone down on: going right, the node itself is the best known `before`; going left, `after`.
         let mut turned = [NIL; 2];
         let mut at = self.root;
         while at != NIL {
             let node = nodes.at(at);
-            let side = usize::from(is_before(node.key));
+            let side = usize::from(node.key < key);
             turned[side] = at;
             at = node.child[side];
         }

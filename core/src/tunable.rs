@@ -267,17 +267,21 @@ pub fn set<S>(rows: &[Tunable<S>], settings: &mut S, name: &str, value: &str) ->
 /// Reads `20ms`, `1s`, `125us`, `7ns`; a bare number counts milliseconds.
 #[must_use]
 pub fn parse_duration(text: &str) -> Option<Duration> {
-    let text = text.trim();
-    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
-    let (number, unit) = text.split_at(digits);
+    let (number, unit) = number_and_unit(text);
     let number: u64 = number.parse().ok()?;
-    Some(match unit.trim_start() {
+    Some(match unit {
         "" | "ms" => ms(number),
         "s" => secs(number),
         "us" | "µs" => us(number),
         "ns" => Duration::from_nanos(number),
         _ => return None,
     })
+}
+
+fn number_and_unit(text: &str) -> (&str, &str) {
+    let text = text.trim();
+    let (number, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len()));
+    (number, unit.trim_start())
 }
 
 /// Reads a number of bytes: `512`, `4k`, `64KiB`, `1g`, `2t`. Every unit is a power of 1024, as in fio. A unit that some
@@ -287,10 +291,8 @@ pub fn parse_duration(text: &str) -> Option<Duration> {
 /// The text is not a whole number with one of the units, or the number is too large: what is possible, in a line.
 pub fn parse_size(text: &str) -> Result<u64, String> {
     const FORM: &str = "a size is a whole number of bytes, or has a unit (k, m, g, t: powers of 1024), as in 4k or 10g";
-    let text = text.trim();
-    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
-    let (number, unit) = text.split_at(digits);
-    let shift = match unit.trim_start().to_ascii_lowercase().as_str() {
+    let (number, unit) = number_and_unit(text);
+    let shift = match unit.to_ascii_lowercase().as_str() {
         "" => 0,
         "k" | "ki" | "kib" => 10,
         "m" | "mi" | "mib" => 20,
@@ -298,7 +300,6 @@ pub fn parse_size(text: &str) -> Result<u64, String> {
         "t" | "ti" | "tib" => 40,
         "p" | "pi" | "pib" => 50,
         "kb" | "mb" | "gb" | "tb" | "pb" if !number.is_empty() => {
-            let unit = unit.trim_start();
             let letter = &unit[..1];
             return Err(format!(
                 "\"{unit}\" is ambiguous (powers of 1000 or of 1024); write {number}{} (powers of 1024), or the number of bytes",

@@ -325,29 +325,19 @@ impl RequestList {
             let prefers_first = table.is_urgent(first) && !table.is_urgent(behind);
             return Some(RequestId(if is_near && !prefers_first { behind } else { first }));
         };
-        let urgent = (table.is_urgent(behind), table.is_urgent(ahead));
-        let takes_behind = match urgent {
-            (true, false) => true,
-            (false, true) => false,
-            _ => {
-                let way = back_from(behind);
-                way <= back.max && way.saturating_mul(back.penalty.into()) < table.start(ahead) - from.0
-            }
+        let (behind_is_urgent, way) = (table.is_urgent(behind), back_from(behind));
+        let takes_behind = if behind_is_urgent == table.is_urgent(ahead) {
+            way <= back.max && way.saturating_mul(back.penalty.into()) < table.start(ahead) - from.0
+        } else {
+            behind_is_urgent
         };
         Some(RequestId(if takes_behind { behind } else { ahead }))
     }
 
     /// The request whose first sector is nearest to `to`, on either side: what a cooperating queue is known by.
     pub(super) fn nearest(&self, table: &RequestTable, to: Sector) -> Option<RequestId> {
-        let (before, after) = self.sorted.around(&table.nodes, to.0);
-        let nearest = match (before, after) {
-            (Some(before), Some(after)) => {
-                if to.0 - table.start(before) < table.start(after) - to.0 {
-                    before
-                } else {
-                    after
-                }
-            }
+        let nearest = match self.sorted.around(&table.nodes, to.0) {
+            (Some(before), Some(after)) if to.0 - table.start(before) >= table.start(after) - to.0 => after,
             (before, after) => before.or(after)?,
         };
         Some(RequestId(nearest))

@@ -340,10 +340,8 @@ impl Cfq {
     #[cold]
     fn tell_finding(&mut self) {
         if let Some(finding) = self.idling_trial.take_finding() {
-            keep(
-                &mut self.notes,
-                Message { at: finding.at, group: GroupId::ROOT, stream: None, note: Note::Compared(finding) },
-            );
+            let note = Note::Compared(finding);
+            keep(&mut self.notes, Message { at: finding.at, group: GroupId::ROOT, stream: None, note });
         }
     }
 
@@ -457,13 +455,10 @@ impl Scheduler for Cfq {
         let number = self.table.owner(id);
         let (in_flight, waiting) = (self.in_flight[0] + self.in_flight[1], self.table.len() as u32);
         let flow = &self.flows[number];
+        let is_data = !pace::is_non_data(served.request.op);
         let end = End {
             // Discards move no data, whatever they cover, nor does what failed.
-            sectors: if pace::is_non_data(served.request.op) || !served.ok() {
-                0
-            } else {
-                served.request.extent.sectors
-            },
+            sectors: if is_data && served.ok() { served.request.extent.sectors } else { 0 },
             open: in_flight - 1 + waiting,
             several: in_flight + waiting > flow.in_flight + flow.requests.len(),
             seeks: flow.seeks.last_was_seek(),
@@ -474,10 +469,10 @@ impl Scheduler for Cfq {
         if !is_cached {
             self.tempo.ended(now, pieces); // cfq.9
         }
-        if !pace::is_non_data(served.request.op) && served.ok() {
+        if is_data && served.ok() {
             self.pace.count(now, in_flight, pieces * group::REQUEST);
         }
-        if self.iops && served.ok() && pace::is_non_data(served.request.op) {
+        if self.iops && served.ok() && !is_data {
             // One request of it is charged already.
             let worth = self.pace.worth(self.non_data);
             let rest = worth.map_or(0, |worth| worth.saturating_sub(group::REQUEST));
