@@ -175,6 +175,9 @@ impl TurnRate {
     }
 }
 
+/// No budget is larger, in sectors: half a terabyte.
+const MOST: u64 = 1 << 30;
+
 /// How large budgets are (budget.1, budget.2).
 #[derive(Clone, Debug)]
 pub(crate) struct Budgets {
@@ -198,20 +201,18 @@ impl Budgets {
     }
 
     /// The largest, in sectors.
-    pub(crate) const fn max(&self) -> u64 {
-        self.max
+    pub(crate) fn max(&self) -> u32 {
+        self.max.clamp(1, MOST) as u32
     }
 
-    /// The smallest, in sectors: 1/32 of the largest, and at least 1.
-    pub(crate) const fn min(&self) -> u64 {
-        let min = self.max / 32;
-        if min == 0 { 1 } else { min }
+    /// The smallest: 1/32 of the largest.
+    pub(crate) fn min(&self) -> u32 {
+        (self.max / 32).clamp(1, MOST) as u32
     }
 
-    /// That of a new stream, in sectors (budget.2).
-    pub(crate) const fn first(&self) -> u64 {
-        let first = self.max / 8;
-        if first == 0 { 1 } else { first }
+    /// That of a new stream (budget.2).
+    pub(crate) fn first(&self) -> u32 {
+        (self.max / 8).clamp(1, MOST) as u32
     }
 
     pub(crate) fn gave(&mut self, rate: &PeakRate, timeout: Duration) {
@@ -456,12 +457,12 @@ mod tests {
         run.serve(10_001, 1024, ms(1), NEVER);
         let mut budgets = Budgets::new(0);
         for turn in 1..=11 {
-            assert_eq!(budgets.max(), Budgets::FIRST, "before budget {turn}");
+            assert_eq!(budgets.max, Budgets::FIRST, "before budget {turn}");
             budgets.gave(&run.rate, ms(125));
         }
-        assert_eq!(budgets.max(), run.rate.sectors_in(ms(125)));
-        assert!((127_000..=128_000).contains(&budgets.max()), "{}", budgets.max());
-        assert_eq!((budgets.min(), budgets.first()), (budgets.max() / 32, budgets.max() / 8));
+        assert_eq!(budgets.max, run.rate.sectors_in(ms(125)));
+        assert!((127_000..=128_000).contains(&budgets.max), "{}", budgets.max);
+        assert_eq!((u64::from(budgets.min()), u64::from(budgets.first())), (budgets.max / 32, budgets.max / 8));
     }
 
     /// budget.1
@@ -472,12 +473,12 @@ mod tests {
         for _ in 0..20 {
             budgets.gave(&rate, ms(125));
         }
-        assert_eq!((budgets.max(), budgets.min()), (640, 20));
+        assert_eq!((budgets.max, budgets.min()), (640, 20));
         budgets.set_max(0);
         budgets.follow(&rate, ms(125));
-        assert_eq!(budgets.max(), rate.sectors_in(ms(125)));
+        assert_eq!(budgets.max, rate.sectors_in(ms(125)));
         budgets.set_max(1);
         budgets.follow(&rate, ms(125));
-        assert_eq!((budgets.max(), budgets.min(), budgets.first()), (1, 1, 1), "no budget is empty");
+        assert_eq!((budgets.max, budgets.min(), budgets.first()), (1, 1, 1), "no budget is empty");
     }
 }

@@ -216,7 +216,7 @@ impl Bfq {
             is_leaving: false,
             ran_empty: false,
             in_flight: 0,
-            budget: self.turns.budget_first(),
+            budget: self.turns.budgets.first(),
             left: 0,
             think: ThinkTime::default(),
             seeks: Seekiness::default(),

@@ -35,16 +35,13 @@ use crate::{Duration, Extent, Instant};
 const ROUND: Duration = ms(550);
 /// The largest possible turn (turns.2).
 const WHOLE: u64 = 1 << 16;
-/// No budget is larger, in sectors: half a terabyte.
-const MOST: u64 = 1 << 30;
-
 /// Serving in turns; see the [module](self) for the rules.
 #[derive(Debug)]
 pub(super) struct Turns {
     /// The device's best rate, over whole seconds and within a turn.
     pub(super) rate: PeakRate,
     fastest: TurnRate,
-    budgets: Budgets,
+    pub(super) budgets: Budgets,
 }
 
 /// A queue's share of the device, in parts of 65,536.
@@ -64,21 +61,6 @@ impl Turns {
             fastest: TurnRate::default(),
             budgets: Budgets::new(settings.max_budget.into()),
         }
-    }
-
-    /// The largest budget, in sectors.
-    pub(super) fn budget_max(&self) -> u32 {
-        self.budgets.max().clamp(1, MOST) as u32
-    }
-
-    /// The smallest.
-    pub(super) fn budget_min(&self) -> u32 {
-        self.budgets.min().min(MOST) as u32
-    }
-
-    /// That of a new stream.
-    pub(super) fn budget_first(&self) -> u32 {
-        self.budgets.first().min(MOST) as u32
     }
 
     /// A request goes to the device, with `in_flight` there.
@@ -108,7 +90,7 @@ impl Turns {
 
     /// turns.2: the budget of a queue with this learned need, if it is known.
     pub(super) fn budget(&self, learned: Option<u32>, part: u64) -> u32 {
-        let most = self.budget_max();
+        let most = self.budgets.max();
         let scaled = (u64::from(most) * part / WHOLE) as u32;
         learned.unwrap_or(most).min(scaled)
     }
@@ -120,7 +102,7 @@ impl Turns {
 
     /// turns.1: the budget of a sync queue that had so large a one, after a turn; `waits`: it has requests in the device.
     pub(super) fn budget_after(&self, before: u32, turn: &Turn, end: End, waits: bool) -> u32 {
-        let (least, most) = (self.budget_min(), self.budget_max());
+        let (least, most) = (self.budgets.min(), self.budgets.max());
         let after = match end {
             End::Empty if turn.idle_until.is_none() => u32::try_from(turn.served).unwrap_or(u32::MAX),
             End::Empty if waits => before.saturating_mul(2),
@@ -139,7 +121,7 @@ impl Turns {
             return 0;
         }
         self.fastest.ended(&rate::Turn { served: turn.served, time, wrote: turn.wrote, seeks });
-        let could = self.fastest.sectors_in(time.min(turn.timeout)).min(self.budget_max().into());
+        let could = self.fastest.sectors_in(time.min(turn.timeout)).min(self.budgets.max().into());
         if seeks && turn.served < could / 4 { could - turn.served } else { 0 }
     }
 
@@ -188,7 +170,7 @@ mod tests {
     #[test]
     fn budgets_follow_use() {
         let turns = turns();
-        assert_eq!([turns.budget_max(), turns.budget_first(), turns.budget_min()], [16_384, 2_048, 512]);
+        assert_eq!([turns.budgets.max(), turns.budgets.first(), turns.budgets.min()], [16_384, 2_048, 512]);
         let idled = Turn { idle_until: Some(at(9)), ..turn(700) };
         let after = |before, turn: &Turn, end, waits| turns.budget_after(before, turn, end, waits);
         assert_eq!(after(3000, &turn(3000), End::Used, false), 12_000);
@@ -210,9 +192,9 @@ mod tests {
     fn a_largest_budget_that_is_set_holds() {
         let mut turns = turns();
         turns.settings_changed(&Settings { max_budget: 640, ..Settings::default() });
-        assert_eq!([turns.budget_max(), turns.budget_first(), turns.budget_min()], [640, 80, 20]);
+        assert_eq!([turns.budgets.max(), turns.budgets.first(), turns.budgets.min()], [640, 80, 20]);
         turns.settings_changed(&Settings { max_budget: 1, ..Settings::default() });
-        assert_eq!([turns.budget_first(), turns.budget_min()], [1, 1], "no budget is empty");
+        assert_eq!([turns.budgets.first(), turns.budgets.min()], [1, 1], "no budget is empty");
     }
 
     /// turns.2: a group of a tenth has a tenth of 550 ms, and of the device's work in that; none has less than an eighth of a turn.
