@@ -146,7 +146,7 @@ impl Entitlement {
         }
         for at in (0..self.nodes.len()).rev() {
             let mut below = 0.0;
-            self.each_child(self.nodes[at].first, |child| below += child.floor);
+            self.each_sibling(self.nodes[at].first, |child| below += child.floor);
             let node = &mut self.nodes[at];
             node.floor = node.floor.max(below).min(node.demand);
         }
@@ -163,7 +163,7 @@ impl Entitlement {
     fn divide_node(&mut self, at: usize) {
         let Node { first, part, .. } = self.nodes[at];
         let (mut left, mut weights, mut floors) = (part, 0.0, 0.0);
-        self.each_child(first, |node| {
+        self.each_sibling(first, |node| {
             node.is_full = false;
             weights += node.weight;
             floors += node.floor;
@@ -173,7 +173,7 @@ impl Entitlement {
         }
         for _ in 0..ROUNDS {
             let mut changed = false;
-            self.each_child(first, |node| {
+            self.each_sibling(first, |node| {
                 if !node.is_full && node.demand * weights <= left * node.weight {
                     (node.part, node.is_full, changed) = (node.demand, true, true);
                     left -= node.demand;
@@ -184,15 +184,15 @@ impl Entitlement {
                 break;
             }
         }
-        self.each_child(first, |node| {
+        self.each_sibling(first, |node| {
             if !node.is_full {
                 node.part = (left * node.weight / weights).max(0.0);
             }
         });
     }
 
-    /// A node and its siblings after it.
-    fn each_child(&mut self, first: u32, mut act: impl FnMut(&mut Node)) {
+    /// A node and its siblings after it; none if there is no node.
+    fn each_sibling(&mut self, first: u32, mut act: impl FnMut(&mut Node)) {
         let mut child = first;
         while child != NIL {
             let node = &mut self.nodes[child as usize];
@@ -208,11 +208,11 @@ impl Entitlement {
         let (mut low, mut high) = (0.0, whole.max(0.0));
         for _ in 0..HALVES {
             let (middle, mut sum) = ((low + high) / 2.0, 0.0);
-            self.each_child(first, |node| sum += at(node, middle));
+            self.each_sibling(first, |node| sum += at(node, middle));
             if sum <= whole { low = middle } else { high = middle }
         }
         let scale = if floors > whole { whole.max(0.0) / floors } else { 1.0 };
-        self.each_child(first, |node| node.part = if scale < 1.0 { node.floor * scale } else { at(node, low) });
+        self.each_sibling(first, |node| node.part = if scale < 1.0 { node.floor * scale } else { at(node, low) });
     }
 }
 

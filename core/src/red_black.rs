@@ -202,9 +202,12 @@ pub(crate) fn take_out(root: &mut u32, nodes: &mut impl Nodes, slot: u32) {
         put_in_place_of(root, nodes, slot, parent, filler);
         nodes.lost(gap, NIL);
     }
-    if nodes.is_red(filler) && missing == Colour::Black {
+    if missing != Colour::Black {
+        return;
+    }
+    if nodes.is_red(filler) {
         nodes.set_red(filler, false);
-    } else if missing == Colour::Black {
+    } else {
         lacks_black(root, nodes, gap, side);
     }
 }
