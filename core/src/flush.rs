@@ -95,12 +95,6 @@ pub enum Start {
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Contexts(pub u64);
 
-impl Contexts {
-    fn add(&mut self, context: ContextId) {
-        self.0 |= 1 << context.0;
-    }
-}
-
 /// Whether something was written since it was last asked: flush.6.
 ///
 /// A flag, not a count: it is written once after each flush, and otherwise only read, so that threads that write to one
@@ -212,7 +206,7 @@ impl Flush {
             self.group_commit.began = now;
         }
         self.waiting += 1;
-        self.waiting_in.add(context);
+        self.waiting_in.0 |= 1 << context.0;
         self.counts.requested += 1;
         Round(self.started + 1) // flush.1, flush.2: whatever is under way started before
     }

@@ -208,7 +208,7 @@ impl Window {
     }
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Default, Debug)]
 struct Trial {
     began: Instant,
     length: Duration,
@@ -425,10 +425,7 @@ impl IdlingTrial {
             began: now,
             length: enough.clamp(WINDOW, LONGEST),
             comparison: Comparison::new(self.usual.before()),
-            sectors: 0,
-            spoilt: 0,
-            ends: 0,
-            seeks: 0,
+            ..Trial::default()
         });
     }
 

@@ -199,7 +199,7 @@ impl Bfq {
     /// A queue is raised, which it was not.
     pub(super) fn raised(&mut self, q: u32) {
         if self.queue(q).is_open() {
-            self.crowd.raised();
+            self.crowd.raised += 1;
         }
         self.note(q, Note::Raised { times: self.queue(q).raising.coefficient() });
         self.weigh(q);
@@ -208,9 +208,9 @@ impl Bfq {
     /// A queue is raised no more.
     pub(super) fn lowered(&mut self, q: u32) {
         if self.queue(q).is_open() {
-            self.crowd.lowered();
+            self.crowd.raised -= 1;
         }
-        if self.crowd.none_is_raised() {
+        if self.crowd.raised == 0 {
             // Neither turns nor the depth were what they are otherwise.
             self.device.trials.review(self.device.is_rotational());
         }

@@ -43,7 +43,7 @@ pub(super) struct Worth {
 /// The device's pace, and the writes of groups; see the [module](self) for the rules.
 #[derive(Default, Debug)]
 pub(super) struct Charges {
-    pace: Pace,
+    pub(super) pace: Pace,
     groups: Vec<Written>,
 }
 
@@ -98,11 +98,6 @@ impl Charges {
         }
     }
 
-    /// A flush has ended; `paid` of its time is to be paid for.
-    pub(super) fn flush_ends(&mut self, now: Instant, paid: Duration) {
-        self.pace.ends(now, paid);
-    }
-
     /// The worth of that much time to a group, where the device does `best` in it at its best (charge.1, charge.2).
     pub(super) fn worth(&mut self, group: GroupId, time: Duration, best: u64) -> Worth {
         let worth = self.pace.worth(time).unwrap_or(best);
@@ -141,7 +136,7 @@ mod tests {
         let mut charges = busy();
         charges.flush_begins(at(10_000), 1);
         charges.ends(at(10_500), Op::Read, 1, 400);
-        charges.flush_ends(at(12_000), us(2000));
+        charges.pace.ends(at(12_000), us(2000));
         assert_eq!(charges.worth(GROUP, us(2000), 0), Worth { sectors: 1200, meanwhile: 400 });
     }
 
@@ -160,7 +155,7 @@ mod tests {
         charges.begins(at(10_000), Op::Write, 1, GROUP, 700);
         charges.flush_begins(at(10_000), 1);
         charges.begins(at(10_000), Op::Write, 1, GROUP, 5000); // for the flush after this one
-        charges.flush_ends(at(12_000), us(2000));
+        charges.pace.ends(at(12_000), us(2000));
         let worths = [(); 2].map(|()| charges.worth(GROUP, us(1000), 0).sectors);
         assert_eq!(worths, [800 - 700, 800]);
     }

@@ -379,7 +379,7 @@ impl Charge for Bfq {
     }
 
     fn flush_ended(&mut self, now: Instant, charged: Duration) {
-        self.charges.flush_ends(now, charged);
+        self.charges.pace.ends(now, charged);
     }
 
     fn charge(&mut self, _now: Instant, stream: StreamId, group: GroupId, time: Duration) {

@@ -140,7 +140,7 @@ impl WeightRaising {
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct Crowd {
     pub(super) open: u32,
-    raised: u32,
+    pub(super) raised: u32,
 }
 
 impl Crowd {
@@ -158,25 +158,10 @@ impl Crowd {
         self.raised -= u32::from(raising.is_raised);
     }
 
-    /// An open queue is raised now.
-    pub(super) const fn raised(&mut self) {
-        self.raised += 1;
-    }
-
-    /// An open queue is raised no more.
-    pub(super) const fn lowered(&mut self) {
-        self.raised -= 1;
-    }
-
     /// raising.9: a raised queue has something to do, or is in service and idled for, beside others.
     #[inline]
     pub(super) fn forces_turns<'a>(&self, in_service: impl FnOnce() -> Option<&'a WeightRaising>) -> bool {
         self.open > self.raised && (self.raised > 0 || in_service().is_some_and(|raising| raising.is_raised))
-    }
-
-    /// Whether none is raised.
-    pub(super) const fn none_is_raised(&self) -> bool {
-        self.raised == 0
     }
 
     /// Whether the raised ones are no more than the others (raising.10).
@@ -304,8 +289,8 @@ mod tests {
         assert!(!crowd.forces_turns(|| Some(&normal)));
         crowd.opened(&raising);
         assert!(raising.end());
-        crowd.lowered();
-        assert!(!crowd.forces_turns(|| Some(&raising)) && crowd.none_is_raised());
+        crowd.raised -= 1;
+        assert!(!crowd.forces_turns(|| Some(&raising)) && (crowd.raised == 0));
     }
 
     /// raising.10
@@ -318,9 +303,9 @@ mod tests {
         assert!(is_owed(&crowd), "one of two");
         crowd.opened(&raising);
         assert!(!is_owed(&crowd), "two of three");
-        crowd.lowered();
+        crowd.raised -= 1;
         assert!(is_owed(&crowd), "one of three");
-        crowd.raised();
+        crowd.raised += 1;
         assert!(!is_owed(&crowd) && crowd.open == 3);
     }
 

@@ -264,10 +264,6 @@ impl Cfq {
         }
     }
 
-    fn step(&mut self) -> Decision {
-        if self.iops { self.step_iops() } else { self.step_slice() }
-    }
-
     /// The request of a flow that goes next (cfq.1).
     fn next_of(&self, number: u32) -> RequestId {
         let flow = &self.flows[number];
@@ -395,7 +391,8 @@ impl Scheduler for Cfq {
         if self.table.is_empty() {
             return Next::Empty;
         }
-        match self.step() {
+        let decision = if self.iops { self.step_iops() } else { self.step_slice() };
+        match decision {
             Decision::Send(number) => {
                 let id = self.take(number);
                 self.sent(id, self.flows[number].group);

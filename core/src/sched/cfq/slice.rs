@@ -42,7 +42,7 @@ use crate::trace::Note;
 use crate::{Duration, Instant, PriorityClass};
 
 /// A flow's time with the device.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(super) struct Slice {
     pub(super) flow: u32,
     pub(super) began: Instant,
@@ -253,15 +253,7 @@ impl Cfq {
     }
 
     pub(super) fn begin(&mut self, number: u32) {
-        self.turn = Some(Slice {
-            flow: number,
-            began: self.now,
-            end: None,
-            dispatched: 0,
-            sectors: 0,
-            pieces: 0,
-            paid: Duration::ZERO,
-        });
+        self.turn = Some(Slice { flow: number, began: self.now, ..Slice::default() });
     }
 
     /// A request of a flow ended: with the first one of its turn, its slice begins (slice.1).
