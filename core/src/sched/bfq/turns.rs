@@ -5,7 +5,7 @@
 //!
 //! turns.1  *Budgets follow use*: times 4 when used up, times 2 when the time was up; less by 4 minimal ones when the stream did not come
 //!          back; what was used when the device did not idle for it. The largest is the device's best rate times `timeout_sync`, the
-//!          smallest 1/32 of it ([`rate`](crate::learn::rate)).
+//!          smallest 1/32 of it ([`rate`]).
 //! turns.2  *Light queues have short turns rather than rare ones*: a queue that is entitled to less than the average of those that
 //!          compete gets a smaller budget and less time in proportion, down to 1/8. And no group has more at a time than its part of a
 //!          round of 550 ms, down to the same, so that no group waits for a second, however many there are and however slow their
