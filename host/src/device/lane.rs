@@ -14,14 +14,14 @@
 use std::sync::Arc;
 
 use fairlift_core::queue::Segment;
-use fairlift_core::{ContextId, Duration, Flags, Instant, Op, Outcome, Tag};
+use fairlift_core::{Bytes, ContextId, Duration, Flags, Instant, Op, Outcome, Tag};
 
 use super::{Device, Inline};
 use crate::kernel::buffer::Pool;
 use crate::kernel::helpers::Helpers;
 use crate::kernel::notify::Notifiers;
 use crate::kernel::ring::Ring;
-use crate::kernel::ticket::Tickets;
+use crate::kernel::ticket::{Tickets, zero};
 
 /// A request, as a device is given it.
 #[derive(Clone, Copy, Debug)]
@@ -173,13 +173,78 @@ impl Lane for Gone {
     }
 }
 
+/// Requests, each with the pieces of its memory.
+pub(crate) fn each<'a>(
+    requests: &'a [Request],
+    mut segments: &'a [Segment],
+) -> impl Iterator<Item = (&'a Request, &'a [Segment])> {
+    requests.iter().map(move |request| {
+        let (mine, rest) = segments.split_at(request.segments);
+        segments = rest;
+        (request, mine)
+    })
+}
+
+/// The part of some pieces of memory after `skip` bytes.
+pub(super) fn cut(segments: &[Segment], mut skip: u64, mut left: u64) -> impl Iterator<Item = Segment> {
+    segments.iter().filter_map(move |segment| {
+        let from = skip.min(segment.bytes.get());
+        skip -= from;
+        let bytes = left.min(segment.bytes.get() - from);
+        left -= bytes;
+        let offset = Bytes(segment.offset.get() + from);
+        (bytes > 0).then_some(Segment { offset, bytes: Bytes(bytes), ..*segment })
+    })
+}
+
+/// Lists the first `within` bytes of a request's memory. The device ends there, and a read has zeroes from there on. Answers the block of the
+/// pool that the last piece is in.
+#[inline]
+pub(super) fn list_memory(
+    tickets: &mut Tickets,
+    segments: &[Segment],
+    op: Op,
+    within: u64,
+    into: &mut Vec<libc::iovec>,
+) -> Option<u16> {
+    let (mut left, mut block) = (within, None);
+    for segment in segments {
+        let memory = &mut tickets[segment.token.0 as usize].memory;
+        let (from, bytes) = (segment.offset.get(), segment.bytes.get());
+        let there = bytes.min(left);
+        left -= there;
+        if there < bytes && op == Op::Read {
+            memory.for_each((from + there) as usize, (bytes - there) as usize, |beyond| zero(&beyond));
+        }
+        if there > 0 {
+            block = memory.pieces(from, there, into);
+        }
+    }
+    block
+}
+
+/// Requests that go to a lane together.
+#[derive(Default)]
+pub(super) struct Batch {
+    pub(super) requests: Vec<Request>,
+    pub(super) segments: Vec<Segment>,
+}
+
+impl Batch {
+    pub(super) fn put(&mut self, request: Request, segments: impl IntoIterator<Item = Segment>) {
+        let before = self.segments.len();
+        self.segments.extend(segments);
+        self.requests.push(Request { segments: self.segments.len() - before, ..request });
+    }
+}
+
 /// The lane of a device that answers at once.
 pub(super) struct AtOnce<D>(pub(super) Arc<D>);
 
 impl<D: Inline + Device> Lane for AtOnce<D> {
-    fn queue(&mut self, io: &mut Io<'_>, _now: Instant, requests: &[Request], mut segments: &[Segment]) {
-        for request in requests {
-            let outcome = answer(&*self.0, io.tickets, request, &mut segments);
+    fn queue(&mut self, io: &mut Io<'_>, _now: Instant, requests: &[Request], segments: &[Segment]) {
+        for (request, segments) in each(requests, segments) {
+            let outcome = answer(&*self.0, io.tickets, request, segments);
             if let Outcome::Failed(errno) = outcome {
                 self.0.failed(request.op, errno);
             }
@@ -188,16 +253,9 @@ impl<D: Inline + Device> Lane for AtOnce<D> {
     }
 }
 
-/// Does a request on a device that answers at once, and takes its segments.
+/// Does a request on a device that answers at once.
 #[inline(always)]
-pub(super) fn answer(
-    device: &impl Inline,
-    tickets: &mut Tickets,
-    request: &Request,
-    segments: &mut &[Segment],
-) -> Outcome {
-    let (mine, rest) = segments.split_at(request.segments);
-    *segments = rest;
+pub(super) fn answer(device: &impl Inline, tickets: &mut Tickets, request: &Request, segments: &[Segment]) -> Outcome {
     let Request { op, flags, mut at, bytes, .. } = *request;
     match op {
         Op::Flush => device.flush(),
@@ -205,7 +263,7 @@ pub(super) fn answer(
         Op::WriteZeroes => device.write_zeroes(at, bytes, flags),
         Op::Read | Op::Write => {
             let mut outcome = Outcome::Done;
-            for segment in mine {
+            for segment in segments {
                 let memory = &mut tickets[segment.token.0 as usize].memory;
                 let (start, length) = (segment.offset.get() as usize, segment.bytes.get() as usize);
                 memory.for_each(start, length, |piece| {

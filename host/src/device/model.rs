@@ -27,7 +27,7 @@ use fairlift_core::record::Record;
 use fairlift_core::{ContextId, Duration, Extent, Instant, Limits, Op, Outcome, Sector, Tag};
 
 use super::handed::OpenFile;
-use super::lane::{Address, Io, Lane, Request, answer};
+use super::lane::{Address, Io, Lane, Request, answer, each};
 use super::{Device, Facts, Mem, Run};
 
 /// The most by which a submission counts as earlier (timing.3), and how long after a late end. Chosen: a client that thinks for
@@ -202,10 +202,10 @@ impl InModel {
 
 impl Lane for InModel {
     /// timing.1
-    fn queue(&mut self, io: &mut Io<'_>, now: Instant, requests: &[Request], mut segments: &[Segment]) {
-        for request in requests {
+    fn queue(&mut self, io: &mut Io<'_>, now: Instant, requests: &[Request], segments: &[Segment]) {
+        for (request, segments) in each(requests, segments) {
             // RAM does not fail; how the request ends, the model says.
-            let _ = answer(&*self.device.data, io.tickets, request, &mut segments);
+            let _ = answer(&*self.device.data, io.tickets, request, segments);
             self.batch.push(model_request(request.tag, request.op, request.flags, request.at, request.bytes));
         }
         self.open += requests.len();

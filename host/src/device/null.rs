@@ -12,7 +12,7 @@ use vm_memory::VolatileSlice;
 
 use super::backing::{About, BackingKind, Options, Syntax};
 use super::handed::OpenFile;
-use super::lane::{Address, AtOnce, Io, Lane, Request, answer};
+use super::lane::{Address, AtOnce, Io, Lane, Request, answer, each};
 use super::roots::Roots;
 use super::{Device, Facts, Inline, Run};
 use crate::Error;
@@ -89,9 +89,9 @@ struct Delayed {
 }
 
 impl Lane for Delayed {
-    fn queue(&mut self, io: &mut Io<'_>, now: Instant, requests: &[Request], mut segments: &[Segment]) {
-        for request in requests {
-            let outcome = answer(&*self.device, io.tickets, request, &mut segments);
+    fn queue(&mut self, io: &mut Io<'_>, now: Instant, requests: &[Request], segments: &[Segment]) {
+        for (request, segments) in each(requests, segments) {
+            let outcome = answer(&*self.device, io.tickets, request, segments);
             self.due.push_back((now + self.device.delay, request.tag, outcome));
         }
     }

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use fairlift_core::queue::Segment;
-use fairlift_core::{Bytes, Duration, Errno, Instant, Outcome, Tag};
+use fairlift_core::{Duration, Errno, Instant, Outcome, Tag};
 
 use super::BeforeDevice;
 use super::syntax::Then;
 use crate::device::Device as _;
-use crate::device::lane::{Completed, Io, Lane, Map, Request};
+use crate::device::lane::{Batch, Completed, Io, Lane, Map, Request, cut, each};
 use crate::sync::lock;
 
 /// A worker's side.
@@ -33,20 +33,6 @@ struct Delayed {
     request: Request,
     segments: Vec<Segment>,
     then: Then,
-}
-
-/// Requests that go to the device together.
-#[derive(Default)]
-struct Batch {
-    requests: Vec<Request>,
-    segments: Vec<Segment>,
-}
-
-impl Batch {
-    fn put(&mut self, request: Request, segments: &[Segment]) {
-        self.requests.push(request);
-        self.segments.extend_from_slice(segments);
-    }
 }
 
 impl BeforeFaults {
@@ -82,16 +68,16 @@ impl BeforeFaults {
         &mut self,
         io: &mut Io<'_>,
         now: Instant,
-        requests: impl Iterator<Item = (Request, &'a [Segment])>,
+        requests: impl Iterator<Item = (&'a Request, &'a [Segment])>,
         batch: &mut Batch,
     ) {
         let device = Arc::clone(&self.device);
         let mut judge = lock(&device.judge);
         for (request, segments) in requests {
             match judge.judge(request.op, request.at, request.bytes) {
-                None => batch.put(request, segments),
+                None => batch.put(*request, segments.iter().copied()),
                 Some((delay, then)) => {
-                    let held = Delayed { request, segments: segments.to_vec(), then };
+                    let held = Delayed { request: *request, segments: segments.to_vec(), then };
                     if then == Then::Hang {
                         self.hung.push(held);
                     } else if delay.as_nanos() == 0 {
@@ -107,10 +93,13 @@ impl BeforeFaults {
 
     /// The time of a request has come.
     fn strike(&mut self, io: &mut Io<'_>, held: Delayed, batch: &mut Batch) {
-        let Delayed { mut request, mut segments, then } = held;
+        let Delayed { request, segments, then } = held;
         match then {
-            Then::Go | Then::Hang => batch.put(request, &segments),
-            Then::Fail(errno) => self.fail(io, &request, errno),
+            Then::Go | Then::Hang => batch.put(request, segments),
+            Then::Fail(errno) => {
+                self.device.failed(request.op, errno);
+                io.ended.push((request.tag, Outcome::Failed(errno)));
+            }
             Then::Short(bytes) => {
                 let block = u64::from(self.device.facts().block());
                 let bytes = if request.op.has_payload() { bytes.min(request.bytes) / block * block } else { 0 };
@@ -118,22 +107,10 @@ impl BeforeFaults {
                 if bytes == 0 {
                     return io.ended.push((request.tag, Outcome::Failed(Errno::EIO)));
                 }
-                let mut left = bytes;
-                for segment in &mut segments {
-                    segment.bytes = Bytes(segment.bytes.get().min(left));
-                    left -= segment.bytes.get();
-                }
-                segments.retain(|segment| segment.bytes.get() > 0);
-                (request.bytes, request.segments) = (bytes, segments.len());
                 self.short.push(request.tag);
-                batch.put(request, &segments);
+                batch.put(Request { bytes, ..request }, cut(&segments, 0, bytes));
             }
         }
-    }
-
-    fn fail(&self, io: &mut Io<'_>, request: &Request, errno: Errno) {
-        self.device.failed(request.op, errno);
-        io.ended.push((request.tag, Outcome::Failed(errno)));
     }
 
     fn give(&mut self, io: &mut Io<'_>, now: Instant, batch: &Batch) {
@@ -144,14 +121,9 @@ impl BeforeFaults {
 }
 
 impl Lane for BeforeFaults {
-    fn queue(&mut self, io: &mut Io<'_>, now: Instant, requests: &[Request], mut segments: &[Segment]) {
-        let with_segments = requests.iter().map(|request| {
-            let (mine, rest) = segments.split_at(request.segments);
-            segments = rest;
-            (*request, mine)
-        });
+    fn queue(&mut self, io: &mut Io<'_>, now: Instant, requests: &[Request], segments: &[Segment]) {
         let mut batch = Batch::default();
-        self.judge(io, now, with_segments, &mut batch);
+        self.judge(io, now, each(requests, segments), &mut batch);
         self.give(io, now, &batch);
     }
 
@@ -172,7 +144,7 @@ impl Lane for BeforeFaults {
         let changes = self.device.changes.load(Ordering::Acquire);
         if std::mem::replace(&mut self.seen, changes) != changes {
             let hung = std::mem::take(&mut self.hung);
-            let again = hung.iter().map(|held| (held.request, &held.segments[..]));
+            let again = hung.iter().map(|held| (&held.request, &held.segments[..]));
             self.judge(io, now, again, &mut batch); // fault.3
         }
         while let Some(first) = self.delayed.first_entry().filter(|first| first.key().0 <= now) {

@@ -11,15 +11,14 @@ use std::sync::Arc;
 
 use fairlift_core::queue::Segment;
 use fairlift_core::{Errno, Flags, Instant, Op, Outcome, Sector, Tag};
-use vm_memory::VolatileSlice;
 
 use super::{Act, File, ZEROES, is_unsupported};
 use crate::device::Device;
-use crate::device::lane::{Address, Completed, Io, Lane, Request};
+use crate::device::lane::{Address, Completed, Io, Lane, Request, each, list_memory};
 use crate::kernel::call::{Call, Pieces, Task, Work, advance};
 use crate::kernel::helpers::Job;
 use crate::kernel::ring::Source;
-use crate::kernel::ticket::{Tickets, zero};
+use crate::kernel::ticket::Tickets;
 
 /// How many requests go to the kernel in one system call. Measured: 32 at once leave a disk idle while they are made ready, and 4 KiB
 /// at random, 32 under way, are 1.1 times as many with 4 to 8 in a call; one in each costs a fifth more processor time
@@ -77,26 +76,6 @@ enum Phase {
 
 // SAFETY: the pointers in `iovecs` name memory of the same worker's tickets, with which they move to its thread.
 unsafe impl Send for Flight {}
-
-impl Flight {
-    /// Ends a request where the file does, after some of its bytes: a read beyond the end gives zeroes (file.9).
-    #[cold]
-    fn end_at(&mut self, bytes: u64) {
-        let request = self.request.as_mut().expect("a flight that has begun");
-        request.bytes = bytes;
-        let mut left = bytes as usize;
-        for iovec in &mut self.iovecs {
-            let keep = left.min(iovec.iov_len);
-            if request.op == Op::Read {
-                // SAFETY: the memory is the device's until it answers (engine.1), and the kernel has not been given it yet.
-                let beyond = unsafe { VolatileSlice::new(iovec.iov_base.cast::<u8>().add(keep), iovec.iov_len - keep) };
-                zero(&beyond);
-            }
-            (iovec.iov_len, left) = (keep, left - keep);
-        }
-        self.iovecs.retain(|iovec| iovec.iov_len > 0);
-    }
-}
 
 impl OnFile {
     pub(super) fn new(file: Arc<File>, address: Address) -> Self {
@@ -270,10 +249,7 @@ impl Lane for OnFile {
         }
         let iovecs = &mut self.tried.iovecs;
         iovecs.clear();
-        for segment in segments {
-            let memory = &tickets[segment.token.0 as usize].memory;
-            memory.pieces(segment.offset.get(), segment.bytes.get(), iovecs);
-        }
+        list_memory(tickets, segments, Op::Read, bytes, iovecs);
         // SAFETY: the iovecs name memory of tickets whose read is not submitted yet, so nobody has it but the engine (engine.1).
         let read = unsafe { self.file.read_now(iovecs, at, bytes, true) };
         let is_hit = read == Some(bytes as usize);
@@ -281,27 +257,19 @@ impl Lane for OnFile {
         Some(is_hit)
     }
 
-    fn queue(&mut self, io: &mut Io<'_>, _now: Instant, requests: &[Request], mut segments: &[Segment]) {
-        for request in requests {
-            let (mine, rest) = segments.split_at(request.segments);
-            segments = rest;
+    fn queue(&mut self, io: &mut Io<'_>, _now: Instant, requests: &[Request], segments: &[Segment]) {
+        for (request, segments) in each(requests, segments) {
             let index = usize::from(request.tag.0);
             if self.flights.len() <= index {
                 self.flights.resize_with(index + 1, Flight::default);
             }
             let flight = &mut self.flights[index];
             assert!(flight.request.is_none(), "tag {index} is in flight twice");
-            (flight.request, flight.done) = (Some(*request), 0);
+            let bytes = self.file.within(request.at, request.bytes); // file.9
+            (flight.request, flight.done) = (Some(Request { bytes, ..*request }), 0);
             flight.iovecs.clear();
             if request.op.has_payload() {
-                for segment in mine {
-                    let memory = &io.tickets[segment.token.0 as usize].memory;
-                    flight.block = memory.pieces(segment.offset.get(), segment.bytes.get(), &mut flight.iovecs);
-                }
-            }
-            let within = self.file.within(request.at, request.bytes);
-            if within < request.bytes {
-                flight.end_at(within);
+                flight.block = list_memory(io.tickets, segments, request.op, bytes, &mut flight.iovecs);
             }
             self.launches.push(request.tag);
         }

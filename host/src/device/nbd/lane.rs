@@ -13,12 +13,11 @@ use super::ledger::{Birth, End, Promise, Worth, is_asked_again};
 use super::socket::{Connection, Doing, Look};
 use super::{Answer, Remote, Shared};
 use crate::device::gather::Gather;
-use crate::device::lane::{Address, Completed, Io, Lane, Map, Request};
+use crate::device::lane::{Address, Completed, Io, Lane, Map, Request, each, list_memory};
 use crate::kernel::notify::Notifiers;
-use crate::kernel::ticket::{Memory, zero};
+use crate::kernel::ticket::Memory;
 use crate::sync::lock;
 use crate::wire::nbd::FLAG_SEND_FAST_ZERO;
-use vm_memory::VolatileSlice;
 
 /// A flush takes as long as it takes, but not longer than this many times `io_timeout`. Chosen: a disk that catches up needs some of them.
 const FLUSH_PATIENCE: u64 = 4;
@@ -419,12 +418,10 @@ impl OnRemote {
 }
 
 impl Lane for OnRemote {
-    fn queue(&mut self, io: &mut Io<'_>, now: Instant, requests: &[Request], mut segments: &[Segment]) {
+    fn queue(&mut self, io: &mut Io<'_>, now: Instant, requests: &[Request], segments: &[Segment]) {
         self.turn(io, now);
         let size = self.shared.size.load(Ordering::Relaxed);
-        for request in requests {
-            let (mine, rest) = segments.split_at(request.segments);
-            segments = rest;
+        for (request, segments) in each(requests, segments) {
             let Request { tag, op, flags, at, bytes, .. } = *request;
             // The server's last sector may not be whole: what is beyond its end reads as zeroes, and is not written.
             let within = if op == Op::Flush { 0 } else { bytes.min(size.saturating_sub(at)) };
@@ -434,16 +431,7 @@ impl Lane for OnRemote {
                 flight.promise = Some(lock(&self.shared.ledger).promise());
             }
             if op.has_payload() {
-                for segment in mine {
-                    let memory = &io.tickets[segment.token.0 as usize].memory;
-                    memory.pieces(segment.offset.get(), segment.bytes.get(), &mut flight.iovecs);
-                }
-                if op == Op::Read {
-                    for piece in flight.memory(within, bytes - within) {
-                        // SAFETY: the memory is the device's until it answers (engine.1).
-                        zero(&unsafe { VolatileSlice::new(piece.iov_base.cast(), piece.iov_len) });
-                    }
-                }
+                list_memory(io.tickets, segments, op, within, &mut flight.iovecs);
             }
             let io_timeout = self.address.io_timeout;
             let patience = match op {

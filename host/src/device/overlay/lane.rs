@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use fairlift_core::queue::Segment;
 use fairlift_core::time::ms;
-use fairlift_core::{Bytes, Duration, Flags, Instant, Op, Outcome, Tag};
+use fairlift_core::{Duration, Flags, Instant, Op, Outcome, Tag};
 use slab::Slab;
 
 use self::change::Change;
@@ -20,10 +20,10 @@ use super::format::{BLOCK, PageImage, data_offset};
 use super::map::{BlockState, Cover, Place};
 use super::pause::stops;
 use super::{BlockWaiter, Layers, Overlay};
-use crate::device::lane::{Address, Completed, Io, Lane, Request};
+use crate::device::lane::{Address, Batch, Completed, Io, Lane, Request, cut, each, list_memory};
 use crate::kernel::call::Call;
 use crate::kernel::ring::Source;
-use crate::kernel::ticket::{Memory, Tickets, zero};
+use crate::kernel::ticket::{Memory, Tickets};
 use crate::sync::lock;
 
 /// The lane of the top. Those of the files below follow.
@@ -68,13 +68,6 @@ pub(super) struct OnOverlay {
     cached: Vec<Tag>,
     busy: Vec<Tag>,
     granted: Vec<BlockWaiter>,
-}
-
-/// Requests for a lane.
-#[derive(Default)]
-struct Batch {
-    requests: Vec<Request>,
-    segments: Vec<Segment>,
 }
 
 /// A request that was taken in.
@@ -250,8 +243,7 @@ impl OnOverlay {
             let part = cut(segments, at - request.at, bytes);
             match layers.file_of(place).filter(|_| is_there) {
                 None => part.for_each(|segment| {
-                    let memory = &mut io.tickets[segment.token.0 as usize].memory;
-                    memory.for_each(segment.offset.get() as usize, segment.bytes.get() as usize, |piece| zero(&piece));
+                    list_memory(io.tickets, &[segment], Op::Read, 0, &mut Vec::new());
                 }),
                 Some((lane, offset)) => {
                     let key = *key.get_or_insert_with(|| self.ask(request, &[], TopStage::Only));
@@ -288,10 +280,7 @@ impl OnOverlay {
     fn step(&mut self, key: usize, lane: usize, request: Request, segments: impl Iterator<Item = Segment>) {
         let tag = self.own_step(key, lane);
         self.pending[key].left += 1;
-        let Batch { requests, segments: all } = &mut self.batches[lane];
-        let before = all.len();
-        all.extend(segments);
-        requests.push(Request { tag, segments: all.len() - before, ..request });
+        self.batches[lane].put(Request { tag, ..request }, segments);
     }
 
     /// Names a step that no lane of a file does.
@@ -523,15 +512,13 @@ impl Lane for OnOverlay {
         passes
     }
 
-    fn queue(&mut self, io: &mut Io<'_>, now: Instant, requests: &[Request], mut segments: &[Segment]) {
+    fn queue(&mut self, io: &mut Io<'_>, now: Instant, requests: &[Request], segments: &[Segment]) {
         self.now = now;
         self.look_at_pause(io);
-        for request in requests {
-            let (mine, rest) = segments.split_at(request.segments);
-            segments = rest;
+        for (request, segments) in each(requests, segments) {
             match self.stops() {
-                true => self.held.push((*request, mine.to_vec())),
-                false => self.take(io, request, mine),
+                true => self.held.push((*request, segments.to_vec())),
+                false => self.take(io, request, segments),
             }
         }
         self.work(io);
@@ -639,16 +626,4 @@ fn give_back(io: &mut Io<'_>, ticket: usize) {
     if let Memory::Pool(buffer) = io.tickets.remove(ticket).memory {
         io.pool.put(buffer);
     }
-}
-
-/// The part of some pieces of memory after `skip` bytes.
-fn cut(segments: &[Segment], mut skip: u64, mut left: u64) -> impl Iterator<Item = Segment> {
-    segments.iter().filter_map(move |segment| {
-        let from = skip.min(segment.bytes.get());
-        skip -= from;
-        let bytes = left.min(segment.bytes.get() - from);
-        left -= bytes;
-        let offset = Bytes(segment.offset.get() + from);
-        (bytes > 0).then_some(Segment { offset, bytes: Bytes(bytes), ..*segment })
-    })
 }

@@ -12,10 +12,8 @@ use fairlift_core::{Errno, Flags, Instant, Op, Outcome, Tag};
 use super::{Rbd, pack, unpack};
 use crate::ceph::{Handle, THICK, done};
 use crate::device::gather::Gather;
-use crate::device::lane::{Address, Completed, Io, Lane, Request};
+use crate::device::lane::{Address, Completed, Io, Lane, Request, each, list_memory};
 use crate::kernel::ring::Source;
-use crate::kernel::ticket::zero;
-use vm_memory::VolatileSlice;
 
 /// As many ends are taken out at once.
 const BATCH: usize = 64;
@@ -103,14 +101,7 @@ impl OnRbd {
         aio.brings = if op == Op::Read { bytes } else { 0 };
         aio.iovecs.clear();
         if op.has_payload() {
-            for segment in segments {
-                let memory = &io.tickets[segment.token.0 as usize].memory;
-                memory.pieces(segment.offset.get(), segment.bytes.get(), &mut aio.iovecs);
-            }
-            for beyond in cut(&mut aio.iovecs, bytes).filter(|_| op == Op::Read) {
-                // SAFETY: the memory is the device's until it answers (engine.1).
-                zero(&unsafe { VolatileSlice::new(beyond.iov_base.cast(), beyond.iov_len) });
-            }
+            list_memory(io.tickets, segments, op, bytes, &mut aio.iovecs);
         }
         let mut completion: Handle = null_mut();
         // SAFETY: makes a completion; what it is called back with is a number.
@@ -200,12 +191,10 @@ impl OnRbd {
 }
 
 impl Lane for OnRbd {
-    fn queue(&mut self, io: &mut Io<'_>, now: Instant, requests: &[Request], mut segments: &[Segment]) {
+    fn queue(&mut self, io: &mut Io<'_>, now: Instant, requests: &[Request], segments: &[Segment]) {
         self.now = now;
-        for request in requests {
-            let (mine, rest) = segments.split_at(request.segments);
-            segments = rest;
-            match self.start(io, request, mine) {
+        for (request, segments) in each(requests, segments) {
+            match self.start(io, request, segments) {
                 Ok(()) => self.in_flight += 1,
                 Err(errno) => io.ended.push((request.tag, Outcome::Failed(errno))),
             }
@@ -252,20 +241,4 @@ impl Lane for OnRbd {
     fn in_flight(&self) -> usize {
         self.in_flight + usize::from(self.is_leaving && self.is_armed)
     }
-}
-
-/// Takes off the part beyond `bytes` bytes.
-fn cut(iovecs: &mut Vec<libc::iovec>, bytes: u64) -> impl Iterator<Item = libc::iovec> + use<> {
-    let (mut left, mut beyond) = (bytes as usize, Vec::new());
-    iovecs.retain_mut(|piece| {
-        let within = left.min(piece.iov_len);
-        left -= within;
-        if within < piece.iov_len {
-            let iov_base = piece.iov_base.wrapping_byte_add(within);
-            beyond.push(libc::iovec { iov_base, iov_len: piece.iov_len - within });
-        }
-        piece.iov_len = within;
-        within > 0
-    });
-    beyond.into_iter()
 }
