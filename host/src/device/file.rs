@@ -58,6 +58,7 @@ use std::time;
 
 use fairlift_core::{Errno, Flags, Limits, Op, Outcome, Sector};
 use vm_memory::VolatileSlice;
+use rustix::fs::SeekFrom;
 
 use super::backing::NowBase;
 use super::handed::OpenFile;
@@ -402,9 +403,9 @@ impl Device for File {
         if self.kind == FileKind::Block || self.needs_helpers() {
             return Ok(Run { len, hole: false }); // file.6
         }
-        let data = sys::seek(&self.file, at, libc::SEEK_DATA)?;
+        let data = sys::seek(&self.file, SeekFrom::Data(at))?;
         let hole = match data {
-            Some(data) if data <= at => sys::seek(&self.file, at, libc::SEEK_HOLE)?,
+            Some(data) if data <= at => sys::seek(&self.file, SeekFrom::Hole(at))?,
             _ => None,
         };
         Ok(run_of(at, len, data, hole))
@@ -467,7 +468,7 @@ impl Device for File {
 /// Where the next data of a file begins, at or after a byte; `None`: there is none.
 pub(crate) fn next_data(file: &fs::File, at: u64) -> Option<u64> {
     // Where that cannot be told, all is data.
-    sys::seek(file, at, libc::SEEK_DATA).unwrap_or(Some(at))
+    sys::seek(file, SeekFrom::Data(at)).unwrap_or(Some(at))
 }
 
 /// The first `bytes` of a slice, and the rest.

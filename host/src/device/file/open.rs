@@ -22,7 +22,7 @@ use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use rustix::fs::OFlags;
+use rustix::fs::{OFlags, ioctl_blksszget};
 
 use super::syntax::{Direct, FileAccess, InUse};
 use super::{FileKind, format, holder, sys};
@@ -129,8 +129,7 @@ fn open_somehow(
         let file = open(OFlags::empty()).map_err(access)?;
         sys::read_ahead(&file, false); // open.5
         let size = size_of(&file, kind)?;
-        let block =
-            if kind == FileKind::Block { sys::block_size(&file).unwrap_or(512).clamp(512, BLOCK_MOST) } else { 512 };
+        let block = cached_block(&file, kind);
         Ok(Opened { file, direct: false, block, size, read_only, foreign: None, why })
     };
     if direct == Direct::Off {
@@ -165,10 +164,8 @@ pub(super) fn adopt(
     let flags = rustix::fs::fcntl_getfl(&file).map_err(|error| error.to_string())?;
     let is_read_only = flags & OFlags::RWMODE == OFlags::RDONLY;
     let size = size_of(&file, kind)?;
-    let cached_block =
-        || if kind == FileKind::Block { sys::block_size(&file).unwrap_or(512).clamp(512, BLOCK_MOST) } else { 512 };
     let direct = flags.contains(OFlags::DIRECT);
-    let block = if direct { direct_block(&file, kind, size)?.0 } else { cached_block() };
+    let block = if direct { direct_block(&file, kind, size)?.0 } else { cached_block(&file, kind) };
     let foreign = format::of(&file, block).filter(|_| !access.is_raw).map(|format| format.tell(path));
     if is_read_only && !read_only && foreign.is_none() {
         return Err("the running server has it open for reading only: restart it to write".into());
@@ -178,10 +175,15 @@ pub(super) fn adopt(
     Ok(Opened { file, direct, block, size, read_only: read_only || is_read_only, foreign, why })
 }
 
+/// The unit of requests through the page cache.
+fn cached_block(file: &fs::File, kind: FileKind) -> u32 {
+    if kind == FileKind::Block { ioctl_blksszget(file).unwrap_or(512).clamp(512, BLOCK_MOST) } else { 512 }
+}
+
 /// The alignment of direct I/O on an open file, and its source; or the reason why there is none (open.1).
 fn direct_block(file: &fs::File, kind: FileKind, size: u64) -> Result<(u32, String), String> {
     let (block, why) = match (kind, sys::direct_alignment(file)) {
-        (FileKind::Block, _) => (sys::block_size(file).unwrap_or(512), "its sector"),
+        (FileKind::Block, _) => (ioctl_blksszget(file).unwrap_or(512), "its sector"),
         (FileKind::Regular, Some((0, _))) => return Err("this file takes no direct I/O, by statx".into()),
         (FileKind::Regular, Some((_, memory))) if memory > sys::PAGE as u32 => {
             return Err(format!("direct I/O needs memory on multiples of {memory} here"));

@@ -126,7 +126,7 @@ fn may_know(metadata: &fs::Metadata) -> bool {
         let set = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
         set.and_then(|set| u64::from_str_radix(set.trim(), 16).ok()).is_some_and(|set| set >> CAP_FOWNER & 1 == 1)
     };
-    all_users() && (metadata.uid() == sys::user() || for_all_owners())
+    all_users() && (metadata.uid() == rustix::process::geteuid().as_raw() || for_all_owners())
 }
 
 /// Whether a block device is the kernel's down to the hardware (peek.2), as far as can be told; else `false`.
