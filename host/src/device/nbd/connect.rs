@@ -6,7 +6,6 @@
 use std::io::{self, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -29,54 +28,46 @@ pub(super) struct Established {
     pub(super) is_local: bool,
 }
 
-/// A socket that is waited for.
-enum Socket {
-    Tcp(TcpStream),
-    Unix(UnixStream),
-}
-
-impl Socket {
-    /// Waits no longer than this, each time.
-    fn set_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
-        match self {
-            Self::Tcp(socket) => socket.set_read_timeout(timeout).and(socket.set_write_timeout(timeout)),
-            Self::Unix(socket) => socket.set_read_timeout(timeout).and(socket.set_write_timeout(timeout)),
-        }
-    }
-}
-
-impl Read for Socket {
-    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        match self {
-            Self::Tcp(socket) => socket.read(into),
-            Self::Unix(socket) => socket.read(into),
-        }
-    }
-}
-
-impl Write for Socket {
-    fn write(&mut self, from: &[u8]) -> io::Result<usize> {
-        match self {
-            Self::Tcp(socket) => socket.write(from),
-            Self::Unix(socket) => socket.write(from),
-        }
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-/// A socket, and the time by which all has to be done: a server that sends a byte now and then gains nothing.
+/// A socket that is waited for, and the time by which all has to be done: a server that sends a byte now and then gains nothing. It may be a unix
+/// socket, which is read and written alike.
 struct Timed {
-    socket: Socket,
+    socket: TcpStream,
     deadline: Instant,
 }
 
 impl Timed {
     fn arm(&self) -> io::Result<()> {
         let left = self.deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { self.socket.set_timeout(Some(left)) }
+        if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { self.set_timeout(Some(left)) }
+    }
+
+    /// Waits no longer than this, each time.
+    fn set_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
+        self.socket.set_read_timeout(timeout).and(self.socket.set_write_timeout(timeout))
+    }
+
+    /// Appends what the server says next; how many bytes.
+    fn hear(&mut self, tls: Option<&mut ClientConnection>, held: &mut Vec<u8>) -> io::Result<usize> {
+        let mut bytes = [0; 16 << 10];
+        let count = match tls {
+            None => self.read(&mut bytes)?,
+            Some(tls) => rustls::Stream::new(tls, self).read(&mut bytes)?,
+        };
+        held.extend_from_slice(&bytes[..count]);
+        Ok(count)
+    }
+
+    /// Sends all of it.
+    fn send(&mut self, tls: Option<&mut ClientConnection>, out: &mut Vec<u8>) -> Result<(), String> {
+        let sent = match tls {
+            None => self.write_all(out),
+            Some(tls) => {
+                let mut stream = rustls::Stream::new(tls, self);
+                stream.write_all(out).and_then(|()| stream.flush())
+            }
+        };
+        out.clear();
+        sent.map_err(|error| says(&error))
     }
 }
 
@@ -109,24 +100,17 @@ impl Write for Timed {
 /// Why there is no connection, for people.
 pub(super) fn connect(nbd: &Nbd, within: Duration) -> Result<Established, String> {
     let deadline = Instant::now() + within;
-    let socket = match &nbd.address {
-        NbdAddress::Tcp { host, port } => Socket::Tcp(connect_tcp(host, *port, deadline)?),
-        NbdAddress::Unix(path) => Socket::Unix(connect_unix(path, within)?),
+    let (socket, is_local) = match &nbd.address {
+        NbdAddress::Tcp { host, port } => (connect_tcp(host, *port, deadline)?, false),
+        NbdAddress::Unix(path) => (connect_unix(path, within)?, true),
     };
     let mut timed = Timed { socket, deadline };
     let mut greeting = Greeting::new(&nbd.export, nbd.tls.is_some());
     let (mut tls, mut held, mut out) = (None::<Box<ClientConnection>>, Vec::new(), Vec::new());
     let offer = loop {
-        let mut bytes = [0; 4096];
-        let count = match &mut tls {
-            None => timed.read(&mut bytes),
-            Some(tls) => rustls::Stream::new(&mut **tls, &mut timed).read(&mut bytes),
-        };
-        let count = count.map_err(|error| says(&error))?;
-        if count == 0 {
+        if timed.hear(tls.as_deref_mut(), &mut held).map_err(|error| says(&error))? == 0 {
             return Err("the server closed the connection during the negotiation".into());
         }
-        held.extend_from_slice(&bytes[..count]);
         let (used, step) = greeting.receive(&held, &mut out).map_err(|why| format!("the server {why}"))?;
         held.drain(..used);
         match &step {
@@ -134,7 +118,7 @@ pub(super) fn connect(nbd: &Nbd, within: Duration) -> Result<Established, String
             Progress::Ready(_) => return Err("the server answers before it was asked".into()),
             Progress::NeedMore | Progress::StartTls => {}
         }
-        send(&mut timed, tls.as_deref_mut(), &mut out)?;
+        timed.send(tls.as_deref_mut(), &mut out)?;
         if step == Progress::StartTls {
             let of = nbd.tls.as_ref().expect("TLS is asked for where it is wanted");
             let name = ServerName::try_from(of.name.clone())
@@ -143,34 +127,18 @@ pub(super) fn connect(nbd: &Nbd, within: Duration) -> Result<Established, String
             let new = ClientConnection::new(config, name).map_err(|error| format!("TLS: {error}"))?;
             greeting.tls_established(&mut out);
             let mut new = Box::new(new);
-            send(&mut timed, Some(&mut new), &mut out)?;
+            timed.send(Some(&mut new), &mut out)?;
             tls = Some(new);
         }
     };
     if let Some(tls) = &mut tls {
         tls.set_buffer_limit(None); // what is put in is taken out at once
     }
-    timed.socket.set_timeout(None).map_err(|error| error.to_string())?;
-    let (socket, is_local) = match timed.socket {
-        Socket::Tcp(socket) => {
-            tune(&socket);
-            (OwnedFd::from(socket), false)
-        }
-        Socket::Unix(socket) => (OwnedFd::from(socket), true),
-    };
-    Ok(Established { socket: Arc::new(socket), tls, offer, is_local })
-}
-
-fn send(timed: &mut Timed, tls: Option<&mut ClientConnection>, out: &mut Vec<u8>) -> Result<(), String> {
-    let sent = match tls {
-        None => timed.write_all(out),
-        Some(tls) => {
-            let mut stream = rustls::Stream::new(tls, timed);
-            stream.write_all(out).and_then(|()| stream.flush())
-        }
-    };
-    out.clear();
-    sent.map_err(|error| says(&error))
+    timed.set_timeout(None).map_err(|error| error.to_string())?;
+    if !is_local {
+        tune(&timed.socket);
+    }
+    Ok(Established { socket: Arc::new(timed.socket.into()), tls, offer, is_local })
 }
 
 fn says(error: &io::Error) -> String {
@@ -197,13 +165,13 @@ fn connect_tcp(host: &str, port: u16, deadline: Instant) -> Result<TcpStream, St
 }
 
 /// Connects to a unix socket; one whose server does not accept is waited for no longer than this.
-fn connect_unix(path: &Path, within: Duration) -> Result<UnixStream, String> {
+fn connect_unix(path: &Path, within: Duration) -> Result<TcpStream, String> {
     use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with, sockopt};
     let connect = || {
         let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
         sockopt::set_socket_timeout(&socket, sockopt::Timeout::Send, Some(within))?;
         rustix::io::retry_on_intr(|| connect(&socket, &SocketAddrUnix::new(path)?))?;
-        Ok(UnixStream::from(socket))
+        Ok(socket.into())
     };
     connect().map_err(|error: rustix::io::Errno| format!("{}: {}", path.display(), says(&error.into())))
 }
@@ -231,9 +199,7 @@ impl Established {
     /// # Errors
     /// There is no answer in time, or it is an error.
     pub(super) fn flush(&mut self, within: Duration) -> io::Result<()> {
-        let header = RequestHeader { flags: 0, command: Command::Flush, cookie: 0, offset: 0, length: 0 };
-        let mut ended = OneAnswer { into: &mut [], result: None };
-        self.ask(header, Awaited::Other, &mut ended, within)?.map_err(|errno| io::Error::from_raw_os_error(errno.0))
+        self.ask(Command::Flush, 0, &mut [], within)?.map_err(|errno| io::Error::from_raw_os_error(errno.0))
     }
 
     /// Reads, and waits for the answer.
@@ -241,40 +207,35 @@ impl Established {
     /// # Errors
     /// There is no answer in time, and the connection is of no use any more.
     pub(super) fn read(&mut self, at: u64, into: &mut [u8], within: Duration) -> io::Result<Result<(), Errno>> {
-        let length = into.len() as u32;
-        let header = RequestHeader { flags: 0, command: Command::Read, cookie: 0, offset: at, length: length.into() };
-        let awaited = Awaited::Read { at, len: length.into() };
-        self.ask(header, awaited, &mut OneAnswer { into, result: None }, within)
+        self.ask(Command::Read, at, into, within)
     }
 
     fn ask(
         &mut self,
-        header: RequestHeader,
-        awaited: Awaited,
-        ended: &mut OneAnswer<'_>,
+        command: Command,
+        offset: u64,
+        into: &mut [u8],
         within: Duration,
     ) -> io::Result<Result<(), Errno>> {
+        let length = into.len() as u64;
         let mut answers = Answers::new(self.offer.structured, None);
-        let (_, cookie) = answers.ask(awaited);
-        let mut timed =
-            Timed { socket: Socket::Tcp(self.socket.try_clone()?.into()), deadline: Instant::now() + within };
+        let (_, cookie) = answers.ask(match command {
+            Command::Read => Awaited::Read { at: offset, len: length },
+            _ => Awaited::Other,
+        });
+        let mut timed = Timed { socket: self.socket.try_clone()?.into(), deadline: Instant::now() + within };
         let (mut out, mut held) = (Vec::new(), Vec::new());
-        encode_request(&mut out, &RequestHeader { cookie, ..header });
-        send(&mut timed, self.tls.as_deref_mut(), &mut out).map_err(io::Error::other)?;
+        encode_request(&mut out, &RequestHeader { flags: 0, command, cookie, offset, length });
+        timed.send(self.tls.as_deref_mut(), &mut out).map_err(io::Error::other)?;
+        let mut ended = OneAnswer { into, result: None };
         while ended.result.is_none() {
-            let mut bytes = [0; 16 << 10];
-            let count = match &mut self.tls {
-                None => timed.read(&mut bytes)?,
-                Some(tls) => rustls::Stream::new(&mut **tls, &mut timed).read(&mut bytes)?,
-            };
-            if count == 0 {
+            if timed.hear(self.tls.as_deref_mut(), &mut held)? == 0 {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }
-            held.extend_from_slice(&bytes[..count]);
-            let used = answers.receive(&held, ended).map_err(|violation| io::Error::other(violation.0))?;
+            let used = answers.receive(&held, &mut ended).map_err(|violation| io::Error::other(violation.0))?;
             held.drain(..used);
         }
-        timed.socket.set_timeout(None)?;
+        timed.set_timeout(None)?;
         Ok(ended.result.expect("waited for above"))
     }
 

@@ -8,7 +8,8 @@ use crate::wire::nbd::{CMD_FLAG_FAST_ZERO, CMD_FLAG_FUA, CMD_FLAG_NO_HOLE, Comma
 
 /// A request on its way.
 pub(super) struct Flight {
-    pub(super) owner: Owner,
+    /// The worker that is told when it has ended.
+    pub(super) worker: ContextId,
     pub(super) ask: Ask,
     pub(super) flags: Flags,
     /// Place and length in the server's export.
@@ -22,8 +23,6 @@ pub(super) struct Flight {
     /// Of a flush: what it promised when it was asked for, whichever connection it goes by.
     pub(super) promise: Option<Promise>,
     pub(super) here: Here,
-    /// How many runs are asked for.
-    pub(super) most: usize,
 }
 
 /// The record of a request on its connection; on the next one it begins anew.
@@ -42,24 +41,15 @@ pub(super) struct Here {
     pub(super) is_full: bool,
 }
 
+/// What is asked, with the name by which its worker knows it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Ask {
-    Op(Op),
-    Map,
-}
-
-/// The worker that is told when a request has ended, and its name for the request.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Owner {
-    pub(super) worker: ContextId,
-    pub(super) name: Name,
-}
-
-/// A request's name, as its worker knows it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Name {
-    Request(Tag),
-    Map(usize),
+    Op(Op, Tag),
+    /// Which runs there are, at most so many.
+    Map {
+        ticket: usize,
+        most: usize,
+    },
 }
 
 // SAFETY: the pointers in `iovecs` name memory of a ticket, which its worker leaves to the device until it is answered (engine.1),
@@ -69,7 +59,7 @@ unsafe impl Send for Flight {}
 impl Flight {
     /// Whether the server has other data when it has done it.
     pub(super) const fn changes_data(&self) -> bool {
-        matches!(self.ask, Ask::Op(Op::Write | Op::WriteZeroes | Op::Discard))
+        matches!(self.ask, Ask::Op(Op::Write | Op::WriteZeroes | Op::Discard, _))
     }
 
     /// Whether what it has done can be lost until it is flushed.
@@ -80,21 +70,21 @@ impl Flight {
     /// The expected answer.
     pub(super) const fn awaited(&self) -> Awaited {
         match self.ask {
-            Ask::Op(Op::Read) => Awaited::Read { at: self.at, len: self.bytes },
-            Ask::Op(Op::Write | Op::Flush | Op::Discard | Op::WriteZeroes) => Awaited::Other,
-            Ask::Map => Awaited::Status { len: self.bytes },
+            Ask::Op(Op::Read, _) => Awaited::Read { at: self.at, len: self.bytes },
+            Ask::Op(Op::Write | Op::Flush | Op::Discard | Op::WriteZeroes, _) => Awaited::Other,
+            Ask::Map { .. } => Awaited::Status { len: self.bytes },
         }
     }
 
     /// The header to send, before the payload of a write.
     pub(super) fn header(&self) -> RequestHeader {
         let command = match self.ask {
-            Ask::Op(Op::Read) => Command::Read,
-            Ask::Op(Op::Write) => Command::Write,
-            Ask::Op(Op::Flush) => Command::Flush,
-            Ask::Op(Op::Discard) => Command::Trim,
-            Ask::Op(Op::WriteZeroes) => Command::WriteZeroes,
-            Ask::Map => Command::BlockStatus,
+            Ask::Op(Op::Read, _) => Command::Read,
+            Ask::Op(Op::Write, _) => Command::Write,
+            Ask::Op(Op::Flush, _) => Command::Flush,
+            Ask::Op(Op::Discard, _) => Command::Trim,
+            Ask::Op(Op::WriteZeroes, _) => Command::WriteZeroes,
+            Ask::Map { .. } => Command::BlockStatus,
         };
         let mut flags = 0;
         if self.changes_data() && self.flags.contains(Flags::FUA) {
@@ -124,9 +114,9 @@ impl Flight {
 
     /// How it ends, as an answer for another worker.
     pub(super) fn answer(self, result: Result<(), Errno>) -> super::Answer {
-        match self.owner.name {
-            Name::Request(tag) => super::Answer::Ended(tag, outcome(result)),
-            Name::Map(ticket) => super::Answer::Mapped(ticket, result.map(|()| self.here.runs)),
+        match self.ask {
+            Ask::Op(_, tag) => super::Answer::Ended(tag, outcome(result)),
+            Ask::Map { ticket, .. } => super::Answer::Mapped(ticket, result.map(|()| self.here.runs)),
         }
     }
 }

@@ -8,7 +8,7 @@ use fairlift_core::queue::Segment;
 use fairlift_core::{ContextId, Duration, Errno, Flags, Instant, Op, Outcome};
 
 use super::connect::Established;
-use super::flight::{Ask, Flight, Here, Name, Owner, outcome};
+use super::flight::{Ask, Flight, Here, outcome};
 use super::ledger::{Birth, End, Promise, Worth, is_asked_again};
 use super::socket::{Connection, Doing, Look};
 use super::{Answer, Remote, Shared};
@@ -150,7 +150,7 @@ impl OnRemote {
             drop(owners);
             return self.send_by(io, slot, flight); // it has left meanwhile
         }
-        let of = flight.owner.worker;
+        let of = flight.worker;
         self.handed -= usize::from(of != self.me);
         shared.mail.tell(owner, |letters| match of == owner {
             true => letters.answers.push(Answer::Back(flight)),
@@ -169,7 +169,7 @@ impl OnRemote {
         drop(promise);
         match best {
             // Without status all counts as data.
-            Some(connection) if flight.ask == Ask::Map && !connection.tells_status() => {
+            Some(connection) if matches!(flight.ask, Ask::Map { .. }) && !connection.tells_status() => {
                 let runs = vec![(flight.bytes, false)];
                 self.finish(io, Flight { here: Here { runs, ..Here::default() }, ..flight }, Ok(()));
             }
@@ -188,9 +188,9 @@ impl OnRemote {
 
     /// A request is over: tells whoever asked.
     fn finish(&mut self, io: &mut Io<'_>, flight: Flight, result: Result<(), Errno>) {
-        if flight.owner.worker != self.me {
+        if flight.worker != self.me {
             self.handed -= 1;
-            let worker = flight.owner.worker;
+            let worker = flight.worker;
             self.shared.mail.tell(worker, |letters| letters.answers.push(flight.answer(result)));
             self.wake |= 1 << worker.0;
             return;
@@ -400,9 +400,9 @@ impl OnRemote {
         self.route(io, flight);
     }
 
-    fn flight(&self, name: Name, ask: Ask, flags: Flags, at: u64, bytes: u64) -> Flight {
+    fn flight(&self, ask: Ask, flags: Flags, at: u64, bytes: u64) -> Flight {
         Flight {
-            owner: Owner { worker: self.me, name },
+            worker: self.me,
             ask,
             flags,
             at,
@@ -412,7 +412,6 @@ impl OnRemote {
             deadline: Instant::MAX,
             promise: None,
             here: Here::default(),
-            most: 0,
         }
     }
 }
@@ -425,7 +424,7 @@ impl Lane for OnRemote {
             let Request { tag, op, flags, at, bytes, .. } = *request;
             // The server's last sector may not be whole: what is beyond its end reads as zeroes, and is not written.
             let within = if op == Op::Flush { 0 } else { bytes.min(size.saturating_sub(at)) };
-            let mut flight = self.flight(Name::Request(tag), Ask::Op(op), flags, at, within);
+            let mut flight = self.flight(Ask::Op(op, tag), flags, at, within);
             if op == Op::Flush {
                 flight.at = 0;
                 flight.promise = Some(lock(&self.shared.ledger).promise());
@@ -450,11 +449,8 @@ impl Lane for OnRemote {
     fn map(&mut self, io: &mut Io<'_>, now: Instant, map: Map) {
         self.turn(io, now);
         let Map { ticket, at, bytes, most } = map;
-        let bytes = bytes.min(RUNS_MAX);
-        let mut flight = self.flight(Name::Map(ticket), Ask::Map, Flags::NONE, at, bytes);
-        flight.most = most;
-        let io_timeout = self.address.io_timeout;
-        self.take(io, now, flight, io_timeout);
+        let flight = self.flight(Ask::Map { ticket, most }, Flags::NONE, at, bytes.min(RUNS_MAX));
+        self.take(io, now, flight, self.address.io_timeout);
         self.go_on(io);
     }
 
@@ -558,7 +554,7 @@ impl Drop for OnRemote {
             self.shared.park(&mut owners, slot, made, birth);
         }
         for flight in letters.handed {
-            let worker = flight.owner.worker;
+            let worker = flight.worker;
             self.shared.mail.tell(worker, |letters| letters.answers.push(Answer::Back(flight)));
             notifiers.ring_bell(worker);
         }

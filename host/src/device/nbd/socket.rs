@@ -548,7 +548,7 @@ impl Connection {
 
 /// The memory of a write.
 fn payload(flight: &Flight) -> impl Iterator<Item = libc::iovec> {
-    flight.memory(0, if flight.ask == Ask::Op(Op::Write) { flight.bytes } else { 0 })
+    flight.memory(0, if matches!(flight.ask, Ask::Op(Op::Write, _)) { flight.bytes } else { 0 })
 }
 
 fn memory(bytes: &[u8]) -> libc::iovec {
@@ -591,7 +591,9 @@ impl Sink for Taking<'_> {
     }
 
     fn run(&mut self, slot: usize, len: u64, state: u32) {
-        let Flight { most, here: Here { runs, is_full, .. }, .. } = self.flight(slot);
+        let Flight { ask: Ask::Map { most, .. }, here: Here { runs, is_full, .. }, .. } = self.flight(slot) else {
+            return;
+        };
         // A client cares whether it has to read.
         let is_hole = state & STATE_ZERO != 0;
         let is_last = runs.len() == *most;
