@@ -114,7 +114,8 @@ pub fn run_raw(setup: &Setup, jobs: Vec<Job>, watch: Watch<'_>) -> Result<Measur
             (setup.backing.about().name, "is no file: only the path to a file or block device can be measured raw");
         return Err(Error::Backing { what, why: why.into() });
     };
-    let file = File::open(&RootedPath::anywhere(&at.path), at.access, setup.read_only)?;
+    let file = File::open(&RootedPath::anywhere(&at.path), at.access, setup.read_only)
+        .map_err(|why| setup.backing.refused(why))?;
     let bounds = Bounds { limits: file.facts().limits, read_only: setup.read_only };
     let count = jobs.len();
     let engine = Choice::make(setup.engine)?;

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use fairlift_core::suggestion;
 
 use super::roots::Roots;
-use super::{Backing, Device, Factory, LoadCertificates};
+use super::{Backing, Device, Factory, Layer, LoadCertificates};
 use crate::Error;
 
 /// How people write the backings of a kind.
@@ -104,17 +104,22 @@ pub(crate) trait BackingKind {
         Ok(None)
     }
 
-    /// Opens it, a file in the roots; where another server hands files over, by those (given.1).
-    fn open(&self, read_only: bool, roots: &Roots) -> Result<Arc<dyn Device>, Error>;
+    /// Opens it, a file in the roots; where another server hands files over, by those (given.1). Or why it cannot be opened.
+    fn open(&self, read_only: bool, roots: &Roots) -> Result<Arc<dyn Device>, String>;
 
-    /// Opens it for others to lie over.
-    fn open_below(&self, roots: &Roots) -> Result<Arc<dyn Device>, Error> {
-        self.open(true, roots)
+    /// Opens it for others to lie over, if it is of a kind that [`BaseAt::Backing`] can be.
+    fn open_below(&self, _roots: &Roots) -> Result<Arc<dyn Layer>, String> {
+        Err("others cannot lie over it".into())
     }
 
     /// Opens it to see whether it can be opened, and its properties: nothing of it is changed, and nothing is made.
-    fn try_open(&self, read_only: bool, roots: &Roots) -> Result<Arc<dyn Device>, Error> {
+    fn try_open(&self, read_only: bool, roots: &Roots) -> Result<Arc<dyn Device>, String> {
         self.open(read_only, roots)
+    }
+
+    /// The name under which a backing is refused that cannot be opened.
+    fn refused_as(&self) -> String {
+        self.about().name
     }
 }
 
@@ -322,17 +327,17 @@ impl Backing {
 
     /// Opens it, a file in the roots.
     pub(crate) fn open(&self, read_only: bool, roots: &Roots) -> Result<Arc<dyn Device>, Error> {
-        self.kind().open(read_only, roots)
-    }
-
-    /// Opens it for others to lie over.
-    pub(super) fn open_below(&self, roots: &Roots) -> Result<Arc<dyn Device>, Error> {
-        self.kind().open_below(roots)
+        self.kind().open(read_only, roots).map_err(|why| self.refused(why))
     }
 
     /// Opens it to see whether it can be opened, and its properties: nothing of it is changed, and nothing is made.
     pub(crate) fn try_open(&self, read_only: bool, roots: &Roots) -> Result<Arc<dyn Device>, Error> {
-        self.kind().try_open(read_only, roots)
+        self.kind().try_open(read_only, roots).map_err(|why| self.refused(why))
+    }
+
+    /// The error of a backing that cannot be opened.
+    pub(crate) fn refused(&self, why: String) -> Error {
+        Error::Backing { what: self.kind().refused_as(), why }
     }
 }
 

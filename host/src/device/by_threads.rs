@@ -8,12 +8,11 @@ use fairlift_core::queue::Segment;
 use fairlift_core::{Errno, Instant, Op, Outcome, Sector};
 use vm_memory::VolatileSlice;
 
-use super::Device;
-use super::lane::{Address, Completed, Io, Lane, Request};
+use super::lane::{Address, Completed, Io, Lane, Request, each, list_memory};
+use super::{Device, Store};
 use crate::kernel::call::{Fill, Pieces, Task};
 use crate::kernel::helpers::{Job, Order};
 use crate::kernel::ring::Source;
-use crate::kernel::ticket::zero;
 
 /// How much a thread reads at once, into memory of its own. Chosen: four of the usual clusters of a qcow2 image.
 const PIECE: usize = 256 << 10;
@@ -30,7 +29,7 @@ pub(super) struct ByThreads<D> {
 // SAFETY: the pointers in `flights` name memory of the same worker's tickets, with which they move to its thread.
 unsafe impl<D: Device> Send for ByThreads<D> {}
 
-impl<D: Device + fmt::Debug + 'static> ByThreads<D> {
+impl<D: Device + Store + fmt::Debug + 'static> ByThreads<D> {
     pub(super) fn new(device: Arc<D>, address: Address) -> Self {
         Self { device, address, flights: Vec::new(), in_flight: 0 }
     }
@@ -38,10 +37,7 @@ impl<D: Device + fmt::Debug + 'static> ByThreads<D> {
     fn read(&mut self, io: &mut Io<'_>, request: &Request, segments: &[Segment]) {
         let Request { tag, at, bytes, .. } = *request;
         if self.device.run(at, bytes).is_ok_and(|run| run.hole && run.len == bytes) {
-            for segment in segments {
-                let memory = &mut io.tickets[segment.token.0 as usize].memory;
-                memory.for_each(segment.offset.get() as usize, segment.bytes.get() as usize, |piece| zero(&piece));
-            }
+            list_memory(io.tickets, segments, Op::Read, 0, &mut Vec::new());
             return io.ended.push((tag, Outcome::Done));
         }
         let index = usize::from(tag.0);
@@ -50,10 +46,7 @@ impl<D: Device + fmt::Debug + 'static> ByThreads<D> {
         }
         let iovecs = &mut self.flights[index];
         assert!(iovecs.is_empty(), "tag {index} is in flight twice");
-        for segment in segments {
-            let memory = &io.tickets[segment.token.0 as usize].memory;
-            memory.pieces(segment.offset.get(), segment.bytes.get(), iovecs);
-        }
+        list_memory(io.tickets, segments, Op::Read, bytes, iovecs);
         let into = Pieces::Many { iovecs: iovecs.as_ptr(), count: iovecs.len() as u32 };
         let task = Task::Fill { from: NonNull::from(&*self.device as &dyn Fill), into, at };
         let data = Source::Io { disk: self.address.disk, place: self.address.place, tag }.pack();
@@ -66,13 +59,11 @@ impl<D: Device + fmt::Debug + 'static> ByThreads<D> {
     }
 }
 
-impl<D: Device + fmt::Debug + 'static> Lane for ByThreads<D> {
-    fn queue(&mut self, io: &mut Io<'_>, _now: Instant, requests: &[Request], mut segments: &[Segment]) {
-        for request in requests {
-            let (mine, rest) = segments.split_at(request.segments);
-            segments = rest;
+impl<D: Device + Store + fmt::Debug + 'static> Lane for ByThreads<D> {
+    fn queue(&mut self, io: &mut Io<'_>, _now: Instant, requests: &[Request], segments: &[Segment]) {
+        for (request, segments) in each(requests, segments) {
             match request.op {
-                Op::Read => self.read(io, request, mine),
+                Op::Read => self.read(io, request, segments),
                 Op::Flush => io.ended.push((request.tag, Outcome::Done)),
                 // Nobody is offered these (`Facts::read_only`).
                 Op::Write | Op::Discard | Op::WriteZeroes => {
@@ -102,7 +93,7 @@ impl<D: Device + fmt::Debug + 'static> Lane for ByThreads<D> {
     }
 }
 
-impl<D: Device + fmt::Debug> Fill for D {
+impl<D: Store + fmt::Debug> Fill for D {
     fn fill(&self, mut at: u64, into: &mut dyn Iterator<Item = VolatileSlice<'_>>) -> Result<(), Errno> {
         let mut memory = Vec::new();
         for piece in into {
@@ -110,7 +101,7 @@ impl<D: Device + fmt::Debug> Fill for D {
             while done < piece.len() {
                 let rest = piece.offset(done).map_err(|_| Errno::EIO)?;
                 memory.resize(rest.len().min(PIECE), 0);
-                let read = self.read_by_thread(at, &mut memory);
+                let read = self.read_at(&mut memory, at);
                 read.map_err(|error| Errno(error.raw_os_error().unwrap_or(libc::EIO)))?;
                 rest.copy_from(&memory);
                 done += memory.len();

@@ -41,6 +41,7 @@ mod lane;
 mod open;
 mod peek;
 mod reflink;
+mod store;
 pub(super) mod syntax;
 mod sys;
 
@@ -57,15 +58,14 @@ use std::sync::{Arc, OnceLock};
 use std::time;
 
 use fairlift_core::{Errno, Flags, Limits, Op, Outcome, Sector};
-use vm_memory::VolatileSlice;
 use rustix::fs::SeekFrom;
+use vm_memory::VolatileSlice;
 
 use super::backing::NowBase;
 use super::handed::OpenFile;
 use super::lane::{Address, AtOnce, Lane, Tell};
 use super::roots::{RootedPath, Roots};
 use super::{Device, Facts, Fault, Inline, Run};
-use crate::Error;
 use crate::kernel::helpers::Order;
 use crate::kernel::ticket::zero;
 use crate::outcome::{errno, outcome};
@@ -135,34 +135,27 @@ enum FileKind {
 }
 
 impl File {
-    pub(crate) fn open(place: &RootedPath<'_>, access: FileAccess, read_only: bool) -> Result<Self, Error> {
-        let path = place.path;
-        let fail = |why: String| Error::Backing { what: format!("file:{}", path.display()), why };
-        let kind = kind(place).map_err(fail)?;
-        if let Some(file) = place.handed(access.direct != syntax::Direct::Off, read_only).map_err(fail)? {
-            return Self::adopt(path, kind, file, access, read_only);
-        }
-        let opened = open::open(place, kind, access, read_only).map_err(fail)?;
-        lock(&opened.file, opened.read_only).map_err(fail)?; // file.3
-        Self::of(path, kind, opened)
+    pub(crate) fn open(place: &RootedPath<'_>, access: FileAccess, read_only: bool) -> Result<Self, String> {
+        let kind = kind(place)?;
+        let opened = match place.handed(access.direct != syntax::Direct::Off, read_only)? {
+            Some(file) => open::adopt(file, kind, access, (place.path, read_only))?, // file.10
+            None => {
+                let opened = open::open(place, kind, access, read_only)?;
+                lock(&opened.file, opened.read_only)?; // file.3
+                opened
+            }
+        };
+        Self::of(place.path, kind, opened)
     }
 
     /// A regular file without a name that another server has open, and hands over with its lock (file.10).
-    pub(crate) fn unnamed(path: &Path, file: fs::File, access: FileAccess, read_only: bool) -> Result<Self, Error> {
-        Self::adopt(path, FileKind::Regular, file, access, read_only)
+    pub(crate) fn unnamed(path: &Path, file: fs::File, access: FileAccess, read_only: bool) -> Result<Self, String> {
+        Self::of(path, FileKind::Regular, open::adopt(file, FileKind::Regular, access, (path, read_only))?)
     }
 
-    /// file.10
-    fn adopt(path: &Path, kind: FileKind, file: fs::File, access: FileAccess, read_only: bool) -> Result<Self, Error> {
-        let fail = |why: String| Error::Backing { what: format!("file:{}", path.display()), why };
-        let opened = open::adopt(file, kind, access, (path, read_only)).map_err(fail)?;
-        Self::of(path, kind, opened)
-    }
-
-    fn of(path: &Path, kind: FileKind, opened: Opened) -> Result<Self, Error> {
-        let fail = |why: String| Error::Backing { what: format!("file:{}", path.display()), why };
+    fn of(path: &Path, kind: FileKind, opened: Opened) -> Result<Self, String> {
         let Opened { file, direct, block, size, read_only, foreign, why } = opened;
-        let metadata = file.metadata().map_err(|error| fail(error.to_string()))?;
+        let metadata = file.metadata().map_err(|error| error.to_string())?;
         let system = sys::file_system(&file).unwrap_or_default();
         let in_ram = kind == FileKind::Regular && lives_in_ram(system);
         let trusted = kind == FileKind::Block || is_trusted(system);
@@ -463,12 +456,6 @@ impl Device for File {
     fn is_in_ram(&self) -> bool {
         self.in_ram()
     }
-}
-
-/// Where the next data of a file begins, at or after a byte; `None`: there is none.
-pub(crate) fn next_data(file: &fs::File, at: u64) -> Option<u64> {
-    // Where that cannot be told, all is data.
-    sys::seek(file, SeekFrom::Data(at)).unwrap_or(Some(at))
 }
 
 /// The first `bytes` of a slice, and the rest.

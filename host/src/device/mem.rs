@@ -23,7 +23,6 @@ use super::handed::OpenFile;
 use super::lane::{Address, AtOnce, Lane};
 use super::roots::Roots;
 use super::{Device, Facts, Inline, Run};
-use crate::Error;
 use crate::kernel::ticket::zero;
 
 /// The bytes under one lock. Chosen: large enough that a disk of a gibibyte has 16,384 locks and a request of 4 KiB takes one;
@@ -57,13 +56,8 @@ impl BackingKind for Ram {
         About { name: "mem".into(), shown, size: Some(self.size), ..About::new(format!("mem:{}", self.size), "ram") }
     }
 
-    fn open(&self, _read_only: bool, roots: &Roots) -> Result<Arc<dyn Device>, Error> {
-        let fail = |why: String| Error::Backing { what: self.about().name, why };
-        let mem = match roots.unnamed().map_err(fail)? {
-            Some(file) => Mem::adopt(file, self.size),
-            None => Mem::new(self.size),
-        };
-        Ok(Arc::new(mem.map_err(|error| fail(error.to_string()))?))
+    fn open(&self, _read_only: bool, roots: &Roots) -> Result<Arc<dyn Device>, String> {
+        Ok(Arc::new(Mem::open(self.size, roots.unnamed()?).map_err(|error| error.to_string())?))
     }
 }
 
@@ -75,14 +69,19 @@ pub(crate) struct Mem {
 }
 
 impl Mem {
-    pub(crate) fn new(size: u64) -> io::Result<Self> {
+    /// New, or of a file that another server hands over.
+    pub(super) fn open(size: u64, handed: Option<File>) -> io::Result<Self> {
+        handed.map_or_else(|| Self::new(size), |file| Self::adopt(file, size))
+    }
+
+    fn new(size: u64) -> io::Result<Self> {
         let file = memfd_create("ram", MemfdFlags::CLOEXEC)?;
         ftruncate(&file, size.next_multiple_of(CHUNK as u64))?;
         Self::adopt(file.into(), size)
     }
 
     /// Of the bytes of another server, which may still write them (ram.3).
-    pub(super) fn adopt(file: File, size: u64) -> io::Result<Self> {
+    fn adopt(file: File, size: u64) -> io::Result<Self> {
         let len = size.next_multiple_of(CHUNK as u64);
         if file.metadata()?.len() != len {
             return Err(io::Error::other(format!("the running server has another size than {size} bytes")));

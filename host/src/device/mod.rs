@@ -24,6 +24,7 @@ pub(crate) mod roots;
 pub(crate) mod volatile;
 
 use std::collections::VecDeque;
+use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher as _};
 use std::io;
 use std::os::fd::RawFd;
@@ -128,6 +129,46 @@ pub(crate) trait Inline {
     fn write_zeroes(&self, at: u64, len: u64, flags: Flags) -> Outcome;
 }
 
+/// The bytes of a layer, by the thread that calls, however long that takes. Memory begins on a page; places and lengths are whole blocks.
+/// What does not say otherwise is only read.
+pub(crate) trait Store: Send + Sync {
+    fn read_at(&self, into: &mut [u8], at: u64) -> io::Result<()>;
+    fn len(&self) -> io::Result<u64>;
+    /// Where the next data begins, at or after a byte; `None`: there is none.
+    fn next_data(&self, at: u64) -> Option<u64> {
+        Some(at)
+    }
+    fn write_at(&self, _from: &[u8], _at: u64) -> io::Result<()> {
+        Err(io::ErrorKind::ReadOnlyFilesystem.into())
+    }
+    fn sync(&self) -> io::Result<()> {
+        Ok(())
+    }
+    /// The same, with the file's time of change.
+    fn sync_all(&self) -> io::Result<()> {
+        self.sync()
+    }
+    /// Bytes read as zeroes from now on, and take no room where that can be.
+    fn zero(&self, _at: u64, _len: u64) -> io::Result<()> {
+        Err(io::ErrorKind::ReadOnlyFilesystem.into())
+    }
+    /// Bytes are read by nobody any more, and take no room where that can be.
+    fn discard(&self, _at: u64, _len: u64) -> io::Result<()> {
+        Ok(())
+    }
+    /// Nobody writes it from now on, and others may read it: through the page cache unless it stays `direct`.
+    fn becomes_base(&self, _direct: bool) {}
+    /// The file, if it is one.
+    fn file(&self) -> Option<&fs::File> {
+        None
+    }
+}
+
+/// A layer of an overlay: lanes serve it, and threads.
+pub(crate) trait Layer: Store + Device {}
+
+impl<T: Store + Device> Layer for T {}
+
 /// A request that failed, told once for many of its kind.
 pub(crate) struct Fault {
     pub(crate) op: Op,
@@ -211,11 +252,6 @@ pub(crate) trait Device: Send + Sync {
     /// The files that it is made of and only reads, as they are now; none: it is known by its name.
     fn stamps(&self) -> io::Result<Vec<Stamp>> {
         Ok(Vec::new())
-    }
-
-    /// Reads by the thread that calls, however long that takes; not every device can.
-    fn read_by_thread(&self, _at: u64, _into: &mut [u8]) -> io::Result<()> {
-        Err(io::ErrorKind::Unsupported.into())
     }
 
     /// Makes durable all that was written; blocks.

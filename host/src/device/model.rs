@@ -92,8 +92,7 @@ impl Modelled {
     /// A model, as the user wrote it.
     pub(crate) fn new(text: &str, model: Box<dyn Model>, data: Option<File>) -> io::Result<Self> {
         let (limits, character) = (model.limits(), model.character());
-        let size = limits.capacity * Sector::SIZE;
-        let data = data.map_or_else(|| Mem::new(size), |file| Mem::adopt(file, size))?;
+        let data = Mem::open(limits.capacity * Sector::SIZE, data)?;
         Ok(Self {
             name: text.split(',').next().unwrap_or_default().to_owned(),
             data: Arc::new(data),
@@ -147,16 +146,8 @@ impl Modelled {
 impl Device for Modelled {
     fn facts(&self) -> Facts {
         let Character { rotational, volatile_cache } = self.character;
-        Facts {
-            limits: self.limits,
-            size: self.limits.capacity * Sector::SIZE,
-            home: None,
-            flush: volatile_cache,
-            rotational,
-            volatile_cache,
-            fua: true,
-            read_only: false,
-        }
+        let plain = Facts::plain(self.limits.capacity * Sector::SIZE);
+        Facts { limits: self.limits, flush: volatile_cache, rotational, volatile_cache, ..plain }
     }
 
     fn called(&self) -> String {

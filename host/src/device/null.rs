@@ -15,7 +15,6 @@ use super::handed::OpenFile;
 use super::lane::{Address, AtOnce, Io, Lane, Request, answer, each};
 use super::roots::Roots;
 use super::{Device, Facts, Inline, Run};
-use crate::Error;
 use crate::kernel::ticket::zero;
 
 /// Takes writes, forgets them, and reads as zeroes: for measuring all that is not the backing.
@@ -48,7 +47,7 @@ impl BackingKind for Null {
         About { name: "null".into(), shown, size: Some(self.size), ..About::new(written, "null") }
     }
 
-    fn open(&self, _read_only: bool, _roots: &Roots) -> Result<Arc<dyn Device>, Error> {
+    fn open(&self, _read_only: bool, _roots: &Roots) -> Result<Arc<dyn Device>, String> {
         Ok(Arc::new(self.clone()))
     }
 }

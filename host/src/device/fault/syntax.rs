@@ -7,7 +7,6 @@ use std::sync::Arc;
 use fairlift_core::{Duration, Errno, Op};
 
 use super::BeforeDevice;
-use crate::Error;
 use crate::device::backing::{About, BackingKind, Outside, Sharing, Syntax};
 use crate::device::roots::Roots;
 use crate::device::{Backing, Device};
@@ -95,12 +94,16 @@ impl BackingKind for Faulty {
         Sharing::Name(self.name.clone())
     }
 
-    fn open(&self, read_only: bool, roots: &Roots) -> Result<Arc<dyn Device>, Error> {
-        Ok(Arc::new(BeforeDevice::new(self, self.inner.open(read_only, roots)?)))
+    fn open(&self, read_only: bool, roots: &Roots) -> Result<Arc<dyn Device>, String> {
+        Ok(Arc::new(BeforeDevice::new(self, self.inner.kind().open(read_only, roots)?)))
     }
 
-    fn try_open(&self, read_only: bool, roots: &Roots) -> Result<Arc<dyn Device>, Error> {
-        Ok(Arc::new(BeforeDevice::new(self, self.inner.try_open(read_only, roots)?)))
+    fn try_open(&self, read_only: bool, roots: &Roots) -> Result<Arc<dyn Device>, String> {
+        Ok(Arc::new(BeforeDevice::new(self, self.inner.kind().try_open(read_only, roots)?)))
+    }
+
+    fn refused_as(&self) -> String {
+        self.inner.kind().refused_as()
     }
 }
 

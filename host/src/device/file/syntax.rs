@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::File;
-use crate::Error;
 use crate::device::backing::{About, BackingKind, Forks, NowBase, Outside, Sharing, Syntax};
 use crate::device::handed;
 use crate::device::roots::{Roots, directory_of};
@@ -106,9 +105,8 @@ impl BackingKind for FileAt {
         Ok(self)
     }
 
-    fn open(&self, read_only: bool, roots: &Roots) -> Result<Arc<dyn Device>, Error> {
-        let place = roots.place(&self.path).map_err(|why| Error::Backing { what: self.about().name, why })?;
-        Ok(Arc::new(File::open(&place, self.access, read_only)?))
+    fn open(&self, read_only: bool, roots: &Roots) -> Result<Arc<dyn Device>, String> {
+        Ok(Arc::new(File::open(&roots.place(&self.path)?, self.access, read_only)?))
     }
 }
 

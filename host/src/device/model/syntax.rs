@@ -7,7 +7,6 @@ use fairlift_core::model::Model;
 use fairlift_core::units::show_size;
 
 use super::Modelled;
-use crate::Error;
 use crate::device::Device;
 use crate::device::backing::{About, BackingKind, Sharing, Syntax};
 use crate::device::roots::Roots;
@@ -76,10 +75,8 @@ impl BackingKind for Sim {
         disk.map_or(Sharing::None, |disk| Sharing::OnDisk(disk, self.name.clone()))
     }
 
-    fn open(&self, _read_only: bool, roots: &Roots) -> Result<Arc<dyn Device>, Error> {
-        let fail = |why: String| Error::Backing { what: self.about().name, why };
-        let data = roots.unnamed().map_err(fail)?;
-        let opened = Modelled::new(&self.name, self.model.build(), data);
-        Ok(Arc::new(opened.map_err(|error| fail(error.to_string()))?))
+    fn open(&self, _read_only: bool, roots: &Roots) -> Result<Arc<dyn Device>, String> {
+        let opened = Modelled::new(&self.name, self.model.build(), roots.unnamed()?);
+        Ok(Arc::new(opened.map_err(|error| error.to_string())?))
     }
 }

@@ -18,13 +18,13 @@ use std::time::{Duration, Instant};
 use fairlift_core::{Errno, Limits, Op, Sector};
 
 use super::connect::{Established, connect};
-use super::syntax::{Nbd, NbdAddress};
+use super::syntax::Nbd;
 use super::{ATTEMPT, NO_FASTER};
 use crate::device::by_threads::ByThreads;
 use crate::device::file::faults::Faults;
 use crate::device::handed::OpenFile;
 use crate::device::lane::{Address, Lane};
-use crate::device::{Device, Facts, Fault, Run, home};
+use crate::device::{Device, Facts, Fault, Run, Store};
 use crate::sync::{Mutex, lock};
 use crate::wire::nbd::FLAG_ROTATIONAL;
 use crate::wire::nbd::greeting::Offer;
@@ -104,19 +104,6 @@ impl RemoteBase {
         self.freed.notify_one();
     }
 
-    fn read(&self, at: u64, into: &mut [u8]) -> io::Result<()> {
-        let within = into.len().min(usize::try_from(self.offer.size.saturating_sub(at)).unwrap_or(usize::MAX));
-        let (into, beyond) = into.split_at_mut(within);
-        beyond.fill(0);
-        let most = self.offer.block_max.max(BLOCK_MAX) as usize / BLOCK_MAX as usize * BLOCK_MAX as usize;
-        let mut at = at;
-        for piece in into.chunks_mut(most) {
-            self.read_piece(at, piece)?;
-            at += piece.len() as u64;
-        }
-        Ok(())
-    }
-
     /// below.2, below.3
     fn read_piece(&self, at: u64, into: &mut [u8]) -> io::Result<()> {
         let end = Instant::now() + Duration::from_nanos(self.nbd.reconnect.as_nanos());
@@ -141,6 +128,24 @@ impl RemoteBase {
     }
 }
 
+impl Store for RemoteBase {
+    fn read_at(&self, into: &mut [u8], mut at: u64) -> io::Result<()> {
+        let within = into.len().min(usize::try_from(self.offer.size.saturating_sub(at)).unwrap_or(usize::MAX));
+        let (into, beyond) = into.split_at_mut(within);
+        beyond.fill(0);
+        let most = self.offer.block_max.max(BLOCK_MAX) as usize / BLOCK_MAX as usize * BLOCK_MAX as usize;
+        for piece in into.chunks_mut(most) {
+            self.read_piece(at, piece)?;
+            at += piece.len() as u64;
+        }
+        Ok(())
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.offer.size)
+    }
+}
+
 impl Drop for RemoteBase {
     fn drop(&mut self) {
         lock(&self.connections).idle.drain(..).for_each(Established::leave);
@@ -158,11 +163,8 @@ impl Device for RemoteBase {
         let block = (self.offer.block_min / Sector::SIZE as u32).max(1);
         let limits = Limits { block, ..Limits::new(self.offer.size.div_ceil(Sector::SIZE)) };
         let rotational = self.offer.has(FLAG_ROTATIONAL);
-        let home = match &self.nbd.address {
-            NbdAddress::Tcp { host, port } => home((host, port)),
-            NbdAddress::Unix(path) => home(path),
-        };
-        Facts { limits, home: Some(home), rotational, read_only: true, ..Facts::plain(self.offer.size) }
+        let home = Some(self.nbd.address.home());
+        Facts { limits, home, rotational, read_only: true, ..Facts::plain(self.offer.size) }
     }
 
     fn called(&self) -> String {
@@ -180,10 +182,6 @@ impl Device for RemoteBase {
 
     fn run(&self, _at: u64, len: u64) -> io::Result<Run> {
         Ok(Run { len, hole: false })
-    }
-
-    fn read_by_thread(&self, at: u64, into: &mut [u8]) -> io::Result<()> {
-        self.read(at, into)
     }
 
     fn failed(&self, op: Op, errno: Errno) {

@@ -37,8 +37,7 @@ use fairlift_core::{ContextId, Errno, Limits, Outcome, Sector, Tag};
 use super::handed::{Links, OpenFile};
 use super::lane::{Address, Lane};
 use super::mail::Mail;
-use super::{Device, Facts, Link, Run, home};
-use crate::Error;
+use super::{Device, Facts, Link, Run};
 use crate::kernel::notify::Notifiers;
 use crate::sync::{Mutex, lock};
 use crate::wire::nbd::greeting::Offer;
@@ -155,16 +154,15 @@ struct State {
 
 impl Remote {
     /// By a connection of its own, or by those that another server hands over.
-    pub(crate) fn open(nbd: &syntax::Nbd, read_only: bool, links: Option<Links>) -> Result<Self, Error> {
-        let fail = |why: String| Error::Backing { what: nbd.uri.clone(), why };
+    pub(crate) fn open(nbd: &syntax::Nbd, read_only: bool, links: Option<Links>) -> Result<Self, String> {
         let (first, handed, offer) = match links {
             None => {
-                let first = connect(nbd, ATTEMPT).map_err(fail)?;
+                let first = connect(nbd, ATTEMPT)?;
                 let offer = first.offer.clone();
                 (Some(first), None, offer)
             }
             Some(links) => {
-                let (sockets, offer) = over::offered(links).map_err(fail)?;
+                let (sockets, offer) = over::offered(links)?;
                 (None, Some(sockets), offer)
             }
         };
@@ -363,11 +361,7 @@ impl Device for Remote {
         Facts {
             limits,
             size,
-            // All exports of a server share the disks behind it.
-            home: Some(match &self.shared.nbd.address {
-                syntax::NbdAddress::Tcp { host, port } => home((host, port)),
-                syntax::NbdAddress::Unix(path) => home(path),
-            }),
+            home: Some(self.shared.nbd.address.home()),
             flush: offer.has(FLAG_SEND_FLUSH),
             rotational: offer.has(FLAG_ROTATIONAL),
             volatile_cache: self.shared.is_volatile(),

@@ -13,10 +13,9 @@ use fairlift_core::{Duration, suggestion};
 
 use super::Remote;
 use super::below::RemoteBase;
-use crate::Error;
 use crate::device::backing::{About, BackingKind, Outside, Sharing, Syntax};
 use crate::device::roots::Roots;
-use crate::device::{Backing, Device};
+use crate::device::{Backing, Device, Layer, home};
 
 /// An export of another NBD server.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -47,6 +46,16 @@ pub enum NbdAddress {
     },
     /// A unix socket.
     Unix(PathBuf),
+}
+
+impl NbdAddress {
+    /// All exports of a server share the disks behind it.
+    pub(super) fn home(&self) -> u64 {
+        match self {
+            Self::Tcp { host, port } => home((host, port)),
+            Self::Unix(path) => home(path),
+        }
+    }
 }
 
 /// Reads a client's certificates from their directory.
@@ -114,13 +123,12 @@ impl BackingKind for Nbd {
         Sharing::Name(self.uri.clone())
     }
 
-    fn open(&self, read_only: bool, roots: &Roots) -> Result<Arc<dyn Device>, Error> {
+    fn open(&self, read_only: bool, roots: &Roots) -> Result<Arc<dyn Device>, String> {
         Ok(Arc::new(Remote::open(self, read_only, roots.links(&self.uri))?))
     }
 
-    fn open_below(&self, _roots: &Roots) -> Result<Arc<dyn Device>, Error> {
-        let opened = RemoteBase::open(self);
-        Ok(Arc::new(opened.map_err(|why| Error::Backing { what: self.uri.clone(), why })?))
+    fn open_below(&self, _roots: &Roots) -> Result<Arc<dyn Layer>, String> {
+        Ok(Arc::new(RemoteBase::open(self)?))
     }
 }
 

@@ -22,14 +22,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::Layers;
-use super::files::{Below, Store, is_top, known, raw, read_header, why_of};
+use super::files::{Below, is_top, known, raw, read_header};
 use super::format::{BLOCK, Fingerprint, Header, PAGE_BLOCKS, data_offset, file_len};
 use super::map::BlockState;
 use super::shift::{GoesOn, PIECE, SETTLE, Shifted, open_top};
-use crate::device::Device as _;
 use crate::device::file::File;
 use crate::device::file::syntax::{Direct, FileAccess};
 use crate::device::roots::{RootedPath, Roots, directory_of};
+use crate::device::{Device as _, Store};
 use crate::kernel::buffer::Pages;
 use crate::sync::lock;
 
@@ -50,7 +50,7 @@ pub fn commit(top: &Path, goes_on: GoesOn<'_>) -> Result<Shifted, String> {
     }
     let opened = OpenBase::open(&base).map_err(|why| of_top(format!("its base {}: {why}", base.display())))?;
     let OpenBase { file: bare, below, lower } = opened;
-    known(&header, &base, below.is).map_err(of_top)?;
+    known(&header, &base, below.is()).map_err(of_top)?;
     if below.size != header.size {
         return Err(of_top(format!(
             "its disk has {} bytes, and its base {} has {}: a disk that was made larger (size=) cannot be written into its base",
@@ -59,7 +59,7 @@ pub fn commit(top: &Path, goes_on: GoesOn<'_>) -> Result<Shifted, String> {
             below.size
         )));
     }
-    if let Some(other) = other_over((top, &base), below.is).map_err(|error| of_top(error.to_string()))? {
+    if let Some(other) = other_over((top, &base), below.is()).map_err(|error| of_top(error.to_string()))? {
         return Err(of_top(format!(
             "{} lies over {} too, and would be refused once that is written: delete it, or put it over a copy (fairlift overlay rebase)",
             other.display(),
@@ -94,10 +94,10 @@ struct OpenBase {
 impl OpenBase {
     fn open(path: &Path) -> Result<Self, String> {
         let access = FileAccess { direct: Direct::Off, ..FileAccess::default() };
-        let file = File::open(&RootedPath::anywhere(path), access, false).map_err(|error| {
+        let file = File::open(&RootedPath::anywhere(path), access, false).map_err(|why| {
             let in_use =
                 "and no server may have it meanwhile, nor a top over it: remove their exports, or stop the server";
-            why_of(error, |why| if why.contains("in use") { format!("{why}, {in_use}") } else { why })
+            if why.contains("in use") { format!("{why}, {in_use}") } else { why }
         })?;
         if let Some(foreign) = file.foreign().filter(|_| file.facts().read_only) {
             return Err(foreign.to_owned());
@@ -107,14 +107,14 @@ impl OpenBase {
             let metadata = file.handle().metadata().map_err(|error| error.to_string())?;
             return Ok(Self { below: Below::bare(Arc::clone(&file), &metadata, path), file, lower: None });
         }
-        let header = read_header(&*file)?.counts.expect("it begins as one");
+        let (header, _) = read_header(&*file)?;
         if header.commits {
             return Err(under_way(&path.display()));
         }
         let next = header.base.at();
         let under = Below::under(&header, Direct::Off, &Roots::default(), 1)?;
-        let below = Below::on(Arc::clone(&file), &header, &under)?;
-        let lower = Layers::read(Arc::clone(&file), header, under, next)?;
+        let below = Below::on(file.clone(), &header, &under)?;
+        let lower = Layers::read(file.clone(), header, under, next)?;
         Ok(Self { file, below, lower: Some(lower) })
     }
 }
@@ -125,7 +125,7 @@ fn other_over((top, base): (&Path, &Path), is: Fingerprint) -> io::Result<Option
     let (top_is, base_is) = (inode(top)?, inode(base)?);
     let header_at = |path: &Path| -> Option<Header> {
         let file = fs::File::open(path).ok()?;
-        if is_top(&file) { read_header(&file).ok()?.counts } else { None }
+        is_top(&file).then(|| read_header(&file).ok())?.map(|(header, _)| header)
     };
     let lies_over = |header: &Header| header.base.is == is && inode(&header.base.path).is_ok_and(|one| one == base_is);
     for directory in [directory_of(top), directory_of(base)] {
@@ -155,7 +155,7 @@ impl Lower<'_> {
         let Self::Top { layers, torn } = self else { return Ok(()) };
         layers.begin(torn, |header| {
             // Once, however often this is stopped and goes on (into.1).
-            if (Fingerprint::Top { id: header.id, opened: header.opened }) == was {
+            if header.fingerprint() == was {
                 header.opened += 1;
             }
         })
@@ -168,7 +168,7 @@ impl Lower<'_> {
                 store.write_at(&bytes[..(size - at).min(bytes.len() as u64) as usize], at)
             }
             Self::Top { layers, .. } => {
-                layers.store.write_at(bytes, at + data_offset(layers.size))?;
+                layers.top.write_at(bytes, at + data_offset(layers.size))?;
                 layers.own.set(at / BLOCK..(at + bytes.len() as u64) / BLOCK, BlockState::Data);
                 Ok(())
             }
@@ -180,7 +180,7 @@ impl Lower<'_> {
             Self::Bare { store, size, .. } => store.zero(at, len.min(size - at)),
             Self::Top { layers, .. } => {
                 layers.own.set(at / BLOCK..(at + len) / BLOCK, BlockState::Zero);
-                layers.store.discard(at + data_offset(layers.size), len)
+                layers.top.discard(at + data_offset(layers.size), len)
             }
         }
     }
@@ -194,8 +194,7 @@ impl Lower<'_> {
             }
             Self::Top { layers, .. } => {
                 layers.close()?;
-                let Header { id, opened, .. } = *lock(&layers.header);
-                Ok(Fingerprint::Top { id, opened })
+                Ok(lock(&layers.header).fingerprint())
             }
         }
     }
@@ -236,7 +235,7 @@ pub(super) fn write_into(
             let len = (end - at).min(if *state == BlockState::Data { PIECE } else { u64::MAX });
             if *state == BlockState::Data {
                 let piece = &mut memory.bytes_mut()[..len as usize];
-                layers.store.read_at(piece, at + data_offset(layers.size))?;
+                layers.top.read_at(piece, at + data_offset(layers.size))?;
                 lower.write(at, piece)?;
                 written += len;
             } else {
@@ -252,7 +251,7 @@ pub(super) fn write_into(
     let is = lower.close()?; // into.2
     all.into_iter().for_each(|(blocks, _)| layers.own.set(blocks, BlockState::Absent));
     layers.flush()?;
-    layers.store.discard(data_offset(layers.size), file_len(layers.size) - data_offset(layers.size))?; // into.3
+    layers.top.discard(data_offset(layers.size), file_len(layers.size) - data_offset(layers.size))?; // into.3
     layers.close_as(|header| {
         header.base.is = is;
         header.commits = false;

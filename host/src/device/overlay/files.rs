@@ -19,7 +19,6 @@ use std::path::{Path, PathBuf, absolute};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, LazyLock, Weak};
 
-use fairlift_core::{Flags, Outcome};
 use ring::rand::{SecureRandom as _, SystemRandom};
 use rustix::fs::OFlags;
 
@@ -33,152 +32,15 @@ use super::map::{Merged, Own};
 use super::pause::Pause;
 use super::syntax::{BaseAt, Layered};
 use super::{Layers, Overlay};
+use crate::device::file::File;
 use crate::device::file::syntax::{Direct, FileAccess};
-use crate::device::file::{self, File};
 use crate::device::roots::{RootedPath, Roots};
-use crate::device::{Backing, Device, Inline, Sharing};
+use crate::device::{Backing, Device, Layer, Sharing, Store};
 use crate::kernel::buffer::Pages;
 use crate::sync::{Mutex, lock};
 
 /// How many tops may lie over each other, with the one that is written.
 pub(super) const DEPTH_MAX: usize = 8;
-
-/// A file of a layer, by the thread that calls. Memory begins on a page; places and lengths are whole blocks.
-pub(super) trait Store: Send + Sync {
-    fn read_at(&self, into: &mut [u8], at: u64) -> io::Result<()>;
-    fn write_at(&self, from: &[u8], at: u64) -> io::Result<()>;
-    fn sync(&self) -> io::Result<()>;
-    /// The same, with the file's time of change.
-    fn sync_all(&self) -> io::Result<()> {
-        self.sync()
-    }
-    /// Bytes read as zeroes from now on, and take no room where that can be.
-    fn zero(&self, at: u64, len: u64) -> io::Result<()>;
-    /// Bytes are read by nobody any more, and take no room where that can be.
-    fn discard(&self, at: u64, len: u64) -> io::Result<()>;
-    fn len(&self) -> io::Result<u64>;
-    /// Where the next data begins, at or after a byte; `None`: there is none.
-    fn next_data(&self, at: u64) -> Option<u64>;
-    /// Nobody writes it from now on, and others may read it.
-    fn becomes_base(&self, _direct: Direct) {}
-    /// The file, if it is one.
-    fn file(&self) -> Option<&fs::File> {
-        None
-    }
-}
-
-impl Store for fs::File {
-    fn read_at(&self, into: &mut [u8], at: u64) -> io::Result<()> {
-        self.read_exact_at(into, at)
-    }
-
-    fn write_at(&self, from: &[u8], at: u64) -> io::Result<()> {
-        self.write_all_at(from, at)
-    }
-
-    fn sync(&self) -> io::Result<()> {
-        self.sync_data()
-    }
-
-    fn zero(&self, _at: u64, _len: u64) -> io::Result<()> {
-        Err(io::ErrorKind::Unsupported.into())
-    }
-
-    fn discard(&self, _at: u64, _len: u64) -> io::Result<()> {
-        Ok(())
-    }
-
-    /// Of a block device too.
-    fn len(&self) -> io::Result<u64> {
-        io::Seek::seek(&mut &*self, io::SeekFrom::End(0))
-    }
-
-    fn next_data(&self, at: u64) -> Option<u64> {
-        file::next_data(self, at)
-    }
-}
-
-impl Store for File {
-    fn read_at(&self, into: &mut [u8], at: u64) -> io::Result<()> {
-        Store::read_at(self.handle(), into, at)
-    }
-
-    fn write_at(&self, from: &[u8], at: u64) -> io::Result<()> {
-        Store::write_at(self.handle(), from, at)
-    }
-
-    fn sync(&self) -> io::Result<()> {
-        self.handle().sync()
-    }
-
-    fn sync_all(&self) -> io::Result<()> {
-        self.handle().sync_all()
-    }
-
-    fn zero(&self, at: u64, len: u64) -> io::Result<()> {
-        result(Inline::write_zeroes(self, at, len, Flags::NONE))
-    }
-
-    fn discard(&self, at: u64, len: u64) -> io::Result<()> {
-        result(Inline::discard(self, at, len))
-    }
-
-    fn len(&self) -> io::Result<u64> {
-        Store::len(self.handle())
-    }
-
-    fn next_data(&self, at: u64) -> Option<u64> {
-        file::next_data(self.handle(), at)
-    }
-
-    fn becomes_base(&self, direct: Direct) {
-        self.is_shared_from_now_on(direct != Direct::Off);
-    }
-
-    fn file(&self) -> Option<&fs::File> {
-        Some(self.handle())
-    }
-}
-
-fn result(outcome: Outcome) -> io::Result<()> {
-    match outcome {
-        Outcome::Failed(errno) => Err(io::Error::from_raw_os_error(errno.0)),
-        _ => Ok(()),
-    }
-}
-
-/// A device that is no file of ours, by the thread that calls: it is only read.
-struct ByThread(Arc<dyn Device>);
-
-impl Store for ByThread {
-    fn read_at(&self, into: &mut [u8], at: u64) -> io::Result<()> {
-        self.0.read_by_thread(at, into)
-    }
-
-    fn write_at(&self, _from: &[u8], _at: u64) -> io::Result<()> {
-        Err(io::ErrorKind::ReadOnlyFilesystem.into())
-    }
-
-    fn sync(&self) -> io::Result<()> {
-        Ok(())
-    }
-
-    fn zero(&self, _at: u64, _len: u64) -> io::Result<()> {
-        Err(io::ErrorKind::ReadOnlyFilesystem.into())
-    }
-
-    fn discard(&self, _at: u64, _len: u64) -> io::Result<()> {
-        Ok(())
-    }
-
-    fn len(&self) -> io::Result<u64> {
-        Ok(self.0.facts().size)
-    }
-
-    fn next_data(&self, at: u64) -> Option<u64> {
-        Some(at)
-    }
-}
 
 /// How the files of an overlay are opened.
 #[derive(Clone, Copy, Default)]
@@ -192,51 +54,44 @@ pub(super) struct Access {
 pub(super) struct Below {
     /// From the bottom: the base is the first.
     pub(super) files: Vec<LayerFile>,
-    /// By what each of them is known.
-    pub(super) layers: Vec<Fingerprint>,
     pub(super) map: Merged,
     pub(super) base_size: u64,
     /// Where the lowest of the files is.
     pub(super) lowest: BaseAt,
     /// Of the disk that it is.
     pub(super) size: u64,
-    pub(super) is: Fingerprint,
 }
 
 /// A file below.
 #[derive(Clone)]
 pub(super) struct LayerFile {
-    pub(super) device: Arc<dyn Device>,
-    pub(super) store: Arc<dyn Store>,
+    pub(super) file: Arc<dyn Layer>,
     /// Where the disk begins in it.
     pub(super) offset: u64,
+    /// By what it is known.
+    pub(super) is: Fingerprint,
 }
 
-impl LayerFile {
-    pub(super) fn of<F: Store + Device + 'static>(file: Arc<F>, offset: u64) -> Self {
-        Self { device: Arc::clone(&file) as Arc<dyn Device>, store: file, offset }
-    }
-}
-
-/// A file below, under any name, and how it is read.
+/// Something below, under any name, and how it is read.
 type BelowKey = (Sharing, Direct);
 
-/// Those that are open (make.2).
-static OPEN: LazyLock<Mutex<HashMap<BelowKey, Weak<Below>>>> = LazyLock::new(Mutex::default);
+/// What is open, for all that have it (make.2).
+type OpenOnce<T> = LazyLock<Mutex<HashMap<BelowKey, Weak<T>>>>;
 
-/// A file below, which several chains may have though they have nothing else in common: a top that was frozen lies in that of each of its
-/// forks (make.2).
-fn open_once(key: &BelowKey, len: u64, open: impl FnOnce() -> Result<File, String>) -> Result<Arc<File>, String> {
-    static FILES: LazyLock<Mutex<HashMap<BelowKey, Weak<File>>>> = LazyLock::new(Mutex::default);
-    let there = lock(&FILES).get(key).and_then(Weak::upgrade);
-    if let Some(file) = there.filter(|file| file.facts().size == len) {
-        return Ok(file);
-    }
-    let file = Arc::new(open()?);
-    let mut all = lock(&FILES);
+/// Layers with all that is below them.
+static OPEN: OpenOnce<Below> = LazyLock::new(Mutex::default);
+
+/// Files, which several chains may have though they have nothing else in common: a top that was frozen lies in that of each of its forks.
+static FILES: OpenOnce<File> = LazyLock::new(Mutex::default);
+
+fn there<T>(all: &OpenOnce<T>, key: &BelowKey) -> Option<Arc<T>> {
+    lock(all).get(key).and_then(Weak::upgrade)
+}
+
+fn keep<T>(all: &OpenOnce<T>, key: BelowKey, one: &Arc<T>) {
+    let mut all = lock(all);
     all.retain(|_, open| open.strong_count() > 0);
-    all.insert(key.clone(), Arc::downgrade(&file));
-    Ok(file)
+    all.insert(key, Arc::downgrade(one));
 }
 
 impl Below {
@@ -266,30 +121,21 @@ impl Below {
     /// The layers that were opened by this name, if somebody has them still.
     fn open_already(text: &str) -> Option<Arc<Self>> {
         let open: Vec<_> = lock(&OPEN).values().filter_map(Weak::upgrade).collect();
-        open.into_iter().find(|one| matches!(one.is, Fingerprint::Named { .. }) && one.lowest.called() == text)
+        open.into_iter().find(|one| matches!(one.is(), Fingerprint::Named { .. }) && one.lowest.called() == text)
     }
 
     fn open_backing(at: &BaseAt, backing: &Backing, roots: &Roots) -> Result<Arc<Self>, String> {
         let key = (backing.sharing(None), Direct::Off);
-        let open = lock(&OPEN).get(&key).and_then(Weak::upgrade);
-        if let Some(open) = open.filter(|_| key.0 != Sharing::None)
-            && open.is == image(&*open.files[0].device, at)?
+        if let Some(open) = there(&OPEN, &key).filter(|_| key.0 != Sharing::None)
+            && open.is() == image(&*open.files[0].file, at)?
         {
             return Ok(open);
         }
-        let device = backing.open_below(roots).map_err(|error| why_of(error, |why| why))?;
+        let device = backing.kind().open_below(roots)?;
         let (is, size) = (image(&*device, at)?, device.facts().size);
-        let store = Arc::new(ByThread(Arc::clone(&device)));
-        let opened = Arc::new(Self {
-            files: vec![LayerFile { device, store, offset: 0 }],
-            layers: vec![is],
-            map: Merged::default(),
-            base_size: size,
-            lowest: at.absolute().map_err(|error| error.to_string())?,
-            size,
-            is,
-        });
-        opened.keep(key);
+        let lowest = at.absolute().map_err(|error| error.to_string())?;
+        let opened = Arc::new(Self::base(device, is, size, lowest));
+        keep(&OPEN, key, &opened);
         Ok(opened)
     }
 
@@ -302,76 +148,78 @@ impl Below {
         let place = roots.place(path).map_err(of_base)?;
         let metadata = place.metadata().map_err(|error| of_base(error.to_string()))?;
         let key = (Sharing::File(metadata.dev(), metadata.ino()), direct);
-        if let Some(open) = lock(&OPEN).get(&key).and_then(Weak::upgrade)
-            && (matches!(open.is, Fingerprint::Top { .. }) || open.is == raw(&metadata, open.size))
+        if let Some(open) = there(&OPEN, &key)
+            && (matches!(open.is(), Fingerprint::Top { .. }) || open.is() == raw(&metadata, open.size))
         {
             return Ok(open);
         }
-        let file = open_once(&key, metadata.len(), || {
-            let access = FileAccess { direct, ..FileAccess::default() };
-            File::open(&place, access, true).map_err(|error| why_of(error, of_base))
-        })?;
+        let file = match there(&FILES, &key).filter(|file| file.facts().size == metadata.len()) {
+            Some(file) => file,
+            None => {
+                let access = FileAccess { direct, ..FileAccess::default() };
+                let file = Arc::new(File::open(&place, access, true).map_err(of_base)?);
+                keep(&FILES, key.clone(), &file);
+                file
+            }
+        };
         let opened = Arc::new(match is_top(&*file) {
             false => Self::bare(file, &metadata, path),
             true => Self::over(file, direct, roots, depth).map_err(of_base)?,
         });
-        opened.keep(key);
+        keep(&OPEN, key, &opened);
         Ok(opened)
-    }
-
-    fn keep(self: &Arc<Self>, key: BelowKey) {
-        let mut all = lock(&OPEN);
-        all.retain(|_, open| open.strong_count() > 0);
-        all.insert(key, Arc::downgrade(self));
     }
 
     /// A top that was open becomes a base: others that lie over it find it by its file (make.2).
     pub(super) fn known_as(self: &Arc<Self>, store: &dyn Store, direct: Direct) {
         if let Some(Ok(metadata)) = store.file().map(fs::File::metadata) {
-            self.keep((Sharing::File(metadata.dev(), metadata.ino()), direct));
+            keep(&OPEN, (Sharing::File(metadata.dev(), metadata.ino()), direct), self);
         }
     }
 
     pub(super) fn bare(file: Arc<File>, metadata: &fs::Metadata, path: &Path) -> Self {
         let size = file.facts().size;
-        let is = raw(metadata, size);
-        let files = vec![LayerFile::of(file, 0)];
         let lowest = absolute(path).unwrap_or_else(|_| path.to_owned()).into();
-        Self { files, layers: vec![is], map: Merged::default(), base_size: size, lowest, size, is }
+        Self::base(file, raw(metadata, size), size, lowest)
+    }
+
+    /// A base that lies over nothing.
+    pub(super) fn base(file: Arc<dyn Layer>, is: Fingerprint, size: u64, lowest: BaseAt) -> Self {
+        let files = vec![LayerFile { file, offset: 0, is }];
+        Self { files, map: Merged::default(), base_size: size, lowest, size }
+    }
+
+    /// The same with a top over it, which nobody writes any more.
+    pub(super) fn with(&self, top: Arc<dyn Layer>, header: &Header, own: &Own) -> Self {
+        let map = Merged::over(&self.map, own, self.files.len() as u8);
+        let layer = LayerFile { file: top, offset: data_offset(header.size), is: header.fingerprint() };
+        let files = self.files.iter().cloned().chain([layer]).collect();
+        Self { files, map, base_size: self.base_size, lowest: self.lowest.clone(), size: header.size }
+    }
+
+    /// By what it is known, whatever lies below the highest of its files.
+    pub(super) fn is(&self) -> Fingerprint {
+        self.files.last().expect("there is a base").is
     }
 
     fn over(file: Arc<File>, direct: Direct, roots: &Roots, depth: usize) -> Result<Self, String> {
-        let header = read_header(&*file)?.counts.expect("it begins as one");
+        let (header, _) = read_header(&*file)?;
         let below = Self::under(&header, direct, roots, depth + 1)?;
         Self::on(file, &header, &below)
     }
 
     /// A top, on the files below it.
-    pub(super) fn on<F: Store + Device + 'static>(file: Arc<F>, header: &Header, below: &Self) -> Result<Self, String> {
-        known(header, &header.base.path, below.is)?;
+    pub(super) fn on(file: Arc<dyn Layer>, header: &Header, below: &Self) -> Result<Self, String> {
+        known(header, &header.base.path, below.is())?;
         if !header.clean {
             // The top of a killed server: those above rely on the data that they read of it, and on how often it was opened (make.3).
             file.sync().map_err(|error| format!("it was not closed, and cannot be made durable: {error}"))?;
         }
         let (own, _) = read_map(&*file, header)?;
-        let layer = below.files.len() as u8;
-        if usize::from(layer) >= DEPTH_MAX {
+        if below.files.len() >= DEPTH_MAX {
             return Err(format!("more than {DEPTH_MAX} overlays lie over each other"));
         }
-        let mut files = below.files.clone();
-        files.push(LayerFile::of(file, data_offset(header.size)));
-        let is = Fingerprint::Top { id: header.id, opened: header.opened };
-        let mut layers = below.layers.clone();
-        layers.push(is);
-        Ok(Self {
-            files,
-            layers,
-            map: Merged::over(&below.map, &own, layer),
-            base_size: below.base_size,
-            lowest: below.lowest.clone(),
-            size: header.size,
-            is,
-        })
+        Ok(below.with(file, header, &own))
     }
 }
 
@@ -391,13 +239,6 @@ fn image(device: &dyn Device, at: &BaseAt) -> Result<Fingerprint, String> {
     }
     let files = stamps.iter().map(|stamp| (stamp.size, stamp.changed));
     Ok(Fingerprint::image(device.facts().size, files))
-}
-
-pub(super) fn why_of(error: crate::Error, words: impl Fn(String) -> String) -> String {
-    match error {
-        crate::Error::Backing { why, .. } => words(why),
-        other => other.to_string(),
-    }
 }
 
 /// Whether a file is a top.
@@ -445,18 +286,16 @@ pub(super) fn known(header: &Header, path: &Path, is: Fingerprint) -> Result<(),
     }
 }
 
-/// Reads the header of a top.
-pub(super) fn read_header(store: &dyn Store) -> Result<Slots<Header>, String> {
+/// Reads the header of a top; and which of its slots is torn, and how.
+pub(super) fn read_header(store: &dyn Store) -> Result<(Header, Option<(usize, String)>), String> {
     if store.len().is_ok_and(|len| len < 2 * BLOCK) {
         return Err("is no overlay's top: it is shorter than a header".into());
     }
     let mut memory = Pages::new(2 * BLOCK as usize);
     store.read_at(memory.bytes_mut(), 0).map_err(|error| format!("its header cannot be read: {error}"))?;
-    let slots = headers(memory.bytes_mut()).map_err(|why| format!("is damaged, or no overlay's top: {why}"))?;
-    match slots.counts {
-        None => Err("is no overlay's top, or was never finished: it has no header".into()),
-        Some(_) => Ok(slots),
-    }
+    let Slots { counts, torn } =
+        headers(memory.bytes_mut()).map_err(|why| format!("is damaged, or no overlay's top: {why}"))?;
+    Ok((counts.ok_or("is no overlay's top, or was never finished: it has no header")?, torn))
 }
 
 /// Shows the pages of a map that were ever written, each as its two slots.
@@ -542,8 +381,7 @@ impl Overlay {
     fn of_unnamed(layered: &Layered, how: (bool, bool), roots: &Roots) -> Result<Self, String> {
         if let Some(file) = roots.unnamed()? {
             let access = FileAccess { direct: layered.direct, is_raw: true, ..FileAccess::default() };
-            let file = File::unnamed(&layered.top, file, access, how.0).map_err(|error| why_of(error, |why| why))?;
-            return Self::of_top(layered, file, how, roots);
+            return Self::of_top(layered, File::unnamed(&layered.top, file, access, how.0)?, how, roots);
         }
         let new = NewFile::of(layered, how.0, roots)?;
         let file = roots.place(layered.directory())?.make_unnamed().and_then(|file| {
@@ -558,9 +396,7 @@ impl Overlay {
 
     /// Of a top that is open; `begins`: it says from now on that it may be written, unless that is so for reading only.
     fn of_top(layered: &Layered, file: File, (read_only, begins): (bool, bool), roots: &Roots) -> Result<Self, String> {
-        let file = Arc::new(file);
-        let Slots { counts, .. } = read_header(&*file)?;
-        let header = counts.expect("it was looked for");
+        let (header, _) = read_header(&file)?;
         if let Some(size) = layered.size.filter(|size| *size != header.size) {
             return Err(format!(
                 "has a disk of {} bytes, and not of {size}; size is for a top that is made",
@@ -577,9 +413,10 @@ impl Overlay {
         }
         tracing::info!(top = %layered.top.display(), %base, layers = below.files.len(), "overlay opened");
         let access = Access { top: layered.direct, base: layered.base_direct, is_ephemeral: layered.is_ephemeral };
+        let top = Arc::new(file);
         let layers = match roots.are_handed() {
-            true => Layers::over(Arc::clone(&file) as Arc<dyn Device>, file, header, below, base), // over.2
-            false => Layers::of(file, header, below, base, read_only || !begins)?,
+            true => Layers::empty(top, header, below, base), // over.2
+            false => Layers::of(top, header, below, base, read_only || !begins)?,
         };
         Ok(Self::of(layered.top.clone(), layers, access, read_only))
     }
@@ -588,7 +425,7 @@ impl Overlay {
     pub(super) fn of(path: PathBuf, layers: Layers, access: Access, read_only: bool) -> Self {
         Self {
             path,
-            base: Arc::clone(&layers.below.files[0].device),
+            base: Arc::clone(&layers.below.files[0].file),
             layers: Mutex::new(Arc::new(layers)),
             access,
             read_only,
@@ -605,7 +442,7 @@ impl Overlay {
 
 fn open_file(layered: &Layered, place: &RootedPath<'_>, read_only: bool) -> Result<File, String> {
     let access = FileAccess { direct: layered.direct, is_raw: true, ..FileAccess::default() };
-    File::open(place, access, read_only).map_err(|error| why_of(error, |why| why))
+    File::open(place, access, read_only)
 }
 
 /// The layers below a top, and the place where they were found: the given one, if the top lies over it. After forks the given one is at the
@@ -613,17 +450,17 @@ fn open_file(layered: &Layered, place: &RootedPath<'_>, read_only: bool) -> Resu
 fn below_of(layered: &Layered, header: &Header, roots: &Roots) -> Result<(BaseAt, Arc<Below>), String> {
     let next = || -> Result<_, String> {
         let below = Below::under(header, layered.base_direct, roots, 1)?;
-        known(header, &header.base.path, below.is)?;
+        known(header, &header.base.path, below.is())?;
         Ok((header.base.at(), below))
     };
     let Some(base) = &layered.base else { return next() };
     let below = Below::open(base, layered.base_direct, roots, 1)?;
     let path = base.recorded().map_err(|error| error.to_string())?;
-    let Err(why) = known(header, &path, below.is) else { return Ok((base.clone(), below)) };
+    let Err(why) = known(header, &path, below.is()) else { return Ok((base.clone(), below)) };
     match header.base.is {
         Fingerprint::Top { .. } if path != header.base.path => {
             let (path, next) = next()?;
-            if next.layers.contains(&below.is) { Ok((path, next)) } else { Err(why) }
+            if next.files.iter().any(|file| file.is == below.is()) { Ok((path, next)) } else { Err(why) }
         }
         _ => Err(why),
     }
@@ -631,14 +468,14 @@ fn below_of(layered: &Layered, header: &Header, roots: &Roots) -> Result<(BaseAt
 
 impl Layers {
     /// Of an open top, with its content.
-    pub(super) fn of<F: Store + Device + 'static>(
-        file: Arc<F>,
+    pub(super) fn of(
+        top: Arc<dyn Layer>,
         header: Header,
         below: Arc<Below>,
         base: BaseAt,
         read_only: bool,
     ) -> Result<Self, String> {
-        let (layers, torn) = Self::read(file, header, below, base)?;
+        let (layers, torn) = Self::read(top, header, below, base)?;
         if !read_only {
             let begun = layers.begin(&torn, |header| header.opened += 1);
             begun.map_err(|error| format!("it cannot be written: {error}"))?;
@@ -647,28 +484,24 @@ impl Layers {
     }
 
     /// The same, before it is written; where slots lie that are torn.
-    pub(super) fn read<F: Store + Device + 'static>(
-        file: Arc<F>,
+    pub(super) fn read(
+        top: Arc<dyn Layer>,
         header: Header,
         below: Arc<Below>,
         base: BaseAt,
     ) -> Result<(Self, Vec<u64>), String> {
-        let (own, torn) = read_map(&*file, &header)?;
-        let layers =
-            Self { own: own.into(), ..Self::over(Arc::clone(&file) as Arc<dyn Device>, file, header, below, base) };
-        Ok((layers, torn))
+        let (own, torn) = read_map(&*top, &header)?;
+        Ok((Self::new(top, header, below, base, own.into()), torn))
     }
 
     /// Of a top that has nothing yet.
-    pub(super) fn over(
-        top: Arc<dyn Device>,
-        store: Arc<dyn Store>,
-        header: Header,
-        below: Arc<Below>,
-        base: BaseAt,
-    ) -> Self {
-        let size = header.size;
-        Self { top, store, size, header: Mutex::new(header), below, base, own: Own::new(size).into() }
+    pub(super) fn empty(top: Arc<dyn Layer>, header: Header, below: Arc<Below>, base: BaseAt) -> Self {
+        let own = Own::new(header.size).into();
+        Self::new(top, header, below, base, own)
+    }
+
+    pub(super) fn new(top: Arc<dyn Layer>, header: Header, below: Arc<Below>, base: BaseAt, own: Arc<Own>) -> Self {
+        Self { top, size: header.size, header: Mutex::new(header), below, base, own }
     }
 }
 
@@ -681,7 +514,7 @@ fn is_to_be_made(place: &RootedPath<'_>) -> Result<bool, String> {
         Ok(metadata) if metadata.len() == 0 => Ok(true),
         Ok(_) => {
             let file = place.open(OFlags::RDONLY).map_err(|error| error.to_string())?;
-            Ok(file::next_data(&file, 0).is_none())
+            Ok(file.next_data(0).is_none())
         }
     }
 }
@@ -710,8 +543,7 @@ impl NewFile {
             return Err(format!("a disk of {size} bytes is not possible: it has at most {SIZE_MAX}"));
         }
         let path = base.recorded().map_err(|error| error.to_string())?;
-        let base = Base { path, is: below.is };
-        let header = Header { sequence: 1, size, id: draw()?, opened: 0, clean: true, commits: false, base };
+        let header = Header::drawn(size, Base { path, is: below.is() }, 0)?;
         let bytes = header.encode()?;
         Ok(Self { below, header, bytes })
     }
@@ -736,9 +568,14 @@ impl NewFile {
     }
 
     fn write(&self, file: &fs::File) -> io::Result<()> {
-        file.set_len(file_len(self.header.size))?;
-        file.write_all_at(&self.bytes, header_offset(1))
+        write_new(file, self.header.size, &self.bytes)
     }
+}
+
+/// Makes an empty file a top with this header, and a disk of this size.
+pub(super) fn write_new(file: &fs::File, size: u64, header: &[u8]) -> io::Result<()> {
+    file.set_len(file_len(size))?;
+    file.write_all_at(header, header_offset(1))
 }
 
 fn cannot_be_made(error: io::Error) -> String {
@@ -746,8 +583,11 @@ fn cannot_be_made(error: io::Error) -> String {
     format!("cannot be made: {error}{more}")
 }
 
-pub(super) fn draw() -> Result<Id, String> {
-    let mut id = Id::default();
-    SystemRandom::new().fill(&mut id).map_err(|_| "the system has no random numbers")?;
-    Ok(id)
+impl Header {
+    /// Of a new top.
+    pub(super) fn drawn(size: u64, base: Base, opened: u64) -> Result<Self, String> {
+        let mut id = Id::default();
+        SystemRandom::new().fill(&mut id).map_err(|_| "the system has no random numbers")?;
+        Ok(Self { sequence: 1, size, id, opened, clean: true, commits: false, base })
+    }
 }

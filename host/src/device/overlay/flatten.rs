@@ -16,10 +16,9 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::files::Below;
+use super::files::{Below, LayerFile};
 use super::format::{BLOCK, Base};
-use super::map::Merged;
-use super::{Layers, Mutex, Overlay};
+use super::{Layers, Overlay};
 use crate::device::lane::Tell;
 use crate::sync::lock;
 
@@ -48,13 +47,11 @@ pub(super) fn rest_on_base(overlay: &Overlay, tell: Tell<'_>, wait: impl Fn()) -
     let path = at.recorded().map_err(|error| error.to_string())?;
     let done = overlay.stop(tell, wait).and_then(|()| {
         let below = Arc::new(layers.below.lowest());
-        let base = Base { path, is: below.is };
+        let base = Base { path, is: below.is() };
         let written = layers.flush().and_then(|()| layers.write_header(|header| header.base = base));
-        written.and_then(|()| layers.store.sync()).map_err(|error| error.to_string())?;
-        let Layers { top, store, size, own, .. } = &*layers;
-        let (top, store, own) = (Arc::clone(top), Arc::clone(store), Arc::clone(own));
-        let header = Mutex::new(lock(&layers.header).clone());
-        *lock(&overlay.layers) = Arc::new(Layers { top, store, size: *size, header, base: at, below, own });
+        written.and_then(|()| layers.top.sync()).map_err(|error| error.to_string())?;
+        let (top, own, header) = (Arc::clone(&layers.top), Arc::clone(&layers.own), lock(&layers.header).clone());
+        *lock(&overlay.layers) = Arc::new(Layers::new(top, header, below, at, own));
         overlay.is_flattened.store(false, Ordering::Release);
         Ok(true)
     });
@@ -65,8 +62,7 @@ pub(super) fn rest_on_base(overlay: &Overlay, tell: Tell<'_>, wait: impl Fn()) -
 impl Below {
     /// The base alone.
     pub(super) fn lowest(&self) -> Self {
-        let (files, layers) = (vec![self.files[0].clone()], vec![self.layers[0]]);
-        let (base_size, is, lowest) = (self.base_size, self.layers[0], self.lowest.clone());
-        Self { files, layers, map: Merged::default(), base_size, lowest, size: base_size, is }
+        let LayerFile { file, is, .. } = self.files[0].clone();
+        Self::base(file, is, self.base_size, self.lowest.clone())
     }
 }

@@ -21,7 +21,6 @@ mod tests;
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io;
-use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf, absolute};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -29,15 +28,14 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{AtFlags, Mode, OFlags};
 
-use super::files::{Below, DEPTH_MAX, LayerFile, Store, draw, why_of};
-use super::format::{Base, Fingerprint, Header, data_offset, file_len, header_offset};
-use super::map::Merged;
+use super::files::{Below, DEPTH_MAX, write_new};
+use super::format::{Base, Header};
 use super::syntax::BaseAt;
 use super::{Layers, Overlay};
-use crate::device::Device;
+use crate::device::Layer;
 use crate::device::backing::NowBase;
 use crate::device::file::File;
-use crate::device::file::syntax::FileAccess;
+use crate::device::file::syntax::{Direct, FileAccess};
 use crate::device::lane::Tell;
 use crate::device::roots::{Roots, directory_of};
 use crate::sync::lock;
@@ -112,7 +110,7 @@ pub(super) fn freeze_by<S: Steps>(
     let header = absolute(&frozen).map_err(|error| error.to_string()).and_then(|path| NewTop::header(&layers, path));
     let made = header.and_then(|header| steps.make(&header)).inspect_err(|_| steps.give_up())?;
     // Writes until lanes stop are all that is left to be made durable then.
-    let settled = layers.store.sync().map_err(|error| format!("its top cannot be made durable: {error}"));
+    let settled = layers.top.sync().map_err(|error| format!("its top cannot be made durable: {error}"));
     let done = settled.and_then(|()| overlay.stop(tell, || steps.wait())).and_then(|()| {
         let flush = layers.flush().map_err(|error| format!("its top cannot be made durable: {error}")); // fork.2
         flush.and_then(|()| steps.rename().map_err(|error| format!("the new top cannot take its place: {error}")))
@@ -214,17 +212,15 @@ impl Steps for OnFiles<'_> {
         let bytes = header.encode()?;
         let write = || {
             let file = self.names.make()?;
-            file.set_len(file_len(header.size))?;
-            file.write_all_at(&bytes, header_offset(1))?;
+            write_new(&file, header.size, &bytes)?;
             file.sync_all()?;
             self.names.directory.sync_all() // the second name too: where there is a journal, it is on the disk with the file
         };
         write().map_err(|error| format!("a new top cannot be made: {error}"))?;
         let path = self.names.at(&self.names.temporary);
         let access = FileAccess { direct: self.overlay.access.top, is_raw: true, ..FileAccess::default() };
-        let file = File::open(&self.roots.place(&path)?, access, false).map_err(|error| why_of(error, |why| why))?;
-        let file = Arc::new(file.renamed(&self.overlay.path));
-        Ok(NewTop { device: Arc::clone(&file) as Arc<dyn Device>, store: file, header: header.clone() })
+        let file = File::open(&self.roots.place(&path)?, access, false)?;
+        Ok(NewTop { file: Arc::new(file.renamed(&self.overlay.path)), header: header.clone() })
     }
 
     fn rename(&self) -> io::Result<()> {
@@ -257,18 +253,16 @@ fn with(one: &OsStr, two: &OsStr, three: &str) -> OsString {
 
 /// A top that was made, and is open.
 pub(super) struct NewTop {
-    pub(super) device: Arc<dyn Device>,
-    pub(super) store: Arc<dyn Store>,
+    pub(super) file: Arc<dyn Layer>,
     pub(super) header: Header,
 }
 
 impl NewTop {
     /// Over what a top becomes, which is at a path then.
     pub(super) fn header(layers: &Layers, path: PathBuf) -> Result<Header, String> {
-        let Header { id, opened, size, .. } = *lock(&layers.header);
-        let base = Base { path, is: Fingerprint::Top { id, opened } };
+        let base = Base { path, is: lock(&layers.header).fingerprint() };
         // It is written as it is, and begins as one that was opened: when it is opened again later, others may lie over it.
-        Ok(Header { sequence: 1, size, id: draw()?, opened: 1, clean: true, commits: false, base })
+        Header::drawn(layers.size, base, 1)
     }
 }
 
@@ -281,19 +275,7 @@ impl Layers {
 
     /// The layers below a new top.
     pub(super) fn frozen(&self) -> Below {
-        let Header { id, opened, .. } = *lock(&self.header);
-        let is = Fingerprint::Top { id, opened };
-        let layer = self.below.files.len() as u8;
-        let (mut files, mut layers) = (self.below.files.clone(), self.below.layers.clone());
-        files.push(LayerFile {
-            device: Arc::clone(&self.top),
-            store: Arc::clone(&self.store),
-            offset: data_offset(self.size),
-        });
-        layers.push(is);
-        let map = Merged::over(&self.below.map, &self.own, layer);
-        let lowest = self.below.lowest.clone();
-        Below { files, layers, map, base_size: self.below.base_size, lowest, size: self.size, is }
+        self.below.with(Arc::clone(&self.top), &lock(&self.header), &self.own)
     }
 }
 
@@ -302,12 +284,12 @@ impl Overlay {
     pub(super) fn switch(&self, layers: &Layers, made: NewTop) {
         assert!(self.pause.is_quiet(), "layers change while nothing is under way");
         let below = Arc::new(layers.frozen());
-        layers.store.becomes_base(self.access.base);
-        below.known_as(&*layers.store, self.access.base);
+        layers.top.becomes_base(self.access.base != Direct::Off);
+        below.known_as(&*layers.top, self.access.base);
         let path = made.header.base.path.clone();
         tracing::info!(top = %self.path.display(), frozen = %path.display(), layers = below.files.len(), "forked");
         self.is_deep.store(below.files.len() >= DEPTH_MAX, Ordering::Release); // flatten.4
-        *lock(&self.layers) = Arc::new(Layers::over(made.device, made.store, made.header, below, path.into()));
+        *lock(&self.layers) = Arc::new(Layers::empty(made.file, made.header, below, path.into()));
     }
 
     /// Stops all lanes (fork.1).

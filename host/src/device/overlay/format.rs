@@ -173,6 +173,11 @@ impl Fingerprint {
 }
 
 impl Header {
+    /// By what the top is known to those that lie over it.
+    pub(super) const fn fingerprint(&self) -> Fingerprint {
+        Fingerprint::Top { id: self.id, opened: self.opened }
+    }
+
     /// As it lies in the file.
     ///
     /// # Errors

@@ -607,7 +607,7 @@ impl Drop for OnOverlay {
 /// The lanes of the files of an overlay: the top's, then those below it from the bottom.
 fn lanes_of(layers: &Layers, address: Address) -> Vec<Box<dyn Lane>> {
     let beside = Address { is_beside: true, ..address };
-    let below = layers.below.files.iter().map(|file| Arc::clone(&file.device).lane(beside));
+    let below = layers.below.files.iter().map(|file| Arc::clone(&file.file).lane(beside));
     [Arc::clone(&layers.top).lane(address)].into_iter().chain(below).collect()
 }
 

@@ -5,9 +5,10 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use super::commit::under_way;
-use super::files::{Below, DEPTH_MAX, Store, for_each_page, is_top, known, raw, read_header};
+use super::files::{Below, DEPTH_MAX, for_each_page, is_top, known, raw, read_header};
 use super::format::{Fingerprint, Header, SLOTS, Slots, file_len};
 use super::map::Own;
+use crate::device::Store as _;
 use crate::device::file::syntax::Direct;
 use crate::device::roots::Roots;
 
@@ -44,8 +45,7 @@ pub struct Finding {
 pub fn look(path: &Path) -> Result<TopInfo, String> {
     let fail = |why: String| format!("{}: {why}", path.display());
     let file = fs::File::open(path).map_err(|error| fail(error.to_string()))?;
-    let Slots { counts, torn } = read_header(&file).map_err(fail)?;
-    let header = counts.expect("it was looked for");
+    let (header, torn) = read_header(&file).map_err(fail)?;
     let mut findings = Vec::new();
     let mut found = |what: String, is_fatal: bool| findings.push(Finding { what, is_fatal });
     if let Some((slot, why)) = torn {
@@ -107,21 +107,14 @@ fn base_of(above: &Header) -> Result<Option<Header>, String> {
     }
     if let Fingerprint::Image { .. } = above.base.is {
         let image = Below::under(above, Direct::Off, &Roots::default(), 1)?;
-        return known(above, &above.base.path, image.is).map(|()| None);
+        return known(above, &above.base.path, image.is()).map(|()| None);
     }
     let file = fs::File::open(&above.base.path).map_err(|error| fail(error.to_string()))?;
-    let header = match is_top(&file) {
-        true => read_header(&file).map_err(fail)?.counts,
-        false => None,
-    };
-    let is = match &header {
-        Some(header) => Fingerprint::Top { id: header.id, opened: header.opened },
-        None => {
-            let metadata = file.metadata().map_err(|error| fail(error.to_string()))?;
-            let size = file.len().map_err(|error| fail(error.to_string()))?;
-            raw(&metadata, size)
-        }
-    };
-    known(above, &above.base.path, is)?;
-    Ok(header)
+    if is_top(&file) {
+        let (header, _) = read_header(&file).map_err(fail)?;
+        return known(above, &above.base.path, header.fingerprint()).map(|()| Some(header));
+    }
+    let metadata = file.metadata().map_err(|error| fail(error.to_string()))?;
+    let size = file.len().map_err(|error| fail(error.to_string()))?;
+    known(above, &above.base.path, raw(&metadata, size)).map(|()| None)
 }

@@ -48,12 +48,12 @@ use super::file::faults::Faults;
 use super::handed::OpenFile;
 use super::lane::{Address, Lane, Tell};
 use super::roots::Roots;
-use super::{Device, Facts, Fault, Run};
+use super::{Device, Facts, Fault, Layer, Run};
 use crate::kernel::buffer::Pages;
 use crate::sync::{Mutex, lock};
 use claims::Claims;
 pub use commit::commit;
-use files::{Access, Below, Store};
+use files::{Access, Below};
 use format::{BLOCK, Header, PageImage, TORN, data_offset, header_offset, page_offset};
 use gate::FlushGate;
 use lane::OnOverlay;
@@ -72,7 +72,7 @@ pub(super) struct Overlay {
     /// A fork puts others in their place ([`fork`]).
     layers: Mutex<Arc<Layers>>,
     /// The lowest of the files below: it stays, whatever lies over it.
-    base: Arc<dyn Device>,
+    base: Arc<dyn Layer>,
     /// How what is made is to be opened.
     access: Access,
     read_only: bool,
@@ -91,8 +91,7 @@ pub(super) struct Overlay {
 
 /// A top, and the files below it.
 pub(super) struct Layers {
-    top: Arc<dyn Device>,
-    store: Arc<dyn Store>,
+    top: Arc<dyn Layer>,
     header: Mutex<Header>,
     size: u64,
     /// Where what is below was found.
@@ -129,7 +128,7 @@ impl Layers {
         let bytes = next.encode().map_err(io::Error::other)?;
         let mut memory = Pages::new(BLOCK as usize);
         memory.bytes_mut().copy_from_slice(&bytes);
-        self.store.write_at(memory.bytes_mut(), header_offset(next.sequence))?;
+        self.top.write_at(memory.bytes_mut(), header_offset(next.sequence))?;
         *header = next;
         Ok(())
     }
@@ -143,7 +142,7 @@ impl Layers {
     fn begin(&self, torn: &[u64], change: impl FnOnce(&mut Header)) -> io::Result<()> {
         let Header { clean, opened, .. } = *lock(&self.header);
         if !clean {
-            self.store.sync()?; // slot.6: of a server that was killed
+            self.top.sync()?; // slot.6: of a server that was killed
         }
         self.write_header(|header| {
             header.clean = false;
@@ -152,21 +151,21 @@ impl Layers {
         let mut memory = Pages::new(BLOCK as usize);
         memory.bytes_mut().fill(TORN);
         // slot.5: they are durable with the first sync of the next flush.
-        torn.iter().try_for_each(|at| self.store.write_at(memory.bytes_mut(), *at))?;
+        torn.iter().try_for_each(|at| self.top.write_at(memory.bytes_mut(), *at))?;
         // Those above it are to see that it was opened, also if a power cut loses the present writes. Above a new one there is nothing.
-        if opened > 0 { self.store.sync() } else { Ok(()) }
+        if opened > 0 { self.top.sync() } else { Ok(()) }
     }
 
     /// overlay.3, by the thread that calls.
     fn flush_pages(&self, pages: &[PageImage]) -> io::Result<()> {
-        self.store.sync()?;
+        self.top.sync()?;
         let id = lock(&self.header).id;
         let mut memory = Pages::new(BLOCK as usize);
         for page in pages {
             page.encode(&id, memory.bytes_mut());
-            self.store.write_at(memory.bytes_mut(), page_offset(page.index, page.sequence))?;
+            self.top.write_at(memory.bytes_mut(), page_offset(page.index, page.sequence))?;
         }
-        if pages.is_empty() { Ok(()) } else { self.store.sync() }
+        if pages.is_empty() { Ok(()) } else { self.top.sync() }
     }
 
     /// Makes durable all that was written.
@@ -192,7 +191,7 @@ impl Layers {
             header.clean = true;
             change(header);
         })?;
-        self.store.sync()
+        self.top.sync()
     }
 }
 
@@ -200,7 +199,7 @@ impl Device for Overlay {
     fn facts(&self) -> Facts {
         let layers = self.layers();
         let top = layers.top.facts();
-        let files = layers.below.files.iter().map(|file| file.device.facts().limits.block);
+        let files = layers.below.files.iter().map(|file| file.file.facts().limits.block);
         let block = files.fold(top.limits.block, u32::max);
         let plain = Facts::plain(layers.size);
         Facts {
@@ -240,7 +239,7 @@ impl Device for Overlay {
 
     fn has_gone_over(&self) -> bool {
         let layers = self.layers();
-        layers.top.has_gone_over() && layers.below.files.iter().all(|file| file.device.has_gone_over())
+        layers.top.has_gone_over() && layers.below.files.iter().all(|file| file.file.has_gone_over())
     }
 
     fn run(&self, at: u64, len: u64) -> io::Result<Run> {
@@ -305,13 +304,13 @@ impl Device for Overlay {
         let mut all = self.faults.take();
         let layers = self.layers();
         all.extend(layers.top.take_faults());
-        layers.below.files.iter().for_each(|file| all.extend(file.device.take_faults()));
+        layers.below.files.iter().for_each(|file| all.extend(file.file.take_faults()));
         all
     }
 
     fn needs_helpers(&self) -> bool {
         let layers = self.layers();
-        layers.top.needs_helpers() || layers.below.files.iter().any(|file| file.device.needs_helpers())
+        layers.top.needs_helpers() || layers.below.files.iter().any(|file| file.file.needs_helpers())
     }
 
     fn descriptor(&self) -> Option<RawFd> {
@@ -324,7 +323,7 @@ impl Device for Overlay {
 
     fn is_direct(&self) -> bool {
         let layers = self.layers();
-        layers.top.is_direct() || layers.below.files.iter().any(|file| file.device.is_direct())
+        layers.top.is_direct() || layers.below.files.iter().any(|file| file.file.is_direct())
     }
 
     fn is_in_ram(&self) -> bool {

@@ -21,15 +21,15 @@ use super::format::{BLOCK, Header};
 use super::map::Own;
 use super::{Layers, Overlay};
 use crate::device::handed::OpenFile;
-use crate::sync::{Mutex, lock};
+use crate::sync::lock;
 
 /// Its part of a record.
 const FLATTENS: &str = "flattens";
 
 /// The top's file comes first.
 pub(super) fn files(layers: &Layers) -> Result<Vec<OpenFile>, String> {
-    let below = layers.below.files.iter().map(|file| &file.device);
-    let files = [&layers.top].into_iter().chain(below).map(|device| Arc::clone(device).hand_over());
+    let below = layers.below.files.iter().map(|file| &file.file);
+    let files = [&layers.top].into_iter().chain(below).map(|file| Arc::clone(file).hand_over());
     files.collect::<Result<Vec<_>, _>>().map(|all| all.into_iter().flatten().collect())
 }
 
@@ -58,15 +58,14 @@ pub(super) fn take_on(overlay: &Overlay, says: &mut Record, bytes: &[u8]) -> Res
     }
     let own = Arc::new(Own::decode(size, &id, pages)?);
     let (below, base) = match header.base.is {
-        _ if known(&header, &header.base.path, layers.below.is).is_ok() => {
+        _ if known(&header, &header.base.path, layers.below.is()).is_ok() => {
             (Arc::clone(&layers.below), layers.base.clone())
         }
-        is if is == layers.below.layers[0] => (Arc::new(layers.below.lowest()), layers.below.lowest.clone()), // over.3
+        is if is == layers.below.files[0].is => (Arc::new(layers.below.lowest()), layers.below.lowest.clone()), // over.3
         _ => return Err("it lies over another base by now".into()),
     };
     overlay.is_deep.store(says.take(FLATTENS).ok().flatten().unwrap_or(false), Ordering::Release);
-    let (top, store) = (Arc::clone(&layers.top), Arc::clone(&layers.store));
-    *lock(&overlay.layers) = Arc::new(Layers { top, store, header: Mutex::new(header), size, base, below, own });
+    *lock(&overlay.layers) = Arc::new(Layers::new(Arc::clone(&layers.top), header, below, base, own));
     Ok(())
 }
 
@@ -106,7 +105,7 @@ mod tests {
     fn put(overlay: &Overlay, block: u64) {
         let layers = overlay.layers();
         let at = data_offset(layers.size) + block * BLOCK;
-        layers.store.write_at(Pages::new(BLOCK as usize).bytes_mut(), at).unwrap();
+        layers.top.write_at(Pages::new(BLOCK as usize).bytes_mut(), at).unwrap();
         layers.own.set(block..block + 1, BlockState::Data);
     }
 

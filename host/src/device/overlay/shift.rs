@@ -16,10 +16,11 @@ use std::sync::Arc;
 
 use super::Layers;
 use super::commit::under_way;
-use super::files::{Below, Store, known, read_header, why_of};
+use super::files::{Below, known, read_header};
 use super::format::{BLOCK, Base, Header, PAGE_BLOCKS, data_offset};
 use super::map::{BlockState, Place, Where};
 use super::syntax::BaseAt;
+use crate::device::Layer;
 use crate::device::file::File;
 use crate::device::file::syntax::{Direct, FileAccess};
 use crate::device::kinds::Qcow2;
@@ -83,7 +84,7 @@ impl<'a> OpenTop<'a> {
         }
         let base = &header.base.path;
         let below = Below::under(&header, Direct::Off, &Roots::default(), 1).map_err(of_top)?;
-        known(&header, base, below.is).map_err(of_top)?;
+        known(&header, base, below.is()).map_err(of_top)?;
         Ok(Self { path, file, header, below })
     }
 
@@ -91,7 +92,7 @@ impl<'a> OpenTop<'a> {
         let of_top = |why: String| format!("{}: {why}", self.path.display());
         let new = Below::open(base, Direct::Off, &Roots::default(), 1).map_err(of_top)?;
         let at = base.clone();
-        let base = Base { path: at.recorded().map_err(|error| of_top(error.to_string()))?, is: new.is };
+        let base = Base { path: at.recorded().map_err(|error| of_top(error.to_string()))?, is: new.is() };
         if self.header.base == base {
             return Ok(Shifted::Done(0));
         }
@@ -104,12 +105,12 @@ impl<'a> OpenTop<'a> {
 /// Opens a top that nobody else has.
 pub(super) fn open_top(path: &Path) -> Result<(Arc<File>, Header), String> {
     let access = FileAccess { direct: Direct::Off, is_raw: true, ..FileAccess::default() };
-    let file = File::open(&RootedPath::anywhere(path), access, false).map_err(|error| {
+    let file = File::open(&RootedPath::anywhere(path), access, false).map_err(|why| {
         let is_served =
             "a server that serves it, or a top over it, must not meanwhile: remove the export, or stop the server";
-        why_of(error, |why| if why.contains("in use") { format!("{why}; {is_served}") } else { why })
+        if why.contains("in use") { format!("{why}; {is_served}") } else { why }
     })?;
-    let header = read_header(&file)?.counts.expect("it was looked for");
+    let (header, _) = read_header(&file)?;
     Ok((Arc::new(file), header))
 }
 
@@ -156,10 +157,10 @@ fn place_of(layers: &Layers, below: &Below, at: u64, end: &mut u64) -> Place {
 
 /// shift.3
 fn is_same((old, from): (&Below, Place), (new, to): (&Below, Place)) -> bool {
-    let inode = |store: &dyn Store| store.file()?.metadata().ok().map(|metadata| (metadata.dev(), metadata.ino()));
+    let inode = |store: &dyn Layer| store.file()?.metadata().ok().map(|metadata| (metadata.dev(), metadata.ino()));
     match (from, to) {
         (Place::Below(from), Place::Below(to)) => {
-            let (from, to) = (&old.files[usize::from(from)].store, &new.files[usize::from(to)].store);
+            let (from, to) = (&old.files[usize::from(from)].file, &new.files[usize::from(to)].file);
             Arc::ptr_eq(from, to) || inode(&**from).is_some_and(|one| inode(&**to) == Some(one))
         }
         (from, to) => from == to,
@@ -174,7 +175,7 @@ pub(super) fn read(below: &Below, place: Place, at: u64, into: &mut [u8]) -> io:
     // The base may end within a block.
     let there = if index == 0 { below.base_size.saturating_sub(at * BLOCK) } else { u64::MAX };
     let len = there.min(into.len() as u64) as usize;
-    file.store.read_at(&mut into[..len], at * BLOCK + file.offset)
+    file.file.read_at(&mut into[..len], at * BLOCK + file.offset)
 }
 
 /// Puts those blocks into the top that would not be as they were; how many bytes.
@@ -193,7 +194,7 @@ fn keep(layers: &Layers, first: u64, was: &[u8], becomes: &[u8]) -> io::Result<u
         let bytes = start * BLOCK as usize..end * BLOCK as usize;
         if run[0] == BlockState::Data {
             copied += bytes.len() as u64;
-            layers.store.write_at(&was[bytes], blocks.start * BLOCK + data_offset(layers.size))?;
+            layers.top.write_at(&was[bytes], blocks.start * BLOCK + data_offset(layers.size))?;
         }
         if run[0] != BlockState::Absent {
             layers.own.set(blocks, run[0]);

@@ -8,7 +8,6 @@ use fairlift_core::units::{parse_capacity, show_size};
 
 use super::Overlay;
 use super::format::{Base, Fingerprint};
-use crate::Error;
 pub use crate::device::backing::BaseAt;
 use crate::device::backing::{About, BackingKind, Forks, NowBase, OfExport, Outside, Sharing, Syntax};
 use crate::device::file::syntax::{Direct, parse_direct};
@@ -88,12 +87,12 @@ impl BackingKind for Layered {
         Ok(Some(Self { base: Some(base), ..self.clone() }.into()))
     }
 
-    fn open(&self, read_only: bool, roots: &Roots) -> Result<Arc<dyn Device>, Error> {
-        self.opened(Overlay::open(self, read_only, roots))
+    fn open(&self, read_only: bool, roots: &Roots) -> Result<Arc<dyn Device>, String> {
+        Ok(Arc::new(Overlay::open(self, read_only, roots)?))
     }
 
-    fn try_open(&self, read_only: bool, roots: &Roots) -> Result<Arc<dyn Device>, Error> {
-        self.opened(Overlay::try_open(self, read_only, roots))
+    fn try_open(&self, read_only: bool, roots: &Roots) -> Result<Arc<dyn Device>, String> {
+        Ok(Arc::new(Overlay::try_open(self, read_only, roots)?))
     }
 }
 
@@ -152,13 +151,6 @@ impl Layered {
     /// Where its top is.
     pub(super) fn directory(&self) -> &Path {
         if self.is_ephemeral { &self.top } else { directory_of(&self.top) }
-    }
-
-    fn opened(&self, opened: Result<Overlay, String>) -> Result<Arc<dyn Device>, Error> {
-        match opened {
-            Ok(overlay) => Ok(Arc::new(overlay)),
-            Err(why) => Err(Error::Backing { what: self.about().name, why }),
-        }
     }
 }
 

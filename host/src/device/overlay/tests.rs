@@ -8,12 +8,13 @@ use std::sync::Arc;
 use fairlift_core::{ContextId, Errno, Extent, Flags, Instant, Op, Outcome, Sector, Tag, sched};
 use fairlift_lab::Random;
 
-use super::files::{Below, LayerFile, Store, draw, known, read_header};
+use super::files::{Below, known, read_header};
 use super::format::{
     self, BLOCK, Base, Fingerprint, Header, PAGE_BLOCKS, data_offset, file_len, header_offset, page_offset,
 };
-use super::map::{BlockState, Merged};
+use super::map::BlockState;
 use super::*;
+use crate::device::Store;
 use crate::device::volatile::{SECTOR, Volatile};
 use crate::disk::engine::News;
 use crate::disk::engine::bench::{Workers, assert_at_rest, helpers, submit, turned, workers};
@@ -72,7 +73,7 @@ fn made(windows: &[Range<u64>], seed: u64, faults: (u64, u64)) -> Arc<Volatile> 
 
 fn made_over(is: Fingerprint, windows: &[Range<u64>], seed: u64, faults: (u64, u64)) -> (Header, Arc<Volatile>) {
     let base = Base { path: "base".into(), is };
-    let header = Header { sequence: 1, size: SIZE, id: draw().unwrap(), opened: 0, clean: true, commits: false, base };
+    let header = Header::drawn(SIZE, base, 0).unwrap();
     let top = top_of(&header, windows, seed, faults);
     (header, top)
 }
@@ -95,18 +96,10 @@ fn below(files: &[Arc<Volatile>]) -> Result<Arc<Below>, String> {
 
 fn below_as(is: Fingerprint, files: &[Arc<Volatile>]) -> Result<Arc<Below>, String> {
     let (base, tops) = files.split_first().expect("there is a base");
-    let mut below = Arc::new(Below {
-        files: vec![LayerFile::of(Arc::clone(base), 0)],
-        layers: vec![is],
-        map: Merged::default(),
-        base_size: base.size,
-        lowest: PathBuf::from("base").into(),
-        size: base.size,
-        is,
-    });
+    let mut below = Arc::new(Below::base(Arc::clone(base) as _, is, base.size, PathBuf::from("base").into()));
     for top in tops {
-        let header = read_header(&**top)?.counts.expect("it is a top");
-        below = Arc::new(Below::on(Arc::clone(top), &header, &below)?);
+        let header = read_header(&**top)?.0;
+        below = Arc::new(Below::on(Arc::clone(top) as _, &header, &below)?);
     }
     Ok(below)
 }
@@ -115,8 +108,8 @@ fn below_as(is: Fingerprint, files: &[Arc<Volatile>]) -> Result<Arc<Below>, Stri
 fn opened(files: &[Arc<Volatile>]) -> Result<Arc<Overlay>, String> {
     let (top, files) = files.split_last().expect("there is a top");
     let below = below(files)?;
-    let header = read_header(&**top)?.counts.expect("it is a top");
-    known(&header, &header.base.path, below.is)?;
-    let layers = Layers::of(Arc::clone(top), header, below, BaseAt::File("base".into()), false)?;
+    let header = read_header(&**top)?.0;
+    known(&header, &header.base.path, below.is())?;
+    let layers = Layers::of(Arc::clone(top) as _, header, below, BaseAt::File("base".into()), false)?;
     Ok(Arc::new(Overlay::of("top".into(), layers, Access::default(), false)))
 }

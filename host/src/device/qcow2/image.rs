@@ -5,7 +5,7 @@ use std::fmt;
 use std::io;
 use std::ops::Range;
 use std::os::fd::RawFd;
-use std::os::unix::fs::{FileExt as _, MetadataExt as _};
+use std::os::unix::fs::{FileExt, MetadataExt as _};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -25,7 +25,7 @@ use crate::device::file::syntax::{Direct, FileAccess};
 use crate::device::handed::OpenFile;
 use crate::device::lane::{Address, Lane};
 use crate::device::roots::{Roots, directory_of};
-use crate::device::{Device, Facts, Fault, Run, Stamp};
+use crate::device::{Device, Facts, Fault, Run, Stamp, Store};
 
 /// As many files may lie over each other. Chosen: twice as many as tops of overlays may; each costs every read a look at its tables.
 pub(super) const CHAIN_MAX: usize = 16;
@@ -75,8 +75,10 @@ impl QcowImage {
             faults: Faults::default(),
         })
     }
+}
 
-    fn read(&self, at: u64, into: &mut [u8]) -> io::Result<()> {
+impl Store for QcowImage {
+    fn read_at(&self, into: &mut [u8], at: u64) -> io::Result<()> {
         if self.is_broken.load(Ordering::Relaxed) {
             return Err(io::Error::from_raw_os_error(libc::EIO));
         }
@@ -90,6 +92,10 @@ impl QcowImage {
             tracing::error!(image = %self.path.display(), at, %error, "a qcow2 image cannot be read");
         }
         read
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.size)
     }
 }
 
@@ -119,10 +125,7 @@ impl Chain<'_> {
         }
         let place = self.roots.place(path)?;
         let access = FileAccess { direct: Direct::Off, is_raw: true, ..FileAccess::default() };
-        let file = File::open(&place, access, true).map_err(|error| match error {
-            crate::Error::Backing { why, .. } => why,
-            other => other.to_string(),
-        })?;
+        let file = File::open(&place, access, true)?;
         let metadata = file.handle().metadata().map_err(|error| error.to_string())?;
         let inode = (metadata.dev(), metadata.ino());
         if self.inodes.contains(&inode) {
@@ -141,7 +144,7 @@ impl Chain<'_> {
     fn qcow2(&mut self, path: &Path) -> Result<FormatAccess<ChainFile>, String> {
         let file = self.file(path)?;
         let mut bytes = [0; BYTES];
-        let read = file.handle().read_at(&mut bytes, 0).map_err(|error| error.to_string())?;
+        let read = FileExt::read_at(file.handle(), &mut bytes, 0).map_err(|error| error.to_string())?;
         let head = Head::read(&bytes[..read], path)?;
         self.memory += head.memory;
         if self.memory > MEMORY_MAX {
@@ -266,10 +269,6 @@ impl Device for QcowImage {
 
     fn stamps(&self) -> io::Result<Vec<Stamp>> {
         self.files.iter().map(|file| file.stamp()).collect()
-    }
-
-    fn read_by_thread(&self, at: u64, into: &mut [u8]) -> io::Result<()> {
-        self.read(at, into)
     }
 
     fn failed(&self, op: Op, errno: Errno) {

@@ -5,10 +5,9 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::Error;
 use crate::device::backing::{About, BackingKind, Outside, Sharing, Syntax};
 use crate::device::roots::Roots;
-use crate::device::{Backing, Device};
+use crate::device::{Backing, Device, Layer};
 
 /// A qcow2 image, with the files below it. It is read, and not written.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -41,26 +40,28 @@ impl BackingKind for Qcow2 {
             .map_or(Sharing::None, |metadata| Sharing::Name(format!("qcow2:{}:{}", metadata.dev(), metadata.ino())))
     }
 
-    fn open(&self, read_only: bool, roots: &Roots) -> Result<Arc<dyn Device>, Error> {
-        let opened = if read_only { opened(&self.path, roots) } else { Err(not_written(&self.path)) };
-        opened.map_err(|why| Error::Backing { what: self.about().name, why })
+    fn open(&self, read_only: bool, roots: &Roots) -> Result<Arc<dyn Device>, String> {
+        let path = self.path.display();
+        if read_only {
+            return Ok(self.open_below(roots)?);
+        }
+        Err(format!(
+            "a qcow2 image is read, and not written: write over it (overlay:base=qcow2:{path},top=NEW.top), or export it read-only"
+        ))
+    }
+
+    fn open_below(&self, roots: &Roots) -> Result<Arc<dyn Layer>, String> {
+        opened(&self.path, roots)
     }
 }
 
-fn not_written(path: &Path) -> String {
-    let path = path.display();
-    format!(
-        "a qcow2 image is read, and not written: write over it (overlay:base=qcow2:{path},top=NEW.top), or export it read-only"
-    )
-}
-
 #[cfg(feature = "qcow2")]
-fn opened(path: &Path, roots: &Roots) -> Result<Arc<dyn Device>, String> {
+fn opened(path: &Path, roots: &Roots) -> Result<Arc<dyn Layer>, String> {
     Ok(Arc::new(super::image::QcowImage::open(path, roots)?))
 }
 
 #[cfg(not(feature = "qcow2"))]
-fn opened(path: &Path, _roots: &Roots) -> Result<Arc<dyn Device>, String> {
+fn opened(path: &Path, _roots: &Roots) -> Result<Arc<dyn Layer>, String> {
     let path = path.display();
     Err(format!(
         "this program was built without qcow2 (cargo's feature \"qcow2\"): use one that has it, or convert the image (qemu-img convert -O raw {path} NEW.img)"

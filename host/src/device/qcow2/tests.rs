@@ -8,7 +8,7 @@ use std::process::Command;
 use fairlift_lab::Random;
 
 use super::image::{CHAIN_MAX, QcowImage};
-use crate::device::Device as _;
+use crate::device::{Device as _, Store};
 use crate::device::roots::{Root, Roots};
 
 /// A directory with images, which goes at the end.
@@ -85,7 +85,7 @@ fn read(image: &QcowImage) -> Result<Vec<u8>, String> {
     let (mut all, mut at) = (vec![0xee; size as usize], 0);
     while at < size {
         let end = size.min(at + 100_352);
-        image.read_by_thread(at, &mut all[at as usize..end as usize]).map_err(|error| error.to_string())?;
+        image.read_at(&mut all[at as usize..end as usize], at).map_err(|error| error.to_string())?;
         at = end;
     }
     let mut at = 0;
@@ -286,7 +286,7 @@ fn no_byte_of_an_image_makes_more_of_it_than_an_error_or_a_disk() {
                 let size = image.facts().size;
                 for from in [0, size / 2, size - 512] {
                     let mut some = vec![0; size.min(16 << 10) as usize];
-                    let _ = image.read_by_thread(from, &mut some);
+                    let _ = image.read_at(&mut some, from);
                 }
             }
         }

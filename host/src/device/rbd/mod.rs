@@ -38,7 +38,6 @@ use super::handed::OpenFile;
 use super::lane::{Address, Lane};
 use super::mail::Mail;
 use super::{Device, Facts, Run, home};
-use crate::Error;
 use crate::ceph::{Api, EVENT_TYPE_EVENTFD, Handle, Pool, done, says, text};
 use lane::OnRbd;
 
@@ -138,11 +137,7 @@ fn within<T: Send + 'static>(time: Duration, call: impl FnOnce() -> T + Send + '
 }
 
 impl Rbd {
-    pub(crate) fn open(rbd: &syntax::Rbd, read_only: bool) -> Result<Self, Error> {
-        Self::open_image(rbd, read_only).map_err(|why| Error::Backing { what: rbd.name.clone(), why })
-    }
-
-    fn open_image(rbd: &syntax::Rbd, read_only: bool) -> Result<Self, String> {
+    fn open(rbd: &syntax::Rbd, read_only: bool) -> Result<Self, String> {
         let pool = Pool::open(&rbd.login, &rbd.pool, rbd.namespace.as_deref())?;
         let (api, mut handle) = (pool.api(), null_mut());
         let image_name = text(&rbd.image)?;

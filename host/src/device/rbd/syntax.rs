@@ -6,7 +6,6 @@ use std::sync::Arc;
 use fairlift_core::Duration;
 use fairlift_core::time::secs;
 
-use crate::Error;
 use crate::ceph::Login;
 use crate::device::backing::{About, BackingKind, Options, Outside, Sharing, Syntax};
 use crate::device::roots::Roots;
@@ -56,7 +55,7 @@ impl BackingKind for Rbd {
         Sharing::Name(self.name.clone())
     }
 
-    fn open(&self, read_only: bool, _roots: &Roots) -> Result<Arc<dyn Device>, Error> {
+    fn open(&self, read_only: bool, _roots: &Roots) -> Result<Arc<dyn Device>, String> {
         Ok(Arc::new(super::Rbd::open(self, read_only)?))
     }
 }

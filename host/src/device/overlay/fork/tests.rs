@@ -1,12 +1,15 @@
 //! Forks of files: what lies where afterwards, and a server that ends after each step.
 
-use super::super::format::BLOCK;
+use std::os::unix::fs::FileExt as _;
+
+use super::super::format::{BLOCK, data_offset};
 use super::super::map::{BlockState, Place};
 use super::super::tests::files::Directory;
 use fairlift_core::{Flags, Op, Outcome, sched};
 
 use super::*;
 use crate::config;
+use crate::device::Device;
 use crate::disk::engine::News;
 use crate::disk::engine::bench::{Workers, helpers, is_polled, submit, turned, workers};
 use crate::kernel::buffer::Pages;
@@ -21,7 +24,7 @@ fn put(overlay: &Overlay, block: u64, value: u8) {
     let layers = overlay.layers();
     let mut memory = Pages::new(BLOCK as usize);
     memory.bytes_mut().fill(value);
-    layers.store.write_at(memory.bytes_mut(), data_offset(layers.size) + block * BLOCK).unwrap();
+    layers.top.write_at(memory.bytes_mut(), data_offset(layers.size) + block * BLOCK).unwrap();
     layers.own.set(block..block + 1, BlockState::Data);
 }
 
@@ -30,12 +33,12 @@ fn get(overlay: &Overlay, block: u64) -> u8 {
     let layers = overlay.layers();
     let (mut memory, mut file) = (Pages::new(BLOCK as usize), None);
     match layers.places().of(block) {
-        Place::Top => layers.store.read_at(memory.bytes_mut(), data_offset(layers.size) + block * BLOCK).unwrap(),
+        Place::Top => layers.top.read_at(memory.bytes_mut(), data_offset(layers.size) + block * BLOCK).unwrap(),
         Place::Below(at) => file = Some(&layers.below.files[usize::from(at)]),
         Place::Nowhere => {}
     }
     if let Some(file) = file {
-        let open = fs::File::open(format!("/proc/self/fd/{}", file.device.descriptor().unwrap())).unwrap();
+        let open = fs::File::open(format!("/proc/self/fd/{}", file.file.descriptor().unwrap())).unwrap();
         open.read_exact_at(memory.bytes_mut(), block * BLOCK + file.offset).unwrap();
     }
     memory.bytes_mut()[0]

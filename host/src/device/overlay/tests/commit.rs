@@ -29,9 +29,9 @@ fn under(files: &[Arc<Volatile>]) -> Arc<Below> {
 /// The last of these, as whoever opens it finds it.
 fn found(files: &[Arc<Volatile>]) -> (Layers, Vec<u64>) {
     let (top, below) = (&files[files.len() - 1], under(files));
-    let header = read_header(&**top).unwrap().counts.unwrap();
-    let is_known = known(&header, &header.base.path, below.is);
-    assert_eq!(is_known, Ok(()), "{:?} is {:?}", header, below.is);
+    let header = read_header(&**top).unwrap().0;
+    let is_known = known(&header, &header.base.path, below.is());
+    assert_eq!(is_known, Ok(()), "{:?} is {:?}", header, below.is());
     opened(top, &below).unwrap()
 }
 
@@ -96,12 +96,12 @@ fn a_disk_reads_the_same_while_its_top_is_written_into_the_base_and_whatever_end
             }
         }
         if tops == 1 {
-            let lower = read_header(&*files[1]).unwrap().counts.unwrap();
+            let lower = read_header(&*files[1]).unwrap().0;
             assert_eq!((lower.opened, lower.clean), (2, true), "seed {seed}: others over it see that it was written");
         }
         // The base alone is that disk.
         let base = if tops == 0 { below_as(print(&files[0]), &files[..1]) } else { Ok(under(&files)) }.unwrap();
-        let (_, empty) = made_over(base.is, &windows(), 0, (0, 0));
+        let (_, empty) = made_over(base.is(), &windows(), 0, (0, 0));
         let (layers, _) = opened(&empty, &base).unwrap();
         assert!(see(&layers) == wanted, "seed {seed}: the base");
     }

@@ -129,7 +129,7 @@ fn a_top_that_a_fork_has_made_is_opened_after_a_cut_while_it_is_frozen() {
         let (header, _) = made_over(Fingerprint::Raw { size: 0, changed: (0, 0) }, &windows(), seed, (0, 0));
         let top = top_of(&Header { opened: 1, ..header.clone() }, &windows(), seed, (0, 0));
         let below = below(&[Arc::clone(&base)]).unwrap();
-        let (layers, _) = Layers::read(Arc::clone(&top), header, below, BaseAt::File("base".into())).unwrap();
+        let (layers, _) = Layers::read(Arc::clone(&top) as _, header, below, BaseAt::File("base".into())).unwrap();
         layers.own.set(0..2000, BlockState::Zero);
         top.loses_power_after(seed % 6);
         let _ = layers.close();

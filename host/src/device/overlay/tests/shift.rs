@@ -28,20 +28,20 @@ pub(super) fn filled(random: &mut Random, size: u64) -> Arc<Volatile> {
 }
 
 pub(super) fn opened(top: &Arc<Volatile>, below: &Arc<Below>) -> Result<(Layers, Vec<u64>), String> {
-    let header = read_header(&**top)?.counts.unwrap();
-    Layers::read(Arc::clone(top), header, Arc::clone(below), BaseAt::File("old".into()))
+    let header = read_header(&**top)?.0;
+    Layers::read(Arc::clone(top) as _, header, Arc::clone(below), BaseAt::File("old".into()))
 }
 
 /// A top that is new, with blocks of its own.
 pub(super) fn written(random: &mut Random, below: &Arc<Below>) -> (Arc<Volatile>, Layers) {
-    let (_, top) = made_over(below.is, &windows(), random.bits(), (0, 0));
+    let (_, top) = made_over(below.is(), &windows(), random.bits(), (0, 0));
     let (layers, _) = opened(&top, below).unwrap();
     for block in blocks() {
         match random.below(6) {
             0 => layers.own.set(block..block + 1, BlockState::Zero),
             1 | 2 => {
                 layers
-                    .store
+                    .top
                     .write_at(&[random.below(3) as u8; BLOCK as usize], block * BLOCK + data_offset(SIZE))
                     .unwrap();
                 layers.own.set(block..block + 1, BlockState::Data);
@@ -66,7 +66,7 @@ pub(super) fn see(layers: &Layers) -> Vec<[u8; BLOCK as usize]> {
     let one = |block: u64| {
         let mut bytes = [0; BLOCK as usize];
         match layers.places().of(block) {
-            Place::Top => layers.store.read_at(&mut bytes, block * BLOCK + data_offset(SIZE)).unwrap(),
+            Place::Top => layers.top.read_at(&mut bytes, block * BLOCK + data_offset(SIZE)).unwrap(),
             place => read(&layers.below, place, block, &mut bytes).unwrap(),
         }
         bytes
@@ -91,7 +91,7 @@ fn a_top_reads_the_same_while_it_is_put_over_another_base_and_whatever_ends_that
         let (mut top, layers) = written(&mut random, &old);
         let wanted = see(&layers);
         for round in 0.. {
-            let is_over = |path: &str| read_header(&*top).unwrap().counts.unwrap().base.path.as_os_str() == path;
+            let is_over = |path: &str| read_header(&*top).unwrap().0.base.path.as_os_str() == path;
             let (layers, torn) = opened(&top, if is_over("new") { &new } else { &old }).unwrap();
             assert!(see(&layers) == wanted, "seed {seed}, after {round} cuts");
             assert_eq!(lock(&layers.header).opened, 1, "those above it know it");
@@ -100,7 +100,7 @@ fn a_top_reads_the_same_while_it_is_put_over_another_base_and_whatever_ends_that
             }
             top.loses_power_after(random.below(if round < 20 { 12 } else { 1000 }));
             let stops = random.below(4);
-            let base = Base { path: "new".into(), is: new.is };
+            let base = Base { path: "new".into(), is: new.is() };
             let mut goes_on = |_, _| stops > 0 || random.below(2) > 0;
             match layers.begin(&torn, |_| ()).and_then(|()| shift(&layers, &new, base, &mut goes_on)) {
                 Ok(Shifted::Done(bytes)) => copied += bytes,

@@ -86,7 +86,7 @@ fn see(overlay: &Overlay, files: &[Arc<Volatile>]) -> BTreeMap<u64, Found> {
 /// The files of a disk for which a cut may have left the one base or the other (flatten.3).
 fn lie_on(mut files: Vec<Arc<Volatile>>) -> Vec<Arc<Volatile>> {
     let top = files.len() - 1;
-    let header = read_header(&*files[top]).ok().and_then(|slots| slots.counts);
+    let header = read_header(&*files[top]).ok().map(|(header, _)| header);
     if header.is_some_and(|header| matches!(header.base.is, Fingerprint::Raw { .. })) {
         files.drain(1..top);
     }
@@ -248,7 +248,7 @@ impl Trial {
         if files.len() == self.disks[at].overlay.layers().below.files.len() + 1 {
             let opened = |header: &Header| header.opened;
             let was = lock(&self.disks[at].overlay.layers().header).opened;
-            let in_file = read_header(&*files[top]).ok().and_then(|slots| slots.counts.as_ref().map(opened));
+            let in_file = read_header(&*files[top]).ok().map(|(header, _)| opened(&header));
             assert!(
                 was == 1 || in_file == Some(was),
                 "it was opened {was} times, and tells those above it of {in_file:?}"
@@ -311,14 +311,14 @@ impl Trial {
             Ok(_) => top.keeps_power(),
         }
         let frozen = &self.disks[at].files[self.disks[at].files.len() - 2];
-        let is_closed = || read_header(&**frozen).unwrap().counts.unwrap().clean;
+        let is_closed = || read_header(&**frozen).unwrap().0.clean;
         // Where a file fails now and then, the last step of a fork may have (make.3).
         assert!(!is_frozen || loses_power || self.faults.0 > 0 || is_closed(), "what is frozen was closed");
         self.disks[at].files.iter().for_each(|file| file.keeps_power());
         self.made += 1;
         self.forks += 1;
         let (layers, disk) = (overlay.layers(), &self.disks[at]);
-        let (header, top) = made_over(layers.below.is, &windows(), self.made, self.faults);
+        let (header, top) = made_over(layers.below.is(), &windows(), self.made, self.faults);
         let files: Vec<_> = disk.files[..disk.files.len() - 1].iter().chain([&top]).map(Arc::clone).collect();
         let layers = Layers::of(top, header, Arc::clone(&layers.below), BaseAt::File("base".into()), false).unwrap();
         let overlay = Arc::new(Overlay::of("top".into(), layers, Access::default(), false));
@@ -461,7 +461,7 @@ impl Trial {
             if disk.files.len() > DEPTH_MAX || self.random.below(3) > 0 {
                 continue;
             }
-            let is = below(&disk.files).unwrap_or_else(|why| panic!("a top that was killed {why}")).is;
+            let is = below(&disk.files).unwrap_or_else(|why| panic!("a top that was killed {why}")).is();
             self.made += 1;
             let (_, top) = made_over(is, &windows(), self.made, self.faults);
             let disk = &mut self.disks[at];
@@ -543,7 +543,7 @@ impl Steps for Forking<'_, '_> {
         let top = top_of(header, &windows(), seed, faults);
         *self.made.borrow_mut() = Some(Arc::clone(&top));
         self.instant(1).map_err(|error| error.to_string())?;
-        Ok(NewTop { device: Arc::clone(&top) as Arc<dyn Device>, store: top, header: header.clone() })
+        Ok(NewTop { file: top, header: header.clone() })
     }
 
     fn rename(&self) -> io::Result<()> {

@@ -1,0 +1,76 @@
+//! A file as the store of a layer, by the thread that calls.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::FileExt as _;
+
+use fairlift_core::{Flags, Outcome};
+use rustix::fs::SeekFrom;
+
+use super::{File, sys};
+use crate::device::{Inline, Store};
+
+impl Store for fs::File {
+    fn read_at(&self, into: &mut [u8], at: u64) -> io::Result<()> {
+        self.read_exact_at(into, at)
+    }
+
+    /// Of a block device too.
+    fn len(&self) -> io::Result<u64> {
+        io::Seek::seek(&mut &*self, io::SeekFrom::End(0))
+    }
+
+    /// Where that cannot be told, all is data.
+    fn next_data(&self, at: u64) -> Option<u64> {
+        sys::seek(self, SeekFrom::Data(at)).unwrap_or(Some(at))
+    }
+}
+
+impl Store for File {
+    fn read_at(&self, into: &mut [u8], at: u64) -> io::Result<()> {
+        Store::read_at(&self.file, into, at)
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        Store::len(&self.file)
+    }
+
+    fn next_data(&self, at: u64) -> Option<u64> {
+        self.file.next_data(at)
+    }
+
+    fn write_at(&self, from: &[u8], at: u64) -> io::Result<()> {
+        self.file.write_all_at(from, at)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.file.sync_data()
+    }
+
+    fn sync_all(&self) -> io::Result<()> {
+        self.file.sync_all()
+    }
+
+    fn zero(&self, at: u64, len: u64) -> io::Result<()> {
+        result(Inline::write_zeroes(self, at, len, Flags::NONE))
+    }
+
+    fn discard(&self, at: u64, len: u64) -> io::Result<()> {
+        result(Inline::discard(self, at, len))
+    }
+
+    fn becomes_base(&self, direct: bool) {
+        self.is_shared_from_now_on(direct);
+    }
+
+    fn file(&self) -> Option<&fs::File> {
+        Some(&self.file)
+    }
+}
+
+fn result(outcome: Outcome) -> io::Result<()> {
+    match outcome {
+        Outcome::Failed(errno) => Err(io::Error::from_raw_os_error(errno.0)),
+        _ => Ok(()),
+    }
+}
