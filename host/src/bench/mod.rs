@@ -80,7 +80,7 @@ pub struct Shape {
 pub fn shape(backing: &Backing) -> Result<Shape, Error> {
     let device = open(backing, true)?;
     let facts = device.facts();
-    Ok(Shape { bytes: facts.size, block: facts.block(), direct: device.is_direct(), in_ram: device.is_in_ram() })
+    Ok(Shape { bytes: facts.size, block: facts.block(), direct: device.is_direct(), in_ram: facts.in_ram })
 }
 
 /// Is told how far a run is, and answers whether it is to stop.

@@ -255,7 +255,7 @@ impl Live {
         let disk = |disk: &config::Disk| {
             let number = self.disks[&disk.name];
             let there = backend.disks.get(number);
-            let waits = there.devices().iter().any(|device| device.needs_helpers());
+            let waits = there.devices().iter().any(|device| device.facts().needs_helpers);
             let mut view = DiskView {
                 concurrency: waits.then(|| backend.helpers.learned(number).0),
                 findings: self.findings.get(&disk.name).map_or_else(Vec::new, |all| all.iter().copied().collect()),

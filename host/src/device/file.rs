@@ -89,7 +89,6 @@ pub(crate) struct File {
     way: Way,
     /// Its part in the page cache; unset while it is read past that.
     peek: OnceLock<Peek>,
-    trusted: bool,
     read_only: bool,
     /// The foreign format that it begins as, without a declaration that it is raw (open.4).
     foreign: Option<String>,
@@ -158,12 +157,11 @@ impl File {
         let metadata = file.metadata().map_err(|error| error.to_string())?;
         let system = sys::file_system(&file).unwrap_or_default();
         let in_ram = kind == FileKind::Regular && lives_in_ram(system);
-        let trusted = kind == FileKind::Block || is_trusted(system);
         let home = if kind == FileKind::Block { metadata.rdev() } else { metadata.dev() };
-        let way = match (in_ram, trusted) {
-            (true, _) => Way::Inline,
-            (false, true) => Way::Ring,
-            (false, false) => Way::Helpers,
+        let way = match kind {
+            _ if in_ram => Way::Inline,
+            FileKind::Regular if !is_trusted(system) => Way::Helpers,
+            FileKind::Regular | FileKind::Block => Way::Ring,
         };
         let peek = OnceLock::new();
         if !direct && !in_ram {
@@ -182,7 +180,6 @@ impl File {
             direct,
             way,
             peek,
-            trusted,
             read_only,
             foreign,
             can_punch: AtomicBool::new(true),
@@ -241,6 +238,11 @@ impl File {
 
     fn in_ram(&self) -> bool {
         matches!(self.way, Way::Inline)
+    }
+
+    /// Whether its file system is known to keep its word; all others wait in helper threads (file.6).
+    const fn is_trusted(&self) -> bool {
+        !matches!(self.way, Way::Helpers)
     }
 
     /// How helpers are to do something; `None` if the ring does it (file.6, file.7).
@@ -302,7 +304,7 @@ impl File {
 
     /// Whether a durable write is one request (file.4).
     pub(crate) const fn native_fua(&self) -> bool {
-        self.trusted && self.direct
+        self.is_trusted() && self.direct
     }
 
     /// How `fallocate` shall be called to discard; `None` if nothing can.
@@ -312,7 +314,7 @@ impl File {
 
     /// How `fallocate` shall be called to write zeroes; `None` if they must be written out.
     pub(crate) fn zero_mode(&self, flags: Flags) -> Option<i32> {
-        if !self.trusted {
+        if !self.is_trusted() {
             return None; // file.5
         }
         let punch = !flags.contains(Flags::NO_UNMAP) && self.can_punch.load(Ordering::Relaxed);
@@ -347,6 +349,8 @@ impl Device for File {
             volatile_cache: !self.in_ram(),
             fua: self.native_fua(),
             read_only: self.read_only,
+            in_ram: self.in_ram(),
+            needs_helpers: !self.is_trusted(),
             ..plain
         }
     }
@@ -393,7 +397,7 @@ impl Device for File {
 
     /// The run of data or hole that starts at `at`, up to `len` bytes of it.
     fn run(&self, at: u64, len: u64) -> io::Result<Run> {
-        if self.kind == FileKind::Block || self.needs_helpers() {
+        if self.kind == FileKind::Block || !self.is_trusted() {
             return Ok(Run { len, hole: false }); // file.6
         }
         let data = sys::seek(&self.file, SeekFrom::Data(at))?;
@@ -435,11 +439,6 @@ impl Device for File {
         self.zero_mode(Flags::NONE).is_some()
     }
 
-    /// Whether helper threads read it, so that few requests at once are enough to keep it busy.
-    fn needs_helpers(&self) -> bool {
-        matches!(self.way, Way::Helpers)
-    }
-
     fn descriptor(&self) -> Option<RawFd> {
         Some(self.file.as_raw_fd())
     }
@@ -451,10 +450,6 @@ impl Device for File {
     /// Whether requests go past the page cache (file.1).
     fn is_direct(&self) -> bool {
         self.direct
-    }
-
-    fn is_in_ram(&self) -> bool {
-        self.in_ram()
     }
 }
 
@@ -602,7 +597,7 @@ fn lock(file: &fs::File, read_only: bool) -> Result<(), String> {
     }
 }
 
-/// Whether the file system is one that is known to keep its word: direct writes with `RWF_DSYNC` are durable (file.4), and a
+/// Whether the file system of a disk is one that is known to keep its word: direct writes with `RWF_DSYNC` are durable (file.4), and a
 /// range that `fallocate` zeroed or punched reads as zeroes (file.5).
 fn is_trusted(system: i64) -> bool {
     // The numbers are those of statfs(2).
@@ -610,7 +605,7 @@ fn is_trusted(system: i64) -> bool {
     const XFS: i64 = 0x5846_5342;
     const BTRFS: i64 = 0x9123_683e;
     const F2FS: i64 = 0xf2f5_2010;
-    matches!(system, EXT4 | XFS | BTRFS | F2FS | TMPFS | RAMFS)
+    matches!(system, EXT4 | XFS | BTRFS | F2FS)
 }
 
 const TMPFS: i64 = 0x0102_1994;

@@ -139,7 +139,7 @@ impl AsFd for Mem {
 
 impl Device for Mem {
     fn facts(&self) -> Facts {
-        Facts::plain(self.size)
+        Facts { in_ram: true, ..Facts::plain(self.size) }
     }
 
     fn called(&self) -> String {
@@ -165,10 +165,6 @@ impl Device for Mem {
             Some(chunk) => Run { len: len.min((CHUNK - offset) as u64), hole: !*chunk },
             None => Run { len: len.min(((TABLE - index % TABLE) * CHUNK - offset) as u64), hole: true },
         })
-    }
-
-    fn is_in_ram(&self) -> bool {
-        true
     }
 }
 

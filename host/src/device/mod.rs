@@ -76,6 +76,10 @@ pub(crate) struct Facts {
     pub(crate) fua: bool,
     /// Whether it cannot be written, whoever asks.
     pub(crate) read_only: bool,
+    /// Whether its data lies in memory, with no disk below.
+    pub(crate) in_ram: bool,
+    /// Whether threads must wait for it.
+    pub(crate) needs_helpers: bool,
 }
 
 impl Facts {
@@ -91,6 +95,8 @@ impl Facts {
             volatile_cache: false,
             fua: true,
             read_only: false,
+            in_ram: false,
+            needs_helpers: false,
         }
     }
 
@@ -192,8 +198,9 @@ pub(crate) trait Device: Send + Sync {
     /// A worker's side of it.
     fn lane(self: Arc<Self>, address: Address) -> Box<dyn Lane>;
 
-    /// Whether it has parts that are shared out among all workers, so that each has a lane of it before a client comes.
-    fn is_shared_out(&self) -> bool {
+    /// Whether it is somewhere else: its connections are shared out among all workers, so that each has a lane of it before a client comes. Its
+    /// lanes tell what is allocated ([`Lane::map`]), because that takes time; it is not asked for a [`run`](Self::run).
+    fn is_remote(&self) -> bool {
         false
     }
 
@@ -235,8 +242,10 @@ pub(crate) trait Device: Send + Sync {
     /// The process is about to end, and nothing is asked of it any more: ends what would outlive the process elsewhere.
     fn let_go(&self) {}
 
-    /// The run of data or hole that starts at a byte, up to `len` bytes of it: at least one sector.
-    fn run(&self, at: u64, len: u64) -> io::Result<Run>;
+    /// The run of data or hole that starts at a byte, up to `len` bytes of it: at least one sector. Where that is not known all is data.
+    fn run(&self, _at: u64, len: u64) -> io::Result<Run> {
+        Ok(Run { len, hole: false })
+    }
 
     /// The name under which it reports [`changed`](Self::changed) blocks, if it knows them.
     fn changes(&self) -> Option<&'static str> {
@@ -315,11 +324,6 @@ pub(crate) trait Device: Send + Sync {
         true
     }
 
-    /// Whether threads must wait for it.
-    fn needs_helpers(&self) -> bool {
-        false
-    }
-
     /// The descriptor that rings shall know, if it has one.
     fn descriptor(&self) -> Option<RawFd> {
         None
@@ -335,18 +339,9 @@ pub(crate) trait Device: Send + Sync {
         true
     }
 
-    fn is_in_ram(&self) -> bool {
-        false
-    }
-
     /// How it is connected, if it is somewhere else.
     fn link(&self) -> Option<Link> {
         None
-    }
-
-    /// Whether its lanes tell what is allocated ([`Lane::map`]), because that takes time; it is not asked for a [`run`](Self::run).
-    fn maps_by_lane(&self) -> bool {
-        false
     }
 }
 

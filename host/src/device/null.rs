@@ -54,7 +54,7 @@ impl BackingKind for Null {
 
 impl Device for Null {
     fn facts(&self) -> Facts {
-        Facts::plain(self.size)
+        Facts { in_ram: true, ..Facts::plain(self.size) }
     }
 
     fn called(&self) -> String {
@@ -74,10 +74,6 @@ impl Device for Null {
 
     fn run(&self, _at: u64, len: u64) -> io::Result<Run> {
         Ok(Run { len, hole: true })
-    }
-
-    fn is_in_ram(&self) -> bool {
-        true
     }
 }
 

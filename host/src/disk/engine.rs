@@ -650,7 +650,7 @@ impl DiskHandle {
         self.handover = if found.is_frozen() { Handover::Frozen } else { Handover::Open };
         self.places = found.places;
         self.epoch = if self.let_go(ring) { found.epoch } else { LOOK_AGAIN };
-        let shared_out = |place: &Place| place.device.as_ref().is_some_and(|device| device.is_shared_out());
+        let shared_out = |place: &Place| place.device.as_ref().is_some_and(|device| device.is_remote());
         for index in 0..self.places.len() {
             if self.held[index].is_none() && shared_out(&self.places[index]) {
                 self.take_lane(number, index, context, ring);

@@ -92,7 +92,7 @@ impl Disk {
             character: Character { rotational, volatile_cache: facts().any(|facts| facts.flush) },
             root: groups[0].clone(),
             contexts: contexts as u16,
-            needs_helpers: devices.iter().any(|(device, _)| device.needs_helpers()),
+            needs_helpers: devices.iter().any(|(device, _)| device.facts().needs_helpers),
         };
         let fail = |why: String| Error::Disk { name: settings.name.clone(), why };
         plan.check().map_err(fail)?;
@@ -324,7 +324,7 @@ impl Disk {
 
     /// Whether all workers have something of it before a client comes.
     pub(crate) fn is_shared_out(&self) -> bool {
-        self.places().iter().filter_map(|place| place.device.as_ref()).any(|device| device.is_shared_out())
+        self.places().iter().filter_map(|place| place.device.as_ref()).any(|device| device.is_remote())
     }
 
     /// Where a device is.

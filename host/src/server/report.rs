@@ -80,7 +80,7 @@ impl Shared {
             tracing::info!("stats helpers busy_most={most} of={}", self.served.service.limits.helpers);
         }
         for (number, disk) in self.backend.disks.all() {
-            if disk.devices().iter().any(|device| device.needs_helpers()) {
+            if disk.devices().iter().any(|device| device.facts().needs_helpers) {
                 let (level, changes) = self.backend.helpers.learned(number);
                 tracing::info!("stats disk={:?} concurrency={level} changes={changes}", disk.name);
             }

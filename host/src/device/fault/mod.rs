@@ -54,18 +54,42 @@ impl BeforeDevice {
     }
 }
 
+/// What the device behind answers for itself.
+macro_rules! as_behind {
+    ($($name:ident($($of:ident: $kind:ty),*) $(-> $answer:ty)?;)*) => {
+        $(fn $name(&self, $($of: $kind),*) $(-> $answer)? {
+            self.inner.$name($($of),*)
+        })*
+    };
+}
+
 impl Device for BeforeDevice {
+    as_behind! {
+        foreign() -> Option<&str>;
+        called() -> String;
+        is_remote() -> bool;
+        links(says: &mut Record) -> Vec<OpenFile>;
+        hand_on(says: &mut Record) -> Result<Vec<u8>, String>;
+        take_on(says: &mut Record, bytes: &[u8]) -> Result<(), String>;
+        let_go();
+        has_gone_over() -> bool;
+        run(at: u64, len: u64) -> io::Result<Run>;
+        changes() -> Option<&'static str>;
+        changed(at: u64, len: u64) -> (u64, bool);
+        flush_now() -> io::Result<()>;
+        look_at_size() -> io::Result<u64>;
+        was_resized() -> bool;
+        grow(size: u64);
+        can_discard() -> bool;
+        can_zero_fast() -> bool;
+        descriptor() -> Option<RawFd>;
+        is_direct() -> bool;
+        link() -> Option<Link>;
+    }
+
     /// It is asked to flush whatever the device says, for a rule may be about that.
     fn facts(&self) -> Facts {
         Facts { flush: true, volatile_cache: true, ..self.inner.facts() }
-    }
-
-    fn foreign(&self) -> Option<&str> {
-        self.inner.foreign()
-    }
-
-    fn called(&self) -> String {
-        self.inner.called()
     }
 
     fn lane(self: Arc<Self>, address: Address) -> Box<dyn Lane> {
@@ -73,60 +97,8 @@ impl Device for BeforeDevice {
         Box::new(BeforeFaults::new(self, inner))
     }
 
-    fn is_shared_out(&self) -> bool {
-        self.inner.is_shared_out()
-    }
-
     fn hand_over(self: Arc<Self>) -> Result<Vec<OpenFile>, String> {
         Arc::clone(&self.inner).hand_over()
-    }
-
-    fn links(&self, says: &mut Record) -> Vec<OpenFile> {
-        self.inner.links(says)
-    }
-
-    fn hand_on(&self, says: &mut Record) -> Result<Vec<u8>, String> {
-        self.inner.hand_on(says)
-    }
-
-    fn take_on(&self, says: &mut Record, bytes: &[u8]) -> Result<(), String> {
-        self.inner.take_on(says, bytes)
-    }
-
-    fn let_go(&self) {
-        self.inner.let_go();
-    }
-
-    fn has_gone_over(&self) -> bool {
-        self.inner.has_gone_over()
-    }
-
-    fn run(&self, at: u64, len: u64) -> io::Result<Run> {
-        self.inner.run(at, len)
-    }
-
-    fn changes(&self) -> Option<&'static str> {
-        self.inner.changes()
-    }
-
-    fn changed(&self, at: u64, len: u64) -> (u64, bool) {
-        self.inner.changed(at, len)
-    }
-
-    fn flush_now(&self) -> io::Result<()> {
-        self.inner.flush_now()
-    }
-
-    fn look_at_size(&self) -> io::Result<u64> {
-        self.inner.look_at_size()
-    }
-
-    fn was_resized(&self) -> bool {
-        self.inner.was_resized()
-    }
-
-    fn grow(&self, size: u64) {
-        self.inner.grow(size);
     }
 
     fn failed(&self, op: Op, errno: Errno) {
@@ -144,39 +116,7 @@ impl Device for BeforeDevice {
         self.changes.fetch_add(1, Ordering::Release);
     }
 
-    fn can_discard(&self) -> bool {
-        self.inner.can_discard()
-    }
-
-    fn can_zero_fast(&self) -> bool {
-        self.inner.can_zero_fast()
-    }
-
-    fn needs_helpers(&self) -> bool {
-        self.inner.needs_helpers()
-    }
-
-    fn descriptor(&self) -> Option<RawFd> {
-        self.inner.descriptor()
-    }
-
     fn path(&self) -> Option<&Path> {
         Some(Path::new(&self.name))
-    }
-
-    fn is_direct(&self) -> bool {
-        self.inner.is_direct()
-    }
-
-    fn is_in_ram(&self) -> bool {
-        self.inner.is_in_ram()
-    }
-
-    fn link(&self) -> Option<Link> {
-        self.inner.link()
-    }
-
-    fn maps_by_lane(&self) -> bool {
-        self.inner.maps_by_lane()
     }
 }

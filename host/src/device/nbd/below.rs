@@ -24,7 +24,7 @@ use crate::device::by_threads::ByThreads;
 use crate::device::file::faults::Faults;
 use crate::device::handed::OpenFile;
 use crate::device::lane::{Address, Lane};
-use crate::device::{Device, Facts, Fault, Run, Store};
+use crate::device::{Device, Facts, Fault, Store};
 use crate::sync::{Mutex, lock};
 use crate::wire::nbd::FLAG_ROTATIONAL;
 use crate::wire::nbd::greeting::Offer;
@@ -164,7 +164,7 @@ impl Device for RemoteBase {
         let limits = Limits { block, ..Limits::new(self.offer.size.div_ceil(Sector::SIZE)) };
         let rotational = self.offer.has(FLAG_ROTATIONAL);
         let home = Some(self.nbd.address.home());
-        Facts { limits, home, rotational, read_only: true, ..Facts::plain(self.offer.size) }
+        Facts { limits, home, rotational, read_only: true, needs_helpers: true, ..Facts::plain(self.offer.size) }
     }
 
     fn called(&self) -> String {
@@ -180,20 +180,12 @@ impl Device for RemoteBase {
         Ok(Vec::new())
     }
 
-    fn run(&self, _at: u64, len: u64) -> io::Result<Run> {
-        Ok(Run { len, hole: false })
-    }
-
     fn failed(&self, op: Op, errno: Errno) {
         self.faults.failed(&self.name, op, errno);
     }
 
     fn take_faults(&self) -> VecDeque<Fault> {
         self.faults.take()
-    }
-
-    fn needs_helpers(&self) -> bool {
-        true
     }
 
     fn path(&self) -> Option<&Path> {

@@ -37,7 +37,7 @@ use fairlift_core::{ContextId, Errno, Limits, Outcome, Sector, Tag};
 use super::handed::{Links, OpenFile};
 use super::lane::{Address, Lane};
 use super::mail::Mail;
-use super::{Device, Facts, Link, Run};
+use super::{Device, Facts, Link};
 use crate::kernel::notify::Notifiers;
 use crate::sync::{Mutex, lock};
 use crate::wire::nbd::greeting::Offer;
@@ -360,13 +360,13 @@ impl Device for Remote {
         };
         Facts {
             limits,
-            size,
             home: Some(self.shared.nbd.address.home()),
             flush: offer.has(FLAG_SEND_FLUSH),
             rotational: offer.has(FLAG_ROTATIONAL),
             volatile_cache: self.shared.is_volatile(),
             fua: offer.has(FLAG_SEND_FUA),
             read_only: offer.has(FLAG_READ_ONLY),
+            ..Facts::plain(size)
         }
     }
 
@@ -398,13 +398,8 @@ impl Device for Remote {
         self.shared.take_on(says)
     }
 
-    /// Its connections are.
-    fn is_shared_out(&self) -> bool {
+    fn is_remote(&self) -> bool {
         true
-    }
-
-    fn run(&self, _at: u64, len: u64) -> io::Result<Run> {
-        Ok(Run { len, hole: false }) // nobody waits for a server here
     }
 
     /// Of a device that no worker uses any more.
@@ -446,10 +441,6 @@ impl Device for Remote {
 
     fn path(&self) -> Option<&Path> {
         Some(&self.shared.name)
-    }
-
-    fn maps_by_lane(&self) -> bool {
-        true
     }
 
     fn link(&self) -> Option<Link> {

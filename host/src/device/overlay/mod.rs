@@ -198,18 +198,20 @@ impl Layers {
 impl Device for Overlay {
     fn facts(&self) -> Facts {
         let layers = self.layers();
-        let top = layers.top.facts();
-        let files = layers.below.files.iter().map(|file| file.file.facts().limits.block);
-        let block = files.fold(top.limits.block, u32::max);
+        let mut facts = layers.top.facts();
+        for below in layers.below.files.iter().map(|file| file.file.facts()) {
+            facts.limits.block = facts.limits.block.max(below.limits.block);
+            facts.needs_helpers |= below.needs_helpers;
+        }
         let plain = Facts::plain(layers.size);
         Facts {
-            limits: Limits { block, ..plain.limits },
-            home: top.home,
-            rotational: top.rotational,
+            limits: Limits { block: facts.limits.block, ..plain.limits },
+            size: plain.size,
+            flush: plain.flush,
             volatile_cache: !self.access.is_ephemeral, // make.5
             fua: false,                                // the map is to follow
             read_only: self.read_only,
-            ..plain
+            ..facts
         }
     }
 
@@ -308,11 +310,6 @@ impl Device for Overlay {
         all
     }
 
-    fn needs_helpers(&self) -> bool {
-        let layers = self.layers();
-        layers.top.needs_helpers() || layers.below.files.iter().any(|file| file.file.needs_helpers())
-    }
-
     fn descriptor(&self) -> Option<RawFd> {
         self.layers().top.descriptor()
     }
@@ -324,9 +321,5 @@ impl Device for Overlay {
     fn is_direct(&self) -> bool {
         let layers = self.layers();
         layers.top.is_direct() || layers.below.files.iter().any(|file| file.file.is_direct())
-    }
-
-    fn is_in_ram(&self) -> bool {
-        self.layers().top.is_in_ram()
     }
 }

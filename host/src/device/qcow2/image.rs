@@ -243,8 +243,8 @@ impl fmt::Debug for QcowImage {
 
 impl Device for QcowImage {
     fn facts(&self) -> Facts {
-        let file = self.files[0].facts();
-        Facts { home: file.home, rotational: file.rotational, read_only: true, ..Facts::plain(self.size) }
+        let Facts { home, rotational, .. } = self.files[0].facts();
+        Facts { home, rotational, read_only: true, needs_helpers: true, ..Facts::plain(self.size) }
     }
 
     fn called(&self) -> String {
@@ -277,10 +277,6 @@ impl Device for QcowImage {
 
     fn take_faults(&self) -> VecDeque<Fault> {
         self.faults.take()
-    }
-
-    fn needs_helpers(&self) -> bool {
-        true
     }
 
     fn descriptor(&self) -> Option<RawFd> {

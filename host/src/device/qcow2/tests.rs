@@ -8,8 +8,8 @@ use std::process::Command;
 use fairlift_lab::Random;
 
 use super::image::{CHAIN_MAX, QcowImage};
-use crate::device::{Device as _, Store};
 use crate::device::roots::{Root, Roots};
+use crate::device::{Device as _, Store};
 
 /// A directory with images, which goes at the end.
 struct Images(PathBuf);

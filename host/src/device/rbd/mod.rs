@@ -37,7 +37,7 @@ use fairlift_core::{ContextId, Errno, Limits, Sector, Tag};
 use super::handed::OpenFile;
 use super::lane::{Address, Lane};
 use super::mail::Mail;
-use super::{Device, Facts, Run, home};
+use super::{Device, Facts, home};
 use crate::ceph::{Api, EVENT_TYPE_EVENTFD, Handle, Pool, done, says, text};
 use lane::OnRbd;
 
@@ -253,10 +253,6 @@ impl Device for Rbd {
     fn let_go(&self) {
         let image = Arc::clone(&self.image);
         within(PATIENCE, move || image.close());
-    }
-
-    fn run(&self, _at: u64, len: u64) -> io::Result<Run> {
-        Ok(Run { len, hole: false })
     }
 
     fn flush_now(&self) -> io::Result<()> {

@@ -554,7 +554,7 @@ impl Connection {
                 self.reply_done(header.cookie, header.offset);
                 return Taken::Yes;
             }
-            Verb::BlockStatus if serving.session.contexts.allocation && export.device.maps_by_lane() => {
+            Verb::BlockStatus if serving.session.contexts.allocation && export.device.is_remote() => {
                 return self.block_status_later(engine, common, header, &export);
             }
             Verb::BlockStatus => {
