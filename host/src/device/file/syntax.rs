@@ -51,6 +51,26 @@ pub enum Direct {
     Off,
 }
 
+impl Direct {
+    const fn word(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::On => "on",
+            Self::Off => "off",
+        }
+    }
+
+    /// As an option behind a path; nothing where it is the usual one.
+    pub(in crate::device) fn option(self, key: &str, usual: Self) -> String {
+        if self == usual { String::new() } else { format!(",{key}={}", self.word()) }
+    }
+
+    pub(in crate::device) fn parse(word: &str) -> Result<Self, String> {
+        let known = [Self::Auto, Self::On, Self::Off].into_iter().find(|one| one.word() == word);
+        known.ok_or_else(|| format!("direct takes auto, on or off, not \"{word}\""))
+    }
+}
+
 /// The treatment of a block device that is mounted, or that another program holds.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum InUse {
@@ -70,15 +90,8 @@ pub(in crate::device) const SYNTAX: Syntax = Syntax {
 
 impl BackingKind for FileAt {
     fn about(&self) -> About<'_> {
-        let direct = match self.access.direct {
-            Direct::Auto => "",
-            Direct::On => ",direct=on",
-            Direct::Off => ",direct=off",
-        };
-        let in_use = match self.access.in_use {
-            InUse::Refuse => "",
-            InUse::Allow => ",in_use=allow",
-        };
+        let direct = self.access.direct.option("direct", Direct::Auto);
+        let in_use = if self.access.in_use == InUse::Allow { ",in_use=allow" } else { "" };
         let raw = if self.access.is_raw { ",format=raw" } else { "" };
         let shared = if self.access.is_shared { ",shared" } else { "" };
         let name = format!("file:{}", self.path.display());
@@ -131,7 +144,7 @@ fn parse(text: &str, _: &Outside) -> Result<Backing, String> {
     while let Some((before, option)) = path.rsplit_once(',') {
         let (key, value) = option.split_once('=').unwrap_or((option, ""));
         match (key, option.contains('=')) {
-            ("direct", true) => access.direct = parse_direct(value)?,
+            ("direct", true) => access.direct = Direct::parse(value)?,
             ("in_use", true) => access.in_use = parse_in_use(value)?,
             ("format", true) => access.is_raw = parse_format(value)?,
             ("shared", false) => access.is_shared = true,
@@ -150,15 +163,6 @@ fn parse(text: &str, _: &Outside) -> Result<Backing, String> {
         return Err("a path cannot contain a NUL character".into());
     }
     Ok(FileAt { path: path.into(), access }.into())
-}
-
-pub(in crate::device) fn parse_direct(word: &str) -> Result<Direct, String> {
-    match word {
-        "auto" => Ok(Direct::Auto),
-        "on" => Ok(Direct::On),
-        "off" => Ok(Direct::Off),
-        other => Err(format!("direct takes auto, on or off, not \"{other}\"")),
-    }
 }
 
 fn parse_format(word: &str) -> Result<bool, String> {

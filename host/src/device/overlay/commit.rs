@@ -29,7 +29,7 @@ use super::shift::{GoesOn, PIECE, SETTLE, Shifted, open_top};
 use crate::device::file::File;
 use crate::device::file::syntax::{Direct, FileAccess};
 use crate::device::roots::{RootedPath, Roots, directory_of};
-use crate::device::{Device as _, Store};
+use crate::device::{Device as _, Layer};
 use crate::kernel::buffer::Pages;
 use crate::sync::lock;
 
@@ -48,8 +48,8 @@ pub fn commit(top: &Path, goes_on: GoesOn<'_>) -> Result<Shifted, String> {
             header.base.at()
         )));
     }
-    let opened = OpenBase::open(&base).map_err(|why| of_top(format!("its base {}: {why}", base.display())))?;
-    let OpenBase { file: bare, below, lower } = opened;
+    let opened = open_base(&base).map_err(|why| of_top(format!("its base {}: {why}", base.display())));
+    let (below, lower) = opened?;
     known(&header, &base, below.is()).map_err(of_top)?;
     if below.size != header.size {
         return Err(of_top(format!(
@@ -67,11 +67,6 @@ pub fn commit(top: &Path, goes_on: GoesOn<'_>) -> Result<Shifted, String> {
         )));
     }
     let (layers, torn) = Layers::read(file, header, Arc::new(below), base.into()).map_err(of_top)?;
-    let is = || Ok(raw(&bare.handle().metadata()?, bare.facts().size));
-    let lower = match &lower {
-        Some((layers, torn)) => Lower::Top { layers, torn },
-        None => Lower::Bare { store: &*bare, size: layers.size, is: &is },
-    };
     write_into((&layers, &torn), &lower, goes_on).map_err(|error| of_top(error.to_string()))
 }
 
@@ -82,41 +77,34 @@ pub(super) fn under_way(top: &impl Display) -> String {
     )
 }
 
-/// A base that nobody else has, to be written.
-struct OpenBase {
-    file: Arc<File>,
-    /// The base as the lower part of a top.
-    below: Below,
-    /// If it is a top itself.
-    lower: Option<(Layers, Vec<u64>)>,
-}
-
-impl OpenBase {
-    fn open(path: &Path) -> Result<Self, String> {
-        let access = FileAccess { direct: Direct::Off, ..FileAccess::default() };
-        let file = File::open(&RootedPath::anywhere(path), access, false).map_err(|why| {
-            let in_use =
-                "and no server may have it meanwhile, nor a top over it: remove their exports, or stop the server";
-            if why.contains("in use") { format!("{why}, {in_use}") } else { why }
-        })?;
-        if let Some(foreign) = file.foreign().filter(|_| file.facts().read_only) {
-            return Err(foreign.to_owned());
-        }
-        let file = Arc::new(file);
-        if !is_top(&*file) {
-            let metadata = file.handle().metadata().map_err(|error| error.to_string())?;
-            return Ok(Self { below: Below::bare(Arc::clone(&file), &metadata, path), file, lower: None });
-        }
-        let (header, _) = read_header(&*file)?;
-        if header.commits {
-            return Err(under_way(&path.display()));
-        }
-        let next = header.base.at();
-        let under = Below::under(&header, Direct::Off, &Roots::default(), 1)?;
-        let below = Below::on(file.clone(), &header, &under)?;
-        let lower = Layers::read(file.clone(), header, under, next)?;
-        Ok(Self { file, below, lower: Some(lower) })
+/// A base that nobody else has, as the lower part of a top, and to be written.
+fn open_base(path: &Path) -> Result<(Below, Lower), String> {
+    let access = FileAccess { direct: Direct::Off, ..FileAccess::default() };
+    let file = File::open(&RootedPath::anywhere(path), access, false).map_err(|why| {
+        let in_use = "and no server may have it meanwhile, nor a top over it: remove their exports, or stop the server";
+        if why.contains("in use") { format!("{why}, {in_use}") } else { why }
+    })?;
+    if let Some(foreign) = file.foreign().filter(|_| file.facts().read_only) {
+        return Err(foreign.to_owned());
     }
+    let file = Arc::new(file);
+    if !is_top(&*file) {
+        let metadata = file.handle().metadata().map_err(|error| error.to_string())?;
+        let below = Below::bare(Arc::clone(&file), &metadata, path);
+        let bare = Arc::clone(&file);
+        let is = move || Ok(raw(&bare.handle().metadata()?, bare.facts().size));
+        let lower = Lower::Bare { file, size: below.size, is: Box::new(is) };
+        return Ok((below, lower));
+    }
+    let (header, _) = read_header(&*file)?;
+    if header.commits {
+        return Err(under_way(&path.display()));
+    }
+    let next = header.base.at();
+    let under = Below::open(&next, Direct::Off, &Roots::default(), 1)?;
+    let below = Below::on(file.clone(), &header, &under)?;
+    let (layers, torn) = Layers::read(file, header, under, next)?;
+    Ok((below, Lower::Top { layers, torn }))
 }
 
 /// Another top over a base that is this now, in the directory of the top or of the base (into.4).
@@ -142,14 +130,14 @@ fn other_over((top, base): (&Path, &Path), is: Fingerprint) -> io::Result<Option
 }
 
 /// The target of a commit.
-pub(super) enum Lower<'a> {
+pub(super) enum Lower {
     /// A file of bare bytes, with a disk of this size, and its present fingerprint.
-    Bare { store: &'a dyn Store, size: u64, is: &'a dyn Fn() -> io::Result<Fingerprint> },
+    Bare { file: Arc<dyn Layer>, size: u64, is: Box<dyn Fn() -> io::Result<Fingerprint>> },
     /// Another top; where slots lie that are torn.
-    Top { layers: &'a Layers, torn: &'a [u64] },
+    Top { layers: Layers, torn: Vec<u64> },
 }
 
-impl Lower<'_> {
+impl Lower {
     /// Before it is written: `was`, what the top above knows it by.
     fn begin(&self, was: Fingerprint) -> io::Result<()> {
         let Self::Top { layers, torn } = self else { return Ok(()) };
@@ -164,9 +152,7 @@ impl Lower<'_> {
     fn write(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
         match self {
             // It may end within a block.
-            Self::Bare { store, size, .. } => {
-                store.write_at(&bytes[..(size - at).min(bytes.len() as u64) as usize], at)
-            }
+            Self::Bare { file, size, .. } => file.write_at(&bytes[..(size - at).min(bytes.len() as u64) as usize], at),
             Self::Top { layers, .. } => {
                 layers.top.write_at(bytes, at + data_offset(layers.size))?;
                 layers.own.set(at / BLOCK..(at + bytes.len() as u64) / BLOCK, BlockState::Data);
@@ -177,7 +163,7 @@ impl Lower<'_> {
 
     fn zero(&self, at: u64, len: u64) -> io::Result<()> {
         match self {
-            Self::Bare { store, size, .. } => store.zero(at, len.min(size - at)),
+            Self::Bare { file, size, .. } => file.zero(at, len.min(size - at)),
             Self::Top { layers, .. } => {
                 layers.own.set(at / BLOCK..(at + len) / BLOCK, BlockState::Zero);
                 layers.top.discard(at + data_offset(layers.size), len)
@@ -188,8 +174,8 @@ impl Lower<'_> {
     /// Makes it durable; what it is known by then (into.2).
     fn close(&self) -> io::Result<Fingerprint> {
         match self {
-            Self::Bare { store, is, .. } => {
-                store.sync_all()?;
+            Self::Bare { file, is, .. } => {
+                file.sync_all()?;
                 is()
             }
             Self::Top { layers, .. } => {
@@ -202,18 +188,14 @@ impl Lower<'_> {
     /// Makes durable what was written so far.
     fn settle(&self) -> io::Result<()> {
         match self {
-            Self::Bare { store, .. } => store.sync(),
+            Self::Bare { file, .. } => file.sync(),
             Self::Top { layers, .. } => layers.flush(),
         }
     }
 }
 
 /// into.1–3
-pub(super) fn write_into(
-    (layers, torn): (&Layers, &[u64]),
-    lower: &Lower<'_>,
-    goes_on: GoesOn<'_>,
-) -> io::Result<Shifted> {
+pub(super) fn write_into((layers, torn): (&Layers, &[u64]), lower: &Lower, goes_on: GoesOn<'_>) -> io::Result<Shifted> {
     let all = held(layers);
     let Header { commits, base, .. } = lock(&layers.header).clone();
     if all.is_empty() && !commits {

@@ -113,11 +113,6 @@ impl Below {
         }
     }
 
-    /// Opens the files below a top, by its header.
-    pub(super) fn under(header: &Header, direct: Direct, roots: &Roots, depth: usize) -> Result<Arc<Self>, String> {
-        Self::open(&header.base.at(), direct, roots, depth)
-    }
-
     /// The layers that were opened by this name, if somebody has them still.
     fn open_already(text: &str) -> Option<Arc<Self>> {
         let open: Vec<_> = lock(&OPEN).values().filter_map(Weak::upgrade).collect();
@@ -204,7 +199,7 @@ impl Below {
 
     fn over(file: Arc<File>, direct: Direct, roots: &Roots, depth: usize) -> Result<Self, String> {
         let (header, _) = read_header(&*file)?;
-        let below = Self::under(&header, direct, roots, depth + 1)?;
+        let below = Self::open(&header.base.at(), direct, roots, depth + 1)?;
         Self::on(file, &header, &below)
     }
 
@@ -449,9 +444,10 @@ fn open_file(layered: &Layered, place: &RootedPath<'_>, read_only: bool) -> Resu
 /// bottom, or anywhere between: the next layer is then where the top says.
 fn below_of(layered: &Layered, header: &Header, roots: &Roots) -> Result<(BaseAt, Arc<Below>), String> {
     let next = || -> Result<_, String> {
-        let below = Below::under(header, layered.base_direct, roots, 1)?;
+        let at = header.base.at();
+        let below = Below::open(&at, layered.base_direct, roots, 1)?;
         known(header, &header.base.path, below.is())?;
-        Ok((header.base.at(), below))
+        Ok((at, below))
     };
     let Some(base) = &layered.base else { return next() };
     let below = Below::open(base, layered.base_direct, roots, 1)?;

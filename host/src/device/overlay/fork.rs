@@ -21,12 +21,13 @@ mod tests;
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io;
-use std::path::{Path, PathBuf, absolute};
+use std::path::{PathBuf, absolute};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use rustix::fs::{AtFlags, Mode, OFlags};
+use rustix::fs::{AtFlags, Mode, OFlags, linkat, openat, renameat, statat, unlinkat};
+use rustix::io::Errno;
 
 use super::files::{Below, DEPTH_MAX, write_new};
 use super::format::{Base, Header};
@@ -61,7 +62,7 @@ pub(super) trait Steps {
 
 /// Freezes what an overlay is.
 pub(super) fn freeze(overlay: &Overlay, tell: Tell<'_>, roots: &Roots) -> Result<NowBase, String> {
-    freeze_by(overlay, tell, || Ok(OnFiles { names: Names::of(&overlay.path, roots)?, overlay, roots }))
+    freeze_by(overlay, tell, || OnFiles::of(overlay, roots))
 }
 
 pub(super) fn freeze_by<S: Steps>(
@@ -129,11 +130,12 @@ pub(super) fn freeze_by<S: Steps>(
     path.and_then(|path| at(&path.into(), None))
 }
 
-/// The names of a top, in its directory.
-pub(super) struct Names {
+/// The steps of a fork of a top that is a file, in its directory.
+pub(super) struct OnFiles<'a> {
+    overlay: &'a Overlay,
+    roots: &'a Roots,
     directory: fs::File,
-    path: PathBuf,
-    top: OsString,
+    top: &'a OsStr,
     /// The new top, until it takes the name.
     temporary: OsString,
     frozen: OsString,
@@ -141,114 +143,91 @@ pub(super) struct Names {
     is_new: bool,
 }
 
-impl Names {
-    pub(super) fn of(path: &Path, roots: &Roots) -> Result<Self, String> {
-        let name = path.file_name().ok_or("its top has no name")?;
-        let parent = directory_of(path);
-        let place = roots.place(parent)?;
+impl<'a> OnFiles<'a> {
+    pub(super) fn of(overlay: &'a Overlay, roots: &'a Roots) -> Result<Self, String> {
+        let top = overlay.path.file_name().ok_or("its top has no name")?;
+        let place = roots.place(directory_of(&overlay.path))?;
         let directory = place.open(OFlags::RDONLY | OFlags::DIRECTORY).map_err(|error| error.to_string())?;
-        let temporary = with(OsStr::new("."), name, ".fork");
-        let (path, top) = (parent.to_owned(), name.to_owned());
-        Ok(Self { directory, path, top, temporary, frozen: OsString::new(), is_new: false })
+        let temporary = [OsStr::new("."), top, OsStr::new(".fork")].join(OsStr::new(""));
+        Ok(Self { overlay, roots, directory, top, temporary, frozen: OsString::new(), is_new: false })
     }
 
     /// Where something lies.
     fn at(&self, name: &OsStr) -> PathBuf {
-        self.path.join(name)
+        directory_of(&self.overlay.path).join(name)
     }
 
     /// Makes a file for the new top.
-    fn make(&self) -> io::Result<fs::File> {
+    fn make_file(&self) -> io::Result<fs::File> {
         // A crash may have left one.
-        match rustix::fs::unlinkat(&self.directory, &self.temporary, AtFlags::empty()) {
-            Ok(()) | Err(rustix::io::Errno::NOENT) => {}
+        match unlinkat(&self.directory, &self.temporary, AtFlags::empty()) {
+            Ok(()) | Err(Errno::NOENT) => {}
             Err(error) => return Err(error.into()),
         }
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        Ok(rustix::fs::openat(&self.directory, &self.temporary, flags, Mode::RUSR | Mode::WUSR)?.into())
+        Ok(openat(&self.directory, &self.temporary, flags, Mode::RUSR | Mode::WUSR)?.into())
     }
-}
-
-/// The steps of a fork of a top that is a file.
-pub(super) struct OnFiles<'a> {
-    pub(super) names: Names,
-    pub(super) overlay: &'a Overlay,
-    pub(super) roots: &'a Roots,
 }
 
 impl Steps for OnFiles<'_> {
     /// The first name that is free, or that a crash has left (fork.3).
     fn link(&mut self) -> io::Result<PathBuf> {
-        let of = |name: &OsStr| rustix::fs::statat(&self.names.directory, name, AtFlags::SYMLINK_NOFOLLOW);
-        let top = of(&self.names.top)?;
+        let of = |name: &OsStr| statat(&self.directory, name, AtFlags::SYMLINK_NOFOLLOW);
+        let top = of(self.top)?;
         for number in 1u32.. {
-            let name = with(&self.names.top, OsStr::new("."), &number.to_string());
+            let name = [self.top, OsStr::new(&number.to_string())].join(OsStr::new("."));
             match of(&name) {
-                Ok(there) if (there.st_dev, there.st_ino) == (top.st_dev, top.st_ino) => self.names.is_new = false,
+                Ok(there) if (there.st_dev, there.st_ino) == (top.st_dev, top.st_ino) => self.is_new = false,
                 Ok(_) => continue,
-                Err(rustix::io::Errno::NOENT) => {
-                    let linked = rustix::fs::linkat(
-                        &self.names.directory,
-                        &self.names.top,
-                        &self.names.directory,
-                        &name,
-                        AtFlags::empty(),
-                    );
-                    match linked {
-                        Err(rustix::io::Errno::EXIST) => continue,
+                Err(Errno::NOENT) => {
+                    match linkat(&self.directory, self.top, &self.directory, &name, AtFlags::empty()) {
+                        Err(Errno::EXIST) => continue,
                         other => other?,
                     }
-                    self.names.is_new = true;
+                    self.is_new = true;
                 }
                 Err(error) => return Err(error.into()),
             }
-            self.names.frozen = name;
+            self.frozen = name;
             break;
         }
-        Ok(self.names.at(&self.names.frozen))
+        Ok(self.at(&self.frozen))
     }
 
     fn make(&self, header: &Header) -> Result<NewTop, String> {
         let bytes = header.encode()?;
         let write = || {
-            let file = self.names.make()?;
+            let file = self.make_file()?;
             write_new(&file, header.size, &bytes)?;
             file.sync_all()?;
-            self.names.directory.sync_all() // the second name too: where there is a journal, it is on the disk with the file
+            self.directory.sync_all() // the second name too: where there is a journal, it is on the disk with the file
         };
         write().map_err(|error| format!("a new top cannot be made: {error}"))?;
-        let path = self.names.at(&self.names.temporary);
+        let path = self.at(&self.temporary);
         let access = FileAccess { direct: self.overlay.access.top, is_raw: true, ..FileAccess::default() };
         let file = File::open(&self.roots.place(&path)?, access, false)?;
         Ok(NewTop { file: Arc::new(file.renamed(&self.overlay.path)), header: header.clone() })
     }
 
     fn rename(&self) -> io::Result<()> {
-        rustix::fs::renameat(&self.names.directory, &self.names.temporary, &self.names.directory, &self.names.top)?;
-        if let Err(error) = self.names.directory.sync_all() {
+        renameat(&self.directory, &self.temporary, &self.directory, self.top)?;
+        if let Err(error) = self.directory.sync_all() {
             // It has the name, and the old file has it no more: there is no way back.
-            tracing::error!(top = %self.names.at(&self.names.top).display(), %error, "a fork's names may not outlive a power cut");
+            tracing::error!(top = %self.at(self.top).display(), %error, "a fork's names may not outlive a power cut");
         }
         Ok(())
     }
 
     fn give_up(&self) {
-        let _ = rustix::fs::unlinkat(&self.names.directory, &self.names.temporary, AtFlags::empty());
-        if self.names.is_new {
-            let _ = rustix::fs::unlinkat(&self.names.directory, &self.names.frozen, AtFlags::empty());
+        let _ = unlinkat(&self.directory, &self.temporary, AtFlags::empty());
+        if self.is_new {
+            let _ = unlinkat(&self.directory, &self.frozen, AtFlags::empty());
         }
     }
 
     fn wait(&self) {
         std::thread::sleep(LOOK);
     }
-}
-
-fn with(one: &OsStr, two: &OsStr, three: &str) -> OsString {
-    let mut all = one.to_owned();
-    all.push(two);
-    all.push(three);
-    all
 }
 
 /// A top that was made, and is open.

@@ -43,7 +43,9 @@ const PAGE_MAGIC: [u8; 8] = *b"FLmap\0\0\0";
 const VERSION: u32 = 1;
 /// Where the path of the base begins in a header, and how long it may be.
 const PATH: usize = 160;
-const PATH_MAX: usize = BLOCK as usize - PATH - 4;
+const PATH_MAX: usize = SUM - PATH;
+/// Where the checksum of a header is: of all before it.
+const SUM: usize = BLOCK as usize - 4;
 /// The largest disk: 64 TiB. Chosen: four times what a file of ext4 can have; its map takes 17 MB before anything is written.
 pub(super) const SIZE_MAX: u64 = 1 << 46;
 
@@ -225,7 +227,8 @@ impl Header {
         put(120, &u32::from(self.clean).to_le_bytes());
         put(124, &u32::from(self.commits).to_le_bytes());
         put(PATH, path);
-        seal(&mut bytes);
+        let sum = crc32c(&bytes[..SUM]);
+        bytes[SUM..].copy_from_slice(&sum.to_le_bytes());
         Ok(bytes)
     }
 
@@ -245,7 +248,7 @@ impl Header {
         if version != VERSION {
             return Err(format!("it has version {version}, and this program knows version {VERSION}"));
         }
-        if !is_sealed(bytes) {
+        if u32_at(bytes, SUM) != crc32c(&bytes[..SUM]) {
             return Err("its checksum is wrong".into());
         }
         let (block, sequence, size) = (u32_at(bytes, 12), u64_at(bytes, 16), u64_at(bytes, 24));
@@ -270,18 +273,12 @@ impl Header {
             3 => Fingerprint::Named { size: u64_at(bytes, 72), digest: id_at(bytes, 96) },
             other => return Err(format!("its base is of kind {other}, which this program does not know")),
         };
-        let clean = match u32_at(bytes, 120) {
-            0 => false,
-            1 => true,
-            other => return Err(format!("it was closed in way {other}, which this program does not know")),
+        let flag = |at: usize, what: &str| match u32_at(bytes, at) {
+            0 => Ok(false),
+            1 => Ok(true),
+            other => Err(format!("it {what} in way {other}, which this program does not know")),
         };
-        let commits = match u32_at(bytes, 124) {
-            0 => false,
-            1 => true,
-            other => {
-                return Err(format!("it is written into its base in way {other}, which this program does not know"));
-            }
-        };
+        let (clean, commits) = (flag(120, "was closed")?, flag(124, "is written into its base")?);
         let base = Base { path: Path::new(OsStr::from_bytes(path)).to_owned(), is };
         Ok(Some(Self { sequence, size, id: id_at(bytes, 32), opened: u64_at(bytes, 48), clean, commits, base }))
     }
@@ -446,16 +443,6 @@ fn id_at(bytes: &[u8], at: usize) -> Id {
     bytes[at..at + 16].try_into().expect("sixteen bytes")
 }
 
-/// Puts its checksum behind a header.
-fn seal(bytes: &mut [u8]) {
-    let (all, sum) = bytes.split_at_mut(BLOCK as usize - 4);
-    sum.copy_from_slice(&crc32c(all).to_le_bytes());
-}
-
-fn is_sealed(bytes: &[u8]) -> bool {
-    crc32c(&bytes[..BLOCK as usize - 4]) == u32_at(bytes, BLOCK as usize - 4)
-}
-
 /// Of all of a page but the checksum itself.
 fn page_sum(bytes: &[u8]) -> u32 {
     crc32c_append(crc32c(&bytes[..60]), &bytes[HEAD..])
@@ -472,7 +459,8 @@ mod tests {
     }
 
     fn sealed(mut bytes: Vec<u8>) -> Vec<u8> {
-        seal(&mut bytes);
+        let sum = crc32c(&bytes[..SUM]);
+        bytes[SUM..].copy_from_slice(&sum.to_le_bytes());
         bytes
     }
 

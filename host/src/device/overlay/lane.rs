@@ -438,17 +438,13 @@ impl OnOverlay {
             TopStage::Fill(change) => self.read_edges(io, key, change),
             TopStage::Store(change) => self.store(io, key, change),
             TopStage::Wait => self.flush(io, key),
-            TopStage::Sync(pages) => {
-                self.pending[key].stage = TopStage::Sync(pages);
+            TopStage::Sync(_) | TopStage::Settle(_) => {
+                self.pending[key].stage = stage;
                 self.sync(key);
             }
             TopStage::Pages(pages, done, tickets) => {
                 tickets.iter().for_each(|ticket| give_back(io, *ticket));
                 self.write_pages(io, key, pages, done);
-            }
-            TopStage::Settle(pages) => {
-                self.pending[key].stage = TopStage::Settle(pages);
-                self.sync(key);
             }
             TopStage::Only => unreachable!("one with a single stage does not wait"),
         }

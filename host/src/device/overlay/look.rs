@@ -106,7 +106,7 @@ fn base_of(above: &Header) -> Result<Option<Header>, String> {
         return Ok(None); // whoever serves the top looks there
     }
     if let Fingerprint::Image { .. } = above.base.is {
-        let image = Below::under(above, Direct::Off, &Roots::default(), 1)?;
+        let image = Below::open(&above.base.at(), Direct::Off, &Roots::default(), 1)?;
         return known(above, &above.base.path, image.is()).map(|()| None);
     }
     let file = fs::File::open(&above.base.path).map_err(|error| fail(error.to_string()))?;

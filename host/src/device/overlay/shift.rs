@@ -83,7 +83,7 @@ impl<'a> OpenTop<'a> {
             return Err(of_top(under_way(&path.display())));
         }
         let base = &header.base.path;
-        let below = Below::under(&header, Direct::Off, &Roots::default(), 1).map_err(of_top)?;
+        let below = Below::open(&header.base.at(), Direct::Off, &Roots::default(), 1).map_err(of_top)?;
         known(&header, base, below.is()).map_err(of_top)?;
         Ok(Self { path, file, header, below })
     }

@@ -10,7 +10,7 @@ use super::Overlay;
 use super::format::{Base, Fingerprint};
 pub use crate::device::backing::BaseAt;
 use crate::device::backing::{About, BackingKind, Forks, NowBase, OfExport, Outside, Sharing, Syntax};
-use crate::device::file::syntax::{Direct, parse_direct};
+use crate::device::file::syntax::Direct;
 use crate::device::kinds::Qcow2;
 use crate::device::roots::{Roots, directory_of};
 use crate::device::{Backing, Device};
@@ -43,12 +43,8 @@ impl BackingKind for Layered {
     fn about(&self) -> About<'_> {
         let base = self.base.as_ref().map_or_else(String::new, |base| format!("base={base},"));
         let size = self.size.map_or_else(String::new, |size| format!(",size={size}"));
-        let direct = if self.direct == Direct::Auto { String::new() } else { format!(",direct={}", word(self.direct)) };
-        let base_direct = if self.base_direct == Direct::Off {
-            String::new()
-        } else {
-            format!(",base_direct={}", word(self.base_direct))
-        };
+        let direct = self.direct.option("direct", Direct::Auto);
+        let base_direct = self.base_direct.option("base_direct", Direct::Off);
         let (key, what) = if self.is_ephemeral { ("ephemeral", "ephemeral ") } else { ("top", "") };
         let name = format!("overlay:{base}{key}={}", self.top.display());
         let of_top = || self.top.file_stem().map(|name| name.to_string_lossy().into_owned());
@@ -154,14 +150,6 @@ impl Layered {
     }
 }
 
-fn word(direct: Direct) -> &'static str {
-    match direct {
-        Direct::Auto => "auto",
-        Direct::On => "on",
-        Direct::Off => "off",
-    }
-}
-
 /// A base: what begins as a backing of another kind, or else the path of a file.
 fn base_at(path: PathBuf, outside: &Outside) -> Result<BaseAt, String> {
     match path.to_str() {
@@ -216,7 +204,7 @@ fn parse(text: &str, outside: &Outside) -> Result<Backing, String> {
     if base == Some(top.clone().into()) {
         return Err("overlay: base and top are the same file".into());
     }
-    let past = |value: Option<String>, usual| value.map_or(Ok(usual), |word| parse_direct(&word));
+    let past = |value: Option<String>, usual| value.map_or(Ok(usual), |word| Direct::parse(&word));
     Ok(Layered {
         base,
         top,

@@ -1,6 +1,7 @@
 //! Forks of files: what lies where afterwards, and a server that ends after each step.
 
 use std::os::unix::fs::FileExt as _;
+use std::path::Path;
 
 use super::super::format::{BLOCK, data_offset};
 use super::super::map::{BlockState, Place};
@@ -154,8 +155,7 @@ fn a_crash_between_the_steps_leaves_the_state_before_or_after() {
         alice.flush_now().unwrap();
         let layers = alice.layers();
         let roots = Roots::default();
-        let names = Names::of(&directory.at("a"), &roots).unwrap();
-        let mut on_files = OnFiles { names, overlay: &alice, roots: &roots };
+        let mut on_files = OnFiles::of(&alice, &roots).unwrap();
         if steps > 0 {
             assert_eq!(on_files.link().unwrap(), directory.at("a.1"));
         }
@@ -169,6 +169,7 @@ fn a_crash_between_the_steps_leaves_the_state_before_or_after() {
             on_files.rename().unwrap();
         }
         drop(layers);
+        drop(on_files);
         drop(alice);
         let alice = overlay(&directory, "base=base,top=a").unwrap();
         assert_eq!((get(&alice, 0), get(&alice, 1)), (3, 11), "after {steps} steps");

@@ -72,11 +72,13 @@ fn a_disk_reads_the_same_while_its_top_is_written_into_the_base_and_whatever_end
             };
             let under = files[..files.len() - 1].to_vec();
             let done = if tops == 0 {
-                let lower = Lower::Bare { store: &*under[0], size: SIZE, is: &|| Ok(print(&under[0])) };
+                let base = Arc::clone(&under[0]);
+                let is = Box::new(move || Ok(print(&base)));
+                let lower = Lower::Bare { file: Arc::clone(&under[0]) as _, size: SIZE, is };
                 write_into((&layers, &torn), &lower, &mut goes_on)
             } else {
                 let (lower, torn_below) = found(&under);
-                let lower = Lower::Top { layers: &lower, torn: &torn_below };
+                let lower = Lower::Top { layers: lower, torn: torn_below };
                 write_into((&layers, &torn), &lower, &mut goes_on)
             };
             match done {
