@@ -19,7 +19,7 @@ pub(super) mod syntax;
 
 use std::fs::File;
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use fairlift_core::model::{Character, Model, ModelCompletion, ModelRequest};
 use fairlift_core::queue::Segment;
@@ -29,6 +29,7 @@ use fairlift_core::{ContextId, Duration, Extent, Instant, Limits, Op, Outcome, S
 use super::handed::OpenFile;
 use super::lane::{Address, Io, Lane, Request, answer, each};
 use super::{Device, Facts, Mem, Run};
+use crate::sync::{Mutex, lock};
 
 /// The most by which a submission counts as earlier (timing.3), and how long after a late end. Chosen: a client that thinks for
 /// longer does not wait for us, and a worker is seldom kept from the CPU for longer.
@@ -104,7 +105,7 @@ impl Modelled {
 
     /// Takes a batch of one context's requests in, and leaves `batch` empty. Their ids are their tags.
     pub(crate) fn submit(&self, now: Instant, context: ContextId, batch: &mut Vec<ModelRequest>) -> Next {
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         let own = usize::from(context.0);
         if state.boxes.len() <= own {
             state.boxes.resize_with(own + 1, || Inbox::EMPTY);
@@ -124,7 +125,7 @@ impl Modelled {
 
     /// Appends what has ended of a context's requests.
     pub(crate) fn fetch(&self, now: Instant, context: ContextId, ended: &mut Vec<(Tag, Outcome)>) -> Next {
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         let own = usize::from(context.0);
         state.advance(now);
         if let Some(inbox) = state.boxes.get_mut(own)
@@ -135,11 +136,6 @@ impl Modelled {
             ended.extend(inbox.ended.drain(..).map(|end| (Tag((end.id & 0xffff) as u16), end.outcome)));
         }
         state.next(own)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        // A worker that panics ends the process; a test that does has failed already.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -374,8 +370,8 @@ mod tests {
         assert_eq!(fetch(&disk, us(500), B).1.at, Some(at(ms(1))));
         assert_eq!(fetch(&disk, ms(1), A).1, Next { at: None, wake: 0 }, "B looks by itself");
         submit(&disk, ms(1), A, 1);
-        disk.lock().boxes[1].armed = at(ms(9)); // as if the model had said so
-        disk.lock().boxes[0].open = 0;
+        lock(&disk.state).boxes[1].armed = at(ms(9)); // as if the model had said so
+        lock(&disk.state).boxes[0].open = 0;
         assert_eq!(fetch(&disk, us(1100), A).1, Next { at: None, wake: 0b10 });
     }
 }

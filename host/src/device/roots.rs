@@ -9,7 +9,6 @@
 //! roots.2  The roots' directories are opened once, when the server starts. A directory put in the place of a root later is not that root.
 //! roots.3  A path is looked at in the roots before anything else is done with it, also if its file is open under another name.
 
-use std::fmt::Write as _;
 use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -146,11 +145,8 @@ impl Roots {
 
     /// All of them, and where they were said.
     fn shown(&self) -> String {
-        let mut shown = String::new();
-        for (number, Held { root, .. }) in self.all.iter().enumerate() {
-            let or = if number == 0 { "" } else { " or " };
-            let _ = write!(shown, "{or}{}", root.path.display());
-        }
+        let shown: Vec<_> = self.all.iter().map(|held| held.root.path.display().to_string()).collect();
+        let shown = shown.join(" or ");
         let origin = self.all.first().map_or("", |held| &held.root.source);
         format!("{shown}, and files are served from there only ({origin})")
     }

@@ -7,13 +7,13 @@
 use std::collections::VecDeque;
 use std::io;
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
 
 use fairlift_core::{Errno, Op};
 
 use crate::clock;
 use crate::device::Fault;
 use crate::quiet::{self, Quiet};
+use crate::sync::{Mutex, lock};
 
 /// How many events are kept. Chosen: each is another way to fail, or a minute later.
 const KEPT: usize = 64;
@@ -34,7 +34,7 @@ struct FaultLog {
 
 impl Faults {
     pub(in crate::device) fn failed(&self, path: &Path, op: Op, errno: Errno) {
-        let mut reports = self.reports();
+        let mut reports = lock(&self.0);
         let Some(untold) = reports.ways.tell(clock::now(), (op, errno)) else { return };
         if reports.kept.len() == KEPT {
             reports.kept.pop_front();
@@ -53,12 +53,12 @@ impl Faults {
     }
 
     pub(in crate::device) fn take(&self) -> VecDeque<Fault> {
-        std::mem::take(&mut self.reports().kept)
+        std::mem::take(&mut lock(&self.0).kept)
     }
 
     /// faults.2
     pub(super) fn looked(&self, path: &Path, wanted: u64, size: u64, names: u32) {
-        let mut reports = self.reports();
+        let mut reports = lock(&self.0);
         let path = path.display();
         if names == 0 && !std::mem::replace(&mut reports.deleted, true) {
             tracing::warn!(
@@ -77,9 +77,5 @@ impl Faults {
             }
             (true, true) | (false, false) => {}
         }
-    }
-
-    fn reports(&self) -> std::sync::MutexGuard<'_, FaultLog> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

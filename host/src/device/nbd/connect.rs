@@ -5,12 +5,13 @@
 
 use std::io::{self, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fairlift_core::Errno;
+use rustix::net::SendFlags;
 use rustls::ClientConnection;
 use rustls::pki_types::ServerName;
 
@@ -250,9 +251,8 @@ impl Established {
             tls.send_close_notify();
             while tls.wants_write() && tls.write_tls(&mut out).is_ok() {}
         }
-        let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
-        // SAFETY: the memory is `out`'s. Whether it is taken does not matter: the server sees the end of the connection.
-        unsafe { libc::send(self.socket.as_raw_fd(), out.as_ptr().cast(), out.len(), flags) };
+        // Whether it is taken does not matter: the server sees the end of the connection.
+        _ = rustix::net::send(&self.socket, &out, SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
     }
 }
 

@@ -10,7 +10,7 @@ use fairlift_core::{ContextId, Duration, Errno, Flags, Instant, Op, Outcome};
 use super::connect::Established;
 use super::flight::{Ask, Flight, Here, outcome};
 use super::ledger::{Birth, End, Promise, Worth, is_asked_again};
-use super::socket::{Connection, Doing, Look};
+use super::socket::{AnsweredSlots, Connection, Doing, Look};
 use super::{Answer, Remote, Shared};
 use crate::device::gather::Gather;
 use crate::device::lane::{Address, Completed, Io, Lane, Map, Request, each, list_memory};
@@ -49,7 +49,7 @@ pub(super) struct OnRemote {
     /// Workers to be woken.
     wake: u64,
     /// Requests that were answered, while they are looked at.
-    ended: Vec<(usize, Result<(), Errno>)>,
+    ended: AnsweredSlots,
 }
 
 impl OnRemote {
@@ -301,7 +301,7 @@ impl OnRemote {
             self.shared.lost(slot, &why, true);
             self.shared.want(slot, io.notifiers);
             let mut again = Vec::new();
-            for (flight, whole) in open {
+            for (whole, flight) in open {
                 if flight.deadline <= self.now {
                     self.finish(io, flight, Err(Errno::ETIMEDOUT)); // remote.3
                 } else if is_asked_again(flight.changes_data(), whole, end) {

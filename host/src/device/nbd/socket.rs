@@ -11,11 +11,10 @@
 
 use std::collections::VecDeque;
 use std::io::{Read as _, Write as _};
-use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
-use std::sync::Arc;
+use std::os::fd::{AsFd as _, AsRawFd as _};
 
 use fairlift_core::{Duration, Errno, Instant, Op, Tag};
-use rustls::ClientConnection;
+use rustix::net::Shutdown;
 
 use super::connect::Established;
 use super::flight::{Ask, Flight, Here};
@@ -25,8 +24,10 @@ use crate::kernel::call::{Call, PIECES, advance};
 use crate::kernel::ring::{Ring, Source};
 use crate::sync::{Mutex, lock};
 use crate::wire::nbd::answers::{Answers, Sink, Violation};
-use crate::wire::nbd::greeting::Offer;
 use crate::wire::nbd::{STATE_ZERO, encode_request};
+
+/// Requests that were answered, by their slots, and how.
+pub(super) type AnsweredSlots = Vec<(usize, Result<(), Errno>)>;
 
 /// The amount received at once. Chosen: sixteen answers of 4 KiB.
 const INPUT: usize = 64 << 10;
@@ -91,10 +92,7 @@ pub(super) enum Look {
 pub(super) struct Connection {
     pub(super) slot: usize,
     pub(super) birth: Birth,
-    socket: Arc<OwnedFd>,
-    tls: Option<Box<ClientConnection>>,
-    offer: Offer,
-    is_local: bool,
+    made: Established,
     answers: Answers,
     /// By their slots among the answers.
     flights: Vec<Option<Flight>>,
@@ -131,17 +129,13 @@ unsafe impl Send for Connection {}
 
 impl Connection {
     pub(super) fn new(slot: usize, made: Established, birth: Birth) -> Self {
-        let Established { socket, tls, offer, is_local } = made;
         // SAFETY: all zeroes are a valid `msghdr`: no address, no memory, no control data.
         let message = Box::new(unsafe { std::mem::zeroed() });
         Self {
             slot,
             birth,
-            answers: Answers::new(offer.structured, offer.context),
-            socket,
-            tls,
-            offer,
-            is_local,
+            answers: Answers::new(made.offer.structured, made.offer.context),
+            made,
             flights: Vec::new(),
             queue: VecDeque::new(),
             deadlines: VecDeque::new(),
@@ -171,7 +165,7 @@ impl Connection {
 
     /// Whether it can tell what is allocated.
     pub(super) const fn tells_status(&self) -> bool {
-        self.offer.context.is_some()
+        self.made.offer.context.is_some()
     }
 
     /// How many requests it has.
@@ -227,14 +221,14 @@ impl Connection {
     pub(super) fn break_off(&mut self, end: End, why: impl Into<String>) {
         if self.broken.is_none() {
             self.broken = Some((end, why.into()));
-            // SAFETY: takes numbers. It fails where the server has gone already, and then nothing is left to do.
-            unsafe { libc::shutdown(self.socket.as_raw_fd(), libc::SHUT_RDWR) };
+            // It fails where the server has gone already, and then nothing is left to do.
+            _ = rustix::net::shutdown(&self.made.socket, Shutdown::Both);
         }
     }
 
     /// How it ended, if there is nothing more to read (socket.5).
     const fn gone(&self) -> End {
-        if self.is_local { End::ByServer } else { End::Cut }
+        if self.made.is_local { End::ByServer } else { End::Cut }
     }
 
     /// Gives the kernel what it can do for it now.
@@ -261,7 +255,7 @@ impl Connection {
     pub(super) fn watch(&mut self, ring: &mut Ring, address: Address) {
         self.is_watching = true;
         let data = Doing::Watch.data(self.slot, address);
-        ring.poll(self.socket.as_fd(), libc::POLLRDHUP, false, data);
+        ring.poll(self.made.socket.as_fd(), libc::POLLRDHUP, false, data);
     }
 
     /// Looks for its end no more: it completes.
@@ -295,7 +289,7 @@ impl Connection {
         self.message.msg_iov = rest.as_mut_ptr();
         self.message.msg_iovlen = rest.len().min(PIECES) as _; // narrower with musl
         self.is_sending = true;
-        let call = Call::Send { fd: self.socket.as_raw_fd(), message: &raw const *self.message };
+        let call = Call::Send { fd: self.made.socket.as_raw_fd(), message: &raw const *self.message };
         // SAFETY: message, iovecs and heads are not touched while `is_sending`, and live as long as the connection, which is kept
         // until then (`is_over`; a lane that is dropped has none such, or the ring is gone). The payload is of requests that are
         // not answered before (`take_ended`, engine.1).
@@ -318,7 +312,7 @@ impl Connection {
             ends.push(plain.len());
         }
         drop(ledger);
-        if let Some(tls) = &mut self.tls {
+        if let Some(tls) = &mut self.made.tls {
             // Writing to memory does not fail; the buffer has no limit, and is emptied right below.
             let mut write = |bytes: &[u8]| tls.writer().write_all(bytes).expect("the TLS buffer has no limit");
             let (mut from, mut copy) = (0, Vec::new());
@@ -363,7 +357,7 @@ impl Connection {
     }
 
     /// The kernel took this number of bytes, or failed. Requests that end with that are appended to `ended` (socket.4).
-    pub(super) fn sent(&mut self, result: i32, ended: &mut Vec<(usize, Result<(), Errno>)>) {
+    pub(super) fn sent(&mut self, result: i32, ended: &mut AnsweredSlots) {
         self.is_sending = false;
         match result {
             0.. => {
@@ -402,7 +396,7 @@ impl Connection {
             return;
         }
         let direct = (self.answers.payload())
-            .filter(|(.., left)| *left >= DIRECT && self.tls.is_none() && self.filled == 0)
+            .filter(|(.., left)| *left >= DIRECT && self.made.tls.is_none() && self.filled == 0)
             .and_then(|(slot, from, left)| self.flights[slot].as_ref()?.memory(from, left).next());
         let into = match direct {
             Some(piece) => {
@@ -418,7 +412,7 @@ impl Connection {
             }
         };
         let call = Call::Receive {
-            fd: self.socket.as_raw_fd(),
+            fd: self.made.socket.as_raw_fd(),
             into: Some(into),
             wait: direct.is_none() && look != Look::Now,
         };
@@ -428,7 +422,7 @@ impl Connection {
     }
 
     /// The kernel received this number of bytes, or failed. Which requests ended is appended to `ended`, with their slots.
-    pub(super) fn received(&mut self, result: i32, ended: &mut Vec<(usize, Result<(), Errno>)>) {
+    pub(super) fn received(&mut self, result: i32, ended: &mut AnsweredSlots) {
         let receiving = self.receiving.take().expect("only a receive that was begun ends");
         if self.broken.is_some() {
             return; // what is said by now is not believed
@@ -442,19 +436,22 @@ impl Connection {
             }
             1.. => {
                 self.was_full = self.filled + result as usize == INPUT;
-                let input = self.input.take().expect("it was received into");
+                let mut input = self.input.take().expect("it was received into");
                 let all = self.filled + result as usize;
                 self.filled = 0;
-                let used = if self.tls.is_some() {
+                let used = if self.made.tls.is_some() {
                     self.decrypt(&input[..all], ended)
                 } else {
                     self.read(&input[..all], ended)
                 };
-                self.input = Some(input);
                 match used {
-                    Ok(used) => self.keep(used, all),
+                    Ok(used) => {
+                        input.copy_within(used..all, 0); // part of a head
+                        self.filled = all - used;
+                    }
                     Err((end, why)) => self.break_off(end, why),
                 }
+                self.input = Some(input);
             }
             0 => self.break_off(self.gone(), "the server closed the connection"),
             _ if [-libc::EINTR, -libc::EAGAIN].contains(&result) => {}
@@ -462,21 +459,14 @@ impl Connection {
         }
     }
 
-    /// Keeps what was not used: part of a head.
-    fn keep(&mut self, used: usize, all: usize) {
-        let input = self.input.as_mut().expect("put back above");
-        input.copy_within(used..all, 0);
-        self.filled = all - used;
-    }
-
-    fn read(&mut self, bytes: &[u8], ended: &mut Vec<(usize, Result<(), Errno>)>) -> Result<usize, (End, String)> {
+    fn read(&mut self, bytes: &[u8], ended: &mut AnsweredSlots) -> Result<usize, (End, String)> {
         self.take_in(ended, |answers, sink| answers.receive(bytes, sink))
     }
 
     /// Takes answers in.
     fn take_in<T>(
         &mut self,
-        ended: &mut Vec<(usize, Result<(), Errno>)>,
+        ended: &mut AnsweredSlots,
         take: impl FnOnce(&mut Answers, &mut Taking<'_>) -> Result<T, Violation>,
     ) -> Result<T, (End, String)> {
         let Self { flights, sent, held, .. } = self;
@@ -486,13 +476,9 @@ impl Connection {
         taken.map_err(|why| (End::Broken, format!("the server broke the protocol: {why}")))
     }
 
-    fn decrypt(
-        &mut self,
-        mut bytes: &[u8],
-        ended: &mut Vec<(usize, Result<(), Errno>)>,
-    ) -> Result<usize, (End, String)> {
+    fn decrypt(&mut self, mut bytes: &[u8], ended: &mut AnsweredSlots) -> Result<usize, (End, String)> {
         let all = bytes.len();
-        let mut tls = self.tls.take().expect("called with TLS");
+        let mut tls = self.made.tls.take().expect("called with TLS");
         let mut plain = std::mem::take(&mut self.plain);
         let mut result = Ok(all);
         while !bytes.is_empty() && result.is_ok() {
@@ -516,7 +502,7 @@ impl Connection {
                 Err(error) => result = Err((End::Cut, format!("TLS: {error}"))),
             }
         }
-        (self.tls, self.plain) = (Some(tls), plain);
+        (self.made.tls, self.plain) = (Some(tls), plain);
         result
     }
 
@@ -527,22 +513,18 @@ impl Connection {
     }
 
     /// Takes out all that it has not answered, the oldest first, each with whether the server may have had it whole.
-    pub(super) fn take_open(&mut self) -> Vec<(Flight, bool)> {
+    pub(super) fn take_open(&mut self) -> Vec<(bool, Flight)> {
         let sent = self.sent;
         let mut all: Vec<_> = self.flights.iter_mut().filter_map(Option::take).collect();
         all.sort_by_key(|flight| flight.here.cookie);
-        let with = |flight: Flight| {
-            let whole = flight.here.end > 0 && flight.here.end <= sent;
-            (flight, whole)
-        };
-        all.into_iter().map(with).collect()
+        let is_whole = |flight: &Flight| (1..=sent).contains(&flight.here.end);
+        all.into_iter().map(|flight| (is_whole(&flight), flight)).collect()
     }
 
     /// As one that nobody uses, if it is idle.
     pub(super) fn into_idle(self) -> Option<(Established, Birth)> {
         let idle = self.is_usable() && self.open() == 0 && !self.is_sending && self.receiving.is_none();
-        let Self { socket, tls, offer, is_local, birth, .. } = self;
-        idle.then_some((Established { socket, tls, offer, is_local }, birth))
+        idle.then_some((self.made, self.birth))
     }
 }
 
@@ -558,7 +540,7 @@ fn memory(bytes: &[u8]) -> libc::iovec {
 /// The results of a server's answers.
 struct Taking<'a> {
     flights: &'a mut [Option<Flight>],
-    ended: &'a mut Vec<(usize, Result<(), Errno>)>,
+    ended: &'a mut AnsweredSlots,
     sent: u64,
     held: &'a mut usize,
     is_early: bool,

@@ -1,7 +1,7 @@
 //! A worker's requests on an image: handed over to librbd, and taken back when its event comes.
 
 use std::ffi::c_int;
-use std::os::fd::{AsFd as _, AsRawFd as _};
+use std::os::fd::AsFd as _;
 use std::ptr::null_mut;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -131,9 +131,8 @@ impl OnRbd {
         let device = Arc::clone(&self.device);
         let Some(open) = device.image.open() else { return }; // rbd.6
         let (api, image) = (device.image.api, device.image.handle);
-        let mut count = [0u8; 8];
-        // SAFETY: reads eight bytes into as many. That it is empty is no matter: another worker was quicker.
-        unsafe { libc::read(self.device.event.as_raw_fd(), count.as_mut_ptr().cast(), count.len()) };
+        // That it is empty is no matter: another worker was quicker.
+        _ = rustix::io::read(&self.device.event, &mut [0u8; 8]);
         let mut wake = 0;
         loop {
             let mut ended: [Handle; BATCH] = [null_mut(); BATCH];

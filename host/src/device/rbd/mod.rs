@@ -24,7 +24,7 @@ pub(super) mod syntax;
 
 use std::ffi::c_void;
 use std::io;
-use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
+use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
@@ -33,6 +33,7 @@ use std::time::Duration;
 
 use fairlift_core::record::Record;
 use fairlift_core::{ContextId, Errno, Limits, Sector, Tag};
+use rustix::event::{EventfdFlags, eventfd};
 
 use super::handed::OpenFile;
 use super::lane::{Address, Lane};
@@ -157,13 +158,8 @@ impl Rbd {
         if !read_only {
             image.watch();
         }
-        // SAFETY: takes numbers and returns a new descriptor or -1, which is checked before it is owned.
-        let event = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
-        if event < 0 {
-            return Err(io::Error::last_os_error().to_string());
-        }
-        // SAFETY: the descriptor is new and nobody else's.
-        let event = unsafe { OwnedFd::from_raw_fd(event) };
+        let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
+        let event = event.map_err(|error| io::Error::from(error).to_string())?;
         // SAFETY: the image is open; the descriptor outlives it (`Rbd`).
         let result = unsafe { (api.rbd_set_image_notification)(image.handle, event.as_raw_fd(), EVENT_TYPE_EVENTFD) };
         done(result).map_err(|errno| format!("librbd has no events: {}", says(errno)))?;
