@@ -8,7 +8,7 @@ use fairlift_core::queue::Segment;
 use fairlift_core::{Errno, Instant, Op, Outcome, Sector};
 use vm_memory::VolatileSlice;
 
-use super::lane::{Address, Completed, Io, Lane, Request, each, list_memory};
+use super::lane::{Address, Completed, Io, Lane, Request, each, list_memory, place_of};
 use super::{Device, Store};
 use crate::kernel::call::{Fill, Pieces, Task};
 use crate::kernel::helpers::{Job, Order};
@@ -41,10 +41,7 @@ impl<D: Device + Store + fmt::Debug + 'static> ByThreads<D> {
             return io.ended.push((tag, Outcome::Done));
         }
         let index = usize::from(tag.0);
-        if self.flights.len() <= index {
-            self.flights.resize_with(index + 1, Vec::new);
-        }
-        let iovecs = &mut self.flights[index];
+        let iovecs = place_of(&mut self.flights, index);
         assert!(iovecs.is_empty(), "tag {index} is in flight twice");
         list_memory(io.tickets, segments, Op::Read, bytes, iovecs);
         let into = Pieces::Many { iovecs: iovecs.as_ptr(), count: iovecs.len() as u32 };

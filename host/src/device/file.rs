@@ -65,7 +65,7 @@ use super::backing::NowBase;
 use super::handed::OpenFile;
 use super::lane::{Address, AtOnce, Lane, Tell};
 use super::roots::{RootedPath, Roots};
-use super::{Device, Facts, Fault, Inline, Run};
+use super::{Device, Facts, Fault, Inline, Run, Stamp};
 use crate::kernel::helpers::Order;
 use crate::kernel::ticket::zero;
 use crate::outcome::{errno, outcome};
@@ -200,17 +200,9 @@ impl File {
         sys::lock_against_qemu(&self.file)
     }
 
-    /// Its size and time of change. Of a block device the size alone.
     #[cfg(feature = "qcow2")]
-    pub(crate) fn stamp(&self) -> io::Result<super::Stamp> {
-        let metadata = self.file.metadata()?;
-        Ok(match self.kind {
-            FileKind::Block => super::Stamp { size: self.size.load(Ordering::Relaxed), changed: (0, 0) },
-            FileKind::Regular => {
-                let nanos = u32::try_from(metadata.mtime_nsec()).unwrap_or(0);
-                super::Stamp { size: metadata.len(), changed: (metadata.mtime(), nanos) }
-            }
-        })
+    pub(crate) fn stamp(&self) -> io::Result<Stamp> {
+        Ok(stamp(&self.file.metadata()?, self.size.load(Ordering::Relaxed)))
     }
 
     /// It is at another path from now on.
@@ -450,6 +442,14 @@ impl Device for File {
     /// Whether requests go past the page cache (file.1).
     fn is_direct(&self) -> bool {
         self.direct
+    }
+}
+
+/// Of a block device with this size that alone.
+pub(crate) fn stamp(metadata: &fs::Metadata, size: u64) -> Stamp {
+    match metadata.is_file() {
+        true => (metadata.len(), (metadata.mtime(), u32::try_from(metadata.mtime_nsec()).unwrap_or(0))),
+        false => (size, (0, 0)),
     }
 }
 

@@ -223,6 +223,14 @@ pub(super) fn list_memory(
     block
 }
 
+/// The place of that number in a table that grows as places are used.
+pub(super) fn place_of<T: Default>(table: &mut Vec<T>, index: usize) -> &mut T {
+    if table.len() <= index {
+        table.resize_with(index + 1, T::default);
+    }
+    &mut table[index]
+}
+
 /// Requests that go to a lane together.
 #[derive(Default)]
 pub(super) struct Batch {

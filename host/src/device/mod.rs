@@ -115,14 +115,8 @@ pub(crate) struct Run {
     pub(crate) hole: bool,
 }
 
-/// By what a file is known again that nobody is to write.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Stamp {
-    /// In bytes.
-    pub(crate) size: u64,
-    /// When it was changed last, in seconds and nanoseconds.
-    pub(crate) changed: (i64, u32),
-}
+/// By what a file is known again that nobody is to write: its size in bytes, and when it was changed last, in seconds and nanoseconds.
+pub(crate) type Stamp = (u64, (i64, u32));
 
 /// A device that answers at once, so that nothing is gained by going through the ring.
 ///

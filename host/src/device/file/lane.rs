@@ -14,7 +14,7 @@ use fairlift_core::{Errno, Flags, Instant, Op, Outcome, Sector, Tag};
 
 use super::{Act, File, ZEROES, is_unsupported};
 use crate::device::Device;
-use crate::device::lane::{Address, Completed, Io, Lane, Request, each, list_memory};
+use crate::device::lane::{Address, Completed, Io, Lane, Request, each, list_memory, place_of};
 use crate::kernel::call::{Call, Pieces, Task, Work, advance};
 use crate::kernel::helpers::Job;
 use crate::kernel::ring::Source;
@@ -260,10 +260,7 @@ impl Lane for OnFile {
     fn queue(&mut self, io: &mut Io<'_>, _now: Instant, requests: &[Request], segments: &[Segment]) {
         for (request, segments) in each(requests, segments) {
             let index = usize::from(request.tag.0);
-            if self.flights.len() <= index {
-                self.flights.resize_with(index + 1, Flight::default);
-            }
-            let flight = &mut self.flights[index];
+            let flight = place_of(&mut self.flights, index);
             assert!(flight.request.is_none(), "tag {index} is in flight twice");
             let bytes = self.file.within(request.at, request.bytes); // file.9
             (flight.request, flight.done) = (Some(Request { bytes, ..*request }), 0);

@@ -137,11 +137,8 @@ enum Answer {
     Back(Flight),
 }
 
-/// A connection that is to be made.
-struct Wanted {
-    slot: usize,
-    notifiers: Arc<Notifiers>,
-}
+/// The slot of a connection that is to be made, and how its worker is told.
+type Wanted = (usize, Arc<Notifiers>);
 
 /// For people.
 struct State {
@@ -234,8 +231,7 @@ impl Shared {
 
     /// Has a connection made for a slot, and the worker told whose it is then.
     fn want(self: &Arc<Self>, slot: usize, notifiers: &Arc<Notifiers>) {
-        let wanted = Wanted { slot, notifiers: Arc::clone(notifiers) };
-        self.wanted.send(wanted).expect("the thread that connects ends with us");
+        self.wanted.send((slot, Arc::clone(notifiers))).expect("the thread that connects ends with us");
         self.have_connector();
     }
 
@@ -303,7 +299,7 @@ impl Shared {
 /// Makes the connections that are wanted, for as long as the device is there.
 fn connect_all(shared: &Weak<Shared>, wanted: &mpsc::Receiver<Wanted>) {
     let mut last = None::<Instant>;
-    for Wanted { slot, notifiers } in wanted {
+    for (slot, notifiers) in wanted {
         let mut pause = PAUSE.0;
         loop {
             let Some(shared) = shared.upgrade() else { return };

@@ -19,7 +19,7 @@ use rustix::net::Shutdown;
 use super::connect::Established;
 use super::flight::{Ask, Flight, Here};
 use super::ledger::{Birth, End, Ledger};
-use crate::device::lane::Address;
+use crate::device::lane::{Address, place_of};
 use crate::kernel::call::{Call, PIECES, advance};
 use crate::kernel::ring::{Ring, Source};
 use crate::sync::{Mutex, lock};
@@ -55,14 +55,8 @@ impl Doing {
 
     /// The kind of a step, and its slot.
     pub(super) fn of(tag: Tag) -> (Self, usize) {
-        let doing = match tag.0 >> 8 {
-            0 => Self::Receive,
-            1 => Self::Send,
-            2 => Self::Watch,
-            3 => Self::Pause,
-            _ => unreachable!("a step that was never begun: {tag:?}"),
-        };
-        (doing, usize::from(tag.0 & 0xff))
+        let all = [Self::Receive, Self::Send, Self::Watch, Self::Pause];
+        (all[usize::from(tag.0 >> 8)], usize::from(tag.0 & 0xff))
     }
 
     pub(super) fn data(self, slot: usize, address: Address) -> u64 {
@@ -210,10 +204,7 @@ impl Connection {
         flight.here = Here { cookie, ..Here::default() };
         let place = self.deadlines.partition_point(|(at, ..)| *at <= flight.deadline);
         self.deadlines.insert(place, (flight.deadline, slot, cookie));
-        if self.flights.len() <= slot {
-            self.flights.resize_with(slot + 1, || None);
-        }
-        self.flights[slot] = Some(flight);
+        *place_of(&mut self.flights, slot) = Some(flight);
         self.queue.push_back(slot);
     }
 

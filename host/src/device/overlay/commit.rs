@@ -25,10 +25,9 @@ use super::Layers;
 use super::files::{Below, is_top, known, raw, read_header};
 use super::format::{BLOCK, Fingerprint, Header, PAGE_BLOCKS, data_offset, file_len};
 use super::map::BlockState;
-use super::shift::{GoesOn, PIECE, SETTLE, Shifted, open_top};
-use crate::device::file::File;
-use crate::device::file::syntax::{Direct, FileAccess};
-use crate::device::roots::{RootedPath, Roots, directory_of};
+use super::shift::{GoesOn, PIECE, SETTLE, Shifted, open_alone, open_top};
+use crate::device::file::syntax::Direct;
+use crate::device::roots::{Roots, directory_of};
 use crate::device::{Device as _, Layer};
 use crate::kernel::buffer::Pages;
 use crate::sync::lock;
@@ -79,15 +78,11 @@ pub(super) fn under_way(top: &impl Display) -> String {
 
 /// A base that nobody else has, as the lower part of a top, and to be written.
 fn open_base(path: &Path) -> Result<(Below, Lower), String> {
-    let access = FileAccess { direct: Direct::Off, ..FileAccess::default() };
-    let file = File::open(&RootedPath::anywhere(path), access, false).map_err(|why| {
-        let in_use = "and no server may have it meanwhile, nor a top over it: remove their exports, or stop the server";
-        if why.contains("in use") { format!("{why}, {in_use}") } else { why }
-    })?;
+    let in_use = ", and no server may have it meanwhile, nor a top over it: remove their exports, or stop the server";
+    let file = open_alone(path, false, in_use)?;
     if let Some(foreign) = file.foreign().filter(|_| file.facts().read_only) {
         return Err(foreign.to_owned());
     }
-    let file = Arc::new(file);
     if !is_top(&*file) {
         let metadata = file.handle().metadata().map_err(|error| error.to_string())?;
         let below = Below::bare(Arc::clone(&file), &metadata, path);

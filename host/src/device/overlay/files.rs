@@ -32,8 +32,8 @@ use super::map::{Merged, Own};
 use super::pause::Pause;
 use super::syntax::{BaseAt, Layered};
 use super::{Layers, Overlay};
-use crate::device::file::File;
 use crate::device::file::syntax::{Direct, FileAccess};
+use crate::device::file::{File, stamp};
 use crate::device::roots::{RootedPath, Roots};
 use crate::device::{Backing, Device, Layer, Sharing, Store};
 use crate::kernel::buffer::Pages;
@@ -220,9 +220,7 @@ impl Below {
 
 /// By what a file of bare bytes is known again; a block device by its size alone.
 pub(super) fn raw(metadata: &fs::Metadata, size: u64) -> Fingerprint {
-    let changed =
-        if metadata.is_file() { (metadata.mtime(), u32::try_from(metadata.mtime_nsec()).unwrap_or(0)) } else { (0, 0) };
-    let size = if metadata.is_file() { metadata.len() } else { size };
+    let (size, changed) = stamp(metadata, size);
     Fingerprint::Raw { size, changed }
 }
 
@@ -232,8 +230,7 @@ fn image(device: &dyn Device, at: &BaseAt) -> Result<Fingerprint, String> {
     if stamps.is_empty() {
         return Ok(Fingerprint::named(device.facts().size, &at.called()));
     }
-    let files = stamps.iter().map(|stamp| (stamp.size, stamp.changed));
-    Ok(Fingerprint::image(device.facts().size, files))
+    Ok(Fingerprint::image(device.facts().size, &stamps))
 }
 
 /// Whether a file is a top.

@@ -27,6 +27,8 @@ use std::path::{Path, PathBuf};
 use crc32c::{crc32c, crc32c_append};
 use ring::digest::{Context, SHA256, digest};
 
+use crate::device::Stamp;
+
 /// The blocks that the map counts in, and the size of headers and pages.
 pub const BLOCK: u64 = 4096;
 /// Blocks that a page of the map tells of: two bits each, behind its own 64 bytes.
@@ -161,16 +163,15 @@ impl Fingerprint {
         Self::Named { size, digest: id_at(digest(&SHA256, called.as_bytes()).as_ref(), 0) }
     }
 
-    /// The fingerprint of an image with a disk of this size, by the sizes and times of change of its files.
-    pub(super) fn image(size: u64, files: impl Iterator<Item = (u64, (i64, u32))>) -> Self {
-        let (mut context, mut count) = (Context::new(&SHA256), 0);
+    /// The fingerprint of an image with a disk of this size, by the stamps of its files.
+    pub(super) fn image(size: u64, files: &[Stamp]) -> Self {
+        let mut context = Context::new(&SHA256);
         for (size, (seconds, nanos)) in files {
             context.update(&size.to_le_bytes());
             context.update(&seconds.to_le_bytes());
             context.update(&nanos.to_le_bytes());
-            count += 1;
         }
-        Self::Image { size, files: count, digest: id_at(context.finish().as_ref(), 0) }
+        Self::Image { size, files: files.len() as u32, digest: id_at(context.finish().as_ref(), 0) }
     }
 }
 

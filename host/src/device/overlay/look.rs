@@ -57,16 +57,11 @@ pub fn look(path: &Path) -> Result<TopInfo, String> {
             Err(why) => found(format!("page {index} of the map: {why}"), true),
             Ok(Slots { counts, torn }) => {
                 if let Some((slot, why)) = torn {
-                    let slot = SLOTS[slot];
-                    match header.clean {
-                        true => found(format!("page {index} of the map: slot {slot}: {why}"), true),
-                        false => found(
-                            format!(
-                                "page {index} of the map: slot {slot} was being written at a crash ({why}); the other counts"
-                            ),
-                            false,
-                        ),
-                    }
+                    let what = match header.clean {
+                        true => format!(": {why}"),
+                        false => format!(" was being written at a crash ({why}); the other counts"),
+                    };
+                    found(format!("page {index} of the map: slot {}{what}", SLOTS[slot]), header.clean);
                 }
                 counts.iter().for_each(|page| own.load(page));
             }

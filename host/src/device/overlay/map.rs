@@ -216,14 +216,14 @@ impl Own {
         PageImage { index, sequence: page.sequence.load(Ordering::Relaxed) + 1, words }
     }
 
-    /// A flush has written a page and made it durable.
-    pub(super) fn written(&self, image: &PageImage) {
-        self.page(image.index).sequence.store(image.sequence, Ordering::Relaxed);
-    }
-
-    /// A flush could not write a page (map.3).
-    pub(super) fn put_back(&self, image: &PageImage) {
-        self.mark(image.index);
+    /// A flush has written pages and made them durable, or it could not (map.3).
+    pub(super) fn settle(&self, images: &[PageImage], are_written: bool) {
+        for image in images {
+            match are_written {
+                true => self.page(image.index).sequence.store(image.sequence, Ordering::Relaxed),
+                false => self.mark(image.index),
+            }
+        }
     }
 
     /// Of the pages of some blocks, the first that has no room in the file yet.
@@ -479,8 +479,8 @@ mod tests {
             taken.iter().map(|page| (page.index, page.sequence, page.words[0])).collect::<Vec<_>>(),
             [(0, 1, 4), (2, 1, 2)]
         );
-        own.written(&taken[0]);
-        own.put_back(&taken[1]);
+        own.settle(&taken[..1], true);
+        own.settle(&taken[1..], false);
         let taken = own.take_dirty();
         assert_eq!(
             taken.iter().map(|page| (page.index, page.sequence, page.words[0])).collect::<Vec<_>>(),

@@ -174,8 +174,7 @@ impl Layers {
         // Before a page is being written: the first sync of the flush makes it durable.
         let begun = if pages.is_empty() { Ok(()) } else { self.is_to_be_written() };
         let flushed = begun.and_then(|()| self.flush_pages(&pages));
-        let settle = if flushed.is_ok() { Own::written } else { Own::put_back };
-        pages.iter().for_each(|page| settle(&self.own, page));
+        self.own.settle(&pages, flushed.is_ok());
         flushed
     }
 

@@ -104,14 +104,18 @@ impl<'a> OpenTop<'a> {
 
 /// Opens a top that nobody else has.
 pub(super) fn open_top(path: &Path) -> Result<(Arc<File>, Header), String> {
-    let access = FileAccess { direct: Direct::Off, is_raw: true, ..FileAccess::default() };
-    let file = File::open(&RootedPath::anywhere(path), access, false).map_err(|why| {
-        let is_served =
-            "a server that serves it, or a top over it, must not meanwhile: remove the export, or stop the server";
-        if why.contains("in use") { format!("{why}; {is_served}") } else { why }
-    })?;
-    let (header, _) = read_header(&file)?;
-    Ok((Arc::new(file), header))
+    let in_use =
+        "; a server that serves it, or a top over it, must not meanwhile: remove the export, or stop the server";
+    let file = open_alone(path, true, in_use)?;
+    let (header, _) = read_header(&*file)?;
+    Ok((file, header))
+}
+
+/// Opens a file to be written; if somebody has it, the error ends with `in_use`.
+pub(super) fn open_alone(path: &Path, is_raw: bool, in_use: &str) -> Result<Arc<File>, String> {
+    let access = FileAccess { direct: Direct::Off, is_raw, ..FileAccess::default() };
+    let opened = File::open(&RootedPath::anywhere(path), access, false);
+    opened.map(Arc::new).map_err(|why| if why.contains("in use") { why + in_use } else { why })
 }
 
 /// shift.1

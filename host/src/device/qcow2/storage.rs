@@ -60,26 +60,14 @@ impl Storage for ChainFile {
     unsafe fn pure_readv(&self, pieces: IoVectorMut<'_>, mut at: u64) -> io::Result<()> {
         self.check(at, pieces.len())?;
         for mut piece in pieces.into_inner() {
-            let mut rest = &mut *piece;
-            while !rest.is_empty() {
-                match self.file.handle().read_at(rest, at) {
-                    Ok(0) if at < self.file.facts().size => {
-                        let why = format!("{self} is shorter than it was");
-                        return Err(io::Error::new(io::ErrorKind::UnexpectedEof, why));
-                    }
-                    Ok(0) => {
-                        rest.fill(0);
-                        at += rest.len() as u64;
-                        break;
-                    }
-                    Ok(read) => {
-                        at += read as u64;
-                        rest = &mut rest[read..];
-                    }
-                    Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                    Err(error) => return Err(error),
-                }
-            }
+            let within = self.file.facts().size.saturating_sub(at).min(piece.len() as u64) as usize;
+            let (there, beyond) = piece.split_at_mut(within);
+            self.file.handle().read_exact_at(there, at).map_err(|error| match error.kind() {
+                io::ErrorKind::UnexpectedEof => io::Error::new(error.kind(), format!("{self} is shorter than it was")),
+                _ => error,
+            })?;
+            beyond.fill(0);
+            at += piece.len() as u64;
         }
         Ok(())
     }

@@ -12,7 +12,7 @@ use fairlift_core::{Errno, Flags, Instant, Op, Outcome, Tag};
 use super::{Rbd, pack, unpack};
 use crate::ceph::{Handle, THICK, done};
 use crate::device::gather::Gather;
-use crate::device::lane::{Address, Completed, Io, Lane, Request, each, list_memory};
+use crate::device::lane::{Address, Completed, Io, Lane, Request, each, list_memory, place_of};
 use crate::kernel::ring::Source;
 
 /// As many ends are taken out at once.
@@ -88,11 +88,7 @@ impl OnRbd {
         {
             return Err(Errno(error)); // rbd.5
         }
-        let index = usize::from(tag.0);
-        if self.aios.len() <= index {
-            self.aios.resize_with(index + 1, Aio::default);
-        }
-        let aio = &mut self.aios[index];
+        let aio = place_of(&mut self.aios, usize::from(tag.0));
         // The image's last sector may not be whole: what is beyond its end reads as zeroes, and is not written.
         let size = self.device.size.load(Ordering::Relaxed);
         let bytes = if op == Op::Flush { 0 } else { bytes.min(size.saturating_sub(at)) };

@@ -58,11 +58,7 @@ impl OnOverlay {
 
     /// A flush that was alone has ended.
     pub(super) fn flushed(&mut self, io: &mut Io<'_>, key: usize, pages: &[PageImage]) {
-        let own = &self.layers.own;
-        match self.pending[key].outcome {
-            Outcome::Done => pages.iter().for_each(|page| own.written(page)),
-            Outcome::Failed(_) => pages.iter().for_each(|page| own.put_back(page)), // map.3
-        }
+        self.layers.own.settle(pages, self.pending[key].outcome == Outcome::Done);
         let waiting = lock(&self.device.gate).leave();
         self.tell(io, waiting.into_iter());
         self.end(io, key);
