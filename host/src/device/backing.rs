@@ -19,7 +19,6 @@ pub(crate) struct Syntax {
     pub(super) schemes: &'static [&'static str],
     /// In short: `rbd:POOL/IMAGE`.
     pub(super) form: &'static str,
-    /// All that it takes.
     pub(super) takes: &'static str,
     /// Reads what follows the colon; the whole text where there is more than one scheme.
     ///
@@ -44,7 +43,6 @@ pub(crate) enum Sharing {
     None,
     /// A file or block device, whatever its name.
     File(u64, u64),
-    /// Its name.
     Name(String),
     /// Its key, on a disk of this number that its exports name.
     OnDisk(usize, String),
@@ -82,7 +80,6 @@ impl About<'_> {
 pub(crate) trait BackingKind {
     fn about(&self) -> About<'_>;
 
-    /// The paths that it names.
     fn paths(&mut self) -> Vec<&mut PathBuf> {
         Vec::new()
     }
@@ -92,7 +89,6 @@ pub(crate) trait BackingKind {
         Sharing::None
     }
 
-    /// It as something that can be forked.
     fn forks(&self) -> Result<&dyn Forks, &'static str> {
         Err(
             "only an overlay can be forked, and a file where its file system has reflinks: serve it as overlay:base=PATH,top=PATH",
@@ -310,32 +306,26 @@ impl Backing {
         self.kind_mut().paths()
     }
 
-    /// It as something that can be forked, or why it cannot.
     pub(crate) fn forks(&self) -> Result<&dyn Forks, &'static str> {
         self.kind().forks()
     }
 
-    /// The key by which exports share it, if they name a disk of this number.
     pub(crate) fn sharing(&self, disk: Option<usize>) -> Sharing {
         self.kind().sharing(disk)
     }
 
-    /// The backing with that of an export put in, if it names one.
     pub(crate) fn resolved(&self, of: OfExport<'_>) -> Result<Self, String> {
         Ok(self.kind().resolved(of)?.unwrap_or_else(|| self.clone()))
     }
 
-    /// Opens it, a file in the roots.
     pub(crate) fn open(&self, read_only: bool, roots: &Roots) -> Result<Arc<dyn Device>, Error> {
         self.kind().open(read_only, roots).map_err(|why| self.refused(why))
     }
 
-    /// Opens it to see whether it can be opened, and its properties: nothing of it is changed, and nothing is made.
     pub(crate) fn try_open(&self, read_only: bool, roots: &Roots) -> Result<Arc<dyn Device>, Error> {
         self.kind().try_open(read_only, roots).map_err(|why| self.refused(why))
     }
 
-    /// The error of a backing that cannot be opened.
     pub(crate) fn refused(&self, why: String) -> Error {
         Error::Backing { what: self.kind().refused_as(), why }
     }
@@ -372,7 +362,6 @@ impl<'a> Options<'a> {
         Ok(Self { kind, main, rest })
     }
 
-    /// The value of an option, if it is given.
     pub(crate) fn get(&self, key: &str) -> Option<&'a str> {
         self.rest.iter().find(|(there, _)| *there == key).map(|(_, value)| *value)
     }

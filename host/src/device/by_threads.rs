@@ -17,7 +17,6 @@ use crate::kernel::ring::Source;
 /// How much a thread reads at once, into memory of its own. Chosen: four of the usual clusters of a qcow2 image.
 const PIECE: usize = 256 << 10;
 
-/// A worker's side of it.
 pub(super) struct ByThreads<D> {
     device: Arc<D>,
     address: Address,

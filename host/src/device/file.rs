@@ -387,7 +387,6 @@ impl Device for File {
         if self.in_ram() { Box::new(AtOnce(self)) } else { Box::new(OnFile::new(self, address)) }
     }
 
-    /// The run of data or hole that starts at `at`, up to `len` bytes of it.
     fn run(&self, at: u64, len: u64) -> io::Result<Run> {
         if self.kind == FileKind::Block || !self.is_trusted() {
             return Ok(Run { len, hole: false }); // file.6
@@ -409,7 +408,6 @@ impl Device for File {
         }
     }
 
-    /// A request failed: says so, unless it did lately (file.8).
     fn failed(&self, op: Op, errno: Errno) {
         self.faults.failed(&self.path, op, errno);
         if op == Op::Read && errno == Errno::EIO {
@@ -421,12 +419,10 @@ impl Device for File {
         self.faults.take()
     }
 
-    /// Whether a discard gives anything back, as far as is known (file.5).
     fn can_discard(&self) -> bool {
         self.can_punch.load(Ordering::Relaxed)
     }
 
-    /// Whether zeroes are quicker made than written, as far as is known (file.5).
     fn can_zero_fast(&self) -> bool {
         self.zero_mode(Flags::NONE).is_some()
     }
@@ -439,7 +435,6 @@ impl Device for File {
         Some(&self.path)
     }
 
-    /// Whether requests go past the page cache (file.1).
     fn is_direct(&self) -> bool {
         self.direct
     }

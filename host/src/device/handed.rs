@@ -61,7 +61,6 @@ impl HandedFiles {
         Ok(())
     }
 
-    /// From now on backings of this export are opened.
     pub(crate) fn opens(&mut self, export: &str) {
         export.clone_into(&mut self.export);
     }
@@ -93,7 +92,6 @@ impl HandedFiles {
         self.links.push((name, links));
     }
 
-    /// The connections to the backing of this name, if there are some.
     pub(crate) fn take_links(&mut self, name: &str) -> Option<Links> {
         let at = self.links.iter().position(|(there, _)| there == name)?;
         Some(self.links.swap_remove(at).1)

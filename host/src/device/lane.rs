@@ -70,7 +70,6 @@ pub(crate) struct Io<'a> {
     pub(crate) tickets: &'a mut Tickets,
     pub(crate) helpers: &'a Arc<Helpers>,
     pub(crate) notifiers: &'a Arc<Notifiers>,
-    /// Requests that ended.
     pub(crate) ended: &'a mut Vec<(Tag, Outcome)>,
     /// Reads that memory above the disk answered, though it did not when it was asked first ([`Flags::MISSED`]).
     pub(crate) cached: &'a mut Vec<Tag>,
@@ -92,7 +91,6 @@ pub(crate) struct Address {
     pub(crate) file: Option<u32>,
     /// That number is of another file beside the device's: its own descriptor is not registered.
     pub(crate) is_beside: bool,
-    /// How long a request may take.
     pub(crate) io_timeout: Duration,
 }
 

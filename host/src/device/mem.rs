@@ -112,7 +112,6 @@ impl Mem {
         Ok(())
     }
 
-    /// The bytes of a part of a chunk.
     fn bytes(&self, index: usize, offset: usize, bytes: usize) -> VolatileSlice<'_> {
         self.map.get_slice(index * CHUNK + offset, bytes).expect(WITHIN)
     }

@@ -55,7 +55,6 @@ backing::backings! {
     fault::syntax => Fault(Faulty, Faults, Rule, Then),
 }
 
-/// The facts of an opened backing.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Facts {
     /// Its sectors, its block, and the longest requests that it shall be given.
@@ -158,7 +157,6 @@ pub(crate) trait Store: Send + Sync {
     }
     /// Nobody writes it from now on, and others may read it: through the page cache unless it stays `direct`.
     fn becomes_base(&self, _direct: bool) {}
-    /// The file, if it is one.
     fn file(&self) -> Option<&fs::File> {
         None
     }
@@ -297,7 +295,6 @@ pub(crate) trait Device: Send + Sync {
     /// It is from now on as large as [`look_at_size`](Self::look_at_size) has said, unless that is less.
     fn grow(&self, _size: u64) {}
 
-    /// A request failed.
     fn failed(&self, _op: Op, _errno: Errno) {}
 
     /// The failures since the last call, as far as they were logged.

@@ -168,14 +168,11 @@ impl Device for Modelled {
     }
 }
 
-/// A worker's side of a model.
 struct InModel {
     device: Arc<Modelled>,
     /// The requests to the model, while they are collected.
     batch: Vec<ModelRequest>,
-    /// Requests in it.
     open: usize,
-    /// When to look at it.
     due: Option<Instant>,
 }
 

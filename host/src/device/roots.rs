@@ -80,12 +80,10 @@ impl Roots {
         Self { all: Arc::clone(&self.all), handed: Some(Arc::new(Mutex::new(files))) }
     }
 
-    /// Whether files are those that another server hands over.
     pub(super) fn are_handed(&self) -> bool {
         self.handed.is_some()
     }
 
-    /// From now on the backing of this export is opened.
     pub(crate) fn opens(&self, export: &str) {
         self.handed.iter().for_each(|handed| lock(handed).opens(export));
     }
@@ -158,7 +156,6 @@ pub(super) fn directory_of(path: &Path) -> &Path {
 }
 
 impl<'a> RootedPath<'a> {
-    /// A path that may lead anywhere.
     pub(crate) fn anywhere(path: &'a Path) -> Self {
         Self { path, beneath: None, handed: None }
     }
@@ -170,7 +167,6 @@ impl<'a> RootedPath<'a> {
         lock(handed).take(&there, direct, read_only).map(Some).ok_or_else(|| NOT_HANDED.into())
     }
 
-    /// Opens what is there.
     pub(crate) fn open(&self, flags: OFlags) -> io::Result<fs::File> {
         self.open_as(flags, Mode::empty())
     }

@@ -13,7 +13,6 @@ use crate::device::Device as _;
 use crate::device::lane::{Batch, Completed, Io, Lane, Map, Request, cut, each};
 use crate::sync::lock;
 
-/// A worker's side.
 pub(super) struct BeforeFaults {
     device: Arc<BeforeDevice>,
     inner: Box<dyn Lane>,

@@ -31,14 +31,12 @@ const SURE: u32 = 32;
 /// After this number of misses in a row, also in their turn, one read of as many is tried. Chosen: data of others comes in bursts.
 const RARE: u32 = 16;
 
-/// A worker's side of a file.
 pub(super) struct OnFile {
     file: Arc<File>,
     address: Address,
     /// By tag; as many as have been used.
     flights: Vec<Flight>,
     in_flight: usize,
-    /// Requests to be launched.
     launches: Vec<Tag>,
     /// The memory of a read that is not scheduled yet, while it is tried.
     tried: Flight,
@@ -47,7 +45,6 @@ pub(super) struct OnFile {
     late_misses: u32,
 }
 
-/// A request in flight.
 #[derive(Default)]
 struct Flight {
     request: Option<Request>,
@@ -55,12 +52,10 @@ struct Flight {
     iovecs: Vec<libc::iovec>,
     /// The block of the pool that its memory, if it is one piece, is in.
     block: Option<u16>,
-    /// Bytes done so far.
     done: u64,
     step: Phase,
 }
 
-/// How far a request is.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 enum Phase {
     /// Moving data.

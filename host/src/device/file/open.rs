@@ -29,7 +29,6 @@ use super::{FileKind, format, holder, sys};
 use crate::device::roots::RootedPath;
 use crate::kernel::buffer::Pages;
 
-/// A file that was opened, and how.
 pub(super) struct Opened {
     pub(super) file: fs::File,
     pub(super) direct: bool,
@@ -214,7 +213,6 @@ fn tried(file: &fs::File) -> Result<u32, String> {
     Err("a direct read was refused".into())
 }
 
-/// How many bytes it has.
 pub(super) fn size_of(file: &fs::File, kind: FileKind) -> Result<u64, String> {
     let size = match kind {
         FileKind::Regular => file.metadata().map_err(|error| error.to_string())?.len(),

@@ -47,42 +47,41 @@ pub(super) fn lock_against_qemu(file: &File) -> bool {
     !writer.is_ok_and(|lock| i32::from(lock.l_type) != libc::F_UNLCK)
 }
 
-/// Fills memory from a place of the file.
-pub(super) fn read_exact_at(file: &File, mut into: VolatileSlice<'_>, at: u64) -> io::Result<()> {
-    let end = at + into.len() as u64;
-    while !into.is_empty() {
-        let (to, at) = (into.ptr_guard_mut(), (end - into.len() as u64) as i64);
+pub(super) fn read_exact_at(file: &File, into: VolatileSlice<'_>, at: u64) -> io::Result<()> {
+    all_at(into, at, io::ErrorKind::UnexpectedEof, |into, at| {
         // SAFETY: the slice is valid for writes of its length.
-        let done = unsafe { libc::pread64(file.as_raw_fd(), to.as_ptr().cast(), into.len(), at) };
-        into = into.offset(progress(done, io::ErrorKind::UnexpectedEof)?).expect(NO_MORE);
-    }
-    Ok(())
+        unsafe { libc::pread64(file.as_raw_fd(), into.ptr_guard_mut().as_ptr().cast(), into.len(), at) }
+    })
 }
 
-/// Writes memory to a place of the file.
-pub(super) fn write_all_at(file: &File, mut from: VolatileSlice<'_>, at: u64) -> io::Result<()> {
-    let end = at + from.len() as u64;
-    while !from.is_empty() {
-        let (memory, at) = (from.ptr_guard(), (end - from.len() as u64) as i64);
+pub(super) fn write_all_at(file: &File, from: VolatileSlice<'_>, at: u64) -> io::Result<()> {
+    all_at(from, at, io::ErrorKind::WriteZero, |from, at| {
         // SAFETY: the slice is valid for reads of its length.
-        let done = unsafe { libc::pwrite64(file.as_raw_fd(), memory.as_ptr().cast(), from.len(), at) };
-        from = from.offset(progress(done, io::ErrorKind::WriteZero)?).expect(NO_MORE);
-    }
-    Ok(())
+        unsafe { libc::pwrite64(file.as_raw_fd(), from.ptr_guard().as_ptr().cast(), from.len(), at) }
+    })
 }
 
-const NO_MORE: &str = "the kernel does no more than it was asked";
-
-/// How many bytes a system call has moved; with none, it fails as `nothing`.
-fn progress(done: isize, nothing: io::ErrorKind) -> io::Result<usize> {
-    match usize::try_from(done) {
-        Ok(0) => Err(nothing.into()),
-        Ok(done) => Ok(done),
-        Err(_) => match io::Error::last_os_error() {
-            error if error.kind() == io::ErrorKind::Interrupted => Ok(0),
-            error => Err(error),
-        },
+/// Calls until all of some memory was moved; a call that moves none fails as `nothing`.
+fn all_at(
+    mut memory: VolatileSlice<'_>,
+    mut at: u64,
+    nothing: io::ErrorKind,
+    call: impl Fn(&VolatileSlice<'_>, i64) -> isize,
+) -> io::Result<()> {
+    while !memory.is_empty() {
+        match usize::try_from(call(&memory, at as i64)) {
+            Ok(0) => return Err(nothing.into()),
+            Ok(done) => {
+                memory = memory.offset(done).expect("the kernel does no more than it was asked");
+                at += done as u64;
+            }
+            Err(_) => match io::Error::last_os_error() {
+                error if error.kind() == io::ErrorKind::Interrupted => {}
+                error => return Err(error),
+            },
+        }
     }
+    Ok(())
 }
 
 /// The next data or hole at or after a byte; `None` if there is none. The file position that it moves is used by nobody.
@@ -143,7 +142,6 @@ pub(super) fn cached_pages(file: &File, at: u64, len: u64) -> io::Result<u64> {
     Ok(counts[0])
 }
 
-/// How many pages a range lies in.
 pub(super) const fn pages_of(at: u64, len: u64) -> u64 {
     (at + len).div_ceil(PAGE) - at / PAGE
 }

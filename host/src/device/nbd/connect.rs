@@ -58,7 +58,6 @@ impl Timed {
         Ok(count)
     }
 
-    /// Sends all of it.
     fn send(&mut self, tls: Option<&mut ClientConnection>, out: &mut Vec<u8>) -> Result<(), String> {
         let sent = match tls {
             None => self.write_all(out),

@@ -6,7 +6,6 @@ use super::ledger::{Given, Promise};
 use crate::wire::nbd::answers::Awaited;
 use crate::wire::nbd::{CMD_FLAG_FAST_ZERO, CMD_FLAG_FUA, CMD_FLAG_NO_HOLE, Command, RequestHeader};
 
-/// A request on its way.
 pub(super) struct Flight {
     /// The worker that is told when it has ended.
     pub(super) worker: ContextId,
@@ -67,7 +66,6 @@ impl Flight {
         self.changes_data() && !self.flags.contains(Flags::FUA)
     }
 
-    /// The expected answer.
     pub(super) const fn awaited(&self) -> Awaited {
         match self.ask {
             Ask::Op(Op::Read, _) => Awaited::Read { at: self.at, len: self.bytes },

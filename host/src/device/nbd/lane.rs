@@ -22,7 +22,6 @@ use crate::wire::nbd::FLAG_SEND_FAST_ZERO;
 /// A flush takes as long as it takes, but not longer than this many times `io_timeout`. Chosen: a disk that catches up needs some of them.
 const FLUSH_PATIENCE: u64 = 4;
 
-/// A worker's side of another server.
 pub(super) struct OnRemote {
     shared: Arc<Shared>,
     /// Says that the device is in use.
@@ -46,7 +45,6 @@ pub(super) struct OnRemote {
     now: Instant,
     is_leaving: bool,
     is_to_unwatch: bool,
-    /// Workers to be woken.
     wake: u64,
     /// Requests that were answered, while they are looked at.
     ended: AnsweredSlots,

@@ -37,7 +37,6 @@ pub(super) struct Promise {
     losses: u64,
 }
 
-/// The worth of the answer to a flush.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Worth {
     /// The promised writes are durable.
@@ -63,7 +62,6 @@ pub(super) struct Ledger {
 }
 
 impl Ledger {
-    /// A connection has begun.
     pub(super) fn born(&mut self, slot: usize) -> Birth {
         let birth = Birth(self.births);
         self.births += 1;
@@ -150,7 +148,6 @@ impl Ledger {
     }
 }
 
-/// How a connection ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum End {
     /// The server closed it, or ended.

@@ -78,10 +78,8 @@ struct Shared {
     size: AtomicU64,
     /// The first offer, which all later connections have to match.
     offer: Offer,
-    /// How many connections there shall be.
     slots: usize,
     ledger: Mutex<Ledger>,
-    /// The news for each worker.
     mail: Mail<Letters>,
     owners: Mutex<Vec<ConnectionSlot>>,
     /// To the thread that connects, which ends with this.
@@ -94,7 +92,6 @@ struct Shared {
     state: Mutex<State>,
 }
 
-/// A connection's place.
 #[derive(Default)]
 struct ConnectionSlot {
     /// The worker whose it is (remote.2).
@@ -118,7 +115,6 @@ impl ConnectionSlot {
     }
 }
 
-/// The news for a worker.
 #[derive(Default)]
 struct Letters {
     /// Requests that others hand over.

@@ -48,7 +48,6 @@ pub(super) enum Doing {
 }
 
 impl Doing {
-    /// The name of a step: what, for which slot.
     pub(super) fn tag(self, slot: usize) -> Tag {
         Tag((self as u16) << 8 | slot as u16)
     }
@@ -162,7 +161,6 @@ impl Connection {
         self.made.offer.context.is_some()
     }
 
-    /// How many requests it has.
     pub(super) fn open(&self) -> usize {
         self.answers.open()
     }
@@ -370,7 +368,6 @@ impl Connection {
         }
     }
 
-    /// The socket said so.
     fn failed(&mut self, result: i32) {
         let end = if [-libc::ECONNRESET, -libc::EPIPE].contains(&result) { self.gone() } else { End::Cut };
         self.break_off(end, std::io::Error::from_raw_os_error(-result).to_string());
@@ -454,7 +451,6 @@ impl Connection {
         self.take_in(ended, |answers, sink| answers.receive(bytes, sink))
     }
 
-    /// Takes answers in.
     fn take_in<T>(
         &mut self,
         ended: &mut AnsweredSlots,
@@ -497,7 +493,6 @@ impl Connection {
         result
     }
 
-    /// Takes out a request that was answered.
     pub(super) fn take_ended(&mut self, slot: usize) -> Flight {
         self.answers.give_back(slot);
         self.flights[slot].take().expect("an answered request was open")
@@ -519,7 +514,6 @@ impl Connection {
     }
 }
 
-/// The memory of a write.
 fn payload(flight: &Flight) -> impl Iterator<Item = libc::iovec> {
     flight.memory(0, if matches!(flight.ask, Ask::Op(Op::Write, _)) { flight.bytes } else { 0 })
 }

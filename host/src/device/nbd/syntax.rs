@@ -171,7 +171,6 @@ fn parse(text: &str, outside: &Outside) -> Result<Backing, String> {
     Ok(nbd.into())
 }
 
-/// Keys and their values.
 type Options<'a> = Vec<(&'a str, &'a str)>;
 
 /// `URI,KEY=VALUE,…` taken apart. Only a known option parts from the URI, for names may contain commas.

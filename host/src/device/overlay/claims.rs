@@ -56,7 +56,6 @@ impl<K> Claims<K> {
         self.waiting = still;
     }
 
-    /// Whether somebody has one of the blocks.
     pub(super) fn is_held(&self, blocks: &Range<u64>) -> bool {
         self.held.range(..blocks.end).next_back().is_some_and(|(_, end)| *end > blocks.start)
     }

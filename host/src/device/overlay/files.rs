@@ -42,7 +42,6 @@ use crate::sync::{Mutex, lock};
 /// How many tops may lie over each other, with the one that is written.
 pub(super) const DEPTH_MAX: usize = 8;
 
-/// How the files of an overlay are opened.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Access {
     pub(super) top: Direct,
@@ -62,7 +61,6 @@ pub(super) struct Below {
     pub(super) size: u64,
 }
 
-/// A file below.
 #[derive(Clone)]
 pub(super) struct LayerFile {
     pub(super) file: Arc<dyn Layer>,
@@ -233,7 +231,6 @@ fn image(device: &dyn Device, at: &BaseAt) -> Result<Fingerprint, String> {
     Ok(Fingerprint::image(device.facts().size, &stamps))
 }
 
-/// Whether a file is a top.
 pub(super) fn is_top(file: &dyn Store) -> bool {
     let mut memory = Pages::new(2 * BLOCK as usize);
     let is_long = file.len().is_ok_and(|len| len >= 2 * BLOCK);
@@ -413,7 +410,6 @@ impl Overlay {
         Ok(Self::of(layered.top.clone(), layers, access, read_only))
     }
 
-    /// Of layers that are open.
     pub(super) fn of(path: PathBuf, layers: Layers, access: Access, read_only: bool) -> Self {
         Self {
             path,
@@ -512,7 +508,6 @@ fn is_to_be_made(place: &RootedPath<'_>) -> Result<bool, String> {
     }
 }
 
-/// A top that is to be made.
 struct NewFile {
     below: Arc<Below>,
     header: Header,
@@ -577,7 +572,6 @@ fn cannot_be_made(error: io::Error) -> String {
 }
 
 impl Header {
-    /// Of a new top.
     pub(super) fn drawn(size: u64, base: Base, opened: u64) -> Result<Self, String> {
         let mut id = Id::default();
         SystemRandom::new().fill(&mut id).map_err(|_| "the system has no random numbers")?;

@@ -60,7 +60,6 @@ pub(super) fn rest_on_base(overlay: &Overlay, tell: Tell<'_>, wait: impl Fn()) -
 }
 
 impl Below {
-    /// The base alone.
     pub(super) fn lowest(&self) -> Self {
         let LayerFile { file, is, .. } = self.files[0].clone();
         Self::base(file, is, self.base_size, self.lowest.clone())

@@ -60,7 +60,6 @@ pub(super) trait Steps {
     fn wait(&self);
 }
 
-/// Freezes what an overlay is.
 pub(super) fn freeze(overlay: &Overlay, tell: Tell<'_>, roots: &Roots) -> Result<NowBase, String> {
     freeze_by(overlay, tell, || OnFiles::of(overlay, roots))
 }
@@ -157,7 +156,6 @@ impl<'a> OnFiles<'a> {
         directory_of(&self.overlay.path).join(name)
     }
 
-    /// Makes a file for the new top.
     fn make_file(&self) -> io::Result<fs::File> {
         // A crash may have left one.
         match unlinkat(&self.directory, &self.temporary, AtFlags::empty()) {
@@ -230,7 +228,6 @@ impl Steps for OnFiles<'_> {
     }
 }
 
-/// A top that was made, and is open.
 pub(super) struct NewTop {
     pub(super) file: Arc<dyn Layer>,
     pub(super) header: Header,
@@ -252,7 +249,6 @@ impl Layers {
         data == 0 && zeroes == 0
     }
 
-    /// The layers below a new top.
     pub(super) fn frozen(&self) -> Below {
         self.below.with(Arc::clone(&self.top), &lock(&self.header), &self.own)
     }

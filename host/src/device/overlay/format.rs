@@ -117,17 +117,14 @@ pub enum Fingerprint {
     },
 }
 
-/// How many pages the map of a disk has.
 pub(super) const fn pages(size: u64) -> u64 {
     size.div_ceil(BLOCK).div_ceil(PAGE_BLOCKS)
 }
 
-/// Where the data begins in the file.
 pub(super) const fn data_offset(size: u64) -> u64 {
     page_offset(pages(size), 1).next_multiple_of(ALIGN)
 }
 
-/// How long the file is.
 pub(super) const fn file_len(size: u64) -> u64 {
     data_offset(size) + size.next_multiple_of(BLOCK)
 }
@@ -137,7 +134,6 @@ pub(super) const fn page_offset(index: u64, sequence: u64) -> u64 {
     slot_offset(index, slot(sequence))
 }
 
-/// Where a slot of a page lies.
 pub(super) const fn slot_offset(index: u64, slot: usize) -> u64 {
     2 * BLOCK + index * 2 * BLOCK + slot as u64 * BLOCK
 }

@@ -18,7 +18,6 @@ impl<K> Default for FlushGate<K> {
     }
 }
 
-/// The treatment of a requested flush.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum FlushTurn {
     /// It makes the top durable, and no more.

@@ -39,7 +39,6 @@ const PAGES_AT_ONCE: usize = 32;
 /// How long until a step is tried again that a file could not take. Chosen: the kernel was short of memory.
 const AGAIN: Duration = ms(1);
 
-/// A worker's side of an overlay.
 pub(super) struct OnOverlay {
     device: Arc<Overlay>,
     /// The layers in use: the device's own, except in the time in which a fork changes them.
@@ -54,7 +53,6 @@ pub(super) struct OnOverlay {
     address: Address,
     /// Of the files: the top's, then those below it from the bottom.
     lanes: Vec<Box<dyn Lane>>,
-    /// Those that answer by the clock.
     timed: Vec<usize>,
     pending: Slab<Pending>,
     /// Which request a step is of, and on which lane it is.
@@ -70,12 +68,10 @@ pub(super) struct OnOverlay {
     granted: Vec<BlockWaiter>,
 }
 
-/// A request that was taken in.
 struct Pending {
     request: Request,
     /// Its memory, if there is more to be done with it than to pass it on.
     segments: Vec<Segment>,
-    /// Steps under way.
     left: u32,
     outcome: Outcome,
     /// A step was not answered by memory.
@@ -85,7 +81,6 @@ struct Pending {
     stage: TopStage,
 }
 
-/// How a step ended.
 enum StepEnd {
     Ended(Outcome),
     /// Memory above the disk had what it was to read.
@@ -94,7 +89,6 @@ enum StepEnd {
     Busy,
 }
 
-/// How far a request is.
 enum TopStage {
     /// It ends when its steps have.
     Only,
@@ -160,7 +154,6 @@ impl OnOverlay {
 
     // ---- stopping for a fork ----
 
-    /// Whether it is to begin nothing.
     fn stops(&self) -> bool {
         stops(self.pause) || stops(self.device.pause.order())
     }
@@ -607,7 +600,6 @@ fn lanes_of(layers: &Layers, address: Address) -> Vec<Box<dyn Lane>> {
     [Arc::clone(&layers.top).lane(address)].into_iter().chain(below).collect()
 }
 
-/// Those that answer by the clock.
 fn timed(lanes: &[Box<dyn Lane>]) -> Vec<usize> {
     (0..lanes.len()).filter(|lane| lanes[*lane].is_by_the_clock()).collect()
 }
@@ -617,7 +609,6 @@ fn is_copy(request: &Request) -> bool {
     request.op == Op::Write && request.flags.contains(Flags::COPY_UP)
 }
 
-/// Gives memory of ours back.
 fn give_back(io: &mut Io<'_>, ticket: usize) {
     if let Memory::Pool(buffer) = io.tickets.remove(ticket).memory {
         io.pool.put(buffer);

@@ -53,7 +53,6 @@ pub(super) enum Place {
 /// How long a page is as it is told: a byte, and the page.
 const HANDED: usize = 1 + BLOCK as usize;
 
-/// The blocks of a top.
 pub(super) struct Own {
     pages: Box<[OnceLock<Box<Page>>]>,
     /// A bit for each page that is to be written.
@@ -186,13 +185,11 @@ impl Own {
         }
     }
 
-    /// A page is to be written, by the next flush.
     pub(super) fn mark(&self, index: u64) {
         // Always: an old mark may be taken just now, by a flush that does not see the words.
         self.dirty[(index / 64) as usize].fetch_or(1 << (index % 64), Ordering::AcqRel);
     }
 
-    /// Whether a page is to be written.
     pub(super) fn is_dirty(&self) -> bool {
         self.dirty.iter().any(|word| word.load(Ordering::Acquire) != 0)
     }
@@ -242,7 +239,6 @@ impl Own {
         self.pages[index as usize].get().is_some_and(|page| page.reserved.load(Ordering::Acquire))
     }
 
-    /// A page has room in the file.
     pub(super) fn reserved(&self, index: u64) {
         self.page(index).reserved.store(true, Ordering::Release);
     }
@@ -356,7 +352,6 @@ impl Where<'_> {
         }
     }
 
-    /// Where a block is.
     pub(super) fn of(&self, block: u64) -> Place {
         self.run(block, block + 1).0
     }

@@ -66,7 +66,6 @@ use syntax::BaseAt;
 /// A request that waits for blocks or for a flush: its worker, and the step that ends when it may go on.
 type BlockWaiter = (ContextId, Tag);
 
-/// A disk that is its base until it is written.
 pub(super) struct Overlay {
     path: PathBuf,
     /// A fork puts others in their place ([`fork`]).
@@ -89,7 +88,6 @@ pub(super) struct Overlay {
     faults: Faults,
 }
 
-/// A top, and the files below it.
 pub(super) struct Layers {
     top: Arc<dyn Layer>,
     header: Mutex<Header>,
@@ -120,7 +118,6 @@ impl Layers {
         }
     }
 
-    /// Writes the header, changed by `change`.
     fn write_header(&self, change: impl FnOnce(&mut Header)) -> io::Result<()> {
         let mut header = lock(&self.header);
         let mut next = Header { sequence: header.sequence + 1, ..header.clone() };

@@ -61,7 +61,6 @@ impl Pause {
         lock(&self.lanes).there.remove(&lane);
     }
 
-    /// The present order.
     pub(super) fn order(&self) -> u64 {
         self.order.load(Ordering::Acquire)
     }
@@ -73,18 +72,15 @@ impl Pause {
 
     // ---- the thread that forks ----
 
-    /// Asks all lanes to stop.
     pub(super) fn begin(&self, tell: Tell<'_>) {
         assert!(stops(self.ask(tell)), "one pause at a time");
     }
 
-    /// Whether all lanes have stopped.
     pub(super) fn is_quiet(&self) -> bool {
         let order = self.order();
         lock(&self.lanes).there.values().all(|lane| lane.stopped == order)
     }
 
-    /// Lets the lanes go on.
     pub(super) fn end(&self, tell: Tell<'_>) {
         assert!(!stops(self.ask(tell)), "a pause that was not begun");
     }

@@ -67,7 +67,6 @@ pub fn rebase(top: &Path, base: &Path, goes_on: GoesOn<'_>) -> Result<Shifted, S
     OpenTop::open(top)?.shift(&base, goes_on)
 }
 
-/// A top that nobody else has, and the files below it.
 struct OpenTop<'a> {
     path: &'a Path,
     file: Arc<File>,
@@ -102,7 +101,6 @@ impl<'a> OpenTop<'a> {
     }
 }
 
-/// Opens a top that nobody else has.
 pub(super) fn open_top(path: &Path) -> Result<(Arc<File>, Header), String> {
     let in_use =
         "; a server that serves it, or a top over it, must not meanwhile: remove the export, or stop the server";

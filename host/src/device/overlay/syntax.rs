@@ -132,7 +132,6 @@ impl BaseAt {
 }
 
 impl Base {
-    /// Where it is.
     pub(super) fn at(&self) -> BaseAt {
         let path = self.path.clone();
         match self.is {
@@ -144,7 +143,6 @@ impl Base {
 }
 
 impl Layered {
-    /// Where its top is.
     pub(super) fn directory(&self) -> &Path {
         if self.is_ephemeral { &self.top } else { directory_of(&self.top) }
     }

@@ -7,7 +7,6 @@ use std::path::Path;
 
 /// As many bytes of an image are looked at: the header of version 3, up to where the kind of compression stands.
 pub(super) const BYTES: usize = 105;
-/// How an image begins.
 pub(super) const MAGIC: [u8; 4] = *b"QFI\xfb";
 /// As many tables of each image are kept in memory (imago 0.2).
 const TABLES_KEPT: u64 = 128;

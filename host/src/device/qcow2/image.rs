@@ -37,7 +37,6 @@ const RUNS_MAX: usize = 4 << 20;
 /// As many holes are remembered: 16 MiB.
 const HOLES_MAX: usize = 1 << 20;
 
-/// An image that is open.
 pub(super) struct QcowImage {
     path: PathBuf,
     size: u64,
@@ -107,7 +106,6 @@ fn caught<T>(act: impl FnOnce() -> T) -> Result<T, String> {
     })
 }
 
-/// The files of a chain that have been opened.
 struct Chain<'a> {
     roots: &'a Roots,
     files: Vec<Arc<File>>,
@@ -140,7 +138,6 @@ impl Chain<'_> {
         Ok(file)
     }
 
-    /// An image, and the files below it.
     fn qcow2(&mut self, path: &Path) -> Result<FormatAccess<ChainFile>, String> {
         let file = self.file(path)?;
         let mut bytes = [0; BYTES];

@@ -18,11 +18,9 @@ use crate::kernel::ring::Source;
 /// As many ends are taken out at once.
 const BATCH: usize = 64;
 
-/// A worker's side of an image.
 pub(super) struct OnRbd {
     device: Arc<Rbd>,
     address: Address,
-    /// Requests, by tag.
     aios: Vec<Aio>,
     in_flight: usize,
     gather: Gather,
@@ -78,7 +76,6 @@ impl OnRbd {
         Source::Io { disk, place, tag: Tag(0) }.pack()
     }
 
-    /// Hands a request over.
     fn start(&mut self, io: &mut Io<'_>, request: &Request, segments: &[Segment]) -> Result<(), Errno> {
         let _open = self.device.image.open().ok_or(Errno::ESHUTDOWN)?; // rbd.6
         let (api, image) = (self.device.image.api, self.device.image.handle);

@@ -61,7 +61,6 @@ pub(crate) struct Rbd {
     mail: Mail<Vec<(Tag, isize)>>,
 }
 
-/// An image, opened.
 struct Image {
     api: &'static Api,
     handle: Handle,

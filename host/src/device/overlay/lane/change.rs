@@ -19,7 +19,6 @@ use crate::kernel::call::{Call, Work};
 use crate::kernel::ticket::{Memory, Ticket};
 use crate::sync::lock;
 
-/// The change of a request.
 #[derive(Default)]
 pub(super) struct Change {
     pub(super) blocks: Range<u64>,
@@ -112,7 +111,6 @@ impl OnOverlay {
         }
     }
 
-    /// Writes all that a request writes.
     pub(super) fn store(&mut self, io: &mut Io<'_>, key: usize, mut change: Change) {
         change.becomes.clear();
         match self.pending[key].request.op {
