@@ -1,6 +1,5 @@
 //! A worker's requests on something that is only read, by threads that wait: zeroes at once, all else by a helper thread.
 
-use std::fmt;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -9,7 +8,7 @@ use fairlift_core::{Errno, Instant, Op, Outcome, Sector};
 use vm_memory::VolatileSlice;
 
 use super::lane::{Address, Completed, Io, Lane, Request, each, list_memory, place_of};
-use super::{Device, Store};
+use super::{Device, Layer, Store};
 use crate::kernel::call::{Fill, Pieces, Task};
 use crate::kernel::helpers::{Job, Order};
 use crate::kernel::ring::Source;
@@ -28,7 +27,7 @@ pub(super) struct ByThreads<D> {
 // SAFETY: the pointers in `flights` name memory of the same worker's tickets, with which they move to its thread.
 unsafe impl<D: Device> Send for ByThreads<D> {}
 
-impl<D: Device + Store + fmt::Debug + 'static> ByThreads<D> {
+impl<D: Layer + 'static> ByThreads<D> {
     pub(super) fn new(device: Arc<D>, address: Address) -> Self {
         Self { device, address, flights: Vec::new(), in_flight: 0 }
     }
@@ -55,7 +54,7 @@ impl<D: Device + Store + fmt::Debug + 'static> ByThreads<D> {
     }
 }
 
-impl<D: Device + Store + fmt::Debug + 'static> Lane for ByThreads<D> {
+impl<D: Layer + 'static> Lane for ByThreads<D> {
     fn queue(&mut self, io: &mut Io<'_>, _now: Instant, requests: &[Request], segments: &[Segment]) {
         for (request, segments) in each(requests, segments) {
             match request.op {
@@ -89,7 +88,7 @@ impl<D: Device + Store + fmt::Debug + 'static> Lane for ByThreads<D> {
     }
 }
 
-impl<D: Store + fmt::Debug> Fill for D {
+impl<D: Store> Fill for D {
     fn fill(&self, mut at: u64, into: &mut dyn Iterator<Item = VolatileSlice<'_>>) -> Result<(), Errno> {
         let mut memory = Vec::new();
         for piece in into {

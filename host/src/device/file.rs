@@ -484,12 +484,6 @@ const fn is_unsupported(errno: i32) -> bool {
     matches!(errno, libc::EOPNOTSUPP | libc::ENOSYS | libc::ENODEV)
 }
 
-impl AsRawFd for File {
-    fn as_raw_fd(&self) -> RawFd {
-        self.file.as_raw_fd()
-    }
-}
-
 impl Inline for File {
     fn read(&self, at: u64, into: VolatileSlice<'_>) -> Outcome {
         let (into, beyond) = split(&into, self.within(at, into.len() as u64));

@@ -8,7 +8,6 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use fairlift_core::units::{parse_capacity, show_size};
@@ -130,12 +129,6 @@ impl Mem {
     }
 }
 
-impl AsFd for Mem {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.file.as_fd()
-    }
-}
-
 impl Device for Mem {
     fn facts(&self) -> Facts {
         Facts { in_ram: true, ..Facts::plain(self.size) }
@@ -150,7 +143,7 @@ impl Device for Mem {
     }
 
     fn hand_over(self: Arc<Self>) -> Result<Vec<OpenFile>, String> {
-        Ok(vec![self])
+        Ok(vec![Arc::clone(&self.file) as OpenFile])
     }
 
     fn take_on(&self, _says: &mut Record, _bytes: &[u8]) -> Result<(), String> {

@@ -3,7 +3,6 @@
 //! A lane or a front says what it wants done, and the ring does it in the way of its engine: io_uring makes an entry of it.
 //! Each call is one system call, as a rule, and completes as that would have returned.
 
-use std::fmt;
 use std::io;
 use std::os::fd::RawFd;
 use std::ptr::NonNull;
@@ -65,7 +64,7 @@ pub(crate) enum Task {
 unsafe impl Send for Task {}
 
 /// Something that holds data and reads it in a way of its own, by the thread that calls and however long that takes.
-pub(crate) trait Fill: Send + Sync + fmt::Debug {
+pub(crate) trait Fill: Send + Sync {
     /// Fills memory with the data at a place, or answers the error. It does not panic: a helper ends the process.
     fn fill(&self, at: u64, into: &mut dyn Iterator<Item = VolatileSlice<'_>>) -> Result<(), Errno>;
 }

@@ -159,14 +159,14 @@ impl OnFile {
         };
         let data = Source::Io { disk: self.address.disk, place: self.address.place, tag }.pack();
         if let Some(order) = by_helpers {
-            let (task, sectors) = (Task::Call(self.file.as_raw_fd(), work), bytes / Sector::SIZE);
+            let (task, sectors) = (Task::Call(self.file.file.as_raw_fd(), work), bytes / Sector::SIZE);
             let job = Job { worker: io.context, data, sectors, task };
             // SAFETY: as for the ring, below; the result is taken by the worker, and told us.
             return unsafe { io.helpers.push(number as usize, order, job) };
         }
         let call = match self.address.is_beside {
             false => Call::File(number, work),
-            true => Call::Beside { file: number, fd: self.file.as_raw_fd(), cached: !self.file.is_direct(), work },
+            true => Call::Beside { file: number, fd: self.file.file.as_raw_fd(), cached: !self.file.is_direct(), work },
         };
         // SAFETY: the call names the flight's iovecs, which are not touched until its completion (`went_on`), nor dropped:
         // the ring is dropped before the lanes; memory of tickets, which their front releases after `News::Ended` or

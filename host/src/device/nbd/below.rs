@@ -9,9 +9,8 @@
 //! below.3  An error that the server has answered is the client's.
 
 use std::collections::VecDeque;
-use std::fmt;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Condvar, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -37,8 +36,6 @@ const BLOCK_MAX: u32 = 4096;
 /// An export of another server, to be read.
 pub(super) struct RemoteBase {
     nbd: Nbd,
-    /// The URI, for messages.
-    name: PathBuf,
     offer: Offer,
     connections: Mutex<Connections>,
     /// A connection was given back, or is one less.
@@ -63,10 +60,9 @@ impl RemoteBase {
                 "it has {size} bytes in blocks of {block_min}: a base has at least one, in blocks of at most {BLOCK_MAX}"
             ));
         }
-        let name = PathBuf::from(&nbd.uri);
         let connections = Mutex::new(Connections { idle: vec![first], count: 1 });
         let freed = Condvar::new();
-        Ok(Self { nbd: nbd.clone(), name, offer, connections, freed, faults: Faults::default() })
+        Ok(Self { nbd: nbd.clone(), offer, connections, freed, faults: Faults::default() })
     }
 
     /// below.1
@@ -116,11 +112,11 @@ impl RemoteBase {
             match answer {
                 Ok(answer) => return answer.map_err(|errno| io::Error::from_raw_os_error(errno.0)),
                 Err(error) if Instant::now() >= end => {
-                    tracing::warn!(base = %self.name.display(), %error, "a base cannot be read");
+                    tracing::warn!(base = %self.nbd.uri, %error, "a base cannot be read");
                     return Err(io::Error::from_raw_os_error(libc::EIO));
                 }
                 Err(error) => {
-                    tracing::debug!(base = %self.name.display(), %error, "a read is asked again");
+                    tracing::debug!(base = %self.nbd.uri, %error, "a read is asked again");
                     std::thread::sleep(NO_FASTER);
                 }
             }
@@ -152,12 +148,6 @@ impl Drop for RemoteBase {
     }
 }
 
-impl fmt::Debug for RemoteBase {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.name.display())
-    }
-}
-
 impl Device for RemoteBase {
     fn facts(&self) -> Facts {
         let block = (self.offer.block_min / Sector::SIZE as u32).max(1);
@@ -168,7 +158,7 @@ impl Device for RemoteBase {
     }
 
     fn called(&self) -> String {
-        self.name.display().to_string()
+        self.nbd.uri.clone()
     }
 
     fn lane(self: Arc<Self>, address: Address) -> Box<dyn Lane> {
@@ -181,7 +171,7 @@ impl Device for RemoteBase {
     }
 
     fn failed(&self, op: Op, errno: Errno) {
-        self.faults.failed(&self.name, op, errno);
+        self.faults.failed(Path::new(&self.nbd.uri), op, errno);
     }
 
     fn take_faults(&self) -> VecDeque<Fault> {
@@ -189,6 +179,6 @@ impl Device for RemoteBase {
     }
 
     fn path(&self) -> Option<&Path> {
-        Some(&self.name)
+        Some(Path::new(&self.nbd.uri))
     }
 }

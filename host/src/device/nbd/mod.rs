@@ -26,7 +26,7 @@ pub(super) mod syntax;
 
 use std::io;
 use std::os::fd::OwnedFd;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak, mpsc};
 use std::time::{Duration, Instant, SystemTime};
@@ -73,8 +73,6 @@ pub(crate) struct Remote {
 /// The state that all workers share, and the thread that connects.
 struct Shared {
     nbd: syntax::Nbd,
-    /// The URI, for messages.
-    name: PathBuf,
     size: AtomicU64,
     /// The first offer, which all later connections have to match.
     offer: Offer,
@@ -184,7 +182,6 @@ impl Remote {
         let since = SystemTime::now();
         let (wanted, to_make) = mpsc::channel();
         let shared = Arc::new(Shared {
-            name: PathBuf::from(&nbd.uri),
             nbd: nbd.clone(),
             size: AtomicU64::new(size),
             offer,
@@ -432,7 +429,7 @@ impl Device for Remote {
     }
 
     fn path(&self) -> Option<&Path> {
-        Some(&self.shared.name)
+        Some(Path::new(&self.shared.nbd.uri))
     }
 
     fn link(&self) -> Option<Link> {

@@ -1,7 +1,6 @@
 //! Image: a chain of files, opened and looked through.
 
 use std::collections::VecDeque;
-use std::fmt;
 use std::io;
 use std::ops::Range;
 use std::os::fd::RawFd;
@@ -229,12 +228,6 @@ fn run(holes: &[Range<u64>], at: u64, len: u64) -> Run {
         Some(hole) if hole.start <= at => Run { len: len.min(hole.end - at), hole: true },
         Some(hole) => Run { len: len.min(hole.start - at), hole: false },
         None => Run { len, hole: false },
-    }
-}
-
-impl fmt::Debug for QcowImage {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "qcow2:{}", self.path.display())
     }
 }
 
