@@ -1,20 +1,34 @@
 //! The tables as data, for the terminal and for the page.
 
-use super::summary::{GroupSummary, Role, RunSummary, Spread, rows};
+use super::summary::{RunRow, Sets, Spread, rows};
 use super::{heading, printable};
 use crate::report::is_ungrouped;
-use crate::result::Results;
+use crate::result::{Group, Results, Role};
 
-/// A table: a title, headings, and a line for each row.
+/// A table: a title, headings, and a line for each row. The first columns are `job`, `Set` and `NR`.
 pub(super) struct Grid {
-    /// Its title, in capitals.
+    /// In capitals.
     pub(super) title: &'static str,
-    /// In what unit.
     pub(super) unit: &'static str,
-    /// The headings behind `job`, `Set` and `NR`.
     pub(super) columns: Vec<String>,
-    /// The row and its cells.
-    pub(super) lines: Vec<(RunSummary, Vec<String>)>,
+    pub(super) lines: Vec<Vec<String>>,
+}
+
+impl Grid {
+    fn new(
+        title: &'static str,
+        unit: &'static str,
+        columns: Vec<String>,
+        rows: &[RunRow<'_>],
+        cells: impl Fn(&RunRow<'_>) -> Vec<String>,
+    ) -> Self {
+        let line = |row: &RunRow<'_>| {
+            let first = [row.name(), row.runs.count().to_string(), row.runs.jobs.to_string()];
+            first.into_iter().chain(cells(row)).collect()
+        };
+        let columns = ["job", "Set", "NR"].map(String::from).into_iter().chain(columns).collect();
+        Self { title, unit, columns, lines: rows.iter().map(line).collect() }
+    }
 }
 
 /// The tables of a workload: averages first, then the longest latency, the 99th percentile, the longest time unserved, the time held (with
@@ -24,129 +38,93 @@ pub(super) fn grids(results: &Results, workload: &str, total: bool) -> Vec<Grid>
     let ungrouped = results.runs.iter().chain(&results.baseline).all(|run| is_ungrouped(&run.groups));
     let total = total || ungrouped;
     let names: Vec<String> = match rows.first() {
-        Some(first) if !ungrouped => first.groups.iter().map(|group| heading(&group.path)).collect(),
+        Some(first) if !ungrouped => first.runs.groups.iter().map(|group| heading(&group.path)).collect(),
         _ => Vec::new(),
     };
     let headed = |titles: &[&str]| names.iter().cloned().chain(titles.iter().map(|&word| word.into())).collect();
     // A figure of each group, then of all together, which alone is shown where there are no groups.
-    let grid = |title, unit, last: &str, of: fn(&GroupSummary) -> String, all: fn(&RunSummary) -> String| Grid {
-        title,
-        unit,
-        columns: if total { headed(&[last]) } else { headed(&[]) },
-        lines: filled(&rows, |row| {
-            let groups = row.groups.iter().filter(|_| !ungrouped).map(of);
-            groups.chain(total.then(|| all(row))).collect()
-        }),
+    let grid =
+        |title, unit, last: &str, of: &dyn Fn(&Sets<'_, Group>) -> String, all: &dyn Fn(&RunRow<'_>) -> String| {
+            Grid::new(title, unit, if total { headed(&[last]) } else { headed(&[]) }, &rows, |row| {
+                let groups = row.groups();
+                let groups = groups.iter().filter(|_| !ungrouped).map(of);
+                groups.chain(total.then(|| all(row))).collect()
+            })
+        };
+    let largest = |title, unit, of: fn(&Sets<'_, Group>) -> f64| {
+        grid(title, unit, "max", &|group| whole(of(group)), &|row| whole(row.most(of)))
     };
+    let unserved: fn(&Sets<'_, Group>) -> f64 = |group| group.over(|one| one.unserved_max_us).max;
+    let error = |row: &RunRow<'_>| format!("{:.1}", row.runs.over(|run| run.share_error_max).mean * 100.0);
 
     let mut grids = vec![
-        grid("AVERAGE", "bw in KB/s", "total", |group| whole(group.kb_s.mean), |row| whole(row.total_kb_s.mean)),
-        grid(
-            "MAX LATENCY",
-            "in us, of all sets",
-            "max",
-            |group| whole(group.lat_max_us.max),
-            |row| whole(longest(row, |group| group.lat_max_us.max)),
-        ),
-        grid(
-            "P99 LATENCY",
-            "in us, average of the sets",
-            "max",
-            |group| whole(group.lat_p99_us.mean),
-            |row| whole(longest(row, |group| group.lat_p99_us.mean)),
-        ),
+        grid("AVERAGE", "bw in KB/s", "total", &|group| whole(group.over(|one| one.kb_s).mean), &average),
+        largest("MAX LATENCY", "in us, of all sets", |group| group.over(|one| one.lat_max_us).max),
+        largest("P99 LATENCY", "in us, average of the sets", |group| group.over(|one| one.lat_p99_us).mean),
     ];
     // Results of before have no such figure.
-    if rows.iter().any(|row| longest(row, |group| group.unserved_max_us.max) > 0.0) {
-        grids.push(grid(
-            "UNSERVED",
-            "longest without an end while asks waited, in us, of all sets",
-            "max",
-            |group| whole(group.unserved_max_us.max),
-            |row| whole(longest(row, |group| group.unserved_max_us.max)),
-        ));
+    if rows.iter().any(|row| row.most(unserved) > 0.0) {
+        let unit = "longest without an end while asks waited, in us, of all sets";
+        grids.push(largest("UNSERVED", unit, unserved));
     }
     if !results.limits.is_empty() {
-        grids.push(grid(
-            "HELD",
-            "by limits, in us of an operation, average of the sets",
-            "max",
-            |group| whole(group.held_us.mean),
-            |row| whole(longest(row, |group| group.held_us.mean)),
-        ));
+        let unit = "by limits, in us of an operation, average of the sets";
+        grids.push(largest("HELD", unit, |group| group.over(|one| one.held_us).mean));
     }
     if !ungrouped {
-        grids.push(Grid {
-            title: "SHARE ERROR",
-            unit: "in % of the ideal share; jain: 1 is fair",
-            columns: headed(&["max", "jain"]),
-            lines: filled(&rows, |row| {
-                let groups = row.groups.iter().map(|group| signed(group.share_error() * 100.0));
-                let max = format!("{:.1}", row.share_error_max.mean * 100.0);
-                groups.chain([max, format!("{:.3}", row.jain.mean)]).collect()
-            }),
-        });
+        let unit = "in % of the ideal share; jain: 1 is fair";
+        grids.push(Grid::new("SHARE ERROR", unit, headed(&["max", "jain"]), &rows, |row| {
+            let groups = row.groups();
+            let groups = groups.iter().map(|group| signed(group.share_error() * 100.0));
+            groups.chain([error(row), format!("{:.3}", row.runs.over(|run| run.jain).mean)]).collect()
+        }));
     }
-    if !ungrouped && rows.iter().any(|row| !row.settings.is_empty()) {
-        grids.push(Grid {
-            title: "FRONTIER",
-            unit: "total in KB/s against the largest share error in % and the longest time unserved in us",
-            columns: ["total", "error", "unserved"].map(String::from).to_vec(),
-            lines: filled(&rows, |row| {
-                let error = format!("{:.1}", row.share_error_max.mean * 100.0);
-                let unserved = whole(longest(row, |group| group.unserved_max_us.max));
-                vec![whole(row.total_kb_s.mean), error, unserved]
-            }),
-        });
+    if !ungrouped && rows.iter().any(|row| !row.runs.settings.is_empty()) {
+        let unit = "total in KB/s against the largest share error in % and the longest time unserved in us";
+        let columns = ["total", "error", "unserved"].map(String::from).to_vec();
+        grids.push(Grid::new("FRONTIER", unit, columns, &rows, |row| {
+            vec![average(row), error(row), whole(row.most(unserved))]
+        }));
     }
     grids.extend(of_roles(&rows));
-    if rows.iter().any(|row| row.sets > 1) {
-        let title = "SPREAD";
+    if rows.iter().any(|row| row.runs.count() > 1) {
         let unit = "half of best minus worst set, in % of the average bw";
-        grids.push(grid(title, unit, "total", |group| apart(&group.kb_s), |row| apart(&row.total_kb_s)));
+        let apart = |spread: Spread| format!("{:.1}", spread.percent());
+        grids.push(grid("SPREAD", unit, "total", &|group| apart(group.over(|one| one.kb_s)), &|row| {
+            apart(row.runs.over(|run| run.total_kb_s))
+        }));
     }
     grids
 }
 
 /// The figures of each role, of workloads with several; else none.
-fn of_roles(rows: &[RunSummary]) -> Vec<Grid> {
+fn of_roles(rows: &[RunRow<'_>]) -> Vec<Grid> {
     // Not all are there with every number of jobs.
-    let Some(most) = rows.iter().max_by_key(|row| row.roles.len()).filter(|row| !row.roles.is_empty()) else {
+    let Some(most) = rows.iter().max_by_key(|row| row.runs.roles.len()).filter(|row| !row.runs.roles.is_empty()) else {
         return Vec::new();
     };
-    let columns: Vec<String> = most.roles.iter().map(|role| printable(&role.name)).collect();
-    let by_name = |row: &RunSummary, of: fn(&Role) -> String| -> Vec<String> {
-        let cell = |role: &Role| row.roles.iter().find(|own| own.name == role.name).map_or("-".into(), of);
-        most.roles.iter().map(cell).collect()
-    };
-    let grid = |title, unit, of: fn(&Role) -> String| Grid {
-        title,
-        unit,
-        columns: columns.clone(),
-        lines: filled(rows, |row| by_name(row, of)),
+    let names: Vec<&str> = most.runs.roles.iter().map(|role| role.name.as_str()).collect();
+    let grid = |title, unit, of: fn(&Role) -> f64| {
+        Grid::new(title, unit, names.iter().map(|name| printable(name)).collect(), rows, |row| {
+            let own = row.roles();
+            let cell = |name: &&str| own.iter().find(|role| role.name == *name).map(|role| whole(role.over(of).mean));
+            names.iter().map(|name| cell(name).unwrap_or("-".into())).collect()
+        })
     };
     vec![
-        grid("ROLES", "bw in KB/s of all groups", |role| whole(role.kb_s.mean)),
-        grid("P99 LATENCY OF ROLES", "in us, average of the sets", |role| whole(role.lat_p99_us.mean)),
+        grid("ROLES", "bw in KB/s of all groups", |role| role.kb_s),
+        grid("P99 LATENCY OF ROLES", "in us, average of the sets", |role| role.lat_p99_us),
     ]
 }
 
-fn filled(rows: &[RunSummary], cells: impl Fn(&RunSummary) -> Vec<String>) -> Vec<(RunSummary, Vec<String>)> {
-    rows.iter().map(|row| (row.clone(), cells(row))).collect()
-}
-
-fn longest(row: &RunSummary, of: fn(&GroupSummary) -> f64) -> f64 {
-    row.groups.iter().map(of).fold(0.0, f64::max)
+/// 1024 bytes a second of all groups.
+fn average(row: &RunRow<'_>) -> String {
+    whole(row.runs.over(|run| run.total_kb_s).mean)
 }
 
 /// To the nearest whole number.
 fn whole(figure: f64) -> String {
     format!("{figure:.0}")
-}
-
-/// Half the distance of the best and the worst set.
-fn apart(spread: &Spread) -> String {
-    format!("{:.1}", spread.percent())
 }
 
 /// With its sign; what rounds to nothing has none.

@@ -16,8 +16,8 @@ mod tune;
 
 use std::fmt::Write as _;
 
-use super::grid::grids;
-use super::summary::{RunSummary, rows, workloads};
+use super::grid::{Grid, grids};
+use super::summary::{RunRow, rows, workloads};
 use super::table::round;
 use super::{heading, tenants};
 use crate::model::show_size;
@@ -33,13 +33,7 @@ pub fn html(all: &[Results]) -> String {
         [one] => format!("{} with {}", one.device, one.scheduler),
         _ => format!("{} results", all.len()),
     };
-    let mut out = format!(
-        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n\
-         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n\
-         <title>iostest: {0}</title>\n<style>\n{1}</style>\n</head>\n<body>\n<main>\n<h1>{0}</h1>\n",
-        escaped(&title),
-        include_str!("html/style.css")
-    );
+    let mut out = head("iostest", &title);
     // The values of a sweep stand beside each other as results of several calls do.
     let apart: Vec<Results> = all.iter().flat_map(Results::by_settings).collect();
     if apart.len() > 1 {
@@ -48,9 +42,22 @@ pub fn html(all: &[Results]) -> String {
     for (results, distinction) in apart.iter().zip(distinctions::distinctions(&apart)) {
         section(&mut out, results, (apart.len() > 1).then_some(&distinction));
     }
-    out.push_str("</main>\n</body>\n</html>\n");
+    out.push_str(END);
     out
 }
+
+/// The beginning of a page.
+fn head(tool: &str, title: &str) -> String {
+    format!(
+        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n\
+         <title>{tool}: {0}</title>\n<style>\n{1}</style>\n</head>\n<body>\n<main>\n<h1>{0}</h1>\n",
+        escaped(title),
+        include_str!("html/style.css")
+    )
+}
+
+const END: &str = "</main>\n</body>\n</html>\n";
 
 fn section(out: &mut String, results: &Results, among: Option<&String>) {
     if let Some(distinction) = among {
@@ -63,109 +70,73 @@ fn section(out: &mut String, results: &Results, among: Option<&String>) {
     }
     let overview = tenants::overview(results);
     if !overview.is_empty() {
-        table(out, "All situations", tenants::OVERVIEW, &overview);
+        table(out, "All situations", &tenants::OVERVIEW, &overview);
     }
     for workload in workloads(results) {
-        let rows = rows(results, workload);
-        if rows.iter().any(tenants::is_situation) {
-            situation(out, results, workload, &rows);
-            continue;
-        }
-        let runs: Vec<&Run> = results.runs.iter().filter(|run| run.workload == workload).collect();
-        let baseline: Vec<&Run> = results.baseline.iter().filter(|run| run.workload == workload).collect();
-        let _ = writeln!(out, "<section>\n<h3>Workload {}</h3>", escaped(workload));
-        legend(out, &rows);
-        out.push_str("<div class=\"plots\">\n");
-        figure(out, "Throughput by jobs", "The bandwidth of each group, stacked; whiskers: the sets.", &{
-            throughput::plot(&rows)
-        });
-        if rows.iter().any(|row| row.groups.len() > 1) {
-            figure(
-                out,
-                "Shares against weights",
-                "Bars: the share of the total, with more jobs to the right. Lines: the share that its weight entitles it to.",
-                &shares::plot(&rows),
-            );
-        }
-        figure(
-            out,
-            "Latency",
-            "The part of operations that took no longer, all groups and sets together; each line up is ten times rarer.",
-            &{ latency::plot(&runs, &baseline) },
-        );
-        let plots = timeline::plots(&runs);
-        if !plots.is_empty() {
-            figure(out, "Groups in service", "Over the first set, for each number of jobs.", &plots);
-        }
-        out.push_str("</div>\n<details open=\"open\">\n<summary>Tables</summary>\n");
-        for grid in grids(results, workload, true) {
-            let _ = write!(
-                out,
-                "<div class=\"wide\"><table>\n<caption>{} <span>{}</span></caption>\n<thead><tr><th>job</th><th>Set</th><th>NR</th>",
-                escaped(grid.title),
-                escaped(grid.unit)
-            );
-            for column in &grid.columns {
-                let _ = write!(out, "<th>{}</th>", escaped(column));
-            }
-            out.push_str("</tr></thead>\n<tbody>\n");
-            for (row, cells) in &grid.lines {
-                let _ = write!(out, "<tr><th>{}</th><td>{}</td><td>{}</td>", escaped(&row.name()), row.sets, row.jobs);
-                for cell in cells {
-                    let _ = write!(out, "<td>{}</td>", escaped(cell));
-                }
-                out.push_str("</tr>\n");
-            }
-            out.push_str("</tbody>\n</table></div>\n");
-        }
-        out.push_str("</details>\n</section>\n");
+        self::workload(out, results, workload);
     }
 }
 
-/// A situation of tenants: the part of its entitlement that each achieved, and the figures behind it.
-fn situation(out: &mut String, results: &Results, workload: &str, rows: &[RunSummary]) {
-    let of = |runs: &'_ [Run]| runs.iter().filter(|run| run.workload == workload).cloned().collect::<Vec<_>>();
-    let (runs, baseline) = (of(&results.runs), of(&results.baseline));
-    let _ = writeln!(out, "<section>\n<h3>{}</h3>", escaped(workload));
-    legend(out, rows);
+/// The plots and tables of a workload; of a situation of tenants the part of its entitlement that each achieved.
+fn workload(out: &mut String, results: &Results, workload: &str) {
+    let rows = rows(results, workload);
+    let is_situation = rows.iter().any(tenants::is_situation);
+    let (kind, all, sets) = match is_situation {
+        true => ("", "all tenants", "Over the first set."),
+        false => ("Workload ", "all groups", "Over the first set, for each number of jobs."),
+    };
+    let _ = writeln!(out, "<section>\n<h3>{kind}{}</h3>", escaped(workload));
+    legend(out, &rows);
     out.push_str("<div class=\"plots\">\n");
-    figure(
-        out,
-        "Achieved by each tenant",
-        "Bars: rate ÷ capacity ÷ entitled. The line: 1, all that a tenant is entitled to. A bar above 2 is cut.",
-        &shares::achieved(rows),
+    if is_situation {
+        let says =
+            "Bars: rate ÷ capacity ÷ entitled. The line: 1, all that a tenant is entitled to. A bar above 2 is cut.";
+        figure(out, "Achieved by each tenant", says, &shares::achieved(&rows));
+    } else {
+        let says = "The bandwidth of each group, stacked; whiskers: the sets.";
+        figure(out, "Throughput by jobs", says, &throughput::plot(&rows));
+        if rows.iter().any(|row| row.runs.groups.len() > 1) {
+            let says = "Bars: the share of the total, with more jobs to the right. Lines: the share that its weight entitles it to.";
+            figure(out, "Shares against weights", says, &shares::plot(&rows));
+        }
+    }
+    let says = format!(
+        "The part of operations that took no longer, {all} and sets together; each line up is ten times rarer."
     );
-    figure(
-        out,
-        "Latency",
-        "The part of operations that took no longer, all tenants and sets together; each line up is ten times rarer.",
-        &latency::plot(&runs.iter().collect::<Vec<_>>(), &baseline.iter().collect::<Vec<_>>()),
-    );
-    let plots = timeline::plots(&runs.iter().collect::<Vec<_>>());
+    let of = |all| -> Vec<&Run> { <[Run]>::iter(all).filter(|run| run.workload == workload).collect() };
+    let runs = of(&results.runs);
+    figure(out, "Latency", &says, &latency::plot(&runs, &of(&results.baseline)));
+    let plots = timeline::plots(&runs);
     if !plots.is_empty() {
-        figure(out, "Groups in service", "Over the first set.", &plots);
+        figure(out, "Groups in service", sets, &plots);
     }
     out.push_str("</div>\n<details open=\"open\">\n<summary>Tables</summary>\n");
-    for row in rows {
-        table(out, &format!("{}: {}", row.name(), tenants::says(row)), tenants::COLUMNS, &tenants::lines(row));
+    if is_situation {
+        for row in &rows {
+            let caption = format!("{}: {}", row.name(), tenants::says(row));
+            table(out, &escaped(&caption), &tenants::COLUMNS, &tenants::lines(row));
+        }
+    } else {
+        for Grid { title, unit, columns, lines } in grids(results, workload, true) {
+            table(out, &format!("{title} <span>{}</span>", escaped(unit)), &columns, &lines);
+        }
     }
     out.push_str("</details>\n</section>\n");
 }
 
-/// A table with these headings.
-fn table<const N: usize>(out: &mut String, caption: &str, heads: [&str; N], lines: &[[String; N]]) {
-    let heads: String = heads.iter().map(|head| format!("<th>{}</th>", escaped(head))).collect();
+/// A table with these headings; the first cell of a line is one, too.
+fn table(out: &mut String, caption: &str, heads: &[impl AsRef<str>], lines: &[impl AsRef<[String]>]) {
+    let heads: String = heads.iter().map(|head| format!("<th>{}</th>", escaped(head.as_ref()))).collect();
     let _ = writeln!(
         out,
-        "<div class=\"wide\"><table>\n<caption>{}</caption>\n<thead><tr>{heads}</tr></thead>\n<tbody>",
-        escaped(caption)
+        "<div class=\"wide\"><table>\n<caption>{caption}</caption>\n<thead><tr>{heads}</tr></thead>\n<tbody>"
     );
     for line in lines {
         let cell = |(place, cell): (usize, &String)| {
             let tag = if place == 0 { "th" } else { "td" };
             format!("<{tag}>{}</{tag}>", escaped(cell))
         };
-        let _ = writeln!(out, "<tr>{}</tr>", line.iter().enumerate().map(cell).collect::<String>());
+        let _ = writeln!(out, "<tr>{}</tr>", line.as_ref().iter().enumerate().map(cell).collect::<String>());
     }
     out.push_str("</tbody>\n</table></div>\n");
 }
@@ -205,10 +176,10 @@ fn facts(out: &mut String, results: &Results) {
 }
 
 /// Which colour is which group.
-fn legend(out: &mut String, rows: &[RunSummary]) {
-    let Some(row) = rows.first().filter(|row| row.groups.len() > 1) else { return };
+fn legend(out: &mut String, rows: &[RunRow<'_>]) {
+    let Some(row) = rows.first().filter(|row| row.runs.groups.len() > 1) else { return };
     out.push_str("<ul class=\"legend\">\n");
-    for (place, group) in row.groups.iter().enumerate() {
+    for (place, group) in row.runs.groups.iter().enumerate() {
         let _ = writeln!(
             out,
             "<li><i class=\"{}\"></i>{} <span>weight {}</span></li>",

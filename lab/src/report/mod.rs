@@ -2,7 +2,6 @@
 //!
 //! | module | view of [`Results`](crate::result::Results) |
 //! |---|---|
-//! | [`summary`] | repeated sets, as a mean and its spread |
 //! | [`table`] | text, in the layout of the `iostest` of 2010 |
 //! | [`json`] | all of it, to be read again |
 //! | [`html`] | one page with plots |
@@ -14,7 +13,7 @@
 mod grid;
 pub mod html;
 pub mod json;
-pub mod summary;
+mod summary;
 pub mod table;
 mod tenants;
 pub mod tune;

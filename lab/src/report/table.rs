@@ -153,29 +153,26 @@ fn header(out: &mut String, results: &Results, workload: &str) {
 }
 
 /// The rule under the title, the headings, and a line for each row (table.3).
-fn grid(out: &mut String, grid: &Grid) {
+fn grid(out: &mut String, Grid { columns, lines, .. }: &Grid) {
     let length = |text: &str| text.chars().count();
-    let widths: Vec<usize> = grid
-        .columns
-        .iter()
-        .enumerate()
-        .map(|(column, heading)| {
-            let cells = grid.lines.iter().filter_map(|(_, cells)| cells.get(column));
-            cells.chain([heading]).map(|text| length(text)).max().unwrap_or(0).max(6) + 1
-        })
-        .collect();
-    let job = grid.lines.iter().map(|(row, _)| length(&row.name())).max().unwrap_or(0).max(7) + 1;
-    let mut line = |[name, sets, jobs]: [&str; 3], rest: &str| {
-        let _ = writeln!(out, "{}", format!("{name:job$}{sets:4}{jobs:4}{rest}").trim_end());
+    let width = |(column, heading): (usize, &String)| {
+        let longest = lines.iter().map(|line| &line[column]).chain([heading]).map(|text| length(text)).max();
+        match column {
+            0 => longest.unwrap_or(0).max(7) + 1,
+            1 | 2 => 4,
+            _ => longest.unwrap_or(0).max(6) + 1,
+        }
     };
-    let padded =
-        |cells: &[String]| cells.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}")).collect::<String>();
-    line(["-------", "", ""], "");
-    line(["job", "Set", "NR"], &padded(&grid.columns));
-    line(["---", "---", "--"], &"-".repeat(widths.iter().sum()));
-    for (row, cells) in &grid.lines {
-        line([&row.name(), &row.sets.to_string(), &row.jobs.to_string()], &padded(cells));
-    }
+    let widths: Vec<usize> = columns.iter().enumerate().map(width).collect();
+    let mut line = |cells: &[String]| {
+        let padded: String = cells.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}")).collect();
+        let _ = writeln!(out, "{}", padded.trim_end());
+    };
+    line(&["-------".into()]);
+    line(columns);
+    let rules = [3, 3, 2, widths[3..].iter().sum()];
+    line(&rules.map(|length| "-".repeat(length)));
+    lines.iter().for_each(|cells| line(cells));
 }
 
 /// A number with at most three decimals, and no zeroes behind.

@@ -1,8 +1,8 @@
 //! Situations of tenants as tables: the result of each tenant beside its entitlement.
 
-use super::summary::{RunSummary, rows, workloads};
+use super::summary::{RunRow, Sets, rows, workloads};
 use super::{heading, printable};
-use crate::result::Results;
+use crate::result::{Group, Results, Tenant, Together};
 
 /// The headings of a situation's table.
 pub(super) const COLUMNS: [&str; 8] = ["tenant", "weight", "does", "alone", "entitled", "rate", "achieved", "p99 us"];
@@ -11,53 +11,56 @@ pub(super) const COLUMNS: [&str; 8] = ["tenant", "weight", "does", "alone", "ent
 pub(super) const OVERVIEW: [&str; 4] = ["situation", "isolation", "use", "share error"];
 
 /// Whether a row is of a situation.
-pub(super) fn is_situation(row: &RunSummary) -> bool {
-    row.together.is_some()
+pub(super) fn is_situation(row: &RunRow<'_>) -> bool {
+    row.runs.together.is_some()
 }
 
 /// A line for each tenant.
-pub(super) fn lines(row: &RunSummary) -> Vec<[String; 8]> {
-    let line = |group: &super::summary::GroupSummary| {
-        let tenant = group.tenant.as_ref()?;
+pub(super) fn lines(row: &RunRow<'_>) -> Vec<[String; 8]> {
+    let line = |group: &Sets<'_, Group>| {
+        let tenant = group.part(|group| group.tenant.as_ref())?;
         Some([
             heading(&group.path),
             group.weight.to_string(),
-            does(tenant),
-            format!("{:.0}", tenant.alone.mean),
-            format!("{:.3}", tenant.entitled.mean),
-            format!("{:.0}", group.iops.mean),
-            format!("{:.2}", tenant.achieved.mean),
-            format!("{:.0}", group.lat_p99_us.mean),
+            printable(&tenant.does),
+            format!("{:.0}", tenant.over(alone).mean),
+            format!("{:.3}", tenant.over(|one| one.entitled).mean),
+            format!("{:.0}", group.over(|one| one.iops).mean),
+            format!("{:.2}", tenant.over(|one| one.achieved).mean),
+            format!("{:.0}", group.over(|one| one.lat_p99_us).mean),
         ])
     };
-    row.groups.iter().filter_map(line).collect()
+    row.groups().iter().filter_map(line).collect()
 }
 
-/// The operation of a tenant, as text that moves no cursor.
-pub(super) fn does(tenant: &super::summary::Tenant) -> String {
-    printable(&tenant.does)
+/// Operations a second of a tenant alone.
+pub(super) fn alone(tenant: &Tenant) -> f64 {
+    tenant.demand * tenant.capacity
+}
+
+/// Isolation, use and share error of a situation: `0.21`, `0.69`, and `1.2 %` if there is one.
+pub(super) fn figures(row: &RunRow<'_>) -> Option<(String, String, Option<String>)> {
+    let together = row.runs.part(|run| run.together.as_ref())?;
+    let mean = |figure| format!("{:.2}", together.over(figure).mean);
+    let error = together.part(|one| one.share_error_1s.as_ref());
+    let error = error.map(|error| format!("{:.1} %", error.over(|error| *error).mean * 100.0));
+    Some((mean(|one: &Together| one.isolation), mean(|one| one.used), error))
 }
 
 /// `isolation 0.21  use 0.69  share error 1.2 %`.
-pub(super) fn says(row: &RunSummary) -> String {
-    let Some(together) = &row.together else { return String::new() };
-    let error = together.share_error_1s.as_ref().map_or(String::new(), |error| {
-        format!("  share error of saturating tenants over any second {:.1} %", error.mean * 100.0)
-    });
-    format!("isolation {:.2}  use {:.2}{error}", together.isolation.mean, together.used.mean)
+pub(super) fn says(row: &RunRow<'_>) -> String {
+    let Some((isolation, used, error)) = figures(row) else { return String::new() };
+    let error =
+        error.map_or(String::new(), |error| format!("  share error of saturating tenants over any second {error}"));
+    format!("isolation {isolation}  use {used}{error}")
 }
 
 /// A line for each situation of the results, if there are several.
 pub(super) fn overview(results: &Results) -> Vec<[String; 4]> {
     let all = workloads(results).into_iter().flat_map(|workload| rows(results, workload));
-    let line = |row: RunSummary| {
-        let together = row.together.as_ref()?;
-        Some([
-            row.name(),
-            format!("{:.2}", together.isolation.mean),
-            format!("{:.2}", together.used.mean),
-            together.share_error_1s.as_ref().map_or("-".into(), |error| format!("{:.1} %", error.mean * 100.0)),
-        ])
+    let line = |row: RunRow<'_>| {
+        let (isolation, used, error) = figures(&row)?;
+        Some([row.name(), isolation, used, error.unwrap_or("-".into())])
     };
     let lines: Vec<_> = all.filter_map(line).collect();
     if lines.len() > 1 { lines } else { Vec::new() }

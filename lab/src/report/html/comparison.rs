@@ -1,24 +1,19 @@
 //! Several results beside each other: the same workload under other schedulers, or on other disks.
 
-use std::fmt::Write as _;
+use std::collections::BTreeSet;
 
-use super::super::summary::{RunSummary, rows, workloads};
+use super::super::summary::{RunRow, once_each, rows, workloads};
 use super::super::tenants;
 use super::distinctions::distinctions;
-use super::svg::{self, Frame, HEIGHT, MIB, Svg, WIDTH, escaped};
-use super::{figure, frontier, jobs};
+use super::svg::{self, Frame, HEIGHT, MIB, Svg, WIDTH};
+use super::{figure, frontier, jobs, table};
 use crate::result::Results;
 
 const FRAME: Frame = Frame { left: 56.0, right: WIDTH - 16.0, top: 34.0, bottom: HEIGHT - 34.0 };
 
 /// A plot for each workload, then a table of them all.
 pub(super) fn write(out: &mut String, all: &[Results]) {
-    let mut names: Vec<&str> = Vec::new();
-    for workload in all.iter().flat_map(workloads) {
-        if !names.contains(&workload) {
-            names.push(workload);
-        }
-    }
+    let names = once_each(all.iter().flat_map(workloads));
     out.push_str("<div class=\"plots\">\n");
     let is_situation = |name: &str| all.iter().any(|results| rows(results, name).iter().any(tenants::is_situation));
     let (situations, names): (Vec<&str>, Vec<&str>) = names.into_iter().partition(|name| is_situation(name));
@@ -39,53 +34,48 @@ pub(super) fn write(out: &mut String, all: &[Results]) {
     if !situations.is_empty() {
         isolation(out, all, &situations);
     }
-    table(out, all);
+    largest(out, all);
 }
 
 /// Isolation and use of each situation, a column for each result.
 fn isolation(out: &mut String, all: &[Results], situations: &[&str]) {
-    out.push_str(
-        "<div class=\"wide\"><table>\n<caption>Situations of tenants <span>isolation / use</span></caption>\n<thead><tr><th>situation</th>",
-    );
-    for (results, distinction) in all.iter().zip(distinctions(all)) {
-        let (device, scheduler) = (escaped(&results.device), escaped(&results.scheduler));
-        let _ = write!(out, "<th>{device}, {scheduler}{}</th>", escaped(&distinction));
-    }
-    out.push_str("</tr></thead>\n<tbody>\n");
-    for situation in situations {
-        let _ = write!(out, "<tr><th>{}</th>", escaped(situation));
-        for results in all {
-            let row = rows(results, situation).into_iter().find(|row| !row.raw).and_then(|row| row.together);
-            let cell = row.map_or("-".into(), |one| format!("{:.2} / {:.2}", one.isolation.mean, one.used.mean));
-            let _ = write!(out, "<td>{cell}</td>");
-        }
-        out.push_str("</tr>\n");
-    }
-    out.push_str("</tbody>\n</table></div>\n");
+    let named = all.iter().zip(distinctions(all));
+    let heads = named.map(|(results, distinction)| format!("{}, {}{distinction}", results.device, results.scheduler));
+    let line = |situation: &&str| -> Vec<String> {
+        let cell = |results: &Results| {
+            let row = rows(results, situation).into_iter().find(|row| !row.raw)?;
+            let (isolation, used, _) = tenants::figures(&row)?;
+            Some(format!("{isolation} / {used}"))
+        };
+        let cells = all.iter().map(|results| cell(results).unwrap_or("-".into()));
+        std::iter::once((*situation).to_owned()).chain(cells).collect()
+    };
+    let heads: Vec<_> = std::iter::once("situation".to_owned()).chain(heads).collect();
+    let lines: Vec<_> = situations.iter().map(line).collect();
+    table(out, "Situations of tenants <span>isolation / use</span>", &heads, &lines);
 }
 
 /// A line: what it is called, and its rows.
-struct Line {
+struct Line<'a> {
     name: String,
     raw: bool,
-    rows: Vec<RunSummary>,
+    rows: Vec<RunRow<'a>>,
 }
 
 fn plot(all: &[Results], workload: &str) -> String {
-    let mut lines: Vec<Line> = Vec::new();
+    let mut lines: Vec<Line<'_>> = Vec::new();
     for (results, distinction) in all.iter().zip(distinctions(all)) {
         for raw in [false, true] {
-            let rows: Vec<RunSummary> = rows(results, workload).into_iter().filter(|row| row.raw == raw).collect();
+            let rows: Vec<_> = rows(results, workload).into_iter().filter(|row| row.raw == raw).collect();
             if !rows.is_empty() {
                 let scheduler = if raw { "raw" } else { &results.scheduler };
                 lines.push(Line { name: format!("{}, {scheduler}{distinction}", results.device), raw, rows });
             }
         }
     }
-    let mut numbers: Vec<u32> = lines.iter().flat_map(|line| &line.rows).map(|row| row.jobs).collect();
-    numbers.sort_unstable();
-    numbers.dedup();
-    let largest = lines.iter().flat_map(|line| &line.rows).map(|row| row.total_kb_s.mean / MIB).fold(0.0, f64::max);
+    let numbers: BTreeSet<u32> = lines.iter().flat_map(|line| &line.rows).map(|row| row.runs.jobs).collect();
+    let total = |row: &RunRow<'_>| row.runs.over(|run| run.total_kb_s).mean / MIB;
+    let largest = lines.iter().flat_map(|line| &line.rows).map(total).fold(0.0, f64::max);
     let mut drawing = Svg::new(HEIGHT, &format!("Total throughput of {workload} by number of jobs"));
     let max = FRAME.upright(&mut drawing, largest, "MiB/s", |figure| format!("{figure}"));
     let step = (FRAME.right - FRAME.left) / numbers.len().max(1) as f64;
@@ -97,9 +87,9 @@ fn plot(all: &[Results], workload: &str) -> String {
         drawing.text("tick middle", (x(*number), FRAME.bottom + 18.0), &jobs(*number, false));
     }
     for (place, Line { name, raw, rows }) in lines.iter().enumerate() {
-        let point = |row: &RunSummary| {
-            let title = format!("{name}: {:.1} MiB/s, {}", row.total_kb_s.mean / MIB, jobs(row.jobs, *raw));
-            ((x(row.jobs), FRAME.y(row.total_kb_s.mean / MIB, max)), title)
+        let point = |row: &RunRow<'_>| {
+            let title = format!("{name}: {:.1} MiB/s, {}", total(row), jobs(row.runs.jobs, *raw));
+            ((x(row.runs.jobs), FRAME.y(total(row), max)), title)
         };
         drawing.curve(place, *raw, name, &rows.iter().map(point).collect::<Vec<_>>());
     }
@@ -107,33 +97,25 @@ fn plot(all: &[Results], workload: &str) -> String {
 }
 
 /// A line for each workload of each result, at its largest number of jobs.
-fn table(out: &mut String, all: &[Results]) {
-    out.push_str(
-        "<div class=\"wide\"><table>\n<caption>At the largest number of jobs</caption>\n<thead><tr><th>device</th><th>scheduler</th>\
-         <th>workload</th><th>jobs</th><th>total KB/s</th><th>largest share error</th><th>Jain</th><th>longest p99</th></tr></thead>\n\
-         <tbody>\n",
-    );
+fn largest(out: &mut String, all: &[Results]) {
+    let mut lines = Vec::new();
     for (results, distinction) in all.iter().zip(distinctions(all)) {
         for workload in workloads(results) {
             for raw in [false, true] {
                 let Some(row) = rows(results, workload).into_iter().rfind(|row| row.raw == raw) else { continue };
-                let p99 = row.groups.iter().map(|group| group.lat_p99_us.mean).fold(0.0, f64::max);
-                let _ = writeln!(
-                    out,
-                    "<tr><th>{}</th><td>{}{}</td><td>{}</td><td>{}</td><td>{:.0}</td><td>{:.1} %</td><td>{:.3}</td>\
-                     <td>{}</td></tr>",
-                    escaped(&results.device),
-                    if raw { "raw".into() } else { escaped(&results.scheduler) },
-                    escaped(&distinction),
-                    escaped(workload),
-                    row.jobs,
-                    row.total_kb_s.mean,
-                    row.share_error_max.mean * 100.0,
-                    row.jain.mean,
-                    svg::time(p99)
-                );
+                lines.push([
+                    results.device.clone(),
+                    format!("{}{distinction}", if raw { "raw" } else { &results.scheduler }),
+                    workload.to_owned(),
+                    row.runs.jobs.to_string(),
+                    format!("{:.0}", row.runs.over(|run| run.total_kb_s).mean),
+                    format!("{:.1} %", row.runs.over(|run| run.share_error_max).mean * 100.0),
+                    format!("{:.3}", row.runs.over(|run| run.jain).mean),
+                    svg::time(row.most(|group| group.over(|group| group.lat_p99_us).mean)),
+                ]);
             }
         }
     }
-    out.push_str("</tbody>\n</table></div>\n");
+    let heads = ["device", "scheduler", "workload", "jobs", "total KB/s", "largest share error", "Jain", "longest p99"];
+    table(out, "At the largest number of jobs", &heads, &lines);
 }

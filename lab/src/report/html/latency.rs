@@ -24,13 +24,14 @@ pub(super) fn plot(runs: &[&Run], baseline: &[&Run]) -> String {
     }
     let operations = lines.iter().map(|line| line.operations).max().unwrap_or(1);
     let top = nines(operations);
+    let y = |figure: f64| FRAME.y(figure, f64::from(top));
     for (part, label) in [(0.0, "0 %"), (0.5, "50 %")] {
-        upright(&mut svg, rarity(part), top, label);
+        FRAME.level(&mut svg, y(rarity(part)), label);
     }
     for nine in 1..=top {
         let decimals = (nine as usize).saturating_sub(2);
         let part = 100.0 - 10_f64.powi(2 - nine as i32);
-        upright(&mut svg, f64::from(nine), top, &format!("{part:.decimals$} %"));
+        FRAME.level(&mut svg, y(f64::from(nine)), &format!("{part:.decimals$} %"));
     }
     let (first, last) = (lowest.log10().floor(), highest.log10().ceil());
     let last = if last > first { last } else { first + 1.0 };
@@ -51,18 +52,12 @@ pub(super) fn plot(runs: &[&Run], baseline: &[&Run]) -> String {
         let mut before = FRAME.bottom;
         for (bound, part) in &line.points {
             points.push((x(*bound), before));
-            before = FRAME.y(rarity(*part).min(f64::from(top)), f64::from(top));
+            before = y(rarity(*part).min(f64::from(top)));
             points.push((x(*bound), before));
         }
         svg.line_through(place, line.raw, &jobs(line.jobs, line.raw), &points);
     }
     svg.finish()
-}
-
-fn upright(svg: &mut Svg, at: f64, top: u32, label: &str) {
-    let y = FRAME.y(at, f64::from(top));
-    svg.line("grid", (FRAME.left, y), (FRAME.right, y));
-    svg.text("tick end", (FRAME.left - 6.0, y + 4.0), label);
 }
 
 /// The rarity of operations beyond `part`, in powers of ten: 90 % is 1, 99 % is 2.

@@ -156,15 +156,18 @@ impl Frame {
         max
     }
 
+    /// Draws a line across at a height, with a label.
+    pub(super) fn level(&self, svg: &mut Svg, y: f64, label: &str) {
+        svg.line("grid", (self.left, y), (self.right, y));
+        svg.text("tick end", (self.left - 6.0, y + 4.0), label);
+    }
+
     /// Draws the upright axis from zero: a line and a label at each round figure. Returns where it ends.
     pub(super) fn upright(&self, svg: &mut Svg, largest: f64, unit: &str, shown: fn(f64) -> String) -> f64 {
         let (step, max) = rounded(largest);
-        let steps = (max / step).round() as u32;
-        for number in 0..=steps.min(STEPS_MAX) {
+        for number in 0..=((max / step).round() as u32).min(STEPS_MAX) {
             let at = f64::from(number) * step;
-            let y = self.y(at, max);
-            svg.line("grid", (self.left, y), (self.right, y));
-            svg.text("tick end", (self.left - 6.0, y + 4.0), &shown(at));
+            self.level(svg, self.y(at, max), &shown(at));
         }
         if !unit.is_empty() {
             svg.text("unit end", (self.left - 6.0, self.top - 10.0), unit);

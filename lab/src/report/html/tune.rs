@@ -1,10 +1,11 @@
 //! The page of `iostune`: throughput by streams, latency against throughput, and the conclusions.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use super::super::tune;
-use super::figure;
 use super::svg::{Frame, HEIGHT, Svg, WIDTH, escaped, time};
+use super::{END, figure, head};
 use crate::iostune::{Findings, Streams};
 
 const FRAME: Frame = Frame { left: 74.0, right: WIDTH - 24.0, top: 34.0, bottom: HEIGHT - 44.0 };
@@ -12,13 +13,7 @@ const FRAME: Frame = Frame { left: 74.0, right: WIDTH - 24.0, top: 34.0, bottom:
 /// One page with plots (page.1, page.2, page.3).
 #[must_use]
 pub fn page(found: &Findings) -> String {
-    let title = escaped(&found.header.device);
-    let mut out = format!(
-        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n\
-         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n\
-         <title>iostune: {title}</title>\n<style>\n{}</style>\n</head>\n<body>\n<main>\n<h1>{title}</h1>\n",
-        include_str!("style.css")
-    );
+    let mut out = head("iostune", &found.header.device);
     if let Some(verdict) = &found.verdict {
         let (says, why) = (escaped(&verdict.says), escaped(&verdict.why));
         let _ = writeln!(out, "<p><b>Idle? {says}: slice_idle={}.</b> {why}.</p>", escaped(&verdict.slice_idle));
@@ -38,7 +33,7 @@ pub fn page(found: &Findings) -> String {
         let command = escaped(&found.header.command);
         let _ = writeln!(out, "<p class=\"again\">To measure it again:</p>\n<pre>{command}</pre>");
     }
-    out.push_str("</main>\n</body>\n</html>\n");
+    out.push_str(END);
     out
 }
 
@@ -53,9 +48,7 @@ fn streams(found: &Findings) -> String {
     .filter(|(_, rows)| !rows.is_empty())
     .collect();
     let all = || lines.iter().flat_map(|(_, rows)| rows.iter());
-    let mut numbers: Vec<u32> = all().map(|row| row.n).collect();
-    numbers.sort_unstable();
-    numbers.dedup();
+    let numbers: BTreeSet<u32> = all().map(|row| row.n).collect();
     let mut svg = Svg::new(HEIGHT, "Throughput by number of sequential streams");
     let max =
         FRAME.upright(&mut svg, all().map(|row| row.total_mb_s).fold(0.0, f64::max), "MB/s", |at| format!("{at}"));
