@@ -74,37 +74,6 @@ enum Size {
     Text(String),
 }
 
-const WORKLOAD_KEYS: [&str; 4] = ["about", "roles", "tenants", "weights"];
-const ROLE_KEYS: [&str; 15] = [
-    "name",
-    "does",
-    "order",
-    "block_size",
-    "think",
-    "share",
-    "once",
-    "group",
-    "iodepth",
-    "flush_every",
-    "read_ahead",
-    "weight",
-    "ioprio",
-    "rate",
-    "fua",
-];
-const DOES: [&str; 11] = [
-    "buffered-read",
-    "buffered-write",
-    "direct-read",
-    "direct-write",
-    "open-read",
-    "open-write",
-    "fsync",
-    "interleaved",
-    "journal",
-    "mail",
-    "interactive",
-];
 const ORDERS: [&str; 2] = ["sequential", "random"];
 
 /// The largest block. Chosen: what fits into memory many times.
@@ -261,7 +230,7 @@ fn weight(given: &Spanned<i64>) -> Result<Weight, Problem> {
 }
 
 fn role(raw: RawRole) -> Result<Role, Problem> {
-    let wrong = |at: &Range<usize>, says: String| Err((at.clone(), says));
+    let wrong = |at: Range<usize>, says: String| Err((at, says));
     let order = match &raw.order {
         None => Pattern::Sequential,
         Some(order) => match order.get_ref().as_str() {
@@ -271,74 +240,65 @@ fn role(raw: RawRole) -> Result<Role, Problem> {
         },
     };
     let kind = raw.does.get_ref().as_str();
-    let rate = match &raw.rate {
-        None => 0,
-        Some(rate) => match u32::try_from(*rate.get_ref()) {
-            Ok(rate @ 1..=10_000_000) => rate,
-            _ => return wrong(&rate.span(), "a rate is a number from 1 to 10000000 (arrivals in a second)".into()),
-        },
+    let rate = number(raw.rate.as_ref(), 10_000_000, "a rate is", " (arrivals in a second)")?.unwrap_or(0);
+    let fua = raw.fua.as_ref().is_some_and(|fua| *fua.get_ref());
+    let known = [
+        ("buffered-read", Does::Buffered(Op::Read, order)),
+        ("buffered-write", Does::Buffered(Op::Write, order)),
+        ("direct-read", Does::Direct(Op::Read, order)),
+        ("direct-write", Does::Direct(Op::Write, order)),
+        ("open-read", Does::OpenLoop { op: Op::Read, order, rate }),
+        ("open-write", Does::OpenLoop { op: Op::Write, order, rate }),
+        ("fsync", Does::Fsync { fua }),
+        ("interleaved", Does::Interleaved),
+        ("journal", Does::Journal),
+        ("mail", Does::Mail),
+        ("interactive", Does::Interactive),
+    ];
+    let Some((_, does)) = known.into_iter().find(|(name, _)| *name == kind) else {
+        return wrong(raw.does.span(), unknown("program", kind, &known.map(|(name, _)| name)));
     };
-    let does = match kind {
-        "buffered-read" => Does::Buffered(Op::Read, order),
-        "buffered-write" => Does::Buffered(Op::Write, order),
-        "direct-read" => Does::Direct(Op::Read, order),
-        "direct-write" => Does::Direct(Op::Write, order),
-        "open-read" | "open-write" if rate == 0 => {
-            return wrong(&raw.does.span(), format!("{kind} needs a rate (arrivals in a second)"));
-        }
-        "open-read" => Does::OpenLoop { op: Op::Read, order, rate },
-        "open-write" => Does::OpenLoop { op: Op::Write, order, rate },
-        "fsync" => Does::Fsync { fua: raw.fua.as_ref().is_some_and(|fua| *fua.get_ref()) },
-        "interleaved" => Does::Interleaved,
-        "journal" => Does::Journal,
-        "mail" => Does::Mail,
-        "interactive" => Does::Interactive,
-        other => return Err((raw.does.span(), unknown("program", other, &DOES))),
-    };
+    if matches!(does, Does::OpenLoop { rate: 0, .. }) {
+        return wrong(raw.does.span(), format!("{kind} needs a rate (arrivals in a second)"));
+    }
     // A key without effect is refused.
     let is_ordered = matches!(does, Does::Buffered(..) | Does::Direct(..) | Does::OpenLoop { .. });
     if let Some(order) = raw.order.filter(|_| !is_ordered) {
-        return wrong(&order.span(), format!("{kind} takes no order"));
+        return wrong(order.span(), format!("{kind} takes no order"));
     }
     if let Some(rate) = raw.rate.filter(|_| !matches!(does, Does::OpenLoop { .. })) {
-        return wrong(&rate.span(), format!("{kind} takes no rate; open-read and open-write do"));
+        return wrong(rate.span(), format!("{kind} takes no rate; open-read and open-write do"));
     }
     if let Some(fua) = raw.fua.filter(|_| !matches!(does, Does::Fsync { .. })) {
-        return wrong(&fua.span(), format!("{kind} takes no fua; fsync does"));
+        return wrong(fua.span(), format!("{kind} takes no fua; fsync does"));
     }
     if let Some(think) = raw.think.as_ref().filter(|_| matches!(does, Does::OpenLoop { .. } | Does::Interactive)) {
-        return wrong(&think.span(), format!("{kind} takes no think time"));
+        return wrong(think.span(), format!("{kind} takes no think time"));
     }
     let mut role = Role::new(raw.name.as_ref().map_or(kind, |name| name.get_ref()), does);
     role.once = raw.once.unwrap_or(false);
     if let Some(group) = raw.group {
         let path = group.get_ref();
         if !path.starts_with('/') || (path.len() > 1 && path.ends_with('/')) {
-            return wrong(&group.span(), "a group's path starts at the root: \"/g1\"".into());
+            return wrong(group.span(), "a group's path starts at the root: \"/g1\"".into());
         }
         role.group = Some(path.clone());
     }
     if let Some(depth) = raw.iodepth {
         if !matches!(does, Does::Direct(..)) {
-            return wrong(&depth.span(), format!("{kind} takes no iodepth; direct-read and direct-write do"));
+            return wrong(depth.span(), format!("{kind} takes no iodepth; direct-read and direct-write do"));
         }
-        role.iodepth = match u32::try_from(*depth.get_ref()) {
-            Ok(depth @ 1..=4096) => Some(depth),
-            _ => return wrong(&depth.span(), "an iodepth is a number from 1 to 4096 (requests in flight)".into()),
-        };
+        role.iodepth = number(Some(&depth), 4096, "an iodepth is", " (requests in flight)")?;
     }
     if let Some(every) = raw.flush_every {
         if !matches!(does, Does::Direct(Op::Write, _)) {
-            return wrong(&every.span(), format!("{kind} takes no flush_every; direct-write does"));
+            return wrong(every.span(), format!("{kind} takes no flush_every; direct-write does"));
         }
-        role.flush_every = match u32::try_from(*every.get_ref()) {
-            Ok(every @ 1..=1_000_000) => every,
-            _ => return wrong(&every.span(), "flush_every is a number from 1 to 1000000 (writes)".into()),
-        };
+        role.flush_every = number(Some(&every), 1_000_000, "flush_every is", " (writes)")?.unwrap_or(0);
     }
     if let Some(size) = raw.read_ahead {
         if does != Does::Buffered(Op::Read, Pattern::Sequential) {
-            return wrong(&size.span(), format!("{kind} takes no read_ahead; a sequential buffered-read does"));
+            return wrong(size.span(), format!("{kind} takes no read_ahead; a sequential buffered-read does"));
         }
         role.read_ahead = block_size(size.get_ref())
             .filter(|bytes| *bytes >= 16 << 10)
@@ -354,16 +314,20 @@ fn role(raw: RawRole) -> Result<Role, Problem> {
         role.think = parse_duration(think.get_ref())
             .ok_or_else(|| (think.span(), "a think time has a unit, such as \"2ms\" or \"500us\"".to_string()))?;
     }
-    if let Some(share) = raw.share {
-        role.share = match u32::try_from(*share.get_ref()) {
-            Ok(share @ 1..=1000) => share,
-            _ => return wrong(&share.span(), "a share is a number from 1 to 1000".into()),
-        };
-    }
+    role.share = number(raw.share.as_ref(), 1000, "a share is", "")?.unwrap_or(role.share);
     if let Some(priority) = raw.ioprio {
         role.priority = priority.get_ref().parse().map_err(|form: &str| (priority.span(), form.to_string()))?;
     }
     Ok(role)
+}
+
+/// A number from 1 on, if there is one.
+fn number(given: Option<&Spanned<i64>>, most: u32, what: &str, of: &str) -> Result<Option<u32>, Problem> {
+    let Some(given) = given else { return Ok(None) };
+    match u32::try_from(*given.get_ref()) {
+        Ok(number) if (1..=most).contains(&number) => Ok(Some(number)),
+        _ => Err((given.span(), format!("{what} a number from 1 to {most}{of}"))),
+    }
 }
 
 fn block_size(size: &Size) -> Option<u32> {
@@ -381,11 +345,12 @@ fn unknown(what: &str, word: &str, known: &[&str]) -> String {
 
 /// serde's words for an unknown key, in ours.
 fn explain(message: &str) -> String {
-    let Some(key) = message.strip_prefix("unknown field `").and_then(|rest| rest.split('`').next()) else {
+    if !message.starts_with("unknown field `") {
         return message.trim_end().replace('\n', ": ");
-    };
-    let known: &[&str] = if message.contains("`does`") { &ROLE_KEYS } else { &WORKLOAD_KEYS };
-    unknown("key", key, known)
+    }
+    // All between backticks: the key, and those that there are.
+    let words: Vec<&str> = message.split('`').skip(1).step_by(2).collect();
+    unknown("key", words[0], &words[1..])
 }
 
 fn mistake(text: &str, (at, says): Problem) -> Mistake {
@@ -503,7 +468,10 @@ tenants = [
 
     #[test]
     fn what_is_wrong_is_said_with_its_place_and_what_is_possible() {
-        let keys = ROLE_KEYS.join(", ");
+        let keys = "name, does, order, block_size, think, share, once, group, iodepth, flush_every, read_ahead, weight, \
+                    ioprio, rate, fua";
+        let programs = "buffered-read, buffered-write, direct-read, direct-write, open-read, open-write, fsync, \
+                        interleaved, journal, mail, interactive";
         for (text, says) in [
             ("", "1:1: the file has no workload: add [NAME] and [[NAME.roles]]".to_string()),
             (
@@ -517,10 +485,7 @@ tenants = [
             ),
             (
                 "[[a.roles]]\ndoes = \"direct-raed\"",
-                format!(
-                    "2:8: unknown program \"direct-raed\": choose from {}; did you mean \"direct-read\"?",
-                    DOES.join(", ")
-                ),
+                format!("2:8: unknown program \"direct-raed\": choose from {programs}; did you mean \"direct-read\"?"),
             ),
             (
                 "[[a.roles]]\ndoes = \"direct-read\"\norder = \"randm\"",
