@@ -79,6 +79,8 @@ pub trait Model: Send {
     /// Goes on to `now`, and appends what has ended since, in order of time.
     fn advance(&mut self, now: Instant, ended: &mut Vec<ModelCompletion>);
 
-    /// Its counters so far.
-    fn work(&self) -> Work;
+    /// Its counters so far; nothing if it keeps none.
+    fn work(&self) -> Work {
+        Work::default()
+    }
 }

@@ -1,7 +1,48 @@
 //! The work of a device, and the number of requests it held meanwhile.
 
-use fairlift_core::model::{ModelCompletion, ModelRequest, Work};
-use fairlift_core::{Instant, Op};
+use fairlift_core::model::{Character, Model, ModelCompletion, ModelRequest, Work};
+use fairlift_core::{Instant, Limits, Op};
+
+/// A model, and the account of its work.
+pub(super) struct Metered<M> {
+    pub(super) model: M,
+    busy: Busy,
+}
+
+impl<M> Metered<M> {
+    pub(super) fn new(model: M) -> Self {
+        Self { model, busy: Busy::default() }
+    }
+}
+
+impl<M: Model> Model for Metered<M> {
+    fn limits(&self) -> Limits {
+        self.model.limits()
+    }
+
+    fn character(&self) -> Character {
+        self.model.character()
+    }
+
+    fn submit(&mut self, now: Instant, request: &ModelRequest) {
+        self.busy.submitted(now, request);
+        self.model.submit(now, request);
+    }
+
+    fn poll_event(&self) -> Option<Instant> {
+        self.model.poll_event()
+    }
+
+    fn advance(&mut self, now: Instant, ended: &mut Vec<ModelCompletion>) {
+        let first = ended.len();
+        self.model.advance(now, ended);
+        ended[first..].iter().for_each(|one| self.busy.ended(one));
+    }
+
+    fn work(&self) -> Work {
+        self.busy.work()
+    }
+}
 
 /// Keeps a [`Work`].
 #[derive(Clone, Debug, Default)]

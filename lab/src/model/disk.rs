@@ -16,13 +16,12 @@ mod geometry;
 mod seek;
 mod segments;
 
-use fairlift_core::model::{Character, Model, ModelCompletion, ModelRequest, Work};
 use fairlift_core::time::{ms, secs, us};
-use fairlift_core::{Duration, Instant, Limits, settings};
+use fairlift_core::{Duration, settings};
 
 pub(super) use drive::Drive;
 
-use super::{Busy, show_size};
+use super::show_size;
 use crate::Random;
 
 /// The ranges of rates and sizes. Chosen: beyond any disk of its kind on either side, without overflow in a run.
@@ -84,7 +83,15 @@ impl Settings {
     }
 
     fn write_cache_sectors(&self) -> u64 {
-        u64::from(self.cache)
+        if self.write_cache { u64::from(self.cache) } else { 0 }
+    }
+
+    fn ahead_sectors(&self) -> u64 {
+        u64::from(self.read_ahead) * 2
+    }
+
+    fn ahead_min_sectors(&self) -> u64 {
+        u64::from(self.read_ahead_min) * 2
     }
 
     pub(crate) fn check(&self, size: u64) -> Result<(), String> {
@@ -138,50 +145,9 @@ impl Settings {
     }
 }
 
-/// The model: a drive and an account of its work.
-pub struct HardDisk {
-    drive: Drive,
-    volatile: bool,
-    sectors: u64,
-    busy: Busy,
-}
-
-impl HardDisk {
-    /// At rest.
-    #[must_use]
-    pub fn new(settings: Settings, sectors: u64, seed: u64) -> Self {
-        let drive = Drive::new(&settings, sectors, Random::new(seed).bits());
-        Self { drive, volatile: settings.write_cache, sectors, busy: Busy::default() }
-    }
-}
-
-impl Model for HardDisk {
-    fn limits(&self) -> Limits {
-        Limits { discard_max: 0, write_zeroes_max: 0, ..Limits::new(self.sectors) }
-    }
-
-    fn character(&self) -> Character {
-        Character { rotational: true, volatile_cache: self.volatile }
-    }
-
-    fn submit(&mut self, now: Instant, request: &ModelRequest) {
-        self.busy.submitted(now, request);
-        self.drive.submit(now, request);
-    }
-
-    fn poll_event(&self) -> Option<Instant> {
-        self.drive.poll_event()
-    }
-
-    fn advance(&mut self, now: Instant, ended: &mut Vec<ModelCompletion>) {
-        let first = ended.len();
-        self.drive.advance(now, ended);
-        ended[first..].iter().for_each(|one| self.busy.ended(one));
-    }
-
-    fn work(&self) -> Work {
-        self.busy.work()
-    }
+/// A drive at rest.
+pub(super) fn new(settings: &Settings, sectors: u64, seed: u64) -> Drive {
+    Drive::new(settings, sectors, Random::new(seed).bits())
 }
 
 #[cfg(test)]

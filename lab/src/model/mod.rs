@@ -18,6 +18,7 @@ use fairlift_core::model::Model;
 use fairlift_core::tunable::{self, TunableInfo, parse_size};
 
 pub(crate) use busy::Busy;
+use busy::Metered;
 
 use crate::suggestion;
 
@@ -106,11 +107,13 @@ impl Spec {
     pub fn build(&self, seed: u64) -> Box<dyn Model> {
         let sectors = self.size / Sector::SIZE;
         match &self.settings {
-            Settings::HardDisk(settings) => Box::new(disk::HardDisk::new(settings.clone(), sectors, seed)),
-            Settings::Raid(settings) => Box::new(raid::Raid::new(settings.clone(), sectors, seed)),
-            Settings::Ssd(settings) => Box::new(ssd::Ssd::new(settings.clone(), sectors, seed)),
-            Settings::Virtio(settings) => Box::new(virtio::Virtio::new(settings.clone(), sectors, seed)),
-            Settings::Networked(settings) => Box::new(networked::Networked::new(settings.clone(), sectors, seed)),
+            Settings::HardDisk(settings) => Box::new(Metered::new(disk::new(settings, sectors, seed))),
+            Settings::Raid(settings) => Box::new(Metered::new(raid::Raid::new(settings.clone(), sectors, seed))),
+            Settings::Ssd(settings) => Box::new(Metered::new(ssd::Ssd::new(settings.clone(), sectors, seed))),
+            Settings::Virtio(settings) => Box::new(Metered::new(virtio::Virtio::new(settings.clone(), sectors, seed))),
+            Settings::Networked(settings) => {
+                Box::new(Metered::new(networked::Networked::new(settings.clone(), sectors, seed)))
+            }
         }
     }
 

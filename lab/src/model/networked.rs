@@ -24,11 +24,10 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
-use fairlift_core::model::{Character, Model, ModelCompletion, ModelRequest, Work};
+use fairlift_core::model::{Character, Model, ModelCompletion, ModelRequest};
 use fairlift_core::time::{ms, secs, us};
 use fairlift_core::{Duration, Instant, Limits, Op, Outcome, Sector, settings};
 
-use super::Busy;
 use super::{Profile, Settings as Any};
 use crate::Random;
 
@@ -105,7 +104,6 @@ pub struct Networked {
     next_stall: Option<Instant>,
     /// Requests under way, by their end; those that end together, by name.
     ends: BinaryHeap<Reverse<(Instant, u64)>>,
-    busy: Busy,
 }
 
 impl Networked {
@@ -124,7 +122,6 @@ impl Networked {
             daemons: vec![Daemon::default(); settings.osds as usize],
             written: Instant::ZERO,
             ends: BinaryHeap::new(),
-            busy: Busy::default(),
             settings,
         }
     }
@@ -195,7 +192,6 @@ impl Model for Networked {
     }
 
     fn submit(&mut self, now: Instant, request: &ModelRequest) {
-        self.busy.submitted(now, request);
         if self.ends.len() < self.settings.window as usize {
             self.send(now, request);
         } else {
@@ -210,17 +206,11 @@ impl Model for Networked {
     fn advance(&mut self, now: Instant, ended: &mut Vec<ModelCompletion>) {
         while let Some(Reverse((at, id))) = self.ends.peek().copied().filter(|Reverse((at, _))| *at <= now) {
             self.ends.pop();
-            let one = ModelCompletion { at, id, outcome: Outcome::Done };
-            self.busy.ended(&one);
-            ended.push(one);
+            ended.push(ModelCompletion { at, id, outcome: Outcome::Done });
             if let Some(next) = self.waiting.pop_front() {
                 self.send(at, &next);
             }
         }
-    }
-
-    fn work(&self) -> Work {
-        self.busy.work()
     }
 }
 

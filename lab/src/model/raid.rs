@@ -28,14 +28,13 @@ mod writes;
 
 use std::collections::VecDeque;
 
-use fairlift_core::model::{Character, Model, ModelCompletion, ModelRequest, Work};
+use fairlift_core::model::{Character, Model, ModelCompletion, ModelRequest};
 use fairlift_core::{Errno, Instant, Limits, Op, Outcome};
 
 use self::layout::Layout;
 use self::members::Members;
 use self::streams::{Ahead, Streams};
 use self::stripes::{Cache, Spans};
-use super::Busy;
 
 pub use self::settings::Settings;
 
@@ -45,7 +44,12 @@ const STAY: u64 = 1_000_000_000;
 /// The model.
 pub struct Raid {
     layout: Layout,
-    numbers: Numbers,
+    settings: Settings,
+    /// Nanoseconds for 1024 sectors: on the link, and within a chunk.
+    link: u64,
+    command: u64,
+    /// How many disks have failed by now.
+    missing: usize,
     sectors: u64,
     members: Members,
     /// Requests under way to the controller, and the time of their arrival (raid.1).
@@ -68,23 +72,6 @@ pub struct Raid {
     ended: VecDeque<ModelCompletion>,
     heard: Vec<usize>,
     read_ahead_done: Vec<usize>,
-    busy: Busy,
-}
-
-struct Numbers {
-    overhead: u64,
-    latency: u64,
-    /// Nanoseconds for 1024 sectors: on the link, and within a chunk.
-    link: u64,
-    command: u64,
-    prefetch: u64,
-    cache: u64,
-    battery: bool,
-    volatile: bool,
-    flush_ignored: bool,
-    flush_members: bool,
-    missing: usize,
-    rebuild: u64,
 }
 
 /// The work of the disks, each with the number of parts not done.
@@ -138,23 +125,11 @@ impl Raid {
     #[must_use]
     pub fn new(settings: Settings, sectors: u64, seed: u64) -> Self {
         let layout = settings.layout();
-        let cache = u64::from(settings.controller_cache) * 2;
         Self {
             layout,
-            numbers: Numbers {
-                overhead: settings.controller_overhead.as_nanos(),
-                latency: settings.controller_latency.as_nanos(),
-                link: 1024 * 512 * 1_000_000 / u64::from(settings.controller_rate),
-                command: 1024 * 512 * 1_000_000 / u64::from(settings.command_rate),
-                prefetch: u64::from(settings.prefetch) * 2,
-                cache,
-                battery: settings.battery,
-                volatile: settings.is_volatile(),
-                flush_ignored: settings.flush_ignored,
-                flush_members: settings.disk.write_cache,
-                missing: 0,
-                rebuild: u64::from(settings.rebuild) * 1000,
-            },
+            link: 1024 * 512 * 1_000_000 / u64::from(settings.controller_rate),
+            command: 1024 * 512 * 1_000_000 / u64::from(settings.command_rate),
+            missing: 0,
             sectors,
             members: Members::new(&settings.disk, layout.disks, settings.each(sectors * 512), seed),
             arriving: VecDeque::with_capacity(256),
@@ -163,7 +138,7 @@ impl Raid {
             tasks: Vec::with_capacity(256),
             free: Vec::with_capacity(256),
             streams: settings.streams(),
-            cache: Cache::new(cache > 0),
+            cache: Cache::new(settings.controller_cache > 0),
             leaving: 0,
             leaving_sectors: 0,
             flushes: VecDeque::new(),
@@ -173,7 +148,7 @@ impl Raid {
             ended: VecDeque::with_capacity(256),
             heard: Vec::with_capacity(64),
             read_ahead_done: Vec::with_capacity(64),
-            busy: Busy::default(),
+            settings,
         }
     }
 
@@ -181,7 +156,7 @@ impl Raid {
         match request.op {
             Op::Read => self.read(now, request),
             Op::Write => self.write(now, request),
-            Op::Flush if !self.numbers.volatile => self.end(now, request.id, Outcome::Done),
+            Op::Flush if !self.settings.is_volatile() => self.end(now, request.id, Outcome::Done),
             Op::Flush => self.flushes.push_back(request.id),
             Op::Discard | Op::WriteZeroes => self.end(now, request.id, Outcome::Failed(Errno::ENOTSUP)),
         }
@@ -256,8 +231,8 @@ impl Raid {
 
     /// The time at which `sectors` have crossed the link, and the link is free for others (raid.1).
     fn crosses(&mut self, now: u64, sectors: u64) -> u64 {
-        self.link_free = self.link_free.max(now) + sectors * self.numbers.link / 1024;
-        self.link_free.max(now + sectors.min(self.layout.chunk) * self.numbers.command / 1024)
+        self.link_free = self.link_free.max(now) + sectors * self.link / 1024;
+        self.link_free.max(now + sectors.min(self.layout.chunk) * self.command / 1024)
     }
 
     fn end(&mut self, at: u64, id: u64, outcome: Outcome) {
@@ -283,13 +258,12 @@ impl Model for Raid {
     }
 
     fn character(&self) -> Character {
-        Character { rotational: true, volatile_cache: self.numbers.volatile || self.numbers.flush_ignored }
+        Character { rotational: true, volatile_cache: self.settings.is_volatile() || self.settings.flush_ignored }
     }
 
     fn submit(&mut self, now: Instant, request: &ModelRequest) {
-        self.busy.submitted(now, request);
-        self.processor_free = self.processor_free.max(now.as_nanos()) + self.numbers.overhead;
-        self.arriving.push_back((self.processor_free + self.numbers.latency, *request));
+        self.processor_free = self.processor_free.max(now.as_nanos()) + self.settings.controller_overhead.as_nanos();
+        self.arriving.push_back((self.processor_free + self.settings.controller_latency.as_nanos(), *request));
     }
 
     fn poll_event(&self) -> Option<Instant> {
@@ -299,10 +273,9 @@ impl Model for Raid {
     fn advance(&mut self, now: Instant, ended: &mut Vec<ModelCompletion>) {
         while let Some(at) = self.next().filter(|at| *at <= now.as_nanos()) {
             if let Some((_, missing)) = self.fails.take_if(|(when, _)| *when <= at) {
-                self.numbers.missing = missing; // what they are asked already they still answer
+                self.missing = missing; // what they are asked already they still answer
             }
             while let Some(one) = self.ended.pop_front_if(|one| one.at.as_nanos() <= at) {
-                self.busy.ended(&one);
                 ended.push(one);
             }
             let mut heard = std::mem::take(&mut self.heard);
@@ -317,10 +290,6 @@ impl Model for Raid {
             self.flush(at);
             self.rebuild(at);
         }
-    }
-
-    fn work(&self) -> Work {
-        self.busy.work()
     }
 }
 

@@ -74,10 +74,6 @@ fn eva_raid5_12() -> raid::Settings {
         prefetch_keep: ms(50),       // E: shorter than a slice of 100 ms; 20 to 90 ms give the same
         controller_cache: 1 << 20,   // E: half of 2 GiB, for it is mirrored
         battery: true,               // R
-        flush_ignored: false,
-        missing: 0,
-        missing_from: us(0),
-        rebuild: 0,
         disk: disk::Settings {
             cache_segments: 32, // E: more streams meet on it than on a disk in a desktop
             read_ahead: 192,    // F: noop, all
@@ -85,6 +81,7 @@ fn eva_raid5_12() -> raid::Settings {
             write_cache: false, // arrays turn it off
             ..sata_7200()
         },
+        ..raid::Settings::default()
     }
 }
 

@@ -42,7 +42,7 @@ mod writes;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
-use fairlift_core::model::{Character, Model, ModelCompletion, ModelRequest, Work};
+use fairlift_core::model::{Character, Model, ModelCompletion, ModelRequest};
 use fairlift_core::{Instant, Limits, Op, Outcome};
 
 use nand::Nand;
@@ -79,10 +79,7 @@ pub struct Ssd {
     write_streams: Streams,
     space: Space,
     buffer: Buffer,
-    work: Work,
-    /// Requests between submission and end, up to when `work` counts them, and since when there were none.
-    inside: u64,
-    counted: u64,
+    /// When the last request ended.
     idle_since: u64,
 }
 
@@ -90,7 +87,6 @@ pub struct Ssd {
 #[derive(Clone, Copy, Debug)]
 struct HostCommand {
     id: u64,
-    op: Op,
     /// Parts of a read that have not crossed the link.
     parts: u32,
 }
@@ -204,9 +200,6 @@ impl Ssd {
             write_streams: Streams::new(),
             space: Space::new(&settings, sectors),
             buffer: Buffer::new(&settings),
-            work: Work::default(),
-            inside: 0,
-            counted: 0,
             idle_since: 0,
             settings,
         }
@@ -220,7 +213,7 @@ impl Ssd {
 
     /// Takes a request in, and goes on to when the controller is done with it: nothing that comes later acts before.
     fn take_in(&mut self, now: Instant, request: &ModelRequest) {
-        let command = HostCommand { id: request.id, op: request.op, parts: 0 };
+        let command = HostCommand { id: request.id, parts: 0 };
         let slot = if let Some(slot) = self.unused.pop() {
             self.requests[slot as usize] = command;
             slot
@@ -275,15 +268,6 @@ impl Ssd {
     fn arrival(&self, now: Instant) -> u64 {
         (now + self.settings.overhead).as_nanos().max(self.clock)
     }
-
-    fn count(&mut self, at: u64) {
-        if self.inside > 0 {
-            let time = at - self.counted;
-            self.work.busy += time;
-            self.work.depth_time += time * self.inside;
-        }
-        self.counted = at;
-    }
 }
 
 impl Model for Ssd {
@@ -296,12 +280,9 @@ impl Model for Ssd {
     }
 
     fn submit(&mut self, now: Instant, request: &ModelRequest) {
-        let at = now.as_nanos();
-        if self.inside == 0 {
-            self.space.rested(at - self.idle_since);
+        if self.active == 0 && self.held.is_empty() {
+            self.space.rested(now.as_nanos() - self.idle_since);
         }
-        self.count(at);
-        self.inside += 1;
         if self.held.is_empty() && self.takes(request.op) {
             self.take_in(now, request);
         } else {
@@ -319,13 +300,9 @@ impl Model for Ssd {
     fn advance(&mut self, now: Instant, ended: &mut Vec<ModelCompletion>) {
         self.settle(self.arrival(now));
         while let Some((at, slot)) = self.ends.pop_front_if(|(at, _)| *at <= now.as_nanos()) {
-            self.count(at);
-            self.inside -= 1;
             self.idle_since = at;
             let request = self.requests[slot as usize];
             self.unused.push(slot);
-            self.work.requests += 1;
-            self.work.flushes += u64::from(request.op == Op::Flush);
             ended.push(ModelCompletion { at: Instant::from_nanos(at), id: request.id, outcome: Outcome::Done });
             self.active -= 1;
             self.alone = false;
@@ -337,10 +314,6 @@ impl Model for Ssd {
                 self.take_in(now, &next);
             }
         }
-    }
-
-    fn work(&self) -> Work {
-        self.work
     }
 }
 

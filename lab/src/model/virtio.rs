@@ -21,11 +21,10 @@
 
 use std::collections::VecDeque;
 
-use fairlift_core::model::{Character, Model, ModelCompletion, ModelRequest, Work};
+use fairlift_core::model::{Character, Model, ModelCompletion, ModelRequest};
 use fairlift_core::time::{ms, secs, us};
 use fairlift_core::{Duration, Flags, Instant, Limits, Op, Outcome, Sector, settings};
 
-use super::Busy;
 use crate::Random;
 
 settings! {
@@ -74,7 +73,6 @@ pub struct Virtio {
     ends: Instant,
     /// Its time, in thousandths of the time by the rules: lump.5.
     pace: u64,
-    busy: Busy,
 }
 
 impl Virtio {
@@ -90,7 +88,6 @@ impl Virtio {
             began: Instant::ZERO,
             ends: Instant::ZERO,
             pace: 1000,
-            busy: Busy::default(),
         }
     }
 
@@ -126,7 +123,6 @@ impl Model for Virtio {
     }
 
     fn submit(&mut self, now: Instant, request: &ModelRequest) {
-        self.busy.submitted(now, request);
         if self.takes(now) {
             self.take_in(now, *request);
         } else {
@@ -141,11 +137,8 @@ impl Model for Virtio {
     fn advance(&mut self, now: Instant, ended: &mut Vec<ModelCompletion>) {
         while !self.lump.is_empty() && self.ends <= now {
             let at = self.ends;
-            for ModelRequest { id, .. } in self.lump.drain(..) {
-                let one = ModelCompletion { at, id, outcome: Outcome::Done };
-                self.busy.ended(&one);
-                ended.push(one); // lump.3
-            }
+            let end = |ModelRequest { id, .. }| ModelCompletion { at, id, outcome: Outcome::Done };
+            ended.extend(self.lump.drain(..).map(end)); // lump.3
             while let Some(next) = self.queued.front().copied()
                 && self.takes(at)
             {
@@ -153,10 +146,6 @@ impl Model for Virtio {
                 self.take_in(at, next);
             }
         }
-    }
-
-    fn work(&self) -> Work {
-        self.busy.work()
     }
 }
 
@@ -181,12 +170,12 @@ mod tests {
     }
 
     /// Reads of 4 KiB, submitted at one time.
-    fn reads(disk: &mut Virtio, time: u64, ids: std::ops::RangeInclusive<u64>) {
+    fn reads(disk: &mut impl Model, time: u64, ids: std::ops::RangeInclusive<u64>) {
         ids.for_each(|id| disk.submit(at(time), &request(id, Op::Read, 4)));
     }
 
     /// The ends until nothing is left: (time in µs, request), by lump.
-    fn ends(disk: &mut Virtio) -> Vec<(u64, Vec<u64>)> {
+    fn ends(disk: &mut impl Model) -> Vec<(u64, Vec<u64>)> {
         let mut lumps: Vec<(u64, Vec<u64>)> = Vec::new();
         while let Some(next) = disk.poll_event() {
             let mut ended = Vec::new();
@@ -261,7 +250,7 @@ mod tests {
     #[test]
     fn a_request_that_takes_no_time_ends_in_the_next_step() {
         let settings = Settings { base: us(0), request: us(0), kib: us(0), ..disk().settings };
-        let mut disk = Virtio::new(settings, 1 << 20, 1);
+        let mut disk = crate::model::Metered::new(Virtio::new(settings, 1 << 20, 1));
         reads(&mut disk, 5, 1..=6);
         assert_eq!(ends(&mut disk), [(5, vec![1, 2, 3, 4, 5, 6])]);
         assert_eq!(disk.work().requests, 6);

@@ -23,8 +23,8 @@ mod write_back;
 
 use std::collections::VecDeque;
 
-use fairlift_core::model::{ModelCompletion, ModelRequest};
-use fairlift_core::{Errno, Instant, Op, Outcome};
+use fairlift_core::model::{Character, Model, ModelCompletion, ModelRequest};
+use fairlift_core::{Errno, Instant, Limits, Op, Outcome};
 
 use super::Settings;
 use super::dirty::Dirty;
@@ -38,7 +38,11 @@ use write_back::RUNS;
 pub(in crate::model) struct Drive {
     geometry: Geometry,
     seek: Seek,
-    numbers: Numbers,
+    settings: Settings,
+    /// Nanoseconds for 1024 sectors on the link.
+    link: u64,
+    /// The angle at time zero, as a time.
+    phase: u64,
     /// Arrivals not looked at yet, with the time of that (drive.1).
     arriving: VecDeque<(u64, ModelRequest)>,
     /// Until when commands are being looked at.
@@ -58,24 +62,6 @@ pub(in crate::model) struct Drive {
     held: VecDeque<Queued>,
     flush: Option<Flush>,
     ended: VecDeque<ModelCompletion>,
-}
-
-/// The settings in nanoseconds and sectors.
-#[derive(Debug)]
-struct Numbers {
-    overhead: u64,
-    settle: u64,
-    depth: usize,
-    age: u64,
-    margin: u64,
-    ahead: u64,
-    ahead_min: u64,
-    write_cache: u64,
-    flush: u64,
-    /// Nanoseconds for 1024 sectors on the link.
-    link: u64,
-    /// The angle at time zero, as a time.
-    phase: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -141,6 +127,44 @@ struct Head {
     visited: u64,
 }
 
+impl Model for Drive {
+    fn limits(&self) -> Limits {
+        Limits { discard_max: 0, write_zeroes_max: 0, ..Limits::new(self.geometry.capacity()) }
+    }
+
+    fn character(&self) -> Character {
+        Character { rotational: true, volatile_cache: self.settings.write_cache }
+    }
+
+    fn submit(&mut self, now: Instant, request: &ModelRequest) {
+        self.looking = self.looking.max(now.as_nanos()) + self.settings.overhead.as_nanos();
+        let place = if request.op == Op::Flush { self.flush_goes_to() } else { self.arriving.len() };
+        self.arriving.insert(place, (self.looking, *request));
+    }
+
+    fn poll_event(&self) -> Option<Instant> {
+        let arriving = self.arriving.front().filter(|(_, request)| self.has_room(request)).map(|(at, _)| *at);
+        let ended = self.ended.front().map(|ended| ended.at.as_nanos());
+        let flushed = self.flush.and_then(|flush| flush.ends);
+        [arriving, ended, flushed, self.arm_event()].into_iter().flatten().min().map(Instant::from_nanos)
+    }
+
+    fn advance(&mut self, now: Instant, ended: &mut Vec<ModelCompletion>) {
+        while let Some(at) = self.poll_event().filter(|at| *at <= now) {
+            while let Some(one) = self.ended.pop_front_if(|one| one.at <= at) {
+                ended.push(one);
+            }
+            let at = at.as_nanos();
+            // The arm's results come before requests of the same time: the cache then knows them.
+            if self.arm_event().is_some_and(|event| event <= at) {
+                self.arm_done(at);
+            }
+            self.look(at);
+            self.move_arm(at);
+        }
+    }
+}
+
 impl Drive {
     /// A drive at rest; `phase` is any number: where its spindle stands.
     pub(in crate::model) fn new(settings: &Settings, sectors: u64, phase: u64) -> Self {
@@ -160,23 +184,11 @@ impl Drive {
             settings.seek_full.as_nanos(),
             geometry.cylinders(),
         );
-        let kib = |kib: u32| u64::from(kib) * 2;
         let depth = settings.ncq as usize;
         Self {
             seek,
-            numbers: Numbers {
-                overhead: settings.overhead.as_nanos(),
-                settle: settings.write_settle.as_nanos(),
-                depth,
-                age: settings.ncq_age.as_nanos(),
-                margin: settings.ncq_margin.into(),
-                ahead: kib(settings.read_ahead),
-                ahead_min: kib(settings.read_ahead_min),
-                write_cache: if settings.write_cache { settings.write_cache_sectors() } else { 0 },
-                flush: settings.flush.as_nanos(),
-                link: 1024 * 512 * 1_000_000 / u64::from(settings.interface),
-                phase: phase % geometry.revolution(),
-            },
+            link: 1024 * 512 * 1_000_000 / u64::from(settings.interface),
+            phase: phase % geometry.revolution(),
             geometry,
             arriving: VecDeque::with_capacity(256),
             looking: 0,
@@ -191,14 +203,8 @@ impl Drive {
             held: VecDeque::with_capacity(depth),
             flush: None,
             ended: VecDeque::with_capacity(depth),
+            settings: settings.clone(),
         }
-    }
-
-    /// Takes a command in.
-    pub(in crate::model) fn submit(&mut self, now: Instant, request: &ModelRequest) {
-        self.looking = self.looking.max(now.as_nanos()) + self.numbers.overhead;
-        let place = if request.op == Op::Flush { self.flush_goes_to() } else { self.arriving.len() };
-        self.arriving.insert(place, (self.looking, *request));
     }
 
     /// drive.1: the place of a flush among what has not been looked at.
@@ -207,31 +213,7 @@ impl Drive {
         let first = if self.flush.is_some() { Some(0) } else { self.arriving.iter().position(is_flush) };
         match first {
             Some(first) => first + self.arriving.iter().skip(first).take_while(|one| is_flush(one)).count(),
-            None => self.numbers.depth.saturating_sub(self.inside()).min(self.arriving.len()),
-        }
-    }
-
-    /// When something happens next.
-    pub(in crate::model) fn poll_event(&self) -> Option<Instant> {
-        let arriving = self.arriving.front().filter(|(_, request)| self.has_room(request)).map(|(at, _)| *at);
-        let ended = self.ended.front().map(|ended| ended.at.as_nanos());
-        let flushed = self.flush.and_then(|flush| flush.ends);
-        [arriving, ended, flushed, self.arm_event()].into_iter().flatten().min().map(Instant::from_nanos)
-    }
-
-    /// Goes on to `now`.
-    pub(in crate::model) fn advance(&mut self, now: Instant, ended: &mut Vec<ModelCompletion>) {
-        while let Some(at) = self.poll_event().filter(|at| *at <= now) {
-            while let Some(one) = self.ended.pop_front_if(|one| one.at <= at) {
-                ended.push(one);
-            }
-            let at = at.as_nanos();
-            // The arm's results come before requests of the same time: the cache then knows them.
-            if self.arm_event().is_some_and(|event| event <= at) {
-                self.arm_done(at);
-            }
-            self.look(at);
-            self.move_arm(at);
+            None => (self.settings.ncq as usize).saturating_sub(self.inside()).min(self.arriving.len()),
         }
     }
 
@@ -257,7 +239,7 @@ impl Drive {
     /// drive.1: whether a command can be looked at now.
     fn has_room(&self, request: &ModelRequest) -> bool {
         let inside = self.inside();
-        self.flush.is_none() && if request.op == Op::Flush { inside == 0 } else { inside < self.numbers.depth }
+        self.flush.is_none() && if request.op == Op::Flush { inside == 0 } else { inside < self.settings.ncq as usize }
     }
 
     /// Commands that are in the drive, but for a flush.
@@ -318,7 +300,7 @@ impl Drive {
     }
 
     const fn link_time(&self, sectors: u64) -> u64 {
-        sectors * self.numbers.link / 1024
+        sectors * self.link / 1024
     }
 
     /// drive.2: the data of a command crosses the link, from `from` on as far as it is there, and not done before `now`.

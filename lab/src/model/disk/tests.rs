@@ -4,14 +4,15 @@ use fairlift_core::model::{Model, ModelCompletion, ModelRequest};
 use fairlift_core::time::{ms, secs};
 use fairlift_core::{Extent, Flags, Instant, Op, Outcome, Sector};
 
-use super::{HardDisk, Settings};
+use super::{Drive, Settings};
 use crate::Random;
+use crate::model::Metered;
 
 const SECTORS: u64 = 976_773_168;
 
 /// A disk, and the requests that ended on it.
 struct Bench {
-    disk: HardDisk,
+    disk: Metered<Drive>,
     now: Instant,
     submitted: u64,
     ended: Vec<ModelCompletion>,
@@ -21,7 +22,8 @@ fn bench(change: impl FnOnce(&mut Settings)) -> Bench {
     let mut settings = Settings::default();
     change(&mut settings);
     settings.check(SECTORS * 512).unwrap();
-    Bench { disk: HardDisk::new(settings, SECTORS, 1), now: Instant::ZERO, submitted: 0, ended: Vec::new() }
+    let disk = Metered::new(super::new(&settings, SECTORS, 1));
+    Bench { disk, now: Instant::ZERO, submitted: 0, ended: Vec::new() }
 }
 
 impl Bench {

@@ -1,6 +1,6 @@
 //! The disks of an array.
 
-use fairlift_core::model::{ModelCompletion, ModelRequest};
+use fairlift_core::model::{Model as _, ModelCompletion, ModelRequest};
 use fairlift_core::{Extent, Flags, Instant, Op, Sector};
 
 use super::super::disk::{Drive, Settings};

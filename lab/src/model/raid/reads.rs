@@ -9,7 +9,7 @@ impl Raid {
     /// raid.2.
     pub(super) fn read(&mut self, now: u64, request: &ModelRequest) {
         let (start, end) = (request.extent.start.0, request.extent.end().0);
-        if self.numbers.cache > 0 && self.layout.pieces(start, end).all(|piece| self.cache.covers(&piece)) {
+        if self.settings.cache_sectors() > 0 && self.layout.pieces(start, end).all(|piece| self.cache.covers(&piece)) {
             self.transfer(now, request);
             return;
         }
@@ -39,10 +39,12 @@ impl Raid {
     }
 
     fn read_ahead(&mut self, now: u64, found: &streams::Found) {
-        if !self.streams.wants(found, self.numbers.prefetch) {
+        if !self.streams.wants(found, self.settings.prefetch_sectors()) {
             return;
         }
-        while let Some(ahead) = self.streams.ahead(found, self.numbers.prefetch, self.layout.chunk, self.sectors) {
+        while let Some(ahead) =
+            self.streams.ahead(found, self.settings.prefetch_sectors(), self.layout.chunk, self.sectors)
+        {
             let task = self.task(Task::Free);
             let left = self.read_parts(now, task, ahead.start, ahead.end);
             self.tasks[task] = Task::Ahead { ahead, left };
@@ -55,11 +57,7 @@ impl Raid {
         for piece in self.layout.pieces(start, end) {
             let (place, sectors) = (piece.stripe * self.layout.chunk + piece.from, piece.to - piece.from);
             let disk = self.layout.disk(piece.stripe, piece.index);
-            let from = if disk < self.numbers.missing {
-                self.numbers.missing..self.layout.disks as usize
-            } else {
-                disk..disk + 1
-            };
+            let from = if disk < self.missing { self.missing..self.layout.disks as usize } else { disk..disk + 1 };
             for disk in from {
                 self.members.submit(now, disk, task, Op::Read, place, sectors);
                 parts += 1;

@@ -13,8 +13,8 @@ impl Raid {
         let Some((_, start)) = self.rebuild.take_if(|(at, _)| *at <= now) else { return };
         let sectors = REBUILD.min(self.layout.each(self.sectors) - start);
         let task = self.task(Task::Free);
-        let next = now + sectors * 512 * 1_000_000_000 / self.numbers.rebuild;
-        let disks = self.numbers.missing..self.layout.disks as usize;
+        let next = now + sectors * 512 * 1_000_000_000 / (u64::from(self.settings.rebuild) * 1000);
+        let disks = self.missing..self.layout.disks as usize;
         self.tasks[task] = Task::Rebuild { start, sectors, next, left: disks.len() as u32, reading: true };
         for disk in disks {
             self.members.submit(now, disk, task, Op::Read, start, sectors);

@@ -81,6 +81,14 @@ impl Settings {
         Streams::new(count, u64::from(self.prefetch_after) * 2, keep)
     }
 
+    pub(super) fn prefetch_sectors(&self) -> u64 {
+        u64::from(self.prefetch) * 2
+    }
+
+    pub(super) fn cache_sectors(&self) -> u64 {
+        u64::from(self.controller_cache) * 2
+    }
+
     pub(super) const fn is_volatile(&self) -> bool {
         (self.controller_cache > 0 && !self.battery) || self.disk.write_cache
     }

@@ -12,8 +12,9 @@ impl Raid {
         let (start, end) = (request.extent.start.0, request.extent.end().0);
         let stripes = start / self.layout.stripe()..=(end - 1) / self.layout.stripe();
         let held = self.cache.sectors() + self.leaving_sectors;
-        let room = held + (end - start) <= self.numbers.cache && self.cache.has_place(stripes.clone().count());
-        let forced = request.flags.contains(Flags::FUA) && !self.numbers.battery;
+        let room =
+            held + (end - start) <= self.settings.cache_sectors() && self.cache.has_place(stripes.clone().count());
+        let forced = request.flags.contains(Flags::FUA) && !self.settings.battery;
         if room && !forced {
             for piece in self.layout.pieces(start, end) {
                 self.cache.add(now, &self.layout, &piece);
@@ -39,7 +40,7 @@ impl Raid {
         let task = self.task(Task::Free);
         let mut left = 0;
         let members = &mut self.members;
-        spans.reads(&self.layout, stripe, self.numbers.missing, |part| {
+        spans.reads(&self.layout, stripe, self.missing, |part| {
             members.submit(now, part.disk, task, Op::Read, part.start, part.sectors);
             left += 1;
         });
@@ -56,7 +57,7 @@ impl Raid {
         };
         *reading = false;
         let members = &mut self.members;
-        spans.writes(&self.layout, stripe, self.numbers.missing, |part| {
+        spans.writes(&self.layout, stripe, self.missing, |part| {
             members.submit(now, part.disk, task, Op::Write, part.start, part.sectors);
             *left += 1;
         });
@@ -66,7 +67,7 @@ impl Raid {
     /// raid.3: what leaves the cache now.
     pub(super) fn write_back(&mut self, now: u64) {
         while self.leaving < self.layout.disks as usize * 2 {
-            let full = self.cache.sectors() * 2 > self.numbers.cache || self.cache.is_crowded();
+            let full = self.cache.sectors() * 2 > self.settings.cache_sectors() || self.cache.is_crowded();
             let old = self.cache.oldest().is_some_and(|came| came + STAY <= now);
             let next = self.cache.take_complete();
             let must = full || old || !self.flushes.is_empty();
@@ -84,11 +85,11 @@ impl Raid {
         if self.flushes.is_empty() || self.flushing || !self.cache.is_empty() || self.leaving > 0 {
             return;
         }
-        if !self.numbers.flush_members {
+        if !self.settings.disk.write_cache {
             return self.end_flushes(now);
         }
         let task = self.task(Task::Free);
-        let disks = self.numbers.missing..self.layout.disks as usize;
+        let disks = self.missing..self.layout.disks as usize;
         self.tasks[task] = Task::Flush { left: disks.len() as u32 };
         disks.for_each(|disk| self.members.submit(now, disk, task, Op::Flush, 0, 0));
         self.flushing = true;

@@ -1,6 +1,7 @@
 //! Scenarios: rules ssd.1–7, ssd_write.1–3, ssd_read.1, seen from outside.
 
 use super::*;
+use crate::model::Metered;
 use fairlift_core::time::{ms, us};
 use fairlift_core::{Duration, Extent, Flags, Sector};
 
@@ -33,14 +34,14 @@ fn plain() -> Settings {
 }
 
 struct Bench {
-    ssd: Ssd,
+    ssd: Metered<Ssd>,
     now: Instant,
     next: u64,
 }
 
 impl Bench {
     fn new(settings: Settings) -> Self {
-        Self { ssd: Ssd::new(settings, 1 << 24, 1), now: Instant::ZERO, next: 0 }
+        Self { ssd: Metered::new(Ssd::new(settings, 1 << 24, 1)), now: Instant::ZERO, next: 0 }
     }
 
     fn submit(&mut self, op: Op, flags: Flags, start: u64, sectors: u64) -> u64 {
@@ -265,7 +266,7 @@ fn small_and_crooked_writes_cost_whole_pages() {
         bench.write(number * 1000 + 7, 2); // two pages of 4 KiB each
     }
     bench.at(ms(100));
-    assert_eq!(bench.ssd.buffer.given, 32 << 10);
+    assert_eq!(bench.ssd.model.buffer.given, 32 << 10);
 }
 
 /// ssd.6
@@ -277,7 +278,7 @@ fn a_worn_disk_programs_scattered_writes_several_times() {
             bench.write(number * 999_983 % (1 << 24) / 8 * 8, 8);
         }
         bench.run();
-        bench.ssd.clock
+        bench.ssd.model.clock
     };
     assert!(took(0, 100) > 4 * took(100, 0));
 }
@@ -302,8 +303,13 @@ fn once_warm_nothing_grows() {
         bench.flush();
         bench.run();
         let ssd = &bench.ssd;
-        let lists = [ssd.requests.capacity(), ssd.unused.capacity(), ssd.held.capacity(), ssd.ends.capacity()];
-        capacities.push((lists, ssd.events.capacity()));
+        let lists = [
+            ssd.model.requests.capacity(),
+            ssd.model.unused.capacity(),
+            ssd.model.held.capacity(),
+            ssd.model.ends.capacity(),
+        ];
+        capacities.push((lists, ssd.model.events.capacity()));
     }
     assert_eq!(capacities[1], capacities[3]);
     assert!(capacities[3].1 < 2048, "{capacities:?}: no more than what 32 slots need");

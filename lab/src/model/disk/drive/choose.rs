@@ -9,7 +9,7 @@ impl Drive {
         let mut best = (true, u64::MAX, 0);
         for (index, command) in self.waiting.iter().enumerate() {
             // Commands wait in the order in which they came, but for the few that left a visit.
-            if now.saturating_sub(command.arrived) > self.numbers.age {
+            if now.saturating_sub(command.arrived) > self.settings.ncq_age.as_nanos() {
                 return self.start_of_run(index);
             }
             let last = self.head.sector <= command.start && command.start <= self.head.visited;
@@ -43,7 +43,7 @@ impl Drive {
             return there;
         }
         let way = self.seek.time(command.place.cylinder.abs_diff(self.head.cylinder));
-        let just_in_time = there < now + way + way * self.numbers.margin / 100;
+        let just_in_time = there < now + way + way * u64::from(self.settings.ncq_margin) / 100;
         there + if just_in_time { self.geometry.revolution() } else { 0 }
     }
 
@@ -56,9 +56,9 @@ impl Drive {
         let mut at = now;
         if start != self.head.sector {
             at += self.seek.time(place.cylinder.abs_diff(self.head.cylinder));
-            at += if write { self.numbers.settle } else { 0 };
+            at += if write { self.settings.write_settle.as_nanos() } else { 0 };
         }
         at = at.max(ready);
-        at + self.geometry.rotation(at + self.numbers.phase, place.media)
+        at + self.geometry.rotation(at + self.phase, place.media)
     }
 }

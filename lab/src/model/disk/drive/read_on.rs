@@ -39,9 +39,9 @@ impl Drive {
         let (Some(first), Some(last)) = (self.joined.first(), self.joined.last()) else { return };
         if let Arm::ReadsOn { ref mut owed, ref mut limit, ref mut visit, .. } = self.arm {
             let capacity = self.geometry.capacity();
-            *limit = (*limit).max(last.end + self.numbers.ahead).min(capacity);
+            *limit = (*limit).max(last.end + self.settings.ahead_sectors()).min(capacity);
             if !others {
-                (*owed, *visit) = ((first.end + self.numbers.ahead_min).min(capacity), true);
+                (*owed, *visit) = ((first.end + self.settings.ahead_min_sectors()).min(capacity), true);
             }
         }
     }
@@ -51,18 +51,18 @@ impl Drive {
         if let Arm::ReadsOn { segment: reading, ref mut limit, .. } = self.arm
             && reading == segment
         {
-            *limit = (*limit).max(end + self.numbers.ahead).min(self.geometry.capacity());
+            *limit = (*limit).max(end + self.settings.ahead_sectors()).min(self.geometry.capacity());
         }
     }
 
     /// drive.4: from `from` on, where the head is now.
     pub(super) fn read_on(&mut self, now: u64, segment: usize, from: u64, sequential: bool) {
         let capacity = self.geometry.capacity();
-        let limit = (from + self.numbers.ahead).min(capacity);
+        let limit = (from + self.settings.ahead_sectors()).min(capacity);
         if limit == from {
             return;
         }
-        let owed = if sequential { (from + self.numbers.ahead_min).min(limit) } else { from };
+        let owed = if sequential { (from + self.settings.ahead_min_sectors()).min(limit) } else { from };
         let media = self.geometry.place(from).media;
         self.arm = Arm::ReadsOn { segment, since: now, media, owed, limit, visit: sequential };
         self.join();
@@ -72,8 +72,8 @@ impl Drive {
     pub(super) fn resume(&mut self, now: u64) {
         let Some(segment) = self.cache.last_used() else { return };
         let &Segment { end, reader, sequential, .. } = self.cache.get(segment);
-        let limit = (reader + self.numbers.ahead).min(self.geometry.capacity());
-        if sequential && end < limit && (end - reader) * 2 <= self.numbers.ahead {
+        let limit = (reader + self.settings.ahead_sectors()).min(self.geometry.capacity());
+        if sequential && end < limit && (end - reader) * 2 <= self.settings.ahead_sectors() {
             let place = self.geometry.place(end);
             let since = self.arrive(now, end, place, false, 0);
             self.arm = Arm::ReadsOn { segment, since, media: place.media, owed: end, limit, visit: false };
@@ -122,10 +122,10 @@ impl Drive {
 
     /// How far the waiting commands go on from the head, without a gap larger than the read-ahead.
     fn reader_goes_to(&self) -> u64 {
-        let mut to = self.head.sector + self.numbers.ahead;
+        let mut to = self.head.sector + self.settings.ahead_sectors();
         let further = |to: u64| {
             let near = self.waiting.iter().filter(|one| self.head.sector <= one.start && one.start <= to);
-            near.map(|one| one.end + self.numbers.ahead).max().filter(|end| *end > to)
+            near.map(|one| one.end + self.settings.ahead_sectors()).max().filter(|end| *end > to)
         };
         while let Some(end) = further(to) {
             to = end;

@@ -16,7 +16,8 @@ const NOWHERE: u64 = u64::MAX;
 
 impl Drive {
     pub(super) fn must_write_back(&self) -> bool {
-        let full = self.dirty.sectors() * 4 > self.numbers.write_cache * 3 || self.dirty.runs() * 4 > RUNS * 3;
+        let full =
+            self.dirty.sectors() * 4 > self.settings.write_cache_sectors() * 3 || self.dirty.runs() * 4 > RUNS * 3;
         !self.dirty.is_empty() && (full || self.flush.is_some() || !self.held.is_empty())
     }
 
@@ -24,7 +25,7 @@ impl Drive {
     pub(super) fn end_flush(&mut self, now: u64) {
         let writing = matches!(self.arm, Arm::WritesBack { .. });
         let Some(flush) = self.flush.as_mut().filter(|_| self.dirty.is_empty() && !writing) else { return };
-        if *flush.ends.get_or_insert(now + self.numbers.flush) <= now {
+        if *flush.ends.get_or_insert(now + self.settings.flush.as_nanos()) <= now {
             let id = flush.id;
             self.flush = None;
             self.end(now, id, Outcome::Done);
@@ -43,7 +44,7 @@ impl Drive {
         }
         self.cache.drop(start, end);
         let mut write = self.waiting_for(now, request);
-        if end - start <= self.numbers.write_cache && !request.flags.contains(Flags::FUA) {
+        if end - start <= self.settings.write_cache_sectors() && !request.flags.contains(Flags::FUA) {
             self.held.push_back(write);
             return self.let_in(now);
         }
@@ -55,7 +56,7 @@ impl Drive {
     /// drive.5: writes enter the cache as long as there is room.
     fn let_in(&mut self, now: u64) {
         while let Some(&write) = self.held.front()
-            && self.dirty.sectors() + write.sectors <= self.numbers.write_cache
+            && self.dirty.sectors() + write.sectors <= self.settings.write_cache_sectors()
             && self.dirty.runs() < RUNS
         {
             self.held.pop_front();
