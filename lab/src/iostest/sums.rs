@@ -7,6 +7,7 @@ use fairlift_core::program::Meter;
 use fairlift_core::stats::Histogram;
 use fairlift_core::{Direction, Duration, GroupId};
 
+use super::tenants::{children, up_from};
 use super::{Case, Measured};
 use crate::result::{Decision, DeviceStats, Group, Role, Run};
 
@@ -109,10 +110,9 @@ impl Case {
         // By group: what was done in it and below it.
         let (mut bytes, mut operations) = (vec![0.0; self.groups.len()], vec![0.0; self.groups.len()]);
         for (leaf, meter) in leaves.iter().zip(meters) {
-            let up = |group: &GroupId| self.groups[usize::from(group.0)].parent;
-            for group in std::iter::successors(Some(*leaf), up) {
-                bytes[usize::from(group.0)] += meter.bytes as f64 / seconds;
-                operations[usize::from(group.0)] += meter.operations as f64 / seconds;
+            for group in up_from(&self.groups, *leaf) {
+                bytes[group] += meter.bytes as f64 / seconds;
+                operations[group] += meter.operations as f64 / seconds;
             }
         }
         let all = if bytes[0] > 0.0 { bytes[0] } else { 1.0 };
@@ -126,11 +126,10 @@ impl Case {
         let (mut least, mut most) = (vec![0.0; self.groups.len()], vec![f64::INFINITY; self.groups.len()]);
         // Children come after their parents.
         for (at, group) in self.groups.iter().enumerate().rev() {
-            let children =
-                || (0..self.groups.len()).filter(|child| self.groups[*child].parent == Some(GroupId(at as u16)));
-            if children().next().is_some() {
-                least[at] = children().map(|child| least[child]).sum();
-                most[at] = children().map(|child| most[child]).sum();
+            let children = children(&self.groups, at);
+            if !children.is_empty() {
+                least[at] = children.iter().map(|child| least[*child]).sum();
+                most[at] = children.iter().map(|child| most[*child]).sum();
             }
             let Some(bounds) = self.bounds.get(&group.path) else { continue };
             let floors = bounds.floor.iter().filter_map(|rate| part(rate, at));
@@ -140,9 +139,7 @@ impl Case {
         }
         let mut has = vec![1.0; self.groups.len()];
         for at in 0..self.groups.len() {
-            let parent = Some(GroupId(at as u16));
-            let children: Vec<_> =
-                (0..self.groups.len()).filter(|child| self.groups[*child].parent == parent).collect();
+            let children = children(&self.groups, at);
             let bounds = children.iter().map(|at| (f64::from(self.groups[*at].weight), least[*at], most[*at]));
             let parts = divide(has[at], &bounds.collect::<Vec<_>>());
             children.iter().zip(parts).for_each(|(child, part)| has[*child] = part);

@@ -152,24 +152,29 @@ fn share_error(run: &Run, tenants: &[(GroupId, &Role)]) -> Option<f64> {
 fn tree_max_min(groups: &[Group], leaves: &[(GroupId, f64)]) -> Vec<f64> {
     let mut demands = vec![0.0; groups.len()];
     for &(leaf, demand) in leaves {
-        let mut at = Some(leaf);
-        while let Some(group) = at {
-            demands[usize::from(group.0)] += demand;
-            at = groups[usize::from(group.0)].parent;
-        }
+        up_from(groups, leaf).for_each(|group| demands[group] += demand);
     }
     let mut shares = vec![0.0; groups.len()];
     shares[0] = 1.0;
     // Parents come before their children.
     for parent in 0..groups.len() {
-        let children: Vec<usize> =
-            (0..groups.len()).filter(|child| groups[*child].parent == Some(GroupId(parent as u16))).collect();
+        let children = children(groups, parent);
         let wants: Vec<_> = children.iter().map(|child| (f64::from(groups[*child].weight), demands[*child])).collect();
         for (child, share) in children.iter().zip(max_min(shares[parent], &wants)) {
             shares[*child] = share;
         }
     }
     leaves.iter().map(|(leaf, _)| shares[usize::from(leaf.0)]).collect()
+}
+
+/// A group and those above it.
+pub(super) fn up_from(groups: &[Group], leaf: GroupId) -> impl Iterator<Item = usize> {
+    let up = |group: &GroupId| groups[usize::from(group.0)].parent;
+    std::iter::successors(Some(leaf), up).map(|group| usize::from(group.0))
+}
+
+pub(super) fn children(groups: &[Group], parent: usize) -> Vec<usize> {
+    (0..groups.len()).filter(|child| groups[*child].parent == Some(GroupId(parent as u16))).collect()
 }
 
 /// Divides `whole` by weight among (weight, demand): nobody gets more than its demand, and the rest goes to the others by weight.
