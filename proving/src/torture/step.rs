@@ -9,7 +9,7 @@ use fairlift_core::sched::Kind;
 use fairlift_core::time::{ms, us};
 use fairlift_core::{Duration, Extent, Flags, Group, Op, Priority, PriorityClass, Sector, Weight};
 
-use super::swarm::{CHANGES, REGION, REGIONS, Setup};
+use super::swarm::{REGION, REGIONS, Rates as Faults, Setup};
 use fairlift_lab::Random;
 
 #[derive(Debug)]
@@ -79,13 +79,7 @@ impl ProgramStep {
         if bits >> 8 & 4095 < setup.changes {
             return Self { pause, act: Act::Change(Change::draw(setup, r)) };
         }
-        let mut part = r.below(setup.mix.iter().sum());
-        let op = Op::ALL.into_iter().find(|op| {
-            let is_it = part < setup.mix[*op as usize];
-            part = part.wrapping_sub(setup.mix[*op as usize]);
-            is_it
-        });
-        let op = op.unwrap_or(Op::Read);
+        let op = which(r.below(setup.mix.iter().sum()), &setup.mix).map_or(Op::Read, |op| Op::ALL[op]);
         let block = u64::from(setup.queue.limits.block);
         let sectors = (1 + (bits >> 20) % setup.sectors_max).next_multiple_of(block);
         let region = bits >> 32 & (REGIONS - 1);
@@ -120,12 +114,7 @@ impl ProgramStep {
 impl Change {
     fn draw(setup: &Setup, r: &mut Random) -> Self {
         let all = setup.change_mix.iter().sum::<u64>();
-        let mut part = if all == 0 { 0 } else { r.below(all) };
-        let which = (0..CHANGES).find(|which| {
-            let is_it = part < setup.change_mix[*which];
-            part = part.wrapping_sub(setup.change_mix[*which]);
-            is_it
-        });
+        let which = which(if all == 0 { 0 } else { r.below(all) }, &setup.change_mix);
         let group = r.below(1 << 16);
         let weight = [1, 10, 100, 500, 1000][r.below(5) as usize];
         match which.unwrap_or(1) {
@@ -203,40 +192,32 @@ pub(super) enum Lie {
 
 impl Fate {
     pub(super) fn of(setup: &Setup, luck: u64, op: Op) -> Self {
-        let rates = &setup.rates;
-        let mut part = luck & 4095;
-        let mut falls = |rate: u64| {
-            let falls = part < rate;
-            part = part.wrapping_sub(rate);
-            falls
-        };
+        let Faults { errors, full, delays, hangs, lost, busy, lies } = setup.rates;
         let more = luck >> 12;
-        if falls(rates.errors) {
-            return Self::Error;
+        match which(luck & 4095, &[errors, full, delays, hangs, lost, busy, lies]) {
+            Some(0) => Self::Error,
+            Some(1) if op == Op::Read || op == Op::Flush => Self::Error,
+            Some(1) => Self::Full,
+            Some(2) => Self::Slow(2 + more % 999),
+            Some(3) => Self::Hangs,
+            Some(4) => Self::Lost,
+            Some(5) => Self::Busy,
+            Some(_) if op == Op::Write => Self::Lies([Lie::Dropped, Lie::Torn, Lie::Misdirected][(more % 3) as usize]),
+            _ => Self::Fine,
         }
-        if falls(rates.full) {
-            return if op == Op::Read || op == Op::Flush { Self::Error } else { Self::Full };
-        }
-        if falls(rates.delays) {
-            return Self::Slow(2 + more % 999);
-        }
-        if falls(rates.hangs) {
-            return Self::Hangs;
-        }
-        if falls(rates.lost) {
-            return Self::Lost;
-        }
-        if falls(rates.busy) {
-            return Self::Busy;
-        }
-        if op == Op::Write && falls(rates.lies) {
-            return Self::Lies([Lie::Dropped, Lie::Torn, Lie::Misdirected][(more % 3) as usize]);
-        }
-        Self::Fine
     }
 }
 
-/// A time below twice `mean`, from luck.
+/// In which of some parts, laid end to end, a place lies; `None` beyond them.
+fn which(mut place: u64, parts: &[u64]) -> Option<usize> {
+    parts.iter().position(|part| {
+        let is_it = place < *part;
+        place = place.wrapping_sub(*part);
+        is_it
+    })
+}
+
+/// A time up to `most`, from luck.
 pub(super) fn spread(luck: u64, most: Duration) -> Duration {
     let nanos = most.as_nanos();
     if nanos == 0 { us(0) } else { Duration::from_nanos((luck >> 24) % (nanos + 1)) }
