@@ -15,13 +15,10 @@ const NEVER: u64 = u64::MAX;
 /// A bio, as its client knows it.
 struct Known {
     op: Op,
-    fua: bool,
-    preflush: bool,
+    flags: Flags,
     extent: Extent,
     begun: u64,
     ended: u64,
-    /// It ended well, and its client heard of it.
-    is_answered: bool,
     /// Its client does not listen any more.
     is_abandoned: bool,
 }
@@ -65,24 +62,14 @@ impl Oracle {
 
     /// Whether it was asked to be durable at once.
     pub(super) fn has_fua(&self, stamp: Stamp) -> bool {
-        self.known[stamp as usize - 1].fua
+        self.known[stamp as usize - 1].flags.contains(Flags::FUA)
     }
 
     /// A client asks. For a flush `extent` is all that it is for. The answer is the bio's stamp.
     pub fn submitted(&mut self, op: Op, flags: Flags, extent: Extent) -> Stamp {
         self.clock += 1;
-        let (fua, preflush) = (flags.contains(Flags::FUA), flags.contains(Flags::PREFLUSH));
         let begun = self.clock;
-        self.known.push(Known {
-            op,
-            fua,
-            preflush,
-            extent,
-            begun,
-            ended: NEVER,
-            is_answered: false,
-            is_abandoned: false,
-        });
+        self.known.push(Known { op, flags, extent, begun, ended: NEVER, is_abandoned: false });
         self.known.len() as Stamp
     }
 
@@ -114,7 +101,6 @@ impl Oracle {
         if outcome != Outcome::Done {
             return;
         }
-        known.is_answered = true;
         match known.op {
             Op::Read | Op::Discard => {}
             Op::Flush => {
@@ -122,7 +108,7 @@ impl Oracle {
                 let Known { begun, extent, .. } = *known;
                 self.cover(stamp, begun, extent);
             }
-            Op::Write | Op::WriteZeroes if known.fua => self.promise(stamp, stamp),
+            Op::Write | Op::WriteZeroes if known.flags.contains(Flags::FUA) => self.promise(stamp, stamp),
             Op::Write | Op::WriteZeroes => self.loose.push(stamp),
         }
     }
@@ -130,7 +116,7 @@ impl Oracle {
     /// The disk is given data of a bio: with PREFLUSH it may be there next, so all of `range` that ended before must be.
     pub fn given(&mut self, stamp: Stamp, range: Extent) {
         let known = &self.known[stamp as usize - 1];
-        if known.preflush {
+        if known.flags.contains(Flags::PREFLUSH) {
             self.cover(stamp, known.begun, range);
         }
     }
