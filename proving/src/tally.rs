@@ -132,6 +132,11 @@ impl Broken {
     }
 }
 
+/// That a promise was broken.
+pub(crate) fn broken<T>(promise: &'static str, says: impl Into<String>) -> Result<T, Broken> {
+    Err(Broken::new(promise, says))
+}
+
 impl fmt::Display for Broken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.promise, self.says)

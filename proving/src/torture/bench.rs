@@ -25,7 +25,7 @@ use super::sectors::Sectors;
 use super::step::{Act, Fate, ProgramStep};
 use super::swarm::{REGION, REGIONS, Setup};
 use crate::power_cut::workers::with_shared_flushes;
-use crate::tally::{Broken, Count, Tally};
+use crate::tally::{Broken, Count, Tally, broken};
 use crate::turns::{self, Worker};
 use fairlift_lab::check::Check;
 
@@ -227,10 +227,10 @@ impl<'a> Bench<'a> {
                     let turns = self.contexts[context].turns;
                     while self.contexts[context].turns == turns {
                         if !self.event()? {
-                            return Err(Broken::new(
+                            return broken(
                                 "W3",
                                 format!("a client of context {context} waits for room, and nothing will wake it"),
-                            ));
+                            );
                         }
                     }
                 }
@@ -238,7 +238,7 @@ impl<'a> Bench<'a> {
                     self.free.push(token);
                     return Ok(());
                 }
-                Err(refused) => return Err(Broken::new("L1", format!("{bio:?} is refused: {refused}"))),
+                Err(refused) => return broken("L1", format!("{bio:?} is refused: {refused}")),
             }
         }
         self.contexts[context].waits_for_room = false;
@@ -317,10 +317,10 @@ impl<'a> Bench<'a> {
         let Some(next) = self.next() else { return Ok(false) };
         self.turns = if next > self.now { 0 } else { self.turns + 1 };
         if self.turns > STANDSTILL {
-            return Err(Broken::new(
+            return broken(
                 "L1",
                 format!("time does not move any more at {:?}, with {} bios open", self.now, self.open),
-            ));
+            );
         }
         self.now = self.now.max(next);
         while let Some((event, given)) = self.device.poll(self.now) {
@@ -347,10 +347,7 @@ impl<'a> Bench<'a> {
     fn all_are_woken(&self) -> Result {
         for (number, context) in (0..).zip(&self.contexts) {
             if context.runs_at.is_none() && self.queues[self.queue_of(number)].queue.load().news >> number & 1 != 0 {
-                return Err(Broken::new(
-                    "W3",
-                    format!("the queue has something for context {number}, and nothing wakes it"),
-                ));
+                return broken("W3", format!("the queue has something for context {number}, and nothing wakes it"));
             }
         }
         if self.open > 0 && self.device.len == 0 && self.next().is_none() {
@@ -489,25 +486,25 @@ impl<'a> Bench<'a> {
                 return Err(self.stuck());
             }
             if self.now > until {
-                return Err(Broken::new(
+                return broken(
                     "L1",
                     format!("{} bios are open after ten times {bound}, though nothing goes wrong", self.open),
-                ));
+                );
             }
         }
         for watched in &mut self.queues {
             let load = watched.queue.load();
             let left = (load.in_flight, load.waiting, load.held);
             if left != (0, 0, 0) {
-                return Err(Broken::new(
+                return broken(
                     "L1",
                     format!("all bios have ended, and the queue holds {left:?}: in flight, waiting, held"),
-                ));
+                );
             }
             watched.check.drained(self.now);
         }
         if let Some(busy) = self.tags.as_ref().map(|tags| tags.busy_count()).filter(|busy| *busy > 0) {
-            return Err(Broken::new("L1", format!("all bios have ended, and {busy} tags are out")));
+            return broken("L1", format!("all bios have ended, and {busy} tags are out"));
         }
         let lies = self.sectors.look_at_all().map_err(|says| Broken::new("S1", says))?;
         self.tally.add(Count::Found, lies);

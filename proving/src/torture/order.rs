@@ -14,7 +14,7 @@ use fairlift_core::{
 };
 
 use super::Tried;
-use crate::tally::{Broken, Count, Tally};
+use crate::tally::{Count, Tally, broken};
 use fairlift_lab::Random;
 
 /// Requests that wait or are at the device.
@@ -151,7 +151,7 @@ pub(super) fn go(seed: u64, steps: &mut dyn Iterator<Item = u64>) -> Tried {
         tally.add(Count::Decisions, 1);
         if got != wanted {
             let says = format!("at {now:?} {got:?} goes, and by the rules {:?}", expected.map(|waits| waits.request));
-            return Err(Broken::new("W3", says));
+            return broken("W3", says);
         }
         model.out.extend(expected.map(|waits| waits.request));
         Ok(got != Next::Empty)
@@ -200,7 +200,7 @@ pub(super) fn go(seed: u64, steps: &mut dyn Iterator<Item = u64>) -> Tried {
         match dispatch(&mut model, &mut real, now) {
             Ok(true) => {}
             Ok(false) if model.out.is_empty() => {
-                return (tally, Err(Broken::new("W3", "requests wait, the device is idle, and nothing goes")));
+                return (tally, broken("W3", "requests wait, the device is idle, and nothing goes"));
             }
             Ok(false) => {
                 for request in std::mem::take(&mut model.out) {

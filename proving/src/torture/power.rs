@@ -8,7 +8,7 @@ use super::Tried;
 use crate::power_cut::OnFailure;
 use crate::power_cut::random::{self, Faults};
 use crate::power_cut::workers::Workers;
-use crate::tally::{Broken, Count, Tally};
+use crate::tally::{Count, Tally, broken};
 use fairlift_lab::Random;
 
 /// The parameters of a run, and its queue.
@@ -98,7 +98,7 @@ impl PowerRun {
             }
             Err(says) => {
                 let promise = if self.run.faults.remembers { "D2" } else { "D1" };
-                (Tally::default(), Err(Broken::new(promise, says)))
+                (Tally::default(), broken(promise, says))
             }
         }
     }

@@ -20,7 +20,7 @@ use fairlift_core::{
 
 use super::Tried;
 use super::swarm::one_of;
-use crate::tally::{Broken, Count, Tally};
+use crate::tally::{Broken, Count, Tally, broken};
 use fairlift_lab::program::direct::{Direct, Settings as Asks};
 use fairlift_lab::program::{Pattern, Region};
 use fairlift_lab::{Random, Timed, World};
@@ -381,7 +381,7 @@ impl<'a> Run<'a> {
                              {bound:.0}",
                             tenant.got
                         );
-                        return Err(Broken::new("W1", says));
+                        return broken("W1", says);
                     }
                 }
                 run.tally.one(Count::Shared);
@@ -426,7 +426,7 @@ impl<'a> Run<'a> {
                 "a tenant with {due:.3} of the weight has {:.3} of the disk's time, {flushes:.2} s of flushes in {all:.2} s included",
                 own / all
             );
-            return Err(Broken::new("W1", says));
+            return broken("W1", says);
         }
         Ok(())
     }
@@ -456,7 +456,7 @@ impl<'a> Run<'a> {
                         "a tenant with a floor of {floor} I/Os a second has {} in {time:.3} s, and was {:.0} ahead",
                         tenant.got, -tenant.low
                     );
-                    return Err(Broken::new("W2", says));
+                    return broken("W2", says);
                 }
             }
             run.tally.one(Count::Reserved);
@@ -496,7 +496,7 @@ impl<'a> Run<'a> {
                      may by {room:.0}",
                     run.lags[0].got
                 );
-                return Err(Broken::new("W2", says));
+                return broken("W2", says);
             }
             if now >= next {
                 amount = one_of(&mut run.random, &amounts);
@@ -515,7 +515,7 @@ impl<'a> Run<'a> {
         let until = self.sent + requests;
         while self.sent < until {
             if self.world.step().is_none() {
-                return Err(Broken::new("L1", "all tenants wait, and nothing is to happen"));
+                return broken("L1", "all tenants wait, and nothing is to happen");
             }
             self.fits()?;
             while let Some(dispatch) = self.world.dispatched().get(self.seen).copied() {
@@ -531,7 +531,7 @@ impl<'a> Run<'a> {
         }
         // A flush behind the debts of its tenant waits for a quarter of io_timeout, and no disk hangs here.
         match (0..self.tenants.len()).find_map(|asker| self.world.program(asker).meter().why) {
-            Some(why) => Err(Broken::new("L4", format!("{why} on a disk on which nothing goes wrong"))),
+            Some(why) => broken("L4", format!("{why} on a disk on which nothing goes wrong")),
             None => Ok(()),
         }
     }
@@ -543,7 +543,7 @@ impl<'a> Run<'a> {
         match told_depth(&self.setup.knobs).filter(|_| is_told) {
             Some(most) if queue.load().in_flight > most => {
                 let says = format!("{} requests are in the disk, and device_depth is {most}", queue.load().in_flight);
-                Err(Broken::new("W1", says))
+                broken("W1", says)
             }
             _ => Ok(()),
         }

@@ -8,7 +8,7 @@ use super::device::Given;
 use super::sectors::Found;
 use super::step::{Fate, Lie};
 use super::swarm::REGION;
-use crate::tally::{Broken, Count};
+use crate::tally::{Broken, Count, broken};
 
 type Result<T = ()> = std::result::Result<T, Broken>;
 
@@ -16,7 +16,7 @@ impl Bench<'_> {
     /// Before the disk is asked: that it may be asked so, and here.
     pub(super) fn look_at_dispatch(&mut self, number: usize, context: usize, dispatch: &Dispatch) -> Result {
         let Dispatch { tag, op, flags, extent, .. } = *dispatch;
-        let says = |promise, says: String| Err(Broken::new(promise, format!("{op:?} of {extent:?} {says}")));
+        let says = |promise, says: String| broken(promise, format!("{op:?} of {extent:?} {says}"));
         let watched = &mut self.queues[number];
         let in_flight = watched.queue.load().in_flight;
         if in_flight > watched.in_flight_max {
@@ -147,7 +147,7 @@ impl Bench<'_> {
                                     row.bio,
                                     offset + sector
                                 );
-                                return Err(Broken::new("S1", says));
+                                return broken("S1", says);
                             }
                         }
                     }
@@ -195,7 +195,7 @@ impl Bench<'_> {
             None => Ok(()),
             Some(row) => {
                 let time = self.now.since(given.since);
-                Err(Broken::new("L4", format!("{:?} has been in the disk for {time}, and nobody was told", row.bio)))
+                broken("L4", format!("{:?} has been in the disk for {time}, and nobody was told", row.bio))
             }
         }
     }
@@ -207,7 +207,7 @@ impl Bench<'_> {
         watched.check.finished(now, news);
         let (Finished::Done(token, _) | Finished::TimedOut(token) | Finished::Released(token)) = news;
         let row = &self.rows[token.0 as usize];
-        let says = |promise, says: &str| Err(Broken::new(promise, format!("{:?} {says}", row.bio)));
+        let says = |promise, says: &str| broken(promise, format!("{:?} {says}", row.bio));
         if usize::from(row.at.context.0) != context {
             return says("L1", &format!("of context {} ends in context {context}", row.at.context.0));
         }
