@@ -10,7 +10,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use fairlift_core::queue::{Bound, Segment, SharedTags};
-use fairlift_core::sched::Kind;
 use fairlift_core::tags::{Bitmap, Users};
 use fairlift_core::time::{ms, secs};
 use fairlift_core::tunable::parse_duration;
@@ -133,7 +132,7 @@ impl<'a> Bench<'a> {
             tally: Tally::default(),
             now: Instant::ZERO,
             queues: (0..setup.queues).map(watched).collect(),
-            contexts: vec![Worker::default(); setup.contexts.into()],
+            contexts: vec![Worker::default(); setup.queue.contexts.into()],
             clients: Vec::new(),
             here: Vec::new(),
             rows: Vec::new(),
@@ -156,7 +155,7 @@ impl<'a> Bench<'a> {
             bench.arrives(Stream {
                 group,
                 priority: Priority::default(),
-                context: ContextId(number as u16 % setup.contexts),
+                context: ContextId(number as u16 % setup.queue.contexts),
             });
         }
         bench
@@ -327,7 +326,7 @@ impl<'a> Bench<'a> {
             match event {
                 DiskEvent::Ends(_) => {
                     let outcome = self.landed(&given)?;
-                    self.contexts[usize::from(given.context)].ended.push((given.tag, outcome));
+                    self.contexts[usize::from(given.context)].ended.push((given.dispatch.tag, outcome));
                     self.wake(given.context.into());
                 }
                 DiskEvent::IsLate(_) => self.is_late(&given)?,
@@ -585,9 +584,4 @@ pub(super) fn outcome(given: &Given) -> Outcome {
         Fate::Hangs if given.luck & 1 << 60 != 0 => Outcome::Failed(Errno::EIO),
         _ => Outcome::Done,
     }
-}
-
-/// The facts needed by a change of scheduler.
-pub(super) fn may_switch(setup: &Setup, kind: Kind) -> bool {
-    setup.queues == 1 || kind == setup.kind
 }

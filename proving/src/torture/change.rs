@@ -5,10 +5,10 @@ use std::sync::Arc;
 use fairlift_core::ceiling::{Bounds, Budget};
 use fairlift_core::queue::Bound;
 use fairlift_core::tunable::{Range, TunableInfo};
-use fairlift_core::{Duration, GroupId, Sector, Stream};
+use fairlift_core::{Duration, Group, GroupId, Sector, Stream, Weight};
 
-use super::bench::{Bench, may_switch};
-use super::step::{Change, new_group};
+use super::bench::Bench;
+use super::step::Change;
 use crate::tally::Count;
 
 /// Groups of a run, at most.
@@ -29,7 +29,7 @@ impl Bench<'_> {
         let now = self.now;
         let has_changed = match *change {
             Change::Scheduler(kind) => {
-                if !may_switch(self.setup, kind) {
+                if self.setup.queues > 1 && kind != self.setup.queue.scheduler {
                     return None;
                 }
                 self.queues.iter_mut().for_each(|watched| watched.queue.set_scheduler(now, kind));
@@ -37,7 +37,7 @@ impl Bench<'_> {
                 return Some(Count::Switches);
             }
             Change::Weight { group, weight } => {
-                let (group, weight) = (self.group(group), fairlift_core::Weight::new(weight));
+                let (group, weight) = (self.group(group), Weight::new(weight));
                 let before =
                     self.queues[0].queue.groups().iter().find(|(id, _)| *id == group).map(|(_, group)| group.weight);
                 self.queues.iter_mut().for_each(|watched| watched.queue.set_weight(now, group, weight));
@@ -48,7 +48,11 @@ impl Bench<'_> {
                     return None;
                 }
                 self.groups_made += 1;
-                let group = new_group(self.group(parent), weight, self.groups_made);
+                let group = Group {
+                    path: format!("/n{}", self.groups_made),
+                    parent: Some(self.group(parent)),
+                    weight: Weight::new(weight),
+                };
                 // A group that was removed may be on its way out of one queue, and gone from another.
                 let is_free = |id: &u16| self.queues.iter().all(|watched| !watched.queue.groups().has(GroupId(*id)));
                 let id = (1..).find(is_free).map(GroupId)?;

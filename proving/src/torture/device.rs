@@ -5,7 +5,7 @@ use std::collections::BinaryHeap;
 
 use fairlift_core::model::{Model, ModelCompletion, ModelRequest};
 use fairlift_core::time::secs;
-use fairlift_core::{Dispatch, Duration, Flags, Instant, Op, Sector, Tag};
+use fairlift_core::{Dispatch, Duration, Instant, Op};
 
 use super::step::{Fate, spread};
 use super::swarm::Setup;
@@ -18,11 +18,7 @@ pub(super) const LATE_MAX: Duration = secs(1);
 pub(super) struct Given {
     pub(super) queue: u16,
     pub(super) context: u16,
-    pub(super) tag: Tag,
-    pub(super) op: Op,
-    pub(super) fua: bool,
-    pub(super) start: Sector,
-    pub(super) sectors: u64,
+    pub(super) dispatch: Dispatch,
     pub(super) since: Instant,
     pub(super) fate: Fate,
     pub(super) luck: u64,
@@ -90,25 +86,12 @@ impl FaultyDisk {
         fate: Fate,
         luck: u64,
     ) {
-        let Dispatch { tag, op, flags, extent, .. } = *dispatch;
+        let Dispatch { op, flags, extent, .. } = *dispatch;
         self.serial += 1;
         self.len += 1;
         self.lost_tags += u16::from(fate == Fate::Lost);
-        let fua = flags.contains(Flags::FUA);
-        let given = Given {
-            queue,
-            context,
-            tag,
-            op,
-            fua,
-            start: extent.start,
-            sectors: extent.sectors,
-            since: now,
-            fate,
-            luck,
-            serial: self.serial,
-            has_left_model: false,
-        };
+        let (dispatch, serial) = (*dispatch, self.serial);
+        let given = Given { queue, context, dispatch, since: now, fate, luck, serial, has_left_model: false };
         let place = match self.free.pop() {
             Some(place) => {
                 self.places[place as usize] = Some(given);

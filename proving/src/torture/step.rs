@@ -7,7 +7,7 @@
 use fairlift_core::ceiling::{Ceiling, Rate, Rates};
 use fairlift_core::sched::Kind;
 use fairlift_core::time::{ms, us};
-use fairlift_core::{Duration, Extent, Flags, Group, Op, Priority, PriorityClass, Sector, Weight};
+use fairlift_core::{Duration, Extent, Flags, Op, Priority, PriorityClass, Sector};
 
 use super::swarm::{REGION, REGIONS, Rates as Faults, Setup};
 use fairlift_lab::Random;
@@ -157,11 +157,6 @@ fn ceiling(random: &mut Random) -> Ceiling {
         }
     }
     ceiling
-}
-
-/// A group that an operator adds.
-pub(super) fn new_group(parent: fairlift_core::GroupId, weight: u16, number: u64) -> Group {
-    Group { path: format!("/n{number}"), parent: Some(parent), weight: Weight::new(weight) }
 }
 
 /// The device's treatment of a request, from the luck of the bio that it begins with.

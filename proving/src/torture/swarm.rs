@@ -36,11 +36,8 @@ pub(super) struct Setup {
     pub(super) seed: u64,
     /// Steps of its program.
     pub(super) steps: u64,
-    pub(super) kind: Kind,
     /// Queues that share the disk, one for each worker, as under `none`.
     pub(super) queues: u16,
-    /// Contexts, of all queues together.
-    pub(super) contexts: u16,
     /// Whether the queues take their tags from one set.
     pub(super) shared_tags: bool,
     pub(super) queue: Settings,
@@ -168,9 +165,7 @@ impl Setup {
         Self {
             seed,
             steps: if is_modelled { 6_000 } else { one_of(r, &[2_000, 10_000, 40_000]) },
-            kind,
             queues,
-            contexts,
             shared_tags: queues > 1 && r.below(2) == 0,
             queue,
             stride,
@@ -235,11 +230,12 @@ impl Setup {
 
     /// A sentence that names what is special about the run.
     pub(super) fn says(&self) -> String {
-        let Self { kind, queues, contexts, queue, model, clients, .. } = self;
+        let Self { queues, queue, model, clients, .. } = self;
         let disk = model.map_or_else(|| format!("a disk that takes {}", self.service), |name| format!("sim:{name}"));
         format!(
-            "{}, {queues} queues, {contexts} contexts, depth {}, {} requests, {} groups, {clients} clients, {disk}",
-            kind.name(),
+            "{}, {queues} queues, {} contexts, depth {}, {} requests, {} groups, {clients} clients, {disk}",
+            queue.scheduler.name(),
+            queue.contexts,
             queue.depth,
             queue.nr_requests,
             queue.groups.len()

@@ -102,27 +102,28 @@ impl Bench<'_> {
 
     /// The disk has ended a request: the new content of its sectors, and the results of its reads.
     pub(super) fn landed(&mut self, given: &Given) -> Result<Outcome> {
+        let Dispatch { tag, op, flags, extent, .. } = given.dispatch;
         let watched = &mut self.queues[usize::from(given.queue)];
         let outcome = outcome(given);
-        let ended = ModelCompletion { at: self.now, id: given.tag.0.into(), outcome };
+        let ended = ModelCompletion { at: self.now, id: tag.0.into(), outcome };
         watched.check.ended(self.now, &ended, &watched.queue);
         let error = match outcome {
             Outcome::Done => 0,
             Outcome::Failed(errno) => bit(errno),
         };
-        if given.op == Op::Flush || given.fua {
-            self.flush_fails(given.start, error);
+        if op == Op::Flush || flags.contains(Flags::FUA) {
+            self.flush_fails(extent.start, error);
         }
-        if given.op == Op::Flush {
+        if op == Op::Flush {
             // That of one bio alone: those that share one have no part of it.
-            let tokens = self.queues[usize::from(given.queue)].queue.segments(given.tag).map(|segment| segment.token.0);
+            let tokens = self.queues[usize::from(given.queue)].queue.segments(tag).map(|segment| segment.token.0);
             tokens.for_each(|token| self.rows[token as usize].errors |= error);
             return Ok(outcome);
         }
         let mut done = 0;
         let mut segments = std::mem::take(&mut self.segments);
         segments.clear();
-        segments.extend(self.queues[usize::from(given.queue)].queue.segments(given.tag));
+        segments.extend(self.queues[usize::from(given.queue)].queue.segments(tag));
         for segment in &segments {
             let row = &mut self.rows[segment.token.0 as usize];
             row.errors |= error;
@@ -134,7 +135,7 @@ impl Bench<'_> {
                 // One bit of chance for each sector.
                 let chance = (given.luck >> 20).wrapping_mul(2 * (done + sector) + 1) >> 40 & 1 == 0;
                 let place = at + sector as usize;
-                match (given.op, outcome) {
+                match (op, outcome) {
                     (Op::Read, Outcome::Done) => {
                         let row = &self.rows[segment.token.0 as usize];
                         self.tally.one(Count::Compared);
@@ -157,7 +158,7 @@ impl Bench<'_> {
                         self.sectors.lie(place, order)
                     }
                     (Op::Write, Outcome::Done)
-                        if given.fate == Fate::Lies(Lie::Torn) && done + sector >= given.sectors / 2 =>
+                        if given.fate == Fate::Lies(Lie::Torn) && done + sector >= extent.sectors / 2 =>
                     {
                         self.sectors.lie(place, order);
                     }
@@ -178,10 +179,10 @@ impl Bench<'_> {
     pub(super) fn is_late(&mut self, given: &Given) -> Result {
         let watched = &self.queues[usize::from(given.queue)];
         self.tally.one(Count::Late);
-        let late = watched.queue.segments(given.tag).map(|segment| &self.rows[segment.token.0 as usize]);
+        let late = watched.queue.segments(given.dispatch.tag).map(|segment| &self.rows[segment.token.0 as usize]);
         // A flush that several share is waited for by all of the backing who had asked for one by then.
-        let is_shared = given.op == Op::Flush && self.setup.queue.flush.coordinate;
-        let backing = self.backing_of(given.start);
+        let is_shared = given.dispatch.op == Op::Flush && self.setup.queue.flush.coordinate;
+        let backing = self.backing_of(given.dispatch.extent.start);
         let shares = self.rows.iter().filter(|row| {
             is_shared
                 && row.is_open
