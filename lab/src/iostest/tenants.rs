@@ -67,7 +67,7 @@ fn alone(role: &Role) -> Role {
 pub(super) struct Alone(Vec<(Role, u32, f64)>);
 
 impl Alone {
-    /// A case of [`reference`] ended.
+    /// A case of [`reference()`] ended.
     pub(super) fn note(&mut self, case: &Case, run: &Run) {
         let (role, jobs) = (&case.workload.roles[0], case.jobs);
         self.0.retain(|(other, streams, _)| (other, *streams) != (role, jobs)); // of the set before
