@@ -170,10 +170,6 @@ macro_rules! protocols {
         }
 
         impl Front for Clients {
-            const ASKS_BY_ITSELF: bool = false;
-
-            type Done = ();
-
             fn completed(&mut self, engine: &mut Engine, now: Instant, what: u64, completion: &Completion) {
                 match what >> OF_EVENT {
                     $($(#[$built])* <$protocol>::NUMBER => self.$name.completed(engine, now, what, completion),)*
@@ -256,8 +252,6 @@ macro_rules! protocols {
             fn is_over(&self, engine: &Engine) -> bool {
                 self.draining.is_some() && ![$($(#[$built])* self.$name.is_over(engine)),*].contains(&false)
             }
-
-            fn finish(&mut self) {}
         }
     };
 }

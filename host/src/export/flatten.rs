@@ -24,7 +24,6 @@ use super::hold::HeldClient;
 use super::service::{Exports, Service};
 use crate::disk::engine::{Engine, News};
 use crate::kernel::abort::AbortOnPanic;
-use crate::kernel::ring::Completion;
 use crate::kernel::ticket::Memory;
 use crate::sync::{Mutex, lock};
 
@@ -137,20 +136,8 @@ impl One {
 }
 
 impl Front for Deep {
-    const ASKS_BY_ITSELF: bool = false;
-
-    type Done = ();
-
-    fn completed(&mut self, _engine: &mut Engine, _now: Instant, what: u64, _completion: &Completion) {
-        unreachable!("it asks the kernel for nothing: {what}")
-    }
-
-    fn woken(&mut self, _engine: &mut Engine, _now: Instant) {}
-
-    fn look_at_clock(&mut self, _engine: &mut Engine, _now: Instant) {}
-
     fn news(&mut self, engine: &mut Engine, _now: Instant, ticket: usize, news: News) {
-        let key = engine.owner(ticket) & !(Self::OWNER);
+        let key = engine.owner(ticket) & !(Flattening::NUMBER << OF_TICKET);
         let one = &mut self.all[key as usize];
         let Step::Copies(failed) = &mut one.step else { unreachable!("news of a copy that is not under way") };
         match news {
@@ -187,21 +174,9 @@ impl Front for Deep {
         requested
     }
 
-    fn arm(&mut self, _engine: &mut Engine, _now: Instant) {}
-
-    fn waits_for_memory(&self) -> bool {
-        false
-    }
-
     fn is_over(&self, _engine: &Engine) -> bool {
         self.all.is_empty()
     }
-
-    fn finish(&mut self) {}
-}
-
-impl Deep {
-    const OWNER: u64 = Flattening::NUMBER << OF_TICKET;
 }
 
 impl Clients for Deep {

@@ -98,9 +98,8 @@ impl<F: Front> Worker<F> {
         }
     }
 
-    /// Serves until the front is over. Answers what that leaves, and how many requests the devices still had when the time
-    /// was over.
-    pub(crate) fn run(mut self) -> (F::Done, usize) {
+    /// Serves until the front is over. Answers how many requests the devices still had when the time was over.
+    pub(crate) fn run(mut self) -> usize {
         let number = usize::from(self.engine.context.0);
         self.turns[number].begin();
         loop {
@@ -136,15 +135,15 @@ impl<F: Front> Worker<F> {
                 self.engine.leave();
                 self.turns[number].waits(None);
                 self.engine.ring.unregister_files();
-                return (self.front.finish(), 0);
+                return 0;
             }
             if self.front.gives_up_at().is_some_and(|end| now > end) {
                 // The kernel may still use our memory: it is left to it until the process ends.
                 self.engine.leave();
                 self.turns[number].waits(None);
-                let (done, lost) = (self.front.finish(), self.engine.in_devices());
+                let lost = self.engine.in_devices();
                 std::mem::forget(self);
-                return (done, lost);
+                return lost;
             }
         }
     }

@@ -12,7 +12,7 @@ use crate::export::Export;
 use crate::export::front::{Clients, Front, OF_TICKET, Opening, Protocol};
 use crate::export::present::Newcomers;
 use crate::export::service::{Exports, Service};
-use crate::kernel::ring::{Choice, Completion};
+use crate::kernel::ring::Choice;
 use crate::kernel::ticket::Memory;
 use crate::{Error, Server, config};
 
@@ -80,16 +80,6 @@ impl Protocol for Ears {
 }
 
 impl Front for WorkerEars {
-    const ASKS_BY_ITSELF: bool = false;
-
-    type Done = ();
-
-    fn completed(&mut self, _engine: &mut Engine, _now: Instant, what: u64, _completion: &Completion) {
-        unreachable!("it asks the kernel for nothing: {what}")
-    }
-
-    fn woken(&mut self, _engine: &mut Engine, _now: Instant) {}
-
     fn look_at_clock(&mut self, engine: &mut Engine, _now: Instant) {
         for (export, ear) in self.all.0.take(engine.context) {
             let memory = Memory::Pool(engine.pool.get(Sector::SIZE as usize).expect("nobody else has memory"));
@@ -115,17 +105,9 @@ impl Front for WorkerEars {
         false
     }
 
-    fn arm(&mut self, _engine: &mut Engine, _now: Instant) {}
-
-    fn waits_for_memory(&self) -> bool {
-        false
-    }
-
     fn is_over(&self, engine: &Engine) -> bool {
         engine.open() == 0
     }
-
-    fn finish(&mut self) {}
 }
 
 impl Clients for WorkerEars {

@@ -301,10 +301,6 @@ fn stop_accepting(engine: &mut Engine, listener: usize) {
 }
 
 impl Front for Nbd {
-    const ASKS_BY_ITSELF: bool = false;
-
-    type Done = ();
-
     fn completed(&mut self, engine: &mut Engine, now: Instant, what: u64, completion: &Completion) {
         let result = completion.result;
         match UserData::unpack(what) {
@@ -486,8 +482,6 @@ impl Front for Nbd {
     fn is_over(&self, _engine: &Engine) -> bool {
         self.draining.is_some() && self.connections.is_empty() && self.accepting.is_empty()
     }
-
-    fn finish(&mut self) {}
 }
 
 impl Clients for Nbd {

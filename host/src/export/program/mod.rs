@@ -8,7 +8,6 @@ use fairlift_core::{Bio, Duration, Errno, Extent, Instant, Op, Outcome, Sector, 
 
 use super::front::Front;
 use crate::disk::engine::{Engine, News};
-use crate::kernel::ring::Completion;
 use crate::kernel::ticket::Memory;
 use jobs::{Done, Jobs};
 
@@ -23,15 +22,21 @@ pub(crate) struct Programs<'a> {
     /// How long requests under way are waited for when the time is over.
     patience: Duration,
     /// The time at which it was over, and the programs' work by then.
-    done: Option<(Instant, Done)>,
+    done: &'a mut Option<(Instant, Done)>,
 }
 
 impl<'a> Programs<'a> {
-    /// The jobs, each with its stream. Their time begins when it is told them.
-    pub(crate) fn new(engine: &mut Engine, jobs: Jobs<'a>, streams: &[Stream], patience: Duration) -> Self {
+    /// The jobs, each with its stream, and the place for their work. Their time begins when it is told them.
+    pub(crate) fn new(
+        engine: &mut Engine,
+        jobs: Jobs<'a>,
+        streams: &[Stream],
+        patience: Duration,
+        done: &'a mut Option<(Instant, Done)>,
+    ) -> Self {
         let context = engine.context;
         let stream = |stream: &Stream| engine.add_stream(DISK, Stream { context, ..*stream });
-        Self { jobs, streams: streams.iter().map(stream).collect(), patience, done: None }
+        Self { jobs, streams: streams.iter().map(stream).collect(), patience, done }
     }
 }
 
@@ -61,20 +66,12 @@ fn submit(engine: &mut Engine, job: usize, stream: StreamId, ask: &Ask) -> bool 
 impl Front for Programs<'_> {
     const ASKS_BY_ITSELF: bool = true;
 
-    type Done = Done;
-
-    fn completed(&mut self, _engine: &mut Engine, _now: Instant, what: u64, _completion: &Completion) {
-        unreachable!("programs ask the kernel for nothing: {what}")
-    }
-
-    fn woken(&mut self, _engine: &mut Engine, _now: Instant) {}
-
     fn look_at_clock(&mut self, _engine: &mut Engine, now: Instant) {
         if self.done.is_some() {
             return;
         }
         if self.jobs.course().is_over(now) {
-            self.done = Some((now, self.jobs.finish()));
+            *self.done = Some((now, self.jobs.finish()));
         } else {
             self.jobs.sample(now);
         }
@@ -109,13 +106,6 @@ impl Front for Programs<'_> {
         })
     }
 
-    fn arm(&mut self, _engine: &mut Engine, _now: Instant) {}
-
-    /// Jobs that wait for memory ask again in each round.
-    fn waits_for_memory(&self) -> bool {
-        false
-    }
-
     fn poll_timeout(&self, _now: Instant) -> Option<Instant> {
         self.done.is_none().then(|| self.jobs.due())
     }
@@ -126,10 +116,5 @@ impl Front for Programs<'_> {
 
     fn is_over(&self, engine: &Engine) -> bool {
         self.done.is_some() && engine.open() == 0
-    }
-
-    fn finish(&mut self) -> Done {
-        let (_, done) = self.done.take().expect("a worker leaves programs whose time is over");
-        done
     }
 }

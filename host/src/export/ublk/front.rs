@@ -101,10 +101,6 @@ impl Ublk {
 }
 
 impl Front for Ublk {
-    const ASKS_BY_ITSELF: bool = false;
-
-    type Done = ();
-
     fn completed(&mut self, engine: &mut Engine, _now: Instant, what: u64, completion: &Completion) {
         let Tag { queue_slot, tag } = Tag::of_event(what);
         // A request of a queue that has left is for the next server.
@@ -189,8 +185,6 @@ impl Front for Ublk {
             && self.spent.is_empty()
             && self.common.has_drained()
     }
-
-    fn finish(&mut self) {}
 }
 
 impl Clients for Ublk {

@@ -271,10 +271,6 @@ const LOOK_AGAIN: Duration = fairlift_core::time::ms(5);
 const CLIENTS: usize = TICKET as usize;
 
 impl Front for VhostUser {
-    const ASKS_BY_ITSELF: bool = false;
-
-    type Done = ();
-
     fn completed(&mut self, engine: &mut Engine, now: Instant, what: u64, completion: &Completion) {
         let more = completion.goes_on();
         match UserData::unpack(what) {
@@ -386,8 +382,6 @@ impl Front for VhostUser {
     fn is_over(&self, _engine: &Engine) -> bool {
         self.draining && self.devices.is_empty() && self.listeners.is_empty()
     }
-
-    fn finish(&mut self) {}
 }
 
 impl Clients for VhostUser {
