@@ -19,10 +19,10 @@ mod stranger;
 mod tls;
 
 use std::os::fd::{AsFd as _, AsRawFd, OwnedFd};
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use fairlift_core::waits;
-use fairlift_core::{Bio, Errno, Extent, Flags, Instant, Op, Sector, Stream, StreamId, Token};
+use fairlift_core::{Bio, Errno, Flags, Instant, Op, StreamId, Token};
 
 use in_part::{in_blocks, inner, submit_in_part};
 use reply::{Replies, Sent};
@@ -333,10 +333,7 @@ impl Connection {
         };
         let before = std::mem::replace(&mut serving.export, narrowed(export, entry.right));
         serving.entry = entry;
-        if (before.group, before.priority) != (export.group, export.priority) {
-            let stream = Stream { group: export.group, priority: export.priority, context: engine.context };
-            engine.change_stream(now, export.disk, serving.stream, stream);
-        }
+        export.change_stream(engine, now, &before, serving.stream);
         true
     }
 
@@ -508,8 +505,7 @@ impl Connection {
                     let of = vec![("export", export.name.clone()), ("client", client.peer.clone())];
                     common.service.events.tell("connected", of);
                 }
-                let stream = Stream { group: export.group, priority: export.priority, context: engine.context };
-                let stream = engine.add_stream(export.disk, stream);
+                let stream = export.add_stream(engine);
                 tracing::debug!(connection = self.number, export = export.name, ?session, "ready");
                 common.present.join(&export, self.number);
                 let entry = seen.entry.take().expect("a client is let in before it is ready");
@@ -632,11 +628,7 @@ impl Connection {
     fn submit(&mut self, engine: &mut Engine, common: &Common, number: usize) {
         let Phase::Serving(Serving { export, stream, .. }) = &self.phase else { unreachable!("serving") };
         let command = &common.commands[number];
-        let extent = match command.op {
-            // No sectors, but a place: it says which of the disk's backings is meant.
-            Op::Flush => Extent::new(export.start, 0),
-            _ => Extent::new(Sector(export.start.0 + command.offset / Sector::SIZE), command.len / Sector::SIZE),
-        };
+        let extent = export.extent(command.op, command.offset, command.len);
         // The client waits for each reply, whatever it asked.
         let mut flags = Flags::SYNC;
         if command.flags & proto::CMD_FLAG_FUA != 0 && command.op != Op::Read {
@@ -707,8 +699,7 @@ impl Connection {
     pub(crate) fn close(mut self, engine: &mut Engine) {
         assert!(self.is_over(), "a connection is closed with something under way");
         if let Phase::Serving(Serving { export, stream, .. }) = &self.phase {
-            let stats = engine.remove_stream(export.disk, *stream);
-            export.stats.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_default().add(&stats);
+            export.remove_stream(engine, *stream);
         }
         self.drop_replies(engine);
     }

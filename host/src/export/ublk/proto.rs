@@ -5,9 +5,9 @@
 //! blkdev.1  A request is decoded from a copy of its descriptor and from the export, and from nothing else. A request that
 //!           cannot be served has an error of its own; the device goes on.
 
-use fairlift_core::{Errno, Sector};
+use fairlift_core::{Errno, Flags, Op, Sector};
 
-use crate::export::offer::{Misfit, Offer};
+use crate::export::offer::{BlockRequest, Misfit, Offer};
 
 // ---- features and flags (`UBLK_F_…`) ----
 
@@ -459,49 +459,6 @@ pub(super) const DEPTH_MAX: u16 = 4096;
 /// The longest read or write that the driver has room for. Chosen: as long as the largest buffer that a pool keeps.
 pub(super) const REQUEST_MAX: u32 = 1 << 20;
 
-/// A request to a block device, with its range in bytes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum BlockRequest {
-    /// A read.
-    Read {
-        /// Where.
-        at: u64,
-        /// How many.
-        len: u64,
-    },
-    /// A write.
-    Write {
-        /// Where.
-        at: u64,
-        /// How many.
-        len: u64,
-        /// Whether it is durable when it ends.
-        fua: bool,
-    },
-    /// A flush: earlier writes are to be durable.
-    Flush,
-    /// These bytes are of no use any more.
-    Discard {
-        /// Where.
-        at: u64,
-        /// How many.
-        len: u64,
-    },
-    /// These bytes are to be zeroes.
-    WriteZeroes {
-        /// Where.
-        at: u64,
-        /// How many.
-        len: u64,
-        /// Whether they may lose their place in the file.
-        unmap: bool,
-        /// Whether it is durable when it ends.
-        fua: bool,
-    },
-    /// Nothing that can be done.
-    Refused(Refusal),
-}
-
 /// Why a request cannot be served.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Refusal {
@@ -540,33 +497,37 @@ impl From<Misfit> for Refusal {
 }
 
 /// Reads a request's descriptor.
-#[must_use]
-pub fn request(bytes: &[u8; DESCRIPTOR], offer: &Offer) -> BlockRequest {
+///
+/// # Errors
+/// It cannot be served.
+pub fn request(bytes: &[u8; DESCRIPTOR], offer: &Offer) -> Result<BlockRequest, Refusal> {
     const FUA: u32 = 1 << 13;
     const NO_UNMAP: u32 = 1 << 15;
     let (kind_and_flags, sectors, start) = (u32_at(bytes, 0), u32_at(bytes, 4), u64_at(bytes, 8));
-    let (kind, fua) = (kind_and_flags as u8, kind_and_flags & FUA != 0);
-    let len = u64::from(sectors) * Sector::SIZE;
-    let range = || offer.range(start, len).map_err(Refusal::from);
-    let moved = || offer.transfer(start, len).map_err(Refusal::from);
-    let writable = |can: bool| match (offer.read_only, can) {
-        (true, _) => Err(Refusal::ReadOnly),
-        (false, false) => Err(Refusal::Kind(kind)),
-        (false, true) => Ok(()),
+    let (kind, len) = (kind_and_flags as u8, u64::from(sectors) * Sector::SIZE);
+    let (op, can) = match kind {
+        0 => (Op::Read, true),
+        1 => (Op::Write, true),
+        2 => return Ok(BlockRequest::new(Op::Flush, 0, 0)),
+        3 => (Op::Discard, offer.discard),
+        5 => (Op::WriteZeroes, offer.write_zeroes),
+        _ => return Err(Refusal::Kind(kind)),
     };
-    let what = match kind {
-        0 => moved().map(|at| BlockRequest::Read { at, len }),
-        1 => writable(true).and_then(|()| moved()).map(|at| BlockRequest::Write { at, len, fua }),
-        2 => Ok(BlockRequest::Flush),
-        3 => writable(offer.discard).and_then(|()| range()).map(|at| BlockRequest::Discard { at, len }),
-        5 => {
-            let unmap = kind_and_flags & NO_UNMAP == 0;
-            let at = writable(offer.write_zeroes).and_then(|()| range());
-            at.map(|at| BlockRequest::WriteZeroes { at, len, unmap, fua })
-        }
-        _ => Err(Refusal::Kind(kind)),
-    };
-    what.unwrap_or_else(BlockRequest::Refused)
+    if offer.read_only && op != Op::Read {
+        return Err(Refusal::ReadOnly);
+    }
+    if !can {
+        return Err(Refusal::Kind(kind));
+    }
+    let at = if op.has_payload() { offer.transfer(start, len)? } else { offer.range(start, len)? };
+    let mut request = BlockRequest::new(op, at, len);
+    if kind_and_flags & FUA != 0 && matches!(op, Op::Write | Op::WriteZeroes) {
+        request.flags |= Flags::FUA;
+    }
+    if kind_and_flags & NO_UNMAP != 0 && op == Op::WriteZeroes {
+        request.flags |= Flags::NO_UNMAP;
+    }
+    Ok(request)
 }
 
 #[cfg(test)]
@@ -576,7 +537,7 @@ mod tests {
     const OFFER: Offer =
         Offer { size: 1 << 20, block: 4096, request_max: 1 << 16, read_only: false, discard: true, write_zeroes: true };
 
-    fn decoded(kind: u32, sectors: u32, start: u64, offer: Offer) -> BlockRequest {
+    fn decoded(kind: u32, sectors: u32, start: u64, offer: Offer) -> Result<BlockRequest, Refusal> {
         let mut bytes = [0; DESCRIPTOR];
         Put(&mut bytes, 0).u32(kind).u32(sectors).u64(start).u64(7);
         request(&bytes, &offer)
@@ -584,22 +545,23 @@ mod tests {
 
     #[test]
     fn requests_are_what_the_kernel_says() {
-        assert_eq!(decoded(0, 8, 16, OFFER), BlockRequest::Read { at: 8192, len: 4096 });
-        assert_eq!(decoded(1, 128, 0, OFFER), BlockRequest::Write { at: 0, len: 1 << 16, fua: false });
-        assert_eq!(decoded(1 | 1 << 13, 8, 0, OFFER), BlockRequest::Write { at: 0, len: 4096, fua: true });
-        assert_eq!(decoded(2, 0, 0, OFFER), BlockRequest::Flush);
-        assert_eq!(decoded(3, 2048, 0, OFFER), BlockRequest::Discard { at: 0, len: 1 << 20 }, "all of it, at once");
-        let zeroes = |unmap| BlockRequest::WriteZeroes { at: 0, len: 1 << 20, unmap, fua: false };
-        assert_eq!([decoded(5, 2048, 0, OFFER), decoded(5 | 1 << 15, 2048, 0, OFFER)], [zeroes(true), zeroes(false)]);
+        let plain = |op, at, len| Ok(BlockRequest { op, at, len, flags: Flags::SYNC });
+        let flagged = |op, len, flags| Ok(BlockRequest { op, at: 0, len, flags: Flags::SYNC | flags });
+        assert_eq!(decoded(0, 8, 16, OFFER), plain(Op::Read, 8192, 4096));
+        assert_eq!(decoded(1, 128, 0, OFFER), plain(Op::Write, 0, 1 << 16));
+        assert_eq!(decoded(1 | 1 << 13, 8, 0, OFFER), flagged(Op::Write, 4096, Flags::FUA));
+        assert_eq!(decoded(1 << 13 | 1 << 15, 8, 0, OFFER), plain(Op::Read, 0, 4096));
+        assert_eq!(decoded(2, 0, 0, OFFER), plain(Op::Flush, 0, 0));
+        assert_eq!(decoded(3, 2048, 0, OFFER), plain(Op::Discard, 0, 1 << 20), "all of it, at once");
+        assert_eq!(decoded(5, 2048, 0, OFFER), plain(Op::WriteZeroes, 0, 1 << 20));
+        assert_eq!(decoded(5 | 1 << 15, 2048, 0, OFFER), flagged(Op::WriteZeroes, 1 << 20, Flags::NO_UNMAP));
+        assert_eq!(decoded(5 | 1 << 13, 2048, 0, OFFER), flagged(Op::WriteZeroes, 1 << 20, Flags::FUA));
     }
 
     /// blkdev.1
     #[test]
     fn what_cannot_be_served_is_refused_by_itself() {
-        let refused = |kind, sectors, start, device| match decoded(kind, sectors, start, device) {
-            BlockRequest::Refused(why) => why,
-            other => panic!("{other:?}"),
-        };
+        let refused = |kind, sectors, start, device| decoded(kind, sectors, start, device).unwrap_err();
         for kind in [0, 1, 3, 5] {
             assert_eq!(refused(kind, 8, 2048, OFFER), Refusal::Beyond, "where it ends");
             assert_eq!(refused(kind, 16, 2040, OFFER), Refusal::Beyond, "one block behind it");

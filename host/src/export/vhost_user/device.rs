@@ -13,9 +13,9 @@ mod requests;
 mod vring;
 
 use std::os::fd::{AsFd as _, OwnedFd};
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
-use fairlift_core::{Errno, Instant, Op, Outcome, Stream};
+use fairlift_core::{Errno, Instant, Op, Outcome};
 use virtio_bindings::bindings::virtio_blk as blk;
 
 use super::chain::Reader;
@@ -152,11 +152,8 @@ impl FrontEnd {
         if before.size != export.size {
             self.tell_of_config();
         }
-        if (before.group, before.priority) != (export.group, export.priority) {
-            let stream = Stream { group: export.group, priority: export.priority, context: engine.context };
-            for ring in self.vrings.iter().filter_map(|vring| vring.ring.as_ref()) {
-                engine.change_stream(now, export.disk, ring.stream, stream);
-            }
+        for ring in self.vrings.iter().filter_map(|vring| vring.ring.as_ref()) {
+            export.change_stream(engine, now, &before, ring.stream);
         }
     }
 
@@ -225,8 +222,7 @@ impl FrontEnd {
         let vring = &mut self.vrings[number];
         if let Some(ring) = vring.ring.take() {
             vring.base = ring.base();
-            let stats = engine.remove_stream(self.export.disk, ring.stream);
-            self.export.stats.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_default().add(&stats);
+            self.export.remove_stream(engine, ring.stream);
         }
     }
 

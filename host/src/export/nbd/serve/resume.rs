@@ -3,7 +3,7 @@
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use fairlift_core::{Instant, Stream};
+use fairlift_core::Instant;
 
 use super::super::handed::{Resumed, ResumedPhase};
 use super::super::service::Common;
@@ -45,8 +45,7 @@ impl Connection {
                 connection.phase = Phase::Negotiating(handshake);
             }
             ResumedPhase::Serving(export, entry, session) => {
-                let stream = Stream { group: export.group, priority: export.priority, context: engine.context };
-                let stream = engine.add_stream(export.disk, stream);
+                let stream = export.add_stream(engine);
                 common.present.join(&export, number);
                 let export = narrowed(&export, entry.right);
                 connection.stranger = None;

@@ -3,7 +3,6 @@
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
 
-use fairlift_core::Stream;
 use vhost::vhost_user::VhostUserProtocolFeatures;
 
 use super::super::config;
@@ -16,7 +15,6 @@ use super::super::socket::{Message, NoMessage, Socket};
 use super::FrontEnd;
 use super::vring::Vring;
 use crate::disk::engine::Engine;
-use crate::export::Export;
 use crate::export::hold::Halt;
 
 /// The answer to a request.
@@ -252,8 +250,7 @@ impl FrontEnd {
         if vring.size == 0 {
             return Err(why("its size was not said (SET_VRING_NUM)".into()));
         }
-        let Export { disk, group, priority, .. } = *self.export;
-        let stream = engine.add_stream(disk, Stream { group, priority, context: engine.context });
+        let stream = self.export.add_stream(engine);
         let tables = self.tables.as_ref().map(|tables| (tables, number));
         let event_index = config::has_event_index(self.features);
         match Ring::start(shared, addresses, (vring.size, vring.base), event_index, tables, stream) {
@@ -270,7 +267,7 @@ impl FrontEnd {
                 Ok(())
             }
             Err(error) => {
-                engine.remove_stream(disk, stream);
+                engine.remove_stream(self.export.disk, stream);
                 Err(why(error))
             }
         }
