@@ -50,7 +50,7 @@ impl Control {
         let mut control = Self { file, ring, features: 0 };
         let mut features = [0; 8];
         control
-            .order(Order::GetFeatures, u32::MAX, false, &mut features, 0)
+            .order(Order::GET_FEATURES, u32::MAX, false, &mut features, 0)
             .map_err(|error| format!("{PLACE} does not say what it can do ({error}): Linux 6.5 or newer is needed"))?;
         control.features = u64::from_ne_bytes(features);
         if control.features & proto::NEED_GET_DATA == 0 {
@@ -80,7 +80,7 @@ impl Control {
         all.extend_from_slice(data);
         let addr = if all.is_empty() { 0 } else { all.as_mut_ptr() as u64 };
         let bytes = proto::control(dev, addr, all.len() as u16, number, path as u16);
-        let entry = opcode::UringCmd80::new(types::Fd(self.file.as_raw_fd()), order.code()).cmd(bytes).build();
+        let entry = opcode::UringCmd80::new(types::Fd(self.file.as_raw_fd()), order.code).cmd(bytes).build();
         // SAFETY: `all` and the descriptor stay until the completion was taken: nothing leaves the loop below before that.
         unsafe { self.ring.submission().push(&entry) }.expect("one order at a time");
         let result = loop {
@@ -105,9 +105,9 @@ impl Control {
     }
 
     /// An order with a number alone. An order that a signal interrupts has done nothing, or all but waiting.
-    pub(super) fn tell(&mut self, order: Order, dev: Named, number: u64) -> io::Result<()> {
+    pub(super) fn tell(&mut self, order: Order, dev: &Info, number: u64) -> io::Result<()> {
         loop {
-            match self.order(order, dev.id, dev.by_path, &mut [], number) {
+            match self.order(order, dev.id, dev.by_path(), &mut [], number) {
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 other => return other,
             }
@@ -118,11 +118,11 @@ impl Control {
     ///
     /// # Errors
     /// The order that could not be carried out, and why.
-    pub(super) fn remove(&mut self, dev: Named) -> Result<(), String> {
-        for order in [Order::StopDev, Order::DelDev] {
+    pub(super) fn remove(&mut self, dev: &Info) -> Result<(), String> {
+        for order in [Order::STOP_DEV, Order::DEL_DEV] {
             match self.tell(order, dev, 0) {
                 Err(error) if error.raw_os_error() != Some(libc::ENODEV) => {
-                    return Err(format!("{} cannot be removed ({}: {error})", block_path(dev.id), order.name()));
+                    return Err(format!("{} cannot be removed ({}: {error})", block_path(dev.id), order.name));
                 }
                 _ => {}
             }
@@ -133,34 +133,34 @@ impl Control {
     /// The driver's record of a device of any server.
     pub(super) fn info(&mut self, id: u32) -> io::Result<Info> {
         let mut bytes = [0; INFO];
-        self.order(Order::GetDevInfo2, id, true, &mut bytes, 0)?;
+        self.order(Order::GET_DEV_INFO2, id, true, &mut bytes, 0)?;
         Ok(Info::read(&bytes))
     }
 
     /// Adds a device; with `u32::MAX` the driver chooses its number. Answers the resulting device.
     pub(super) fn add(&mut self, wanted: &Info) -> io::Result<Info> {
         let mut bytes = wanted.bytes();
-        self.order(Order::AddDev, wanted.id, false, &mut bytes, 0)?;
+        self.order(Order::ADD_DEV, wanted.id, false, &mut bytes, 0)?;
         Ok(Info::read(&bytes))
     }
 
-    pub(super) fn set_params(&mut self, dev: Named, params: &Params) -> io::Result<()> {
-        self.order(Order::SetParams, dev.id, dev.by_path, &mut params.bytes(), 0)
+    pub(super) fn set_params(&mut self, dev: &Info, params: &Params) -> io::Result<()> {
+        self.order(Order::SET_PARAMS, dev.id, dev.by_path(), &mut params.bytes(), 0)
     }
 
     /// The parameters of a device.
-    pub(super) fn params(&mut self, dev: Named) -> io::Result<Params> {
+    pub(super) fn params(&mut self, dev: &Info) -> io::Result<Params> {
         let mut bytes = [0; PARAMS];
         bytes[..4].copy_from_slice(&(PARAMS as u32).to_ne_bytes());
-        self.order(Order::GetParams, dev.id, dev.by_path, &mut bytes, 0)?;
+        self.order(Order::GET_PARAMS, dev.id, dev.by_path(), &mut bytes, 0)?;
         Ok(Params::read(&bytes))
     }
 
     /// Takes a device that has no server for this process; waits, for so long at most, until the one that had it is gone.
-    pub(super) fn take_over(&mut self, dev: Named, patience: Duration) -> io::Result<()> {
+    pub(super) fn take_over(&mut self, dev: &Info, patience: Duration) -> io::Result<()> {
         let until = Instant::now() + patience;
         loop {
-            match self.tell(Order::StartUserRecovery, dev, 0) {
+            match self.tell(Order::START_USER_RECOVERY, dev, 0) {
                 Err(error) if error.raw_os_error() == Some(libc::EBUSY) && Instant::now() < until => {
                     std::thread::sleep(AGAIN)
                 }
@@ -174,20 +174,6 @@ impl Control {
                 other => return other,
             }
         }
-    }
-}
-
-/// A device, as orders name it.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Named {
-    pub(super) id: u32,
-    /// It needs no privileges, but leave to use its file.
-    pub(super) by_path: bool,
-}
-
-impl Named {
-    pub(super) const fn of(info: &Info) -> Self {
-        Self { id: info.id, by_path: info.flags & proto::UNPRIVILEGED_DEV != 0 }
     }
 }
 

@@ -74,7 +74,7 @@ impl UblkQueue {
         descriptors: Descriptors,
     ) -> Self {
         let stream = export.add_stream(engine);
-        let depth = device.depth;
+        let depth = device.info.depth;
         let offer = device.offer(&export);
         let slots = (0..depth).map(|_| Slot::Away).collect();
         let (commands, serving, waiting, left, logged) = Default::default();

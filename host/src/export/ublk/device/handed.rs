@@ -3,7 +3,7 @@
 use fairlift_core::record::Record;
 
 use super::super::control::{self, Control, block_path};
-use super::super::proto::{Info, Params, State};
+use super::super::proto::{self, Info, Params, State};
 use super::{BlockDevice, Ublk};
 use crate::export::Export;
 
@@ -33,16 +33,11 @@ impl BlockDevice {
         Ok(device)
     }
 
-    /// Whether another server hands it over to this one.
-    pub(in super::super) const fn is_handed(&self) -> bool {
-        self.is_handed
-    }
-
     /// The device as the server is told that takes over.
     pub(in super::super) fn handed(&self) -> Record {
         let mut says = Record::default();
         says.put("export", &self.name);
-        says.put("id", &self.dev.id);
+        says.put("id", &self.info.id);
         says
     }
 
@@ -51,7 +46,7 @@ impl BlockDevice {
     /// # Errors
     /// It is not.
     pub(in super::super) fn is_what_comes(&self, id: u32) -> Result<(), String> {
-        match self.is_handed && self.dev.id == id {
+        match self.is_handed && self.info.id == id {
             true => Ok(()),
             false => {
                 Err(format!("{} comes for export {:?}, which has {} here", block_path(id), self.name, self.path()))
@@ -63,7 +58,7 @@ impl BlockDevice {
     pub(in super::super) fn stays(&self) -> Option<String> {
         let (name, path) = (&self.name, self.path());
         match self.is_there() {
-            Ok(true) if !self.reissues => Some(format!(
+            Ok(true) if self.info.flags & proto::USER_RECOVERY_REISSUE == 0 => Some(format!(
                 "export {name:?}: {path} does not outlive its server (recover=false, unprivileged, or in this server's memory)"
             )),
             Ok(false) => Some(format!("export {name:?}: {path} is being started; try again in a moment")),
