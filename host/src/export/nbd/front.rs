@@ -368,7 +368,7 @@ impl Front for Nbd {
             let takes = connection.stalled_since();
             let times = late.times + u8::from(takes.is_some());
             if times >= Outgoing::TIMES || takes.is_some_and(|since| now.since(since) >= patience) {
-                let peer = connection.peer();
+                let peer = &connection.peer.shown;
                 tracing::warn!(client = peer, "dropped: no [client] allows it any more, and it takes no replies");
                 connection.break_off();
                 self.touch(late.number);
@@ -385,7 +385,7 @@ impl Front for Nbd {
                 .connections
                 .iter()
                 .filter(|(_, connection)| connection.stalled_since().is_some_and(|since| now.since(since) >= STALL));
-            if let Some((number, _)) = stalled.filter(|(_, c)| c.memory() > 0).max_by_key(|(_, c)| c.memory()) {
+            if let Some((number, _)) = stalled.filter(|(_, c)| c.memory > 0).max_by_key(|(_, c)| c.memory) {
                 tracing::warn!(
                     connection = number,
                     "dropped: it takes no replies or sends no payload, and others need the memory"
@@ -415,11 +415,11 @@ impl Front for Nbd {
         for index in 0..self.touched.len() {
             let number = self.touched[index];
             let connection = &mut self.connections[number];
-            if connection.held_back() == Some(Lack::Own) {
+            if connection.held_back == Some(Lack::Own) {
                 connection.go_on(engine, &mut self.common);
-                went_on |= connection.held_back() != Some(Lack::Own);
+                went_on |= connection.held_back != Some(Lack::Own);
             }
-            if matches!(connection.held_back(), Some(Lack::Memory | Lack::Disk)) && !self.held_back.contains(&number) {
+            if matches!(connection.held_back, Some(Lack::Memory | Lack::Disk)) && !self.held_back.contains(&number) {
                 self.held_back.push_back(number);
             }
         }
@@ -427,7 +427,7 @@ impl Front for Nbd {
         self.common.first_in_line = None;
         while let Some(number) = self.held_back.get(index).copied() {
             self.connections[number].go_on(engine, &mut self.common);
-            match self.connections[number].held_back() {
+            match self.connections[number].held_back {
                 Some(Lack::Memory) => {
                     self.common.first_in_line.get_or_insert(number);
                     index += 1;

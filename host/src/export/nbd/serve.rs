@@ -54,7 +54,7 @@ const HEADS: usize = 64 << 10;
 /// A client.
 pub(crate) struct Connection {
     fd: OwnedFd,
-    peer: Peer,
+    pub(super) peer: Peer,
     number: usize,
     phase: Phase,
     tls: Option<Box<Tls>>,
@@ -78,7 +78,7 @@ pub(crate) struct Connection {
     more: bool,
     /// Commands under way, and their payload bytes.
     commands: u32,
-    memory: u64,
+    pub(super) memory: u64,
     /// Cleared when nothing more shall be read: the client has left, or we are stopping.
     reading: bool,
     /// The client cannot be written to any more.
@@ -91,8 +91,9 @@ pub(crate) struct Connection {
     /// While it negotiates: what it has sent, and whether anything about it was wrong.
     stranger: Option<Stranger>,
     /// Already in the worker's list of connections to look at.
-    pub(crate) touched: bool,
-    held_back: Option<Lack>,
+    pub(super) touched: bool,
+    /// The cause of its wait before it can use received bytes.
+    pub(super) held_back: Option<Lack>,
     /// Whether another server is about to go on with it.
     held: Halt,
 }
@@ -109,6 +110,15 @@ struct Serving {
     entry: Entry,
     session: Session,
     stream: StreamId,
+}
+
+impl Phase {
+    fn serving(&self) -> &Serving {
+        match self {
+            Self::Serving(serving) => serving,
+            Self::Negotiating(_) => unreachable!("requests come after the negotiation"),
+        }
+    }
 }
 
 /// The meaning of the next byte from the client.
@@ -131,13 +141,6 @@ enum Armed {
     Direct,
     /// In memory for the rest of a record (keys.1).
     Rest,
-}
-
-/// Whether a command could be taken in.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Taken {
-    Yes,
-    NotNow(Lack),
 }
 
 /// The cause for which a command cannot be taken in.
@@ -172,7 +175,7 @@ impl Connection {
         unsent: Arc<Unsent>,
     ) -> Self {
         let mut out = Replies::default();
-        let handshake = Handshake::new(tls.into(), &mut out.heads);
+        let handshake = Handshake::new(tls, &mut out.heads);
         Self {
             fd,
             peer,
@@ -207,21 +210,6 @@ impl Connection {
     pub(crate) const fn options_asked(&self) -> Option<u32> {
         let Phase::Negotiating(handshake) = &self.phase else { return None };
         Some(handshake.options_asked())
-    }
-
-    /// The cause of its wait before it can use received bytes.
-    pub(crate) const fn held_back(&self) -> Option<Lack> {
-        self.held_back
-    }
-
-    /// Where the client comes from, for people.
-    pub(crate) fn peer(&self) -> &str {
-        &self.peer.shown
-    }
-
-    /// Payload bytes under way.
-    pub(crate) const fn memory(&self) -> u64 {
-        self.memory
     }
 
     /// Since when the client has taken nothing of the replies that are offered, or sent nothing of a payload that it
@@ -306,6 +294,10 @@ impl Connection {
                 self.break_off();
             }
         }
+    }
+
+    fn session(&self) -> &Session {
+        &self.phase.serving().session
     }
 
     /// The client's choice, once it is made.
@@ -432,8 +424,8 @@ impl Connection {
                     Phase::Serving(serving) => match proto::decode_request(rest, serving.session.extended) {
                         Ok(None) => return used,
                         Ok(Some((header, len))) => match self.request(engine, common, &header) {
-                            Taken::Yes => len,
-                            Taken::NotNow(lack) => {
+                            Ok(()) => len,
+                            Err(lack) => {
                                 self.held_back = Some(lack);
                                 self.waits_for = lack.part();
                                 self.unsent.held(Some((self.waits_for, self.received)));
@@ -525,19 +517,19 @@ impl Connection {
     }
 
     /// Takes a request in, or refuses it.
-    fn request(&mut self, engine: &mut Engine, common: &mut Common, header: &RequestHeader) -> Taken {
-        let Phase::Serving(serving) = &self.phase else { unreachable!("requests come after the negotiation") };
-        let export = Arc::clone(&serving.export);
+    fn request(&mut self, engine: &mut Engine, common: &mut Common, header: &RequestHeader) -> Result<(), Lack> {
+        let Serving { export, session, .. } = self.phase.serving();
+        let (export, session) = (Arc::clone(export), *session);
         if header.command == Verb::Disconnect {
             self.reading = false;
-            return Taken::Yes;
+            return Ok(());
         }
         if self.out.heads.len() > HEADS {
-            return Taken::NotNow(Lack::Own);
+            return Err(Lack::Own);
         }
-        if let Err((errno, why)) = check(header, &export, &serving.session, common.service.limits.request_max) {
+        if let Err((errno, why)) = check(header, &export, &session, common.service.limits.request_max) {
             self.refuse(header, errno, &why);
-            return Taken::Yes;
+            return Ok(());
         }
         let (op, payload) = match header.command {
             Verb::Read => (Op::Read, header.length),
@@ -548,14 +540,14 @@ impl Connection {
             Verb::Cache => {
                 // A hint, and nothing is fetched: the disk's time for it would be charged to nobody (queue.19).
                 self.reply_done(header.cookie, header.offset);
-                return Taken::Yes;
+                return Ok(());
             }
-            Verb::BlockStatus if serving.session.contexts.allocation && export.device.maps_by_lane() => {
+            Verb::BlockStatus if session.contexts.allocation && export.device.maps_by_lane() => {
                 return self.block_status_later(engine, common, header, &export);
             }
             Verb::BlockStatus => {
                 self.block_status(header, &export);
-                return Taken::Yes;
+                return Ok(());
             }
             Verb::Disconnect | Verb::Unknown(_) => unreachable!("dealt with above"),
         };
@@ -576,21 +568,21 @@ impl Connection {
         if self.commands >= limits.connection_requests
             || (self.memory > 0 && self.memory + payload > limits.connection_memory)
         {
-            return Taken::NotNow(Lack::Own);
+            return Err(Lack::Own);
         }
         if engine.is_full(export.disk) {
-            return Taken::NotNow(Lack::Disk);
+            return Err(Lack::Disk);
         }
         let memory = match payload {
             0 => Memory::None,
             // The connection that has waited longest for memory goes first, or a large request would never find room.
             _ if payload > SMALL as u64 && common.first_in_line.is_some_and(|first| first != self.number) => {
-                return Taken::NotNow(Lack::Memory);
+                return Err(Lack::Memory);
             }
             _ => match engine.pool.get(payload as usize) {
                 Some(buffer) if in_part => Memory::Part(Part { buffer, range: skip..skip + header.length as usize }),
                 Some(buffer) => Memory::Pool(buffer),
-                None => return Taken::NotNow(Lack::Memory),
+                None => return Err(Lack::Memory),
             },
         };
         let command = engine.admit(self.number as u64, memory);
@@ -604,7 +596,7 @@ impl Connection {
         } else {
             self.submit(engine, common, command);
         }
-        Taken::Yes
+        Ok(())
     }
 
     /// Goes on with a write if its payload is complete; whether it was.
@@ -626,7 +618,7 @@ impl Connection {
     }
 
     fn submit(&mut self, engine: &mut Engine, common: &Common, number: usize) {
-        let Phase::Serving(Serving { export, stream, .. }) = &self.phase else { unreachable!("serving") };
+        let Serving { export, stream, .. } = self.phase.serving();
         let command = &common.commands[number];
         let extent = export.extent(command.op, command.offset, command.len);
         // The client waits for each reply, whatever it asked.
@@ -651,16 +643,14 @@ impl Connection {
 
     /// Answers a request that changes nothing.
     #[cold]
-    fn reply_no_change(&mut self, header: &RequestHeader) -> Taken {
-        let Phase::Serving(Serving { session, .. }) = &self.phase else { unreachable!("serving") };
-        if header.command == Verb::Read && session.structured && !session.extended {
-            let mut head = [0; 64];
-            let used = proto::none_chunk(&mut head, false, header.cookie, header.offset);
-            self.out.heads.extend_from_slice(&head[..used]);
+    fn reply_no_change(&mut self, header: &RequestHeader) -> Result<(), Lack> {
+        let &Session { structured, extended, .. } = self.session();
+        if header.command == Verb::Read && structured && !extended {
+            self.out.heads.extend_from_slice(&proto::none_chunk(false, header.cookie, header.offset));
         } else {
             self.reply_done(header.cookie, header.offset);
         }
-        Taken::Yes
+        Ok(())
     }
 
     // ---- to the kernel ----

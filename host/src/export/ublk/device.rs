@@ -347,19 +347,21 @@ impl BlockDevice {
         let fail = |what: &str, error: &io::Error| format!("{}: {what}: {error}", self.path());
         let mut control = Control::open()?;
         if self.recovered {
-            control.take_over(&self.info, if self.is_handed { PATIENCE_HANDED } else { PATIENCE }).map_err(|error| {
-                match error.raw_os_error() {
+            control.take_over(&self.info, if self.is_handed { PATIENCE_HANDED } else { PATIENCE }).map_err(
+                |error| match error.raw_os_error() {
                     Some(libc::EBUSY) => format!("{} is served by another process", self.path()),
                     _ => fail("the driver does not give it to another server (START_USER_RECOVERY)", &error),
-                }
-            })?;
+                },
+            )?;
         }
         let file = open(&device_path(self.info.id)).map_err(|error| fail("its own file cannot be had", &error))?;
         let file = Arc::new(OwnedFd::from(file));
         let workers = service.notifiers.workers();
         let map = |number| Descriptors::map(&file, number, self.info.depth);
-        let all: Vec<_> =
-            (0..self.info.queues).map(map).collect::<Result<_, _>>().map_err(|error| fail("it cannot be mapped", &error))?;
+        let all: Vec<_> = (0..self.info.queues)
+            .map(map)
+            .collect::<Result<_, _>>()
+            .map_err(|error| fail("it cannot be mapped", &error))?;
         *stage = Stage::Given;
         for (number, descriptors) in (0..).zip(all) {
             // Small devices with one queue each are not all the first worker's.
@@ -375,7 +377,8 @@ impl BlockDevice {
             service.notifiers.ring_bell(worker);
         }
         drop((file, export));
-        let (order, pid) = (if self.recovered { Order::END_USER_RECOVERY } else { Order::START_DEV }, std::process::id());
+        let (order, pid) =
+            (if self.recovered { Order::END_USER_RECOVERY } else { Order::START_DEV }, std::process::id());
         control
             .tell(order, &self.info, pid.into())
             .map_err(|error| fail(&format!("it does not start ({})", order.name), &error))?;

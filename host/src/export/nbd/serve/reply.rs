@@ -5,10 +5,10 @@ use std::os::fd::AsRawFd;
 use fairlift_core::waits::Part;
 use fairlift_core::{Duration, Errno, Instant, Op, Outcome};
 
-use super::super::handshake::Contexts;
+use super::super::handshake::{Contexts, Session};
 use super::super::proto::{self, RequestHeader};
 use super::super::service::{Command, Common, UserData};
-use super::{Connection, HEADS, Lack, Phase, Receiving, Serving, Taken};
+use super::{Connection, HEADS, Lack, Phase, Receiving, Serving};
 use crate::device;
 use crate::device::lane::Map;
 use crate::disk::engine::{Engine, News};
@@ -64,11 +64,8 @@ impl Connection {
             News::Ended(outcome) => outcome,
             News::TimedOut => {
                 let Command { cookie, offset, .. } = common.commands[number];
-                return self.reply_error(
-                    (cookie, offset),
-                    Errno::EIO,
-                    "the device did not answer in time (io_timeout)",
-                );
+                let why = "the device did not answer in time (io_timeout)";
+                return self.reply_error((cookie, offset), Errno::EIO, why);
             }
             News::Released => return self.release(engine, number),
         };
@@ -86,20 +83,17 @@ impl Connection {
                 self.release(engine, number);
             }
             Outcome::Done if op == Op::Read => {
-                let Phase::Serving(Serving { session, .. }) = &self.phase else { unreachable!("serving") };
-                let mut head = [0; 64];
-                let chunks = session.structured || session.extended;
+                let &Session { structured, extended, .. } = self.session();
+                let chunks = structured || extended;
                 if chunks && is_zero(engine.memory(number).bytes()) {
-                    let used = proto::offset_hole(&mut head, session.extended, cookie, offset, len);
-                    self.out.heads.extend_from_slice(&head[..used]);
+                    self.out.heads.extend_from_slice(&proto::offset_hole(extended, cookie, offset, len));
                     return self.release(engine, number);
                 }
-                let used = if chunks {
-                    proto::offset_data_header(&mut head, session.extended, cookie, offset, len)
-                } else {
-                    proto::simple_reply(&mut head, 0, cookie)
+                let head = match chunks {
+                    true => proto::offset_data_header(extended, cookie, offset, len),
+                    false => proto::simple_reply(0, cookie),
                 };
-                self.out.heads.extend_from_slice(&head[..used]);
+                self.out.heads.extend_from_slice(&head);
                 self.out.payloads.push((self.out.heads.len(), number));
             }
             Outcome::Done => {
@@ -117,25 +111,20 @@ impl Connection {
     }
 
     pub(super) fn reply_done(&mut self, cookie: u64, offset: u64) {
-        let Phase::Serving(Serving { session, .. }) = &self.phase else { unreachable!("serving") };
-        let mut head = [0; 64];
-        let used = if session.extended {
-            proto::none_chunk(&mut head, true, cookie, offset)
-        } else {
-            proto::simple_reply(&mut head, 0, cookie)
+        let head = match self.session().extended {
+            true => proto::none_chunk(true, cookie, offset),
+            false => proto::simple_reply(0, cookie),
         };
-        self.out.heads.extend_from_slice(&head[..used]);
+        self.out.heads.extend_from_slice(&head);
     }
 
     pub(super) fn reply_error(&mut self, (cookie, offset): (u64, u64), errno: Errno, why: &str) {
-        let Phase::Serving(Serving { session, .. }) = &self.phase else { unreachable!("serving") };
+        let &Session { structured, extended, .. } = self.session();
         let error = proto::nbd_error(errno);
-        if session.structured || session.extended {
-            proto::error_chunk(&mut self.out.heads, session.extended, cookie, offset, error, why);
+        if structured || extended {
+            proto::error_chunk(&mut self.out.heads, extended, cookie, offset, error, why);
         } else {
-            let mut head = [0; 64];
-            let used = proto::simple_reply(&mut head, error, cookie);
-            self.out.heads.extend_from_slice(&head[..used]);
+            self.out.heads.extend_from_slice(&proto::simple_reply(error, cookie));
         }
     }
 
@@ -143,18 +132,16 @@ impl Connection {
     pub(super) fn refuse(&mut self, header: &RequestHeader, errno: Errno, why: &str) {
         tracing::debug!(connection = self.number, ?header, why, "refused");
         self.reply_error((header.cookie, header.offset), errno, why);
-        let Phase::Serving(Serving { session, .. }) = &self.phase else { unreachable!("serving") };
-        let left = header.payload_len(session.extended);
+        let left = header.payload_len(self.session().extended);
         if left > 0 {
             self.receiving = Receiving::Refused { left };
         }
     }
 
     pub(super) fn block_status(&mut self, header: &RequestHeader, export: &Export) {
-        let Phase::Serving(Serving { session, .. }) = &self.phase else { unreachable!("serving") };
         let RequestHeader { cookie, offset, length: len, flags, .. } = *header;
         let status = StatusRequest { cookie, offset, len, most: runs_at_most(flags) };
-        let allocation = session.contexts.allocation.then(|| {
+        let allocation = self.session().contexts.allocation.then(|| {
             device::runs(len, status.most, |done, left| {
                 export.device.run(export.offset + offset + done, left).map(|run| (run.len, run.hole))
             })
@@ -172,9 +159,9 @@ impl Connection {
         common: &mut Common,
         header: &RequestHeader,
         export: &Export,
-    ) -> Taken {
+    ) -> Result<(), Lack> {
         if self.commands >= common.service.limits.connection_requests {
-            return Taken::NotNow(Lack::Own); // client.3
+            return Err(Lack::Own); // client.3
         }
         let ticket = engine.admit(self.number as u64, Memory::None);
         let RequestHeader { cookie, offset, length: len, flags, .. } = *header;
@@ -183,7 +170,7 @@ impl Connection {
         self.commands += 1;
         let map = Map { ticket, at: export.offset + offset, bytes: len, most: runs_at_most(flags) };
         engine.map(export.disk, export.start, map);
-        Taken::Yes
+        Ok(())
     }
 
     /// Answers with the result of a lane.
@@ -200,7 +187,7 @@ impl Connection {
 
     /// Reports holes, if they are known by now and were chosen, and changed blocks, if those were.
     fn reply_runs(&mut self, status: &StatusRequest, allocation: Option<&[(u64, bool)]>) {
-        let Phase::Serving(Serving { session, export, .. }) = &self.phase else { unreachable!("serving") };
+        let Serving { session, export, .. } = self.phase.serving();
         let StatusRequest { cookie, offset, len, most } = *status;
         let changes = session.contexts.changes.then(|| {
             let next = |done, left| Ok(export.device.changed(export.offset + offset + done, left));
