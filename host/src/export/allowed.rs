@@ -18,7 +18,6 @@ use crate::access::{Right, Rights};
 /// exports each, and 16 MiB.
 const PLACES: usize = 1 << 20;
 
-/// The exports that clients may open.
 pub(crate) struct Allowed {
     /// Each by its number in [`Exports::list`](super::service::Exports::list), in that order.
     pub(crate) all: Box<[(usize, Right)]>,

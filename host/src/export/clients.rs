@@ -100,7 +100,6 @@ macro_rules! protocols {
             }
         }
 
-        /// The clients of a worker.
         pub(crate) struct Clients {
             service: Arc<Service>,
             /// The change of exports and listeners that was looked at last.

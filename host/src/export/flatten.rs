@@ -27,7 +27,6 @@ use crate::kernel::abort::AbortOnPanic;
 use crate::kernel::ticket::Memory;
 use crate::sync::{Mutex, lock};
 
-/// The server's state for it.
 pub(crate) struct Flattening;
 
 impl Protocol for Flattening {

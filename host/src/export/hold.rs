@@ -86,7 +86,6 @@ impl Hold {
 
     // ---- for the server that hands over ----
 
-    /// Clients are held from now on.
     pub(crate) fn begin(&self, notifiers: &Notifiers) {
         let mut reports = self.reports();
         reports.fill_with(|| None);
@@ -97,7 +96,6 @@ impl Hold {
         notifiers.ring_all();
     }
 
-    /// Clients are served from now on.
     pub(crate) fn end(&self, notifiers: &Notifiers) {
         let before = self.epoch.fetch_add(1, Ordering::AcqRel);
         assert!(!before.is_multiple_of(2), "clients are not held");
@@ -154,7 +152,6 @@ impl Hold {
         }
     }
 
-    /// Whether it does not.
     pub(crate) fn is_closed(&self) -> bool {
         self.is_closed.load(Ordering::Acquire)
     }

@@ -16,7 +16,6 @@ use crate::access::{Access, Cgroup, Peer};
 use crate::config::{Address, Listener, SocketMode, Tls};
 use crate::confine::Capability;
 
-/// A socket that listens.
 pub(crate) struct Listening {
     pub(crate) fd: OwnedFd,
     pub(crate) tls: Tls,
@@ -26,7 +25,6 @@ pub(crate) struct Listening {
     file: OnceLock<SocketFile>,
 }
 
-/// A socket file that is removed when dropped.
 struct SocketFile(PathBuf);
 
 impl Drop for SocketFile {
@@ -96,7 +94,6 @@ impl Listening {
     }
 }
 
-/// The peer of a connection that came by a listener.
 pub(crate) fn peer(fd: &OwnedFd, listener: String) -> Peer {
     let unknown = Peer { shown: "unknown".into(), listener, ..Peer::default() };
     let Ok(socket) = fd.try_clone() else { return unknown };

@@ -5,7 +5,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::listen::Listening;
 
-/// The places where clients connect now: the same for all workers.
 pub(crate) struct Listeners {
     /// By numbers that do not come again.
     list: Mutex<BTreeMap<usize, Arc<Listening>>>,
@@ -30,7 +29,6 @@ impl Listeners {
         *self.tls.lock().unwrap_or_else(PoisonError::into_inner) = Some(with_keys(tls));
     }
 
-    /// Where clients connect now, with the numbers.
     pub(crate) fn list(&self) -> BTreeMap<usize, Arc<Listening>> {
         self.places().clone()
     }

@@ -27,7 +27,6 @@ impl<T> Newcomers<T> {
         &self.0[usize::from(worker.0)]
     }
 
-    /// How many clients there are.
     pub(crate) fn total(&self) -> u32 {
         self.0.iter().map(|worker| worker.load.load(Ordering::Relaxed)).sum()
     }
@@ -41,7 +40,6 @@ impl<T> Newcomers<T> {
         least
     }
 
-    /// A worker has one client less.
     pub(crate) fn left(&self, worker: ContextId) {
         self.of(worker).load.fetch_sub(1, Ordering::Relaxed);
     }
@@ -62,7 +60,6 @@ impl<T> Newcomers<T> {
     }
 }
 
-/// The fate of an export.
 #[derive(Clone)]
 pub(crate) enum Fate {
     Changed(Arc<Export>),

@@ -23,7 +23,6 @@ use crate::quiet::{self, Quiet};
 /// The exports, as clients find them.
 pub(crate) struct Exports {
     pub(crate) list: Vec<Arc<Export>>,
-    /// The access rules.
     pub(crate) access: Arc<Access>,
     /// Those that were removed and that clients may still be connected to, and how these leave.
     pub(crate) leaving: Vec<(u64, Leave)>,
@@ -209,7 +208,6 @@ impl Service {
         }
     }
 
-    /// The exports that there are now.
     pub(crate) fn exports(&self) -> Arc<Exports> {
         Arc::clone(&self.exports.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -225,7 +223,6 @@ impl Service {
         self.changes.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// How often exports or listeners changed.
     pub(crate) fn changes(&self) -> u64 {
         self.changes.load(Ordering::Acquire)
     }
@@ -256,7 +253,6 @@ impl Service {
         tracing::warn!("refused: {shown} asked at {at} for export {names}{more}");
     }
 
-    /// The connected clients.
     pub(crate) fn clients(&self) -> MutexGuard<'_, BTreeMap<(u16, usize), Client>> {
         self.clients.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -61,7 +61,6 @@ impl Protocol for Connections {
     }
 }
 
-/// The connections of a worker.
 pub(crate) struct Nbd {
     /// The state that all workers share.
     all: Arc<Connections>,
@@ -94,7 +93,6 @@ pub(crate) struct Nbd {
     holds: bool,
 }
 
-/// A client that negotiates.
 #[derive(Clone, Copy)]
 struct Negotiation {
     deadline: Instant,
@@ -295,7 +293,6 @@ impl Nbd {
     }
 }
 
-/// Tells the kernel to accept no more at a place.
 fn stop_accepting(engine: &mut Engine, listener: usize) {
     engine.ring.cancel(UserData::Accept(listener).pack());
 }
@@ -333,14 +330,12 @@ impl Front for Nbd {
         }
     }
 
-    /// There may be newcomers.
     fn woken(&mut self, engine: &mut Engine, now: Instant) {
         for newcomer in self.all.newcomers.take(engine.context) {
             self.welcome(engine, now, newcomer);
         }
     }
 
-    /// Ends what has taken too long.
     fn look_at_clock(&mut self, engine: &mut Engine, now: Instant) {
         while let Some(late) = self.newcomers.pop_front_if(|newcomer| newcomer.deadline <= now) {
             let Negotiation { number, visit, times, .. } = late;

@@ -13,7 +13,6 @@ use crate::export::service::{Exports, Service};
 use crate::export::{Export, listen};
 use crate::kernel::ktls::ByKernel;
 
-/// A connection as another server has described it, checked against what is served here.
 pub(crate) struct Resumed {
     pub(crate) since: SystemTime,
     pub(super) phase: ResumedPhase,
@@ -99,7 +98,6 @@ impl Resumed {
         matches!(self.phase, ResumedPhase::Negotiating(..))
     }
 
-    /// The export that it is at.
     pub(crate) fn export(&self) -> Option<&Arc<Export>> {
         match &self.phase {
             ResumedPhase::Negotiating(..) => None,

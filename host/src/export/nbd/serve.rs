@@ -51,7 +51,6 @@ const DIRECT: usize = 32 << 10;
 /// and a client has 128 commands under way by default (`connection_requests`).
 const HEADS: usize = 64 << 10;
 
-/// A client.
 pub(crate) struct Connection {
     fd: OwnedFd,
     pub(super) peer: Peer,
@@ -103,7 +102,6 @@ enum Phase {
     Serving(Serving),
 }
 
-/// The negotiated options.
 struct Serving {
     /// As this client may use it.
     export: Arc<Export>,
@@ -516,7 +514,6 @@ impl Connection {
         used
     }
 
-    /// Takes a request in, or refuses it.
     fn request(&mut self, engine: &mut Engine, common: &mut Common, header: &RequestHeader) -> Result<(), Lack> {
         let Serving { export, session, .. } = self.phase.serving();
         let (export, session) = (Arc::clone(export), *session);

@@ -37,7 +37,6 @@ pub(super) enum Comes {
 /// The state that the connections of a worker share.
 pub(crate) struct Common {
     pub(super) service: Arc<Service>,
-    /// Connections by their exports.
     pub(super) present: Present,
     /// The commands under way, each at the number of its ticket; the other rows mean nothing.
     pub(super) commands: Vec<Command>,

@@ -75,7 +75,6 @@ pub(crate) struct Bounds {
     pub(crate) read_only: bool,
 }
 
-/// The jobs of one thread.
 pub(crate) struct Jobs<'a> {
     course: &'a Course,
     bounds: Bounds,
@@ -123,7 +122,6 @@ impl<'a> Jobs<'a> {
         Self { course, bounds, list, refused: Vec::new(), groups, timeline: Vec::new() }
     }
 
-    /// When they start and end.
     pub(crate) const fn course(&self) -> &'a Course {
         self.course
     }
@@ -144,7 +142,6 @@ impl<'a> Jobs<'a> {
         !self.refused.is_empty()
     }
 
-    /// One of a job's asks ended.
     pub(crate) fn ended(&mut self, now: Instant, job: usize, token: u32, outcome: Outcome) {
         let since = self.since_start(now);
         let job = &mut self.list[job];
@@ -195,7 +192,6 @@ impl<'a> Jobs<'a> {
         }
     }
 
-    /// The time is over.
     pub(crate) fn finish(&mut self) -> Done {
         let end = self.course.end();
         self.sample(end);

@@ -14,7 +14,6 @@ use jobs::{Done, Jobs};
 /// The disk that programs ask: a worker of theirs has one.
 const DISK: usize = 0;
 
-/// The programs of a worker.
 pub(crate) struct Programs<'a> {
     jobs: Jobs<'a>,
     /// By job.

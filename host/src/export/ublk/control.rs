@@ -12,7 +12,6 @@ use io_uring::{IoUring, cqueue, opcode, squeue, types};
 
 use super::proto::{self, INFO, Info, Order, PARAMS, Params};
 
-/// Where orders are given.
 const PLACE: &str = "/dev/ublk-control";
 
 /// Bytes of an order for the path of a device's own file, zeroes after it.
@@ -21,7 +20,6 @@ const PATH: usize = 32;
 /// How often it is tried anew what the kernel says is not possible yet.
 const AGAIN: Duration = Duration::from_millis(2);
 
-/// Someone who gives orders.
 pub(super) struct Control {
     file: File,
     ring: IoUring<squeue::Entry128, cqueue::Entry>,
@@ -62,7 +60,6 @@ impl Control {
         Ok(control)
     }
 
-    /// The abilities of the driver, by name.
     pub(super) fn show_features(&self) -> String {
         proto::names(self.features)
     }
@@ -148,7 +145,6 @@ impl Control {
         self.order(Order::SET_PARAMS, dev.id, dev.by_path(), &mut params.bytes(), 0)
     }
 
-    /// The parameters of a device.
     pub(super) fn params(&mut self, dev: &Info) -> io::Result<Params> {
         let mut bytes = [0; PARAMS];
         bytes[..4].copy_from_slice(&(PARAMS as u32).to_ne_bytes());
@@ -182,12 +178,10 @@ pub(super) fn device_path(id: u32) -> String {
     format!("/dev/ublkc{id}")
 }
 
-/// The block device.
 pub(super) fn block_path(id: u32) -> String {
     format!("/dev/ublkb{id}")
 }
 
-/// The numbers of all devices.
 pub(super) fn all() -> Vec<u32> {
     let there = |place: &str| std::fs::read_dir(place).ok();
     let entries = there("/sys/class/ublk-char").or_else(|| there("/dev")).into_iter().flatten().filter_map(Result::ok);

@@ -49,7 +49,6 @@ const DEPTH: u16 = 128;
 /// The first bits of a mark: it is one of ours.
 const MARK: u64 = 0xfa17 << 48;
 
-/// A device of this server.
 pub(crate) struct BlockDevice {
     /// The driver's record of it.
     pub(super) info: Info,
@@ -75,7 +74,6 @@ pub(crate) struct BlockDevice {
     at_work: Mutex<Stage>,
 }
 
-/// How far it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Stage {
     /// The driver knows it.
@@ -406,7 +404,6 @@ impl BlockDevice {
         Ok(())
     }
 
-    /// It could not be started.
     pub(super) fn fails(&self, why: String) {
         *self.why_not.lock().unwrap_or_else(PoisonError::into_inner) = Some(why);
     }

@@ -17,7 +17,6 @@ use crate::export::present::{Fate, Present};
 use crate::export::service::{Client, Exports, Service};
 use crate::kernel::ring::Completion;
 
-/// The queues of a worker.
 pub(crate) struct Ublk {
     service: Arc<Service>,
     /// The state that all workers share.
@@ -42,7 +41,6 @@ pub(crate) struct Ublk {
 const CLIENTS: usize = TICKET as usize;
 
 impl Ublk {
-    /// No queues yet.
     pub(crate) fn new(common: Arc<Ublks>) -> Self {
         let service = Arc::clone(&common.service);
         let (newcomers, waiting, ending, spent, draining) = Default::default();
@@ -61,7 +59,6 @@ impl Ublk {
         }
     }
 
-    /// A queue was given to this worker.
     fn welcome(&mut self, engine: &mut Engine, newcomer: Newcomer) {
         let Newcomer { device, export, file, number, descriptors } = newcomer;
         // It may have changed on the way here.
@@ -116,7 +113,6 @@ impl Front for Ublk {
         }
     }
 
-    /// There may be newcomers, or devices that are left.
     fn woken(&mut self, engine: &mut Engine, _now: Instant) {
         self.newcomers.append(&mut self.common.newcomers.take(engine.context));
         self.look_at_left();

@@ -229,7 +229,6 @@ impl Info {
     }
 }
 
-/// The state of a device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum State {
     /// Not started, or stopped: there is no block device.

@@ -51,7 +51,6 @@ pub(super) struct UblkQueue {
 /// A request, or why it cannot be served.
 type Decoded = Result<BlockRequest, Refusal>;
 
-/// The state of a tag.
 enum Slot {
     /// The kernel has it.
     Away,

@@ -29,7 +29,6 @@ const START: Duration = Duration::from_secs(30);
 /// The longest time between two looks for a device.
 const AGAIN: Duration = Duration::from_millis(100);
 
-/// The devices of a server.
 pub(crate) struct Ublks {
     pub(super) service: Arc<Service>,
     /// By the numbers of their exports; also those whose exports are gone, until they are.

@@ -185,7 +185,6 @@ impl Reader {
         &self.writable
     }
 
-    /// Collects the chain's memory.
     fn walk(&mut self, memory: &GuestMemoryMmap, table: GuestAddress, size: u16, head: u16) -> Result<(), Broken> {
         self.readable.clear();
         self.writable.clear();
@@ -278,7 +277,6 @@ fn bytes(ranges: &[(GuestAddress, u32)]) -> u64 {
     ranges.iter().map(|(_, len)| u64::from(*len)).sum()
 }
 
-/// Takes the last byte off.
 fn last_byte(ranges: &mut Ranges) -> Option<GuestAddress> {
     let (start, len) = ranges.last_mut()?;
     *len -= 1;

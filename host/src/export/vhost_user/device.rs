@@ -228,7 +228,6 @@ impl FrontEnd {
 
     // ---- what the kernel says ----
 
-    /// The socket has something.
     pub(super) fn readable(&mut self, engine: &mut Engine) {
         self.listening = false;
         self.receive(engine);
@@ -251,7 +250,6 @@ impl FrontEnd {
         }
     }
 
-    /// The guest has been called.
     pub(super) fn called(&mut self, ring: usize) {
         self.vrings[ring].calling = false;
     }
@@ -321,7 +319,6 @@ impl FrontEnd {
         Ok(some)
     }
 
-    /// There is news of a request.
     pub(super) fn news(&mut self, engine: &mut Engine, ticket: usize, (number, head): (usize, u16), news: News) {
         let ring = self.vrings[number].ring.as_mut().expect("a ring with something under way is not stopped");
         let outcome = match news {

@@ -24,7 +24,6 @@ use crate::export::present::{Fate, Present};
 use crate::export::service::{Client, Exports, Missed, Service};
 use crate::kernel::ring::Completion;
 
-/// The devices of a worker.
 pub(crate) struct VhostUser {
     service: Arc<Service>,
     /// The state that all workers share.
@@ -74,7 +73,6 @@ impl VhostUser {
         front
     }
 
-    /// Listeners have come or gone.
     fn look_at_doors(&mut self, engine: &mut Engine) {
         if engine.context.0 != 0 || self.holds {
             return;
@@ -107,7 +105,6 @@ impl VhostUser {
         }
     }
 
-    /// Takes in the clients that wait at a listener.
     fn accept(&mut self, engine: &mut Engine, now: Instant, listener: &Arc<GuestListener>) {
         loop {
             let fd = match accept_with(&listener.socket.fd, SocketFlags::CLOEXEC) {
@@ -202,7 +199,6 @@ impl VhostUser {
         self.touch(number);
     }
 
-    /// A front-end has come from another thread.
     fn receive(&mut self, engine: &mut Engine, Newcomer { listener, comes }: Newcomer) {
         match comes {
             Comes::New(fd) => self.welcome(engine, listener, fd),
@@ -225,7 +221,6 @@ impl VhostUser {
         entry.insert(FrontEnd::resume(engine, resumed, listener, number, self.tools.request_max));
     }
 
-    /// A front-end has left its listener.
     fn leave(&self, context: ContextId, listener: &GuestListener) {
         listener.logged.store(false, Ordering::Relaxed);
         listener.taken.store(false, Ordering::Release);
@@ -299,7 +294,6 @@ impl Front for VhostUser {
         }
     }
 
-    /// There may be newcomers.
     fn woken(&mut self, engine: &mut Engine, _now: Instant) {
         let newcomers = self.common.newcomers.take(engine.context);
         newcomers.into_iter().for_each(|newcomer| self.receive(engine, newcomer));

@@ -230,7 +230,6 @@ impl Request {
         Ok(request)
     }
 
-    /// How many descriptors belong to it.
     fn descriptors(&self) -> usize {
         match self {
             Self::SetMemTable(regions) => regions.len(),

@@ -59,7 +59,6 @@ pub(super) struct Ring {
     owes_call: bool,
 }
 
-/// A request under way.
 pub(super) struct Slot {
     pub(super) op: Op,
     pub(super) status: GuestAddress,
@@ -151,7 +150,6 @@ impl Ring {
         self.queue.next_avail().wrapping_sub(self.waiting.len() as u16)
     }
 
-    /// The next head to begin with.
     pub(super) fn next(&mut self) -> Result<Option<u16>, String> {
         loop {
             if let Some(head) = self.again.front().or(self.waiting.front()) {
@@ -257,7 +255,6 @@ impl Ring {
         self.owes_call = true;
     }
 
-    /// Whether to call the guest.
     pub(super) fn calls(&mut self) -> Result<bool, String> {
         let owes = std::mem::take(&mut self.owes_call);
         if std::mem::take(&mut self.ended) == 0 {

@@ -41,7 +41,6 @@ impl GuestListener {
         Self { socket: listening, export: export.id, name: export.name.clone(), taken, logged }
     }
 
-    /// Listens for front-ends.
     fn listen(at: &GuestSocket) -> Result<Listening, Error> {
         let listening = Listening::open(&place(at))?;
         never_waits(&listening)
@@ -54,13 +53,11 @@ fn place(at: &GuestSocket) -> Listener {
     Listener { socket: at.socket, ..Listener::new(at.address(), Tls::Off) }
 }
 
-/// A front-end on its way to its worker.
 pub(super) struct Newcomer {
     pub(super) listener: Arc<GuestListener>,
     pub(super) comes: Comes,
 }
 
-/// How it comes.
 pub(super) enum Comes {
     /// It has connected, and the listener is its own.
     New(OwnedFd),
@@ -81,7 +78,6 @@ pub(crate) struct GuestListeners {
 }
 
 impl GuestListeners {
-    /// The listeners that there are now.
     pub(super) fn list(&self) -> MutexGuard<'_, BTreeMap<u64, Arc<GuestListener>>> {
         self.list.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -233,7 +229,6 @@ impl Name {
         TICKET | (self.device as u64) << 32 | (self.ring as u64) << 16 | head as u64
     }
 
-    /// The owner of the request.
     pub(super) const fn of_ticket(owner: u64) -> (Self, u16) {
         let device = (owner & !TICKET) >> 32;
         (Self { device: device as usize, ring: (owner >> 16 & 0xffff) as usize }, owner as u16)

@@ -19,14 +19,12 @@ pub(super) struct Socket {
     descriptors: Vec<OwnedFd>,
 }
 
-/// A message, whole.
 pub(super) struct Message {
     pub(super) header: Header,
     pub(super) payload: Vec<u8>,
     pub(super) descriptors: Vec<OwnedFd>,
 }
 
-/// Why there is no message.
 #[derive(Debug)]
 pub(super) enum NoMessage {
     NotYet,

@@ -57,7 +57,6 @@ impl Replies {
 }
 
 impl Connection {
-    /// There is news of a command.
     #[inline]
     pub(crate) fn news(&mut self, engine: &mut Engine, common: &Common, number: usize, news: News) {
         let outcome = match news {
@@ -369,7 +368,6 @@ fn runs_at_most(flags: u16) -> usize {
     if flags & proto::CMD_FLAG_REQ_ONE != 0 { 1 } else { RUNS }
 }
 
-/// An error for people.
 fn describe(errno: Errno) -> String {
     std::io::Error::from_raw_os_error(errno.0).to_string()
 }

@@ -24,7 +24,6 @@ use crate::kernel::ktls::{self, ByKernel, Notice};
 /// clients wait as long.
 const RECORD: Duration = time::ms(250);
 
-/// The TLS of a connection.
 pub(super) struct Tls {
     pub(super) session: rustls::ServerConnection,
     records: Records,
@@ -85,7 +84,6 @@ impl Tls {
         Self { session, records: Records::default(), leaves_until: None, rest: Box::default() }
     }
 
-    /// The certificate that the client has shown.
     pub(super) fn certificate(&self) -> Option<Certificate> {
         self.session.peer_certificates().and_then(Certificate::new)
     }
@@ -117,7 +115,6 @@ impl Connection {
         self.tls.is_some() || self.tls_next.is_some()
     }
 
-    /// Takes bytes from the socket.
     pub(super) fn take(&mut self, engine: &mut Engine, common: &mut Common, bytes: &[u8]) {
         let Some(tls) = &mut self.tls else {
             return self.take_plain(engine, common, bytes);

@@ -39,7 +39,6 @@ impl FrontEnd {
         true
     }
 
-    /// Goes on with the guest.
     pub(in super::super) fn serve_on(&mut self) {
         self.halt = Halt::No;
         for ring in self.vrings.iter_mut().filter_map(|vring| vring.ring.as_mut()) {

@@ -17,7 +17,6 @@ use super::vring::Vring;
 use crate::disk::engine::Engine;
 use crate::export::hold::Halt;
 
-/// The answer to a request.
 enum Reply {
     /// Nothing of its own.
     Done,
@@ -28,7 +27,6 @@ enum Reply {
 }
 
 impl FrontEnd {
-    /// Takes in messages of the front-end.
     pub(super) fn receive(&mut self, engine: &mut Engine) {
         while !self.ending && self.stopping.is_none() && self.halt == Halt::No {
             match self.socket.receive() {

@@ -67,7 +67,6 @@ impl Kick {
         }
     }
 
-    /// The kernel polls it no more.
     pub(super) fn ended(&mut self) {
         let fd = self.polled.take();
         if !std::mem::take(&mut self.cancelled) {
